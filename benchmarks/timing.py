@@ -1,0 +1,28 @@
+"""Timing pairs of functions that do the same work."""
+
+import os
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+
+def alternate(functions: dict[str, Callable[[], object]], repeats: int = 5) -> dict[str, float]:
+    """Median seconds of each function over `repeats` rounds in which they take turns, after one warm-up each."""
+    for function in functions.values():
+        function()
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            began = time.perf_counter()
+            function()
+            seconds[name].append(time.perf_counter() - began)
+    return {name: float(np.median(values)) for name, values in seconds.items()}
+
+
+def machine() -> str:
+    """One line on what the figures were measured on."""
+    import jax
+    import torch
+
+    return f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores, jax {jax.__version__}, torch {torch.__version__}"

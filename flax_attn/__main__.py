@@ -1,0 +1,53 @@
+"""The command `flax-attn`, also `python -m flax_attn`: predictions and comparisons from run directories."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from flax_attn.errors import UsageError
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command and returns its exit code: 0, or 2 with one line on standard error for bad input."""
+    parser = argparse.ArgumentParser(prog="flax-attn", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    predict = commands.add_parser("predict", help="predict with the model of a run")
+    predict.add_argument("run", type=Path, metavar="RUN", help="a run directory, such as runs/shapes_attention")
+    predict.add_argument("--input", type=Path, required=True, help="signals of 100 points, .npy or .csv with one signal a row")
+    predict.add_argument("--output", type=Path, help="where the predictions go, .npy or .csv (default: INPUT with .predictions)")
+    predict.add_argument("--figure", type=Path, help="also draw the first four signals into this file")
+
+    compare = commands.add_parser("compare", help="compare the results of several runs")
+    compare.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    compare.add_argument("--output", type=Path, default=Path("comparison"), help="directory for the figures (default: comparison)")
+
+    args = parser.parse_args(argv)
+    try:
+        return {"predict": run_predict, "compare": run_compare}[args.command](args)
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def run_predict(args: argparse.Namespace) -> int:
+    from flax_attn import predict
+
+    output = args.output or args.input.with_suffix(".predictions" + args.input.suffix)
+    paths = predict.predict_file(args.run, args.input, output, args.figure)
+    print(*(f"wrote {path}" for path in paths), sep="\n")
+    return 0
+
+
+def run_compare(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from flax_attn.analysis.compare import compare
+
+    for path in compare(args.runs, args.output, Console()):
+        print(f"wrote {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

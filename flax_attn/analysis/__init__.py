@@ -1,0 +1,1 @@
+"""Figures, tables and comparisons, drawn from run directories alone."""

@@ -1,0 +1,28 @@
+"""Several runs side by side."""
+
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from flax_attn.analysis import figures, tables
+from flax_attn.analysis.runs import read
+from flax_attn.errors import UsageError
+
+
+def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
+    """Prints one table of the runs and draws their losses, and their predictions where they were tested on the same data.
+
+    Returns the paths of the figures, in the directory `output`.
+    """
+    runs = [read(path) for path in paths]
+    for run in runs:
+        if run.summary is None:
+            raise UsageError(f"the run in {run.path} is not finished; run train.py with --workdir={run.path} again, and it resumes")
+    tables.print_comparison(runs, console)
+    drawn = {"loss": figures.loss_curves(runs)}
+    if all(np.array_equal(run.examples["inputs"], runs[0].examples["inputs"]) for run in runs):
+        drawn["predictions"] = figures.predictions(runs)
+    else:
+        console.print("the runs were tested on different data, so their predictions are not drawn together")
+    return [figures.save(figure, output / f"{name}.png") for name, figure in drawn.items()]

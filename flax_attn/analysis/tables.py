@@ -1,0 +1,40 @@
+"""Tables of results for the terminal."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from flax_attn.analysis.runs import Run, late_median
+
+
+def print_results(summary: dict[str, Any], reference: dict[str, float], console: Console) -> None:
+    """The metrics of a run beside the figures of the tutorial's recipe."""
+    seeds = summary["seeds"]
+    title = f"{summary['config']}: {summary['model']}, {summary['parameters']:,} parameters, {summary['steps']:,} steps, "
+    title += f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}, {summary['train_seconds'] / 60:.1f} minutes"
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("metric")
+    for column in ("mean", "std", "tutorial"):
+        table.add_column(column, justify="right")
+    for name, metric in summary["metrics"].items():
+        std = f"{metric['std']:.2g}" if len(seeds) > 1 else "-"
+        table.add_row(name, f"{metric['mean']:.4g}", std, f"{reference[name]:.4g}" if name in reference else "-")
+    console.print(table)
+
+
+def print_comparison(runs: list[Run], console: Console) -> None:
+    """One row a run: size, time, and the test error kept, last, and as the median of the last 10 epochs."""
+    table = Table(title="test/mse, mean +- std over seeds", title_justify="left", title_style="bold")
+    table.add_column("run", overflow="fold")
+    for column in ("model", "parameters", "seeds", "steps", "minutes", "kept", "last epoch", "median of last 10"):
+        table.add_column(column, justify="right")
+    for run in runs:
+        assert run.summary is not None
+        metrics = run.summary["metrics"]
+        kept, last = metrics["test/mse"], metrics.get("last/test/mse", metrics["test/mse"])
+        show = lambda metric: f"{metric['mean']:.4g}" + (f" +- {metric['std']:.2g}" if len(metric["values"]) > 1 else "")
+        counts = [f"{run.summary['parameters']:,}", str(len(run.summary["seeds"])), f"{run.summary['steps']:,}"]
+        minutes = f"{run.summary['train_seconds'] / 60:.1f}"
+        table.add_row(run.name, run.summary["model"], *counts, minutes, show(kept), show(last), f"{late_median(run.rows, 'test/mse'):.4g}")
+    console.print(table)

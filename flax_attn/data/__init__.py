@@ -1,0 +1,1 @@
+"""Data sets, as arrays: generated ones in pure JAX, stored ones read from files."""

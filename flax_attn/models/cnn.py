@@ -1,0 +1,77 @@
+"""Convolutional models of the shapes task, without and with attention.
+
+    CNN             x -> [conv, relu] * 4 -> conv
+    CNN + attention x -> [conv, relu] * 2 -> relu(attention) -> conv, relu -> conv
+
+Source: François Fleuret's attention on synthetic sequences (2020). The CNN sees 2 * 5 + 1 = 21 points around each
+position through five kernels of 5 taps, so it cannot see a shape's partner; one attention layer sees all of them.
+"""
+
+import chex
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from flax_attn.attention import SelfAttention, binary_digits
+from flax_attn.models.convolution import Conv1D
+from flax_attn.models.initializers import torch_kernel
+
+
+class CNN(nn.Module):
+    """Five convolutions with ReLU between them: 62,337 parameters at the defaults.
+
+    Attributes:
+        features: channels of all layers but the last, which has one.
+        kernel_size: taps of every convolution.
+        num_layers: convolutions.
+        binary_positions: whether the binary digits of the position join the input as channels.
+    """
+
+    features: int = 64
+    kernel_size: int = 5
+    num_layers: int = 5
+    binary_positions: bool = False
+
+    @nn.compact
+    def __call__(self, inputs: Float[Array, "b t c"], *, train: bool = False) -> tuple[Float[Array, "b t 1"], dict]:
+        x = append_positions(inputs) if self.binary_positions else inputs
+        for i in range(self.num_layers - 1):
+            x = nn.relu(Conv1D(self.features, self.kernel_size, name=f"conv{i + 1}")(x))  # (b, t, d)
+        outputs = Conv1D(1, self.kernel_size, name=f"conv{self.num_layers}")(x)
+        chex.assert_shape(outputs, (*inputs.shape[:2], 1))
+        return outputs, {}
+
+
+class CNNAttention(nn.Module):
+    """Four convolutions with unscaled dot-product self-attention after the second: 58,177 parameters at the defaults.
+
+    Attributes:
+        features: channels of all layers but the last, which has one; also the width of the values.
+        kernel_size: taps of every convolution.
+        key_features: width of queries and keys.
+        scale: factor on the dot products; 1 is the published model's, None for `1 / sqrt(key_features)`.
+        binary_positions: whether the binary digits of the position join the input as channels.
+    """
+
+    features: int = 64
+    kernel_size: int = 5
+    key_features: int = 96
+    scale: float | None = 1.0
+    binary_positions: bool = False
+
+    @nn.compact
+    def __call__(self, inputs: Float[Array, "b t c"], *, train: bool = False) -> tuple[Float[Array, "b t 1"], dict]:
+        x = append_positions(inputs) if self.binary_positions else inputs
+        for i in (1, 2):
+            x = nn.relu(Conv1D(self.features, self.kernel_size, name=f"conv{i}")(x))  # (b, t, d)
+        attended = SelfAttention(self.key_features, self.features, self.scale, kernel_init=torch_kernel, name="attention")(x)
+        x = nn.relu(Conv1D(self.features, self.kernel_size, name="conv3")(nn.relu(attended.context)))
+        outputs = Conv1D(1, self.kernel_size, name="conv4")(x)
+        chex.assert_shape(outputs, (*inputs.shape[:2], 1))
+        return outputs, {"attention": {"attention": attended.weights}}
+
+
+def append_positions(inputs: Float[Array, "b t c"]) -> Float[Array, "b t _"]:
+    """Joins the binary digits of each position to the channels."""
+    digits = binary_digits(inputs.shape[1]).astype(inputs.dtype)
+    return jnp.concatenate([inputs, jnp.broadcast_to(digits, (inputs.shape[0], *digits.shape))], axis=-1)

@@ -1,0 +1,105 @@
+"""Convolution along a sequence, with the form that is fastest on the device it runs on.
+
+XLA's own convolution is used on accelerators. On CPU it falls off a cliff inside a loop, and a training epoch is one
+(`benchmarks/convolution.py` measures it). There, two forms made of matrix products take its place: products over
+concatenated shifts, and where both widths are large the Cook-Toom algorithm (Winograd 1980; Lavin & Gray 2015,
+arXiv:1509.09308), which computes 4 outputs of a 5-tap filter in 8 products in place of 20.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.typing import Initializer
+from jaxtyping import Array, Float
+
+from flax_attn.attention.projection import project
+from flax_attn.models.initializers import torch_kernel, torch_uniform
+
+OUTPUTS_PER_TILE = 4  # larger tiles take fewer products and round worse: float32 errors are 5e-6 here, 1e-6 direct
+POINTS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0)
+
+
+class Conv1D(nn.Module):
+    """Convolution with zero padding to the same length: `y_t = b + sum_j W_j x_{t + j - r//2}` for a kernel of r taps.
+
+    Initialised as PyTorch does. Parameters: `kernel (r, in, features)`, `bias (features,)`, as in `flax.linen.Conv`.
+    """
+
+    features: int
+    kernel_size: int
+    kernel_init: Initializer = torch_kernel
+
+    @nn.compact
+    def __call__(self, inputs: Float[Array, "b t d"]) -> Float[Array, "b t e"]:
+        if self.kernel_size % 2 == 0:
+            raise ValueError(f"expected an odd kernel_size, whose padding is even on both sides, got {self.kernel_size}")
+        shape = (self.kernel_size, inputs.shape[-1], self.features)
+        kernel = self.param("kernel", self.kernel_init, shape)
+        bias = self.param("bias", torch_uniform(shape[0] * shape[1]), (self.features,))
+        return convolve(inputs, kernel) + bias[None, None, :]
+
+
+def convolve(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
+    """Convolves along `t` with zero padding to the same length, in the fastest form for the device and the widths."""
+    taps, *widths = kernel.shape
+    wide = 3 <= taps <= len(POINTS) - OUTPUTS_PER_TILE + 2 and min(widths) >= 16
+    return jax.lax.platform_dependent(inputs, kernel, cpu=by_tiles if wide else by_shifts, default=by_xla)
+
+
+def by_xla(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
+    """XLA's convolution."""
+    return jax.lax.conv_general_dilated(inputs, kernel, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC"))
+
+
+def by_shifts(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
+    """One matrix product of the `r` shifts of the input, side by side, with the kernel."""
+    taps, features, _ = kernel.shape
+    padded = _pad(inputs, taps, inputs.shape[1])
+    shifts = jnp.concatenate([padded[:, j : j + inputs.shape[1]] for j in range(taps)], axis=-1)  # (b, t, r d)
+    return project(shifts, kernel.reshape(taps * features, -1))
+
+
+def by_tiles(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
+    """Cook-Toom, F(4, r): for each tile of 4 outputs `A^T [(G W) * (B^T x)]`, with one product of `(d, e)` a point.
+
+    The transforms are written as sums of slices, which XLA fuses into single passes over the data.
+    """
+    batch, length, _ = inputs.shape
+    taps, m = kernel.shape[0], OUTPUTS_PER_TILE
+    outputs_of, kernel_of, inputs_of = cook_toom(m, taps)
+    tiles = -(-length // m)
+    padded = _pad(inputs, taps, tiles * m)
+    slices = [padded[:, j : j + tiles * m : m] for j in range(m + taps - 1)]  # each (b, tiles, d)
+    at_points = zip(_combine(inputs_of, slices), _combine(kernel_of, list(kernel)))
+    products = [project(x, w) for x, w in at_points]
+    outputs = jnp.stack(_combine(outputs_of, products), axis=2)  # (b, tiles, m, e)
+    return outputs.reshape(batch, tiles * m, -1)[:, :length]
+
+
+def cook_toom(m: int, taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The matrices `(A^T, G, B^T)` with `A^T [(G w) * (B^T x)]_i = sum_j w_j x_{i+j}` for `m` outputs.
+
+    A polynomial product of degree n - 1 is fixed by its values at n points, the last of them infinity: evaluate both
+    factors (`A`, `G`), multiply, interpolate (`C`). Filtering is the transpose of that product in `x`, so `B = C`.
+    """
+    n = m + taps - 1
+
+    def evaluate(degree: int) -> np.ndarray:
+        rows = np.power.outer(np.array(POINTS[: n - 1]), np.arange(degree))
+        return np.concatenate([rows, np.eye(degree)[-1:]])  # at infinity only the leading coefficient counts
+
+    interpolate = np.linalg.inv(evaluate(n))
+    size = np.abs(interpolate).max(axis=0)  # balance the two factors, for the rounding's sake
+    return evaluate(m).T, evaluate(taps) * size[:, None], (interpolate / size).T
+
+
+def _pad(inputs: Array, taps: int, length: int) -> Array:
+    """Zeroes before and after, so that windows of `taps` points centre on each of `length` positions."""
+    before = taps // 2
+    return jnp.pad(inputs, ((0, 0), (before, length - inputs.shape[1] + taps - 1 - before), (0, 0)))
+
+
+def _combine(matrix: np.ndarray, arrays: list[Array]) -> list[Array]:
+    """The rows of `matrix @ arrays`, each a sum over its non-zero entries."""
+    return [sum(float(c) * a for c, a in zip(row, arrays) if abs(c) > 1e-12) for row in matrix]  # pyright: ignore

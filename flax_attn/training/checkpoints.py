@@ -1,0 +1,97 @@
+"""Checkpoints that are whole or not there: Orbax writes them, a list of SHA-256 sums vouches for them.
+
+Orbax restores a flipped bit without a word, takes an empty directory for the latest step, and leaves a half-written
+step behind when it is killed. So a checkpoint counts only once its list of sums is in place, and is verified against
+it before anything is restored.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orbax.checkpoint as ocp
+
+SUMS = "sha256.json"
+METADATA = "metadata.json"
+KEEP = 2
+
+
+def save(directory: Path, epoch: int, state: Any, metadata: dict[str, Any]) -> None:
+    """Writes the checkpoint of an epoch and removes all but the newest two."""
+    with _manager(directory) as manager:
+        manager.save(epoch, args=ocp.args.StandardSave(state))
+        manager.wait_until_finished()
+    folder = directory / str(epoch)
+    (folder / METADATA).write_text(json.dumps(metadata))
+    partial = folder / (SUMS + ".partial")
+    partial.write_text(json.dumps(_sums(folder)))
+    os.replace(partial, folder / SUMS)
+
+
+def restore(directory: Path, template: Any, warn: Callable[[str], None]) -> tuple[int, Any, dict[str, Any]] | None:
+    """Restores the newest whole checkpoint: `(epoch, state, metadata)`, or None where there is none.
+
+    Damaged ones are passed over, each with a line to `warn`.
+
+    Args:
+        directory: where the checkpoints of the run are.
+        template: a state of the same structure, shapes and dtypes; its values do not matter.
+        warn: takes a line of text.
+    """
+    for epoch in sorted(_epochs(directory), reverse=True):
+        folder = directory / str(epoch)
+        damage = find_damage(folder)
+        if damage:
+            warn(f"checkpoint {folder} is damaged ({damage}); using the one before it")
+            continue
+        with _manager(directory) as manager:
+            state = manager.restore(epoch, args=ocp.args.StandardRestore(template))
+        return epoch, state, json.loads((folder / METADATA).read_text())
+    return None
+
+
+def discard_after(directory: Path, epoch: int) -> None:
+    """Removes what stands after an epoch, damaged or half-written, so that the run can go on from there."""
+    for other in _epochs(directory):
+        if other > epoch:
+            shutil.rmtree(directory / str(other))
+
+
+def find_damage(folder: Path) -> str:
+    """What is wrong with a checkpoint, or an empty string: every file must be there with the sum it was written with."""
+    try:
+        expected = json.loads((folder / SUMS).read_text())
+    except FileNotFoundError:
+        return "it was not written to its end"
+    except ValueError:
+        return f"{SUMS} is not readable"
+    if not isinstance(expected, dict) or METADATA not in expected:
+        return f"{SUMS} is not a list of sums"
+    present = _sums(folder)
+    for name, digest in expected.items():
+        if name not in present:
+            return f"{name} is missing"
+        if present[name] != digest:
+            return f"{name} has changed"
+    return ""
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file below the folder but the list of sums itself."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(SUMS)]
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def _epochs(directory: Path) -> list[int]:
+    if not directory.is_dir():
+        return []
+    return [int(path.name) for path in directory.iterdir() if path.is_dir() and path.name.isdecimal()]
+
+
+def _manager(directory: Path) -> ocp.CheckpointManager:
+    options = ocp.CheckpointManagerOptions(max_to_keep=KEEP, cleanup_tmp_directories=True, enable_async_checkpointing=False)
+    return ocp.CheckpointManager(directory.absolute(), options=options)

@@ -1,0 +1,116 @@
+"""Steps, epochs and evaluations as pure functions, and the two ways to run several seeds.
+
+An epoch is one scan over its steps. On 2 CPU cores a scan was never slower than a loop over calls of one jitted step for
+any model here, given a convolution that keeps its speed inside a loop; `benchmarks/train_step.py` measures both.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Int, Key
+
+from flax_attn.training.metrics import Mean, accumulate, compute
+from flax_attn.training.state import TrainState, reset
+
+Batch = dict[str, Any]
+Metrics = dict[str, Mean]
+Loss = Callable[..., tuple[Array, tuple[Any, Metrics]]]
+
+
+def train_step(
+    state: TrainState, batch: Batch, key: Key[Array, ""], *, loss: Loss, optimizer: optax.GradientTransformation
+) -> tuple[TrainState, Metrics]:
+    """One step of gradient descent.
+
+    `loss(params, carry, batch, key) -> (loss, (carry, metrics))`; the key is for dropout, and None at evaluation.
+    """
+    gradient = jax.grad(loss, has_aux=True)
+    grads, (carry, metrics) = gradient(state.params, state.carry, batch, jax.random.fold_in(key, state.step))
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+    params = optax.apply_updates(state.params, updates)
+    return state.replace(step=state.step + 1, params=params, carry=carry, opt_state=opt_state), metrics  # pyright: ignore
+
+
+def train_epoch(
+    state: TrainState,
+    epoch: Array,
+    data: Any,
+    *,
+    step: Callable[[TrainState, Batch, Array], tuple[TrainState, Metrics]],
+    plan: Callable[[Array], Any],
+    fetch: Callable[[Any, Any], Batch],
+) -> tuple[TrainState, dict[str, Array]]:
+    """Runs one epoch and returns the state and the mean of each metric over the epoch's batches.
+
+    `plan(key)` lays out the epoch along a leading axis, one entry a step: rows to gather, or keys to draw from.
+    `fetch(data, entry)` makes a step's batch of it.
+    """
+    order_key, step_key = jax.random.split(state.epoch_key(epoch))
+
+    def body(state: TrainState, entry: Any) -> tuple[TrainState, Metrics]:
+        return step(state, fetch(data, entry), step_key)
+
+    state, metrics = jax.lax.scan(body, state.replace(carry=reset(state.carry)), plan(order_key))  # pyright: ignore
+    return state, compute(accumulate(metrics))
+
+
+def evaluate(params: Any, carry: Any, batches: Batch, *, loss: Loss) -> dict[str, Array]:
+    """Metrics over stacked batches, as `pad_batches` makes them; exact, for masked rows count nothing."""
+
+    def body(carry: Any, batch: Batch) -> tuple[Any, Metrics]:
+        _, (carry, metrics) = loss(params, carry, batch, None)
+        return carry, metrics
+
+    _, metrics = jax.lax.scan(body, reset(carry), batches)
+    return compute(accumulate(metrics))
+
+
+def shuffled_rows(key: Key[Array, ""], num_examples: int, batch_size: int, num_steps: int) -> Int[Array, "steps batch"]:
+    """The rows of each step's batch: permutations of the examples, one after another, each without its last partial batch."""
+    steps_a_pass = num_examples // batch_size
+    keys = jax.random.split(key, -(-num_steps // steps_a_pass))
+    orders = jax.vmap(lambda k: jax.random.permutation(k, num_examples)[: steps_a_pass * batch_size])(keys)
+    return orders.reshape(-1, batch_size)[:num_steps]
+
+
+def gather(data: Any, rows: Int[Array, " batch"]) -> Batch:
+    """The batch of the given rows of every array."""
+    return jax.tree.map(lambda array: array[rows], data)
+
+
+def pad_batches(arrays: dict[str, Any], batch_size: int) -> Batch:
+    """Cuts arrays into batches `(num_batches, batch_size, ...)`, the last padded with zeros and masked out.
+
+    The added entry `mask` is True on real rows.
+    """
+    num_examples = len(next(iter(arrays.values())))
+    num_batches = -(-num_examples // batch_size)
+
+    def cut(array: np.ndarray) -> np.ndarray:
+        padding = [(0, num_batches * batch_size - num_examples)] + [(0, 0)] * (array.ndim - 1)
+        return np.pad(array, padding).reshape(num_batches, batch_size, *array.shape[1:])
+
+    return {**{name: cut(np.asarray(array)) for name, array in arrays.items()}, "mask": cut(np.ones(num_examples, bool))}
+
+
+def vectorized(function: Callable) -> Callable:
+    """Maps `function(states, *shared)` over the leading axis of its first argument, all seeds at once."""
+    return lambda states, *shared: jax.vmap(lambda state: function(state, *shared))(states)
+
+
+def sequential(function: Callable) -> Callable:
+    """Maps `function(states, *shared)` over the leading axis of its first argument, one seed after another.
+
+    The faster way on CPU, where one seed fills the machine and products over a batch of kernels lose their fast path.
+    """
+    return lambda states, *shared: jax.lax.map(lambda state: function(state, *shared), states)
+
+
+def stack_seeds(create: Callable[[Array], TrainState], seeds: range) -> TrainState:
+    """One state a seed, stacked; every seed is created alone, so it starts the same whatever its company."""
+    states = [create(jnp.uint32(seed)) for seed in seeds]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)

@@ -1,0 +1,100 @@
+"""Trains the experiment of a config.
+
+python train.py --config=configs/NAME.py[:quick] [--workdir=runs/NAME] [--config.KEY=VALUE ...]
+
+The same command again resumes a run that was stopped, and reports one that is finished.
+"""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+from absl import app, flags, logging
+from ml_collections import config_flags
+from rich.console import Console
+
+from flax_attn.errors import UsageError, unknown
+from flax_attn.run_directory import flatten
+
+CONFIGS = Path(__file__).parent / "configs"
+
+config_flags.DEFINE_config_file("config", None, "The config file, with :quick for a first look.", lock_config=True)
+flags.DEFINE_string("workdir", None, "The run directory; by default runs/NAME, or runs/NAME-quick.")
+
+
+def parse(argv: list[str]) -> list[str]:
+    """Parses the command line, and turns what absl and ml_collections would raise into one line."""
+    try:
+        check_overrides(argv, defaults(argv))
+        rest = flags.FLAGS(argv)
+        if len(rest) > 1:
+            raise UsageError(f"unexpected argument '{rest[1]}'; everything is a flag, see --help")
+        return rest
+    except (UsageError, flags.Error) as error:
+        fail(error)
+        raise
+
+
+def defaults(argv: list[str]) -> dict[str, Any]:
+    """The config before overrides, flat; empty where the command line asks for help."""
+    line = " ".join(argv)
+    available = ", ".join(sorted(path.stem for path in CONFIGS.glob("*_*.py")))
+    given = re.search(r"\s--?config[= ](\S+)", line)
+    if given is None:
+        if re.search(r"\s--?help", line):
+            return {}
+        raise UsageError(f"expected --config=configs/NAME.py; there are {available}")
+    path, _, variant = given[1].partition(":")
+    if not Path(path).is_file():
+        raise UsageError(f"no config file {path}; there are {available}")
+    try:
+        return flatten(runpy.run_path(path)["get_config"](variant).to_dict())
+    except ValueError as error:
+        raise UsageError(error) from error
+
+
+def check_overrides(argv: list[str], known: dict[str, Any]) -> None:
+    """Every `--config.KEY=VALUE` must name a key of the config and hold a value of its type."""
+    for arg in argv:
+        match = re.match(r"--?(?:no)?config\.([^=]+)(?:=(.*))?$", arg)
+        if match is None:
+            continue
+        key, value = match.groups()
+        if key not in known:
+            raise UsageError(unknown("config key", key, known))
+        if value is None:
+            continue
+        kind = type(known[key])
+        try:
+            kind(value) if kind in (int, float) else None
+            valid = kind is not bool or value.lower() in ("true", "false", "1", "0")
+        except ValueError:
+            valid = False
+        if not valid:
+            raise UsageError(f"expected {kind.__name__} for config key '{key}', such as {known[key]!r}, got '{value}'")
+
+
+def fail(*lines: object) -> None:
+    print(*(f"error: {line}" for line in lines), sep="\n", file=sys.stderr)
+    sys.exit(2)
+
+
+def main(argv: list[str]) -> None:
+    from flax_attn import experiment  # after the flags, so that a typing error is told at once
+
+    config = flags.FLAGS.config
+    workdir = Path(flags.FLAGS.workdir or "runs/" + config.name.replace(":", "-"))
+    try:
+        experiment.run(config, workdir, Console())
+    except UsageError as error:
+        fail(error)
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on after the last whole epoch", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    logging.set_verbosity(logging.ERROR)
+    app.run(main, flags_parser=parse)
