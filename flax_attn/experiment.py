@@ -1,6 +1,7 @@
 """An experiment from a config: the only place where config, data, model and training meet.
 
-`run` trains and fills a run directory; `load` and `predict` read one back. A config is an `ml_collections.ConfigDict`, whose attributes no type checker knows.
+`run` trains and fills a run directory; `load` and `predict` read one back. A config is an
+`ml_collections.ConfigDict`, typed as Any, for its attributes are known when it runs.
 """
 
 import functools
@@ -271,7 +272,7 @@ def summarize(prefix: str, scores: dict[str, dict[str, jax.Array]]) -> dict[str,
 
 
 def load(run: Path, warn: Callable[[str], None]) -> tuple[nn.Module, Any, Normalization]:
-    """The model, the kept parameters of the first seed, and the normalisation of a run directory; `warn` takes a line on a damaged checkpoint."""
+    """The model, the kept parameters of the first seed, and the normalisation of a run; `warn` takes a line on a damaged checkpoint."""
     stored = read_config(run)
     if "derived" not in stored:
         raise UsageError(f"the run in {run} has not begun to train; run train.py with --workdir={run} again")

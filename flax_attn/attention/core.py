@@ -13,7 +13,7 @@ from typing import NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Float, Key, Shaped
 
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.scores import scaled_dot
@@ -33,7 +33,7 @@ def attend(
     *,
     score: Callable[..., Array] = scaled_dot,
     normalizer: Callable[..., Array] = masked_softmax,
-    mask: Bool[Array, "..."] | None = None,
+    mask: Shaped[Array, "..."] | None = None,
     bias: Float[Array, "..."] | None = None,
     dropout_rate: float = 0.0,
     dropout_rng: Key[Array, ""] | None = None,

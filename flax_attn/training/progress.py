@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-Row = dict[str, float]
+Row = dict[str, Any]
 
 
 def mean_over_seeds(rows: list[Row]) -> Row:

@@ -1,7 +1,7 @@
 """The state of a training run: everything that an epoch changes, as one pytree. Seeds are its leading axis."""
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,17 +18,17 @@ class TrainState:
     `best_epoch`, whose validation score `best_score` was the lowest.
     """
 
-    seed: Array
-    step: Array
+    seed: Any  # uint32; leaves are typed Any, for jax puts what it likes in their place while it maps over trees
+    step: Any  # int32
     params: Any
     carry: Any
     opt_state: Any
     best_params: Any
-    best_score: Array
-    best_epoch: Array
+    best_score: Any  # float32
+    best_epoch: Any  # int32
 
     @classmethod
-    def create(cls, seed: Array, init: Callable[[Array], tuple[Any, Any]], optimizer: optax.GradientTransformation) -> Self:
+    def create(cls, seed: Array, init: Callable[[Array], tuple[Any, Any]], optimizer: optax.GradientTransformation) -> "TrainState":
         """Initialises from `init(key) -> (params, carry)`."""
         params, carry = init(jax.random.fold_in(jax.random.key(seed), 0))
         return cls(
@@ -46,7 +46,7 @@ class TrainState:
         """The key of everything random in an epoch, from the seed and the number of the epoch alone; epochs count from 1."""
         return jax.random.fold_in(jax.random.key(self.seed), epoch)
 
-    def keep_best(self, score: Array, epoch: Array) -> Self:
+    def keep_best(self, score: Array, epoch: Array) -> "TrainState":
         """Keeps the present parameters where the score is lower than the best so far."""
         better = score < self.best_score
         choose = lambda new, old: jax.tree.map(lambda a, b: jnp.where(better, a, b), new, old)

@@ -1,0 +1,150 @@
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from flax_attn.attention import attend, bilinear, dot, masked_softmax, scaled_dot
+
+B, Q, K, D, E = 2, 3, 5, 7, 11  # distinct primes, so that no two axes can be confused
+
+
+def make(seed=0, leading=(B,)):
+    keys = jax.random.split(jax.random.key(seed), 3)
+    return [jax.random.normal(k, (*leading, *shape)) for k, shape in zip(keys, ((Q, D), (K, D), (K, E)))]
+
+
+def naive(query, key, value, mask=None, bias=None):
+    """Scaled dot-product attention as loops over scalars."""
+    query, key, value = (np.asarray(array, np.float64) for array in (query, key, value))
+    context, weights = np.zeros((B, Q, E)), np.zeros((B, Q, K))
+    for b in range(B):
+        for q in range(Q):
+            allowed = [k for k in range(K) if mask is None or mask[b, q, k]]
+            energies = {k: query[b, q] @ key[b, k] / np.sqrt(D) + (0 if bias is None else bias[b, q, k]) for k in allowed}
+            for k in allowed:
+                weights[b, q, k] = np.exp(energies[k]) / sum(np.exp(e) for e in energies.values())
+                context[b, q] += weights[b, q, k] * value[b, k]
+    return context, weights
+
+
+def some_mask():
+    mask = np.array(jax.random.bernoulli(jax.random.key(3), 0.6, (B, Q, K)))
+    mask[0, 1] = False  # a query with nothing to attend
+    mask[1, :, 2] = False  # a key that no query may attend
+    return jnp.asarray(mask)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("jit", [False, True])
+def test_equals_loops_over_scalars(masked, biased, jit):
+    query, key, value = make()
+    mask = some_mask() if masked else None
+    bias = jax.random.normal(jax.random.key(4), (B, Q, K)) if biased else None
+    function = jax.jit(attend) if jit else attend
+    attended = function(query, key, value, mask=mask, bias=bias)
+    context, weights = naive(query, key, value, mask, bias)
+    np.testing.assert_allclose(attended.context, context, atol=1e-5)
+    np.testing.assert_allclose(attended.weights, weights, atol=1e-5)
+
+
+def test_keras_case_unscaled_dot():
+    query, key, value = jnp.eye(2), jnp.eye(2)[::-1], jnp.array([[1.0, 2.0], [3.0, 4.0]])
+    attended = attend(query, key, value, score=dot)
+    np.testing.assert_allclose(attended.weights, [[0.269, 0.731], [0.731, 0.269]], atol=5e-4)
+    np.testing.assert_allclose(attended.context, [[2.462, 3.462], [1.538, 2.538]], atol=5e-4)
+
+
+def test_empty_row_is_zero_with_finite_gradients():
+    query, key, value = make()
+    mask = some_mask()
+
+    def total(query, key, value):
+        return attend(query, key, value, mask=mask).context.sum()
+
+    attended = attend(query, key, value, mask=mask)
+    assert (attended.context[0, 1] == 0).all()
+    assert (attended.weights[0, 1] == 0).all()
+    chex.assert_tree_all_finite(jax.grad(total, argnums=(0, 1, 2))(query, key, value))
+
+
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, 1e30])
+def test_key_that_none_may_attend_leaks_nothing(bad):
+    query, key, value = make()
+    mask = some_mask()
+    clean = attend(query, key, value, mask=mask)
+    dirty_key, dirty_value = key.at[1, 2].set(bad), value.at[1, 2].set(bad)
+    chex.assert_trees_all_close(attend(query, dirty_key, dirty_value, mask=mask), clean)
+    grads = jax.grad(lambda *qkv: attend(*qkv, mask=mask).context.sum(), argnums=(0, 1, 2))
+    chex.assert_trees_all_close(grads(query, dirty_key, dirty_value), grads(query, key, value))
+
+
+def test_bias_of_minus_infinity_masks():
+    query, key, value = make()
+    mask = some_mask()
+    chex.assert_trees_all_close(attend(query, key, value, bias=jnp.where(mask, 0.0, -jnp.inf)), attend(query, key, value, mask=mask))
+
+
+def test_permuting_keys_permutes_weights():
+    query, key, value = make()
+    order = np.array([3, 0, 4, 1, 2])
+    plain, permuted = attend(query, key, value), attend(query, key[:, order], value[:, order])
+    np.testing.assert_allclose(permuted.weights, plain.weights[..., order], atol=1e-6)
+    np.testing.assert_allclose(permuted.context, plain.context, atol=1e-6)
+
+
+@pytest.mark.parametrize("leading", [(), (2,), (2, 3)])
+def test_any_leading_axes(leading):
+    attended = attend(*make(leading=leading))
+    chex.assert_shape(attended.context, (*leading, Q, E))
+    chex.assert_shape(attended.weights, (*leading, Q, K))
+
+
+def test_parameters_of_the_score_receive_gradients():
+    query, key, value = make()
+    kernel = jax.random.normal(jax.random.key(9), (D, D))
+    function = lambda kernel: jnp.sum(attend(query, key, value, score=lambda q, k: bilinear(q, k, kernel)).context ** 2)
+    gradient, step = jax.grad(function)(kernel), 1e-2
+    direction = jax.random.normal(jax.random.key(10), (D, D))
+    numerical = (function(kernel + step * direction) - function(kernel - step * direction)) / (2 * step)
+    np.testing.assert_allclose(jnp.vdot(gradient, direction), numerical, rtol=1e-2)
+
+
+def test_dropout_scales_what_it_keeps_and_leaves_the_weights_returned():
+    query, key, value = jnp.zeros((1, 1, D)), jnp.zeros((1, 4000, D)), jnp.ones((1, 4000, E))
+    attended = attend(query, key, value, dropout_rate=0.25, dropout_rng=jax.random.key(0))
+    np.testing.assert_allclose(attended.weights, 1 / 4000, rtol=1e-5)
+    assert 0.97 < attended.context[0, 0, 0] < 1.03
+    assert attended.context[0, 0, 0] != 1.0
+
+
+def test_needless_weights_are_none():
+    plain, without = attend(*make()), attend(*make(), need_weights=False)
+    assert without.weights is None
+    chex.assert_trees_all_equal(without.context, plain.context)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_result_has_the_dtype_of_the_query(dtype):
+    query, key, value = (array.astype(dtype) for array in make())
+    attended = attend(query, key, value)
+    assert attended.context.dtype == attended.weights.dtype == dtype
+    np.testing.assert_allclose(attended.context.astype(float), naive(query, key, value)[0], atol=0.05)
+
+
+def test_bad_arguments_are_told_apart():
+    query, key, value = make()
+    with pytest.raises(TypeError, match="bias="):
+        attend(query, key, value, mask=jnp.ones((B, Q, K)))
+    with pytest.raises(ValueError, match=r"\(2, 3, 5\), got \(2, 5, 3\)"):
+        attend(query, key, value, mask=jnp.ones((B, K, Q), bool))
+    with pytest.raises(ValueError, match="dropout_rng"):
+        attend(query, key, value, dropout_rate=0.1)
+
+
+def test_softmax_is_the_default_and_scaling_matters():
+    query, key, value = make()
+    expected = masked_softmax(scaled_dot(query, key))
+    np.testing.assert_allclose(attend(query, key, value).weights, expected, atol=1e-6)
+    assert not np.allclose(attend(query, key, value, score=dot).weights, expected, atol=1e-2)

@@ -1,0 +1,42 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from flax_attn.models import convolution
+
+
+def naive(x, kernel):
+    taps, length = len(kernel), x.shape[1]
+    padded = np.pad(np.asarray(x, np.float64), ((0, 0), (taps // 2, taps // 2), (0, 0)))
+    return np.stack([sum(padded[:, t + j] @ np.asarray(kernel[j], np.float64) for j in range(taps)) for t in range(length)], axis=1)
+
+
+@pytest.mark.parametrize("form", [convolution.by_xla, convolution.by_shifts, convolution.by_tiles, convolution.convolve])
+@pytest.mark.parametrize("length", [1, 4, 7, 100])
+@pytest.mark.parametrize("taps", [3, 5])
+def test_every_form_equals_the_sum(form, length, taps):
+    x = jax.random.normal(jax.random.key(0), (2, length, 17))
+    kernel = jax.random.normal(jax.random.key(1), (taps, 17, 19)) / 9
+    np.testing.assert_allclose(form(x, kernel), naive(x, kernel), atol=3e-5)
+
+
+@pytest.mark.parametrize("form", [convolution.by_shifts, convolution.by_tiles])
+def test_gradients_equal_those_of_xla(form):
+    x = jax.random.normal(jax.random.key(0), (2, 13, 17))
+    kernel = jax.random.normal(jax.random.key(1), (5, 17, 19)) / 9
+    gradient = lambda form: jax.grad(lambda x, w: jnp.sum(jnp.sin(form(x, w))), argnums=(0, 1))(x, kernel)
+    for ours, expected in zip(gradient(form), gradient(convolution.by_xla)):
+        np.testing.assert_allclose(ours, expected, atol=1e-4)
+
+
+def test_cook_toom_is_exact_in_double_precision():
+    outputs_of, kernel_of, inputs_of = convolution.cook_toom(4, 5)
+    x, w = np.random.default_rng(0).normal(size=8), np.random.default_rng(1).normal(size=5)
+    expected = [sum(w[j] * x[i + j] for j in range(5)) for i in range(4)]
+    np.testing.assert_allclose(outputs_of @ ((kernel_of @ w) * (inputs_of @ x)), expected, atol=1e-12)
+
+
+def test_even_kernels_are_refused():
+    with pytest.raises(ValueError, match="odd kernel_size"):
+        convolution.Conv1D(3, 4).init(jax.random.key(0), jnp.zeros((1, 5, 1)))

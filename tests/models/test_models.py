@@ -1,0 +1,113 @@
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from flax_attn.models import CNN, LSTM, MODELS, BiLSTM, CNNAttention
+from flax_attn.models.lstm import LSTMLayer
+
+SIGNALS = jax.random.normal(jax.random.key(0), (3, 100, 1))
+
+
+@pytest.mark.parametrize(
+    ("model", "count"), [(CNN(), 62_337), (CNNAttention(), 58_177), (LSTM(), 130_660), (BiLSTM(), 34_433)], ids=lambda x: type(x).__name__
+)
+def test_parameters(model, count):
+    params = model.init(jax.random.key(0), SIGNALS)["params"]
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs_have_the_shape_of_the_inputs_under_jit_and_eager(name):
+    model = MODELS[name]()
+    variables = model.init(jax.random.key(0), SIGNALS)
+    eager, aux = model.apply(variables, SIGNALS)
+    compiled, _ = jax.jit(model.apply)(variables, SIGNALS)
+    chex.assert_equal_shape([eager, SIGNALS])
+    np.testing.assert_allclose(eager, compiled, atol=1e-5)
+    assert set(aux) <= {"attention"}
+
+
+def depends_on(model, position):
+    """Which inputs the output at a position depends on, seen by its gradient, rounding apart."""
+    variables = model.init(jax.random.key(0), SIGNALS[:1])
+    gradient = jax.grad(lambda x: model.apply(variables, x)[0][0, position, 0])(SIGNALS[:1])
+    size = np.abs(np.asarray(gradient[0, :, 0]))
+    return np.flatnonzero(size > 1e-5 * size.max())
+
+
+def test_a_cnn_sees_21_points_and_attention_sees_all():
+    seen = depends_on(CNN(), 50)
+    assert (seen.min(), seen.max()) == (40, 60)
+    assert len(depends_on(CNNAttention(), 50)) == 100
+    seen = depends_on(BiLSTM(), 50)  # farther, and less the farther
+    assert seen.min() < 40 and seen.max() > 60  # noqa: PT018
+
+
+def test_attention_without_positions_is_blind_to_order_and_with_them_is_not():
+    """A bump moved far from the borders moves the output with it, unless the model knows where it is."""
+    bump = jnp.zeros((1, 100, 1)).at[0, 30:36].set(2.0)
+    moved = jnp.roll(bump, 31, axis=1)
+    for positions, same in ((False, True), (True, False)):
+        model = CNNAttention(binary_positions=positions)
+        variables = model.init(jax.random.key(0), bump)
+        here, there = (model.apply(variables, x)[0][0, :, 0] for x in (bump, moved))
+        assert np.allclose(here[25:41], there[56:72], atol=1e-5) is same
+
+
+def test_attention_weights_are_returned_and_sum_to_one():
+    model = CNNAttention()
+    _, aux = model.apply(model.init(jax.random.key(0), SIGNALS), SIGNALS)
+    weights = aux["attention"]["attention"]
+    chex.assert_shape(weights, (3, 100, 100))
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
+
+
+def naive_lstm(params, x):
+    """One step at a time, gate by gate, in the order i, f, g, o."""
+    p = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    sigmoid = lambda z: 1 / (1 + np.exp(-z))
+    n = p["recurrent_kernel"].shape[0]
+    hidden, memory, outputs = np.zeros(n), np.zeros(n), []
+    for step in np.asarray(x, np.float64):
+        z = step @ p["input_kernel"] + p["input_bias"] + hidden @ p["recurrent_kernel"] + p["recurrent_bias"]
+        i, f, g, o = z[:n], z[n : 2 * n], z[2 * n : 3 * n], z[3 * n :]
+        memory = sigmoid(f) * memory + sigmoid(i) * np.tanh(g)
+        hidden = sigmoid(o) * np.tanh(memory)
+        outputs.append(hidden)
+    return np.stack(outputs)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_lstm_layer_equals_the_steps(reverse):
+    x, zeros = jax.random.normal(jax.random.key(1), (7, 3)), jnp.zeros(5)
+    layer = LSTMLayer(5, reverse=reverse)
+    variables = layer.init(jax.random.key(0), x, (zeros, zeros))
+    outputs, (last, _) = layer.apply(variables, x, (zeros, zeros))
+    expected = naive_lstm(variables["params"], x[::-1] if reverse else x)
+    np.testing.assert_allclose(outputs, expected[::-1] if reverse else expected, atol=1e-5)
+    np.testing.assert_allclose(last, expected[-1], atol=1e-5)
+
+
+def test_lstm_carries_its_state_from_batch_to_batch():
+    model = LSTM(features=5)
+    signals = jax.random.normal(jax.random.key(1), (6, 100, 1))
+    variables = model.init(jax.random.key(0), signals)
+    chex.assert_trees_all_equal(variables["carry"], jax.tree.map(jnp.zeros_like, variables["carry"]))
+    (whole, _), _ = model.apply(variables, signals, mutable=["carry"])
+    (first, _), carry = model.apply(variables, signals[:4], mutable=["carry"])
+    (second, _), _ = model.apply(variables | carry, signals[4:], mutable=["carry"])
+    np.testing.assert_allclose(jnp.concatenate([first, second]), whole, atol=1e-5)
+
+
+def test_no_gradient_flows_through_the_carry():
+    model = LSTM(features=5)
+    signals = jax.random.normal(jax.random.key(1), (6, 100, 1))
+    variables = model.init(jax.random.key(0), signals)
+
+    def through_the_carry(params):
+        _, updates = model.apply(variables | {"params": params}, signals, mutable=["carry"])
+        return sum(leaf.sum() for leaf in jax.tree.leaves(updates))
+
+    chex.assert_trees_all_equal(jax.grad(through_the_carry)(variables["params"]), jax.tree.map(jnp.zeros_like, variables["params"]))

@@ -1,0 +1,63 @@
+"""Imports go one way: attention <- models <- experiment <- train.py; data, training and analysis stand apart."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+BASE = {"flax_attn.errors", "flax_attn.run_directory"}  # plain Python, open to all
+ALLOWED = {
+    "attention": {"flax_attn.attention"},
+    "models": {"flax_attn.attention", "flax_attn.models"},
+    "data": {"flax_attn.data"},
+    "training": {"flax_attn.training"},
+    "analysis": {"flax_attn.analysis"},
+}
+OUTSIDE = {"attention": {"jax", "flax", "chex", "jaxtyping"}}
+
+
+def imports(path):
+    """Every module that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def files(*parts):
+    return sorted((ROOT.joinpath(*parts)).rglob("*.py"))
+
+
+def test_packages_import_only_what_they_may():
+    seen = 0
+    for package, allowed in ALLOWED.items():
+        for path in files("flax_attn", package):
+            for name in imports(path):
+                if name.startswith("flax_attn"):
+                    seen += 1
+                    assert any(name.startswith(prefix) for prefix in allowed | BASE), f"{path} imports {name}"
+    assert seen > 20
+
+
+def test_the_attention_library_knows_jax_and_flax_only():
+    for path in files("flax_attn", "attention"):
+        for name in imports(path):
+            top = name.split(".")[0]
+            assert top in OUTSIDE["attention"] | {"flax_attn", "functools", "math", "collections", "typing"}, f"{path} imports {name}"
+
+
+def test_each_outside_package_stays_in_its_place():
+    for path in [*files("flax_attn"), *files("configs"), ROOT / "train.py"]:
+        place = path.relative_to(ROOT).as_posix()
+        for name in imports(path):
+            top = name.split(".")[0]
+            assert top not in ("torch", "tensorflow"), f"{place} imports {name}"
+            if top == "ml_collections":
+                assert place in ("flax_attn/experiment.py", "train.py") or place.startswith("configs/"), f"{place} imports {name}"
+            if top == "matplotlib":
+                assert place.startswith("flax_attn/analysis/"), f"{place} imports {name}"
+
+
+def test_the_walk_sees_imports_inside_functions(tmp_path):
+    (tmp_path / "module.py").write_text("def f():\n    from torch import nn\n")
+    assert list(imports(tmp_path / "module.py")) == ["torch.nn"]

@@ -1,0 +1,80 @@
+import shutil
+
+import chex
+import jax.numpy as jnp
+import pytest
+
+from flax_attn.training import checkpoints
+
+FIRST = {"params": {"w": jnp.arange(1000.0).reshape(10, 100)}, "step": jnp.int32(1)}
+SECOND = {"params": {"w": -jnp.arange(1000.0).reshape(10, 100)}, "step": jnp.int32(2)}
+
+
+@pytest.fixture
+def directory(tmp_path):
+    for number, state in ((1, FIRST), (2, SECOND)):
+        checkpoints.save(tmp_path, number, state, {"train_seconds": 0.1 * number})
+    return tmp_path
+
+
+def restore(directory):
+    lines = []
+    restored = checkpoints.restore(directory, FIRST, lines.append)
+    return restored, lines
+
+
+def test_the_newest_is_restored(directory):
+    (number, state, metadata), lines = restore(directory)
+    chex.assert_trees_all_equal(state, SECOND)
+    assert (number, metadata, lines) == (2, {"train_seconds": 0.2}, [])
+
+
+def files(directory):
+    return [path for path in sorted((directory / "2").rglob("*")) if path.is_file()]
+
+
+def test_every_flipped_bit_is_found(directory, tmp_path_factory):
+    """In each file of the newest checkpoint in turn, in the middle of it; the one before it is used."""
+    for i, path in enumerate(files(directory)):
+        copy = tmp_path_factory.mktemp(f"flip{i}") / "checkpoints"
+        shutil.copytree(directory, copy)
+        victim = copy / path.relative_to(directory)
+        content = bytearray(victim.read_bytes())
+        if not content:
+            continue
+        content[len(content) // 2] ^= 0x10
+        victim.write_bytes(content)
+        (number, state, _), lines = restore(copy)
+        chex.assert_trees_all_equal(state, FIRST)
+        assert number == 1
+        assert len(lines) == 1
+        assert "damaged" in lines[0]
+
+
+@pytest.mark.parametrize("damage", ["truncate", "remove"])
+def test_short_and_missing_files_are_found(directory, damage):
+    data = max(files(directory), key=lambda path: path.stat().st_size)
+    if damage == "truncate":
+        data.write_bytes(data.read_bytes()[:-1])
+    else:
+        data.unlink()
+    (number, _, _), lines = restore(directory)
+    assert number == 1
+    assert data.name in lines[0]
+
+
+def test_what_orbax_would_take_for_the_latest_step_is_passed_over(directory):
+    (directory / "999").mkdir()
+    (number, _, _), lines = restore(directory)
+    assert number == 2
+    assert "not written to its end" in lines[0]
+    checkpoints.discard_after(directory, 2)
+    assert restore(directory)[1] == []
+    checkpoints.save(directory, 3, FIRST, {})
+    assert restore(directory)[0][0] == 3
+
+
+def test_two_are_kept_and_none_is_no_error(directory, tmp_path):
+    checkpoints.save(directory, 3, FIRST, {})
+    assert sorted(path.name for path in directory.iterdir() if path.is_dir()) == ["2", "3"]
+    assert checkpoints.restore(tmp_path / "nowhere", FIRST, print) is None

@@ -1,0 +1,93 @@
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from flax_attn.training import epoch
+from flax_attn.training.metrics import squared_error
+from flax_attn.training.state import TrainState
+
+X = jax.random.normal(jax.random.key(0), (23, 3))
+DATA = {"inputs": X, "targets": X @ jnp.array([[1.0], [-2.0], [0.5]])}
+OPTIMIZER = optax.adam(1e-2)
+
+
+def loss(params, carry, batch, key):
+    """A linear model that counts its batches, to see what is carried."""
+    error = squared_error(batch["inputs"] @ params["w"], batch["targets"], batch.get("mask", jnp.ones(len(batch["inputs"]), bool)))
+    return error.compute(), ({"batches": carry["batches"] + 1}, {"mse": error})
+
+
+def init(key):
+    return {"w": jax.random.normal(key, (3, 1))}, {"batches": jnp.float32(0)}
+
+
+create = functools.partial(TrainState.create, init=init, optimizer=OPTIMIZER)
+step = functools.partial(epoch.train_step, loss=loss, optimizer=OPTIMIZER)
+plan = functools.partial(epoch.shuffled_rows, num_examples=23, batch_size=5, num_steps=6)
+train = functools.partial(epoch.train_epoch, step=step, plan=plan, fetch=epoch.gather)
+
+
+def test_training_finds_the_weights():
+    state = create(jnp.uint32(0))
+    for number in range(1, 200):
+        state, metrics = jax.jit(train)(state, jnp.int32(number), DATA)
+    np.testing.assert_allclose(state.params["w"][:, 0], [1.0, -2.0, 0.5], atol=1e-3)
+    assert metrics["mse"] < 1e-5
+
+
+def test_an_epoch_is_its_steps_one_after_another():
+    state = create(jnp.uint32(0))
+    scanned, _ = train(state, jnp.int32(1), DATA)
+    order_key, step_key = jax.random.split(state.epoch_key(jnp.int32(1)))
+    for rows in plan(order_key):
+        state, _ = step(state, epoch.gather(DATA, rows), step_key)
+    chex.assert_trees_all_close(scanned, state, rtol=1e-5)
+
+
+def test_the_carry_starts_at_zero_in_every_epoch_and_evaluation():
+    state, _ = train(create(jnp.uint32(0)), jnp.int32(1), DATA)
+    state, _ = train(state, jnp.int32(2), DATA)
+    assert float(state.carry["batches"]) == 6
+    assert int(state.step) == 12
+
+
+@pytest.mark.parametrize("over_seeds", [epoch.vectorized, epoch.sequential])
+def test_seeds_together_equal_seeds_alone_in_one_compilation(over_seeds):
+    together = epoch.stack_seeds(create, range(4, 7))
+    train_together = jax.jit(chex.assert_max_traces(over_seeds(train), n=1))
+    alone = [create(jnp.uint32(seed)) for seed in range(4, 7)]
+    for number in range(1, 5):
+        together, _ = train_together(together, jnp.int32(number), DATA)
+        alone = [train(state, jnp.int32(number), DATA)[0] for state in alone]
+    for i, state in enumerate(alone):
+        chex.assert_trees_all_close(jax.tree.map(lambda leaf, i=i: leaf[i], together), state, atol=1e-5)
+    assert not np.allclose(together.params["w"][0], together.params["w"][1])
+
+
+def test_shuffled_rows_visit_every_row_once_a_pass():
+    rows = np.asarray(plan(jax.random.key(0)))
+    assert rows.shape == (6, 5)
+    for one_pass in (rows[:4], rows[4:]):  # 23 rows make 4 whole batches of 5
+        assert len(np.unique(one_pass)) == one_pass.size
+    assert not np.array_equal(rows[:2], rows[4:])
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 5, 23, 50])
+def test_evaluation_is_exact_whatever_the_batch(batch_size):
+    params = {"w": jnp.ones((3, 1))}
+    batches = epoch.pad_batches(DATA, batch_size)
+    expected = np.mean((np.asarray(X).sum(axis=1, keepdims=True) - np.asarray(DATA["targets"])) ** 2)
+    np.testing.assert_allclose(epoch.evaluate(params, {"batches": jnp.float32(3)}, batches, loss=loss)["mse"], expected, rtol=1e-5)
+
+
+def test_best_parameters_are_those_of_the_lowest_score():
+    state = create(jnp.uint32(0))
+    for number, score in enumerate([3.0, 1.0, 2.0, jnp.nan], start=1):
+        state = state.replace(params={"w": jnp.full((3, 1), float(number))}).keep_best(jnp.float32(score), jnp.int32(number))
+    assert float(state.best_params["w"][0, 0]) == 2.0
+    assert (float(state.best_score), int(state.best_epoch)) == (1.0, 2)
