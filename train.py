@@ -13,7 +13,6 @@ from typing import Any
 
 from absl import app, flags, logging
 from ml_collections import config_flags
-from rich.console import Console
 
 from flax_attn.errors import UsageError, unknown
 from flax_attn.run_directory import flatten
@@ -83,11 +82,12 @@ def fail(*lines: object) -> None:
 
 def main(argv: list[str]) -> None:
     from flax_attn import experiment  # after the flags, so that a typing error is told at once
+    from flax_attn.analysis.tables import wide_console
 
     config = flags.FLAGS.config
     workdir = Path(flags.FLAGS.workdir or "runs/" + config.name.replace(":", "-"))
     try:
-        experiment.run(config, workdir, Console())
+        experiment.run(config, workdir, wide_console())
     except UsageError as error:
         fail(error)
     except KeyboardInterrupt:

@@ -40,11 +40,10 @@ def run_predict(args: argparse.Namespace) -> int:
 
 
 def run_compare(args: argparse.Namespace) -> int:
-    from rich.console import Console
-
     from flax_attn.analysis.compare import compare
+    from flax_attn.analysis.tables import wide_console
 
-    for path in compare(args.runs, args.output, Console()):
+    for path in compare(args.runs, args.output, wide_console()):
         print(f"wrote {path}")
     return 0
 

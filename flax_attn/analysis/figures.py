@@ -6,6 +6,7 @@ Colours are Okabe and Ito's, which the colour-blind can tell apart; triangles an
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -13,12 +14,13 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
 from flax_attn.analysis.runs import Run, curve, read
 
-BLUE, ORANGE, GREEN, PINK, SKY, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#222222"
-CYCLE = (BLUE, ORANGE, GREEN, PINK, SKY, "#E69F00")
+BLUE, ORANGE, GREEN, PINK, SKY, YELLOW, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#222222"
+CYCLE = (BLUE, ORANGE, YELLOW, SKY, "#666666")  # green and pink are the shapes'
 KINDS = (("triangle", "^", GREEN), ("box", "s", PINK))
 STYLE = {
     "font.size": 10,
@@ -27,6 +29,8 @@ STYLE = {
     "legend.frameon": False,
     "axes.titlesize": 11,
 }
+# A square-root scale, for one full weight would leave the many small ones in the dark.
+HEAT: dict[str, Any] = {"origin": "lower", "cmap": "viridis", "interpolation": "nearest", "norm": PowerNorm(0.5, vmin=0, vmax=1)}
 Marks = dict[str, np.ndarray]
 
 
@@ -73,7 +77,8 @@ def spans(marks: Marks) -> list[tuple[float, float, float, str, str, str]]:
 
 
 def mark_shapes(axes: Axes, marks: Marks) -> None:
-    """Shades the shapes of a signal and puts the marker of each kind on top."""
+    """Shades the shapes of a signal and puts the marker of each kind on top, above the highest of them."""
+    axes.set_ylim(top=29)
     for center, first, last, _, marker, colour in spans(marks):
         axes.axvspan(first, last, color=colour, alpha=0.15, lw=0)
         axes.plot(center, 0.96, marker=marker, color=colour, ms=7, transform=axes.get_xaxis_transform(), zorder=5)
@@ -140,7 +145,7 @@ def loss_curves(runs: list[Run]) -> Figure:
     ax.set_ylabel("mean squared error (normalised units)")
     seeds = {len({row["seed"] for row in run.rows}) for run in runs}
     band = f", mean and range over {max(seeds)} seeds" if max(seeds) > 1 else ""
-    ax.set_title((runs[0].name if len(runs) == 1 else "several models") + band)
+    ax.set_title((runs[0].name if len(runs) == 1 else "validation and training error") + band)
     ax.grid(axis="y", which="both", alpha=0.2)
     ax.legend()
     return figure
@@ -154,7 +159,7 @@ def attention_map(signal: np.ndarray, weights: np.ndarray, marks: Marks, title: 
     heat = figure.add_subplot(grid[0, 1])
     across, up = figure.add_subplot(grid[1, 1], sharex=heat), figure.add_subplot(grid[0, 0], sharey=heat)
     low, high = -0.5, len(signal) - 0.5
-    image = heat.imshow(weights, origin="lower", cmap="viridis", aspect="auto", extent=(low, high, low, high), interpolation="nearest")
+    image = heat.imshow(weights, **HEAT, aspect="auto", extent=(low, high, low, high))
     positions = np.arange(len(signal))
     across.plot(positions, signal, color=BLACK, lw=1.2)
     up.plot(signal, positions, color=BLACK, lw=1.2)
@@ -176,7 +181,7 @@ def attention_map(signal: np.ndarray, weights: np.ndarray, marks: Marks, title: 
     up.set_ylabel("query: the position that attends")
     across.set_ylabel("height")
     up.set_xlabel("height")
-    figure.colorbar(image, cax=figure.add_subplot(grid[0, 2]), label="attention weight")
+    figure.colorbar(image, cax=figure.add_subplot(grid[0, 2]), label="attention weight", ticks=(0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1))
     heat.set_title(title, pad=18)
     if marks:
         kind_legend(figure, [], bbox_to_anchor=(0.5, -0.05))
@@ -195,7 +200,7 @@ def predicted(inputs: np.ndarray, outputs: np.ndarray, attention: np.ndarray | N
         axes[i, 0].plot(outputs[i, :, 0], color=ORANGE, lw=1.6, label="prediction")
         axes[i, 0].set(xlabel="position", ylabel="height", title=f"signal {i}")
         if attention is not None:
-            image = axes[i, 1].imshow(attention[i], origin="lower", cmap="viridis", interpolation="nearest")
+            image = axes[i, 1].imshow(attention[i], **HEAT)
             axes[i, 1].set(xlabel="key", ylabel="query", title="attention")
             figure.colorbar(image, ax=axes[i, 1], label="weight")
     axes[0, 0].legend(loc="upper right")

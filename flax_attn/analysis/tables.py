@@ -8,6 +8,12 @@ from rich.table import Table
 from flax_attn.analysis.runs import Run, late_median
 
 
+def wide_console() -> Console:
+    """A console that is as wide as the terminal, and wide enough for every table where there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
+
+
 def print_results(summary: dict[str, Any], reference: dict[str, float], console: Console) -> None:
     """The metrics of a run beside the figures of the tutorial's recipe."""
     seeds = summary["seeds"]
@@ -26,15 +32,13 @@ def print_results(summary: dict[str, Any], reference: dict[str, float], console:
 def print_comparison(runs: list[Run], console: Console) -> None:
     """One row a run: size, time, and the test error kept, last, and as the median of the last 10 epochs."""
     table = Table(title="test/mse, mean +- std over seeds", title_justify="left", title_style="bold")
-    table.add_column("run", overflow="fold")
-    for column in ("model", "parameters", "seeds", "steps", "minutes", "kept", "last epoch", "median of last 10"):
-        table.add_column(column, justify="right")
+    for column in ("run", "parameters", "seeds", "steps", "minutes", "kept", "last epoch", "median of last 10"):
+        table.add_column(column, justify="left" if column == "run" else "right", overflow="fold")
     for run in runs:
         assert run.summary is not None
-        metrics = run.summary["metrics"]
+        metrics, seeds = run.summary["metrics"], len(run.summary["seeds"])
         kept, last = metrics["test/mse"], metrics.get("last/test/mse", metrics["test/mse"])
-        show = lambda metric: f"{metric['mean']:.4g}" + (f" +- {metric['std']:.2g}" if len(metric["values"]) > 1 else "")
-        counts = [f"{run.summary['parameters']:,}", str(len(run.summary["seeds"])), f"{run.summary['steps']:,}"]
-        minutes = f"{run.summary['train_seconds'] / 60:.1f}"
-        table.add_row(run.name, run.summary["model"], *counts, minutes, show(kept), show(last), f"{late_median(run.rows, 'test/mse'):.4g}")
+        show = lambda metric, many=seeds > 1: f"{metric['mean']:.4g}" + (f" +- {metric['std']:.1g}" if many else "")
+        counts = [f"{run.summary['parameters']:,}", str(seeds), f"{run.summary['steps']:,}", f"{run.summary['train_seconds'] / 60:.1f}"]
+        table.add_row(run.name, *counts, show(kept), show(last), f"{late_median(run.rows, 'test/mse'):.4g}")
     console.print(table)
