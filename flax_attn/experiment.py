@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 from flax_attn.analysis import figures, tables
-from flax_attn.config import check_config, num_train_examples
+from flax_attn.config import SPLITS, check_config, num_train_examples
 from flax_attn.data import shapes
 from flax_attn.data.normalization import Normalization
 from flax_attn.errors import UsageError, unknown
@@ -88,9 +88,16 @@ def build_model(fields: Any) -> nn.Module:
 def layer_table(model: nn.Module, sample: jax.Array) -> str:
     """The layers with their output shapes and parameters. A model that cannot be built from its fields is a UsageError."""
     try:
-        return nn.tabulate(model, jax.random.key(0), console_kwargs={"width": 110, "force_terminal": False})(sample)
+        table = nn.tabulate(model, jax.random.key(0), console_kwargs={"width": 110, "force_terminal": False})(sample)
+        params = jax.eval_shape(model.init, jax.random.key(0), sample)["params"]
     except (ValueError, TypeError) as error:
         raise UsageError(f"config part 'model' does not make a model: {error}") from error
+    layers, _, _ = table.rpartition("Total Parameters")  # Flax counts what is carried among the parameters
+    return f"{layers.rstrip()}\nparameters: {count_parameters(params):,}"
+
+
+def count_parameters(params: Any) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
 def load_data(config: Any) -> Data:
@@ -211,7 +218,7 @@ def train(config: Any, programs: Programs, data: Data, directory: RunDirectory, 
 
 def metric_rows(number: int, seeds: range, states: Any, scores: dict[str, dict[str, jax.Array]]) -> list[dict[str, Any]]:
     """One row a seed: the epoch, the seed, the step, and every metric as `split/name`."""
-    flat = {f"{split}/{name}": np.asarray(values) for split, metrics in scores.items() for name, values in metrics.items()}
+    flat = {name: np.asarray(values) for name, values in flat_scores(scores).items()}
     steps = np.asarray(states.step)
     return [
         {"epoch": number, "seed": seed, "step": int(steps[i])} | {name: float(values[i]) for name, values in flat.items()}
@@ -240,7 +247,7 @@ def finish(
         "config": config.name,
         "task": config.task,
         "model": config.model.name,
-        "parameters": sum(leaf[0].size for leaf in jax.tree.leaves(states.params)),
+        "parameters": count_parameters(states.params) // len(states.seed),
         "seeds": [int(seed) for seed in states.seed],
         "epochs": config.num_epochs,
         "steps": int(states.step[0]),
@@ -263,12 +270,16 @@ def finish(
 def summarize(prefix: str, scores: dict[str, dict[str, jax.Array]]) -> dict[str, Any]:
     """Mean, deviation (of the sample, 0 for one seed) and values over the seeds, by `prefix + split/name`."""
     summary = {}
-    for split, metrics in scores.items():
-        for name, values in metrics.items():
-            numbers = [float(value) for value in values]
-            std = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
-            summary[f"{prefix}{split}/{name}"] = {"mean": float(np.mean(numbers)), "std": std, "values": numbers}
+    for name, values in flat_scores(scores).items():
+        numbers = [float(value) for value in values]
+        std = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
+        summary[prefix + name] = {"mean": float(np.mean(numbers)), "std": std, "values": numbers}
     return summary
+
+
+def flat_scores(scores: dict[str, dict[str, jax.Array]]) -> dict[str, jax.Array]:
+    """Scores by `split/name`, in the order of the splits, which jax does not keep."""
+    return {f"{split}/{name}": values for split in SPLITS if split in scores for name, values in scores[split].items()}
 
 
 def load(run: Path, warn: Callable[[str], None]) -> tuple[nn.Module, Any, Normalization]:

@@ -195,3 +195,19 @@ def test_divergence_is_told_and_the_last_good_checkpoint_kept(tmp_path):
         experiment.run(config, tmp_path, Console(file=io.StringIO()))
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
     assert not (tmp_path / "checkpoints" / "1").exists()
+
+
+def test_boxes_come_to_attend_to_boxes():
+    """The first thing that attention learns here: after 400 steps a box looks at both boxes, far more than at triangles."""
+    config = small(shapes_attention, batch_size=64, steps_per_epoch=400, **{"data.fresh": True})
+    model, data, programs, states = start(config)
+    states, _ = programs.train_epoch(states, jnp.int32(1), data.train)
+    inputs, _, drawn = jax.tree.map(np.asarray, data.test)
+    params = jax.tree.map(lambda leaf: leaf[0], states.params)
+    weights = experiment.predict(model, params, data.normalization, inputs)[1]["attention"]
+
+    distance = np.abs(np.arange(100) - drawn.centers[:, :, None])  # (n, 4, t)
+    inside, middle = distance < drawn.widths[:, :, None] / 2 + 1, distance < 1
+    share = np.einsum("nsq,nqk,nrk->nsr", middle / middle.sum(axis=-1, keepdims=True), weights, inside).mean(axis=0)
+    from_boxes = share[2:]  # weight that the middle of a box lays on each of triangle, triangle, box, box
+    assert from_boxes[:, 2:].min() > 2 * from_boxes[:, :2].max()

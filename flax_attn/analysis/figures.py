@@ -72,7 +72,7 @@ def spans(marks: Marks) -> list[tuple[float, float, float, str, str, str]]:
     if not marks:
         return []
     kinds = [KINDS[0], KINDS[0], KINDS[1], KINDS[1]]
-    ends = [(c, c - w / 2, c + w / 2) for c, w in zip(marks["centers"], marks["widths"])]
+    ends = [(float(c), float(c - w / 2), float(c + w / 2)) for c, w in zip(marks["centers"], marks["widths"])]
     return [(*end, *kind) for end, kind in zip(ends, kinds)]
 
 
@@ -203,7 +203,7 @@ def predicted(inputs: np.ndarray, outputs: np.ndarray, attention: np.ndarray | N
             image = axes[i, 1].imshow(attention[i], **HEAT)
             axes[i, 1].set(xlabel="key", ylabel="query", title="attention")
             figure.colorbar(image, ax=axes[i, 1], label="weight")
-    axes[0, 0].legend(loc="upper right")
+    axes[0, 0].legend(loc="best")
     figure.suptitle(title)
     return figure
 

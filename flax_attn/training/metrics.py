@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -19,6 +20,7 @@ class Mean(NamedTuple):
 
 def squared_error(outputs: Float[Array, "b *d"], targets: Float[Array, "b *d"], mask: Bool[Array, " b"]) -> Mean:
     """Mean squared error, `mean (y - t)^2` over the examples that the mask allows and all their elements."""
+    chex.assert_equal_shape([outputs, targets])
     weights = mask.reshape(mask.shape + (1,) * (outputs.ndim - 1)) * jnp.ones_like(outputs)
     return Mean(jnp.sum(weights * jnp.square(outputs - targets)), jnp.sum(weights))
 
