@@ -3,7 +3,7 @@
 Task     level two triangles and two boxes pairwise
 Source   an LSTM that reads each signal as one time step, 130,660 parameters
 Command  python train.py --config=configs/shapes_lstm.py
-Expect   test MSE 0.070-0.085 after 50 epochs (the recipe in PyTorch: 0.0777)
+Expect   test MSE 0.078 after 50 epochs (the recipe in PyTorch: 0.0777), 20 seconds a seed
 """
 
 from typing import Any
