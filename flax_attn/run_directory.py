@@ -74,8 +74,11 @@ class RunDirectory:
         os.replace(partial, path)
 
     def summary(self) -> dict[str, Any] | None:
-        path = self.path / "summary.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        """The results of a finished run, or None; one that cannot be read is made anew from the checkpoints."""
+        try:
+            return json.loads((self.path / "summary.json").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
 
 
 def read_config(path: Path) -> dict[str, Any]:

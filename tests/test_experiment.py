@@ -211,3 +211,10 @@ def test_boxes_come_to_attend_to_boxes():
     share = np.einsum("nsq,nqk,nrk->nsr", middle / middle.sum(axis=-1, keepdims=True), weights, inside).mean(axis=0)
     from_boxes = share[2:]  # weight that the middle of a box lays on each of triangle, triangle, box, box
     assert from_boxes[:, 2:].min() > 2 * from_boxes[:, :2].max()
+
+
+def test_two_test_examples_are_enough_and_a_damaged_summary_is_made_anew(tmp_path):
+    config = small(shapes_lstm, num_epochs=1, **{"data.num_test": 2})
+    summary = experiment.run(config, tmp_path, Console(file=io.StringIO()))
+    (tmp_path / "summary.json").write_text("{")
+    assert experiment.run(config, tmp_path, Console(file=io.StringIO())) == summary

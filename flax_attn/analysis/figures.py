@@ -95,7 +95,7 @@ def data_sample(run: Run) -> Figure:
     """Four inputs with their targets."""
     figure, axes = plt.subplots(2, 2, figsize=(11, 6.4), sharex=True, sharey=True, layout="constrained")
     handles = []
-    for i, ax in enumerate(axes.flat):
+    for i, ax in used(axes, run):
         (line,) = ax.plot(run.examples["inputs"][i, :, 0], color=BLUE, lw=1.6, label="input")
         (target,) = ax.plot(run.examples["targets"][i, :, 0], color=ORANGE, lw=1.6, ls="--", label="target")
         mark_shapes(ax, marks_of(run, i))
@@ -112,7 +112,7 @@ def predictions(runs: list[Run]) -> Figure:
     """Predictions of one or several models over the target, on four test examples."""
     figure, axes = plt.subplots(2, 2, figsize=(11, 6.4), sharex=True, sharey=True, layout="constrained")
     handles = []
-    for i, ax in enumerate(axes.flat):
+    for i, ax in used(axes, runs[0]):
         (handle,) = ax.plot(runs[0].examples["targets"][i, :, 0], color=BLACK, lw=3.5, alpha=0.35, label="target")
         handles = [handle]
         for run, colour in zip(runs, CYCLE * len(runs)):
@@ -206,6 +206,14 @@ def predicted(inputs: np.ndarray, outputs: np.ndarray, attention: np.ndarray | N
     axes[0, 0].legend(loc="best")
     figure.suptitle(title)
     return figure
+
+
+def used(axes: np.ndarray, run: Run) -> list[tuple[int, Axes]]:
+    """The axes of a grid with the example that each shows; what there is no example for is switched off."""
+    shown = len(run.examples["inputs"])
+    for ax in axes.flat[shown:]:
+        ax.axis("off")
+    return list(enumerate(axes.flat[:shown]))
 
 
 def label_grid(axes: np.ndarray, x: str, y: str) -> None:

@@ -1,13 +1,14 @@
 """Reading run directories."""
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from flax_attn.errors import UsageError
-from flax_attn.run_directory import read_config
+from flax_attn.run_directory import RunDirectory, read_config
 
 
 class Run(NamedTuple):
@@ -33,17 +34,19 @@ def read(path: Path) -> Run:
     """Reads a run directory whose training is done.
 
     Raises:
-        UsageError: it is not a run directory, or the run is not finished.
+        UsageError: it is not a run directory, the run is not finished, or its files are damaged.
     """
     config = read_config(path)
     if not (path / "examples.npz").exists():
         raise UsageError(f"the run in {path} is not finished; run train.py with --workdir={path} again, and it resumes")
-    with open(path / "metrics.jsonl") as file:
-        rows = [json.loads(line) for line in file]
-    with np.load(path / "examples.npz") as archive:
-        examples = dict(archive)
-    summary_path = path / "summary.json"
-    return Run(path, config, rows, examples, json.loads(summary_path.read_text()) if summary_path.exists() else None)
+    try:
+        with open(path / "metrics.jsonl") as file:
+            rows = [json.loads(line) for line in file]
+        with np.load(path / "examples.npz") as archive:
+            examples = dict(archive)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise UsageError(f"cannot read the run in {path} ({error}); remove its summary.json and run train.py again to mend it") from error
+    return Run(path, config, rows, examples, RunDirectory(path).summary())
 
 
 def curve(rows: list[dict[str, Any]], metric: str) -> tuple[np.ndarray, np.ndarray]:
