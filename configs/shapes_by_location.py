@@ -3,7 +3,7 @@
 Task     level the two leftmost shapes and the two rightmost, whatever their kind
 Source   announced by the tutorial as its next step; the attention model without positions
 Command  python train.py --config=configs/shapes_by_location.py
-Expect   test MSE 0.054 after 50 epochs (the recipe in PyTorch: 0.0556), 4 minutes a seed; with positions a tenth of it
+Expect   test MSE 0.054 after 50 epochs (the recipe in PyTorch: 0.0556), 5 minutes a seed; with positions a tenth of it
 """
 
 from typing import Any
