@@ -75,8 +75,8 @@ def check_overrides(argv: list[str], known: dict[str, Any]) -> None:
             raise UsageError(f"expected {kind.__name__} for config key '{key}', such as {known[key]!r}, got '{value}'")
 
 
-def fail(*lines: object) -> None:
-    print(*(f"error: {line}" for line in lines), sep="\n", file=sys.stderr)
+def fail(line: object) -> None:
+    print(f"error: {line}", file=sys.stderr)
     sys.exit(2)
 
 

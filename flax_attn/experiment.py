@@ -106,15 +106,16 @@ def load_data(config: Any) -> Data:
     splits = shapes.splits(config.data.seed, **options)
     drawn = [array for name in ("train", "valid") for array in splits[name][:2]]
     normalization = Normalization.of(*drawn)
-
-    def normalized(name: str, count: int | None = None) -> dict[str, Any]:
-        inputs, targets = (normalization.apply(array[:count]) for array in splits[name][:2])
-        return {"inputs": inputs, "targets": targets}
-
-    train_rows = normalized("train", num_train_examples(config))
-    evaluated = {name: train_rows if name == "train" else normalized(name) for name in config.evaluate}
+    used = jax.tree.map(lambda array: array[: num_train_examples(config)], splits["train"])
+    train_rows = make_batch(used, normalization)
+    evaluated = {name: train_rows if name == "train" else make_batch(splits[name], normalization) for name in config.evaluate}
     batches = {name: epoch.pad_batches(rows, config.batch_size) for name, rows in evaluated.items() if len(rows["inputs"])}
     return Data(train_rows, jax.tree.map(jnp.asarray, batches), normalization, splits["test"])
+
+
+def make_batch(examples: shapes.Examples, normalization: Normalization) -> epoch.Batch:
+    """Inputs and targets of the examples, normalised."""
+    return {"inputs": normalization.apply(examples.inputs), "targets": normalization.apply(examples.targets)}
 
 
 def make_loss(model: nn.Module) -> epoch.Loss:
@@ -157,7 +158,7 @@ def make_programs(config: Any, model: nn.Module, sample: jax.Array, normalizatio
 
     def draw(_: Any, key: jax.Array) -> epoch.Batch:
         drawn = shapes.generate(key, config.batch_size, task=config.data.task, height_rule=config.data.height_rule)
-        return {"inputs": normalization.apply(drawn.inputs), "targets": normalization.apply(drawn.targets)}
+        return make_batch(drawn, normalization)
 
     if config.data.fresh:
         plan, fetch = functools.partial(jax.random.split, num=num_steps), draw
@@ -239,7 +240,7 @@ def finish(
     config: Any, model: nn.Module, programs: Programs, states: Any, seconds: float, data: Data, directory: RunDirectory
 ) -> dict[str, Any]:
     """Writes the examples, the figures and, last, the summary."""
-    kept = states.best_params if config.keep_best else states.params
+    kept = kept_params(config, states)
     metrics = summarize("", programs.evaluate(kept, states.carry, data.batches))
     if config.keep_best:
         metrics |= summarize("last/", programs.evaluate(states.params, states.carry, data.batches))
@@ -254,7 +255,7 @@ def finish(
         "train_seconds": round(seconds, 1),
         "metrics": metrics,
     }
-    first = jax.tree.map(lambda leaf: leaf[0], kept)
+    first = first_seed(kept)
     inputs, targets, marks = jax.tree.map(lambda array: np.asarray(array[:NUM_EXAMPLES]), data.test)
     outputs, attention = predict(model, first, data.normalization, inputs)
     arrays = {"inputs": inputs, "targets": targets, "predictions": outputs} | marks._asdict()
@@ -295,8 +296,16 @@ def load(run: Path, warn: Callable[[str], None]) -> tuple[nn.Module, Any, Normal
     restored = checkpoints.restore(run / "checkpoints", template, warn)
     if restored is None:
         raise UsageError(f"no whole checkpoint in {run / 'checkpoints'}; run train.py with --workdir={run} again")
-    states = restored[1]
-    return model, jax.tree.map(lambda leaf: leaf[0], states.best_params if config.keep_best else states.params), normalization
+    return model, first_seed(kept_params(config, restored[1])), normalization
+
+
+def kept_params(config: Any, states: Any) -> Any:
+    """The parameters that a run is judged by: of the epoch best on validation, or of the last."""
+    return states.best_params if config.keep_best else states.params
+
+
+def first_seed(params: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[0], params)
 
 
 def predict(model: nn.Module, params: Any, normalization: Normalization, inputs: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
