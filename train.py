@@ -14,7 +14,7 @@ from typing import Any
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from flax_attn.errors import UsageError, unknown
+from flax_attn.errors import UsageError, one_line, unknown
 from flax_attn.run_directory import flatten
 
 CONFIGS = Path(__file__).parent / "configs"
@@ -26,6 +26,7 @@ flags.DEFINE_string("workdir", None, "The run directory; by default runs/NAME, o
 def parse(argv: list[str]) -> list[str]:
     """Parses the command line, and turns what absl and ml_collections would raise into one line."""
     try:
+        argv = config_first(argv)
         check_overrides(argv, defaults(argv))
         rest = flags.FLAGS(argv)
         if len(rest) > 1:
@@ -36,22 +37,36 @@ def parse(argv: list[str]) -> list[str]:
         raise
 
 
+def config_first(argv: list[str]) -> list[str]:
+    """The arguments with `--config` before its overrides, which are known only once it is read."""
+    for i, arg in enumerate(argv):
+        if re.match(r"--?config(=|$)", arg):
+            end = i + 1 if "=" in arg else i + 2
+            sys.argv = [argv[0], *argv[i:end], *argv[1:i], *argv[end:]]  # where ml_collections looks for overrides
+            return sys.argv
+    return argv
+
+
 def defaults(argv: list[str]) -> dict[str, Any]:
     """The config before overrides, flat; empty where the command line asks for help."""
     line = " ".join(argv)
-    available = ", ".join(sorted(path.stem for path in CONFIGS.glob("*_*.py")))
+    available = "configs/ has " + ", ".join(sorted(path.stem for path in CONFIGS.glob("*_*.py")))
     given = re.search(r"\s--?config[= ](\S+)", line)
     if given is None:
         if re.search(r"\s--?help", line):
             return {}
-        raise UsageError(f"expected --config=configs/NAME.py; there are {available}")
+        raise UsageError(f"expected --config=configs/NAME.py; {available}")
     path, _, variant = given[1].partition(":")
     if not Path(path).is_file():
-        raise UsageError(f"no config file {path}; there are {available}")
+        raise UsageError(f"no config file {path}; {available}")
     try:
         return flatten(runpy.run_path(path)["get_config"](variant).to_dict())
     except ValueError as error:
-        raise UsageError(error) from error
+        raise UsageError(one_line(error)) from error
+    except Exception as error:  # whatever the code of a config file may raise
+        raise UsageError(
+            f"expected get_config(variant) in {path} to return a ConfigDict, got {type(error).__name__}: {one_line(error)}"
+        ) from error
 
 
 def check_overrides(argv: list[str], known: dict[str, Any]) -> None:
@@ -75,23 +90,23 @@ def check_overrides(argv: list[str], known: dict[str, Any]) -> None:
             raise UsageError(f"expected {kind.__name__} for config key '{key}', such as {known[key]!r}, got '{value}'")
 
 
-def fail(line: object) -> None:
-    print(f"error: {line}", file=sys.stderr)
+def fail(error: Exception) -> None:
+    print(f"error: {one_line(error)}", file=sys.stderr)
     sys.exit(2)
 
 
 def main(argv: list[str]) -> None:
-    from flax_attn import experiment  # after the flags, so that a typing error is told at once
-    from flax_attn.analysis.tables import wide_console
-
-    config = flags.FLAGS.config
-    workdir = Path(flags.FLAGS.workdir or "runs/" + config.name.replace(":", "-"))
     try:
+        from flax_attn import experiment  # after the flags, so that a typing error is told at once
+        from flax_attn.analysis.tables import wide_console
+
+        config = flags.FLAGS.config
+        workdir = Path(flags.FLAGS.workdir or "runs/" + str(config.get("name", "run")).replace(":", "-")).expanduser()
         experiment.run(config, workdir, wide_console())
     except UsageError as error:
         fail(error)
     except KeyboardInterrupt:
-        print("\nstopped; the same command goes on after the last whole epoch", file=sys.stderr)
+        print("\nstopped; the same command goes on after the last checkpoint", file=sys.stderr)
         sys.exit(130)
 
 

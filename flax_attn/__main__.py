@@ -3,12 +3,25 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from flax_attn.errors import UsageError
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command and returns its exit code: 0, or 2 with one line on standard error for bad input."""
+    try:
+        args = make_parser().parse_args(argv)
+        return {"predict": run_predict, "compare": run_compare}[args.command](args)
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+
+
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="flax-attn", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
 
@@ -22,19 +35,19 @@ def main(argv: list[str] | None = None) -> int:
     compare.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     compare.add_argument("--output", type=Path, default=Path("comparison"), help="directory for the figures (default: comparison)")
 
-    args = parser.parse_args(argv)
-    try:
-        return {"predict": run_predict, "compare": run_compare}[args.command](args)
-    except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    for each in (parser, predict, compare):
+        each.error = refuse  # argparse's own prints its usage before the line
+    return parser
+
+
+def refuse(message: str) -> NoReturn:
+    raise UsageError(f"{message}; see flax-attn --help")
 
 
 def run_predict(args: argparse.Namespace) -> int:
     from flax_attn import predict
 
-    output = args.output or args.input.with_suffix(".predictions" + args.input.suffix)
-    paths = predict.predict_file(args.run, args.input, output, args.figure)
+    paths = predict.predict_file(args.run, args.input, args.output, args.figure)
     print(*(f"wrote {path}" for path in paths), sep="\n")
     return 0
 

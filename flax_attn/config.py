@@ -1,34 +1,63 @@
-"""What a config must satisfy beyond its types."""
+"""What a config must hold, and what its values must satisfy."""
 
-import functools
 import math
 from typing import Any
 
 from flax_attn.data import shapes
 from flax_attn.errors import UsageError
+from flax_attn.run_directory import flatten
+from flax_attn.training.results import SPLITS
 
-SPLITS = ("train", "valid", "test")
+KEYS = {
+    "name": str,
+    "task": str,
+    "seed": int,
+    "num_seeds": int,
+    "num_epochs": int,
+    "steps_per_epoch": int,
+    "batch_size": int,
+    "keep_best": bool,
+    "evaluate": (tuple, list),
+    "learning_rate": float,
+    "optimizer.b1": float,
+    "optimizer.b2": float,
+    "optimizer.eps": float,
+    "optimizer.weight_decay": float,
+    "data.name": str,
+    "data.task": str,
+    "data.height_rule": str,
+    "data.seed": int,
+    "data.num_train": int,
+    "data.valid_fraction": float,
+    "data.num_test": int,
+    "data.subset": int,
+    "data.fresh": bool,
+    "model.name": str,
+}
+POSITIVE = ("num_epochs", "num_seeds", "batch_size", "learning_rate", "optimizer.eps", "data.num_train", "data.num_test")
+NOT_NEGATIVE = ("steps_per_epoch", "seed", "optimizer.weight_decay", "data.seed", "data.subset")
+SHARES = ("optimizer.b1", "optimizer.b2", "data.valid_fraction")
+NUM_SEEDS = 2**32
 
 
 def check_config(config: Any) -> None:
-    """Raises a UsageError for values that have the right type and make no sense."""
-    positive = ["num_epochs", "num_seeds", "batch_size", "learning_rate"] + [f"data.{key}" for key in ("num_train", "num_test")]
-    model_sizes = [f"model.{key}" for key, value in config.model.items() if isinstance(value, int) and not isinstance(value, bool)]
-    for key in positive + model_sizes:
-        if not 0 < _get(config, key) < math.inf:
-            raise UsageError(f"expected config key '{key}' to be a number above 0, got {_get(config, key)}")
-    for key in ("steps_per_epoch", "seed", "data.seed", "data.subset"):
-        if _get(config, key) < 0:
-            raise UsageError(f"expected config key '{key}' to be 0 or above, got {_get(config, key)}")
-    if not 0 <= config.data.valid_fraction < 1:
-        raise UsageError(f"expected config key 'data.valid_fraction' in [0, 1), got {config.data.valid_fraction}")
+    """Raises a UsageError for what is missing, has the wrong type, or makes no sense."""
+    flat = flatten(config.to_dict())
+    for key, kind in KEYS.items():
+        if not isinstance(flat.get(key), kind) or (kind is int and isinstance(flat[key], bool)):
+            kind = kind[0] if isinstance(kind, tuple) else kind
+            raise UsageError(f"expected {kind.__name__} for config key '{key}', got {flat.get(key)!r}")
+    _check_numbers(flat)
+    if flat["seed"] + flat["num_seeds"] > NUM_SEEDS or flat["data.seed"] >= NUM_SEEDS:
+        raise UsageError(f"expected seeds below 2**32, got seed={flat['seed']} and data.seed={flat['data.seed']}")
     if config.keep_best and round(config.data.num_train * config.data.valid_fraction) == 0:
         raise UsageError("expected validation examples for keep_best=True; raise data.valid_fraction or set keep_best=False")
     if not {"test"} <= set(config.evaluate) <= set(SPLITS) or (config.keep_best and "valid" not in config.evaluate):
         needed = "test and valid" if config.keep_best else "test"
         raise UsageError(f"expected config key 'evaluate' to name splits of {SPLITS}, among them {needed}, got {config.evaluate}")
-    if config.task != "regression":
-        raise UsageError(f"expected config key 'task' to be 'regression', got {config.task!r}")
+    for key, known in (("task", "regression"), ("data.name", "shapes")):
+        if flat[key] != known:
+            raise UsageError(f"expected config key '{key}' to be '{known}', got {flat[key]!r}")
     if config.data.fresh and config.data.subset:
         raise UsageError(f"expected data.subset=0 with data.fresh=True, got {config.data.subset}; fresh data has no subset")
     if num_train_examples(config) < config.batch_size:
@@ -45,5 +74,14 @@ def num_train_examples(config: Any) -> int:
     return min(config.data.subset, num_train) if config.data.subset else num_train
 
 
-def _get(config: Any, key: str) -> Any:
-    return functools.reduce(lambda part, name: part[name], key.split("."), config)
+def _check_numbers(flat: dict[str, Any]) -> None:
+    sizes = [key for key, value in flat.items() if key.startswith("model.") and isinstance(value, int) and not isinstance(value, bool)]
+    bounds = {key: ("above 0", lambda x: x > 0) for key in (*POSITIVE, *sizes)}
+    bounds |= {key: ("0 or above", lambda x: x >= 0) for key in NOT_NEGATIVE}
+    bounds |= {key: ("in [0, 1)", lambda x: 0 <= x < 1) for key in SHARES}
+    for key, value in flat.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"expected a finite number for config key '{key}', got {value}")
+        said, holds = bounds.get(key, ("", lambda x: True))
+        if not holds(value):
+            raise UsageError(f"expected config key '{key}' to be a number {said}, got {value}")

@@ -8,6 +8,11 @@ class UsageError(ValueError):
     """Says in one line what was expected, what came, and what to do."""
 
 
+def one_line(error: BaseException) -> str:
+    """What an error says, as one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """The line for a name that is none of those known, with the nearest of them."""
     known = list(known)

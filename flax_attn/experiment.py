@@ -5,7 +5,6 @@
 """
 
 import functools
-import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -20,15 +19,16 @@ import optax
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from flax_attn.analysis import figures, tables
-from flax_attn.config import SPLITS, check_config, num_train_examples
+from flax_attn.analysis import figures, runs, tables
+from flax_attn.config import check_config, num_train_examples
 from flax_attn.data import shapes
 from flax_attn.data.normalization import Normalization
-from flax_attn.errors import UsageError, unknown
+from flax_attn.errors import UsageError, one_line, unknown
 from flax_attn.models import MODELS
-from flax_attn.run_directory import RunDirectory, read_config
+from flax_attn.run_directory import RunDirectory, read_config, replacing
 from flax_attn.training import checkpoints, epoch, progress
 from flax_attn.training.metrics import squared_error
+from flax_attn.training.results import check_finite, metric_rows, summarize
 from flax_attn.training.state import TrainState
 
 NUM_EXAMPLES = 16  # test examples kept for the pictures
@@ -54,12 +54,14 @@ def run(config: Any, workdir: Path, console: Console) -> dict[str, Any]:
     sample = jnp.zeros((config.batch_size, shapes.LENGTH, 1))
     layers = layer_table(model, sample)
     directory = RunDirectory.open(workdir, config.to_dict())
-    summary = directory.summary()
-    if summary and summary["epochs"] == config.num_epochs:
+    finished = read_finished(workdir, config)
+    if finished:
+        figures.draw_missing(finished)
         console.print("this run is finished; its results:")
-        tables.print_results(summary, config.reference.to_dict(), console)
-        return summary
+        tables.print_results(finished.summary, config.reference.to_dict(), console)
+        return finished.summary
 
+    directory.begin(config.to_dict())
     console.print(f"device: {describe_device()}")
     console.print(layers, highlight=False, soft_wrap=True)
     data = load_data(config)
@@ -70,6 +72,15 @@ def run(config: Any, workdir: Path, console: Console) -> dict[str, Any]:
     tables.print_results(summary, config.reference.to_dict(), console)
     console.print(f"run directory: {workdir}", soft_wrap=True)
     return summary
+
+
+def read_finished(workdir: Path, config: Any) -> runs.Run | None:
+    """The run in a directory, if it is whole and as long as the config says; what is damaged is made again by going on."""
+    try:
+        found = runs.read(workdir)
+    except UsageError:
+        return None
+    return found if found.summary["epochs"] == config.num_epochs else None
 
 
 def build_model(fields: Any) -> nn.Module:
@@ -91,7 +102,7 @@ def layer_table(model: nn.Module, sample: jax.Array) -> str:
         table = nn.tabulate(model, jax.random.key(0), console_kwargs={"width": 110, "force_terminal": False})(sample)
         params = jax.eval_shape(model.init, jax.random.key(0), sample)["params"]
     except (ValueError, TypeError) as error:
-        raise UsageError(f"config part 'model' does not make a model: {error}") from error
+        raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
     layers, _, _ = table.rpartition("Total Parameters")  # Flax counts what is carried among the parameters
     return f"{layers.rstrip()}\nparameters: {count_parameters(params):,}"
 
@@ -181,35 +192,37 @@ def make_programs(config: Any, model: nn.Module, sample: jax.Array, normalizatio
 
 
 def train(config: Any, programs: Programs, data: Data, directory: RunDirectory, console: Console) -> tuple[Any, float]:
-    """Trains from the last whole checkpoint, or the start, to `num_epochs`; returns the states and the seconds of all tries."""
-    seeds = range(config.seed, config.seed + config.num_seeds)
-    states = programs.create(seeds)
+    """Trains from the last whole checkpoint, or the start, to `num_epochs`; returns the states and the seconds of all tries.
+
+    A checkpoint holds the rows of all epochs up to its own, so `metrics.jsonl` is written anew from it, whatever became of it.
+    """
+    states = programs.create(range(config.seed, config.seed + config.num_seeds))
     restored = checkpoints.restore(directory.checkpoints, states, warn=console.print)
-    start, seconds = 0, 0.0
+    start, seconds, history = 0, 0.0, []
     if restored:
         start, states, metadata = restored
-        seconds = metadata["train_seconds"]
+        seconds, history = metadata["train_seconds"], metadata["rows"]
         console.print(f"resuming after epoch {start}")
     checkpoints.discard_after(directory.checkpoints, start)
-    directory.keep_metrics_until(start if restored else -1)
 
     def epochs() -> Iterator[list[dict[str, Any]]]:
-        nonlocal states, seconds
+        nonlocal states, seconds, history
         if not restored:
-            scores = programs.evaluate(states.params, states.carry, data.batches)
-            directory.append_metrics(metric_rows(0, seeds, states, scores))
+            history = metric_rows(0, states, programs.evaluate(states.params, states.carry, data.batches))
+            check_finite(history)
+        directory.write_metrics(history)
         for number in range(start + 1, config.num_epochs + 1):
             began = time.perf_counter()
             states, train_scores = programs.train_epoch(states, jnp.int32(number), data.train)
             scores = {"train": train_scores} | programs.evaluate(states.params, states.carry, data.batches)
             if config.keep_best:
                 states = programs.keep_best(states, scores["valid"]["mse"], jnp.int32(number))
-            rows = metric_rows(number, seeds, states, scores)
-            for row in rows:
-                check_finite(row, number)
+            rows = metric_rows(number, states, scores)
+            check_finite(rows)
             seconds += time.perf_counter() - began
+            history = history + rows
             directory.append_metrics(rows)
-            checkpoints.save(directory.checkpoints, number, states, {"train_seconds": seconds})
+            checkpoints.save(directory.checkpoints, number, states, {"train_seconds": seconds, "rows": history})
             yield rows
 
     for _ in progress.report_epochs(epochs(), start=start, num_epochs=config.num_epochs, console=console):
@@ -217,29 +230,10 @@ def train(config: Any, programs: Programs, data: Data, directory: RunDirectory, 
     return states, seconds
 
 
-def metric_rows(number: int, seeds: range, states: Any, scores: dict[str, dict[str, jax.Array]]) -> list[dict[str, Any]]:
-    """One row a seed: the epoch, the seed, the step, and every metric as `split/name`."""
-    flat = {name: np.asarray(values) for name, values in flat_scores(scores).items()}
-    steps = np.asarray(states.step)
-    return [
-        {"epoch": number, "seed": seed, "step": int(steps[i])} | {name: float(values[i]) for name, values in flat.items()}
-        for i, seed in enumerate(seeds)
-    ]
-
-
-def check_finite(row: dict[str, Any], number: int) -> None:
-    bad = [name for name, value in row.items() if not math.isfinite(value)]
-    if bad:
-        raise UsageError(
-            f"training diverged: {bad[0]} is {row[bad[0]]} in epoch {number} of seed {row['seed']}; "
-            f"the checkpoints before it are kept, start another run with a lower learning_rate (now in config.json)"
-        )
-
-
 def finish(
     config: Any, model: nn.Module, programs: Programs, states: Any, seconds: float, data: Data, directory: RunDirectory
 ) -> dict[str, Any]:
-    """Writes the examples, the figures and, last, the summary."""
+    """Writes the examples, the summary, and last the figures, which are drawn from what is written."""
     kept = kept_params(config, states)
     metrics = summarize("", programs.evaluate(kept, states.carry, data.batches))
     if config.keep_best:
@@ -260,27 +254,11 @@ def finish(
     outputs, attention = predict(model, first, data.normalization, inputs)
     arrays = {"inputs": inputs, "targets": targets, "predictions": outputs} | marks._asdict()
     arrays |= {f"attention/{name}": weights for name, weights in attention.items()}
-    partial = directory.path / "examples.partial.npz"
-    np.savez_compressed(partial, **arrays)
-    os.replace(partial, directory.path / "examples.npz")
-    figures.draw_run(directory.path)
+    with replacing(directory.path / "examples.npz") as partial:
+        np.savez_compressed(partial, **arrays)
     directory.write_json("summary.json", summary)
+    figures.draw_run(directory.path)
     return summary
-
-
-def summarize(prefix: str, scores: dict[str, dict[str, jax.Array]]) -> dict[str, Any]:
-    """Mean, deviation (of the sample, 0 for one seed) and values over the seeds, by `prefix + split/name`."""
-    summary = {}
-    for name, values in flat_scores(scores).items():
-        numbers = [float(value) for value in values]
-        std = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
-        summary[prefix + name] = {"mean": float(np.mean(numbers)), "std": std, "values": numbers}
-    return summary
-
-
-def flat_scores(scores: dict[str, dict[str, jax.Array]]) -> dict[str, jax.Array]:
-    """Scores by `split/name`, in the order of the splits, which jax does not keep."""
-    return {f"{split}/{name}": values for split in SPLITS if split in scores for name, values in scores[split].items()}
 
 
 def load(run: Path, warn: Callable[[str], None]) -> tuple[nn.Module, Any, Normalization]:
@@ -288,8 +266,12 @@ def load(run: Path, warn: Callable[[str], None]) -> tuple[nn.Module, Any, Normal
     stored = read_config(run)
     if "derived" not in stored:
         raise UsageError(f"the run in {run} has not begun to train; run train.py with --workdir={run} again")
-    normalization = Normalization(**stored.pop("derived"))
+    try:
+        normalization = Normalization(**{key: float(value) for key, value in stored.pop("derived").items()})
+    except (AttributeError, TypeError, ValueError):
+        raise UsageError(f"expected numbers mean and std under 'derived' in {run / 'config.json'}; restore that file") from None
     config: Any = ConfigDict(stored)
+    check_config(config)
     model = build_model(config.model)
     programs = make_programs(config, model, jnp.zeros((1, shapes.LENGTH, 1)), normalization)
     template = programs.create(range(config.seed, config.seed + config.num_seeds))

@@ -1,7 +1,8 @@
 """Predictions for a user's own signals, from a run directory alone."""
 
-import os
+import contextlib
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -9,36 +10,55 @@ import numpy as np
 from flax_attn import experiment
 from flax_attn.analysis import figures
 from flax_attn.data.shapes import LENGTH
-from flax_attn.errors import UsageError
+from flax_attn.errors import UsageError, one_line
+from flax_attn.run_directory import replacing
 
 FORMATS = (".npy", ".csv")
+PICTURES = (".png", ".pdf", ".svg")
 
 
-def predict_file(run: Path, source: Path, output: Path, figure: Path | None) -> list[Path]:
+def predict_file(run: Path, source: Path, output: Path | None = None, figure: Path | None = None) -> list[Path]:
     """Predicts for the signals in a file, writes the predictions in the same shape and units, and draws them on request.
 
-    Returns the paths of what was written.
+    Without `output` the predictions go beside the signals, as NAME.predictions.npy or .csv.
+
+    Returns the paths of what was written: all of it, or nothing where an error is raised.
 
     Raises:
         UsageError: no such file, another format, signals of another length, values that are not finite numbers, or a
-            place that cannot be written; nothing is written then.
+            place that cannot be written.
     """
-    if output.suffix not in FORMATS:
-        raise UsageError(f"expected --output to end in .npy or .csv, got {output}")
-    for path in (output, figure):
-        if path is not None and not os.access(path.parent, os.W_OK):
-            raise UsageError(f"cannot write {path}; choose a directory that exists and can be written")
-    if figure is not None and figure.suffix not in (".png", ".pdf", ".svg"):
-        raise UsageError(f"expected --figure to end in .png, .pdf or .svg, got {figure}")
     signals = read_signals(source)
+    output = output or source.with_suffix(".predictions" + source.suffix)
+    check_destination(output, "--output", FORMATS, source)
+    if figure is not None:
+        check_destination(figure, "--figure", PICTURES, source)
     inputs = signals.reshape(-1, LENGTH, 1)
     model, params, normalization = experiment.load(run, warn=lambda line: print(line, file=sys.stderr))
     outputs, attention = experiment.predict(model, params, normalization, inputs)
-    write_signals(output, outputs.reshape(signals.shape))
-    if figure is None:
-        return [output]
-    weights = next(iter(attention.values()), None)
-    return [output, figures.save(figures.predicted(inputs, outputs, weights, f"{run.name} on {source.name}"), figure)]
+    if not np.isfinite(outputs).all():
+        raise UsageError(f"expected signals in the range that the model was trained on, 0 to 25; the predictions for {source} overflow")
+    written = [output] if figure is None else [output, figure]
+    try:
+        with contextlib.ExitStack() as stack:
+            partial = [stack.enter_context(replacing(path)) for path in written]
+            write_signals(partial[0], outputs.reshape(signals.shape))
+            if figure is not None:
+                weights = next(iter(attention.values()), None)
+                figures.save(figures.predicted(inputs, outputs, weights, f"{run.name} on {source.name}"), partial[1])
+    except OSError as error:
+        raise UsageError(f"cannot write {' and '.join(map(str, written))} ({error.strerror}); choose another place") from error
+    return written
+
+
+def check_destination(path: Path, flag: str, formats: tuple[str, ...], source: Path) -> None:
+    """Raises a UsageError for a file that cannot be written, or that is the user's own input."""
+    if path.suffix not in formats:
+        raise UsageError(f"expected {flag} to end in {', '.join(formats[:-1])} or {formats[-1]}, got {path}")
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"expected {flag} to be a file in a directory that exists, got {path}")
+    if path.resolve() == source.resolve():
+        raise UsageError(f"expected {flag} to be another file than --input, got {path} for both")
 
 
 def read_signals(path: Path) -> np.ndarray:
@@ -46,19 +66,27 @@ def read_signals(path: Path) -> np.ndarray:
     if path.suffix not in FORMATS:
         raise UsageError(f"expected --input to end in .npy or .csv, got {path}")
     try:
-        signals = np.load(path) if path.suffix == ".npy" else np.loadtxt(path, delimiter=",", ndmin=2)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*input contained no data")
+            signals = np.load(path) if path.suffix == ".npy" else np.loadtxt(path, delimiter=",", ndmin=2)
     except OSError as error:
         raise UsageError(f"cannot read --input {path} ({error.strerror or error}); give a .npy or .csv file of signals") from error
-    except ValueError as error:
-        raise UsageError(f"expected numbers in --input {path}: {str(error).splitlines()[0]}") from error
-    length = signals.shape[-1] if signals.ndim < 3 else signals.shape[1]
-    if signals.ndim not in (1, 2, 3) or length != LENGTH or (signals.ndim == 3 and signals.shape[2] != 1) or not signals.size:
+    except (EOFError, ValueError) as error:
+        raise UsageError(f"expected numbers in --input {path}: {one_line(error)}") from error
+    if not isinstance(signals, np.ndarray):
+        raise UsageError(f"expected one array in --input {path}, got an archive of several; save one with numpy.save")
+    one, rows = signals.shape == (LENGTH,), signals.ndim > 1 and signals.shape[1:] in ((LENGTH,), (LENGTH, 1))
+    if not (one or rows) or not signals.size:
         raise UsageError(
             f"expected signals of {LENGTH} points, ({LENGTH},), (n, {LENGTH}) or (n, {LENGTH}, 1), got {signals.shape} in {path}"
         )
-    if not np.issubdtype(signals.dtype, np.number) or np.iscomplexobj(signals) or not np.isfinite(signals).all():
-        raise UsageError(f"expected finite real numbers in {path}, got {signals.dtype} with values that are not")
-    return signals.astype(np.float32)
+    if signals.dtype.kind not in "iuf":
+        raise UsageError(f"expected real numbers in {path}, got {signals.dtype}")
+    with np.errstate(over="ignore"):
+        signals = signals.astype(np.float32)
+    if not np.isfinite(signals).all():
+        raise UsageError(f"expected finite numbers in {path}, got some that are infinite, too large for float32, or not a number")
+    return signals
 
 
 def write_signals(path: Path, signals: np.ndarray) -> None:

@@ -2,20 +2,24 @@
 
 config.json      the resolved config, and under "derived" what the data decided
 metrics.jsonl    one line per epoch and seed, epoch 0 before training
-summary.json     the results, written last: it is there only when the run is finished
 examples.npz     some test inputs, targets and predictions, with attention and what marks the pictures
+summary.json     the results, written when all of the above is there and removed before a run grows
 checkpoints/     the newest two epochs
-figures/         pictures
+figures/         pictures, drawn from the rest
 """
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from flax_attn.errors import UsageError
 
 GROWABLE = "num_epochs"
+FREE = "reference."  # what results are shown beside; it decides nothing
+PARTIAL = ".partial"
 
 
 class RunDirectory:
@@ -28,57 +32,60 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path, config: dict[str, Any]) -> "RunDirectory":
-        """Creates the directory, or opens it to resume a run of the same config.
+        """The directory of a run of this config, one that exists or is to be made. Nothing is written yet.
 
         Raises:
-            UsageError: the directory holds something else, a run of another config, or cannot be written.
+            UsageError: the directory holds something else, or a run of another config.
         """
-        directory = cls(path)
         try:
             if path.exists() and not path.is_dir():
                 raise UsageError(f"expected --workdir to be a directory, but {path} is a file; choose another")
-            if path.is_dir() and any(path.iterdir()):
+            if path.is_dir() and any(PARTIAL not in entry.name for entry in path.iterdir()):
                 _check_same(path, read_config(path), config)
-            directory.figures.mkdir(parents=True, exist_ok=True)
-            probe = path / ".writable"
-            probe.touch()
-            probe.unlink()
         except OSError as error:
-            raise UsageError(f"cannot write to run directory {path} ({error.strerror}); choose another --workdir") from error
-        return directory
+            raise UsageError(f"cannot read run directory {path} ({error.strerror}); choose another --workdir") from error
+        return cls(path)
+
+    def begin(self, config: dict[str, Any]) -> None:
+        """Makes the directory, so that a run stopped at any later point is known as this one, and no longer as finished.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / "summary.json").unlink(missing_ok=True)
+            with replacing(self.path / "config.json") as partial:
+                stored = read_config(self.path) if (self.path / "config.json").exists() else {}
+                kept = {"derived": stored["derived"]} if "derived" in stored else {}
+                partial.write_text(_as_text(config | kept))
+        except OSError as error:
+            raise UsageError(f"cannot write to run directory {self.path} ({error.strerror}); choose another --workdir") from error
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
-        partial = self.path / (name + ".partial")
-        partial.write_text(json.dumps(content, indent=2) + "\n")
-        os.replace(partial, self.path / name)
+        with replacing(self.path / name) as partial:
+            partial.write_text(_as_text(content))
+
+    def write_metrics(self, rows: list[dict[str, Any]]) -> None:
+        """Replaces `metrics.jsonl` by the given rows, those of the epochs after which training goes on."""
+        with replacing(self.path / "metrics.jsonl") as partial:
+            partial.write_text(_as_lines(rows))
 
     def append_metrics(self, rows: list[dict[str, Any]]) -> None:
         with open(self.path / "metrics.jsonl", "a") as file:
-            file.write("".join(json.dumps(row) + "\n" for row in rows))
+            file.write(_as_lines(rows))
 
-    def keep_metrics_until(self, epoch: int) -> None:
-        """Drops the lines after an epoch, and a last one that was cut short: training goes on from there."""
-        path = self.path / "metrics.jsonl"
-        if not path.exists():
-            return
-        kept = []
-        for line in path.read_text().splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:
-                break
-            if row["epoch"] <= epoch:
-                kept.append(line + "\n")
-        partial = path.with_suffix(".partial")
-        partial.write_text("".join(kept))
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Gives a path to write to, which takes the place of `path` when all is written; if writing fails, `path` is as it was."""
+    partial = path.with_name(path.stem + PARTIAL + path.suffix)
+    try:
+        yield partial
         os.replace(partial, path)
-
-    def summary(self) -> dict[str, Any] | None:
-        """The results of a finished run, or None; one that cannot be read is made anew from the checkpoints."""
-        try:
-            return json.loads((self.path / "summary.json").read_text())
-        except (FileNotFoundError, ValueError):
-            return None
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -95,11 +102,12 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UsageError(
             f"expected a run directory, but {path} has no config.json; nothing was touched, choose another directory"
         ) from None
-    except NotADirectoryError:
-        raise UsageError(f"expected a run directory, but {path} is a file; choose another") from None
+    except OSError as error:
+        raise UsageError(f"expected a run directory, but {path} cannot be read ({error.strerror}); choose another") from None
     except ValueError as error:
         raise UsageError(f"expected JSON in {path / 'config.json'} ({error}); choose another directory") from None
-    if not isinstance(config, dict) or "model" not in config:
+    known = {"name": str, "model": dict, "data": dict, GROWABLE: int}
+    if not isinstance(config, dict) or not all(isinstance(config.get(key), kind) for key, kind in known.items()):
         raise UsageError(f"expected the config of a run in {path / 'config.json'}, found something else; choose another directory")
     return config
 
@@ -112,15 +120,22 @@ def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def _as_text(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _as_lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
 def _check_same(path: Path, stored: dict[str, Any], config: dict[str, Any]) -> None:
     before = flatten({key: value for key, value in stored.items() if key != "derived"})
     now = flatten(json.loads(json.dumps(config)))
     for key in sorted(before.keys() | now.keys()):
         old, new = before.get(key), now.get(key)
-        if key == GROWABLE and isinstance(old, int) and isinstance(new, int) and new >= old:
+        if old == new or key.startswith(FREE) or (key == GROWABLE and old is not None and old < new):
             continue
-        if old != new:
-            only = " (it may only grow)" if key == GROWABLE else ""
-            raise UsageError(
-                f"config key '{key}' was {old!r} when {path} was started and is now {new!r}{only}; undo it or choose another --workdir"
-            )
+        only = " (it may only grow)" if key == GROWABLE else ""
+        raise UsageError(
+            f"config key '{key}' was {old!r} when {path} was started and is now {new!r}{only}; undo it or choose another --workdir"
+        )

@@ -1,4 +1,15 @@
-"""Strict everywhere: shapes in annotations are checked as the code runs, and no array is broadcast across ranks unasked."""
+"""Strict everywhere: shapes in annotations are checked as the code runs, and no array is broadcast across ranks unasked.
+
+What one test has compiled another need not compile again: XLA's cache is shared by the test processes and those they start.
+"""
+
+import os
+import tempfile
+
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    cache = tempfile.TemporaryDirectory(prefix="flax_attn-tests-", ignore_cleanup_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = cache.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 import jax
 from jaxtyping import install_import_hook

@@ -11,12 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flax_attn.__main__ import main
+
 ROOT = Path(__file__).parent.parent
 SMALL = ["--config.batch_size=32", "--config.steps_per_epoch=4", "--config.data.num_train=400", "--config.data.num_test=50"]
 
 
 def train(*args, config="shapes_attention", wait=True):
-    command = [sys.executable, "train.py", f"--config=configs/{config}.py", *map(str, args)]
+    command = [sys.executable, "train.py", *map(str, args), f"--config=configs/{config}.py"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if not wait:
         return process
@@ -85,7 +87,8 @@ def test_kill_9_and_resume_equal_the_unbroken_run(runs, tmp_path):
         (["--config.nothing", "3"], "shapes_cnn", "unknown config key 'nothing'"),
         (["--config.batch_size=many"], "shapes_cnn", "expected int for config key 'batch_size', such as 128, got 'many'"),
         (["--config.data.fresh=maybe"], "shapes_cnn", "expected bool for config key 'data.fresh'"),
-        ([], "shapes_cn", "no config file configs/shapes_cn.py; there are shapes_attention"),
+        ([], "shapes_cn", "no config file configs/shapes_cn.py; configs/ has shapes_attention"),
+        ([], "base", "expected get_config(variant) in configs/base.py to return a ConfigDict, got KeyError"),
         (["leftover"], "shapes_cnn", "unexpected argument 'leftover'"),
         (["--confg=3"], "shapes_cnn", "Unknown command line flag 'confg'"),
         (["--config.batch_size=0"], "shapes_cnn", "'batch_size' to be a number above 0, got 0"),
@@ -99,6 +102,27 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, config, said):
     assert len(err.splitlines()) == 1, err
     assert said in err
     assert not (ROOT / "runs").exists()
+
+
+CONFIG_FILES = {
+    "raise ImportError('first\\nsecond')": "got ImportError: first second",
+    "def get_config(variant): return {}": "got AttributeError: 'dict' object has no attribute 'to_dict'",
+    "def get_config(): pass": "got TypeError",
+    "def get_config(variant): raise ValueError('first\\nsecond')": "error: first second",
+    "from configs import shapes_cnn\ndef get_config(variant=''):\n  c = shapes_cnn.get_config()\n  del c.batch_size\n  return c": (
+        "expected int for config key 'batch_size', got None"
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), CONFIG_FILES.items())
+def test_a_config_file_of_ones_own_that_fails_is_told_in_one_line(tmp_path, text, said):
+    (tmp_path / "mine.py").write_text(text)
+    command = [sys.executable, "train.py", f"--config={tmp_path / 'mine.py'}", f"--workdir={tmp_path / 'run'}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
+    assert said in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_changed_config_and_a_foreign_directory_are_refused(runs, tmp_path):
@@ -133,49 +157,62 @@ def test_predict_keeps_shape_and_units(runs, tmp_path):
     ("signals", "said"),
     [
         (np.zeros((2, 99)), "signals of 100 points, (100,), (n, 100) or (n, 100, 1), got (2, 99)"),
-        (np.full((1, 100), np.nan), "finite real numbers"),
         (np.zeros((2, 100, 2)), "got (2, 100, 2)"),
+        (np.zeros((2, 3, 100)), "got (2, 3, 100)"),
+        (np.zeros((0, 100)), "got (0, 100)"),
+        (np.float32(3), "got ()"),
+        (np.full((1, 100), np.nan), "finite numbers"),
+        (np.full((1, 100), 1e300), "finite numbers"),
+        (np.full((1, 100), 1e38), "in the range that the model was trained on"),
+        (np.zeros((1, 100), bool), "real numbers in"),
+        (np.zeros((1, 100), "m8[s]"), "real numbers in"),
     ],
 )
-def test_predict_refuses_what_is_not_a_signal(runs, tmp_path, signals, said):
-    from flax_attn.__main__ import main
-
+def test_predict_refuses_what_is_not_a_signal(runs, tmp_path, capsys, signals, said):
     np.save(tmp_path / "signal.npy", signals)
     before = snapshot(tmp_path)
-    code, out, err = capture(main, ["predict", str(runs / "shapes_cnn"), "--input", str(tmp_path / "signal.npy")])
-    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert main(["predict", str(runs / "shapes_attention"), "--input", str(tmp_path / "signal.npy")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
     assert said in err
     assert snapshot(tmp_path) == before
 
 
-def test_predict_and_compare_refuse_what_is_not_there(runs, tmp_path):
-    from flax_attn.__main__ import main
-
-    (tmp_path / "bad.csv").write_text("1,2,three\n")
-    good = tmp_path / "good.npy"
+def test_bad_arguments_of_predict_and_compare_are_one_line_and_touch_nothing(runs, tmp_path, capsys):
+    good, folder, cnn = tmp_path / "good.npy", tmp_path / "folder.npy", runs / "shapes_cnn"
+    folder.mkdir()
     np.save(good, np.zeros(100))
-    cnn = str(runs / "shapes_cnn")
+    np.savez(tmp_path / "archive.npz", np.zeros(100))
+    (tmp_path / "archive.npz").rename(tmp_path / "archive.npy")
+    (tmp_path / "empty.npy").touch()
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "bad.csv").write_text("1,2,three\n")
+    before = snapshot(tmp_path)
     for arguments, said in [
-        (["predict", str(tmp_path / "none"), "--input", str(good)], "no run directory"),
-        (["predict", cnn, "--input", str(tmp_path / "none.npy")], "No such file"),
-        (["predict", cnn, "--input", str(tmp_path / "bad.csv")], "expected numbers"),
-        (["predict", cnn, "--input", str(good), "--output", "/nowhere/at/all.npy"], "cannot write"),
-        (["predict", cnn, "--input", str(good), "--figure", str(tmp_path / "map.txt")], ".png, .pdf or .svg"),
-        (["compare", str(tmp_path)], "no config.json"),
+        (["predict", tmp_path / "none", "--input", good], "no run directory"),
+        (["predict", cnn, "--input", tmp_path / "none.npy"], "No such file"),
+        (["predict", cnn, "--input", tmp_path / "bad.csv"], "expected numbers"),
+        (["predict", cnn, "--input", tmp_path / "empty.csv"], "got (0, 1)"),
+        (["predict", cnn, "--input", tmp_path / "empty.npy"], "expected numbers"),
+        (["predict", cnn, "--input", tmp_path / "archive.npy"], "an archive of several"),
+        (["predict", cnn, "--input", tmp_path], "--input to end in"),
+        (["predict", cnn, "--input", folder], "cannot read --input"),
+        (["predict", cnn, "--input", good, "--output", "/nowhere/at/all.npy"], "--output to be a file in a directory that exists"),
+        (["predict", cnn, "--input", good, "--output", folder], "--output to be a file"),
+        (["predict", cnn, "--input", good, "--output", good], "another file than --input"),
+        (["predict", cnn, "--input", good, "--figure", tmp_path / "map.txt"], ".png, .pdf or .svg"),
+        (["predict", cnn, "--input", good, "--figure", tmp_path / "none" / "map.png"], "--figure to be a file in a directory that exists"),
+        (["predict", cnn], "required: --input"),
+        (["compare"], "required: RUN"),
+        (["compare", tmp_path], "no config.json"),
+        (["compare", cnn, "--output", good], "cannot make the directory --output"),
+        (["divine", cnn], "invalid choice: 'divine'"),
     ]:
-        code, out, err = capture(main, arguments)
-        assert (code, out, len(err.splitlines())) == (2, "", 1), err
+        assert main([str(argument) for argument in arguments]) == 2, arguments
+        out, err = capsys.readouterr()
+        assert (out, len(err.splitlines())) == ("", 1), err
         assert said in err
-
-
-def capture(function, arguments):
-    import contextlib
-    import io
-
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = function(arguments)
-    return code, out.getvalue(), err.getvalue()
+    assert snapshot(tmp_path) == before
 
 
 def test_compare_prints_one_table_and_draws(runs, tmp_path):

@@ -1,6 +1,7 @@
 """Imports go one way: attention <- models <- experiment <- train.py; data, training and analysis stand apart."""
 
 import ast
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -16,12 +17,14 @@ OUTSIDE = {"attention": {"jax", "flax", "chex", "jaxtyping"}}
 
 
 def imports(path):
-    """Every module that a file imports, anywhere in it."""
+    """Every module that a file imports, anywhere in it, by its full name."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            package = path.relative_to(ROOT).parent.parts if node.level else ()
+            parts = [*package[: len(package) + 1 - node.level], *([node.module] if node.module else [])]
+            yield from (".".join([*parts, alias.name]) for alias in node.names)
 
 
 def files(*parts):
@@ -58,6 +61,9 @@ def test_each_outside_package_stays_in_its_place():
                 assert place.startswith("flax_attn/analysis/"), f"{place} imports {name}"
 
 
-def test_the_walk_sees_imports_inside_functions(tmp_path):
-    (tmp_path / "module.py").write_text("def f():\n    from torch import nn\n")
-    assert list(imports(tmp_path / "module.py")) == ["torch.nn"]
+def test_the_walk_sees_imports_inside_functions_and_relative_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    (tmp_path / "flax_attn" / "data").mkdir(parents=True)
+    module = tmp_path / "flax_attn" / "data" / "module.py"
+    module.write_text("def f():\n    from torch import nn\nfrom . import shapes\nfrom ..models import cnn\nfrom .toy import make\n")
+    assert sorted(imports(module)) == ["flax_attn.data.shapes", "flax_attn.data.toy.make", "flax_attn.models.cnn", "torch.nn"]

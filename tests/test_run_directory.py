@@ -4,21 +4,62 @@ from pathlib import Path
 import pytest
 
 from flax_attn.errors import UsageError, unknown
-from flax_attn.run_directory import RunDirectory, flatten, read_config
+from flax_attn.run_directory import RunDirectory, flatten, read_config, replacing
 
-CONFIG = {"num_epochs": 5, "batch_size": 128, "model": {"name": "cnn"}, "evaluate": ("valid", "test")}
+CONFIG = {
+    "name": "some",
+    "num_epochs": 5,
+    "batch_size": 128,
+    "model": {"name": "cnn"},
+    "data": {},
+    "evaluate": ("valid", "test"),
+    "reference": {"test/mse": 0.5},
+}
 
 
 @pytest.fixture
 def directory(tmp_path):
     run = RunDirectory.open(tmp_path / "run", CONFIG)
-    run.write_json("config.json", CONFIG | {"derived": {"mean": 3.3}})
+    run.begin(CONFIG | {"derived": {"mean": 3.3}})
     return run
 
 
-def test_the_same_config_opens_it_again_and_more_epochs_do(directory):
-    RunDirectory.open(directory.path, CONFIG)
-    RunDirectory.open(directory.path, CONFIG | {"num_epochs": 6})
+def files(path):
+    return {path: path.read_bytes() for path in path.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("change", [{}, {"num_epochs": 6}, {"reference": {"test/mse": 0.4}}])
+def test_the_same_config_opens_it_again_and_more_epochs_or_another_reference_do(directory, change):
+    before = files(directory.path)
+    RunDirectory.open(directory.path, CONFIG | change)
+    assert files(directory.path) == before
+
+
+def test_a_run_that_goes_on_is_not_finished_and_keeps_what_the_data_decided(directory):
+    directory.write_json("summary.json", {"epochs": 5})
+    directory.begin(CONFIG | {"num_epochs": 6})
+    assert [path.name for path in directory.path.iterdir()] == ["config.json"]
+    config = read_config(directory.path)
+    assert (config["num_epochs"], config["derived"]) == (6, {"mean": 3.3})
+
+
+def test_what_a_stopped_start_leaves_is_no_foreign_directory(tmp_path):
+    (tmp_path / "config.partial.json").write_text("{")
+    RunDirectory.open(tmp_path, CONFIG).begin(CONFIG)
+    assert read_config(tmp_path)["name"] == "some"
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(directory):
+    before = files(directory.path)
+
+    def fail_halfway():
+        with replacing(directory.path / "config.json") as partial:
+            partial.write_text("half")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_halfway()
+    assert files(directory.path) == before
 
 
 @pytest.mark.parametrize(
@@ -31,10 +72,10 @@ def test_the_same_config_opens_it_again_and_more_epochs_do(directory):
     ],
 )
 def test_another_config_is_refused(directory, change, said):
-    before = {path: path.read_bytes() for path in directory.path.rglob("*") if path.is_file()}
+    before = files(directory.path)
     with pytest.raises(UsageError, match=said):
         RunDirectory.open(directory.path, CONFIG | change)
-    assert before == {path: path.read_bytes() for path in directory.path.rglob("*") if path.is_file()}
+    assert files(directory.path) == before
 
 
 def test_foreign_places_are_refused_and_left_alone(tmp_path):
@@ -44,7 +85,7 @@ def test_foreign_places_are_refused_and_left_alone(tmp_path):
     with pytest.raises(UsageError, match="is a file"):
         RunDirectory.open(tmp_path / "thesis.tex", CONFIG)
     with pytest.raises(UsageError, match="cannot write"):
-        RunDirectory.open(tmp_path / "thesis.tex" / "run", CONFIG)
+        RunDirectory.open(tmp_path / "thesis.tex" / "run", CONFIG).begin(CONFIG)
     (tmp_path / "config.json").write_text('{"mine": 1}')
     with pytest.raises(UsageError, match="something else"):
         RunDirectory.open(tmp_path, CONFIG)
@@ -54,14 +95,12 @@ def test_foreign_places_are_refused_and_left_alone(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "thesis.tex"]
 
 
-def test_metrics_after_an_epoch_are_dropped_and_a_torn_line_too(directory):
-    for epoch in range(4):
-        directory.append_metrics([{"epoch": epoch, "seed": seed} for seed in (0, 1)])
-    with open(directory.path / "metrics.jsonl", "a") as file:
-        file.write('{"epoch": 4, "se')
-    directory.keep_metrics_until(2)
-    rows = [json.loads(line) for line in (directory.path / "metrics.jsonl").read_text().splitlines()]
-    assert [row["epoch"] for row in rows] == [0, 0, 1, 1, 2, 2]
+def test_metrics_are_replaced_and_appended_to(directory):
+    rows = [{"epoch": epoch, "seed": seed} for epoch in range(3) for seed in (0, 1)]
+    directory.append_metrics(rows)
+    directory.write_metrics(rows[:4])
+    directory.append_metrics(rows[4:])
+    assert [json.loads(line) for line in (directory.path / "metrics.jsonl").read_text().splitlines()] == rows
 
 
 def test_reading_what_is_not_there():

@@ -1,5 +1,6 @@
 """Several runs side by side."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,17 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
     """Prints one table of the runs and draws their losses, and their predictions where they were tested on the same data.
 
     Returns the paths of the figures, in the directory `output`.
+
+    Raises:
+        UsageError: a run that is not finished or is damaged, or an output directory that cannot be written.
     """
     runs = [read(path) for path in paths]
-    for run in runs:
-        if run.summary is None:
-            raise UsageError(f"the run in {run.path} is not finished; run train.py with --workdir={run.path} again, and it resumes")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the directory --output {output} ({error.strerror}); choose another") from error
+    if not os.access(output, os.W_OK):
+        raise UsageError(f"cannot write to --output {output}; choose another directory")
     tables.print_comparison(runs, console)
     drawn = {"loss": figures.loss_curves(runs)}
     if all(np.array_equal(run.examples["inputs"], runs[0].examples["inputs"]) for run in runs):

@@ -18,6 +18,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
 from flax_attn.analysis.runs import Run, curve, read
+from flax_attn.run_directory import replacing
 
 BLUE, ORANGE, GREEN, PINK, SKY, YELLOW, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#222222"
 CYCLE = (BLUE, ORANGE, YELLOW, SKY, "#666666")  # green and pink are the shapes'
@@ -36,17 +37,28 @@ Marks = dict[str, np.ndarray]
 
 def draw_run(path: Path) -> list[Path]:
     """Draws every figure of a run directory into its `figures/` and returns their paths."""
-    run = read(path)
-    figures = {"data_sample": data_sample(run), "loss": loss_curves([run]), "predictions": predictions([run])}
+    return _draw(read(path), missing=False)
+
+
+def draw_missing(run: Run) -> list[Path]:
+    """Draws those figures of a run that are not there, and returns their paths."""
+    return _draw(run, missing=True)
+
+
+def _draw(run: Run, missing: bool) -> list[Path]:
+    title = f"{run.name}: test example 0"
+    drawn = {"data_sample": lambda: data_sample(run), "loss": lambda: loss_curves([run]), "predictions": lambda: predictions([run])}
     for name, weights in run.attention.items():
-        figures[name] = attention_map(run.examples["inputs"][0, :, 0], weights[0], marks_of(run, 0), f"{run.name}: test example 0")
-    return [save(figure, path / "figures" / f"{name}.png") for name, figure in figures.items()]
+        drawn[name] = functools.partial(attention_map, run.examples["inputs"][0, :, 0], weights[0], marks_of(run, 0), title)
+    paths = {name: run.path / "figures" / f"{name}.png" for name in drawn}
+    return [save(draw(), paths[name]) for name, draw in drawn.items() if not (missing and paths[name].exists())]
 
 
 def save(figure: Figure, path: Path) -> Path:
     """Writes the figure and closes it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130, bbox_inches="tight")
+    with replacing(path) as partial:
+        figure.savefig(partial, dpi=130, bbox_inches="tight")
     plt.close(figure)
     return path
 

@@ -2,23 +2,27 @@
 
 import json
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from flax_attn.errors import UsageError
-from flax_attn.run_directory import RunDirectory, read_config
+from flax_attn.errors import UsageError, one_line
+from flax_attn.run_directory import read_config
+
+DAMAGED = "the run in {} is damaged"
+MEND = "run the command that made it again to mend it"
 
 
 class Run(NamedTuple):
-    """What a run directory holds: config and summary as JSON, one row per epoch and seed, and the kept test examples."""
+    """What the directory of a finished run holds: config and summary, one row per epoch and seed, and the kept test examples."""
 
     path: Path
     config: dict[str, Any]
     rows: list[dict[str, Any]]
     examples: dict[str, np.ndarray]
-    summary: dict[str, Any] | None
+    summary: dict[str, Any]
 
     @property
     def name(self) -> str:
@@ -31,22 +35,43 @@ class Run(NamedTuple):
 
 
 def read(path: Path) -> Run:
-    """Reads a run directory whose training is done.
+    """Reads the directory of a finished run.
 
     Raises:
         UsageError: it is not a run directory, the run is not finished, or its files are damaged.
     """
     config = read_config(path)
-    if not (path / "examples.npz").exists():
-        raise UsageError(f"the run in {path} is not finished; run train.py with --workdir={path} again, and it resumes")
     try:
-        with open(path / "metrics.jsonl") as file:
-            rows = [json.loads(line) for line in file]
+        summary = json.loads((path / "summary.json").read_text())
+        rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
         with np.load(path / "examples.npz") as archive:
             examples = dict(archive)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise UsageError(f"cannot read the run in {path} ({error}); remove its summary.json and run train.py again to mend it") from error
-    return Run(path, config, rows, examples, RunDirectory(path).summary())
+    except FileNotFoundError as error:
+        what = "is not finished" if "summary" in str(error.filename) else f"has lost its {Path(error.filename).name}"
+        raise UsageError(f"the run in {path} {what}; run the command that made it again, and it goes on") from None
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise UsageError(f"{DAMAGED.format(path)} ({one_line(error)}); {MEND}") from error
+    try:
+        if not _is_whole(config, summary, rows, examples):
+            raise UsageError(f"{DAMAGED.format(path)} (what it holds does not fit together); {MEND}")
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UsageError(f"{DAMAGED.format(path)} ({one_line(error)} is missing or of another kind); {MEND}") from error
+    return Run(path, config, rows, examples, summary)
+
+
+def _is_whole(config: dict[str, Any], summary: dict[str, Any], rows: list[dict[str, Any]], examples: dict[str, np.ndarray]) -> bool:
+    """Whether the summary is of the config's epochs, with one row an epoch and seed and every figure that is shown."""
+    every = [(epoch, seed) for epoch in range(config["num_epochs"] + 1) for seed in summary["seeds"]]
+    known = {"config": str, "model": str, "parameters": int, "steps": int, "train_seconds": (int, float)}
+    return (
+        summary["epochs"] == config["num_epochs"]
+        and all(isinstance(summary[key], kind) for key, kind in known.items())
+        and [(row["epoch"], row["seed"]) for row in rows] == every
+        and all("test/mse" in row and "step" in row for row in rows)
+        and all(len(metric["values"]) == len(summary["seeds"]) and {"mean", "std"} <= set(metric) for metric in summary["metrics"].values())
+        and "test/mse" in summary["metrics"]
+        and len(examples["inputs"]) == len(examples["predictions"]) == len(examples["targets"])
+    )
 
 
 def curve(rows: list[dict[str, Any]], metric: str) -> tuple[np.ndarray, np.ndarray]:

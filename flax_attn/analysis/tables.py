@@ -19,7 +19,8 @@ def print_results(summary: dict[str, Any], reference: dict[str, float], console:
     seeds = summary["seeds"]
     title = f"{summary['config']}: {summary['model']}, {summary['parameters']:,} parameters, {summary['steps']:,} steps, "
     title += f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}, {summary['train_seconds'] / 60:.1f} minutes"
-    table = Table(title=title, title_justify="left", title_style="bold")
+    console.print(title, style="bold", highlight=False, soft_wrap=True)
+    table = Table()
     table.add_column("metric")
     for column in ("mean", "std", "tutorial"):
         table.add_column(column, justify="right")
@@ -35,7 +36,6 @@ def print_comparison(runs: list[Run], console: Console) -> None:
     for column in ("run", "parameters", "seeds", "steps", "minutes", "kept", "last epoch", "median of last 10"):
         table.add_column(column, justify="left" if column == "run" else "right", overflow="fold")
     for run in runs:
-        assert run.summary is not None
         metrics, seeds = run.summary["metrics"], len(run.summary["seeds"])
         kept, last = metrics["test/mse"], metrics.get("last/test/mse", metrics["test/mse"])
         show = lambda metric, many=seeds > 1: f"{metric['mean']:.4g}" + (f" +- {metric['std']:.1g}" if many else "")

@@ -11,13 +11,19 @@ from flax_attn.attention.projection import project
 
 
 def dot(query: Float[Array, "*b q d"], key: Float[Array, "*b k d"]) -> Float[Array, "*b q k"]:
-    """Dot product, `e_qk = q · k` (Luong et al. 2015, arXiv:1508.04025, eq. 8, `dot`)."""
-    return jnp.einsum("...qd,...kd->...qk", query, key)
+    """Dot product, `e_qk = q · k` (Luong et al. 2015, arXiv:1508.04025, eq. 8, `dot`).
+
+    Half precision is multiplied as it is and added up in float32, so that no sum overflows.
+    """
+    if query.shape[-1] != key.shape[-1]:
+        raise ValueError(f"expected a query and key of one width, got {query.shape} and {key.shape}")
+    wide = jnp.promote_types(jnp.result_type(query, key), jnp.float32)
+    return jnp.einsum("...qd,...kd->...qk", query, key, preferred_element_type=wide)
 
 
 def scaled_dot(query: Float[Array, "*b q d"], key: Float[Array, "*b k d"]) -> Float[Array, "*b q k"]:
     """Scaled dot product, `e_qk = q · k / sqrt(d)` (Vaswani et al. 2017, arXiv:1706.03762, eq. 1)."""
-    return dot(query / jnp.sqrt(query.shape[-1]).astype(query.dtype), key)
+    return dot(query * query.shape[-1] ** -0.5, key)
 
 
 def bilinear(query: Float[Array, "*b q d"], key: Float[Array, "*b k c"], kernel: Float[Array, "d c"]) -> Float[Array, "*b q k"]:

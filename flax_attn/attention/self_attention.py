@@ -6,7 +6,7 @@ import flax.linen as nn
 from flax.typing import Initializer
 from jaxtyping import Array, Bool, Float
 
-from flax_attn.attention.core import Attended, attend
+from flax_attn.attention.core import Attended, attend, hide_padding
 from flax_attn.attention.projection import project
 from flax_attn.attention.scores import bilinear, dot
 
@@ -41,11 +41,14 @@ class SelfAttention(nn.Module):
         query_kernel = self.param("query_kernel", self.kernel_init, (features, self.key_features))
         key_kernel = self.param("key_kernel", self.kernel_init, (features, self.key_features))
         value_kernel = self.param("value_kernel", self.kernel_init, (features, self.value_features))
+        queries = keys = inputs
+        if mask is not None:  # before the products, lest a NaN in padding reaches the gradients of their kernels
+            queries, keys, _ = hide_padding(inputs, inputs, inputs, mask)
         scale = self.key_features**-0.5 if self.scale is None else self.scale
-        value = project(inputs, value_kernel)
+        value = project(keys, value_kernel)
         if features < self.key_features:
             score = functools.partial(bilinear, kernel=scale * query_kernel @ key_kernel.T)
-            return attend(inputs, inputs, value, score=score, mask=mask)
-        query = project(inputs, scale * query_kernel)
-        key = project(inputs, key_kernel)
+            return attend(queries, keys, value, score=score, mask=mask)
+        query = project(queries, scale * query_kernel)
+        key = project(keys, key_kernel)
         return attend(query, key, value, score=dot, mask=mask)

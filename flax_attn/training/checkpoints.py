@@ -7,13 +7,16 @@ it before anything is restored.
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import orbax.checkpoint as ocp
+
+from flax_attn.errors import UsageError
+from flax_attn.run_directory import replacing
 
 SUMS = "sha256.json"
 METADATA = "metadata.json"
@@ -26,14 +29,14 @@ def save(directory: Path, epoch: int, state: Any, metadata: dict[str, Any]) -> N
         manager.save(epoch, args=ocp.args.StandardSave(state))
         manager.wait_until_finished()
     folder = directory / str(epoch)
-    (folder / METADATA).write_text(json.dumps(metadata))
-    partial = folder / (SUMS + ".partial")
-    partial.write_text(json.dumps(_sums(folder)))
-    os.replace(partial, folder / SUMS)
+    (folder / METADATA).write_text(json.dumps(metadata | {"layout": _layout(state)}))
+    sums = _sums(folder)
+    with replacing(folder / SUMS) as partial:
+        partial.write_text(json.dumps(sums))
 
 
 def restore(directory: Path, template: Any, warn: Callable[[str], None]) -> tuple[int, Any, dict[str, Any]] | None:
-    """Restores the newest whole checkpoint: `(epoch, state, metadata)`, or None where there is none.
+    """Restores the newest whole checkpoint: `(epoch, state, metadata)`, or None where none was ever written to its end.
 
     Damaged ones are passed over, each with a line to `warn`.
 
@@ -41,16 +44,28 @@ def restore(directory: Path, template: Any, warn: Callable[[str], None]) -> tupl
         directory: where the checkpoints of the run are.
         template: a state of the same structure, shapes and dtypes; its values do not matter.
         warn: takes a line of text.
+
+    Raises:
+        UsageError: all are damaged, or the newest whole one is of another state than the template.
     """
+    damaged = []
     for epoch in sorted(_epochs(directory), reverse=True):
         folder = directory / str(epoch)
+        if not (folder / SUMS).exists():
+            warn(f"checkpoint {folder} was not written to its end; passing it over")
+            continue
         damage = find_damage(folder)
         if damage:
-            warn(f"checkpoint {folder} is damaged ({damage}); using the one before it")
+            damaged.append(f"checkpoint {folder} is damaged ({damage})")
             continue
+        for line in damaged:
+            warn(f"{line}; using that of epoch {epoch}")
+        metadata = json.loads((folder / METADATA).read_text())
+        _check_layout(folder, metadata.pop("layout"), _layout(template))
         with _manager(directory) as manager:
-            state = manager.restore(epoch, args=ocp.args.StandardRestore(template))
-        return epoch, state, json.loads((folder / METADATA).read_text())
+            return epoch, manager.restore(epoch, args=ocp.args.StandardRestore(template)), metadata
+    if damaged:
+        raise UsageError(f"{damaged[0]} and none before it is whole; remove {directory} to train from the start")
     return None
 
 
@@ -65,9 +80,7 @@ def find_damage(folder: Path) -> str:
     """What is wrong with a checkpoint, or an empty string: every file must be there with the sum it was written with."""
     try:
         expected = json.loads((folder / SUMS).read_text())
-    except FileNotFoundError:
-        return "it was not written to its end"
-    except ValueError:
+    except (OSError, ValueError):
         return f"{SUMS} is not readable"
     if not isinstance(expected, dict) or METADATA not in expected:
         return f"{SUMS} is not a list of sums"
@@ -82,14 +95,30 @@ def find_damage(folder: Path) -> str:
 
 def _sums(folder: Path) -> dict[str, str]:
     """SHA-256 of every file below the folder but the list of sums itself."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(SUMS)]
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != SUMS]
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def _epochs(directory: Path) -> list[int]:
     if not directory.is_dir():
         return []
-    return [int(path.name) for path in directory.iterdir() if path.is_dir() and path.name.isdecimal()]
+    names = [path.name for path in directory.iterdir() if path.is_dir()]
+    return [int(name) for name in names if name.isdecimal() and str(int(name)) == name]
+
+
+def _layout(state: Any) -> dict[str, str]:
+    """Dtype and shape of every array by its path; Orbax would cast to another dtype without a word."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
+
+
+def _check_layout(folder: Path, found: dict[str, str], expected: dict[str, str]) -> None:
+    for name in expected | found:
+        if expected.get(name) != found.get(name):
+            raise UsageError(
+                f"checkpoint {folder} is not of the config beside it: expected {name} {expected.get(name)}, got {found.get(name)}; "
+                "restore that config.json, or train in another directory"
+            )
 
 
 def _manager(directory: Path) -> ocp.CheckpointManager:

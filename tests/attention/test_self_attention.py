@@ -1,3 +1,4 @@
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,3 +50,14 @@ def test_mask_keeps_padding_out_of_values_and_gradients():
     np.testing.assert_allclose(layer.apply(variables, padded, mask=mask).context[:, :T], layer.apply(variables, x).context, atol=1e-6)
     gradient = jax.grad(lambda x: layer.apply(variables, x, mask=mask).context[:, :T].sum())(padded)
     np.testing.assert_array_equal(gradient[:, T:], 0)
+
+
+@pytest.mark.parametrize("key_features", [2, 13])
+def test_a_nan_in_padding_reaches_no_gradient_of_the_kernels(key_features):
+    x = jax.random.normal(jax.random.key(0), (2, T, D))
+    real = jnp.arange(T) < 3
+    mask = (real[:, None] & real[None, :])[None]
+    layer = SelfAttention(key_features, E)
+    variables = layer.init(jax.random.key(1), x)
+    gradient = jax.grad(lambda variables, x: layer.apply(variables, x, mask=mask).context.sum())
+    chex.assert_trees_all_close(gradient(variables, x.at[:, 3:].set(jnp.nan)), gradient(variables, x))

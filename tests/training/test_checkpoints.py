@@ -4,6 +4,7 @@ import chex
 import jax.numpy as jnp
 import pytest
 
+from flax_attn.errors import UsageError
 from flax_attn.training import checkpoints
 
 FIRST = {"params": {"w": jnp.arange(1000.0).reshape(10, 100)}, "step": jnp.int32(1)}
@@ -48,7 +49,8 @@ def test_every_flipped_bit_is_found(directory, tmp_path_factory):
         chex.assert_trees_all_equal(state, FIRST)
         assert number == 1
         assert len(lines) == 1
-        assert "damaged" in lines[0]
+        assert "is damaged" in lines[0]
+        assert "using that of epoch 1" in lines[0]
 
 
 @pytest.mark.parametrize("damage", ["truncate", "remove"])
@@ -63,15 +65,40 @@ def test_short_and_missing_files_are_found(directory, damage):
     assert data.name in lines[0]
 
 
+def test_when_none_is_whole_nothing_is_guessed_or_removed(directory):
+    for number in (1, 2):
+        (directory / str(number) / "metadata.json").write_text("{}")
+    before = sorted(directory.rglob("*"))
+    with pytest.raises(UsageError, match=r"2 is damaged .*metadata.json has changed.* none before it is whole; remove"):
+        restore(directory)
+    assert sorted(directory.rglob("*")) == before
+
+
 def test_what_orbax_would_take_for_the_latest_step_is_passed_over(directory):
     (directory / "999").mkdir()
+    (directory / "007").mkdir()
     (number, _, _), lines = restore(directory)
     assert number == 2
-    assert "not written to its end" in lines[0]
+    assert len(lines) == 1
+    assert "999 was not written to its end" in lines[0]
     checkpoints.discard_after(directory, 2)
     assert restore(directory)[1] == []
     checkpoints.save(directory, 3, FIRST, {})
     assert restore(directory)[0][0] == 3
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ({"params": {"w": jnp.zeros((10, 99))}}, r"\['w'\] float32\[10, 99\], got float32\[10, 100\]"),
+        ({"params": {"w": jnp.zeros((10, 100), jnp.bfloat16)}}, r"\['w'\] bfloat16\[10, 100\], got float32"),
+        ({"params": {"v": jnp.zeros((10, 100))}}, r"\['v'\] float32\[10, 100\], got None"),
+        ({"params": {}}, r"\['w'\] None, got float32"),
+    ],
+)
+def test_the_state_of_another_model_is_refused(directory, template, said):
+    with pytest.raises(UsageError, match=r"2 is not of the config beside it: .*" + said):
+        checkpoints.restore(directory, FIRST | template, print)
 
 
 def test_two_are_kept_and_none_is_no_error(directory, tmp_path):

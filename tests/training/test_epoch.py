@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from flax_attn.training import epoch
-from flax_attn.training.metrics import squared_error
+from flax_attn.training.metrics import Mean, squared_error
 from flax_attn.training.state import TrainState
 
 X = jax.random.normal(jax.random.key(0), (23, 3))
@@ -17,9 +17,9 @@ OPTIMIZER = optax.adam(1e-2)
 
 
 def loss(params, carry, batch, key):
-    """A linear model that counts its batches, to see what is carried."""
+    """A linear model that counts its batches, to see what is carried, and reports the count before each."""
     error = squared_error(batch["inputs"] @ params["w"], batch["targets"], batch.get("mask", jnp.ones(len(batch["inputs"]), bool)))
-    return error.compute(), ({"batches": carry["batches"] + 1}, {"mse": error})
+    return error.compute(), ({"batches": carry["batches"] + 1}, {"mse": error, "before": Mean(carry["batches"], jnp.float32(1))})
 
 
 def init(key):
@@ -53,6 +53,8 @@ def test_the_carry_starts_at_zero_in_every_epoch_and_evaluation():
     state, _ = train(create(jnp.uint32(0)), jnp.int32(1), DATA)
     state, _ = train(state, jnp.int32(2), DATA)
     assert float(state.carry["batches"]) == 6
+    scores = epoch.evaluate(state.params, state.carry, epoch.pad_batches(DATA, 5), loss=loss)
+    assert float(scores["before"]) == np.mean([0, 1, 2, 3, 4])
     assert int(state.step) == 12
 
 
@@ -67,6 +69,14 @@ def test_seeds_together_equal_seeds_alone_in_one_compilation(over_seeds):
     for i, state in enumerate(alone):
         chex.assert_trees_all_close(jax.tree.map(lambda leaf, i=i: leaf[i], together), state, atol=1e-5)
     assert not np.allclose(together.params["w"][0], together.params["w"][1])
+
+
+def test_the_seed_and_the_epoch_decide_the_order():
+    one, other = (create(jnp.uint32(seed)) for seed in (0, 1))
+    other = other.replace(params=one.params, best_params=one.params)
+    moved = [train(state, jnp.int32(number), DATA)[0].params["w"] for state, number in ((one, 1), (other, 1), (one, 2))]
+    assert not np.array_equal(moved[0], moved[1])
+    assert not np.array_equal(moved[0], moved[2])
 
 
 def test_shuffled_rows_visit_every_row_once_a_pass():

@@ -1,0 +1,49 @@
+"""From scores on the device, an array over seeds for each metric of each split, to the rows and summaries of a run."""
+
+import math
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array
+
+from flax_attn.errors import UsageError
+
+SPLITS = ("train", "valid", "test")
+
+Scores = dict[str, dict[str, Array]]  # by split and metric, each (seeds,)
+Row = dict[str, Any]
+
+
+def flat_scores(scores: Scores) -> dict[str, np.ndarray]:
+    """Scores by `split/metric`, in the order of the splits, which jax does not keep."""
+    return {f"{split}/{name}": np.asarray(values) for split in SPLITS if split in scores for name, values in scores[split].items()}
+
+
+def metric_rows(epoch: int, states: Any, scores: Scores) -> list[Row]:
+    """One row a seed: the epoch, the seed, the step, and every metric as `split/metric`."""
+    flat = flat_scores(scores)
+    return [
+        {"epoch": epoch, "seed": int(seed), "step": int(step)} | {name: float(values[i]) for name, values in flat.items()}
+        for i, (seed, step) in enumerate(zip(np.asarray(states.seed), np.asarray(states.step)))
+    ]
+
+
+def check_finite(rows: list[Row]) -> None:
+    """Raises a UsageError that names the first metric which is not a finite number."""
+    for row in rows:
+        for name, value in row.items():
+            if not math.isfinite(value):
+                raise UsageError(
+                    f"expected a finite loss, but {name} is {value} in epoch {row['epoch']} of seed {row['seed']}; "
+                    "start another run with a lower learning_rate or smaller numbers in the model (earlier checkpoints are kept)"
+                )
+
+
+def summarize(prefix: str, scores: Scores) -> dict[str, Any]:
+    """Mean, deviation (of the sample, 0 for one seed) and values over the seeds, by `prefix + split/metric`."""
+    summary = {}
+    for name, values in flat_scores(scores).items():
+        numbers = [float(value) for value in values]
+        std = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
+        summary[prefix + name] = {"mean": float(np.mean(numbers)), "std": std, "values": numbers}
+    return summary
