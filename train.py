@@ -5,11 +5,12 @@ python train.py --config=configs/NAME.py[:quick] [--workdir=runs/NAME] [--config
 The same command again resumes a run that was stopped, and reports one that is finished.
 """
 
+import os
 import re
 import runpy
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 from ml_collections import config_flags
@@ -34,26 +35,28 @@ def parse(argv: list[str]) -> list[str]:
         return rest
     except (UsageError, flags.Error) as error:
         fail(error)
-        raise
 
 
 def config_first(argv: list[str]) -> list[str]:
-    """The arguments with `--config` before its overrides, which are known only once it is read."""
-    for i, arg in enumerate(argv):
-        if re.match(r"--?config(=|$)", arg):
-            end = i + 1 if "=" in arg else i + 2
-            sys.argv = [argv[0], *argv[i:end], *argv[1:i], *argv[end:]]  # where ml_collections looks for overrides
-            return sys.argv
+    """The arguments with `--config=...` before its overrides, which are known only once it is read."""
+    places = [i for i, arg in enumerate(argv) if re.match(r"--?config(=|$)", arg)]
+    if len(places) > 1:
+        raise UsageError(f"expected one --config, got {len(places)}")
+    for i in places:
+        joined, rest = argv[i], argv[i + 1 :]
+        if "=" not in joined and rest:
+            joined, rest = f"{joined}={rest[0]}", rest[1:]
+        sys.argv = [argv[0], joined, *argv[1:i], *rest]  # where ml_collections looks for overrides
+        return sys.argv
     return argv
 
 
 def defaults(argv: list[str]) -> dict[str, Any]:
     """The config before overrides, flat; empty where the command line asks for help."""
-    line = " ".join(argv)
     available = "configs/ has " + ", ".join(sorted(path.stem for path in CONFIGS.glob("*_*.py")))
-    given = re.search(r"\s--?config[= ](\S+)", line)
+    given = re.match(r"--?config=(.+)", argv[1]) if len(argv) > 1 else None
     if given is None:
-        if re.search(r"\s--?help", line):
+        if any(re.match(r"--?help", arg) for arg in argv):
             return {}
         raise UsageError(f"expected --config=configs/NAME.py; {available}")
     path, _, variant = given[1].partition(":")
@@ -90,7 +93,7 @@ def check_overrides(argv: list[str], known: dict[str, Any]) -> None:
             raise UsageError(f"expected {kind.__name__} for config key '{key}', such as {known[key]!r}, got '{value}'")
 
 
-def fail(error: Exception) -> None:
+def fail(error: Exception) -> NoReturn:
     print(f"error: {one_line(error)}", file=sys.stderr)
     sys.exit(2)
 
@@ -101,10 +104,12 @@ def main(argv: list[str]) -> None:
         from flax_attn.analysis.tables import wide_console
 
         config = flags.FLAGS.config
-        workdir = Path(flags.FLAGS.workdir or "runs/" + str(config.get("name", "run")).replace(":", "-")).expanduser()
-        experiment.run(config, workdir, wide_console())
+        workdir = flags.FLAGS.workdir or "runs/" + str(config.get("name", "run")).replace(":", "-")
+        experiment.run(config, Path(os.path.expanduser(workdir)), wide_console())
     except UsageError as error:
         fail(error)
+    except OSError as error:
+        fail(UsageError(f"cannot read or write {error.filename} ({error.strerror}); what was written before is kept"))
     except KeyboardInterrupt:
         print("\nstopped; the same command goes on after the last checkpoint", file=sys.stderr)
         sys.exit(130)

@@ -1,10 +1,11 @@
 """What a config must hold, and what its values must satisfy."""
 
 import math
+from types import NoneType
 from typing import Any
 
 from flax_attn.data import shapes
-from flax_attn.errors import UsageError
+from flax_attn.errors import UsageError, unknown
 from flax_attn.run_directory import flatten
 from flax_attn.training.results import SPLITS
 
@@ -47,6 +48,11 @@ def check_config(config: Any) -> None:
         if not isinstance(flat.get(key), kind) or (kind is int and isinstance(flat[key], bool)):
             kind = kind[0] if isinstance(kind, tuple) else kind
             raise UsageError(f"expected {kind.__name__} for config key '{key}', got {flat.get(key)!r}")
+    for key, value in flat.items():
+        if key not in KEYS and not key.startswith(("model.", "reference.")):
+            raise UsageError(unknown("config key", key, KEYS))
+        if not isinstance(value, (bool, int, float, str, tuple, list, NoneType)):
+            raise UsageError(f"expected a plain value for config key '{key}', got {type(value).__name__}")
     _check_numbers(flat)
     if flat["seed"] + flat["num_seeds"] > NUM_SEEDS or flat["data.seed"] >= NUM_SEEDS:
         raise UsageError(f"expected seeds below 2**32, got seed={flat['seed']} and data.seed={flat['data.seed']}")
@@ -58,6 +64,10 @@ def check_config(config: Any) -> None:
     for key, known in (("task", "regression"), ("data.name", "shapes")):
         if flat[key] != known:
             raise UsageError(f"expected config key '{key}' to be '{known}', got {flat[key]!r}")
+    if max(config.data.num_train, config.data.num_test) > shapes.MAX_EXAMPLES:
+        raise UsageError(f"expected data.num_train and data.num_test of at most {shapes.MAX_EXAMPLES:,}")
+    if config.data.fresh and "train" in config.evaluate:
+        raise UsageError("expected no 'train' in config key 'evaluate' with data.fresh=True, where every example is seen once")
     if config.data.fresh and config.data.subset:
         raise UsageError(f"expected data.subset=0 with data.fresh=True, got {config.data.subset}; fresh data has no subset")
     if num_train_examples(config) < config.batch_size:

@@ -47,7 +47,8 @@ def run(config: Any, workdir: Path, console: Console) -> dict[str, Any]:
     """Trains what the config describes, or resumes it, and returns the summary; a finished run is only reported.
 
     Raises:
-        UsageError: a config that cannot be run, or a directory that is not this run's; before anything is written.
+        UsageError: a config that cannot be run, or a directory that is not this run's, before anything is written; all
+            checkpoints damaged, or a loss that is not finite, with what was there left as it is.
     """
     check_config(config)
     model = build_model(config.model)
@@ -58,19 +59,18 @@ def run(config: Any, workdir: Path, console: Console) -> dict[str, Any]:
     if finished:
         figures.draw_missing(finished)
         console.print("this run is finished; its results:")
-        tables.print_results(finished.summary, config.reference.to_dict(), console)
+        tables.print_results(finished.summary, dict(config.get("reference", {})), console)
         return finished.summary
 
     directory.begin(config.to_dict())
     console.print(f"device: {describe_device()}")
     console.print(layers, highlight=False, soft_wrap=True)
     data = load_data(config)
-    directory.write_json("config.json", config.to_dict() | {"derived": data.normalization._asdict()})
     programs = make_programs(config, model, sample, data.normalization)
     states, seconds = train(config, programs, data, directory, console)
     summary = finish(config, model, programs, states, seconds, data, directory)
-    tables.print_results(summary, config.reference.to_dict(), console)
-    console.print(f"run directory: {workdir}", soft_wrap=True)
+    tables.print_results(summary, dict(config.get("reference", {})), console)
+    console.print(f"run directory: {workdir}", markup=False, soft_wrap=True)
     return summary
 
 
@@ -197,20 +197,20 @@ def train(config: Any, programs: Programs, data: Data, directory: RunDirectory, 
     A checkpoint holds the rows of all epochs up to its own, so `metrics.jsonl` is written anew from it, whatever became of it.
     """
     states = programs.create(range(config.seed, config.seed + config.num_seeds))
-    restored = checkpoints.restore(directory.checkpoints, states, warn=console.print)
+    restored = checkpoints.restore(directory.checkpoints, states, warn=functools.partial(console.print, markup=False, soft_wrap=True))
     start, seconds, history = 0, 0.0, []
     if restored:
         start, states, metadata = restored
         seconds, history = metadata["train_seconds"], metadata["rows"]
         console.print(f"resuming after epoch {start}")
     checkpoints.discard_after(directory.checkpoints, start)
+    if not restored:
+        history = metric_rows(0, states, programs.evaluate(states.params, states.carry, data.batches))
+        check_finite(history)
+    directory.go_on(config.to_dict() | {"derived": data.normalization._asdict()}, history)
 
     def epochs() -> Iterator[list[dict[str, Any]]]:
         nonlocal states, seconds, history
-        if not restored:
-            history = metric_rows(0, states, programs.evaluate(states.params, states.carry, data.batches))
-            check_finite(history)
-        directory.write_metrics(history)
         for number in range(start + 1, config.num_epochs + 1):
             began = time.perf_counter()
             states, train_scores = programs.train_epoch(states, jnp.int32(number), data.train)
@@ -268,8 +268,11 @@ def load(run: Path, warn: Callable[[str], None]) -> tuple[nn.Module, Any, Normal
         raise UsageError(f"the run in {run} has not begun to train; run train.py with --workdir={run} again")
     try:
         normalization = Normalization(**{key: float(value) for key, value in stored.pop("derived").items()})
+        sound = np.isfinite(normalization).all() and normalization.std > 0
     except (AttributeError, TypeError, ValueError):
-        raise UsageError(f"expected numbers mean and std under 'derived' in {run / 'config.json'}; restore that file") from None
+        sound = False
+    if not sound:
+        raise UsageError(f"expected numbers mean and std under 'derived' in {run / 'config.json'}; restore that file")
     config: Any = ConfigDict(stored)
     check_config(config)
     model = build_model(config.model)
@@ -291,11 +294,20 @@ def first_seed(params: Any) -> Any:
 
 
 def predict(model: nn.Module, params: Any, normalization: Normalization, inputs: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Outputs in the units of the inputs `(n, t, 1)`, and the attention by name."""
-    carry = jax.eval_shape(model.init, jax.random.key(0), inputs).get("carry", {})
+    """Outputs in the units of the inputs `(n, t, 1)`, and the attention on the first `NUM_EXAMPLES` of them by name.
+
+    A model that carries state from one example to the next starts afresh for each, so no prediction depends on the others.
+    """
+    carry = jax.eval_shape(model.init, jax.random.key(0), inputs[:1]).get("carry", {})
     variables = {"params": params, "carry": jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), carry)}
-    outputs, aux = jax.jit(model.apply)(variables, normalization.apply(jnp.asarray(inputs)))
-    return normalization.undo(np.asarray(outputs)), {name: np.asarray(weights) for name, weights in aux.get("attention", {}).items()}
+    apply, size = jax.jit(model.apply), 1 if carry else NUM_EXAMPLES
+    outputs, attention = [], {}
+    for first in range(0, len(inputs), size):
+        batch, aux = apply(variables, normalization.apply(jnp.asarray(inputs[first : first + size])))
+        outputs.append(normalization.undo(np.asarray(batch)))
+        if first == 0:
+            attention = {name: np.asarray(weights) for name, weights in aux.get("attention", {}).items()}
+    return np.concatenate(outputs), attention
 
 
 def describe_device() -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import sys
 import warnings
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ def predict_file(run: Path, source: Path, output: Path | None = None, figure: Pa
 
     Without `output` the predictions go beside the signals, as NAME.predictions.npy or .csv.
 
-    Returns the paths of what was written: all of it, or nothing where an error is raised.
+    Returns the paths of what was written. Nothing is, where an error is raised before all is ready to take its place.
 
     Raises:
         UsageError: no such file, another format, signals of another length, values that are not finite numbers, or a
@@ -66,12 +67,12 @@ def read_signals(path: Path) -> np.ndarray:
     if path.suffix not in FORMATS:
         raise UsageError(f"expected --input to end in .npy or .csv, got {path}")
     try:
-        with warnings.catch_warnings():
+        with open(path, "rb") as file, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*input contained no data")
-            signals = np.load(path) if path.suffix == ".npy" else np.loadtxt(path, delimiter=",", ndmin=2)
+            signals = np.load(file) if path.suffix == ".npy" else np.loadtxt(file, delimiter=",", ndmin=2)
     except OSError as error:
         raise UsageError(f"cannot read --input {path} ({error.strerror or error}); give a .npy or .csv file of signals") from error
-    except (EOFError, ValueError) as error:
+    except (EOFError, MemoryError, ValueError, zipfile.BadZipFile) as error:
         raise UsageError(f"expected numbers in --input {path}: {one_line(error)}") from error
     if not isinstance(signals, np.ndarray):
         raise UsageError(f"expected one array in --input {path}, got an archive of several; save one with numpy.save")

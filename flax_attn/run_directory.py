@@ -11,6 +11,7 @@ figures/         pictures, drawn from the rest
 import contextlib
 import json
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,29 +48,28 @@ class RunDirectory:
         return cls(path)
 
     def begin(self, config: dict[str, Any]) -> None:
-        """Makes the directory, so that a run stopped at any later point is known as this one, and no longer as finished.
+        """Makes a new directory, so that a run stopped at any later point is known as this one; leaves one that is there.
 
         Raises:
             UsageError: it cannot be written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / "summary.json").unlink(missing_ok=True)
-            with replacing(self.path / "config.json") as partial:
-                stored = read_config(self.path) if (self.path / "config.json").exists() else {}
-                kept = {"derived": stored["derived"]} if "derived" in stored else {}
-                partial.write_text(_as_text(config | kept))
+            with replacing(self.path / "config.json", keep=True) as partial:
+                partial.write_text(_as_text(config))
         except OSError as error:
             raise UsageError(f"cannot write to run directory {self.path} ({error.strerror}); choose another --workdir") from error
+
+    def go_on(self, config: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+        """Sets the directory back to where training goes on: no summary, the config, and the metrics until there."""
+        (self.path / "summary.json").unlink(missing_ok=True)
+        self.write_json("config.json", config)
+        with replacing(self.path / "metrics.jsonl") as partial:
+            partial.write_text(_as_lines(rows))
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         with replacing(self.path / name) as partial:
             partial.write_text(_as_text(content))
-
-    def write_metrics(self, rows: list[dict[str, Any]]) -> None:
-        """Replaces `metrics.jsonl` by the given rows, those of the epochs after which training goes on."""
-        with replacing(self.path / "metrics.jsonl") as partial:
-            partial.write_text(_as_lines(rows))
 
     def append_metrics(self, rows: list[dict[str, Any]]) -> None:
         with open(self.path / "metrics.jsonl", "a") as file:
@@ -77,12 +77,18 @@ class RunDirectory:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Gives a path to write to, which takes the place of `path` when all is written; if writing fails, `path` is as it was."""
-    partial = path.with_name(path.stem + PARTIAL + path.suffix)
+def replacing(path: Path, keep: bool = False) -> Iterator[Path]:
+    """Gives a path to write to, which takes the place of `path` when all is written; if writing fails, `path` is as it was.
+
+    With `keep`, a `path` that is there already stays.
+    """
+    partial = path.with_name(f".{path.stem}.{uuid.uuid4().hex}{PARTIAL}{path.suffix}")
     try:
         yield partial
-        os.replace(partial, path)
+        if keep and path.exists():
+            partial.unlink()
+        else:
+            os.replace(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -88,6 +89,7 @@ def test_kill_9_and_resume_equal_the_unbroken_run(runs, tmp_path):
         (["--config.batch_size=many"], "shapes_cnn", "expected int for config key 'batch_size', such as 128, got 'many'"),
         (["--config.data.fresh=maybe"], "shapes_cnn", "expected bool for config key 'data.fresh'"),
         ([], "shapes_cn", "no config file configs/shapes_cn.py; configs/ has shapes_attention"),
+        (["--config=configs/base.py"], "shapes_cnn", "expected one --config, got 2"),
         ([], "base", "expected get_config(variant) in configs/base.py to return a ConfigDict, got KeyError"),
         (["leftover"], "shapes_cnn", "unexpected argument 'leftover'"),
         (["--confg=3"], "shapes_cnn", "Unknown command line flag 'confg'"),
@@ -187,6 +189,7 @@ def test_bad_arguments_of_predict_and_compare_are_one_line_and_touch_nothing(run
     (tmp_path / "empty.npy").touch()
     (tmp_path / "empty.csv").touch()
     (tmp_path / "bad.csv").write_text("1,2,three\n")
+    (tmp_path / "text.npy").write_bytes(b"PK\x03\x04")
     before = snapshot(tmp_path)
     for arguments, said in [
         (["predict", tmp_path / "none", "--input", good], "no run directory"),
@@ -194,6 +197,8 @@ def test_bad_arguments_of_predict_and_compare_are_one_line_and_touch_nothing(run
         (["predict", cnn, "--input", tmp_path / "bad.csv"], "expected numbers"),
         (["predict", cnn, "--input", tmp_path / "empty.csv"], "got (0, 1)"),
         (["predict", cnn, "--input", tmp_path / "empty.npy"], "expected numbers"),
+        (["predict", cnn, "--input", tmp_path / "text.npy"], "expected numbers"),
+        (["predict", cnn, "--input", good, "--output", tmp_path / ("x" * 300 + ".npy")], "File name too long"),
         (["predict", cnn, "--input", tmp_path / "archive.npy"], "an archive of several"),
         (["predict", cnn, "--input", tmp_path], "--input to end in"),
         (["predict", cnn, "--input", folder], "cannot read --input"),
@@ -213,6 +218,24 @@ def test_bad_arguments_of_predict_and_compare_are_one_line_and_touch_nothing(run
         assert (out, len(err.splitlines())) == ("", 1), err
         assert said in err
     assert snapshot(tmp_path) == before
+
+
+def test_an_input_named_like_a_temporary_file_is_left_alone(runs, tmp_path):
+    source = tmp_path / "signal.partial.npy"
+    np.save(source, np.zeros((1, 100)))
+    before = snapshot(tmp_path)
+    assert main(["predict", str(runs / "shapes_cnn"), "--input", str(source), "--output", str(tmp_path / "signal.npy")]) == 0
+    assert before.items() <= snapshot(tmp_path).items()
+    assert {path.name for path in tmp_path.iterdir()} == {"signal.partial.npy", "signal.npy"}
+
+
+def test_compare_names_runs_by_their_directories(runs, tmp_path, capsys):
+    for name in ("wide", "b[red]"):
+        shutil.copytree(runs / "shapes_cnn", tmp_path / name)
+    assert main(["compare", str(tmp_path / "wide"), str(tmp_path / "b[red]"), "--output", str(tmp_path / "figures")]) == 0
+    out = capsys.readouterr().out
+    assert "wide" in out
+    assert "b[red]" in out
 
 
 def test_compare_prints_one_table_and_draws(runs, tmp_path):

@@ -230,8 +230,8 @@ def test_boxes_come_to_attend_to_boxes():
     model, data, programs, states = start(config)
     states, _ = programs.train_epoch(states, jnp.int32(1), data.train)
     inputs, _, drawn = jax.tree.map(np.asarray, data.test)
-    params = jax.tree.map(lambda leaf: leaf[0], states.params)
-    weights = experiment.predict(model, params, data.normalization, inputs)[1]["attention"]
+    _, aux = jax.jit(model.apply)({"params": experiment.first_seed(states.params)}, data.normalization.apply(inputs))
+    weights = np.asarray(aux["attention"]["attention"])
 
     distance = np.abs(np.arange(100) - drawn.centers[:, :, None])  # (n, 4, t)
     inside, middle = distance < drawn.widths[:, :, None] / 2 + 1, distance < 1
@@ -255,6 +255,16 @@ def overwrite(name, content):
     return lambda folder: (folder / name).write_bytes(content)
 
 
+def flip_bits(name, place):
+    def damage(folder):
+        content = bytearray((folder / name).read_bytes())
+        start = content.index(b"PK\x01\x02") + place + 2  # in the directory at the end of the archive
+        content[start] ^= 0xFF
+        (folder / name).write_bytes(content)
+
+    return damage
+
+
 @pytest.fixture(scope="module")
 def short(tmp_path_factory):
     """A finished run of two examples, and its config."""
@@ -272,6 +282,7 @@ def short(tmp_path_factory):
         (overwrite("metrics.jsonl", b""), "is damaged"),
         (overwrite("metrics.jsonl", b"\xff\xfe\n"), "is damaged"),
         (overwrite("examples.npz", b"PK"), "is damaged"),
+        (flip_bits("examples.npz", 8), "is damaged"),  # the compression method of the first array
         (remove("summary.json"), "not finished"),
         (remove("metrics.jsonl"), "has lost its metrics.jsonl"),
         (remove("examples.npz"), "has lost its examples.npz"),
@@ -293,6 +304,45 @@ def test_the_same_command_mends_a_damaged_run(short, tmp_path):
     (workdir / "examples.npz").unlink()
     experiment.run(config, workdir, SILENT)
     chex.assert_trees_all_equal(contents(workdir), contents(original))
+
+
+def test_a_run_that_cannot_go_on_keeps_its_results(short, tmp_path):
+    _, original = short
+    workdir = tmp_path / "run"
+    shutil.copytree(original, workdir)
+    for number in (1, 2):
+        (workdir / "checkpoints" / str(number) / "metadata.json").write_text("{}")
+    with pytest.raises(UsageError, match="none before it is whole"):
+        experiment.run(small(shapes_lstm, num_epochs=3, **{"data.num_test": 2}), workdir, SILENT)
+    chex.assert_trees_all_equal(contents(workdir), contents(original))
+    assert runs.read(workdir).config["num_epochs"] == 2
+
+
+def test_reading_a_run_leaves_it_alone(short, tmp_path):
+    """Another process may be in the midst of writing a checkpoint."""
+    workdir = tmp_path / "run"
+    shutil.copytree(short[1], workdir)
+    (workdir / "checkpoints" / "3.orbax-checkpoint-tmp").mkdir()
+    before = sorted(workdir.rglob("*"))
+    experiment.load(workdir, print)
+    assert sorted(workdir.rglob("*")) == before
+
+
+def test_a_prediction_does_not_depend_on_the_other_signals(short):
+    model, params, normalization = experiment.load(short[1], print)
+    signals = np.random.default_rng(0).uniform(0, 20, (3, 100, 1)).astype(np.float32)
+    forward, _ = experiment.predict(model, params, normalization, signals)
+    backward, _ = experiment.predict(model, params, normalization, signals[::-1])
+    np.testing.assert_allclose(forward, backward[::-1], atol=1e-5)
+
+
+def test_many_signals_are_predicted_in_batches(finished):
+    model, params, normalization = experiment.load(finished[1], print)
+    signals = np.random.default_rng(0).uniform(0, 20, (37, 100, 1)).astype(np.float32)
+    outputs, attention = experiment.predict(model, params, normalization, signals)
+    assert attention["attention"].shape == (16, 100, 100)
+    alone, _ = experiment.predict(model, params, normalization, signals[-1:])
+    np.testing.assert_allclose(outputs[-1:], alone, atol=1e-4)
 
 
 def test_a_figure_that_is_gone_is_drawn_again(short, tmp_path):
@@ -339,7 +389,9 @@ def test_a_grown_run_is_not_finished_until_it_is(short, tmp_path, monkeypatch):
         ({"model.features": 7}, "of the config beside it"),
         ({"batch_size": "many"}, "expected int for config key 'batch_size', got 'many'"),
         ({"derived.std": "wide"}, "numbers mean and std under 'derived'"),
+        ({"derived.std": 0.0}, "numbers mean and std under 'derived'"),
         ({"optimizer": {}}, "'optimizer.b1', got None"),
+        ({"data.num_trian": 3}, "unknown config key 'data.num_trian'; did you mean 'data.num_train'"),
     ],
 )
 def test_a_config_edited_by_hand_is_told_when_it_is_read_back(short, tmp_path, change, said):
@@ -412,9 +464,9 @@ def test_figures_examples_and_predictions_are_of_the_kept_parameters_in_true_uni
     model, data, programs, states = start(config)
     states = states.replace(best_params=jax.tree.map(jnp.zeros_like, states.params))
     directory = RunDirectory.open(tmp_path, config.to_dict())
-    directory.begin(config.to_dict() | {"derived": data.normalization._asdict()})
+    directory.begin(config.to_dict())
     rows = [{"epoch": epoch, "seed": 0, "step": 4 * epoch, "test/mse": 1.0} for epoch in (0, 1)]
-    directory.write_metrics(rows)
+    directory.go_on(config.to_dict() | {"derived": data.normalization._asdict()}, rows)
     checkpoints.save(directory.checkpoints, 1, states, {"train_seconds": 0.0, "rows": rows})
     summary = experiment.finish(config, model, programs, states, 0.0, data, directory)
     expected = np.mean(np.asarray(data.normalization.apply(data.test.targets)) ** 2)

@@ -35,16 +35,21 @@ def test_the_same_config_opens_it_again_and_more_epochs_or_another_reference_do(
     assert files(directory.path) == before
 
 
-def test_a_run_that_goes_on_is_not_finished_and_keeps_what_the_data_decided(directory):
+def test_a_run_is_finished_until_it_goes_on(directory):
     directory.write_json("summary.json", {"epochs": 5})
+    before = files(directory.path)
     directory.begin(CONFIG | {"num_epochs": 6})
-    assert [path.name for path in directory.path.iterdir()] == ["config.json"]
-    config = read_config(directory.path)
-    assert (config["num_epochs"], config["derived"]) == (6, {"mean": 3.3})
+    assert files(directory.path) == before
+    rows = [{"epoch": epoch, "seed": seed} for epoch in range(3) for seed in (0, 1)]
+    directory.go_on(CONFIG | {"num_epochs": 6}, rows[:4])
+    directory.append_metrics(rows[4:])
+    assert {path.name for path in directory.path.iterdir()} == {"config.json", "metrics.jsonl"}
+    assert read_config(directory.path)["num_epochs"] == 6
+    assert [json.loads(line) for line in (directory.path / "metrics.jsonl").read_text().splitlines()] == rows
 
 
 def test_what_a_stopped_start_leaves_is_no_foreign_directory(tmp_path):
-    (tmp_path / "config.partial.json").write_text("{")
+    (tmp_path / ".config.0123.partial.json").write_text("{")
     RunDirectory.open(tmp_path, CONFIG).begin(CONFIG)
     assert read_config(tmp_path)["name"] == "some"
 
@@ -93,14 +98,6 @@ def test_foreign_places_are_refused_and_left_alone(tmp_path):
     with pytest.raises(UsageError, match="expected JSON"):
         RunDirectory.open(tmp_path, CONFIG)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "thesis.tex"]
-
-
-def test_metrics_are_replaced_and_appended_to(directory):
-    rows = [{"epoch": epoch, "seed": seed} for epoch in range(3) for seed in (0, 1)]
-    directory.append_metrics(rows)
-    directory.write_metrics(rows[:4])
-    directory.append_metrics(rows[4:])
-    assert [json.loads(line) for line in (directory.path / "metrics.jsonl").read_text().splitlines()] == rows
 
 
 def test_reading_what_is_not_there():

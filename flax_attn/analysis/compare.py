@@ -20,6 +20,8 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
         UsageError: a run that is not finished or is damaged, or an output directory that cannot be written.
     """
     runs = [read(path) for path in paths]
+    names = [run.name for run in runs]
+    runs = [run if names.count(run.name) == 1 else run._replace(name=str(run.path)) for run in runs]
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -16,17 +16,17 @@ MEND = "run the command that made it again to mend it"
 
 
 class Run(NamedTuple):
-    """What the directory of a finished run holds: config and summary, one row per epoch and seed, and the kept test examples."""
+    """What the directory of a finished run holds: config and summary, one row per epoch and seed, and the kept test examples.
 
+    The name is that of the directory.
+    """
+
+    name: str
     path: Path
     config: dict[str, Any]
     rows: list[dict[str, Any]]
     examples: dict[str, np.ndarray]
     summary: dict[str, Any]
-
-    @property
-    def name(self) -> str:
-        return self.config["name"]
 
     @property
     def attention(self) -> dict[str, np.ndarray]:
@@ -49,14 +49,14 @@ def read(path: Path) -> Run:
     except FileNotFoundError as error:
         what = "is not finished" if "summary" in str(error.filename) else f"has lost its {Path(error.filename).name}"
         raise UsageError(f"the run in {path} {what}; run the command that made it again, and it goes on") from None
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError(f"{DAMAGED.format(path)} ({one_line(error)}); {MEND}") from error
     try:
         if not _is_whole(config, summary, rows, examples):
             raise UsageError(f"{DAMAGED.format(path)} (what it holds does not fit together); {MEND}")
     except (AttributeError, KeyError, TypeError) as error:
         raise UsageError(f"{DAMAGED.format(path)} ({one_line(error)} is missing or of another kind); {MEND}") from error
-    return Run(path, config, rows, examples, summary)
+    return Run(path.resolve().name, path, config, rows, examples, summary)
 
 
 def _is_whole(config: dict[str, Any], summary: dict[str, Any], rows: list[dict[str, Any]], examples: dict[str, np.ndarray]) -> bool:
@@ -83,5 +83,5 @@ def curve(rows: list[dict[str, Any]], metric: str) -> tuple[np.ndarray, np.ndarr
 
 
 def late_median(rows: list[dict[str, Any]], metric: str, epochs: int = 10) -> float:
-    """The median of a metric over the last epochs and all seeds: a figure that one lucky epoch does not make."""
-    return float(np.median(curve(rows, metric)[1][:, -epochs:]))
+    """The median of a metric over the last epochs of training and all seeds: a figure that one lucky epoch does not make."""
+    return float(np.median(curve([row for row in rows if row["epoch"] > 0], metric)[1][:, -epochs:]))

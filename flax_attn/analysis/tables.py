@@ -4,6 +4,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from flax_attn.analysis.runs import Run, late_median
 
@@ -19,7 +20,7 @@ def print_results(summary: dict[str, Any], reference: dict[str, float], console:
     seeds = summary["seeds"]
     title = f"{summary['config']}: {summary['model']}, {summary['parameters']:,} parameters, {summary['steps']:,} steps, "
     title += f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}, {summary['train_seconds'] / 60:.1f} minutes"
-    console.print(title, style="bold", highlight=False, soft_wrap=True)
+    console.print(title, style="bold", highlight=False, markup=False, soft_wrap=True)
     table = Table()
     table.add_column("metric")
     for column in ("mean", "std", "tutorial"):
@@ -40,5 +41,5 @@ def print_comparison(runs: list[Run], console: Console) -> None:
         kept, last = metrics["test/mse"], metrics.get("last/test/mse", metrics["test/mse"])
         show = lambda metric, many=seeds > 1: f"{metric['mean']:.4g}" + (f" +- {metric['std']:.1g}" if many else "")
         counts = [f"{run.summary['parameters']:,}", str(seeds), f"{run.summary['steps']:,}", f"{run.summary['train_seconds'] / 60:.1f}"]
-        table.add_row(run.name, *counts, show(kept), show(last), f"{late_median(run.rows, 'test/mse'):.4g}")
+        table.add_row(Text(run.name), *counts, show(kept), show(last), f"{late_median(run.rows, 'test/mse'):.4g}")
     console.print(table)

@@ -25,6 +25,7 @@ HEIGHT_RANGE = (1.0, 25.0)
 WIDTH_RANGE = (5.0, 11.0)
 NOISE = 0.3  # the noise spans 0.3, that is +-0.15, so its variance is 0.3^2 / 12 = 0.0075
 MIN_DIFFERENCE = 4.0
+MAX_EXAMPLES = 10_000_000  # in one call, whose random words are counted in 32 bits
 
 # Share of proposals that are accepted, over 8 million of them. It sizes the first block of proposals and nothing else.
 ACCEPTANCE = {
@@ -165,10 +166,10 @@ def generate(key: Key[Array, ""], num_examples: int, *, task: str = "by_shape", 
         Inputs and targets of shape `(n, 100, 1)` in signal units, and the shapes' centres, heights and widths.
 
     Raises:
-        ValueError: an unknown `task` or `height_rule`, or a negative number of examples.
+        ValueError: an unknown `task` or `height_rule`, or a number of examples below 0 or above `MAX_EXAMPLES`.
     """
-    if num_examples < 0:
-        raise ValueError(f"expected num_examples >= 0, got {num_examples}")
+    if not 0 <= num_examples <= MAX_EXAMPLES:
+        raise ValueError(f"expected num_examples from 0 to {MAX_EXAMPLES:,} in one call, got {num_examples}")
     sample_key, noise_key = jax.random.split(key)
     shapes = sample(sample_key, num_examples, task=task, height_rule=height_rule)
     # One random word a grid point serves both signals: 16 bits each, that is noise in steps of 5e-6, near the spacing

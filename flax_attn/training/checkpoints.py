@@ -21,11 +21,13 @@ from flax_attn.run_directory import replacing
 SUMS = "sha256.json"
 METADATA = "metadata.json"
 KEEP = 2
+ITEM = "default"  # the name that the manager gives to the one thing it saves
 
 
 def save(directory: Path, epoch: int, state: Any, metadata: dict[str, Any]) -> None:
     """Writes the checkpoint of an epoch and removes all but the newest two."""
-    with _manager(directory) as manager:
+    options = ocp.CheckpointManagerOptions(max_to_keep=KEEP, cleanup_tmp_directories=True, enable_async_checkpointing=False)
+    with ocp.CheckpointManager(directory.absolute(), options=options) as manager:
         manager.save(epoch, args=ocp.args.StandardSave(state))
         manager.wait_until_finished()
     folder = directory / str(epoch)
@@ -62,8 +64,8 @@ def restore(directory: Path, template: Any, warn: Callable[[str], None]) -> tupl
             warn(f"{line}; using that of epoch {epoch}")
         metadata = json.loads((folder / METADATA).read_text())
         _check_layout(folder, metadata.pop("layout"), _layout(template))
-        with _manager(directory) as manager:
-            return epoch, manager.restore(epoch, args=ocp.args.StandardRestore(template)), metadata
+        with ocp.StandardCheckpointer() as checkpointer:  # which only reads, where a manager would tidy up
+            return epoch, checkpointer.restore(folder.absolute() / ITEM, template), metadata
     if damaged:
         raise UsageError(f"{damaged[0]} and none before it is whole; remove {directory} to train from the start")
     return None
@@ -119,8 +121,3 @@ def _check_layout(folder: Path, found: dict[str, str], expected: dict[str, str])
                 f"checkpoint {folder} is not of the config beside it: expected {name} {expected.get(name)}, got {found.get(name)}; "
                 "restore that config.json, or train in another directory"
             )
-
-
-def _manager(directory: Path) -> ocp.CheckpointManager:
-    options = ocp.CheckpointManagerOptions(max_to_keep=KEEP, cleanup_tmp_directories=True, enable_async_checkpointing=False)
-    return ocp.CheckpointManager(directory.absolute(), options=options)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 Row = dict[str, Any]
 
@@ -22,7 +22,7 @@ def describe(metrics: Row) -> str:
 def report_epochs(epochs: Iterable[list[Row]], *, start: int, num_epochs: int, console: Console) -> Iterator[list[Row]]:
     """Passes on the rows of each epoch and shows them as they come: a bar with losses, or a line an epoch."""
     if console.is_terminal:
-        columns = (TextColumn("epoch"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[losses]}"), TimeElapsedColumn())
+        columns = (TextColumn("epoch"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[losses]}"))
         with Progress(*columns, TextColumn("eta"), TimeRemainingColumn(), console=console) as bar:
             task = bar.add_task("epoch", completed=start, total=num_epochs, losses="compiling")
             for rows in epochs:

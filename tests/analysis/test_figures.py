@@ -34,7 +34,7 @@ def make_run(seeds=2):
         for e in range(4)
         for s in range(seeds)
     ]
-    return runs.Run(None, {"name": "some run", "data": {"task": "by_shape"}}, rows, {}, None)  # pyright: ignore
+    return runs.Run("some run", None, {"data": {"task": "by_shape"}}, rows, {}, None)  # pyright: ignore
 
 
 def test_loss_curves_are_logarithmic_with_a_band_over_seeds():
@@ -55,3 +55,5 @@ def test_curves_and_late_median():
     np.testing.assert_array_equal(steps, [10, 20, 30])
     assert values.shape == (2, 3)
     np.testing.assert_allclose(runs.late_median(run.rows, "valid/mse", epochs=2), np.median([1 / 3, 1 / 4, 1 / 4, 1 / 5]))
+    trained = [1 / (e + 1 + s) for e in (1, 2, 3) for s in (0, 1)]
+    np.testing.assert_allclose(runs.late_median(run.rows, "valid/mse"), np.median(trained))
