@@ -12,7 +12,7 @@ from flax_attn.analysis.runs import Run, late_median
 def wide_console() -> Console:
     """A console that is as wide as the terminal, and wide enough for every table where there is none."""
     console = Console()
-    return console if console.is_terminal else Console(width=120)
+    return console if console.is_terminal else Console(width=130)
 
 
 def print_results(summary: dict[str, Any], reference: dict[str, float], console: Console) -> None:
@@ -33,13 +33,13 @@ def print_results(summary: dict[str, Any], reference: dict[str, float], console:
 
 def print_comparison(runs: list[Run], console: Console) -> None:
     """One row a run: size, time, and the test error kept, last, and as the median of the last 10 epochs."""
-    table = Table(title="test/mse, mean +- std over seeds", title_justify="left", title_style="bold")
-    for column in ("run", "parameters", "seeds", "steps", "minutes", "kept", "last epoch", "median of last 10"):
+    table = Table(title="test/mse, mean ± std over seeds", title_justify="left", title_style="bold")
+    for column in ("run", "parameters", "seeds", "steps", "minutes", "kept", "last", "median of last 10"):
         table.add_column(column, justify="left" if column == "run" else "right", overflow="fold")
     for run in runs:
         metrics, seeds = run.summary["metrics"], len(run.summary["seeds"])
         kept, last = metrics["test/mse"], metrics.get("last/test/mse", metrics["test/mse"])
-        show = lambda metric, many=seeds > 1: f"{metric['mean']:.4g}" + (f" +- {metric['std']:.1g}" if many else "")
+        show = lambda metric, many=seeds > 1: f"{metric['mean']:.4g}" + (f" ± {metric['std']:.1g}" if many else "")
         counts = [f"{run.summary['parameters']:,}", str(seeds), f"{run.summary['steps']:,}", f"{run.summary['train_seconds'] / 60:.1f}"]
         table.add_row(Text(run.name), *counts, show(kept), show(last), f"{late_median(run.rows, 'test/mse'):.4g}")
     console.print(table)
