@@ -1,10 +1,35 @@
-"""The attention library: scores, normalisers, `attend`, and Flax modules around them. Knows jax and flax only."""
+"""The attention library: scores, masks, normalisers, `attend`, and Flax modules around them. Knows jax and flax only."""
 
+from flax_attn.attention import masks as masks
 from flax_attn.attention.core import Attended as Attended
 from flax_attn.attention.core import attend as attend
+from flax_attn.attention.dot_product import dot_product_attention as dot_product_attention
+from flax_attn.attention.learned_scores import AdditiveScore as AdditiveScore
+from flax_attn.attention.learned_scores import BilinearScore as BilinearScore
+from flax_attn.attention.learned_scores import ConcatScore as ConcatScore
+from flax_attn.attention.learned_scores import TrilinearScore as TrilinearScore
+from flax_attn.attention.monotonic import monotonic_expectation as monotonic_expectation
+from flax_attn.attention.monotonic import monotonic_hard as monotonic_hard
+from flax_attn.attention.normalizers import across_queries as across_queries
+from flax_attn.attention.normalizers import entmax15 as entmax15
+from flax_attn.attention.normalizers import hard as hard
 from flax_attn.attention.normalizers import masked_softmax as masked_softmax
+from flax_attn.attention.normalizers import sampled_hard as sampled_hard
+from flax_attn.attention.normalizers import sparsemax as sparsemax
+from flax_attn.attention.normalizers import top_k as top_k
+from flax_attn.attention.positions import LearnedPositions as LearnedPositions
+from flax_attn.attention.positions import RelativeBias as RelativeBias
+from flax_attn.attention.positions import alibi as alibi
 from flax_attn.attention.positions import binary_digits as binary_digits
+from flax_attn.attention.positions import rotary as rotary
+from flax_attn.attention.positions import sinusoidal as sinusoidal
+from flax_attn.attention.scores import additive as additive
 from flax_attn.attention.scores import bilinear as bilinear
+from flax_attn.attention.scores import concat as concat
+from flax_attn.attention.scores import cosine as cosine
 from flax_attn.attention.scores import dot as dot
+from flax_attn.attention.scores import location as location
+from flax_attn.attention.scores import no_score as no_score
 from flax_attn.attention.scores import scaled_dot as scaled_dot
+from flax_attn.attention.scores import trilinear as trilinear
 from flax_attn.attention.self_attention import SelfAttention as SelfAttention

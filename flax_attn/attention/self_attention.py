@@ -6,7 +6,9 @@ import flax.linen as nn
 from flax.typing import Initializer
 from jaxtyping import Array, Bool, Float
 
-from flax_attn.attention.core import Attended, attend, hide_padding
+from flax_attn.attention.core import Attended, attend
+from flax_attn.attention.energies import hide_padding
+from flax_attn.attention.masks import as_mask
 from flax_attn.attention.projection import project
 from flax_attn.attention.scores import bilinear, dot
 
@@ -43,7 +45,7 @@ class SelfAttention(nn.Module):
         value_kernel = self.param("value_kernel", self.kernel_init, (features, self.value_features))
         queries = keys = inputs
         if mask is not None:  # before the products, lest a NaN in padding reaches the gradients of their kernels
-            queries, keys, _ = hide_padding(inputs, inputs, inputs, mask)
+            queries, keys, _ = hide_padding(inputs, inputs, inputs, as_mask(mask))
         scale = self.key_features**-0.5 if self.scale is None else self.scale
         value = project(keys, value_kernel)
         if features < self.key_features:

@@ -110,7 +110,7 @@ def test_any_leading_axes(leading):
 def test_parameters_of_the_score_receive_gradients():
     query, key, value = make()
     kernel = jax.random.normal(jax.random.key(9), (D, D))
-    function = lambda kernel: jnp.sum(attend(query, key, value, score=lambda q, k: bilinear(q, k, kernel)).context ** 2)
+    function = lambda kernel: jnp.sum(attend(query, key, value, score=lambda q, k: bilinear(q, k, kernel=kernel)).context ** 2)
     gradient, step = jax.grad(function)(kernel), 1e-2
     direction = jax.random.normal(jax.random.key(10), (D, D))
     numerical = (function(kernel + step * direction) - function(kernel - step * direction)) / (2 * step)

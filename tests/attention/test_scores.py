@@ -18,4 +18,4 @@ def test_scaled_dot_divides_by_the_root_of_the_width():
 def test_bilinear_takes_keys_of_another_width():
     kernel = jnp.array([[-0.3, 0.5, 1.0], [2.0, -1.0, 0.0]])
     query, key = jnp.array([[1.0, 1.0], [2.0, 2.0]]), jnp.eye(3)
-    np.testing.assert_allclose(bilinear(query, key, kernel), [[1.7, -0.5, 1.0], [3.4, -1.0, 2.0]], rtol=1e-5)
+    np.testing.assert_allclose(bilinear(query, key, kernel=kernel), [[1.7, -0.5, 1.0], [3.4, -1.0, 2.0]], rtol=1e-5)

@@ -1,0 +1,30 @@
+"""What a caller can get wrong, told before anything is computed: each check returns its argument ready for use."""
+
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+
+def as_floats(name: str, array: ArrayLike) -> Float[Array, "..."]:
+    """The argument as an array of floats. Raises a TypeError that names it for any other dtype."""
+    array = jnp.asarray(array)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(f"expected a {name} of floats, got {array.dtype}")
+    return array
+
+
+def broadcastable(name: str, array: Array, shape: tuple[int, ...]) -> Array:
+    """The array with as many axes as the weights, each of full size or 1. Raises a ValueError with both shapes."""
+    padded = (1,) * (len(shape) - array.ndim) + array.shape
+    if len(padded) != len(shape) or any(size not in (1, full) for size, full in zip(padded, shape)):
+        raise ValueError(f"expected a {name} that broadcasts to the weights {shape}, got {array.shape}")
+    return array.reshape(padded)
+
+
+def weights_shape(query: Array, key: Array, value: Array) -> tuple[int, ...]:
+    """The shape `(..., q, k)` of the weights. Raises a ValueError with all three shapes where they do not fit."""
+    shapes = query.shape, key.shape, value.shape
+    fit = min(map(len, shapes)) >= 2 and query.ndim == key.ndim and key.shape[:-1] == value.shape[:-1]
+    if not fit or any(1 not in sizes and len(set(sizes)) > 1 for sizes in zip(query.shape[:-2], key.shape[:-2])):
+        raise ValueError("expected query (..., q, d), key (..., k, d'), value (..., k, e); got {}, {}, {}".format(*shapes))
+    return (*jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2]), query.shape[-2], key.shape[-2])

@@ -1,0 +1,168 @@
+"""Dot-product attention with heads: `attend` with all that multi-head models ask for, in the layout of `jax.nn`."""
+
+import functools
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Key
+
+from flax_attn.attention import masks
+from flax_attn.attention.checks import as_floats, broadcastable
+from flax_attn.attention.core import Attended, attend
+from flax_attn.attention.scores import dot
+
+Function = Callable[..., Array]
+
+
+def dot_product_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    mask: ArrayLike | Function | None = None,
+    bias: ArrayLike | Function | None = None,
+    scale: float | None = None,
+    causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
+    query_offset: ArrayLike = 0,
+    query_lengths: ArrayLike | None = None,
+    key_lengths: ArrayLike | None = None,
+    softcap: float | None = None,
+    dropout_rate: float = 0.0,
+    dropout_rng: Key[Array, ""] | None = None,
+    chunk_size: int | None = None,
+    need_weights: bool = True,
+) -> Attended:
+    """Multi-head dot-product attention, `softmax(scale q k^T + bias) v` in every head.
+
+    Source: Vaswani et al. 2017 (arXiv:1706.03762), eq. 1; Ainslie et al. 2023 (arXiv:2305.13245) for grouped heads;
+    Gemma Team 2024 (arXiv:2408.00118), section 2, for the soft-cap.
+
+    Args:
+        query, key, value: `(..., q, heads, d)`, `(..., k, key_heads, d)`, `(..., k, key_heads, e)`. The heads are a multiple
+            of the key heads: so many queries in a row share one.
+        mask: boolean, True where a key may be attended; broadcasts to `(..., heads, q, k)`; or a function of the places of
+            queries `(q, 1)` and keys `(1, k)` in the arrays. All that follows is ANDed with it.
+        bias: added to the energies; broadcasts likewise, or is a function likewise; `-inf` masks.
+        scale: factor on the products; None for `1 / sqrt(d)`.
+        causal: no key later than the query's place.
+        window: `(left, right)`, so many keys to each side of the query's place; None for no bound.
+        query_offset: query `i` stands at key `query_offset + i`; an integer, or one for each leading index, `(...)`. 0 in
+            training, the number of cached keys in decoding.
+        query_lengths, key_lengths: `(...)`, how many queries and keys are real in each row of the batch.
+        softcap: energies are held within it, `softcap tanh(e / softcap)`, before the bias.
+        dropout_rate, dropout_rng, chunk_size: as in `attend`.
+        need_weights: False says that nobody will look at the weights, and they are None.
+
+    Returns:
+        `Attended` with the context `(..., q, heads, e)` and the weights `(..., heads, q, k)`, before dropout.
+
+    Raises:
+        TypeError, ValueError: as `attend`; heads that do not divide; lengths that are negative or not integers.
+    """
+    query, key, value = (as_floats(name, array) for name, array in (("query", query), ("key", key), ("value", value)))
+    shape, groups = _weights_shape(query, key, value)
+    visible = _visible(shape[:-3], causal, window, query_offset, query_lengths, key_lengths)
+    place = functools.partial(_placed, shape=shape, groups=groups)
+    attended = attend(
+        _heads_first(query * jnp.asarray(query.shape[-1] ** -0.5 if scale is None else scale, query.dtype), groups),
+        _heads_first(key, 1)[..., None, :, :] if groups > 1 else _heads_first(key, 1),
+        _heads_first(value, 1)[..., None, :, :] if groups > 1 else _heads_first(value, 1),
+        score=dot if softcap is None else functools.partial(_capped_dot, softcap=softcap),
+        mask=place("mask", _intersection(mask, visible, shape, chunk_size)),
+        bias=place("bias", bias),
+        dropout_rate=dropout_rate,
+        dropout_rng=dropout_rng,
+        chunk_size=chunk_size,
+        need_weights=need_weights,
+    )
+    context = attended.context.reshape(*shape[:-1], value.shape[-1])
+    weights = None if attended.weights is None else attended.weights.reshape(shape)
+    return Attended(jnp.swapaxes(context, -3, -2), weights)
+
+
+def _capped_dot(query: Array, key: Array, softcap: float) -> Array:
+    return softcap * jnp.tanh(dot(query, key) / softcap)
+
+
+def _weights_shape(query: Array, key: Array, value: Array) -> tuple[tuple[int, ...], int]:
+    """The shape `(..., heads, q, k)` of the weights, and how many heads share a key head."""
+    shapes = query.shape, key.shape, value.shape
+    fit = query.ndim == key.ndim >= 3 and query.shape[:-3] == key.shape[:-3] and key.shape[:-1] == value.shape[:-1]
+    if not fit or query.shape[-1] != key.shape[-1]:
+        raise ValueError(
+            "expected query (..., q, heads, d), key (..., k, heads, d), value (..., k, heads, e); got {}, {}, {}".format(*shapes)
+        )
+    heads, key_heads = query.shape[-2], key.shape[-2]
+    if heads % key_heads:
+        raise ValueError(f"expected heads that are a multiple of the key heads, got {heads} and {key_heads} in {shapes[0]} and {shapes[1]}")
+    return (*query.shape[:-3], heads, query.shape[-3], key.shape[-3]), heads // key_heads
+
+
+def _heads_first(array: Array, groups: int) -> Array:
+    """`(..., t, heads, d)` as `(..., heads, t, d)`, or `(..., key heads, group, t, d)` where several heads share a key head."""
+    array = jnp.swapaxes(array, -3, -2)
+    return array if groups == 1 else array.reshape(*array.shape[:-3], -1, groups, *array.shape[-2:])
+
+
+def _placed(name: str, term: ArrayLike | Function | None, shape: tuple[int, ...], groups: int) -> Array | Function | None:
+    """A mask or bias for the weights `(..., heads, q, k)`, with its head axis split as that of the queries."""
+
+    def place(term: ArrayLike, shape: tuple[int, ...]) -> Array:
+        array = broadcastable(name, masks.as_mask(term) if name == "mask" else as_floats(name, term), shape)
+        if groups == 1:
+            return array
+        heads = (1, 1) if array.shape[-3] == 1 else (-1, groups)
+        return array.reshape(*array.shape[:-3], *heads, *array.shape[-2:])
+
+    if callable(term):
+        return lambda queries, keys: place(term(queries, keys), (*shape[:-2], queries.shape[0], keys.shape[1]))
+    return None if term is None else place(term, shape)
+
+
+def _visible(
+    leading: tuple[int, ...],
+    causal: bool,
+    window: tuple[int | None, int | None] | None,
+    query_offset: ArrayLike,
+    query_lengths: ArrayLike | None,
+    key_lengths: ArrayLike | None,
+) -> Function | None:
+    """What causality, window and lengths leave to see, as a function of the places in the arrays; None for all."""
+    offset = _per_row("query_offset", masks.as_integers("query_offset", query_offset), leading)
+    conditions = []
+    if causal:
+        conditions.append(lambda queries, keys: masks.causal(masks.shifted(queries, offset), keys))
+    if window is not None:
+        conditions.append(lambda queries, keys: masks.window(masks.shifted(queries, offset), keys, *window))
+    if query_lengths is not None:
+        num_queries = _per_row("query_lengths", masks.as_lengths("query_lengths", query_lengths), leading)
+        conditions.append(lambda queries, keys: masks.lengths(num_queries, queries))
+    if key_lengths is not None:
+        num_keys = _per_row("key_lengths", masks.as_lengths("key_lengths", key_lengths), leading)
+        conditions.append(lambda queries, keys: masks.lengths(num_keys, keys))
+    if not conditions:
+        return None
+    return lambda queries, keys: functools.reduce(masks.both, (condition(queries, keys) for condition in conditions))
+
+
+def _per_row(name: str, array: Array, leading: tuple[int, ...]) -> Array:
+    """An integer for each row of the batch, `(..., 1, 1, 1)` beside the weights; or one for all."""
+    if array.shape not in ((), leading):
+        raise ValueError(f"expected {name} of shape {leading}, one a row of the batch, got {array.shape}")
+    return array.reshape(*array.shape, 1, 1, 1)
+
+
+def _intersection(
+    mask: ArrayLike | Function | None, visible: Function | None, shape: tuple[int, ...], chunk_size: int | None
+) -> ArrayLike | Function | None:
+    """Both masks together: an array where all of it is wanted at once, else a function, so that nothing of that size exists."""
+    if mask is None or visible is None:
+        return visible if mask is None else mask
+    if callable(mask):
+        return lambda queries, keys: masks.both(masks.as_mask(mask(queries, keys)), visible(queries, keys))
+    mask = broadcastable("mask", masks.as_mask(mask), shape)
+    if chunk_size is None:
+        return masks.both(mask, visible(*masks.grid(*shape[-2:])))
+    return lambda queries, keys: masks.both(masks.take(mask, queries, keys), visible(queries, keys))
