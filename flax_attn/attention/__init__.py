@@ -1,15 +1,24 @@
 """The attention library: scores, masks, normalisers, `attend`, and Flax modules around them. Knows jax and flax only."""
 
 from flax_attn.attention import masks as masks
+from flax_attn.attention.adapters import linen_attention_fn as linen_attention_fn
+from flax_attn.attention.adapters import multi_head_params_from_torch as multi_head_params_from_torch
+from flax_attn.attention.cache import KeyValueCache as KeyValueCache
 from flax_attn.attention.core import Attended as Attended
 from flax_attn.attention.core import attend as attend
-from flax_attn.attention.dot_product import dot_product_attention as dot_product_attention
+from flax_attn.attention.general import Attention as Attention
+from flax_attn.attention.general import HardAttention as HardAttention
+from flax_attn.attention.heads import dot_product_attention as dot_product_attention
+from flax_attn.attention.input_attention import InputAttentionCell as InputAttentionCell
 from flax_attn.attention.learned_scores import AdditiveScore as AdditiveScore
 from flax_attn.attention.learned_scores import BilinearScore as BilinearScore
 from flax_attn.attention.learned_scores import ConcatScore as ConcatScore
 from flax_attn.attention.learned_scores import TrilinearScore as TrilinearScore
+from flax_attn.attention.local import LocalAttention as LocalAttention
+from flax_attn.attention.local import PredictiveLocalAttention as PredictiveLocalAttention
 from flax_attn.attention.monotonic import monotonic_expectation as monotonic_expectation
 from flax_attn.attention.monotonic import monotonic_hard as monotonic_hard
+from flax_attn.attention.multi_head import MultiHeadAttention as MultiHeadAttention
 from flax_attn.attention.normalizers import across_queries as across_queries
 from flax_attn.attention.normalizers import entmax15 as entmax15
 from flax_attn.attention.normalizers import hard as hard
@@ -17,6 +26,9 @@ from flax_attn.attention.normalizers import masked_softmax as masked_softmax
 from flax_attn.attention.normalizers import sampled_hard as sampled_hard
 from flax_attn.attention.normalizers import sparsemax as sparsemax
 from flax_attn.attention.normalizers import top_k as top_k
+from flax_attn.attention.pooling import AttentionPooling as AttentionPooling
+from flax_attn.attention.pooling import StructuredSelfAttention as StructuredSelfAttention
+from flax_attn.attention.pooling import diversity_penalty as diversity_penalty
 from flax_attn.attention.positions import LearnedPositions as LearnedPositions
 from flax_attn.attention.positions import RelativeBias as RelativeBias
 from flax_attn.attention.positions import alibi as alibi
@@ -33,3 +45,6 @@ from flax_attn.attention.scores import no_score as no_score
 from flax_attn.attention.scores import scaled_dot as scaled_dot
 from flax_attn.attention.scores import trilinear as trilinear
 from flax_attn.attention.self_attention import SelfAttention as SelfAttention
+from flax_attn.attention.transformer import DecoderBlock as DecoderBlock
+from flax_attn.attention.transformer import EncoderBlock as EncoderBlock
+from flax_attn.attention.transformer import FeedForward as FeedForward

@@ -6,10 +6,10 @@ as `grid` makes them, so a mask costs nothing until it is used: close over what 
 """
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Int
 
@@ -114,9 +114,17 @@ def as_integers(name: str, array: ArrayLike) -> Int[Array, "..."]:
 def as_lengths(name: str, array: ArrayLike) -> Int[Array, "..."]:
     """The argument as integers that are not negative; under `jit`, where values are not known, only the type is checked."""
     integers = as_integers(name, array)
-    if not isinstance(integers, jax.core.Tracer) and integers.size and np.asarray(integers).min() < 0:  # pyright: ignore
-        raise ValueError(f"expected lengths of 0 or above in {name}, got {np.asarray(integers).min()}")
+    if (least := known_bound(jnp.min, integers)) < 0:
+        raise ValueError(f"expected lengths of 0 or above in {name}, got {least}")
     return integers
+
+
+def known_bound(bound: Callable[[Array], Array], integers: Int[Array, "..."]) -> int:
+    """The least or largest of integers, by `jnp.min` or `jnp.max`; 0 where there are none or, under `jit`, they are not known."""
+    if isinstance(integers, jax.core.Tracer) or not integers.size:  # pyright: ignore
+        return 0
+    with jax.ensure_compile_time_eval():
+        return int(bound(integers))
 
 
 def take(mask: Bool[Array, "..."], queries: Int[Array, "q 1"], keys: Int[Array, "1 k"]) -> Bool[Array, "..."]:

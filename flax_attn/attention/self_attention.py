@@ -1,14 +1,18 @@
 """Single-head self-attention: queries, keys and values are projections of one sequence."""
 
 import functools
+from collections.abc import Callable
 
 import flax.linen as nn
 from flax.typing import Initializer
-from jaxtyping import Array, Bool, Float
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
 
 from flax_attn.attention.core import Attended, attend
 from flax_attn.attention.energies import hide_padding
+from flax_attn.attention.general import dropout_options
 from flax_attn.attention.masks import as_mask
+from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.projection import project
 from flax_attn.attention.scores import bilinear, dot
 
@@ -16,41 +20,67 @@ from flax_attn.attention.scores import bilinear, dot
 class SelfAttention(nn.Module):
     """Single-head dot-product self-attention.
 
-        weights = softmax(scale * (x W_q) (x W_k)^T),   context = weights (x W_v)
+        weights = softmax(scale * (x W_q + b_q) (x W_k + b_k)^T),   context = weights (x W_v + b_v)
 
     Source: the self-attention of Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.1, with one head and no output
     projection. `scale=1.0` gives the unscaled form.
 
-    Where the keys are wider than the input, the scores are computed as `x (W_q W_k^T) x^T`: the same function of the
-    same parameters with fewer operations.
+    Where there are no biases and the keys are wider than the input, the scores are computed as `x (W_q W_k^T) x^T`: the
+    same function of the same parameters with fewer operations.
 
     Attributes:
         key_features: width of queries and keys.
         value_features: width of values, and so of the context.
         scale: factor on the dot products; None for `1 / sqrt(key_features)`.
+        use_bias: whether the projections have biases.
+        normalizer: from energies to weights.
+        dropout_rate: share of the weights that are dropped in training.
+        chunk_size: as in `attend`.
         kernel_init: initialiser of the three kernels `(d, key_features)`, `(d, key_features)`, `(d, value_features)`.
+        bias_init: initialiser of the three biases.
     """
 
     key_features: int
     value_features: int
     scale: float | None = None
+    use_bias: bool = False
+    normalizer: Callable[..., Array] = masked_softmax
+    dropout_rate: float = 0.0
+    chunk_size: int | None = None
     kernel_init: Initializer = nn.initializers.lecun_normal()
+    bias_init: Initializer = nn.initializers.zeros
 
     @nn.compact
-    def __call__(self, inputs: Float[Array, "*b t d"], *, mask: Bool[Array, "..."] | None = None) -> Attended:
+    def __call__(
+        self, inputs: Float[Array, "*b t d"], *, mask: ArrayLike | None = None, train: bool = False, need_weights: bool = True
+    ) -> Attended:
         """Attends from every position to every position; `mask` is as in `attend`, context is `(..., t, value_features)`."""
         features = inputs.shape[-1]
-        query_kernel = self.param("query_kernel", self.kernel_init, (features, self.key_features))
-        key_kernel = self.param("key_kernel", self.kernel_init, (features, self.key_features))
-        value_kernel = self.param("value_kernel", self.kernel_init, (features, self.value_features))
+        sizes = {"query": self.key_features, "key": self.key_features, "value": self.value_features}
+        kernels = {name: self.param(f"{name}_kernel", self.kernel_init, (features, size)) for name, size in sizes.items()}
+        biases = {name: self.param(f"{name}_bias", self.bias_init, (size,)) for name, size in sizes.items() if self.use_bias}
         queries = keys = inputs
         if mask is not None:  # before the products, lest a NaN in padding reaches the gradients of their kernels
-            queries, keys, _ = hide_padding(inputs, inputs, inputs, as_mask(mask))
+            mask = as_mask(mask)
+            queries, keys, _ = hide_padding(inputs, inputs, inputs, mask)
+
+        def projected(name: str, inputs: Array, scale: float = 1.0) -> Array:
+            outputs = project(inputs, kernels[name] if scale == 1.0 else scale * kernels[name])
+            return outputs + scale * biases[name].reshape((1,) * (outputs.ndim - 1) + (-1,)) if self.use_bias else outputs
+
         scale = self.key_features**-0.5 if self.scale is None else self.scale
-        value = project(keys, value_kernel)
-        if features < self.key_features:
-            score = functools.partial(bilinear, kernel=scale * query_kernel @ key_kernel.T)
-            return attend(queries, keys, value, score=score, mask=mask)
-        query = project(queries, scale * query_kernel)
-        key = project(keys, key_kernel)
-        return attend(query, key, value, score=dot, mask=mask)
+        if features < self.key_features and not self.use_bias:
+            score, query, key = functools.partial(bilinear, kernel=scale * kernels["query"] @ kernels["key"].T), queries, keys
+        else:
+            score, query, key = dot, projected("query", queries, scale), projected("key", keys)
+        return attend(
+            query,
+            key,
+            projected("value", keys),
+            score=score,
+            normalizer=self.normalizer,
+            mask=mask,
+            **dropout_options(self, self.dropout_rate, train),
+            chunk_size=self.chunk_size,
+            need_weights=need_weights,
+        )

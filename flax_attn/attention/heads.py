@@ -1,4 +1,4 @@
-"""Dot-product attention with heads: `attend` with all that multi-head models ask for, in the layout of `jax.nn`."""
+"""Attention in heads: `attend` with all that multi-head models ask for, in the layout of `jax.nn` and `flax.linen`."""
 
 import functools
 from collections.abc import Callable
@@ -10,7 +10,8 @@ from jaxtyping import Array, Key
 from flax_attn.attention import masks
 from flax_attn.attention.checks import as_floats, broadcastable
 from flax_attn.attention.core import Attended, attend
-from flax_attn.attention.scores import dot
+from flax_attn.attention.normalizers import masked_softmax
+from flax_attn.attention.scores import dot, scaled_dot
 
 Function = Callable[..., Array]
 
@@ -61,15 +62,55 @@ def dot_product_attention(
     Raises:
         TypeError, ValueError: as `attend`; heads that do not divide; lengths that are negative or not integers.
     """
+    return attend_in_heads(
+        query,
+        key,
+        value,
+        score=functools.partial(_scaled_dot, scale=scale, softcap=softcap),
+        mask=mask,
+        bias=bias,
+        causal=causal,
+        window=window,
+        query_offset=query_offset,
+        query_lengths=query_lengths,
+        key_lengths=key_lengths,
+        dropout_rate=dropout_rate,
+        dropout_rng=dropout_rng,
+        chunk_size=chunk_size,
+        need_weights=need_weights,
+    )
+
+
+def attend_in_heads(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    score: Function = scaled_dot,
+    normalizer: Function = masked_softmax,
+    mask: ArrayLike | Function | None = None,
+    bias: ArrayLike | Function | None = None,
+    causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
+    query_offset: ArrayLike = 0,
+    query_lengths: ArrayLike | None = None,
+    key_lengths: ArrayLike | None = None,
+    dropout_rate: float = 0.0,
+    dropout_rng: Key[Array, ""] | None = None,
+    chunk_size: int | None = None,
+    need_weights: bool = True,
+) -> Attended:
+    """`dot_product_attention` with any score, `(..., heads, q, d)` and `(..., heads, k, d)` to energies, and any normaliser."""
     query, key, value = (as_floats(name, array) for name, array in (("query", query), ("key", key), ("value", value)))
     shape, groups = _weights_shape(query, key, value)
     visible = _visible(shape[:-3], causal, window, query_offset, query_lengths, key_lengths)
     place = functools.partial(_placed, shape=shape, groups=groups)
     attended = attend(
-        _heads_first(query * jnp.asarray(query.shape[-1] ** -0.5 if scale is None else scale, query.dtype), groups),
+        _heads_first(query, groups),
         _heads_first(key, 1)[..., None, :, :] if groups > 1 else _heads_first(key, 1),
         _heads_first(value, 1)[..., None, :, :] if groups > 1 else _heads_first(value, 1),
-        score=dot if softcap is None else functools.partial(_capped_dot, softcap=softcap),
+        score=score,
+        normalizer=normalizer,
         mask=place("mask", _intersection(mask, visible, shape, chunk_size)),
         bias=place("bias", bias),
         dropout_rate=dropout_rate,
@@ -82,17 +123,18 @@ def dot_product_attention(
     return Attended(jnp.swapaxes(context, -3, -2), weights)
 
 
-def _capped_dot(query: Array, key: Array, softcap: float) -> Array:
-    return softcap * jnp.tanh(dot(query, key) / softcap)
+def _scaled_dot(query: Array, key: Array, scale: float | None, softcap: float | None) -> Array:
+    energies = dot(query * (query.shape[-1] ** -0.5 if scale is None else scale), key)
+    return energies if softcap is None else softcap * jnp.tanh(energies / softcap)
 
 
 def _weights_shape(query: Array, key: Array, value: Array) -> tuple[tuple[int, ...], int]:
     """The shape `(..., heads, q, k)` of the weights, and how many heads share a key head."""
     shapes = query.shape, key.shape, value.shape
     fit = query.ndim == key.ndim >= 3 and query.shape[:-3] == key.shape[:-3] and key.shape[:-1] == value.shape[:-1]
-    if not fit or query.shape[-1] != key.shape[-1]:
+    if not fit:
         raise ValueError(
-            "expected query (..., q, heads, d), key (..., k, heads, d), value (..., k, heads, e); got {}, {}, {}".format(*shapes)
+            "expected query (..., q, heads, d), key (..., k, heads, d'), value (..., k, heads, e); got {}, {}, {}".format(*shapes)
         )
     heads, key_heads = query.shape[-2], key.shape[-2]
     if heads % key_heads:

@@ -1,0 +1,158 @@
+"""Every score, normaliser, kind of mask and bias, on every path, equals loops over scalars.
+
+By default in pairs, so that each value of each axis meets each value of every other, and for gradients so that each is met
+once; `pytest -m full` runs the product, and pairs for gradients.
+"""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flax_attn.attention as fa
+from flax_attn.attention import attend, masks
+from tests.attention import naive
+
+B, Q, K, D, E, H = 2, 7, 5, 3, 2, 11  # distinct primes, but for the batch
+KEYS = iter(jax.random.split(jax.random.key(0), 40))
+QUERY, KEY, VALUE = (jax.random.normal(next(KEYS), shape) for shape in ((B, Q, D), (B, K, D), (B, K, E)))
+
+
+def normal(*shape):
+    return jax.random.normal(next(KEYS), shape)
+
+
+SCORES = {
+    "dot": {},
+    "scaled_dot": {},
+    "cosine": {},
+    "bilinear": {"kernel": normal(D, D), "bias": normal()},
+    "additive": {"query_kernel": normal(D, H), "key_kernel": normal(D, H), "vector": normal(H)},
+    "concat": {"kernel": normal(2 * D, H), "vector": normal(H)},
+    "trilinear": {"query_vector": normal(D), "key_vector": normal(D), "product_vector": normal(D)},
+    "no_score": {},
+}
+OPTIONS = {"bilinear": {"activation": jnp.tanh}}
+NORMALIZERS = {
+    "masked_softmax": fa.masked_softmax,
+    "sparsemax": fa.sparsemax,
+    "entmax15": fa.entmax15,
+    "hard": fa.hard,
+    "top_k": functools.partial(fa.top_k, k=3),
+    "monotonic_expectation": fa.monotonic_expectation,
+    "monotonic_hard": fa.monotonic_hard,
+}
+RANDOM = jax.random.bernoulli(next(KEYS), 0.6, (B, Q, K)).at[0, 3].set(False).at[1, :, 2].set(False)
+MASKS = {
+    "none": None,
+    "random": RANDOM,
+    "lengths": masks.from_lengths(jnp.array([3, 0]), K),
+    "query lengths": masks.from_query_lengths(jnp.arange(Q) % (K + 1), K),
+    "causal": masks.causal,
+    "window": lambda q, k: masks.window(q, k, 1, 2),
+    "segments": masks.segments(jnp.array([[0, 0, 1, 1, 2, 2, 3]]), jnp.array([[0, 1, 1, 2, 2]])),
+    "per key": jnp.array([True, False, True, True, False]),
+}
+BIAS = normal(B, Q, K)
+BIASES = {
+    "none": None,
+    "array": BIAS,
+    "per query": BIAS[:, :, :1],
+    "-inf": jnp.where(RANDOM, BIAS, -jnp.inf),
+    "function": lambda q, k: -0.3 * jnp.abs(q - k).astype(jnp.float32),
+}
+PATHS = {"dense": None, "blocks of 2": 2, "blocks of 3": 3, "one block": 64}
+AXES = (SCORES, NORMALIZERS, MASKS, BIASES, PATHS, ["jit", "eager"])
+
+
+def covering(strength, *axes):
+    """Combinations in which every `strength` values of different axes meet: the greedy choice among many at random."""
+    rng = np.random.default_rng(0)
+    of = lambda row: set(itertools.combinations(enumerate(row), strength))
+    wanted = {
+        met
+        for some in itertools.combinations(enumerate(axes), strength)
+        for met in itertools.product(*([(i, x) for x in xs] for i, xs in some))
+    }
+    rows = []
+    while wanted:
+        tries = [tuple(str(rng.choice(list(axis))) for axis in axes) for _ in range(60)]
+        best = max(tries, key=lambda row: len(of(row) & wanted))
+        if of(best) & wanted:
+            rows.append(best)
+            wanted -= of(best)
+    return rows
+
+
+def whole(mask_or_bias):
+    return mask_or_bias(*masks.grid(Q, K)) if callable(mask_or_bias) else mask_or_bias
+
+
+def check(score, normalizer, mask, bias, path, jit):
+    mask, bias = MASKS[mask], BIASES[bias]
+
+    def function(query, key, value, params):
+        energy = functools.partial(getattr(fa, score), **params, **OPTIONS.get(score, {}))
+        return attend(query, key, value, score=energy, normalizer=NORMALIZERS[normalizer], mask=mask, bias=bias, chunk_size=PATHS[path])
+
+    attended = (jax.jit(function) if jit == "jit" else function)(QUERY, KEY, VALUE, SCORES[score])
+    context, weights = naive.attend(
+        QUERY, KEY, VALUE, score=score, params=SCORES[score], normalizer=normalizer, mask=whole(mask), bias=whole(bias)
+    )
+    np.testing.assert_allclose(attended.context, context, atol=1e-5)
+    if path == "dense":
+        np.testing.assert_allclose(attended.weights, weights, atol=1e-5)
+    else:
+        assert attended.weights is None
+
+
+@pytest.mark.parametrize("case", covering(2, *AXES), ids=" | ".join)
+def test_equals_loops_over_scalars(case):
+    check(*case)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "case", list(itertools.product(SCORES, NORMALIZERS, MASKS, ["none"], ["dense", "blocks of 3"], ["jit", "eager"])), ids=" | ".join
+)
+def test_every_combination_equals_loops_over_scalars(case):
+    check(*case)
+
+
+GRADIENT_AXES = (SCORES, [*NORMALIZERS, "sampled_hard"], MASKS, BIASES, ["blocks of 2", "blocks of 3", "one block"], ["kept", "dropout"])
+
+
+@pytest.mark.parametrize("case", covering(1, *GRADIENT_AXES), ids=" | ".join)
+def test_blocks_give_the_context_and_gradients_of_the_whole(case):
+    check_gradients(*case)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", covering(2, *GRADIENT_AXES), ids=" | ".join)
+def test_blocks_give_the_context_and_gradients_of_the_whole_in_pairs(case):
+    check_gradients(*case)
+
+
+def check_gradients(score, normalizer, mask, bias, path, dropout):
+    """With respect to queries, keys, values, the parameters of the score and the bias, with dropout too."""
+    rng = jax.random.key(5)
+    normalizer = functools.partial(fa.sampled_hard, rng=rng) if normalizer == "sampled_hard" else NORMALIZERS[normalizer]
+    rate = 0.3 if dropout == "dropout" else 0.0
+
+    def loss(arguments, chunk_size):
+        query, key, value, params, given = arguments
+        energy = functools.partial(getattr(fa, score), **params, **OPTIONS.get(score, {}))
+        options = {"normalizer": normalizer, "mask": MASKS[mask], "dropout_rate": rate, "dropout_rng": rng, "chunk_size": chunk_size}
+        context = attend(query, key, value, score=energy, bias=BIASES[bias] if callable(BIASES[bias]) else given, **options).context
+        return jnp.sum(jnp.sin(context + jnp.arange(E, dtype=jnp.float32).reshape(1, 1, E))), context
+
+    arguments = (QUERY, KEY, VALUE, SCORES[score], None if callable(BIASES[bias]) else BIASES[bias])
+    function = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
+    (_, dense), gradients = function(arguments, None)
+    (_, chunked), chunked_gradients = function(arguments, PATHS[path])
+    np.testing.assert_allclose(chunked, dense, atol=1e-5)
+    for ours, expected in zip(jax.tree.leaves(chunked_gradients), jax.tree.leaves(gradients), strict=True):
+        np.testing.assert_allclose(ours, expected, atol=2e-5)
