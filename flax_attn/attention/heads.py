@@ -62,6 +62,8 @@ def dot_product_attention(
     Raises:
         TypeError, ValueError: as `attend`; heads that do not divide; lengths that are negative or not integers.
     """
+    if jnp.shape(query)[-1] != jnp.shape(key)[-1]:
+        raise ValueError(f"expected a query and a key of one width, got {jnp.shape(query)} and {jnp.shape(key)}")
     return attend_in_heads(
         query,
         key,

@@ -49,15 +49,17 @@ def monotonic_hard(scores: Scores, mask: Mask | None = None) -> Weights:
     What `monotonic_expectation` becomes when every probability is 0 or 1, as when it is used after training. Backward it
     is the expectation (straight-through).
     """
-    stops, allowed = _stop_probabilities(scores, mask)
+    allowed = jnp.broadcast_to(True if mask is None else mask, scores.shape)
+    wide = jnp.promote_types(scores.dtype, jnp.float32)
+    stops = (allowed & (scores > 0)).astype(wide)  # not by the probability, which is 1/2 already for a score that is small
 
     def query(previous: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
         stop, allowed = inputs
-        stop = (stop > 0.5) & (jnp.cumsum(previous, axis=-1) > 0)
+        stop = (stop > 0) & (jnp.cumsum(previous, axis=-1) > 0)
         weights = (stop & (jnp.cumsum(stop, axis=-1) == 1)).astype(previous.dtype)
         return jnp.where(allowed.any(axis=-1, keepdims=True), weights, previous), weights
 
-    chosen = jax.lax.stop_gradient(_over_queries(query, stops, allowed))
+    chosen = _over_queries(query, stops, allowed)
     soft = monotonic_expectation(scores, mask)
     return chosen + (soft - jax.lax.stop_gradient(soft))
 

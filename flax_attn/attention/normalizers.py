@@ -103,7 +103,8 @@ def sampled_hard(scores: Scores, mask: Mask | None = None, *, rng: Key[Array, ""
     Source: Jang, Gu & Poole 2017 (arXiv:1611.01144), section 2.2.
     """
     scores = _widened(scores)
-    return hard(scores + jax.random.gumbel(rng, scores.shape, scores.dtype), mask, temperature=temperature)
+    noise = jax.random.gumbel(rng, (scores.shape[-1], *scores.shape[:-1]), scores.dtype)  # keys first: more of them change no draw
+    return hard(scores + jnp.moveaxis(noise, 0, -1), mask, temperature=temperature)
 
 
 def top_k(scores: Scores, mask: Mask | None = None, *, k: int) -> Weights:

@@ -12,6 +12,8 @@ from flax.typing import Initializer
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
+from flax_attn.attention.masks import aligned, as_integers, known_bound
+
 
 def sinusoidal(length: int, features: int, *, max_period: float = 10_000.0) -> Float[Array, "t d"]:
     """Sines and cosines of falling frequency: entry `(t, 2i)` is `sin(t / max_period^(2i/d))` and `(t, 2i+1)` its cosine.
@@ -89,7 +91,8 @@ def alibi(num_heads: int) -> Callable[[Array, Array], Array]:
     column = jnp.array(slopes)[:, None, None]
 
     def bias(query_positions: Array, key_positions: Array) -> Array:
-        return -column * jnp.abs(query_positions - key_positions).astype(jnp.float32)[..., None, :, :]
+        distance = jnp.abs(jnp.subtract(*aligned(query_positions, key_positions))).astype(jnp.float32)
+        return -jnp.multiply(*aligned(column, distance[..., None, :, :]))
 
     return bias
 
@@ -116,8 +119,9 @@ class LearnedPositions(nn.Module):
         Raises:
             ValueError: more positions than there are vectors for.
         """
-        if length > self.max_length or (isinstance(offset, int) and offset + length > self.max_length):
-            raise ValueError(f"expected at most max_length={self.max_length} positions, got {length} from {offset} on")
+        first = known_bound(jnp.min, as_integers("offset", offset))
+        if first < 0 or first + length > self.max_length:
+            raise ValueError(f"expected at most max_length={self.max_length} positions, got {length} from {first} on")
         table = self.param("embedding", self.embedding_init, (self.max_length, self.features))
         return table[jnp.asarray(offset) + jnp.arange(length)]
 
@@ -148,7 +152,7 @@ class RelativeBias(nn.Module):
         table = self.param("embedding", self.embedding_init, (self.num_buckets, self.num_heads))
 
         def bias(query_positions: Array, key_positions: Array) -> Array:
-            return jnp.moveaxis(table[self.bucket(key_positions - query_positions)], -1, -3)
+            return jnp.moveaxis(table[self.bucket(jnp.subtract(*aligned(key_positions, query_positions)))], -1, -3)
 
         return bias
 

@@ -8,6 +8,7 @@ Half precision is multiplied as it is and added up in float32, so that no sum ov
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -56,7 +57,7 @@ def bilinear(
         bias: `b`, a scalar.
         activation: `f`; None for the identity.
     """
-    energies = dot(project(query, kernel), key)
+    energies = dot(_projected(query, kernel), key)
     energies = energies if bias is None else energies + bias
     return energies if activation is None else activation(energies)
 
@@ -72,7 +73,7 @@ def additive(
         query_kernel, key_kernel: `W` and `U`.
         vector: `v`.
     """
-    return _hidden_energies(project(query, query_kernel), project(key, key_kernel), vector)
+    return _hidden_energies(_projected(query, query_kernel), _projected(key, key_kernel), vector)
 
 
 def concat(query: Query, key: OtherKey, *, kernel: Float[Array, "d_plus_e h"], vector: Float[Array, " h"]) -> Energies:
@@ -106,13 +107,17 @@ def location(query: Query, *, kernel: Float[Array, "d k"]) -> Energies:
 
     It knows no key, so it enters as a bias: `attend(..., score=no_score, bias=location(query, kernel=kernel))`.
     """
-    return project(query, kernel)
+    return _projected(query, kernel)
 
 
 def no_score(query: Query, key: OtherKey) -> Energies:
     """Zero for every pair: what is left is the bias, or a mean over the keys allowed."""
     leading = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2])
     return jnp.zeros((*leading, query.shape[-2], key.shape[-2]), jnp.promote_types(query.dtype, jnp.float32))
+
+
+def _projected(vectors: Array, kernel: Array) -> Array:
+    return project(vectors, kernel, jnp.promote_types(jnp.result_type(vectors, kernel), jnp.float32))
 
 
 def _hidden_energies(query: Array, key: Array, vector: Array) -> Array:
@@ -124,5 +129,7 @@ def _hidden_energies(query: Array, key: Array, vector: Array) -> Array:
 def _unit(vectors: Array) -> Array:
     """The vectors at length 1, in float32 or better; zeros stay, and their gradient is finite."""
     wide = vectors.astype(jnp.promote_types(vectors.dtype, jnp.float32))
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(wide), axis=-1, keepdims=True))
+    wide = wide / jnp.where(largest > 0, largest, 1)  # so that no square overflows or vanishes
     squared = jnp.sum(jnp.square(wide), axis=-1, keepdims=True)
     return wide * jnp.where(squared > 0, jnp.where(squared > 0, squared, 1) ** -0.5, 0)

@@ -1,9 +1,294 @@
+import functools
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
+from jax.test_util import check_grads
 
-from flax_attn.attention import masked_softmax
+from flax_attn.attention import entmax15, hard, masked_softmax, monotonic_expectation, monotonic_hard, sampled_hard, sparsemax, top_k
+
+B, Q, K = 2, 3, 5  # distinct primes, so that no two axes can be confused
+
+NORMALIZERS = {
+    "masked_softmax": masked_softmax,
+    "sparsemax": sparsemax,
+    "entmax15": entmax15,
+    "hard": functools.partial(hard, temperature=0.7),
+    "sampled_hard": functools.partial(sampled_hard, rng=jax.random.key(5), temperature=0.7),
+    "top_k": functools.partial(top_k, k=2),
+    "monotonic_expectation": monotonic_expectation,
+    "monotonic_hard": monotonic_hard,
+}
+MONOTONIC = ("monotonic_expectation", "monotonic_hard")  # their rows need not sum to 1
+ORDERED = (*MONOTONIC, "sampled_hard")  # a key's place, or what is drawn there, plays a part
+
+every_normalizer = pytest.mark.parametrize("name", NORMALIZERS)
+
+
+@functools.cache
+def compiled(name):
+    """The weights, and the gradient of their sum weighted with a cotangent."""
+
+    @jax.jit
+    def run(scores, mask, cotangent):
+        weights, pull = jax.vjp(lambda scores: NORMALIZERS[name](scores, mask), scores)
+        return weights, pull(cotangent)[0]
+
+    return run
+
+
+def some_scores(seed=0, shape=(B, Q, K), scale=1.5):
+    return scale * np.random.default_rng(seed).normal(size=shape)
+
+
+def some_mask(shape=(B, Q, K)):
+    mask = np.random.default_rng(1).random(shape) < 0.7
+    mask[0, 1] = False  # a query with nothing to attend
+    mask[1, :, 2] = False  # a key that no query may attend
+    return mask
+
+
+def run(name, scores, mask=None, dtype=jnp.float32):
+    mask = np.ones(scores.shape, bool) if mask is None else mask
+    cotangent = some_scores(2, scores.shape)
+    weights, gradient = compiled(name)(jnp.asarray(scores, dtype), jnp.asarray(mask), jnp.asarray(cotangent, jnp.float32))
+    return np.asarray(weights), np.asarray(gradient.astype(jnp.float32))
+
+
+def rowwise(row, scores, mask):
+    """Weights `(..., k)` by a function of the allowed scores of one row, in float64."""
+    weights = np.zeros(scores.shape)
+    for index in np.ndindex(scores.shape[:-1]):
+        if mask[index].any():
+            weights[(*index, mask[index])] = row(scores[(*index, mask[index])])
+    return weights
+
+
+def bisected(above, low, high):
+    """Where a falling function of the threshold crosses 1."""
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if above(middle) > 1 else (low, middle)
+    return low
+
+
+def naive_softmax(row):
+    return np.array([1 / sum(math.exp(other - one) for other in row) for one in row])
+
+
+def naive_sparsemax(row):
+    tau = bisected(lambda tau: np.maximum(row - tau, 0).sum(), row.max() - 1, row.max())
+    return np.maximum(row - tau, 0)
+
+
+def naive_entmax15(row):
+    tau = bisected(lambda tau: (np.maximum(row / 2 - tau, 0) ** 2).sum(), row.max() / 2 - 1, row.max() / 2)
+    return np.maximum(row / 2 - tau, 0) ** 2
+
+
+def naive_hard(row):
+    return np.array([float(place == list(row).index(max(row))) for place in range(len(row))])
+
+
+def naive_top_k(row, k=2):
+    kept = sorted(range(len(row)), key=lambda place: (-row[place], place))[:k]
+    weights = np.zeros(len(row))
+    weights[kept] = naive_softmax(row[kept])
+    return weights
+
+
+NAIVE = {
+    "masked_softmax": naive_softmax,
+    "sparsemax": naive_sparsemax,
+    "entmax15": naive_entmax15,
+    "hard": naive_hard,
+    "top_k": naive_top_k,
+}
+
+
+def softmax_gradient(soft, cotangent):
+    return soft * (cotangent - (soft * cotangent).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("name", NAIVE)
+@pytest.mark.parametrize("shape", [(B, Q, K), (2, 3, 5, 7)])
+@pytest.mark.parametrize("scale", [0.1, 1.5, 50.0])
+def test_equals_a_loop_in_float64(name, shape, scale):
+    scores, mask = np.float32(some_scores(0, shape, scale)), some_mask(shape)
+    weights, _ = run(name, scores, mask)
+    np.testing.assert_allclose(weights, rowwise(NAIVE[name], np.float64(scores), mask), atol=2e-6)
+
+
+@pytest.mark.parametrize("name", NAIVE)
+def test_a_row_alone_and_no_mask(name):
+    scores = np.float32(some_scores(3, (K,)))
+    expected = NAIVE[name](np.float64(scores))
+    both = jax.jit(lambda scores: [NORMALIZERS[name](scores), NORMALIZERS[name](scores, jnp.ones(1, bool))])
+    for weights in both(jnp.asarray(scores)):
+        np.testing.assert_allclose(weights, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["masked_softmax", "sparsemax", "entmax15"])
+def test_gradients_equal_numerical_ones(name):
+    with jax.enable_x64(True):
+        scores, mask = jnp.asarray(some_scores(4)), jnp.asarray(some_mask())
+        weights = jax.jit(lambda scores: NORMALIZERS[name](scores, mask))
+        assert weights(scores).dtype == jnp.float64
+        check_grads(weights, (scores,), order=1, modes=["rev"], atol=1e-5, rtol=1e-5)
+
+
+def test_gradient_of_hard_is_that_of_softmax_at_its_temperature():
+    scores, mask = some_scores(4), some_mask()
+    soft = rowwise(naive_softmax, scores / 0.7, mask)
+    np.testing.assert_allclose(run("hard", scores, mask)[1], softmax_gradient(soft, some_scores(2)) / 0.7, atol=1e-5)
+
+
+def test_gradient_of_top_k_is_that_of_softmax_over_the_kept():
+    scores, mask = some_scores(4), some_mask()
+    weights = rowwise(naive_top_k, scores, mask)
+    np.testing.assert_allclose(run("top_k", scores, mask)[1], softmax_gradient(weights, some_scores(2)), atol=1e-5)
+
+
+def test_gradient_of_sampled_hard_is_that_of_softmax_of_what_it_compared():
+    """Nothing is said of how the noise is drawn: the softmax is read off its Jacobian, and the same rng gives the same noise."""
+    temperature, scores = 0.7, np.array([some_scores(6, (4,)), some_scores(7, (4,))])
+    weights_and_jacobian = jax.jit(lambda row: (NORMALIZERS["sampled_hard"](row), jax.jacrev(NORMALIZERS["sampled_hard"])(row)))
+    perturbed = []
+    for row in scores:
+        chosen, jacobian = weights_and_jacobian(jnp.float32(row))
+        jacobian = np.float64(jacobian) * temperature  # diag(p) - p p^T
+        first = math.sqrt(-jacobian[0, 1] * jacobian[0, 2] / jacobian[1, 2])
+        soft = np.concatenate([[first], -jacobian[0, 1:] / first])
+        np.testing.assert_allclose(jacobian, np.diag(soft) - np.outer(soft, soft), atol=1e-5)
+        np.testing.assert_allclose(soft.sum(), 1, rtol=1e-4)
+        assert soft.argmax() == np.argmax(chosen)
+        perturbed.append(temperature * np.log(soft))
+    moved = (perturbed[1] - perturbed[0]) - (scores[1] - scores[0])  # the noise is gone, a constant is left
+    np.testing.assert_allclose(moved, moved[0], atol=1e-3)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0])
+def test_sampled_hard_draws_with_the_probabilities_of_softmax(temperature):
+    row, mask, draws = jnp.array([0.3, -1.0, 9.0, 1.2, 0.1]), jnp.array([[True, True, False, True, True]]), 20_000
+    sample = jax.jit(functools.partial(sampled_hard, temperature=temperature))
+    weights = np.asarray(sample(jnp.broadcast_to(row, (draws, 5)), mask, rng=jax.random.key(0)))
+    assert ((weights == 0) | (weights == 1)).all()
+    counts, expected = weights.sum(axis=0), draws * naive_softmax(np.float64(row)[[0, 1, 3, 4]])
+    assert counts[2] == 0
+    assert scipy.stats.chisquare(counts[[0, 1, 3, 4]], expected).pvalue > 0.01
+    together = (weights[1:] * weights[:-1]).sum(axis=1).mean()  # rows that follow one another are drawn apart
+    np.testing.assert_allclose(together, np.sum((expected / draws) ** 2), atol=0.02)
+
+
+def test_sampled_hard_draws_by_its_key():
+    scores = jnp.zeros((100, K))
+    sample = jax.jit(sampled_hard)
+    first, again, other = (sample(scores, rng=jax.random.key(seed)) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+@every_normalizer
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("hidden", [0.0, 6e4, jnp.nan])
+def test_an_empty_row_is_zero_with_finite_gradients(name, dtype, hidden):
+    mask = some_mask()
+    scores = np.where(mask, some_scores(), hidden)
+    weights, gradient = run(name, scores, mask, dtype)
+    np.testing.assert_array_equal(weights[0, 1], 0)
+    np.testing.assert_array_equal(gradient[0, 1], 0)
+    assert np.isfinite(weights).all()
+    assert np.isfinite(gradient).all()
+    assert weights[~mask.any(-1)].size  # there is such a row
+
+
+@every_normalizer
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
+def test_nothing_but_empty_rows(name, dtype):
+    weights, gradient = run(name, some_scores(), np.zeros((B, Q, K), bool), dtype)
+    np.testing.assert_array_equal(weights, 0)
+    np.testing.assert_array_equal(gradient, 0)
+
+
+@every_normalizer
+@pytest.mark.parametrize("hidden", [jnp.nan, jnp.inf, -jnp.inf, 1e30])
+def test_what_a_masked_place_holds_is_never_read(name, hidden):
+    scores, mask = some_scores(), some_mask()
+    weights, gradient = run(name, np.where(mask, scores, hidden), mask)
+    plain_weights, plain_gradient = run(name, scores, mask)
+    np.testing.assert_array_equal(weights, plain_weights)
+    np.testing.assert_array_equal(gradient, plain_gradient)
+    np.testing.assert_array_equal(weights[~mask], 0)
+    np.testing.assert_array_equal(gradient[~mask], 0)
+
+
+@every_normalizer
+@pytest.mark.parametrize("scale", [0.1, 1.5, 1e4])
+def test_rows_sum_to_one_or_zero(name, scale):
+    mask = np.tile(some_mask(), (20, 1, 1, 1))
+    scores = some_scores(8, mask.shape, scale)
+    weights, gradient = map(np.stack, zip(*(run(name, *row) for row in zip(scores, mask))))
+    sums = weights.sum(axis=-1)
+    assert (weights >= 0).all()
+    assert np.isfinite(gradient).all()
+    if name in MONOTONIC:
+        assert (sums <= 1 + 1e-6).all()
+        np.testing.assert_array_equal(sums[~mask.any(-1)], 0)
+    else:
+        np.testing.assert_allclose(sums, mask.any(-1), atol=2e-6)
+
+
+@every_normalizer
+def test_longer_padding_changes_nothing(name):
+    scores, mask, cotangent = some_scores(9), some_mask(), some_scores(2)
+    longer = [(0, 0), (0, 0), (0, 6)]
+    plain = compiled(name)(jnp.float32(scores), jnp.asarray(mask), jnp.float32(cotangent))
+    padded = compiled(name)(
+        jnp.float32(np.pad(scores, longer, constant_values=1e4)),
+        jnp.asarray(np.pad(mask, longer)),
+        jnp.float32(np.pad(cotangent, longer, constant_values=3)),
+    )
+    for long, short in zip(padded, plain):
+        np.testing.assert_allclose(long[..., :K], short, atol=1e-6)
+        np.testing.assert_array_equal(long[..., K:], 0)
+
+
+@pytest.mark.parametrize("name", [name for name in NORMALIZERS if name not in ORDERED])
+def test_permuting_keys_permutes_weights(name):
+    scores, mask, order = some_scores(), some_mask(), np.array([3, 0, 4, 1, 2])
+    plain, _ = run(name, scores, mask)
+    permuted, _ = run(name, scores[..., order], mask[..., order])
+    np.testing.assert_allclose(permuted, plain[..., order], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in NORMALIZERS if name not in MONOTONIC])
+def test_a_constant_added_changes_nothing(name):
+    scores, mask = np.round(some_scores(), 2), some_mask()
+    plain, moved = run(name, scores, mask), run(name, scores + 64, mask)
+    np.testing.assert_allclose(moved[0], plain[0], atol=1e-5)
+    np.testing.assert_allclose(moved[1], plain[1], atol=1e-4)
+
+
+@every_normalizer
+def test_a_mask_broadcasts(name):
+    scores = jnp.float32(some_scores())
+    masks = [some_mask()[:1, :1], some_mask()[:, :, :1], np.ones((1, 1, 1), bool)]
+    all_weights = jax.jit(lambda scores: [NORMALIZERS[name](scores, jnp.asarray(mask)) for mask in masks])(scores)
+    for mask, weights in zip(masks, all_weights):
+        np.testing.assert_allclose(weights, run(name, scores, np.broadcast_to(mask, scores.shape))[0], atol=1e-6)
+
+
+@every_normalizer
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_half_precision_is_normalised_in_float32(name, dtype):
+    scores, mask = some_scores(scale=8), some_mask()
+    rounded = np.asarray(jnp.asarray(scores, dtype), np.float32)
+    weights, _ = run(name, scores, mask, dtype)
+    assert weights.dtype == jnp.float32
+    np.testing.assert_array_equal(weights, run(name, rounded, mask)[0])
 
 
 def test_keras_cases():
@@ -26,23 +311,68 @@ def test_allennlp_cases(scores, mask, expected):
     np.testing.assert_allclose(masked_softmax(jnp.array(scores, jnp.float32), jnp.array(mask, bool)), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("hidden", [1e4, jnp.nan, jnp.inf, -jnp.inf])
-def test_masked_entries_are_never_read(hidden):
-    scores, mask = jnp.array([0.5, hidden, 1.5]), jnp.array([True, False, True])
-    plain = masked_softmax(jnp.array([0.5, 1.5]))
-    np.testing.assert_allclose(masked_softmax(scores, mask)[jnp.array([0, 2])], plain, rtol=1e-6)
-    gradient = jax.grad(lambda s: masked_softmax(s, mask)[0])(scores)
-    assert gradient[1] == 0
+@pytest.mark.parametrize(
+    ("normalizer", "expected"),
+    [(masked_softmax, [0.0486, 0.3592, 0.5922]), (entmax15, [0, 0.3260, 0.6740]), (sparsemax, [0, 0.25, 0.75])],
+)
+def test_entmax_readme_cases(normalizer, expected):
+    np.testing.assert_allclose(jax.jit(normalizer)(jnp.array([-2, 0, 0.5])), expected, atol=5e-5)
+
+
+def test_sparsemax_of_a_pair_is_a_clipped_line():
+    t = np.linspace(-2, 2, 41, dtype=np.float32)
+    weights = jax.jit(sparsemax)(jnp.stack([t, jnp.zeros(41)], axis=-1))
+    expected = np.clip((t + 1) / 2, 0, 1)
+    np.testing.assert_allclose(weights, np.stack([expected, 1 - expected], axis=-1), atol=1e-6)
+
+
+@pytest.mark.parametrize("normalizer", [masked_softmax, sparsemax, entmax15, functools.partial(top_k, k=2)])
+def test_minus_infinity_gets_no_weight(normalizer):
+    scores = jnp.array([0, -jnp.inf, 0])
+    weights, gradient = jax.jit(lambda scores: (normalizer(scores), jax.grad(lambda scores: normalizer(scores)[0])(scores)))(scores)
+    np.testing.assert_allclose(weights, [0.5, 0, 0.5], atol=1e-6)
     assert np.isfinite(gradient).all()
 
 
-def test_empty_row_has_gradient_zero():
-    gradient = jax.grad(lambda s: masked_softmax(s, jnp.zeros(3, bool)).sum())(jnp.array([1.0, 1e4, -2.0]))
-    np.testing.assert_array_equal(gradient, 0)
+def test_a_huge_masked_entry_has_gradient_zero():
+    gradient = jax.grad(lambda s: masked_softmax(s, jnp.array([True, False, True]))[0])(jnp.array([0.5, 1e4, 1.5]))
+    assert gradient[1] == 0
+    np.testing.assert_allclose(gradient[0], 1 / (2 + 2 * math.cosh(1)), rtol=1e-5)
 
 
-def test_half_precision_is_normalised_in_float32():
-    scores = jnp.array([11.0, 11.0, 11.0, 11.0], jnp.float16)  # exp(11) overflows float16
-    weights = masked_softmax(scores)
-    assert weights.dtype == jnp.float32
-    np.testing.assert_allclose(weights, 0.25)
+def test_half_precision_does_not_overflow():
+    scores = jnp.array([11.0, 11.0, 11.0, 11.0], jnp.float16)  # 4 exp(11) > 65504, were the largest not taken off
+    np.testing.assert_allclose(masked_softmax(scores), 0.25)
+
+
+@pytest.mark.parametrize("normalizer", [sparsemax, entmax15])
+def test_thresholds_hold_over_many_keys(normalizer):
+    naive = {sparsemax: naive_sparsemax, entmax15: naive_entmax15}[normalizer]
+    for scores in (some_scores(1, (20_011,), 0.01), some_scores(1, (20_011,), 3.0), np.zeros(20_011)):
+        np.testing.assert_allclose(jax.jit(normalizer)(jnp.float32(scores)), naive(np.float64(np.float32(scores))), atol=3e-5)
+
+
+@pytest.mark.parametrize(("normalizer", "expected"), [(hard, [0, 1, 0, 0, 0]), (functools.partial(top_k, k=2), [0, 0.5, 0, 0.5, 0])])
+def test_the_first_of_equal_scores_wins(normalizer, expected):
+    np.testing.assert_allclose(normalizer(jnp.array([0.0, 2, 1, 2, 2])), expected)
+
+
+def test_top_k_of_all_is_softmax_and_of_one_is_the_largest():
+    scores, mask = jnp.float32(some_scores()), jnp.asarray(some_mask())
+    for k in (K, K + 2):
+        np.testing.assert_allclose(top_k(scores, mask, k=k), masked_softmax(scores, mask), atol=1e-6)
+    np.testing.assert_allclose(top_k(scores, mask, k=1), rowwise(naive_hard, some_scores(), some_mask()), atol=1e-6)
+
+
+def test_top_k_below_one_is_told():
+    with pytest.raises(ValueError, match="k of 1 or above, got 0"):
+        top_k(jnp.zeros((Q, K)), k=0)
+
+
+def test_temperature_changes_the_gradient_and_not_the_weights():
+    normalizers = [functools.partial(hard, temperature=temperature) for temperature in (0.5, 2.0)]
+    scores = jnp.float32(some_scores())
+    weights = jax.jit(lambda scores: [normalizer(scores) for normalizer in normalizers])(scores)
+    gradients = jax.jit(lambda scores: [jax.grad(lambda s: n(s)[0, 0, 0])(scores) for n in normalizers])(scores)  # noqa: B023
+    np.testing.assert_array_equal(*weights)
+    assert not np.allclose(*gradients, atol=1e-2)

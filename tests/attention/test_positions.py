@@ -1,6 +1,14 @@
-import numpy as np
+import math
 
-from flax_attn.attention import binary_digits
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from flax_attn.attention import LearnedPositions, RelativeBias, alibi, binary_digits, masks, rotary, sinusoidal
+
+B, T, D = 2, 5, 14
+TURN = jax.jit(rotary)
 
 
 def test_binary_digits_spell_the_position():
@@ -8,3 +16,171 @@ def test_binary_digits_spell_the_position():
     assert digits.shape == (100, 7)
     np.testing.assert_array_equal(digits @ 2 ** np.arange(7), np.arange(100))
     np.testing.assert_array_equal(binary_digits(3, 4), [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]])
+
+
+@pytest.mark.parametrize("max_period", [10_000.0, 100.0])
+def test_sinusoidal_is_its_formula(max_period):
+    table = np.array([[(math.sin, math.cos)[j % 2](t / max_period ** ((j - j % 2) / D)) for j in range(D)] for t in range(101)])
+    np.testing.assert_allclose(jax.jit(lambda: sinusoidal(101, D, max_period=max_period))(), table, atol=2e-5)
+
+
+def test_sinusoidal_starts_with_zeros_and_ones():
+    np.testing.assert_array_equal(sinusoidal(1, 4), [[0, 1, 0, 1]])
+
+
+def test_rotary_turns_each_pair_by_its_angle():
+    vectors = np.random.default_rng(0).normal(size=(B, T, D))
+    expected = np.zeros_like(vectors)
+    for b, t, i in np.ndindex(B, T, D // 2):
+        angle = t / 10_000 ** (2 * i / D)
+        turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+        expected[b, t, 2 * i : 2 * i + 2] = turn @ vectors[b, t, 2 * i : 2 * i + 2]
+    np.testing.assert_allclose(TURN(jnp.float32(vectors)), expected, atol=1e-5)
+
+
+def test_rotary_turns_the_first_axis_towards_the_second():
+    turned = jax.jit(lambda: rotary(jnp.tile(jnp.array([1.0, 0, 1, 0]), (3, 1)), max_period=4.0))()
+    np.testing.assert_allclose(turned, [[math.cos(t), math.sin(t), math.cos(t / 2), math.sin(t / 2)] for t in range(3)], atol=1e-6)
+
+
+def test_rotary_keeps_norms():
+    vectors = jax.random.normal(jax.random.key(0), (B, 3, T, D))
+    np.testing.assert_allclose(np.linalg.norm(TURN(vectors), axis=-1), np.linalg.norm(vectors, axis=-1), rtol=1e-5)
+
+
+def test_a_product_of_rotary_vectors_depends_on_their_distance_alone():
+    query, key = (jnp.broadcast_to(jax.random.normal(jax.random.key(seed), (1, D)), (11, D)) for seed in (0, 1))
+    products = np.asarray(TURN(query)) @ np.asarray(TURN(key)).T
+    for distance in range(-10, 11):
+        np.testing.assert_allclose(np.diagonal(products, distance), np.diagonal(products, distance)[0], atol=1e-4)
+    assert abs(products[0, 3] - products[3, 0]) > 1e-2  # and on its sign
+    assert np.ptp(products[0]) > 1
+
+
+def test_rotary_from_the_number_of_cached_keys_on_continues():
+    vectors = jax.random.normal(jax.random.key(0), (B, T, D))
+    whole = np.asarray(TURN(vectors))
+    np.testing.assert_allclose(TURN(vectors[:, 3:], jnp.arange(3, T)), whole[:, 3:], atol=1e-5)
+    rows = np.asarray(TURN(vectors[:, :2], jnp.array([[0, 1], [7, 8]])))
+    np.testing.assert_allclose(rows[0], whole[0, :2], atol=1e-5)
+    np.testing.assert_allclose(rows[1], TURN(vectors[1, :2], jnp.array([7, 8])), atol=1e-5)
+    assert not np.allclose(rows[1], whole[1, :2], atol=0.1)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_rotary_keeps_half_precision_and_turns_in_float32(dtype):
+    vectors = jax.random.normal(jax.random.key(0), (1, D)).astype(dtype)
+    turned = TURN(vectors, jnp.array([1001]))  # bfloat16 knows no 1001
+    assert turned.dtype == dtype
+    np.testing.assert_array_equal(turned, TURN(vectors.astype(jnp.float32), jnp.array([1001])).astype(dtype))
+
+
+@pytest.mark.parametrize("function", [lambda: sinusoidal(T, 7), lambda: rotary(jnp.ones((T, 7)))])
+def test_an_odd_number_of_features_is_told(function):
+    with pytest.raises(ValueError, match="even number of features, got 7"):
+        function()
+
+
+def slopes_of_the_paper(heads):
+    """`get_slopes` of the ALiBi authors' code, as published."""
+
+    def power_of_2(n):
+        start = 2 ** (-(2 ** -(math.log2(n) - 3)))
+        return [start * start**i for i in range(n)]
+
+    if math.log2(heads).is_integer():
+        return power_of_2(heads)
+    below = 2 ** math.floor(math.log2(heads))
+    return power_of_2(below) + slopes_of_the_paper(2 * below)[0::2][: heads - below]
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 8, 12, 16, 20])
+def test_alibi_falls_with_the_distance_by_the_slopes_of_the_paper(heads):
+    bias = alibi(heads)(*masks.grid(3, T, 1))
+    expected = [[[-slope * abs(1 + q - k) for k in range(T)] for q in range(3)] for slope in slopes_of_the_paper(heads)]
+    np.testing.assert_allclose(bias, expected, rtol=1e-6)
+
+
+def test_alibi_of_eight_heads_halves():
+    np.testing.assert_allclose(-alibi(8)(*masks.grid(1, 2))[:, 0, 1], [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256])
+
+
+def test_alibi_without_heads_is_told():
+    with pytest.raises(ValueError, match="num_heads of 1 or above, got 0"):
+        alibi(0)
+
+
+def test_alibi_counts_from_the_offset_of_each_row():
+    bias = alibi(3)(*masks.grid(2, T, jnp.array([0, 3])))
+    np.testing.assert_array_equal(bias, jnp.stack([alibi(3)(*masks.grid(2, T, offset)) for offset in (0, 3)]))
+
+
+def t5_bucket(distance, bidirectional, num_buckets, max_distance):
+    """T5's `_relative_position_bucket` for one distance, with the logarithm done in whole numbers, free of rounding."""
+    bucket = 0
+    if bidirectional:
+        num_buckets //= 2
+        bucket += num_buckets if distance > 0 else 0
+        size = abs(distance)
+    else:
+        size = -min(distance, 0)
+    exact = num_buckets // 2
+    if size < exact:
+        return bucket + size
+    wide = num_buckets - exact  # floor(log(size / exact) / log(max_distance / exact) * wide) is the most m with:
+    reached = [m for m in range(wide) if size**wide * exact**m >= max_distance**m * exact**wide]
+    return bucket + exact + max(reached)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (16, 50), (6, 9)])
+def test_relative_buckets_are_those_of_t5(bidirectional, num_buckets, max_distance):
+    module = RelativeBias(1, num_buckets, max_distance, bidirectional)
+    distances = np.arange(-300, 301)
+    expected = [t5_bucket(int(distance), bidirectional, num_buckets, max_distance) for distance in distances]
+    np.testing.assert_array_equal(jax.jit(module.bucket)(jnp.asarray(distances)), expected)
+
+
+def test_relative_buckets_of_keys_before_start_at_these_distances():
+    """The table of the published models, 32 buckets up to a distance of 128."""
+    starts = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91]
+    bucket = jax.jit(RelativeBias(1).bucket)
+    np.testing.assert_array_equal(bucket(-np.array(starts)), np.arange(16))
+    np.testing.assert_array_equal(bucket(1 - np.array(starts[1:])), np.arange(15))
+    np.testing.assert_array_equal(bucket(np.array(starts[1:])), np.arange(17, 32))
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_relative_bias_looks_up_key_minus_query_in_every_head(bidirectional):
+    module = RelativeBias(3, bidirectional=bidirectional)
+    variables = module.init(jax.random.key(0))
+    table = np.asarray(variables["params"]["embedding"])
+    assert table.shape == (32, 3)
+    bias = jax.jit(lambda variables: module.apply(variables)(*masks.grid(2, T, 1)))(variables)
+    buckets = [[t5_bucket(k - q - 1, bidirectional, 32, 128) for k in range(T)] for q in range(2)]
+    np.testing.assert_array_equal(bias, np.moveaxis(table[np.array(buckets)], -1, 0))
+
+
+def test_relative_bias_counts_from_the_offset_of_each_row():
+    module = RelativeBias(3)
+    bias = module.apply(module.init(jax.random.key(0)))
+    rows = bias(*masks.grid(2, T, jnp.array([0, 3])))
+    np.testing.assert_array_equal(rows, jnp.stack([bias(*masks.grid(2, T, offset)) for offset in (0, 3)]))
+
+
+def test_learned_positions_are_rows_of_their_table_from_the_offset_on():
+    module = LearnedPositions(11, 7)
+    variables = module.init(jax.random.key(0), 3)
+    table = np.asarray(variables["params"]["embedding"])
+    assert table.shape == (11, 7)
+    np.testing.assert_array_equal(module.apply(variables, 3), table[:3])
+    np.testing.assert_array_equal(module.apply(variables, 3, 8), table[8:])
+    np.testing.assert_array_equal(jax.jit(lambda offset: module.apply(variables, 3, offset))(jnp.array(5)), table[5:8])
+
+
+@pytest.mark.parametrize(("length", "offset"), [(12, 0), (3, 9), (3, np.int64(9)), (3, jnp.array(9)), (3, -1)])
+def test_positions_outside_the_table_are_told(length, offset):
+    module = LearnedPositions(11, 7)
+    variables = module.init(jax.random.key(0), 3)
+    with pytest.raises(ValueError, match=rf"max_length=11 positions, got {length} from {offset} on"):
+        module.apply(variables, length, offset)

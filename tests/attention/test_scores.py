@@ -1,21 +1,198 @@
+import functools
+import math
+
+import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from jax.test_util import check_grads
 
-from flax_attn.attention import bilinear, dot, scaled_dot
+from flax_attn.attention import additive, bilinear, concat, cosine, dot, location, masked_softmax, no_score, scaled_dot, trilinear
 
-A = jnp.array([[[0.0, 0, 0], [4, 5, 6]], [[-7, -8, -9], [10, 11, 12]]])
-B = jnp.array([[[1.0, 2, 3], [4, 5, 6]], [[7, 8, 9], [10, 11, 12]]])
+B, Q, K, D, E, H = 2, 3, 5, 7, 11, 13  # distinct primes, so that no two axes can be confused
+
+SCORES = {  # the score, the width of its keys, the shapes of its parameters, and the energy of one pair as a loop
+    "dot": (dot, D, {}, lambda q, k: sum(q[i] * k[i] for i in range(D))),
+    "scaled_dot": (scaled_dot, D, {}, lambda q, k: sum(q[i] * k[i] for i in range(D)) / math.sqrt(D)),
+    "cosine": (cosine, D, {}, lambda q, k: sum(q[i] * k[i] for i in range(D)) / math.sqrt(sum(q * q) * sum(k * k))),
+    "bilinear": (bilinear, E, {"kernel": (D, E)}, lambda q, k, kernel: _form(q, k, kernel)),
+    "bilinear with bias and activation": (
+        functools.partial(bilinear, activation=jnp.tanh),
+        E,
+        {"kernel": (D, E), "bias": ()},
+        lambda q, k, kernel, bias: math.tanh(_form(q, k, kernel) + bias),
+    ),
+    "additive": (
+        additive,
+        E,
+        {"query_kernel": (D, H), "key_kernel": (E, H), "vector": (H,)},
+        lambda q, k, query_kernel, key_kernel, vector: _layer(np.concatenate([q, k]), np.concatenate([query_kernel, key_kernel]), vector),
+    ),
+    "concat": (
+        concat,
+        E,
+        {"kernel": (D + E, H), "vector": (H,)},
+        lambda q, k, kernel, vector: _layer(np.concatenate([q, k]), kernel, vector),
+    ),
+    "trilinear": (
+        trilinear,
+        D,
+        {"query_vector": (D,), "key_vector": (D,), "product_vector": (D,)},
+        lambda q, k, query_vector, key_vector, product_vector: sum(
+            query_vector[i] * q[i] + key_vector[i] * k[i] + product_vector[i] * q[i] * k[i] for i in range(D)
+        ),
+    ),
+}
+every_score = pytest.mark.parametrize("name", SCORES)
 
 
-def test_dot():
-    np.testing.assert_allclose(dot(A, B), [[[0, 0], [32, 77]], [[-194, -266], [266, 365]]])
+def _form(q, k, kernel):
+    return sum(q[i] * kernel[i, j] * k[j] for i in range(D) for j in range(E))
 
 
-def test_scaled_dot_divides_by_the_root_of_the_width():
-    np.testing.assert_allclose(scaled_dot(A, B), np.asarray(dot(A, B)) / np.sqrt(3), rtol=1e-5)
+def _layer(pair, kernel, vector):
+    return sum(vector[h] * math.tanh(sum(pair[i] * kernel[i, h] for i in range(len(pair)))) for h in range(H))
 
 
-def test_bilinear_takes_keys_of_another_width():
-    kernel = jnp.array([[-0.3, 0.5, 1.0], [2.0, -1.0, 0.0]])
-    query, key = jnp.array([[1.0, 1.0], [2.0, 2.0]]), jnp.eye(3)
-    np.testing.assert_allclose(bilinear(query, key, kernel=kernel), [[1.7, -0.5, 1.0], [3.4, -1.0, 2.0]], rtol=1e-5)
+def make(name, query_leading=(B,), key_leading=(B,), scale=1.0):
+    """The score, and a query, a key and parameters for it, in float64 NumPy."""
+    score, key_features, shapes, _ = SCORES[name]
+    random = np.random.default_rng(0)
+    draw = lambda *shape: np.asarray(scale * random.normal(size=shape))
+    query, key = draw(*query_leading, Q, D), draw(*key_leading, K, key_features)
+    return score, query, key, {name: draw(*shape) / 2 for name, shape in shapes.items()}
+
+
+def naive(name, query, key, parameters):
+    leading = np.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    query, key = (np.broadcast_to(array, leading + array.shape[-2:]) for array in (query, key))
+    energies = np.zeros((*leading, Q, K))
+    for index in np.ndindex(energies.shape):
+        *row, q, k = index
+        energies[index] = SCORES[name][3](query[(*row, q)], key[(*row, k)], **parameters)
+    return energies
+
+
+@every_score
+@pytest.mark.parametrize(("query_leading", "key_leading"), [((), ()), ((B,), (B,)), ((2, 1), (1, 3))])
+def test_equals_a_loop_over_scalars(name, query_leading, key_leading):
+    score, query, key, parameters = make(name, query_leading, key_leading)
+    energies = jax.jit(score)(*jax.tree.map(jnp.float32, (query, key)), **jax.tree.map(jnp.float32, parameters))
+    assert energies.dtype == jnp.float32
+    np.testing.assert_allclose(energies, naive(name, query, key, parameters), rtol=2e-5, atol=2e-5)
+
+
+@every_score
+def test_gradients_of_all_arguments_equal_numerical_ones(name):
+    with jax.enable_x64(True):
+        score, *arguments = make(name)
+        arguments = jax.tree.map(jnp.asarray, arguments)
+        check_grads(jax.jit(lambda query, key, p: score(query, key, **p)), arguments, order=1, modes=["rev"], atol=1e-5, rtol=1e-5)
+
+
+@every_score
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_half_precision_gives_float32(name, dtype):
+    score, *arguments = make(name)
+    query, key, parameters = jax.tree.map(lambda array: jnp.asarray(array, dtype), arguments)
+    energies = jax.jit(score)(query, key, **parameters)
+    assert energies.dtype == jnp.float32
+    exact = naive(name, *jax.tree.map(lambda array: np.asarray(array, np.float64), (query, key, parameters)))
+    np.testing.assert_allclose(energies, exact, atol=0.02 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("name", ["dot", "scaled_dot", "cosine", "bilinear", "additive", "concat", "trilinear"])
+def test_sums_of_half_precision_do_not_overflow(name):
+    """No input, parameter or energy is near 65504, the largest float16; the sums on the way to the energy are beyond it."""
+    query, key, ones = (jnp.full(shape, 60, jnp.float16) for shape in ((1, 64), (2, 64), (64, 64)))
+    key = key if name in ("dot", "scaled_dot", "trilinear") else -key
+    small = jnp.full((64,), 1 / 64, jnp.float16)
+    parameters = {
+        "bilinear": {"kernel": ones},
+        "additive": {"query_kernel": ones, "key_kernel": ones, "vector": small},
+        "concat": {"kernel": jnp.concatenate([ones, ones]), "vector": small},
+        "trilinear": {"query_vector": query[0], "key_vector": key[0], "product_vector": small},
+    }.get(name, {})
+    score = {"bilinear": bilinear, "additive": additive, "concat": concat, "trilinear": trilinear}.get(name) or SCORES[name][0]
+    expected = {
+        "dot": 64 * 60**2,
+        "scaled_dot": 8 * 60**2,
+        "cosine": -1,
+        "bilinear": -(64**2) * 60**3,
+        "additive": 0,
+        "concat": 0,
+        "trilinear": 2 * 64 * 60**2 + 60**2,
+    }[name]
+    np.testing.assert_allclose(jax.jit(score)(query, key, **parameters), expected, rtol=5e-3)
+
+
+def test_additive_equals_allennlp():
+    kernels = {"query_kernel": [[-0.2, 0.3], [-0.5, 0.5]], "key_kernel": [[0.0, 1.0], [1.0, 1.0], [1.0, -1.0]]}
+    query = jnp.array([[[0.7, -0.8]], [[0.4, 0.9]]])
+    key = jnp.array(
+        [
+            [[1, -1, 3], [0.5, -0.3, 0], [0.2, -1, 1], [0.7, 0.8, -1]],
+            [[-2, 3, -3], [0.6, 0.2, 2], [0.5, -0.4, -1], [0.2, 0.2, 0]],
+        ]
+    )
+    expected = [[1.975072, -0.04997836, 1.2176098, -0.9205586], [-1.4851665, 1.489604, -1.890285, -1.0672251]]
+    parameters = {name: jnp.array(kernel) for name, kernel in kernels.items()} | {"vector": jnp.array([1.0, -1.0])}
+    np.testing.assert_allclose(additive(query, key, **parameters)[:, 0], expected, atol=1e-6)
+
+
+def test_additive_weights_equal_keras():
+    query, key, eye = jnp.eye(2), jnp.eye(2)[::-1], jnp.eye(2)
+    weights = jax.jit(lambda: masked_softmax(additive(query, key, query_kernel=eye, key_kernel=eye, vector=jnp.ones(2))))()
+    np.testing.assert_allclose(weights, [[0.636, 0.3637], [0.3637, 0.636]], atol=1e-3)
+    context = weights @ jnp.array([[1.0, 2.0], [3.0, 4.0]])
+    np.testing.assert_allclose(context, [[1.727, 2.727], [2.2725, 3.2725]], atol=1e-3)
+
+
+def test_scaled_dot_weights_equal_keras():
+    weights = masked_softmax(scaled_dot(jnp.eye(8), jnp.eye(8)))
+    np.testing.assert_allclose(weights, np.where(np.eye(8), 0.1691, 0.1187), atol=5e-5)
+
+
+def test_bilinear_equals_allennlp():
+    energies = bilinear(jnp.array([[1.0, 1.0], [2.0, 2.0]]), jnp.eye(2), kernel=jnp.array([[-0.3, 0.5], [2.0, -1.0]]), bias=jnp.array(0.1))
+    np.testing.assert_allclose(energies, [[1.8, -0.4], [3.5, -0.9]], rtol=1e-5)
+
+
+def test_dot_scaled_dot_and_cosine_equal_allennlp():
+    query = jnp.array([[[0.0, 0, 0], [4, 5, 6]], [[-7, -8, -9], [10, 11, 12]]])
+    key = jnp.array([[[1.0, 2, 3], [4, 5, 6]], [[7, 8, 9], [10, 11, 12]]])
+    products = np.array([[[0, 0], [32, 77]], [[-194, -266], [266, 365]]])
+    np.testing.assert_array_equal(dot(query, key), products)
+    np.testing.assert_allclose(scaled_dot(query, key), products / np.sqrt(3), rtol=1e-5)
+    np.testing.assert_allclose(cosine(query, key), [[[0, 0], [0.9746, 1]], [[-1, -0.9996], [0.9996, 1]]], atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-25, 1e-15, 1.0, 1e15, 1e25])
+def test_cosine_knows_no_length_and_has_finite_gradients(size):
+    query, key = jnp.array([[3.0, 4.0]]) * size, jnp.array([[4.0, 3.0]])
+    energies, gradient = jax.jit(jax.value_and_grad(lambda query, key: cosine(query, key).sum()))(query, key)
+    np.testing.assert_allclose(energies, 24 / 25 if size else 0, rtol=1e-5)
+    assert jnp.isfinite(gradient).all()
+
+
+def test_location_is_a_projection_of_the_query_alone():
+    query, kernel = (np.random.default_rng(seed).normal(size=shape) for seed, shape in enumerate(((B, Q, D), (D, K))))
+    energies = location(jnp.float32(query), kernel=jnp.float32(kernel))
+    expected = [[[sum(query[b, q, i] * kernel[i, k] for i in range(D)) for k in range(K)] for q in range(Q)] for b in range(B)]
+    np.testing.assert_allclose(energies, expected, atol=1e-5)
+
+
+def test_no_score_is_zero_for_every_pair():
+    energies = no_score(jnp.ones((B, 1, Q, D)), jnp.ones((1, 3, K, E)))
+    assert energies.shape == (B, 3, Q, K)
+    np.testing.assert_array_equal(energies, 0)
+
+
+def test_widths_that_differ_are_told():
+    with pytest.raises(ValueError, match=r"one width, got \(3, 7\) and \(5, 11\)"):
+        dot.__wrapped__(jnp.ones((Q, D)), jnp.ones((K, E)))  # without the check of shapes that only tests have
+
+
+def test_a_concat_kernel_of_another_height_is_told():
+    with pytest.raises(ValueError, match=r"kernel of 7 \+ 11 rows .* got \(17, 13\)"):
+        concat(jnp.ones((Q, D)), jnp.ones((K, E)), kernel=jnp.ones((D + E - 1, H)), vector=jnp.ones(H))

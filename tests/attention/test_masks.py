@@ -1,0 +1,163 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from flax_attn.attention import attend, masks, no_score
+
+Q, K = 3, 5
+FIVE = masks.grid(5, 5)
+
+
+def integers(*values):
+    return jnp.array(values, jnp.int32)
+
+
+def test_grid_counts_queries_and_keys():
+    queries, keys = masks.grid(Q, K)
+    np.testing.assert_array_equal(queries, [[0], [1], [2]])
+    np.testing.assert_array_equal(keys, [[0, 1, 2, 3, 4]])
+
+
+def test_grid_starts_at_the_offset():
+    queries, keys = masks.grid(Q, K, 2)
+    np.testing.assert_array_equal(queries, [[2], [3], [4]])
+    np.testing.assert_array_equal(keys, [[0, 1, 2, 3, 4]])
+
+
+def test_grid_takes_an_offset_a_row():
+    queries, keys = masks.grid(Q, K, integers(0, 2))
+    np.testing.assert_array_equal(queries, [[[0], [1], [2]], [[2], [3], [4]]])
+    assert keys.shape == (1, K)
+    assert masks.grid(Q, K, jnp.zeros((2, 7), int))[0].shape == (2, 7, Q, 1)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 4, np.int64(2)])
+def test_causal_allows_no_key_later_than_the_query(offset):
+    expected = [[k <= offset + q for k in range(K)] for q in range(Q)]
+    np.testing.assert_array_equal(masks.causal(*masks.grid(Q, K, offset)), expected)
+
+
+def test_causal_counts_from_the_offset_of_each_row():
+    mask = masks.causal(*masks.grid(Q, K, integers(0, 3)))
+    np.testing.assert_array_equal(mask, [[[k <= o + q for k in range(K)] for q in range(Q)] for o in (0, 3)])
+
+
+@pytest.mark.parametrize(("left", "right"), [(1, 0), (0, 1), (2, 1), (None, 1), (1, None), (None, None), (0, 0), (9, 9)])
+@pytest.mark.parametrize("offset", [0, 2])
+def test_window_allows_so_many_keys_to_each_side(left, right, offset):
+    mask = masks.window(*masks.grid(Q, K, offset), left, right)
+    near = lambda q, k: (left is None or q - left <= k) and (right is None or k <= q + right)
+    np.testing.assert_array_equal(mask, [[near(offset + q, k) for k in range(K)] for q in range(Q)])
+
+
+def test_window_counts_from_the_offset_of_each_row():
+    mask = masks.window(*masks.grid(Q, K, integers(0, 2)), left=1, right=0)
+    np.testing.assert_array_equal(mask, [[[q + o - 1 <= k <= q + o for k in range(K)] for q in range(Q)] for o in (0, 2)])
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        (1, 0, [[1, 0, 0, 0, 0], [1 / 2, 1 / 2, 0, 0, 0], [0, 1 / 2, 1 / 2, 0, 0], [0, 0, 1 / 2, 1 / 2, 0], [0, 0, 0, 1 / 2, 1 / 2]]),
+        (
+            1,
+            1,
+            [
+                [1 / 2, 1 / 2, 0, 0, 0],
+                [1 / 3, 1 / 3, 1 / 3, 0, 0],
+                [0, 1 / 3, 1 / 3, 1 / 3, 0],
+                [0, 0, 1 / 3, 1 / 3, 1 / 3],
+                [0, 0, 0, 1 / 2, 1 / 2],
+            ],
+        ),
+    ],
+)
+def test_zero_scores_spread_over_the_window(left, right, expected):
+    ones = jnp.ones((5, 1))
+    weights = attend(ones, ones, ones, score=no_score, mask=lambda query, key: masks.window(query, key, left, right)).weights
+    np.testing.assert_allclose(weights, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_window_below_zero_is_told(side):
+    with pytest.raises(ValueError, match=f"{side} of a window to be 0 or above, or None, got -1"):
+        masks.window(*FIVE, **{side: -1})
+
+
+def test_from_lengths_allows_the_first_keys_of_each_row():
+    mask = masks.from_lengths(integers(0, 2, 5, 7), K)
+    np.testing.assert_array_equal(mask, [[[k < n for k in range(K)]] for n in (0, 2, 5, 7)])
+    assert mask.dtype == bool
+    assert masks.from_lengths(3, K).shape == (1, K)
+    assert masks.from_lengths(jnp.ones((2, 7), int), K).shape == (2, 7, 1, K)
+
+
+def test_from_query_lengths_allows_the_first_keys_of_each_query():
+    lengths = [[1, 0, 4], [5, 2, 3]]
+    mask = masks.from_query_lengths(jnp.array(lengths), K)
+    np.testing.assert_array_equal(mask, [[[k < n for k in range(K)] for n in row] for row in lengths])
+
+
+def test_lengths_of_queries_allow_the_first_queries():
+    mask = masks.lengths(integers(1, 2)[:, None, None], jnp.arange(Q)[:, None])
+    np.testing.assert_array_equal(mask, [[[True], [False], [False]], [[True], [True], [False]]])
+
+
+@pytest.mark.parametrize("make", [masks.from_lengths, masks.from_query_lengths, lambda valid, _: masks.lengths(valid, jnp.arange(K))])
+@pytest.mark.parametrize(
+    ("lengths", "error", "said"),
+    [
+        ([2.0, 3.0], TypeError, "integers in valid, got float32"),
+        ([True, False], TypeError, "integers in valid, got bool"),
+        ([2, -1], ValueError, "0 or above in valid, got -1"),
+    ],
+)
+def test_bad_lengths_are_told(make, lengths, error, said):
+    with pytest.raises(error, match=said):
+        make(jnp.array(lengths)[:, None] if make not in (masks.from_lengths, masks.from_query_lengths) else jnp.array(lengths), K)
+
+
+def test_an_offset_that_is_no_integer_is_told():
+    with pytest.raises(TypeError, match="integers in query_offset, got float32"):
+        masks.grid(Q, K, 1.5)
+
+
+def test_lengths_under_jit_are_taken_unseen():
+    mask = jax.jit(masks.from_lengths, static_argnums=1)(integers(2, 3), K)
+    np.testing.assert_array_equal(mask, masks.from_lengths(integers(2, 3), K))
+
+
+def test_segments_keep_to_themselves():
+    query, key = [[1, 1, 2], [3, 0, 3]], [[1, 2, 2, 1, 0], [0, 0, 3, 1, 3]]
+    mask = masks.segments(jnp.array(query), jnp.array(key))
+    np.testing.assert_array_equal(mask, [[[q == k for k in keys] for q in queries] for queries, keys in zip(query, key)])
+
+
+def test_combine_is_all_of_the_masks_whichever_has_more_axes():
+    rows, early = masks.from_lengths(integers(2, 5), K), masks.causal(*masks.grid(Q, K))
+    expected = [[[k < n and k <= q for k in range(K)] for q in range(Q)] for n in (2, 5)]
+    np.testing.assert_array_equal(masks.combine(rows, None, early), expected)
+    np.testing.assert_array_equal(masks.combine(early, rows), expected)
+    near = masks.window(*masks.grid(Q, K), left=0)
+    np.testing.assert_array_equal(masks.combine(early, rows, near), np.asarray(expected) & np.asarray(near))
+
+
+def test_combine_of_nothing_is_none():
+    assert masks.combine() is None
+    assert masks.combine(None, None) is None
+
+
+@pytest.mark.parametrize("check", [masks.as_mask, lambda mask: masks.combine.__wrapped__(jnp.ones((2, 2), bool), mask)])
+@pytest.mark.parametrize("dtype", [jnp.int32, jnp.float32])
+def test_a_mask_that_is_not_boolean_is_told(check, dtype):
+    with pytest.raises(TypeError, match=rf"boolean mask, .* got {jnp.dtype(dtype)}; .* bias="):
+        check(jnp.ones((2, 2), dtype))
+
+
+def test_take_gives_the_entries_at_the_places():
+    mask = jnp.array(np.random.default_rng(0).random((2, Q, K)) < 0.5)
+    queries, keys = integers(2, 0)[:, None], integers(4, 1, 3)[None]
+    np.testing.assert_array_equal(masks.take(mask, queries, keys), np.asarray(mask)[:, [2, 0]][:, :, [4, 1, 3]])
+    np.testing.assert_array_equal(masks.take(mask[:, :1], queries, keys), np.asarray(mask)[:, :1][:, :, [4, 1, 3]])
+    np.testing.assert_array_equal(masks.take(mask[..., :1], queries, keys), np.asarray(mask)[:, [2, 0], :1])

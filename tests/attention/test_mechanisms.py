@@ -1,0 +1,262 @@
+"""What holds for every mechanism: empty rows, padding, weights, dtypes, permutations, causality."""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flax_attn.attention as fa
+from flax_attn.attention import masks
+
+B, T, D = 3, 5, 6
+LENGTHS = jnp.array([5, 3, 0])
+X = jax.random.normal(jax.random.key(0), (B, T, D))
+RNGS = {"params": jax.random.key(1), "sample": jax.random.key(2)}
+
+
+class Mechanism(NamedTuple):
+    """`apply(variables, x, lengths)` lets a padded sequence `(b, t, d)` attend to itself."""
+
+    init: Callable
+    apply: Callable
+    ordered: bool = False  # whether the place of a key plays a part
+    at_most_one: bool = False  # whether rows may sum to less than 1
+    has_empty_rows: bool = True
+
+
+def both(lengths, t):
+    """Padding neither attends nor is attended to."""
+    real = jnp.arange(t)[None, :] < lengths[:, None]
+    return real[:, :, None] & real[:, None, :]
+
+
+def function(attend, **facts):
+    return Mechanism(lambda x, lengths: {}, lambda variables, x, lengths: attend(x, lengths), **facts)
+
+
+def module(module, call, **facts):
+    return Mechanism(
+        lambda x, lengths: module.init(RNGS, x, lengths, method=call),
+        lambda variables, x, lengths: module.apply(variables, x, lengths, method=call, rngs=RNGS),
+        **facts,
+    )
+
+
+def masked(normalizer, chunk_size=None):
+    return lambda x, lengths: fa.attend(x, x, x, normalizer=normalizer, mask=both(lengths, x.shape[1]), chunk_size=chunk_size)
+
+
+def in_heads(x, lengths, **options):
+    heads = x.reshape(*x.shape[:2], 2, -1)
+    attended = fa.dot_product_attention(heads, heads, heads, query_lengths=lengths, key_lengths=lengths, **options)
+    return fa.Attended(attended.context.reshape(x.shape), attended.weights)
+
+
+def of_itself(module, x, lengths, **options):
+    return module(x, x, mask=both(lengths, x.shape[1]), **options)
+
+
+def pooled(module, x, lengths):
+    return module(x, mask=jnp.arange(x.shape[1])[None, :] < lengths[:, None])
+
+
+class Heads(nn.Module):
+    """Multi-head attention as a block of the Transformer calls it."""
+
+    layer: nn.Module
+
+    def __call__(self, x, lengths):
+        return self.layer(x, query_lengths=lengths, key_lengths=lengths)
+
+
+MECHANISMS = {
+    "softmax": function(masked(fa.masked_softmax)),
+    "sparsemax": function(masked(fa.sparsemax)),
+    "entmax15": function(masked(fa.entmax15)),
+    "hard": function(masked(fa.hard)),
+    "top_k": function(masked(functools.partial(fa.top_k, k=2))),
+    "monotonic": function(masked(fa.monotonic_expectation), ordered=True, at_most_one=True),
+    "monotonic hard": function(masked(fa.monotonic_hard), ordered=True, at_most_one=True),
+    "softmax in blocks": function(masked(fa.masked_softmax, 2)),
+    "sparsemax in blocks": function(masked(fa.sparsemax, 2)),
+    "monotonic in blocks": function(masked(fa.monotonic_expectation, 2), ordered=True),
+    "heads": function(in_heads),
+    "heads in blocks": function(functools.partial(in_heads, chunk_size=2)),
+    "capped heads": function(functools.partial(in_heads, softcap=3.0, bias=jnp.ones((2, 1, 1)))),
+    "SelfAttention": module(fa.SelfAttention(4, D), lambda m, x, lengths: m(x, mask=both(lengths, x.shape[1]))),
+    "SelfAttention, folded": module(fa.SelfAttention(9, D, scale=1.0), lambda m, x, lengths: m(x, mask=both(lengths, x.shape[1]))),
+    "SelfAttention, biases": module(fa.SelfAttention(9, D, use_bias=True), lambda m, x, lengths: m(x, mask=both(lengths, x.shape[1]))),
+    "Attention, additive": module(fa.Attention(fa.AdditiveScore(4)), of_itself),
+    "Attention, bilinear": module(fa.Attention(fa.BilinearScore(use_bias=True)), of_itself),
+    "Attention, concat in blocks": module(fa.Attention(fa.ConcatScore(4), chunk_size=2), of_itself),
+    "Attention, trilinear": module(fa.Attention(fa.TrilinearScore()), of_itself),
+    "Attention, cosine": module(fa.Attention(fa.cosine, fa.entmax15), of_itself),
+    "HardAttention": module(fa.HardAttention(), of_itself),
+    "HardAttention, sampled": module(fa.HardAttention(), functools.partial(of_itself, train=True), ordered=True),
+    "MultiHeadAttention": module(Heads(fa.MultiHeadAttention(2)), Heads.__call__),
+    "MultiHeadAttention, grouped": module(Heads(fa.MultiHeadAttention(2, num_key_heads=1, score=fa.AdditiveScore(3))), Heads.__call__),
+    "AttentionPooling": module(fa.AttentionPooling(), pooled),
+    "AttentionPooling, hidden": module(fa.AttentionPooling(4), pooled),
+    "StructuredSelfAttention": module(fa.StructuredSelfAttention(4, 3), pooled),
+    "LocalAttention": module(fa.LocalAttention(1), lambda m, x, lengths: m(x, x, key_lengths=lengths), ordered=True),
+    "PredictiveLocalAttention": module(
+        fa.PredictiveLocalAttention(2, 4), lambda m, x, lengths: m(x, x, key_lengths=lengths), ordered=True, at_most_one=True
+    ),
+}
+# Those whose queries are a sequence of their own: what a padded query holds reaches its own context, and only that.
+OWN_QUERIES = ("LocalAttention", "PredictiveLocalAttention")
+every = pytest.mark.parametrize("name", MECHANISMS)
+
+
+def real_rows(context, lengths):
+    """The context without that of padded queries, which is nobody's business."""
+    if context.ndim == 2 or context.shape[1] == 3 != T:
+        return context
+    return jnp.where(jnp.arange(context.shape[1])[None, :, None] < lengths[:, None, None], context, 0)
+
+
+@functools.cache
+def variables_of(name):
+    """Variables of the mechanism, normal at random, without running its initialisers."""
+    shapes, rng = jax.eval_shape(MECHANISMS[name].init, X, LENGTHS), np.random.default_rng(0)
+    drawn = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0, 0.4, leaf.shape), leaf.dtype), shapes)
+    return jax.tree_util.tree_map_with_path(lambda path, leaf: 0 * leaf if "bias" in str(path[-1]) else leaf, drawn)
+
+
+@functools.cache
+def results(name):
+    """Context, weights and gradients on clean data, on data with NaN, inf and a large number in padding, and longer padding."""
+    mechanism, variables = MECHANISMS[name], variables_of(name)
+
+    def loss(variables, x):
+        attended = mechanism.apply(variables, x, LENGTHS)
+        return jnp.sum(jnp.sin(real_rows(attended.context, LENGTHS))), attended
+
+    function = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
+    padding = ~(jnp.arange(T)[None, :, None] < LENGTHS[:, None, None])
+    found = {"clean": function(variables, X)}
+    for label, bad in (("nan", jnp.nan), ("inf", jnp.inf), ("large", 1e30)):
+        found[label] = function(variables, jnp.where(padding, bad, X))
+    found["longer"] = function(variables, jnp.pad(X, ((0, 0), (0, 4), (0, 0)), constant_values=7.0))
+    return {label: (attended, grads) for label, ((_, attended), grads) in found.items()}
+
+
+@every
+def test_an_empty_row_has_weights_and_context_0(name):
+    attended, _ = results(name)["clean"]
+    np.testing.assert_array_equal(attended.context[2], 0)
+    if attended.weights is not None:
+        np.testing.assert_array_equal(attended.weights[2], 0)
+
+
+@every
+@pytest.mark.parametrize("bad", ["nan", "inf", "large"])
+def test_what_padding_holds_changes_no_value_and_no_gradient(name, bad):
+    if name in OWN_QUERIES and bad != "large":
+        pytest.skip("its queries are not masked: see test_padded_keys_leak_nothing_into_local_attention")
+    (clean, clean_grads), (dirty, dirty_grads) = results(name)["clean"], results(name)[bad]
+    np.testing.assert_allclose(real_rows(dirty.context, LENGTHS), real_rows(clean.context, LENGTHS), atol=1e-6)
+    chex.assert_trees_all_close(dirty_grads, clean_grads, atol=1e-5)
+    chex.assert_tree_all_finite(clean_grads)
+
+
+@pytest.mark.parametrize("name", OWN_QUERIES)
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf])
+def test_padded_keys_leak_nothing_into_local_attention(name, bad):
+    layer = {"LocalAttention": fa.LocalAttention(1), "PredictiveLocalAttention": fa.PredictiveLocalAttention(2, 4)}[name]
+    dirty = jnp.where(jnp.arange(T)[None, :, None] < LENGTHS[:, None, None], X, bad)
+    variables = layer.init(RNGS, X, X)
+    gradient = jax.jit(jax.grad(lambda v, q, k: layer.apply(v, q, k, key_lengths=LENGTHS).context.sum(), argnums=(0, 1, 2)))
+    chex.assert_trees_all_close(gradient(variables, X, dirty), gradient(variables, X, X), atol=1e-5)
+
+
+@every
+def test_longer_padding_changes_nothing(name):
+    if name == "HardAttention, sampled":
+        pytest.skip("it draws a number for every place")
+    (clean, (clean_grads, clean_x)), (longer, (grads, x)) = results(name)["clean"], results(name)["longer"]
+    same = slice(None, clean.context.shape[1])
+    np.testing.assert_allclose(real_rows(longer.context[:, same], LENGTHS), real_rows(clean.context, LENGTHS), atol=1e-6)
+    chex.assert_trees_all_close(grads, clean_grads, atol=1e-5)
+    np.testing.assert_allclose(x[:, :T], clean_x, atol=1e-5)
+    np.testing.assert_array_equal(x[:, T:], 0)
+
+
+@every
+def test_rows_of_weights_sum_to_1_or_0(name):
+    attended, _ = results(name)["clean"]
+    if attended.weights is None:
+        assert "blocks" in name
+        return
+    sums = np.asarray(attended.weights, np.float64).sum(axis=-1)
+    assert (np.asarray(attended.weights) >= 0).all()
+    if MECHANISMS[name].at_most_one:
+        assert (sums <= 1 + 1e-6).all()
+        assert sums.max() > 0.1
+    else:
+        np.testing.assert_allclose(sums * (1 - sums), 0, atol=1e-6)
+        assert sums[0].min() > 0.5
+
+
+@every
+def test_permuting_the_sequence_permutes_the_weights_where_order_plays_no_part(name):
+    mechanism, order = MECHANISMS[name], np.array([3, 0, 4, 1, 2])
+    if mechanism.ordered:
+        return
+    variables, full = variables_of(name), jnp.full(B, T)
+    function = jax.jit(mechanism.apply)
+    plain, permuted = function(variables, X, full), function(variables, X[:, order], full)
+    own_places = plain.context.shape[1] == T and plain.context.ndim == 3  # queries move with the keys
+    np.testing.assert_allclose(permuted.context, plain.context[:, order] if own_places else plain.context, atol=1e-5)
+    if plain.weights is not None:
+        expected = plain.weights[..., order]
+        np.testing.assert_allclose(permuted.weights, expected[..., order, :] if own_places else expected, atol=1e-5)
+
+
+@every
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_half_precision_keeps_its_dtype_and_finite_gradients(name, dtype):
+    mechanism = MECHANISMS[name]
+    cast = lambda tree: jax.tree.map(lambda leaf: leaf.astype(dtype), tree)
+    variables, x = cast(variables_of(name)), X.astype(dtype)
+
+    def loss(variables, x):
+        attended = mechanism.apply(variables, x, LENGTHS)
+        return jnp.sum(attended.context.astype(jnp.float32)), attended
+
+    grads, attended = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))(variables, x)
+    assert attended.context.dtype == dtype
+    assert attended.weights is None or attended.weights.dtype == dtype
+    np.testing.assert_array_equal(attended.context[2].astype(jnp.float32), 0)
+    chex.assert_tree_all_finite(grads)
+
+
+CAUSAL = {
+    "mask": lambda x: fa.attend(x, x, x, mask=masks.causal).context,
+    "mask in blocks": lambda x: fa.attend(x, x, x, mask=masks.causal, chunk_size=2).context,
+    "sparsemax": lambda x: fa.attend(x, x, x, mask=masks.causal, normalizer=fa.sparsemax).context,
+    "heads": lambda x: in_heads(x, None, causal=True).context,
+    "heads in blocks": lambda x: in_heads(x, None, causal=True, chunk_size=3).context,
+    "MultiHeadAttention": lambda x: fa.MultiHeadAttention(2).init_with_output(RNGS, x, causal=True)[0].context,
+    "EncoderBlock": lambda x: (
+        fa.EncoderBlock(fa.MultiHeadAttention(2), fa.FeedForward(7)).init_with_output(RNGS, x, causal=True)[0].context
+    ),
+    "DecoderBlock": lambda x: (
+        fa.DecoderBlock(fa.MultiHeadAttention(2), fa.MultiHeadAttention(2), fa.FeedForward(7)).init_with_output(RNGS, x, X)[0].context
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_causality_is_seen_by_gradient(name):
+    """The gradient of what is at `q` with respect to what is at `k` is 0 for later `k`, and for no other."""
+    near = 0.2 * X  # so that no weight of sparsemax is 0
+    jacobian = jax.jit(jax.jacrev(lambda x: CAUSAL[name](x).sum(axis=(0, 2))))(near)  # (q, b, k, d)
+    reach = np.abs(np.asarray(jacobian)).max(axis=(1, 3)) > 1e-9
+    np.testing.assert_array_equal(reach, np.tril(np.ones((T, T), bool)))

@@ -1,0 +1,292 @@
+from pathlib import Path
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import flax_attn.attention as fa
+from flax_attn.attention import masks
+from flax_attn.attention.cache import append, empty_cache
+
+B, T, D = 2, 7, 12
+X = jax.random.normal(jax.random.key(0), (B, T, D))
+MEMORY = jax.random.normal(jax.random.key(1), (B, 5, D))
+
+
+def init(layer, *args, **options):
+    return layer.init(jax.random.key(2), *args, **options)
+
+
+def test_parameters_are_those_of_linen_and_move_both_ways():
+    ours, linen = fa.MultiHeadAttention(3), nn.MultiHeadDotProductAttention(3)
+    variables, theirs = init(ours, X), init(linen, X)
+    chex.assert_trees_all_equal_shapes_and_dtypes(variables, theirs)
+    np.testing.assert_allclose(ours.apply(theirs, X).context, linen.apply(theirs, X), atol=1e-6)
+    np.testing.assert_allclose(ours.apply(variables, X, MEMORY).context, linen.apply(variables, X, MEMORY), atol=1e-6)
+
+
+def test_512_features_in_8_heads_have_1050624_parameters():
+    variables = jax.eval_shape(lambda: init(fa.MultiHeadAttention(8), jnp.zeros((1, 2, 512))))
+    assert sum(leaf.size for leaf in jax.tree.leaves(variables)) == 1_050_624
+
+
+def test_identity_in_every_head_is_keras_case():
+    eye = jnp.eye(8).reshape(1, 8, 1, 8)
+    weights = fa.dot_product_attention(eye, eye, eye).weights
+    assert weights is not None
+    np.testing.assert_allclose(weights[0, 0], np.where(np.eye(8), 0.1691, 0.1187), atol=1e-4)
+
+
+def test_grouped_heads_share_their_keys_and_values():
+    """Equal to as many key heads as query heads, each key head repeated."""
+    query = jax.random.normal(jax.random.key(3), (B, T, 6, 4))
+    key, value = (jax.random.normal(jax.random.key(i), (B, 5, 3, width)) for i, width in ((4, 4), (5, 2)))
+    mask = jax.random.bernoulli(jax.random.key(6), 0.7, (B, 6, T, 5))
+    bias = jax.random.normal(jax.random.key(7), (6, 1, 5))
+    grouped = fa.dot_product_attention(query, key, value, mask=mask, bias=bias)
+    repeated = [jnp.repeat(array, 2, axis=2) for array in (key, value)]
+    chex.assert_trees_all_close(grouped, fa.dot_product_attention(query, *repeated, mask=mask, bias=bias), atol=1e-6)
+    chunked = fa.dot_product_attention(query, key, value, mask=mask, bias=bias, chunk_size=3)
+    np.testing.assert_allclose(chunked.context, grouped.context, atol=1e-6)
+
+
+OPTIONS = {
+    "causal": ({"causal": True}, lambda q, k: k <= q),
+    "window": ({"window": (1, 2)}, lambda q, k: q - 1 <= k <= q + 2),
+    "window to the left": ({"window": (2, None)}, lambda q, k: q - 2 <= k),
+    "causal, offset": ({"causal": True, "query_offset": 2}, lambda q, k: k <= q + 2),
+    "window, offset": ({"window": (1, 0), "query_offset": -1}, lambda q, k: q - 2 <= k <= q - 1),
+    "lengths": ({"query_lengths": jnp.array([6, 6]), "key_lengths": jnp.array([4, 4])}, lambda q, k: q < 6 and k < 4),
+    "all": ({"causal": True, "window": (3, None), "key_lengths": jnp.array([4, 4])}, lambda q, k: q - 3 <= k <= q and k < 4),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("chunk_size", [None, 3])
+def test_each_constraint_is_its_mask(name, chunk_size):
+    query, key, value = (jax.random.normal(jax.random.key(i), (B, t, 3, 4)) for i, t in ((3, T), (4, 5), (5, 5)))
+    options, allowed = OPTIONS[name]
+    mask = jnp.array([[allowed(q, k) for k in range(5)] for q in range(T)])
+    extra = jax.random.bernoulli(jax.random.key(6), 0.7, (B, 1, T, 5))
+    expected = fa.dot_product_attention(query, key, value, mask=mask[None, None] & extra)
+    found = fa.dot_product_attention(query, key, value, mask=extra, chunk_size=chunk_size, **options)
+    np.testing.assert_allclose(found.context, expected.context, atol=1e-6)
+    if chunk_size is None:
+        np.testing.assert_allclose(found.weights, expected.weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("window", [(1, 0), (1, 1)])
+def test_windows_on_zero_scores(window):
+    zeros = jnp.zeros((1, 5, 1, 2))
+    weights = np.asarray(fa.dot_product_attention(zeros, zeros, zeros, window=window).weights)[0, 0]
+    expected = [[abs(q - k) <= 1 and (k <= q or window[1]) for k in range(5)] for q in range(5)]
+    np.testing.assert_allclose(weights, np.array(expected) / np.sum(expected, axis=1, keepdims=True), atol=1e-6)
+
+
+def test_offsets_and_lengths_of_each_row():
+    query, key = jax.random.normal(jax.random.key(3), (B, T, 3, 4)), jax.random.normal(jax.random.key(4), (B, 9, 3, 4))
+    together = fa.dot_product_attention(query, key, key, causal=True, query_offset=jnp.array([0, 2]), key_lengths=jnp.array([9, 4]))
+    for row, (offset, length) in enumerate(((0, 9), (2, 4))):
+        alone = fa.dot_product_attention(
+            query[row : row + 1], key[row : row + 1], key[row : row + 1], causal=True, query_offset=offset, key_lengths=jnp.array([length])
+        )
+        np.testing.assert_allclose(together.context[row], alone.context[0], atol=1e-6)
+
+
+def test_scale_softcap_and_bias_in_their_order():
+    query, key = jax.random.normal(jax.random.key(3), (1, 3, 1, 4)), jax.random.normal(jax.random.key(4), (1, 5, 1, 4))
+    bias = jax.random.normal(jax.random.key(5), (3, 5))
+    weights = fa.dot_product_attention(query, key, key, scale=2.0, softcap=1.5, bias=bias).weights
+    energies = 1.5 * np.tanh(2 * np.asarray(query[0, :, 0] @ key[0, :, 0].T) / 1.5) + np.asarray(bias)
+    expected = np.exp(energies) / np.exp(energies).sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(weights[0, 0], expected, atol=1e-6)  # pyright: ignore
+
+
+def test_weights_before_dropout_and_dropout_only_in_training():
+    layer = fa.MultiHeadAttention(3, dropout_rate=0.5)
+    variables, rngs = init(layer, X), {"dropout": jax.random.key(0)}
+    plain, dropped = layer.apply(variables, X), layer.apply(variables, X, train=True, rngs=rngs)
+    chex.assert_trees_all_equal(plain.weights, dropped.weights)
+    assert np.abs(plain.context - dropped.context).max() > 0.1
+    chunked = fa.MultiHeadAttention(3, dropout_rate=0.5, chunk_size=2).apply(variables, X, train=True, rngs=rngs)
+    np.testing.assert_allclose(chunked.context, dropped.context, atol=1e-5)
+
+
+@pytest.mark.parametrize("groups", [None, 1])
+def test_decoding_equals_the_causal_pass_at_every_step(groups):
+    layer = fa.MultiHeadAttention(2, num_key_heads=groups, value_features=8)
+    variables = init(layer, X)
+    full = layer.apply(variables, X, causal=True)
+    decode = jax.jit(lambda x, cache: layer.apply(variables, x, cache, method="decode"))
+    cache = layer.init_cache(D, (B,), 9)
+    places = [(0, 3), (3, 4), (4, 6), (6, 7)]  # a prompt of three, then one, two, one
+    for first, last in places:
+        attended, cache = decode(X[:, first:last], cache)
+        np.testing.assert_allclose(attended.context, full.context[:, first:last], atol=1e-6)
+        np.testing.assert_allclose(attended.weights[..., :T], full.weights[:, :, first:last], atol=1e-6)
+    np.testing.assert_array_equal(cache.length, T)
+
+
+def test_prompts_of_different_lengths_decode_as_they_would_alone():
+    layer, lengths = fa.MultiHeadAttention(3), jnp.array([4, 2])
+    variables = init(layer, X)
+    _, cache = layer.apply(variables, X[:, :4], layer.init_cache(D, (B,), 8), lengths=lengths, method="decode")
+    attended, cache = layer.apply(variables, X[:, 4:5], cache, method="decode")
+    np.testing.assert_array_equal(cache.length, [5, 3])
+    for row, length in enumerate((4, 2)):
+        alone = jnp.concatenate([X[row : row + 1, :length], X[row : row + 1, 4:5]], axis=1)
+        np.testing.assert_allclose(attended.context[row, 0], layer.apply(variables, alone, causal=True).context[0, -1], atol=1e-6)
+
+
+def test_a_cached_memory_is_the_memory():
+    layer, lengths = fa.MultiHeadAttention(3), jnp.array([5, 3])
+    variables = init(layer, X, MEMORY)
+    cache = layer.apply(variables, layer.init_cache(D, (B,), 6), MEMORY, lengths=lengths, method="extend")
+    expected = layer.apply(variables, X, MEMORY, key_lengths=lengths)
+    np.testing.assert_allclose(layer.apply(variables, X, cache=cache).context, expected.context, atol=1e-6)
+
+
+def test_a_cache_that_would_overflow_is_an_error_or_nan_never_wrong():
+    cache, new = empty_cache((B,), 4, 1, 2, 2), jnp.ones((B, 3, 1, 2))
+    cache = append(cache, new, new)
+    with pytest.raises(ValueError, match="at most the 4 tokens that the cache has room for, got 6"):
+        append(cache, new, new)
+    with pytest.raises(ValueError, match=r"key of shape \(2, 'n', 1, 2\) .* got \(2, 3, 1, 3\)"):
+        append(cache, jnp.ones((B, 3, 1, 3)), new)
+    ragged = jax.jit(append)(cache, new, new, jnp.array([1, 2]))
+    assert np.isfinite(ragged.key[0]).all()
+    assert np.isnan(ragged.key[1]).all()
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_a_decoder_block_decodes_what_it_computes_at_once(pre_norm):
+    block = fa.DecoderBlock(fa.MultiHeadAttention(3), fa.MultiHeadAttention(3), fa.FeedForward(17), pre_norm=pre_norm)
+    lengths = jnp.array([5, 3])
+    variables = init(block, X, MEMORY)
+    full = block.apply(variables, X, MEMORY, memory_lengths=lengths)
+    cache = fa.MultiHeadAttention(3).init_cache(D, (B,), T)
+    step = jax.jit(lambda x, cache: block.apply(variables, x, MEMORY, memory_lengths=lengths, cache=cache))
+    outputs = []
+    for t in range(T):
+        decoded = step(X[:, t : t + 1], cache)
+        cache = decoded.cache
+        outputs.append(decoded.context)
+    np.testing.assert_allclose(jnp.concatenate(outputs, axis=1), full.context, atol=1e-5)
+    assert full.cross_weights.shape == (B, 3, T, 5)
+    np.testing.assert_array_equal(full.cross_weights[1, :, :, 3:], 0)
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_an_encoder_block_is_two_residual_parts(pre_norm):
+    block = fa.EncoderBlock(fa.MultiHeadAttention(3), fa.FeedForward(17), pre_norm=pre_norm)
+    variables = init(block, X)
+    norm = lambda x: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+    part = lambda name, layer: lambda x: layer.apply({"params": variables["params"][name]}, x)
+    attend, feed = part("attention", fa.MultiHeadAttention(3)), part("feed_forward", fa.FeedForward(17))
+    x = X + attend(norm(X)).context if pre_norm else norm(X + attend(X).context)
+    x = x + feed(norm(x)) if pre_norm else norm(x + feed(x))
+    np.testing.assert_allclose(block.apply(variables, X).context, x, atol=1e-5)
+
+
+TORCH = np.load(Path(__file__).parent / "data" / "torch_multi_head.npz")
+
+
+@pytest.mark.parametrize("name", ["same", "own_widths", "no_bias"])
+def test_weights_of_pytorch_give_its_outputs(name):
+    state = {key.split("/state/")[1]: TORCH[key] for key in TORCH if key.startswith(f"{name}/state/")}
+    query, key, value, padding = (jnp.asarray(TORCH[f"{name}/{part}"]) for part in ("query", "key", "value", "padding"))
+    layer = fa.MultiHeadAttention(3, use_bias=name != "no_bias")
+    variables = {"params": fa.multi_head_params_from_torch(state, 3)}
+    attended = layer.apply(variables, query, key, value, mask=~padding[:, None, None, :])
+    np.testing.assert_allclose(attended.context, TORCH[f"{name}/context"], atol=1e-5)
+    np.testing.assert_allclose(attended.weights, TORCH[f"{name}/weights"], atol=1e-6)
+    chex.assert_trees_all_equal_shapes(variables, init(layer, query, key, value))
+
+
+def test_weights_that_are_not_pytorchs_are_refused():
+    with pytest.raises(ValueError, match="expected 'q_proj_weight' among the weights"):
+        fa.multi_head_params_from_torch({"kernel": np.zeros((3, 3))}, 1)
+    state = {"in_proj_weight": np.zeros((12, 4)), "out_proj.weight": np.zeros((4, 4))}
+    with pytest.raises(ValueError, match="expected no bias_k"):
+        fa.multi_head_params_from_torch(state | {"bias_k": np.zeros((1, 1, 4))}, 2)
+    with pytest.raises(ValueError, match="num_heads to divide the width 4, got 3"):
+        fa.multi_head_params_from_torch(state, 3)
+
+
+def test_linen_takes_our_attention_with_its_own_masks_weights_and_dropout():
+    linen = nn.MultiHeadDotProductAttention(3)
+    ours = nn.MultiHeadDotProductAttention(3, attention_fn=fa.linen_attention_fn())
+    variables = init(linen, X)
+    mask = nn.combine_masks(
+        nn.make_causal_mask(X[..., 0]), nn.make_attention_mask(jnp.ones((B, T)), jnp.arange(T)[None, :] < jnp.array([[7], [4]]))
+    )
+    assert mask.dtype == jnp.float32
+    expected, sown = linen.apply(variables, X, mask=mask, sow_weights=True, mutable=["intermediates"])
+    found, own = ours.apply(variables, X, mask=mask, sow_weights=True, mutable=["intermediates"])
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    chex.assert_trees_all_close(own, sown, atol=1e-6)
+    dropping = nn.MultiHeadDotProductAttention(3, attention_fn=fa.linen_attention_fn(), dropout_rate=0.5)
+    rngs = {"dropout": jax.random.key(0)}
+    assert np.abs(dropping.apply(variables, X, deterministic=False, rngs=rngs) - ours.apply(variables, X)).max() > 0.1
+    np.testing.assert_allclose(dropping.apply(variables, X, deterministic=True), ours.apply(variables, X), atol=1e-6)
+
+
+def test_linen_gets_zeros_for_an_empty_row_and_what_else_we_can():
+    ours = nn.MultiHeadDotProductAttention(3, attention_fn=fa.linen_attention_fn(window=(1, 0), chunk_size=2))
+    variables = init(ours, X)
+    np.testing.assert_allclose(ours.apply(variables, X, mask=jnp.zeros((B, 1, T, T))), 0)
+    near = masks.window(*masks.grid(T, T), 1, 0)
+    expected = nn.MultiHeadDotProductAttention(3).apply(variables, X, mask=near[None, None])
+    np.testing.assert_allclose(ours.apply(variables, X), expected, atol=1e-6)
+
+
+def test_a_module_of_ours_in_an_nnx_model():
+    class Model(nnx.Module):
+        def __init__(self, rngs):
+            self.attention = nnx.bridge.ToNNX(fa.MultiHeadAttention(3), rngs=rngs).lazy_init(X)
+            self.head = nnx.Linear(D, 1, rngs=rngs)
+
+        def __call__(self, x):
+            return self.head(self.attention(x).context)
+
+    model = Model(nnx.Rngs(0))
+    gradients = nnx.grad(lambda model: jnp.sum(model(X) ** 2))(model)
+    assert model(X).shape == (B, T, 1)
+    leaves = jax.tree.leaves(nnx.to_pure_dict(nnx.state(gradients)))
+    assert len(leaves) == 10
+    assert sum(float(jnp.abs(leaf).max()) > 1e-3 for leaf in leaves) == 9  # the bias of the keys moves every score alike
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"mask": jnp.ones((1, 1, T, T))}, TypeError, "bias="),
+        ({"mask": jnp.ones((B, 2, T, T), bool)}, ValueError, r"mask that broadcasts to the weights \(2, 3, 7, 7\), got \(2, 2, 7, 7\)"),
+        ({"bias": jnp.ones((T, 6))}, ValueError, r"bias that broadcasts to the weights \(2, 3, 7, 7\), got \(7, 6\)"),
+        ({"key_lengths": jnp.array([1.0, 2.0])}, TypeError, "integers in key_lengths"),
+        ({"key_lengths": jnp.array([3, -1])}, ValueError, "key_lengths, got -1"),
+        ({"query_lengths": jnp.array([3, 3, 3])}, ValueError, r"query_lengths of shape \(2,\), .* got \(3,\)"),
+        ({"query_offset": 0.5}, TypeError, "integers in query_offset"),
+        ({"window": (-1, 0)}, ValueError, "left of a window"),
+        ({"key": jnp.ones((B, T, 2, 4)), "value": jnp.ones((B, T, 2, 4))}, ValueError, "multiple of the key heads, got 3 and 2"),
+        ({"key": jnp.ones((B, T, 3, 5))}, ValueError, r"one width, got \(2, 7, 3, 4\) and \(2, 7, 3, 5\)"),
+        ({"key": jnp.ones((3, T, 3, 4))}, ValueError, r"got \(2, 7, 3, 4\), \(3, 7, 3, 4\), \(2, 7, 3, 4\)"),
+        ({"value": jnp.ones((B, 6, 3, 4))}, ValueError, r"got \(2, 7, 3, 4\), \(2, 7, 3, 4\), \(2, 6, 3, 4\)"),
+        ({"chunk_size": 0}, ValueError, "chunk_size of 1 or above"),
+    ],
+)
+def test_bad_arguments_name_themselves_and_both_shapes(change, error, said):
+    arguments = {name: jnp.ones((B, T, 3, 4)) for name in ("query", "key", "value")} | change
+    with pytest.raises(error, match=said):
+        fa.dot_product_attention(**arguments)
+
+
+def test_heads_that_do_not_divide_are_told():
+    with pytest.raises(ValueError, match="key_features to be a multiple of 5 heads, got 12"):
+        init(fa.MultiHeadAttention(5), X)
+    with pytest.raises(ValueError, match="num_heads to be a multiple of 2 heads, got 3"):
+        init(fa.MultiHeadAttention(3, num_key_heads=2), X)
