@@ -38,9 +38,9 @@ def runs(tmp_path_factory):
     """An attention run and a CNN run, unbroken."""
     folder = tmp_path_factory.mktemp("runs")
     for config in ("shapes_attention", "shapes_cnn"):
-        code, out, err = train(*SMALL, "--config.num_epochs=8", f"--workdir={folder / config}", config=config)
+        code, out, err = train(*SMALL, "--config.num_epochs=5", f"--workdir={folder / config}", config=config)
         assert (code, err) == (0, ""), err
-        assert "epoch 8/8" in out
+        assert "epoch 5/5" in out
     return folder
 
 
@@ -50,7 +50,7 @@ def snapshot(folder):
 
 def test_kill_9_and_resume_equal_the_unbroken_run(runs, tmp_path):
     workdir = tmp_path / "run"
-    arguments = [*SMALL, "--config.num_epochs=8", f"--workdir={workdir}"]
+    arguments = [*SMALL, "--config.num_epochs=5", f"--workdir={workdir}"]
     process = train(*arguments, wait=False)
     metrics = workdir / "metrics.jsonl"
     deadline = time.monotonic() + 200
@@ -129,7 +129,7 @@ def test_a_config_file_of_ones_own_that_fails_is_told_in_one_line(tmp_path, text
 
 def test_a_changed_config_and_a_foreign_directory_are_refused(runs, tmp_path):
     before = snapshot(runs)
-    code, _, err = train(*SMALL, "--config.num_epochs=8", "--config.learning_rate=0.1", f"--workdir={runs / 'shapes_attention'}")
+    code, _, err = train(*SMALL, "--config.num_epochs=5", "--config.learning_rate=0.1", f"--workdir={runs / 'shapes_attention'}")
     assert (code, len(err.splitlines())) == (2, 1)
     assert "'learning_rate' was 0.001" in err
     (tmp_path / "mine.txt").write_text("mine")

@@ -111,7 +111,23 @@ MECHANISMS = {
 }
 # Those whose queries are a sequence of their own: what a padded query holds reaches its own context, and only that.
 OWN_QUERIES = ("LocalAttention", "PredictiveLocalAttention")
-every = pytest.mark.parametrize("name", MECHANISMS)
+# Near relatives of others here, which `pytest -m full` runs.
+RELATIVES = {
+    "top_k",
+    "monotonic hard",
+    "sparsemax in blocks",
+    "monotonic in blocks",
+    "capped heads",
+    "heads in blocks",
+    "SelfAttention",
+    "Attention, bilinear",
+    "Attention, trilinear",
+    "Attention, cosine",
+    "HardAttention",
+    "MultiHeadAttention, grouped",
+    "AttentionPooling, hidden",
+}
+every = pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.full) if name in RELATIVES else name for name in MECHANISMS])
 
 
 def real_rows(context, lengths):
@@ -220,7 +236,7 @@ def test_permuting_the_sequence_permutes_the_weights_where_order_plays_no_part(n
 
 
 @every
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)])
 def test_half_precision_keeps_its_dtype_and_finite_gradients(name, dtype):
     mechanism = MECHANISMS[name]
     cast = lambda tree: jax.tree.map(lambda leaf: leaf.astype(dtype), tree)
