@@ -3,6 +3,8 @@
 import os
 import time
 from collections.abc import Callable
+from importlib import metadata
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -23,6 +25,6 @@ def alternate(functions: dict[str, Callable[[], object]], repeats: int = 5) -> d
 def machine() -> str:
     """One line on what the figures were measured on."""
     import jax
-    import torch
 
-    return f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores, jax {jax.__version__}, torch {torch.__version__}"
+    versions = [f"{name} {metadata.version(name)}" for name in ("jax", "flax", "torch") if find_spec(name)]
+    return f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores, {', '.join(versions)}"

@@ -35,9 +35,9 @@ def flax_attn(*args):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """An attention run and a CNN run, unbroken."""
+    """An attention run and an LSTM run, unbroken."""
     folder = tmp_path_factory.mktemp("runs")
-    for config in ("shapes_attention", "shapes_cnn"):
+    for config in ("shapes_attention", "shapes_lstm"):
         code, out, err = train(*SMALL, "--config.num_epochs=5", f"--workdir={folder / config}", config=config)
         assert (code, err) == (0, ""), err
         assert "epoch 5/5" in out
@@ -51,7 +51,7 @@ def snapshot(folder):
 def test_kill_9_and_resume_equal_the_unbroken_run(runs, tmp_path):
     workdir = tmp_path / "run"
     arguments = [*SMALL, "--config.num_epochs=5", f"--workdir={workdir}"]
-    process = train(*arguments, wait=False)
+    process = train(*arguments, config="shapes_lstm", wait=False)
     metrics = workdir / "metrics.jsonl"
     deadline = time.monotonic() + 200
     while not metrics.exists() or len(metrics.read_text().splitlines()) < 4:
@@ -67,11 +67,11 @@ def test_kill_9_and_resume_equal_the_unbroken_run(runs, tmp_path):
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
 
-    code, out, _ = train(*arguments)
+    code, out, _ = train(*arguments, config="shapes_lstm")
     assert code == 0
     assert "is damaged" in out
     assert f"resuming after epoch {int(newest.name) - 1}" in out
-    straight = runs / "shapes_attention"
+    straight = runs / "shapes_lstm"
     assert metrics.read_bytes() == (straight / "metrics.jsonl").read_bytes()
     ours, expected = (json.loads((folder / "summary.json").read_text()) for folder in (workdir, straight))
     assert ours["metrics"] == expected["metrics"]
@@ -181,7 +181,7 @@ def test_predict_refuses_what_is_not_a_signal(runs, tmp_path, capsys, signals, s
 
 
 def test_bad_arguments_of_predict_and_compare_are_one_line_and_touch_nothing(runs, tmp_path, capsys):
-    good, folder, cnn = tmp_path / "good.npy", tmp_path / "folder.npy", runs / "shapes_cnn"
+    good, folder, lstm = tmp_path / "good.npy", tmp_path / "folder.npy", runs / "shapes_lstm"
     folder.mkdir()
     np.save(good, np.zeros(100))
     np.savez(tmp_path / "archive.npz", np.zeros(100))
@@ -193,25 +193,25 @@ def test_bad_arguments_of_predict_and_compare_are_one_line_and_touch_nothing(run
     before = snapshot(tmp_path)
     for arguments, said in [
         (["predict", tmp_path / "none", "--input", good], "no run directory"),
-        (["predict", cnn, "--input", tmp_path / "none.npy"], "No such file"),
-        (["predict", cnn, "--input", tmp_path / "bad.csv"], "expected numbers"),
-        (["predict", cnn, "--input", tmp_path / "empty.csv"], "got (0, 1)"),
-        (["predict", cnn, "--input", tmp_path / "empty.npy"], "expected numbers"),
-        (["predict", cnn, "--input", tmp_path / "text.npy"], "expected numbers"),
-        (["predict", cnn, "--input", good, "--output", tmp_path / ("x" * 300 + ".npy")], "File name too long"),
-        (["predict", cnn, "--input", tmp_path / "archive.npy"], "an archive of several"),
-        (["predict", cnn, "--input", tmp_path], "--input to end in"),
-        (["predict", cnn, "--input", folder], "cannot read --input"),
-        (["predict", cnn, "--input", good, "--output", "/nowhere/at/all.npy"], "--output to be a file in a directory that exists"),
-        (["predict", cnn, "--input", good, "--output", folder], "--output to be a file"),
-        (["predict", cnn, "--input", good, "--output", good], "another file than --input"),
-        (["predict", cnn, "--input", good, "--figure", tmp_path / "map.txt"], ".png, .pdf or .svg"),
-        (["predict", cnn, "--input", good, "--figure", tmp_path / "none" / "map.png"], "--figure to be a file in a directory that exists"),
-        (["predict", cnn], "required: --input"),
+        (["predict", lstm, "--input", tmp_path / "none.npy"], "No such file"),
+        (["predict", lstm, "--input", tmp_path / "bad.csv"], "expected numbers"),
+        (["predict", lstm, "--input", tmp_path / "empty.csv"], "got (0, 1)"),
+        (["predict", lstm, "--input", tmp_path / "empty.npy"], "expected numbers"),
+        (["predict", lstm, "--input", tmp_path / "text.npy"], "expected numbers"),
+        (["predict", lstm, "--input", good, "--output", tmp_path / ("x" * 300 + ".npy")], "File name too long"),
+        (["predict", lstm, "--input", tmp_path / "archive.npy"], "an archive of several"),
+        (["predict", lstm, "--input", tmp_path], "--input to end in"),
+        (["predict", lstm, "--input", folder], "cannot read --input"),
+        (["predict", lstm, "--input", good, "--output", "/nowhere/at/all.npy"], "--output to be a file in a directory that exists"),
+        (["predict", lstm, "--input", good, "--output", folder], "--output to be a file"),
+        (["predict", lstm, "--input", good, "--output", good], "another file than --input"),
+        (["predict", lstm, "--input", good, "--figure", tmp_path / "map.txt"], ".png, .pdf or .svg"),
+        (["predict", lstm, "--input", good, "--figure", tmp_path / "none" / "map.png"], "--figure to be a file in a directory that exists"),
+        (["predict", lstm], "required: --input"),
         (["compare"], "required: RUN"),
         (["compare", tmp_path], "no config.json"),
-        (["compare", cnn, "--output", good], "cannot make the directory --output"),
-        (["divine", cnn], "invalid choice: 'divine'"),
+        (["compare", lstm, "--output", good], "cannot make the directory --output"),
+        (["divine", lstm], "invalid choice: 'divine'"),
     ]:
         assert main([str(argument) for argument in arguments]) == 2, arguments
         out, err = capsys.readouterr()
@@ -224,14 +224,14 @@ def test_an_input_named_like_a_temporary_file_is_left_alone(runs, tmp_path):
     source = tmp_path / "signal.partial.npy"
     np.save(source, np.zeros((1, 100)))
     before = snapshot(tmp_path)
-    assert main(["predict", str(runs / "shapes_cnn"), "--input", str(source), "--output", str(tmp_path / "signal.npy")]) == 0
+    assert main(["predict", str(runs / "shapes_lstm"), "--input", str(source), "--output", str(tmp_path / "signal.npy")]) == 0
     assert before.items() <= snapshot(tmp_path).items()
     assert {path.name for path in tmp_path.iterdir()} == {"signal.partial.npy", "signal.npy"}
 
 
 def test_compare_names_runs_by_their_directories(runs, tmp_path, capsys):
     for name in ("wide", "b[red]"):
-        shutil.copytree(runs / "shapes_cnn", tmp_path / name)
+        shutil.copytree(runs / "shapes_lstm", tmp_path / name)
     assert main(["compare", str(tmp_path / "wide"), str(tmp_path / "b[red]"), "--output", str(tmp_path / "figures")]) == 0
     out = capsys.readouterr().out
     assert "wide" in out
@@ -239,9 +239,9 @@ def test_compare_names_runs_by_their_directories(runs, tmp_path, capsys):
 
 
 def test_compare_prints_one_table_and_draws(runs, tmp_path):
-    folders = [runs / "shapes_attention", runs / "shapes_cnn"]
+    folders = [runs / "shapes_attention", runs / "shapes_lstm"]
     code, out, err = flax_attn("compare", *folders, "--output", tmp_path / "figures")
     assert (code, err) == (0, "")
-    for word in ("58,177", "62,337"):
+    for word in ("58,177", "130,660"):
         assert word in out
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["loss.png", "predictions.png"]

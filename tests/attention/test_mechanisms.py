@@ -114,6 +114,8 @@ OWN_QUERIES = ("LocalAttention", "PredictiveLocalAttention")
 # Near relatives of others here, which `pytest -m full` runs.
 RELATIVES = {
     "top_k",
+    "entmax15",
+    "Attention, concat in blocks",
     "monotonic hard",
     "sparsemax in blocks",
     "monotonic in blocks",

@@ -116,7 +116,7 @@ def test_weights_before_dropout_and_dropout_only_in_training():
     np.testing.assert_allclose(chunked.context, dropped.context, atol=1e-5)
 
 
-@pytest.mark.parametrize("groups", [None, 1])
+@pytest.mark.parametrize("groups", [1, pytest.param(None, marks=pytest.mark.full)])
 def test_decoding_equals_the_causal_pass_at_every_step(groups):
     layer = fa.MultiHeadAttention(2, num_key_heads=groups, value_features=8)
     variables = init(layer, X)
@@ -162,7 +162,7 @@ def test_a_cache_that_would_overflow_is_an_error_or_nan_never_wrong():
     assert np.isnan(ragged.key[1]).all()
 
 
-@pytest.mark.parametrize("pre_norm", [True, False])
+@pytest.mark.parametrize("pre_norm", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_a_decoder_block_decodes_what_it_computes_at_once(pre_norm):
     block = fa.DecoderBlock(fa.MultiHeadAttention(3), fa.MultiHeadAttention(3), fa.FeedForward(17), pre_norm=pre_norm)
     lengths = jnp.array([5, 3])
@@ -180,7 +180,7 @@ def test_a_decoder_block_decodes_what_it_computes_at_once(pre_norm):
     np.testing.assert_array_equal(full.cross_weights[1, :, :, 3:], 0)
 
 
-@pytest.mark.parametrize("pre_norm", [True, False])
+@pytest.mark.parametrize("pre_norm", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_an_encoder_block_is_two_residual_parts(pre_norm):
     block = fa.EncoderBlock(fa.MultiHeadAttention(3), fa.FeedForward(17), pre_norm=pre_norm)
     variables = init(block, X)
