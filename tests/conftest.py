@@ -13,6 +13,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 import jax
+import pytest
 from jaxtyping import install_import_hook
 
 install_import_hook("flax_attn", "beartype.beartype")
@@ -20,3 +21,11 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 gc.freeze()
 gc.set_threshold(100_000, 20, 50)  # what jax keeps is never garbage, and looking through it takes a tenth of the time
+
+
+@pytest.fixture(scope="module")
+def compile_quickly():
+    """For hundreds of small programs that run once each: what XLA would gain by optimising them it loses many times over."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)

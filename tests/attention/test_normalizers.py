@@ -192,7 +192,7 @@ def test_sampled_hard_draws_by_its_key():
 
 
 @every_normalizer
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)])
 @pytest.mark.parametrize("hidden", [0.0, 6e4, jnp.nan])
 def test_an_empty_row_is_zero_with_finite_gradients(name, dtype, hidden):
     mask = some_mask()
@@ -206,7 +206,7 @@ def test_an_empty_row_is_zero_with_finite_gradients(name, dtype, hidden):
 
 
 @every_normalizer
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)])
 def test_nothing_but_empty_rows(name, dtype):
     weights, gradient = run(name, some_scores(), np.zeros((B, Q, K), bool), dtype)
     np.testing.assert_array_equal(weights, 0)
@@ -282,7 +282,7 @@ def test_a_mask_broadcasts(name):
 
 
 @every_normalizer
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)])
 def test_half_precision_is_normalised_in_float32(name, dtype):
     scores, mask = some_scores(scale=8), some_mask()
     rounded = np.asarray(jnp.asarray(scores, dtype), np.float32)
