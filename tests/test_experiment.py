@@ -421,7 +421,8 @@ def test_data_are_what_the_config_says():
     np.testing.assert_allclose(data.normalization.undo(valid), splits["valid"].inputs, atol=1e-5)
 
 
-@pytest.mark.parametrize(("task", "rule"), [("by_shape", "both"), pytest.param("by_location", "triangles", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize(("task", "rule"), [("by_shape", "both"), ("by_location", "triangles")])
 def test_data_drawn_and_stored_are_of_the_same_kind(monkeypatch, task, rule):
     asked, original = [], shapes.generate
 
@@ -439,7 +440,7 @@ def test_data_drawn_and_stored_are_of_the_same_kind(monkeypatch, task, rule):
 
 def test_evaluation_counts_every_example_once(short):
     """50 test examples in batches of 32, against one batch of 50."""
-    model, data, programs, states = start(small(shapes_cnn))
+    model, data, programs, states = start(small(shapes_attention))
     scores = programs.evaluate(states.params, states.carry, data.batches)
     outputs, _ = model.apply({"params": experiment.first_seed(states.params)}, data.normalization.apply(data.test.inputs))
     expected = np.mean((np.asarray(outputs) - np.asarray(data.normalization.apply(data.test.targets))) ** 2)

@@ -35,20 +35,6 @@ def some_mask():
     return jnp.asarray(mask)
 
 
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("jit", [False, True])
-def test_equals_loops_over_scalars(masked, biased, jit):
-    query, key, value = make()
-    mask = some_mask() if masked else None
-    bias = jax.random.normal(jax.random.key(4), (B, Q, K)) if biased else None
-    function = jax.jit(attend) if jit else attend
-    attended = function(query, key, value, mask=mask, bias=bias)
-    context, weights = naive(query, key, value, mask, bias)
-    np.testing.assert_allclose(attended.context, context, atol=1e-5)
-    np.testing.assert_allclose(attended.weights, weights, atol=1e-5)
-
-
 def test_keras_case_unscaled_dot():
     query, key, value = jnp.eye(2), jnp.eye(2)[::-1], jnp.array([[1.0, 2.0], [3.0, 4.0]])
     attended = attend(query, key, value, score=dot)

@@ -80,7 +80,7 @@ def covering(strength, *axes):
     }
     rows = []
     while wanted:
-        tries = [tuple(str(rng.choice(list(axis))) for axis in axes) for _ in range(60)]
+        tries = [tuple(str(rng.choice(list(axis))) for axis in axes) for _ in range(200)]
         best = max(tries, key=lambda row: len(of(row) & wanted))
         if of(best) & wanted:
             rows.append(best)

@@ -134,8 +134,9 @@ def test_decoding_equals_the_causal_pass_at_every_step(groups):
 def test_prompts_of_different_lengths_decode_as_they_would_alone():
     layer, lengths = fa.MultiHeadAttention(3), jnp.array([4, 2])
     variables = init(layer, X)
-    _, cache = layer.apply(variables, X[:, :4], layer.init_cache(D, (B,), 8), lengths=lengths, method="decode")
-    attended, cache = layer.apply(variables, X[:, 4:5], cache, method="decode")
+    decode = jax.jit(lambda x, cache, lengths: layer.apply(variables, x, cache, lengths=lengths, method="decode"))
+    _, cache = decode(X[:, :4], layer.init_cache(D, (B,), 8), lengths)
+    attended, cache = decode(X[:, 4:5], cache, None)
     np.testing.assert_array_equal(cache.length, [5, 3])
     for row, length in enumerate((4, 2)):
         alone = jnp.concatenate([X[row : row + 1, :length], X[row : row + 1, 4:5]], axis=1)

@@ -41,7 +41,7 @@ def test_a_cnn_sees_21_points_and_attention_sees_all():
     seen = depends_on(CNN(features=8), 50)
     assert (seen.min(), seen.max()) == (40, 60)
     assert len(depends_on(CNNAttention(features=8, key_features=12), 50)) == 100
-    seen = depends_on(BiLSTM(), 50)  # farther, and less the farther
+    seen = depends_on(BiLSTM(features=8), 50)  # farther, and less the farther
     assert seen.min() < 40 and seen.max() > 60  # noqa: PT018
 
 
