@@ -29,7 +29,6 @@ class RunDirectory:
     def __init__(self, path: Path):
         self.path = path
         self.checkpoints = path / "checkpoints"
-        self.figures = path / "figures"
 
     @classmethod
     def open(cls, path: Path, config: dict[str, Any]) -> "RunDirectory":

@@ -4,6 +4,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from flax_attn.attention.masks import as_mask
+
 
 def as_floats(name: str, array: ArrayLike) -> Float[Array, "..."]:
     """The argument as an array of floats. Raises a TypeError that names it for any other dtype."""
@@ -19,6 +21,11 @@ def broadcastable(name: str, array: Array, shape: tuple[int, ...]) -> Array:
     if len(padded) != len(shape) or any(size not in (1, full) for size, full in zip(padded, shape)):
         raise ValueError(f"expected a {name} that broadcasts to the weights {shape}, got {array.shape}")
     return array.reshape(padded)
+
+
+def as_term(name: str, term: ArrayLike, shape: tuple[int, ...]) -> Array:
+    """A `mask` or a `bias` ready for weights of the shape: of the dtype that it must have, and `broadcastable`."""
+    return broadcastable(name, as_mask(term) if name == "mask" else as_floats(name, term), shape)
 
 
 def weights_shape(query: Array, key: Array, value: Array) -> tuple[int, ...]:

@@ -18,14 +18,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from flax_attn.attention.checks import as_floats, broadcastable
+from flax_attn.attention.checks import as_term
 from flax_attn.attention.dropout import drop
 from flax_attn.attention.energies import hide_padding, masked_scores, weighted_sum
-from flax_attn.attention.masks import as_mask, take
+from flax_attn.attention.masks import grid, take
 from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
 
 Function = Callable[..., Array]
 Dropout = tuple[float, Array | None]
+Block = tuple[Array, Array, Array | None]  # number of a block of queries, the queries, and the bias on them
 
 
 def attend(
@@ -65,15 +66,17 @@ class Terms(NamedTuple):
         """The mask at the positions `(q, 1)` and `(1, k)`."""
         if self.mask is None:
             return None
-        found = as_mask(self.mask(queries, keys)) if callable(self.mask) else take(self.mask, queries, keys)
-        return broadcastable("mask", found, (*self.shape[:-2], queries.shape[0], keys.shape[1]))
+        return as_term(
+            "mask", self.mask(queries, keys) if callable(self.mask) else take(self.mask, queries, keys), self.shape_at(queries, keys)
+        )
 
     def bias_at(self, queries: Array, keys: Array, block: Array | None) -> Array | None:
         """The bias at the positions: what its function returns, or the block of its array."""
-        if not callable(self.bias):
-            return block
-        shape = (*self.shape[:-2], queries.shape[0], keys.shape[1])
-        return broadcastable("bias", as_floats("bias", self.bias(queries, keys)), shape)
+        return as_term("bias", self.bias(queries, keys), self.shape_at(queries, keys)) if callable(self.bias) else block
+
+    def shape_at(self, queries: Array, keys: Array) -> tuple[int, ...]:
+        """The shape of the weights at the positions."""
+        return (*self.shape[:-2], queries.shape[0], keys.shape[1])
 
     def bias_blocks(self, *sizes: int) -> Array | None:
         """The bias, where it is an array, cut along the queries, or along queries and keys, with the blocks in front.
@@ -96,7 +99,7 @@ def _over_queries_and_keys(query: Array, key: Array, value: Array, score: Functi
     size, key_size = min(chunk_size, num_queries), min(chunk_size, num_keys)
     queries, keys, values = _split(query, size), _split(key, key_size), _split(value, key_size)
 
-    def row(args: tuple[Array, Array, Array | None]) -> Array:
+    def row(args: Block) -> Array:
         i, query, bias_row = args
         query_positions = i * size + jnp.arange(size)[:, None]
 
@@ -106,7 +109,7 @@ def _over_queries_and_keys(query: Array, key: Array, value: Array, score: Functi
             key_positions = j * key_size + jnp.arange(key_size)[None, :]
             mask = terms.mask_at(query_positions, key_positions)
             if num_keys % key_size:
-                real = broadcastable("mask", key_positions < num_keys, (*terms.shape[:-2], size, key_size))
+                real = as_term("mask", key_positions < num_keys, terms.shape_at(query_positions, key_positions))
                 mask = real if mask is None else mask & real
             bias = terms.bias_at(query_positions, key_positions, bias)
             scores, value, mask = masked_scores(query, key, value, score, mask, bias)
@@ -128,36 +131,35 @@ def _over_queries_and_keys(query: Array, key: Array, value: Array, score: Functi
 
 
 def _over_queries(query: Array, key: Array, value: Array, score: Function, normalizer: Function, terms: Terms, chunk_size: int) -> Array:
-    num_queries, num_keys = terms.shape[-2:]
-    size, key_positions = min(chunk_size, num_queries), jnp.arange(num_keys)[None, :]
+    def row(args: Block) -> Array:
+        queries, keys, scores, visible, mask = _scores_of_row(args, key, value, score, terms)
+        return weighted_sum(terms.drop(normalizer(scores, mask), queries, keys), visible)
 
-    def row(args: tuple[Array, Array, Array | None]) -> Array:
-        i, query, bias = args
-        query_positions = i * size + jnp.arange(size)[:, None]
-        mask, bias = terms.mask_at(query_positions, key_positions), terms.bias_at(query_positions, key_positions, bias)
-        scores, visible, mask = masked_scores(query, key, value, score, mask, bias)
-        return weighted_sum(terms.drop(normalizer(scores, mask), query_positions, key_positions), visible)
-
-    return _merge(_map(row, _split(query, size), terms.bias_blocks(size)), num_queries)
+    size = min(chunk_size, terms.shape[-2])
+    return _merge(_map(row, _split(query, size), terms.bias_blocks(size)), terms.shape[-2])
 
 
 def _over_scores(query: Array, key: Array, value: Array, score: Function, normalizer: Function, terms: Terms, chunk_size: int) -> Array:
     """Only the scores are computed in blocks, so that what a score function needs between does not exist at once."""
-    num_queries, num_keys = terms.shape[-2:]
-    size, key_positions = min(chunk_size, num_queries), jnp.arange(num_keys)[None, :]
 
-    def row(args: tuple[Array, Array, Array | None]) -> tuple[Array, Array]:
-        i, query, bias = args
-        query_positions = i * size + jnp.arange(size)[:, None]
-        mask, bias = terms.mask_at(query_positions, key_positions), terms.bias_at(query_positions, key_positions, bias)
-        scores, _, mask = masked_scores(query, key, value, score, mask, bias)
+    def row(args: Block) -> tuple[Array, Array]:
+        _, _, scores, _, mask = _scores_of_row(args, key, value, score, terms)
         return scores, jnp.broadcast_to(True if mask is None else mask, scores.shape)
 
+    size = min(chunk_size, terms.shape[-2])
     rows = _map(row, _split(query, size), terms.bias_blocks(size))
-    scores, mask = (_merge(blocks, num_queries) for blocks in rows)
+    scores, mask = (_merge(blocks, terms.shape[-2]) for blocks in rows)
     _, _, value = hide_padding(query, key, value, mask)
-    query_positions = jnp.arange(num_queries)[:, None]
-    return weighted_sum(terms.drop(normalizer(scores, mask), query_positions, key_positions), value)
+    return weighted_sum(terms.drop(normalizer(scores, mask), *grid(*terms.shape[-2:])), value)
+
+
+def _scores_of_row(args: Block, key: Array, value: Array, score: Function, terms: Terms) -> tuple[Array, Array, Array, Array, Array | None]:
+    """Positions of a block of queries and of all keys, and what `masked_scores` makes of them."""
+    i, query, bias = args
+    size = query.shape[-2]
+    queries, keys = grid(size, terms.shape[-1], i * size)
+    mask, bias = terms.mask_at(queries, keys), terms.bias_at(queries, keys, bias)
+    return queries, keys, *masked_scores(query, key, value, score, mask, bias)
 
 
 def _map(row: Callable, queries: Array, bias: Array | None):

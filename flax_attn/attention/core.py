@@ -14,10 +14,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
 from flax_attn.attention import chunked
-from flax_attn.attention.checks import as_floats, broadcastable, weights_shape
+from flax_attn.attention.checks import as_floats, as_term, weights_shape
 from flax_attn.attention.dropout import check_dropout, drop
 from flax_attn.attention.energies import masked_scores, weighted_sum
-from flax_attn.attention.masks import as_mask, grid
+from flax_attn.attention.masks import grid
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.scores import scaled_dot
 
@@ -75,14 +75,14 @@ def attend(
     shape = weights_shape(query, key, value)
     check_dropout(dropout_rate, dropout_rng)
     dropout = dropout_rate, dropout_rng
-    mask = mask if mask is None or callable(mask) else broadcastable("mask", as_mask(mask), shape)
-    bias = bias if bias is None or callable(bias) else broadcastable("bias", as_floats("bias", bias), shape)
+    mask = mask if mask is None or callable(mask) else as_term("mask", mask, shape)
+    bias = bias if bias is None or callable(bias) else as_term("bias", bias, shape)
     if chunk_size is not None:
         context = chunked.attend(query, key, value, score, normalizer, mask, bias, dropout, chunk_size, shape)
         return Attended(context, None)
     positions = grid(*shape[-2:])
-    mask = broadcastable("mask", as_mask(mask(*positions)), shape) if callable(mask) else mask
-    bias = broadcastable("bias", as_floats("bias", bias(*positions)), shape) if callable(bias) else bias
+    mask = as_term("mask", mask(*positions), shape) if callable(mask) else mask
+    bias = as_term("bias", bias(*positions), shape) if callable(bias) else bias
     scores, value, mask = masked_scores(query, key, value, score, mask, bias)
     weights = normalizer(scores, mask)
     kept = drop(weights, *dropout, *positions, shape[-2])

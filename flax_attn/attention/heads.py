@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Key
 
 from flax_attn.attention import masks
-from flax_attn.attention.checks import as_floats, broadcastable
+from flax_attn.attention.checks import as_floats, as_term
 from flax_attn.attention.core import Attended, attend
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.scores import dot, scaled_dot
@@ -108,9 +108,7 @@ def attend_in_heads(
     visible = _visible(shape[:-3], causal, window, query_offset, query_lengths, key_lengths)
     place = functools.partial(_placed, shape=shape, groups=groups)
     attended = attend(
-        _heads_first(query, groups),
-        _heads_first(key, 1)[..., None, :, :] if groups > 1 else _heads_first(key, 1),
-        _heads_first(value, 1)[..., None, :, :] if groups > 1 else _heads_first(value, 1),
+        *(_heads_first(array, key.shape[-2], groups) for array in (query, key, value)),
         score=score,
         normalizer=normalizer,
         mask=place("mask", _intersection(mask, visible, shape, chunk_size)),
@@ -144,17 +142,17 @@ def _weights_shape(query: Array, key: Array, value: Array) -> tuple[tuple[int, .
     return (*query.shape[:-3], heads, query.shape[-3], key.shape[-3]), heads // key_heads
 
 
-def _heads_first(array: Array, groups: int) -> Array:
-    """`(..., t, heads, d)` as `(..., heads, t, d)`, or `(..., key heads, group, t, d)` where several heads share a key head."""
+def _heads_first(array: Array, key_heads: int, groups: int) -> Array:
+    """`(..., t, heads, d)` as `(..., heads, t, d)`, or where heads share key heads as `(..., key heads, group or 1, t, d)`."""
     array = jnp.swapaxes(array, -3, -2)
-    return array if groups == 1 else array.reshape(*array.shape[:-3], -1, groups, *array.shape[-2:])
+    return array if groups == 1 else array.reshape(*array.shape[:-3], key_heads, -1, *array.shape[-2:])
 
 
 def _placed(name: str, term: ArrayLike | Function | None, shape: tuple[int, ...], groups: int) -> Array | Function | None:
     """A mask or bias for the weights `(..., heads, q, k)`, with its head axis split as that of the queries."""
 
     def place(term: ArrayLike, shape: tuple[int, ...]) -> Array:
-        array = broadcastable(name, masks.as_mask(term) if name == "mask" else as_floats(name, term), shape)
+        array = as_term(name, term, shape)
         if groups == 1:
             return array
         heads = (1, 1) if array.shape[-3] == 1 else (-1, groups)
@@ -206,7 +204,7 @@ def _intersection(
         return visible if mask is None else mask
     if callable(mask):
         return lambda queries, keys: masks.both(masks.as_mask(mask(queries, keys)), visible(queries, keys))
-    mask = broadcastable("mask", masks.as_mask(mask), shape)
+    mask = as_term("mask", mask, shape)
     if chunk_size is None:
         return masks.both(mask, visible(*masks.grid(*shape[-2:])))
     return lambda queries, keys: masks.both(masks.take(mask, queries, keys), visible(queries, keys))

@@ -67,12 +67,12 @@ def lengths(valid: ArrayLike, positions: Int[Array, "*b"]) -> Bool[Array, "..."]
 
 def from_lengths(valid: ArrayLike, num_keys: int) -> Bool[Array, "*b 1 k"]:
     """The mask `(..., 1, k)` of the first `valid` keys, for lengths `(...)`, one a row of the batch."""
-    return lengths(as_lengths("valid", valid)[..., None, None], jnp.arange(num_keys)[None, :])
+    return lengths(jnp.asarray(valid)[..., None, None], jnp.arange(num_keys)[None, :])
 
 
 def from_query_lengths(valid: ArrayLike, num_keys: int) -> Bool[Array, "*b q k"]:
     """The mask `(..., q, k)` of the first `valid` keys for each query, for lengths `(..., q)`."""
-    return lengths(as_lengths("valid", valid)[..., None], jnp.arange(num_keys)[None, :])
+    return lengths(jnp.asarray(valid)[..., None], jnp.arange(num_keys)[None, :])
 
 
 def segments(query_segments: Int[Array, "*b q"], key_segments: Int[Array, "*b k"]) -> Bool[Array, "*b q k"]:
