@@ -1,0 +1,98 @@
+"""The fused kernel's terms: what we hand it means what the dense path computes; and on a GPU that has it, it is taken and agrees."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from flax_attn.attention import fused
+from flax_attn.attention.heads import dot_product_attention
+
+LEADING, Q, K, HEADS, KEY_HEADS, D = (2, 3), 6, 10, 4, 2, 8
+HAS_KERNEL = jax.default_backend() == "gpu" and fused.available(*[jnp.zeros((1, 2, 1, 8), jnp.bfloat16)] * 3)
+
+
+def arrays(dtype=jnp.float32):
+    shapes = ((*LEADING, Q, HEADS, D), (*LEADING, K, KEY_HEADS, D), (*LEADING, K, KEY_HEADS, D))
+    return [jax.random.normal(jax.random.key(i), shape).astype(dtype) for i, shape in enumerate(shapes)]
+
+
+def mask_of(kind):
+    if kind is None:
+        return None
+    shape = {"pairs": (1, 1, 1, Q, K), "heads": (1, 1, HEADS, Q, K), "rows": (*LEADING, 1, 1, K), "all": (*LEADING, HEADS, Q, K)}[kind]
+    mask = jax.random.bernoulli(jax.random.key(7), 0.6, shape).at[..., 3].set(False)
+    return mask.at[..., 2, :].set(False) if shape[-2] > 1 else mask.at[1, 2].set(False)
+
+
+@pytest.mark.parametrize("kind", [None, "pairs", "heads", "rows", "all"])
+def test_masks_mean_the_same(kind):
+    query, key, value = arrays()
+    mask = mask_of(kind)
+    if mask is not None:
+        key, value = key.at[..., 3, :, :].set(jnp.nan), value.at[..., 3, :, :].set(jnp.inf)
+
+    def outcome(function):
+        loss, gradients = jax.value_and_grad(lambda *arrays: jnp.sum(jnp.sin(function(*arrays))), argnums=(0, 1, 2))(query, key, value)
+        return function(query, key, value), loss, gradients
+
+    expected = outcome(lambda *arrays: dot_product_attention(*arrays, mask=mask).context)
+    chex.assert_trees_all_close(outcome(lambda *arrays: fused.attend(*arrays, mask, False, "xla")), expected, atol=1e-5)
+    chex.assert_tree_all_finite(expected)
+
+
+def test_causal_from_the_first_key():
+    expected = dot_product_attention(*arrays(), causal=True).context
+    np.testing.assert_allclose(fused.attend(*arrays(), None, True, "xla"), expected, atol=1e-6)
+
+
+def test_nothing_is_fused_without_such_a_gpu():
+    if HAS_KERNEL:
+        pytest.skip("there is one")
+    assert not fused.available(*arrays(jnp.bfloat16))
+
+
+OPTIONS = {
+    "plain": {},
+    "causal": {"causal": True},
+    "offset": {"causal": True, "query_offset": 4},
+    "lengths": {"query_lengths": jnp.array([[6, 0, 3], [1, 2, 5]]), "key_lengths": jnp.array([[0, 10, 7], [1, 2, 3]])},
+    "mask": {"mask": mask_of("all"), "window": (3, 2)},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_constraints_reach_the_kernel(name, monkeypatch):
+    """Without a GPU jax's other implementation stands in for the kernel."""
+    expected = dot_product_attention(*arrays(), **OPTIONS[name]).context
+    taken = []
+
+    def attend(*args):
+        taken.append(args)
+        return in_kernel(*args, "xla")
+
+    in_kernel = fused.attend
+    monkeypatch.setattr(fused, "available", lambda *arrays: True)
+    monkeypatch.setattr(fused, "attend", attend)
+    np.testing.assert_allclose(dot_product_attention(*arrays(), **OPTIONS[name], need_weights=False).context, expected, atol=1e-6)
+    ((*_, mask, causal),) = taken
+    assert (mask is None, causal) == {"plain": (True, False), "causal": (True, True)}.get(name, (False, False))
+
+
+@pytest.mark.skipif(not HAS_KERNEL, reason="needs an NVIDIA GPU of capability 8.0")
+@pytest.mark.parametrize("name", OPTIONS)
+def test_on_a_gpu_it_is_taken_and_agrees(name):
+    def outcome(need_weights, dtype):
+        def loss(query, key, value):
+            context = dot_product_attention(query, key, value, **OPTIONS[name], need_weights=need_weights).context
+            return jnp.sum(jnp.sin(context.astype(jnp.float32))), context
+
+        function = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))
+        assert ("fmha" in function.lower(*arrays(dtype)).as_text()) == (dtype == jnp.bfloat16 and not need_weights)
+        return function(*arrays(dtype))
+
+    (_, context), gradients = outcome(False, jnp.bfloat16)
+    (_, expected), expected_gradients = outcome(True, jnp.float32)
+    for ours, right in zip((context, *gradients), (expected, *expected_gradients), strict=True):
+        np.testing.assert_allclose(ours.astype(jnp.float32), right, atol=0.05)
