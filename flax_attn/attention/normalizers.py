@@ -9,6 +9,7 @@ says so with the decorator `across_queries`.
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,9 +44,21 @@ def masked_softmax(scores: Scores, mask: Mask | None = None) -> Weights:
     """
     scores = _widened(scores)
     if mask is None:
-        return jax.nn.softmax(scores, axis=-1)
+        return _softmax(scores, None)
     mask = jnp.broadcast_to(mask, scores.shape)
-    return jax.nn.softmax(jnp.where(mask, scores, 0), axis=-1, where=mask)
+    return _softmax(jnp.where(mask, scores, 0), mask)
+
+
+@jax.custom_jvp
+def _softmax(scores: Array, mask: Array | None) -> Array:
+    """Softmax with the derivative `dw = w (de - sum w de)`: it needs the weights alone, not what they were made of."""
+    return jax.nn.softmax(scores, axis=-1, where=mask)
+
+
+@_softmax.defjvp
+def _softmax_jvp(primals: tuple[Array, Array | None], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
+    weights, change = _softmax(*primals), tangents[0]
+    return weights, weights * (change - jnp.sum(weights * change, axis=-1, keepdims=True))
 
 
 def sparsemax(scores: Scores, mask: Mask | None = None) -> Weights:
