@@ -123,6 +123,19 @@ def test_every_combination_equals_loops_over_scalars(case):
     check(*case)
 
 
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("shift", [-1e4, 1e4])
+def test_energies_of_any_size_are_normalised(shift, path):
+    """Shifted all alike, and rising block by block, on which no weight of softmax depends, or only on the last."""
+
+    def context(bias):
+        return attend(QUERY, KEY, VALUE, bias=bias, chunk_size=PATHS[path]).context
+
+    np.testing.assert_allclose(context(jnp.full((1, 1, 1), shift)), context(jnp.zeros((1, 1, 1))), atol=2e-3)  # 1e4 has 3 digits left
+    rising = shift * jnp.arange(K, dtype=jnp.float32).reshape(1, 1, K)
+    np.testing.assert_allclose(context(rising), jnp.broadcast_to(VALUE[:, [0 if shift < 0 else -1]], (B, Q, E)), atol=1e-6)
+
+
 GRADIENT_AXES = (SCORES, [*NORMALIZERS, "sampled_hard"], MASKS, BIASES, ["blocks of 2", "blocks of 3", "one block"], ["kept", "dropout"])
 
 

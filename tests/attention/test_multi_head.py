@@ -97,11 +97,12 @@ def test_offsets_and_lengths_of_each_row():
         np.testing.assert_allclose(together.context[row], alone.context[0], atol=1e-6)
 
 
-def test_scale_softcap_and_bias_in_their_order():
+@pytest.mark.parametrize("scale", [None, 2.0])
+def test_scale_softcap_and_bias_in_their_order(scale):
     query, key = jax.random.normal(jax.random.key(3), (1, 3, 1, 4)), jax.random.normal(jax.random.key(4), (1, 5, 1, 4))
     bias = jax.random.normal(jax.random.key(5), (3, 5))
-    weights = fa.dot_product_attention(query, key, key, scale=2.0, softcap=1.5, bias=bias).weights
-    energies = 1.5 * np.tanh(2 * np.asarray(query[0, :, 0] @ key[0, :, 0].T) / 1.5) + np.asarray(bias)
+    weights = fa.dot_product_attention(query, key, key, scale=scale, softcap=1.5, bias=bias).weights
+    energies = 1.5 * np.tanh((scale or 0.5) * np.asarray(query[0, :, 0] @ key[0, :, 0].T) / 1.5) + np.asarray(bias)
     expected = np.exp(energies) / np.exp(energies).sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(weights[0, 0], expected, atol=1e-6)  # pyright: ignore
 
