@@ -117,7 +117,7 @@ def test_equals_loops_over_scalars(case):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "case", list(itertools.product(SCORES, NORMALIZERS, MASKS, ["none"], ["dense", "blocks of 3"], ["jit"])), ids=" | ".join
+    "case", list(itertools.product(SCORES, NORMALIZERS, MASKS, ["none"], ["dense", "blocks of 3"], ["jit", "eager"])), ids=" | ".join
 )
 def test_every_combination_equals_loops_over_scalars(case):
     check(*case)
