@@ -46,7 +46,7 @@ def test_the_attention_library_knows_jax_and_flax_only():
     for path in files("flax_attn", "attention"):
         for name in imports(path):
             top = name.split(".")[0]
-            assert top in OUTSIDE["attention"] | {"flax_attn", "functools", "math", "collections", "typing"}, f"{path} imports {name}"
+            assert top in OUTSIDE["attention"] | sys.stdlib_module_names | {"flax_attn"}, f"{path} imports {name}"
 
 
 def test_each_outside_package_stays_in_its_place():

@@ -1,5 +1,6 @@
 """Into and out of other people's code: an attention function for `flax.linen`, and weights from PyTorch."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Key
 
+from flax_attn.attention import masks
 from flax_attn.attention.heads import dot_product_attention
 
 
@@ -16,10 +18,21 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
 
         nn.MultiHeadDotProductAttention(num_heads=8, attention_fn=linen_attention_fn(window=(16, 0), chunk_size=128))
 
-    Masks may be those of linen's helpers, which are numbers: what is not 0 may be attended. Dropout follows linen's
+    Masks may be those of linen's helpers, which are zeros and ones; numbers below 0 or above 1 are a ValueError, and under `jit`,
+    where they are not known, those below 0 attend to nothing. Dropout follows linen's
     arguments, and draws for every head and row of its own. With `sow_weights=True` the weights are sown as linen's are,
     in `intermediates/attention_weights`; they need an option `chunk_size` of None.
+
+    Raises:
+        TypeError: an option that `dot_product_attention` does not have, or that linen itself gives.
     """
+
+    own = {"query", "key", "value", "bias", "mask", "dropout_rng", "dropout_rate", "need_weights"}
+    known = inspect.signature(dot_product_attention).parameters.keys() - own
+    if not options.keys() <= known:
+        raise TypeError(
+            f"expected options among {', '.join(sorted(known))}, got {', '.join(sorted(options.keys() - known))}; linen gives the others"
+        )
 
     def attention_fn(
         query: Array,
@@ -34,7 +47,7 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
         module: nn.Module | None = None,
     ) -> Array:
         query, key, value = (array if dtype is None else array.astype(dtype) for array in (query, key, value))
-        mask = mask if mask is None or mask.dtype == jnp.bool_ else mask != 0
+        mask = mask if mask is None or mask.dtype == jnp.bool_ else _as_boolean(mask)
         dropout = {} if deterministic else {"dropout_rate": dropout_rate, "dropout_rng": dropout_rng}
         context, weights = dot_product_attention(
             query, key, value, bias=bias, mask=mask, need_weights=module is not None, **dropout, **options
@@ -46,6 +59,16 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
         return context
 
     return attention_fn
+
+
+def _as_boolean(mask: Array) -> Array:
+    """A mask of zeros and ones as linen's helpers make it. One that is added, 0 and -inf, means the opposite: it masks all."""
+    least, most = masks.known_bound(jnp.min, mask), masks.known_bound(jnp.max, mask)
+    if least < 0 or most > 1:
+        raise ValueError(
+            f"expected a mask of zeros and ones, 1 where a key may be attended, got {least} to {most}; give an additive one as bias"
+        )
+    return mask > 0
 
 
 def multi_head_params_from_torch(state: Mapping[str, ArrayLike], num_heads: int) -> dict[str, dict[str, Array]]:
@@ -66,7 +89,10 @@ def multi_head_params_from_torch(state: Mapping[str, ArrayLike], num_heads: int)
     state = {name: jnp.asarray(array) for name, array in state.items()}
     try:
         if "in_proj_weight" in state:
-            weights = dict(zip(names, jnp.split(state.pop("in_proj_weight"), 3)))
+            stacked = state.pop("in_proj_weight")
+            if stacked.ndim != 2 or stacked.shape[0] % 3:
+                raise ValueError(f"expected in_proj_weight of shape (3 d, d), got {stacked.shape}")
+            weights = dict(zip(names, jnp.split(stacked, 3)))
         else:
             weights = {name: state.pop(f"{name[0]}_proj_weight") for name in names}
         out = state.pop("out_proj.weight")

@@ -1,5 +1,6 @@
 """A cache of keys and values for decoding: a pytree, and pure functions that make it and add to it."""
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -38,14 +39,19 @@ def append(
     """The cache with `n` more tokens behind those that are there, of which the first `lengths` in each row are real.
 
     Raises:
-        ValueError: keys or values of another shape, or more tokens than there is room for. Under `jit`, where lengths are
-            not known, a row that would overflow is filled with NaN instead, so that nothing wrong can pass for right.
+        ValueError: keys or values of another shape, lengths beyond the tokens given, or more tokens than there is room for.
+            Under `jit`, where lengths are not known, such a row is filled with NaN instead, so that nothing wrong can pass for right.
     """
     leading, max_length, num_new = cache.length.shape, cache.key.shape[-3], key.shape[-3]
     for name, new, old in (("key", key, cache.key), ("value", value, cache.value)):
         if new.shape != (*leading, num_new, *old.shape[-2:]):
             raise ValueError(f"expected a {name} of shape {(*leading, 'n', *old.shape[-2:])} for the cache {old.shape}, got {new.shape}")
-    added = jnp.broadcast_to(num_new if lengths is None else masks.as_lengths("lengths", lengths), leading)
+    added = jnp.asarray(num_new) if lengths is None else masks.as_lengths("lengths", lengths)
+    if added.shape not in ((), leading):
+        raise ValueError(f"expected lengths of shape {leading}, one a row of the batch, got {added.shape}")
+    if (most := masks.known_bound(jnp.max, added)) > num_new:
+        raise ValueError(f"expected lengths of at most the {num_new} tokens of {key.shape}, got {most}")
+    added = jnp.broadcast_to(added, leading)
     length = cache.length + added
     if (longest := masks.known_bound(jnp.max, length)) > max_length:
         raise ValueError(f"expected at most the {max_length} tokens that the cache has room for, got {longest}")
@@ -53,10 +59,12 @@ def append(
     def write_row(old: Array, start: Array, count: Array, new: Array) -> Array:
         step = jnp.arange(num_new)
         places = jnp.where(step < count, start + step, max_length)  # padding goes past the end, where it is dropped
-        return jnp.where(start + count > max_length, jnp.nan, old.at[places].set(new.astype(old.dtype), mode="drop"))
+        return jnp.where((start + count > max_length) | (count > num_new), jnp.nan, old.at[places].set(new.astype(old.dtype), mode="drop"))
+
+    size = math.prod(leading)
 
     def write(old: Array, new: Array) -> Array:
-        rows = old.reshape(-1, *old.shape[-3:]), cache.length.ravel(), added.ravel(), new.reshape(-1, *new.shape[-3:])
+        rows = old.reshape(size, *old.shape[-3:]), cache.length.ravel(), added.ravel(), new.reshape(size, *new.shape[-3:])
         return jax.vmap(write_row)(*rows).reshape(old.shape)
 
     return KeyValueCache(write(cache.key, key), write(cache.value, value), length)

@@ -35,3 +35,13 @@ def weights_shape(query: Array, key: Array, value: Array) -> tuple[int, ...]:
     if not fit or any(1 not in sizes and len(set(sizes)) > 1 for sizes in zip(query.shape[:-2], key.shape[:-2])):
         raise ValueError("expected query (..., q, d), key (..., k, d'), value (..., k, e); got {}, {}, {}".format(*shapes))
     return (*jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2]), query.shape[-2], key.shape[-2])
+
+
+def check_chunk_size(chunk_size: int | None) -> None:
+    """Raises a TypeError or ValueError for what is neither None nor an integer of 1 or above."""
+    if chunk_size is None:
+        return
+    if isinstance(chunk_size, bool) or not hasattr(chunk_size, "__index__"):
+        raise TypeError(f"expected chunk_size to be an integer or None, got {chunk_size!r}")
+    if chunk_size < 1:
+        raise ValueError(f"expected chunk_size of 1 or above, or None, got {chunk_size}")

@@ -22,7 +22,7 @@ from flax_attn.attention.checks import as_term
 from flax_attn.attention.dropout import drop
 from flax_attn.attention.energies import hide_padding, masked_scores, weighted_sum
 from flax_attn.attention.masks import grid, take
-from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
+from flax_attn.attention.normalizers import in_blocks, masked_softmax, needs_all_queries
 
 Function = Callable[..., Array]
 Dropout = tuple[float, Array | None]
@@ -42,8 +42,6 @@ def attend(
     shape: tuple[int, ...],
 ) -> Array:
     """The context of `core.attend`, whose arguments these are, checked; `shape` is that of the weights."""
-    if chunk_size < 1:
-        raise ValueError(f"expected chunk_size of 1 or above, or None, got {chunk_size}")
     terms = Terms(mask, bias, dropout, shape)
     if needs_all_queries(normalizer):
         context = _over_scores(query, key, value, score, normalizer, terms, chunk_size)
@@ -91,7 +89,7 @@ class Terms(NamedTuple):
         return jnp.broadcast_to(blocks, (*numbers, *blocks.shape[len(numbers) :]))
 
     def drop(self, weights: Array, queries: Array, keys: Array) -> Array:
-        return drop(weights, *self.dropout, queries, keys, self.shape[-2])
+        return drop(weights, *self.dropout, queries, keys)
 
 
 def _over_queries_and_keys(query: Array, key: Array, value: Array, score: Function, terms: Terms, chunk_size: int) -> Array:
@@ -101,18 +99,17 @@ def _over_queries_and_keys(query: Array, key: Array, value: Array, score: Functi
 
     def row(args: Block) -> Array:
         i, query, bias_row = args
-        query_positions = i * size + jnp.arange(size)[:, None]
+        query_positions = _places(i, size, num_queries)[:, None]
 
         def step(carry: tuple[Array, Array, Array], args: tuple[Array, Array, Array, Array | None]) -> tuple[tuple, None]:
             largest, total, context = carry
             j, key, value, bias = args
-            key_positions = j * key_size + jnp.arange(key_size)[None, :]
-            mask = terms.mask_at(query_positions, key_positions)
-            if num_keys % key_size:
-                real = as_term("mask", key_positions < num_keys, terms.shape_at(query_positions, key_positions))
-                mask = real if mask is None else mask & real
-            bias = terms.bias_at(query_positions, key_positions, bias)
+            key_positions = _places(j, key_size, num_keys)[None, :]
+            mask, bias = terms.mask_at(query_positions, key_positions), terms.bias_at(query_positions, key_positions, bias)
             scores, value, mask = masked_scores(query, key, value, score, mask, bias)
+            if num_keys % key_size:
+                real = as_term("mask", j * key_size + jnp.arange(key_size)[None, :] < num_keys, scores.shape)
+                mask = real if mask is None else mask & real
             scores = scores.astype(total.dtype) if mask is None else jnp.where(mask, scores.astype(total.dtype), -jnp.inf)
             new = jax.lax.stop_gradient(jnp.maximum(largest, scores.max(axis=-1, keepdims=True)))
             base = jnp.where(new == -jnp.inf, 0, new)  # so far nothing to attend
@@ -133,7 +130,9 @@ def _over_queries_and_keys(query: Array, key: Array, value: Array, score: Functi
 def _over_queries(query: Array, key: Array, value: Array, score: Function, normalizer: Function, terms: Terms, chunk_size: int) -> Array:
     def row(args: Block) -> Array:
         queries, keys, scores, visible, mask = _scores_of_row(args, key, value, score, terms)
-        return weighted_sum(terms.drop(normalizer(scores, mask), queries, keys), visible)
+        with in_blocks():
+            weights = normalizer(scores, mask)
+        return weighted_sum(terms.drop(weights, queries, keys), visible)
 
     size = min(chunk_size, terms.shape[-2])
     return _merge(_map(row, _split(query, size), terms.bias_blocks(size)), terms.shape[-2])
@@ -157,9 +156,14 @@ def _scores_of_row(args: Block, key: Array, value: Array, score: Function, terms
     """Positions of a block of queries and of all keys, and what `masked_scores` makes of them."""
     i, query, bias = args
     size = query.shape[-2]
-    queries, keys = grid(size, terms.shape[-1], i * size)
+    queries, keys = _places(i, size, terms.shape[-2])[:, None], jnp.arange(terms.shape[-1])[None, :]
     mask, bias = terms.mask_at(queries, keys), terms.bias_at(queries, keys, bias)
     return queries, keys, *masked_scores(query, key, value, score, mask, bias)
+
+
+def _places(block: Array, size: int, length: int) -> Array:
+    """The places of a block's entries; what fills up the last block stands where the last entry does."""
+    return jnp.minimum(block * size + jnp.arange(size), length - 1)
 
 
 def _map(row: Callable, queries: Array, bias: Array | None):
@@ -168,12 +172,15 @@ def _map(row: Callable, queries: Array, bias: Array | None):
 
 
 def _split(array: Array, size: int, axis: int = -2) -> Array:
-    """Blocks of the given size along an axis, in front; the last is filled up with zeros."""
+    """Blocks of the given size along an axis, in front; the last is filled up with its last entry.
+
+    Not with zeros, where the gradient of a score need not be finite.
+    """
     number = -(-array.shape[axis] // size)
     padding = [(0, 0)] * array.ndim
     padding[axis] = (0, number * size - array.shape[axis])
     axis %= array.ndim
-    blocks = jnp.pad(array, padding).reshape(*array.shape[:axis], number, size, *array.shape[axis + 1 :])
+    blocks = jnp.pad(array, padding, mode="edge").reshape(*array.shape[:axis], number, size, *array.shape[axis + 1 :])
     return jnp.moveaxis(blocks, axis, 0)
 
 

@@ -10,11 +10,12 @@ Letters: `q`, `k` query and key positions, `d` features, `e` value features.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
 from flax_attn.attention import chunked
-from flax_attn.attention.checks import as_floats, as_term, weights_shape
+from flax_attn.attention.checks import as_floats, as_term, check_chunk_size, weights_shape
 from flax_attn.attention.dropout import check_dropout, drop
 from flax_attn.attention.energies import masked_scores, weighted_sum
 from flax_attn.attention.masks import grid
@@ -50,7 +51,8 @@ def attend(
 
     Args:
         query, key, value: `(..., q, d)`, `(..., k, d')`, `(..., k, e)`; leading axes are equal, or 1 on one side.
-        score: `(query, key) -> (..., q, k)`; its parameters enter by closure.
+        score: `(query, key) -> (..., q, k)`; its parameters enter by closure. It sees what stands at a pair of places, not
+            where; and vectors of zeros, in place of padding, for which its gradient must be finite.
         normalizer: `(scores, mask) -> weights` over the last axis.
         mask: boolean, True where a key may be attended; broadcasts to the weights. Or a function of the positions of
             queries `(q, 1)` and keys `(1, k)` that returns one, such as `masks.causal`. A query that may attend to nothing
@@ -59,7 +61,8 @@ def attend(
         dropout_rate: share of the weights that are dropped, the others scaled by `1 / (1 - rate)`; needs `dropout_rng`.
         chunk_size: None computes all scores at once. A number goes over blocks of so many queries and keys: the same
             context and gradients in memory linear in the lengths, faster for long sequences and costly scores, and
-            weights that are None. Normalisers other than softmax see blocks of queries with all keys.
+            weights that are None. Normalisers other than softmax see blocks of queries with all keys, and those of
+            `across_queries` all energies at once.
         need_weights: False says that nobody will look at the weights, and they are returned as None.
 
     Returns:
@@ -69,14 +72,17 @@ def attend(
         TypeError: a query, key, value or bias that is not of floats, or a mask that is not boolean; an additive one belongs
             in `bias`.
         ValueError: shapes that do not fit, a mask or bias that does not broadcast to the weights, a rate outside [0, 1),
-            dropout without a key, or a chunk size below 1.
+            dropout without a key, a chunk size below 1, or one with a normaliser of `across_queries` that is not marked.
     """
     query, key, value = (as_floats(name, array) for name, array in (("query", query), ("key", key), ("value", value)))
     shape = weights_shape(query, key, value)
     check_dropout(dropout_rate, dropout_rng)
+    check_chunk_size(chunk_size)
     dropout = dropout_rate, dropout_rng
     mask = mask if mask is None or callable(mask) else as_term("mask", mask, shape)
     bias = bias if bias is None or callable(bias) else as_term("bias", bias, shape)
+    if 0 in shape:
+        return _nothing(query, value, shape, need_weights and chunk_size is None)
     if chunk_size is not None:
         context = chunked.attend(query, key, value, score, normalizer, mask, bias, dropout, chunk_size, shape)
         return Attended(context, None)
@@ -85,6 +91,12 @@ def attend(
     bias = as_term("bias", bias(*positions), shape) if callable(bias) else bias
     scores, value, mask = masked_scores(query, key, value, score, mask, bias)
     weights = normalizer(scores, mask)
-    kept = drop(weights, *dropout, *positions, shape[-2])
+    kept = drop(weights, *dropout, *positions)
     context = weighted_sum(kept, value)
     return Attended(context.astype(query.dtype), weights.astype(query.dtype) if need_weights else None)
+
+
+def _nothing(query: Array, value: Array, shape: tuple[int, ...], need_weights: bool) -> Attended:
+    """What attention without queries, without keys, or in no row comes to."""
+    context = jnp.zeros((*shape[:-1], value.shape[-1]), query.dtype)
+    return Attended(context, jnp.zeros(shape, query.dtype) if need_weights else None)

@@ -5,8 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 from jax.extend.random import threefry_2x32
-from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key, UInt32
 
 
 def check_dropout(rate: float, rng: Key[Array, ""] | None) -> None:
@@ -23,26 +22,27 @@ def drop(
     rng: Array | None,
     query_positions: Int[Array, "q 1"],
     key_positions: Int[Array, "1 k"],
-    num_queries: ArrayLike,
 ) -> Float[Array, "*b q k"]:
     """Drops a share of the weights and scales the others by `1 / (1 - rate)`.
 
-    Whether a weight is dropped is decided by a hash of the key `rng`, its leading index and its two positions, so a block
-    of the weights loses what the whole would lose there.
-
     Args:
-        weights: the whole, or the block of them whose positions are given.
+        weights: the whole, or the block of them whose positions are given; a block loses what the whole would lose there.
         rate: share of the weights that are dropped.
         rng: None with a rate of 0.
-        num_queries: of the whole.
     """
     if rate == 0:
         return weights
     assert rng is not None
-    leading, shape = weights.shape[:-2], weights.shape
-    first_row = jnp.arange(math.prod(leading)).reshape(*leading, 1, 1) * num_queries
-    rows = jnp.broadcast_to(first_row + query_positions.reshape((1,) * len(leading) + query_positions.shape), shape)
-    columns = jnp.broadcast_to(key_positions, shape)
-    counts = jnp.concatenate([rows.ravel(), columns.ravel()]).astype(jnp.uint32)
-    words = threefry_2x32(jax.random.bits(rng, (2,)), counts)[: rows.size].reshape(shape)
-    return jnp.where(words >= jnp.uint32(rate * 2**32), weights / (1 - rate), 0)
+    bits = positional_bits(rng, weights.shape[:-2], query_positions, key_positions)
+    return jnp.where(bits >= jnp.uint32(rate * 2**32), weights / (1 - rate), 0)
+
+
+def positional_bits(
+    rng: Array, leading: tuple[int, ...], query_positions: Int[Array, "q 1"], key_positions: Int[Array, "1 k"]
+) -> UInt32[Array, "*b q k"]:
+    """32 random bits for each weight, a hash of the key, the leading index and the two positions alone, whatever stands around it."""
+    shape = query_positions.shape[0], key_positions.shape[1]
+    counts = jnp.concatenate([jnp.broadcast_to(positions, shape).ravel() for positions in (query_positions, key_positions)])
+    words = jax.vmap(lambda row: jax.random.bits(jax.random.fold_in(rng, row), (2,), jnp.uint32))(jnp.arange(math.prod(leading)))
+    bits = jax.vmap(lambda row_words: threefry_2x32(row_words, counts.astype(jnp.uint32))[: math.prod(shape)])(words)
+    return bits.reshape(*leading, *shape)

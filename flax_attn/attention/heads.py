@@ -11,7 +11,7 @@ from flax_attn.attention import fused, masks
 from flax_attn.attention.checks import as_floats, as_term
 from flax_attn.attention.core import Attended, attend
 from flax_attn.attention.normalizers import masked_softmax
-from flax_attn.attention.scores import dot, scaled_dot
+from flax_attn.attention.scores import scaled, scaled_dot
 
 Function = Callable[..., Array]
 
@@ -44,7 +44,8 @@ def dot_product_attention(
         query, key, value: `(..., q, heads, d)`, `(..., k, key_heads, d)`, `(..., k, key_heads, e)`. The heads are a multiple
             of the key heads: so many queries in a row share one.
         mask: boolean, True where a key may be attended; broadcasts to `(..., heads, q, k)`; or a function of the places of
-            queries `(q, 1)` and keys `(1, k)` in the arrays. All that follows is ANDed with it.
+            queries `(q, 1)` and keys `(1, k)`, those of the queries by `query_offset`, `(..., q, 1)` where each row has its own.
+            All that follows is ANDed with it.
         bias: added to the energies; broadcasts likewise, or is a function likewise; `-inf` masks.
         scale: factor on the products; None for `1 / sqrt(d)`.
         causal: no key later than the query's place.
@@ -52,7 +53,7 @@ def dot_product_attention(
         query_offset: query `i` stands at key `query_offset + i`; an integer, or one for each leading index, `(...)`. 0 in
             training, the number of cached keys in decoding.
         query_lengths, key_lengths: `(...)`, how many queries and keys are real in each row of the batch.
-        softcap: energies are held within it, `softcap tanh(e / softcap)`, before the bias.
+        softcap: energies are held within it, `softcap tanh(e / softcap)`, before the bias; above 0.
         dropout_rate, dropout_rng, chunk_size: as in `attend`.
         need_weights: False says that nobody will look at the weights, and they are None. On an NVIDIA GPU of capability 8.0 or
             above, bfloat16 and float16 then take cuDNN's fused kernel, where it computes the same: `scale` 1 / sqrt(d), without
@@ -64,8 +65,10 @@ def dot_product_attention(
     Raises:
         TypeError, ValueError: as `attend`; heads that do not divide; lengths that are negative or not integers.
     """
-    if jnp.shape(query)[-1] != jnp.shape(key)[-1]:
+    if jnp.shape(query)[-1:] != jnp.shape(key)[-1:]:
         raise ValueError(f"expected a query and a key of one width, got {jnp.shape(query)} and {jnp.shape(key)}")
+    if softcap is not None and not softcap > 0:
+        raise ValueError(f"expected softcap above 0, or None, got {softcap}")
     return attend_in_heads(
         query,
         key,
@@ -107,7 +110,9 @@ def attend_in_heads(
     """`dot_product_attention` with any score, `(..., heads, q, d)` and `(..., heads, k, d)` to energies, and any normaliser."""
     query, key, value = (as_floats(name, array) for name, array in (("query", query), ("key", key), ("value", value)))
     shape, groups = _weights_shape(query, key, value)
-    visible = _visible(shape[:-3], causal, window, query_offset, query_lengths, key_lengths)
+    offset = per_row("query_offset", masks.as_integers("query_offset", query_offset), shape[:-3])
+    mask, bias = _from_offset(mask, offset), _from_offset(bias, offset)
+    visible = _visible(shape[:-3], causal, window, offset, query_lengths, key_lengths)
     together = _intersection(mask, visible, shape, chunk_size)
     plain = score is scaled_dot and normalizer is masked_softmax and bias is None and not dropout_rate and chunk_size is None
     if plain and not need_weights and fused.available(query, key, value):
@@ -134,7 +139,7 @@ def attend_in_heads(
 
 
 def _scaled_dot(query: Array, key: Array, scale: float | None, softcap: float | None) -> Array:
-    energies = dot(query * (query.shape[-1] ** -0.5 if scale is None else scale), key)
+    energies = scaled(query, key, query.shape[-1] ** -0.5 if scale is None else scale)
     return energies if softcap is None else softcap * jnp.tanh(energies / softcap)
 
 
@@ -147,7 +152,7 @@ def _weights_shape(query: Array, key: Array, value: Array) -> tuple[tuple[int, .
             "expected query (..., q, heads, d), key (..., k, heads, d'), value (..., k, heads, e); got {}, {}, {}".format(*shapes)
         )
     heads, key_heads = query.shape[-2], key.shape[-2]
-    if heads % key_heads:
+    if not key_heads or not heads or heads % key_heads:
         raise ValueError(f"expected heads that are a multiple of the key heads, got {heads} and {key_heads} in {shapes[0]} and {shapes[1]}")
     return (*query.shape[:-3], heads, query.shape[-3], key.shape[-3]), heads // key_heads
 
@@ -177,33 +182,51 @@ def _visible(
     leading: tuple[int, ...],
     causal: bool,
     window: tuple[int | None, int | None] | None,
-    query_offset: ArrayLike,
+    offset: Array,
     query_lengths: ArrayLike | None,
     key_lengths: ArrayLike | None,
 ) -> Function | None:
     """What causality, window and lengths leave to see, as a function of the places in the arrays; None for all."""
-    offset = _per_row("query_offset", masks.as_integers("query_offset", query_offset), leading)
     conditions = []
     if causal:
         conditions.append(lambda queries, keys: masks.causal(masks.shifted(queries, offset), keys))
     if window is not None:
+        if not isinstance(window, tuple | list) or len(window) != 2:
+            raise ValueError(f"expected a window (left, right) of two integers or None, got {window!r}")
         conditions.append(lambda queries, keys: masks.window(masks.shifted(queries, offset), keys, *window))
     if query_lengths is not None:
-        num_queries = _per_row("query_lengths", masks.as_lengths("query_lengths", query_lengths), leading)
+        num_queries = per_row("query_lengths", masks.as_lengths("query_lengths", query_lengths), leading)
         conditions.append(lambda queries, keys: masks.lengths(num_queries, queries))
     if key_lengths is not None:
-        num_keys = _per_row("key_lengths", masks.as_lengths("key_lengths", key_lengths), leading)
+        num_keys = per_row("key_lengths", masks.as_lengths("key_lengths", key_lengths), leading)
         conditions.append(lambda queries, keys: masks.lengths(num_keys, keys))
     if not conditions:
         return None
     return lambda queries, keys: functools.reduce(masks.both, (condition(queries, keys) for condition in conditions))
 
 
-def _per_row(name: str, array: Array, leading: tuple[int, ...]) -> Array:
-    """An integer for each row of the batch, `(..., 1, 1, 1)` beside the weights; or one for all."""
+def per_row(name: str, array: Array, leading: tuple[int, ...]) -> Array:
+    """An integer for each row of the batch, `(..., 1, 1, 1)` beside the weights; or one for all, `()`."""
     if array.shape not in ((), leading):
         raise ValueError(f"expected {name} of shape {leading}, one a row of the batch, got {array.shape}")
-    return array.reshape(*array.shape, 1, 1, 1)
+    return array.reshape(*array.shape, 1, 1, 1) if array.ndim else array
+
+
+def _from_offset(term: ArrayLike | Function | None, offset: Array) -> ArrayLike | Function | None:
+    """A mask or bias whose function, where it is one, gets the places of the queries among the keys.
+
+    Where each row has an offset these are `(..., q, 1)`, and what comes back without an axis for the heads is given one.
+    """
+    if not callable(term):
+        return term
+    if not offset.ndim:
+        return lambda queries, keys: term(queries + offset, keys)
+
+    def with_heads(queries: Array, keys: Array) -> Array:
+        found = term(masks.shifted(queries, offset[..., 0]), keys)
+        return found[..., None, :, :] if jnp.ndim(found) == offset.ndim - 1 else found
+
+    return with_heads
 
 
 def _intersection(

@@ -38,7 +38,9 @@ class InputAttentionCell(nn.RNNCellBase):
     @nn.compact
     def __call__(self, carry: Float[Array, "*b h"], inputs: Float[Array, "*b d"]) -> tuple[Float[Array, "*b h"], Attended]:
         """One step: the next state, and `Attended` with the output `y` as context and the weights `g`, `(..., d)`."""
-        dense = lambda features, name, use_bias: nn.Dense(features, use_bias=use_bias, kernel_init=self.kernel_init, name=name)
+        dense = lambda features, name, use_bias: nn.Dense(
+            features, use_bias=use_bias, kernel_init=self.kernel_init, dtype=inputs.dtype, name=name
+        )
         width = inputs.shape[-1]
         gates = nn.sigmoid(dense(width, "state_gate", False)(carry) + dense(width, "input_gate", True)(inputs))
         weights = masked_softmax(self.alpha * gates).astype(inputs.dtype)

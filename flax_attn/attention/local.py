@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from flax_attn.attention import masks
 from flax_attn.attention.core import Attended, attend
 from flax_attn.attention.general import resolve_score
+from flax_attn.attention.heads import per_row
 from flax_attn.attention.learned_scores import BilinearScore
 from flax_attn.attention.normalizers import across_queries, masked_softmax
 
@@ -36,11 +37,12 @@ class LocalAttention(nn.Module):
         key: Float[Array, "*b k _"],
         value: Float[Array, "*b k e"] | None = None,
         *,
+        query_lengths: ArrayLike | None = None,
         key_lengths: ArrayLike | None = None,
     ) -> Attended:
-        """Attends; the values are the keys where none are given, and `key_lengths` `(...)` says how many are real."""
-        near = masks.window(*masks.grid(query.shape[-2], key.shape[-2]), self.reach, self.reach)
-        mask = near if key_lengths is None else masks.both(near, masks.from_lengths(key_lengths, key.shape[-2]))
+        """Attends; the values are the keys where none are given, and `(...)` lengths say how many of each are real."""
+        query, mask = _real(query, key, query_lengths, key_lengths)
+        mask = masks.both(mask, masks.window(*masks.grid(query.shape[-2], key.shape[-2]), self.reach, self.reach))
         score = resolve_score(self.score, query.shape[-1], key.shape[-1])
         return attend(query, key, key if value is None else value, score=score, mask=mask)
 
@@ -73,18 +75,22 @@ class PredictiveLocalAttention(nn.Module):
         key: Float[Array, "*b k _"],
         value: Float[Array, "*b k e"] | None = None,
         *,
+        query_lengths: ArrayLike | None = None,
         key_lengths: ArrayLike | None = None,
     ) -> Attended:
         """Attends, as `LocalAttention` does."""
+        if not self.reach > 0:
+            raise ValueError(f"expected a reach above 0, got {self.reach}")
         num_keys = key.shape[-2]
-        lengths = masks.as_lengths("key_lengths", num_keys if key_lengths is None else key_lengths)
-        real = masks.from_lengths(jnp.broadcast_to(lengths, key.shape[:-2]), num_keys)  # (..., 1, k)
-        dense = lambda features, name: nn.Dense(features, use_bias=False, kernel_init=self.kernel_init, name=name)
-        share = nn.sigmoid(dense(1, "place")(jnp.tanh(dense(self.features, "hidden")(query))))  # (..., q, 1)
+        query, real = _real(query, key, query_lengths, key_lengths)
+        lengths = jnp.asarray(num_keys if key_lengths is None else key_lengths)
+        dense = lambda features, name: nn.Dense(features, use_bias=False, kernel_init=self.kernel_init, dtype=query.dtype, name=name)
+        place = dense(1, "place")(jnp.tanh(dense(self.features, "hidden")(query)))  # (..., q, 1)
+        share = nn.sigmoid(place.astype(jnp.promote_types(place.dtype, jnp.float32)))
         center = jnp.broadcast_to(lengths, key.shape[:-2])[..., None, None] * share
         distance = jnp.arange(num_keys).reshape((1,) * (key.ndim - 1) + (-1,)) - center  # (..., q, k)
         gaussian = jnp.exp(-jnp.square(distance) / (2 * (self.reach / 2) ** 2))
-        mask = (jnp.abs(distance) <= self.reach) & real
+        mask = masks.both(jnp.abs(distance) <= self.reach, real)
 
         @across_queries
         def normalizer(scores: Array, mask: Array) -> Array:
@@ -92,3 +98,14 @@ class PredictiveLocalAttention(nn.Module):
 
         score = resolve_score(self.score, query.shape[-1], key.shape[-1])
         return attend(query, key, key if value is None else value, score=score, normalizer=normalizer, mask=mask)
+
+
+def _real(query: Array, key: Array, query_lengths: ArrayLike | None, key_lengths: ArrayLike | None) -> tuple[Array, Array]:
+    """The queries without padding, and the mask `(..., q, k)` of the real queries and keys."""
+    lengths = {"query_lengths": query_lengths, "key_lengths": key_lengths}
+    found = []
+    for (name, given), array in zip(lengths.items(), (query, key)):
+        valid = per_row(name, masks.as_lengths(name, array.shape[-2] if given is None else given), array.shape[:-2])
+        found.append(masks.lengths(valid[..., 0] if valid.ndim else valid, jnp.arange(array.shape[-2])[:, None]))  # (..., t, 1)
+    queries, keys = found
+    return jnp.where(queries, query, 0), masks.both(queries, jnp.swapaxes(keys, -1, -2))

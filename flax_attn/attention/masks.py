@@ -39,8 +39,8 @@ def window(
         ValueError: a bound below 0.
     """
     for name, bound in (("left", left), ("right", right)):
-        if bound is not None and bound < 0:
-            raise ValueError(f"expected {name} of a window to be 0 or above, or None, got {bound}")
+        if bound is not None and (bound < 0 or bound != int(bound)):
+            raise ValueError(f"expected {name} of a window to be an integer of 0 or above, or None, got {bound}")
     query, key = aligned(query_positions, key_positions)
     near = jnp.ones(jnp.broadcast_shapes(query.shape, key.shape), bool)
     if left is not None:
@@ -119,12 +119,12 @@ def as_lengths(name: str, array: ArrayLike) -> Int[Array, "..."]:
     return integers
 
 
-def known_bound(bound: Callable[[Array], Array], integers: Int[Array, "..."]) -> int:
-    """The least or largest of integers, by `jnp.min` or `jnp.max`; 0 where there are none or, under `jit`, they are not known."""
-    if isinstance(integers, jax.core.Tracer) or not integers.size:  # pyright: ignore
+def known_bound(bound: Callable[[Array], Array], numbers: Array) -> int | float:
+    """The least or largest of numbers, by `jnp.min` or `jnp.max`; 0 where there are none or, under `jit`, they are not known."""
+    if isinstance(numbers, jax.core.Tracer) or not numbers.size:  # pyright: ignore
         return 0
     with jax.ensure_compile_time_eval():
-        return int(bound(integers))
+        return bound(numbers).item()
 
 
 def take(mask: Bool[Array, "..."], queries: Int[Array, "q 1"], keys: Int[Array, "1 k"]) -> Bool[Array, "..."]:

@@ -12,9 +12,10 @@ from jaxtyping import Array, Float
 from flax_attn.attention import masks
 from flax_attn.attention.cache import KeyValueCache, append, empty_cache
 from flax_attn.attention.core import Attended
+from flax_attn.attention.energies import hide_padding
 from flax_attn.attention.general import dropout_options, resolve_score
-from flax_attn.attention.heads import attend_in_heads
-from flax_attn.attention.normalizers import masked_softmax
+from flax_attn.attention.heads import attend_in_heads, per_row
+from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
 from flax_attn.attention.scores import scaled_dot
 
 Function = Callable[..., Array]
@@ -73,10 +74,12 @@ class MultiHeadAttention(nn.Module):
     ) -> Attended:
         """Attends from `query` to `key`, by default to itself, and gathers `value`, by default the key.
 
-        Padding that is known by its length, `query_lengths` and `key_lengths`, is zeroed before it is projected.
+        Padding is zeroed before it is projected: what is beyond `query_lengths` and `key_lengths`, and what an array `mask` leaves
+        to no query or without a key. In a row with nothing to attend every head is 0, so its context is the bias of `out`.
 
         Args:
-            cache: keys and values as `extend` made them, in place of `key` and `value`.
+            cache: keys and values as `extend` made them, in place of `key`, `value` and `key_lengths`.
+            key_lengths: by default the `query_lengths` where no `key` is given.
 
         Returns:
             `Attended` with the context `(..., q, out_features)` and weights `(..., heads, q, k)`. Other arguments and
@@ -84,16 +87,18 @@ class MultiHeadAttention(nn.Module):
         """
         num_key_heads, key_width, value_width = self._sizes(query.shape[-1])
         if cache is None:
-            key = query if key is None else key
+            if key is None:
+                key, key_lengths = query, query_lengths if key_lengths is None else key_lengths
             value = key if value is None else value
-            if key is query and key_lengths is None:
-                key_lengths = query_lengths
-            key, value = _without_padding(key, key_lengths), _without_padding(value, key_lengths)
+            query, key, value = _without_hidden(query, key, value, mask)
+            key, value = (without_padding("key_lengths", array, key_lengths) for array in (key, value))
             keys = self._project("key", (num_key_heads, key_width), key)
             values = self._project("value", (num_key_heads, value_width), value)
+        elif key is not None or value is not None or key_lengths is not None:
+            raise ValueError("expected no key, value or key_lengths beside a cache, which holds them")
         else:
             keys, values, key_lengths = cache.key, cache.value, cache.length
-        queries = self._project("query", (self.num_heads, key_width), _without_padding(query, query_lengths))
+        queries = self._project("query", (self.num_heads, key_width), without_padding("query_lengths", query, query_lengths))
         attended = attend_in_heads(
             queries,
             keys,
@@ -125,28 +130,35 @@ class MultiHeadAttention(nn.Module):
 
         One token, a whole prompt, or the memory that a decoder attends to.
         """
-        num_key_heads, key_width, value_width = self._sizes(key.shape[-1])
-        values = self._project("value", (num_key_heads, value_width), _without_padding(key if value is None else value, lengths))
-        keys = self._project("key", (num_key_heads, key_width), _without_padding(key, lengths))
+        value = key if value is None else value
+        values = self._project("value", cache.value.shape[-2:], without_padding("lengths", value, lengths))
+        keys = self._project("key", cache.key.shape[-2:], without_padding("lengths", key, lengths))
         return append(cache, keys, values, lengths)
 
     def decode(self, inputs: Float[Array, "*b t d"], cache: KeyValueCache, **options: Any) -> tuple[Attended, KeyValueCache]:
         """Causal self-attention of `t` new tokens to themselves and to all that are cached; the cache then holds them too.
 
         `decode` token by token, or prompt first, gives what `__call__(..., causal=True)` gives for all at once.
+
+        Raises:
+            ValueError: a normaliser that must see all queries at once, such as the monotonic ones: it cannot go on from a cache.
         """
+        if needs_all_queries(self.normalizer):
+            raise ValueError(f"expected a normalizer that sees one query at a time to decode with, got {self.normalizer}")
         extended = self.extend(cache, inputs, lengths=options.pop("lengths", None))
         return self(inputs, cache=extended, causal=True, query_offset=cache.length, **options), extended
 
     @nn.nowrap
     def init_cache(self, features: int, leading: tuple[int, ...], max_length: int, dtype: Any = jnp.float32) -> KeyValueCache:
-        """An empty cache of `max_length` tokens of `features`, for inputs with the given leading axes."""
+        """An empty cache of `max_length` tokens, for queries of `features` with the given leading axes."""
         num_key_heads, key_width, value_width = self._sizes(features)
         return empty_cache(leading, max_length, num_key_heads, key_width, value_width, dtype)
 
     @nn.compact
     def _project(self, name: str, features: int | tuple[int, ...], inputs: Array, axis: int | tuple[int, ...] = -1) -> Array:
-        return nn.DenseGeneral(features, axis=axis, use_bias=self.use_bias, kernel_init=self.kernel_init, name=name)(inputs)
+        return nn.DenseGeneral(features, axis=axis, use_bias=self.use_bias, kernel_init=self.kernel_init, dtype=inputs.dtype, name=name)(
+            inputs
+        )
 
     @nn.nowrap
     def _sizes(self, features: int) -> tuple[int, int, int]:
@@ -155,21 +167,27 @@ class MultiHeadAttention(nn.Module):
         key_heads = heads if self.num_key_heads is None else self.num_key_heads
         key_features = features if self.key_features is None else self.key_features
         value_features = key_features if self.value_features is None else self.value_features
-        for name, size, divisor in (
-            ("num_heads", heads, key_heads),
-            ("key_features", key_features, heads),
-            ("value_features", value_features, heads),
-        ):
-            if size % divisor:
-                raise ValueError(f"expected {name} to be a multiple of {divisor} heads, got {size}")
+        if heads < 1 or key_heads < 1 or heads % key_heads:
+            raise ValueError(f"expected num_heads to be a multiple of num_key_heads, both above 0, got {heads} and {key_heads}")
+        for name, size in (("key_features", key_features), ("value_features", value_features)):
+            if size % heads:
+                raise ValueError(f"expected {name} to be a multiple of {heads} heads, got {size}")
         return key_heads, key_features // heads, value_features // heads
 
 
-def _without_padding(inputs: Array, lengths: ArrayLike | None) -> Array:
+def without_padding(name: str, inputs: Array, lengths: ArrayLike | None) -> Array:
     """Zeroes the positions from `lengths` on, lest a NaN in padding reaches the gradients of the kernels."""
     if lengths is None:
         return inputs
-    lengths = masks.as_lengths("lengths", lengths)
-    lengths = lengths.reshape(*lengths.shape, *(1,) * (inputs.ndim - lengths.ndim))
-    positions = jnp.arange(inputs.shape[-2])[:, None]
-    return jnp.where(masks.lengths(lengths, positions), inputs, 0)
+    lengths = per_row(name, masks.as_lengths(name, lengths), inputs.shape[:-2])
+    lengths = lengths[..., 0] if lengths.ndim else lengths  # (..., 1, 1)
+    return jnp.where(masks.lengths(lengths, jnp.arange(inputs.shape[-2])[:, None]), inputs, 0)
+
+
+def _without_hidden(query: Array, key: Array, value: Array, mask: ArrayLike | Function | None) -> tuple[Array, Array, Array]:
+    """Zeroes likewise what a mask, where it is an array, hides in every head."""
+    if mask is None or callable(mask) or jnp.ndim(mask) < 2:
+        return query, key, value
+    pairs = masks.as_mask(mask)
+    pairs = pairs.any(axis=-3) if pairs.ndim > 2 else pairs
+    return hide_padding(query, key, value, pairs)

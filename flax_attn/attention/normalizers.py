@@ -7,13 +7,18 @@ A normaliser looks at one row of keys at a time, so that `attend` may hand it so
 says so with the decorator `across_queries`.
 """
 
+import contextlib
+import contextvars
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
+
+from flax_attn.attention.dropout import positional_bits
+from flax_attn.attention.masks import grid
 
 Scores = Float[Array, "*b k"]
 Mask = Bool[Array, "*#b #k"]
@@ -22,10 +27,34 @@ Weights = Float[Array, "*b k"]
 FLOOR = -4.0  # below the largest score: no weight of sparsemax or entmax-1.5 is left there, whose supports end at -1 and -2
 
 
+_IN_BLOCKS = contextvars.ContextVar("in_blocks", default=False)
+
+
 def across_queries(normalizer: Callable[..., Array]) -> Callable[..., Array]:
-    """Marks a normaliser that must see all queries at once: `attend` then gives it the whole of the scores."""
-    normalizer.across_queries = True  # pyright: ignore
-    return normalizer
+    """Marks a normaliser that must see all queries at once: `attend` then gives it the whole of the scores.
+
+    One that is given some of them all the same, because a function around it is not marked, raises a ValueError.
+    """
+
+    @functools.wraps(normalizer)
+    def whole(*args: Any, **kwargs: Any) -> Array:
+        if _IN_BLOCKS.get():
+            name = normalizer.__name__
+            raise ValueError(f"{name} must see all queries at once, not blocks of them; mark the function around it with across_queries")
+        return normalizer(*args, **kwargs)
+
+    whole.across_queries = True  # pyright: ignore
+    return whole
+
+
+@contextlib.contextmanager
+def in_blocks() -> Iterator[None]:
+    """While it lasts, normalisers are given some of the queries only."""
+    token = _IN_BLOCKS.set(True)
+    try:
+        yield
+    finally:
+        _IN_BLOCKS.reset(token)
 
 
 def needs_all_queries(normalizer: Callable[..., Array]) -> bool:
@@ -116,8 +145,10 @@ def sampled_hard(scores: Scores, mask: Mask | None = None, *, rng: Key[Array, ""
     Source: Jang, Gu & Poole 2017 (arXiv:1611.01144), section 2.2.
     """
     scores = _widened(scores)
-    noise = jax.random.gumbel(rng, (scores.shape[-1], *scores.shape[:-1]), scores.dtype)  # keys first: more of them change no draw
-    return hard(scores + jnp.moveaxis(noise, 0, -1), mask, temperature=temperature)
+    *leading, num_queries, num_keys = (1, *scores.shape) if scores.ndim == 1 else scores.shape
+    bits = positional_bits(rng, tuple(leading), *grid(num_queries, num_keys)).reshape(scores.shape)  # more queries or keys change no draw
+    uniform = ((bits >> 8).astype(scores.dtype) + 0.5) / 2**24  # in (0, 1), both ends left out
+    return hard(scores - jnp.log(-jnp.log(uniform)), mask, temperature=temperature)
 
 
 def top_k(scores: Scores, mask: Mask | None = None, *, k: int) -> Weights:

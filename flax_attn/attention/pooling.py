@@ -5,9 +5,12 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax.numpy as jnp
 from flax.typing import Initializer
-from jaxtyping import Array, Bool, Float
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
 
+from flax_attn.attention.checks import broadcastable
 from flax_attn.attention.core import Attended, attend
+from flax_attn.attention.masks import as_mask
 
 Function = Callable[..., Array]
 
@@ -30,13 +33,14 @@ class AttentionPooling(nn.Module):
     kernel_init: Initializer = nn.initializers.lecun_normal()
 
     @nn.compact
-    def __call__(self, inputs: Float[Array, "*b t d"], *, mask: Bool[Array, "*#b #t"] | None = None) -> Attended:
-        """Pools `(..., t, d)` to the context `(..., d)`, with weights `(..., t)`; `mask` is True on the positions that count."""
-        inputs = _without_padding(inputs, mask)
+    def __call__(self, inputs: Float[Array, "*b t d"], *, mask: ArrayLike | None = None) -> Attended:
+        """Pools `(..., t, d)` to the context `(..., d)`, with weights `(..., t)`; `mask` `(..., t)` is True on the positions that count."""
+        inputs, mask = _without_padding(inputs, mask)
+        options = {"use_bias": self.use_bias, "kernel_init": self.kernel_init, "dtype": inputs.dtype}
         hidden = inputs
         if self.hidden_features is not None:
-            hidden = jnp.tanh(nn.Dense(self.hidden_features, use_bias=self.use_bias, kernel_init=self.kernel_init, name="hidden")(inputs))
-        energies = nn.Dense(1, use_bias=self.use_bias, kernel_init=self.kernel_init, name="energy")(hidden)
+            hidden = jnp.tanh(nn.Dense(self.hidden_features, **options, name="hidden")(inputs))
+        energies = nn.Dense(1, **options, name="energy")(hidden)
         context, weights = _pool(energies, inputs, mask)
         return Attended(context[..., 0, :], weights[..., 0, :])
 
@@ -60,10 +64,10 @@ class StructuredSelfAttention(nn.Module):
     kernel_init: Initializer = nn.initializers.lecun_normal()
 
     @nn.compact
-    def __call__(self, inputs: Float[Array, "*b t d"], *, mask: Bool[Array, "*#b #t"] | None = None) -> Attended:
+    def __call__(self, inputs: Float[Array, "*b t d"], *, mask: ArrayLike | None = None) -> Attended:
         """Pools `(..., t, d)` to the context `(..., hops, d)`, with weights `(..., hops, t)`; `mask` as in `AttentionPooling`."""
-        inputs = _without_padding(inputs, mask)
-        dense = lambda features, name: nn.Dense(features, use_bias=False, kernel_init=self.kernel_init, name=name)
+        inputs, mask = _without_padding(inputs, mask)
+        dense = lambda features, name: nn.Dense(features, use_bias=False, kernel_init=self.kernel_init, dtype=inputs.dtype, name=name)
         energies = dense(self.num_hops, "energies")(jnp.tanh(dense(self.hidden_features, "hidden")(inputs)))
         context, weights = _pool(energies, inputs, mask)
         return Attended(context, weights)
@@ -79,8 +83,12 @@ def diversity_penalty(weights: Float[Array, "*b r t"]) -> Float[Array, "*b"]:
     return jnp.sum(jnp.square(overlap - identity), axis=(-2, -1))
 
 
-def _without_padding(inputs: Array, mask: Array | None) -> Array:
-    return inputs if mask is None else jnp.where(mask[..., None], inputs, 0)
+def _without_padding(inputs: Array, mask: ArrayLike | None) -> tuple[Array, Array | None]:
+    """The inputs without padding, and the mask with an axis for each of theirs but the last. Raises as `attend` does."""
+    if mask is None:
+        return inputs, None
+    mask = broadcastable("mask", as_mask(mask), inputs.shape[:-1])
+    return jnp.where(mask[..., None], inputs, 0), mask
 
 
 def _pool(energies: Array, inputs: Array, mask: Array | None) -> tuple[Array, Array]:

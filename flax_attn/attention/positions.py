@@ -1,7 +1,8 @@
 """Positional encodings: what tells a layer that sees a set where in the sequence each element stands.
 
 Three kinds: added to the inputs (`sinusoidal`, `binary_digits`, `LearnedPositions`), turned into queries and keys
-(`rotary`), and added to the energies (`alibi`, `RelativeBias`), which are functions of positions for `attend(bias=...)`.
+(`rotary`), and added to the energies (`alibi`, `RelativeBias`), which are functions of positions, `(heads, q, k)`, for
+`dot_product_attention(bias=...)` and the modules with heads.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from jaxtyping import Array, Float, Int
 from flax_attn.attention.masks import aligned, as_integers, known_bound
 
 
-def sinusoidal(length: int, features: int, *, max_period: float = 10_000.0) -> Float[Array, "t d"]:
+def sinusoidal(length: int, features: int, *, max_period: float = 10_000.0, offset: ArrayLike = 0) -> Float[Array, "*b t d"]:
     """Sines and cosines of falling frequency: entry `(t, 2i)` is `sin(t / max_period^(2i/d))` and `(t, 2i+1)` its cosine.
 
     Source: Vaswani et al. 2017 (arXiv:1706.03762), section 3.5.
@@ -23,13 +24,16 @@ def sinusoidal(length: int, features: int, *, max_period: float = 10_000.0) -> F
     Args:
         length: number of positions.
         features: `d`, an even number.
+        max_period: of the slowest pair.
+        offset: of the first position, one for all or `(...)`; in decoding the number of cached tokens.
 
     Raises:
         ValueError: an odd number of features.
     """
     _check_even("features", features)
-    angles = jnp.arange(length)[:, None] * _frequencies(features, max_period)[None, :]
-    return jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1).reshape(length, features)
+    places = _places(length, offset)
+    angles = places[..., None] * _frequencies(features, max_period).reshape((1,) * places.ndim + (-1,))
+    return jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1).reshape(*places.shape, features)
 
 
 def binary_digits(length: int, num_digits: int | None = None) -> Float[Array, "t n"]:
@@ -113,17 +117,22 @@ class LearnedPositions(nn.Module):
     embedding_init: Initializer = nn.initializers.normal(0.02)
 
     @nn.compact
-    def __call__(self, length: int, offset: ArrayLike = 0) -> Float[Array, "t d"]:
-        """The vectors of `length` positions from `offset` on.
+    def __call__(self, length: int, offset: ArrayLike = 0) -> Float[Array, "*b t d"]:
+        """The vectors of `length` positions from `offset` on, one for all or `(...)`, one a row of the batch.
 
         Raises:
-            ValueError: more positions than there are vectors for.
+            ValueError: more positions than there are vectors for. Under `jit`, where offsets are not known, they are NaN instead.
         """
-        first = known_bound(jnp.min, as_integers("offset", offset))
-        if first < 0 or first + length > self.max_length:
-            raise ValueError(f"expected at most max_length={self.max_length} positions, got {length} from {first} on")
+        offset = as_integers("offset", offset)
+        first, last = known_bound(jnp.min, offset), known_bound(jnp.max, offset)
+        if first < 0 or last + length > self.max_length:
+            raise ValueError(
+                f"expected at most max_length={self.max_length} positions, got {length} from {first if first < 0 else last} on"
+            )
         table = self.param("embedding", self.embedding_init, (self.max_length, self.features))
-        return table[jnp.asarray(offset) + jnp.arange(length)]
+        places = _places(length, offset)
+        places = jnp.where(places < 0, self.max_length, places)  # which would count from the end
+        return table.at[places].get(mode="fill", fill_value=jnp.nan)
 
 
 class RelativeBias(nn.Module):
@@ -149,6 +158,12 @@ class RelativeBias(nn.Module):
 
     @nn.compact
     def __call__(self) -> Callable[[Array, Array], Array]:
+        sides = 2 if self.bidirectional else 1
+        if self.num_buckets % sides or self.num_buckets < 2 * sides or self.max_distance <= self.num_buckets // sides // 2:
+            raise ValueError(
+                f"expected num_buckets to be a multiple of {sides} from {2 * sides} on, and max_distance above "
+                f"{self.num_buckets // sides // 2}, got {self.num_buckets} and {self.max_distance}"
+            )
         table = self.param("embedding", self.embedding_init, (self.num_buckets, self.num_heads))
 
         def bias(query_positions: Array, key_positions: Array) -> Array:
@@ -168,6 +183,11 @@ class RelativeBias(nn.Module):
         ratio = jnp.log(jnp.maximum(size, 1) / exact) / jnp.log(self.max_distance / exact)
         wide = exact + (ratio * (buckets - exact)).astype(jnp.int32)
         return first + jnp.where(size < exact, size, jnp.minimum(wide, buckets - 1))
+
+
+def _places(length: int, offset: ArrayLike) -> Int[Array, "*b t"]:
+    offset = as_integers("offset", offset)
+    return offset[..., None] + jnp.arange(length).reshape((1,) * offset.ndim + (-1,))
 
 
 def _frequencies(features: int, max_period: float) -> Float[Array, " d_half"]:

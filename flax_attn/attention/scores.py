@@ -34,7 +34,7 @@ def dot(query: Query, key: Key) -> Energies:
 
 def scaled_dot(query: Query, key: Key) -> Energies:
     """Scaled dot product, `e_qk = q · k / sqrt(d)` (Vaswani et al. 2017, arXiv:1706.03762, eq. 1)."""
-    return dot(query * query.shape[-1] ** -0.5, key)
+    return scaled(query, key, query.shape[-1] ** -0.5)
 
 
 def cosine(query: Query, key: Key) -> Energies:
@@ -57,6 +57,7 @@ def bilinear(
         bias: `b`, a scalar.
         activation: `f`; None for the identity.
     """
+    _check("kernel", kernel, (query.shape[-1], key.shape[-1]), query, key)
     energies = dot(_projected(query, kernel), key)
     energies = energies if bias is None else energies + bias
     return energies if activation is None else activation(energies)
@@ -73,6 +74,8 @@ def additive(
         query_kernel, key_kernel: `W` and `U`.
         vector: `v`.
     """
+    _check("query_kernel", query_kernel, (query.shape[-1], vector.shape[0]), query, key)
+    _check("key_kernel", key_kernel, (key.shape[-1], vector.shape[0]), query, key)
     return _hidden_energies(_projected(query, query_kernel), _projected(key, key_kernel), vector)
 
 
@@ -96,6 +99,8 @@ def trilinear(
     query: Query, key: Key, *, query_vector: Float[Array, " d"], key_vector: Float[Array, " d"], product_vector: Float[Array, " d"]
 ) -> Energies:
     """Trilinear form, `e_qk = w · [q; k; q * k]` (Seo et al. 2017, arXiv:1611.01603, eq. 1), with `w` in its three parts."""
+    for name, vector in (("query_vector", query_vector), ("key_vector", key_vector), ("product_vector", product_vector)):
+        _check(name, vector, query.shape[-1:], query, key)
     wide = jnp.promote_types(query.dtype, jnp.float32)
     of_query = jnp.einsum("...qd,d->...q", query, query_vector, preferred_element_type=wide)
     of_key = jnp.einsum("...kd,d->...k", key, key_vector, preferred_element_type=wide)
@@ -114,6 +119,18 @@ def no_score(query: Query, key: OtherKey) -> Energies:
     """Zero for every pair: what is left is the bias, or a mean over the keys allowed."""
     leading = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2])
     return jnp.zeros((*leading, query.shape[-2], key.shape[-2]), jnp.promote_types(query.dtype, jnp.float32))
+
+
+def scaled(query: Query, key: Key, scale: float) -> Energies:
+    """`e_qk = scale q · k`. Half precision is scaled once it is summed up, in float32, for there a factor costs digits."""
+    if jnp.promote_types(query.dtype, jnp.float32) == query.dtype:
+        return dot(query * scale, key)
+    return dot(query, key) * scale
+
+
+def _check(name: str, parameter: Array, shape: tuple[int, ...], query: Array, key: Array) -> None:
+    if parameter.shape != shape:
+        raise ValueError(f"expected a {name} of shape {shape} for query {query.shape} and key {key.shape}, got {parameter.shape}")
 
 
 def _projected(vectors: Array, kernel: Array) -> Array:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from flax_attn.attention.core import Attended, attend
 from flax_attn.attention.energies import hide_padding
 from flax_attn.attention.general import dropout_options
-from flax_attn.attention.masks import as_mask
+from flax_attn.attention.masks import as_mask, grid
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.projection import project
 from flax_attn.attention.scores import bilinear, dot
@@ -52,14 +52,22 @@ class SelfAttention(nn.Module):
 
     @nn.compact
     def __call__(
-        self, inputs: Float[Array, "*b t d"], *, mask: ArrayLike | None = None, train: bool = False, need_weights: bool = True
+        self,
+        inputs: Float[Array, "*b t d"],
+        *,
+        mask: ArrayLike | Callable[..., Array] | None = None,
+        train: bool = False,
+        need_weights: bool = True,
     ) -> Attended:
         """Attends from every position to every position; `mask` is as in `attend`, context is `(..., t, value_features)`."""
         features = inputs.shape[-1]
         sizes = {"query": self.key_features, "key": self.key_features, "value": self.value_features}
-        kernels = {name: self.param(f"{name}_kernel", self.kernel_init, (features, size)) for name, size in sizes.items()}
-        biases = {name: self.param(f"{name}_bias", self.bias_init, (size,)) for name, size in sizes.items() if self.use_bias}
+        param = lambda name, init, shape: self.param(name, init, shape).astype(inputs.dtype)
+        kernels = {name: param(f"{name}_kernel", self.kernel_init, (features, size)) for name, size in sizes.items()}
+        biases = {name: param(f"{name}_bias", self.bias_init, (size,)) for name, size in sizes.items() if self.use_bias}
         queries = keys = inputs
+        if callable(mask):
+            mask = mask(*grid(inputs.shape[-2], inputs.shape[-2]))
         if mask is not None:  # before the products, lest a NaN in padding reaches the gradients of their kernels
             mask = as_mask(mask)
             queries, keys, _ = hide_padding(inputs, inputs, inputs, mask)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention.cache import KeyValueCache
 from flax_attn.attention.core import Attended
-from flax_attn.attention.multi_head import MultiHeadAttention
+from flax_attn.attention.multi_head import MultiHeadAttention, without_padding
 
 
 class FeedForward(nn.Module):
@@ -33,9 +33,9 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "*b t d"], *, train: bool = False) -> Float[Array, "*b t d"]:
-        hidden = self.activation(nn.Dense(self.features, name="hidden")(inputs))
+        hidden = self.activation(nn.Dense(self.features, dtype=inputs.dtype, name="hidden")(inputs))
         hidden = nn.Dropout(self.dropout_rate, deterministic=not train)(hidden)
-        return nn.Dense(inputs.shape[-1], name="out")(hidden)
+        return nn.Dense(inputs.shape[-1], dtype=inputs.dtype, name="out")(hidden)
 
 
 class EncoderBlock(nn.Module):
@@ -55,11 +55,15 @@ class EncoderBlock(nn.Module):
 
     @nn.compact
     def __call__(
-        self, inputs: Float[Array, "*b t d"], *, lengths: ArrayLike | None = None, causal: bool = False, train: bool = False
+        self, inputs: Float[Array, "*b t d"], *, lengths: ArrayLike | None = None, train: bool = False, **options: Any
     ) -> Attended:
-        """The outputs `(..., t, d)` as context, and the weights of the attention; `lengths` `(...)` says how many are real."""
+        """The outputs `(..., t, d)` as context, and the weights of the attention; `lengths` `(...)` says how many are real.
+
+        `options` are further arguments of the attention, such as `causal`, `window`, `mask`, `bias` and `need_weights`.
+        """
+        inputs = without_padding("lengths", inputs, lengths)
         add = lambda x, function, name: residual(x, function, name, self.pre_norm, self.dropout_rate, train)
-        attend = lambda x: self.attention(x, query_lengths=lengths, key_lengths=lengths, causal=causal, train=train)
+        attend = lambda x: self.attention(x, query_lengths=lengths, key_lengths=lengths, train=train, **options)
         x, weights = add(inputs, attend, "attention_norm")
         x, _ = add(x, lambda x: (self.feed_forward(x, train=train), None), "feed_forward_norm")
         return Attended(x, weights)
@@ -100,6 +104,7 @@ class DecoderBlock(nn.Module):
         memory_lengths: ArrayLike | None = None,
         cache: KeyValueCache | None = None,
         train: bool = False,
+        **options: Any,
     ) -> Decoded:
         """Decodes `t` tokens: all of a target, or with a `cache` those that follow what is in it.
 
@@ -107,14 +112,16 @@ class DecoderBlock(nn.Module):
             memory: what the encoder returned, or the cache of its keys and values from `cross_attention.extend`, which
                 need then not be projected at every step.
             lengths, memory_lengths: `(...)`, how many tokens of each are real; a cached memory knows its own.
+            options: further arguments of the self-attention, such as `window`, `bias` and `need_weights`.
         """
+        inputs = without_padding("lengths", inputs, lengths)
         add = lambda x, function, name: residual(x, function, name, self.pre_norm, self.dropout_rate, train)
 
         def attend(x: Array) -> tuple[Array, tuple]:
             if cache is None:
-                attended = self.attention(x, query_lengths=lengths, key_lengths=lengths, causal=True, train=train)
+                attended = self.attention(x, query_lengths=lengths, key_lengths=lengths, causal=True, train=train, **options)
                 return attended.context, (attended.weights, None)
-            attended, extended = self.attention.decode(x, cache, lengths=lengths)
+            attended, extended = self.attention.decode(x, cache, lengths=lengths, train=train, **options)
             return attended.context, (attended.weights, extended)
 
         def attend_to_memory(x: Array) -> Attended:
@@ -130,7 +137,7 @@ class DecoderBlock(nn.Module):
 
 def residual(x: Array, function: Callable, name: str, pre_norm: bool, dropout_rate: float, train: bool) -> tuple[Array, Any]:
     """`x + f(norm(x))` or `norm(x + f(x))`, for `function(x) -> (f(x), anything)`, which comes back too."""
-    norm, dropout = nn.LayerNorm(name=name), nn.Dropout(dropout_rate, deterministic=not train)
+    norm, dropout = nn.LayerNorm(dtype=x.dtype, name=name), nn.Dropout(dropout_rate, deterministic=not train)
     outputs, rest = function(norm(x) if pre_norm else x)
     x = x + dropout(outputs)
     return x if pre_norm else norm(x), rest

@@ -81,7 +81,7 @@ def test_zero_scores_spread_over_the_window(left, right, expected):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_window_below_zero_is_told(side):
-    with pytest.raises(ValueError, match=f"{side} of a window to be 0 or above, or None, got -1"):
+    with pytest.raises(ValueError, match=f"{side} of a window to be an integer of 0 or above, or None, got -1"):
         masks.window(*FIVE, **{side: -1})
 
 

@@ -143,10 +143,10 @@ def test_hard_attention_takes_the_likeliest_and_draws_in_training():
 def test_dropout_of_a_block_is_that_of_the_whole():
     weights, rng = jnp.ones((3, 2, 8, 6)), jax.random.key(0)
     rows, columns = jnp.arange(8)[:, None], jnp.arange(6)[None, :]
-    whole = drop(weights, 0.25, rng, rows, columns, 8)
-    block = drop(weights[:, :, 2:5, 4:], 0.25, rng, rows[2:5], columns[:, 4:], 8)
+    whole = drop(weights, 0.25, rng, rows, columns)
+    block = drop(weights[:, :, 2:5, 4:], 0.25, rng, rows[2:5], columns[:, 4:])
     np.testing.assert_array_equal(block, whole[:, :, 2:5, 4:])
-    many = np.asarray(drop(jnp.ones((4, 100, 100)), 0.25, rng, jnp.arange(100)[:, None], jnp.arange(100)[None, :], 100))
+    many = np.asarray(drop(jnp.ones((4, 100, 100)), 0.25, rng, jnp.arange(100)[:, None], jnp.arange(100)[None, :]))
     assert abs((many > 0).mean() - 0.75) < 0.01
     kept = many > 0
     for other in (np.roll(kept, 1, axis=0), np.roll(kept, 1, axis=1), np.roll(kept, 1, axis=2)):

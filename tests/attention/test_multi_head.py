@@ -290,5 +290,5 @@ def test_bad_arguments_name_themselves_and_both_shapes(change, error, said):
 def test_heads_that_do_not_divide_are_told():
     with pytest.raises(ValueError, match="key_features to be a multiple of 5 heads, got 12"):
         init(fa.MultiHeadAttention(5), X)
-    with pytest.raises(ValueError, match="num_heads to be a multiple of 2 heads, got 3"):
+    with pytest.raises(ValueError, match="num_heads to be a multiple of num_key_heads, both above 0, got 3 and 2"):
         init(fa.MultiHeadAttention(3, num_key_heads=2), X)

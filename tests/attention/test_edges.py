@@ -1,0 +1,276 @@
+"""Where it is easy to be wrong without a word: odd sizes, padding in every place, half precision, decoding with biases."""
+
+import functools
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flax_attn.attention as fa
+from flax_attn.attention import masks
+from flax_attn.attention.heads import attend_in_heads
+
+B, T, D = 2, 7, 4
+X = jax.random.normal(jax.random.key(0), (B, T, D))
+Y = jax.random.normal(jax.random.key(1), (B, T, D))
+LENGTHS = jnp.array([7, 4])
+RNG = jax.random.key(2)
+
+
+def init(layer, *args, **kwargs):
+    return layer.init(jax.random.key(3), *args, **kwargs)
+
+
+def padded(value):
+    return jnp.where(jnp.arange(T)[None, :, None] < LENGTHS[:, None, None], X, value)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 3])
+def test_dropout_in_double_precision(chunk_size):
+    with jax.enable_x64(True):
+        x = X.astype(jnp.float64)
+        context = fa.attend(x, x, x, dropout_rate=0.3, dropout_rng=RNG, chunk_size=chunk_size).context
+        assert context.dtype == jnp.float64
+    single = fa.attend(X, X, X, dropout_rate=0.3, dropout_rng=RNG).context
+    np.testing.assert_allclose(context, single, atol=1e-5)  # the same weights are dropped
+
+
+@pytest.mark.parametrize("draw", ["dropout", "sampled_hard"])
+def test_longer_padding_draws_the_same(draw):
+    options = {
+        "dropout": {"dropout_rate": 0.5, "dropout_rng": RNG},
+        "sampled_hard": {"normalizer": functools.partial(fa.sampled_hard, rng=RNG)},
+    }
+
+    def context(x):
+        lengths = {"query_lengths": LENGTHS, "key_lengths": LENGTHS}
+        return attend_in_heads(*[x.reshape(B, -1, 2, 2)] * 3, **lengths, **options[draw]).context
+
+    longer = context(jnp.pad(X, ((0, 0), (0, 4), (0, 0)), constant_values=9.0))
+    np.testing.assert_allclose(longer[:, :T], context(X), atol=1e-6)
+
+
+def test_a_cache_takes_no_more_tokens_than_are_given():
+    layer = fa.MultiHeadAttention(2)
+    variables, lengths = init(layer, X), jnp.array([1, 5])
+    decode = lambda lengths: layer.apply(variables, X[:, :3], layer.init_cache(D, (B,), 8), lengths=lengths, method="decode")
+    with pytest.raises(ValueError, match=r"lengths of at most the 3 tokens of .*, got 5"):
+        decode(lengths)
+    (context, _), _ = jax.jit(decode)(lengths)
+    assert np.isfinite(context[0]).all()
+    assert np.isnan(context[1]).all()
+    with pytest.raises(ValueError, match=r"lengths of shape \(2,\), one a row of the batch, got \(3,\)"):
+        decode(jnp.array([1, 2, 3]))
+
+
+class Biased(nn.Module):
+    relative: bool
+    attention: nn.Module
+
+    def setup(self):
+        self.bias = fa.RelativeBias(2, 8, 20)
+
+    def __call__(self, x, cache=None):
+        bias = self.bias() if self.relative else fa.alibi(2)
+        return self.attention(x, causal=True, bias=bias) if cache is None else self.attention.decode(x, cache, bias=bias)
+
+
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("chunk_size", [None, 3])
+def test_biases_of_distance_decode_as_in_the_whole(relative, chunk_size):
+    attention = fa.MultiHeadAttention(2, chunk_size=chunk_size)
+    layer = Biased(relative, attention)
+    variables = init(layer, X)
+    whole, cache, parts = layer.apply(variables, X).context, attention.init_cache(D, (B,), T), []
+    for first, last in ((0, 4), (4, 5), (5, 7)):
+        attended, cache = layer.apply(variables, X[:, first:last], cache)
+        parts.append(attended.context)
+    np.testing.assert_allclose(jnp.concatenate(parts, axis=1), whole, atol=1e-5)
+
+
+def test_a_mask_function_counts_from_the_offset_as_causality_does():
+    query, key = X[:, :1, None], X[:, :6, None]
+    by_function = fa.dot_product_attention(query, key, key, query_offset=5, mask=masks.causal)
+    chex.assert_trees_all_close(by_function, fa.dot_product_attention(query, key, key, query_offset=5, causal=True))
+
+
+def test_monotonic_attention_does_not_decode():
+    layer = fa.MultiHeadAttention(2, normalizer=fa.monotonic_expectation)
+    variables = init(layer, X)
+    with pytest.raises(ValueError, match="sees one query at a time to decode with"):
+        layer.apply(variables, X[:, :2], layer.init_cache(D, (B,), 8), method="decode")
+
+
+class Cell(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return fa.InputAttentionCell(3, D)(jnp.zeros((B, 3), x.dtype), x[:, 0])[1]
+
+
+LAYERS = {
+    "MultiHeadAttention": fa.MultiHeadAttention(2),
+    "SelfAttention": fa.SelfAttention(3, D),
+    "SelfAttention, folded": fa.SelfAttention(9, D),
+    "AttentionPooling": fa.AttentionPooling(3),
+    "StructuredSelfAttention": fa.StructuredSelfAttention(3, 2),
+    "EncoderBlock": fa.EncoderBlock(fa.MultiHeadAttention(2), fa.FeedForward(5)),
+    "InputAttentionCell": Cell(),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_the_result_has_the_dtype_of_the_input_with_parameters_in_single_precision(name, dtype):
+    variables = init(LAYERS[name], X)
+    expected, found = LAYERS[name].apply(variables, X), LAYERS[name].apply(variables, X.astype(dtype))
+    assert found.context.dtype == found.weights.dtype == dtype
+    np.testing.assert_allclose(found.context.astype(jnp.float32), expected.context, atol=0.05)
+
+
+def test_half_precision_is_scaled_after_the_sum():
+    query, key = (3 * jax.random.normal(jax.random.key(i), (64, 48)).astype(jnp.bfloat16) for i in (0, 1))
+    exact = np.asarray(query, np.float64) @ np.asarray(key, np.float64).T / np.sqrt(48)
+    np.testing.assert_allclose(fa.scaled_dot(query, key), exact, atol=1e-4)
+
+
+@pytest.mark.parametrize("low", [-jnp.inf, -1e9])
+def test_linen_is_not_given_an_additive_mask_turned_round(low):
+    layer = nn.MultiHeadDotProductAttention(2, attention_fn=fa.linen_attention_fn())
+    variables, mask = init(layer, X), jnp.where(jnp.tril(jnp.ones((T, T), bool)), 0.0, low)[None, None]
+    with pytest.raises(ValueError, match="mask of zeros and ones"):
+        layer.apply(variables, X, mask=mask)
+    out = variables["params"]["out"]["bias"]
+    np.testing.assert_allclose(jax.jit(lambda mask: layer.apply(variables, X, mask=mask))(mask), jnp.broadcast_to(out, X.shape), atol=1e-6)
+
+
+@pytest.mark.parametrize("option", ["bias", "windw"])
+def test_an_option_that_linen_gives_or_nobody_has_is_told_at_once(option):
+    with pytest.raises(TypeError, match=f"got {option}"):
+        fa.linen_attention_fn(**{option: 3})
+
+
+def test_key_lengths_follow_query_lengths_only_without_a_key():
+    layer = fa.MultiHeadAttention(2)
+    variables = init(layer, X)
+    same, copy = (layer.apply(variables, X, key, query_lengths=LENGTHS).context for key in (X, jnp.array(X)))
+    np.testing.assert_array_equal(same, copy)
+    own = layer.apply(variables, X, query_lengths=LENGTHS).context
+    np.testing.assert_allclose(own, layer.apply(variables, X, X, query_lengths=LENGTHS, key_lengths=LENGTHS).context, atol=1e-6)
+    assert np.abs(own - same)[1, :4].max() > 1e-3
+
+
+def test_heads_without_anything_to_attend_leave_the_output_bias():
+    layer = fa.MultiHeadAttention(2)
+    variables = jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.1), init(layer, X))
+    attended = layer.apply(variables, X, key_lengths=jnp.array([7, 0]))
+    np.testing.assert_allclose(attended.context[1], 0.1, atol=1e-6)
+    np.testing.assert_array_equal(attended.weights[1], 0)
+
+
+REAL = jnp.arange(T)[None, :] < LENGTHS[:, None]
+PADDED = {
+    "mask over keys": (fa.MultiHeadAttention(2), lambda m, x: m(Y, x, mask=REAL[:, None, None, :])),
+    "mask over both": (fa.MultiHeadAttention(2), lambda m, x: m(x, mask=(REAL[:, None, :] & REAL[:, :, None])[:, None])),
+    "encoder": (LAYERS["EncoderBlock"], lambda m, x: m(x, lengths=LENGTHS)),
+    "encoder, post-norm": (
+        fa.EncoderBlock(fa.MultiHeadAttention(2), fa.FeedForward(5), pre_norm=False), lambda m, x: m(x, lengths=LENGTHS)
+    ),
+    "decoder": (
+        fa.DecoderBlock(fa.MultiHeadAttention(2), fa.MultiHeadAttention(2), fa.FeedForward(5)),
+        lambda m, x: m(x, x, lengths=LENGTHS, memory_lengths=LENGTHS),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PADDED)
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf])
+def test_what_padding_holds_reaches_no_parameter(name, bad):
+    layer, call = PADDED[name]
+    variables = nn.init(call, layer)(jax.random.key(3), X)
+
+    def loss(variables, x):
+        context = nn.apply(call, layer)(variables, x).context
+        return jnp.sum(jnp.where(REAL[..., None], context, 0)) if context.shape[1] == T and name != "mask over keys" else context.sum()
+
+    gradients = [jax.jit(jax.grad(loss))(variables, padded(value)) for value in (0.0, bad)]
+    chex.assert_tree_all_finite(gradients[1])
+    chex.assert_trees_all_close(*gradients, atol=1e-5)
+
+
+def test_a_score_singular_at_zero_is_exact_in_blocks():
+    unit = lambda a: a / jnp.linalg.norm(a, axis=-1, keepdims=True)
+
+    def loss(kernel, chunk_size):
+        return jnp.sum(
+            fa.attend(X, Y, Y, score=lambda q, k: fa.dot(unit(q @ kernel), unit(k @ kernel)), chunk_size=chunk_size).context ** 2
+        )
+
+    kernel = jax.random.normal(jax.random.key(4), (D, D))
+    np.testing.assert_allclose(jax.grad(loss)(kernel, 3), jax.grad(loss)(kernel, None), atol=1e-5)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 2])
+@pytest.mark.parametrize("shape", [(0, 3, 5), (2, 0, 5), (2, 3, 0)])
+@pytest.mark.parametrize("normalizer", ["masked_softmax", "sparsemax", "monotonic_hard"])
+def test_empty_sizes_give_zeros(chunk_size, shape, normalizer):
+    batch, queries, keys = shape
+    arrays = jnp.zeros((batch, queries, D)), jnp.zeros((batch, keys, D)), jnp.zeros((batch, keys, 2))
+    attended = fa.attend(*arrays, normalizer=getattr(fa, normalizer), chunk_size=chunk_size)
+    np.testing.assert_array_equal(attended.context, np.zeros((batch, queries, 2)))
+    assert attended.weights is None if chunk_size else attended.weights.shape == shape
+
+
+def test_a_memory_of_another_width_can_be_cached():
+    memory = jax.random.normal(jax.random.key(5), (B, 5, 6))
+    layer = fa.MultiHeadAttention(2)
+    variables = init(layer, X, memory)
+    cache = layer.apply(variables, layer.init_cache(D, (B,), 5), memory, method="extend")
+    chex.assert_trees_all_close(layer.apply(variables, X, cache=cache), layer.apply(variables, X, memory), atol=1e-6)
+    with pytest.raises(ValueError, match="beside a cache"):
+        layer.apply(variables, X, memory, cache=cache)
+
+
+def test_pooling_takes_a_mask_of_positions_alone():
+    layer = fa.AttentionPooling()
+    with pytest.raises(ValueError, match=r"mask that broadcasts to the weights \(2, 7\), got \(2, 1, 7\)"):
+        init(layer, X, mask=masks.from_lengths(LENGTHS, T))
+
+
+def test_learned_positions_of_each_row_and_none_outside_of_the_table():
+    layer = fa.LearnedPositions(10, 3)
+    variables = init(layer, 2)
+    table = variables["params"]["embedding"]
+    np.testing.assert_array_equal(layer.apply(variables, 2, jnp.array([0, 3])), jnp.stack([table[:2], table[3:5]]))
+    with pytest.raises(ValueError, match="at most max_length=10 positions, got 3 from 9 on"):
+        layer.apply(variables, 3, jnp.array([0, 9]))
+    inside = jax.jit(lambda offset: layer.apply(variables, 3, offset))(jnp.array([7, 9, -1]))
+    assert np.isfinite(inside).all(axis=-1).tolist() == [[True, True, True], [True, False, False], [False, True, True]]
+    np.testing.assert_allclose(
+        fa.sinusoidal(3, 4, offset=jnp.array([0, 5])), jnp.stack([fa.sinusoidal(3, 4), fa.sinusoidal(8, 4)[5:]]), atol=1e-6
+    )
+
+
+def test_a_normaliser_that_hides_what_it_is_is_refused_in_blocks():
+    hidden = lambda scores, mask: fa.monotonic_expectation(scores, mask)
+    with pytest.raises(ValueError, match="monotonic_expectation must see all queries at once"):
+        fa.attend(X, X, X, normalizer=hidden, chunk_size=3)
+    marked = fa.across_queries(hidden)
+    np.testing.assert_allclose(
+        fa.attend(X, X, X, normalizer=marked, chunk_size=3).context, fa.attend(X, X, X, normalizer=hidden).context, atol=1e-6
+    )
+
+
+def test_bad_sizes_are_told():
+    heads = X.reshape(B, T, 2, 2)
+    for error, said, call in (
+        (ValueError, "chunk_size of 1 or above, or None, got 0", lambda: fa.attend(X, X, X, chunk_size=0)),
+        (ValueError, "softcap above 0, or None, got 0.0", lambda: fa.dot_product_attention(heads, heads, heads, softcap=0.0)),
+        (ValueError, "a reach above 0, got 0", lambda: init(fa.PredictiveLocalAttention(0, 3), X, X)),
+        (ValueError, "num_buckets to be a multiple of 2 from 4 on", lambda: init(fa.RelativeBias(2, 2))),
+        (ValueError, r"key_lengths of shape \(2,\)", lambda: init(fa.MultiHeadAttention(2), X, key_lengths=jnp.array([1, 2, 3]))),
+    ):
+        with pytest.raises(error, match=said):
+            call()
