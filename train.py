@@ -1,6 +1,6 @@
 """Trains the experiment of a config.
 
-python train.py --config=configs/NAME.py[:quick] [--workdir=runs/NAME] [--config.KEY=VALUE ...]
+python train.py --config=configs/NAME.py[:quick] [--workdir=runs/NAME] [--manual_dir=DIR] [--config.KEY=VALUE ...]
 
 The same command again resumes a run that was stopped, and reports one that is finished.
 """
@@ -22,6 +22,7 @@ CONFIGS = Path(__file__).parent / "configs"
 
 config_flags.DEFINE_config_file("config", None, "The config file, with :quick for a first look.", lock_config=True)
 flags.DEFINE_string("workdir", None, "The run directory; by default runs/NAME, or runs/NAME-quick.")
+flags.DEFINE_string("manual_dir", None, "A folder with one folder a data set; by default data sets are downloaded.")
 
 
 def parse(argv: list[str]) -> list[str]:
@@ -105,7 +106,8 @@ def main(argv: list[str]) -> None:
 
         config = flags.FLAGS.config
         workdir = flags.FLAGS.workdir or "runs/" + str(config.get("name", "run")).replace(":", "-")
-        experiment.run(config, Path(os.path.expanduser(workdir)), wide_console())
+        manual_dir = Path(os.path.expanduser(flags.FLAGS.manual_dir)) if flags.FLAGS.manual_dir else None
+        experiment.run(config, Path(os.path.expanduser(workdir)), wide_console(), manual_dir)
     except UsageError as error:
         fail(error)
     except OSError as error:

@@ -11,7 +11,7 @@ from flax_attn.errors import UsageError
 def main(argv: list[str] | None = None) -> int:
     """Runs the command and returns its exit code: 0, or 2 with one line on standard error for bad input."""
     try:
-        args = make_parser().parse_args(argv)
+        args = parse(argv)
         return {"predict": run_predict, "compare": run_compare}[args.command](args)
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -27,15 +27,27 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """The arguments; a text may also stand behind the options, where argparse does not look for it."""
+    args, rest = make_parser().parse_known_args(argv)
+    if rest and (args.command != "predict" or any(arg.startswith("-") for arg in rest)):
+        refuse(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        args.text += rest
+    return args
+
+
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="flax-attn", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
 
     predict = commands.add_parser("predict", help="predict with the model of a run")
     predict.add_argument("run", type=Path, metavar="RUN", help="a run directory, such as runs/shapes_attention")
-    predict.add_argument("--input", type=Path, required=True, help="signals of 100 points, .npy or .csv with one signal a row")
-    predict.add_argument("--output", type=Path, help="where the predictions go, .npy or .csv (default: INPUT with .predictions)")
-    predict.add_argument("--figure", type=Path, help="also draw the first four signals into this file")
+    predict.add_argument("text", nargs="*", help='a text to classify, such as "The final tennis tournament starts next week."')
+    predict.add_argument("--input", type=Path, help="signals of 100 points (.npy, .csv), texts one a line (.txt), images (.png, IDX)")
+    predict.add_argument("--output", type=Path, help="where predictions of signals go, .npy or .csv (default: INPUT with .predictions)")
+    predict.add_argument("--figure", type=Path, help="also draw the predictions, and what the model attends to, into this file")
+    predict.add_argument("--json", action="store_true", help="print the classes of texts and images as JSON")
 
     compare = commands.add_parser("compare", help="compare the results of several runs")
     compare.add_argument("runs", type=Path, nargs="+", metavar="RUN")
@@ -51,8 +63,24 @@ def refuse(message: str) -> NoReturn:
 
 
 def run_predict(args: argparse.Namespace) -> int:
+    from flax_attn.run_directory import read_config
+
+    config = read_config(args.run)
+    if config.get("task") == "classification":
+        from flax_attn.analysis.tables import wide_console
+        from flax_attn.classify import classify
+
+        if args.output is not None:
+            raise UsageError("expected no --output for a run on texts or images, whose classes are printed; --json prints JSON")
+        paths = classify(args.run, args.text, args.input, args.figure, args.json, wide_console())
+        print(*(f"wrote {path}" for path in paths), sep="\n", end="\n" if paths else "", file=sys.stderr if args.json else sys.stdout)
+        return 0
     from flax_attn import predict
 
+    if config["data"].get("name") != "shapes":
+        raise UsageError(f"expected a run on shapes, texts or images, got one on {config['data'].get('name')}")
+    if args.text or args.json or args.input is None:
+        raise UsageError("expected --input FILE with signals of 100 points, and neither a text nor --json, for a run on shapes")
     paths = predict.predict_file(args.run, args.input, args.output, args.figure)
     print(*(f"wrote {path}" for path in paths), sep="\n")
     return 0

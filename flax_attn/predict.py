@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from flax_attn import experiment
-from flax_attn.analysis import figures
+from flax_attn.analysis import drawing, shapes
 from flax_attn.data.shapes import LENGTH
 from flax_attn.errors import UsageError, one_line
 from flax_attn.run_directory import replacing
+from flax_attn.tasks import signals as task
 
 FORMATS = (".npy", ".csv")
 PICTURES = (".png", ".pdf", ".svg")
@@ -35,8 +36,10 @@ def predict_file(run: Path, source: Path, output: Path | None = None, figure: Pa
     if figure is not None:
         check_destination(figure, "--figure", PICTURES, source)
     inputs = signals.reshape(-1, LENGTH, 1)
-    model, params, normalization = experiment.load(run, warn=lambda line: print(line, file=sys.stderr))
-    outputs, attention = experiment.predict(model, params, normalization, inputs)
+    _, model, params, derived = experiment.load(run, warn=lambda line: print(line, file=sys.stderr))
+    normalization = task.normalization_of(derived)
+    outputs, attention = experiment.predict(model, params[0], normalization.apply(inputs))
+    outputs = normalization.undo(outputs)
     if not np.isfinite(outputs).all():
         raise UsageError(f"expected signals in the range that the model was trained on, 0 to 25; the predictions for {source} overflow")
     written = [output] if figure is None else [output, figure]
@@ -46,7 +49,7 @@ def predict_file(run: Path, source: Path, output: Path | None = None, figure: Pa
             write_signals(partial[0], outputs.reshape(signals.shape))
             if figure is not None:
                 weights = next(iter(attention.values()), None)
-                figures.save(figures.predicted(inputs, outputs, weights, f"{run.name} on {source.name}"), partial[1])
+                drawing.save(shapes.predicted(inputs, outputs, weights, f"{run.name} on {source.name}"), partial[1])
     except OSError as error:
         raise UsageError(f"cannot write {' and '.join(map(str, written))} ({error.strerror}); choose another place") from error
     return written

@@ -2,6 +2,7 @@
 
 config.json      the resolved config, and under "derived" what the data decided
 metrics.jsonl    one line per epoch and seed, epoch 0 before training
+tokenizer.json   for texts, and labels.json for classes
 examples.npz     some test inputs, targets and predictions, with attention and what marks the pictures
 summary.json     the results, written when all of the above is there and removed before a run grows
 checkpoints/     the newest two epochs
@@ -66,9 +67,13 @@ class RunDirectory:
         with replacing(self.path / "metrics.jsonl") as partial:
             partial.write_text(_as_lines(rows))
 
-    def write_json(self, name: str, content: dict[str, Any]) -> None:
+    def write_json(self, name: str, content: Any) -> None:
         with replacing(self.path / name) as partial:
             partial.write_text(_as_text(content))
+
+    def last_epoch(self) -> int:
+        """The epoch of the last row of the metrics."""
+        return json.loads((self.path / "metrics.jsonl").read_text().splitlines()[-1])["epoch"]
 
     def append_metrics(self, rows: list[dict[str, Any]]) -> None:
         with open(self.path / "metrics.jsonl", "a") as file:
@@ -125,7 +130,7 @@ def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _as_text(content: dict[str, Any]) -> str:
+def _as_text(content: Any) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 

@@ -7,6 +7,7 @@ an entry while another writes it, or after its writer was killed, compiles it ag
 import gc
 import os
 import tempfile
+from pathlib import Path
 
 os.environ["PYTHONWARNINGS"] = "ignore:Error reading persistent compilation cache entry"
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
@@ -23,6 +24,24 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 gc.freeze()
 gc.set_threshold(100_000, 20, 50)  # what jax keeps is never garbage, and looking through it takes a tenth of the time
+
+
+if "TFDS_DATA_DIR" not in os.environ:
+    prepared = tempfile.TemporaryDirectory(prefix="flax_attn-tests-", ignore_cleanup_errors=True)
+    os.environ["TFDS_DATA_DIR"] = prepared.name
+
+
+def pytest_addoption(parser):
+    parser.addoption("--manual_dir", type=Path, default=None, help="a folder with one folder a data set")
+
+
+@pytest.fixture(scope="session")
+def manual_dir(request):
+    """The real data sets: of the folder given, or of the one beside the checkout; skips where there is neither."""
+    given, beside = request.config.getoption("--manual_dir"), Path(__file__).parents[2] / "shared" / "data"
+    if given is None and not beside.is_dir():
+        pytest.skip("no --manual_dir with the real data sets")
+    return given or beside
 
 
 @pytest.fixture(scope="module")

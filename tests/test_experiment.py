@@ -16,6 +16,7 @@ from flax_attn.analysis import runs
 from flax_attn.data import shapes
 from flax_attn.errors import UsageError
 from flax_attn.run_directory import RunDirectory
+from flax_attn.tasks import signals
 from flax_attn.training import checkpoints, epoch
 
 SILENT = Console(file=io.StringIO())
@@ -31,11 +32,22 @@ def small(module, **changes):
 
 
 def start(config):
-    model = experiment.build_model(config.model)
-    data = experiment.load_data(config)
-    sample = jnp.zeros((config.batch_size, 100, 1))
-    programs = experiment.make_programs(config, model, sample, data.normalization)
+    data = signals.load(config, None)
+    model = experiment.build_model(config.model, data.sizes)
+    programs = experiment.make_programs(config, model, data)
     return model, data, programs, programs.create(range(config.seed, config.seed + config.num_seeds))
+
+
+def first_seed(params):
+    return jax.tree.map(lambda leaf: leaf[0], params)
+
+
+def predict(run, inputs):
+    """Predictions of the first seed of a run in true units, and its attention."""
+    _, model, params, derived = experiment.load(run, warn=print)
+    normalization = signals.normalization_of(derived)
+    outputs, attention = experiment.predict(model, params[0], normalization.apply(inputs))
+    return normalization.undo(outputs), attention
 
 
 @pytest.mark.parametrize("module", [shapes_lstm, pytest.param(shapes_attention, marks=pytest.mark.full)])
@@ -74,21 +86,21 @@ def test_one_compilation_serves_all_epochs(monkeypatch):
 
 def test_fresh_data_is_new_in_every_step():
     config = small(shapes_lstm, **{"data.fresh": True, "learning_rate": 1e-3})
-    _, data, programs, states = start(config)
     seen = []
-    original = experiment.squared_error
+    original = signals.squared_error
 
     def spy(outputs, targets, mask):
         jax.debug.callback(lambda t: seen.append(np.asarray(t)), targets)
         return original(outputs, targets, mask)
 
-    experiment.squared_error = spy
+    signals.squared_error = spy
     try:
+        _, data, programs, states = start(config)
         for number in (1, 2):
             states, _ = programs.train_epoch(states, jnp.int32(number), data.train)
         jax.effects_barrier()
     finally:
-        experiment.squared_error = original
+        signals.squared_error = original
     rows = np.concatenate(seen)[:, :, 0]
     assert len(rows) == 2 * 4 * 32
     assert len(np.unique(rows[:, 50])) == len(rows)
@@ -146,8 +158,7 @@ def test_examples_hold_what_the_model_predicts(finished):
     examples = np.load(workdir / "examples.npz")
     assert examples["attention/attention"].shape == (16, 100, 100)
     assert examples["centers"].shape == (16, 4)
-    model, params, normalization = experiment.load(workdir, warn=print)
-    outputs, _ = experiment.predict(model, params, normalization, examples["inputs"])
+    outputs, _ = predict(workdir, examples["inputs"])
     np.testing.assert_allclose(outputs, examples["predictions"], atol=1e-4)
     assert np.abs(outputs - examples["inputs"]).max() > 1e-3
 
@@ -181,7 +192,7 @@ def test_a_finished_run_is_reported_and_left_alone(finished):
         ({"data.subset": 40, "data.fresh": True}, "no subset"),
         ({"seed": 2**32 - 1, "num_seeds": 2}, r"below 2\*\*32, got seed=4294967295"),
         ({"data.seed": 2**32}, r"below 2\*\*32"),
-        ({"data.name": "mnist"}, "'data.name' to be 'shapes', got 'mnist'"),
+        ({"data.name": "shape"}, "unknown data.name 'shape'; did you mean 'shapes'"),
         ({"optimizer.b2": 1.0}, r"'optimizer.b2' to be a number in \[0, 1\), got 1.0"),
         ({"optimizer.eps": 0.0}, "'optimizer.eps' to be a number above 0"),
         ({"optimizer.weight_decay": -0.1}, "'optimizer.weight_decay' to be a number 0 or above"),
@@ -223,7 +234,7 @@ def test_boxes_come_to_attend_to_boxes():
     model, data, programs, states = start(config)
     states, _ = programs.train_epoch(states, jnp.int32(1), data.train)
     inputs, _, drawn = jax.tree.map(np.asarray, data.test)
-    _, aux = jax.jit(model.apply)({"params": experiment.first_seed(states.params)}, data.normalization.apply(inputs))
+    _, aux = jax.jit(model.apply)({"params": first_seed(states.params)}, signals.normalization_of(data.derived).apply(inputs))
     weights = np.asarray(aux["attention"]["attention"])
 
     distance = np.abs(np.arange(100) - drawn.centers[:, :, None])  # (n, 4, t)
@@ -330,19 +341,17 @@ def test_reading_a_run_leaves_it_alone(short, tmp_path):
 
 
 def test_a_prediction_does_not_depend_on_the_other_signals(short):
-    model, params, normalization = experiment.load(short[1], print)
-    signals = np.random.default_rng(0).uniform(0, 20, (3, 100, 1)).astype(np.float32)
-    forward, _ = experiment.predict(model, params, normalization, signals)
-    backward, _ = experiment.predict(model, params, normalization, signals[::-1])
+    inputs = np.random.default_rng(0).uniform(0, 20, (3, 100, 1)).astype(np.float32)
+    forward, _ = predict(short[1], inputs)
+    backward, _ = predict(short[1], inputs[::-1])
     np.testing.assert_allclose(forward, backward[::-1], atol=1e-5)
 
 
 def test_many_signals_are_predicted_in_batches(finished):
-    model, params, normalization = experiment.load(finished[1], print)
-    signals = np.random.default_rng(0).uniform(0, 20, (37, 100, 1)).astype(np.float32)
-    outputs, attention = experiment.predict(model, params, normalization, signals)
-    assert attention["attention"].shape == (16, 100, 100)
-    alone, _ = experiment.predict(model, params, normalization, signals[-1:])
+    inputs = np.random.default_rng(0).uniform(0, 20, (67, 100, 1)).astype(np.float32)
+    outputs, attention = predict(finished[1], inputs)
+    assert attention["attention"].shape == (64, 100, 100)
+    alone, _ = predict(finished[1], inputs[-1:])
     np.testing.assert_allclose(outputs[-1:], alone, atol=1e-4)
 
 
@@ -359,10 +368,10 @@ def stop(*args, **kwargs):
     raise KeyboardInterrupt
 
 
-def test_a_run_stopped_while_it_makes_its_data_goes_on(short, tmp_path, monkeypatch):
+def test_a_run_stopped_before_it_trains_goes_on(short, tmp_path, monkeypatch):
     config, original = short
     workdir = tmp_path / "run"
-    monkeypatch.setattr(experiment, "load_data", stop)
+    monkeypatch.setattr(experiment, "train", stop)
     with pytest.raises(KeyboardInterrupt):
         experiment.run(config, workdir, SILENT)
     monkeypatch.undo()
@@ -389,8 +398,8 @@ def test_a_grown_run_is_not_finished_until_it_is(short, tmp_path, monkeypatch):
         ({"num_seeds": 3}, r"of the config beside it: expected .* uint32\[3\], got uint32\[1\]"),
         ({"model.features": 7}, "of the config beside it"),
         ({"batch_size": "many"}, "expected int for config key 'batch_size', got 'many'"),
-        ({"derived.std": "wide"}, "numbers mean and std under 'derived'"),
-        ({"derived.std": 0.0}, "numbers mean and std under 'derived'"),
+        ({"derived.std": "wide"}, "what the data decided under 'derived'"),
+        ({"derived.std": 0.0}, "what the data decided under 'derived'"),
         ({"optimizer": {}}, "'optimizer.b1', got None"),
         ({"data.num_trian": 3}, "unknown config key 'data.num_trian'; did you mean 'data.num_train'"),
     ],
@@ -409,16 +418,17 @@ def test_a_config_edited_by_hand_is_told_when_it_is_read_back(short, tmp_path, c
 
 def test_data_are_what_the_config_says():
     config = small(shapes_attention, **{"data.task": "by_location", "data.seed": 7, "data.subset": 100})
-    data = experiment.load_data(config)
+    data = signals.load(config, None)
+    normalization = signals.normalization_of(data.derived)
     splits = shapes.splits(7, num_train=400, num_test=50, task="by_location")
     arrays = [np.asarray(array, np.float64) for name in ("train", "valid") for array in splits[name][:2]]
     elements = np.concatenate([array.ravel() for array in arrays])
-    np.testing.assert_allclose([data.normalization.mean, data.normalization.std], [elements.mean(), elements.std()], rtol=1e-6)
+    np.testing.assert_allclose(normalization, [elements.mean(), elements.std()], rtol=1e-6)
     np.testing.assert_array_equal(data.test.inputs, splits["test"].inputs)
     expected = (splits["train"].targets[:100] - elements.mean()) / elements.std()
     np.testing.assert_allclose(data.train["targets"], expected, atol=1e-5)
-    valid = data.batches["valid"]["inputs"].reshape(-1, 100, 1)[:80]
-    np.testing.assert_allclose(data.normalization.undo(valid), splits["valid"].inputs, atol=1e-5)
+    valid = experiment.make_batches(config, data)["valid"][0]["inputs"].reshape(-1, 100, 1)[:80]
+    np.testing.assert_allclose(normalization.undo(valid), splits["valid"].inputs, atol=1e-5)
 
 
 @pytest.mark.full
@@ -441,9 +451,10 @@ def test_data_drawn_and_stored_are_of_the_same_kind(monkeypatch, task, rule):
 def test_evaluation_counts_every_example_once(short):
     """50 test examples in batches of 32, against one batch of 50."""
     model, data, programs, states = start(small(shapes_attention))
-    scores = programs.evaluate(states.params, states.carry, data.batches)
-    outputs, _ = model.apply({"params": experiment.first_seed(states.params)}, data.normalization.apply(data.test.inputs))
-    expected = np.mean((np.asarray(outputs) - np.asarray(data.normalization.apply(data.test.targets))) ** 2)
+    config, normalization = small(shapes_attention), signals.normalization_of(data.derived)
+    scores = programs.evaluate(states.params, states.carry, experiment.make_batches(config, data))
+    outputs, _ = model.apply({"params": first_seed(states.params)}, normalization.apply(data.test.inputs))
+    expected = np.mean((np.asarray(outputs) - np.asarray(normalization.apply(data.test.targets))) ** 2)
     np.testing.assert_allclose(scores["test"]["mse"][0], expected, rtol=1e-5)
 
 
@@ -451,10 +462,10 @@ def test_best_is_chosen_on_validation_alone(tmp_path):
     """With the validation targets turned over, what improves the test makes validation worse, so the first epoch is kept."""
     config = small(shapes_cnn, num_epochs=3, steps_per_epoch=8)
     _, data, programs, _ = start(config)
-    turned = data.batches | {"valid": data.batches["valid"] | {"targets": -5 * data.batches["valid"]["targets"]}}
+    turned = data.splits | {"valid": data.splits["valid"] | {"targets": -5 * data.splits["valid"]["targets"]}}
     directory = RunDirectory.open(tmp_path, config.to_dict())
     directory.begin(config.to_dict())
-    states, _ = experiment.train(config, programs, data._replace(batches=turned), directory, SILENT)
+    states, _ = experiment.train(config, programs, data._replace(splits=turned), directory, SILENT)
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()][1:]
     assert min(rows, key=lambda row: row["test/mse"])["epoch"] == 3
     assert min(rows, key=lambda row: row["valid/mse"])["epoch"] == int(states.best_epoch[0]) == 1
@@ -468,13 +479,13 @@ def test_figures_examples_and_predictions_are_of_the_kept_parameters_in_true_uni
     directory = RunDirectory.open(tmp_path, config.to_dict())
     directory.begin(config.to_dict())
     rows = [{"epoch": epoch, "seed": 0, "step": 4 * epoch, "test/mse": 1.0} for epoch in (0, 1)]
-    directory.go_on(config.to_dict() | {"derived": data.normalization._asdict()}, rows)
+    normalization = signals.normalization_of(data.derived)
+    directory.go_on(config.to_dict() | {"derived": data.derived | {"sizes": {}}}, rows)
     checkpoints.save(directory.checkpoints, 1, states, {"train_seconds": 0.0, "rows": rows})
     summary = experiment.finish(config, model, programs, states, 0.0, data, directory)
-    expected = np.mean(np.asarray(data.normalization.apply(data.test.targets)) ** 2)
+    expected = np.mean(np.asarray(normalization.apply(data.test.targets)) ** 2)
     np.testing.assert_allclose(summary["metrics"]["test/mse"]["mean"], expected, rtol=1e-5)
     assert abs(summary["metrics"]["last/test/mse"]["mean"] - expected) > 1e-4
-    np.testing.assert_allclose(runs.read(tmp_path).examples["predictions"], data.normalization.mean, rtol=1e-5)
-    loaded, params, normalization = experiment.load(tmp_path, print)
-    outputs, _ = experiment.predict(loaded, params, normalization, np.zeros((2, 100, 1), np.float32))
-    np.testing.assert_allclose(outputs, data.normalization.mean, rtol=1e-5)
+    np.testing.assert_allclose(runs.read(tmp_path).examples["predictions"], normalization.mean, rtol=1e-5)
+    outputs, _ = predict(tmp_path, np.zeros((2, 100, 1), np.float32))
+    np.testing.assert_allclose(outputs, normalization.mean, rtol=1e-5)

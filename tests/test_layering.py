@@ -12,6 +12,7 @@ ALLOWED = {
     "data": {"flax_attn.data"},
     "training": {"flax_attn.training"},
     "analysis": {"flax_attn.analysis"},
+    "tasks": {"flax_attn.tasks", "flax_attn.data", "flax_attn.training.metrics"},
 }
 OUTSIDE = {"attention": {"jax", "flax", "chex", "jaxtyping"}}
 

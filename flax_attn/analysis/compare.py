@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from flax_attn.analysis import figures, tables
-from flax_attn.analysis.runs import read
+from flax_attn.analysis import shapes, tables
+from flax_attn.analysis.drawing import save
+from flax_attn.analysis.losses import loss_curves
+from flax_attn.analysis.runs import read, score_of
 from flax_attn.errors import UsageError
 
 
@@ -20,6 +22,8 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
         UsageError: a run that is not finished or is damaged, or an output directory that cannot be written.
     """
     runs = [read(path) for path in paths]
+    if len({score_of(run.config) for run in runs}) > 1:
+        raise UsageError("expected runs of one task, got some of regression and some of classification; compare them apart")
     names = [run.name for run in runs]
     runs = [run if names.count(run.name) == 1 else run._replace(name=str(run.path)) for run in runs]
     try:
@@ -29,9 +33,10 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
     if not os.access(output, os.W_OK):
         raise UsageError(f"cannot write to --output {output}; choose another directory")
     tables.print_comparison(runs, console)
-    drawn = {"loss": figures.loss_curves(runs)}
-    if all(np.array_equal(run.examples["inputs"], runs[0].examples["inputs"]) for run in runs):
-        drawn["predictions"] = figures.predictions(runs)
-    else:
-        console.print("the runs were tested on different data, so their predictions are not drawn together")
-    return [figures.save(figure, output / f"{name}.png") for name, figure in drawn.items()]
+    drawn = {"loss": loss_curves(runs)}
+    if all(run.config["data"]["name"] == "shapes" for run in runs):
+        if all(np.array_equal(run.examples["inputs"], runs[0].examples["inputs"]) for run in runs):
+            drawn["predictions"] = shapes.predictions(runs)
+        else:
+            console.print("the runs were tested on different data, so their predictions are not drawn together")
+    return [save(figure, output / f"{name}.png") for name, figure in drawn.items()]

@@ -30,7 +30,7 @@ class Run(NamedTuple):
 
     @property
     def attention(self) -> dict[str, np.ndarray]:
-        """Attention weights `(n, q, k)` of the examples, by name; empty for a model that does not attend."""
+        """Attention weights of the examples by name, `(n, q, k)`, with heads or without queries; empty for a model without attention."""
         return {key.removeprefix("attention/"): value for key, value in self.examples.items() if key.startswith("attention/")}
 
 
@@ -61,17 +61,26 @@ def read(path: Path) -> Run:
 
 def _is_whole(config: dict[str, Any], summary: dict[str, Any], rows: list[dict[str, Any]], examples: dict[str, np.ndarray]) -> bool:
     """Whether the summary is of the config's epochs, with one row an epoch and seed and every figure that is shown."""
-    every = [(epoch, seed) for epoch in range(config["num_epochs"] + 1) for seed in summary["seeds"]]
+    every = [(epoch, seed) for epoch in range(summary["epochs"] + 1) for seed in summary["seeds"]]
+    measured = f"test/{score_of(config)}"
     known = {"config": str, "model": str, "parameters": int, "steps": int, "train_seconds": (int, float)}
     return (
-        summary["epochs"] == config["num_epochs"]
+        (summary["epochs"] == config["num_epochs"] or (summary["stopped"] is True and summary["epochs"] < config["num_epochs"]))
         and all(isinstance(summary[key], kind) for key, kind in known.items())
         and [(row["epoch"], row["seed"]) for row in rows] == every
-        and all("test/mse" in row and "step" in row for row in rows)
-        and all(len(metric["values"]) == len(summary["seeds"]) and {"mean", "std"} <= set(metric) for metric in summary["metrics"].values())
-        and "test/mse" in summary["metrics"]
+        and all(measured in row and "step" in row for row in rows)
+        and all(
+            len(metric["values"]) == (1 if name.startswith("ensemble/") else len(summary["seeds"])) and {"mean", "std"} <= set(metric)
+            for name, metric in summary["metrics"].items()
+        )
+        and measured in summary["metrics"]
         and len(examples["inputs"]) == len(examples["predictions"]) == len(examples["targets"])
     )
+
+
+def score_of(config: dict[str, Any]) -> str:
+    """The metric that a run is known by: the error of regression, the accuracy of classification."""
+    return "accuracy" if config["task"] == "classification" else "mse"
 
 
 def curve(rows: list[dict[str, Any]], metric: str) -> tuple[np.ndarray, np.ndarray]:

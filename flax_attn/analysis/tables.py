@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flax_attn.analysis.runs import Run, late_median
+from flax_attn.analysis.runs import Run, late_median, score_of
 
 
 def wide_console() -> Console:
@@ -32,14 +32,15 @@ def print_results(summary: dict[str, Any], reference: dict[str, float], console:
 
 
 def print_comparison(runs: list[Run], console: Console) -> None:
-    """One row a run: size, time, and the test error kept, last, and as the median of the last 10 epochs."""
-    table = Table(title="test/mse, mean ± std over seeds", title_justify="left", title_style="bold")
+    """One row a run: size, time, and the test error or accuracy kept, last, and as the median of the last 10 epochs."""
+    measured = f"test/{score_of(runs[0].config)}"
+    table = Table(title=f"{measured}, mean ± std over seeds", title_justify="left", title_style="bold")
     for column in ("run", "parameters", "seeds", "steps", "minutes", "kept", "last", "median of last 10"):
         table.add_column(column, justify="left" if column == "run" else "right", overflow="fold")
     for run in runs:
         metrics, seeds = run.summary["metrics"], len(run.summary["seeds"])
-        kept, last = metrics["test/mse"], metrics.get("last/test/mse", metrics["test/mse"])
+        kept, last = metrics[measured], metrics.get(f"last/{measured}", metrics[measured])
         show = lambda metric, many=seeds > 1: f"{metric['mean']:.4g}" + (f" ± {metric['std']:.1g}" if many else "")
         counts = [f"{run.summary['parameters']:,}", str(seeds), f"{run.summary['steps']:,}", f"{run.summary['train_seconds'] / 60:.1f}"]
-        table.add_row(Text(run.name), *counts, show(kept), show(last), f"{late_median(run.rows, 'test/mse'):.4g}")
+        table.add_row(Text(run.name), *counts, show(kept), show(last), f"{late_median(run.rows, measured):.4g}")
     console.print(table)

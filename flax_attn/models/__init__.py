@@ -2,7 +2,26 @@
 
 from flax_attn.models.cnn import CNN as CNN
 from flax_attn.models.cnn import CNNAttention as CNNAttention
+from flax_attn.models.images import MLP as MLP
+from flax_attn.models.images import PatchAttention as PatchAttention
+from flax_attn.models.images import PatchTransformer as PatchTransformer
 from flax_attn.models.lstm import LSTM as LSTM
 from flax_attn.models.lstm import BiLSTM as BiLSTM
+from flax_attn.models.series import InputAttentionRNN as InputAttentionRNN
+from flax_attn.models.text import GRUAttention as GRUAttention
+from flax_attn.models.text import RNNAttention as RNNAttention
+from flax_attn.models.text import StructuredAttention as StructuredAttention
 
-MODELS = {"cnn": CNN, "cnn_attention": CNNAttention, "lstm": LSTM, "bilstm": BiLSTM}
+MODELS = {
+    "cnn": CNN,
+    "cnn_attention": CNNAttention,
+    "lstm": LSTM,
+    "bilstm": BiLSTM,
+    "mlp": MLP,
+    "patch_attention": PatchAttention,
+    "patch_transformer": PatchTransformer,
+    "rnn_attention": RNNAttention,
+    "gru_attention": GRUAttention,
+    "structured_attention": StructuredAttention,
+    "input_attention": InputAttentionRNN,
+}

@@ -4,7 +4,7 @@ An epoch is one scan over its steps. On 2 CPU cores a scan was never slower than
 any model here, given a convolution that keeps its speed inside a loop; `benchmarks/train_step.py` measures both.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,11 +13,11 @@ import numpy as np
 import optax
 from jaxtyping import Array, Int, Key
 
-from flax_attn.training.metrics import Mean, accumulate, compute
+from flax_attn.training.metrics import Metric, accumulate, compute
 from flax_attn.training.state import TrainState, reset
 
 Batch = dict[str, Any]
-Metrics = dict[str, Mean]
+Metrics = dict[str, Metric]
 Loss = Callable[..., tuple[Array, tuple[Any, Metrics]]]
 
 
@@ -31,7 +31,7 @@ def train_step(
     gradient = jax.grad(loss, has_aux=True)
     grads, (carry, metrics) = gradient(state.params, state.carry, batch, jax.random.fold_in(key, state.step))
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-    params = optax.apply_updates(state.params, updates)
+    params = optax.apply_updates(state.params, optax.tree.scale(state.rate_scale, updates))
     return state.replace(step=state.step + 1, params=params, carry=carry, opt_state=opt_state), metrics  # pyright: ignore
 
 
@@ -41,36 +41,51 @@ def train_epoch(
     data: Any,
     *,
     step: Callable[[TrainState, Batch, Array], tuple[TrainState, Metrics]],
-    plan: Callable[[Array], Any],
-    fetch: Callable[[Any, Any], Batch],
+    plan: Callable[[Array, Array], Any],
+    fetch: Callable[[Any, Any], Batch] | Sequence[Callable[[Any, Any], Batch]],
 ) -> tuple[TrainState, dict[str, Array]]:
-    """Runs one epoch and returns the state and the mean of each metric over the epoch's batches.
+    """Runs one epoch and returns the state and the mean of each metric over the epoch's batches; a stopped seed stays as it is.
 
-    `plan(key)` lays out the epoch along a leading axis, one entry a step: rows to gather, or keys to draw from.
-    `fetch(data, entry)` makes a step's batch of it.
+    `plan(key, epoch)` lays out the epoch along a leading axis, one entry a step: rows to gather, or keys to draw from.
+    `fetch(data, entry)` makes a step's batch of it. Where batches differ in length there are several of them, and an entry is
+    the number of the one to take and what it takes.
     """
-    order_key, step_key = jax.random.split(state.epoch_key(epoch))
 
     def body(state: TrainState, entry: Any) -> tuple[TrainState, Metrics]:
-        return step(state, fetch(data, entry), step_key)
+        if callable(fetch):
+            return step(state, fetch(data, entry), step_key)
+        number, taken = entry
+        return jax.lax.switch(number, [lambda s, e, f=f: step(s, f(data, e), step_key) for f in fetch], state, taken)
 
-    state, metrics = jax.lax.scan(body, state.replace(carry=reset(state.carry)), plan(order_key))  # pyright: ignore
-    return state, compute(accumulate(metrics))
+    def run(state: TrainState) -> tuple[TrainState, Metrics]:
+        state, metrics = jax.lax.scan(body, state.replace(carry=reset(state.carry)), plan(order_key, epoch))  # pyright: ignore
+        return state, accumulate(metrics)
+
+    order_key, step_key = jax.random.split(state.epoch_key(epoch))
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(run, state)[1])
+    state, metrics = jax.lax.cond(state.stopped, lambda state: (state, nothing), run, state)
+    return state, compute(metrics)
 
 
-def evaluate(params: Any, carry: Any, batches: Batch, *, loss: Loss) -> dict[str, Array]:
-    """Metrics over stacked batches, as `pad_batches` makes them; exact, for masked rows count nothing."""
+def evaluate(params: Any, carry: Any, batches: Sequence[Batch], *, loss: Loss) -> dict[str, Array]:
+    """Metrics over stacked batches, as `pad_batches` makes them, one stack a length; exact, for masked rows count nothing."""
 
     def body(carry: Any, batch: Batch) -> tuple[Any, Metrics]:
         _, (carry, metrics) = loss(params, carry, batch, None)
         return carry, metrics
 
-    _, metrics = jax.lax.scan(body, reset(carry), batches)
-    return compute(accumulate(metrics))
+    carry, found = reset(carry), []
+    for stack in batches:
+        carry, metrics = jax.lax.scan(body, carry, stack)
+        found.append(accumulate(metrics))
+    return compute(jax.tree.map(lambda *leaves: sum(leaves), *found))
 
 
-def shuffled_rows(key: Key[Array, ""], num_examples: int, batch_size: int, num_steps: int) -> Int[Array, "steps batch"]:
-    """The rows of each step's batch: permutations of the examples, one after another, each without its last partial batch."""
+def shuffled_rows(key: Key[Array, ""], epoch: Any, num_examples: int, batch_size: int, num_steps: int) -> Int[Array, "steps batch"]:
+    """The rows of each step's batch: permutations of the examples, one after another, each without its last partial batch.
+
+    They depend on the key alone, whatever the epoch.
+    """
     steps_a_pass = num_examples // batch_size
     keys = jax.random.split(key, -(-num_steps // steps_a_pass))
     orders = jax.vmap(lambda k: jax.random.permutation(k, num_examples)[: steps_a_pass * batch_size])(keys)
@@ -82,19 +97,20 @@ def gather(data: Any, rows: Int[Array, " batch"]) -> Batch:
     return jax.tree.map(lambda array: array[rows], data)
 
 
-def pad_batches(arrays: dict[str, Any], batch_size: int) -> Batch:
+def pad_batches(arrays: Batch, batch_size: int) -> Batch:
     """Cuts arrays into batches `(num_batches, batch_size, ...)`, the last padded with zeros and masked out.
 
     The added entry `mask` is True on real rows.
     """
-    num_examples = len(next(iter(arrays.values())))
+    num_examples = len(jax.tree.leaves(arrays)[0])
     num_batches = -(-num_examples // batch_size)
 
-    def cut(array: np.ndarray) -> np.ndarray:
+    def cut(array: Any) -> np.ndarray:
+        array = np.asarray(array)
         padding = [(0, num_batches * batch_size - num_examples)] + [(0, 0)] * (array.ndim - 1)
         return np.pad(array, padding).reshape(num_batches, batch_size, *array.shape[1:])
 
-    return {**{name: cut(np.asarray(array)) for name, array in arrays.items()}, "mask": cut(np.ones(num_examples, bool))}
+    return jax.tree.map(cut, arrays) | {"mask": cut(np.ones(num_examples, bool))}
 
 
 def vectorized(function: Callable) -> Callable:

@@ -1,11 +1,12 @@
 """Metrics as sums and counts, so that batches add up exactly whatever their padding."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+import optax
+from jaxtyping import Array, Bool, Float, Int
 
 
 class Mean(NamedTuple):
@@ -25,11 +26,78 @@ def squared_error(outputs: Float[Array, "b *d"], targets: Float[Array, "b *d"], 
     return Mean(jnp.sum(weights * jnp.square(outputs - targets)), jnp.sum(weights))
 
 
-def accumulate(metrics: dict[str, Mean]) -> dict[str, Mean]:
+class Confusion(NamedTuple):
+    """How often each true class (rows) was taken for each class (columns)."""
+
+    matrix: Float[Array, "*s classes classes"]
+
+    def compute(self) -> dict[str, Array]:
+        """Accuracy, and precision, recall and F1 as means over the classes weighted by their support; `macro/f1` weighs them alike.
+
+        A class that is never predicted has precision 0, one that never occurs recall 0, as in scikit-learn.
+        """
+        support, total = self.matrix.sum(axis=-1), self.matrix.sum(axis=(-2, -1))
+        precision, recall, f1 = class_scores(self.matrix)
+        weighted = lambda values: (values * support).sum(axis=-1) / total
+        return {
+            "accuracy": jnp.trace(self.matrix, axis1=-2, axis2=-1) / total,
+            "precision": weighted(precision),
+            "recall": weighted(recall),
+            "f1": weighted(f1),
+            "macro/f1": f1.sum(axis=-1) / jnp.maximum((support + self.matrix.sum(axis=-2) > 0).sum(axis=-1), 1),
+        }
+
+
+def class_scores(matrix: Float[Array, "*s c c"]) -> tuple[Float[Array, "*s c"], Float[Array, "*s c"], Float[Array, "*s c"]]:
+    """Precision, recall and F1 of each class of a confusion matrix, 0 where they are not defined."""
+    hits = jnp.diagonal(matrix, axis1=-2, axis2=-1)
+    share = lambda part, whole: part / jnp.where(whole > 0, whole, 1)
+    predicted, true = matrix.sum(axis=-2), matrix.sum(axis=-1)
+    return share(hits, predicted), share(hits, true), share(2 * hits, predicted + true)
+
+
+def confusion(logits: Float[Array, "b c"], labels: Int[Array, " b"], mask: Bool[Array, " b"]) -> Confusion:
+    """The confusion matrix of the examples that the mask allows, by the largest logit."""
+    chex.assert_equal_shape_prefix([logits, labels, mask], 1)
+    one_hot = lambda places: jax.nn.one_hot(places, logits.shape[-1])
+    return Confusion(jnp.einsum("bt,bp->tp", one_hot(labels) * mask[:, None], one_hot(jnp.argmax(logits, axis=-1))))
+
+
+def cross_entropy(
+    logits: Float[Array, "b c"],
+    labels: Int[Array, " b"],
+    mask: Bool[Array, " b"],
+    class_weights: Float[Array, " c"] | None = None,
+    smoothing: float = 0.0,
+) -> Mean:
+    """Mean cross-entropy over the examples that the mask allows, weighted by class: `sum w_y ce / sum w_y`, as in PyTorch.
+
+    Args:
+        smoothing: share of the target that is spread over all classes.
+    """
+    chex.assert_equal_shape_prefix([logits, labels, mask], 1)
+    weights = mask.astype(logits.dtype) * (1 if class_weights is None else class_weights[labels])
+    targets = optax.smooth_labels(jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype), smoothing)
+    return Mean(jnp.sum(weights * optax.softmax_cross_entropy(logits, targets)), jnp.sum(weights))
+
+
+def weighted_mean(values: Float[Array, " b"], mask: Bool[Array, " b"]) -> Mean:
+    """The mean over the examples that the mask allows."""
+    return Mean(jnp.sum(values * mask), jnp.sum(mask.astype(values.dtype)))
+
+
+Metric = Mean | Confusion
+
+
+def accumulate(metrics: dict[str, Metric]) -> dict[str, Metric]:
     """Adds up metrics stacked along a leading axis, as a scan over batches returns them."""
     return jax.tree.map(lambda leaf: leaf.sum(axis=0), metrics)
 
 
-def compute(metrics: dict[str, Mean]) -> dict[str, Array]:
-    """Divides every total by its count."""
-    return {name: metric.compute() for name, metric in metrics.items()}
+def compute(metrics: dict[str, Metric]) -> dict[str, Any]:
+    """The figures that the sums and counts stand for, by name."""
+    scores = {}
+    for name, metric in metrics.items():
+        score = metric.compute()
+        scores |= score if isinstance(score, dict) else {name: score}
+    return scores

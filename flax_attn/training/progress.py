@@ -15,7 +15,12 @@ def mean_over_seeds(rows: list[Row]) -> Row:
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0] if "/" in name}
 
 
+SHOWN = ("mse", "loss", "accuracy", "gate")
+
+
 def describe(metrics: Row) -> str:
+    """The metrics worth a look while training."""
+    metrics = {name: value for name, value in metrics.items() if name.split("/")[-1] in SHOWN}
     return "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())
 
 

@@ -28,6 +28,12 @@ def metric_rows(epoch: int, states: Any, scores: Scores) -> list[Row]:
     ]
 
 
+def repeat_stopped(rows: list[Row], stopped: np.ndarray, history: list[Row]) -> list[Row]:
+    """The rows of an epoch, where a seed that had stopped before has its last row again."""
+    last = history[-len(rows) :]
+    return [before | {"epoch": row["epoch"]} if done else row for row, before, done in zip(rows, last, stopped)]
+
+
 def check_finite(rows: list[Row]) -> None:
     """Raises a UsageError that names the first metric which is not a finite number."""
     for row in rows:

@@ -1,7 +1,7 @@
 """The state of a training run: everything that an epoch changes, as one pytree. Seeds are its leading axis."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +10,24 @@ from flax import struct
 from jaxtyping import Array
 
 
+class Plateau(NamedTuple):
+    """The rule of PyTorch's ReduceLROnPlateau: the rate is multiplied by `factor` at the epoch after `patience` without a gain.
+
+    A gain is a score below the best by more than the share `threshold` of it. Patience 0 leaves the rate alone.
+    """
+
+    patience: int = 0
+    factor: float = 0.1
+    threshold: float = 1e-4
+
+
 @struct.dataclass
 class TrainState:
     """One seed's state; several are stacked along the leading axis of every leaf.
 
     `carry` is what a model hands from batch to batch, `{}` for most. `best_params` are the parameters of the epoch
-    `best_epoch`, whose validation score `best_score` was the lowest.
+    `best_epoch`, whose validation score `best_score` was the lowest. `rate_scale` multiplies the learning rate; it falls when
+    validation has not gained on `plateau_score` for `plateau_epochs`. A seed that has `stopped` changes no more.
     """
 
     seed: Any  # uint32; leaves are typed Any, for jax puts what it likes in their place while it maps over trees
@@ -26,6 +38,10 @@ class TrainState:
     best_params: Any
     best_score: Any  # float32
     best_epoch: Any  # int32
+    rate_scale: Any  # float32
+    plateau_score: Any  # float32
+    plateau_epochs: Any  # int32
+    stopped: Any  # bool
 
     @classmethod
     def create(cls, seed: Array, init: Callable[[Array], tuple[Any, Any]], optimizer: optax.GradientTransformation) -> "TrainState":
@@ -40,21 +56,41 @@ class TrainState:
             best_params=params,
             best_score=jnp.float32(jnp.inf),
             best_epoch=jnp.int32(0),
+            rate_scale=jnp.float32(1),
+            plateau_score=jnp.float32(jnp.inf),
+            plateau_epochs=jnp.int32(0),
+            stopped=jnp.bool_(False),
         )
 
     def epoch_key(self, epoch: Array) -> Array:
         """The key of everything random in an epoch, from the seed and the number of the epoch alone; epochs count from 1."""
         return jax.random.fold_in(jax.random.key(self.seed), epoch)
 
-    def keep_best(self, score: Array, epoch: Array) -> "TrainState":
-        """Keeps the present parameters where the score is lower than the best so far."""
+    def after_epoch(self, score: Array, epoch: Array, *, plateau: Plateau, patience: int) -> "TrainState":
+        """Keeps the parameters where validation is the best so far, and lowers the rate or stops where it gains no more.
+
+        Args:
+            score: of validation after the epoch, lower is better.
+            epoch: its number.
+            plateau: when and how the rate falls.
+            patience: stops after so many epochs without a best one; 0 never.
+        """
         better = score < self.best_score
-        choose = lambda new, old: jax.tree.map(lambda a, b: jnp.where(better, a, b), new, old)
-        return self.replace(  # pyright: ignore
-            best_params=choose(self.params, self.best_params),
-            best_score=choose(score, self.best_score),
-            best_epoch=choose(jnp.asarray(epoch, jnp.int32), self.best_epoch),
+        choose = lambda condition, new, old: jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+        best_epoch = jnp.where(better, jnp.asarray(epoch, jnp.int32), self.best_epoch)
+        gained = score < self.plateau_score * (1 - plateau.threshold)
+        waited = jnp.where(gained, 0, self.plateau_epochs + 1)
+        falls = (waited > plateau.patience) & (plateau.patience > 0)
+        after = self.replace(  # pyright: ignore
+            best_params=choose(better, self.params, self.best_params),
+            best_score=jnp.where(better, score, self.best_score),
+            best_epoch=best_epoch,
+            rate_scale=jnp.where(falls, self.rate_scale * plateau.factor, self.rate_scale),
+            plateau_score=jnp.where(gained, score, self.plateau_score),
+            plateau_epochs=jnp.where(falls, 0, waited),
+            stopped=jnp.bool_(patience > 0) & (epoch - best_epoch >= patience),
         )
+        return choose(self.stopped, self, after)
 
 
 def reset(carry: Any) -> Any:

@@ -1,7 +1,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from flax_attn.analysis import figures, runs
+from flax_attn.analysis import losses, runs, shapes
 
 SIGNAL = np.arange(100.0)
 MARKS = {"centers": np.array([10.0, 30, 50, 80]), "heights": np.ones(4), "widths": np.array([6.0, 7, 8, 9])}
@@ -14,7 +14,7 @@ def texts(figure):
 def test_attention_map_has_keys_across_and_queries_up():
     weights = np.zeros((100, 100))
     weights[70, 20] = 1.0  # query 70 attends to key 20
-    figure = figures.attention_map(SIGNAL, weights, MARKS, "title")
+    figure = shapes.attention_map(SIGNAL, weights, MARKS, "title")
     heat = figure.axes[0]
     image = heat.images[0]
     left, _, bottom, _ = image.get_extent()
@@ -34,11 +34,11 @@ def make_run(seeds=2):
         for e in range(4)
         for s in range(seeds)
     ]
-    return runs.Run("some run", None, {"data": {"task": "by_shape"}}, rows, {}, None)  # pyright: ignore
+    return runs.Run("some run", None, {"task": "regression", "data": {"task": "by_shape"}}, rows, {}, None)  # pyright: ignore
 
 
 def test_loss_curves_are_logarithmic_with_a_band_over_seeds():
-    figure = figures.loss_curves([make_run()])
+    figure = losses.loss_curves([make_run()])
     (ax,) = figure.axes
     assert ax.get_yscale() == "log"
     assert {line.get_label() for line in ax.lines} == {"train", "valid", "test"}
@@ -46,6 +46,7 @@ def test_loss_curves_are_logarithmic_with_a_band_over_seeds():
     valid = next(line for line in ax.lines if line.get_label() == "valid")
     np.testing.assert_allclose(valid.get_ydata(), [(1 / (e + 1) + 1 / (e + 2)) / 2 for e in range(4)])
     assert texts(figure) == {"training step", "mean squared error (normalised units)"}
+    assert figure.get_suptitle() == "some run, mean and range over 2 seeds"
     plt.close(figure)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import flax_attn.attention as fa
-from flax_attn.analysis import figures
+from flax_attn.analysis import drawing, shapes
 from flax_attn.attention import fused, masks
 
 B, Q, K, D = 2, 5, 7, 6
@@ -485,17 +485,17 @@ def test_the_layers_of_bahdanau_and_luong_are_at_home_here(name):
 def test_a_picture_of_attention_is_a_file_with_the_weights_in_it(tmp_path):
     """bertviz 13."""
     weights = np.asarray(fa.attend(X, X, X, mask=masks.causal).weights)[0]
-    path = figures.save(figures.attention_map(np.arange(float(K)), weights, {}, "title"), tmp_path / "pictures" / "map.png")
+    path = drawing.save(shapes.attention_map(np.arange(float(K)), weights, {}, "title"), tmp_path / "pictures" / "map.png")
     assert list((tmp_path / "pictures").iterdir()) == [path]
-    picture, colour = plt.imread(path)[..., :3], plt.get_cmap(figures.HEAT["cmap"])
+    picture, colour = plt.imread(path)[..., :3], plt.get_cmap(drawing.HEAT["cmap"])
     for weight in weights[2, :4]:
-        near = np.abs(picture - np.array(colour(figures.HEAT["norm"](weight))[:3])).max(axis=-1) < 0.02
+        near = np.abs(picture - np.array(colour(drawing.HEAT["norm"](weight))[:3])).max(axis=-1) < 0.02
         assert near.sum() > 5000
 
 
 def test_a_picture_of_attention_may_be_a_drawing(tmp_path):
     """bertviz 13."""
-    path = figures.save(figures.attention_map(np.arange(3.0), np.eye(3), {}, "title"), tmp_path / "map.svg")
+    path = drawing.save(shapes.attention_map(np.arange(3.0), np.eye(3), {}, "title"), tmp_path / "map.svg")
     assert path.read_bytes().startswith(b"<?xml")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from flax_attn.training import epoch
 from flax_attn.training.metrics import Mean, squared_error
-from flax_attn.training.state import TrainState
+from flax_attn.training.state import Plateau, TrainState
 
 X = jax.random.normal(jax.random.key(0), (23, 3))
 DATA = {"inputs": X, "targets": X @ jnp.array([[1.0], [-2.0], [0.5]])}
@@ -44,7 +44,7 @@ def test_an_epoch_is_its_steps_one_after_another():
     state = create(jnp.uint32(0))
     scanned, _ = train(state, jnp.int32(1), DATA)
     order_key, step_key = jax.random.split(state.epoch_key(jnp.int32(1)))
-    for rows in plan(order_key):
+    for rows in plan(order_key, 1):
         state, _ = step(state, epoch.gather(DATA, rows), step_key)
     chex.assert_trees_all_close(scanned, state, rtol=1e-5)
 
@@ -53,7 +53,7 @@ def test_the_carry_starts_at_zero_in_every_epoch_and_evaluation():
     state, _ = train(create(jnp.uint32(0)), jnp.int32(1), DATA)
     state, _ = train(state, jnp.int32(2), DATA)
     assert float(state.carry["batches"]) == 6
-    scores = epoch.evaluate(state.params, state.carry, epoch.pad_batches(DATA, 5), loss=loss)
+    scores = epoch.evaluate(state.params, state.carry, [epoch.pad_batches(DATA, 5)], loss=loss)
     assert float(scores["before"]) == np.mean([0, 1, 2, 3, 4])
     assert int(state.step) == 12
 
@@ -80,7 +80,7 @@ def test_the_seed_and_the_epoch_decide_the_order():
 
 
 def test_shuffled_rows_visit_every_row_once_a_pass():
-    rows = np.asarray(plan(jax.random.key(0)))
+    rows = np.asarray(plan(jax.random.key(0), 1))
     assert rows.shape == (6, 5)
     for one_pass in (rows[:4], rows[4:]):  # 23 rows make 4 whole batches of 5
         assert len(np.unique(one_pass)) == one_pass.size
@@ -90,7 +90,7 @@ def test_shuffled_rows_visit_every_row_once_a_pass():
 @pytest.mark.parametrize("batch_size", [1, 4, 5, 23, 50])
 def test_evaluation_is_exact_whatever_the_batch(batch_size):
     params = {"w": jnp.ones((3, 1))}
-    batches = epoch.pad_batches(DATA, batch_size)
+    batches = [epoch.pad_batches(DATA, batch_size)]
     expected = np.mean((np.asarray(X).sum(axis=1, keepdims=True) - np.asarray(DATA["targets"])) ** 2)
     np.testing.assert_allclose(epoch.evaluate(params, {"batches": jnp.float32(3)}, batches, loss=loss)["mse"], expected, rtol=1e-5)
 
@@ -98,6 +98,7 @@ def test_evaluation_is_exact_whatever_the_batch(batch_size):
 def test_best_parameters_are_those_of_the_lowest_score():
     state = create(jnp.uint32(0))
     for number, score in enumerate([3.0, 1.0, 2.0, jnp.nan], start=1):
-        state = state.replace(params={"w": jnp.full((3, 1), float(number))}).keep_best(jnp.float32(score), jnp.int32(number))
+        state = state.replace(params={"w": jnp.full((3, 1), float(number))})
+        state = state.after_epoch(jnp.float32(score), jnp.int32(number), plateau=Plateau(), patience=0)
     assert float(state.best_params["w"][0, 0]) == 2.0
     assert (float(state.best_score), int(state.best_epoch)) == (1.0, 2)

@@ -1,8 +1,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+import sklearn.metrics
 
-from flax_attn.training.metrics import Mean, accumulate, compute, squared_error
+from flax_attn.training.metrics import Confusion, Mean, accumulate, class_scores, compute, confusion, cross_entropy, squared_error
 
 
 def test_masked_rows_count_nothing():
@@ -23,3 +25,41 @@ def test_uneven_batches_add_up_to_the_whole():
 def test_adding_leaves_joins_means():
     joined = jax.tree.map(jnp.add, Mean(jnp.float32(6), jnp.float32(2)), Mean(jnp.float32(3), jnp.float32(1)))
     assert float(joined.compute()) == 3.0
+
+
+LABELS, PREDICTED = np.array([0, 0, 1, 2, 2, 2, 0, 1, 3]), np.array([0, 1, 1, 2, 0, 2, 0, 0, 2])
+
+
+@pytest.mark.parametrize("split", [9, 4, 2])
+def test_scores_of_classes_equal_scikit_learns_whatever_the_batches(split):
+    logits = jnp.asarray(np.eye(5)[PREDICTED])  # the fifth class never occurs and is never predicted
+    batches = [slice(i, i + split) for i in range(0, 9, split)]
+    found = [confusion(logits[b], jnp.asarray(LABELS[b]), jnp.ones(len(LABELS[b]), bool)) for b in batches]
+    matrix = sum(each.matrix for each in found)
+    np.testing.assert_array_equal(matrix[:4, :4], sklearn.metrics.confusion_matrix(LABELS, PREDICTED))
+    scores = compute({"confusion": Confusion(matrix)})
+    options = {"average": "weighted", "zero_division": 0}
+    precision, recall, f1, _ = sklearn.metrics.precision_recall_fscore_support(LABELS, PREDICTED, **options)
+    expected = {
+        "accuracy": sklearn.metrics.accuracy_score(LABELS, PREDICTED),
+        "precision": precision,
+        "recall": recall,
+        "f1": f1,
+        "macro/f1": sklearn.metrics.f1_score(LABELS, PREDICTED, average="macro", zero_division=0),
+    }
+    assert scores.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(scores[name], value, rtol=1e-6)
+    each = sklearn.metrics.precision_recall_fscore_support(LABELS, PREDICTED, average=None, zero_division=0)
+    np.testing.assert_allclose([values[:4] for values in class_scores(matrix)], each[:3], rtol=1e-6)
+
+
+def test_cross_entropy_is_weighted_masked_and_smoothed():
+    logits = jnp.array([[2.0, 0.0, -1.0], [0.0, 1.0, 0.0], [5.0, 5.0, 5.0]])
+    labels, mask, weights = jnp.array([0, 2, 1]), jnp.array([True, True, False]), jnp.array([1.0, 7.0, 3.0])
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    plain = -np.log([shares[0, 0], shares[1, 2]])
+    np.testing.assert_allclose(cross_entropy(logits, labels, mask).compute(), plain.mean(), rtol=1e-6)
+    np.testing.assert_allclose(cross_entropy(logits, labels, mask, weights).compute(), (plain[0] + 3 * plain[1]) / 4, rtol=1e-6)
+    smooth = 0.9 * plain + 0.1 * -np.log(shares[:2]).mean(axis=1)
+    np.testing.assert_allclose(cross_entropy(logits, labels, mask, smoothing=0.1).compute(), smooth.mean(), rtol=1e-6)

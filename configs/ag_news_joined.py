@@ -1,0 +1,25 @@
+"""AG News, title and description, with a tanh RNN and attention over its states, on the official test split.
+
+Task     World, Sports, Business or Sci/Tech, from title and description
+Source   the tutorial's model and recipe, see ag_news_rnn_attention
+Command  python train.py --config=configs/ag_news_joined.py --manual_dir=DIR
+Expect   weighted F1 0.81 to 0.84 with PyTorch's initialisation; --config.model.initialization=flax 0.84
+"""
+
+from typing import Any
+
+from configs import ag_news_rnn_attention
+
+
+def get_config(variant: str = "") -> Any:
+    if variant not in ("", "quick"):
+        raise ValueError(f"unknown variant '{variant}' of config 'ag_news_joined'; expected none or 'quick'")
+    config = ag_news_rnn_attention.get_config(variant)
+    config.name = config.name.replace("ag_news_rnn_attention", "ag_news_joined")
+    config.data.file = "official"
+    config.data.fields = "title and description"
+    config.data.valid_fraction = 0.1
+    config.data.test_fraction = 0.0
+    config.data.max_length = 150
+    config.reference = {"test/f1": 0.824}
+    return config

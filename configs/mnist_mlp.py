@@ -1,0 +1,17 @@
+"""MNIST with two dense layers.
+
+Task     which digit an image of 28 x 28 pixels shows
+Source   a tutorial on attention over image patches, its model without attention, 623,290 parameters
+Command  python train.py --config=configs/mnist_mlp.py --manual_dir=DIR
+Expect   test accuracy 0.976 after 5 epochs (the recipe in PyTorch: 0.973 to 0.977)
+"""
+
+from typing import Any
+
+from configs import base
+
+
+def get_config(variant: str = "") -> Any:
+    config = base.images("mnist_mlp", variant, {"name": "mlp", "hidden_features": 784})
+    config.reference = {"test/accuracy": 0.976}
+    return config

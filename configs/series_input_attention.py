@@ -1,0 +1,28 @@
+"""Which of 8 input series decides the output? The gate of input attention must find it.
+
+Task     y_t = (x_t + x_{t-1}) / 2 of one series; the others say nothing
+Source   a tutorial's input-attention RNN, with its gate sharpened to alpha = 10
+Command  python train.py --config=configs/series_input_attention.py
+Expect   a weight of 0.95 or more on the right series (test/gate)
+"""
+
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config(variant: str = "") -> Any:
+    config = base.common("series_input_attention", variant, "regression")
+    config.num_epochs = 5 if variant else 30
+    config.learning_rate = 3e-3
+    config.data.name = "input_series"
+    config.data.num_series = 8
+    config.data.relevant = 3
+    config.data.length = 20
+    config.data.num_train = 4_000
+    config.data.num_valid = 500
+    config.data.num_test = 500
+    config.model = ConfigDict({"name": "input_attention", "features": 32, "alpha": 10.0})
+    return config

@@ -1,0 +1,40 @@
+"""SST in three classes with a bidirectional LSTM and structured self-attention, which the tutorial sets as an exercise.
+
+Task     negative, neutral or positive
+Source   Lin et al. 2017 (arXiv:1703.03130), with its squared penalty
+Command  python train.py --config=configs/sst_structured.py --manual_dir=DIR
+Expect   test accuracy 0.62
+"""
+
+from typing import Any
+
+from configs import base
+
+
+def get_config(variant: str = "") -> Any:
+    data = {
+        "name": "sst",
+        "num_classes": 3,
+        "phrases": False,
+        "preprocessing": "marked",
+        "vocabulary_size": 20_000,
+        "num_buckets": 4,
+    }
+    model = {
+        "name": "structured_attention",
+        "embedding_features": 100,
+        "features": 64,
+        "attention_features": 64,
+        "num_hops": 4,
+        "hidden_features": 64,
+        "dropout_rate": 0.5,
+        "penalty": 0.01,
+        "initialization": "flax",
+    }
+    config = base.texts("sst_structured", variant, data, model)
+    config.num_epochs = 1 if variant else 20
+    config.patience = 4
+    config.batch_size = 32
+    config.optimizer.weight_decay = 0.01
+    config.optimizer.clip_norm = 1.0
+    return config

@@ -1,0 +1,42 @@
+"""Your own texts: a CSV file of texts and labels, with a bidirectional GRU and attention over its states.
+
+Task     any labels; one file is split 70 / 15 / 15 alike in every class, or a file for the test is given
+Source   the model of ag_news_rnn_attention, with a GRU in both directions
+Command  python train.py --config=configs/text_csv.py --config.data.train_file=FILE.csv [--config.data.test_file=FILE.csv]
+         [--config.data.text_column=text --config.data.label_column=label], by the names in the first row, or by numbers from 1
+Expect   what your texts allow
+"""
+
+from typing import Any
+
+from configs import base
+
+
+def get_config(variant: str = "") -> Any:
+    data = {
+        "name": "text_csv",
+        "train_file": "",
+        "test_file": "",
+        "text_column": "text",
+        "label_column": "label",
+        "valid_fraction": 0.15,
+        "test_fraction": 0.15,  # of the one file; none where there is a test_file
+        "vocabulary_size": 20_000,
+        "num_buckets": 4,
+    }
+    model = {
+        "name": "rnn_attention",
+        "embedding_features": 100,
+        "cell": "gru",
+        "features": 64,
+        "num_layers": 1,
+        "bidirectional": True,
+        "hidden_features": 100,
+        "dropout_rate": 0.5,
+        "embedding_dropout_rate": 0.3,
+        "initialization": "flax",
+    }
+    config = base.texts("text_csv", variant, data, model)
+    config.num_epochs = 2 if variant else 20
+    config.patience = 4
+    return config

@@ -1,0 +1,58 @@
+"""What all pictures share: colours, style, and how they are saved.
+
+Colours are Okabe and Ito's, which the colour-blind can tell apart.
+"""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.colors import PowerNorm, to_hex
+from matplotlib.figure import Figure
+
+from flax_attn.run_directory import replacing
+
+BLUE, ORANGE, GREEN, PINK, SKY, YELLOW, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#222222"
+CYCLE = (BLUE, ORANGE, YELLOW, SKY, "#666666")  # green and pink are the shapes'
+STYLE = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "axes.titlesize": 11,
+}
+# A square-root scale, for one full weight would leave the many small ones in the dark.
+HEAT: dict[str, Any] = {"origin": "lower", "cmap": "viridis", "interpolation": "nearest", "norm": PowerNorm(0.5, vmin=0, vmax=1)}
+TICKS = (0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1)
+
+
+def of_weight(weight: float) -> tuple[str, str]:
+    """The colour of a weight as #rrggbb, and black or white for what is written on it."""
+    colour = plt.get_cmap(HEAT["cmap"])(HEAT["norm"](weight))
+    red, green, blue, _ = colour
+    return to_hex(colour), "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else "black"
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Writes the figure and closes it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as partial:
+        figure.savefig(partial, dpi=130, bbox_inches="tight")
+    plt.close(figure)
+    return path
+
+
+def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
+    """Draws in the style of the project, whatever the user's own."""
+
+    @functools.wraps(draw)
+    def wrapper(*args, **kwargs) -> Figure:
+        with plt.rc_context(STYLE):  # pyright: ignore
+            return draw(*args, **kwargs)
+
+    return wrapper

@@ -1,0 +1,71 @@
+"""AG News: titles and descriptions of news in four classes (Zhang, Zhao & LeCun 2015, arXiv:1509.01626).
+
+A row is `"class","title","description"` with classes 1 to 4, or `"class","title and description"`, joined.
+"""
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow_datasets as tfds
+
+from flax_attn.data.builders import File, FilesBuilder, load, url_infos
+from flax_attn.errors import UsageError
+
+CLASSES = ("World", "Sports", "Business", "Sci/Tech")
+ADDRESS = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/"
+
+
+class AGNews(FilesBuilder, skip_registration=True):
+    """News in four classes, as titles and descriptions."""
+
+    FILES = {
+        name: File(ADDRESS + name, size, digest)
+        for name, size, digest in (
+            ("train.csv", 29_470_338, "76a0a2d2f92b286371fe4d4044640910a04a803fdd2538e0f3f29a5c6f6b672e"),
+            ("test.csv", 1_857_427, "521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699"),
+        )
+    }
+    SPLITS = {"train": ("train.csv",), "test": ("test.csv",)}
+    FEATURES = {
+        "title": tfds.features.Text(),
+        "description": tfds.features.Text(),
+        "label": tfds.features.Scalar(dtype=np.int32),
+    }
+    HOMEPAGE = "http://groups.di.unipi.it/~gulli/AG_corpus_of_news_articles.html"
+    url_infos = url_infos(FILES)
+
+    def _generate_examples(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+        for i, news in enumerate(read_news(path)):
+            yield i, news._asdict()
+
+
+class News(NamedTuple):
+    """One row; where title and description come joined, they are the title and the description is empty."""
+
+    title: str
+    description: str
+    label: int
+
+
+def load_ag_news(splits: tuple[str, ...], manual_dir: Path | None) -> tuple[dict[str, list[News]], dict[str, str]]:
+    """The news of each split, `train` or `test`, and the sums of the files; errors are those of `builders.load`."""
+    rows, sums = load(AGNews, splits, manual_dir)
+    return {split: [News(**{**row, "label": int(row["label"])}) for row in found] for split, found in rows.items()}, sums
+
+
+def read_news(path: Path) -> Iterator[News]:
+    """The rows of a file. Raises a UsageError with the line of a row that is none."""
+    with open(path, newline="", encoding="utf-8") as file:
+        reader = csv.reader(file, strict=True)
+        try:
+            for row in reader:
+                if len(row) not in (2, 3) or row[0] not in ("1", "2", "3", "4"):
+                    raise UsageError(
+                        f"expected a class from 1 to 4 and one or two texts in {path}, line {reader.line_num}, got {str(row)[:60]}; mend it"
+                    )
+                yield News(row[1], row[2] if len(row) == 3 else "", int(row[0]) - 1)
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise UsageError(f"expected a CSV row in {path}, line {reader.line_num + 1} ({error}); mend it") from error

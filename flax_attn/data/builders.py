@@ -1,0 +1,173 @@
+"""Data sets made of files, as builders of tensorflow-datasets that are prepared and read without TensorFlow.
+
+The files come from a folder, `--manual_dir`, or from their public address, whose checksums bind what is downloaded. A prepared
+data set is known by the contents of its files, so other files never pass for it, and is renamed into place once it is whole.
+"""
+
+import contextlib
+import hashlib
+import io
+import os
+import socket
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core.download.checksums import UrlInfo
+
+from flax_attn.errors import UsageError, one_line
+
+PATIENCE = 0.8  # seconds in which a public address must answer
+
+
+class File(NamedTuple):
+    """Where a file comes from, and what it must be when it is downloaded."""
+
+    url: str
+    size: int
+    sha256: str
+
+
+class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    """A data set that is made of files; what is abstract is which files, which features, and how a file is read.
+
+    `FILES` are the files by the names that they have in the folder of the data set. `DOWNLOADS` are what is fetched in their
+    place where there is no such folder, by default the same. `SPLITS` says which files a split is made of.
+    """
+
+    VERSION = tfds.core.Version("1.0.0")
+    FILES: ClassVar[dict[str, File]]
+    SPLITS: ClassVar[dict[str, tuple[str, ...]]]
+    FEATURES: ClassVar[dict[str, Any]]
+    HOMEPAGE: ClassVar[str]
+
+    def __init__(self, paths: dict[str, Path] | None, digest: str, data_dir: Path):
+        self.paths = paths
+        config = tfds.core.BuilderConfig(name=digest[:16], description=f"files of SHA-256 {digest}")
+        super().__init__(data_dir=data_dir, config=config, file_format="array_record")
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        return tfds.core.DatasetInfo(
+            builder=self,
+            description=self.__doc__,
+            features=tfds.features.FeaturesDict(self.FEATURES),
+            homepage=self.HOMEPAGE,
+            disable_shuffling=True,
+        )
+
+    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Any]:
+        paths = self.paths or {name: Path(path) for name, path in dl_manager.download({n: f.url for n, f in self.FILES.items()}).items()}
+        present = {split: [paths[name] for name in names] for split, names in self.SPLITS.items() if set(names) <= paths.keys()}
+        return {split: self._generate_examples(*files) for split, files in present.items()}
+
+
+def load(cls: type[FilesBuilder], splits: tuple[str, ...], manual_dir: Path | None) -> tuple[dict[str, list[dict]], dict[str, str]]:
+    """The rows of each split, in the order of the files, and the SHA-256 of every file they came from.
+
+    Args:
+        cls: the builder.
+        splits: which of its `SPLITS` are wanted.
+        manual_dir: a folder with one folder a data set; None to download.
+
+    Raises:
+        UsageError: a file that is missing, with both ways to get it; one that is damaged, with its line.
+    """
+    wanted = [name for split in splits for name in cls.SPLITS[split]]
+    paths = None if manual_dir is None else _find(cls, wanted, manual_dir)
+    sums = {name: file.sha256 for name, file in cls.FILES.items()} if paths is None else {n: sha256(p) for n, p in paths.items()}
+    digest = hashlib.sha256("".join(f"{name} {sums[name]}\n" for name in sorted(sums)).encode()).hexdigest()
+    builder = cls(paths, digest, data_dir())
+    if not builder.data_path.exists():
+        if paths is None:
+            _check_reachable(cls, wanted)
+        _prepare(builder)
+    try:
+        return {split: _rows(builder, split) for split in splits}, sums
+    except Exception as error:  # whatever array_record makes of a damaged file
+        raise UsageError(f"cannot read {builder.data_path} ({one_line(error)}); remove that folder and run again") from error
+
+
+def data_dir() -> Path:
+    """Where prepared data sets are kept: `TFDS_DATA_DIR`, as for tensorflow-datasets, or `~/tensorflow_datasets`."""
+    return Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+
+
+def sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _find(cls: type[FilesBuilder], wanted: list[str], manual_dir: Path) -> dict[str, Path]:
+    folder = manual_dir / cls.name
+    for name in wanted:
+        if not (folder / name).is_file():
+            raise UsageError(f"no file {folder / name}; put it there ({_address(cls, name)}), or leave out --manual_dir to download it")
+    return {name: folder / name for names in cls.SPLITS.values() for name in names if (folder / name).is_file()}
+
+
+def _address(cls: type[FilesBuilder], name: str) -> str:
+    return cls.FILES[name].url if name in cls.FILES else f"from {next(iter(cls.FILES.values())).url}"
+
+
+def _check_reachable(cls: type[FilesBuilder], wanted: list[str]) -> None:
+    """Asks for a connection once and briefly, where tensorflow-datasets would try for minutes."""
+    url = _address(cls, wanted[0]).removeprefix("from ")
+    address, answer = urllib.parse.urlparse(url), []
+
+    def connect() -> None:
+        try:
+            port = address.port or {"http": 80, "https": 443}[address.scheme]
+            socket.create_connection((address.hostname, port), timeout=PATIENCE).close()
+            answer.append(None)
+        except OSError as error:
+            answer.append(error)
+
+    thread = threading.Thread(target=connect, daemon=True)  # finding the address of a name knows no time-out
+    thread.start()
+    thread.join(PATIENCE)
+    if not answer or answer[0] is not None:
+        reason = answer[0].strerror or str(answer[0]) if answer else "no answer"
+        raise UsageError(
+            f"cannot download {url} ({reason}); connect to the network, or give the folder with {cls.name}/{wanted[0]} by --manual_dir=DIR"
+        )
+
+
+def _prepare(builder: FilesBuilder) -> None:
+    quiet = io.StringIO()
+    tfds.disable_progress_bar()
+    try:
+        with contextlib.redirect_stdout(quiet):
+            builder.download_and_prepare()
+    except UsageError:
+        raise
+    except Exception as error:  # tensorflow-datasets wraps what the reading of a file raises
+        for cause in _causes(error):
+            if isinstance(cause, UsageError):
+                raise cause from error
+        if isinstance(error, OSError) and error.filename:
+            raise
+        raise UsageError(f"cannot prepare data set {builder.name}: {one_line(error)}; nothing was kept, run again") from error
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _rows(builder: FilesBuilder, split: str) -> list[dict]:
+    source = builder.as_data_source(split=split)  # pyright: ignore
+    return [{key: value.decode() if isinstance(value, bytes) else value for key, value in row.items()} for row in _all(source)]
+
+
+def _all(source: Any) -> list[dict]:
+    return list(source.__getitems__(range(len(source)))) if len(source) else []
+
+
+def url_infos(files: dict[str, File]) -> dict[str, UrlInfo]:
+    """What tensorflow-datasets checks a download against."""
+    sizes = tfds.core.utils.Size  # pyright: ignore
+    return {file.url: UrlInfo(sizes(file.size), file.sha256, name) for name, file in files.items()}

@@ -1,0 +1,105 @@
+"""Classifiers of images `(b, height, width)`, pixels in [0, 1], to logits `(b, classes)`.
+
+    MLP                 784 -> dense, ReLU -> dense
+    patch attention     patches -> scaled dot-product self-attention -> ReLU -> dense
+    patch Transformer   patches + positions -> encoder blocks -> attention pooling -> dense
+
+Source: the first two are a tutorial's, on MNIST; the last is the encoder of Vaswani et al. 2017 (arXiv:1706.03762) on patches, as
+Dosovitskiy et al. 2021 (arXiv:2010.11929) have it, with attention pooling in place of a class token.
+"""
+
+import chex
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from flax_attn.attention import AttentionPooling, EncoderBlock, FeedForward, LearnedPositions, MultiHeadAttention, SelfAttention
+from flax_attn.models.initializers import torch
+
+Outputs = tuple[Float[Array, "b classes"], dict]
+
+
+class MLP(nn.Module):
+    """Two dense layers: 623,290 parameters on images of 28 x 28 pixels.
+
+    Attributes:
+        num_classes: decided by the data.
+        hidden_features: width of the hidden layer.
+    """
+
+    num_classes: int
+    hidden_features: int = 784
+
+    @nn.compact
+    def __call__(self, inputs: Float[Array, "b height width"], *, train: bool = False) -> Outputs:
+        pixels = inputs.reshape(len(inputs), -1)
+        hidden = nn.relu(torch.dense(self.hidden_features, pixels.shape[1], "hidden")(pixels))
+        return torch.dense(self.num_classes, self.hidden_features, "logits")(hidden), {}
+
+
+class PatchAttention(nn.Module):
+    """One self-attention between the patches of an image, as wide as they are: 15,200 parameters with patches of 7 x 7 pixels.
+
+    Attributes:
+        num_classes: decided by the data.
+        patch_size: pixels along a side of a patch.
+    """
+
+    num_classes: int
+    patch_size: int = 7
+
+    @nn.compact
+    def __call__(self, inputs: Float[Array, "b height width"], *, train: bool = False) -> Outputs:
+        patches = cut_patches(inputs, self.patch_size)
+        width = patches.shape[-1]
+        layer = SelfAttention(width, width, use_bias=True, kernel_init=torch.kernel, bias_init=torch.bias(width), name="attention")
+        attended = layer(patches)
+        x = nn.relu(attended.context).reshape(len(inputs), -1)
+        return torch.dense(self.num_classes, x.shape[1], "logits")(x), {"attention": {"attention": attended.weights}}
+
+
+class PatchTransformer(nn.Module):
+    """A Transformer encoder over the patches of an image, pooled by attention.
+
+    Attributes:
+        num_classes: decided by the data.
+        patch_size: pixels along a side of a patch.
+        features: width of the blocks.
+        num_heads, num_blocks: of the encoder; blocks are pre-norm.
+        hidden_features: width of the feed-forward networks.
+        dropout_rate: share of each part's outputs that are dropped in training.
+    """
+
+    num_classes: int
+    patch_size: int = 4
+    features: int = 64
+    num_heads: int = 4
+    num_blocks: int = 3
+    hidden_features: int = 128
+    dropout_rate: float = 0.1
+
+    @nn.compact
+    def __call__(self, inputs: Float[Array, "b height width"], *, train: bool = False) -> Outputs:
+        patches = cut_patches(inputs, self.patch_size)
+        positions = LearnedPositions(patches.shape[1], self.features, name="positions")(patches.shape[1])
+        x = nn.Dense(self.features, name="patches")(patches) + positions[None]  # (b, t, d)
+        attention = {}
+        for i in range(1, self.num_blocks + 1):
+            parts = (
+                MultiHeadAttention(self.num_heads, name=f"attention{i}"),
+                FeedForward(self.hidden_features, nn.gelu, name=f"feed_forward{i}"),
+            )
+            x, attention[f"block{i}"] = EncoderBlock(*parts, dropout_rate=self.dropout_rate, name=f"block{i}")(x, train=train)
+        pooled = AttentionPooling(name="pooling")(nn.LayerNorm(name="norm")(x))
+        logits = nn.Dense(self.num_classes, name="logits")(pooled.context)
+        return logits, {"attention": attention | {"pooling": pooled.weights}}
+
+
+def cut_patches(images: Float[Array, "b height width"], size: int) -> Float[Array, "b patches pixels"]:
+    """Patches of `size x size` pixels, row by row. Raises a ValueError where they do not fill the image."""
+    chex.assert_rank(images, 3)
+    batch, height, width = images.shape
+    if height % size or width % size:
+        raise ValueError(f"expected a patch_size that divides {height} and {width} pixels, got {size}")
+    patches = images.reshape(batch, height // size, size, width // size, size)
+    return jnp.swapaxes(patches, 2, 3).reshape(batch, -1, size * size)

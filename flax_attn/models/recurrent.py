@@ -1,0 +1,137 @@
+"""Recurrent layers whose products with the inputs stand outside the recurrence, as one.
+
+    rnn    h' = tanh(x W + b + h U + c)
+    gru    r, z = sigmoid(x W + b + h U + c),   n = tanh(x W_n + b_n + r (h U_n + c_n)),   h' = (1 - z) n + z h
+    lstm   i, f, g, o = x W + b + h U + c,   m' = sigmoid(f) m + sigmoid(i) tanh(g),   h' = sigmoid(o) tanh(m')
+
+Source: Elman 1990; Cho et al. 2014 (arXiv:1406.1078); Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000;
+all in PyTorch's form, which has two biases.
+"""
+
+import functools
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from flax_attn.attention.projection import project
+from flax_attn.models.initializers import Initialization, torch
+
+State = tuple[Array, ...]  # the hidden state first
+
+
+def rnn(state: State, inputs: Array, recurrent: Callable[[Array], Array]) -> State:
+    """`inputs` are the products `x W + b`, and `recurrent(h)` gives `h U + c`; likewise below."""
+    return (jnp.tanh(inputs + recurrent(state[0])),)
+
+
+def gru(state: State, inputs: Array, recurrent: Callable[[Array], Array]) -> State:
+    (hidden,), products = state, recurrent(state[0])
+    width = hidden.shape[-1]
+    reset, update = jnp.split(nn.sigmoid(inputs[..., : 2 * width] + products[..., : 2 * width]), 2, axis=-1)
+    new = jnp.tanh(inputs[..., 2 * width :] + reset * products[..., 2 * width :])
+    return ((1 - update) * new + update * hidden,)
+
+
+def lstm(state: State, inputs: Array, recurrent: Callable[[Array], Array]) -> State:
+    hidden, memory = state
+    i, f, g, o = jnp.split(inputs + recurrent(hidden), 4, axis=-1)
+    memory = nn.sigmoid(f) * memory + nn.sigmoid(i) * jnp.tanh(g)
+    return nn.sigmoid(o) * jnp.tanh(memory), memory
+
+
+CELLS = {"rnn": (rnn, 1, 1), "gru": (gru, 3, 1), "lstm": (lstm, 4, 2)}  # the function, its gates, the parts of its state
+
+
+class RecurrentLayer(nn.Module):
+    """A recurrent layer over the first axis: `(t, ..., d)` and a state of `(..., features)` to `(t, ..., features)` and the next state.
+
+    Attributes:
+        cell: `rnn`, `gru` or `lstm`.
+        features: width of the hidden state.
+        reverse: whether it runs from the end to the start.
+        use_bias: whether it has biases, two as PyTorch's.
+        initialization: how the parameters begin.
+        unroll: steps of the recurrence in one turn of the loop.
+    """
+
+    cell: str
+    features: int
+    reverse: bool = False
+    use_bias: bool = True
+    initialization: Initialization = torch
+    unroll: int = 1
+
+    @nn.compact
+    def __call__(
+        self, inputs: Float[Array, "t *b d"], state: State | None = None, lengths: Int[Array, "*b"] | None = None
+    ) -> tuple[Float[Array, "t *b e"], State]:
+        """Runs over the inputs from a state, or from zeros; where a row has ended, by `lengths`, outputs are zeros and the state stays."""
+        step, gates, parts = CELLS[self.cell]
+        leading, width = inputs.shape[1:-1], gates * self.features
+        if state is None:
+            state = (jnp.zeros((*leading, self.features), inputs.dtype),) * parts
+        input_kernel = self.param("input_kernel", self.initialization.input_kernel(self.features), (inputs.shape[-1], width))
+        recurrent_kernel = self.param("recurrent_kernel", self.initialization.recurrent_kernel(self.features), (self.features, width))
+        projected, recurrent_bias = project(inputs, input_kernel), jnp.zeros(())
+        if self.use_bias:
+            bias = self.param("input_bias", self.initialization.bias(self.features), (width,))
+            recurrent_bias = self.param("recurrent_bias", self.initialization.bias(self.features), (width,))
+            if self.cell != "gru":  # which multiplies the second by a gate
+                bias, recurrent_bias = bias + recurrent_bias, jnp.zeros(())
+            projected = projected + bias.reshape((1,) * (projected.ndim - 1) + (-1,))  # (t, ..., gates e)
+        recurrent_bias = recurrent_bias.reshape((1,) * len(leading) + (-1,))
+        recurrent = lambda hidden: jnp.einsum("...e,eg->...g", hidden, recurrent_kernel) + recurrent_bias
+        places = jnp.arange(len(inputs))
+
+        def body(state: State, step_inputs: tuple[Array, Array]) -> tuple[State, Array]:
+            projection, place = step_inputs
+            new = step(state, projection, recurrent)
+            if lengths is None:
+                return new, new[0]
+            going = (place < lengths)[..., None]
+            return tuple(jnp.where(going, a, b) for a, b in zip(new, state)), jnp.where(going, new[0], 0)
+
+        state, hidden = jax.lax.scan(body, state, (projected, places), reverse=self.reverse, unroll=self.unroll)
+        return hidden, state
+
+
+class Recurrent(nn.Module):
+    """Recurrent layers over the sequences of a batch, in one direction or both, with dropout between them.
+
+    Attributes:
+        cell, features, use_bias, initialization: as in `RecurrentLayer`; `features` is the width in each direction.
+        num_layers: layers on top of each other.
+        bidirectional: whether each layer reads from both ends; its outputs are then joined, `2 features` wide.
+        dropout_rate: share of the outputs between layers that are dropped in training.
+    """
+
+    cell: str
+    features: int
+    num_layers: int = 1
+    bidirectional: bool = False
+    use_bias: bool = True
+    initialization: Initialization = torch
+    dropout_rate: float = 0.0
+
+    @nn.compact
+    def __call__(
+        self, inputs: Float[Array, "b t d"], lengths: Int[Array, " b"] | None = None, *, train: bool = False
+    ) -> Float[Array, "b t e"]:
+        """Outputs `(b, t, e)` of the last layer, zeros where a row has ended."""
+        x = jnp.swapaxes(inputs, 0, 1)  # (t, b, d)
+        for i in range(1, self.num_layers + 1):
+            if i > 1:
+                x = nn.Dropout(self.dropout_rate, deterministic=not train)(x)
+            layer = functools.partial(self._layer, x, lengths, i)
+            if self.bidirectional:
+                x = jnp.concatenate([layer("forward", False), layer("backward", True)], axis=-1)
+            else:
+                x = layer("layer", False)
+        return jnp.swapaxes(x, 0, 1)
+
+    def _layer(self, inputs: Array, lengths: Array | None, number: int, name: str, reverse: bool) -> Array:
+        options = (self.cell, self.features, reverse, self.use_bias, self.initialization)
+        return RecurrentLayer(*options, name=f"{name}{number}")(inputs, lengths=lengths)[0]

@@ -1,0 +1,32 @@
+"""A recurrent network with attention over the series of its input."""
+
+import chex
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from flax_attn.attention import InputAttentionCell
+
+
+class InputAttentionRNN(nn.Module):
+    """The recurrent cell with input attention along the series; its weights say which series decides the output.
+
+    Source: a tutorial's input-attention RNN, see `attention.InputAttentionCell`.
+
+    Attributes:
+        features: width of the state.
+        alpha: sharpness of the weights.
+    """
+
+    features: int = 32
+    alpha: float = 10.0
+
+    @nn.compact
+    def __call__(self, inputs: Float[Array, "b t series"], *, train: bool = False) -> tuple[Float[Array, "b t 1"], dict]:
+        cell = InputAttentionCell(self.features, 1, self.alpha, name="cell")
+        scan = nn.scan(
+            lambda cell, state, x: cell(state, x), variable_broadcast="params", split_rngs={"params": False}, in_axes=1, out_axes=1
+        )
+        _, attended = scan(cell, jnp.zeros((len(inputs), self.features), inputs.dtype), inputs)
+        chex.assert_shape(attended.context, (*inputs.shape[:2], 1))
+        return attended.context, {"attention": {"input": attended.weights}}

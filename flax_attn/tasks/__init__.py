@@ -1,0 +1,18 @@
+"""What an experiment is about: one module a kind of data, all with the same functions, which `TASKS` finds by `data.name`.
+
+    KIND, SCORE                     the config's `task`, and the metric that validation is judged by, lower is better
+    keys(name)                      the config keys under `data` and their types
+    check(config)                   raises a UsageError for values that make no sense
+    load(config, manual_dir)        -> Task: arrays to train and measure on, and what the data decides
+    check_derived(derived)          raises a ValueError for what `load` did not derive
+    sample(config)                  -> inputs to initialise a model with
+    make_measure(config, derived)   -> measure(outputs, aux, batch, train) -> (loss, metrics by name)
+    examples(task, predict)         -> arrays of some test examples, which the pictures are drawn from, and figures of the test
+
+Data, loss and pictures of a task meet here, and neither model nor training.
+"""
+
+from flax_attn.tasks import images, series, signals, texts
+from flax_attn.tasks.task import Task as Task
+
+TASKS = {"shapes": signals, "mnist": images, "ag_news": texts, "sst": texts, "text_csv": texts, "input_series": series}

@@ -1,0 +1,195 @@
+"""Texts in classes: AG News, SST, and a user's own CSV files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from flax_attn.data import ag_news, sst, table
+from flax_attn.data.splits import stratified
+from flax_attn.data.text import KINDS, PREPROCESSING, Tokenizer, encode_labels, fit_tokenizer, pad, tokenizer_from_json
+from flax_attn.errors import UsageError, unknown
+from flax_attn.tasks import classification
+from flax_attn.tasks.task import Task
+
+KIND, SCORE = classification.KIND, classification.SCORE
+make_measure, check_derived = classification.make_measure, classification.check_derived
+NUM_EXAMPLES = 16
+FIELDS = ("title", "title and description")
+FILES = ("test.csv", "train.csv", "official")
+
+Texts = tuple[Sequence[str], Sequence[str]]  # texts and their labels
+
+
+def keys(name: str) -> dict[str, type]:
+    texts = ("data.preprocessing", "data.tokenizer")
+    counts = ("data.seed", "data.vocabulary_size", "data.max_length", "data.num_buckets")
+    common = dict.fromkeys(texts, str) | dict.fromkeys(counts, int) | {"data.shuffle": bool}
+    fractions = dict.fromkeys(("data.valid_fraction", "data.test_fraction"), float)
+    own = {
+        "ag_news": fractions | {"data.file": str, "data.fields": str},
+        "sst": {"data.num_classes": int, "data.phrases": bool},
+        "text_csv": fractions | dict.fromkeys(("data.train_file", "data.test_file", "data.text_column", "data.label_column"), str),
+    }
+    return common | own[name]
+
+
+def check(config: Any) -> None:
+    """Raises a UsageError for choices that there are not."""
+    data = config.data
+    choices = {"preprocessing": PREPROCESSING, "tokenizer": KINDS}
+    if data.name == "ag_news":
+        choices |= {"file": FILES, "fields": FIELDS}
+    for key, known in choices.items():
+        if data[key] not in known:
+            raise UsageError(unknown(f"data.{key}", data[key], known))
+    if data.vocabulary_size < 3 or data.max_length < 1 or data.num_buckets < 1:
+        raise UsageError("expected data.vocabulary_size above 2, and data.max_length and data.num_buckets above 0")
+    if data.name == "sst" and data.num_classes not in sst.CLASSES:
+        raise UsageError(f"expected data.num_classes of 3 or 5, got {data.num_classes}")
+    if data.name != "sst":
+        valid, test = data.valid_fraction, data.test_fraction
+        if not (0 < valid < 1 and 0 <= test < 1 and valid + test < 1):
+            raise UsageError(f"expected data.valid_fraction above 0, and below 1 with data.test_fraction, got {valid} and {test}")
+    if data.name == "text_csv" and not data.train_file:
+        raise UsageError("expected --config.data.train_file=FILE.csv, a table of texts and labels")
+    if not data.shuffle and data.num_buckets > 1:
+        raise UsageError("expected data.num_buckets=1 with data.shuffle=False; rows in buckets are not in their order")
+
+
+def load(config: Any, manual_dir: Path | None) -> Task:
+    """Texts as tokens, by a tokenizer that is fitted on the training split alone."""
+    data = config.data
+    texts, classes, sums = {"ag_news": _ag_news, "sst": _sst, "text_csv": _text_csv}[data.name](data, manual_dir)
+    clean = PREPROCESSING[data.preprocessing]
+    cleaned = {split: [clean(text) for text in found] for split, (found, _) in texts.items()}
+    tokenizer = fit_tokenizer(data.tokenizer, cleaned["train"], data.vocabulary_size)
+    labels = {split: encode_labels(found, classes) for split, (_, found) in texts.items()}
+    rows = {split: _rows([tokenizer.encode(text) for text in cleaned[split]], labels[split], data.max_length) for split in texts}
+    ordered = {split: _by_length(found) if data.num_buckets > 1 else found for split, found in rows.items()}
+    return Task(
+        train=ordered["train"],
+        splits={split: ordered[split] for split in config.evaluate},
+        derived={
+            "classes": list(classes),
+            "class_weights": classification.class_weights(labels["train"], len(classes)),
+            "files": sums,
+        },
+        sizes={"vocabulary_size": tokenizer.size, "num_classes": len(classes)},
+        files={"tokenizer.json": tokenizer.to_json(), "labels.json": list(classes)},
+        draw=None,
+        test=(rows["test"], tokenizer, classes),
+    )
+
+
+def sample(config: Any) -> Any:
+    return {"tokens": jnp.zeros((config.batch_size, 2), jnp.int32), "lengths": jnp.ones(config.batch_size, jnp.int32)}
+
+
+def examples(config: Any, task: Task, predict: Any) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[str, Any]]:
+    """The first test texts with the probabilities of the first seed; the confusion matrix of all."""
+    rows, tokenizer, classes = task.test
+    logits, attention = predict(rows["inputs"])
+    matrix, metrics, figures = classification.results(logits, rows["targets"], classes)
+    inputs = {key: array[:NUM_EXAMPLES] for key, array in rows["inputs"].items()}
+    kept = {
+        "inputs": inputs["tokens"],
+        "lengths": inputs["lengths"],
+        "words": words_of(tokenizer, inputs),
+        "targets": rows["targets"][:NUM_EXAMPLES],
+        "predictions": classification.probabilities(logits[0, :NUM_EXAMPLES]),
+        "confusion": matrix,
+    }
+    return kept | {name: weights[:NUM_EXAMPLES] for name, weights in attention.items()}, metrics, figures
+
+
+def encode(config: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """Inputs of a model for texts as a user gives them."""
+    clean = PREPROCESSING[config.data.preprocessing]
+    tokens, lengths = pad([tokenizer.encode(clean(text))[: config.data.max_length] for text in texts])
+    return {"tokens": tokens, "lengths": lengths}
+
+
+def words_of(tokenizer: Tokenizer, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """The name of every token, empty where there is padding."""
+    rows = [
+        [*tokenizer.names(row[:length].tolist()), *[""] * (len(row) - length)] for row, length in zip(inputs["tokens"], inputs["lengths"])
+    ]
+    return np.array(rows, dtype=str)
+
+
+def _rows(tokens: list[list[int]], labels: np.ndarray, max_length: int) -> dict[str, Any]:
+    longest = min(max(map(len, tokens), default=1), max_length)
+    padded, lengths = pad(tokens, max(longest, 1))
+    return {"inputs": {"tokens": padded, "lengths": lengths}, "targets": labels}
+
+
+def _by_length(rows: dict[str, Any]) -> dict[str, Any]:
+    order = np.argsort(rows["inputs"]["lengths"], kind="stable")
+    inputs = {key: array[order] for key, array in rows["inputs"].items()}
+    return {"inputs": inputs, "targets": rows["targets"][order]}
+
+
+def _split(texts: Sequence[str], labels: Sequence[str], shares: dict[str, float], seed: int) -> dict[str, Texts]:
+    classes = sorted(set(labels))
+    parts = stratified(encode_labels(labels, classes), list(shares.values()), seed)
+    return {name: ([str(texts[i]) for i in rows], [str(labels[i]) for i in rows]) for name, rows in zip(shares, parts)}
+
+
+def _shares(data: Any, test: float) -> dict[str, float]:
+    return {"train": 1 - data.valid_fraction - test, "valid": data.valid_fraction, "test": test}
+
+
+def _ag_news(data: Any, manual_dir: Path | None) -> tuple[dict[str, Texts], Sequence[str], dict[str, str]]:
+    """One file split in three, or the training file split in two and the official test."""
+    official = data.file == "official"
+    found, sums = ag_news.load_ag_news(("train", "test") if official else (data.file.removesuffix(".csv"),), manual_dir)
+
+    def texts(split: str) -> Texts:
+        join = lambda news: " ".join(filter(None, (news.title, news.description))) if data.fields == "title and description" else news.title
+        return [join(news) for news in found[split]], [ag_news.CLASSES[news.label] for news in found[split]]
+
+    if official:
+        shares = _shares(data, 0.0)
+        del shares["test"]
+        split = _split(*texts("train"), shares, data.seed) | {"test": texts("test")}
+    else:
+        split = _split(*texts(data.file.removesuffix(".csv")), _shares(data, data.test_fraction), data.seed)
+    return split, sorted(ag_news.CLASSES), sums
+
+
+def _sst(data: Any, manual_dir: Path | None) -> tuple[dict[str, Texts], Sequence[str], dict[str, str]]:
+    """Sentences, or for training all phrases, each once with each of its labels."""
+    found, sums = sst.load_sst(manual_dir)
+    classes = sst.CLASSES[data.num_classes]
+
+    def texts(split: str) -> Texts:
+        sentences = found[split]
+        used = [sentence[0] for sentence in sentences]
+        if split == "train" and data.phrases:
+            used = list(dict.fromkeys(phrase for sentence in sentences for phrase in sentence))
+        return [" ".join(p.words) for p in used], [classes[sst.in_classes(p.label, data.num_classes)] for p in used]
+
+    return {split: texts(split) for split in found}, classes, sums
+
+
+def _text_csv(data: Any, manual_dir: Path | None) -> tuple[dict[str, Texts], Sequence[str], dict[str, str]]:
+    """The user's own table, split in three; or in two, where there is a table for the test."""
+    texts, labels = table.read(Path(data.train_file), data.text_column, data.label_column)
+    if data.test_file:
+        shares = _shares(data, 0.0)
+        del shares["test"]
+        split = _split(texts, labels, shares, data.seed) | {"test": table.read(Path(data.test_file), data.text_column, data.label_column)}
+    else:
+        split = _split(texts, labels, _shares(data, data.test_fraction), data.seed)
+    if not all(found for found, _ in split.values()):
+        raise UsageError(f"expected enough rows in {data.train_file} for training, validation and test, got {len(texts)}")
+    files = [path for path in (data.train_file, data.test_file) if path]
+    return split, sorted(set(split["train"][1])), {path: table.sha256(Path(path)) for path in files}
+
+
+def restore(config: Any, files: dict[str, Any]) -> Tokenizer:
+    """The tokenizer of a run, from its files."""
+    return tokenizer_from_json(files["tokenizer.json"])

@@ -1,0 +1,82 @@
+"""Sequences of different lengths in a few lengths of batches, so that little is padding and little is compiled.
+
+Rows are sorted by length and cut into buckets; a batch is of one bucket and as long as the longest row in it. Which bucket a
+step takes depends on the data's seed and the epoch, shared by the seeds of a run; which rows of it on the run's seed too.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, Key
+
+from flax_attn.training.epoch import Batch
+
+
+class Bucket(NamedTuple):
+    """The rows from `first` to before `last`, none longer than `length`."""
+
+    first: int
+    last: int
+    length: int
+
+
+def make_buckets(lengths: Int[np.ndarray, " n"], num_buckets: int) -> tuple[Bucket, ...]:
+    """At most so many buckets of about as many rows each, for lengths in ascending order; one takes rows in any order."""
+    if num_buckets == 1:
+        return (Bucket(0, len(lengths), max(int(lengths.max()), 1)),)
+    ends = [
+        int(np.searchsorted(lengths, lengths[min(i, len(lengths)) - 1], "right"))
+        for i in np.linspace(0, len(lengths), num_buckets + 1)[1:].astype(int)
+    ]
+    ends = sorted(set(ends))
+    return tuple(Bucket(first, last, max(int(lengths[last - 1]), 1)) for first, last in zip([0, *ends], ends))
+
+
+def plan(
+    key: Key[Array, ""], epoch: Array, *, buckets: tuple[Bucket, ...], batch_size: int, num_steps: int, data_seed: int, shuffle: bool = True
+) -> tuple[Int[Array, " steps"], Int[Array, "steps batch"]]:
+    """For each step the number of its bucket and the rows of its batch, -1 where a bucket has no more.
+
+    Every row comes once, and again in further passes where there are more steps than that takes. Without `shuffle` rows and
+    buckets come in their order.
+    """
+    steps_a_pass = count_steps(buckets, batch_size)
+    order_key = jax.random.fold_in(jax.random.key(data_seed), epoch)
+
+    def one_pass(number: int) -> tuple[Array, Array]:
+        keys = jax.random.split(jax.random.fold_in(key, number), len(buckets))
+        rows = [_rows(key, bucket, batch_size, shuffle) for key, bucket in zip(keys, buckets)]
+        numbers = jnp.repeat(jnp.arange(len(buckets)), np.array([len(each) for each in rows]), total_repeat_length=steps_a_pass)
+        order = jnp.arange(steps_a_pass)
+        if shuffle:
+            order = jax.random.permutation(jax.random.fold_in(order_key, number), steps_a_pass)
+        return numbers[order], jnp.concatenate(rows)[order]
+
+    passes = [one_pass(number) for number in range(-(-num_steps // steps_a_pass))]
+    numbers, rows = (jnp.concatenate(parts)[:num_steps] for parts in zip(*passes))
+    return numbers, rows
+
+
+def count_steps(buckets: tuple[Bucket, ...], batch_size: int) -> int:
+    """The steps of one pass over all rows."""
+    return sum(-(-(bucket.last - bucket.first) // batch_size) for bucket in buckets)
+
+
+def fetch(data: Any, rows: Int[Array, " batch"], length: int) -> Batch:
+    """The batch of the given rows, with sequences cut to a length; rows of -1 are masked out."""
+    batch = jax.tree.map(lambda array: array[jnp.maximum(rows, 0)], data)
+    return cut(batch, length) | {"mask": rows >= 0}
+
+
+def cut(batch: Batch, length: int) -> Batch:
+    """The batch with its tokens cut to a length."""
+    inputs = batch["inputs"]
+    return batch | {"inputs": inputs | {"tokens": inputs["tokens"][..., :length]}}
+
+
+def _rows(key: Array, bucket: Bucket, batch_size: int, shuffle: bool) -> Array:
+    rows = jnp.arange(bucket.first, bucket.last)
+    rows = jax.random.permutation(key, rows) if shuffle else rows
+    return jnp.pad(rows, (0, -len(rows) % batch_size), constant_values=-1).reshape(-1, batch_size)

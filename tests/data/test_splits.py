@@ -1,0 +1,28 @@
+import numpy as np
+import pytest
+
+from flax_attn.data.splits import stratified
+
+
+@pytest.mark.parametrize("counts", [[100, 37, 63], [1, 1, 1, 1], [3, 0, 200], [7600]])
+@pytest.mark.parametrize("shares", [(0.7, 0.15, 0.15), (0.9, 0.1), (1.0,)])
+def test_parts_hold_every_row_once_with_each_class_in_its_share(counts, shares):
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
+    parts = stratified(labels, shares, 5)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
+    for part, share in zip(parts, shares):
+        assert abs(len(part) - share * len(labels)) < 1
+        for label, count in enumerate(counts):
+            assert abs((labels[part] == label).sum() - share * count) <= 1.5
+
+
+def test_the_seed_decides_which_rows():
+    labels = np.zeros(100, int)
+    one, other = stratified(labels, (0.5, 0.5), 1)[0], stratified(labels, (0.5, 0.5), 2)[0]
+    assert not np.array_equal(one, other)
+    np.testing.assert_array_equal(one, stratified(labels, (0.5, 0.5), 1)[0])
+
+
+def test_the_tutorials_split():
+    labels = np.repeat(np.arange(4), 1900)
+    assert [len(part) for part in stratified(labels, (0.7, 0.15, 0.15), 42)] == [5_320, 1_140, 1_140]

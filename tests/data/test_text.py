@@ -1,0 +1,85 @@
+import json
+import string
+
+import numpy as np
+import pytest
+
+from flax_attn.data import text
+from flax_attn.data.stop_words import STOP_WORDS
+from flax_attn.errors import UsageError
+
+TEXTS = ["the cat saw the dog", "a cat", "the end"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("Great week for the NYSE!", "great week nyse"),
+        ("Oil (Reuters) rises, again", "oil rises"),
+        ("Don't stop 24-7 trading", "stop 24 7 trading"),
+        ("", ""),
+        ("The of and", ""),
+    ],
+)
+def test_news_are_cleaned_as_in_the_tutorial(given, expected):
+    assert text.clean_news(given) == expected
+
+
+def test_there_are_179_stop_words():
+    assert len(STOP_WORDS) == 179
+
+
+def test_words_clitics_and_punctuation_come_apart():
+    assert text.split_words("It's a well-made film, isn't it?") == "it 's a well-made film , is n't it ?"
+
+
+def test_marks_stand_at_both_ends_and_a_space_that_does_not_break_stays():
+    assert text.mark_ends("Two 2\xa01/2 stars") == "<S> two 2\xa01/2 stars </S>"
+
+
+def test_the_most_frequent_words_are_kept_first_met_first():
+    vocabulary = text.fit_tokenizer("word", TEXTS, 5)
+    assert vocabulary.entries == ("<PAD>", "<UNK>", "the", "cat", "saw")
+    assert vocabulary.encode("the dog saw a cat") == [2, 1, 4, 1, 3]
+
+
+@pytest.mark.parametrize("kind", ["word", "character"])
+def test_what_is_known_comes_back_and_so_does_the_tokenizer(kind):
+    tokenizer = text.fit_tokenizer(kind, TEXTS, 100)
+    again = text.tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
+    for each in (tokenizer, again):
+        assert [each.decode(each.encode(line)) for line in TEXTS] == TEXTS
+    assert again.size == tokenizer.size == len(set(" ".join(TEXTS) if kind == "character" else " ".join(TEXTS).split())) + 2
+
+
+def test_byte_pairs_come_back():
+    pytest.importorskip("tokenizers")
+    tokenizer = text.fit_tokenizer("bpe", [*TEXTS, string.ascii_lowercase], 60)
+    again = text.tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
+    assert again.decode(again.encode("the dog sat")) == "the dog sat"
+    assert tokenizer.encode("the") == again.encode("the")
+    assert len(tokenizer.encode("the")) < 3
+
+
+@pytest.mark.parametrize(
+    "content", [{}, {"kind": "word", "entries": ["a"]}, {"kind": "bpe", "model": {}}, {"kind": "other", "entries": []}]
+)
+def test_a_damaged_tokenizer_is_told(content):
+    with pytest.raises(UsageError, match=r"tokenizer as training wrote it|package tokenizers"):
+        text.tokenizer_from_json(content)
+
+
+def test_rows_are_filled_up_and_cut():
+    tokens, lengths = text.pad([[2, 3, 4], [], [5]])
+    np.testing.assert_array_equal(tokens, [[2, 3, 4], [0, 0, 0], [5, 0, 0]])
+    np.testing.assert_array_equal(lengths, [3, 0, 1])
+    tokens, lengths = text.pad([[2, 3, 4], [5]], 2)
+    np.testing.assert_array_equal(tokens, [[2, 3], [5, 0]])
+    np.testing.assert_array_equal(lengths, [2, 1])
+    assert text.pad([[]])[0].shape == (1, 1)
+
+
+def test_a_label_that_training_does_not_know_is_told():
+    np.testing.assert_array_equal(text.encode_labels(["b", "a"], ["a", "b"]), [1, 0])
+    with pytest.raises(UsageError, match="a label that the training split has, a, b, got 'c'"):
+        text.encode_labels(["c"], ["a", "b"])

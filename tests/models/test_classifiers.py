@@ -1,0 +1,156 @@
+"""Classifiers and the layers they are made of: published sizes, padding that changes nothing, cells as loops."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from flax_attn.models import MLP, GRUAttention, InputAttentionRNN, PatchAttention, PatchTransformer, RNNAttention, StructuredAttention
+from flax_attn.models.images import cut_patches
+from flax_attn.models.initializers import INITIALIZATIONS
+from flax_attn.models.recurrent import CELLS, Recurrent, RecurrentLayer
+
+IMAGES = jax.random.uniform(jax.random.key(0), (3, 28, 28))
+TEXTS = {"tokens": jnp.array([[2, 3, 4, 5, 6], [6, 5, 0, 0, 0], [0, 0, 0, 0, 0]]), "lengths": jnp.array([5, 2, 0])}
+SMALL = {"vocabulary_size": 7, "num_classes": 3, "embedding_features": 5, "features": 4}
+TEXT_MODELS = {
+    "RNN": RNNAttention(**SMALL),
+    "LSTM, two layers, both directions": RNNAttention(**SMALL, cell="lstm", num_layers=2, bidirectional=True, initialization="flax"),
+    "GRU attention": GRUAttention(**SMALL),
+    "structured": StructuredAttention(**SMALL, num_hops=2),
+}
+IMAGE_MODELS = {"MLP": MLP(10), "patches": PatchAttention(10), "Transformer": PatchTransformer(10, 7, 8, 2, 1, 8)}
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "count"),
+    [
+        (MLP(10), IMAGES, 623_290),
+        (PatchAttention(10), IMAGES, 15_200),
+        (RNNAttention(5_000, 4), TEXTS, 542_873),
+        (GRUAttention(16_585, 3), TEXTS, 1_877_639),
+    ],
+    ids=["mnist_mlp", "mnist_attention", "ag_news", "sst"],
+)
+def test_published_sizes(model, inputs, count):
+    params = jax.eval_shape(model.init, jax.random.key(0), inputs)["params"]
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
+
+
+@pytest.mark.parametrize("name", TEXT_MODELS)
+def test_a_longer_padding_changes_no_output_and_no_gradient(name):
+    model = TEXT_MODELS[name]
+    variables = model.init(jax.random.key(1), TEXTS)
+    longer = {"tokens": jnp.pad(TEXTS["tokens"], ((0, 0), (0, 3)), constant_values=4), "lengths": TEXTS["lengths"]}
+    function = jax.jit(jax.value_and_grad(lambda v, inputs: jnp.sum(jnp.sin(model.apply(v, inputs)[0][:2]))))
+    chex.assert_trees_all_close(function(variables, longer), function(variables, TEXTS), atol=1e-6)
+    logits, aux = model.apply(variables, longer)
+    assert np.isfinite(logits).all()
+    weights = aux["attention"]["attention"]
+    np.testing.assert_array_equal(weights[1, ..., 2:], 0)
+    np.testing.assert_array_equal(weights[2], 0)
+    np.testing.assert_allclose(weights[0].reshape(-1, 8)[0].sum(), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", TEXT_MODELS)
+def test_a_text_does_not_see_the_others(name):
+    model = TEXT_MODELS[name]
+    variables = model.init(jax.random.key(1), TEXTS)
+    together, _ = model.apply(variables, TEXTS)
+    alone, _ = model.apply(variables, {"tokens": TEXTS["tokens"][1:2, :2], "lengths": TEXTS["lengths"][1:2]})
+    np.testing.assert_allclose(together[1:2], alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", TEXT_MODELS)
+def test_dropout_is_on_in_training_alone(name):
+    model = TEXT_MODELS[name].clone(dropout_rate=0.5)
+    variables = model.init(jax.random.key(1), TEXTS)
+    outputs = [model.apply(variables, TEXTS, train=True, rngs={"dropout": jax.random.key(i)})[0][0] for i in (0, 1)]
+    assert np.abs(outputs[0] - outputs[1]).max() > 1e-4
+    np.testing.assert_array_equal(*[model.apply(variables, TEXTS)[0] for _ in range(2)])
+
+
+@pytest.mark.parametrize("name", IMAGE_MODELS)
+def test_images_to_logits_under_jit_and_eager(name):
+    model = IMAGE_MODELS[name]
+    variables = model.init(jax.random.key(1), IMAGES)
+    eager, compiled = model.apply(variables, IMAGES)[0], jax.jit(model.apply)(variables, IMAGES)[0]
+    assert eager.shape == (3, 10)
+    np.testing.assert_allclose(eager, compiled, atol=1e-5)
+
+
+def test_patches_are_cut_row_by_row():
+    image = jnp.arange(24.0).reshape(1, 4, 6)
+    np.testing.assert_array_equal(cut_patches(image, 2)[0, 1], [2, 3, 8, 9])
+    np.testing.assert_array_equal(cut_patches(image, 2)[0, 3], [12, 13, 18, 19])
+    with pytest.raises(ValueError, match="patch_size that divides 4 and 6 pixels, got 4"):
+        cut_patches(image, 4)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def naive(cell, params, inputs, features):
+    """The equations of PyTorch's cells, a step at a time."""
+    w, u, b, c = (np.asarray(params[key], np.float64) for key in ("input_kernel", "recurrent_kernel", "input_bias", "recurrent_bias"))
+    h, outputs = np.zeros(features), []
+    memory = np.zeros(features)
+    for x in np.asarray(inputs, np.float64):
+        a, r = x @ w + b, h @ u + c
+        if cell == "rnn":
+            h = np.tanh(a + r)
+        elif cell == "gru":
+            reset, update = np.split(sigmoid(a[: 2 * features] + r[: 2 * features]), 2)
+            new = np.tanh(a[2 * features :] + reset * r[2 * features :])
+            h = (1 - update) * new + update * h
+        else:
+            i, f, g, o = np.split(a + r, 4)
+            memory = sigmoid(f) * memory + sigmoid(i) * np.tanh(g)
+            h = sigmoid(o) * np.tanh(memory)
+        outputs.append(h)
+    return np.stack(outputs)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_cells_equal_their_equations_whatever_stands_behind_the_end(cell, reverse):
+    inputs = jax.random.normal(jax.random.key(2), (7, 2, 3))
+    layer, lengths = RecurrentLayer(cell, 5, reverse), jnp.array([7, 4])
+    variables = layer.init(jax.random.key(3), inputs)
+    outputs, state = layer.apply(variables, inputs, lengths=lengths)
+    for row, length in enumerate([7, 4]):
+        steps = inputs[:length, row]
+        expected = naive(cell, variables["params"], steps[::-1] if reverse else steps, 5)
+        np.testing.assert_allclose(outputs[:length, row], expected[::-1] if reverse else expected, atol=1e-5)
+        np.testing.assert_array_equal(outputs[length:, row], 0)
+        np.testing.assert_allclose(state[0][row], expected[-1], atol=1e-5)
+
+
+def test_both_directions_are_joined_and_layers_stacked():
+    inputs = jax.random.normal(jax.random.key(2), (2, 7, 3))
+    layer = Recurrent("gru", 5, num_layers=2, bidirectional=True)
+    variables = layer.init(jax.random.key(3), inputs)
+    assert layer.apply(variables, inputs).shape == (2, 7, 10)
+    assert set(variables["params"]) == {"forward1", "backward1", "forward2", "backward2"}
+
+
+def test_initialisations_are_pytorchs_and_flaxs():
+    torch, flax = INITIALIZATIONS["torch"], INITIALIZATIONS["flax"]
+    key = jax.random.key(0)
+    kernel = torch.kernel(key, (400, 50))
+    assert 0.045 < np.abs(kernel).max() <= 0.05
+    np.testing.assert_allclose(np.std(torch.embedding(key, (300, 300))), 1, atol=0.02)
+    recurrent = flax.recurrent_kernel(4)(key, (4, 12))
+    for gate in np.split(np.asarray(recurrent), 3, axis=1):
+        np.testing.assert_allclose(gate @ gate.T, np.eye(4), atol=1e-5)
+    np.testing.assert_allclose(np.std(flax.kernel(key, (400, 50))), 0.05, atol=0.003)
+
+
+def test_input_attention_weighs_the_series_of_each_step():
+    inputs = jax.random.normal(jax.random.key(2), (2, 7, 3))
+    model = InputAttentionRNN(4)
+    outputs, aux = model.apply(model.init(jax.random.key(3), inputs), inputs)
+    assert outputs.shape == (2, 7, 1)
+    np.testing.assert_allclose(aux["attention"]["input"].sum(axis=-1), np.ones((2, 7)), atol=1e-5)

@@ -1,0 +1,183 @@
+"""Runs on texts and images, from training on real files to predictions by the command line."""
+
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from configs import ag_news_rnn_attention, mnist_attention, series_input_attention, sst_gru_attention, text_csv
+from flax_attn import experiment
+from flax_attn.__main__ import main
+from flax_attn.analysis import runs
+from flax_attn.errors import UsageError
+from flax_attn.run_directory import read_config
+
+SILENT = Console(file=io.StringIO())
+NEWS = "The final tennis tournament starts next week."
+
+
+@pytest.fixture(scope="module")
+def news(manual_dir, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "news"
+    config = ag_news_rnn_attention.get_config("quick")
+    config.num_epochs, config.num_seeds, config.learning_rate, config.model.initialization = 3, 2, 1e-3, "flax"
+    experiment.run(config, workdir, SILENT, manual_dir)
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def digits(manual_dir, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "digits"
+    experiment.run(mnist_attention.get_config("quick"), workdir, SILENT, manual_dir)
+    return workdir
+
+
+def predict(capsys, *arguments):
+    assert main(["predict", *map(str, arguments)]) == 0
+    return capsys.readouterr()
+
+
+def test_a_run_on_texts_is_whole_and_learns(news):
+    run = runs.read(news)
+    metrics = run.summary["metrics"]
+    assert metrics["test/f1"]["mean"] > 0.5  # of four classes
+    assert len(metrics["test/f1"]["values"]) == 2
+    assert set(run.summary["classes"]) == {"Business", "Sci/Tech", "Sports", "World"}
+    assert sum(each["support"] for each in run.summary["classes"].values()) == 1_140
+    assert run.examples["confusion"].sum() == 2 * 1_140
+    assert metrics["ensemble/test/f1"]["mean"] > metrics["test/f1"]["mean"] - 0.05
+    assert json.loads((news / "labels.json").read_text()) == sorted(run.summary["classes"])
+    assert {path.name for path in (news / "figures").iterdir()} == {"loss.png", "confusion.png", "attention.png"}
+    for words, length, weights in zip(run.examples["words"], run.examples["lengths"], run.examples["attention/attention"]):
+        assert (words[length:] == "").all()
+        assert (weights[length:] == 0).all()
+
+
+def test_a_text_gets_its_classes_and_the_weights_of_its_tokens(news, tmp_path, capsys):
+    out, _ = predict(capsys, news, NEWS, "--json")
+    (found,) = json.loads(out)
+    shares = list(found["classes"].values())
+    assert shares == sorted(shares, reverse=True)
+    np.testing.assert_allclose(sum(shares), 1, atol=1e-5)
+    assert next(iter(found["classes"])) == "Sports"
+    assert [each["token"] for each in found["tokens"]] == ["final", "tennis", "tournament", "starts", "next", "week"]
+    np.testing.assert_allclose(sum(each["weight"] for each in found["tokens"]), 1, atol=1e-5)
+    out, _ = predict(capsys, news, "--figure", tmp_path / "map.png", NEWS)
+    assert (tmp_path / "map.png").stat().st_size > 5_000
+    assert out.index("Sports") < out.index("Business")
+    assert "tennis" in out
+
+
+def test_a_file_of_texts_and_a_run_moved_elsewhere(news, tmp_path, capsys):
+    shutil.copytree(news, tmp_path / "moved")
+    (tmp_path / "texts.txt").write_text(f"{NEWS}\n\nOil prices rise as stocks fall\n")
+    found = json.loads(predict(capsys, tmp_path / "moved", "--input", tmp_path / "texts.txt", "--json").out)
+    assert [each["input"] for each in found] == [NEWS, "Oil prices rise as stocks fall"]
+    alone = json.loads(predict(capsys, news, NEWS, "--json").out)
+    np.testing.assert_allclose(list(found[0]["classes"].values()), list(alone[0]["classes"].values()), atol=1e-5)
+
+
+def test_images_get_their_classes(digits, manual_dir, tmp_path, capsys):
+    run = runs.read(digits)
+    image = (255 * run.examples["inputs"][0]).astype(np.uint8)
+    Image.fromarray(image).save(tmp_path / "seven.png")
+    Image.fromarray(255 - image).save(tmp_path / "dark_on_light.png")
+    expected = {str(i): float(share) for i, share in enumerate(run.examples["predictions"][0])}
+    for name in ("seven.png", "dark_on_light.png"):
+        (found,) = json.loads(predict(capsys, digits, "--input", tmp_path / name, "--json").out)
+        np.testing.assert_allclose([found["classes"][key] for key in expected], list(expected.values()), atol=1e-4)
+    found = json.loads(predict(capsys, digits, "--input", manual_dir / "mnist" / "t10k-images-idx3-ubyte.gz", "--json").out)
+    assert len(found) == 10_000
+    assert found[0]["classes"].keys() == expected.keys()
+
+
+def test_bad_texts_and_images_are_one_line(news, digits, tmp_path, capsys):
+    Image.new("L", (30, 28)).save(tmp_path / "wide.png")
+    (tmp_path / "none.png").write_bytes(b"no picture")
+    (tmp_path / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
+    (tmp_path / "empty.txt").write_text("\n")
+    for arguments, said in (
+        ((news,), "expected a text"),
+        ((news, ""), "expected a text with words in it"),
+        ((news, "the of and"), "of which '' is left"),
+        ((news, "qqqq zzzz"), "at least one word that the run has seen"),
+        ((news, NEWS, "--input", tmp_path / "empty.txt"), "expected a text"),
+        ((news, "--input", tmp_path / "latin.txt"), "text in UTF-8"),
+        ((news, "--input", tmp_path / "empty.txt"), "got none"),
+        ((news, "--input", tmp_path / "gone.txt"), "No such file"),
+        ((news, NEWS, "--output", "x.npy"), "no --output"),
+        ((news, NEWS, "--figure", tmp_path / "gone" / "x.png"), "--figure to end in"),
+        ((digits, "a text"), "--input FILE with an image"),
+        ((digits, "--input", tmp_path / "wide.png"), "28 x 28 pixels"),
+        ((digits, "--input", tmp_path / "none.png"), "expected a PNG"),
+        ((digits, "--input", tmp_path / "empty.txt"), "an IDX file of bytes"),
+    ):
+        assert main(["predict", *map(str, arguments)]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert len(err.splitlines()) == 1
+        assert said in err
+
+
+def test_a_damaged_tokenizer_is_told(news, tmp_path):
+    shutil.copytree(news, tmp_path / "run")
+    (tmp_path / "run" / "tokenizer.json").write_text("{}")
+    assert main(["predict", str(tmp_path / "run"), NEWS]) == 2
+
+
+def test_other_data_than_the_run_began_with_is_refused(news, manual_dir, tmp_path):
+    shutil.copytree(news, tmp_path / "run")
+    (tmp_path / "data" / "ag_news").mkdir(parents=True)
+    rows = (manual_dir / "ag_news" / "test.csv").read_text().splitlines()
+    (tmp_path / "data" / "ag_news" / "test.csv").write_text("\n".join(rows[1:]) + "\n")
+    stored = read_config(tmp_path / "run")
+    config = ag_news_rnn_attention.get_config("quick")
+    config.update({key: value for key, value in stored.items() if key not in ("derived", "evaluate")} | {"num_epochs": 4})
+    with pytest.raises(UsageError, match=r"began with other contents of test.csv"):
+        experiment.run(config, tmp_path / "run", SILENT, tmp_path / "data")
+
+
+def test_a_table_of_ones_own_trains_and_predicts(tmp_path, capsys):
+    words = {"good": ["fine", "lovely", "great"], "bad": ["poor", "awful", "dull"]}
+    rows = [f"{label},a {word} film {i}" for label, some in words.items() for word in some for i in range(20)]
+    (tmp_path / "own.csv").write_text("kind,words\n" + "\n".join(rows) + "\n")
+    config = text_csv.get_config("quick")
+    config.data.update({"train_file": str(tmp_path / "own.csv"), "text_column": "words", "label_column": "kind", "num_buckets": 2})
+    config.num_epochs, config.batch_size, config.learning_rate = 12, 16, 1e-2
+    summary = experiment.run(config, tmp_path / "run", SILENT)
+    assert summary["metrics"]["test/accuracy"]["mean"] == 1
+    (found,) = json.loads(predict(capsys, tmp_path / "run", "an awful film", "--json").out)
+    assert next(iter(found["classes"])) == "bad"
+    assert max(found["tokens"], key=lambda each: each["weight"])["token"] in ("awful", "film")
+
+
+def test_a_seed_that_stops_early_waits_for_the_others_and_the_run_is_finished(tmp_path):
+    (tmp_path / "own.csv").write_text("text,label\n" + "".join(f"word{i} here,{'ab'[i % 2]}\n" for i in range(60)))
+    config = text_csv.get_config()
+    config.data.train_file = str(tmp_path / "own.csv")
+    config.num_epochs, config.num_seeds, config.patience, config.batch_size, config.learning_rate = 30, 2, 2, 16, 1e-2
+    summary = experiment.run(config, tmp_path / "run", SILENT)
+    assert summary["stopped"]
+    assert summary["epochs"] < 30
+    run = runs.read(tmp_path / "run")
+    for i, seed in enumerate(summary["seeds"]):
+        losses = [row["valid/loss"] for row in run.rows if row["seed"] == seed]
+        best = int(np.argmin(losses[1:])) + 1
+        assert losses[min(best + 2, len(losses) - 1)] == losses[-1]
+        np.testing.assert_allclose(summary["metrics"]["valid/loss"]["values"][i], losses[best], rtol=1e-4)
+    assert experiment.run(config, tmp_path / "run", SILENT) == json.loads((tmp_path / "run" / "summary.json").read_text())
+
+
+def test_sst_trains_in_buckets_and_a_gate_finds_its_series(manual_dir, tmp_path):
+    config = sst_gru_attention.get_config("quick")
+    config.num_epochs, config.steps_per_epoch = 1, 20
+    summary = experiment.run(config, tmp_path / "sst", SILENT, manual_dir)
+    assert summary["parameters"] == 1_877_639
+    config = series_input_attention.get_config("quick")
+    summary = experiment.run(config, tmp_path / "series", SILENT)
+    assert summary["metrics"]["test/gate"]["mean"] > 0.8
+    assert main(["predict", str(tmp_path / "series"), "a text"]) == 2
