@@ -15,7 +15,7 @@ from configs import base
 
 def get_config(variant: str = "") -> Any:
     config = base.common("series_input_attention", variant, "regression")
-    config.num_epochs = 5 if variant else 30
+    config.num_epochs = 5 if variant else 60
     config.learning_rate = 3e-3
     config.data.name = "input_series"
     config.data.num_series = 8

@@ -16,6 +16,8 @@ from flax_attn.analysis import runs
 from flax_attn.errors import UsageError
 from flax_attn.run_directory import read_config
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 SILENT = Console(file=io.StringIO())
 NEWS = "The final tennis tournament starts next week."
 
@@ -64,7 +66,8 @@ def test_a_text_gets_its_classes_and_the_weights_of_its_tokens(news, tmp_path, c
     assert shares == sorted(shares, reverse=True)
     np.testing.assert_allclose(sum(shares), 1, atol=1e-5)
     assert next(iter(found["classes"])) == "Sports"
-    assert [each["token"] for each in found["tokens"]] == ["final", "tennis", "tournament", "starts", "next", "week"]
+    tokens = [each["token"] for each in found["tokens"]]
+    assert tokens == ["final", "tennis", "<UNK>", "starts", "next", "week"]  # a tournament is too rare for the 5,000 words
     np.testing.assert_allclose(sum(each["weight"] for each in found["tokens"]), 1, atol=1e-5)
     out, _ = predict(capsys, news, "--figure", tmp_path / "map.png", NEWS)
     assert (tmp_path / "map.png").stat().st_size > 5_000
@@ -172,12 +175,14 @@ def test_a_seed_that_stops_early_waits_for_the_others_and_the_run_is_finished(tm
     assert experiment.run(config, tmp_path / "run", SILENT) == json.loads((tmp_path / "run" / "summary.json").read_text())
 
 
-def test_sst_trains_in_buckets_and_a_gate_finds_its_series(manual_dir, tmp_path):
+@pytest.mark.full
+def test_sst_trains_in_buckets(manual_dir, tmp_path):
     config = sst_gru_attention.get_config("quick")
     config.num_epochs, config.steps_per_epoch = 1, 20
-    summary = experiment.run(config, tmp_path / "sst", SILENT, manual_dir)
-    assert summary["parameters"] == 1_877_639
-    config = series_input_attention.get_config("quick")
-    summary = experiment.run(config, tmp_path / "series", SILENT)
+    assert experiment.run(config, tmp_path / "sst", SILENT, manual_dir)["parameters"] == 1_877_639
+
+
+def test_a_gate_finds_its_series(tmp_path):
+    summary = experiment.run(series_input_attention.get_config("quick"), tmp_path / "series", SILENT)
     assert summary["metrics"]["test/gate"]["mean"] > 0.8
     assert main(["predict", str(tmp_path / "series"), "a text"]) == 2

@@ -12,6 +12,8 @@ from flax_attn import experiment
 from flax_attn.config import check_config
 from flax_attn.tasks import TASKS
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 NAMES = sorted(path.stem for path in (Path(__file__).parent.parent / "configs").glob("*_*.py"))
 
 
@@ -30,10 +32,15 @@ def test_quick_is_the_same_experiment_made_short(name):
     assert quick.data.name == full.data.name
 
 
-@pytest.mark.parametrize("name", NAMES)
+RELATIVES = ("shapes_by_location", "shapes_by_location_positions", "shapes_overfit", "mnist_mlp", "ag_news_joined", "sst_structured")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.full) if name in RELATIVES else name for name in NAMES])
 def test_two_steps(name, request, tmp_path):
     config = load(name)
     config.steps_per_epoch, config.batch_size = 2, min(config.batch_size, 32)
+    if "num_buckets" in config.data:
+        config.data.num_buckets = 1
     if "num_train" in config.data:
         config.data.num_train, config.data.num_test = 400, 20
     if name == "text_csv":

@@ -161,7 +161,7 @@ def _ag_news(data: Any, manual_dir: Path | None) -> tuple[dict[str, Texts], Sequ
 
 
 def _sst(data: Any, manual_dir: Path | None) -> tuple[dict[str, Texts], Sequence[str], dict[str, str]]:
-    """Sentences, or for training all phrases, each once with each of its labels."""
+    """Sentences, or for training all phrases."""
     found, sums = sst.load_sst(manual_dir)
     classes = sst.CLASSES[data.num_classes]
 
@@ -169,10 +169,18 @@ def _sst(data: Any, manual_dir: Path | None) -> tuple[dict[str, Texts], Sequence
         sentences = found[split]
         used = [sentence[0] for sentence in sentences]
         if split == "train" and data.phrases:
-            used = list(dict.fromkeys(phrase for sentence in sentences for phrase in sentence))
+            used = _distinct([phrase for sentence in sentences for phrase in sentence])
         return [" ".join(p.words) for p in used], [classes[sst.in_classes(p.label, data.num_classes)] for p in used]
 
     return {split: texts(split) for split in found}, classes, sums
+
+
+def _distinct(found: list[sst.Phrase]) -> list[sst.Phrase]:
+    """Every phrase once, whatever its case, with the mean of its labels, rounded."""
+    labels: dict[tuple[str, ...], list[int]] = {}
+    for phrase in found:
+        labels.setdefault(tuple(word.lower() for word in phrase.words), []).append(phrase.label)
+    return [sst.Phrase(words, round(sum(some) / len(some))) for words, some in labels.items()]
 
 
 def _text_csv(data: Any, manual_dir: Path | None) -> tuple[dict[str, Texts], Sequence[str], dict[str, str]]:

@@ -11,6 +11,8 @@ from flax_attn.models.images import cut_patches
 from flax_attn.models.initializers import INITIALIZATIONS
 from flax_attn.models.recurrent import CELLS, Recurrent, RecurrentLayer
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 IMAGES = jax.random.uniform(jax.random.key(0), (3, 28, 28))
 TEXTS = {"tokens": jnp.array([[2, 3, 4, 5, 6], [6, 5, 0, 0, 0], [0, 0, 0, 0, 0]]), "lengths": jnp.array([5, 2, 0])}
 SMALL = {"vocabulary_size": 7, "num_classes": 3, "embedding_features": 5, "features": 4}

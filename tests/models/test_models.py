@@ -7,6 +7,8 @@ import pytest
 from flax_attn.models import CNN, LSTM, BiLSTM, CNNAttention
 from flax_attn.models.recurrent import RecurrentLayer
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 SIGNALS = jax.random.normal(jax.random.key(0), (3, 100, 1))
 
 
