@@ -84,6 +84,7 @@ def load(cls: type[FilesBuilder], splits: tuple[str, ...], manual_dir: Path | No
         if paths is None:
             _check_reachable(cls, wanted)
         _prepare(builder)
+        builder = cls(paths, digest, data_dir())
     try:
         return {split: _rows(builder, split) for split in splits}, sums
     except Exception as error:  # whatever array_record makes of a damaged file
@@ -144,6 +145,8 @@ def _prepare(builder: FilesBuilder) -> None:
     except UsageError:
         raise
     except Exception as error:  # tensorflow-datasets wraps what the reading of a file raises
+        if isinstance(error, FileExistsError) and builder.data_path.exists():
+            return  # another process has prepared the same files meanwhile
         for cause in _causes(error):
             if isinstance(cause, UsageError):
                 raise cause from error

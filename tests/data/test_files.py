@@ -75,6 +75,21 @@ def test_other_files_never_pass_for_those_prepared_before(tmp_path):
     np.testing.assert_array_equal(arrays["train"][1], LABELS + 1)
 
 
+def test_the_same_files_may_be_prepared_twice_at_once(tmp_path, monkeypatch):
+    write_mnist(tmp_path)
+    read, first = mnist.read_idx, []
+
+    def meanwhile(path):
+        if not first:
+            first.append(path)
+            mnist.load_mnist(tmp_path)
+        return read(path)
+
+    monkeypatch.setattr(mnist, "read_idx", meanwhile)
+    arrays, _ = mnist.load_mnist(tmp_path)
+    np.testing.assert_array_equal(arrays["test"][0], IMAGES)
+
+
 def test_a_missing_file_is_told_with_both_ways_to_get_it(tmp_path):
     write_mnist(tmp_path)
     (tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
