@@ -78,8 +78,10 @@ class Biased(nn.Module):
         return self.attention(x, causal=True, bias=bias) if cache is None else self.attention.decode(x, cache, bias=bias)
 
 
-@pytest.mark.parametrize("relative", [False, True])
-@pytest.mark.parametrize("chunk_size", [None, 3])
+CROSSED = [pytest.param(True, None, marks=pytest.mark.full), pytest.param(False, 3, marks=pytest.mark.full)]
+
+
+@pytest.mark.parametrize(("relative", "chunk_size"), [(False, None), (True, 3), *CROSSED])
 def test_biases_of_distance_decode_as_in_the_whole(relative, chunk_size):
     attention = fa.MultiHeadAttention(2, chunk_size=chunk_size)
     layer = Biased(relative, attention)
@@ -122,7 +124,7 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)])
 def test_the_result_has_the_dtype_of_the_input_with_parameters_in_single_precision(name, dtype):
     variables = init(LAYERS[name], X)
     expected, found = LAYERS[name].apply(variables, X), LAYERS[name].apply(variables, X.astype(dtype))
