@@ -3,7 +3,7 @@
 Task     which digit an image of 28 x 28 pixels shows
 Source   the encoder of Vaswani et al. 2017 on patches, as Dosovitskiy et al. 2021 (arXiv:2010.11929); attention pooling
 Command  python train.py --config=configs/mnist_transformer.py --manual_dir=DIR
-Expect   test accuracy 0.990
+Expect   test accuracy 0.981, 6 minutes
 """
 
 from typing import Any
