@@ -129,16 +129,10 @@ def read_png(path: Path) -> np.ndarray:
 
 def describe(name: str, shares: np.ndarray, words: list[str], classes: list[str], attention: dict[str, np.ndarray], i: int) -> Classified:
     order = np.argsort(-shares, kind="stable")
-    tokens = []
-    if words and attention and i < len(next(iter(attention.values()))):
-        tokens = [(word, float(weight)) for word, weight in zip(words, over_tokens(next(iter(attention.values()))[i], len(words)))]
+    tokens, weights = [], next(iter(attention.values()), ())
+    if words and i < len(weights):
+        tokens = [(word, float(weight)) for word, weight in zip(words, text_figures.over_tokens(weights[i], len(words)))]
     return Classified(name, {classes[k]: float(shares[k]) for k in order}, tokens)
-
-
-def over_tokens(weights: np.ndarray, length: int) -> np.ndarray:
-    """One weight a token: as they are, or the mean over hops or over the queries that are real."""
-    rows = weights.reshape(-1, weights.shape[-1])
-    return (rows[:length] if len(rows) == weights.shape[-1] else rows).mean(axis=0)[:length]
 
 
 def show(each: Classified, console: Console) -> None:

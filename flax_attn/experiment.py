@@ -156,14 +156,8 @@ class Programs(NamedTuple):
 
 def make_programs(config: Any, model: nn.Module, task: Task) -> Programs:
     """Builds the run's programs; one compilation of each serves all epochs."""
-    kind = TASKS[config.data.name]
-    sample = kind.sample(config)
-    loss, optimizer = make_loss(model, kind.make_measure(config, task.derived)), make_optimizer(config)
+    loss, optimizer = make_loss(model, TASKS[config.data.name].make_measure(config, task.derived)), make_optimizer(config)
     over_seeds = epoch.sequential if jax.default_backend() == "cpu" else epoch.vectorized
-
-    def init(key: jax.Array) -> tuple[Any, Any]:
-        variables = model.init(key, sample)
-        return variables["params"], variables.get("carry", {})
 
     def evaluate(weights: tuple[Any, Any], batches: dict[str, list[epoch.Batch]]) -> dict[str, Any]:
         return {name: epoch.evaluate(*weights, stacks, loss=loss) for name, stacks in batches.items()}
@@ -173,13 +167,23 @@ def make_programs(config: Any, model: nn.Module, task: Task) -> Programs:
     train_epoch = functools.partial(epoch.train_epoch, step=step, plan=plan, fetch=fetch)
     plateau = Plateau(config.optimizer.plateau_patience, config.optimizer.plateau_factor)
     after_epoch = functools.partial(TrainState.after_epoch, plateau=plateau, patience=config.patience)
-    create = jax.jit(functools.partial(TrainState.create, init=init, optimizer=optimizer))
     return Programs(
-        create=functools.partial(epoch.stack_seeds, create),
+        create=functools.partial(epoch.stack_seeds, jax.jit(make_create(config, model))),
         train_epoch=jax.jit(over_seeds(train_epoch), donate_argnums=0),
         evaluate=jax.jit(lambda params, carry, batches: over_seeds(evaluate)((params, carry), batches)),
         after_epoch=jax.jit(jax.vmap(after_epoch, in_axes=(0, 0, None))),
     )
+
+
+def make_create(config: Any, model: nn.Module) -> Callable[[jax.Array], TrainState]:
+    """`create(seed)` makes the state that a seed begins with."""
+    sample = TASKS[config.data.name].sample(config)
+
+    def init(key: jax.Array) -> tuple[Any, Any]:
+        variables = model.init(key, sample)
+        return variables["params"], variables.get("carry", {})
+
+    return functools.partial(TrainState.create, init=init, optimizer=make_optimizer(config))
 
 
 def make_plan(config: Any, task: Task) -> tuple[Callable, Any]:
@@ -322,13 +326,7 @@ def load(run: Path, warn: Callable[[str], None]) -> tuple[Any, nn.Module, list[A
             f"expected what the data decided under 'derived' in {run / 'config.json'} ({one_line(error)}); restore that file"
         ) from error
     model = build_model(config.model, sizes)
-    sample, optimizer = kind.sample(config), make_optimizer(config)
-
-    def init(key: jax.Array) -> tuple[Any, Any]:
-        variables = model.init(key, sample)
-        return variables["params"], variables.get("carry", {})
-
-    create = functools.partial(TrainState.create, init=init, optimizer=optimizer)
+    create = make_create(config, model)
     template = jax.eval_shape(lambda: epoch.stack_seeds(create, range(config.seed, config.seed + config.num_seeds)))
     restored = checkpoints.restore(run / "checkpoints", template, warn)
     if restored is None:

@@ -34,16 +34,20 @@ def verdict(probabilities: np.ndarray, classes: list[str], target: int | None = 
     return (said, GREEN) if best == target else (f"{said}, not {classes[target]}", ORANGE)
 
 
+def over_tokens(weights: np.ndarray, length: int) -> np.ndarray:
+    """One weight a token: as they are, or the mean over hops or over the queries that are real, for those of padding say nothing."""
+    rows = weights.reshape(-1, weights.shape[-1])
+    return (rows[:length] if len(rows) == weights.shape[-1] else rows).mean(axis=0)[:length]
+
+
 @styled
 def attention_on_tokens(words: list[list[str]], weights: list[np.ndarray], said: list[tuple[str, str]], title: str) -> Figure:
     """Texts, one a row, each token on the colour of its weight; weights `(q, k)` or `(hops, k)` are shown as their mean."""
     width, lines = 100, []
     for tokens, row, (verdict, colour) in zip(words, weights, said):
-        row = row.reshape(-1, row.shape[-1])
-        row = row[: len(tokens)] if row.shape[0] == row.shape[1] else row  # queries of padding say nothing
         lines.append([(verdict, None, colour)])
         used = width + 1
-        for token, weight in zip(tokens, row.mean(axis=0)):
+        for token, weight in zip(tokens, over_tokens(row, len(tokens))):
             if used + len(token) + 1 > width:
                 lines.append([])
                 used = 0

@@ -34,8 +34,7 @@ class File(NamedTuple):
 class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     """A data set that is made of files; what is abstract is which files, which features, and how a file is read.
 
-    `FILES` are the files by the names that they have in the folder of the data set. `DOWNLOADS` are what is fetched in their
-    place where there is no such folder, by default the same. `SPLITS` says which files a split is made of.
+    `FILES` are what is downloaded; `SPLITS` says which files a split is made of, by the names that they have in a folder.
     """
 
     VERSION = tfds.core.Version("1.0.0")

@@ -9,7 +9,7 @@ import numpy as np
 
 from flax_attn.data import ag_news, sst, table
 from flax_attn.data.splits import stratified
-from flax_attn.data.text import KINDS, PREPROCESSING, Tokenizer, encode_labels, fit_tokenizer, pad, tokenizer_from_json
+from flax_attn.data.text import KINDS, PREPROCESSING, Tokenizer, encode_labels, fit_tokenizer, pad
 from flax_attn.errors import UsageError, unknown
 from flax_attn.tasks import classification
 from flax_attn.tasks.task import Task
@@ -132,14 +132,14 @@ def _by_length(rows: dict[str, Any]) -> dict[str, Any]:
     return {"inputs": inputs, "targets": rows["targets"][order]}
 
 
-def _split(texts: Sequence[str], labels: Sequence[str], shares: dict[str, float], seed: int) -> dict[str, Texts]:
-    classes = sorted(set(labels))
-    parts = stratified(encode_labels(labels, classes), list(shares.values()), seed)
-    return {name: ([str(texts[i]) for i in rows], [str(labels[i]) for i in rows]) for name, rows in zip(shares, parts)}
-
-
-def _shares(data: Any, test: float) -> dict[str, float]:
-    return {"train": 1 - data.valid_fraction - test, "valid": data.valid_fraction, "test": test}
+def _split(data: Any, texts: Sequence[str], labels: Sequence[str], test: Texts | None = None) -> dict[str, Texts]:
+    """Texts split alike in every class: in three by the config's fractions, or in two where there are others for the test."""
+    test_fraction = data.test_fraction if test is None else 0.0
+    shares = {"train": 1 - data.valid_fraction - test_fraction, "valid": data.valid_fraction}
+    shares |= {"test": test_fraction} if test is None else {}
+    parts = stratified(encode_labels(labels, sorted(set(labels))), list(shares.values()), data.seed)
+    split: dict[str, Texts] = {name: ([str(texts[i]) for i in rows], [str(labels[i]) for i in rows]) for name, rows in zip(shares, parts)}
+    return split if test is None else split | {"test": test}
 
 
 def _ag_news(data: Any, manual_dir: Path | None) -> tuple[dict[str, Texts], Sequence[str], dict[str, str]]:
@@ -151,12 +151,7 @@ def _ag_news(data: Any, manual_dir: Path | None) -> tuple[dict[str, Texts], Sequ
         join = lambda news: " ".join(filter(None, (news.title, news.description))) if data.fields == "title and description" else news.title
         return [join(news) for news in found[split]], [ag_news.CLASSES[news.label] for news in found[split]]
 
-    if official:
-        shares = _shares(data, 0.0)
-        del shares["test"]
-        split = _split(*texts("train"), shares, data.seed) | {"test": texts("test")}
-    else:
-        split = _split(*texts(data.file.removesuffix(".csv")), _shares(data, data.test_fraction), data.seed)
+    split = _split(data, *texts("train"), texts("test")) if official else _split(data, *texts(data.file.removesuffix(".csv")))
     return split, sorted(ag_news.CLASSES), sums
 
 
@@ -186,18 +181,9 @@ def _distinct(found: list[sst.Phrase]) -> list[sst.Phrase]:
 def _text_csv(data: Any, manual_dir: Path | None) -> tuple[dict[str, Texts], Sequence[str], dict[str, str]]:
     """The user's own table, split in three; or in two, where there is a table for the test."""
     texts, labels = table.read(Path(data.train_file), data.text_column, data.label_column)
-    if data.test_file:
-        shares = _shares(data, 0.0)
-        del shares["test"]
-        split = _split(texts, labels, shares, data.seed) | {"test": table.read(Path(data.test_file), data.text_column, data.label_column)}
-    else:
-        split = _split(texts, labels, _shares(data, data.test_fraction), data.seed)
+    test = table.read(Path(data.test_file), data.text_column, data.label_column) if data.test_file else None
+    split = _split(data, texts, labels, test)
     if not all(found for found, _ in split.values()):
         raise UsageError(f"expected enough rows in {data.train_file} for training, validation and test, got {len(texts)}")
     files = [path for path in (data.train_file, data.test_file) if path]
     return split, sorted(set(split["train"][1])), {path: table.sha256(Path(path)) for path in files}
-
-
-def restore(config: Any, files: dict[str, Any]) -> Tokenizer:
-    """The tokenizer of a run, from its files."""
-    return tokenizer_from_json(files["tokenizer.json"])
