@@ -21,6 +21,7 @@ from jaxtyping import install_import_hook
 
 install_import_hook("flax_attn", "beartype.beartype")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_disable_most_optimizations", True)  # thousands of small programs that run once each: to compile them is the work
 
 gc.freeze()
 gc.set_threshold(100_000, 20, 50)  # what jax keeps is never garbage, and looking through it takes a tenth of the time
@@ -42,11 +43,3 @@ def manual_dir(request):
     if given is None and not beside.is_dir():
         pytest.skip("no --manual_dir with the real data sets")
     return given or beside
-
-
-@pytest.fixture(scope="module")
-def compile_quickly():
-    """For hundreds of small programs that run once each: what XLA would gain by optimising them it loses many times over."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)

@@ -16,8 +16,6 @@ from flax_attn.analysis import runs
 from flax_attn.errors import UsageError
 from flax_attn.run_directory import read_config
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 SILENT = Console(file=io.StringIO())
 NEWS = "The final tennis tournament starts next week."
 
@@ -84,6 +82,7 @@ def test_a_file_of_texts_and_a_run_moved_elsewhere(news, tmp_path, capsys):
     np.testing.assert_allclose(list(found[0]["classes"].values()), list(alone[0]["classes"].values()), atol=1e-5)
 
 
+@pytest.mark.full
 def test_images_get_their_classes(digits, manual_dir, tmp_path, capsys):
     run = runs.read(digits)
     image = (255 * run.examples["inputs"][0]).astype(np.uint8)
@@ -98,6 +97,7 @@ def test_images_get_their_classes(digits, manual_dir, tmp_path, capsys):
     assert found[0]["classes"].keys() == expected.keys()
 
 
+@pytest.mark.full
 def test_bad_texts_and_images_are_one_line(news, digits, tmp_path, capsys):
     Image.new("L", (30, 28)).save(tmp_path / "wide.png")
     (tmp_path / "none.png").write_bytes(b"no picture")

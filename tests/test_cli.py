@@ -83,18 +83,23 @@ def test_kill_9_and_resume_equal_the_unbroken_run(runs, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "config", "said"),
     [
-        (["--config.num_head=3"], "shapes_cnn", "unknown config key 'num_head'"),
         (["--config.model.feature=3"], "shapes_cnn", "did you mean 'model.features'?"),
-        (["--config.nothing", "3"], "shapes_cnn", "unknown config key 'nothing'"),
         (["--config.batch_size=many"], "shapes_cnn", "expected int for config key 'batch_size', such as 128, got 'many'"),
-        (["--config.data.fresh=maybe"], "shapes_cnn", "expected bool for config key 'data.fresh'"),
         ([], "shapes_cn", "no config file configs/shapes_cn.py; configs/ has ag_news_joined"),
-        (["--config=configs/base.py"], "shapes_cnn", "expected one --config, got 2"),
-        ([], "base", "expected get_config(variant) in configs/base.py to return a ConfigDict, got KeyError"),
-        (["leftover"], "shapes_cnn", "unexpected argument 'leftover'"),
-        (["--confg=3"], "shapes_cnn", "Unknown command line flag 'confg'"),
         (["--config.batch_size=0"], "shapes_cnn", "'batch_size' to be a number above 0, got 0"),
-        (["--workdir=train.py"], "shapes_cnn", "is a file"),
+        *[
+            pytest.param(*case, marks=pytest.mark.full)  # a process each
+            for case in (
+                (["--config.num_head=3"], "shapes_cnn", "unknown config key 'num_head'"),
+                (["--config.nothing", "3"], "shapes_cnn", "unknown config key 'nothing'"),
+                (["--config.data.fresh=maybe"], "shapes_cnn", "expected bool for config key 'data.fresh'"),
+                (["--config=configs/base.py"], "shapes_cnn", "expected one --config, got 2"),
+                ([], "base", "expected get_config(variant) in configs/base.py to return a ConfigDict, got KeyError"),
+                (["leftover"], "shapes_cnn", "unexpected argument 'leftover'"),
+                (["--confg=3"], "shapes_cnn", "Unknown command line flag 'confg'"),
+                (["--workdir=train.py"], "shapes_cnn", "is a file"),
+            )
+        ],
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments, config, said):
@@ -117,6 +122,7 @@ CONFIG_FILES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("text", "said"), CONFIG_FILES.items())
 def test_a_config_file_of_ones_own_that_fails_is_told_in_one_line(tmp_path, text, said):
     (tmp_path / "mine.py").write_text(text)

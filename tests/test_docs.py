@@ -5,10 +5,10 @@ import pytest
 
 from docs.draw import DOCS, PAGES, run_example
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
+SHORT = ("attend", "normalizers", "pooling", "self_attention")
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [page if page in SHORT else pytest.param(page, marks=pytest.mark.full) for page in PAGES])
 def test_the_example_of_a_page_runs(page):
     text = (DOCS / "attention" / f"{page}.md").read_text()
     pictures = run_example(text)["pictures"]

@@ -228,6 +228,7 @@ def test_nor_is_one_before_training(tmp_path, monkeypatch):
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
+@pytest.mark.full
 def test_boxes_come_to_attend_to_boxes():
     """The first thing that attention learns here: after 400 steps a box looks at both boxes, far more than at triangles."""
     config = small(shapes_attention, batch_size=64, steps_per_epoch=400, **{"data.fresh": True})

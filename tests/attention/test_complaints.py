@@ -13,13 +13,14 @@ import pytest
 import flax_attn.attention as fa
 from flax_attn.analysis import drawing, shapes
 from flax_attn.attention import fused, masks
+from tests.attention.compiled import apply, init
 
 B, Q, K, D = 2, 5, 7, 6
 X = jax.random.normal(jax.random.key(0), (B, K, D))
 NEAR = np.abs(np.arange(Q)[:, None] - np.arange(K)) <= 2
 
 
-@pytest.fixture(params=["whole", "blocks", "fused"])
+@pytest.fixture(params=["whole", "blocks", pytest.param("fused", marks=pytest.mark.full)])
 def path(request, monkeypatch):
     """Options of `dot_product_attention` for each way it may take; the fused one here with the kernel that every machine has."""
     if request.param == "fused":
@@ -32,10 +33,6 @@ def path(request, monkeypatch):
 def variables():
     """Parameters of `MultiHeadAttention(3)` for X, which are those of linen too."""
     return init(fa.MultiHeadAttention(3), X)
-
-
-def init(layer, *args, **options):
-    return layer.init(jax.random.key(2), *args, **options)
 
 
 def made(seed=0, heads=3):
@@ -102,7 +99,7 @@ def test_a_query_with_nothing_to_attend_has_finite_gradients_on_every_path(path)
 def test_a_layer_gives_an_empty_row_0_whether_or_not_its_weights_are_asked_for(options):
     """Keras: the mean of the values, or 0 with the weights; PyTorch: NaN with the weights, or 0."""
     layer = fa.MultiHeadAttention(3, chunk_size=options.get("chunk_size"))
-    attended = layer.apply(variables(), X, mask=jnp.arange(K)[:, None] != 4, need_weights=options.get("need_weights", True))
+    attended = apply(layer, variables(), X, mask=jnp.arange(K)[:, None] != 4, need_weights=options.get("need_weights", True))
     np.testing.assert_array_equal(attended.context[:, 4], 0)
     assert (np.abs(attended.context).max(axis=-1) > 0).sum() == B * (K - 1)
     if attended.weights is not None:
@@ -132,7 +129,7 @@ def test_a_nan_in_padding_reaches_no_value_and_no_gradient(way, path):
 def test_a_nan_in_padding_reaches_no_parameter(chunk_size):
     """pytorch 101967, one product earlier: 0 times NaN in the gradients of the projections."""
     layer, real = fa.MultiHeadAttention(3, chunk_size=chunk_size), (np.arange(K) < np.array([[7], [4]]))[..., None]
-    context = lambda variables, x: layer.apply(variables, x, query_lengths=jnp.array([7, 4])).context
+    context = lambda variables, x: apply(layer, variables, x, query_lengths=jnp.array([7, 4])).context
     gradient = jax.jit(jax.grad(lambda variables, x: jnp.sum(jnp.where(real, context(variables, x), 0) ** 2)))
     found, expected = (gradient(variables(), jnp.where(real, X, padding)) for padding in (jnp.nan, 0.0))
     chex.assert_tree_all_finite(found)
@@ -147,7 +144,7 @@ def test_a_nan_in_padding_stays_there_in_linen_with_our_attention(chunk_size):
     dirty = jnp.where(real[:, None], X, jnp.nan)
     layer = nn.MultiHeadDotProductAttention(3, attention_fn=fa.linen_attention_fn(chunk_size=chunk_size))
     assert jnp.isnan(nn.MultiHeadDotProductAttention(3).apply(variables(), X, dirty, mask=mask)).all()
-    np.testing.assert_allclose(layer.apply(variables(), X, dirty, mask=mask), layer.apply(variables(), X, X[:, :4]), atol=1e-6)
+    np.testing.assert_allclose(apply(layer, variables(), X, dirty, mask=mask), apply(layer, variables(), X, X[:, :4]), atol=1e-6)
 
 
 # 3. What a mask means.
@@ -191,7 +188,7 @@ def test_linens_masks_of_zeros_and_ones_mean_in_linen_what_they_meant():
     layer = nn.MultiHeadDotProductAttention(3, attention_fn=fa.linen_attention_fn())
     ones = nn.make_causal_mask(X[..., 0])
     assert ones.dtype == jnp.float32
-    _, sown = layer.apply(variables(), X, mask=ones, sow_weights=True, mutable=["intermediates"])
+    _, sown = apply(layer, variables(), X, mask=ones, sow_weights=True, mutable=["intermediates"])
     np.testing.assert_array_equal(np.asarray(sown["intermediates"]["attention_weights"][0]) > 0, np.broadcast_to(np.tri(K), (B, 3, K, K)))
 
 
@@ -200,7 +197,7 @@ def test_an_additive_mask_given_to_linen_never_turns_into_its_opposite(masked):
     """An error with the way out; under `jit`, where numbers are not known, what it masks stays masked."""
     layer = nn.MultiHeadDotProductAttention(3, attention_fn=fa.linen_attention_fn())
     additive = jnp.where(jnp.tri(K, dtype=bool), 0.0, masked)[None, None]
-    sown = lambda mask: layer.apply(variables(), X, mask=mask, sow_weights=True, mutable=["intermediates"])[1]
+    sown = lambda mask: apply(layer, variables(), X, mask=mask, sow_weights=True, mutable=["intermediates"])[1]
     with pytest.raises(ValueError, match=r"zeros and ones, 1 where a key may be attended, got .* bias"):
         sown(additive)
     weights = np.asarray(jax.jit(sown)(additive)["intermediates"]["attention_weights"][0])
@@ -232,7 +229,7 @@ def test_weights_that_are_not_to_be_had_are_none_or_an_error_never_something_els
     assert fa.attend(X, X, X, chunk_size=2).weights is fa.attend(X, X, X, need_weights=False).weights is None
     layer = nn.MultiHeadDotProductAttention(3, attention_fn=fa.linen_attention_fn(chunk_size=2))
     with pytest.raises(ValueError, match="expected weights to sow, but chunk_size leaves none"):
-        layer.apply(variables(), X, sow_weights=True, mutable=["intermediates"])
+        apply(layer, variables(), X, sow_weights=True, mutable=["intermediates"])
 
 
 def test_each_head_has_its_own_weights_not_their_mean():
@@ -287,8 +284,8 @@ def test_dropout_of_linen_is_on_in_training_alone_with_our_attention(chunk_size)
     )
     rngs = {"dropout": jax.random.key(6)}
     expected = plain.apply(variables(), X)
-    chex.assert_trees_all_equal(layer.apply(variables(), X, deterministic=True, rngs=rngs), expected)
-    assert np.abs(layer.apply(variables(), X, deterministic=False, rngs=rngs) - expected).max() > 0.1
+    chex.assert_trees_all_equal(apply(layer, variables(), X, deterministic=True, rngs=rngs), expected)
+    assert np.abs(apply(layer, variables(), X, deterministic=False, rngs=rngs) - expected).max() > 0.1
 
 
 # 6. Causality, lengths and windows.
@@ -324,7 +321,7 @@ def test_causality_lengths_and_windows_are_in_the_weights_that_are_returned(name
 def test_a_layer_asked_for_its_weights_stays_causal(need_weights):
     """keras 23038."""
     layer = fa.MultiHeadAttention(3)
-    attended, changed = (layer.apply(variables(), x, causal=True, need_weights=need_weights) for x in (X, X.at[:, 4:].add(1.0)))
+    attended, changed = (apply(layer, variables(), x, causal=True, need_weights=need_weights) for x in (X, X.at[:, 4:].add(1.0)))
     np.testing.assert_allclose(changed.context[:, :4], attended.context[:, :4], atol=1e-6)
     assert np.abs(changed.context - attended.context)[:, 4:].max(axis=-1).min() > 1e-3
     if need_weights:

@@ -12,16 +12,13 @@ import pytest
 import flax_attn.attention as fa
 from flax_attn.attention import masks
 from flax_attn.attention.heads import attend_in_heads
+from tests.attention.compiled import apply, init
 
 B, T, D = 2, 7, 4
 X = jax.random.normal(jax.random.key(0), (B, T, D))
 Y = jax.random.normal(jax.random.key(1), (B, T, D))
 LENGTHS = jnp.array([7, 4])
 RNG = jax.random.key(2)
-
-
-def init(layer, *args, **kwargs):
-    return layer.init(jax.random.key(3), *args, **kwargs)
 
 
 def padded(value):
@@ -47,7 +44,7 @@ def test_longer_padding_draws_the_same(draw):
 
     def context(x):
         lengths = {"query_lengths": LENGTHS, "key_lengths": LENGTHS}
-        return attend_in_heads(*[x.reshape(B, -1, 2, 2)] * 3, **lengths, **options[draw]).context
+        return jax.jit(lambda x: attend_in_heads(*[x.reshape(B, -1, 2, 2)] * 3, **lengths, **options[draw]).context)(x)
 
     longer = context(jnp.pad(X, ((0, 0), (0, 4), (0, 0)), constant_values=9.0))
     np.testing.assert_allclose(longer[:, :T], context(X), atol=1e-6)
@@ -56,7 +53,7 @@ def test_longer_padding_draws_the_same(draw):
 def test_a_cache_takes_no_more_tokens_than_are_given():
     layer = fa.MultiHeadAttention(2)
     variables, lengths = init(layer, X), jnp.array([1, 5])
-    decode = lambda lengths: layer.apply(variables, X[:, :3], layer.init_cache(D, (B,), 8), lengths=lengths, method="decode")
+    decode = lambda lengths: apply(layer, variables, X[:, :3], layer.init_cache(D, (B,), 8), lengths=lengths, method="decode")
     with pytest.raises(ValueError, match=r"lengths of at most the 3 tokens of .*, got 5"):
         decode(lengths)
     (context, _), _ = jax.jit(decode)(lengths)
@@ -86,9 +83,10 @@ def test_biases_of_distance_decode_as_in_the_whole(relative, chunk_size):
     attention = fa.MultiHeadAttention(2, chunk_size=chunk_size)
     layer = Biased(relative, attention)
     variables = init(layer, X)
-    whole, cache, parts = layer.apply(variables, X).context, attention.init_cache(D, (B,), T), []
+    apply = jax.jit(layer.apply)
+    whole, cache, parts = apply(variables, X).context, attention.init_cache(D, (B,), T), []
     for first, last in ((0, 4), (4, 5), (5, 7)):
-        attended, cache = layer.apply(variables, X[:, first:last], cache)
+        attended, cache = apply(variables, X[:, first:last], cache)
         parts.append(attended.context)
     np.testing.assert_allclose(jnp.concatenate(parts, axis=1), whole, atol=1e-5)
 
@@ -103,7 +101,7 @@ def test_monotonic_attention_does_not_decode():
     layer = fa.MultiHeadAttention(2, normalizer=fa.monotonic_expectation)
     variables = init(layer, X)
     with pytest.raises(ValueError, match="sees one query at a time to decode with"):
-        layer.apply(variables, X[:, :2], layer.init_cache(D, (B,), 8), method="decode")
+        apply(layer, variables, X[:, :2], layer.init_cache(D, (B,), 8), method="decode")
 
 
 class Cell(nn.Module):
@@ -127,7 +125,7 @@ LAYERS = {
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)])
 def test_the_result_has_the_dtype_of_the_input_with_parameters_in_single_precision(name, dtype):
     variables = init(LAYERS[name], X)
-    expected, found = LAYERS[name].apply(variables, X), LAYERS[name].apply(variables, X.astype(dtype))
+    expected, found = (jax.jit(LAYERS[name].apply)(variables, x) for x in (X, X.astype(dtype)))
     assert found.context.dtype == found.weights.dtype == dtype
     np.testing.assert_allclose(found.context.astype(jnp.float32), expected.context, atol=0.05)
 
@@ -143,9 +141,9 @@ def test_linen_is_not_given_an_additive_mask_turned_round(low):
     layer = nn.MultiHeadDotProductAttention(2, attention_fn=fa.linen_attention_fn())
     variables, mask = init(layer, X), jnp.where(jnp.tril(jnp.ones((T, T), bool)), 0.0, low)[None, None]
     with pytest.raises(ValueError, match="mask of zeros and ones"):
-        layer.apply(variables, X, mask=mask)
+        apply(layer, variables, X, mask=mask)
     out = variables["params"]["out"]["bias"]
-    np.testing.assert_allclose(jax.jit(lambda mask: layer.apply(variables, X, mask=mask))(mask), jnp.broadcast_to(out, X.shape), atol=1e-6)
+    np.testing.assert_allclose(jax.jit(lambda mask: apply(layer, variables, X, mask=mask))(mask), jnp.broadcast_to(out, X.shape), atol=1e-6)
 
 
 @pytest.mark.parametrize("option", ["bias", "windw"])
@@ -157,17 +155,17 @@ def test_an_option_that_linen_gives_or_nobody_has_is_told_at_once(option):
 def test_key_lengths_follow_query_lengths_only_without_a_key():
     layer = fa.MultiHeadAttention(2)
     variables = init(layer, X)
-    same, copy = (layer.apply(variables, X, key, query_lengths=LENGTHS).context for key in (X, jnp.array(X)))
+    same, copy = (apply(layer, variables, X, key, query_lengths=LENGTHS).context for key in (X, jnp.array(X)))
     np.testing.assert_array_equal(same, copy)
-    own = layer.apply(variables, X, query_lengths=LENGTHS).context
-    np.testing.assert_allclose(own, layer.apply(variables, X, X, query_lengths=LENGTHS, key_lengths=LENGTHS).context, atol=1e-6)
+    own = apply(layer, variables, X, query_lengths=LENGTHS).context
+    np.testing.assert_allclose(own, apply(layer, variables, X, X, query_lengths=LENGTHS, key_lengths=LENGTHS).context, atol=1e-6)
     assert np.abs(own - same)[1, :4].max() > 1e-3
 
 
 def test_heads_without_anything_to_attend_leave_the_output_bias():
     layer = fa.MultiHeadAttention(2)
     variables = jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.1), init(layer, X))
-    attended = layer.apply(variables, X, key_lengths=jnp.array([7, 0]))
+    attended = apply(layer, variables, X, key_lengths=jnp.array([7, 0]))
     np.testing.assert_allclose(attended.context[1], 0.1, atol=1e-6)
     np.testing.assert_array_equal(attended.weights[1], 0)
 
@@ -229,10 +227,10 @@ def test_a_memory_of_another_width_can_be_cached():
     memory = jax.random.normal(jax.random.key(5), (B, 5, 6))
     layer = fa.MultiHeadAttention(2)
     variables = init(layer, X, memory)
-    cache = layer.apply(variables, layer.init_cache(D, (B,), 5), memory, method="extend")
-    chex.assert_trees_all_close(layer.apply(variables, X, cache=cache), layer.apply(variables, X, memory), atol=1e-6)
+    cache = apply(layer, variables, layer.init_cache(D, (B,), 5), memory, method="extend")
+    chex.assert_trees_all_close(apply(layer, variables, X, cache=cache), apply(layer, variables, X, memory), atol=1e-6)
     with pytest.raises(ValueError, match="beside a cache"):
-        layer.apply(variables, X, memory, cache=cache)
+        apply(layer, variables, X, memory, cache=cache)
 
 
 def test_pooling_takes_a_mask_of_positions_alone():
@@ -245,10 +243,10 @@ def test_learned_positions_of_each_row_and_none_outside_of_the_table():
     layer = fa.LearnedPositions(10, 3)
     variables = init(layer, 2)
     table = variables["params"]["embedding"]
-    np.testing.assert_array_equal(layer.apply(variables, 2, jnp.array([0, 3])), jnp.stack([table[:2], table[3:5]]))
+    np.testing.assert_array_equal(apply(layer, variables, 2, jnp.array([0, 3])), jnp.stack([table[:2], table[3:5]]))
     with pytest.raises(ValueError, match="at most max_length=10 positions, got 3 from 9 on"):
-        layer.apply(variables, 3, jnp.array([0, 9]))
-    inside = jax.jit(lambda offset: layer.apply(variables, 3, offset))(jnp.array([7, 9, -1]))
+        apply(layer, variables, 3, jnp.array([0, 9]))
+    inside = jax.jit(lambda offset: apply(layer, variables, 3, offset))(jnp.array([7, 9, -1]))
     assert np.isfinite(inside).all(axis=-1).tolist() == [[True, True, True], [True, False, False], [False, True, True]]
     np.testing.assert_allclose(
         fa.sinusoidal(3, 4, offset=jnp.array([0, 5])), jnp.stack([fa.sinusoidal(3, 4), fa.sinusoidal(8, 4)[5:]]), atol=1e-6

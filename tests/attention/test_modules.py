@@ -7,6 +7,7 @@ import pytest
 
 import flax_attn.attention as fa
 from flax_attn.attention.dropout import drop
+from tests.attention.compiled import apply
 
 T, D = 7, 5
 X = jax.random.normal(jax.random.key(0), (2, T, D))
@@ -19,12 +20,12 @@ def test_additive_attention_averages_values_where_all_keys_are_equal():
     value = jnp.broadcast_to(jnp.arange(40.0).reshape(1, 10, 4), (2, 10, 4))
     layer = fa.Attention(fa.AdditiveScore(8), dropout_rate=0.1)
     mask = fa.masks.from_lengths(jnp.array([1, 6]), 10)
-    variables = layer.init(RNGS, query, key, value, mask=mask)
-    attended = layer.apply(variables, query, key, value, mask=mask)
+    variables = jax.jit(layer.init)(RNGS, query, key, value, mask=mask)
+    attended = apply(layer, variables, query, key, value, mask=mask)
     np.testing.assert_allclose(attended.context[:, 0], [[0, 1, 2, 3], [10, 11, 12, 13]], atol=1e-5)
     kernels = jax.tree.map(jnp.shape, variables["params"]["score"])
     assert kernels == {"query_kernel": (20, 8), "key_kernel": (2, 8), "vector": (8,)}
-    trained = layer.apply(variables, query, key, value, mask=mask, train=True, rngs={"dropout": jax.random.key(3)})
+    trained = apply(layer, variables, query, key, value, mask=mask, train=True, rngs={"dropout": jax.random.key(3)})
     np.testing.assert_array_equal(trained.weights, attended.weights)
 
 
@@ -36,10 +37,10 @@ def test_softmax_of_ones_by_lengths():
 def test_identity_weights_turn_self_attention_into_a_perceptron():
     """Where every position attends to itself alone, the layer is `x W_v + b_v`."""
     layer = fa.SelfAttention(D, 4, use_bias=True, bias_init=nn.initializers.normal(1.0))
-    variables = layer.init(RNGS, X)
+    variables = jax.jit(layer.init)(RNGS, X)
     params = variables["params"]
     perceptron = X.reshape(-1, D) @ params["value_kernel"] + params["value_bias"][None]
-    attended = layer.apply(variables, X, mask=jnp.eye(T, dtype=bool)[None])
+    attended = apply(layer, variables, X, mask=jnp.eye(T, dtype=bool)[None])
     np.testing.assert_allclose(attended.context.reshape(-1, 4), perceptron, atol=1e-6)
     np.testing.assert_array_equal(attended.weights, jnp.broadcast_to(jnp.eye(T), (2, T, T)))
 
@@ -52,23 +53,23 @@ def test_self_attention_of_49_features_with_biases_has_7350_parameters():
 @pytest.mark.parametrize("hidden", [None, 3])
 def test_pooling_is_its_formula(hidden):
     layer = fa.AttentionPooling(hidden)
-    variables = layer.init(RNGS, X)
+    variables = jax.jit(layer.init)(RNGS, X)
     p = jax.tree.map(np.asarray, variables["params"])
     h = np.asarray(X) if hidden is None else np.tanh(np.asarray(X) @ p["hidden"]["kernel"] + p["hidden"]["bias"])
     energies = np.exp(h @ p["energy"]["kernel"] + p["energy"]["bias"])
     weights = energies / energies.sum(axis=1, keepdims=True)
-    attended = layer.apply(variables, X)
+    attended = apply(layer, variables, X)
     np.testing.assert_allclose(attended.weights, weights[..., 0], atol=1e-6)
     np.testing.assert_allclose(attended.context, (weights * np.asarray(X)).sum(axis=1), atol=1e-6)
 
 
 def test_structured_self_attention_is_its_formula_and_its_penalty_is_squared():
     layer = fa.StructuredSelfAttention(3, 2)
-    variables = layer.init(RNGS, X)
+    variables = jax.jit(layer.init)(RNGS, X)
     first, second = (np.asarray(variables["params"][name]["kernel"]) for name in ("hidden", "energies"))
     energies = np.exp(np.tanh(np.asarray(X) @ first) @ second).swapaxes(1, 2)
     weights = energies / energies.sum(axis=-1, keepdims=True)
-    attended = layer.apply(variables, X)
+    attended = apply(layer, variables, X)
     np.testing.assert_allclose(attended.weights, weights, atol=1e-6)
     np.testing.assert_allclose(attended.context, weights @ np.asarray(X), atol=1e-5)
     expected = [np.linalg.norm(a @ a.T - np.eye(2)) ** 2 for a in weights]
@@ -116,11 +117,11 @@ def test_local_attention_sees_its_window_and_nothing_else():
 
 def test_predictive_local_attention_is_its_formula_and_learns_where_to_look():
     layer, lengths = fa.PredictiveLocalAttention(2, 3, fa.dot), np.array([T, 4])
-    variables = layer.init(RNGS, X, X)
+    variables = jax.jit(layer.init)(RNGS, X, X)
     hidden, place = (np.asarray(variables["params"][name]["kernel"]) for name in ("hidden", "place"))
     x = np.asarray(X, np.float64)
     center = lengths[:, None] / (1 + np.exp(-np.tanh(x @ hidden) @ place))[..., 0]
-    attended = layer.apply(variables, X, X, key_lengths=jnp.asarray(lengths))
+    attended = apply(layer, variables, X, X, key_lengths=jnp.asarray(lengths))
     for b in range(2):
         for q in range(T):
             keys = [k for k in range(lengths[b]) if abs(k - center[b, q]) <= 2]

@@ -11,14 +11,11 @@ from flax import nnx
 import flax_attn.attention as fa
 from flax_attn.attention import masks
 from flax_attn.attention.cache import append, empty_cache
+from tests.attention.compiled import apply, init
 
 B, T, D = 2, 7, 12
 X = jax.random.normal(jax.random.key(0), (B, T, D))
 MEMORY = jax.random.normal(jax.random.key(1), (B, 5, D))
-
-
-def init(layer, *args, **options):
-    return layer.init(jax.random.key(2), *args, **options)
 
 
 def test_parameters_are_those_of_linen_and_move_both_ways():
@@ -110,7 +107,7 @@ def test_scale_softcap_and_bias_in_their_order(scale):
 def test_weights_before_dropout_and_dropout_only_in_training():
     layer = fa.MultiHeadAttention(3, dropout_rate=0.5)
     variables, rngs = init(layer, X), {"dropout": jax.random.key(0)}
-    plain, dropped = layer.apply(variables, X), layer.apply(variables, X, train=True, rngs=rngs)
+    plain, dropped = apply(layer, variables, X), apply(layer, variables, X, train=True, rngs=rngs)
     chex.assert_trees_all_equal(plain.weights, dropped.weights)
     assert np.abs(plain.context - dropped.context).max() > 0.1
     chunked = fa.MultiHeadAttention(3, dropout_rate=0.5, chunk_size=2).apply(variables, X, train=True, rngs=rngs)
@@ -121,8 +118,8 @@ def test_weights_before_dropout_and_dropout_only_in_training():
 def test_decoding_equals_the_causal_pass_at_every_step(groups):
     layer = fa.MultiHeadAttention(2, num_key_heads=groups, value_features=8)
     variables = init(layer, X)
-    full = layer.apply(variables, X, causal=True)
-    decode = jax.jit(lambda x, cache: layer.apply(variables, x, cache, method="decode"))
+    full = apply(layer, variables, X, causal=True)
+    decode = jax.jit(lambda x, cache: apply(layer, variables, x, cache, method="decode"))
     cache = layer.init_cache(D, (B,), 9)
     places = [(0, 3), (3, 4), (4, 6), (6, 7)]  # a prompt of three, then one, two, one
     for first, last in places:
@@ -135,21 +132,21 @@ def test_decoding_equals_the_causal_pass_at_every_step(groups):
 def test_prompts_of_different_lengths_decode_as_they_would_alone():
     layer, lengths = fa.MultiHeadAttention(3), jnp.array([4, 2])
     variables = init(layer, X)
-    decode = jax.jit(lambda x, cache, lengths: layer.apply(variables, x, cache, lengths=lengths, method="decode"))
+    decode = jax.jit(lambda x, cache, lengths: apply(layer, variables, x, cache, lengths=lengths, method="decode"))
     _, cache = decode(X[:, :4], layer.init_cache(D, (B,), 8), lengths)
     attended, cache = decode(X[:, 4:5], cache, None)
     np.testing.assert_array_equal(cache.length, [5, 3])
     for row, length in enumerate((4, 2)):
         alone = jnp.concatenate([X[row : row + 1, :length], X[row : row + 1, 4:5]], axis=1)
-        np.testing.assert_allclose(attended.context[row, 0], layer.apply(variables, alone, causal=True).context[0, -1], atol=1e-6)
+        np.testing.assert_allclose(attended.context[row, 0], apply(layer, variables, alone, causal=True).context[0, -1], atol=1e-6)
 
 
 def test_a_cached_memory_is_the_memory():
     layer, lengths = fa.MultiHeadAttention(3), jnp.array([5, 3])
     variables = init(layer, X, MEMORY)
-    cache = layer.apply(variables, layer.init_cache(D, (B,), 6), MEMORY, lengths=lengths, method="extend")
-    expected = layer.apply(variables, X, MEMORY, key_lengths=lengths)
-    np.testing.assert_allclose(layer.apply(variables, X, cache=cache).context, expected.context, atol=1e-6)
+    cache = apply(layer, variables, layer.init_cache(D, (B,), 6), MEMORY, lengths=lengths, method="extend")
+    expected = apply(layer, variables, X, MEMORY, key_lengths=lengths)
+    np.testing.assert_allclose(apply(layer, variables, X, cache=cache).context, expected.context, atol=1e-6)
 
 
 def test_a_cache_that_would_overflow_is_an_error_or_nan_never_wrong():
@@ -203,7 +200,7 @@ def test_weights_of_pytorch_give_its_outputs(name):
     query, key, value, padding = (jnp.asarray(TORCH[f"{name}/{part}"]) for part in ("query", "key", "value", "padding"))
     layer = fa.MultiHeadAttention(3, use_bias=name != "no_bias")
     variables = {"params": fa.multi_head_params_from_torch(state, 3)}
-    attended = layer.apply(variables, query, key, value, mask=~padding[:, None, None, :])
+    attended = apply(layer, variables, query, key, value, mask=~padding[:, None, None, :])
     np.testing.assert_allclose(attended.context, TORCH[f"{name}/context"], atol=1e-5)
     np.testing.assert_allclose(attended.weights, TORCH[f"{name}/weights"], atol=1e-6)
     chex.assert_trees_all_equal_shapes(variables, init(layer, query, key, value))

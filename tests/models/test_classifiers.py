@@ -11,8 +11,6 @@ from flax_attn.models.images import cut_patches
 from flax_attn.models.initializers import INITIALIZATIONS
 from flax_attn.models.recurrent import CELLS, Recurrent, RecurrentLayer
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 IMAGES = jax.random.uniform(jax.random.key(0), (3, 28, 28))
 TEXTS = {"tokens": jnp.array([[2, 3, 4, 5, 6], [6, 5, 0, 0, 0], [0, 0, 0, 0, 0]]), "lengths": jnp.array([5, 2, 0])}
 SMALL = {"vocabulary_size": 7, "num_classes": 3, "embedding_features": 5, "features": 4}
@@ -43,11 +41,11 @@ def test_published_sizes(model, inputs, count):
 @pytest.mark.parametrize("name", TEXT_MODELS)
 def test_a_longer_padding_changes_no_output_and_no_gradient(name):
     model = TEXT_MODELS[name]
-    variables = model.init(jax.random.key(1), TEXTS)
+    variables = jax.jit(model.init)(jax.random.key(1), TEXTS)
     longer = {"tokens": jnp.pad(TEXTS["tokens"], ((0, 0), (0, 3)), constant_values=4), "lengths": TEXTS["lengths"]}
     function = jax.jit(jax.value_and_grad(lambda v, inputs: jnp.sum(jnp.sin(model.apply(v, inputs)[0][:2]))))
     chex.assert_trees_all_close(function(variables, longer), function(variables, TEXTS), atol=1e-6)
-    logits, aux = model.apply(variables, longer)
+    logits, aux = jax.jit(model.apply)(variables, longer)
     assert np.isfinite(logits).all()
     weights = aux["attention"]["attention"]
     np.testing.assert_array_equal(weights[1, ..., 2:], 0)
@@ -58,25 +56,26 @@ def test_a_longer_padding_changes_no_output_and_no_gradient(name):
 @pytest.mark.parametrize("name", TEXT_MODELS)
 def test_a_text_does_not_see_the_others(name):
     model = TEXT_MODELS[name]
-    variables = model.init(jax.random.key(1), TEXTS)
-    together, _ = model.apply(variables, TEXTS)
-    alone, _ = model.apply(variables, {"tokens": TEXTS["tokens"][1:2, :2], "lengths": TEXTS["lengths"][1:2]})
+    variables = jax.jit(model.init)(jax.random.key(1), TEXTS)
+    together, _ = jax.jit(model.apply)(variables, TEXTS)
+    alone, _ = jax.jit(model.apply)(variables, {"tokens": TEXTS["tokens"][1:2, :2], "lengths": TEXTS["lengths"][1:2]})
     np.testing.assert_allclose(together[1:2], alone, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", TEXT_MODELS)
 def test_dropout_is_on_in_training_alone(name):
     model = TEXT_MODELS[name].clone(dropout_rate=0.5)
-    variables = model.init(jax.random.key(1), TEXTS)
-    outputs = [model.apply(variables, TEXTS, train=True, rngs={"dropout": jax.random.key(i)})[0][0] for i in (0, 1)]
+    variables = jax.jit(model.init)(jax.random.key(1), TEXTS)
+    train = jax.jit(lambda variables, key: model.apply(variables, TEXTS, train=True, rngs={"dropout": key}))
+    outputs = [train(variables, jax.random.key(i))[0][0] for i in (0, 1)]
     assert np.abs(outputs[0] - outputs[1]).max() > 1e-4
-    np.testing.assert_array_equal(*[model.apply(variables, TEXTS)[0] for _ in range(2)])
+    np.testing.assert_array_equal(*[jax.jit(model.apply)(variables, TEXTS)[0] for _ in range(2)])
 
 
 @pytest.mark.parametrize("name", IMAGE_MODELS)
 def test_images_to_logits_under_jit_and_eager(name):
     model = IMAGE_MODELS[name]
-    variables = model.init(jax.random.key(1), IMAGES)
+    variables = jax.jit(model.init)(jax.random.key(1), IMAGES)
     eager, compiled = model.apply(variables, IMAGES)[0], jax.jit(model.apply)(variables, IMAGES)[0]
     assert eager.shape == (3, 10)
     np.testing.assert_allclose(eager, compiled, atol=1e-5)
@@ -120,7 +119,7 @@ def naive(cell, params, inputs, features):
 def test_cells_equal_their_equations_whatever_stands_behind_the_end(cell, reverse):
     inputs = jax.random.normal(jax.random.key(2), (7, 2, 3))
     layer, lengths = RecurrentLayer(cell, 5, reverse), jnp.array([7, 4])
-    variables = layer.init(jax.random.key(3), inputs)
+    variables = jax.jit(layer.init)(jax.random.key(3), inputs)
     outputs, state = layer.apply(variables, inputs, lengths=lengths)
     for row, length in enumerate([7, 4]):
         steps = inputs[:length, row]
@@ -133,7 +132,7 @@ def test_cells_equal_their_equations_whatever_stands_behind_the_end(cell, revers
 def test_both_directions_are_joined_and_layers_stacked():
     inputs = jax.random.normal(jax.random.key(2), (2, 7, 3))
     layer = Recurrent("gru", 5, num_layers=2, bidirectional=True)
-    variables = layer.init(jax.random.key(3), inputs)
+    variables = jax.jit(layer.init)(jax.random.key(3), inputs)
     assert layer.apply(variables, inputs).shape == (2, 7, 10)
     assert set(variables["params"]) == {"forward1", "backward1", "forward2", "backward2"}
 
@@ -153,6 +152,6 @@ def test_initialisations_are_pytorchs_and_flaxs():
 def test_input_attention_weighs_the_series_of_each_step():
     inputs = jax.random.normal(jax.random.key(2), (2, 7, 3))
     model = InputAttentionRNN(4)
-    outputs, aux = model.apply(model.init(jax.random.key(3), inputs), inputs)
+    outputs, aux = jax.jit(model.apply)(jax.jit(model.init)(jax.random.key(3), inputs), inputs)
     assert outputs.shape == (2, 7, 1)
     np.testing.assert_allclose(aux["attention"]["input"].sum(axis=-1), np.ones((2, 7)), atol=1e-5)

@@ -7,8 +7,6 @@ import pytest
 from flax_attn.models import CNN, LSTM, BiLSTM, CNNAttention
 from flax_attn.models.recurrent import RecurrentLayer
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 SIGNALS = jax.random.normal(jax.random.key(0), (3, 100, 1))
 
 
@@ -16,13 +14,13 @@ SIGNALS = jax.random.normal(jax.random.key(0), (3, 100, 1))
     ("model", "count"), [(CNN(), 62_337), (CNNAttention(), 58_177), (LSTM(), 130_660), (BiLSTM(), 34_433)], ids=lambda x: type(x).__name__
 )
 def test_parameters(model, count):
-    params = model.init(jax.random.key(0), SIGNALS)["params"]
+    params = jax.jit(model.init)(jax.random.key(0), SIGNALS)["params"]
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
 
 
 @pytest.mark.parametrize("model", [CNN(), CNNAttention(), LSTM(), BiLSTM()], ids=lambda x: type(x).__name__)
 def test_outputs_have_the_shape_of_the_inputs_under_jit_and_eager(model):
-    variables = model.init(jax.random.key(0), SIGNALS)
+    variables = jax.jit(model.init)(jax.random.key(0), SIGNALS)
     eager, aux = model.apply(variables, SIGNALS)
     compiled, _ = jax.jit(model.apply)(variables, SIGNALS)
     chex.assert_equal_shape([eager, SIGNALS])
@@ -32,7 +30,7 @@ def test_outputs_have_the_shape_of_the_inputs_under_jit_and_eager(model):
 
 def depends_on(model, position):
     """Which inputs the output at a position depends on, seen by its gradient, rounding apart."""
-    variables = model.init(jax.random.key(0), SIGNALS[:1])
+    variables = jax.jit(model.init)(jax.random.key(0), SIGNALS[:1])
     gradient = jax.grad(lambda x: model.apply(variables, x)[0][0, position, 0])(SIGNALS[:1])
     size = np.abs(np.asarray(gradient[0, :, 0]))
     return np.flatnonzero(size > 1e-5 * size.max())
@@ -52,14 +50,14 @@ def test_attention_without_positions_is_blind_to_order_and_with_them_is_not():
     moved = jnp.roll(bump, 31, axis=1)
     for positions, same in ((False, True), (True, False)):
         model = CNNAttention(binary_positions=positions)
-        variables = model.init(jax.random.key(0), bump)
+        variables = jax.jit(model.init)(jax.random.key(0), bump)
         here, there = (model.apply(variables, x)[0][0, :, 0] for x in (bump, moved))
         assert np.allclose(here[25:41], there[56:72], atol=1e-5) is same
 
 
 def test_attention_weights_are_returned_and_sum_to_one():
     model = CNNAttention()
-    _, aux = model.apply(model.init(jax.random.key(0), SIGNALS), SIGNALS)
+    _, aux = model.apply(jax.jit(model.init)(jax.random.key(0), SIGNALS), SIGNALS)
     weights = aux["attention"]["attention"]
     chex.assert_shape(weights, (3, 100, 100))
     np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
@@ -94,7 +92,7 @@ def test_lstm_layer_equals_the_steps(reverse):
 def test_lstm_carries_its_state_from_batch_to_batch():
     model = LSTM(features=5)
     signals = jax.random.normal(jax.random.key(1), (6, 100, 1))
-    variables = model.init(jax.random.key(0), signals)
+    variables = jax.jit(model.init)(jax.random.key(0), signals)
     chex.assert_trees_all_equal(variables["carry"], jax.tree.map(jnp.zeros_like, variables["carry"]))
     (whole, _), _ = model.apply(variables, signals, mutable=["carry"])
     (first, _), carry = model.apply(variables, signals[:4], mutable=["carry"])
@@ -105,7 +103,7 @@ def test_lstm_carries_its_state_from_batch_to_batch():
 def test_no_gradient_flows_through_the_carry():
     model = LSTM(features=5)
     signals = jax.random.normal(jax.random.key(1), (6, 100, 1))
-    variables = model.init(jax.random.key(0), signals)
+    variables = jax.jit(model.init)(jax.random.key(0), signals)
 
     def through_the_carry(params):
         _, updates = model.apply(variables | {"params": params}, signals, mutable=["carry"])

@@ -1,0 +1,11 @@
+"""Layers of Flax as one program each: op by op they would be dozens, and to compile them is most of the work here."""
+
+import jax
+
+
+def init(layer, *args, seed=2, **options):
+    return jax.jit(lambda: layer.init(jax.random.key(seed), *args, **options))()
+
+
+def apply(layer, variables, *args, **options):
+    return jax.jit(lambda variables: layer.apply(variables, *args, **options))(variables)
