@@ -144,6 +144,7 @@ def test_other_data_than_the_run_began_with_is_refused(news, manual_dir, tmp_pat
         experiment.run(config, tmp_path / "run", SILENT, tmp_path / "data")
 
 
+@pytest.mark.full
 def test_a_table_of_ones_own_trains_and_predicts(tmp_path, capsys):
     words = {"good": ["fine", "lovely", "great"], "bad": ["poor", "awful", "dull"]}
     rows = [f"{label},a {word} film {i}" for label, some in words.items() for word in some for i in range(20)]

@@ -48,6 +48,7 @@ def snapshot(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.full
 def test_kill_9_and_resume_equal_the_unbroken_run(runs, tmp_path):
     workdir = tmp_path / "run"
     arguments = [*SMALL, "--config.num_epochs=5", f"--workdir={workdir}"]
@@ -146,6 +147,7 @@ def test_a_changed_config_and_a_foreign_directory_are_refused(runs, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.full
 def test_predict_keeps_shape_and_units(runs, tmp_path):
     with np.load(runs / "shapes_attention" / "examples.npz") as examples:
         inputs, expected = examples["inputs"][:3, :, 0], examples["predictions"][:3, :, 0]

@@ -178,6 +178,7 @@ def test_a_malformed_tree_is_named_with_its_line(tmp_path, line):
         sst.load_sst(tmp_path)
 
 
+@pytest.mark.full
 def test_the_real_files(manual_dir):
     arrays, _ = mnist.load_mnist(manual_dir)
     assert {split: images.shape for split, (images, _) in arrays.items()} == {"train": (60_000, 28, 28), "test": (10_000, 28, 28)}

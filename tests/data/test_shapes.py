@@ -109,6 +109,7 @@ def test_exactly_so_many_rows_whatever_the_luck(n, block_size):
     assert len(np.unique(drawn.centers)) == 4 * n  # none is repeated, none is zero
 
 
+@pytest.mark.full
 def test_blocks_fill_in_order():
     """Rows are the accepted proposals, one after another: small blocks give other luck and the same rule."""
     small, large = (shapes.sample(jax.random.key(4), 600, block_size=size) for size in (700, 20_000))
@@ -117,7 +118,7 @@ def test_blocks_fill_in_order():
 
 
 def test_one_key_one_result_and_it_maps_over_keys():
-    generate = functools.partial(shapes.generate, num_examples=5)
+    generate = jax.jit(functools.partial(shapes.generate, num_examples=5))
     keys = jax.random.split(jax.random.key(5), 3)
     mapped = jax.vmap(lambda key: generate(key))(keys)
     for i in range(3):

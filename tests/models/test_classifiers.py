@@ -53,6 +53,7 @@ def test_a_longer_padding_changes_no_output_and_no_gradient(name):
     np.testing.assert_allclose(weights[0].reshape(-1, 8)[0].sum(), 1, atol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", TEXT_MODELS)
 def test_a_text_does_not_see_the_others(name):
     model = TEXT_MODELS[name]

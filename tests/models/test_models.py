@@ -36,6 +36,7 @@ def depends_on(model, position):
     return np.flatnonzero(size > 1e-5 * size.max())
 
 
+@pytest.mark.full
 def test_a_cnn_sees_21_points_and_attention_sees_all():
     seen = depends_on(CNN(features=8), 50)
     assert (seen.min(), seen.max()) == (40, 60)
