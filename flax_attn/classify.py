@@ -16,10 +16,10 @@ from flax_attn.analysis.drawing import of_weight, save
 from flax_attn.data import mnist
 from flax_attn.data.text import PREPROCESSING, tokenizer_from_json
 from flax_attn.errors import UsageError
+from flax_attn.predict import PICTURES
 from flax_attn.tasks import texts
 from flax_attn.tasks.classification import probabilities
 
-PICTURES = (".png", ".pdf", ".svg")
 LINES = (".txt",)
 
 
@@ -91,9 +91,9 @@ def encode(run: Path, config: Any, given: list[str]) -> tuple[dict[str, np.ndarr
         raise UsageError(f"expected the tokenizer of the run in {run / 'tokenizer.json'} ({error}); restore that file") from error
     inputs = texts.encode(config, tokenizer, given)
     for text, tokens, length in zip(given, inputs["tokens"], inputs["lengths"]):
-        clean = PREPROCESSING[config.data.preprocessing](text)
         if not text.strip() or length == 0:
-            raise UsageError(f"expected a text with words in it, got {text!r}" + (f", of which '{clean}' is left" if text.strip() else ""))
+            left = f", of which '{PREPROCESSING[config.data.preprocessing](text)}' is left" if text.strip() else ""
+            raise UsageError(f"expected a text with words in it, got {text!r}{left}")
         known = tokens[:length][tokens[:length] > 1]
         if not len(known) or (config.data.preprocessing == "marked" and len(known) <= 2):
             raise UsageError(f"expected a text with at least one word that the run has seen, got none in {text[:60]!r}")

@@ -121,8 +121,7 @@ def words_of(tokenizer: Tokenizer, inputs: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def _rows(tokens: list[list[int]], labels: np.ndarray, max_length: int) -> dict[str, Any]:
-    longest = min(max(map(len, tokens), default=1), max_length)
-    padded, lengths = pad(tokens, max(longest, 1))
+    padded, lengths = pad([row[:max_length] for row in tokens])
     return {"inputs": {"tokens": padded, "lengths": lengths}, "targets": labels}
 
 

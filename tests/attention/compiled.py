@@ -3,8 +3,8 @@
 import jax
 
 
-def init(layer, *args, seed=2, **options):
-    return jax.jit(lambda: layer.init(jax.random.key(seed), *args, **options))()
+def init(layer, *args, **options):
+    return jax.jit(lambda: layer.init(jax.random.key(2), *args, **options))()
 
 
 def apply(layer, variables, *args, **options):

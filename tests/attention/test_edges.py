@@ -42,9 +42,10 @@ def test_longer_padding_draws_the_same(draw):
         "sampled_hard": {"normalizer": functools.partial(fa.sampled_hard, rng=RNG)},
     }
 
+    @jax.jit
     def context(x):
         lengths = {"query_lengths": LENGTHS, "key_lengths": LENGTHS}
-        return jax.jit(lambda x: attend_in_heads(*[x.reshape(B, -1, 2, 2)] * 3, **lengths, **options[draw]).context)(x)
+        return attend_in_heads(*[x.reshape(B, -1, 2, 2)] * 3, **lengths, **options[draw]).context
 
     longer = context(jnp.pad(X, ((0, 0), (0, 4), (0, 0)), constant_values=9.0))
     np.testing.assert_allclose(longer[:, :T], context(X), atol=1e-6)
@@ -83,10 +84,9 @@ def test_biases_of_distance_decode_as_in_the_whole(relative, chunk_size):
     attention = fa.MultiHeadAttention(2, chunk_size=chunk_size)
     layer = Biased(relative, attention)
     variables = init(layer, X)
-    apply = jax.jit(layer.apply)
-    whole, cache, parts = apply(variables, X).context, attention.init_cache(D, (B,), T), []
+    whole, cache, parts = apply(layer, variables, X).context, attention.init_cache(D, (B,), T), []
     for first, last in ((0, 4), (4, 5), (5, 7)):
-        attended, cache = apply(variables, X[:, first:last], cache)
+        attended, cache = apply(layer, variables, X[:, first:last], cache)
         parts.append(attended.context)
     np.testing.assert_allclose(jnp.concatenate(parts, axis=1), whole, atol=1e-5)
 
@@ -125,7 +125,7 @@ LAYERS = {
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)])
 def test_the_result_has_the_dtype_of_the_input_with_parameters_in_single_precision(name, dtype):
     variables = init(LAYERS[name], X)
-    expected, found = (jax.jit(LAYERS[name].apply)(variables, x) for x in (X, X.astype(dtype)))
+    expected, found = (apply(LAYERS[name], variables, x) for x in (X, X.astype(dtype)))
     assert found.context.dtype == found.weights.dtype == dtype
     np.testing.assert_allclose(found.context.astype(jnp.float32), expected.context, atol=0.05)
 
