@@ -23,6 +23,9 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
     arguments, and draws for every head and row of its own. With `sow_weights=True` the weights are sown as linen's are,
     in `intermediates/attention_weights`; they need an option `chunk_size` of None.
 
+    With `decode=True` linen's mask alone knows how many tokens are cached: `causal` and `window`, which would count from the first, are
+    refused there, unless `query_offset` says where the query stands.
+
     Raises:
         TypeError: an option that `dot_product_attention` does not have, or that linen itself gives.
     """
@@ -47,6 +50,11 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
         module: nn.Module | None = None,
     ) -> Array:
         query, key, value = (array if dtype is None else array.astype(dtype) for array in (query, key, value))
+        if query.shape[-3] == 1 < key.shape[-3] and "query_offset" not in options and (options.get("causal") or options.get("window")):
+            raise ValueError(
+                f"expected query_offset with causal or window for 1 query and {key.shape[-3]} keys, which do not say where it stands; "
+                "leave both out where linen decodes"
+            )
         mask = mask if mask is None or mask.dtype == jnp.bool_ else _as_boolean(mask)
         dropout = {} if deterministic else {"dropout_rate": dropout_rate, "dropout_rng": dropout_rng}
         context, weights = dot_product_attention(
@@ -90,7 +98,7 @@ def multi_head_params_from_torch(state: Mapping[str, ArrayLike], num_heads: int)
     try:
         if "in_proj_weight" in state:
             stacked = state.pop("in_proj_weight")
-            if stacked.ndim != 2 or stacked.shape[0] % 3:
+            if stacked.ndim != 2 or stacked.shape[0] != 3 * stacked.shape[1]:
                 raise ValueError(f"expected in_proj_weight of shape (3 d, d), got {stacked.shape}")
             weights = dict(zip(names, jnp.split(stacked, 3)))
         else:
@@ -98,11 +106,14 @@ def multi_head_params_from_torch(state: Mapping[str, ArrayLike], num_heads: int)
         out = state.pop("out_proj.weight")
     except KeyError as error:
         raise ValueError(f"expected {error} among the weights of a torch.nn.MultiheadAttention, got {sorted(state)}") from None
-    biases = dict(zip(names, jnp.split(state.pop("in_proj_bias"), 3))) if "in_proj_bias" in state else {}
+    in_bias = state.pop("in_proj_bias", None)
+    if in_bias is not None and in_bias.shape != (3 * len(out),):
+        raise ValueError(f"expected in_proj_bias of shape {(3 * len(out),)}, got {in_bias.shape}")
+    biases = {} if in_bias is None else dict(zip(names, jnp.split(in_bias, 3)))
     out_bias = state.pop("out_proj.bias", None)
     if state:
         raise ValueError(f"expected no {' or '.join(sorted(state))}: this layer has no such parameters")
-    if len(out) % num_heads:
+    if num_heads < 1 or len(out) % num_heads:
         raise ValueError(f"expected num_heads to divide the width {len(out)}, got {num_heads}")
     split = lambda array: array.reshape(*array.shape[:-1], num_heads, -1)
     params = {name: {"kernel": split(weight.T)} for name, weight in weights.items()}  # (d, heads, d / heads)

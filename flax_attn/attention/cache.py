@@ -59,7 +59,8 @@ def append(
     def write_row(old: Array, start: Array, count: Array, new: Array) -> Array:
         step = jnp.arange(num_new)
         places = jnp.where(step < count, start + step, max_length)  # padding goes past the end, where it is dropped
-        return jnp.where((start + count > max_length) | (count > num_new), jnp.nan, old.at[places].set(new.astype(old.dtype), mode="drop"))
+        wrong = (start + count > max_length) | (count > num_new) | (count < 0)
+        return jnp.where(wrong, jnp.nan, old.at[places].set(new.astype(old.dtype), mode="drop"))
 
     size = math.prod(leading)
 

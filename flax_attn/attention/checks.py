@@ -45,3 +45,9 @@ def check_chunk_size(chunk_size: int | None) -> None:
         raise TypeError(f"expected chunk_size to be an integer or None, got {chunk_size!r}")
     if chunk_size < 1:
         raise ValueError(f"expected chunk_size of 1 or above, or None, got {chunk_size}")
+
+
+def check_function(name: str, function: object) -> None:
+    """Raises a TypeError for what cannot be called."""
+    if not callable(function):
+        raise TypeError(f"expected a function as {name}, such as those of flax_attn.attention, got {function!r}")

@@ -20,7 +20,7 @@ from jaxtyping import Array
 
 from flax_attn.attention.checks import as_term
 from flax_attn.attention.dropout import drop
-from flax_attn.attention.energies import hide_padding, masked_scores, weighted_sum
+from flax_attn.attention.energies import hide_padding, masked_scores, normalized, weighted_sum
 from flax_attn.attention.masks import grid, take
 from flax_attn.attention.normalizers import in_blocks, masked_softmax, needs_all_queries
 
@@ -118,7 +118,7 @@ def _over_queries_and_keys(query: Array, key: Array, value: Array, score: Functi
             context = kept * context + weighted_sum(terms.drop(shares, query_positions, key_positions), value)
             return (new, total, context), None
 
-        wide, leading = jnp.promote_types(query.dtype, jnp.float32), terms.shape[:-2]
+        wide, leading = jnp.result_type(query, key, value, jnp.float32), terms.shape[:-2]
         none = jnp.full((*leading, size, 1), -jnp.inf, wide), jnp.zeros((*leading, size, 1), wide)
         start = (*none, jnp.zeros((*leading, size, value.shape[-1]), wide))
         (_, total, context), _ = jax.lax.scan(jax.checkpoint(step), start, (jnp.arange(len(keys)), keys, values, bias_row))
@@ -131,7 +131,7 @@ def _over_queries(query: Array, key: Array, value: Array, score: Function, norma
     def row(args: Block) -> Array:
         queries, keys, scores, visible, mask = _scores_of_row(args, key, value, score, terms)
         with in_blocks():
-            weights = normalizer(scores, mask)
+            weights = normalized(normalizer, scores, mask)
         return weighted_sum(terms.drop(weights, queries, keys), visible)
 
     size = min(chunk_size, terms.shape[-2])
@@ -149,7 +149,7 @@ def _over_scores(query: Array, key: Array, value: Array, score: Function, normal
     rows = _map(row, _split(query, size), terms.bias_blocks(size))
     scores, mask = (_merge(blocks, terms.shape[-2]) for blocks in rows)
     _, _, value = hide_padding(query, key, value, mask)
-    return weighted_sum(terms.drop(normalizer(scores, mask), *grid(*terms.shape[-2:])), value)
+    return weighted_sum(terms.drop(normalized(normalizer, scores, mask), *grid(*terms.shape[-2:])), value)
 
 
 def _scores_of_row(args: Block, key: Array, value: Array, score: Function, terms: Terms) -> tuple[Array, Array, Array, Array, Array | None]:

@@ -15,9 +15,9 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
 from flax_attn.attention import chunked
-from flax_attn.attention.checks import as_floats, as_term, check_chunk_size, weights_shape
+from flax_attn.attention.checks import as_floats, as_term, check_chunk_size, check_function, weights_shape
 from flax_attn.attention.dropout import check_dropout, drop
-from flax_attn.attention.energies import masked_scores, weighted_sum
+from flax_attn.attention.energies import masked_scores, normalized, weighted_sum
 from flax_attn.attention.masks import grid
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.scores import scaled_dot
@@ -69,8 +69,8 @@ def attend(
         `Attended(context, weights)` in the query's dtype; the weights are those before dropout.
 
     Raises:
-        TypeError: a query, key, value or bias that is not of floats, or a mask that is not boolean; an additive one belongs
-            in `bias`.
+        TypeError: a query, key, value or bias that is not of floats, a mask that is not boolean (an additive one belongs in
+            `bias`), or a score or normalizer that is no function.
         ValueError: shapes that do not fit, a mask or bias that does not broadcast to the weights, a rate outside [0, 1),
             dropout without a key, a chunk size below 1, or one with a normaliser of `across_queries` that is not marked.
     """
@@ -78,6 +78,8 @@ def attend(
     shape = weights_shape(query, key, value)
     check_dropout(dropout_rate, dropout_rng)
     check_chunk_size(chunk_size)
+    check_function("score", score)
+    check_function("normalizer", normalizer)
     dropout = dropout_rate, dropout_rng
     mask = mask if mask is None or callable(mask) else as_term("mask", mask, shape)
     bias = bias if bias is None or callable(bias) else as_term("bias", bias, shape)
@@ -90,7 +92,7 @@ def attend(
     mask = as_term("mask", mask(*positions), shape) if callable(mask) else mask
     bias = as_term("bias", bias(*positions), shape) if callable(bias) else bias
     scores, value, mask = masked_scores(query, key, value, score, mask, bias)
-    weights = normalizer(scores, mask)
+    weights = normalized(normalizer, scores, mask)
     kept = drop(weights, *dropout, *positions)
     context = weighted_sum(kept, value)
     return Attended(context.astype(query.dtype), weights.astype(query.dtype) if need_weights else None)

@@ -24,6 +24,14 @@ def masked_scores(
     return scores if bias is None else scores + bias, value, mask
 
 
+def normalized(normalizer: Callable[..., Array], scores: Array, mask: Array | None) -> Array:
+    """The weights. Raises a ValueError for a normaliser that returns another shape than it was given."""
+    weights = normalizer(scores, mask)
+    if jnp.shape(weights) != scores.shape:
+        raise ValueError(f"expected a normalizer to return weights of shape {scores.shape}, as the scores, got {jnp.shape(weights)}")
+    return weights
+
+
 def hide_padding(query: Array, key: Array, value: Array, mask: Array) -> tuple[Array, Array, Array]:
     """Zeroes queries that may attend to nothing, and keys and values that no query may attend.
 

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Key
 
-from flax_attn.attention import fused, masks
+from flax_attn.attention import fused
 from flax_attn.attention.checks import as_floats, as_term
 from flax_attn.attention.core import Attended, attend
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.scores import scaled, scaled_dot
+from flax_attn.attention.visibility import evaluated, joined
 
 Function = Callable[..., Array]
 
@@ -67,13 +68,13 @@ def dot_product_attention(
     """
     if jnp.shape(query)[-1:] != jnp.shape(key)[-1:]:
         raise ValueError(f"expected a query and a key of one width, got {jnp.shape(query)} and {jnp.shape(key)}")
-    if softcap is not None and not softcap > 0:
-        raise ValueError(f"expected softcap above 0, or None, got {softcap}")
+    if softcap is not None and not 0 < softcap < float("inf"):
+        raise ValueError(f"expected softcap above 0 and finite, or None, got {softcap}")
     return attend_in_heads(
         query,
         key,
         value,
-        score=scaled_dot if scale is softcap is None else functools.partial(_scaled_dot, scale=scale, softcap=softcap),
+        score=scaled_dot if scale is None and softcap is None else functools.partial(_scaled_dot, scale=scale, softcap=softcap),
         mask=mask,
         bias=bias,
         causal=causal,
@@ -110,16 +111,13 @@ def attend_in_heads(
     """`dot_product_attention` with any score, `(..., heads, q, d)` and `(..., heads, k, d)` to energies, and any normaliser."""
     query, key, value = (as_floats(name, array) for name, array in (("query", query), ("key", key), ("value", value)))
     shape, groups = _weights_shape(query, key, value)
-    offset = per_row("query_offset", masks.as_integers("query_offset", query_offset), shape[:-3])
-    mask, bias = _from_offset(mask, offset), _from_offset(bias, offset)
-    visible = _visible(shape[:-3], causal, window, offset, query_lengths, key_lengths)
-    together = _intersection(mask, visible, shape, chunk_size)
+    together, bias = joined(shape, mask, bias, causal, window, query_offset, query_lengths, key_lengths, chunk_size)
     plain = score is scaled_dot and normalizer is masked_softmax and bias is None and not dropout_rate and chunk_size is None
     if plain and not need_weights and fused.available(query, key, value):
-        only_causal = (
-            causal and mask is window is query_lengths is key_lengths is None and isinstance(query_offset, int) and not query_offset
-        )
-        seen = None if only_causal or together is None else _evaluated(together, shape)
+        nothing_else = all(term is None for term in (mask, window, query_lengths, key_lengths))
+        from_the_first = isinstance(query_offset, int) and query_offset == 0 and shape[-1] <= shape[-2]
+        only_causal = causal and nothing_else and from_the_first
+        seen = None if only_causal or together is None else evaluated(together, shape)
         return Attended(fused.attend(query, key, value, seen, only_causal), None)
     place = functools.partial(_placed, shape=shape, groups=groups)
     attended = attend(
@@ -176,72 +174,3 @@ def _placed(name: str, term: ArrayLike | Function | None, shape: tuple[int, ...]
     if callable(term):
         return lambda queries, keys: place(term(queries, keys), (*shape[:-2], queries.shape[0], keys.shape[1]))
     return None if term is None else place(term, shape)
-
-
-def _visible(
-    leading: tuple[int, ...],
-    causal: bool,
-    window: tuple[int | None, int | None] | None,
-    offset: Array,
-    query_lengths: ArrayLike | None,
-    key_lengths: ArrayLike | None,
-) -> Function | None:
-    """What causality, window and lengths leave to see, as a function of the places in the arrays; None for all."""
-    conditions = []
-    if causal:
-        conditions.append(lambda queries, keys: masks.causal(masks.shifted(queries, offset), keys))
-    if window is not None:
-        if not isinstance(window, tuple | list) or len(window) != 2:
-            raise ValueError(f"expected a window (left, right) of two integers or None, got {window!r}")
-        conditions.append(lambda queries, keys: masks.window(masks.shifted(queries, offset), keys, *window))
-    if query_lengths is not None:
-        num_queries = per_row("query_lengths", masks.as_lengths("query_lengths", query_lengths), leading)
-        conditions.append(lambda queries, keys: masks.lengths(num_queries, queries))
-    if key_lengths is not None:
-        num_keys = per_row("key_lengths", masks.as_lengths("key_lengths", key_lengths), leading)
-        conditions.append(lambda queries, keys: masks.lengths(num_keys, keys))
-    if not conditions:
-        return None
-    return lambda queries, keys: functools.reduce(masks.both, (condition(queries, keys) for condition in conditions))
-
-
-def per_row(name: str, array: Array, leading: tuple[int, ...]) -> Array:
-    """An integer for each row of the batch, `(..., 1, 1, 1)` beside the weights; or one for all, `()`."""
-    if array.shape not in ((), leading):
-        raise ValueError(f"expected {name} of shape {leading}, one a row of the batch, got {array.shape}")
-    return array.reshape(*array.shape, 1, 1, 1) if array.ndim else array
-
-
-def _from_offset(term: ArrayLike | Function | None, offset: Array) -> ArrayLike | Function | None:
-    """A mask or bias whose function, where it is one, gets the places of the queries among the keys.
-
-    Where each row has an offset these are `(..., q, 1)`, and what comes back without an axis for the heads is given one.
-    """
-    if not callable(term):
-        return term
-    if not offset.ndim:
-        return lambda queries, keys: term(queries + offset, keys)
-
-    def with_heads(queries: Array, keys: Array) -> Array:
-        found = term(masks.shifted(queries, offset[..., 0]), keys)
-        return found[..., None, :, :] if jnp.ndim(found) == offset.ndim - 1 else found
-
-    return with_heads
-
-
-def _intersection(
-    mask: ArrayLike | Function | None, visible: Function | None, shape: tuple[int, ...], chunk_size: int | None
-) -> ArrayLike | Function | None:
-    """Both masks together: an array where all of it is wanted at once, else a function, so that nothing of that size exists."""
-    if mask is None or visible is None:
-        return visible if mask is None else mask
-    if callable(mask):
-        return lambda queries, keys: masks.both(masks.as_mask(mask(queries, keys)), visible(queries, keys))
-    mask = as_term("mask", mask, shape)
-    if chunk_size is None:
-        return masks.both(mask, visible(*masks.grid(*shape[-2:])))
-    return lambda queries, keys: masks.both(masks.take(mask, queries, keys), visible(queries, keys))
-
-
-def _evaluated(mask: ArrayLike | Function, shape: tuple[int, ...]) -> Array:
-    return as_term("mask", mask(*masks.grid(*shape[-2:])) if callable(mask) else mask, shape)

@@ -45,7 +45,8 @@ class InputAttentionCell(nn.RNNCellBase):
         gates = nn.sigmoid(dense(width, "state_gate", False)(carry) + dense(width, "input_gate", True)(inputs))
         weights = masked_softmax(self.alpha * gates).astype(inputs.dtype)
         state = self.activation(dense(self.features, "state", False)(carry) + dense(self.features, "input", True)(inputs * weights))
-        return state, Attended(self.out_activation(dense(self.out_features, "output", False)(state)), weights)
+        output = self.out_activation(dense(self.out_features, "output", False)(state))
+        return state.astype(carry.dtype), Attended(output, weights)  # a carry keeps its dtype
 
     @nn.nowrap
     def initialize_carry(self, rng: Key[Array, ""], input_shape: tuple[int, ...]) -> Float[Array, "*b h"]:

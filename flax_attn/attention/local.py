@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 from flax_attn.attention import masks
 from flax_attn.attention.core import Attended, attend
 from flax_attn.attention.general import resolve_score
-from flax_attn.attention.heads import per_row
 from flax_attn.attention.learned_scores import BilinearScore
-from flax_attn.attention.normalizers import across_queries, masked_softmax
+from flax_attn.attention.normalizers import masked_softmax
+from flax_attn.attention.visibility import per_row
 
 Function = Callable[..., Array]
 
@@ -25,12 +25,13 @@ class LocalAttention(nn.Module):
 
     Attributes:
         reach: `D`, keys to each side.
-        score: a score function, or a module that makes one.
+        score: a score function, or a module that makes one; None for `BilinearScore`.
     """
 
     reach: int
-    score: Function | nn.Module = BilinearScore()
+    score: Function | nn.Module | None = None
 
+    @nn.compact
     def __call__(
         self,
         query: Float[Array, "*b q d"],
@@ -43,7 +44,7 @@ class LocalAttention(nn.Module):
         """Attends; the values are the keys where none are given, and `(...)` lengths say how many of each are real."""
         query, mask = _real(query, key, query_lengths, key_lengths)
         mask = masks.both(mask, masks.window(*masks.grid(query.shape[-2], key.shape[-2]), self.reach, self.reach))
-        score = resolve_score(self.score, query.shape[-1], key.shape[-1])
+        score = resolve_score(BilinearScore(name="score") if self.score is None else self.score, query.shape[-1], key.shape[-1])
         return attend(query, key, key if value is None else value, score=score, mask=mask)
 
 
@@ -59,13 +60,13 @@ class PredictiveLocalAttention(nn.Module):
     Attributes:
         reach: `D`, keys to each side.
         features: rows of `W`.
-        score: a score function, or a module that makes one.
+        score: a score function, or a module that makes one; None for `BilinearScore`.
         kernel_init: initialiser of `W` and of `v`.
     """
 
     reach: int
     features: int
-    score: Function | nn.Module = BilinearScore()
+    score: Function | nn.Module | None = None
     kernel_init: Initializer = nn.initializers.lecun_normal()
 
     @nn.compact
@@ -92,11 +93,10 @@ class PredictiveLocalAttention(nn.Module):
         gaussian = jnp.exp(-jnp.square(distance) / (2 * (self.reach / 2) ** 2))
         mask = masks.both(jnp.abs(distance) <= self.reach, real)
 
-        @across_queries
         def normalizer(scores: Array, mask: Array) -> Array:
             return masked_softmax(scores, mask) * gaussian
 
-        score = resolve_score(self.score, query.shape[-1], key.shape[-1])
+        score = resolve_score(BilinearScore(name="score") if self.score is None else self.score, query.shape[-1], key.shape[-1])
         return attend(query, key, key if value is None else value, score=score, normalizer=normalizer, mask=mask)
 
 

@@ -6,12 +6,15 @@ as `grid` makes them, so a mask costs nothing until it is used: close over what 
 """
 
 import functools
+import numbers
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Int
+
+MOST = 2**31 - 1  # no two places are further apart
 
 
 def grid(num_queries: int, num_keys: int, query_offset: ArrayLike = 0) -> tuple[Int[Array, "*b q 1"], Int[Array, "#1 k"]]:
@@ -39,14 +42,14 @@ def window(
         ValueError: a bound below 0.
     """
     for name, bound in (("left", left), ("right", right)):
-        if bound is not None and (bound < 0 or bound != int(bound)):
-            raise ValueError(f"expected {name} of a window to be an integer of 0 or above, or None, got {bound}")
-    query, key = aligned(query_positions, key_positions)
-    near = jnp.ones(jnp.broadcast_shapes(query.shape, key.shape), bool)
+        if bound is not None and (not isinstance(bound, numbers.Real) or bound < 0 or bound != int(bound)):
+            raise ValueError(f"expected {name} of a window to be an integer of 0 or above, or None, got {bound!r}")
+    distance = jnp.subtract(*aligned(key_positions, query_positions))
+    near = jnp.ones(distance.shape, bool)
     if left is not None:
-        near &= key >= query - left
+        near &= -distance <= min(left, MOST)
     if right is not None:
-        near &= key <= query + right
+        near &= distance <= min(right, MOST)
     return near
 
 
@@ -77,7 +80,8 @@ def from_query_lengths(valid: ArrayLike, num_keys: int) -> Bool[Array, "*b q k"]
 
 def segments(query_segments: Int[Array, "*b q"], key_segments: Int[Array, "*b k"]) -> Bool[Array, "*b q k"]:
     """Queries attend to keys of their own segment, so several sequences can be packed into one row."""
-    return query_segments[..., :, None] == key_segments[..., None, :]
+    queries, keys = as_integers("query_segments", query_segments), as_integers("key_segments", key_segments)
+    return queries[..., :, None] == keys[..., None, :]
 
 
 def combine(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
@@ -127,10 +131,10 @@ def known_bound(bound: Callable[[Array], Array], numbers: Array) -> int | float:
         return bound(numbers).item()
 
 
-def take(mask: Bool[Array, "..."], queries: Int[Array, "q 1"], keys: Int[Array, "1 k"]) -> Bool[Array, "..."]:
-    """The entries of a mask `(..., q, k)` at the places given; an axis of size 1 stands for all of them."""
-    mask = jnp.take(mask, queries[:, 0], axis=-2, mode="clip") if mask.shape[-2] > 1 else mask
-    return jnp.take(mask, keys[0], axis=-1, mode="clip") if mask.shape[-1] > 1 else mask
+def take(term: Array, queries: Int[Array, "q 1"], keys: Int[Array, "1 k"]) -> Array:
+    """The entries of a mask or bias `(..., q, k)` at the places given; an axis of size 1 stands for all of them."""
+    term = jnp.take(term, queries[:, 0], axis=-2, mode="clip") if term.shape[-2] > 1 else term
+    return jnp.take(term, keys[0], axis=-1, mode="clip") if term.shape[-1] > 1 else term
 
 
 def shifted(positions: Int[Array, "..."], offset: Int[Array, "..."]) -> Int[Array, "..."]:

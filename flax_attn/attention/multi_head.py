@@ -11,12 +11,13 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention import masks
 from flax_attn.attention.cache import KeyValueCache, append, empty_cache
+from flax_attn.attention.checks import as_floats
 from flax_attn.attention.core import Attended
-from flax_attn.attention.energies import hide_padding
 from flax_attn.attention.general import dropout_options, resolve_score
-from flax_attn.attention.heads import attend_in_heads, per_row
+from flax_attn.attention.heads import attend_in_heads
 from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
 from flax_attn.attention.scores import scaled_dot
+from flax_attn.attention.visibility import joined, per_row, seen
 
 Function = Callable[..., Array]
 
@@ -74,8 +75,8 @@ class MultiHeadAttention(nn.Module):
     ) -> Attended:
         """Attends from `query` to `key`, by default to itself, and gathers `value`, by default the key.
 
-        Padding is zeroed before it is projected: what is beyond `query_lengths` and `key_lengths`, and what an array `mask` leaves
-        to no query or without a key. In a row with nothing to attend every head is 0, so its context is the bias of `out`.
+        A query that may attend to nothing, and a key that no query may attend, are zeroed before they are projected, so they leak
+        nothing into the parameters. In a row with nothing to attend every head is 0, so its context is the bias of `out`.
 
         Args:
             cache: keys and values as `extend` made them, in place of `key`, `value` and `key_lengths`.
@@ -85,12 +86,20 @@ class MultiHeadAttention(nn.Module):
             `Attended` with the context `(..., q, out_features)` and weights `(..., heads, q, k)`. Other arguments and
             errors are those of `dot_product_attention`.
         """
+        query = as_floats("query", query)
         num_key_heads, key_width, value_width = self._sizes(query.shape[-1])
+        query = without_padding("query_lengths", query, query_lengths)
         if cache is None:
+            itself = key is None
             if key is None:
                 key, key_lengths = query, query_lengths if key_lengths is None else key_lengths
             value = key if value is None else value
-            query, key, value = _without_hidden(query, key, value, mask)
+            check_leading(query, key, value)
+            sees_itself = itself and isinstance(query_offset, int) and query_offset == 0 and mask is None and bias is None
+            if not sees_itself:
+                shape = (*query.shape[:-2], self.num_heads, query.shape[-2], key.shape[-2])
+                terms = joined(shape, mask, bias, causal, window, query_offset, query_lengths, key_lengths, self.chunk_size)
+                query, key, value = _without_hidden(query, key, value, *seen(*terms, shape, self.chunk_size))
             key, value = (without_padding("key_lengths", array, key_lengths) for array in (key, value))
             keys = self._project("key", (num_key_heads, key_width), key)
             values = self._project("value", (num_key_heads, value_width), value)
@@ -98,7 +107,7 @@ class MultiHeadAttention(nn.Module):
             raise ValueError("expected no key, value or key_lengths beside a cache, which holds them")
         else:
             keys, values, key_lengths = cache.key, cache.value, cache.length
-        queries = self._project("query", (self.num_heads, key_width), without_padding("query_lengths", query, query_lengths))
+        queries = self._project("query", (self.num_heads, key_width), query)
         attended = attend_in_heads(
             queries,
             keys,
@@ -145,8 +154,10 @@ class MultiHeadAttention(nn.Module):
         """
         if needs_all_queries(self.normalizer):
             raise ValueError(f"expected a normalizer that sees one query at a time to decode with, got {self.normalizer}")
-        extended = self.extend(cache, inputs, lengths=options.pop("lengths", None))
-        return self(inputs, cache=extended, causal=True, query_offset=cache.length, **options), extended
+        lengths = options.pop("lengths", None)
+        extended = self.extend(cache, inputs, lengths=lengths)
+        attended = self(inputs, cache=extended, causal=True, query_offset=cache.length, query_lengths=lengths, **options)
+        return attended, extended
 
     @nn.nowrap
     def init_cache(self, features: int, leading: tuple[int, ...], max_length: int, dtype: Any = jnp.float32) -> KeyValueCache:
@@ -175,6 +186,15 @@ class MultiHeadAttention(nn.Module):
         return key_heads, key_features // heads, value_features // heads
 
 
+def check_leading(query: Array, key: Array, value: Array) -> None:
+    """Raises a ValueError where rows of the batch, or keys and values, are not as many."""
+    if query.ndim < 2 or query.shape[:-2] != key.shape[:-2] or key.shape[:-1] != value.shape[:-1]:
+        raise ValueError(
+            f"expected query (..., q, d), key (..., k, d'), value (..., k, e) with equal leading axes; got {query.shape}, {key.shape}, "
+            f"{value.shape}"
+        )
+
+
 def without_padding(name: str, inputs: Array, lengths: ArrayLike | None) -> Array:
     """Zeroes the positions from `lengths` on, lest a NaN in padding reaches the gradients of the kernels."""
     if lengths is None:
@@ -184,10 +204,7 @@ def without_padding(name: str, inputs: Array, lengths: ArrayLike | None) -> Arra
     return jnp.where(masks.lengths(lengths, jnp.arange(inputs.shape[-2])[:, None]), inputs, 0)
 
 
-def _without_hidden(query: Array, key: Array, value: Array, mask: ArrayLike | Function | None) -> tuple[Array, Array, Array]:
-    """Zeroes likewise what a mask, where it is an array, hides in every head."""
-    if mask is None or callable(mask) or jnp.ndim(mask) < 2:
-        return query, key, value
-    pairs = masks.as_mask(mask)
-    pairs = pairs.any(axis=-3) if pairs.ndim > 2 else pairs
-    return hide_padding(query, key, value, pairs)
+def _without_hidden(query: Array, key: Array, value: Array, has_key: Array, has_query: Array) -> tuple[Array, Array, Array]:
+    """Zeroes likewise the queries `(..., heads or 1, q)` without a key in any head, and the keys without a query."""
+    has_key, has_query = (found.any(axis=-2)[..., None] for found in (has_key, has_query))
+    return jnp.where(has_key, query, 0), jnp.where(has_query, key, 0), jnp.where(has_query, value, 0)

@@ -128,6 +128,8 @@ def hard(scores: Scores, mask: Mask | None = None, *, temperature: float = 1.0) 
     Source: Xu et al. 2015 (arXiv:1502.03044), section 4.1, for hard attention; Bengio et al. 2013 (arXiv:1308.3432) for
     the estimator.
     """
+    if not temperature > 0:
+        raise ValueError(f"expected a temperature above 0, got {temperature}")
     scores, mask = _prepared(scores, mask)
     soft = masked_softmax(scores / temperature, mask)
     largest = jnp.argmax(jnp.where(mask, scores, -jnp.inf), axis=-1)
@@ -147,7 +149,7 @@ def sampled_hard(scores: Scores, mask: Mask | None = None, *, rng: Key[Array, ""
     scores = _widened(scores)
     *leading, num_queries, num_keys = (1, *scores.shape) if scores.ndim == 1 else scores.shape
     bits = positional_bits(rng, tuple(leading), *grid(num_queries, num_keys)).reshape(scores.shape)  # more queries or keys change no draw
-    uniform = ((bits >> 8).astype(scores.dtype) + 0.5) / 2**24  # in (0, 1), both ends left out
+    uniform = ((bits >> 9).astype(scores.dtype) + 0.5) / 2**23  # in (0, 1), both ends left out; one bit more would round to 1
     return hard(scores - jnp.log(-jnp.log(uniform)), mask, temperature=temperature)
 
 
@@ -159,8 +161,8 @@ def top_k(scores: Scores, mask: Mask | None = None, *, k: int) -> Weights:
     Raises:
         ValueError: `k` below 1.
     """
-    if k < 1:
-        raise ValueError(f"expected k of 1 or above, got {k}")
+    if k < 1 or k != int(k):
+        raise ValueError(f"expected k to be an integer of 1 or above, got {k}")
     scores, mask = _prepared(scores, mask)
     rank = jnp.argsort(jnp.argsort(jnp.where(mask, scores, -jnp.inf), axis=-1, descending=True), axis=-1)
     return masked_softmax(scores, mask & (rank < k))

@@ -4,17 +4,17 @@ import functools
 from collections.abc import Callable
 
 import flax.linen as nn
+import jax.numpy as jnp
 from flax.typing import Initializer
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.core import Attended, attend
-from flax_attn.attention.energies import hide_padding
 from flax_attn.attention.general import dropout_options
-from flax_attn.attention.masks import as_mask, grid
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.projection import project
 from flax_attn.attention.scores import bilinear, dot
+from flax_attn.attention.visibility import seen
 
 
 class SelfAttention(nn.Module):
@@ -66,11 +66,9 @@ class SelfAttention(nn.Module):
         kernels = {name: param(f"{name}_kernel", self.kernel_init, (features, size)) for name, size in sizes.items()}
         biases = {name: param(f"{name}_bias", self.bias_init, (size,)) for name, size in sizes.items() if self.use_bias}
         queries = keys = inputs
-        if callable(mask):
-            mask = mask(*grid(inputs.shape[-2], inputs.shape[-2]))
         if mask is not None:  # before the products, lest a NaN in padding reaches the gradients of their kernels
-            mask = as_mask(mask)
-            queries, keys, _ = hide_padding(inputs, inputs, inputs, mask)
+            found = seen(mask, None, (*inputs.shape[:-1], inputs.shape[-2]), self.chunk_size)
+            queries, keys = (jnp.where(real[..., None], inputs, 0) for real in found)
 
         def projected(name: str, inputs: Array, scale: float = 1.0) -> Array:
             outputs = project(inputs, kernels[name] if scale == 1.0 else scale * kernels[name])

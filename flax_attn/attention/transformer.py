@@ -102,8 +102,10 @@ class DecoderBlock(nn.Module):
         *,
         lengths: ArrayLike | None = None,
         memory_lengths: ArrayLike | None = None,
+        memory_mask: ArrayLike | Callable[..., Array] | None = None,
         cache: KeyValueCache | None = None,
         train: bool = False,
+        need_weights: bool = True,
         **options: Any,
     ) -> Decoded:
         """Decodes `t` tokens: all of a target, or with a `cache` those that follow what is in it.
@@ -111,23 +113,25 @@ class DecoderBlock(nn.Module):
         Args:
             memory: what the encoder returned, or the cache of its keys and values from `cross_attention.extend`, which
                 need then not be projected at every step.
-            lengths, memory_lengths: `(...)`, how many tokens of each are real; a cached memory knows its own.
-            options: further arguments of the self-attention, such as `window`, `bias` and `need_weights`.
+            lengths, memory_lengths: `(...)`, how many tokens of each are real; a cached memory knows its own, and takes none.
+            memory_mask: the mask of the cross-attention.
+            need_weights: of both attentions.
+            options: further arguments of the self-attention, such as `window`, `mask` and `bias`.
         """
         inputs = without_padding("lengths", inputs, lengths)
         add = lambda x, function, name: residual(x, function, name, self.pre_norm, self.dropout_rate, train)
+        common: dict[str, Any] = {"train": train, "need_weights": need_weights}
 
         def attend(x: Array) -> tuple[Array, tuple]:
             if cache is None:
-                attended = self.attention(x, query_lengths=lengths, key_lengths=lengths, causal=True, train=train, **options)
+                attended = self.attention(x, query_lengths=lengths, key_lengths=lengths, causal=True, **common, **options)
                 return attended.context, (attended.weights, None)
-            attended, extended = self.attention.decode(x, cache, lengths=lengths, train=train, **options)
+            attended, extended = self.attention.decode(x, cache, lengths=lengths, **common, **options)
             return attended.context, (attended.weights, extended)
 
         def attend_to_memory(x: Array) -> Attended:
-            if isinstance(memory, KeyValueCache):
-                return self.cross_attention(x, cache=memory, query_lengths=lengths, train=train)
-            return self.cross_attention(x, memory, query_lengths=lengths, key_lengths=memory_lengths, train=train)
+            read: dict[str, Any] = {"cache": memory} if isinstance(memory, KeyValueCache) else {"key": memory}
+            return self.cross_attention(x, **read, mask=memory_mask, query_lengths=lengths, key_lengths=memory_lengths, **common)
 
         x, (weights, cache) = add(inputs, attend, "attention_norm")
         x, cross_weights = add(x, attend_to_memory, "cross_attention_norm")

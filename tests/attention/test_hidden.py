@@ -1,0 +1,143 @@
+"""What no query sees, or sees nothing, reaches no parameter, whichever way it is hidden; and other ways to be silently wrong."""
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flax_attn.attention as fa
+from flax_attn.attention import masks, normalizers
+from tests.attention.compiled import apply, init
+
+B, T, D = 2, 5, 8
+rng = np.random.default_rng(0)
+X = jnp.asarray(rng.normal(size=(B, T, D)), jnp.float32)
+BAD = X.at[:, 3:].set(jnp.nan)
+REAL = np.arange(T) < 3
+HIDDEN = {
+    "mask": (X, {"mask": REAL}),
+    "mask function": (X, {"mask": lambda q, k: k < 3}),
+    "bias": (X, {"bias": np.where(REAL, 0.0, -np.inf).astype(np.float32)}),
+    "bias function": (X, {"bias": lambda q, k: jnp.where(k < 3, 0.0, -jnp.inf)}),
+    "causality": (X[:, :3], {"causal": True}),
+    "window": (X[:, :3], {"window": (1, 0), "query_offset": jnp.array([0, 0])}),
+    "lengths": (X, {"key_lengths": jnp.array([3, 3])}),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+@pytest.mark.parametrize("chunk_size", [None, pytest.param(2, marks=pytest.mark.full)])
+def test_a_nan_in_keys_that_none_sees_reaches_no_parameter(name, chunk_size):
+    layer, (query, options) = fa.MultiHeadAttention(2, chunk_size=chunk_size), HIDDEN[name]
+    function = jax.jit(jax.value_and_grad(lambda v, key: layer.apply(v, query, key, **options).context.sum()))
+    variables = init(layer, X)
+    chex.assert_trees_all_close(function(variables, BAD), function(variables, X), rtol=1e-5)
+
+
+def test_the_padding_of_a_prompt_reaches_no_parameter_and_decodes_to_no_nan():
+    layer, lengths = fa.MultiHeadAttention(2), jnp.array([5, 3])
+    variables, cache = init(layer, X), layer.init_cache(D, (B,), 6)
+
+    def total(variables):
+        attended, _ = layer.apply(variables, X.at[1, 3:].set(jnp.nan), cache, lengths=lengths, method="decode")
+        return attended.context.sum(), attended
+
+    gradients, (context, weights) = jax.jit(jax.grad(total, has_aux=True))(variables)
+    chex.assert_tree_all_finite(gradients)
+    np.testing.assert_allclose(context[1, 3:], np.zeros((2, D)), atol=1e-6)
+    np.testing.assert_array_equal(weights[1, :, 3:], 0)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 2])
+def test_a_bias_of_heads_and_keys_is_one_whether_rows_have_offsets_or_not(chunk_size):
+    """As many heads as rows, which could pass for each other."""
+    x = jnp.asarray(rng.normal(size=(2, T, 2, 4)), jnp.float32)
+    for bias in (lambda q, k: jnp.array([0.0, 5.0])[:, None, None] * k[None], lambda q, k: 0.1 * jnp.subtract(*masks.aligned(q, k))):
+        attend = lambda offset, bias=bias: fa.dot_product_attention(x, x, x, bias=bias, query_offset=offset, chunk_size=chunk_size).context
+        np.testing.assert_allclose(jax.jit(attend)(jnp.zeros(2, int)), jax.jit(attend)(0), atol=1e-6)
+
+
+def test_a_window_of_any_width_leaves_all_keys():
+    found = masks.window(*masks.grid(3, 4), 2**31 - 1, 2**40)
+    assert np.asarray(found).all()
+
+
+def test_layers_in_one_model_have_a_score_each():
+    class Two(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            x = fa.LocalAttention(1, name="first")(x, x).context
+            return fa.PredictiveLocalAttention(2, 3, name="second")(x, x[..., :6]).context
+
+    params = jax.eval_shape(Two().init, jax.random.key(0), X)["params"]
+    assert params["first"]["score"]["kernel"].shape == (D, D)
+    assert params["second"]["score"]["kernel"].shape == (D, 6)
+
+
+def test_a_draw_is_finite_whatever_the_random_bits(monkeypatch):
+    for bits in (0, 2**32 - 1):
+        monkeypatch.setattr(normalizers, "positional_bits", lambda *a, bits=bits: jnp.full((1, 2, 3), bits, jnp.uint32))
+        np.testing.assert_allclose(fa.sampled_hard(jnp.zeros((2, 3)), rng=jax.random.key(0)), [[1, 0, 0]] * 2)
+
+
+def test_linen_that_decodes_is_not_given_places_it_does_not_know():
+    ours = nn.MultiHeadDotProductAttention(2, attention_fn=fa.linen_attention_fn(causal=True), decode=True)
+    variables = init(ours, X)
+    with pytest.raises(ValueError, match="expected query_offset with causal or window for 1 query and 5 keys"):
+        ours.apply(variables, X[:, :1], mutable=["cache"])
+    free = nn.MultiHeadDotProductAttention(2, attention_fn=fa.linen_attention_fn(), decode=True)
+    full = nn.MultiHeadDotProductAttention(2).apply({"params": variables["params"]}, X, mask=nn.make_causal_mask(X[..., 0]))
+    step = jax.jit(lambda v, x: free.apply(v, x, mutable=["cache"]))
+    for t in range(T):
+        found, state = step(variables, X[:, t : t + 1])
+        variables = {**variables, **state}
+        np.testing.assert_allclose(found[:, 0], full[:, t], atol=1e-5)
+
+
+def test_a_recurrent_cell_keeps_its_carry_in_half_precision():
+    outputs = nn.RNN(fa.InputAttentionCell(4, 3)).init_with_output(jax.random.key(0), X.astype(jnp.bfloat16))[0]
+    assert outputs.context.dtype == jnp.bfloat16
+    assert outputs.context.shape == (B, T, 3)
+
+
+def test_a_decoder_masks_its_memory_and_refuses_lengths_beside_a_cached_one():
+    block = fa.DecoderBlock(fa.MultiHeadAttention(2), fa.MultiHeadAttention(2), fa.FeedForward(5))
+    variables = init(block, X, X)
+    masked, cut = (apply(block, variables, X, *given, **options) for given, options in (([BAD], {"memory_mask": REAL}), ([X[:, :3]], {})))
+    np.testing.assert_allclose(masked.context, cut.context, atol=1e-5)
+    unseen = apply(block, variables, X, X, need_weights=False)
+    assert unseen.weights is None
+    assert unseen.cross_weights is None
+    with pytest.raises(ValueError, match="key_lengths beside a cache"):
+        block.apply(variables, X, fa.MultiHeadAttention(2).init_cache(D, (B,), T), memory_lengths=jnp.array([2, 2]))
+
+
+def test_a_function_as_mask_makes_no_whole_mask_in_blocks():
+    layer = fa.SelfAttention(4, 4, chunk_size=64)
+    x = jax.ShapeDtypeStruct((1, 2048, D), jnp.float32)
+    variables = init(layer, X)
+    program = jax.jit(lambda x: layer.apply(variables, x, mask=masks.causal).context).lower(x).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 2**20  # the mask alone would be 4 MiB
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (lambda: fa.attend(X, X, X, normalizer=lambda s, m: s.sum(-1, keepdims=True)), ValueError, r"weights of shape \(2, 5, 5\)"),
+        (lambda: fa.attend(X, X, X, normalizer=lambda s, m: s[..., :1], chunk_size=2), ValueError, r"weights of shape \(2, 2, 5\)"),
+        (lambda: fa.hard(X, temperature=0.0), ValueError, "temperature above 0"),
+        (lambda: fa.dot_product_attention(*[X[:, :, None]] * 3, softcap=np.inf), ValueError, "softcap above 0 and finite"),
+        (lambda: fa.MultiHeadAttention(2).init(jax.random.key(0), X, query_lengths=jnp.array([-1, 2])), ValueError, "in query_lengths"),
+        (lambda: fa.MultiHeadAttention(2, chunk_size=0).init(jax.random.key(0), X, X), ValueError, "chunk_size of 1 or above"),
+        (
+            lambda: fa.multi_head_params_from_torch({"in_proj_weight": np.ones((12, 5)), "out_proj.weight": np.ones((4, 4))}, 2),
+            ValueError,
+            r"in_proj_weight of shape \(3 d, d\)",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told(call, error, said):
+    with pytest.raises(error, match=said):
+        call()
