@@ -81,6 +81,8 @@ def texts(name: str, variant: str, data: dict[str, Any], model: dict[str, Any]) 
     config.data.tokenizer = "word"
     config.data.vocabulary_size = 5_000
     config.data.max_length = 200
+    config.data.num_ngrams = 0  # rows of a table for the character n-grams of words; 0: none
+    config.data.num_pairs = 0  # so many of the most frequent pairs of neighbouring words; 0: none
     config.data.num_buckets = 1  # lengths of batches; each is compiled
     config.data.shuffle = True
     config.data.update(data)

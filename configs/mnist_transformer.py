@@ -20,9 +20,10 @@ def get_config(variant: str = "") -> Any:
         "num_blocks": 3,
         "hidden_features": 128,
         "dropout_rate": 0.1,
+        "max_shift": 2,
     }
     config = base.images("mnist_transformer", variant, model)
-    config.num_epochs = 1 if variant else 15
+    config.num_epochs = 1 if variant else 32
     config.batch_size = 128
     config.learning_rate = 2e-3
     config.evaluate = ("valid", "test")

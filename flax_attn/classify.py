@@ -14,7 +14,7 @@ from flax_attn.analysis import images as image_figures
 from flax_attn.analysis import texts as text_figures
 from flax_attn.analysis.drawing import of_weight, save
 from flax_attn.data import mnist
-from flax_attn.data.text import PREPROCESSING, tokenizer_from_json
+from flax_attn.data.text import PREPROCESSING
 from flax_attn.errors import UsageError
 from flax_attn.predict import PICTURES
 from flax_attn.tasks import texts
@@ -85,20 +85,17 @@ def read_texts(given: list[str], source: Path | None) -> list[str]:
 
 def encode(run: Path, config: Any, given: list[str]) -> tuple[dict[str, np.ndarray], list[list[str]]]:
     """Inputs of the model, and the tokens that it sees."""
-    try:
-        tokenizer = tokenizer_from_json(json.loads((run / "tokenizer.json").read_text()))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"expected the tokenizer of the run in {run / 'tokenizer.json'} ({error}); restore that file") from error
-    inputs = texts.encode(config, tokenizer, given)
+    reader = texts.load_reader(run, config.data)
+    inputs = reader.inputs(given)
     for text, tokens, length in zip(given, inputs["tokens"], inputs["lengths"]):
         if not text.strip() or length == 0:
             left = f", of which '{PREPROCESSING[config.data.preprocessing](text)}' is left" if text.strip() else ""
             raise UsageError(f"expected a text with words in it, got {text!r}{left}")
         known = tokens[:length][tokens[:length] > 1]
-        if not len(known) or (config.data.preprocessing == "marked" and len(known) <= 2):
+        read = len(known) > (2 if config.data.preprocessing == "marked" else 0) or config.data.num_ngrams
+        if not read:
             raise UsageError(f"expected a text with at least one word that the run has seen, got none in {text[:60]!r}")
-    words = [row[: int(length)].tolist() for row, length in zip(texts.words_of(tokenizer, inputs), inputs["lengths"])]
-    return inputs, words
+    return inputs, [reader.words(text) for text in given]
 
 
 def read_images(given: list[str], source: Path | None) -> tuple[list[str], np.ndarray]:
@@ -148,6 +145,8 @@ def show(each: Classified, console: Console) -> None:
             line.append(f" {token} ", style=f"{front} on {back}")
             line.append(f"{weight:.2f} ", style="dim")
         console.print(line, soft_wrap=True)
+        if any(token.startswith("(") and token.endswith(")") for token, _ in each.tokens):
+            console.print(Text("  in brackets: not among the words that the run knows", style="dim"))
 
 
 def draw(

@@ -7,6 +7,7 @@ from flax_attn.models.images import PatchAttention as PatchAttention
 from flax_attn.models.images import PatchTransformer as PatchTransformer
 from flax_attn.models.lstm import LSTM as LSTM
 from flax_attn.models.lstm import BiLSTM as BiLSTM
+from flax_attn.models.ngrams import NGramAttention as NGramAttention
 from flax_attn.models.series import InputAttentionRNN as InputAttentionRNN
 from flax_attn.models.text import GRUAttention as GRUAttention
 from flax_attn.models.text import RNNAttention as RNNAttention
@@ -23,5 +24,6 @@ MODELS = {
     "rnn_attention": RNNAttention,
     "gru_attention": GRUAttention,
     "structured_attention": StructuredAttention,
+    "ngram_attention": NGramAttention,
     "input_attention": InputAttentionRNN,
 }

@@ -10,8 +10,9 @@ Dosovitskiy et al. 2021 (arXiv:2010.11929) have it, with attention pooling in pl
 
 import chex
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
 from flax_attn.attention import AttentionPooling, EncoderBlock, FeedForward, LearnedPositions, MultiHeadAttention, SelfAttention
 from flax_attn.models.initializers import torch
@@ -68,6 +69,7 @@ class PatchTransformer(nn.Module):
         num_heads, num_blocks: of the encoder; blocks are pre-norm.
         hidden_features: width of the feed-forward networks.
         dropout_rate: share of each part's outputs that are dropped in training.
+        max_shift: pixels by which images are moved in training, at most, along each axis.
     """
 
     num_classes: int
@@ -77,9 +79,12 @@ class PatchTransformer(nn.Module):
     num_blocks: int = 3
     hidden_features: int = 128
     dropout_rate: float = 0.1
+    max_shift: int = 0
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b height width"], *, train: bool = False) -> Outputs:
+        if train and self.max_shift:
+            inputs = shift(self.make_rng("dropout"), inputs, self.max_shift)
         patches = cut_patches(inputs, self.patch_size)
         positions = LearnedPositions(patches.shape[1], self.features, name="positions")(patches.shape[1])
         x = nn.Dense(self.features, name="patches")(patches) + positions[None]  # (b, t, d)
@@ -93,6 +98,13 @@ class PatchTransformer(nn.Module):
         pooled = AttentionPooling(name="pooling")(nn.LayerNorm(name="norm")(x))
         logits = nn.Dense(self.num_classes, name="logits")(pooled.context)
         return logits, {"attention": attention | {"pooling": pooled.weights}}
+
+
+def shift(key: Key[Array, ""], images: Float[Array, "b height width"], limit: int) -> Float[Array, "b height width"]:
+    """Every image moved by up to `limit` pixels along each axis, with zeros where it was."""
+    padded = jnp.pad(images, ((0, 0), (limit, limit), (limit, limit)))
+    starts = jax.random.randint(key, (len(images), 2), 0, 2 * limit + 1)
+    return jax.vmap(lambda image, start: jax.lax.dynamic_slice(image, start, images.shape[1:]))(padded, starts)
 
 
 def cut_patches(images: Float[Array, "b height width"], size: int) -> Float[Array, "b patches pixels"]:

@@ -1,15 +1,16 @@
 """Texts in classes: AG News, SST, and a user's own CSV files."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from flax_attn.data import ag_news, sst, table
+from flax_attn.data import ag_news, ngrams, sst, table
 from flax_attn.data.splits import stratified
-from flax_attn.data.text import KINDS, PREPROCESSING, Tokenizer, encode_labels, fit_tokenizer, pad
+from flax_attn.data.text import KINDS, PREPROCESSING, Tokenizer, encode_labels, fit_tokenizer, pad, tokenizer_from_json
 from flax_attn.errors import UsageError, unknown
 from flax_attn.tasks import classification
 from flax_attn.tasks.task import Task
@@ -25,7 +26,7 @@ Texts = tuple[Sequence[str], Sequence[str]]  # texts and their labels
 
 def keys(name: str) -> dict[str, type]:
     texts = ("data.preprocessing", "data.tokenizer")
-    counts = ("data.seed", "data.vocabulary_size", "data.max_length", "data.num_buckets")
+    counts = ("data.seed", "data.vocabulary_size", "data.max_length", "data.num_buckets", "data.num_ngrams", "data.num_pairs")
     common = dict.fromkeys(texts, str) | dict.fromkeys(counts, int) | {"data.shuffle": bool}
     fractions = dict.fromkeys(("data.valid_fraction", "data.test_fraction"), float)
     own = {
@@ -47,12 +48,18 @@ def check(config: Any) -> None:
             raise UsageError(unknown(f"data.{key}", data[key], known))
     if data.vocabulary_size < 3 or data.max_length < 1 or data.num_buckets < 1:
         raise UsageError("expected data.vocabulary_size above 2, and data.max_length and data.num_buckets above 0")
+    if min(data.num_ngrams, data.num_pairs) < 0 or data.num_ngrams == 1:
+        raise UsageError("expected data.num_ngrams and data.num_pairs of 0 (for none) or above 1")
+    if (data.num_ngrams or data.num_pairs) and data.tokenizer != "word":
+        raise UsageError(f"expected data.tokenizer=word with data.num_ngrams or data.num_pairs, got {data.tokenizer}")
     if data.name == "sst" and data.num_classes not in sst.CLASSES:
         raise UsageError(f"expected data.num_classes of 3 or 5, got {data.num_classes}")
     if data.name != "sst":
         valid, test = data.valid_fraction, data.test_fraction
-        if not (0 < valid < 1 and 0 <= test < 1 and valid + test < 1):
-            raise UsageError(f"expected data.valid_fraction above 0, and below 1 with data.test_fraction, got {valid} and {test}")
+        if not (0 <= valid < 1 and 0 <= test < 1 and valid + test < 1):
+            raise UsageError(f"expected data.valid_fraction and data.test_fraction of 0 or above, together below 1, got {valid} and {test}")
+        if ("valid" in config.evaluate) != (valid > 0):
+            raise UsageError("expected 'valid' in config key 'evaluate' where data.valid_fraction is above 0, and only there")
     if data.name == "text_csv" and not data.train_file:
         raise UsageError("expected --config.data.train_file=FILE.csv, a table of texts and labels")
     if not data.shuffle and data.num_buckets > 1:
@@ -63,11 +70,9 @@ def load(config: Any, manual_dir: Path | None) -> Task:
     """Texts as tokens, by a tokenizer that is fitted on the training split alone."""
     data = config.data
     texts, classes, sums = {"ag_news": _ag_news, "sst": _sst, "text_csv": _text_csv}[data.name](data, manual_dir)
-    clean = PREPROCESSING[data.preprocessing]
-    cleaned = {split: [clean(text) for text in found] for split, (found, _) in texts.items()}
-    tokenizer = fit_tokenizer(data.tokenizer, cleaned["train"], data.vocabulary_size)
+    reader = fit_reader(data, texts["train"][0])
     labels = {split: encode_labels(found, classes) for split, (_, found) in texts.items()}
-    rows = {split: _rows([tokenizer.encode(text) for text in cleaned[split]], labels[split], data.max_length) for split in texts}
+    rows = {split: {"inputs": reader.inputs(texts[split][0]), "targets": labels[split]} for split in texts}
     ordered = {split: _by_length(found) if data.num_buckets > 1 else found for split, found in rows.items()}
     return Task(
         train=ordered["train"],
@@ -77,27 +82,32 @@ def load(config: Any, manual_dir: Path | None) -> Task:
             "class_weights": classification.class_weights(labels["train"], len(classes)),
             "files": sums,
         },
-        sizes={"vocabulary_size": tokenizer.size, "num_classes": len(classes)},
-        files={"tokenizer.json": tokenizer.to_json(), "labels.json": list(classes)},
+        sizes=reader.sizes() | {"num_classes": len(classes)},
+        files=reader.files() | {"labels.json": list(classes)},
         draw=None,
-        test=(rows["test"], tokenizer, classes),
+        test=(rows["test"], [reader.words(text) for text in texts["test"][0][:NUM_EXAMPLES]], classes),
     )
 
 
 def sample(config: Any) -> Any:
-    return {"tokens": jnp.zeros((config.batch_size, 2), jnp.int32), "lengths": jnp.ones(config.batch_size, jnp.int32)}
+    places = (config.batch_size, 2)
+    return (
+        {"tokens": jnp.zeros(places, jnp.int32), "lengths": jnp.ones(config.batch_size, jnp.int32)}
+        | ({"pairs": jnp.zeros(places, jnp.int32)} if config.data.num_pairs else {})
+        | ({"ngrams": jnp.zeros((*places, ngrams.A_WORD), jnp.uint16)} if config.data.num_ngrams else {})
+    )
 
 
 def examples(config: Any, task: Task, predict: Any) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[str, Any]]:
     """The first test texts with the probabilities of the first seed; the confusion matrix of all."""
-    rows, tokenizer, classes = task.test
+    rows, words, classes = task.test
     logits, attention = predict(rows["inputs"])
     matrix, metrics, figures = classification.results(logits, rows["targets"], classes)
     inputs = {key: array[:NUM_EXAMPLES] for key, array in rows["inputs"].items()}
     kept = {
         "inputs": inputs["tokens"],
         "lengths": inputs["lengths"],
-        "words": words_of(tokenizer, inputs),
+        "words": np.array([[*row, *[""] * (inputs["tokens"].shape[1] - len(row))] for row in words], dtype=str),
         "targets": rows["targets"][:NUM_EXAMPLES],
         "predictions": classification.probabilities(logits[0, :NUM_EXAMPLES]),
         "confusion": matrix,
@@ -105,24 +115,60 @@ def examples(config: Any, task: Task, predict: Any) -> tuple[dict[str, np.ndarra
     return kept | {name: weights[:NUM_EXAMPLES] for name, weights in attention.items()}, metrics, figures
 
 
-def encode(config: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, np.ndarray]:
-    """Inputs of a model for texts as a user gives them."""
-    clean = PREPROCESSING[config.data.preprocessing]
-    tokens, lengths = pad([tokenizer.encode(clean(text))[: config.data.max_length] for text in texts])
-    return {"tokens": tokens, "lengths": lengths}
+class Reader(NamedTuple):
+    """Texts to inputs of a model: their tokens and lengths, and what the config asks for beside."""
+
+    preprocessing: str
+    max_length: int
+    tokenizer: Tokenizer
+    pairs: Tokenizer | None
+    num_ngrams: int
+
+    def sizes(self) -> dict[str, int]:
+        sizes = {"vocabulary_size": self.tokenizer.size}
+        sizes |= {"num_pairs": self.pairs.size} if self.pairs else {}
+        return sizes | ({"num_ngrams": self.num_ngrams} if self.num_ngrams else {})
+
+    def files(self) -> dict[str, Any]:
+        return {"tokenizer.json": self.tokenizer.to_json()} | ({"pairs.json": self.pairs.to_json()} if self.pairs else {})
+
+    def inputs(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        cleaned = [PREPROCESSING[self.preprocessing](text) for text in texts]
+        tokens, lengths = pad([self.tokenizer.encode(text)[: self.max_length] for text in cleaned])
+        found = {"tokens": tokens, "lengths": lengths}
+        if self.pairs:
+            found["pairs"], _ = pad([self.pairs.encode(ngrams.pairs(text)) for text in cleaned], tokens.shape[1])
+        if self.num_ngrams:
+            found["ngrams"] = np.zeros((*tokens.shape, ngrams.A_WORD), np.min_scalar_type(self.num_ngrams - 1))
+            for row, text, length in zip(found["ngrams"], cleaned, lengths):
+                row[:length] = ngrams.character_ngrams(self.tokenizer.split(text)[:length], self.num_ngrams)
+        return found
+
+    def words(self, text: str) -> list[str]:
+        """The parts of a text that the model sees, as they were written; in brackets those that it does not know."""
+        text = PREPROCESSING[self.preprocessing](text)
+        parts, tokens = self.tokenizer.split(text), self.tokenizer.encode(text)
+        return [f"({part})" if token == 1 else part for part, token in zip(parts, tokens)][: self.max_length]
 
 
-def words_of(tokenizer: Tokenizer, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    """The name of every token, empty where there is padding."""
-    rows = [
-        [*tokenizer.names(row[:length].tolist()), *[""] * (len(row) - length)] for row, length in zip(inputs["tokens"], inputs["lengths"])
-    ]
-    return np.array(rows, dtype=str)
+def fit_reader(data: Any, texts: Sequence[str]) -> Reader:
+    cleaned = [PREPROCESSING[data.preprocessing](text) for text in texts]
+    tokenizer = fit_tokenizer(data.tokenizer, cleaned, data.vocabulary_size)
+    pairs = fit_tokenizer("word", map(ngrams.pairs, cleaned), data.num_pairs) if data.num_pairs else None
+    return Reader(data.preprocessing, data.max_length, tokenizer, pairs, data.num_ngrams)
 
 
-def _rows(tokens: list[list[int]], labels: np.ndarray, max_length: int) -> dict[str, Any]:
-    padded, lengths = pad([row[:max_length] for row in tokens])
-    return {"inputs": {"tokens": padded, "lengths": lengths}, "targets": labels}
+def load_reader(run: Path, data: Any) -> Reader:
+    """The reader of a run. Raises a UsageError where its files are lost or damaged."""
+
+    def restore(name: str) -> Tokenizer:
+        try:
+            return tokenizer_from_json(json.loads((run / name).read_text()))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"expected the tokenizer of the run in {run / name} ({error}); restore that file") from error
+
+    pairs = restore("pairs.json") if data.num_pairs else None
+    return Reader(data.preprocessing, data.max_length, restore("tokenizer.json"), pairs, data.num_ngrams)
 
 
 def _by_length(rows: dict[str, Any]) -> dict[str, Any]:
@@ -134,7 +180,8 @@ def _by_length(rows: dict[str, Any]) -> dict[str, Any]:
 def _split(data: Any, texts: Sequence[str], labels: Sequence[str], test: Texts | None = None) -> dict[str, Texts]:
     """Texts split alike in every class: in three by the config's fractions, or in two where there are others for the test."""
     test_fraction = data.test_fraction if test is None else 0.0
-    shares = {"train": 1 - data.valid_fraction - test_fraction, "valid": data.valid_fraction}
+    shares = {"train": 1 - data.valid_fraction - test_fraction}
+    shares |= {"valid": data.valid_fraction} if data.valid_fraction else {}
     shares |= {"test": test_fraction} if test is None else {}
     parts = stratified(encode_labels(labels, sorted(set(labels))), list(shares.values()), data.seed)
     split: dict[str, Texts] = {name: ([str(texts[i]) for i in rows], [str(labels[i]) for i in rows]) for name, rows in zip(shares, parts)}

@@ -4,6 +4,7 @@ Rows are sorted by length and cut into buckets; a batch is of one bucket and as 
 step takes depends on the data's seed and the epoch, shared by the seeds of a run; which rows of it on the run's seed too.
 """
 
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -23,15 +24,21 @@ class Bucket(NamedTuple):
 
 
 def make_buckets(lengths: Int[np.ndarray, " n"], num_buckets: int) -> tuple[Bucket, ...]:
-    """At most so many buckets of about as many rows each, for lengths in ascending order; one takes rows in any order."""
+    """At most so many buckets, with the least padding there can be, for lengths in ascending order; one takes rows in any order."""
     if num_buckets == 1:
         return (Bucket(0, len(lengths), max(int(lengths.max()), 1)),)
-    ends = [
-        int(np.searchsorted(lengths, lengths[min(i, len(lengths)) - 1], "right"))
-        for i in np.linspace(0, len(lengths), num_buckets + 1)[1:].astype(int)
-    ]
-    ends = sorted(set(ends))
-    return tuple(Bucket(first, last, max(int(lengths[last - 1]), 1)) for first, last in zip([0, *ends], ends))
+    distinct, counts = np.unique(np.maximum(lengths, 1), return_counts=True)
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    size = np.where(np.tri(len(distinct)).T > 0, (ends[1:] - ends[:-1, None]) * distinct, np.inf)  # of a bucket of lengths i to j
+    least, begins = size[0], []
+    for _ in range(min(num_buckets, len(distinct)) - 1):
+        sizes = least[:-1, None] + size[1:]  # the last bucket begins with length i + 1
+        begins.append(1 + sizes.argmin(axis=0))
+        least = sizes.min(axis=0)
+    cuts = [len(distinct)]
+    for begin in reversed(begins):
+        cuts.insert(0, int(begin[cuts[0] - 1]))
+    return tuple(Bucket(int(ends[i]), int(ends[j]), int(distinct[j - 1])) for i, j in itertools.pairwise([0, *cuts]))
 
 
 def plan(
@@ -71,9 +78,8 @@ def fetch(data: Any, rows: Int[Array, " batch"], length: int) -> Batch:
 
 
 def cut(batch: Batch, length: int) -> Batch:
-    """The batch with its tokens cut to a length."""
-    inputs = batch["inputs"]
-    return batch | {"inputs": inputs | {"tokens": inputs["tokens"][..., :length]}}
+    """The batch with its tokens, and all that goes with each, cut to a length."""
+    return batch | {"inputs": {key: array if key == "lengths" else array[:, :length] for key, array in batch["inputs"].items()}}
 
 
 def _rows(key: Array, bucket: Bucket, batch_size: int, shuffle: bool) -> Array:

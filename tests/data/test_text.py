@@ -25,6 +25,19 @@ def test_news_are_cleaned_as_in_the_tutorial(given, expected):
     assert text.clean_news(given) == expected
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("U.S. stocks&lt;b&gt; up 12%", "us stocks up 00 %"),
+        ("AT#38;T's 2004 profit", "at t 2004 profit"),
+        ("a 1234567-dollar\\deal (Reuters)", "a 00000 - dollar deal ( reuters )"),
+        ("", ""),
+    ],
+)
+def test_news_come_apart_into_words_numbers_and_marks(given, expected):
+    assert text.split_news(given) == expected
+
+
 def test_there_are_179_stop_words():
     assert len(STOP_WORDS) == 179
 
@@ -41,6 +54,7 @@ def test_the_most_frequent_words_are_kept_first_met_first():
     vocabulary = text.fit_tokenizer("word", TEXTS, 5)
     assert vocabulary.entries == ("<PAD>", "<UNK>", "the", "cat", "saw")
     assert vocabulary.encode("the dog saw a cat") == [2, 1, 4, 1, 3]
+    assert vocabulary.split("the dog") == ["the", "dog"]
 
 
 @pytest.mark.parametrize("kind", ["word", "character"])
@@ -59,6 +73,7 @@ def test_byte_pairs_come_back():
     assert again.decode(again.encode("the dog sat")) == "the dog sat"
     assert tokenizer.encode("the") == again.encode("the")
     assert len(tokenizer.encode("the")) < 3
+    assert "".join(tokenizer.split("the dog")) == "thedog"
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +19,13 @@ def test_buckets_hold_every_row_once_and_none_is_longer_than_its_bucket():
     assert len(found) == 3
     assert buckets.make_buckets(LENGTHS, 1) == (buckets.Bucket(0, 10, 9),)
     assert buckets.make_buckets(np.array([4, 4, 4]), 3) == (buckets.Bucket(0, 3, 4),)
+
+
+@pytest.mark.parametrize("num_buckets", [2, 3, 5])
+def test_no_other_buckets_have_less_padding(num_buckets):
+    tokens = sum((bucket.last - bucket.first) * bucket.length for bucket in buckets.make_buckets(LENGTHS, num_buckets))
+    cuts = itertools.combinations(range(1, 10), num_buckets - 1)
+    assert tokens == min(sum((j - i) * max(LENGTHS[j - 1], 1) for i, j in itertools.pairwise((0, *c, 10))) for c in cuts)
 
 
 def lay_out(key, epoch, **changes):

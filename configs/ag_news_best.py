@@ -1,0 +1,51 @@
+"""AG News, title and description, as well as its own files allow: words, character n-grams and pairs under attention hops.
+
+Task     World, Sports, Business or Sci/Tech, from title and description, on the official test split
+Source   the training file alone; nothing pretrained
+Command  python train.py --config=configs/ag_news_best.py --config.num_seeds=5 --manual_dir=DIR
+Expect   weighted F1 0.898, of the ensemble of five seeds 0.902; TF-IDF bigrams and logistic regression 0.901
+"""
+
+from typing import Any
+
+from configs import base
+
+
+def get_config(variant: str = "") -> Any:
+    data = {
+        "name": "ag_news",
+        "file": "official",
+        "fields": "title and description",
+        "valid_fraction": 0.1,
+        "test_fraction": 0.0,
+        "preprocessing": "news words",
+        "vocabulary_size": 17_000,
+        "max_length": 128,
+        "num_ngrams": 30_000,
+        "num_pairs": 63_000,
+        "num_buckets": 5,
+    }
+    model = {
+        "name": "ngram_attention",
+        "embedding_features": 64,
+        "encoders": ("convolution",),
+        "features": 64,
+        "attention_features": 64,
+        "num_hops": 8,
+        "word_dropout_rate": 0.65,
+        "embedding_dropout_rate": 0.5,
+        "dropout_rate": 0.5,
+    }
+    config = base.texts("ag_news_best", variant, data, model)
+    config.num_epochs = 1 if variant else 6
+    config.steps_per_epoch = 60 if variant else 240  # once through the 15,232 rows that validation leaves
+    config.keep_best = False
+    config.patience = 0
+    config.batch_size = 64
+    config.learning_rate = 2e-3
+    config.class_weights = True
+    config.label_smoothing = 0.1
+    config.optimizer.clip_norm = 1.0
+    config.optimizer.warmup_steps = config.steps_per_epoch // 2
+    config.optimizer.decay_steps = config.num_epochs * config.steps_per_epoch
+    return config

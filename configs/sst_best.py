@@ -1,0 +1,45 @@
+"""SST in three classes as well as its own files allow: character n-grams, all phrases, a bidirectional GRU and attention hops.
+
+Task     negative, neutral or positive
+Source   the training sentences and every phrase of their trees, each once; nothing pretrained
+Command  python train.py --config=configs/sst_best.py --config.num_seeds=5 --manual_dir=DIR
+Expect   test accuracy 0.70, of the ensemble of five seeds 0.71; TF-IDF and logistic regression on the same phrases 0.674
+"""
+
+from typing import Any
+
+from configs import base
+
+
+def get_config(variant: str = "") -> Any:
+    data = {
+        "name": "sst",
+        "num_classes": 3,
+        "phrases": True,
+        "preprocessing": "words",
+        "vocabulary_size": 20_000,
+        "num_ngrams": 20_000,
+        "num_buckets": 6,
+    }
+    model = {
+        "name": "ngram_attention",
+        "embedding_features": 64,
+        "encoders": ("gru",),
+        "features": 64,
+        "attention_features": 64,
+        "num_hops": 4,
+        "word_dropout_rate": 0.1,
+        "embedding_dropout_rate": 0.3,
+        "dropout_rate": 0.5,
+    }
+    config = base.texts("sst_best", variant, data, model)
+    config.num_epochs = 2 if variant else 4
+    config.steps_per_epoch = 100 if variant else 600
+    config.keep_best = False
+    config.patience = 0
+    config.batch_size = 128
+    config.learning_rate = 3e-3
+    config.optimizer.clip_norm = 1.0
+    config.optimizer.decay_steps = config.num_epochs * config.steps_per_epoch
+    config.optimizer.warmup_steps = config.optimizer.decay_steps // 10
+    return config
