@@ -9,6 +9,7 @@ import os
 import tempfile
 from pathlib import Path
 
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # thousands of small programs that run once each: to compile them is the work
 os.environ["PYTHONWARNINGS"] = "ignore:Error reading persistent compilation cache entry"
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     cache = tempfile.TemporaryDirectory(prefix="flax_attn-tests-", ignore_cleanup_errors=True)
@@ -21,7 +22,6 @@ from jaxtyping import install_import_hook
 
 install_import_hook("flax_attn", "beartype.beartype")
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_disable_most_optimizations", True)  # thousands of small programs that run once each: to compile them is the work
 
 gc.freeze()
 gc.set_threshold(100_000, 20, 50)  # what jax keeps is never garbage, and looking through it takes a tenth of the time
@@ -34,6 +34,14 @@ if "TFDS_DATA_DIR" not in os.environ:
 
 def pytest_addoption(parser):
     parser.addoption("--manual_dir", type=Path, default=None, help="a folder with one folder a data set")
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Runs draw none, where a test looks at none."""
+    from flax_attn.analysis import figures
+
+    monkeypatch.setattr(figures, "draw_run", lambda path: [])
 
 
 @pytest.fixture(scope="session")

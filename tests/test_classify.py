@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 
+import jax
 import numpy as np
 import pytest
 from PIL import Image
@@ -15,6 +16,7 @@ from flax_attn.__main__ import main
 from flax_attn.analysis import runs
 from flax_attn.errors import UsageError
 from flax_attn.run_directory import read_config
+from flax_attn.tasks import classification
 
 SILENT = Console(file=io.StringIO())
 NEWS = "The final tennis tournament starts next week."
@@ -24,7 +26,7 @@ NEWS = "The final tennis tournament starts next week."
 def news(manual_dir, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "news"
     config = ag_news_rnn_attention.get_config("quick")
-    config.num_epochs, config.num_seeds, config.learning_rate, config.model.initialization = 3, 2, 1e-3, "flax"
+    config.num_epochs, config.num_seeds, config.learning_rate, config.model.initialization = 2, 2, 3e-3, "flax"
     experiment.run(config, workdir, SILENT, manual_dir)
     return workdir
 
@@ -49,6 +51,7 @@ def test_a_run_on_texts_is_whole_and_learns(news):
     assert set(run.summary["classes"]) == {"Business", "Sci/Tech", "Sports", "World"}
     assert sum(each["support"] for each in run.summary["classes"].values()) == 1_140
     assert run.examples["confusion"].sum() == 2 * 1_140
+    np.testing.assert_allclose(metrics["test/accuracy"]["mean"], np.trace(run.examples["confusion"]) / (2 * 1_140), rtol=1e-6)
     assert metrics["ensemble/test/f1"]["mean"] > metrics["test/f1"]["mean"] - 0.05
     assert json.loads((news / "labels.json").read_text()) == sorted(run.summary["classes"])
     assert {path.name for path in (news / "figures").iterdir()} == {"loss.png", "confusion.png", "attention.png"}
@@ -159,11 +162,24 @@ def test_a_table_of_ones_own_trains_and_predicts(tmp_path, capsys):
     assert max(found["tokens"], key=lambda each: each["weight"])["token"] in ("awful", "film")
 
 
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_class_weighs_one_over_its_examples_where_the_config_says_so(weighted):
+    config = ag_news_rnn_attention.get_config()
+    config.class_weights = weighted
+    measure = classification.make_measure(config, {"class_weights": classification.class_weights(np.array([0, 0, 0, 1]), 2)})
+    logits, targets = np.array([[2, 0], [2, 0]], np.float32), np.array([0, 1])
+    loss, _ = jax.jit(lambda logits, targets: measure(logits, {}, {"targets": targets}, True))(logits, targets)
+    of_each = np.log1p(np.exp([-2.0, 2.0]))
+    np.testing.assert_allclose(loss, np.average(of_each, weights=[1 / 3, 1] if weighted else [1, 1]), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("no_pictures")
 def test_a_seed_that_stops_early_waits_for_the_others_and_the_run_is_finished(tmp_path):
     (tmp_path / "own.csv").write_text("text,label\n" + "".join(f"word{i} here,{'ab'[i % 2]}\n" for i in range(60)))
     config = text_csv.get_config()
     config.data.train_file = str(tmp_path / "own.csv")
     config.num_epochs, config.num_seeds, config.patience, config.batch_size, config.learning_rate = 30, 2, 2, 16, 1e-2
+    config.model.update({"cell": "rnn", "bidirectional": False, "dropout_rate": 0.0, "embedding_dropout_rate": 0.0})
     summary = experiment.run(config, tmp_path / "run", SILENT)
     assert summary["stopped"]
     assert summary["epochs"] < 30

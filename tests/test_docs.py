@@ -5,7 +5,7 @@ import pytest
 
 from docs.draw import DOCS, PAGES, run_example
 
-SHORT = ("attend", "normalizers", "pooling", "self_attention")
+SHORT = ("attend", "self_attention")
 
 
 @pytest.mark.parametrize("page", [page if page in SHORT else pytest.param(page, marks=pytest.mark.full) for page in PAGES])

@@ -13,10 +13,11 @@ import pytest
 
 import flax_attn.attention as fa
 from flax_attn.attention import masks
+from tests.attention.compiled import init, normal
 
 B, T, D = 3, 5, 6
-LENGTHS = jnp.array([5, 3, 0])
-X = jax.random.normal(jax.random.key(0), (B, T, D))
+LENGTHS, FULL = np.array([5, 3, 0]), np.array([5, 5, 5])
+X = normal(0, B, T, D)
 RNGS = {"params": jax.random.key(1), "sample": jax.random.key(2)}
 
 
@@ -142,28 +143,31 @@ def real_rows(context, lengths):
 
 @functools.cache
 def variables_of(name):
-    """Variables of the mechanism, normal at random, without running its initialisers."""
-    shapes, rng = jax.eval_shape(MECHANISMS[name].init, X, LENGTHS), np.random.default_rng(0)
-    drawn = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0, 0.4, leaf.shape), leaf.dtype), shapes)
-    return jax.tree_util.tree_map_with_path(lambda path, leaf: 0 * leaf if "bias" in str(path[-1]) else leaf, drawn)
+    """Variables of the mechanism, normal at random but for the biases, without running its initialisers."""
+    rng = np.random.default_rng(0)
+    draw = lambda path, leaf: rng.normal(0, 0 if "bias" in str(path[-1]) else 0.4, leaf.shape).astype(leaf.dtype)
+    return jax.tree_util.tree_map_with_path(draw, jax.eval_shape(MECHANISMS[name].init, X, LENGTHS))
+
+
+@functools.cache
+def compiled(name):
+    """The gradients of a loss in the first `seen` rows of the context, with respect to variables and sequence; and what is attended."""
+
+    def loss(variables, x, lengths, seen):
+        attended = MECHANISMS[name].apply(variables, x, lengths)
+        return jnp.sum(jnp.sin(real_rows(attended.context, seen).astype(jnp.float32))), attended
+
+    function = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))
+    return lambda *args: jax.device_get(function(*args))
 
 
 @functools.cache
 def results(name):
-    """Context, weights and gradients on clean data, on data with NaN, inf and a large number in padding, and longer padding."""
-    mechanism, variables = MECHANISMS[name], variables_of(name)
-
-    def loss(variables, x):
-        attended = mechanism.apply(variables, x, LENGTHS)
-        return jnp.sum(jnp.sin(real_rows(attended.context, LENGTHS))), attended
-
-    function = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
-    padding = ~(jnp.arange(T)[None, :, None] < LENGTHS[:, None, None])
-    found = {"clean": function(variables, X)}
-    for label, bad in (("nan", jnp.nan), ("inf", jnp.inf), ("large", 1e30)):
-        found[label] = function(variables, jnp.where(padding, bad, X))
-    found["longer"] = function(variables, jnp.pad(X, ((0, 0), (0, 4), (0, 0)), constant_values=7.0))
-    return {label: (attended, grads) for label, ((_, attended), grads) in found.items()}
+    """Attended and gradients on clean data, on data with NaN, inf and a large number in padding, and longer padding."""
+    padding = ~(np.arange(T)[None, :, None] < LENGTHS[:, None, None])
+    data = {label: np.where(padding, np.float32(bad), X) for label, bad in (("nan", np.nan), ("inf", np.inf), ("large", 1e30))}
+    data |= {"clean": X, "longer": np.pad(X, ((0, 0), (0, 4), (0, 0)), constant_values=7.0)}
+    return {label: compiled(name)(variables_of(name), x, LENGTHS, LENGTHS)[::-1] for label, x in data.items()}
 
 
 @every
@@ -214,9 +218,7 @@ def test_permuting_the_sequence_permutes_the_weights_where_order_plays_no_part(n
     mechanism, order = MECHANISMS[name], np.array([3, 0, 4, 1, 2])
     if mechanism.ordered:
         return
-    variables, full = variables_of(name), jnp.full(B, T)
-    function = jax.jit(mechanism.apply)
-    plain, permuted = function(variables, X, full), function(variables, X[:, order], full)
+    (_, plain), (_, permuted) = (compiled(name)(variables_of(name), x, FULL, FULL) for x in (X, X[:, order]))
     own_places = plain.context.shape[1] == T and plain.context.ndim == 3  # queries move with the keys
     np.testing.assert_allclose(permuted.context, plain.context[:, order] if own_places else plain.context, atol=1e-5)
     if plain.weights is not None:
@@ -227,19 +229,16 @@ def test_permuting_the_sequence_permutes_the_weights_where_order_plays_no_part(n
 @every
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)])
 def test_half_precision_keeps_its_dtype_and_finite_gradients(name, dtype):
-    mechanism = MECHANISMS[name]
-    cast = lambda tree: jax.tree.map(lambda leaf: leaf.astype(dtype), tree)
-    variables, x = cast(variables_of(name)), X.astype(dtype)
-
-    def loss(variables, x):
-        attended = mechanism.apply(variables, x, LENGTHS)
-        return jnp.sum(attended.context.astype(jnp.float32)), attended
-
-    grads, attended = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))(variables, x)
+    variables, x = jax.tree.map(lambda leaf: leaf.astype(dtype), (variables_of(name), X))
+    grads, attended = compiled(name)(variables, x, LENGTHS, FULL)
     assert attended.context.dtype == dtype
     assert attended.weights is None or attended.weights.dtype == dtype
-    np.testing.assert_array_equal(attended.context[2].astype(jnp.float32), 0)
+    np.testing.assert_array_equal(attended.context[2].astype(np.float32), 0)
     chex.assert_tree_all_finite(grads)
+
+
+def in_layer(layer, *memory, **options):
+    return lambda x: layer.apply(init(layer, x, *memory, **options), x, *memory, **options).context
 
 
 CAUSAL = {
@@ -248,13 +247,9 @@ CAUSAL = {
     "sparsemax": lambda x: fa.attend(x, x, x, mask=masks.causal, normalizer=fa.sparsemax).context,
     "heads": lambda x: in_heads(x, None, causal=True).context,
     "heads in blocks": lambda x: in_heads(x, None, causal=True, chunk_size=3).context,
-    "MultiHeadAttention": lambda x: fa.MultiHeadAttention(2).init_with_output(RNGS, x, causal=True)[0].context,
-    "EncoderBlock": lambda x: (
-        fa.EncoderBlock(fa.MultiHeadAttention(2), fa.FeedForward(7)).init_with_output(RNGS, x, causal=True)[0].context
-    ),
-    "DecoderBlock": lambda x: (
-        fa.DecoderBlock(fa.MultiHeadAttention(2), fa.MultiHeadAttention(2), fa.FeedForward(7)).init_with_output(RNGS, x, X)[0].context
-    ),
+    "MultiHeadAttention": in_layer(fa.MultiHeadAttention(2), causal=True),
+    "EncoderBlock": in_layer(fa.EncoderBlock(fa.MultiHeadAttention(2), fa.FeedForward(7)), causal=True),
+    "DecoderBlock": in_layer(fa.DecoderBlock(fa.MultiHeadAttention(2), fa.MultiHeadAttention(2), fa.FeedForward(7)), jnp.asarray(X)),
 }
 
 

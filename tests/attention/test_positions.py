@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from flax_attn.attention import LearnedPositions, RelativeBias, alibi, binary_digits, masks, rotary, sinusoidal
+from tests.attention.compiled import apply, init, normal, run
 
 B, T, D = 2, 5, 14
 TURN = jax.jit(rotary)
 
 
 def test_binary_digits_spell_the_position():
-    digits = np.asarray(binary_digits(100))
+    digits = run(binary_digits, 100)
     assert digits.shape == (100, 7)
     np.testing.assert_array_equal(digits @ 2 ** np.arange(7), np.arange(100))
-    np.testing.assert_array_equal(binary_digits(3, 4), [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]])
+    np.testing.assert_array_equal(run(binary_digits, 3, 4), [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]])
 
 
 @pytest.mark.parametrize("max_period", [10_000.0, 100.0])
@@ -25,7 +26,7 @@ def test_sinusoidal_is_its_formula(max_period):
 
 
 def test_sinusoidal_starts_with_zeros_and_ones():
-    np.testing.assert_array_equal(sinusoidal(1, 4), [[0, 1, 0, 1]])
+    np.testing.assert_array_equal(run(sinusoidal, 1, 4), [[0, 1, 0, 1]])
 
 
 def test_rotary_turns_each_pair_by_its_angle():
@@ -44,12 +45,12 @@ def test_rotary_turns_the_first_axis_towards_the_second():
 
 
 def test_rotary_keeps_norms():
-    vectors = jax.random.normal(jax.random.key(0), (B, 3, T, D))
+    vectors = normal(0, B, 3, T, D)
     np.testing.assert_allclose(np.linalg.norm(TURN(vectors), axis=-1), np.linalg.norm(vectors, axis=-1), rtol=1e-5)
 
 
 def test_a_product_of_rotary_vectors_depends_on_their_distance_alone():
-    query, key = (jnp.broadcast_to(jax.random.normal(jax.random.key(seed), (1, D)), (11, D)) for seed in (0, 1))
+    query, key = (np.tile(normal(seed, D), (11, 1)) for seed in (0, 1))
     products = np.asarray(TURN(query)) @ np.asarray(TURN(key)).T
     for distance in range(-10, 11):
         np.testing.assert_allclose(np.diagonal(products, distance), np.diagonal(products, distance)[0], atol=1e-4)
@@ -58,21 +59,21 @@ def test_a_product_of_rotary_vectors_depends_on_their_distance_alone():
 
 
 def test_rotary_from_the_number_of_cached_keys_on_continues():
-    vectors = jax.random.normal(jax.random.key(0), (B, T, D))
+    vectors = normal(0, B, T, D)
     whole = np.asarray(TURN(vectors))
-    np.testing.assert_allclose(TURN(vectors[:, 3:], jnp.arange(3, T)), whole[:, 3:], atol=1e-5)
-    rows = np.asarray(TURN(vectors[:, :2], jnp.array([[0, 1], [7, 8]])))
+    np.testing.assert_allclose(TURN(vectors[:, 3:], np.arange(3, T)), whole[:, 3:], atol=1e-5)
+    rows = np.asarray(TURN(vectors[:, :2], np.array([[0, 1], [7, 8]])))
     np.testing.assert_allclose(rows[0], whole[0, :2], atol=1e-5)
-    np.testing.assert_allclose(rows[1], TURN(vectors[1, :2], jnp.array([7, 8])), atol=1e-5)
+    np.testing.assert_allclose(rows[1], TURN(vectors[1, :2], np.array([7, 8])), atol=1e-5)
     assert not np.allclose(rows[1], whole[1, :2], atol=0.1)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_rotary_keeps_half_precision_and_turns_in_float32(dtype):
-    vectors = jax.random.normal(jax.random.key(0), (1, D)).astype(dtype)
-    turned = TURN(vectors, jnp.array([1001]))  # bfloat16 knows no 1001
+    vectors = normal(0, 1, D).astype(dtype)
+    turned = TURN(vectors, np.array([1001]))  # bfloat16 knows no 1001
     assert turned.dtype == dtype
-    np.testing.assert_array_equal(turned, TURN(vectors.astype(jnp.float32), jnp.array([1001])).astype(dtype))
+    np.testing.assert_array_equal(turned, np.asarray(TURN(vectors.astype(np.float32), np.array([1001]))).astype(dtype))
 
 
 @pytest.mark.parametrize("function", [lambda: sinusoidal(T, 7), lambda: rotary(jnp.ones((T, 7)))])
@@ -96,13 +97,14 @@ def slopes_of_the_paper(heads):
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 8, 12, 16, 20])
 def test_alibi_falls_with_the_distance_by_the_slopes_of_the_paper(heads):
-    bias = alibi(heads)(*masks.grid(3, T, 1))
+    bias = run(lambda: alibi(heads)(*masks.grid(3, T, 1)))
     expected = [[[-slope * abs(1 + q - k) for k in range(T)] for q in range(3)] for slope in slopes_of_the_paper(heads)]
     np.testing.assert_allclose(bias, expected, rtol=1e-6)
 
 
 def test_alibi_of_eight_heads_halves():
-    np.testing.assert_allclose(-alibi(8)(*masks.grid(1, 2))[:, 0, 1], [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256])
+    bias = run(lambda: alibi(8)(*masks.grid(1, 2)))
+    np.testing.assert_allclose(-bias[:, 0, 1], [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256])
 
 
 def test_alibi_without_heads_is_told():
@@ -111,8 +113,8 @@ def test_alibi_without_heads_is_told():
 
 
 def test_alibi_counts_from_the_offset_of_each_row():
-    bias = alibi(3)(*masks.grid(2, T, jnp.array([0, 3])))
-    np.testing.assert_array_equal(bias, jnp.stack([alibi(3)(*masks.grid(2, T, offset)) for offset in (0, 3)]))
+    together, *alone = run(lambda *offsets: [alibi(3)(*masks.grid(2, T, offset)) for offset in offsets], np.array([0, 3]), 0, 3)
+    np.testing.assert_array_equal(together, np.stack(alone))
 
 
 def t5_bucket(distance, bidirectional, num_buckets, max_distance):
@@ -153,7 +155,7 @@ def test_relative_buckets_of_keys_before_start_at_these_distances():
 @pytest.mark.parametrize("bidirectional", [True, False])
 def test_relative_bias_looks_up_key_minus_query_in_every_head(bidirectional):
     module = RelativeBias(3, bidirectional=bidirectional)
-    variables = module.init(jax.random.key(0))
+    variables = init(module)
     table = np.asarray(variables["params"]["embedding"])
     assert table.shape == (32, 3)
     bias = jax.jit(lambda variables: module.apply(variables)(*masks.grid(2, T, 1)))(variables)
@@ -163,24 +165,24 @@ def test_relative_bias_looks_up_key_minus_query_in_every_head(bidirectional):
 
 def test_relative_bias_counts_from_the_offset_of_each_row():
     module = RelativeBias(3)
-    bias = module.apply(module.init(jax.random.key(0)))
-    rows = bias(*masks.grid(2, T, jnp.array([0, 3])))
-    np.testing.assert_array_equal(rows, jnp.stack([bias(*masks.grid(2, T, offset)) for offset in (0, 3)]))
+    bias = lambda variables, *offsets: [module.apply(variables)(*masks.grid(2, T, offset)) for offset in offsets]
+    together, *alone = run(bias, init(module), np.array([0, 3]), 0, 3)
+    np.testing.assert_array_equal(together, np.stack(alone))
 
 
 def test_learned_positions_are_rows_of_their_table_from_the_offset_on():
     module = LearnedPositions(11, 7)
-    variables = module.init(jax.random.key(0), 3)
+    variables = init(module, 3)
     table = np.asarray(variables["params"]["embedding"])
     assert table.shape == (11, 7)
-    np.testing.assert_array_equal(module.apply(variables, 3), table[:3])
-    np.testing.assert_array_equal(module.apply(variables, 3, 8), table[8:])
-    np.testing.assert_array_equal(jax.jit(lambda offset: module.apply(variables, 3, offset))(jnp.array(5)), table[5:8])
+    np.testing.assert_array_equal(apply(module, variables, 3), table[:3])
+    np.testing.assert_array_equal(apply(module, variables, 3, 8), table[8:])
+    np.testing.assert_array_equal(apply(module, variables, 3, np.array(5)), table[5:8])
 
 
 @pytest.mark.parametrize(("length", "offset"), [(12, 0), (3, 9), (3, np.int64(9)), (3, jnp.array(9)), (3, -1)])
 def test_positions_outside_the_table_are_told(length, offset):
     module = LearnedPositions(11, 7)
-    variables = module.init(jax.random.key(0), 3)
+    variables = init(module, 3)
     with pytest.raises(ValueError, match=rf"max_length=11 positions, got {length} from {offset} on"):
         module.apply(variables, length, offset)

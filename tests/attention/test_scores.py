@@ -8,6 +8,7 @@ import pytest
 from jax.test_util import check_grads
 
 from flax_attn.attention import additive, bilinear, concat, cosine, dot, location, masked_softmax, no_score, scaled_dot, trilinear
+from tests.attention.compiled import run
 
 B, Q, K, D, E, H = 2, 3, 5, 7, 11, 13  # distinct primes, so that no two axes can be confused
 
@@ -91,10 +92,10 @@ def test_gradients_of_all_arguments_equal_numerical_ones(name):
 
 
 @every_score
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)])
 def test_half_precision_gives_float32(name, dtype):
     score, *arguments = make(name)
-    query, key, parameters = jax.tree.map(lambda array: jnp.asarray(array, dtype), arguments)
+    query, key, parameters = jax.tree.map(lambda array: array.astype(dtype), arguments)
     energies = jax.jit(score)(query, key, **parameters)
     assert energies.dtype == jnp.float32
     exact = naive(name, *jax.tree.map(lambda array: np.asarray(array, np.float64), (query, key, parameters)))
@@ -104,13 +105,13 @@ def test_half_precision_gives_float32(name, dtype):
 @pytest.mark.parametrize("name", ["dot", "scaled_dot", "cosine", "bilinear", "additive", "concat", "trilinear"])
 def test_sums_of_half_precision_do_not_overflow(name):
     """No input, parameter or energy is near 65504, the largest float16; the sums on the way to the energy are beyond it."""
-    query, key, ones = (jnp.full(shape, 60, jnp.float16) for shape in ((1, 64), (2, 64), (64, 64)))
+    query, key, ones = (np.full(shape, 60, np.float16) for shape in ((1, 64), (2, 64), (64, 64)))
     key = key if name in ("dot", "scaled_dot", "trilinear") else -key
-    small = jnp.full((64,), 1 / 64, jnp.float16)
+    small = np.full((64,), 1 / 64, np.float16)
     parameters = {
         "bilinear": {"kernel": ones},
         "additive": {"query_kernel": ones, "key_kernel": ones, "vector": small},
-        "concat": {"kernel": jnp.concatenate([ones, ones]), "vector": small},
+        "concat": {"kernel": np.concatenate([ones, ones]), "vector": small},
         "trilinear": {"query_vector": query[0], "key_vector": key[0], "product_vector": small},
     }.get(name, {})
     score = {"bilinear": bilinear, "additive": additive, "concat": concat, "trilinear": trilinear}.get(name) or SCORES[name][0]
@@ -128,16 +129,16 @@ def test_sums_of_half_precision_do_not_overflow(name):
 
 def test_additive_equals_allennlp():
     kernels = {"query_kernel": [[-0.2, 0.3], [-0.5, 0.5]], "key_kernel": [[0.0, 1.0], [1.0, 1.0], [1.0, -1.0]]}
-    query = jnp.array([[[0.7, -0.8]], [[0.4, 0.9]]])
-    key = jnp.array(
+    query = np.array([[[0.7, -0.8]], [[0.4, 0.9]]])
+    key = np.array(
         [
             [[1, -1, 3], [0.5, -0.3, 0], [0.2, -1, 1], [0.7, 0.8, -1]],
             [[-2, 3, -3], [0.6, 0.2, 2], [0.5, -0.4, -1], [0.2, 0.2, 0]],
         ]
     )
     expected = [[1.975072, -0.04997836, 1.2176098, -0.9205586], [-1.4851665, 1.489604, -1.890285, -1.0672251]]
-    parameters = {name: jnp.array(kernel) for name, kernel in kernels.items()} | {"vector": jnp.array([1.0, -1.0])}
-    np.testing.assert_allclose(additive(query, key, **parameters)[:, 0], expected, atol=1e-6)
+    parameters = {name: np.array(kernel) for name, kernel in kernels.items()} | {"vector": np.array([1.0, -1.0])}
+    np.testing.assert_allclose(run(additive, query, key, **parameters)[:, 0], expected, atol=1e-6)
 
 
 def test_additive_weights_equal_keras():
@@ -149,7 +150,7 @@ def test_additive_weights_equal_keras():
 
 
 def test_scaled_dot_weights_equal_keras():
-    weights = masked_softmax(scaled_dot(jnp.eye(8), jnp.eye(8)))
+    weights = run(lambda eye: masked_softmax(scaled_dot(eye, eye)), np.eye(8))
     np.testing.assert_allclose(weights, np.where(np.eye(8), 0.1691, 0.1187), atol=5e-5)
 
 
@@ -159,12 +160,12 @@ def test_bilinear_equals_allennlp():
 
 
 def test_dot_scaled_dot_and_cosine_equal_allennlp():
-    query = jnp.array([[[0.0, 0, 0], [4, 5, 6]], [[-7, -8, -9], [10, 11, 12]]])
-    key = jnp.array([[[1.0, 2, 3], [4, 5, 6]], [[7, 8, 9], [10, 11, 12]]])
+    query = np.array([[[0.0, 0, 0], [4, 5, 6]], [[-7, -8, -9], [10, 11, 12]]])
+    key = np.array([[[1.0, 2, 3], [4, 5, 6]], [[7, 8, 9], [10, 11, 12]]])
     products = np.array([[[0, 0], [32, 77]], [[-194, -266], [266, 365]]])
-    np.testing.assert_array_equal(dot(query, key), products)
-    np.testing.assert_allclose(scaled_dot(query, key), products / np.sqrt(3), rtol=1e-5)
-    np.testing.assert_allclose(cosine(query, key), [[[0, 0], [0.9746, 1]], [[-1, -0.9996], [0.9996, 1]]], atol=1e-3)
+    np.testing.assert_array_equal(run(dot, query, key), products)
+    np.testing.assert_allclose(run(scaled_dot, query, key), products / np.sqrt(3), rtol=1e-5)
+    np.testing.assert_allclose(run(cosine, query, key), [[[0, 0], [0.9746, 1]], [[-1, -0.9996], [0.9996, 1]]], atol=1e-3)
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-25, 1e-15, 1.0, 1e15, 1e25])

@@ -1,19 +1,22 @@
 """Classifiers and the layers they are made of: published sizes, padding that changes nothing, cells as loops."""
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import variables
 
 from flax_attn.models import MLP, GRUAttention, InputAttentionRNN, PatchAttention, PatchTransformer, RNNAttention, StructuredAttention
 from flax_attn.models.images import cut_patches
 from flax_attn.models.initializers import INITIALIZATIONS
 from flax_attn.models.recurrent import CELLS, Recurrent, RecurrentLayer
 
-IMAGES = jax.random.uniform(jax.random.key(0), (3, 28, 28))
+IMAGES = np.random.default_rng(0).uniform(size=(3, 28, 28)).astype(np.float32)
 TEXTS = {"tokens": jnp.array([[2, 3, 4, 5, 6], [6, 5, 0, 0, 0], [0, 0, 0, 0, 0]]), "lengths": jnp.array([5, 2, 0])}
-SMALL = {"vocabulary_size": 7, "num_classes": 3, "embedding_features": 5, "features": 4}
+SMALL = {"vocabulary_size": 7, "num_classes": 3, "embedding_features": 5, "features": 4, "dropout_rate": 0.5}
 TEXT_MODELS = {
     "RNN": RNNAttention(**SMALL),
     "LSTM, two layers, both directions": RNNAttention(**SMALL, cell="lstm", num_layers=2, bidirectional=True, initialization="flax"),
@@ -21,6 +24,18 @@ TEXT_MODELS = {
     "structured": StructuredAttention(**SMALL, num_hops=2),
 }
 IMAGE_MODELS = {"MLP": MLP(10), "patches": PatchAttention(10), "Transformer": PatchTransformer(10, 7, 8, 2, 1, 8)}
+SIGNALS = np.random.default_rng(1).normal(size=(7, 2, 3)).astype(np.float32)
+
+
+@functools.cache
+def evaluate(name):
+    """A function of parameters and texts: `((loss, (logits, aux)), gradient)` without dropout, compiled."""
+
+    def loss(params, inputs):
+        logits, aux = TEXT_MODELS[name].apply({"params": params}, inputs)
+        return jnp.sum(jnp.sin(logits[:2])), (logits, aux)
+
+    return jax.jit(jax.value_and_grad(loss, has_aux=True))
 
 
 @pytest.mark.parametrize(
@@ -40,14 +55,13 @@ def test_published_sizes(model, inputs, count):
 
 @pytest.mark.parametrize("name", TEXT_MODELS)
 def test_a_longer_padding_changes_no_output_and_no_gradient(name):
-    model = TEXT_MODELS[name]
-    variables = jax.jit(model.init)(jax.random.key(1), TEXTS)
-    longer = {"tokens": jnp.pad(TEXTS["tokens"], ((0, 0), (0, 3)), constant_values=4), "lengths": TEXTS["lengths"]}
-    function = jax.jit(jax.value_and_grad(lambda v, inputs: jnp.sum(jnp.sin(model.apply(v, inputs)[0][:2]))))
-    chex.assert_trees_all_close(function(variables, longer), function(variables, TEXTS), atol=1e-6)
-    logits, aux = jax.jit(model.apply)(variables, longer)
+    params = variables.draw(TEXT_MODELS[name], TEXTS)["params"]
+    longer = {"tokens": np.pad(TEXTS["tokens"], ((0, 0), (0, 3)), constant_values=4), "lengths": TEXTS["lengths"]}
+    (value, (logits, aux)), gradient = evaluate(name)(params, longer)
+    (expected, _), expected_gradient = evaluate(name)(params, TEXTS)
+    chex.assert_trees_all_close((value, gradient), (expected, expected_gradient), atol=1e-6)
     assert np.isfinite(logits).all()
-    weights = aux["attention"]["attention"]
+    weights = np.asarray(aux["attention"]["attention"])
     np.testing.assert_array_equal(weights[1, ..., 2:], 0)
     np.testing.assert_array_equal(weights[2], 0)
     np.testing.assert_allclose(weights[0].reshape(-1, 8)[0].sum(), 1, atol=1e-6)
@@ -57,35 +71,43 @@ def test_a_longer_padding_changes_no_output_and_no_gradient(name):
 @pytest.mark.parametrize("name", TEXT_MODELS)
 def test_a_text_does_not_see_the_others(name):
     model = TEXT_MODELS[name]
-    variables = jax.jit(model.init)(jax.random.key(1), TEXTS)
-    together, _ = jax.jit(model.apply)(variables, TEXTS)
-    alone, _ = jax.jit(model.apply)(variables, {"tokens": TEXTS["tokens"][1:2, :2], "lengths": TEXTS["lengths"][1:2]})
+    drawn = variables.draw(model, TEXTS)
+    together, _ = jax.jit(model.apply)(drawn, TEXTS)
+    alone, _ = jax.jit(model.apply)(drawn, {"tokens": TEXTS["tokens"][1:2, :2], "lengths": TEXTS["lengths"][1:2]})
     np.testing.assert_allclose(together[1:2], alone, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", TEXT_MODELS)
 def test_dropout_is_on_in_training_alone(name):
-    model = TEXT_MODELS[name].clone(dropout_rate=0.5)
-    variables = jax.jit(model.init)(jax.random.key(1), TEXTS)
-    train = jax.jit(lambda variables, key: model.apply(variables, TEXTS, train=True, rngs={"dropout": key}))
-    outputs = [train(variables, jax.random.key(i))[0][0] for i in (0, 1)]
+    drawn = variables.draw(TEXT_MODELS[name], TEXTS)
+    train = jax.jit(lambda drawn, key: TEXT_MODELS[name].apply(drawn, TEXTS, train=True, rngs={"dropout": key})[0])
+    outputs = [np.asarray(train(drawn, jax.random.key(i)))[0] for i in (0, 1)]
     assert np.abs(outputs[0] - outputs[1]).max() > 1e-4
-    np.testing.assert_array_equal(*[jax.jit(model.apply)(variables, TEXTS)[0] for _ in range(2)])
+    without = jax.jit(TEXT_MODELS[name].clone(dropout_rate=0.0).apply)
+    np.testing.assert_allclose(evaluate(name)(drawn["params"], TEXTS)[0][1][0], without(drawn, TEXTS)[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", IMAGE_MODELS)
+def test_images_to_logits(name):
+    model = IMAGE_MODELS[name]
+    logits = jax.jit(model.apply)(variables.draw(model, IMAGES), IMAGES)[0]
+    assert logits.shape == (3, 10)
+    assert np.isfinite(logits).all()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", IMAGE_MODELS)
 def test_images_to_logits_under_jit_and_eager(name):
     model = IMAGE_MODELS[name]
-    variables = jax.jit(model.init)(jax.random.key(1), IMAGES)
-    eager, compiled = model.apply(variables, IMAGES)[0], jax.jit(model.apply)(variables, IMAGES)[0]
-    assert eager.shape == (3, 10)
-    np.testing.assert_allclose(eager, compiled, atol=1e-5)
+    drawn = variables.draw(model, IMAGES)
+    np.testing.assert_allclose(model.apply(drawn, IMAGES)[0], jax.jit(model.apply)(drawn, IMAGES)[0], atol=1e-5)
 
 
 def test_patches_are_cut_row_by_row():
-    image = jnp.arange(24.0).reshape(1, 4, 6)
-    np.testing.assert_array_equal(cut_patches(image, 2)[0, 1], [2, 3, 8, 9])
-    np.testing.assert_array_equal(cut_patches(image, 2)[0, 3], [12, 13, 18, 19])
+    image = jnp.asarray(np.arange(24.0).reshape(1, 4, 6))
+    patches = np.asarray(cut_patches(image, 2))
+    np.testing.assert_array_equal(patches[0, 1], [2, 3, 8, 9])
+    np.testing.assert_array_equal(patches[0, 3], [12, 13, 18, 19])
     with pytest.raises(ValueError, match="patch_size that divides 4 and 6 pixels, got 4"):
         cut_patches(image, 4)
 
@@ -118,24 +140,22 @@ def naive(cell, params, inputs, features):
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_cells_equal_their_equations_whatever_stands_behind_the_end(cell, reverse):
-    inputs = jax.random.normal(jax.random.key(2), (7, 2, 3))
-    layer, lengths = RecurrentLayer(cell, 5, reverse), jnp.array([7, 4])
-    variables = jax.jit(layer.init)(jax.random.key(3), inputs)
-    outputs, state = layer.apply(variables, inputs, lengths=lengths)
+    layer = RecurrentLayer(cell, 5, reverse)
+    drawn = variables.draw(layer, SIGNALS)
+    outputs, state = jax.tree.map(np.asarray, jax.jit(layer.apply)(drawn, SIGNALS, lengths=np.array([7, 4], np.int32)))
     for row, length in enumerate([7, 4]):
-        steps = inputs[:length, row]
-        expected = naive(cell, variables["params"], steps[::-1] if reverse else steps, 5)
+        steps = SIGNALS[:length, row]
+        expected = naive(cell, drawn["params"], steps[::-1] if reverse else steps, 5)
         np.testing.assert_allclose(outputs[:length, row], expected[::-1] if reverse else expected, atol=1e-5)
         np.testing.assert_array_equal(outputs[length:, row], 0)
         np.testing.assert_allclose(state[0][row], expected[-1], atol=1e-5)
 
 
 def test_both_directions_are_joined_and_layers_stacked():
-    inputs = jax.random.normal(jax.random.key(2), (2, 7, 3))
     layer = Recurrent("gru", 5, num_layers=2, bidirectional=True)
-    variables = jax.jit(layer.init)(jax.random.key(3), inputs)
-    assert layer.apply(variables, inputs).shape == (2, 7, 10)
-    assert set(variables["params"]) == {"forward1", "backward1", "forward2", "backward2"}
+    outputs, found = jax.eval_shape(layer.init_with_output, jax.random.key(3), np.zeros((2, 7, 3), np.float32))
+    assert outputs.shape == (2, 7, 10)
+    assert set(found["params"]) == {"forward1", "backward1", "forward2", "backward2"}
 
 
 def test_initialisations_are_pytorchs_and_flaxs():
@@ -151,8 +171,7 @@ def test_initialisations_are_pytorchs_and_flaxs():
 
 
 def test_input_attention_weighs_the_series_of_each_step():
-    inputs = jax.random.normal(jax.random.key(2), (2, 7, 3))
     model = InputAttentionRNN(4)
-    outputs, aux = jax.jit(model.apply)(jax.jit(model.init)(jax.random.key(3), inputs), inputs)
-    assert outputs.shape == (2, 7, 1)
-    np.testing.assert_allclose(aux["attention"]["input"].sum(axis=-1), np.ones((2, 7)), atol=1e-5)
+    outputs, aux = jax.jit(model.apply)(variables.draw(model, SIGNALS), SIGNALS)
+    assert outputs.shape == (7, 2, 1)
+    np.testing.assert_allclose(np.asarray(aux["attention"]["input"]).sum(axis=-1), np.ones((7, 2)), atol=1e-5)

@@ -6,6 +6,11 @@ import pytest
 from flax_attn.models import convolution
 
 
+def draw(length, taps):
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(2, length, 17)).astype(np.float32), rng.normal(size=(taps, 17, 19)).astype(np.float32) / 9
+
+
 def naive(x, kernel):
     taps, length = len(kernel), x.shape[1]
     padded = np.pad(np.asarray(x, np.float64), ((0, 0), (taps // 2, taps // 2), (0, 0)))
@@ -16,16 +21,13 @@ def naive(x, kernel):
 @pytest.mark.parametrize("length", [1, 4, 7, 100])
 @pytest.mark.parametrize("taps", [3, 5])
 def test_every_form_equals_the_sum(form, length, taps):
-    x = jax.random.normal(jax.random.key(0), (2, length, 17))
-    kernel = jax.random.normal(jax.random.key(1), (taps, 17, 19)) / 9
-    np.testing.assert_allclose(form(x, kernel), naive(x, kernel), atol=3e-5)
+    x, kernel = draw(length, taps)
+    np.testing.assert_allclose(jax.jit(form)(x, kernel), naive(x, kernel), atol=3e-5)
 
 
 @pytest.mark.parametrize("form", [convolution.by_shifts, convolution.by_tiles])
 def test_gradients_equal_those_of_xla(form):
-    x = jax.random.normal(jax.random.key(0), (2, 13, 17))
-    kernel = jax.random.normal(jax.random.key(1), (5, 17, 19)) / 9
-    gradient = lambda form: jax.grad(lambda x, w: jnp.sum(jnp.sin(form(x, w))), argnums=(0, 1))(x, kernel)
+    gradient = lambda form: jax.jit(jax.grad(lambda x, w: jnp.sum(jnp.sin(form(x, w))), argnums=(0, 1)))(*draw(13, 5))
     for ours, expected in zip(gradient(form), gradient(convolution.by_xla)):
         np.testing.assert_allclose(ours, expected, atol=1e-4)
 

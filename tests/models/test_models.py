@@ -1,37 +1,50 @@
+import functools
+
 import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+import variables
 
 from flax_attn.models import CNN, LSTM, BiLSTM, CNNAttention
 from flax_attn.models.recurrent import RecurrentLayer
 
-SIGNALS = jax.random.normal(jax.random.key(0), (3, 100, 1))
+SIGNALS = np.random.default_rng(0).normal(size=(3, 100, 1)).astype(np.float32)
+
+
+@functools.cache
+def compiled(model):
+    """Outputs and attention on signals of the given parameters."""
+    return jax.jit(lambda drawn, signals: model.apply(drawn, signals))
 
 
 @pytest.mark.parametrize(
     ("model", "count"), [(CNN(), 62_337), (CNNAttention(), 58_177), (LSTM(), 130_660), (BiLSTM(), 34_433)], ids=lambda x: type(x).__name__
 )
 def test_parameters(model, count):
-    params = jax.jit(model.init)(jax.random.key(0), SIGNALS)["params"]
+    params = jax.eval_shape(model.init, jax.random.key(0), SIGNALS)["params"]
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
 
 
 @pytest.mark.parametrize("model", [CNN(), CNNAttention(), LSTM(), BiLSTM()], ids=lambda x: type(x).__name__)
-def test_outputs_have_the_shape_of_the_inputs_under_jit_and_eager(model):
-    variables = jax.jit(model.init)(jax.random.key(0), SIGNALS)
-    eager, aux = model.apply(variables, SIGNALS)
-    compiled, _ = jax.jit(model.apply)(variables, SIGNALS)
-    chex.assert_equal_shape([eager, SIGNALS])
-    np.testing.assert_allclose(eager, compiled, atol=1e-5)
+def test_outputs_have_the_shape_of_the_inputs(model):
+    outputs, aux = compiled(model)(variables.draw(model, SIGNALS), SIGNALS)
+    chex.assert_equal_shape([outputs, SIGNALS])
+    assert np.isfinite(outputs).all()
     assert set(aux) <= {"attention"}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("model", [CNN(), CNNAttention(), LSTM(), BiLSTM()], ids=lambda x: type(x).__name__)
+def test_outputs_are_the_same_under_jit_and_eager(model):
+    drawn = variables.draw(model, SIGNALS)
+    np.testing.assert_allclose(model.apply(drawn, SIGNALS)[0], compiled(model)(drawn, SIGNALS)[0], atol=1e-5)
 
 
 def depends_on(model, position):
     """Which inputs the output at a position depends on, seen by its gradient, rounding apart."""
-    variables = jax.jit(model.init)(jax.random.key(0), SIGNALS[:1])
-    gradient = jax.grad(lambda x: model.apply(variables, x)[0][0, position, 0])(SIGNALS[:1])
+    drawn = jax.jit(model.init)(jax.random.key(0), SIGNALS[:1])
+    gradient = jax.jit(jax.grad(lambda x: model.apply(drawn, x)[0][0, position, 0]))(SIGNALS[:1])
     size = np.abs(np.asarray(gradient[0, :, 0]))
     return np.flatnonzero(size > 1e-5 * size.max())
 
@@ -47,19 +60,20 @@ def test_a_cnn_sees_21_points_and_attention_sees_all():
 
 def test_attention_without_positions_is_blind_to_order_and_with_them_is_not():
     """A bump moved far from the borders moves the output with it, unless the model knows where it is."""
-    bump = jnp.zeros((1, 100, 1)).at[0, 30:36].set(2.0)
-    moved = jnp.roll(bump, 31, axis=1)
+    bump = np.zeros((3, 100, 1), np.float32)
+    bump[0, 30:36] = 2.0
+    moved = np.roll(bump, 31, axis=1)
     for positions, same in ((False, True), (True, False)):
         model = CNNAttention(binary_positions=positions)
-        variables = jax.jit(model.init)(jax.random.key(0), bump)
-        here, there = (model.apply(variables, x)[0][0, :, 0] for x in (bump, moved))
+        drawn = variables.draw(model, bump)
+        here, there = (np.asarray(compiled(model)(drawn, x)[0])[0, :, 0] for x in (bump, moved))
         assert np.allclose(here[25:41], there[56:72], atol=1e-5) is same
 
 
 def test_attention_weights_are_returned_and_sum_to_one():
     model = CNNAttention()
-    _, aux = model.apply(jax.jit(model.init)(jax.random.key(0), SIGNALS), SIGNALS)
-    weights = aux["attention"]["attention"]
+    _, aux = compiled(model)(variables.draw(model, SIGNALS), SIGNALS)
+    weights = np.asarray(aux["attention"]["attention"])
     chex.assert_shape(weights, (3, 100, 100))
     np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
 
@@ -81,33 +95,34 @@ def naive_lstm(params, x):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_lstm_layer_equals_the_steps(reverse):
-    x, zeros = jax.random.normal(jax.random.key(1), (7, 3)), jnp.zeros(5)
+    x, zeros = SIGNALS.reshape(100, 3)[:7], np.zeros(5, np.float32)
     layer = RecurrentLayer("lstm", 5, reverse=reverse)
-    variables = layer.init(jax.random.key(0), x, (zeros, zeros))
-    outputs, (last, _) = layer.apply(variables, x, (zeros, zeros))
-    expected = naive_lstm(variables["params"], x[::-1] if reverse else x)
+    drawn = variables.draw(layer, x, (zeros, zeros))
+    outputs, (last, _) = jax.jit(layer.apply)(drawn, x, (zeros, zeros))
+    expected = naive_lstm(drawn["params"], x[::-1] if reverse else x)
     np.testing.assert_allclose(outputs, expected[::-1] if reverse else expected, atol=1e-5)
     np.testing.assert_allclose(last, expected[-1], atol=1e-5)
 
 
 def test_lstm_carries_its_state_from_batch_to_batch():
     model = LSTM(features=5)
-    signals = jax.random.normal(jax.random.key(1), (6, 100, 1))
-    variables = jax.jit(model.init)(jax.random.key(0), signals)
-    chex.assert_trees_all_equal(variables["carry"], jax.tree.map(jnp.zeros_like, variables["carry"]))
-    (whole, _), _ = model.apply(variables, signals, mutable=["carry"])
-    (first, _), carry = model.apply(variables, signals[:4], mutable=["carry"])
-    (second, _), _ = model.apply(variables | carry, signals[4:], mutable=["carry"])
-    np.testing.assert_allclose(jnp.concatenate([first, second]), whole, atol=1e-5)
+    signals = np.random.default_rng(1).normal(size=(6, 100, 1)).astype(np.float32)
+    drawn = jax.jit(model.init)(jax.random.key(0), signals)
+    chex.assert_trees_all_equal(drawn["carry"], jax.tree.map(np.zeros_like, drawn["carry"]))
+    apply = jax.jit(lambda drawn, signals: model.apply(drawn, signals, mutable=["carry"]))
+    (whole, _), _ = apply(drawn, signals)
+    (first, _), carry = apply(drawn, signals[:3])
+    (second, _), _ = apply(drawn | carry, signals[3:])
+    np.testing.assert_allclose(np.concatenate([first, second]), whole, atol=1e-5)
 
 
 def test_no_gradient_flows_through_the_carry():
     model = LSTM(features=5)
-    signals = jax.random.normal(jax.random.key(1), (6, 100, 1))
-    variables = jax.jit(model.init)(jax.random.key(0), signals)
+    drawn = variables.draw(model, SIGNALS)
 
-    def through_the_carry(params):
-        _, updates = model.apply(variables | {"params": params}, signals, mutable=["carry"])
+    def through_the_carry(params, carry, signals):
+        _, updates = model.apply({"params": params, "carry": carry}, signals, mutable=["carry"])
         return sum(leaf.sum() for leaf in jax.tree.leaves(updates))
 
-    chex.assert_trees_all_equal(jax.grad(through_the_carry)(variables["params"]), jax.tree.map(jnp.zeros_like, variables["params"]))
+    gradient = jax.jit(jax.grad(through_the_carry))(drawn["params"], drawn["carry"], SIGNALS)
+    chex.assert_trees_all_equal(gradient, jax.tree.map(np.zeros_like, drawn["params"]))

@@ -10,6 +10,7 @@ import pytest
 
 from flax_attn.models import NGramAttention
 from flax_attn.models.ngrams import sum_over_root
+from tests.models.variables import draw
 
 SMALL = {"vocabulary_size": 7, "num_classes": 3, "embedding_features": 5, "features": 4, "attention_features": 3, "num_hops": 2}
 MODELS = {
@@ -25,14 +26,6 @@ TEXTS = {
     "pairs": np.where(np.arange(5) < LENGTHS[:, None] - 1, rng.integers(1, 6, (4, 5)), 0),
     "ngrams": np.where(PRESENT[..., None], rng.integers(0, 11, (4, 5, 3)), 0),
 }
-VARIABLES = {}
-
-
-def variables(name):
-    if name not in VARIABLES:
-        shapes = jax.eval_shape(MODELS[name].init, jax.random.key(0), TEXTS)
-        VARIABLES[name] = jax.tree.map(lambda leaf: rng.normal(0, 0.5, leaf.shape).astype(np.float32), shapes)
-    return VARIABLES[name]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -41,8 +34,8 @@ def test_a_longer_padding_changes_no_output_and_no_gradient(name):
         key: array if key == "lengths" else np.pad(array, ((0, 0), (0, 3), *[(0, 0)] * (array.ndim - 2))) for key, array in TEXTS.items()
     }
     function = jax.jit(jax.value_and_grad(lambda v, inputs: jnp.sum(jnp.sin(MODELS[name].apply(v, inputs)[0]))))
-    chex.assert_trees_all_close(function(variables(name), longer), function(variables(name), TEXTS), atol=1e-6)
-    attention = jax.jit(MODELS[name].apply)(variables(name), longer)[1]["attention"]
+    chex.assert_trees_all_close(function(draw(MODELS[name], TEXTS), longer), function(draw(MODELS[name], TEXTS), TEXTS), atol=1e-6)
+    attention = jax.jit(MODELS[name].apply)(draw(MODELS[name], TEXTS), longer)[1]["attention"]
     assert list(attention) == [f"attention_{encoder}" for encoder in MODELS[name].encoders]
     for weights in map(np.asarray, attention.values()):
         np.testing.assert_array_equal(weights[1, :, 2:], 0)
@@ -53,7 +46,7 @@ def test_a_longer_padding_changes_no_output_and_no_gradient(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_every_part_is_heard_and_what_is_unknown_is_not(name):
     logits = jax.jit(lambda v, inputs: MODELS[name].apply(v, inputs)[0])
-    apply = functools.partial(logits, variables(name))
+    apply = functools.partial(logits, draw(MODELS[name], TEXTS))
     texts = TEXTS | {"tokens": np.where(PRESENT, 2, 0), "pairs": np.where(TEXTS["pairs"] > 0, 2, 0)}
     heard = apply(texts)
     changes = [("tokens", 3), ("ngrams", 4)] + ([("pairs", 3)] if MODELS[name].num_pairs else [])
@@ -62,7 +55,7 @@ def test_every_part_is_heard_and_what_is_unknown_is_not(name):
         assert np.abs(apply(changed) - heard)[0].max() > 1e-3, key
     unknown = [texts | {"tokens": np.where(PRESENT, 1, 0), "pairs": pairs} for pairs in (0 * TEXTS["pairs"], np.minimum(TEXTS["pairs"], 1))]
     np.testing.assert_array_equal(apply(unknown[0]), apply(unknown[1]))
-    params = variables(name)["params"]
+    params = draw(MODELS[name], TEXTS)["params"]
     silent = {**params, "words": {"embedding": params["words"]["embedding"] * np.array([1, 100, *[1] * 5])[:, None]}}
     np.testing.assert_array_equal(logits({"params": silent}, unknown[0]), apply(unknown[0]))
 
@@ -70,7 +63,7 @@ def test_every_part_is_heard_and_what_is_unknown_is_not(name):
 def test_a_text_of_one_word_keeps_it_when_words_are_dropped():
     model = MODELS["GRU, n-grams"].clone(word_dropout_rate=0.9, embedding_dropout_rate=0.0, dropout_rate=0.0)
     train = jax.jit(lambda v, texts, key: model.apply(v, texts, train=True, rngs={"dropout": key})[0])
-    given = variables("GRU, n-grams")
+    given = draw(MODELS["GRU, n-grams"], TEXTS)
     outputs = np.stack([train(given, TEXTS, jax.random.key(i)) for i in range(5)])
     expected = np.asarray(jax.jit(model.apply)(given, TEXTS)[0])
     np.testing.assert_allclose(outputs[:, 2], np.broadcast_to(expected[2], (5, 3)), atol=1e-6)

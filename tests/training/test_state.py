@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,10 +11,11 @@ from flax_attn.training.state import Plateau, TrainState
 
 def run(scores, plateau=Plateau(), patience=0):  # noqa: B008
     state = TrainState.create(jnp.uint32(0), lambda key: ({"w": jnp.zeros(())}, {}), optax.sgd(1.0))
+    after_epoch = jax.jit(functools.partial(TrainState.after_epoch, plateau=plateau, patience=patience))
     states = []
     for epoch, score in enumerate(scores, 1):
-        state = state.replace(params={"w": jnp.where(state.stopped, state.params["w"], float(epoch))})
-        state = state.after_epoch(jnp.float32(score), jnp.int32(epoch), plateau=plateau, patience=patience)
+        state = state.replace(params={"w": np.where(state.stopped, state.params["w"], np.float32(epoch))})
+        state = after_epoch(state, jnp.float32(score), jnp.int32(epoch))
         states.append(state)
     return states
 
@@ -46,8 +49,7 @@ def test_a_seed_stops_after_its_patience_and_changes_no_more():
 
 
 def test_each_seed_has_its_own_patience():
-    states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[run([1.0])[-1]] * 2)
-    after = jax.vmap(lambda state, score: state.after_epoch(score, jnp.int32(2), plateau=Plateau(), patience=1))(
-        states, jnp.array([2.0, 0.5])
-    )
+    states = jax.tree.map(lambda *leaves: np.stack(leaves), *[run([1.0])[-1]] * 2)
+    after_epoch = functools.partial(TrainState.after_epoch, plateau=Plateau(), patience=1)
+    after = jax.jit(jax.vmap(after_epoch, in_axes=(0, 0, None)))(states, np.array([2.0, 0.5], np.float32), np.int32(2))
     assert after.stopped.tolist() == [True, False]
