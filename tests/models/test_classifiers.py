@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import variables
 
 from flax_attn.models import MLP, GRUAttention, InputAttentionRNN, PatchAttention, PatchTransformer, RNNAttention, StructuredAttention
 from flax_attn.models.images import cut_patches
 from flax_attn.models.initializers import INITIALIZATIONS
 from flax_attn.models.recurrent import CELLS, Recurrent, RecurrentLayer
+from tests.models import variables
 
 IMAGES = np.random.default_rng(0).uniform(size=(3, 28, 28)).astype(np.float32)
 TEXTS = {"tokens": jnp.array([[2, 3, 4, 5, 6], [6, 5, 0, 0, 0], [0, 0, 0, 0, 0]]), "lengths": jnp.array([5, 2, 0])}

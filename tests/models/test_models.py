@@ -4,10 +4,10 @@ import chex
 import jax
 import numpy as np
 import pytest
-import variables
 
 from flax_attn.models import CNN, LSTM, BiLSTM, CNNAttention
 from flax_attn.models.recurrent import RecurrentLayer
+from tests.models import variables
 
 SIGNALS = np.random.default_rng(0).normal(size=(3, 100, 1)).astype(np.float32)
 
