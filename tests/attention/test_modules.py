@@ -118,7 +118,7 @@ def test_predictive_local_attention_is_its_formula_and_learns_where_to_look():
     layer, lengths = fa.PredictiveLocalAttention(2, 3, fa.dot), np.array([T, 4])
     variables = init(layer, X, X)
     hidden, place = (np.asarray(variables["params"][name]["kernel"]) for name in ("hidden", "place"))
-    x = np.float64(X)
+    x = X.astype(np.float64)
     center = lengths[:, None] / (1 + np.exp(-np.tanh(x @ hidden) @ place))[..., 0]
     attended = apply(layer, variables, X, X, key_lengths=lengths)
     for b in range(2):

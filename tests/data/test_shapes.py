@@ -95,14 +95,13 @@ def test_noise_is_uniform_and_drawn_afresh_for_the_target():
 
 
 @pytest.mark.parametrize(
-    ("n", "block_size", "rule"),
-    [(0, None, 0), (1, 1, 0), (7, 1, 0), (7, 3, 1), (7, None, 0), (128, 100, 0), (128, 100, 1), (128, 100, 2), (128, None, 0)],
+    ("n", "block_size", "rule"), [(0, None, 0), (1, 1, 0), (7, 1, 0), (7, 3, 1), (7, None, 0), (128, 100, 2), (128, None, 0)]
 )
 def test_exactly_so_many_rows_whatever_the_luck(n, block_size, rule):
     options = dict(zip(("task", "height_rule"), RULES[rule]))
     drawn = jax.jit(lambda key: shapes.sample(key, n, block_size=block_size, **options))(jax.random.key(3))
     assert drawn.centers.shape == (n, 4)
-    assert np.asarray(shapes.is_valid(drawn, **options)).all()
+    assert np.asarray(jax.jit(functools.partial(shapes.is_valid, **options))(drawn)).all()
     assert len(np.unique(drawn.centers)) == 4 * n  # none is repeated, none is zero
 
 

@@ -100,7 +100,7 @@ def test_images_to_logits(name):
 def test_images_to_logits_under_jit_and_eager(name):
     model = IMAGE_MODELS[name]
     drawn = variables.draw(model, IMAGES)
-    np.testing.assert_allclose(model.apply(drawn, IMAGES)[0], jax.jit(model.apply)(drawn, IMAGES)[0], atol=1e-5)
+    np.testing.assert_allclose(model.apply(drawn, jnp.asarray(IMAGES))[0], jax.jit(model.apply)(drawn, IMAGES)[0], atol=1e-5)
 
 
 def test_patches_are_cut_row_by_row():

@@ -2,6 +2,7 @@ import functools
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -38,7 +39,7 @@ def test_outputs_have_the_shape_of_the_inputs(model):
 @pytest.mark.parametrize("model", [CNN(), CNNAttention(), LSTM(), BiLSTM()], ids=lambda x: type(x).__name__)
 def test_outputs_are_the_same_under_jit_and_eager(model):
     drawn = variables.draw(model, SIGNALS)
-    np.testing.assert_allclose(model.apply(drawn, SIGNALS)[0], compiled(model)(drawn, SIGNALS)[0], atol=1e-5)
+    np.testing.assert_allclose(model.apply(drawn, jnp.asarray(SIGNALS))[0], compiled(model)(drawn, SIGNALS)[0], atol=1e-5)
 
 
 def depends_on(model, position):

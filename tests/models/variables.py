@@ -1,6 +1,7 @@
 """Variables of a model where its initialiser does not matter: to compile one costs more than the test."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -10,4 +11,4 @@ def draw(model, *inputs):
     shapes = jax.eval_shape(model.init, jax.random.key(0), *inputs)
     normal = lambda leaf: (rng.normal(size=leaf.shape) / np.sqrt(leaf.size / leaf.shape[-1])).astype(leaf.dtype)
     zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
-    return {**zeros, "params": jax.tree.map(normal, shapes["params"])}
+    return jax.tree.map(jnp.asarray, {**zeros, "params": jax.tree.map(normal, shapes["params"])})

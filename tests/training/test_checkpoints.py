@@ -2,13 +2,15 @@ import shutil
 
 import chex
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from flax_attn.errors import UsageError
 from flax_attn.training import checkpoints
 
-FIRST = {"params": {"w": jnp.arange(1000.0).reshape(10, 100)}, "step": jnp.int32(1)}
-SECOND = {"params": {"w": -jnp.arange(1000.0).reshape(10, 100)}, "step": jnp.int32(2)}
+W = np.arange(1000, dtype=np.float32).reshape(10, 100)
+FIRST = {"params": {"w": jnp.asarray(W)}, "step": jnp.int32(1)}
+SECOND = {"params": {"w": jnp.asarray(-W)}, "step": jnp.int32(2)}
 
 
 @pytest.fixture
