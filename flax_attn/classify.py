@@ -86,16 +86,17 @@ def read_texts(given: list[str], source: Path | None) -> list[str]:
 def encode(run: Path, config: Any, given: list[str]) -> tuple[dict[str, np.ndarray], list[list[str]]]:
     """Inputs of the model, and the tokens that it sees."""
     reader = texts.load_reader(run, config.data)
-    inputs = reader.inputs(given)
-    for text, tokens, length in zip(given, inputs["tokens"], inputs["lengths"]):
+    cleaned = [PREPROCESSING[config.data.preprocessing](text) for text in given]
+    inputs = reader.inputs(cleaned)
+    for text, rest, tokens, length in zip(given, cleaned, inputs["tokens"], inputs["lengths"]):
         if not text.strip() or length == 0:
-            left = f", of which '{PREPROCESSING[config.data.preprocessing](text)}' is left" if text.strip() else ""
+            left = f", of which '{rest}' is left" if text.strip() else ""
             raise UsageError(f"expected a text with words in it, got {text!r}{left}")
         known = tokens[:length][tokens[:length] > 1]
         read = len(known) > (2 if config.data.preprocessing == "marked" else 0) or config.data.num_ngrams
         if not read:
             raise UsageError(f"expected a text with at least one word that the run has seen, got none in {text[:60]!r}")
-    return inputs, [reader.words(text) for text in given]
+    return inputs, [reader.words(text) for text in cleaned]
 
 
 def read_images(given: list[str], source: Path | None) -> tuple[list[str], np.ndarray]:

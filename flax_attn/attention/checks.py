@@ -1,10 +1,12 @@
 """What a caller can get wrong, told before anything is computed: each check returns its argument ready for use."""
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from flax_attn.attention.masks import as_mask
+from flax_attn.attention.masks import as_mask, take
 
 
 def as_floats(name: str, array: ArrayLike) -> Float[Array, "..."]:
@@ -26,6 +28,12 @@ def broadcastable(name: str, array: Array, shape: tuple[int, ...]) -> Array:
 def as_term(name: str, term: ArrayLike, shape: tuple[int, ...]) -> Array:
     """A `mask` or a `bias` ready for weights of the shape: of the dtype that it must have, and `broadcastable`."""
     return broadcastable(name, as_mask(term) if name == "mask" else as_floats(name, term), shape)
+
+
+def term_at(name: str, term: Array | Callable[..., Array], shape: tuple[int, ...], queries: Array, keys: Array) -> Array:
+    """A `mask` or a `bias` for weights of the shape, array or function, ready for the weights at the positions `(q, 1)` and `(1, k)`."""
+    found = term(queries, keys) if callable(term) else take(term, queries, keys)
+    return as_term(name, found, (*shape[:-2], queries.shape[0], keys.shape[1]))
 
 
 def weights_shape(query: Array, key: Array, value: Array) -> tuple[int, ...]:

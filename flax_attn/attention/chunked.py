@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from flax_attn.attention.checks import as_term
+from flax_attn.attention.checks import as_term, term_at
 from flax_attn.attention.dropout import drop
 from flax_attn.attention.energies import hide_padding, masked_scores, normalized, weighted_sum
-from flax_attn.attention.masks import grid, take
+from flax_attn.attention.masks import grid
 from flax_attn.attention.normalizers import in_blocks, masked_softmax, needs_all_queries
 
 Function = Callable[..., Array]
@@ -62,19 +62,11 @@ class Terms(NamedTuple):
 
     def mask_at(self, queries: Array, keys: Array) -> Array | None:
         """The mask at the positions `(q, 1)` and `(1, k)`."""
-        if self.mask is None:
-            return None
-        return as_term(
-            "mask", self.mask(queries, keys) if callable(self.mask) else take(self.mask, queries, keys), self.shape_at(queries, keys)
-        )
+        return None if self.mask is None else term_at("mask", self.mask, self.shape, queries, keys)
 
     def bias_at(self, queries: Array, keys: Array, block: Array | None) -> Array | None:
         """The bias at the positions: what its function returns, or the block of its array."""
-        return as_term("bias", self.bias(queries, keys), self.shape_at(queries, keys)) if callable(self.bias) else block
-
-    def shape_at(self, queries: Array, keys: Array) -> tuple[int, ...]:
-        """The shape of the weights at the positions."""
-        return (*self.shape[:-2], queries.shape[0], keys.shape[1])
+        return term_at("bias", self.bias, self.shape, queries, keys) if callable(self.bias) else block
 
     def bias_blocks(self, *sizes: int) -> Array | None:
         """The bias, where it is an array, cut along the queries, or along queries and keys, with the blocks in front.

@@ -38,7 +38,11 @@ def hide_padding(query: Array, key: Array, value: Array, mask: Array) -> tuple[A
     What they hold must not count, and 0 times a NaN is NaN, in the values and in the gradients.
     """
     mask = broadcastable("mask", mask, weights_shape(query, key, value))
-    has_key, has_query = mask.any(axis=-1)[..., None], mask.any(axis=-2)[..., None]  # (..., q, 1), (..., k, 1)
+    return zero_hidden(query, key, value, mask.any(axis=-1)[..., None], mask.any(axis=-2)[..., None])
+
+
+def zero_hidden(query: Array, key: Array, value: Array, has_key: Array, has_query: Array) -> tuple[Array, Array, Array]:
+    """Zeroes queries without a key, and keys and values without a query, by what broadcasts to the one and to the others."""
     return jnp.where(has_key, query, 0), jnp.where(has_query, key, 0), jnp.where(has_query, value, 0)
 
 

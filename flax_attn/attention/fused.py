@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from flax_attn.attention.energies import zero_hidden
+
 
 def available(query: Array, key: Array, value: Array) -> bool:
     """Whether there is such a GPU, and the kernel takes queries, keys and values `(..., t, heads, d)` of these dtypes and shapes."""
@@ -39,7 +41,7 @@ def attend(
         has_query = jnp.swapaxes(mask.any(axis=-2), -2, -1)[..., None]  # (..., k, heads or 1, 1)
         if mask.shape[-3] > 1:  # several heads may share a key head
             has_query = has_query.reshape(*has_query.shape[:-2], key.shape[-2], -1, 1).any(axis=-2)
-        query, key, value = jnp.where(has_key, query, 0), jnp.where(has_query, key, 0), jnp.where(has_query, value, 0)
+        query, key, value = zero_hidden(query, key, value, has_key, has_query)
         mask = jnp.broadcast_to(mask, (*query.shape[:-3], mask.shape[-3], query.shape[-3], key.shape[-3]))
         mask = mask.reshape(-1, *mask.shape[-3:])
     q, k, v = (array.reshape(-1, *array.shape[-3:]) for array in (query, key, value))

@@ -117,7 +117,7 @@ def attend_in_heads(
         nothing_else = all(term is None for term in (mask, window, query_lengths, key_lengths))
         from_the_first = isinstance(query_offset, int) and query_offset == 0 and shape[-1] <= shape[-2]
         only_causal = causal and nothing_else and from_the_first
-        seen = None if only_causal or together is None else evaluated(together, shape)
+        seen = None if only_causal or together is None else evaluated("mask", together, shape)
         return Attended(fused.attend(query, key, value, seen, only_causal), None)
     place = functools.partial(_placed, shape=shape, groups=groups)
     attended = attend(

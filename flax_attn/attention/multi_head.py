@@ -13,6 +13,7 @@ from flax_attn.attention import masks
 from flax_attn.attention.cache import KeyValueCache, append, empty_cache
 from flax_attn.attention.checks import as_floats
 from flax_attn.attention.core import Attended
+from flax_attn.attention.energies import zero_hidden
 from flax_attn.attention.general import dropout_options, resolve_score
 from flax_attn.attention.heads import attend_in_heads
 from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
@@ -90,16 +91,16 @@ class MultiHeadAttention(nn.Module):
         num_key_heads, key_width, value_width = self._sizes(query.shape[-1])
         query = without_padding("query_lengths", query, query_lengths)
         if cache is None:
-            itself = key is None
+            sees_itself = key is None and isinstance(query_offset, int) and query_offset == 0 and mask is None and bias is None
             if key is None:
                 key, key_lengths = query, query_lengths if key_lengths is None else key_lengths
             value = key if value is None else value
             check_leading(query, key, value)
-            sees_itself = itself and isinstance(query_offset, int) and query_offset == 0 and mask is None and bias is None
             if not sees_itself:
                 shape = (*query.shape[:-2], self.num_heads, query.shape[-2], key.shape[-2])
                 terms = joined(shape, mask, bias, causal, window, query_offset, query_lengths, key_lengths, self.chunk_size)
-                query, key, value = _without_hidden(query, key, value, *seen(*terms, shape, self.chunk_size))
+                in_any_head = (found.any(axis=-2)[..., None] for found in seen(*terms, shape, self.chunk_size))
+                query, key, value = zero_hidden(query, key, value, *in_any_head)
             key, value = (without_padding("key_lengths", array, key_lengths) for array in (key, value))
             keys = self._project("key", (num_key_heads, key_width), key)
             values = self._project("value", (num_key_heads, value_width), value)
@@ -202,9 +203,3 @@ def without_padding(name: str, inputs: Array, lengths: ArrayLike | None) -> Arra
     lengths = per_row(name, masks.as_lengths(name, lengths), inputs.shape[:-2])
     lengths = lengths[..., 0] if lengths.ndim else lengths  # (..., 1, 1)
     return jnp.where(masks.lengths(lengths, jnp.arange(inputs.shape[-2])[:, None]), inputs, 0)
-
-
-def _without_hidden(query: Array, key: Array, value: Array, has_key: Array, has_query: Array) -> tuple[Array, Array, Array]:
-    """Zeroes likewise the queries `(..., heads or 1, q)` without a key in any head, and the keys without a query."""
-    has_key, has_query = (found.any(axis=-2)[..., None] for found in (has_key, has_query))
-    return jnp.where(has_key, query, 0), jnp.where(has_query, key, 0), jnp.where(has_query, value, 0)

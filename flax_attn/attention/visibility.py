@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool
 
 from flax_attn.attention import masks
-from flax_attn.attention.checks import as_term, check_chunk_size
+from flax_attn.attention.checks import as_term, check_chunk_size, term_at
 
 Function = Callable[..., Array]
 
@@ -31,8 +31,8 @@ def joined(
 ) -> tuple[ArrayLike | Function | None, ArrayLike | Function | None]:
     """All that hides as one mask, and the bias, for weights of the shape; arguments are those of `dot_product_attention`."""
     offset = per_row("query_offset", masks.as_integers("query_offset", query_offset), shape[:-3])
-    mask, bias = from_offset(mask, offset), from_offset(bias, offset)
-    return intersection(mask, visible(shape[:-3], causal, window, offset, query_lengths, key_lengths), shape, chunk_size), bias
+    mask, bias = _from_offset(mask, offset), _from_offset(bias, offset)
+    return _intersection(mask, _visible(shape[:-3], causal, window, offset, query_lengths, key_lengths), shape, chunk_size), bias
 
 
 def seen(
@@ -40,30 +40,30 @@ def seen(
 ) -> tuple[Bool[Array, "... q"], Bool[Array, "... k"]]:
     """Which queries have a key, and which keys have a query, where neither the mask nor a bias of `-inf` hides them."""
     check_chunk_size(chunk_size)
-    *leading, num_queries, num_keys = shape
-    size = min(num_queries if chunk_size is None else chunk_size, num_queries)
+    num_queries, num_keys = shape[-2:]
+    terms = {name: term for name, term in (("mask", mask), ("bias", bias)) if term is not None}
+    if chunk_size is None or chunk_size >= num_queries:
+        return _seen(shape, **{name: evaluated(name, term, shape) for name, term in terms.items()})
+    terms = {name: term if callable(term) else as_term(name, term, shape) for name, term in terms.items()}
 
     def block(start: Array) -> tuple[Array, Array]:
-        queries = jnp.minimum(start + jnp.arange(size), num_queries - 1)[:, None]
-        keys = jnp.arange(num_keys)[None, :]
+        queries, keys = jnp.minimum(start + jnp.arange(chunk_size), num_queries - 1)[:, None], jnp.arange(num_keys)[None, :]
+        here = {name: term_at(name, term, shape, queries, keys) for name, term in terms.items()}
+        return _seen((*shape[:-2], chunk_size, num_keys), **here)
 
-        def at(name: str, term: ArrayLike | Function) -> Array:
-            found = term(queries, keys) if callable(term) else masks.take(as_term(name, term, shape), queries, keys)
-            return as_term(name, found, (*leading, size, num_keys))
-
-        pairs = jnp.ones((1,) * len(leading) + (size, num_keys), bool)
-        pairs = pairs if mask is None else pairs & at("mask", mask)
-        pairs = pairs if bias is None else pairs & (at("bias", bias) != -jnp.inf)
-        return pairs.any(axis=-1), pairs.any(axis=-2)
-
-    if size == num_queries:
-        return block(jnp.zeros((), int))
-    has_key, has_query = jax.lax.map(block, jnp.arange(0, num_queries, size))
+    has_key, has_query = jax.lax.map(block, jnp.arange(0, num_queries, chunk_size))
     has_key = jnp.moveaxis(has_key, 0, -2).reshape(*has_key.shape[1:-1], -1)
     return has_key[..., :num_queries], has_query.any(axis=0)
 
 
-def visible(
+def _seen(shape: tuple[int, ...], mask: Array | None = None, bias: Array | None = None) -> tuple[Array, Array]:
+    pairs = jnp.ones((1,) * (len(shape) - 2) + shape[-2:], bool)
+    pairs = pairs if mask is None else pairs & mask
+    pairs = pairs if bias is None else pairs & (bias != -jnp.inf)
+    return pairs.any(axis=-1), pairs.any(axis=-2)
+
+
+def _visible(
     leading: tuple[int, ...],
     causal: bool,
     window: tuple[int | None, int | None] | None,
@@ -97,7 +97,7 @@ def per_row(name: str, array: Array, leading: tuple[int, ...]) -> Array:
     return array.reshape(*array.shape, 1, 1, 1) if array.ndim else array
 
 
-def from_offset(term: ArrayLike | Function | None, offset: Array) -> ArrayLike | Function | None:
+def _from_offset(term: ArrayLike | Function | None, offset: Array) -> ArrayLike | Function | None:
     """A mask or bias whose function, where it is one, gets the places of the queries among the keys.
 
     Where each row has an offset these are `(..., q, 1)`, and what comes back without an axis for the heads is given one.
@@ -115,7 +115,7 @@ def from_offset(term: ArrayLike | Function | None, offset: Array) -> ArrayLike |
     return with_heads
 
 
-def intersection(
+def _intersection(
     mask: ArrayLike | Function | None, visible: Function | None, shape: tuple[int, ...], chunk_size: int | None
 ) -> ArrayLike | Function | None:
     """Both masks together: an array where all of it is wanted at once, else a function, so that nothing of that size exists."""
@@ -129,5 +129,6 @@ def intersection(
     return lambda queries, keys: masks.both(masks.take(mask, queries, keys), visible(queries, keys))
 
 
-def evaluated(mask: ArrayLike | Function, shape: tuple[int, ...]) -> Array:
-    return as_term("mask", mask(*masks.grid(*shape[-2:])) if callable(mask) else mask, shape)
+def evaluated(name: str, term: ArrayLike | Function, shape: tuple[int, ...]) -> Array:
+    """A `mask` or a `bias`, all of it."""
+    return as_term(name, term(*masks.grid(*shape[-2:])) if callable(term) else term, shape)

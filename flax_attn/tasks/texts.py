@@ -70,9 +70,11 @@ def load(config: Any, manual_dir: Path | None) -> Task:
     """Texts as tokens, by a tokenizer that is fitted on the training split alone."""
     data = config.data
     texts, classes, sums = {"ag_news": _ag_news, "sst": _sst, "text_csv": _text_csv}[data.name](data, manual_dir)
-    reader = fit_reader(data, texts["train"][0])
+    clean = PREPROCESSING[data.preprocessing]
+    cleaned = {split: [clean(text) for text in found] for split, (found, _) in texts.items()}
+    reader = fit_reader(data, cleaned["train"])
     labels = {split: encode_labels(found, classes) for split, (_, found) in texts.items()}
-    rows = {split: {"inputs": reader.inputs(texts[split][0]), "targets": labels[split]} for split in texts}
+    rows = {split: {"inputs": reader.inputs(cleaned[split]), "targets": labels[split]} for split in texts}
     ordered = {split: _by_length(found) if data.num_buckets > 1 else found for split, found in rows.items()}
     return Task(
         train=ordered["train"],
@@ -85,7 +87,7 @@ def load(config: Any, manual_dir: Path | None) -> Task:
         sizes=reader.sizes() | {"num_classes": len(classes)},
         files=reader.files() | {"labels.json": list(classes)},
         draw=None,
-        test=(rows["test"], [reader.words(text) for text in texts["test"][0][:NUM_EXAMPLES]], classes),
+        test=(rows["test"], [reader.words(text) for text in cleaned["test"][:NUM_EXAMPLES]], classes),
     )
 
 
@@ -116,9 +118,8 @@ def examples(config: Any, task: Task, predict: Any) -> tuple[dict[str, np.ndarra
 
 
 class Reader(NamedTuple):
-    """Texts to inputs of a model: their tokens and lengths, and what the config asks for beside."""
+    """Preprocessed texts to inputs of a model: their tokens and lengths, and what the config asks for beside."""
 
-    preprocessing: str
     max_length: int
     tokenizer: Tokenizer
     pairs: Tokenizer | None
@@ -133,29 +134,26 @@ class Reader(NamedTuple):
         return {"tokenizer.json": self.tokenizer.to_json()} | ({"pairs.json": self.pairs.to_json()} if self.pairs else {})
 
     def inputs(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        cleaned = [PREPROCESSING[self.preprocessing](text) for text in texts]
-        tokens, lengths = pad([self.tokenizer.encode(text)[: self.max_length] for text in cleaned])
+        tokens, lengths = pad([self.tokenizer.encode(text)[: self.max_length] for text in texts])
         found = {"tokens": tokens, "lengths": lengths}
         if self.pairs:
-            found["pairs"], _ = pad([self.pairs.encode(ngrams.pairs(text)) for text in cleaned], tokens.shape[1])
+            found["pairs"], _ = pad([self.pairs.encode(ngrams.pairs(text)) for text in texts], tokens.shape[1])
         if self.num_ngrams:
             found["ngrams"] = np.zeros((*tokens.shape, ngrams.A_WORD), np.min_scalar_type(self.num_ngrams - 1))
-            for row, text, length in zip(found["ngrams"], cleaned, lengths):
+            for row, text, length in zip(found["ngrams"], texts, lengths):
                 row[:length] = ngrams.character_ngrams(self.tokenizer.split(text)[:length], self.num_ngrams)
         return found
 
     def words(self, text: str) -> list[str]:
         """The parts of a text that the model sees, as they were written; in brackets those that it does not know."""
-        text = PREPROCESSING[self.preprocessing](text)
         parts, tokens = self.tokenizer.split(text), self.tokenizer.encode(text)
         return [f"({part})" if token == 1 else part for part, token in zip(parts, tokens)][: self.max_length]
 
 
 def fit_reader(data: Any, texts: Sequence[str]) -> Reader:
-    cleaned = [PREPROCESSING[data.preprocessing](text) for text in texts]
-    tokenizer = fit_tokenizer(data.tokenizer, cleaned, data.vocabulary_size)
-    pairs = fit_tokenizer("word", map(ngrams.pairs, cleaned), data.num_pairs) if data.num_pairs else None
-    return Reader(data.preprocessing, data.max_length, tokenizer, pairs, data.num_ngrams)
+    tokenizer = fit_tokenizer(data.tokenizer, texts, data.vocabulary_size)
+    pairs = fit_tokenizer("word", map(ngrams.pairs, texts), data.num_pairs) if data.num_pairs else None
+    return Reader(data.max_length, tokenizer, pairs, data.num_ngrams)
 
 
 def load_reader(run: Path, data: Any) -> Reader:
@@ -168,7 +166,7 @@ def load_reader(run: Path, data: Any) -> Reader:
             raise UsageError(f"expected the tokenizer of the run in {run / name} ({error}); restore that file") from error
 
     pairs = restore("pairs.json") if data.num_pairs else None
-    return Reader(data.preprocessing, data.max_length, restore("tokenizer.json"), pairs, data.num_ngrams)
+    return Reader(data.max_length, restore("tokenizer.json"), pairs, data.num_ngrams)
 
 
 def _by_length(rows: dict[str, Any]) -> dict[str, Any]:

@@ -9,11 +9,10 @@ import pytest
 
 import flax_attn.attention as fa
 from flax_attn.attention import masks, normalizers
-from tests.attention.compiled import apply, init
+from tests.attention.compiled import apply, init, normal
 
 B, T, D = 2, 5, 8
-rng = np.random.default_rng(0)
-X = jnp.asarray(rng.normal(size=(B, T, D)), jnp.float32)
+X = jnp.asarray(normal(0, B, T, D))
 BAD = X.at[:, 3:].set(jnp.nan)
 REAL = np.arange(T) < 3
 HIDDEN = {
@@ -53,7 +52,7 @@ def test_the_padding_of_a_prompt_reaches_no_parameter_and_decodes_to_no_nan():
 @pytest.mark.parametrize("chunk_size", [None, 2])
 def test_a_bias_of_heads_and_keys_is_one_whether_rows_have_offsets_or_not(chunk_size):
     """As many heads as rows, which could pass for each other."""
-    x = jnp.asarray(rng.normal(size=(2, T, 2, 4)), jnp.float32)
+    x = jnp.asarray(normal(1, 2, T, 2, 4))
     for bias in (lambda q, k: jnp.array([0.0, 5.0])[:, None, None] * k[None], lambda q, k: 0.1 * jnp.subtract(*masks.aligned(q, k))):
         attend = lambda offset, bias=bias: fa.dot_product_attention(x, x, x, bias=bias, query_offset=offset, chunk_size=chunk_size).context
         np.testing.assert_allclose(jax.jit(attend)(jnp.zeros(2, int)), jax.jit(attend)(0), atol=1e-6)

@@ -34,8 +34,9 @@ def test_a_longer_padding_changes_no_output_and_no_gradient(name):
         key: array if key == "lengths" else np.pad(array, ((0, 0), (0, 3), *[(0, 0)] * (array.ndim - 2))) for key, array in TEXTS.items()
     }
     function = jax.jit(jax.value_and_grad(lambda v, inputs: jnp.sum(jnp.sin(MODELS[name].apply(v, inputs)[0]))))
-    chex.assert_trees_all_close(function(draw(MODELS[name], TEXTS), longer), function(draw(MODELS[name], TEXTS), TEXTS), atol=1e-6)
-    attention = jax.jit(MODELS[name].apply)(draw(MODELS[name], TEXTS), longer)[1]["attention"]
+    given = draw(MODELS[name], TEXTS)
+    chex.assert_trees_all_close(function(given, longer), function(given, TEXTS), atol=1e-6)
+    attention = jax.jit(MODELS[name].apply)(given, longer)[1]["attention"]
     assert list(attention) == [f"attention_{encoder}" for encoder in MODELS[name].encoders]
     for weights in map(np.asarray, attention.values()):
         np.testing.assert_array_equal(weights[1, :, 2:], 0)
@@ -46,7 +47,8 @@ def test_a_longer_padding_changes_no_output_and_no_gradient(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_every_part_is_heard_and_what_is_unknown_is_not(name):
     logits = jax.jit(lambda v, inputs: MODELS[name].apply(v, inputs)[0])
-    apply = functools.partial(logits, draw(MODELS[name], TEXTS))
+    given = draw(MODELS[name], TEXTS)
+    apply = functools.partial(logits, given)
     texts = TEXTS | {"tokens": np.where(PRESENT, 2, 0), "pairs": np.where(TEXTS["pairs"] > 0, 2, 0)}
     heard = apply(texts)
     changes = [("tokens", 3), ("ngrams", 4)] + ([("pairs", 3)] if MODELS[name].num_pairs else [])
@@ -55,7 +57,7 @@ def test_every_part_is_heard_and_what_is_unknown_is_not(name):
         assert np.abs(apply(changed) - heard)[0].max() > 1e-3, key
     unknown = [texts | {"tokens": np.where(PRESENT, 1, 0), "pairs": pairs} for pairs in (0 * TEXTS["pairs"], np.minimum(TEXTS["pairs"], 1))]
     np.testing.assert_array_equal(apply(unknown[0]), apply(unknown[1]))
-    params = draw(MODELS[name], TEXTS)["params"]
+    params = given["params"]
     silent = {**params, "words": {"embedding": params["words"]["embedding"] * np.array([1, 100, *[1] * 5])[:, None]}}
     np.testing.assert_array_equal(logits({"params": silent}, unknown[0]), apply(unknown[0]))
 
