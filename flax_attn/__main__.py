@@ -1,6 +1,7 @@
 """The command `flax-attn`, also `python -m flax_attn`: predictions and comparisons from run directories."""
 
 import argparse
+import io
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -10,6 +11,9 @@ from flax_attn.errors import UsageError
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command and returns its exit code: 0, or 2 with one line on standard error for bad input."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
     try:
         args = parse(argv)
         return {"predict": run_predict, "compare": run_compare}[args.command](args)

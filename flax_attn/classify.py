@@ -14,7 +14,8 @@ from flax_attn.analysis import images as image_figures
 from flax_attn.analysis import texts as text_figures
 from flax_attn.analysis.drawing import of_weight, save
 from flax_attn.data import mnist
-from flax_attn.data.text import PREPROCESSING
+from flax_attn.data.files import read_text
+from flax_attn.data.text import END, PREPROCESSING, START
 from flax_attn.errors import UsageError
 from flax_attn.predict import PICTURES
 from flax_attn.tasks import texts
@@ -23,16 +24,25 @@ from flax_attn.tasks.classification import probabilities
 LINES = (".txt",)
 
 
+class Seen(NamedTuple):
+    """A token that the model sees, whether it knows it, and its weight."""
+
+    token: str
+    known: bool
+    weight: float
+
+
 class Classified(NamedTuple):
-    """One text or image: its name, the classes with their probabilities in falling order, and its tokens with their weights."""
+    """One text or image: its name, the classes with their probabilities in falling order, and its tokens or the weights of its patches."""
 
     name: str
     classes: dict[str, float]
-    tokens: list[tuple[str, float]]
+    tokens: list[Seen]
+    patches: list[float]
 
     def to_json(self) -> dict[str, Any]:
-        tokens = {"tokens": [{"token": token, "weight": weight} for token, weight in self.tokens]} if self.tokens else {}
-        return {"input": self.name, "classes": self.classes} | tokens
+        tokens = {"tokens": [each._asdict() for each in self.tokens]} if self.tokens else {}
+        return {"input": self.name, "classes": self.classes} | tokens | ({"patches": self.patches} if self.patches else {})
 
 
 def classify(run: Path, given: list[str], source: Path | None, figure: Path | None, as_json: bool, console: Console) -> list[Path]:
@@ -46,22 +56,34 @@ def classify(run: Path, given: list[str], source: Path | None, figure: Path | No
     """
     if figure is not None and (figure.suffix not in PICTURES or not figure.parent.is_dir()):
         raise UsageError(f"expected --figure to end in {', '.join(PICTURES)}, in a directory that exists, got {figure}")
-    config, model, params, derived = experiment.load(run, warn=lambda line: print(line, file=sys.stderr))
+    config, model, params, _ = experiment.load(run, warn=lambda line: print(line, file=sys.stderr))
+    classes = read_labels(run, model)
     if config.data.name == "mnist":
         names, inputs = read_images(given, source)
-        words: list[list[str]] = [[] for _ in names]
+        parts: list[list[tuple[str, bool]]] = [[] for _ in names]
     else:
         names = read_texts(given, source)
-        inputs, words = encode(run, config, names)
-    outputs, attentions = zip(*(experiment.predict(model, each, inputs) for each in params))
+        inputs, parts = encode(run, config, model, names)
+    outputs, attentions = zip(*(experiment.predict(model, each, inputs, num_attended=len(names)) for each in params))
     shares = np.mean([probabilities(logits) for logits in outputs], axis=0)
-    found = [describe(*each, derived["classes"], attentions[0], i) for i, each in enumerate(zip(names, shares, words))]
+    found = [describe(*each, classes, attentions[0], i) for i, each in enumerate(zip(names, shares, parts))]
     if as_json:
         console.print_json(json.dumps([each.to_json() for each in found], ensure_ascii=False))
     else:
         for each in found:
             show(each, console)
-    return [] if figure is None else [save(draw(run.name, found, inputs, words, shares, derived["classes"], attentions[0]), figure)]
+    return [] if figure is None else [save(draw(run.name, found, inputs, parts, shares, classes, attentions[0]), figure)]
+
+
+def read_labels(run: Path, model: Any) -> list[str]:
+    """The classes of a run, in the order of the logits. Raises a UsageError where they are lost, damaged or another run's."""
+    try:
+        classes = json.loads((run / "labels.json").read_text())
+        if not all(isinstance(name, str) for name in classes) or len(set(classes)) != model.num_classes:
+            raise ValueError(f"expected {model.num_classes} names")
+    except (OSError, TypeError, ValueError) as error:
+        raise UsageError(f"expected the classes of the run in {run / 'labels.json'} ({error}); {texts.MEND}") from error
+    return classes
 
 
 def read_texts(given: list[str], source: Path | None) -> list[str]:
@@ -73,30 +95,27 @@ def read_texts(given: list[str], source: Path | None) -> list[str]:
     if source.suffix not in LINES:
         raise UsageError(f"expected --input to end in .txt for a run on texts, got {source}")
     try:
-        lines = [line for line in source.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [line for line in read_text(source).split("\n") if line.strip()]
     except OSError as error:
         raise UsageError(f"cannot read --input {source} ({error.strerror}); give a text file") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"expected text in UTF-8 in --input {source}, got other bytes at {error.start}") from error
     if not lines:
         raise UsageError(f"expected texts in --input {source}, one a line, got none")
     return lines
 
 
-def encode(run: Path, config: Any, given: list[str]) -> tuple[dict[str, np.ndarray], list[list[str]]]:
-    """Inputs of the model, and the tokens that it sees."""
-    reader = texts.load_reader(run, config.data)
+def encode(run: Path, config: Any, model: Any, given: list[str]) -> tuple[dict[str, np.ndarray], list[list[tuple[str, bool]]]]:
+    """Inputs of the model, and the parts of each text that it sees, and whether it knows them."""
+    reader = texts.load_reader(run, config.data, {name: size for name, size in vars(model).items() if isinstance(size, int)})
     cleaned = [PREPROCESSING[config.data.preprocessing](text) for text in given]
-    inputs = reader.inputs(cleaned)
-    for text, rest, tokens, length in zip(given, cleaned, inputs["tokens"], inputs["lengths"]):
-        if not text.strip() or length == 0:
+    parts = [reader.parts(text) for text in cleaned]
+    for number, (text, rest, seen) in enumerate(zip(given, cleaned, parts), 1):
+        which = f", in text {number}" if len(given) > 1 else ""
+        if not text.strip() or not seen:
             left = f", of which '{rest}' is left" if text.strip() else ""
-            raise UsageError(f"expected a text with words in it, got {text!r}{left}")
-        known = tokens[:length][tokens[:length] > 1]
-        read = len(known) > (2 if config.data.preprocessing == "marked" else 0) or config.data.num_ngrams
-        if not read:
-            raise UsageError(f"expected a text with at least one word that the run has seen, got none in {text[:60]!r}")
-    return inputs, [reader.words(text) for text in cleaned]
+            raise UsageError(f"expected a text with words in it, got {text!r}{left}{which}")
+        if not config.data.num_ngrams and not any(known and part.strip() and part not in (START, END) for part, known in seen):
+            raise UsageError(f"expected a text with at least one word that the run has seen, got none in {text[:60]!r}{which}")
+    return reader.inputs(cleaned), parts
 
 
 def read_images(given: list[str], source: Path | None) -> tuple[list[str], np.ndarray]:
@@ -118,19 +137,40 @@ def read_png(path: Path) -> np.ndarray:
 
     try:
         with Image.open(path) as picture:
-            pixels = np.asarray(picture.convert("L"))
+            pixels = np.asarray(on_ground(picture))
     except (UnidentifiedImageError, SyntaxError) as error:
         raise UsageError(f"expected a PNG in {path}, got another kind of file") from error
+    if pixels.min() == pixels.max():
+        raise UsageError(f"expected something drawn in {path}, got pixels that are all alike")
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
     return 255 - pixels if border.mean() > 127 else pixels
 
 
-def describe(name: str, shares: np.ndarray, words: list[str], classes: list[str], attention: dict[str, np.ndarray], i: int) -> Classified:
+def on_ground(picture: Any) -> Any:
+    """The picture in grey; where it is transparent its ink is laid on white, or on black where the ink is light."""
+    from PIL import Image
+
+    if not picture.has_transparency_data:
+        return picture.convert("L")
+    inks = picture.convert("LA")
+    grey, opaque = (np.asarray(band, np.float32) for band in inks.split())
+    light = (grey * opaque).sum() > 127 * opaque.sum()
+    ground = Image.new("LA", picture.size, (0 if light else 255, 255))
+    return Image.alpha_composite(ground.convert("RGBA"), inks.convert("RGBA")).convert("L")
+
+
+def describe(
+    name: str, shares: np.ndarray, parts: list[tuple[str, bool]], classes: list[str], attention: dict[str, np.ndarray], i: int
+) -> Classified:
     order = np.argsort(-shares, kind="stable")
-    tokens, weights = [], next(iter(attention.values()), ())
-    if words and i < len(weights):
-        tokens = [(word, float(weight)) for word, weight in zip(words, text_figures.over_tokens(weights[i], len(words)))]
-    return Classified(name, {classes[k]: float(shares[k]) for k in order}, tokens)
+    tokens, patches = [], []
+    for kind, weights in list(attention.items())[:1]:
+        if parts:
+            over = text_figures.over_tokens(kind, weights[i], len(parts))
+            tokens = [Seen(part, known, float(weight)) for (part, known), weight in zip(parts, over)]
+        else:
+            patches = weights[i].reshape(-1, weights.shape[-1]).mean(axis=0).tolist()
+    return Classified(name, {classes[k]: float(shares[k]) for k in order}, tokens, patches)
 
 
 def show(each: Classified, console: Console) -> None:
@@ -141,12 +181,12 @@ def show(each: Classified, console: Console) -> None:
         console.print(Text(f"  {name:<{width}}  {share:6.1%}  {'█' * round(30 * share)}"))
     if each.tokens:
         line = Text("  ")
-        for token, weight in each.tokens:
+        for token, known, weight in each.tokens:
             back, front = of_weight(weight)
-            line.append(f" {token} ", style=f"{front} on {back}")
+            line.append(f" {token} " if known else f" ({token}) ", style=f"{front} on {back}")
             line.append(f"{weight:.2f} ", style="dim")
         console.print(line, soft_wrap=True)
-        if any(token.startswith("(") and token.endswith(")") for token, _ in each.tokens):
+        if not all(known for _, known, _ in each.tokens):
             console.print(Text("  in brackets: not among the words that the run knows", style="dim"))
 
 
@@ -154,19 +194,29 @@ def draw(
     name: str,
     found: list[Classified],
     inputs: Any,
-    words: list[list[str]],
+    parts: list[list[tuple[str, bool]]],
     shares: np.ndarray,
     classes: list[str],
     attention: dict[str, np.ndarray],
 ) -> Any:
-    """The picture of what was classified."""
+    """The picture of what was classified, and of the first of the model's attentions."""
+    kind, weights = next(iter(attention.items()), ("", None))
+    said = [text_figures.verdict(each, classes) for each in shares]
+    alone = f"{name}: {said[0][0]}"
     if not isinstance(inputs, dict):
-        return image_figures.predictions(inputs, shares, None, classes, name)
-    weights = next(iter(attention.values()), None)
+        if len(found) == 1 and weights is not None:
+            return image_figures.attention_on_image(inputs[0], weights[0], alone)
+        return image_figures.predictions(inputs, shares, None, classes, first_of(name, image_figures.SHOWN, found))
     if weights is None:
         raise UsageError(f"the model of {name} does not attend; leave out --figure")
+    words = [[part if known else f"({part})" for part, known in each] for each in parts]
     if len(found) == 1 and weights.ndim == 3:
-        return text_figures.attention_map(words[0], weights[0], f"{name}: {text_figures.verdict(shares[0], classes)[0]}")
-    said = [text_figures.verdict(each, classes) for each in shares]
-    shown = slice(None, min(len(weights), text_figures.SHOWN))
-    return text_figures.attention_on_tokens(words[shown], list(weights[shown]), said[shown], name)
+        return text_figures.attention_map(words[0], weights[0], text_figures.of_hops(kind), alone)
+    shown = slice(None, text_figures.SHOWN)
+    over = [[seen.weight for seen in each.tokens] for each in found[shown]]
+    return text_figures.attention_on_tokens(words[shown], over, said[shown], first_of(name, text_figures.SHOWN, found))
+
+
+def first_of(name: str, shown: int, found: list[Classified]) -> str:
+    """The title of a picture that has room for so many."""
+    return name if len(found) <= shown else f"{name}: the first {shown} of {len(found)}"

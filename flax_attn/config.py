@@ -62,6 +62,11 @@ def check_config(config: Any) -> None:
     _check_numbers(flat)
     if flat["seed"] + flat["num_seeds"] > NUM_SEEDS or flat["data.seed"] >= NUM_SEEDS:
         raise UsageError(f"expected seeds below 2**32, got seed={flat['seed']} and data.seed={flat['data.seed']}")
+    if 0 < config.optimizer.decay_steps <= config.optimizer.warmup_steps:
+        raise UsageError(
+            f"expected optimizer.decay_steps above optimizer.warmup_steps, or 0, got {config.optimizer.decay_steps} and "
+            f"{config.optimizer.warmup_steps}"
+        )
     if config.task != task.KIND:
         raise UsageError(f"expected config key 'task' to be '{task.KIND}' for data.name={config.data.name}, got {config.task!r}")
     by_validation = config.keep_best or config.patience or config.optimizer.plateau_patience
@@ -78,6 +83,7 @@ def _check_numbers(flat: dict[str, Any]) -> None:
     bounds = {key: ("above 0", lambda x: x > 0) for key in (*POSITIVE, *sizes)}
     bounds |= {key: ("0 or above", lambda x: x >= 0) for key in NOT_NEGATIVE}
     bounds |= {key: ("in [0, 1)", lambda x: 0 <= x < 1) for key in SHARES}
+    bounds |= {key: ("in [0, 1)", lambda x: 0 <= x < 1) for key in flat if key.startswith("model.") and key.endswith("dropout_rate")}
     for key, value in flat.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"expected a finite number for config key '{key}', got {value}")

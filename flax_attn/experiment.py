@@ -50,6 +50,7 @@ def run(config: Any, workdir: Path, console: Console, manual_dir: Path | None = 
 
     task = TASKS[config.data.name].load(config, manual_dir)
     check_same_data(workdir, task)
+    check_enough(config, task)
     model = build_model(config.model, task.sizes)
     layers = layer_table(model, TASKS[config.data.name].sample(config))
     directory.begin(config.to_dict())
@@ -82,6 +83,16 @@ def check_same_data(workdir: Path, task: Task) -> None:
         raise UsageError(
             f"the run in {workdir} began with other contents of {', '.join(changed)}; restore them or choose another --workdir"
         )
+
+
+def check_enough(config: Any, task: Task) -> None:
+    """Raises a UsageError for a split without rows, or fewer training examples than a batch has where none is filled up."""
+    for split, rows in task.splits.items():
+        if not len(jax.tree.leaves(rows)[0]):
+            raise UsageError(f"expected examples in the {split} split, got none; change the sizes under config.data")
+    num_train, filled_up = len(jax.tree.leaves(task.train)[0]), task.draw is not None or has_tokens(task.train)
+    if not num_train or (num_train < config.batch_size and not filled_up):
+        raise UsageError(f"expected batch_size at most the {num_train} training examples, got {config.batch_size}")
 
 
 def build_model(fields: Any, sizes: dict[str, int]) -> nn.Module:
@@ -300,6 +311,7 @@ def finish(
         "stopped": bool(np.asarray(states.stopped).all()),
         "steps": int(states.step.max()),
         "train_seconds": round(seconds, 1),
+        "files": {name: runs.digest(directory.path / name) for name in task.files},
         "metrics": metrics | {name: {"mean": value, "std": 0.0, "values": [value]} for name, value in together.items()},
     } | further
     with replacing(directory.path / "examples.npz") as partial:
@@ -340,8 +352,8 @@ def kept_params(config: Any, states: Any) -> Any:
     return states.best_params if config.keep_best else states.params
 
 
-def predict(model: nn.Module, params: Any, inputs: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Outputs `(n, ...)`, and the attention on the first `PREDICTED_AT_ONCE` of the inputs by name.
+def predict(model: nn.Module, params: Any, inputs: Any, num_attended: int = PREDICTED_AT_ONCE) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Outputs `(n, ...)`, and by name the attention on the first inputs, at least `num_attended` where there are as many.
 
     A model that carries state from one example to the next starts afresh for each, so no prediction depends on the others.
     """
@@ -350,13 +362,13 @@ def predict(model: nn.Module, params: Any, inputs: Any) -> tuple[np.ndarray, dic
     carry = jax.eval_shape(model.init, jax.random.key(0), rows(0, 1)).get("carry", {})
     variables = {"params": params, "carry": jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), carry)}
     apply, size = jax.jit(model.apply), 1 if carry else PREDICTED_AT_ONCE
-    outputs, attention = [], {}
+    outputs, attentions = [], []
     for first in range(0, num_examples, size):
         batch, aux = apply(variables, rows(first, first + size))
         outputs.append(np.asarray(batch))
-        if first == 0:
-            attention = {name: np.asarray(weights) for name, weights in aux.get("attention", {}).items()}
-    return np.concatenate(outputs), attention
+        if first < num_attended:
+            attentions.append(jax.device_get(aux.get("attention", {})))
+    return np.concatenate(outputs), jax.tree.map(lambda *batches: np.concatenate(batches), *attentions)
 
 
 def describe_device() -> str:

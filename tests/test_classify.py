@@ -5,18 +5,20 @@ import json
 import shutil
 
 import jax
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
 
-from configs import ag_news_rnn_attention, mnist_attention, series_input_attention, sst_gru_attention, text_csv
+from configs import ag_news_rnn_attention, mnist_attention, series_input_attention, sst_best, sst_gru_attention, text_csv
 from flax_attn import experiment
 from flax_attn.__main__ import main
-from flax_attn.analysis import runs
+from flax_attn.analysis import drawing, runs
+from flax_attn.analysis import texts as text_figures
 from flax_attn.errors import UsageError
 from flax_attn.run_directory import read_config
-from flax_attn.tasks import classification
+from flax_attn.tasks import classification, texts
 
 SILENT = Console(file=io.StringIO())
 NEWS = "The final tennis tournament starts next week."
@@ -68,19 +70,24 @@ def test_a_text_gets_its_classes_and_the_weights_of_its_tokens(news, tmp_path, c
     np.testing.assert_allclose(sum(shares), 1, atol=1e-5)
     assert next(iter(found["classes"])) == "Sports"
     tokens = [each["token"] for each in found["tokens"]]
-    assert tokens == ["final", "tennis", "(tournament)", "starts", "next", "week"]  # too rare for the 5,000 words
+    assert tokens == ["final", "tennis", "tournament", "starts", "next", "week"]
+    assert [each["token"] for each in found["tokens"] if not each["known"]] == ["tournament"]  # too rare for the 5,000 words
     np.testing.assert_allclose(sum(each["weight"] for each in found["tokens"]), 1, atol=1e-5)
     out, _ = predict(capsys, news, "--figure", tmp_path / "map.png", NEWS)
     assert (tmp_path / "map.png").stat().st_size > 5_000
     assert out.index("Sports") < out.index("Business")
     assert "tennis" in out
+    assert "(tournament)" in out
 
 
 def test_a_file_of_texts_and_a_run_moved_elsewhere(news, tmp_path, capsys):
     shutil.copytree(news, tmp_path / "moved")
-    (tmp_path / "texts.txt").write_text(f"{NEWS}\n\nOil prices rise as stocks fall\n")
-    found = json.loads(predict(capsys, tmp_path / "moved", "--input", tmp_path / "texts.txt", "--json").out)
-    assert [each["input"] for each in found] == [NEWS, "Oil prices rise as stocks fall"]
+    given = [NEWS, *["Oil prices rise as stocks fall"] * 69]
+    (tmp_path / "texts.txt").write_text("\ufeff" + "\n\n".join(given) + "\n", encoding="utf-8")
+    arguments = "--input", tmp_path / "texts.txt", "--json", "--figure", tmp_path / "first.png"
+    found = json.loads(predict(capsys, tmp_path / "moved", *arguments).out)
+    assert [each["input"] for each in found] == given
+    assert all(sum(token["weight"] for token in each["tokens"]) == pytest.approx(1) for each in found)
     alone = json.loads(predict(capsys, news, NEWS, "--json").out)
     np.testing.assert_allclose(list(found[0]["classes"].values()), list(alone[0]["classes"].values()), atol=1e-5)
 
@@ -98,11 +105,18 @@ def test_images_get_their_classes(digits, manual_dir, tmp_path, capsys):
     found = json.loads(predict(capsys, digits, "--input", manual_dir / "mnist" / "t10k-images-idx3-ubyte.gz", "--json").out)
     assert len(found) == 10_000
     assert found[0]["classes"].keys() == expected.keys()
+    transparent = np.zeros((28, 28, 2), np.uint8)  # black ink on nothing
+    transparent[..., 1] = image
+    Image.fromarray(transparent).save(tmp_path / "transparent.png")
+    (found,) = json.loads(predict(capsys, digits, "--input", tmp_path / "transparent.png", "--json", "--figure", tmp_path / "map.png").out)
+    np.testing.assert_allclose([found["classes"][key] for key in expected], list(expected.values()), atol=1e-4)
+    np.testing.assert_allclose(sum(found["patches"]), 1, atol=1e-5)
 
 
 @pytest.mark.full
 def test_bad_texts_and_images_are_one_line(news, digits, tmp_path, capsys):
-    Image.new("L", (30, 28)).save(tmp_path / "wide.png")
+    Image.fromarray(np.eye(28, 30) > 0).save(tmp_path / "wide.png")
+    Image.new("L", (28, 28)).save(tmp_path / "blank.png")
     (tmp_path / "none.png").write_bytes(b"no picture")
     (tmp_path / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
     (tmp_path / "empty.txt").write_text("\n")
@@ -120,6 +134,7 @@ def test_bad_texts_and_images_are_one_line(news, digits, tmp_path, capsys):
         ((digits, "a text"), "--input FILE with an image"),
         ((digits, "--input", tmp_path / "wide.png"), "28 x 28 pixels"),
         ((digits, "--input", tmp_path / "none.png"), "expected a PNG"),
+        ((digits, "--input", tmp_path / "blank.png"), "something drawn"),
         ((digits, "--input", tmp_path / "empty.txt"), "an IDX file of bytes"),
     ):
         assert main(["predict", *map(str, arguments)]) == 2
@@ -129,10 +144,21 @@ def test_bad_texts_and_images_are_one_line(news, digits, tmp_path, capsys):
         assert said in err
 
 
-def test_a_damaged_tokenizer_is_told(news, tmp_path):
+def test_a_damaged_tokenizer_or_list_of_classes_is_told(news, tmp_path, capsys):
     shutil.copytree(news, tmp_path / "run")
-    (tmp_path / "run" / "tokenizer.json").write_text("{}")
-    assert main(["predict", str(tmp_path / "run"), NEWS]) == 2
+    for name, change in (
+        ("tokenizer.json", lambda content: {}),
+        ("tokenizer.json", lambda content: content | {"entries": content["entries"][:-1]}),
+        ("labels.json", lambda content: content[:-1]),
+    ):
+        content = (news / name).read_text()
+        (tmp_path / "run" / name).write_text(json.dumps(change(json.loads(content))))
+        assert main(["predict", str(tmp_path / "run"), NEWS]) == 2
+        assert "run the command that made the run again to mend it" in capsys.readouterr().err
+        with pytest.raises(UsageError, match="is damaged"):
+            runs.read(tmp_path / "run")
+        (tmp_path / "run" / name).write_text(content)
+    runs.read(tmp_path / "run")
 
 
 def test_other_data_than_the_run_began_with_is_refused(news, manual_dir, tmp_path):
@@ -160,6 +186,56 @@ def test_a_table_of_ones_own_trains_and_predicts(tmp_path, capsys):
     (found,) = json.loads(predict(capsys, tmp_path / "run", "an awful film", "--json").out)
     assert next(iter(found["classes"])) == "bad"
     assert max(found["tokens"], key=lambda each: each["weight"])["token"] in ("awful", "film")
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("words,pos\n" * 20, "at least two classes to train on, got pos"),
+        ("!?,pos\n!?,neg\n" * 20, "preprocessing leaves nothing"),
+        ("a,pos\nb,neg\n" * 20 + "c,rare\n", "at least 3 rows of every class, one for each split, got 1 of 'rare'"),
+    ],
+)
+def test_texts_that_cannot_be_learned_are_told(tmp_path, rows, said):
+    (tmp_path / "own.csv").write_text(rows)
+    config = text_csv.get_config("quick")
+    config.data.update({"train_file": str(tmp_path / "own.csv"), "text_column": "1", "label_column": "2", "preprocessing": "news"})
+    with pytest.raises(UsageError, match=said):
+        texts.load(config, None)
+
+
+def test_a_joined_file_is_not_taken_for_titles(tmp_path):
+    (tmp_path / "ag_news").mkdir()
+    (tmp_path / "ag_news" / "train.csv").write_text('"1","title and description joined"\n')
+    with pytest.raises(UsageError, match=r"columns of their own in ag_news/train.csv, got them joined"):
+        texts.load(ag_news_rnn_attention.get_config("full"), tmp_path)
+
+
+def test_pictures_take_a_dollar_for_a_dollar(tmp_path):
+    words = ["$_$", "costs", "$5_$"]
+    figure = text_figures.attention_map(words, np.eye(3), False, "a $_$ title")
+    drawing.save(figure, tmp_path / "map.png")
+    drawing.save(text_figures.attention_on_tokens([words], [[0.1, 0.2, 0.7]], [("$x_$", "black")], "title"), tmp_path / "tokens.png")
+
+
+def test_hops_are_not_taken_for_queries():
+    weights = np.array([[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.2, 0.8, 0.0]])
+    np.testing.assert_allclose(text_figures.over_tokens("hops", weights, 2), [0.4, 0.6])
+    np.testing.assert_allclose(text_figures.over_tokens("attention", weights, 2), [0.5, 0.5])
+    assert text_figures.attention_map(["a", "b"], weights, True, "title").axes[0].get_ylabel() == "hop"
+
+
+def test_a_long_text_has_a_picture_of_a_size_to_look_at():
+    words = [f"word{i}" for i in range(200)]
+    figure = text_figures.attention_map(words, np.full((200, 200), 1 / 200), False, "title")
+    assert max(figure.get_size_inches()) < 30
+    plt.close(figure)
+
+
+def test_a_cosine_ends_with_the_last_epoch_whatever_their_number():
+    config = sst_best.get_config()
+    config.num_epochs = 7
+    assert config.to_dict()["optimizer"]["decay_steps"] == 7 * 600
 
 
 @pytest.mark.parametrize("weighted", [True, False])

@@ -4,11 +4,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-from flax_attn.analysis.drawing import styled
+from flax_attn.analysis.drawing import literal
 from flax_attn.analysis.runs import Run
 
 
-@styled
+@literal
 def confusion_matrix(run: Run) -> Figure:
     """How often each true class, up, was taken for each class, across: shares of the true class over all seeds, and counts."""
     counts, names = run.examples["confusion"], run.config["derived"]["classes"]

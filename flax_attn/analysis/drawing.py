@@ -47,12 +47,16 @@ def save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
+def styled(draw: Callable[..., Figure], **further: Any) -> Callable[..., Figure]:
     """Draws in the style of the project, whatever the user's own."""
 
     @functools.wraps(draw)
     def wrapper(*args, **kwargs) -> Figure:
-        with plt.rc_context(STYLE):  # pyright: ignore
+        with plt.rc_context(STYLE | further):  # pyright: ignore
             return draw(*args, **kwargs)
 
     return wrapper
+
+
+# For pictures with words of the user's, in which a $ is a dollar and begins no formula.
+literal = functools.partial(styled, **{"text.parse_math": False})

@@ -6,9 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flax_attn.analysis.classes import confusion_matrix
-from flax_attn.analysis.drawing import GREEN, ORANGE, styled
+from flax_attn.analysis.drawing import GREEN, ORANGE, literal
 from flax_attn.analysis.runs import Run
 
+SHOWN = 32
 RIGHT, WRONG = GREEN, ORANGE  # a green and a red that the colour-blind can tell apart
 
 
@@ -25,7 +26,7 @@ def draw(run: Run) -> dict[str, Figure]:
     return drawn
 
 
-@styled
+@literal
 def digits(images: np.ndarray, labels: np.ndarray, classes: list[str]) -> Figure:
     """A grid of images with their classes."""
     figure, axes = plt.subplots(4, 8, figsize=(9, 5.2), layout="constrained")
@@ -34,7 +35,7 @@ def digits(images: np.ndarray, labels: np.ndarray, classes: list[str]) -> Figure
     return figure
 
 
-@styled
+@literal
 def patches(image: np.ndarray, size: int) -> Figure:
     """One image cut into its patches, numbered row by row."""
     rows, columns = image.shape[0] // size, image.shape[1] // size
@@ -46,10 +47,10 @@ def patches(image: np.ndarray, size: int) -> Figure:
     return figure
 
 
-@styled
+@literal
 def predictions(images: np.ndarray, probabilities: np.ndarray, labels: np.ndarray | None, classes: list[str], title: str) -> Figure:
     """A grid of images with the class that is predicted for each; a wrong one says the right one too."""
-    shown = min(len(images), 32)
+    shown = min(len(images), SHOWN)
     columns = min(8, shown)
     rows = -(-shown // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(1.25 * columns + 0.5, 1.5 * rows + 0.6), squeeze=False, layout="constrained")
@@ -66,7 +67,7 @@ def predictions(images: np.ndarray, probabilities: np.ndarray, labels: np.ndarra
     return figure
 
 
-@styled
+@literal
 def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Figure:
     """Attention laid on the image: the mean over queries, and four queries, of `(heads, q, k)` or `(q, k)`; or `(k,)` as it is."""
     weights = np.atleast_2d(weights)

@@ -1,5 +1,6 @@
 """Reading run directories."""
 
+import hashlib
 import json
 import zipfile
 import zlib
@@ -52,11 +53,16 @@ def read(path: Path) -> Run:
     except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError(f"{DAMAGED.format(path)} ({one_line(error)}); {MEND}") from error
     try:
-        if not _is_whole(config, summary, rows, examples):
+        if not _is_whole(config, summary, rows, examples) or any(digest(path / name) != sum for name, sum in summary["files"].items()):
             raise UsageError(f"{DAMAGED.format(path)} (what it holds does not fit together); {MEND}")
     except (AttributeError, KeyError, TypeError) as error:
         raise UsageError(f"{DAMAGED.format(path)} ({one_line(error)} is missing or of another kind); {MEND}") from error
     return Run(path.resolve().name, path, config, rows, examples, summary)
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file, or nothing where there is none."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def _is_whole(config: dict[str, Any], summary: dict[str, Any], rows: list[dict[str, Any]], examples: dict[str, np.ndarray]) -> bool:

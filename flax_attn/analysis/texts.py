@@ -6,10 +6,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flax_attn.analysis.classes import confusion_matrix
-from flax_attn.analysis.drawing import GREEN, HEAT, ORANGE, TICKS, of_weight, styled
+from flax_attn.analysis.drawing import GREEN, HEAT, ORANGE, TICKS, literal, of_weight
 from flax_attn.analysis.runs import Run
 
 SHOWN = 8
+LABELLED = 60  # rows and columns of a heat map that are large enough for a word each; of more, some have one
 
 
 def draw(run: Run) -> dict[str, Figure]:
@@ -19,9 +20,11 @@ def draw(run: Run) -> dict[str, Figure]:
     for name, weights in run.attention.items():
         words = [row[:length].tolist() for row, length in zip(examples["words"], examples["lengths"])]
         said = [verdict(p, classes, target) for p, target in zip(examples["predictions"], examples["targets"].tolist())]
-        drawn[name] = attention_on_tokens(words[:SHOWN], list(weights[:SHOWN]), said[:SHOWN], f"{run.name}: test examples")
+        over = [over_tokens(name, *each).tolist() for each in zip(weights, map(len, words))]
+        drawn[name] = attention_on_tokens(words[:SHOWN], over[:SHOWN], said[:SHOWN], f"{run.name}: {named(name)}test examples")
         if weights.ndim == 3 and words[0]:
-            drawn[f"{name}_map"] = attention_map(words[0], weights[0], f"{run.name}: test example 0, {said[0][0]}")
+            title = f"{run.name}: {named(name)}test example 0, {said[0][0]}"
+            drawn[f"{name}_map"] = attention_map(words[0], weights[0], of_hops(name), title)
     return drawn
 
 
@@ -34,20 +37,32 @@ def verdict(probabilities: np.ndarray, classes: list[str], target: int | None = 
     return (said, GREEN) if best == target else (f"{said}, not {classes[target]}", ORANGE)
 
 
-def over_tokens(weights: np.ndarray, length: int) -> np.ndarray:
-    """One weight a token: as they are, or the mean over hops or over the queries that are real, for those of padding say nothing."""
-    rows = weights.reshape(-1, weights.shape[-1])
-    return (rows[:length] if len(rows) == weights.shape[-1] else rows).mean(axis=0)[:length]
+def of_hops(name: str) -> bool:
+    """Whether attention of this name is `(hops, k)`, and not of queries `(q, k)`."""
+    return name.startswith("hops")
 
 
-@styled
-def attention_on_tokens(words: list[list[str]], weights: list[np.ndarray], said: list[tuple[str, str]], title: str) -> Figure:
-    """Texts, one a row, each token on the colour of its weight; weights `(q, k)` or `(hops, k)` are shown as their mean."""
+def named(name: str) -> str:
+    """What tells the attentions of a model with several of them apart."""
+    _, _, part = name.partition("_")
+    return f"{part}, " if part else ""
+
+
+def over_tokens(name: str, weights: np.ndarray, length: int) -> np.ndarray:
+    """One weight a token: as they are, or the mean over hops, or over the queries that are real, for those of padding say nothing."""
+    if weights.ndim == 1:
+        return weights[:length]
+    return (weights if of_hops(name) else weights[:length]).mean(axis=0)[:length]
+
+
+@literal
+def attention_on_tokens(words: list[list[str]], weights: list[list[float]], said: list[tuple[str, str]], title: str) -> Figure:
+    """Texts, one a row, each token on the colour of its weight."""
     width, lines = 100, []
     for tokens, row, (verdict, colour) in zip(words, weights, said):
         lines.append([(verdict, None, colour)])
         used = width + 1
-        for token, weight in zip(tokens, over_tokens(row, len(tokens))):
+        for token, weight in zip(tokens, row):
             if used + len(token) + 1 > width:
                 lines.append([])
                 used = 0
@@ -80,17 +95,18 @@ def write(ax: Axes, number: int, line: list[tuple[str, float | None, str]]) -> N
         at += len(token) + 1
 
 
-@styled
-def attention_map(words: list[str], weights: np.ndarray, title: str) -> Figure:
+@literal
+def attention_map(words: list[str], weights: np.ndarray, hops: bool, title: str) -> Figure:
     """The attention matrix of one text, keys across and queries down, tokens on both axes; of hops one row each."""
-    own = weights.shape[0] == weights.shape[1]
-    weights = weights[: len(words) if own else None, : len(words)]
-    size = 0.32 * len(words) + 2
-    figure, ax = plt.subplots(figsize=(size + 1.5, 0.32 * len(weights) + 2.2), layout="constrained")
+    weights = weights[: None if hops else len(words), : len(words)]
+    rows = [str(i) for i in range(len(weights))] if hops else words
+    width, height = (0.32 * min(count, LABELLED) for count in (len(words), len(rows)))
+    figure, ax = plt.subplots(figsize=(width + 3.5, height + 2.2), layout="constrained")
     image = ax.imshow(weights, **{**HEAT, "origin": "upper"}, aspect="auto")
-    ax.set_xticks(range(len(words)), words, rotation=60, ha="right", fontsize=8)
-    ax.set_yticks(range(len(weights)), words if own else [str(i) for i in range(len(weights))], fontsize=8)
-    ax.set(xlabel="key: the token that is attended to", ylabel="query: the token that attends" if own else "hop")
+    across, down = (range(0, len(labels), 1 + (len(labels) - 1) // LABELLED) for labels in (words, rows))
+    ax.set_xticks(across, [words[i] for i in across], rotation=60, ha="right", fontsize=8)
+    ax.set_yticks(down, [rows[i] for i in down], fontsize=8)
+    ax.set(xlabel="key: the token that is attended to", ylabel="hop" if hops else "query: the token that attends")
     ax.set_title(title)
     figure.colorbar(image, ax=ax, label="attention weight", ticks=TICKS)
     return figure

@@ -3,7 +3,6 @@
 A row is `"class","title","description"` with classes 1 to 4, or `"class","title and description"`, joined.
 """
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from flax_attn.data.builders import File, FilesBuilder, load, url_infos
+from flax_attn.data.files import read_rows
 from flax_attn.errors import UsageError
 
 CLASSES = ("World", "Sports", "Business", "Sci/Tech")
@@ -58,14 +58,11 @@ def load_ag_news(splits: tuple[str, ...], manual_dir: Path | None) -> tuple[dict
 
 def read_news(path: Path) -> Iterator[News]:
     """The rows of a file. Raises a UsageError with the line of a row that is none."""
-    with open(path, newline="", encoding="utf-8") as file:
-        reader = csv.reader(file, strict=True)
-        try:
-            for row in reader:
-                if len(row) not in (2, 3) or row[0] not in ("1", "2", "3", "4"):
-                    raise UsageError(
-                        f"expected a class from 1 to 4 and one or two texts in {path}, line {reader.line_num}, got {str(row)[:60]}; mend it"
-                    )
-                yield News(row[1], row[2] if len(row) == 3 else "", int(row[0]) - 1)
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise UsageError(f"expected a CSV row in {path}, line {reader.line_num + 1} ({error}); mend it") from error
+    number = 0
+    for line, row in read_rows(path):
+        if len(row) not in (2, 3) or row[0] not in ("1", "2", "3", "4"):
+            raise UsageError(f"expected a class from 1 to 4 and one or two texts in {path}, line {line}, got {str(row)[:60]}; mend it")
+        yield News(row[1], row[2] if len(row) == 3 else "", int(row[0]) - 1)
+        number += 1
+    if not number:
+        raise UsageError(f"expected rows of news in {path}, got an empty file; get it again")

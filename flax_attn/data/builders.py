@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -78,16 +79,16 @@ def load(cls: type[FilesBuilder], splits: tuple[str, ...], manual_dir: Path | No
     paths = None if manual_dir is None else _find(cls, wanted, manual_dir)
     sums = {name: file.sha256 for name, file in cls.FILES.items()} if paths is None else {n: sha256(p) for n, p in paths.items()}
     digest = hashlib.sha256("".join(f"{name} {sums[name]}\n" for name in sorted(sums)).encode()).hexdigest()
-    builder = cls(paths, digest, data_dir())
-    if not builder.data_path.exists():
+    folder = data_dir() / cls.name / digest[:16] / str(cls.VERSION)
+    if not folder.exists():
         if paths is None:
             _check_reachable(cls, wanted)
-        _prepare(builder)
-        builder = cls(paths, digest, data_dir())
+        _prepare(cls(paths, digest, data_dir()))
     try:
+        builder = cls(paths, digest, data_dir())
         return {split: _rows(builder, split) for split in splits}, sums
-    except Exception as error:  # whatever array_record makes of a damaged file
-        raise UsageError(f"cannot read {builder.data_path} ({one_line(error)}); remove that folder and run again") from error
+    except Exception as error:  # whatever array_record and protobuf make of a damaged file
+        raise UsageError(f"cannot read {folder} ({one_line(error)}); remove that folder and run again") from error
 
 
 def data_dir() -> Path:
@@ -105,7 +106,7 @@ def _find(cls: type[FilesBuilder], wanted: list[str], manual_dir: Path) -> dict[
     for name in wanted:
         if not (folder / name).is_file():
             raise UsageError(f"no file {folder / name}; put it there ({_address(cls, name)}), or leave out --manual_dir to download it")
-    return {name: folder / name for names in cls.SPLITS.values() for name in names if (folder / name).is_file()}
+    return {name: folder / name for name in wanted}
 
 
 def _address(cls: type[FilesBuilder], name: str) -> str:
@@ -113,7 +114,9 @@ def _address(cls: type[FilesBuilder], name: str) -> str:
 
 
 def _check_reachable(cls: type[FilesBuilder], wanted: list[str]) -> None:
-    """Asks for a connection once and briefly, where tensorflow-datasets would try for minutes."""
+    """Asks for a connection once and briefly, where tensorflow-datasets would try for minutes; a proxy is left to answer for itself."""
+    if urllib.request.getproxies():
+        return
     url = _address(cls, wanted[0]).removeprefix("from ")
     address, answer = urllib.parse.urlparse(url), []
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import tensorflow_datasets as tfds
 
 from flax_attn.data.builders import File, FilesBuilder, load, url_infos
+from flax_attn.data.files import read_text
 from flax_attn.errors import UsageError
 
 CLASSES = {3: ("negative", "neutral", "positive"), 5: ("very negative", "negative", "neutral", "positive", "very positive")}
@@ -42,8 +43,8 @@ class SST(FilesBuilder, skip_registration=True):
         return {split: self._generate_examples(archive, text) for split, text in content.items()}
 
     def _generate_examples(self, path: Path, content: bytes | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-        lines = (path.read_bytes() if content is None else content).decode("utf-8", errors="replace").splitlines()
-        for number, line in enumerate(lines, 1):
+        text = read_text(path) if content is None else content.decode("utf-8")
+        for number, line in enumerate(text.rstrip("\n").split("\n"), 1):
             try:
                 phrases(line)
             except ValueError as error:
@@ -72,30 +73,33 @@ def load_sst(manual_dir: Path | None) -> tuple[dict[str, list[list[Phrase]]], di
 def phrases(tree: str) -> list[Phrase]:
     """All phrases of a tree, the whole of it first. Raises a ValueError where it is none."""
     found: list[Phrase | None] = []
-    opened: list[tuple[int, int, int]] = []  # place among the phrases, label, first word
+    opened: list[tuple[int, int, int, list[str]]] = []  # place among the phrases, label, first word, and the kinds of its parts
     words: list[str] = []
     tokens = re.findall(r"\(|\)|[^ ()]+", tree)
     i = 0
     while i < len(tokens):
+        if found and not opened:
+            raise ValueError("more than one tree" if tokens[i] == "(" else f"'{tokens[i]}' outside of the brackets")
         if tokens[i] == "(":
             if i + 1 >= len(tokens) or tokens[i + 1] not in ("0", "1", "2", "3", "4"):
                 raise ValueError(f"no label after bracket {len(found) + 1}")
-            if found and not opened:
-                raise ValueError("more than one tree")
-            opened.append((len(found), int(tokens[i + 1]), len(words)))
+            if opened:
+                opened[-1][-1].append("part")
+            opened.append((len(found), int(tokens[i + 1]), len(words), []))
             found.append(None)
             i += 2
-        elif not opened:
+            continue
+        if not opened:
             raise ValueError(f"'{tokens[i]}' outside of the brackets")
-        elif tokens[i] == ")":
-            place, label, first = opened.pop()
-            if first == len(words):
-                raise ValueError(f"bracket {place + 1} holds no word")
+        if tokens[i] == ")":
+            place, label, first, parts = opened.pop()
+            if parts not in (["word"], ["part", "part"]):
+                raise ValueError(f"bracket {place + 1} holds neither one word nor two parts")
             found[place] = Phrase(tuple(words[first:]), label)
-            i += 1
         else:
+            opened[-1][-1].append("word")
             words.append(BRACKETS.get(tokens[i]) or tokens[i])
-            i += 1
+        i += 1
     if opened or not found:
         raise ValueError("a bracket is not closed" if opened else "no bracket")
     return [phrase for phrase in found if phrase is not None]

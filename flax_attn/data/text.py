@@ -128,7 +128,9 @@ class BytePairs:
         model = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=UNKNOWN))
         model.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
         model.decoder = tokenizers.decoders.Metaspace()
-        trainer = tokenizers.trainers.BpeTrainer(vocab_size=size, special_tokens=[PADDING, UNKNOWN], show_progress=False)
+        trainer = tokenizers.trainers.BpeTrainer(
+            vocab_size=size, limit_alphabet=max(size - 2, 0), special_tokens=[PADDING, UNKNOWN], show_progress=False
+        )
         model.train_from_iterator(texts, trainer)
         return cls(model)
 
@@ -183,7 +185,8 @@ def encode_labels(labels: Sequence[str], classes: Sequence[str]) -> Int32[np.nda
     index = {label: i for i, label in enumerate(classes)}
     for label in labels:
         if label not in index:
-            raise UsageError(f"expected a label that the training split has, {', '.join(classes)}, got '{label}'")
+            known = f"{', '.join(classes[:10])}{', ...' if len(classes) > 10 else ''}"
+            raise UsageError(f"expected a label that the training split has, {known}, got '{label}'")
     return np.array([index[label] for label in labels], np.int32)
 
 

@@ -50,3 +50,10 @@ flax = Initialization(
     orthogonal_gates,
 )
 INITIALIZATIONS = {"torch": torch, "flax": flax}
+
+
+def initialization(name: str) -> Initialization:
+    """The initialisation of a name. Raises a ValueError for one that there is not."""
+    if name not in INITIALIZATIONS:
+        raise ValueError(f"expected initialization of {', '.join(INITIALIZATIONS)}, got {name!r}")
+    return INITIALIZATIONS[name]

@@ -62,19 +62,21 @@ class NGramAttention(nn.Module):
         words = jnp.where(mask[..., None], dropout(self.embedding_dropout_rate, words), 0)  # (b, t, d)
 
         hops = lambda name: StructuredSelfAttention(self.attention_features, self.num_hops, name=name)
-        found, attention = [], {}
+        found, attention = [], {}  # weights (b, r, t) by name
         for encoder in self.encoders:
             states = dropout(self.embedding_dropout_rate, self._encode(encoder, words, lengths))
             pooled = hops(f"attention_{encoder}")(jnp.concatenate([states, words], axis=-1), mask=mask)  # (b, r, d)
             found.append(pooled.context.reshape(len(tokens), -1))
-            attention[f"attention_{encoder}"] = pooled.weights
+            attention[f"hops_{encoder}"] = pooled.weights
         if self.num_pairs:
             known = inputs["pairs"] > 1
             pairs = nn.Embed(self.num_pairs, self.embedding_features, embedding_init=small, name="pairs")(inputs["pairs"])
             both = jnp.concatenate([words, dropout(self.embedding_dropout_rate, pairs)], axis=1)
             allowed = jnp.concatenate([kept, self._kept(known, train)], axis=1)
-            found.append(hops("pair_attention")(both, mask=allowed).context.reshape(len(tokens), -1))
-            found.append(sum_over_root(both, allowed))
+            pooled = hops("pair_attention")(both, mask=allowed)
+            found += [pooled.context.reshape(len(tokens), -1), sum_over_root(both, allowed)]
+            assert pooled.weights is not None
+            attention |= dict(zip(("hops_words", "hops_pairs"), jnp.split(pooled.weights, 2, axis=-1)))
         logits = nn.Dense(self.num_classes, name="logits")(dropout(self.dropout_rate, jnp.concatenate(found, axis=-1)))
         chex.assert_shape(logits, (len(lengths), self.num_classes))
         return logits, {"attention": attention}

@@ -69,6 +69,8 @@ class RecurrentLayer(nn.Module):
         self, inputs: Float[Array, "t *b d"], state: State | None = None, lengths: Int[Array, "*b"] | None = None
     ) -> tuple[Float[Array, "t *b e"], State]:
         """Runs over the inputs from a state, or from zeros; where a row has ended, by `lengths`, outputs are zeros and the state stays."""
+        if self.cell not in CELLS:
+            raise ValueError(f"expected a cell of {', '.join(CELLS)}, got {self.cell!r}")
         step, gates, parts = CELLS[self.cell]
         leading, width = inputs.shape[1:-1], gates * self.features
         if state is None:

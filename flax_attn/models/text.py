@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from flax_attn.attention import AdditiveScore, Attention, AttentionPooling, StructuredSelfAttention, diversity_penalty, masks
-from flax_attn.models.initializers import INITIALIZATIONS, Initialization
+from flax_attn.models.initializers import Initialization, initialization
 from flax_attn.models.recurrent import Recurrent
 
 Outputs = tuple[Float[Array, "b classes"], dict]
@@ -47,7 +47,7 @@ class RNNAttention(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False) -> Outputs:
-        init, lengths = INITIALIZATIONS[self.initialization], inputs["lengths"]
+        init, lengths = initialization(self.initialization), inputs["lengths"]
         x, mask = embed(inputs, self.vocabulary_size, self.embedding_features, init)
         x = nn.Dropout(self.embedding_dropout_rate, deterministic=not train)(x)
         options = {"initialization": init, "dropout_rate": self.embedding_dropout_rate, "name": "recurrent"}
@@ -82,7 +82,7 @@ class GRUAttention(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False) -> Outputs:
-        init, lengths = INITIALIZATIONS[self.initialization], inputs["lengths"]
+        init, lengths = initialization(self.initialization), inputs["lengths"]
         x, mask = embed(inputs, self.vocabulary_size, self.embedding_features, init)
         options = {"use_bias": False, "initialization": init, "dropout_rate": self.dropout_rate, "name": "recurrent"}
         x = Recurrent("gru", self.features, self.num_layers, **options)(x, lengths, train=train)  # (b, t, d)
@@ -124,7 +124,7 @@ class StructuredAttention(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False) -> Outputs:
-        init, lengths = INITIALIZATIONS[self.initialization], inputs["lengths"]
+        init, lengths = initialization(self.initialization), inputs["lengths"]
         dropout = nn.Dropout(self.dropout_rate, deterministic=not train)
         x, mask = embed(inputs, self.vocabulary_size, self.embedding_features, init)
         x = Recurrent("lstm", self.features, bidirectional=True, initialization=init, name="recurrent")(dropout(x), lengths, train=train)
@@ -134,7 +134,7 @@ class StructuredAttention(nn.Module):
         x = dropout(nn.relu(init.dense(self.hidden_features, x.shape[-1], "hidden")(dropout(x))))
         logits = init.dense(self.num_classes, self.hidden_features, "logits")(x)
         chex.assert_shape(logits, (len(lengths), self.num_classes))
-        return logits, {"attention": {"attention": pooled.weights}, "penalty": self.penalty * diversity_penalty(pooled.weights)}
+        return logits, {"attention": {"hops": pooled.weights}, "penalty": self.penalty * diversity_penalty(pooled.weights)}
 
 
 def embed(

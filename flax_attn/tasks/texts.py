@@ -1,6 +1,7 @@
 """Texts in classes: AG News, SST, and a user's own CSV files."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from flax_attn.tasks.task import Task
 KIND, SCORE = classification.KIND, classification.SCORE
 make_measure, check_derived = classification.make_measure, classification.check_derived
 NUM_EXAMPLES = 16
+MEND = "run the command that made the run again to mend it"
 FIELDS = ("title", "title and description")
 FILES = ("test.csv", "train.csv", "official")
 
@@ -73,6 +75,7 @@ def load(config: Any, manual_dir: Path | None) -> Task:
     clean = PREPROCESSING[data.preprocessing]
     cleaned = {split: [clean(text) for text in found] for split, (found, _) in texts.items()}
     reader = fit_reader(data, cleaned["train"])
+    check_contents(cleaned, {split: labels for split, (_, labels) in texts.items()})
     labels = {split: encode_labels(found, classes) for split, (_, found) in texts.items()}
     rows = {split: {"inputs": reader.inputs(cleaned[split]), "targets": labels[split]} for split in texts}
     ordered = {split: _by_length(found) if data.num_buckets > 1 else found for split, found in rows.items()}
@@ -89,6 +92,18 @@ def load(config: Any, manual_dir: Path | None) -> Task:
         draw=None,
         test=(rows["test"], [reader.words(text) for text in cleaned["test"][:NUM_EXAMPLES]], classes),
     )
+
+
+def check_contents(cleaned: dict[str, list[str]], labels: dict[str, Sequence[str]]) -> None:
+    """Raises a UsageError for texts of which nothing is left, and for labels that cannot be learned."""
+    if not any(cleaned["train"]):
+        raise UsageError("expected texts to train on, but preprocessing leaves nothing of any; choose another data.preprocessing")
+    known = set(labels["train"])
+    if len(known) < 2:
+        raise UsageError(f"expected at least two classes to train on, got {', '.join(known) or 'none'}")
+    for split, found in labels.items():
+        if strange := sorted(set(found) - known):
+            raise UsageError(f"expected classes in the {split} split that the training split has, got '{strange[0]}'")
 
 
 def sample(config: Any) -> Any:
@@ -144,10 +159,14 @@ class Reader(NamedTuple):
                 row[:length] = ngrams.character_ngrams(self.tokenizer.split(text)[:length], self.num_ngrams)
         return found
 
-    def words(self, text: str) -> list[str]:
-        """The parts of a text that the model sees, as they were written; in brackets those that it does not know."""
+    def parts(self, text: str) -> list[tuple[str, bool]]:
+        """The parts of a text that the model sees, as they were written, and whether it knows them."""
         parts, tokens = self.tokenizer.split(text), self.tokenizer.encode(text)
-        return [f"({part})" if token == 1 else part for part, token in zip(parts, tokens)][: self.max_length]
+        return [(part, token != 1) for part, token in zip(parts, tokens)][: self.max_length]
+
+    def words(self, text: str) -> list[str]:
+        """The parts as pictures show them, in brackets those that the model does not know."""
+        return [part if known else f"({part})" for part, known in self.parts(text)]
 
 
 def fit_reader(data: Any, texts: Sequence[str]) -> Reader:
@@ -156,17 +175,21 @@ def fit_reader(data: Any, texts: Sequence[str]) -> Reader:
     return Reader(data.max_length, tokenizer, pairs, data.num_ngrams)
 
 
-def load_reader(run: Path, data: Any) -> Reader:
-    """The reader of a run. Raises a UsageError where its files are lost or damaged."""
+def load_reader(run: Path, data: Any, sizes: dict[str, int]) -> Reader:
+    """The reader of a run whose model has these sizes. Raises a UsageError where its files are lost, damaged or another run's."""
 
     def restore(name: str) -> Tokenizer:
         try:
             return tokenizer_from_json(json.loads((run / name).read_text()))
         except (OSError, ValueError) as error:
-            raise UsageError(f"expected the tokenizer of the run in {run / name} ({error}); restore that file") from error
+            raise UsageError(f"expected the tokenizer of the run in {run / name} ({error}); {MEND}") from error
 
     pairs = restore("pairs.json") if data.num_pairs else None
-    return Reader(data.max_length, restore("tokenizer.json"), pairs, data.num_ngrams)
+    reader = Reader(data.max_length, restore("tokenizer.json"), pairs, data.num_ngrams)
+    for name, size in reader.sizes().items():
+        if size != sizes.get(name):
+            raise UsageError(f"expected the tokenizers that the run in {run} began with, {name} {sizes.get(name)}, got {size}; {MEND}")
+    return reader
 
 
 def _by_length(rows: dict[str, Any]) -> dict[str, Any]:
@@ -181,6 +204,9 @@ def _split(data: Any, texts: Sequence[str], labels: Sequence[str], test: Texts |
     shares = {"train": 1 - data.valid_fraction - test_fraction}
     shares |= {"valid": data.valid_fraction} if data.valid_fraction else {}
     shares |= {"test": test_fraction} if test is None else {}
+    for label, count in Counter(labels).items():
+        if count < len(shares):
+            raise UsageError(f"expected at least {len(shares)} rows of every class, one for each split, got {count} of '{label}'")
     parts = stratified(encode_labels(labels, sorted(set(labels))), list(shares.values()), data.seed)
     split: dict[str, Texts] = {name: ([str(texts[i]) for i in rows], [str(labels[i]) for i in rows]) for name, rows in zip(shares, parts)}
     return split if test is None else split | {"test": test}
@@ -192,6 +218,11 @@ def _ag_news(data: Any, manual_dir: Path | None) -> tuple[dict[str, Texts], Sequ
     found, sums = ag_news.load_ag_news(("train", "test") if official else (data.file.removesuffix(".csv"),), manual_dir)
 
     def texts(split: str) -> Texts:
+        if data.fields == "title" and not any(news.description for news in found[split]):
+            raise UsageError(
+                f"expected titles and descriptions in columns of their own in ag_news/{split}.csv, got them joined; get the file with "
+                "three columns, or set --config.data.fields='title and description'"
+            )
         join = lambda news: " ".join(filter(None, (news.title, news.description))) if data.fields == "title and description" else news.title
         return [join(news) for news in found[split]], [ag_news.CLASSES[news.label] for news in found[split]]
 
@@ -224,10 +255,10 @@ def _distinct(found: list[sst.Phrase]) -> list[sst.Phrase]:
 
 def _text_csv(data: Any, manual_dir: Path | None) -> tuple[dict[str, Texts], Sequence[str], dict[str, str]]:
     """The user's own table, split in three; or in two, where there is a table for the test."""
-    texts, labels = table.read(Path(data.train_file), data.text_column, data.label_column)
-    test = table.read(Path(data.test_file), data.text_column, data.label_column) if data.test_file else None
+    read = lambda file: table.read(Path(file).expanduser(), data.text_column, data.label_column)
+    (texts, labels), test = read(data.train_file), read(data.test_file) if data.test_file else None
     split = _split(data, texts, labels, test)
     if not all(found for found, _ in split.values()):
         raise UsageError(f"expected enough rows in {data.train_file} for training, validation and test, got {len(texts)}")
     files = [path for path in (data.train_file, data.test_file) if path]
-    return split, sorted(set(split["train"][1])), {path: table.sha256(Path(path)) for path in files}
+    return split, sorted(set(split["train"][1])), {path: table.sha256(Path(path).expanduser()) for path in files}

@@ -73,7 +73,7 @@ def cross_entropy(
     """Mean cross-entropy over the examples that the mask allows, weighted by class: `sum w_y ce / sum w_y`, as in PyTorch.
 
     Args:
-        smoothing: share of the target that is spread over all classes.
+        smoothing: share of the target that is spread over all classes; an example keeps the weight of its own.
     """
     chex.assert_equal_shape_prefix([logits, labels, mask], 1)
     weights = mask.astype(logits.dtype) * (1 if class_weights is None else class_weights[labels])

@@ -143,17 +143,18 @@ def test_a_download_is_checked_against_its_sum(tmp_path, monkeypatch, whole):
         ('"5","a class too far","x"', r"a class from 1 to 4 and one or two texts in .*, line 2, got \['5'"),
         ('"1"', "line 2, got"),
         ('"1","a","b","c"', "line 2, got"),
-        ('"1","not closed', "expected a CSV row in .*, line"),
+        ('"1","not closed\n', "expected a CSV row in .*, line 2"),
+        ('"1","caf\xe9","Latin-1"', "text in UTF-8 in .*, line 2"),
     ],
 )
 def test_a_malformed_row_of_news_is_named(tmp_path, line, said):
-    (tmp_path / "test.csv").write_text(f'"1","fine","words"\n{line}\n')
+    (tmp_path / "test.csv").write_text(f'"1","fine","words"\n{line}\n"2","fine","words"\n', encoding="latin-1")
     with pytest.raises(UsageError, match=said):
         list(ag_news.read_news(tmp_path / "test.csv"))
 
 
 def test_news_have_two_or_three_columns(tmp_path):
-    (tmp_path / "train.csv").write_text('"1","title ""quoted""","words, more"\n"4","joined"\n')
+    (tmp_path / "train.csv").write_text('\ufeff"1","title ""quoted""","words, more"\n\n"4","joined"\n\n', encoding="utf-8")
     assert list(ag_news.read_news(tmp_path / "train.csv")) == [
         ag_news.News('title "quoted"', "words, more", 0),
         ag_news.News("joined", "", 3),
@@ -168,7 +169,23 @@ def test_a_tree_is_its_phrases_the_whole_first():
     assert [sst.in_classes(label, 5) for label in range(5)] == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("line", ["(3 (2 It)", "(3 It))", "(7 It)", "word", "", "(3 It) (2 is)", "(3 (2 ))", "( It)"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(3 (2 It)",
+        "(3 It))",
+        "(7 It)",
+        "word",
+        "",
+        "(3 It) (2 is)",
+        "(3 (2 ))",
+        "( It)",
+        "(3 It is)",
+        "(3 stray (2 a) (2 b))",
+        "(3 (2 a) (2 b) (2 c))",
+        "(3 (2 a))",
+    ],
+)
 def test_a_malformed_tree_is_named_with_its_line(tmp_path, line):
     (tmp_path / "sst").mkdir()
     for name in ("train", "dev", "test"):
@@ -198,6 +215,8 @@ def test_the_real_files(manual_dir):
     [
         ("text,label\na b,x\nc,y\n", ("text", "label"), (["a b", "c"], ["x", "y"])),
         ("y,q,one\nn,q,two\n", ("3", "1"), (["one", "two"], ["y", "n"])),
+        ("q,text,label\nq,a b,x\n", ("2", "label"), (["a b"], ["x"])),
+        ("1,2\nx,a b\n", ("2", "1"), (["a b"], ["x"])),
         ('\ufefflabel, text\n x ,"a, b"\n', ("text", "label"), (["a, b"], ["x"])),
     ],
 )
@@ -211,9 +230,12 @@ def test_a_table_has_its_columns_by_name_or_number(tmp_path, content, columns, e
     [
         ("", "got an empty file"),
         ("text,label\n", "got only a header"),
-        ("words,label\na,b\n", "no column 'text' in .*, which has words, label"),
-        ("text,label\na,b\nc\n", "a text and a label in .*, line 3"),
-        ("text,label\na, \n", "a text and a label in .*, line 2"),
+        ("words,label\na,b\n", "no column 'text' in .*, which has words, label, or 1 to 2"),
+        ("text,label\na,b\nc\n", "2 columns in .*, line 3, as in the first, got 1"),
+        ("text,label\na,b\nGreat, superb film,pos\n", "2 columns in .*, line 3, as in the first, got 3"),
+        ("text,label\na, \n", "a label in .*, line 2"),
+        ('text,label\na,b\n"c,d\n', "a CSV row in .*, line 3"),
+        ("text,label,label\na,b,c\n", "one column 'label' in .*, got 2; give its number"),
     ],
 )
 def test_a_table_that_is_none_is_told(tmp_path, content, said):
@@ -222,3 +244,35 @@ def test_a_table_that_is_none_is_told(tmp_path, content, said):
         table.read(tmp_path / "own.csv", "text", "label")
     with pytest.raises(UsageError, match="no file"):
         table.read(tmp_path / "gone.csv", "text", "label")
+
+
+def test_a_header_that_would_pass_for_a_row_and_one_column_for_both_are_told(tmp_path):
+    (tmp_path / "own.csv").write_text("text,label\na,x\nb,x\nc,y\n")
+    with pytest.raises(UsageError, match=r"the label 'label' of line 1 comes in no other, as in a header"):
+        table.read(tmp_path / "own.csv", "1", "2")
+    with pytest.raises(UsageError, match="a column of texts and another of labels"):
+        table.read(tmp_path / "own.csv", "text", "1")
+
+
+def test_only_the_files_that_are_wanted_are_read(tmp_path):
+    (tmp_path / "ag_news").mkdir()
+    (tmp_path / "ag_news" / "test.csv").write_text('"1","fine","words"\n')
+    (tmp_path / "ag_news" / "train.csv").write_text("broken")
+    found, sums = ag_news.load_ag_news(("test",), tmp_path)
+    assert (len(found["test"]), list(sums)) == (1, ["test.csv"])
+
+
+def test_a_damaged_data_set_that_was_prepared_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
+    (tmp_path / "ag_news").mkdir()
+    (tmp_path / "ag_news" / "test.csv").write_text('"1","fine","words"\n')
+    ag_news.load_ag_news(("test",), tmp_path)
+    for path in (tmp_path / "prepared").rglob("dataset_info.json"):
+        path.write_text("{")
+    with pytest.raises(UsageError, match="remove that folder and run again"):
+        ag_news.load_ag_news(("test",), tmp_path)
+
+
+def test_a_proxy_is_asked_in_place_of_the_address(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://localhost:9")
+    builders._check_reachable(ag_news.AGNews, ["test.csv"])

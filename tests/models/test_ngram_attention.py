@@ -37,10 +37,14 @@ def test_a_longer_padding_changes_no_output_and_no_gradient(name):
     given = draw(MODELS[name], TEXTS)
     chex.assert_trees_all_close(function(given, longer), function(given, TEXTS), atol=1e-6)
     attention = jax.jit(MODELS[name].apply)(given, longer)[1]["attention"]
-    assert list(attention) == [f"attention_{encoder}" for encoder in MODELS[name].encoders]
+    of_pairs = ["hops_words", "hops_pairs"] if MODELS[name].num_pairs else []
+    assert set(attention) == {*(f"hops_{encoder}" for encoder in MODELS[name].encoders), *of_pairs}
     for weights in map(np.asarray, attention.values()):
+        assert weights.shape == (4, 2, 8)
         np.testing.assert_array_equal(weights[1, :, 2:], 0)
         np.testing.assert_array_equal(weights[3], 0)
+    whole = [attention[key] for key in attention if key not in of_pairs] + ([sum(attention[key] for key in of_pairs)] if of_pairs else [])
+    for weights in whole:
         np.testing.assert_allclose(weights[:3].sum(axis=-1), 1, atol=1e-6)
 
 
