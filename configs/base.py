@@ -88,3 +88,22 @@ def texts(name: str, variant: str, data: dict[str, Any], model: dict[str, Any]) 
     config.data.update(data)
     config.model = ConfigDict(model)
     return config
+
+
+def translation(name: str, variant: str, data: dict[str, Any], model: dict[str, Any]) -> Any:
+    """Texts to texts: batches of 64 pairs of like length, a cosine to 0, the weights best on validation kept."""
+    config = common(name, variant, "translation")
+    config.decoding = ConfigDict({"beam": 5, "length_penalty": 1.0})
+    config.optimizer.clip_norm = 1.0
+    config.data.preprocessing = "lower"
+    config.data.tokenizer = "word"
+    config.data.vocabulary_size = 5_000
+    config.data.shared_vocabulary = False
+    config.data.max_length = 100
+    config.data.num_buckets = 4
+    config.data.shuffle = True
+    config.data.update(data)
+    recurrent = {"cell": "gru", "num_layers": 1, "decoder": "bahdanau", "attention": "additive", "reach": 0}
+    recurrent |= {"tied_embeddings": False, "shared_embeddings": False, "dropout_rate": 0.0}
+    config.model = ConfigDict({"name": "seq2seq"} | (model if "name" in model else recurrent | model))
+    return config

@@ -47,11 +47,17 @@ def make_parser() -> argparse.ArgumentParser:
 
     predict = commands.add_parser("predict", help="predict with the model of a run")
     predict.add_argument("run", type=Path, metavar="RUN", help="a run directory, such as runs/shapes_attention")
-    predict.add_argument("text", nargs="*", help='a text to classify, such as "The final tennis tournament starts next week."')
+    predict.add_argument("text", nargs="*", help='a text to classify or translate, such as "The final tennis tournament starts next week."')
     predict.add_argument("--input", type=Path, help="signals of 100 points (.npy, .csv), texts one a line (.txt), images (.png, IDX)")
-    predict.add_argument("--output", type=Path, help="where predictions of signals go, .npy or .csv (default: INPUT with .predictions)")
+    predict.add_argument(
+        "--output",
+        type=Path,
+        help="where predictions of signals go, .npy or .csv (default: INPUT with .predictions), or translations, .txt (default: printed)",
+    )
     predict.add_argument("--figure", type=Path, help="also draw the predictions, and what the model attends to, into this file")
-    predict.add_argument("--json", action="store_true", help="print the classes of texts and images as JSON")
+    predict.add_argument("--json", action="store_true", help="print classes or translations as JSON, with the attention")
+    predict.add_argument("--beam", type=int, help="of the search for translations (default: that of the run; 1 is greedy)")
+    predict.add_argument("--best", type=int, default=1, help="translations of each text, the best first (default: 1)")
 
     compare = commands.add_parser("compare", help="compare the results of several runs")
     compare.add_argument("runs", type=Path, nargs="+", metavar="RUN")
@@ -70,24 +76,37 @@ def run_predict(args: argparse.Namespace) -> int:
     from flax_attn.run_directory import read_config
 
     config = read_config(args.run)
+    if config.get("task") == "translation":
+        from flax_attn.analysis.tables import wide_console
+        from flax_attn.translate import translate
+
+        options = {"output": args.output, "figure": args.figure, "beam": args.beam, "num_best": args.best, "as_json": args.json}
+        report(translate(args.run, args.text, args.input, wide_console(), **options), args.json)
+        return 0
+    if args.beam is not None or args.best != 1:
+        raise UsageError("expected --beam and --best for a run on translation alone")
     if config.get("task") == "classification":
         from flax_attn.analysis.tables import wide_console
         from flax_attn.classify import classify
 
         if args.output is not None:
             raise UsageError("expected no --output for a run on texts or images, whose classes are printed; --json prints JSON")
-        paths = classify(args.run, args.text, args.input, args.figure, args.json, wide_console())
-        print(*(f"wrote {path}" for path in paths), sep="\n", end="\n" if paths else "", file=sys.stderr if args.json else sys.stdout)
+        report(classify(args.run, args.text, args.input, args.figure, args.json, wide_console()), args.json)
         return 0
     from flax_attn import predict
 
     if config["data"].get("name") != "shapes":
-        raise UsageError(f"expected a run on shapes, texts or images, got one on {config['data'].get('name')}")
+        raise UsageError(f"expected a run on shapes, texts, images or translation, got one on {config['data'].get('name')}")
     if args.text or args.json or args.input is None:
         raise UsageError("expected --input FILE with signals of 100 points, and neither a text nor --json, for a run on shapes")
-    paths = predict.predict_file(args.run, args.input, args.output, args.figure)
-    print(*(f"wrote {path}" for path in paths), sep="\n")
+    report(predict.predict_file(args.run, args.input, args.output, args.figure))
     return 0
+
+
+def report(paths: list[Path], as_json: bool = False) -> None:
+    """Says what was written, and beside JSON where it is not in the way."""
+    for path in paths:
+        print(f"wrote {path}", file=sys.stderr if as_json else sys.stdout)
 
 
 def run_compare(args: argparse.Namespace) -> int:

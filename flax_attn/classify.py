@@ -20,6 +20,7 @@ from flax_attn.errors import UsageError
 from flax_attn.predict import PICTURES
 from flax_attn.tasks import texts
 from flax_attn.tasks.classification import probabilities
+from flax_attn.tasks.tokenizers import MEND
 
 LINES = (".txt",)
 
@@ -82,7 +83,7 @@ def read_labels(run: Path, model: Any) -> list[str]:
         if not all(isinstance(name, str) for name in classes) or len(set(classes)) != model.num_classes:
             raise ValueError(f"expected {model.num_classes} names")
     except (OSError, TypeError, ValueError) as error:
-        raise UsageError(f"expected the classes of the run in {run / 'labels.json'} ({error}); {texts.MEND}") from error
+        raise UsageError(f"expected the classes of the run in {run / 'labels.json'} ({error}); {MEND}") from error
     return classes
 
 
@@ -105,7 +106,7 @@ def read_texts(given: list[str], source: Path | None) -> list[str]:
 
 def encode(run: Path, config: Any, model: Any, given: list[str]) -> tuple[dict[str, np.ndarray], list[list[tuple[str, bool]]]]:
     """Inputs of the model, and the parts of each text that it sees, and whether it knows them."""
-    reader = texts.load_reader(run, config.data, {name: size for name, size in vars(model).items() if isinstance(size, int)})
+    reader = texts.load_reader(run, config.data, vars(model))
     cleaned = [PREPROCESSING[config.data.preprocessing](text) for text in given]
     parts = [reader.parts(text) for text in cleaned]
     for number, (text, rest, seen) in enumerate(zip(given, cleaned, parts), 1):

@@ -38,7 +38,7 @@ KEYS = {
 }
 POSITIVE = ("num_epochs", "num_seeds", "batch_size", "learning_rate", "optimizer.eps")
 NOT_NEGATIVE = ("steps_per_epoch", "seed", "patience", "optimizer.weight_decay", "optimizer.clip_norm", "optimizer.warmup_steps")
-NOT_NEGATIVE += ("optimizer.decay_steps", "optimizer.plateau_patience", "data.seed", "model.max_shift")
+NOT_NEGATIVE += ("optimizer.decay_steps", "optimizer.plateau_patience", "data.seed", "model.max_shift", "model.reach")
 SHARES = ("optimizer.b1", "optimizer.b2", "label_smoothing", "optimizer.plateau_factor")
 NUM_SEEDS = 2**32
 

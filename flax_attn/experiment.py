@@ -19,14 +19,15 @@ import optax
 from ml_collections import ConfigDict
 from rich.console import Console
 
+from flax_attn import decoding
 from flax_attn.analysis import figures, runs, tables
 from flax_attn.config import check_config
 from flax_attn.errors import UsageError, one_line, unknown
 from flax_attn.models import MODELS
 from flax_attn.run_directory import RunDirectory, read_config, replacing
-from flax_attn.tasks import TASKS, Task
+from flax_attn.tasks import TASKS, Task, row_lengths
 from flax_attn.training import buckets, checkpoints, epoch, progress
-from flax_attn.training.results import check_finite, metric_rows, repeat_stopped, summarize
+from flax_attn.training.results import check_finite, metric_rows, repeat_stopped, summarize, summarize_values
 from flax_attn.training.state import Plateau, TrainState
 
 PREDICTED_AT_ONCE = 64
@@ -90,7 +91,7 @@ def check_enough(config: Any, task: Task) -> None:
     for split, rows in task.splits.items():
         if not len(jax.tree.leaves(rows)[0]):
             raise UsageError(f"expected examples in the {split} split, got none; change the sizes under config.data")
-    num_train, filled_up = len(jax.tree.leaves(task.train)[0]), task.draw is not None or has_tokens(task.train)
+    num_train, filled_up = len(jax.tree.leaves(task.train)[0]), task.draw is not None or row_lengths(task.train) is not None
     if not num_train or (num_train < config.batch_size and not filled_up):
         raise UsageError(f"expected batch_size at most the {num_train} training examples, got {config.batch_size}")
 
@@ -199,16 +200,16 @@ def make_create(config: Any, model: nn.Module) -> Callable[[jax.Array], TrainSta
 
 def make_plan(config: Any, task: Task) -> tuple[Callable, Any]:
     """How an epoch is laid out, and how a step's batch is made: drawn, gathered, or gathered from buckets of like length."""
-    num_examples = len(jax.tree.leaves(task.train)[0])
+    num_examples, lengths = len(jax.tree.leaves(task.train)[0]), row_lengths(task.train)
     if task.draw is not None:
         draw, num_steps = task.draw, config.steps_per_epoch or num_examples // config.batch_size
         return lambda key, epoch: jax.random.split(key, num_steps), lambda _, key: draw(key)
-    if not has_tokens(task.train):
+    if lengths is None:
         num_steps = config.steps_per_epoch or num_examples // config.batch_size
         return functools.partial(
             epoch.shuffled_rows, num_examples=num_examples, batch_size=config.batch_size, num_steps=num_steps
         ), epoch.gather
-    found = buckets.make_buckets(np.asarray(task.train["inputs"]["lengths"]), config.data.num_buckets)
+    found = buckets.make_buckets(lengths, config.data.num_buckets)
     plan = functools.partial(
         buckets.plan,
         buckets=found,
@@ -220,17 +221,13 @@ def make_plan(config: Any, task: Task) -> tuple[Callable, Any]:
     return plan, [functools.partial(buckets.fetch, length=bucket.length) for bucket in found]
 
 
-def has_tokens(rows: epoch.Batch) -> bool:
-    return isinstance(rows["inputs"], dict) and "tokens" in rows["inputs"]
-
-
 def make_batches(config: Any, task: Task) -> dict[str, list[epoch.Batch]]:
     """The rows that a run is measured on as stacked batches by split, one stack a length."""
 
     def stacks(rows: epoch.Batch) -> list[epoch.Batch]:
-        if not has_tokens(rows):
+        if (lengths := row_lengths(rows)) is None:
             return [epoch.pad_batches(rows, config.batch_size)]
-        found = buckets.make_buckets(np.asarray(rows["inputs"]["lengths"]), config.data.num_buckets)
+        found = buckets.make_buckets(lengths, config.data.num_buckets)
         parts = [buckets.cut(jax.tree.map(lambda a, b=b: a[b.first : b.last], rows), b.length) for b in found]
         return [epoch.pad_batches(part, config.batch_size) for part in parts]
 
@@ -295,12 +292,14 @@ def finish(
     num_seeds, last_epoch = len(states.seed), directory.last_epoch()
     params = [jax.tree.map(lambda leaf, i=i: leaf[i], kept) for i in range(num_seeds)]
 
-    def predict_all(inputs: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Outputs of every seed, and the attention of the first on the first examples, by name."""
+    def predict_all(inputs: Any, **options: Any) -> Any:
+        """Outputs of every seed, and the attention of the first on the first examples, by name; or the translations of every seed."""
+        if config.task == "translation":
+            return [decoding.translate(model, each, inputs, **options) for each in params]
         outputs, attentions = zip(*(predict(model, each, inputs) for each in params))
         return np.stack(outputs), {f"attention/{name}": weights for name, weights in attentions[0].items()}
 
-    arrays, together, further = TASKS[config.data.name].examples(config, task, predict_all)
+    examples = TASKS[config.data.name].examples(config, task, predict_all)
     summary = {
         "config": config.name,
         "task": config.task,
@@ -312,10 +311,12 @@ def finish(
         "steps": int(states.step.max()),
         "train_seconds": round(seconds, 1),
         "files": {name: runs.digest(directory.path / name) for name in task.files},
-        "metrics": metrics | {name: {"mean": value, "std": 0.0, "values": [value]} for name, value in together.items()},
-    } | further
+        "metrics": metrics | {name: summarize_values(values) for name, values in examples.metrics.items()},
+    } | examples.summary
     with replacing(directory.path / "examples.npz") as partial:
-        np.savez_compressed(partial, **arrays)
+        np.savez_compressed(partial, **examples.arrays)
+    for name, text in examples.texts.items():
+        directory.write_text(name, text)
     directory.write_json("summary.json", summary)
     figures.draw_run(directory.path)
     return summary

@@ -68,8 +68,11 @@ class RunDirectory:
             partial.write_text(_as_lines(rows))
 
     def write_json(self, name: str, content: Any) -> None:
+        self.write_text(name, _as_text(content))
+
+    def write_text(self, name: str, content: str) -> None:
         with replacing(self.path / name) as partial:
-            partial.write_text(_as_text(content))
+            partial.write_text(content, encoding="utf-8")
 
     def last_epoch(self) -> int:
         """The epoch of the last row of the metrics."""

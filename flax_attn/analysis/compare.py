@@ -9,7 +9,7 @@ from rich.console import Console
 from flax_attn.analysis import shapes, tables
 from flax_attn.analysis.drawing import save
 from flax_attn.analysis.losses import loss_curves
-from flax_attn.analysis.runs import read, score_of
+from flax_attn.analysis.runs import read
 from flax_attn.errors import UsageError
 
 
@@ -22,8 +22,9 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
         UsageError: a run that is not finished or is damaged, or an output directory that cannot be written.
     """
     runs = [read(path) for path in paths]
-    if len({score_of(run.config) for run in runs}) > 1:
-        raise UsageError("expected runs of one task, got some of regression and some of classification; compare them apart")
+    tasks = sorted({run.config["task"] for run in runs})
+    if len(tasks) > 1:
+        raise UsageError(f"expected runs of one task, got {' and '.join(tasks)}; compare them apart")
     names = [run.name for run in runs]
     runs = [run if names.count(run.name) == 1 else run._replace(name=str(run.path)) for run in runs]
     try:

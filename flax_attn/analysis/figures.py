@@ -4,12 +4,13 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from flax_attn.analysis import images, series, shapes, texts
+from flax_attn.analysis import images, series, shapes, texts, translation
 from flax_attn.analysis.drawing import save
 from flax_attn.analysis.losses import loss_curves
 from flax_attn.analysis.runs import Run, read
 
 DRAWN_BY = {"shapes": shapes, "mnist": images, "ag_news": texts, "sst": texts, "text_csv": texts, "input_series": series}
+DRAWN_BY |= dict.fromkeys(("reverse", "dates", "multi30k", "pairs"), translation)
 
 
 def draw_run(path: Path) -> list[Path]:

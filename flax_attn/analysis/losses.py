@@ -14,9 +14,9 @@ LABELS = {"mse": "mean squared error (normalised units)", "loss": "cross-entropy
 def loss_curves(runs: list[Run]) -> Figure:
     """Training and validation error against the step, on a log scale: the mean over seeds in a band from least to most.
 
-    For classification the accuracy stands beside it.
+    Where there is an accuracy it stands beside it.
     """
-    metrics = ("loss", "accuracy") if all(run.config["task"] == "classification" for run in runs) else ("mse",)
+    metrics = ("mse",) if any(run.config["task"] == "regression" for run in runs) else ("loss", "accuracy")
     figure, axes = plt.subplots(1, len(metrics), figsize=(1 + 7 * len(metrics), 5), squeeze=False, layout="constrained")
     for metric, ax in zip(metrics, axes[0]):
         draw_curves(ax, runs, metric)

@@ -85,8 +85,8 @@ def _is_whole(config: dict[str, Any], summary: dict[str, Any], rows: list[dict[s
 
 
 def score_of(config: dict[str, Any]) -> str:
-    """The metric that a run is known by: the error of regression, the accuracy of classification."""
-    return "accuracy" if config["task"] == "classification" else "mse"
+    """The metric that a run is known by: the error of regression, the accuracy of classes, or of the next token in translation."""
+    return "mse" if config["task"] == "regression" else "accuracy"
 
 
 def curve(rows: list[dict[str, Any]], metric: str) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,8 @@ from rich.text import Text
 
 from flax_attn.analysis.runs import Run, late_median, score_of
 
+FURTHER = ("test/f1", "test/exact_match", "test/bleu", "test/chrf")  # shown where all runs that are compared have them
+
 
 def wide_console() -> Console:
     """A console that is as wide as the terminal, and wide enough for every table where there is none."""
@@ -29,18 +31,22 @@ def print_results(summary: dict[str, Any], reference: dict[str, float], console:
         std = f"{metric['std']:.2g}" if len(seeds) > 1 else "-"
         table.add_row(name, f"{metric['mean']:.4g}", std, f"{reference[name]:.4g}" if name in reference else "-")
     console.print(table)
+    for signature in summary.get("signatures", ()):
+        console.print(signature, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_comparison(runs: list[Run], console: Console) -> None:
     """One row a run: size, time, and the test error or accuracy kept, last, and as the median of the last 10 epochs."""
     measured = f"test/{score_of(runs[0].config)}"
     table = Table(title=f"{measured}, mean ± std over seeds", title_justify="left", title_style="bold")
-    for column in ("run", "parameters", "seeds", "steps", "minutes", "kept", "last", "median of last 10"):
+    further = [name for name in FURTHER if all(name in run.summary["metrics"] for run in runs)]
+    for column in ("run", "parameters", "seeds", "steps", "minutes", "kept", "last", "median of last 10", *further):
         table.add_column(column, justify="left" if column == "run" else "right", overflow="fold")
     for run in runs:
         metrics, seeds = run.summary["metrics"], len(run.summary["seeds"])
         kept, last = metrics[measured], metrics.get(f"last/{measured}", metrics[measured])
         show = lambda metric, many=seeds > 1: f"{metric['mean']:.4g}" + (f" ± {metric['std']:.1g}" if many else "")
         counts = [f"{run.summary['parameters']:,}", str(seeds), f"{run.summary['steps']:,}", f"{run.summary['train_seconds'] / 60:.1f}"]
-        table.add_row(Text(run.name), *counts, show(kept), show(last), f"{late_median(run.rows, measured):.4g}")
+        shown = [show(kept), show(last), f"{late_median(run.rows, measured):.4g}", *(show(metrics[name]) for name in further)]
+        table.add_row(Text(run.name), *counts, *shown)
     console.print(table)

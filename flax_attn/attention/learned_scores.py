@@ -24,17 +24,19 @@ class AdditiveScore(nn.Module):
     Attributes:
         features: width of the sum.
         kernel_init: initialiser of the kernels and, as a column, of the vector.
+        project_keys: whether there is a `U`. A decoder, which asks the same keys step by step, projects them once itself.
     """
 
     features: int
     kernel_init: Initializer = glorot
+    project_keys: bool = True
 
     @nn.compact
     def __call__(self, query_features: int, key_features: int) -> Score:
         return functools.partial(
             scores.additive,
             query_kernel=self.param("query_kernel", self.kernel_init, (query_features, self.features)),
-            key_kernel=self.param("key_kernel", self.kernel_init, (key_features, self.features)),
+            key_kernel=self.param("key_kernel", self.kernel_init, (key_features, self.features)) if self.project_keys else None,
             vector=_vector(self, "vector", self.features, self.kernel_init),
         )
 

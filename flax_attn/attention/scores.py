@@ -64,19 +64,23 @@ def bilinear(
 
 
 def additive(
-    query: Query, key: OtherKey, *, query_kernel: Float[Array, "d h"], key_kernel: Float[Array, "e h"], vector: Float[Array, " h"]
+    query: Query, key: OtherKey, *, query_kernel: Float[Array, "d h"], key_kernel: Float[Array, "e h"] | None, vector: Float[Array, " h"]
 ) -> Energies:
     """Additive energy, `e_qk = v · tanh(q W + k U)` (Bahdanau et al. 2015, arXiv:1409.0473, appendix A.1.2).
 
     The sum exists for every pair, `(..., q, k, h)`: give `attend` a `chunk_size` for long sequences.
 
     Args:
-        query_kernel, key_kernel: `W` and `U`.
+        query_kernel, key_kernel: `W` and `U`; None for a `U` that the keys have been multiplied by already, once for many queries.
         vector: `v`.
     """
     _check("query_kernel", query_kernel, (query.shape[-1], vector.shape[0]), query, key)
-    _check("key_kernel", key_kernel, (key.shape[-1], vector.shape[0]), query, key)
-    return _hidden_energies(_projected(query, query_kernel), _projected(key, key_kernel), vector)
+    if key_kernel is not None:
+        _check("key_kernel", key_kernel, (key.shape[-1], vector.shape[0]), query, key)
+        key = _projected(key, key_kernel)
+    elif key.shape[-1] != vector.shape[0]:
+        raise ValueError(f"expected projected keys as wide as the vector {vector.shape}, got {key.shape}")
+    return _hidden_energies(_projected(query, query_kernel), key, vector)
 
 
 def concat(query: Query, key: OtherKey, *, kernel: Float[Array, "d_plus_e h"], vector: Float[Array, " h"]) -> Energies:

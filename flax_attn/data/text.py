@@ -38,6 +38,17 @@ def split_words(text: str) -> str:
     return " ".join(re.findall(r"n't\b|'(?:s|re|ve|ll|d|m)\b|\w+(?=n't\b)|\w+(?:-\w+)*|[^\w\s]", text.lower()))
 
 
+def join_words(text: str) -> str:
+    """What `split_words` split, joined again: `it 's a hit .` becomes `it's a hit.`; which side a quotation mark goes is not known."""
+    text = re.sub(r" (n't|'(?:s|re|ve|ll|d|m))\b", r"\1", text)
+    return re.sub(r"([(\[]) ", r"\1", re.sub(r" ([.,;:!?%)\]])", r"\1", text))
+
+
+def lower(text: str) -> str:
+    """Lower case, with one space between words."""
+    return " ".join(text.lower().split())
+
+
 def mark_ends(text: str) -> str:
     """Lower case, split at spaces as it is, between marks of the start and the end."""
     return " ".join([START, *re.findall("[^ ]+", text.lower()), END])
@@ -59,6 +70,7 @@ PREPROCESSING: dict[str, Callable[[str], str]] = {
     "news": clean_news,
     "news words": split_news,
     "words": split_words,
+    "lower": lower,
     "marked": mark_ends,
 }
 
@@ -126,7 +138,8 @@ class BytePairs:
     def fit(cls, texts: Iterable[str], size: int) -> "BytePairs":
         tokenizers = _tokenizers()
         model = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=UNKNOWN))
-        model.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+        parts = tokenizers.pre_tokenizers
+        model.pre_tokenizer = parts.Sequence([parts.Metaspace(), parts.Punctuation("isolated")])
         model.decoder = tokenizers.decoders.Metaspace()
         trainer = tokenizers.trainers.BpeTrainer(
             vocab_size=size, limit_alphabet=max(size - 2, 0), special_tokens=[PADDING, UNKNOWN], show_progress=False

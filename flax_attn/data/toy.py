@@ -4,7 +4,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
+
+from flax_attn.data.pairs import Pair
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class Series(NamedTuple):
@@ -23,3 +28,11 @@ def input_series(key: Key[Array, ""], num_examples: int, *, num_series: int = 8,
     decisive = inputs[..., relevant : relevant + 1]
     before = jnp.pad(decisive, ((0, 0), (1, 0), (0, 0)))[:, :-1]
     return Series(inputs, (decisive + before) / 2)
+
+
+def reversed_letters(seed: int, num_examples: int, *, min_length: int = 3, max_length: int = 12) -> list[Pair]:
+    """Letters with spaces between, and the same from the end to the start: `d a f` becomes `f a d`."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(min_length, max_length + 1, size=num_examples)
+    sources = [" ".join(LETTERS[i] for i in rng.integers(len(LETTERS), size=length)) for length in lengths]
+    return [Pair(source, source[::-1]) for source in sources]

@@ -12,6 +12,8 @@ from flax_attn.models.series import InputAttentionRNN as InputAttentionRNN
 from flax_attn.models.text import GRUAttention as GRUAttention
 from flax_attn.models.text import RNNAttention as RNNAttention
 from flax_attn.models.text import StructuredAttention as StructuredAttention
+from flax_attn.models.translation import Seq2Seq as Seq2Seq
+from flax_attn.models.translation_transformer import TranslationTransformer as TranslationTransformer
 
 MODELS = {
     "cnn": CNN,
@@ -26,4 +28,6 @@ MODELS = {
     "structured_attention": StructuredAttention,
     "ngram_attention": NGramAttention,
     "input_attention": InputAttentionRNN,
+    "seq2seq": Seq2Seq,
+    "translation_transformer": TranslationTransformer,
 }

@@ -7,12 +7,24 @@
     check_derived(derived)          raises a ValueError for what `load` did not derive
     sample(config)                  -> inputs to initialise a model with
     make_measure(config, derived)   -> measure(outputs, aux, batch, train) -> (loss, metrics by name)
-    examples(task, predict)         -> arrays of some test examples, which the pictures are drawn from, and figures of the test
+    examples(config, task, predict) -> Examples: what the pictures are drawn from, and further figures of the test
 
 Data, loss and pictures of a task meet here, and neither model nor training.
 """
 
-from flax_attn.tasks import images, series, signals, texts
+from flax_attn.tasks import images, series, signals, texts, translation
 from flax_attn.tasks.task import Task as Task
+from flax_attn.tasks.task import row_lengths as row_lengths
 
-TASKS = {"shapes": signals, "mnist": images, "ag_news": texts, "sst": texts, "text_csv": texts, "input_series": series}
+TASKS = {
+    "shapes": signals,
+    "mnist": images,
+    "ag_news": texts,
+    "sst": texts,
+    "text_csv": texts,
+    "input_series": series,
+    "reverse": translation,
+    "dates": translation,
+    "multi30k": translation,
+    "pairs": translation,
+}

@@ -60,7 +60,7 @@ def results(logits: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> t
     if len(logits) > 1:
         together = np.asarray(jax.nn.softmax(jnp.asarray(logits), axis=-1)).mean(axis=0)
         scores = Confusion(confusion(jnp.asarray(together), jnp.asarray(labels), every).matrix).compute()
-        metrics = {f"ensemble/test/{name}": float(value) for name, value in scores.items()}
+        metrics = {f"ensemble/test/{name}": [float(value)] for name, value in scores.items()}
     return matrix.astype(np.int64), metrics, {"classes": figures}
 
 

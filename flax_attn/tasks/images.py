@@ -10,7 +10,7 @@ from flax_attn.data import mnist
 from flax_attn.data.splits import stratified
 from flax_attn.errors import UsageError
 from flax_attn.tasks import classification
-from flax_attn.tasks.task import Task
+from flax_attn.tasks.task import Examples, Task
 
 KIND, SCORE = classification.KIND, classification.SCORE
 make_measure, check_derived = classification.make_measure, classification.check_derived
@@ -56,13 +56,14 @@ def sample(config: Any) -> Any:
     return jnp.zeros((config.batch_size, mnist.SIZE, mnist.SIZE))
 
 
-def examples(config: Any, task: Task, predict: Any) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[str, Any]]:
+def examples(config: Any, task: Task, predict: Any) -> Examples:
     """The first test images with the probabilities of the first seed; the confusion matrix of all."""
     inputs, targets = task.test["inputs"], task.test["targets"]
     logits, attention = predict(inputs)
     matrix, metrics, figures = classification.results(logits, targets, CLASSES)
     kept = {"inputs": inputs[:NUM_EXAMPLES], "targets": targets[:NUM_EXAMPLES], "confusion": matrix}
-    return kept | {"predictions": classification.probabilities(logits[0, :NUM_EXAMPLES])} | attention, metrics, figures
+    kept["predictions"] = classification.probabilities(logits[0, :NUM_EXAMPLES])
+    return Examples(kept | attention, metrics, figures)
 
 
 def _rows(images: np.ndarray, labels: np.ndarray, limit: int) -> dict[str, np.ndarray]:

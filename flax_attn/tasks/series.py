@@ -9,7 +9,7 @@ import numpy as np
 
 from flax_attn.data import toy
 from flax_attn.errors import UsageError
-from flax_attn.tasks.task import Batch, Task
+from flax_attn.tasks.task import Batch, Examples, Task
 from flax_attn.training.metrics import Mean, squared_error, weighted_mean
 
 KIND = "regression"
@@ -65,8 +65,8 @@ def check_derived(derived: dict[str, Any]) -> None:
     int(derived["relevant"])
 
 
-def examples(config: Any, task: Task, predict: Any) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[str, Any]]:
+def examples(config: Any, task: Task, predict: Any) -> Examples:
     """The first test series with the predictions of the first seed."""
     inputs, targets = (np.asarray(task.test[key][:NUM_EXAMPLES]) for key in ("inputs", "targets"))
     outputs, attention = predict(inputs)
-    return {"inputs": inputs, "targets": targets, "predictions": outputs[0]} | attention, {}, {}
+    return Examples({"inputs": inputs, "targets": targets, "predictions": outputs[0]} | attention)

@@ -9,7 +9,7 @@ import numpy as np
 from flax_attn.data import shapes
 from flax_attn.data.normalization import Normalization
 from flax_attn.errors import UsageError
-from flax_attn.tasks.task import Batch, Task
+from flax_attn.tasks.task import Batch, Examples, Task
 from flax_attn.training.metrics import Mean, squared_error
 
 KIND = "regression"
@@ -106,13 +106,13 @@ def check_derived(derived: dict[str, Any]) -> None:
     normalization_of(derived)
 
 
-def examples(config: Any, task: Task, predict: Any) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[str, Any]]:
+def examples(config: Any, task: Task, predict: Any) -> Examples:
     """The first test examples as drawn, with predictions in their units by the first seed."""
     normalization = normalization_of(task.derived)
     inputs, targets, marks = jax.tree.map(lambda array: np.asarray(array[:NUM_EXAMPLES]), task.test)
     outputs, attention = predict(normalization.apply(inputs))
     kept = {"inputs": inputs, "targets": targets, "predictions": normalization.undo(outputs[0])}
-    return kept | marks._asdict() | attention, {}, {}
+    return Examples(kept | marks._asdict() | attention)
 
 
 def _batch(examples: shapes.Examples, normalization: Normalization) -> Batch:

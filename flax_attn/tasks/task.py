@@ -3,6 +3,10 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+import numpy as np
+from jaxtyping import Int
+
 Batch = dict[str, Any]
 
 
@@ -26,3 +30,34 @@ class Task(NamedTuple):
     files: dict[str, Any]
     draw: Callable[[Any], Batch] | None
     test: Any
+
+
+class Examples(NamedTuple):
+    """What is said of the test at the end of a run.
+
+    Attributes:
+        arrays: of some test examples, which the pictures are drawn from.
+        metrics: further figures by name, one a seed, or one of all seeds together.
+        summary: further entries of `summary.json`.
+        texts: further files of the run directory, by name.
+    """
+
+    arrays: dict[str, Any]
+    metrics: dict[str, list[float]] = {}
+    summary: dict[str, Any] = {}
+    texts: dict[str, str] = {}
+
+
+def row_lengths(rows: Batch) -> Int[np.ndarray, " n"] | None:
+    """The length of each row, of the longest where it has several sequences; None for rows of one shape."""
+    inputs = rows["inputs"]
+    found = [np.asarray(array) for key, array in inputs.items() if key.endswith("lengths")] if isinstance(inputs, dict) else []
+    return np.max(found, axis=0) if found else None
+
+
+def by_length(rows: Batch) -> Batch:
+    """The rows in ascending order of their lengths."""
+    lengths = row_lengths(rows)
+    assert lengths is not None
+    order = np.argsort(lengths, kind="stable")
+    return jax.tree.map(lambda array: array[order], rows)

@@ -1,6 +1,5 @@
 """Texts in classes: AG News, SST, and a user's own CSV files."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,15 +10,15 @@ import numpy as np
 
 from flax_attn.data import ag_news, ngrams, sst, table
 from flax_attn.data.splits import stratified
-from flax_attn.data.text import KINDS, PREPROCESSING, Tokenizer, encode_labels, fit_tokenizer, pad, tokenizer_from_json
+from flax_attn.data.text import KINDS, PREPROCESSING, Tokenizer, encode_labels, fit_tokenizer, pad
 from flax_attn.errors import UsageError, unknown
 from flax_attn.tasks import classification
-from flax_attn.tasks.task import Task
+from flax_attn.tasks.task import Examples, Task, by_length
+from flax_attn.tasks.tokenizers import check_sizes, restore
 
 KIND, SCORE = classification.KIND, classification.SCORE
 make_measure, check_derived = classification.make_measure, classification.check_derived
 NUM_EXAMPLES = 16
-MEND = "run the command that made the run again to mend it"
 FIELDS = ("title", "title and description")
 FILES = ("test.csv", "train.csv", "official")
 
@@ -78,7 +77,7 @@ def load(config: Any, manual_dir: Path | None) -> Task:
     check_contents(cleaned, {split: labels for split, (_, labels) in texts.items()})
     labels = {split: encode_labels(found, classes) for split, (_, found) in texts.items()}
     rows = {split: {"inputs": reader.inputs(cleaned[split]), "targets": labels[split]} for split in texts}
-    ordered = {split: _by_length(found) if data.num_buckets > 1 else found for split, found in rows.items()}
+    ordered = {split: by_length(found) if data.num_buckets > 1 else found for split, found in rows.items()}
     return Task(
         train=ordered["train"],
         splits={split: ordered[split] for split in config.evaluate},
@@ -115,7 +114,7 @@ def sample(config: Any) -> Any:
     )
 
 
-def examples(config: Any, task: Task, predict: Any) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[str, Any]]:
+def examples(config: Any, task: Task, predict: Any) -> Examples:
     """The first test texts with the probabilities of the first seed; the confusion matrix of all."""
     rows, words, classes = task.test
     logits, attention = predict(rows["inputs"])
@@ -129,7 +128,7 @@ def examples(config: Any, task: Task, predict: Any) -> tuple[dict[str, np.ndarra
         "predictions": classification.probabilities(logits[0, :NUM_EXAMPLES]),
         "confusion": matrix,
     }
-    return kept | {name: weights[:NUM_EXAMPLES] for name, weights in attention.items()}, metrics, figures
+    return Examples(kept | {name: weights[:NUM_EXAMPLES] for name, weights in attention.items()}, metrics, figures)
 
 
 class Reader(NamedTuple):
@@ -175,27 +174,13 @@ def fit_reader(data: Any, texts: Sequence[str]) -> Reader:
     return Reader(data.max_length, tokenizer, pairs, data.num_ngrams)
 
 
-def load_reader(run: Path, data: Any, sizes: dict[str, int]) -> Reader:
+def load_reader(run: Path, data: Any, sizes: dict[str, Any]) -> Reader:
     """The reader of a run whose model has these sizes. Raises a UsageError where its files are lost, damaged or another run's."""
 
-    def restore(name: str) -> Tokenizer:
-        try:
-            return tokenizer_from_json(json.loads((run / name).read_text()))
-        except (OSError, ValueError) as error:
-            raise UsageError(f"expected the tokenizer of the run in {run / name} ({error}); {MEND}") from error
-
-    pairs = restore("pairs.json") if data.num_pairs else None
-    reader = Reader(data.max_length, restore("tokenizer.json"), pairs, data.num_ngrams)
-    for name, size in reader.sizes().items():
-        if size != sizes.get(name):
-            raise UsageError(f"expected the tokenizers that the run in {run} began with, {name} {sizes.get(name)}, got {size}; {MEND}")
+    pairs = restore(run, "pairs.json") if data.num_pairs else None
+    reader = Reader(data.max_length, restore(run, "tokenizer.json"), pairs, data.num_ngrams)
+    check_sizes(run, reader.sizes(), sizes)
     return reader
-
-
-def _by_length(rows: dict[str, Any]) -> dict[str, Any]:
-    order = np.argsort(rows["inputs"]["lengths"], kind="stable")
-    inputs = {key: array[order] for key, array in rows["inputs"].items()}
-    return {"inputs": inputs, "targets": rows["targets"][order]}
 
 
 def _split(data: Any, texts: Sequence[str], labels: Sequence[str], test: Texts | None = None) -> dict[str, Texts]:

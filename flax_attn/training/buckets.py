@@ -78,8 +78,8 @@ def fetch(data: Any, rows: Int[Array, " batch"], length: int) -> Batch:
 
 
 def cut(batch: Batch, length: int) -> Batch:
-    """The batch with its tokens, and all that goes with each, cut to a length."""
-    return batch | {"inputs": {key: array if key == "lengths" else array[:, :length] for key, array in batch["inputs"].items()}}
+    """The batch with its sequences, and all that goes with each of their elements, cut to a length."""
+    return jax.tree.map(lambda array: array[:, :length] if array.ndim > 1 else array, batch)
 
 
 def _rows(key: Array, bucket: Bucket, batch_size: int, shuffle: bool) -> Array:

@@ -81,7 +81,20 @@ def cross_entropy(
     return Mean(jnp.sum(weights * optax.softmax_cross_entropy(logits, targets)), jnp.sum(weights))
 
 
-def weighted_mean(values: Float[Array, " b"], mask: Bool[Array, " b"]) -> Mean:
+def token_cross_entropy(logits: Float[Array, "b t v"], labels: Int[Array, "b t"], mask: Bool[Array, "b t"], smoothing: float = 0.0) -> Mean:
+    """Mean cross-entropy over the tokens that the mask allows, `log sum exp(z) - (1 - s) z_y - s mean(z)`.
+
+    Args:
+        smoothing: share of the target that is spread over all tokens.
+    """
+    chex.assert_equal_shape_prefix([logits, labels, mask], 2)
+    chosen = jnp.arange(logits.shape[-1]).reshape(1, 1, -1) == labels[..., None]  # nothing is gathered, and so nothing scattered back
+    errors = jax.nn.logsumexp(logits, axis=-1) - (1 - smoothing) * jnp.where(chosen, logits, 0).sum(axis=-1)
+    errors = errors - smoothing * logits.mean(axis=-1) if smoothing else errors
+    return Mean(jnp.where(mask, errors, 0).sum(), mask.sum().astype(logits.dtype))
+
+
+def weighted_mean(values: Float[Array, "*b"], mask: Bool[Array, "*b"]) -> Mean:
     """The mean over the examples that the mask allows."""
     return Mean(jnp.sum(values * mask), jnp.sum(mask.astype(values.dtype)))
 

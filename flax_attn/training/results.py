@@ -1,6 +1,7 @@
 """From scores on the device, an array over seeds for each metric of each split, to the rows and summaries of a run."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -47,9 +48,11 @@ def check_finite(rows: list[Row]) -> None:
 
 def summarize(prefix: str, scores: Scores) -> dict[str, Any]:
     """Mean, deviation (of the sample, 0 for one seed) and values over the seeds, by `prefix + split/metric`."""
-    summary = {}
-    for name, values in flat_scores(scores).items():
-        numbers = [float(value) for value in values]
-        std = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
-        summary[prefix + name] = {"mean": float(np.mean(numbers)), "std": std, "values": numbers}
-    return summary
+    return {prefix + name: summarize_values(values) for name, values in flat_scores(scores).items()}
+
+
+def summarize_values(values: Iterable[Any]) -> dict[str, Any]:
+    """Mean, deviation and values of one metric."""
+    numbers = [float(value) for value in values]
+    std = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
+    return {"mean": float(np.mean(numbers)), "std": std, "values": numbers}

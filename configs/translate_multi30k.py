@@ -1,0 +1,24 @@
+"""German to English on Multi30k: a recurrent encoder-decoder with additive attention.
+
+Task     descriptions of photographs; `data.source` and `data.target` choose among de, en and fr
+Source   Bahdanau et al. 2015 (arXiv:1409.0473); Elliott et al. 2016 (arXiv:1605.00459); 8,000 byte pairs for both languages
+Command  python train.py --config=configs/translate_multi30k.py --manual_dir=DIR
+Expect   not measured yet
+"""
+
+from typing import Any
+
+from configs import base
+
+
+def get_config(variant: str = "") -> Any:
+    data = {"name": "multi30k", "source": "de", "target": "en", "num_train": 0, "tokenizer": "bpe", "vocabulary_size": 8_000}
+    data |= {"shared_vocabulary": True, "num_buckets": 6}
+    model = {"embedding_features": 256, "features": 512, "attention_features": 256, "dropout_rate": 0.4, "tied_embeddings": True}
+    config = base.translation("translate_multi30k", variant, data, model)
+    config.num_epochs = 4 if variant else 20
+    config.learning_rate = 1e-3
+    config.label_smoothing = 0.1
+    config.optimizer.warmup_steps = 400
+    config.optimizer.decay_steps = config.get_oneway_ref("num_epochs") * 456
+    return config

@@ -1,0 +1,26 @@
+"""German to English on Multi30k by a small Transformer.
+
+Task     that of `configs/translate_multi30k.py`
+Source   Vaswani et al. 2017 (arXiv:1706.03762), normalised before each part; the same 8,000 byte pairs
+Command  python train.py --config=configs/translate_multi30k_transformer.py --manual_dir=DIR
+Expect   not measured yet
+"""
+
+from typing import Any
+
+from configs import base, translate_multi30k
+
+
+def get_config(variant: str = "") -> Any:
+    data = dict(translate_multi30k.get_config(variant).data)
+    model = {"name": "translation_transformer", "features": 256, "num_heads": 4, "num_blocks": 3, "hidden_features": 512}
+    model |= {"shared_embeddings": True, "dropout_rate": 0.3, "attention_dropout_rate": 0.1}
+    config = base.translation("translate_multi30k_transformer", variant, data, model)
+    config.num_epochs = 4 if variant else 24
+    config.batch_size = 128
+    config.learning_rate = 2e-3
+    config.label_smoothing = 0.1
+    config.optimizer.b2 = 0.98
+    config.optimizer.warmup_steps = 600
+    config.optimizer.decay_steps = config.get_oneway_ref("num_epochs") * 230
+    return config

@@ -1,0 +1,53 @@
+"""Pictures of translations: which parts of a source each part of the translation was read from."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from flax_attn.analysis.drawing import HEAT, TICKS, styled
+from flax_attn.analysis.runs import Run
+
+SHOWN = 4
+
+
+def draw(run: Run) -> dict[str, Figure]:
+    """All pictures of a run on translation, by name."""
+    return {name: alignments(run, weights) for name, weights in run.attention.items()}
+
+
+@styled
+def alignments(run: Run, weights: np.ndarray) -> Figure:
+    """The alignments of some test examples."""
+    examples = run.examples
+    figure, axes = plt.subplots(2, 2, figsize=(13, 11), layout="constrained")
+    lengths = zip(examples["source_lengths"], examples["prediction_lengths"])
+    for i, (ax, (num_source, num_target)) in enumerate(zip(axes.flat, lengths)):
+        sources, targets = examples["source_words"][i, :num_source].tolist(), examples["predicted_words"][i, :num_target].tolist()
+        image = draw_alignment(ax, sources, targets, weights[i, :num_target, :num_source])
+    for ax in axes.flat[len(examples["source_lengths"]) :]:
+        ax.set_axis_off()
+    figure.suptitle(f"{run.name}: what each part of a translation was read from")
+    figure.colorbar(image, ax=axes, label="attention weight", ticks=TICKS, shrink=0.6)
+    return figure
+
+
+@styled
+def alignment_map(sources: list[str], targets: list[str], weights: np.ndarray, title: str) -> Figure:
+    """The alignment of one translation."""
+    size = 0.3 * len(sources) + 3, 0.3 * max(len(targets), 1) + 2
+    figure, ax = plt.subplots(figsize=size, layout="constrained")
+    image = draw_alignment(ax, sources, targets, weights)
+    ax.set_title(title)
+    figure.colorbar(image, ax=ax, label="attention weight", ticks=TICKS)
+    return figure
+
+
+def draw_alignment(ax: Axes, sources: list[str], targets: list[str], weights: np.ndarray):
+    """Weights `(t, s)`, the source across and what it became downwards."""
+    image = ax.imshow(weights, **{**HEAT, "origin": "upper"}, aspect="auto")
+    upright = max(map(len, sources), default=0) < 2
+    ax.set_xticks(range(len(sources)), sources, rotation=0 if upright else 60, ha="center" if upright else "right", fontsize=9)
+    ax.set_yticks(range(len(targets)), targets, fontsize=9)
+    ax.set(xlabel="source", ylabel="translation")
+    return image

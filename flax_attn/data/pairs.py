@@ -1,0 +1,47 @@
+"""Pairs of sentences, one the translation of the other, and the user's own files of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from flax_attn.data.files import read_text
+from flax_attn.errors import UsageError
+
+
+class Pair(NamedTuple):
+    """A text, and what it is to become."""
+
+    source: str
+    target: str
+
+
+def read_tsv(path: Path) -> list[Pair]:
+    """The pairs of a file, one a line, source and target with a tab between; further columns are left out, as are empty lines.
+
+    Raises:
+        UsageError: no such file, a line that is no pair, or bytes that are not UTF-8, with the number of the line.
+    """
+    try:
+        lines = read_text(path).split("\n")
+    except OSError as error:
+        raise UsageError(f"cannot read {path} ({error.strerror}); give a file of pairs, source and target with a tab between") from error
+    pairs = []
+    for number, line in enumerate(lines, 1):
+        cells = [" ".join(cell.split()) for cell in line.split("\t")]
+        if not any(cells):
+            continue
+        if len(cells) < 2 or not (cells[0] and cells[1]):
+            raise UsageError(f"expected source and target with a tab between in {path}, line {number}, got {line[:60]!r}; mend it")
+        pairs.append(Pair(cells[0], cells[1]))
+    if not pairs:
+        raise UsageError(f"expected pairs of sentences in {path}, got none")
+    return pairs
+
+
+def check_aligned(source_file: str, sources: Sequence[str], target_file: str, targets: Sequence[str]) -> None:
+    """Raises a UsageError where two files of sentences have different numbers of lines."""
+    if len(sources) != len(targets):
+        raise UsageError(
+            f"expected {source_file} and {target_file} to say the same line by line, got {len(sources):,} and {len(targets):,} lines; "
+            "get both again"
+        )

@@ -1,0 +1,109 @@
+"""The Transformer for translation: attention alone, `(b, s)` and `(b, t)` to logits `(b, t, vocabulary)`.
+
+    encoder     x = E[source] sqrt(d) + positions;   N times: x = x + attention(norm(x)),   x = x + feed_forward(norm(x))
+    decoder     the same, causal, with attention to what the encoder returned between the two
+
+Source: Vaswani et al. 2017 (arXiv:1706.03762), with the normalisation before each part (Xiong et al. 2020, arXiv:2002.04745).
+"""
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from flax_attn.attention import DecoderBlock, EncoderBlock, FeedForward, KeyValueCache, MultiHeadAttention, sinusoidal
+from flax_attn.models.translation import Outputs, embedding
+
+Caches = tuple[KeyValueCache, ...]  # one a block of the decoder
+
+
+class TranslationTransformer(nn.Module):
+    """Encoder and decoder blocks between embeddings of source and target; inputs and methods are those of `Seq2Seq`.
+
+    Attributes:
+        source_vocabulary_size, target_vocabulary_size: decided by the data.
+        features: width of the embeddings and of all blocks.
+        num_heads: of every attention.
+        num_blocks: of the encoder, and of the decoder.
+        hidden_features: width of the hidden layer of the feed-forward networks.
+        shared_embeddings: whether source and target have the same embeddings, for a vocabulary that they share. The logits are
+            always products with the target's.
+        dropout_rate: share of the embeddings and of each part's outputs that are dropped in training.
+        attention_dropout_rate: share of the attention weights, and of the hidden units of the networks.
+    """
+
+    source_vocabulary_size: int
+    target_vocabulary_size: int
+    features: int = 256
+    num_heads: int = 4
+    num_blocks: int = 3
+    hidden_features: int = 512
+    shared_embeddings: bool = False
+    dropout_rate: float = 0.1
+    attention_dropout_rate: float = 0.0
+
+    def setup(self):
+        if self.shared_embeddings and self.source_vocabulary_size > self.target_vocabulary_size:
+            raise ValueError("expected one vocabulary of source and target for shared_embeddings")
+        self.target_embedding = embedding(self.target_vocabulary_size, self.features)
+        self.source_embedding = self.target_embedding if self.shared_embeddings else embedding(self.source_vocabulary_size, self.features)
+        attention = lambda: MultiHeadAttention(self.num_heads, dropout_rate=self.attention_dropout_rate)
+        network = lambda: FeedForward(self.hidden_features, dropout_rate=self.attention_dropout_rate)
+        blocks = range(self.num_blocks)
+        self.encoder = [EncoderBlock(attention(), network(), dropout_rate=self.dropout_rate) for _ in blocks]
+        self.decoder = [DecoderBlock(attention(), attention(), network(), dropout_rate=self.dropout_rate) for _ in blocks]
+        self.encoder_norm, self.decoder_norm = nn.LayerNorm(), nn.LayerNorm()
+        self.logit_bias = self.param("logit_bias", nn.initializers.zeros, (self.target_vocabulary_size,))
+        self.dropout = nn.Dropout(self.dropout_rate)
+
+    def __call__(self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False) -> Outputs:
+        """Logits `(b, t, vocabulary)` of each target's next token; unless in training, the mean over the heads of the last block's
+        weights on the source, `(b, t, s)`, as `alignment`."""
+        target, lengths = inputs["target"], inputs["source_lengths"]
+        encoded = self._encode(inputs, train)
+        x, weights = self._embed(self.target_embedding, target, train), None
+        for block in self.decoder:
+            x, _, weights, _ = block(x, encoded, memory_lengths=lengths, train=train, need_weights=not train)
+        logits = self._logits(x)
+        chex.assert_shape(logits, (*target.shape, self.target_vocabulary_size))
+        return logits, {"attention": {} if weights is None else {"alignment": weights.mean(axis=-3)}}
+
+    def encode(self, inputs: dict[str, Int[Array, "..."]]) -> Caches:
+        """The keys and values of the sources, for the attention of each block to them."""
+        encoded, lengths = self._encode(inputs, train=False), inputs["source_lengths"]
+        attentions = [block.cross_attention for block in self.decoder]
+        empty = [attention.init_cache(self.features, encoded.shape[:1], encoded.shape[1]) for attention in attentions]
+        return tuple(attention.extend(cache, encoded, lengths=lengths) for attention, cache in zip(attentions, empty))
+
+    def start(self, memory: Caches, max_length: int) -> Caches:
+        """Empty caches `(b, 1, max_length, heads, d)` of the targets."""
+        return tuple(block.attention.init_cache(self.features, (len(memory[0].length), 1), max_length) for block in self.decoder)
+
+    def decode_step(self, state: Caches, tokens: Int[Array, "b k"], memory: Caches) -> tuple[Array, Caches, Array]:
+        """Logits `(b, k, vocabulary)` of what follows the tokens, the caches with them, and the weights `(b, k, s)`."""
+        x, caches, weights = self._embed(self.target_embedding, tokens[..., None], False, state[0].length), [], None  # (b, k, 1, d)
+        for block, cache, read in zip(self.decoder, state, memory):
+            read = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (*tokens.shape, *leaf.shape[1:])), read)
+            x, _, weights, extended = block(x, read, cache=cache)
+            caches.append(extended)
+        assert weights is not None
+        return self._logits(x)[..., 0, :], tuple(caches), weights[..., 0, :].mean(axis=-2)
+
+    def _encode(self, inputs: dict[str, Int[Array, "..."]], train: bool) -> Float[Array, "b s d"]:
+        source, lengths = inputs["source"], inputs["source_lengths"]
+        chex.assert_rank(source, 2)
+        chex.assert_shape(lengths, source.shape[:1])
+        x = self._embed(self.source_embedding, source, train)
+        for block in self.encoder:
+            x = block(x, lengths=lengths, train=train, need_weights=False).context
+        return self.encoder_norm(x)
+
+    def _embed(self, layer: nn.Embed, tokens: Int[Array, "*b t"], train: bool, offset: Array | int = 0) -> Float[Array, "*b t d"]:
+        places = sinusoidal(tokens.shape[-1], self.features, offset=offset)
+        places = places.reshape((1,) * (tokens.ndim + 1 - places.ndim) + places.shape)
+        return self.dropout(layer(tokens) * self.features**0.5 + places, deterministic=not train)
+
+    def _logits(self, x: Float[Array, "*b t d"]) -> Float[Array, "*b t v"]:
+        products = self.target_embedding.attend(self.decoder_norm(x))
+        return products + self.logit_bias.reshape((1,) * (products.ndim - 1) + (-1,))

@@ -1,0 +1,125 @@
+"""Pairs of texts: read from files, and made in code."""
+
+import datetime
+import gzip
+
+import pytest
+
+from flax_attn.data import dates, multi30k, pairs, toy
+from flax_attn.errors import UsageError
+
+
+def write(folder, **files):
+    """Three lines in each file of Multi30k, but where others are given."""
+    (folder / "multi30k").mkdir(exist_ok=True)
+    for name in multi30k.NAMES.values():
+        for language in ("de", "en"):
+            content = files.get(f"{name}_{language}", f"{language} eins\n{language} zwei \n{language}  drei\u2028vier\n".encode())
+            (folder / "multi30k" / f"{name}.{language}.gz").write_bytes(content if content[:1] == b"\x1f" else gzip.compress(content))
+    return folder
+
+
+def test_lines_of_two_languages_are_pairs_in_either_direction(tmp_path):
+    found, sums = multi30k.load_multi30k("de", "en", write(tmp_path))
+    assert found["valid"] == [("de eins", "en eins"), ("de zwei", "en zwei"), ("de drei vier", "en drei vier")]
+    assert sorted(found) == ["test", "train", "valid"]
+    assert len(sums) == 6
+    assert multi30k.load_multi30k("en", "de", tmp_path)[0]["test"][0] == ("en eins", "de eins")
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"val_en": b"one\ntwo\n"}, "val.de.gz and val.en.gz to say the same line by line, got 3 and 2 lines"),
+        ({"train_de": b"one\n\nthree\n"}, r"a sentence in .*train.de.gz, line 2, got an empty one"),
+        ({"train_de": "één\n".encode("latin-1")}, "text in UTF-8 under gzip in .*train.de.gz, line 1"),
+        ({"train_de": gzip.compress(b"one two three\n" * 100)[:40]}, "under gzip in .*train.de.gz, line"),
+    ],
+)
+def test_files_that_do_not_fit_are_named(tmp_path, files, said):
+    with pytest.raises(UsageError, match=said):
+        multi30k.load_multi30k("de", "en", write(tmp_path, **files))
+
+
+def test_a_language_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(UsageError, match=r"no file .*train.fr.gz; put it there \(https://"):
+        multi30k.load_multi30k("de", "fr", write(tmp_path))
+
+
+@pytest.mark.full
+def test_the_real_files(manual_dir):
+    found, _ = multi30k.load_multi30k("de", "fr", manual_dir)
+    assert {split: len(some) for split, some in found.items()} == {"train": 29_000, "valid": 1_014, "test": 1_000}
+    source, target = found["train"][2]
+    assert source == "Ein kleines Mädchen klettert in ein Spielhaus aus Holz."
+    assert target == "Une petite fille grimpe dans une maisonnette en bois."
+
+
+def test_the_users_pairs_stand_on_lines_with_a_tab_between(tmp_path):
+    (tmp_path / "own.tsv").write_text("\ufeffein  Haus\ta house\tCC-BY\n\nzwei\ttwo\r\n", encoding="utf-8")
+    assert pairs.read_tsv(tmp_path / "own.tsv") == [("ein Haus", "a house"), ("zwei", "two")]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "expected pairs of sentences in .*, got none"),
+        (b"a\tb\nalone\n", "a tab between in .*, line 2, got 'alone'"),
+        (b"a\tb\n\tb\n", "a tab between in .*, line 2"),
+        (b"a\tb\nc\t \n", "a tab between in .*, line 2"),
+        (b"a\tb\n\xe9\tb\n", "text in UTF-8 in .*, line 2"),
+    ],
+)
+def test_lines_that_are_no_pairs_are_named(tmp_path, content, said):
+    (tmp_path / "own.tsv").write_bytes(content)
+    with pytest.raises(UsageError, match=said):
+        pairs.read_tsv(tmp_path / "own.tsv")
+    with pytest.raises(UsageError, match=r"cannot read .*gone.tsv"):
+        pairs.read_tsv(tmp_path / "gone.tsv")
+
+
+def test_letters_are_reversed():
+    found = toy.reversed_letters(3, 200, min_length=2, max_length=5)
+    assert all(pair.target.split() == pair.source.split()[::-1] for pair in found)
+    assert {len(pair.source.split()) for pair in found} == {2, 3, 4, 5}
+    assert found == toy.reversed_letters(3, 200, min_length=2, max_length=5)
+    assert found != toy.reversed_letters(4, 200, min_length=2, max_length=5)
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    list(
+        zip(
+            dates.FORMS,
+            (
+                "2 march 1971",
+                "2 mar 1971",
+                "2nd of march 1971",
+                "march 2, 1971",
+                "mar 2nd, 1971",
+                "tuesday, 2 march 1971",
+                "tuesday march 2nd 1971",
+                "1971, march 2",
+            ),
+        )
+    ),
+)
+def test_a_date_is_written_in_every_form(form, expected):
+    assert dates.write(datetime.date(1971, 3, 2), form) == expected
+
+
+def test_ordinals():
+    assert [dates.ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 23, 30, 31)] == (
+        ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "22nd", "23rd", "30th", "31st"]
+    )
+
+
+def test_dates_say_what_they_become():
+    found = dates.generate(0, 500)
+    assert found == dates.generate(0, 500)
+    for source, target in found:
+        date = datetime.date.fromisoformat(target)
+        assert str(date.year) in source
+        assert dates.MONTHS[date.month - 1][:3] in source
+        assert str(date.day) in source
+    assert len({target[:4] for _, target in found}) > 80

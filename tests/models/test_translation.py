@@ -1,0 +1,156 @@
+"""Encoder-decoders: a step of decoding is a step of training, padding changes nothing, and alignments are weights."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from flax_attn import decoding
+from flax_attn.attention import AdditiveScore
+from flax_attn.models import Seq2Seq, TranslationTransformer
+from flax_attn.models.translation import SCORES
+from tests.models.variables import draw
+
+rng = np.random.default_rng(0)
+LENGTHS, TARGET_LENGTHS = np.array([7, 4, 1]), np.array([5, 3, 2])
+tokens = lambda shape, lengths: np.where(np.arange(shape[1]) < lengths[:, None], rng.integers(2, 11, shape), 0).astype(np.int32)
+TEXTS = {
+    "source": tokens((3, 7), LENGTHS),
+    "source_lengths": LENGTHS.astype(np.int32),
+    "target": tokens((3, 5), TARGET_LENGTHS),
+    "target_lengths": TARGET_LENGTHS.astype(np.int32),
+}
+REAL = np.arange(5) < TARGET_LENGTHS[:, None]
+SIZES = {"source_vocabulary_size": 11, "target_vocabulary_size": 13}
+SMALL = SIZES | {"embedding_features": 6, "features": 6, "attention_features": 6, "dropout_rate": 0.5}
+MODELS = {f"bahdanau, {score}": Seq2Seq(**SMALL, attention=score) for score in SCORES}
+MODELS |= {
+    "luong": Seq2Seq(**SMALL, decoder="luong", attention="general"),
+    "luong, local-p": Seq2Seq(**SMALL, decoder="luong", attention="general", reach=2, tied_embeddings=True),
+    "bahdanau, local-p": Seq2Seq(**SMALL, reach=2),
+    "LSTM, two layers": Seq2Seq(**SMALL, cell="lstm", num_layers=2, tied_embeddings=True),
+    "LSTM, luong": Seq2Seq(**SMALL, cell="lstm", decoder="luong", attention="dot"),
+    "RNN, shared": Seq2Seq(**SMALL, cell="rnn", tied_embeddings=True, shared_embeddings=True),
+    "Transformer": TranslationTransformer(**SIZES, features=8, num_heads=2, num_blocks=2, hidden_features=5, dropout_rate=0.5),
+}
+
+
+def each_model(*quick):
+    """Every model, all but these in the full tests."""
+    return pytest.mark.parametrize("name", [name if name in quick else pytest.param(name, marks=pytest.mark.full) for name in MODELS])
+
+
+@functools.cache
+def evaluate(name):
+    """A function of variables and texts: `((loss over the real, (logits, alignment)), gradient)` without dropout, compiled."""
+
+    def loss(variables, texts):
+        logits, aux = MODELS[name].apply(variables, texts)
+        real = jnp.pad(REAL, ((0, 0), (0, logits.shape[1] - REAL.shape[1])))
+        return jnp.sum(jnp.where(real[..., None], jnp.sin(logits), 0)), (logits, aux["attention"]["alignment"])
+
+    return jax.jit(jax.value_and_grad(loss, has_aux=True))
+
+
+@each_model("bahdanau, additive", "luong, local-p", "Transformer")
+def test_a_step_of_decoding_is_a_step_of_teacher_forcing(name):
+    model, variables = MODELS[name], draw(MODELS[name], TEXTS)
+
+    @jax.jit
+    def one_by_one(variables, texts):
+        apply = functools.partial(model.apply, variables)
+        memory = apply({key: texts[key] for key in ("source", "source_lengths")}, method="encode")
+        state, found = apply(memory, 5, method="start"), []
+        for i in range(5):
+            logits, state, weights = apply(state, texts["target"][:, i : i + 1], memory, method="decode_step")
+            found.append((logits, weights))
+        return jax.tree.map(lambda *steps: jnp.concatenate(steps, axis=1), *found)
+
+    (_, expected), _ = evaluate(name)(variables, TEXTS)
+    chex.assert_trees_all_close(one_by_one(variables, TEXTS), expected, atol=1e-5)
+
+
+@each_model("bahdanau, additive", "luong, local-p", "Transformer")
+def test_padding_of_either_side_changes_nothing(name):
+    variables = draw(MODELS[name], TEXTS)
+    wide = lambda array, by: np.pad(array, ((0, 0), (0, by)), constant_values=4) if array.ndim > 1 else array
+    longer = {key: wide(array, {"source": 3, "target": 2}.get(key, 0)) for key, array in TEXTS.items()}
+    longer["source"] = np.where(np.arange(10) < LENGTHS[:, None], longer["source"], 5)  # whatever padding holds
+    ((value, (logits, alignment)), gradient), ((other, (others, weights)), same) = (evaluate(name)(variables, t) for t in (TEXTS, longer))
+    np.testing.assert_allclose(other, value, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(others)[:, :5][REAL], np.asarray(logits)[REAL], atol=1e-5)
+    np.testing.assert_allclose(np.asarray(weights)[:, :5, :7][REAL], np.asarray(alignment)[REAL], atol=1e-6)
+    chex.assert_trees_all_close(same, gradient, atol=1e-4)
+
+
+@each_model("bahdanau, additive", "luong, local-p", "Transformer")
+def test_alignments_are_weights_on_the_real_source(name):
+    (_, (_, alignment)), _ = evaluate(name)(draw(MODELS[name], TEXTS), TEXTS)
+    alignment = np.asarray(alignment)
+    np.testing.assert_array_equal(np.where(np.arange(7) < LENGTHS[:, None, None], 0, alignment), 0)
+    total = alignment.sum(axis=-1)
+    if "local" in name:
+        assert (total <= 1 + 1e-6).all()
+        assert (np.count_nonzero(alignment, axis=-1) <= 5).all()
+    else:
+        np.testing.assert_allclose(total, 1, atol=1e-5)
+
+
+@each_model("bahdanau, additive", "Transformer")
+def test_a_later_target_changes_nothing_before_it_and_the_source_changes_all(name):
+    variables = draw(MODELS[name], TEXTS)
+    (_, (logits, _)), _ = evaluate(name)(variables, TEXTS)
+    changed = TEXTS | {"target": np.where(np.arange(5) == 2, 9 - TEXTS["target"] % 3, TEXTS["target"]).astype(np.int32)}
+    moved = np.abs(np.asarray(evaluate(name)(variables, changed)[0][1][0]) - logits)[0].max(axis=-1)
+    np.testing.assert_array_equal(moved[:2], 0)
+    assert moved[2] > 1e-4
+    other = TEXTS | {"source": np.where(TEXTS["source"] > 0, 12 - TEXTS["source"], 0).astype(np.int32)}
+    assert (np.abs(np.asarray(evaluate(name)(variables, other)[0][1][0]) - logits)[0].max(axis=-1) > 1e-4).all()
+
+
+@each_model("luong, local-p")
+def test_translations_do_not_depend_on_the_batch(name):
+    model = MODELS[name]
+    params = draw(model, TEXTS)["params"]
+    texts = {key: TEXTS[key] for key in ("source", "source_lengths")}
+    options = {"mark": 12, "beam": 3, "num_best": 2, "length_penalty": 1.0}
+    found = decoding.translate(model, params, texts, **options)
+    for i in range(3):
+        (alone,) = decoding.translate(model, params, {key: array[i : i + 1] for key, array in texts.items()}, **options)
+        assert [each.tokens for each in alone] == [each.tokens for each in found[i]]
+        np.testing.assert_allclose([each.score for each in alone], [each.score for each in found[i]], atol=1e-5)
+        for each in alone:
+            assert each.alignment.shape == (len(each.tokens), LENGTHS[i])
+            assert not {0, 1} & set(each.tokens)
+            assert max(each.tokens, default=0) < 12
+
+
+def test_keys_that_are_projected_once_give_the_same_score():
+    query, key = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((2, 3, 4), (2, 5, 6)))
+    whole, given = AdditiveScore(7), AdditiveScore(7, project_keys=False)
+    variables = whole.init(jax.random.key(0), 4, 6)
+    params = variables["params"]
+    rest = {"params": {name: params[name] for name in ("query_kernel", "vector")}}
+    energies = given.apply(rest, 4, 7)(query, key @ params["key_kernel"])
+    np.testing.assert_allclose(energies, whole.apply(variables, 4, 6)(query, key), atol=1e-5)
+    with pytest.raises(ValueError, match=r"projected keys as wide as the vector \(7,\)"):
+        given.apply(rest, 4, 7)(query, key)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"attention": "addative"}, "expected attention of additive, .* got 'addative'"),
+        ({"decoder": "loung"}, "expected decoder of bahdanau, luong, got 'loung'"),
+        ({"cell": "gruu"}, "expected cell of rnn, gru, lstm, got 'gruu'"),
+        ({"features": 7}, "an even number of features"),
+        ({"decoder": "luong", "features": 8, "tied_embeddings": True}, "embedding_features=8"),
+        ({"source_vocabulary_size": 14, "shared_embeddings": True}, "one vocabulary of source and target"),
+    ],
+)
+def test_a_model_that_cannot_be_is_told(fields, said):
+    with pytest.raises(ValueError, match=said):
+        jax.eval_shape(Seq2Seq(**SMALL | fields).init, jax.random.key(0), TEXTS)

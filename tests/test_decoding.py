@@ -1,0 +1,103 @@
+"""Greedy and beam search against loops over every sequence there is, on a decoder small enough for that."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from flax_attn import decoding
+
+VOCABULARY, SOURCE, STEPS, BATCH, WIDTH = 4, 3, 4, 2, 8
+MARK = VOCABULARY - 1
+rng = np.random.default_rng(0)
+RECURRENT, OUT, LOOK = (rng.normal(size=(WIDTH, n)).astype(np.float32) for n in (WIDTH, VOCABULARY, SOURCE))
+EMBEDDING = rng.normal(size=(VOCABULARY, WIDTH)).astype(np.float32)
+START = rng.normal(size=(BATCH, 1, WIDTH)).astype(np.float32)
+
+
+def step(state, tokens):
+    state = jnp.tanh(state @ RECURRENT + jnp.asarray(EMBEDDING)[tokens])
+    return 2 * state @ OUT, state, jax.nn.softmax(state @ LOOK)
+
+
+def every_sequence(start, forbidden=()):
+    """All sequences from a state `(WIDTH,)`: log-probability, tokens with the mark where they end, and weights of each."""
+    found = []
+
+    def go_on(state, token, tokens, weights, score):
+        if len(tokens) == STEPS or tokens[-1:] == [MARK]:
+            found.append((score, tokens, weights))
+            return
+        state = np.tanh(state @ RECURRENT + EMBEDDING[token])
+        logits, look = 2 * state @ OUT, np.exp(state @ LOOK)
+        for new in set(range(VOCABULARY)) - set(forbidden):
+            gained = logits[new] - np.log(np.exp(logits).sum())
+            go_on(state, new, [*tokens, new], [*weights, look / look.sum()], score + gained)
+
+    go_on(start, MARK, [], [], 0.0)
+    return found
+
+
+@functools.partial(jax.jit, static_argnames=("beam", "length_penalty", "num_best", "forbidden"))
+def search(start, **options):
+    return decoding.beam_search(step, start, mark=MARK, max_length=STEPS, **options)
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 1.0, 3.0])
+def test_a_wide_beam_finds_what_a_search_through_all_finds(length_penalty):
+    decoded = search(START, beam=VOCABULARY**STEPS, length_penalty=length_penalty, num_best=5)
+    orders = []
+    for row in range(BATCH):
+        penalised = [(score / ((5 + len(t)) / 6) ** length_penalty, t, w) for score, t, w in every_sequence(START[row, 0])]
+        best = sorted(penalised, key=lambda each: -each[0])[:5]
+        for i, (score, tokens, weights) in enumerate(best):
+            real = [token for token in tokens if token != MARK]
+            assert decoded.tokens[row, i].tolist() == real + [0] * (STEPS - len(real))
+            assert int(decoded.lengths[row, i]) == len(real)
+            np.testing.assert_allclose(decoded.scores[row, i], score, atol=1e-4)
+            np.testing.assert_allclose(
+                decoded.alignment[row, i, : len(real)], np.array(weights[: len(real)]).reshape(-1, SOURCE), atol=1e-5
+            )
+            np.testing.assert_array_equal(decoded.alignment[row, i, len(real) :], 0)
+        orders.append([tokens for _, tokens, _ in best])
+    assert orders[0] != orders[1]
+
+
+def test_a_beam_of_one_is_greedy():
+    greedy = jax.jit(lambda start: decoding.greedy(step, start, mark=MARK, max_length=STEPS))(START)
+    chex.assert_trees_all_close(search(START, beam=1), greedy, atol=1e-5)
+    for row in range(BATCH):
+        state, token, tokens = START[row, 0], MARK, []
+        while len(tokens) < STEPS and tokens[-1:] != [MARK]:
+            state = np.tanh(state @ RECURRENT + EMBEDDING[token])
+            token = int(np.argmax(state @ OUT))
+            tokens.append(token)
+        assert greedy.tokens[row, 0].tolist() == [t for t in tokens if t != MARK] + [0] * (STEPS - sum(t != MARK for t in tokens))
+
+
+def test_a_beam_finds_no_less_than_greed():
+    scores = [np.asarray(search(START, beam=beam).scores) for beam in (1, 2, 64)]
+    assert (scores[0] <= scores[1] + 1e-6).all()
+    assert (scores[1] <= scores[2] + 1e-6).all()
+
+
+def test_what_is_forbidden_never_comes():
+    every = np.asarray(search(START, beam=16, num_best=16).tokens)
+    assert (every == 1).any()
+    allowed = search(START, beam=16, num_best=8, forbidden=(0, 1))
+    assert not ((np.asarray(allowed.tokens) == 1) & np.isfinite(allowed.scores)[..., None]).any()
+    best = max(every_sequence(START[0, 0], forbidden=(0, 1)), key=lambda each: each[0])
+    np.testing.assert_allclose(allowed.scores[0, 0], best[0], atol=1e-4)
+
+
+def test_rows_do_not_know_of_each_other():
+    alone = [search(START[i : i + 1], beam=3, num_best=2) for i in range(BATCH)]
+    chex.assert_trees_all_close(search(START, beam=3, num_best=2), jax.tree.map(lambda *rows: jnp.concatenate(rows), *alone), atol=1e-5)
+
+
+def test_more_than_the_beam_is_told():
+    with pytest.raises(ValueError, match="num_best from 1 to the beam of 2, got 3"):
+        decoding.beam_search(step, START, mark=MARK, max_length=STEPS, beam=2, num_best=3)

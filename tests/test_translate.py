@@ -1,0 +1,214 @@
+"""Runs on translation, from training to predictions by the command line."""
+
+import gzip
+import io
+import itertools
+import json
+import shutil
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from configs import dates_bahdanau, reverse_bahdanau, translate_multi30k, translate_tsv
+from flax_attn import experiment
+from flax_attn.__main__ import main
+from flax_attn.analysis import runs
+from flax_attn.config import check_config
+from flax_attn.errors import UsageError
+from flax_attn.tasks import translation
+
+SILENT = Console(file=io.StringIO())
+
+
+@pytest.fixture(scope="module")
+def reverse(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "reverse"
+    config = reverse_bahdanau.get_config("quick")
+    config.data.update({"max_letters": 6, "num_train": 4_000, "num_test": 100, "num_buckets": 2})
+    config.num_epochs, config.learning_rate = 6, 1e-2
+    experiment.run(config, workdir, SILENT)
+    return workdir
+
+
+def predict(capsys, *arguments):
+    assert main(["predict", *map(str, arguments)]) == 0
+    return capsys.readouterr()
+
+
+def test_a_run_learns_to_reverse_and_says_where_it_looked(reverse):
+    run = runs.read(reverse)
+    metrics = run.summary["metrics"]
+    assert metrics["test/exact_match"]["mean"] > 0.9
+    assert metrics["greedy/test/exact_match"]["mean"] > 0.9
+    assert metrics["test/anti_diagonal"]["mean"] > 0.5  # of one in four to six
+    assert "test/bleu" not in metrics
+    header, *lines = [line.split("\t") for line in (reverse / "translations.tsv").read_text().splitlines()]
+    assert header == ["source", "reference", "translation 0"]
+    assert len(lines) == 100
+    assert all(reference == source[::-1] for source, reference, _ in lines)
+    np.testing.assert_allclose(np.mean([a == b for _, a, b in lines]), metrics["test/exact_match"]["mean"])
+    assert {path.name for path in (reverse / "figures").iterdir()} == {"loss.png", "alignment.png"}
+    for i in range(16):
+        num_source, num_target = run.examples["source_lengths"][i], run.examples["prediction_lengths"][i]
+        weights = run.examples["attention/alignment"][i]
+        np.testing.assert_allclose(weights[:num_target, :num_source].sum(axis=-1), 1, atol=1e-5)
+        assert (weights[num_target:] == 0).all()
+        assert (weights[:, num_source:] == 0).all()
+        assert " ".join(run.examples["source_words"][i, :num_source]) == lines[i][0]
+        assert " ".join(run.examples["predicted_words"][i, :num_target]) == lines[i][2]
+
+
+def test_texts_are_translated_with_their_alignment(reverse, tmp_path, capsys):
+    out, _ = predict(capsys, reverse, "c a b d", "--json", "--beam", "3", "--best", "2", "--figure", tmp_path / "map.png")
+    (found,) = json.loads(out)
+    best, second = found["translations"]
+    assert best["text"] == "d b a c"
+    assert best["score"] > second["score"]
+    assert best["tokens"] == ["d", "b", "a", "c"]
+    assert np.shape(best["alignment"]) == (4, 4)
+    assert np.argmax(best["alignment"], axis=1).tolist() == [3, 2, 1, 0]
+    assert found["source_tokens"][0] == {"token": "c", "known": True}
+    assert (tmp_path / "map.png").stat().st_size > 5_000
+    out, _ = predict(capsys, reverse, "c a ? b")
+    assert "not among the words that the run knows: ?" in out
+
+
+def test_a_file_of_texts_in_a_run_moved_elsewhere_becomes_a_file(reverse, tmp_path, capsys):
+    shutil.copytree(reverse, tmp_path / "moved")
+    (tmp_path / "in.txt").write_text("a b c\n\nd e f g\n")
+    out, _ = predict(capsys, tmp_path / "moved", "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt", "--beam", "1")
+    assert (tmp_path / "out.txt").read_text() == "c b a\ng f e d\n"
+    assert out == f"wrote {tmp_path / 'out.txt'}\n"
+
+
+def test_a_source_longer_than_any_is_translated_with_a_warning(reverse, capsys):
+    config = json.loads((reverse / "config.json").read_text())
+    length = config["data"]["max_length"] + 1
+    out, err = predict(capsys, reverse, " ".join("abc"[i % 3] for i in range(length)))
+    assert f"warning: {length} tokens, where the run was trained on at most {length - 1}" in err
+    assert len(out.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "expected a text"),
+        (("",), "expected a text with words in it"),
+        (("?! --",), "at least one word that the run has seen"),
+        (("a b", "--beam", "2", "--best", "3"), "--best from 1 to the beam of 2, got 3"),
+        (("a b", "--beam", "0"), "--best from 1 to the beam of 0"),
+        (("a b", "--output", "x.npy"), "--output to end in .txt"),
+        (("a b", "--figure", "gone/x.png"), "--figure to end in"),
+        (("--input", "gone.txt"), "No such file"),
+    ],
+)
+def test_bad_texts_are_one_line(reverse, capsys, arguments, said):
+    assert main(["predict", str(reverse), *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert said in err
+
+
+def test_a_tokenizer_of_another_run_is_told(reverse, tmp_path, capsys):
+    shutil.copytree(reverse, tmp_path / "run")
+    content = json.loads((reverse / "target_tokenizer.json").read_text())
+    (tmp_path / "run" / "target_tokenizer.json").write_text(json.dumps(content | {"entries": [*content["entries"], "new"]}))
+    assert main(["predict", str(tmp_path / "run"), "a b"]) == 2
+    assert "target_vocabulary_size" in capsys.readouterr().err
+
+
+def test_tokens_and_their_marks():
+    config = dates_bahdanau.get_config()
+    config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5, "num_buckets": 1})
+    task = translation.load(config, None)
+    rows, given, reader = task.test
+    inputs, mark = rows["inputs"], reader.target.size
+    assert task.sizes == {"source_vocabulary_size": reader.source.size, "target_vocabulary_size": mark + 1}
+    for i, pair in enumerate(given):
+        target, length = rows["targets"][i], inputs["target_lengths"][i]
+        assert reader.write(target[: length - 1].tolist()) == pair.target
+        assert target[length - 1] == inputs["target"][i, 0] == mark
+        np.testing.assert_array_equal(inputs["target"][i, 1:length], target[: length - 1])
+        np.testing.assert_array_equal(target[length:], 0)
+        assert inputs["source_lengths"][i] == len(pair.source)
+    train, test = ({tuple(row) for row in rows} for rows in (task.train["inputs"]["source"], inputs["source"]))
+    assert not train & test
+
+
+def test_a_pair_that_is_too_long_is_told():
+    config = dates_bahdanau.get_config()
+    config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5, "max_length": 12})
+    with pytest.raises(UsageError, match=r"from 1 to data.max_length=12 tokens in source and target, got"):
+        translation.load(config, None)
+
+
+def test_weights_on_the_anti_diagonal():
+    sharp, flat = np.eye(3)[::-1], np.full((4, 4), 0.25)
+    assert translation.anti_diagonal([sharp]) == 1
+    assert translation.anti_diagonal([np.eye(4)]) == 0
+    np.testing.assert_allclose(translation.anti_diagonal([sharp, flat]), (3 + 4 * 0.25) / 7)
+
+
+def test_translations_are_measured_against_references():
+    sacrebleu = pytest.importorskip("sacrebleu")
+    references = ["A man is sleeping.", "Two dogs run through the snow, it's cold."]
+    texts = ["a man is sleeping.", "two dogs run through snow, it's cold."]
+    scores, signature = translation.score(texts, references, str.lower, natural=True)
+    assert scores["exact_match"] == 0.5
+    np.testing.assert_allclose(scores["bleu"], sacrebleu.corpus_bleu(texts, [references], lowercase=True).score)
+    assert 80 < scores["chrf"] < 100
+    assert "case:lc" in signature[0]
+    assert "tok:13a" in signature[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "change", "said"),
+    [
+        (translate_multi30k, {"source": "cs"}, "data.source"),
+        (translate_multi30k, {"source": "en"}, "two languages of en, de, fr, got en for both"),
+        (translate_tsv, {}, "--config.data.file=FILE.tsv"),
+        (reverse_bahdanau, {"min_letters": 9, "max_letters": 3}, "data.min_letters from 1 to data.max_letters"),
+        (dates_bahdanau, {"num_test": 0}, "data.num_test above 0"),
+    ],
+)
+def test_choices_that_there_are_not_are_told(module, change, said):
+    config = module.get_config()
+    config.data.update(change)
+    with pytest.raises(UsageError, match=said):
+        check_config(config)
+
+
+@pytest.mark.full
+def test_pairs_of_ones_own_train_and_are_translated(tmp_path, capsys):
+    words = {"ein": "a", "zwei": "two", "hund": "dog", "katze": "cat", "schläft": "sleeps", "läuft": "runs"}
+    lines = [f"{a} {b} {c}.\t{words[a]} {words[b]} {words[c]}." for a in list(words)[:2] for b in list(words)[2:4] for c in list(words)[4:]]
+    (tmp_path / "own.tsv").write_text("\n".join(lines * 30), encoding="utf-8")
+    config = translate_tsv.get_config("quick")
+    config.data.file, config.num_epochs, config.learning_rate = str(tmp_path / "own.tsv"), 20, 1e-2
+    config.model.update({"features": 32, "embedding_features": 16, "attention_features": 16, "dropout_rate": 0.0})
+    summary = experiment.run(config, tmp_path / "run", SILENT)
+    assert summary["metrics"]["test/bleu"]["mean"] > 90
+    assert "tok:13a" in summary["signatures"][0]
+    out, _ = predict(capsys, tmp_path / "run", "Zwei Hund schläft.")
+    assert "two dog sleeps." in out
+
+
+def test_the_real_sentences_train(manual_dir, tmp_path, no_pictures):
+    """The first lines of each file."""
+    pytest.importorskip("tokenizers")
+    (tmp_path / "multi30k").mkdir()
+    for split, number in (("train", 200), ("val", 30), ("test_2016_flickr", 20)):
+        for language in ("de", "en"):
+            name = f"multi30k/{split}.{language}.gz"
+            with gzip.open(manual_dir / name) as lines, gzip.open(tmp_path / name, "w") as some:
+                some.writelines(itertools.islice(lines, number))
+    config = translate_multi30k.get_config("quick")
+    config.data.update({"vocabulary_size": 300, "num_buckets": 1})
+    config.model.update({"features": 16, "embedding_features": 8, "attention_features": 8})
+    config.num_epochs, config.batch_size, config.decoding.beam = 1, 32, 2
+    config.optimizer.update({"warmup_steps": 2, "decay_steps": 20})
+    summary = experiment.run(config, tmp_path / "run", SILENT, tmp_path)
+    assert summary["metrics"]["test/bleu"]["mean"] >= 0
+    assert {"greedy/test/bleu", "greedy/test/chrf", "test/chrf"} <= set(summary["metrics"])
+    assert len((tmp_path / "run" / "translations.tsv").read_text().splitlines()) == 21
