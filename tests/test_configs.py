@@ -15,6 +15,9 @@ from flax_attn.tasks import TASKS
 NAMES = sorted(path.stem for path in (Path(__file__).parent.parent / "configs").glob("*_*.py"))
 
 
+OWN = {"text_csv": "train_file", "translate_tsv": "file"}  # what the user's own file is given by
+
+
 def load(name, variant=""):
     return importlib.import_module(f"configs.{name}").get_config(variant)
 
@@ -22,8 +25,8 @@ def load(name, variant=""):
 @pytest.mark.parametrize("name", NAMES)
 def test_quick_is_the_same_experiment_made_short(name):
     full, quick = load(name), load(name, "quick")
-    if name == "text_csv":
-        quick.data.train_file = "texts.csv"
+    if name in OWN:
+        quick.data[OWN[name]] = "texts"
     check_config(quick)
     assert quick.model == full.model
     assert quick.num_epochs < full.num_epochs
@@ -39,13 +42,15 @@ def test_two_steps(name, request, tmp_path):
     config.steps_per_epoch, config.batch_size = 2, min(config.batch_size, 32)
     if "num_buckets" in config.data:
         config.data.num_buckets = 1
-    if "num_train" in config.data:
-        config.data.num_train, config.data.num_test = 400, 20
+    config.data.update({key: number for key, number in (("num_train", 400), ("num_test", 20)) if key in config.data})
     if name == "text_csv":
         config.data.train_file = str(tmp_path / "texts.csv")
         rows = [f"a {word} text,{label}\n" for word, label in (("good", "yes"), ("bad", "no")) for _ in range(20)]
         Path(config.data.train_file).write_text("text,label\n" + "".join(rows))
-    files = config.data.name in ("mnist", "ag_news", "sst")
+    if name == "translate_tsv":
+        config.data.file = str(tmp_path / "pairs.tsv")
+        Path(config.data.file).write_text("ein hund\ta dog\n" * 40)
+    files = config.data.name in ("mnist", "ag_news", "sst", "multi30k")
     check_config(config)
     kind = TASKS[config.data.name]
     data = kind.load(config, request.getfixturevalue("manual_dir") if files else None)
