@@ -16,7 +16,7 @@ def get_config(variant: str = "") -> Any:
         "name": "ag_news",
         "file": "official",
         "fields": "title and description",
-        "valid_fraction": 0.1,
+        "valid_fraction": 0.0,  # the choices below were made with 0.1; now every row trains
         "test_fraction": 0.0,
         "preprocessing": "news words",
         "vocabulary_size": 17_000,
@@ -28,7 +28,7 @@ def get_config(variant: str = "") -> Any:
     model = {
         "name": "ngram_attention",
         "embedding_features": 64,
-        "encoders": ("convolution",),
+        "encoders": ("convolution", "gru"),
         "features": 64,
         "attention_features": 64,
         "num_hops": 8,
@@ -38,7 +38,8 @@ def get_config(variant: str = "") -> Any:
     }
     config = base.texts("ag_news_best", variant, data, model)
     config.num_epochs = 1 if variant else 6
-    config.steps_per_epoch = 60 if variant else 240  # once through the 15,232 rows that validation leaves
+    config.steps_per_epoch = 60 if variant else 264  # once through the 16,925 rows
+    config.evaluate = ("test",)
     config.keep_best = False
     config.patience = 0
     config.batch_size = 64
