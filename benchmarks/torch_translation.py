@@ -68,8 +68,8 @@ def build(model: Any, params: Any) -> Seq2Seq:
     return built
 
 
-def trainer(model: Seq2Seq, batch: Any, learning_rate: float, clip_norm: float, smoothing: float) -> Callable[..., Tensor]:
-    """A training step on one batch with Adam and clipping; returns the loss before the step. `train=False` is the loss alone."""
+def trainer(model: Seq2Seq, batch: Any, learning_rate: float, clip_norm: float, label_smoothing: float) -> Callable[..., Tensor]:
+    """A training step on one batch with Adam and clipping; returns the loss before the step. `train=False` is the loss without dropout."""
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
     inputs = [torch.from_numpy(np.array(batch["inputs"][name])).long() for name in ("source", "source_lengths", "target")]
     labels = torch.from_numpy(np.array(batch["targets"])).long()
@@ -78,13 +78,13 @@ def trainer(model: Seq2Seq, batch: Any, learning_rate: float, clip_norm: float, 
         logits = model(*inputs)
         return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=0, label_smoothing=smoothing)
 
-    def step(train: bool = True) -> Tensor:
+    def step(train: bool = True, smoothing: float = 0.0) -> Tensor:
         model.train(train)
         if not train:
             with torch.no_grad():
-                return loss_of(0.0)
+                return loss_of(smoothing)
         optimizer.zero_grad()
-        loss = loss_of(smoothing)
+        loss = loss_of(label_smoothing)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
         optimizer.step()

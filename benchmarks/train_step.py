@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks import timing, torch_models
 from configs import shapes_attention, shapes_cnn, shapes_lstm
-from flax_attn import experiment
+from flax_attn.programs import build_model, make_loss, make_optimizer, make_programs
 from flax_attn.tasks import signals
 from flax_attn.training import epoch
 
@@ -27,18 +27,18 @@ def measure(module, steps: int, repeats: int) -> dict[str, float]:
     config.steps_per_epoch = steps
     config.data.num_train = 5_000
     data = signals.load(config, None)
-    model = experiment.build_model(config.model, data.sizes)
-    programs = experiment.make_programs(config, model, data)
+    model = build_model(config.model, data.sizes)
+    programs = make_programs(config, model, data)
     start = programs.create(range(1))
     first = jax.tree.map(lambda leaf: leaf[0], start)
     batch = epoch.gather(data.train, jnp.arange(config.batch_size))
 
     torch_step = torch_models.trainer(torch_models.build(config.model.name, first.params), batch["inputs"], batch["targets"])
-    loss = experiment.make_loss(model, signals.make_measure(config, data.derived))
+    loss = make_loss(model, signals.make_measure(config, data.derived))
     ours, theirs = float(loss(first.params, first.carry, batch, None)[0]), float(torch_step())
     assert abs(ours - theirs) < 1e-4 * theirs, f"unequal work on {config.name}: loss {ours} against {theirs}"
 
-    step = jax.jit(functools.partial(epoch.train_step, loss=loss, optimizer=experiment.make_optimizer(config)))
+    step = jax.jit(functools.partial(epoch.train_step, loss=loss, optimizer=make_optimizer(config)))
     key = jax.random.key(0)
 
     def scan():

@@ -16,16 +16,17 @@ from rich.table import Table
 
 from benchmarks import timing, torch_translation
 from configs import translate_multi30k
-from flax_attn import experiment
+from flax_attn.programs import build_model, make_loss, make_programs
 from flax_attn.tasks import Task, translation
 from flax_attn.training import epoch
 
 
 def draw(num_rows: int, vocabulary_size: int) -> dict:
-    """Rows of 8 to 16 tokens on both sides."""
+    """Rows of 8 to 16 tokens on both sides, and the first as long as there is room."""
     rng, length = np.random.default_rng(0), 16
     tokens = rng.integers(2, vocabulary_size, (2, num_rows, length)).astype(np.int32)
-    lengths = rng.integers(8, length, (2, num_rows)).astype(np.int32)
+    lengths = rng.integers(8, length + 1, (2, num_rows)).astype(np.int32)
+    lengths[:, 0] = length
     source, target = (np.where(np.arange(length) < n[:, None], t, 0) for t, n in zip(tokens, lengths))
     before = np.concatenate([np.full((num_rows, 1), vocabulary_size, np.int32), target[:, :-1]], axis=1)
     inputs = {"source": source, "source_lengths": lengths[0], "target": before, "target_lengths": lengths[1]}
@@ -42,17 +43,21 @@ def main() -> None:
     size = config.data.vocabulary_size
     rows = draw(args.steps * config.batch_size, size)
     task = Task(rows, {}, {"files": {}}, {"source_vocabulary_size": size, "target_vocabulary_size": size + 1}, {}, None, None)
-    model = experiment.build_model(config.model, task.sizes)
-    programs = experiment.make_programs(config, model, task)
+    model = build_model(config.model, task.sizes)
+    programs = make_programs(config, model, task)
     start, data = programs.create(range(1)), jax.tree.map(jnp.asarray, rows)
     first = jax.tree.map(lambda leaf: leaf[0], start)
     batch = epoch.gather(data, jnp.arange(config.batch_size))
 
     built = torch_translation.build(model, first.params)
     torch_step = torch_translation.trainer(built, batch, config.learning_rate, config.optimizer.clip_norm, config.label_smoothing)
-    loss = experiment.make_loss(model, translation.make_measure(config, {}))
-    ours, theirs = float(jax.jit(loss)(first.params, {}, batch, None)[0]), float(torch_step(train=False))
-    assert abs(ours - theirs) < 1e-4 * theirs, f"unequal work: loss {ours} against {theirs}"
+    loss = make_loss(model, translation.make_measure(config, {}))
+    measure = translation.make_measure(config, {})
+    outputs, aux = jax.jit(model.apply)({"params": first.params}, batch["inputs"])
+    smoothed = float(measure(outputs, aux, batch, train=True)[0]), float(torch_step(train=False, smoothing=config.label_smoothing))
+    plain = float(jax.jit(loss)(first.params, {}, batch, None)[0]), float(torch_step(train=False))
+    for ours, theirs in (plain, smoothed):
+        assert abs(ours - theirs) < 1e-4 * theirs, f"unequal work: loss {ours} against {theirs}"
 
     def scan():
         jax.block_until_ready(programs.train_epoch(jax.tree.map(jnp.copy, start), jnp.int32(1), data))

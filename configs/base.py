@@ -91,7 +91,7 @@ def texts(name: str, variant: str, data: dict[str, Any], model: dict[str, Any]) 
 
 
 def translation(name: str, variant: str, data: dict[str, Any], model: dict[str, Any]) -> Any:
-    """Texts to texts: batches of 64 pairs of like length, a cosine to 0, the weights best on validation kept."""
+    """Texts to texts: batches of 64 pairs of like length, the weights best on validation kept."""
     config = common(name, variant, "translation")
     config.decoding = ConfigDict({"beam": 5, "length_penalty": 1.0})
     config.optimizer.clip_norm = 1.0

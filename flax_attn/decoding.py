@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 TRANSLATED_AT_ONCE = 64
 ROUNDED_TO = 8  # the length of a batch of sources, so that few are compiled
@@ -27,13 +27,14 @@ Step = Callable[[Any, Int[Array, "b k"]], tuple[Float[Array, "b k v"], Any, Floa
 class Decoded(NamedTuple):
     """Sequences, the best first: `tokens` `(b, n, t)` up to the mark of the end, then 0, with their alignment.
 
-    `lengths` `(b, n)` leave the mark out; a sequence that has not come to its end has none. `scores` are those above, and
-    `alignment` `(b, n, t, s)` holds the weights of each token, zeros from the mark on.
+    `lengths` `(b, n)` leave the mark out, `scores` are those above, `ended` says which came to their mark before the search was over,
+    and `alignment` `(b, n, t, s)` holds the weights of each token, zeros from the mark on.
     """
 
     tokens: Int[Array, "b n t"]
     lengths: Int[Array, "b n"]
     scores: Float[Array, "b n"]
+    ended: Bool[Array, "b n"]
     alignment: Float[Array, "b n t s"]
 
 
@@ -47,20 +48,33 @@ def greedy(step: Step, state: Any, *, mark: int, max_length: int, forbidden: tup
         forbidden: tokens that never come.
     """
     batch = len(jax.tree.leaves(state)[0])
+    num_source = _num_source(step, state, batch, 1)
 
-    def body(carry: tuple, _: None) -> tuple[tuple, tuple]:
-        state, before, ended, score = carry
+    def go_on(carry: tuple) -> Array:
+        i, _, _, ended, *_ = carry
+        return (i < max_length) & ~ended.all()
+
+    def body(carry: tuple) -> tuple:
+        i, state, before, ended, score, tokens, alignment = carry
         logits, state, weights = step(state, before)
         log_probabilities = _log_softmax(logits, forbidden)
         token = jnp.where(ended, mark, jnp.argmax(log_probabilities, axis=-1))
         score = score + jnp.where(ended, 0, log_probabilities.max(axis=-1))
-        return (state, token, ended | (token == mark), score), (token, weights)
+        return i + 1, state, token, ended | (token == mark), score, tokens.at[i].set(token), alignment.at[i].set(weights)
 
     marks = jnp.full((batch, 1), mark)
-    (_, _, _, score), (tokens, weights) = jax.lax.scan(
-        body, (state, marks, jnp.zeros_like(marks, bool), jnp.zeros(marks.shape)), None, max_length
-    )
-    return _decoded(jnp.moveaxis(tokens, 0, -1), jnp.moveaxis(weights, 0, -2), score, mark)
+    tokens, alignment = jnp.full((max_length, batch, 1), mark), jnp.zeros((max_length, batch, 1, num_source))
+    start = (0, state, marks, jnp.zeros_like(marks, bool), jnp.zeros(marks.shape), tokens, alignment)
+    *_, ended, score, tokens, alignment = jax.lax.while_loop(go_on, body, start)
+    return _decoded(tokens, alignment, score, ended, mark)
+
+
+class Ended(NamedTuple):
+    """The best sequences `(b, k)` that have come to their end: score, the step that ended them, and where they stood in the beam then."""
+
+    score: Float[Array, "b k"]
+    step: Int[Array, "b k"]
+    place: Int[Array, "b k"]
 
 
 def beam_search(
@@ -76,13 +90,14 @@ def beam_search(
 ) -> Decoded:
     """The best sequences that are found by keeping the `beam` best beginnings at every step.
 
-    A sequence that has come to its end keeps its place as long as it is among the best; the search ends when all have.
+    A sequence ends when its mark is among the `beam` best continuations, and is kept apart from the beginnings; the search of a row
+    is over when `beam` sequences have ended. Those that have not when `max_length` is reached come behind all that have.
 
     Args:
         step, state, mark, max_length, forbidden: as in `greedy`; the state is given for `k = 1`.
         beam: beginnings that are kept; with 1 the search is greedy.
         length_penalty: `alpha` above; 0 compares log-probabilities as they are, which favours short sequences.
-        num_best: how many of the beam are returned.
+        num_best: how many sequences are returned.
 
     Raises:
         ValueError: more sequences wanted than the beam holds.
@@ -90,46 +105,68 @@ def beam_search(
     if not 1 <= num_best <= beam:
         raise ValueError(f"expected num_best from 1 to the beam of {beam}, got {num_best}")
     batch = len(jax.tree.leaves(state)[0])
-    repeat = lambda leaf: jnp.broadcast_to(leaf, (batch, beam, *leaf.shape[2:]))
-    state = jax.tree.map(repeat, state)
-    num_source = jax.eval_shape(step, state, jnp.zeros((batch, beam), int))[2].shape[-1]
-    places = jnp.broadcast_to(jnp.arange(beam)[None], (batch, beam))
+    state = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (batch, beam, *leaf.shape[2:])), state)
+    num_source = _num_source(step, state, batch, beam)
+    penalty = lambda length: ((5 + length) / 6) ** length_penalty
 
     def go_on(carry: tuple) -> Array:
-        i, _, _, ended, *_ = carry
-        return (i < max_length) & ~ended.all()
+        i, _, _, _, ended, _ = carry
+        return (i < max_length) & ~jnp.isfinite(ended.score).all()
 
     def body(carry: tuple) -> tuple:
-        i, state, before, ended, lengths, score, history = carry
+        i, state, before, score, ended, history = carry
         logits, state, weights = step(state, before)
-        log_probabilities = _log_softmax(logits, forbidden)
-        only_mark = jnp.where(jnp.arange(logits.shape[-1]) == mark, 0, -jnp.inf)
-        log_probabilities = jnp.where(ended[..., None], only_mark[None, None], log_probabilities)
-        lengths = lengths + ~ended
-        scores = (score[..., None] + log_probabilities).reshape(batch, -1)
-        penalty = jnp.repeat(((5 + lengths) / 6) ** length_penalty, logits.shape[-1], axis=1)
-        chosen = jax.lax.top_k(scores / penalty, beam)[1]
-        parent, token = jnp.divmod(chosen, logits.shape[-1])
-        state, ended, lengths, weights = jax.tree.map(lambda leaf: _take(leaf, parent), (state, ended, lengths, weights))
+        size = logits.shape[-1]
+        scores = (score[..., None] + _log_softmax(logits, forbidden)).reshape(batch, -1)
+        best, chosen = jax.lax.top_k(scores, 2 * beam)  # as many again, for those that end
+        parent, token = jnp.divmod(chosen, size)
+        ends = token == mark
+        searched = ~jnp.isfinite(ended.score).all(axis=-1, keepdims=True)
+        ending = jnp.where((ends & searched)[:, :beam], best[:, :beam], -jnp.inf) / penalty(i + 1)
+        new = Ended(ending, jnp.full_like(parent[:, :beam], i), parent[:, :beam])
+        joined = jax.tree.map(lambda *both: jnp.concatenate(both, axis=1), ended, new)
+        ended = jax.tree.map(lambda leaf: _take(leaf, jax.lax.top_k(joined.score, beam)[1]), joined)
+        score, going = jax.lax.top_k(jnp.where(ends, -jnp.inf, best), beam)
+        parent, token = _take(parent, going), _take(token, going)
         history = [kept.at[i].set(new) for kept, new in zip(history, (token, parent, weights))]
-        return i + 1, state, token, ended | (token == mark), lengths, _take(scores, chosen), history
+        return i + 1, jax.tree.map(lambda leaf: _take(leaf, parent), state), token, score, ended, history
 
-    history = [
-        jnp.full((max_length, batch, beam), mark),
-        jnp.broadcast_to(places, (max_length, batch, beam)),
-        jnp.zeros((max_length, batch, beam, num_source)),
-    ]
-    first_alone = jnp.where(places == 0, 0, -jnp.inf)
-    start = (0, state, jnp.full_like(places, mark), jnp.zeros_like(places, bool), jnp.zeros_like(places), first_alone, history)
-    _, _, _, _, lengths, score, history = jax.lax.while_loop(go_on, body, start)
+    places = jnp.broadcast_to(jnp.arange(beam)[None], (batch, beam))
+    nothing = jnp.zeros((max_length, batch, beam), int)
+    history = [nothing, nothing, jnp.zeros((max_length, batch, beam, num_source))]
+    none = Ended(jnp.full(places.shape, -jnp.inf), jnp.zeros_like(places), jnp.zeros_like(places))
+    start = (0, state, jnp.full_like(places, mark), jnp.where(places == 0, 0, -jnp.inf), none, history)
+    last, _, _, score, ended, history = jax.lax.while_loop(go_on, body, start)
 
-    def back(place: Array, step: tuple) -> tuple[Array, tuple]:
-        token, parent, weights = step
-        return _take(parent, place), (_take(token, place), _take(weights, place))
+    cut = Ended(score / penalty(last), jnp.full_like(places, last), places)  # the mark of these would be the next token
+    every = jax.tree.map(lambda *both: jnp.concatenate(both, axis=1), ended, cut)
+    has_ended = jnp.concatenate([jnp.isfinite(ended.score), jnp.zeros_like(places, bool)], axis=1)
+    order = jnp.lexsort((-every.score, ~has_ended), axis=-1)[:, :num_best]
+    found, has_ended = jax.tree.map(lambda leaf: _take(leaf, order), (every, has_ended))
+    return _decoded(*_follow(found, history, mark), found.score, has_ended, mark)
 
-    _, (tokens, weights) = jax.lax.scan(back, places[:, :num_best], tuple(history), reverse=True)
-    score = (score / ((5 + lengths) / 6) ** length_penalty)[:, :num_best]
-    return _decoded(jnp.moveaxis(tokens, 0, -1), jnp.moveaxis(weights, 0, -2), score, mark)
+
+def _follow(found: Ended, history: list[Array], mark: int) -> tuple[Array, Array]:
+    """Tokens `(t, b, n)` and weights `(t, b, n, s)` of sequences, from the step that ended each back to the first.
+
+    What a step chose stands in the history by its place in the new beam, and its weights by their place in the beam before.
+    """
+    steps = jnp.arange(len(history[0]))
+
+    def back(place: Array, now: tuple) -> tuple[Array, tuple]:
+        i, token, parent, weights = now
+        before, chosen = _take(parent, place), _take(token, place)
+        last = i == found.step
+        going = i < found.step
+        looked = _take(weights, jnp.where(last, found.place, before))
+        return jnp.where(last, found.place, jnp.where(going, before, place)), (jnp.where(going, chosen, mark), looked)
+
+    _, (tokens, weights) = jax.lax.scan(back, found.place, (steps, *history), reverse=True)
+    return tokens, weights
+
+
+def _num_source(step: Step, state: Any, batch: int, beam: int) -> int:
+    return jax.eval_shape(step, state, jnp.zeros((batch, beam), int))[2].shape[-1]
 
 
 def _log_softmax(logits: Array, forbidden: tuple[int, ...]) -> Array:
@@ -143,50 +180,72 @@ def _take(leaf: Array, places: Array) -> Array:
     return jnp.take_along_axis(leaf, places.reshape(places.shape + (1,) * (leaf.ndim - 2)), axis=1)
 
 
-def _decoded(tokens: Array, alignment: Array, scores: Array, mark: int) -> Decoded:
+def _decoded(tokens: Array, alignment: Array, scores: Array, ended: Array, mark: int) -> Decoded:
+    """From tokens `(t, b, n)`, with the mark behind the last, and weights likewise."""
+    tokens, alignment = jnp.moveaxis(tokens, 0, -1), jnp.moveaxis(alignment, 0, -2)
     real = jnp.cumsum(tokens == mark, axis=-1) == 0
-    return Decoded(jnp.where(real, tokens, 0), real.sum(axis=-1), scores, jnp.where(real[..., None], alignment, 0))
+    return Decoded(jnp.where(real, tokens, 0), real.sum(axis=-1), scores, ended, jnp.where(real[..., None], alignment, 0))
 
 
 class Translation(NamedTuple):
-    """One sequence that a source became: its tokens without the mark, its score, and the weights `(t, s)` of each on the source."""
+    """One sequence that a source became: its tokens without the mark, its score, whether it came to its end, and the weights `(t, s)`."""
 
     tokens: list[int]
     score: float
+    ended: bool
     alignment: Float[np.ndarray, "t s"]
 
 
-def translate(model: Any, params: Any, inputs: dict[str, np.ndarray], *, mark: int, beam: int, **options: Any) -> list[list[Translation]]:
+def translate(
+    model: Any,
+    params: Any,
+    inputs: dict[str, np.ndarray],
+    *,
+    mark: int,
+    beam: int,
+    max_length: int,
+    length_penalty: float = 0.0,
+    num_best: int = 1,
+) -> list[list[Translation]]:
     """The best sequences for each source, in the order of the sources.
 
     Args:
         model: with the methods `encode(inputs) -> memory`, `start(memory, max_length) -> state` and
             `decode_step(state, tokens, memory) -> (logits, state, weights)`.
         inputs: `source` `(n, s)` and `source_lengths` `(n,)`.
-        mark: as in `greedy`. Tokens 0 and 1, which stand for padding and for what is unknown, never come.
-        beam: 1 is greedy. Further options are `length_penalty` and `num_best` of `beam_search`.
+        mark, max_length: as in `greedy`. Tokens 0 and 1, which stand for padding and for what is unknown, never come.
+        beam, length_penalty, num_best: as in `beam_search`; a beam of 1 is greedy.
     """
-
-    @functools.partial(jax.jit, static_argnames="max_length")
-    def search(params: Any, inputs: dict[str, Array], max_length: int) -> Decoded:
-        apply = functools.partial(model.apply, {"params": params})
-        memory = apply(inputs, method="encode")
-        step = lambda state, tokens: apply(state, tokens, memory, method="decode_step")
-        state, common = apply(memory, max_length, method="start"), {"mark": mark, "max_length": max_length, "forbidden": (0, 1)}
-        return greedy(step, state, **common) if beam == 1 else beam_search(step, state, beam=beam, **common, **options)
-
     lengths = np.asarray(inputs["source_lengths"])
     order, found = np.argsort(lengths, kind="stable"), {}
+    options = {"mark": mark, "beam": beam, "max_length": max_length, "length_penalty": length_penalty, "num_best": num_best}
     for rows in np.split(order, range(TRANSLATED_AT_ONCE, len(order), TRANSLATED_AT_ONCE)):
         longest = -(-int(lengths[rows].max()) // ROUNDED_TO) * ROUNDED_TO
-        some = np.resize(rows, TRANSLATED_AT_ONCE)  # the last batch is filled up
-        source = inputs["source"][some, :longest]
+        some = np.resize(rows, 1 << (len(rows) - 1).bit_length())  # filled up, so that few sizes are compiled
+        source = np.asarray(inputs["source"])[some, :longest]
         source = np.pad(source, ((0, 0), (0, longest - source.shape[1])))
-        decoded = jax.device_get(search(params, {"source": source, "source_lengths": lengths[some]}, 2 * longest + ROUNDED_TO))
+        decoded = jax.device_get(_search(model, params, {"source": source, "source_lengths": lengths[some]}, **options))
         found |= {int(row): _translations(decoded, i, int(lengths[row])) for i, row in enumerate(rows)}
     return [found[i] for i in range(len(lengths))]
 
 
+@functools.partial(jax.jit, static_argnames=("model", "mark", "beam", "max_length", "length_penalty", "num_best"))
+def _search(
+    model: Any, params: Any, inputs: dict[str, Array], *, mark: int, beam: int, max_length: int, length_penalty: float, num_best: int
+) -> Decoded:
+    apply = functools.partial(model.apply, {"params": params})
+    memory = apply(inputs, method="encode")
+    step = lambda state, tokens: apply(state, tokens, memory, method="decode_step")
+    state = apply(memory, max_length, method="start")
+    common: dict[str, Any] = {"mark": mark, "max_length": max_length, "forbidden": (0, 1)}
+    if beam == num_best == 1:
+        return greedy(step, state, **common)
+    return beam_search(step, state, beam=beam, num_best=num_best, length_penalty=length_penalty, **common)
+
+
 def _translations(decoded: Decoded, i: int, num_source: int) -> list[Translation]:
-    cut = zip(decoded.tokens[i], decoded.lengths[i], decoded.scores[i], decoded.alignment[i])
-    return [Translation(tokens[:length].tolist(), float(score), weights[:length, :num_source]) for tokens, length, score, weights in cut]
+    each = zip(*(leaf[i] for leaf in decoded))
+    return [
+        Translation(tokens[:length].tolist(), float(score), bool(ended), weights[:length, :num_source])
+        for tokens, length, score, ended, weights in each
+    ]

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from rich.text import Text
 from flax_attn import decoding, experiment
 from flax_attn.analysis.drawing import save
 from flax_attn.analysis.translation import alignment_map
-from flax_attn.classify import read_texts
+from flax_attn.data.files import read_text
 from flax_attn.decoding import Translation
 from flax_attn.errors import UsageError
 from flax_attn.predict import PICTURES
@@ -51,57 +52,93 @@ def translate(
             raise UsageError(f"expected {flag} to end in {' or '.join(formats)}, in a directory that exists, got {path}")
     if output is not None and source is not None and output.resolve() == source.resolve():
         raise UsageError(f"expected --output to be another file than --input, got {output} for both")
+    if output is not None and (num_best > 1 or as_json):
+        raise UsageError("expected --output alone, for it holds the best translation of each line; leave out --best and --json")
     warn = lambda line: print(line, file=sys.stderr)
-    config, model, params, _ = experiment.load(run, warn=warn)
+    config, model, params, derived = experiment.load(run, warn=warn)
     width: int = config.decoding.beam if beam is None else beam
     if not 1 <= num_best <= width:
         raise UsageError(f"expected --best from 1 to the beam of {width}, got {num_best}; raise --beam")
     reader = translation.load_reader(run, config.data, vars(model))
-    texts = read_texts(given, source)
-    check_sources(reader, texts, config.data.max_length, warn)
-    options: dict[str, Any] = {} if width == 1 else {"length_penalty": config.decoding.length_penalty, "num_best": num_best}
-    found = decoding.translate(model, params[0], reader.sources(texts), mark=reader.target.size, beam=width, **options)
+    texts = list(given) if source is None else read_lines(source)
+    if bool(given) == (source is not None):
+        raise UsageError('expected a text, "ein mann schläft .", or --input FILE.txt with one a line')
+    known = check_sources(reader, texts, derived["longest"]["source"], warn, in_file=source is not None)
+    options = {"mark": reader.target.size, "beam": width, "max_length": translation.most_tokens(derived), "num_best": num_best}
+    found: dict[int, list[Translation]] = {i: [] for i in range(len(texts))}
+    if known:
+        sources = reader.sources([texts[i] for i in known])
+        found |= dict(zip(known, decoding.translate(model, params[0], sources, length_penalty=config.decoding.length_penalty, **options)))
+    for i in known:
+        if not found[i][0].ended:
+            warn(f"warning: the translation of text {i + 1} did not come to its end in {options['max_length']} tokens")
     if as_json:
-        console.print_json(json.dumps([to_json(reader, *each) for each in zip(texts, found)], ensure_ascii=False))
+        console.print_json(json.dumps([to_json(reader, texts[i], found[i]) for i in found], ensure_ascii=False))
     elif output is None:
-        for each in zip(texts, found):
-            show(reader, *each, console)
+        for i in known:
+            show(reader, texts[i], found[i], console)
     written = {}
     if output is not None:
-        written[output] = lambda path: path.write_text("".join(f"{reader.write(best.tokens)}\n" for best, *_ in found), encoding="utf-8")
+        lines = "".join(f"{reader.write(found[i][0].tokens) if found[i] else ''}\n" for i in found)
+        written[output] = lambda path: path.write_text(lines, encoding="utf-8")
     if figure is not None:
-        written[figure] = lambda path: save(draw(reader, run.name, texts[0], found[0][0]), path)
+        if not known or not found[known[0]][0].tokens:
+            raise UsageError("expected a translation to draw, got an empty one; leave out --figure")
+        written[figure] = lambda path: save(draw(reader, run.name, texts[known[0]], found[known[0]][0]), path)
     with contextlib.ExitStack() as stack:
         for path, write in written.items():
             write(stack.enter_context(replacing(path)))
     return list(written)
 
 
-def check_sources(reader: Reader, texts: list[str], max_length: int, warn: Any) -> None:
-    """Raises a UsageError for a text with nothing in it that the run knows; warns of one longer than any that it was trained on."""
-    for number, text in enumerate(texts, 1):
-        tokens = reader.source.encode(reader.clean(text))
-        which = f", in text {number}" if len(texts) > 1 else ""
-        if not tokens:
-            raise UsageError(f"expected a text with words in it, got {text!r}{which}")
-        if not any(known and part.strip() for part, known in reader.source_parts(text)):
-            raise UsageError(f"expected a text with at least one word that the run has seen, got none in {text[:60]!r}{which}")
-        if len(tokens) > max_length:
-            warn(f"warning: {len(tokens)} tokens{which}, where the run was trained on at most {max_length}; expect less, or split the text")
+def read_lines(path: Path) -> list[str]:
+    """The lines of a file, empty ones too, so that line `i` of the translations is that of line `i`."""
+    if path.suffix != ".txt":
+        raise UsageError(f"expected --input to end in .txt for a run on texts, got {path}")
+    try:
+        lines = read_text(path).split("\n")
+    except OSError as error:
+        raise UsageError(f"cannot read --input {path} ({error.strerror}); give a text file") from error
+    lines = lines[:-1] if not lines[-1] else lines
+    if not any(line.strip() for line in lines):
+        raise UsageError(f"expected texts in --input {path}, one a line, got none")
+    return lines
 
 
-def show(reader: Reader, text: str, found: list[Translation], console: Console) -> None:
+def check_sources(reader: Reader, texts: list[str], longest: int, warn: Callable[[str], None], in_file: bool) -> list[int]:
+    """Which texts can be translated; in a file others are left empty, with a warning unless they are.
+
+    Warns of what the run does not know and of what is longer than all that it was trained on. Raises a UsageError for a text given
+    by hand that has nothing in it that the run knows.
+    """
+    usable = []
+    for i, text in enumerate(texts):
+        which = f"line {i + 1}" if in_file else f"text {i + 1}"
+        parts = reader.source_parts(text)
+        if not any(known and part.strip() for part, known in parts):
+            if not in_file:
+                said = "at least one word that the run has seen, got none in" if parts else "words in it, got"
+                raise UsageError(f"expected a text with {said} {text[:60]!r}")
+            if parts:
+                warn(f"warning: {which} has no word that the run has seen; its translation is left empty")
+            continue
+        usable.append(i)
+        if unknown := [part for part, known in parts if not known]:
+            warn(f"warning: {which} has what the run does not know: {' '.join(unknown)}")
+        if len(parts) > longest:
+            warn(f"warning: {which} has {len(parts)} tokens, where the longest in training had {longest}; expect less, or split it")
+    return usable
+
+
+def show(reader: Reader, text: str, found: Sequence[Translation], console: Console) -> None:
     """The text and its translations, the best first, with their scores where there are several."""
     console.print(Text(text, style="bold"), soft_wrap=True)
     for each in found:
         score = f"{each.score:8.3f}  " if len(found) > 1 else ""
         console.print(Text(f"  {score}{reader.write(each.tokens)}"), soft_wrap=True)
-    unknown = [part for part, known in reader.source_parts(text) if not known]
-    if unknown:
-        console.print(Text(f"  not among the words that the run knows: {', '.join(unknown)}", style="dim"), soft_wrap=True)
 
 
-def to_json(reader: Reader, text: str, found: list[Translation]) -> dict[str, Any]:
+def to_json(reader: Reader, text: str, found: Sequence[Translation]) -> dict[str, Any]:
     translations = [
         {
             "text": reader.write(each.tokens),

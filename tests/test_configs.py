@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn import experiment
 from flax_attn.config import check_config
+from flax_attn.programs import build_model, make_programs
 from flax_attn.tasks import TASKS
 
 NAMES = sorted(path.stem for path in (Path(__file__).parent.parent / "configs").glob("*_*.py"))
@@ -54,8 +54,8 @@ def test_two_steps(name, request, tmp_path):
     check_config(config)
     kind = TASKS[config.data.name]
     data = kind.load(config, request.getfixturevalue("manual_dir") if files else None)
-    model = experiment.build_model(config.model, data.sizes)
-    programs = experiment.make_programs(config, model, data)
+    model = build_model(config.model, data.sizes)
+    programs = make_programs(config, model, data)
     states = programs.create(range(1))
     before = jax.tree.map(np.asarray, states.params)
     states, metrics = programs.train_epoch(states, jnp.int32(1), jax.tree.map(jnp.asarray, data.train))

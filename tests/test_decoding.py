@@ -52,11 +52,12 @@ def test_a_wide_beam_finds_what_a_search_through_all_finds(length_penalty):
     orders = []
     for row in range(BATCH):
         penalised = [(score / ((5 + len(t)) / 6) ** length_penalty, t, w) for score, t, w in every_sequence(START[row, 0])]
-        best = sorted(penalised, key=lambda each: -each[0])[:5]
+        best = sorted(penalised, key=lambda each: (MARK not in each[1], -each[0]))[:5]  # those that have ended first
         for i, (score, tokens, weights) in enumerate(best):
             real = [token for token in tokens if token != MARK]
             assert decoded.tokens[row, i].tolist() == real + [0] * (STEPS - len(real))
             assert int(decoded.lengths[row, i]) == len(real)
+            assert bool(decoded.ended[row, i]) == (MARK in tokens)
             np.testing.assert_allclose(decoded.scores[row, i], score, atol=1e-4)
             np.testing.assert_allclose(
                 decoded.alignment[row, i, : len(real)], np.array(weights[: len(real)]).reshape(-1, SOURCE), atol=1e-5
@@ -78,10 +79,31 @@ def test_a_beam_of_one_is_greedy():
         assert greedy.tokens[row, 0].tolist() == [t for t in tokens if t != MARK] + [0] * (STEPS - sum(t != MARK for t in tokens))
 
 
-def test_a_beam_finds_no_less_than_greed():
-    scores = [np.asarray(search(START, beam=beam).scores) for beam in (1, 2, 64)]
-    assert (scores[0] <= scores[1] + 1e-6).all()
-    assert (scores[1] <= scores[2] + 1e-6).all()
+def chain(probabilities):
+    """A step whose next token depends on the last one alone."""
+    table = np.log(np.array(probabilities, np.float32))
+    return lambda state, tokens: (jnp.asarray(table)[tokens], state, jnp.ones((*tokens.shape, 1)))
+
+
+def test_a_sequence_that_has_ended_is_not_lost_to_better_beginnings():
+    """After 0 comes the end, or with more probability 1, which has two continuations that are better at first and never end well."""
+    low = 1e-6
+    step = chain([[low, 0.7, low, 0.3], [low, 0.5, 0.5, low], [low, 0.5, 0.5, low], [1 - 3 * low, low, low, low]])
+    decoded = decoding.beam_search(step, jnp.zeros((1, 1)), mark=3, max_length=8, beam=2)
+    assert decoded.tokens[0, 0].tolist() == [0, 0, 0, 0, 0, 0, 0, 0]
+    assert int(decoded.lengths[0, 0]) == 1
+    np.testing.assert_allclose(decoded.scores[0, 0], np.log(0.3), atol=1e-4)
+    assert bool(decoded.ended[0, 0])
+
+
+def test_what_does_not_end_is_said_to_be_cut():
+    low = 1e-6
+    step = chain([[1 - 2 * low, low, low], [1 - 2 * low, low, low], [1 - 2 * low, low, low]])
+    for decoded in (
+        decoding.beam_search(step, jnp.zeros((1, 1)), mark=2, max_length=3, beam=1),
+        decoding.greedy(step, jnp.zeros((1, 1)), mark=2, max_length=3),
+    ):
+        assert (int(decoded.lengths[0, 0]), bool(decoded.ended[0, 0])) == (3, False)
 
 
 def test_what_is_forbidden_never_comes():

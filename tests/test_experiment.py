@@ -15,6 +15,7 @@ from flax_attn import experiment
 from flax_attn.analysis import runs
 from flax_attn.data import shapes
 from flax_attn.errors import UsageError
+from flax_attn.programs import build_model, make_batches, make_optimizer, make_programs
 from flax_attn.run_directory import RunDirectory
 from flax_attn.tasks import signals
 from flax_attn.training import checkpoints, epoch
@@ -33,8 +34,8 @@ def small(module, **changes):
 
 def start(config):
     data = signals.load(config, None)
-    model = experiment.build_model(config.model, data.sizes)
-    programs = experiment.make_programs(config, model, data)
+    model = build_model(config.model, data.sizes)
+    programs = make_programs(config, model, data)
     return model, data, programs, programs.create(range(config.seed, config.seed + config.num_seeds))
 
 
@@ -109,7 +110,7 @@ def test_fresh_data_is_new_in_every_step():
 
 def test_the_step_descends_and_decay_spares_biases():
     config = small(shapes_cnn)
-    optimizer = experiment.make_optimizer(config)
+    optimizer = make_optimizer(config)
     params = {"kernel": np.ones((2, 3), np.float32), "bias": np.ones(3, np.float32)}
     update = jax.jit(lambda gradients: optimizer.update(gradients, optimizer.init(params), params))
     updates, _ = update(jax.tree.map(np.zeros_like, params))
@@ -431,7 +432,7 @@ def test_data_are_what_the_config_says():
     np.testing.assert_array_equal(data.test.inputs, splits["test"].inputs)
     expected = (splits["train"].targets[:100] - elements.mean()) / elements.std()
     np.testing.assert_allclose(data.train["targets"], expected, atol=1e-5)
-    valid = experiment.make_batches(config, data)["valid"][0]["inputs"].reshape(-1, 100, 1)[:80]
+    valid = make_batches(config, data)["valid"][0]["inputs"].reshape(-1, 100, 1)[:80]
     np.testing.assert_allclose(normalization.undo(valid), splits["valid"].inputs, atol=1e-5)
 
 
@@ -457,7 +458,7 @@ def test_evaluation_counts_every_example_once():
     config = small(shapes_attention, num_seeds=2)
     model, data, programs, states = start(config)
     normalization = signals.normalization_of(data.derived)
-    scores = programs.evaluate(states.params, states.carry, experiment.make_batches(config, data))
+    scores = programs.evaluate(states.params, states.carry, make_batches(config, data))
     outputs, _ = jax.jit(model.apply)({"params": first_seed(states.params)}, normalization.apply(data.test.inputs))
     expected = np.mean((np.asarray(outputs) - np.asarray(normalization.apply(data.test.targets))) ** 2)
     np.testing.assert_allclose(scores["test"]["mse"][0], expected, rtol=1e-5)

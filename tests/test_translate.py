@@ -6,14 +6,16 @@ import itertools
 import json
 import shutil
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
 
-from configs import dates_bahdanau, reverse_bahdanau, translate_multi30k, translate_tsv
+from configs import dates_bahdanau, reverse_bahdanau, translate_multi30k, translate_multi30k_transformer, translate_tsv
 from flax_attn import experiment
 from flax_attn.__main__ import main
-from flax_attn.analysis import runs
+from flax_attn.analysis import drawing, runs
+from flax_attn.analysis.translation import alignment_map
 from flax_attn.config import check_config
 from flax_attn.errors import UsageError
 from flax_attn.tasks import translation
@@ -70,24 +72,28 @@ def test_texts_are_translated_with_their_alignment(reverse, tmp_path, capsys):
     assert np.argmax(best["alignment"], axis=1).tolist() == [3, 2, 1, 0]
     assert found["source_tokens"][0] == {"token": "c", "known": True}
     assert (tmp_path / "map.png").stat().st_size > 5_000
-    out, _ = predict(capsys, reverse, "c a ? b")
-    assert "not among the words that the run knows: ?" in out
+    _, err = predict(capsys, reverse, "c a ? b")
+    assert "text 1 has what the run does not know: ?" in err
 
 
 def test_a_file_of_texts_in_a_run_moved_elsewhere_becomes_a_file(reverse, tmp_path, capsys):
     shutil.copytree(reverse, tmp_path / "moved")
-    (tmp_path / "in.txt").write_text("a b c\n\nd e f g\n")
-    out, _ = predict(capsys, tmp_path / "moved", "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt", "--beam", "1")
-    assert (tmp_path / "out.txt").read_text() == "c b a\ng f e d\n"
+    (tmp_path / "in.txt").write_text("a b c\n\nd e f g\n? !\nb ? a c\n")
+    out, err = predict(capsys, tmp_path / "moved", "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt", "--beam", "1")
+    lines = (tmp_path / "out.txt").read_text().split("\n")
+    assert lines[:4] == ["c b a", "", "g f e d", ""]
+    assert (len(lines[4].split()) > 2, lines[5:]) == (True, [""])
     assert out == f"wrote {tmp_path / 'out.txt'}\n"
+    assert err.splitlines() == [
+        "warning: line 4 has no word that the run has seen; its translation is left empty",
+        "warning: line 5 has what the run does not know: ?",
+    ]
 
 
 def test_a_source_longer_than_any_is_translated_with_a_warning(reverse, capsys):
-    config = json.loads((reverse / "config.json").read_text())
-    length = config["data"]["max_length"] + 1
-    out, err = predict(capsys, reverse, " ".join("abc"[i % 3] for i in range(length)))
-    assert f"warning: {length} tokens, where the run was trained on at most {length - 1}" in err
-    assert len(out.splitlines()) == 2
+    out, err = predict(capsys, reverse, "a b c d e f", "a b c d e f g")
+    assert err.splitlines() == ["warning: text 2 has 7 tokens, where the longest in training had 6; expect less, or split it"]
+    assert len(out.splitlines()) == 4
 
 
 @pytest.mark.parametrize(
@@ -99,6 +105,7 @@ def test_a_source_longer_than_any_is_translated_with_a_warning(reverse, capsys):
         (("a b", "--beam", "2", "--best", "3"), "--best from 1 to the beam of 2, got 3"),
         (("a b", "--beam", "0"), "--best from 1 to the beam of 0"),
         (("a b", "--output", "x.npy"), "--output to end in .txt"),
+        (("a b", "--output", "x.txt", "--best", "2"), "expected --output alone"),
         (("a b", "--figure", "gone/x.png"), "--figure to end in"),
         (("--input", "gone.txt"), "No such file"),
     ],
@@ -132,7 +139,13 @@ def test_tokens_and_their_marks():
         np.testing.assert_array_equal(inputs["target"][i, 1:length], target[: length - 1])
         np.testing.assert_array_equal(target[length:], 0)
         assert inputs["source_lengths"][i] == len(pair.source)
-    train, test = ({tuple(row) for row in rows} for rows in (task.train["inputs"]["source"], inputs["source"]))
+    longest = task.derived["longest"]["source"]
+    train, test = (
+        {reader.source.decode(row[:length].tolist()) for row, length in zip(some["source"], some["source_lengths"])}
+        for some in (task.train["inputs"], inputs)
+    )
+    assert (len(train), len(test)) == (50, 5)
+    assert max(map(len, train)) == longest
     assert not train & test
 
 
@@ -167,7 +180,10 @@ def test_translations_are_measured_against_references():
     [
         (translate_multi30k, {"source": "cs"}, "data.source"),
         (translate_multi30k, {"source": "en"}, "two languages of en, de, fr, got en for both"),
+        (translate_multi30k, {"num_train": -5}, "data.num_train of 0"),
         (translate_tsv, {}, "--config.data.file=FILE.tsv"),
+        (translate_tsv, {"file": "x", "target_column": 1}, "two columns from 1"),
+        (translate_multi30k_transformer, {"shared_vocabulary": False}, "data.shared_vocabulary=True with model.shared_embeddings"),
         (reverse_bahdanau, {"min_letters": 9, "max_letters": 3}, "data.min_letters from 1 to data.max_letters"),
         (dates_bahdanau, {"num_test": 0}, "data.num_test above 0"),
     ],
@@ -179,19 +195,57 @@ def test_choices_that_there_are_not_are_told(module, change, said):
         check_config(config)
 
 
+def test_pairs_of_one_source_stay_together_and_come_once(tmp_path):
+    lines = [f"{i}\tsource {i % 60}\ttarget {i % 120}" for i in range(240)]
+    (tmp_path / "own.tsv").write_text("\n".join(lines))
+    config = translate_tsv.get_config()
+    config.data.update({"file": str(tmp_path / "own.tsv"), "source_column": 2, "target_column": 3, "test_fraction": 0.2})
+    split, _ = translation.LOADERS["pairs"](config.data, None)
+    assert {name: len(some) for name, some in split.items()} == {"valid": 6, "test": 24, "train": 90}
+    sources = [{pair.source for pair in some} for some in split.values()]
+    assert not (sources[0] & sources[1] | sources[1] & sources[2] | sources[0] & sources[2])
+
+
+def test_padding_has_no_part_in_the_loss_and_smoothing_none_in_evaluation():
+    config = dates_bahdanau.get_config()
+    config.label_smoothing = 0.1
+    measure = translation.make_measure(config, {})
+    rng = np.random.default_rng(0)
+    logits, labels, mask = rng.normal(size=(3, 4, 5)).astype(np.float32), rng.integers(1, 5, (3, 4)), np.array([True, True, False])
+    labels[0, 2:] = 0
+    log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    real = [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
+    plain = -np.mean([log_p[i, j, labels[i, j]] for i, j in real])
+    smooth = np.mean([-0.9 * log_p[i, j, labels[i, j]] - 0.1 * log_p[i, j].mean() for i, j in real])
+    for train, expected in ((False, plain), (True, smooth)):
+        loss, metrics = measure(jnp.asarray(logits), {}, {"targets": jnp.asarray(labels), "mask": jnp.asarray(mask)}, train)
+        np.testing.assert_allclose(loss, expected, rtol=1e-5)
+        np.testing.assert_allclose(metrics["loss"].compute(), plain, rtol=1e-5)
+        hits = np.mean([logits[i, j].argmax() == labels[i, j] for i, j in real])
+        np.testing.assert_allclose(metrics["accuracy"].compute(), hits, rtol=1e-6)
+
+
+def test_a_dollar_is_a_dollar_in_a_picture(tmp_path):
+    drawing.save(alignment_map(["$x_$", "a"], ["$"], np.ones((1, 2)) / 2, "title $_$"), tmp_path / "map.png")
+
+
 @pytest.mark.full
 def test_pairs_of_ones_own_train_and_are_translated(tmp_path, capsys):
     words = {"ein": "a", "zwei": "two", "hund": "dog", "katze": "cat", "schläft": "sleeps", "läuft": "runs"}
-    lines = [f"{a} {b} {c}.\t{words[a]} {words[b]} {words[c]}." for a in list(words)[:2] for b in list(words)[2:4] for c in list(words)[4:]]
-    (tmp_path / "own.tsv").write_text("\n".join(lines * 30), encoding="utf-8")
+    three = [list(words)[i : i + 2] for i in (0, 2, 4)]
+    lines = [
+        f"{' '.join(some)} {n}.\t{' '.join(words[word] for word in some)} {n}." for n in range(40) for some in itertools.product(*three)
+    ]
+    (tmp_path / "own.tsv").write_text("\n".join(lines), encoding="utf-8")
     config = translate_tsv.get_config("quick")
-    config.data.file, config.num_epochs, config.learning_rate = str(tmp_path / "own.tsv"), 20, 1e-2
+    config.data.update({"file": str(tmp_path / "own.tsv"), "preprocessing": "words", "tokenizer": "word"})
+    config.num_epochs, config.learning_rate = 20, 1e-2
     config.model.update({"features": 32, "embedding_features": 16, "attention_features": 16, "dropout_rate": 0.0})
     summary = experiment.run(config, tmp_path / "run", SILENT)
     assert summary["metrics"]["test/bleu"]["mean"] > 90
     assert "tok:13a" in summary["signatures"][0]
-    out, _ = predict(capsys, tmp_path / "run", "Zwei Hund schläft.")
-    assert "two dog sleeps." in out
+    out, _ = predict(capsys, tmp_path / "run", "Zwei Hund schläft 7.")
+    assert "two dog sleeps 7." in out
 
 
 def test_the_real_sentences_train(manual_dir, tmp_path, no_pictures):

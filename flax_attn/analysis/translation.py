@@ -5,7 +5,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from flax_attn.analysis.drawing import HEAT, TICKS, styled
+from flax_attn.analysis.drawing import HEAT, TICKS, literal
 from flax_attn.analysis.runs import Run
 
 SHOWN = 4
@@ -16,7 +16,7 @@ def draw(run: Run) -> dict[str, Figure]:
     return {name: alignments(run, weights) for name, weights in run.attention.items()}
 
 
-@styled
+@literal
 def alignments(run: Run, weights: np.ndarray) -> Figure:
     """The alignments of some test examples."""
     examples = run.examples
@@ -32,7 +32,7 @@ def alignments(run: Run, weights: np.ndarray) -> Figure:
     return figure
 
 
-@styled
+@literal
 def alignment_map(sources: list[str], targets: list[str], weights: np.ndarray, title: str) -> Figure:
     """The alignment of one translation."""
     size = 0.3 * len(sources) + 3, 0.3 * max(len(targets), 1) + 2

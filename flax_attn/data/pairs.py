@@ -15,11 +15,12 @@ class Pair(NamedTuple):
     target: str
 
 
-def read_tsv(path: Path) -> list[Pair]:
-    """The pairs of a file, one a line, source and target with a tab between; further columns are left out, as are empty lines.
+def read_tsv(path: Path, source_column: int = 1, target_column: int = 2) -> list[Pair]:
+    """The pairs of a file, one a line, in columns from 1 with tabs between; empty lines are left out.
 
     Raises:
-        UsageError: no such file, a line that is no pair, or bytes that are not UTF-8, with the number of the line.
+        UsageError: no such file, a line that is no pair, or bytes that are not UTF-8, with the number of the line; or sources that
+            are all numbers, as in a column of another thing.
     """
     try:
         lines = read_text(path).split("\n")
@@ -30,11 +31,17 @@ def read_tsv(path: Path) -> list[Pair]:
         cells = [" ".join(cell.split()) for cell in line.split("\t")]
         if not any(cells):
             continue
-        if len(cells) < 2 or not (cells[0] and cells[1]):
-            raise UsageError(f"expected source and target with a tab between in {path}, line {number}, got {line[:60]!r}; mend it")
-        pairs.append(Pair(cells[0], cells[1]))
+        pair = Pair(*(cells[column - 1] if column <= len(cells) else "" for column in (source_column, target_column)))
+        if not all(pair):
+            raise UsageError(
+                f"expected source and target with a tab between in {path}, line {number}, columns {source_column} and {target_column}, "
+                f"got {line[:60]!r}; mend it"
+            )
+        pairs.append(pair)
     if not pairs:
         raise UsageError(f"expected pairs of sentences in {path}, got none")
+    if all(pair.source.isdecimal() for pair in pairs):
+        raise UsageError(f"expected texts in column {source_column} of {path}, got numbers; see data.source_column and data.target_column")
     return pairs
 
 

@@ -35,7 +35,8 @@ def keys(name: str) -> dict[str, type]:
         "reverse": made | {"data.min_letters": int, "data.max_letters": int},
         "dates": made,
         "multi30k": {"data.source": str, "data.target": str, "data.num_train": int},
-        "pairs": {"data.file": str, "data.valid_fraction": float, "data.test_fraction": float},
+        "pairs": {"data.file": str, "data.source_column": int, "data.target_column": int}
+        | {"data.valid_fraction": float, "data.test_fraction": float},
     }
     return common | own[name]
 
@@ -60,6 +61,12 @@ def check(config: Any) -> None:
                 raise UsageError(unknown(f"data.{key}", data[key], multi30k.LANGUAGES))
         if data.source == data.target:
             raise UsageError(f"expected two languages of {', '.join(multi30k.LANGUAGES)}, got {data.source} for both")
+    if config.model.get("shared_embeddings") and not data.shared_vocabulary:
+        raise UsageError("expected data.shared_vocabulary=True with model.shared_embeddings=True")
+    if data.get("num_train", 0) < 0:
+        raise UsageError(f"expected data.num_train of 0 (for all) or above, got {data.num_train}")
+    if data.name == "pairs" and (data.source_column == data.target_column or min(data.source_column, data.target_column) < 1):
+        raise UsageError(f"expected two columns from 1, got data.source_column={data.source_column}, target_column={data.target_column}")
     if data.name == "pairs" and not data.file:
         raise UsageError("expected --config.data.file=FILE.tsv, with a source and a target in every line, a tab between")
     if data.name == "pairs" and not (data.valid_fraction > 0 < data.test_fraction and data.valid_fraction + data.test_fraction < 1):
@@ -68,13 +75,13 @@ def check(config: Any) -> None:
         raise UsageError("expected data.num_train, data.num_valid and data.num_test above 0")
     if data.name == "reverse" and not 1 <= data.min_letters <= data.max_letters:
         raise UsageError(f"expected data.min_letters from 1 to data.max_letters, got {data.min_letters} and {data.max_letters}")
-    if data.name in NATURAL and importlib.util.find_spec("sacrebleu") is None:
-        raise UsageError('expected the package sacrebleu, which measures translations; pip install "flax-attn[translate]"')
 
 
 def load(config: Any, manual_dir: Path | None) -> Task:
     """Pairs as tokens, by tokenizers that are fitted on the training split alone."""
     data = config.data
+    if data.name in NATURAL and importlib.util.find_spec("sacrebleu") is None:
+        raise UsageError('expected the package sacrebleu, which measures translations; pip install "flax-attn[translate]"')
     found, sums = LOADERS[data.name](data, manual_dir)
     reader = fit_reader(data, found["train"])
     rows = {split: reader.rows(some, data.max_length) for split, some in found.items()}
@@ -82,7 +89,7 @@ def load(config: Any, manual_dir: Path | None) -> Task:
     return Task(
         train=ordered["train"],
         splits={split: ordered[split] for split in config.evaluate},
-        derived={"files": sums},
+        derived={"files": sums, "longest": {side: int(rows["train"]["inputs"][f"{side}_lengths"].max()) for side in ("source", "target")}},
         sizes=reader.sizes(),
         files=reader.files(),
         draw=None,
@@ -111,17 +118,22 @@ def make_measure(config: Any, derived: dict[str, Any]) -> Any:
 
 def check_derived(derived: dict[str, Any]) -> None:
     """Raises a ValueError for what `load` did not derive."""
-    if not isinstance(derived["files"], dict):
-        raise ValueError(f"got files {derived['files']}")
+    if min(int(derived["longest"][side]) for side in ("source", "target")) < 1:
+        raise ValueError(f"got longest {derived['longest']}")
+
+
+def most_tokens(derived: dict[str, Any]) -> int:
+    """The tokens that a translation may have: twice those of the longest in training, whatever the source."""
+    return 2 * int(derived["longest"]["target"])
 
 
 def examples(config: Any, task: Task, predict: Callable[..., Any]) -> Examples:
     """All of the test translated by beam and greedily, and some of it with the alignments of the first seed."""
     rows, given, reader = task.test
     inputs, references = rows["inputs"], [pair.target for pair in given]
-    options = {"mark": reader.target.size, "length_penalty": config.decoding.length_penalty}
-    by_beam = predict(inputs, beam=config.decoding.beam, **options)  # for each seed, for each source, the best alone
-    greedily = by_beam if config.decoding.beam == 1 else predict(inputs, mark=reader.target.size, beam=1)
+    options = {"mark": reader.target.size, "max_length": most_tokens(task.derived)}
+    by_beam = predict(inputs, beam=config.decoding.beam, length_penalty=config.decoding.length_penalty, **options)
+    greedily = by_beam if config.decoding.beam == 1 else predict(inputs, beam=1, **options)  # by seed and source, the best alone
     texts = [[reader.write(best.tokens) for (best,) in found] for found in by_beam]
     metrics, summary = {}, {}
     for prefix, some in (("test/", texts), ("greedy/test/", [[reader.write(best.tokens) for (best,) in found] for found in greedily])):
@@ -278,14 +290,16 @@ def _multi30k(data: Any, manual_dir: Path | None) -> tuple[Pairs, dict[str, str]
 
 
 def _pairs(data: Any, manual_dir: Path | None) -> tuple[Pairs, dict[str, str]]:
-    """The user's own file, split in three at random."""
-    found = pairs.read_tsv(Path(data.file).expanduser())
-    order = np.random.default_rng(data.seed).permutation(len(found))
-    num_valid, num_test = (max(1, round(share * len(found))) for share in (data.valid_fraction, data.test_fraction))
-    if num_valid + num_test >= len(found):
-        raise UsageError(f"expected enough pairs in {data.file} for training, validation and test, got {len(found)}")
-    parts = np.split(order, [num_valid, num_valid + num_test])
-    split = {name: [found[i] for i in part] for name, part in zip(("valid", "test", "train"), parts)}
+    """The user's own file, each pair once, split in three at random with all pairs of a source in one part."""
+    by_source: dict[str, dict[Pair, None]] = {}
+    for pair in pairs.read_tsv(Path(data.file).expanduser(), data.source_column, data.target_column):
+        by_source.setdefault(pair.source, {})[pair] = None
+    groups = list(by_source.values())
+    num_valid, num_test = (max(1, round(share * len(groups))) for share in (data.valid_fraction, data.test_fraction))
+    if num_valid + num_test >= len(groups):
+        raise UsageError(f"expected enough sources in {data.file} for training, validation and test, got {len(groups)} that differ")
+    parts = np.split(np.random.default_rng(data.seed).permutation(len(groups)), [num_valid, num_valid + num_test])
+    split = {name: [pair for i in part for pair in groups[i]] for name, part in zip(("valid", "test", "train"), parts)}
     return split, {data.file: sha256(Path(data.file).expanduser())}
 
 

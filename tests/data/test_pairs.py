@@ -64,10 +64,11 @@ def test_the_users_pairs_stand_on_lines_with_a_tab_between(tmp_path):
     ("content", "said"),
     [
         (b"", "expected pairs of sentences in .*, got none"),
-        (b"a\tb\nalone\n", "a tab between in .*, line 2, got 'alone'"),
+        (b"a\tb\nalone\n", "a tab between in .*, line 2, columns 1 and 2, got 'alone'"),
         (b"a\tb\n\tb\n", "a tab between in .*, line 2"),
         (b"a\tb\nc\t \n", "a tab between in .*, line 2"),
         (b"a\tb\n\xe9\tb\n", "text in UTF-8 in .*, line 2"),
+        (b"1276\tLet's try.\n1277\tTry.\n", "texts in column 1 of .*, got numbers; see data.source_column"),
     ],
 )
 def test_lines_that_are_no_pairs_are_named(tmp_path, content, said):

@@ -61,7 +61,7 @@ def test_a_longer_padding_changes_no_output_and_no_gradient(name):
     (expected, _), expected_gradient = evaluate(name)(params, TEXTS)
     chex.assert_trees_all_close((value, gradient), (expected, expected_gradient), atol=1e-6)
     assert np.isfinite(logits).all()
-    weights = np.asarray(aux["attention"]["attention"])
+    (weights,) = map(np.asarray, aux["attention"].values())
     np.testing.assert_array_equal(weights[1, ..., 2:], 0)
     np.testing.assert_array_equal(weights[2], 0)
     np.testing.assert_allclose(weights[0].reshape(-1, 8)[0].sum(), 1, atol=1e-6)

@@ -116,7 +116,7 @@ def test_translations_do_not_depend_on_the_batch(name):
     model = MODELS[name]
     params = draw(model, TEXTS)["params"]
     texts = {key: TEXTS[key] for key in ("source", "source_lengths")}
-    options = {"mark": 12, "beam": 3, "num_best": 2, "length_penalty": 1.0}
+    options = {"mark": 12, "beam": 3, "max_length": 9, "num_best": 2, "length_penalty": 1.0}
     found = decoding.translate(model, params, texts, **options)
     for i in range(3):
         (alone,) = decoding.translate(model, params, {key: array[i : i + 1] for key, array in texts.items()}, **options)
