@@ -3,7 +3,7 @@
 Task     World, Sports, Business or Sci/Tech, from title and description, on the official test split
 Source   the training file alone; nothing pretrained
 Command  python train.py --config=configs/ag_news_best.py --config.num_seeds=5 --manual_dir=DIR
-Expect   not measured yet; to beat are TF-IDF bigrams and logistic regression, weighted F1 0.901
+Expect   weighted F1 0.8988 +- 0.0028, the five as an ensemble 0.9034 (TF-IDF bigrams and logistic regression: 0.901), 7 minutes a seed
 """
 
 from typing import Any
@@ -47,6 +47,6 @@ def get_config(variant: str = "") -> Any:
     config.class_weights = True
     config.label_smoothing = 0.1
     config.optimizer.clip_norm = 1.0
-    config.optimizer.warmup_steps = config.steps_per_epoch // 2
+    config.optimizer.warmup_steps = config.get_oneway_ref("steps_per_epoch") // 2
     config.optimizer.decay_steps = config.get_oneway_ref("num_epochs") * config.get_oneway_ref("steps_per_epoch")
     return config

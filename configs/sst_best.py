@@ -42,5 +42,5 @@ def get_config(variant: str = "") -> Any:
     config.learning_rate = 3e-3
     config.optimizer.clip_norm = 1.0
     config.optimizer.decay_steps = config.get_oneway_ref("num_epochs") * config.get_oneway_ref("steps_per_epoch")
-    config.optimizer.warmup_steps = config.num_epochs * config.steps_per_epoch // 10
+    config.optimizer.warmup_steps = config.get_oneway_ref("num_epochs") * config.get_oneway_ref("steps_per_epoch") // 10
     return config

@@ -3,7 +3,7 @@
 Task     negative, neutral or positive
 Source   Lin et al. 2017 (arXiv:1703.03130), with its squared penalty
 Command  python train.py --config=configs/sst_structured.py --manual_dir=DIR
-Expect   test accuracy 0.653, 20 seconds a seed
+Expect   test accuracy 0.653 +- 0.014 (3 seeds; ensemble 0.666), 45 seconds a seed
 """
 
 from typing import Any

@@ -182,8 +182,9 @@ def show(each: Classified, console: Console) -> None:
         console.print(Text(f"  {name:<{width}}  {share:6.1%}  {'█' * round(30 * share)}"))
     if each.tokens:
         line = Text("  ")
+        top = max(seen.weight for seen in each.tokens)
         for token, known, weight in each.tokens:
-            back, front = of_weight(weight)
+            back, front = of_weight(weight, top)
             line.append(f" {token} " if known else f" ({token}) ", style=f"{front} on {back}")
             line.append(f"{weight:.2f} ", style="dim")
         console.print(line, soft_wrap=True)

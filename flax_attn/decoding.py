@@ -199,7 +199,7 @@ class Translation(NamedTuple):
 def translate(
     model: Any,
     params: Any,
-    inputs: dict[str, np.ndarray],
+    inputs: dict[str, Any],
     *,
     mark: int,
     beam: int,

@@ -49,7 +49,7 @@ def test_two_steps(name, request, tmp_path):
         Path(config.data.train_file).write_text("text,label\n" + "".join(rows))
     if name == "translate_tsv":
         config.data.file = str(tmp_path / "pairs.tsv")
-        Path(config.data.file).write_text("ein hund\ta dog\n" * 40)
+        Path(config.data.file).write_text("".join(f"ein hund {i}\ta dog {i}\n" for i in range(40)))
     files = config.data.name in ("mnist", "ag_news", "sst", "multi30k")
     check_config(config)
     kind = TASKS[config.data.name]

@@ -234,12 +234,12 @@ def test_pairs_of_ones_own_train_and_are_translated(tmp_path, capsys):
     words = {"ein": "a", "zwei": "two", "hund": "dog", "katze": "cat", "schläft": "sleeps", "läuft": "runs"}
     three = [list(words)[i : i + 2] for i in (0, 2, 4)]
     lines = [
-        f"{' '.join(some)} {n}.\t{' '.join(words[word] for word in some)} {n}." for n in range(40) for some in itertools.product(*three)
+        f"{' '.join(some)} {n}.\t{' '.join(words[word] for word in some)} {n}." for n in range(10) for some in itertools.product(*three)
     ]
     (tmp_path / "own.tsv").write_text("\n".join(lines), encoding="utf-8")
     config = translate_tsv.get_config("quick")
     config.data.update({"file": str(tmp_path / "own.tsv"), "preprocessing": "words", "tokenizer": "word"})
-    config.num_epochs, config.learning_rate = 20, 1e-2
+    config.num_epochs, config.learning_rate = 60, 1e-2
     config.model.update({"features": 32, "embedding_features": 16, "attention_features": 16, "dropout_rate": 0.0})
     summary = experiment.run(config, tmp_path / "run", SILENT)
     assert summary["metrics"]["test/bleu"]["mean"] > 90

@@ -31,9 +31,15 @@ HEAT: dict[str, Any] = {"origin": "lower", "cmap": "viridis", "interpolation": "
 TICKS = (0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1)
 
 
-def of_weight(weight: float) -> tuple[str, str]:
-    """The colour of a weight as #rrggbb, and black or white for what is written on it."""
-    colour = plt.get_cmap(HEAT["cmap"])(HEAT["norm"](weight))
+def heat_up_to(top: float) -> tuple[dict[str, Any], list[float]]:
+    """Colours and ticks of a scale that ends at the largest weight of a picture, for attention that is spread over many tokens."""
+    top = min(max(top, 0.01), 1.0)
+    return HEAT | {"norm": PowerNorm(0.5, vmin=0, vmax=top)}, [tick for tick in TICKS if tick < 0.9 * top] + [round(top, 2)]
+
+
+def of_weight(weight: float, top: float = 1.0) -> tuple[str, str]:
+    """The colour of a weight on a scale that ends at `top` as #rrggbb, and black or white for what is written on it."""
+    colour = plt.get_cmap(HEAT["cmap"])(heat_up_to(top)[0]["norm"](weight))
     red, green, blue, _ = colour
     return to_hex(colour), "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else "black"
 

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flax_attn.analysis.classes import confusion_matrix
-from flax_attn.analysis.drawing import GREEN, HEAT, ORANGE, TICKS, literal, of_weight
+from flax_attn.analysis.drawing import GREEN, ORANGE, heat_up_to, literal, of_weight
 from flax_attn.analysis.runs import Run
 
 SHOWN = 8
@@ -73,23 +73,24 @@ def attention_on_tokens(words: list[list[str]], weights: list[list[float]], said
     ax.set_xlim(0, width)
     ax.set_ylim(len(lines), 0)
     ax.axis("off")
+    top = max((weight for row in weights for weight in row), default=1.0)
     for number, line in enumerate(lines):
-        write(ax, number, line)
+        write(ax, number, line, top)
     ax.set_title(title, loc="left")
-    figure.colorbar(
-        plt.cm.ScalarMappable(HEAT["norm"], HEAT["cmap"]), ax=ax, label="attention weight", ticks=TICKS, shrink=min(1.0, 8 / len(lines))
-    )
+    heat, ticks = heat_up_to(top)
+    colours = plt.cm.ScalarMappable(heat["norm"], heat["cmap"])
+    figure.colorbar(colours, ax=ax, label="attention weight", ticks=ticks, shrink=min(1.0, 8 / len(lines)))
     return figure
 
 
-def write(ax: Axes, number: int, line: list[tuple[str, float | None, str]]) -> None:
+def write(ax: Axes, number: int, line: list[tuple[str, float | None, str]], top: float) -> None:
     """A line of tokens on their colours, or of a verdict in bold."""
     at = 0.0
     for token, weight, colour in line:
         if weight is None:
             ax.text(at, number + 0.5, token, color=colour, va="center", weight="bold", fontsize=9)
             continue
-        back, front = of_weight(weight)
+        back, front = of_weight(weight, top)
         box = {"facecolor": back, "edgecolor": "none", "pad": 1.6}
         ax.text(at, number + 0.5, token, va="center", family="monospace", fontsize=8.5, color=front, bbox=box)
         at += len(token) + 1
@@ -102,11 +103,12 @@ def attention_map(words: list[str], weights: np.ndarray, hops: bool, title: str)
     rows = [str(i) for i in range(len(weights))] if hops else words
     width, height = (0.32 * min(count, LABELLED) for count in (len(words), len(rows)))
     figure, ax = plt.subplots(figsize=(width + 3.5, height + 2.2), layout="constrained")
-    image = ax.imshow(weights, **{**HEAT, "origin": "upper"}, aspect="auto")
+    heat, ticks = heat_up_to(float(weights.max(initial=0)))
+    image = ax.imshow(weights, **{**heat, "origin": "upper"}, aspect="auto")
     across, down = (range(0, len(labels), 1 + (len(labels) - 1) // LABELLED) for labels in (words, rows))
     ax.set_xticks(across, [words[i] for i in across], rotation=60, ha="right", fontsize=8)
     ax.set_yticks(down, [rows[i] for i in down], fontsize=8)
     ax.set(xlabel="key: the token that is attended to", ylabel="hop" if hops else "query: the token that attends")
     ax.set_title(title)
-    figure.colorbar(image, ax=ax, label="attention weight", ticks=TICKS)
+    figure.colorbar(image, ax=ax, label="attention weight", ticks=ticks)
     return figure
