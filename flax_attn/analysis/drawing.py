@@ -28,7 +28,7 @@ STYLE = {
 }
 # A square-root scale, for one full weight would leave the many small ones in the dark.
 HEAT: dict[str, Any] = {"origin": "lower", "cmap": "viridis", "interpolation": "nearest", "norm": PowerNorm(0.5, vmin=0, vmax=1)}
-TICKS = (0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1)
+TICKS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
 
 
 def heat_up_to(top: float) -> tuple[dict[str, Any], list[float]]:
