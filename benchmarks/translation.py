@@ -51,8 +51,8 @@ def main() -> None:
 
     built = torch_translation.build(model, first.params)
     torch_step = torch_translation.trainer(built, batch, config.learning_rate, config.optimizer.clip_norm, config.label_smoothing)
-    loss = make_loss(model, translation.make_measure(config, {}))
     measure = translation.make_measure(config, {})
+    loss = make_loss(model, measure)
     outputs, aux = jax.jit(model.apply)({"params": first.params}, batch["inputs"])
     smoothed = float(measure(outputs, aux, batch, train=True)[0]), float(torch_step(train=False, smoothing=config.label_smoothing))
     plain = float(jax.jit(loss)(first.params, {}, batch, None)[0]), float(torch_step(train=False))

@@ -14,15 +14,12 @@ from flax_attn.analysis import images as image_figures
 from flax_attn.analysis import texts as text_figures
 from flax_attn.analysis.drawing import of_weight, save
 from flax_attn.data import mnist
-from flax_attn.data.files import read_text
-from flax_attn.data.text import END, PREPROCESSING, START
+from flax_attn.data.text import END, PREPROCESSING, START, bracketed
 from flax_attn.errors import UsageError
-from flax_attn.predict import PICTURES
 from flax_attn.tasks import texts
 from flax_attn.tasks.classification import probabilities
 from flax_attn.tasks.tokenizers import MEND
-
-LINES = (".txt",)
+from flax_attn.user_files import PICTURES, check_destination, read_lines
 
 
 class Seen(NamedTuple):
@@ -55,8 +52,8 @@ def classify(run: Path, given: list[str], source: Path | None, figure: Path | No
         UsageError: neither or both of texts and a file, a text without a token, an image of another size or a file of another
             kind, or a place that cannot be written.
     """
-    if figure is not None and (figure.suffix not in PICTURES or not figure.parent.is_dir()):
-        raise UsageError(f"expected --figure to end in {', '.join(PICTURES)}, in a directory that exists, got {figure}")
+    if figure is not None:
+        check_destination(figure, "--figure", PICTURES, source)
     config, model, params, _ = experiment.load(run, warn=lambda line: print(line, file=sys.stderr))
     classes = read_labels(run, model)
     if config.data.name == "mnist":
@@ -91,17 +88,7 @@ def read_texts(given: list[str], source: Path | None) -> list[str]:
     """The texts given, or those of a file, one a line."""
     if bool(given) == (source is not None):
         raise UsageError('expected a text, "The final starts next week.", or --input FILE.txt with one a line')
-    if source is None:
-        return given
-    if source.suffix not in LINES:
-        raise UsageError(f"expected --input to end in .txt for a run on texts, got {source}")
-    try:
-        lines = [line for line in read_text(source).split("\n") if line.strip()]
-    except OSError as error:
-        raise UsageError(f"cannot read --input {source} ({error.strerror}); give a text file") from error
-    if not lines:
-        raise UsageError(f"expected texts in --input {source}, one a line, got none")
-    return lines
+    return given if source is None else [line for line in read_lines(source) if line.strip()]
 
 
 def encode(run: Path, config: Any, model: Any, given: list[str]) -> tuple[dict[str, np.ndarray], list[list[tuple[str, bool]]]]:
@@ -211,7 +198,7 @@ def draw(
         return image_figures.predictions(inputs, shares, None, classes, first_of(name, image_figures.SHOWN, found))
     if weights is None:
         raise UsageError(f"the model of {name} does not attend; leave out --figure")
-    words = [[part if known else f"({part})" for part, known in each] for each in parts]
+    words = [bracketed(each) for each in parts]
     if len(found) == 1 and weights.ndim == 3:
         return text_figures.attention_map(words[0], weights[0], text_figures.of_hops(kind), alone)
     shown = slice(None, text_figures.SHOWN)

@@ -125,10 +125,11 @@ def beam_search(
         ending = jnp.where((ends & searched)[:, :beam], best[:, :beam], -jnp.inf) / penalty(i + 1)
         new = Ended(ending, jnp.full_like(parent[:, :beam], i), parent[:, :beam])
         joined = jax.tree.map(lambda *both: jnp.concatenate(both, axis=1), ended, new)
-        ended = jax.tree.map(lambda leaf: _take(leaf, jax.lax.top_k(joined.score, beam)[1]), joined)
+        kept = jax.lax.top_k(joined.score, beam)[1]
+        ended = jax.tree.map(lambda leaf: _take(leaf, kept), joined)
         score, going = jax.lax.top_k(jnp.where(ends, -jnp.inf, best), beam)
         parent, token = _take(parent, going), _take(token, going)
-        history = [kept.at[i].set(new) for kept, new in zip(history, (token, parent, weights))]
+        history = [past.at[i].set(now) for past, now in zip(history, (token, parent, weights))]
         return i + 1, jax.tree.map(lambda leaf: _take(leaf, parent), state), token, score, ended, history
 
     places = jnp.broadcast_to(jnp.arange(beam)[None], (batch, beam))

@@ -14,9 +14,9 @@ from flax_attn.data.shapes import LENGTH
 from flax_attn.errors import UsageError, one_line
 from flax_attn.run_directory import replacing
 from flax_attn.tasks import signals as task
+from flax_attn.user_files import PICTURES, check_destination
 
 FORMATS = (".npy", ".csv")
-PICTURES = (".png", ".pdf", ".svg")
 
 
 def predict_file(run: Path, source: Path, output: Path | None = None, figure: Path | None = None) -> list[Path]:
@@ -53,16 +53,6 @@ def predict_file(run: Path, source: Path, output: Path | None = None, figure: Pa
     except OSError as error:
         raise UsageError(f"cannot write {' and '.join(map(str, written))} ({error.strerror}); choose another place") from error
     return written
-
-
-def check_destination(path: Path, flag: str, formats: tuple[str, ...], source: Path) -> None:
-    """Raises a UsageError for a file that cannot be written, or that is the user's own input."""
-    if path.suffix not in formats:
-        raise UsageError(f"expected {flag} to end in {', '.join(formats[:-1])} or {formats[-1]}, got {path}")
-    if path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"expected {flag} to be a file in a directory that exists, got {path}")
-    if path.resolve() == source.resolve():
-        raise UsageError(f"expected {flag} to be another file than --input, got {path} for both")
 
 
 def read_signals(path: Path) -> np.ndarray:

@@ -14,13 +14,12 @@ from rich.text import Text
 from flax_attn import decoding, experiment
 from flax_attn.analysis.drawing import save
 from flax_attn.analysis.translation import alignment_map
-from flax_attn.data.files import read_text
 from flax_attn.decoding import Translation
 from flax_attn.errors import UsageError
-from flax_attn.predict import PICTURES
 from flax_attn.run_directory import replacing
 from flax_attn.tasks import translation
 from flax_attn.tasks.translation import Reader
+from flax_attn.user_files import LINES, PICTURES, check_destination, read_lines
 
 
 def translate(
@@ -47,11 +46,9 @@ def translate(
         UsageError: neither or both of texts and a file, a text that is empty or of unknown words alone, more translations wanted
             than the beam holds, or a place that cannot be written.
     """
-    for path, flag, formats in ((output, "--output", (".txt",)), (figure, "--figure", PICTURES)):
-        if path is not None and (path.suffix not in formats or not path.parent.is_dir()):
-            raise UsageError(f"expected {flag} to end in {' or '.join(formats)}, in a directory that exists, got {path}")
-    if output is not None and source is not None and output.resolve() == source.resolve():
-        raise UsageError(f"expected --output to be another file than --input, got {output} for both")
+    for path, flag, formats in ((output, "--output", LINES), (figure, "--figure", PICTURES)):
+        if path is not None:
+            check_destination(path, flag, formats, source)
     if output is not None and (num_best > 1 or as_json):
         raise UsageError("expected --output alone, for it holds the best translation of each line; leave out --best and --json")
     warn = lambda line: print(line, file=sys.stderr)
@@ -89,20 +86,6 @@ def translate(
         for path, write in written.items():
             write(stack.enter_context(replacing(path)))
     return list(written)
-
-
-def read_lines(path: Path) -> list[str]:
-    """The lines of a file, empty ones too, so that line `i` of the translations is that of line `i`."""
-    if path.suffix != ".txt":
-        raise UsageError(f"expected --input to end in .txt for a run on texts, got {path}")
-    try:
-        lines = read_text(path).split("\n")
-    except OSError as error:
-        raise UsageError(f"cannot read --input {path} ({error.strerror}); give a text file") from error
-    lines = lines[:-1] if not lines[-1] else lines
-    if not any(line.strip() for line in lines):
-        raise UsageError(f"expected texts in --input {path}, one a line, got none")
-    return lines
 
 
 def check_sources(reader: Reader, texts: list[str], longest: int, warn: Callable[[str], None], in_file: bool) -> list[int]:

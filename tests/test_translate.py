@@ -106,7 +106,7 @@ def test_a_source_longer_than_any_is_translated_with_a_warning(reverse, capsys):
         (("a b", "--beam", "0"), "--best from 1 to the beam of 0"),
         (("a b", "--output", "x.npy"), "--output to end in .txt"),
         (("a b", "--output", "x.txt", "--best", "2"), "expected --output alone"),
-        (("a b", "--figure", "gone/x.png"), "--figure to end in"),
+        (("a b", "--figure", "gone/x.png"), "--figure to be a file in a directory that exists"),
         (("--input", "gone.txt"), "No such file"),
     ],
 )
@@ -154,6 +154,13 @@ def test_a_pair_that_is_too_long_is_told():
     config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5, "max_length": 12})
     with pytest.raises(UsageError, match=r"from 1 to data.max_length=12 tokens in source and target, got"):
         translation.load(config, None)
+
+
+def test_weights_of_the_month_on_its_name():
+    read = np.zeros((10, 13))  # 2006-07-11
+    read[5, 3:7] = 0.2
+    read[6, 6], read[6, 7], read[4, 5] = 0.5, 0.5, 1.0
+    assert translation.month_from_name(["11 july 2006", "2 may 1999"], [read, read[:6]]) == pytest.approx((0.8 + 0.5) / 2)
 
 
 def test_weights_on_the_anti_diagonal():

@@ -1,6 +1,7 @@
 """Dates as people write them, and as ISO 8601 does: made in code, so every answer is known."""
 
 import datetime
+import re
 
 import numpy as np
 
@@ -33,6 +34,13 @@ def write(date: datetime.date, form: str) -> str:
     """The date in one of the `FORMS`."""
     month = MONTHS[date.month - 1]
     return form.format(day=date.day, ordinal=ordinal(date.day), month=month, short=month[:3], year=date.year, weekday=DAYS[date.weekday()])
+
+
+def place_of_month(text: str) -> slice:
+    """Where the name of the month stands in a date that `write` wrote."""
+    found = re.search("|".join(rf"\b{name}\b|\b{name[:3]}\b" for name in MONTHS), text)
+    assert found is not None, f"no month in {text!r}"
+    return slice(*found.span())
 
 
 def ordinal(number: int) -> str:

@@ -187,6 +187,16 @@ def tokenizer_from_json(content: dict[str, Any]) -> Tokenizer:
         raise UsageError(f"expected a tokenizer as training wrote it, got another file ({one_line(error)}); restore it") from error
 
 
+def known_parts(tokenizer: Tokenizer, text: str) -> list[tuple[str, bool]]:
+    """The parts that the tokens of a text stand for, and whether the tokenizer knows them."""
+    return [(part, token != 1) for part, token in zip(tokenizer.split(text), tokenizer.encode(text))]
+
+
+def bracketed(parts: Iterable[tuple[str, bool]]) -> list[str]:
+    """The parts as pictures show them, in brackets those that are not known."""
+    return [part if known else f"({part})" for part, known in parts]
+
+
 def pad(rows: Sequence[Sequence[int]], length: int | None = None) -> tuple[Int32[np.ndarray, "n t"], Int32[np.ndarray, " n"]]:
     """Rows of tokens as one array, filled up with padding, and their lengths. None pads to the longest, at least to 1."""
     lengths = np.array([len(row) for row in rows], np.int32)

@@ -10,7 +10,7 @@ import numpy as np
 
 from flax_attn.data import ag_news, ngrams, sst, table
 from flax_attn.data.splits import stratified
-from flax_attn.data.text import KINDS, PREPROCESSING, Tokenizer, encode_labels, fit_tokenizer, pad
+from flax_attn.data.text import KINDS, PREPROCESSING, Tokenizer, bracketed, encode_labels, fit_tokenizer, known_parts, pad
 from flax_attn.errors import UsageError, unknown
 from flax_attn.tasks import classification
 from flax_attn.tasks.task import Examples, Task, by_length
@@ -160,12 +160,11 @@ class Reader(NamedTuple):
 
     def parts(self, text: str) -> list[tuple[str, bool]]:
         """The parts of a text that the model sees, as they were written, and whether it knows them."""
-        parts, tokens = self.tokenizer.split(text), self.tokenizer.encode(text)
-        return [(part, token != 1) for part, token in zip(parts, tokens)][: self.max_length]
+        return known_parts(self.tokenizer, text)[: self.max_length]
 
     def words(self, text: str) -> list[str]:
         """The parts as pictures show them, in brackets those that the model does not know."""
-        return [part if known else f"({part})" for part, known in self.parts(text)]
+        return bracketed(self.parts(text))
 
 
 def fit_reader(data: Any, texts: Sequence[str]) -> Reader:

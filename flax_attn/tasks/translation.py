@@ -12,7 +12,7 @@ import numpy as np
 from flax_attn.data import dates, multi30k, pairs, toy
 from flax_attn.data.pairs import Pair
 from flax_attn.data.table import sha256
-from flax_attn.data.text import KINDS, PREPROCESSING, Tokenizer, fit_tokenizer, join_words, pad
+from flax_attn.data.text import KINDS, PREPROCESSING, Tokenizer, bracketed, fit_tokenizer, join_words, known_parts, pad
 from flax_attn.errors import UsageError, unknown
 from flax_attn.tasks.task import Batch, Examples, Task, by_length
 from flax_attn.tasks.tokenizers import check_sizes, restore
@@ -142,6 +142,9 @@ def examples(config: Any, task: Task, predict: Callable[..., Any]) -> Examples:
         summary |= {"signatures": signature[0]} if signature[0] else {}
     if config.data.name == "reverse":
         metrics["test/anti_diagonal"] = [anti_diagonal([best.alignment for (best,) in found]) for found in by_beam]
+    if config.data.name == "dates" and config.data.tokenizer == "character":
+        sources = [pair.source for pair in given]
+        metrics["test/month_from_name"] = [month_from_name(sources, [best.alignment for (best,) in found]) for found in by_beam]
     lines = [
         "\t".join(("source", "reference", *(f"translation {i}" for i in range(len(texts))))),
         *map("\t".join, zip(*zip(*given), *texts)),
@@ -191,6 +194,12 @@ def anti_diagonal(alignments: Sequence[np.ndarray]) -> float:
     return float(np.mean(weights)) if weights else 0.0
 
 
+def month_from_name(sources: Sequence[str], alignments: Sequence[np.ndarray]) -> float:
+    """The mean weight that the two digits of the month, `mm` of `yyyy-mm-dd`, put on the letters of its name."""
+    weights = [each[5:7, dates.place_of_month(text)].sum(axis=1) for text, each in zip(sources, alignments) if len(each) >= 7]
+    return float(np.mean(weights)) if weights else 0.0
+
+
 class Reader(NamedTuple):
     """Texts to tokens of source and target, and tokens of the target back to text.
 
@@ -231,12 +240,11 @@ class Reader(NamedTuple):
 
     def source_parts(self, text: str) -> list[tuple[str, bool]]:
         """The parts of a source that the model sees, and whether it knows them."""
-        text = self.clean(text)
-        return [(part, token != 1) for part, token in zip(self.source.split(text), self.source.encode(text))]
+        return known_parts(self.source, self.clean(text))
 
     def source_words(self, text: str) -> list[str]:
         """The parts as pictures show them, in brackets those that the model does not know."""
-        return [part if known else f"({part})" for part, known in self.source_parts(text)]
+        return bracketed(self.source_parts(text))
 
     def target_words(self, tokens: Sequence[int]) -> list[str]:
         return [self.target.decode([token]).strip() or " " for token in tokens]

@@ -55,6 +55,13 @@ def test_the_real_files(manual_dir):
     assert target == "Une petite fille grimpe dans une maisonnette en bois."
 
 
+@pytest.mark.parametrize(
+    ("text", "name"), [("monday, 3 mar 2021", "mar"), ("sunday september 1st 1991", "september"), ("may 2, 1999", "may")]
+)
+def test_the_month_of_a_date_is_found(text, name):
+    assert text[dates.place_of_month(text)] == name
+
+
 def test_the_users_pairs_stand_on_lines_with_a_tab_between(tmp_path):
     (tmp_path / "own.tsv").write_text("\ufeffein  Haus\ta house\tCC-BY\n\nzwei\ttwo\r\n", encoding="utf-8")
     assert pairs.read_tsv(tmp_path / "own.tsv") == [("ein Haus", "a house"), ("zwei", "two")]
