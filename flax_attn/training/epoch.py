@@ -1,7 +1,7 @@
 """Steps, epochs and evaluations as pure functions, and the two ways to run several seeds.
 
 An epoch is one scan over its steps. On 2 CPU cores a scan was never slower than a loop over calls of one jitted step for
-any model here, given a convolution that keeps its speed inside a loop; `benchmarks/train_step.py` measures both.
+any model here, given a convolution that keeps its speed inside a loop; `benchmarks/steps.py` measures both.
 """
 
 from collections.abc import Callable, Sequence
