@@ -18,7 +18,7 @@ def trainer(model: nn.Module, params: Any, batch: Any, config: Any) -> tuple[Cal
     params = jax.tree.map(jnp.asarray, params)
     carry = {name: part for name, part in model.init(jax.random.key(0), inputs).items() if name != "params"}
     carry = jax.tree.map(jnp.zeros_like, carry)
-    state = TrainState.create(apply_fn=model.apply, params=params, tx=make_optimizer(config))
+    state = TrainState.create(apply_fn=model.apply, params=params, tx=make_optimizer(config, 0))
 
     def loss_of(outputs: Any, targets: Any, label_smoothing: float = 0.0) -> Any:
         if config.task == "regression":

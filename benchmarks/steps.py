@@ -128,7 +128,7 @@ def measure(name: str, repeats: int, calls: bool = False, compiled: bool = False
     config = case.config.get_config()
     rows, sizes, derived = case.rows(config)
     config.steps_per_epoch = case.steps
-    config.optimizer.warmup_steps = config.optimizer.decay_steps = 0
+    config.optimizer.warmup_steps, config.optimizer.schedule = 0, "constant"
     if "num_buckets" in config.data:
         config.data.num_buckets = 1
     task = Task(rows, {}, {"files": {}} | derived, sizes, {}, None, None)
@@ -147,7 +147,7 @@ def measure(name: str, repeats: int, calls: bool = False, compiled: bool = False
         steps["torch.compile"], losses["torch.compile"] = torch_training.trainer(torch.compile(case.torch(params, sizes)), batch, config)  # pyright: ignore
     if calls:
         steps["ours, calls"] = caller(
-            first, batch, jax.jit(functools.partial(epoch.train_step, loss=loss, optimizer=make_optimizer(config)))
+            first, batch, jax.jit(functools.partial(epoch.train_step, loss=loss, optimizer=make_optimizer(config, 0)))
         )
     found = {peer: float(loss() if callable(loss) else loss) for peer, loss in losses.items()}
     assert all(abs(loss - found["ours"]) < 1e-4 * abs(found["ours"]) for loss in found.values()), f"unequal work on {name}: losses {found}"

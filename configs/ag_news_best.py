@@ -48,5 +48,5 @@ def get_config(variant: str = "") -> Any:
     config.label_smoothing = 0.1
     config.optimizer.clip_norm = 1.0
     config.optimizer.warmup_steps = config.get_oneway_ref("steps_per_epoch") // 2
-    config.optimizer.decay_steps = config.get_oneway_ref("num_epochs") * config.get_oneway_ref("steps_per_epoch")
+    config.optimizer.schedule = "cosine"
     return config

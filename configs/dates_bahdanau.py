@@ -17,5 +17,5 @@ def get_config(variant: str = "") -> Any:
     config = base.translation("dates_bahdanau", variant, data, model)
     config.num_epochs = 2 if variant else 12
     config.learning_rate = 3e-3
-    config.optimizer.decay_steps = config.get_oneway_ref("num_epochs") * 158  # the batches of an epoch
+    config.optimizer.schedule = "cosine"
     return config

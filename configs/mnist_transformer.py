@@ -32,5 +32,5 @@ def get_config(variant: str = "") -> Any:
     config.optimizer.weight_decay = 0.05
     config.optimizer.clip_norm = 1.0
     config.optimizer.warmup_steps = 400
-    config.optimizer.decay_steps = config.get_oneway_ref("num_epochs") * 420
+    config.optimizer.schedule = "cosine"
     return config

@@ -19,5 +19,5 @@ def get_config(variant: str = "") -> Any:
     config = base.translation("reverse_bahdanau", variant, data, model)
     config.num_epochs = 4 if variant else 12
     config.learning_rate = 5e-3
-    config.optimizer.decay_steps = config.get_oneway_ref("num_epochs") * 158  # the batches of an epoch
+    config.optimizer.schedule = "cosine"
     return config

@@ -41,6 +41,6 @@ def get_config(variant: str = "") -> Any:
     config.batch_size = 128
     config.learning_rate = 3e-3
     config.optimizer.clip_norm = 1.0
-    config.optimizer.decay_steps = config.get_oneway_ref("num_epochs") * config.get_oneway_ref("steps_per_epoch")
+    config.optimizer.schedule = "cosine"
     config.optimizer.warmup_steps = config.get_oneway_ref("num_epochs") * config.get_oneway_ref("steps_per_epoch") // 10
     return config

@@ -20,5 +20,5 @@ def get_config(variant: str = "") -> Any:
     config.learning_rate = 1e-3
     config.label_smoothing = 0.1
     config.optimizer.warmup_steps = 400
-    config.optimizer.decay_steps = config.get_oneway_ref("num_epochs") * 456  # the batches of an epoch
+    config.optimizer.schedule = "cosine"
     return config

@@ -22,5 +22,5 @@ def get_config(variant: str = "") -> Any:
     config.label_smoothing = 0.1
     config.optimizer.b2 = 0.98
     config.optimizer.warmup_steps = 600
-    config.optimizer.decay_steps = config.get_oneway_ref("num_epochs") * 230  # the batches of an epoch
+    config.optimizer.schedule = "cosine"
     return config

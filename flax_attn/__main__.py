@@ -76,6 +76,11 @@ def run_predict(args: argparse.Namespace) -> int:
     from flax_attn.run_directory import read_config
 
     config = read_config(args.run)
+    for text in args.text:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"expected a text in UTF-8, got {text[:60]!a}; set the terminal to UTF-8, or give a file") from error
     if config.get("task") == "translation":
         from flax_attn.analysis.tables import wide_console
         from flax_attn.translate import translate

@@ -29,7 +29,7 @@ KEYS = {
     "optimizer.weight_decay": float,
     "optimizer.clip_norm": float,
     "optimizer.warmup_steps": int,
-    "optimizer.decay_steps": int,
+    "optimizer.schedule": str,
     "optimizer.plateau_patience": int,
     "optimizer.plateau_factor": float,
     "data.name": str,
@@ -38,8 +38,9 @@ KEYS = {
 }
 POSITIVE = ("num_epochs", "num_seeds", "batch_size", "learning_rate", "optimizer.eps")
 NOT_NEGATIVE = ("steps_per_epoch", "seed", "patience", "optimizer.weight_decay", "optimizer.clip_norm", "optimizer.warmup_steps")
-NOT_NEGATIVE += ("optimizer.decay_steps", "optimizer.plateau_patience", "data.seed", "model.max_shift", "model.reach")
+NOT_NEGATIVE += ("optimizer.plateau_patience", "data.seed", "model.max_shift", "model.reach")
 SHARES = ("optimizer.b1", "optimizer.b2", "label_smoothing", "optimizer.plateau_factor")
+SCHEDULES = ("constant", "cosine")
 NUM_SEEDS = 2**32
 
 
@@ -62,11 +63,8 @@ def check_config(config: Any) -> None:
     _check_numbers(flat)
     if flat["seed"] + flat["num_seeds"] > NUM_SEEDS or flat["data.seed"] >= NUM_SEEDS:
         raise UsageError(f"expected seeds below 2**32, got seed={flat['seed']} and data.seed={flat['data.seed']}")
-    if 0 < config.optimizer.decay_steps <= config.optimizer.warmup_steps:
-        raise UsageError(
-            f"expected optimizer.decay_steps above optimizer.warmup_steps, or 0, got {config.optimizer.decay_steps} and "
-            f"{config.optimizer.warmup_steps}"
-        )
+    if config.optimizer.schedule not in SCHEDULES:
+        raise UsageError(unknown("optimizer.schedule", config.optimizer.schedule, SCHEDULES))
     if config.task != task.KIND:
         raise UsageError(f"expected config key 'task' to be '{task.KIND}' for data.name={config.data.name}, got {config.task!r}")
     by_validation = config.keep_best or config.patience or config.optimizer.plateau_patience

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-TRANSLATED_AT_ONCE = 64
+SEQUENCES_AT_ONCE = 320  # 64 sources with a beam of 5
 ROUNDED_TO = 8  # the length of a batch of sources, so that few are compiled
 
 Step = Callable[[Any, Int[Array, "b k"]], tuple[Float[Array, "b k v"], Any, Float[Array, "b k s"]]]
@@ -38,13 +38,14 @@ class Decoded(NamedTuple):
     alignment: Float[Array, "b n t s"]
 
 
-def greedy(step: Step, state: Any, *, mark: int, max_length: int, forbidden: tuple[int, ...] = ()) -> Decoded:
-    """The most probable token at every step; `scores` are the sums of their log-probabilities.
+def greedy(step: Step, state: Any, *, mark: int, max_length: int, length_penalty: float = 0.0, forbidden: tuple[int, ...] = ()) -> Decoded:
+    """The most probable token at every step.
 
     Args:
         step, state: of the decoder, with `k = 1`.
         mark: the token that stands before the first, and that ends a sequence.
         max_length: steps at most, the one that ends the sequence among them.
+        length_penalty: `alpha` above; it changes the scores alone.
         forbidden: tokens that never come.
     """
     batch = len(jax.tree.leaves(state)[0])
@@ -66,7 +67,8 @@ def greedy(step: Step, state: Any, *, mark: int, max_length: int, forbidden: tup
     tokens, alignment = jnp.full((max_length, batch, 1), mark), jnp.zeros((max_length, batch, 1, num_source))
     start = (0, state, marks, jnp.zeros_like(marks, bool), jnp.zeros(marks.shape), tokens, alignment)
     *_, ended, score, tokens, alignment = jax.lax.while_loop(go_on, body, start)
-    return _decoded(tokens, alignment, score, ended, mark)
+    found = _decoded(tokens, alignment, score, ended, mark)
+    return found._replace(scores=score / _penalty(found.lengths + ended, length_penalty))
 
 
 class Ended(NamedTuple):
@@ -107,7 +109,7 @@ def beam_search(
     batch = len(jax.tree.leaves(state)[0])
     state = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (batch, beam, *leaf.shape[2:])), state)
     num_source = _num_source(step, state, batch, beam)
-    penalty = lambda length: ((5 + length) / 6) ** length_penalty
+    penalty = functools.partial(_penalty, alpha=length_penalty)
 
     def go_on(carry: tuple) -> Array:
         i, _, _, _, ended, _ = carry
@@ -157,13 +159,16 @@ def _follow(found: Ended, history: list[Array], mark: int) -> tuple[Array, Array
     def back(place: Array, now: tuple) -> tuple[Array, tuple]:
         i, token, parent, weights = now
         before, chosen = _take(parent, place), _take(token, place)
-        last = i == found.step
         going = i < found.step
-        looked = _take(weights, jnp.where(last, found.place, before))
-        return jnp.where(last, found.place, jnp.where(going, before, place)), (jnp.where(going, chosen, mark), looked)
+        return jnp.where(going, before, place), (jnp.where(going, chosen, mark), _take(weights, before))
 
     _, (tokens, weights) = jax.lax.scan(back, found.place, (steps, *history), reverse=True)
     return tokens, weights
+
+
+def _penalty(length: Array | int, alpha: float) -> Array | float:
+    """What a log-probability is divided by, of so many tokens with the mark."""
+    return ((5 + length) / 6) ** alpha
 
 
 def _num_source(step: Step, state: Any, batch: int, beam: int) -> int:
@@ -218,9 +223,9 @@ def translate(
         beam, length_penalty, num_best: as in `beam_search`; a beam of 1 is greedy.
     """
     lengths = np.asarray(inputs["source_lengths"])
-    order, found = np.argsort(lengths, kind="stable"), {}
+    order, found, at_once = np.argsort(lengths, kind="stable"), {}, max(SEQUENCES_AT_ONCE // beam, 1)
     options = {"mark": mark, "beam": beam, "max_length": max_length, "length_penalty": length_penalty, "num_best": num_best}
-    for rows in np.split(order, range(TRANSLATED_AT_ONCE, len(order), TRANSLATED_AT_ONCE)):
+    for rows in (order[first : first + at_once] for first in range(0, len(order), at_once)):
         longest = -(-int(lengths[rows].max()) // ROUNDED_TO) * ROUNDED_TO
         some = np.resize(rows, 1 << (len(rows) - 1).bit_length())  # filled up, so that few sizes are compiled
         source = np.asarray(inputs["source"])[some, :longest]
@@ -238,10 +243,10 @@ def _search(
     memory = apply(inputs, method="encode")
     step = lambda state, tokens: apply(state, tokens, memory, method="decode_step")
     state = apply(memory, max_length, method="start")
-    common: dict[str, Any] = {"mark": mark, "max_length": max_length, "forbidden": (0, 1)}
+    common: dict[str, Any] = {"mark": mark, "max_length": max_length, "length_penalty": length_penalty, "forbidden": (0, 1)}
     if beam == num_best == 1:
         return greedy(step, state, **common)
-    return beam_search(step, state, beam=beam, num_best=num_best, length_penalty=length_penalty, **common)
+    return beam_search(step, state, beam=beam, num_best=num_best, **common)
 
 
 def _translations(decoded: Decoded, i: int, num_source: int) -> list[Translation]:

@@ -62,14 +62,19 @@ def make_loss(model: nn.Module, measure: Callable) -> epoch.Loss:
     return loss
 
 
-def make_optimizer(config: Any) -> optax.GradientTransformation:
-    """AdamW, whose decay spares the biases and all else with one axis, as fastai's does; clipped, warmed up and decayed on request."""
+def make_optimizer(config: Any, num_steps: int) -> optax.GradientTransformation:
+    """AdamW, whose decay spares the biases and all else with one axis, as fastai's does; clipped, warmed up and decayed on request.
+
+    Raises a UsageError for a rate that is to fall to 0 in `num_steps`, all of training, but rises longer.
+    """
     options = dict(config.optimizer)
-    clip_norm, warmup_steps, decay_steps = (options.pop(key) for key in ("clip_norm", "warmup_steps", "decay_steps"))
+    clip_norm, warmup_steps, schedule = (options.pop(key) for key in ("clip_norm", "warmup_steps", "schedule"))
     adam = {key: value for key, value in options.items() if not key.startswith("plateau")}
     rate = config.learning_rate
-    if decay_steps:
-        rate = optax.warmup_cosine_decay_schedule(0.0 if warmup_steps else rate, rate, warmup_steps, decay_steps)
+    if schedule == "cosine":
+        if num_steps <= warmup_steps:
+            raise UsageError(f"expected optimizer.warmup_steps below the {num_steps} steps of training, got {warmup_steps}")
+        rate = optax.warmup_cosine_decay_schedule(0.0 if warmup_steps else rate, rate, warmup_steps, num_steps)
     elif warmup_steps:
         rate = optax.linear_schedule(0.0, rate, warmup_steps)
     decayed = lambda params: jax.tree.map(lambda leaf: leaf.ndim > 1, params)
@@ -88,7 +93,9 @@ class Programs(NamedTuple):
 
 def make_programs(config: Any, model: nn.Module, task: Task) -> Programs:
     """Builds the run's programs; one compilation of each serves all epochs."""
-    loss, optimizer = make_loss(model, TASKS[config.data.name].make_measure(config, task.derived)), make_optimizer(config)
+    loss = make_loss(model, TASKS[config.data.name].make_measure(config, task.derived))
+    num_steps = config.num_epochs * count_steps(config, task)
+    optimizer = make_optimizer(config, num_steps)
     over_seeds = epoch.sequential if jax.default_backend() == "cpu" else epoch.vectorized
 
     def evaluate(weights: tuple[Any, Any], batches: dict[str, list[epoch.Batch]]) -> dict[str, Any]:
@@ -100,14 +107,14 @@ def make_programs(config: Any, model: nn.Module, task: Task) -> Programs:
     plateau = Plateau(config.optimizer.plateau_patience, config.optimizer.plateau_factor)
     after_epoch = functools.partial(TrainState.after_epoch, plateau=plateau, patience=config.patience)
     return Programs(
-        create=functools.partial(epoch.stack_seeds, jax.jit(make_create(config, model))),
+        create=functools.partial(epoch.stack_seeds, jax.jit(make_create(config, model, num_steps))),
         train_epoch=jax.jit(over_seeds(train_epoch), donate_argnums=0),
         evaluate=jax.jit(lambda params, carry, batches: over_seeds(evaluate)((params, carry), batches)),
         after_epoch=jax.jit(jax.vmap(after_epoch, in_axes=(0, 0, None))),
     )
 
 
-def make_create(config: Any, model: nn.Module) -> Callable[[jax.Array], TrainState]:
+def make_create(config: Any, model: nn.Module, num_steps: int) -> Callable[[jax.Array], TrainState]:
     """`create(seed)` makes the state that a seed begins with."""
     sample = TASKS[config.data.name].sample(config)
 
@@ -115,29 +122,30 @@ def make_create(config: Any, model: nn.Module) -> Callable[[jax.Array], TrainSta
         variables = model.init(key, sample)
         return variables["params"], variables.get("carry", {})
 
-    return functools.partial(TrainState.create, init=init, optimizer=make_optimizer(config))
+    return functools.partial(TrainState.create, init=init, optimizer=make_optimizer(config, num_steps))
+
+
+def count_steps(config: Any, task: Task) -> int:
+    """The steps of an epoch: those that the config wants, or once through the training examples."""
+    num_examples, lengths = len(jax.tree.leaves(task.train)[0]), row_lengths(task.train)
+    if config.steps_per_epoch:
+        return config.steps_per_epoch
+    if lengths is None or task.draw is not None:
+        return num_examples // config.batch_size
+    return buckets.count_steps(buckets.make_buckets(lengths, config.data.num_buckets), config.batch_size)
 
 
 def make_plan(config: Any, task: Task) -> tuple[Callable, Any]:
     """How an epoch is laid out, and how a step's batch is made: drawn, gathered, or gathered from buckets of like length."""
-    num_examples, lengths = len(jax.tree.leaves(task.train)[0]), row_lengths(task.train)
+    lengths, num_steps = row_lengths(task.train), count_steps(config, task)
     if task.draw is not None:
-        draw, num_steps = task.draw, config.steps_per_epoch or num_examples // config.batch_size
+        draw = task.draw
         return lambda key, epoch: jax.random.split(key, num_steps), lambda _, key: draw(key)
+    sizes = {"batch_size": config.batch_size, "num_steps": num_steps}
     if lengths is None:
-        num_steps = config.steps_per_epoch or num_examples // config.batch_size
-        return functools.partial(
-            epoch.shuffled_rows, num_examples=num_examples, batch_size=config.batch_size, num_steps=num_steps
-        ), epoch.gather
+        return functools.partial(epoch.shuffled_rows, num_examples=len(jax.tree.leaves(task.train)[0]), **sizes), epoch.gather
     found = buckets.make_buckets(lengths, config.data.num_buckets)
-    plan = functools.partial(
-        buckets.plan,
-        buckets=found,
-        batch_size=config.batch_size,
-        num_steps=config.steps_per_epoch or buckets.count_steps(found, config.batch_size),
-        data_seed=config.data.seed,
-        shuffle=config.data.shuffle,
-    )
+    plan = functools.partial(buckets.plan, buckets=found, **sizes, data_seed=config.data.seed, shuffle=config.data.shuffle)
     return plan, [functools.partial(buckets.fetch, length=bucket.length) for bucket in found]
 
 

@@ -144,11 +144,12 @@ def _as_lines(rows: list[dict[str, Any]]) -> str:
 def _check_same(path: Path, stored: dict[str, Any], config: dict[str, Any]) -> None:
     before = flatten({key: value for key, value in stored.items() if key != "derived"})
     now = flatten(json.loads(json.dumps(config)))
+    falls = before.get("optimizer.schedule") == "cosine"
     for key in sorted(before.keys() | now.keys()):
         old, new = before.get(key), now.get(key)
-        if old == new or key.startswith(FREE) or (key == GROWABLE and old is not None and old < new):
+        if old == new or key.startswith(FREE) or (key == GROWABLE and not falls and old is not None and old < new):
             continue
-        only = " (it may only grow)" if key == GROWABLE else ""
+        only = (" (the rate of that run falls to 0 by then)" if falls else " (it may only grow)") if key == GROWABLE else ""
         raise UsageError(
             f"config key '{key}' was {old!r} when {path} was started and is now {new!r}{only}; undo it or choose another --workdir"
         )

@@ -21,6 +21,8 @@ from flax_attn.tasks import translation
 from flax_attn.tasks.translation import Reader
 from flax_attn.user_files import LINES, PICTURES, check_destination, read_lines
 
+MOST_DRAWN = 200  # tokens, of which there is still something to see in a picture
+
 
 def translate(
     run: Path,
@@ -35,6 +37,8 @@ def translate(
     as_json: bool = False,
 ) -> list[Path]:
     """Translates texts, given as they are or one a line of a file, prints them or writes them one a line, and draws the first.
+
+    By the parameters of the first seed of the run; what is drawn is the first translation that is not empty.
 
     Args:
         beam: of the search; None for that of the run's config.
@@ -54,13 +58,17 @@ def translate(
     warn = lambda line: print(line, file=sys.stderr)
     config, model, params, derived = experiment.load(run, warn=warn)
     width: int = config.decoding.beam if beam is None else beam
-    if not 1 <= num_best <= width:
+    if min(width, num_best) < 1:
+        raise UsageError(f"expected --beam and --best above 0, got {width} and {num_best}")
+    if num_best > width:
         raise UsageError(f"expected --best from 1 to the beam of {width}, got {num_best}; raise --beam")
     reader = translation.load_reader(run, config.data, vars(model))
     texts = list(given) if source is None else read_lines(source)
     if bool(given) == (source is not None):
         raise UsageError('expected a text, "ein mann schläft .", or --input FILE.txt with one a line')
     known = check_sources(reader, texts, derived["longest"]["source"], warn, in_file=source is not None)
+    if figure is not None and known and (length := len(reader.source_parts(texts[known[0]]))) > MOST_DRAWN:
+        raise UsageError(f"expected a text of at most {MOST_DRAWN} tokens to draw, got {length}; leave out --figure")
     options = {"mark": reader.target.size, "beam": width, "max_length": translation.most_tokens(derived), "num_best": num_best}
     found: dict[int, list[Translation]] = {i: [] for i in range(len(texts))}
     if known:
@@ -79,9 +87,11 @@ def translate(
         lines = "".join(f"{reader.write(found[i][0].tokens) if found[i] else ''}\n" for i in found)
         written[output] = lambda path: path.write_text(lines, encoding="utf-8")
     if figure is not None:
-        if not known or not found[known[0]][0].tokens:
-            raise UsageError("expected a translation to draw, got an empty one; leave out --figure")
-        written[figure] = lambda path: save(draw(reader, run.name, texts[known[0]], found[known[0]][0]), path)
+        drawn = next((i for i in known if found[i][0].tokens), None)
+        if drawn is None:
+            warn(f"warning: every translation is empty; {figure} is not drawn")
+        else:
+            written[figure] = lambda path: save(draw(reader, run.resolve().name, texts[drawn], found[drawn][0]), path)
     with contextlib.ExitStack() as stack:
         for path, write in written.items():
             write(stack.enter_context(replacing(path)))
@@ -126,6 +136,7 @@ def to_json(reader: Reader, text: str, found: Sequence[Translation]) -> dict[str
         {
             "text": reader.write(each.tokens),
             "score": each.score,
+            "ended": each.ended,
             "tokens": reader.target_words(each.tokens),
             "alignment": np.round(each.alignment, 4).tolist(),
         }

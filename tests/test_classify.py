@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from configs import ag_news_rnn_attention, mnist_attention, series_input_attention, sst_best, sst_gru_attention, text_csv
+from configs import ag_news_rnn_attention, mnist_attention, series_input_attention, sst_gru_attention, text_csv
 from flax_attn import experiment
 from flax_attn.__main__ import main
 from flax_attn.analysis import drawing, runs
@@ -230,12 +230,6 @@ def test_a_long_text_has_a_picture_of_a_size_to_look_at():
     figure = text_figures.attention_map(words, np.full((200, 200), 1 / 200), False, "title")
     assert max(figure.get_size_inches()) < 30
     plt.close(figure)
-
-
-def test_a_cosine_ends_with_the_last_epoch_whatever_their_number():
-    config = sst_best.get_config()
-    config.num_epochs = 7
-    assert config.to_dict()["optimizer"]["decay_steps"] == 7 * 600
 
 
 @pytest.mark.parametrize("weighted", [True, False])

@@ -67,9 +67,54 @@ def test_a_wide_beam_finds_what_a_search_through_all_finds(length_penalty):
     assert orders[0] != orders[1]
 
 
-def test_a_beam_of_one_is_greedy():
-    greedy = jax.jit(lambda start: decoding.greedy(step, start, mark=MARK, max_length=STEPS))(START)
-    chex.assert_trees_all_close(search(START, beam=1), greedy, atol=1e-5)
+def beam_by_hand(start, *, beam, length_penalty, num_best, forbidden, max_length):
+    """The sequences from a state `(WIDTH,)`: score, tokens without the mark, their weights, and whether they ended."""
+    going, ended = [(0.0, [MARK], [], start)], []
+    for length in range(1, max_length + 1):
+        found = []
+        for score, tokens, weights, state in going:
+            state = np.tanh(state @ RECURRENT + EMBEDDING[tokens[-1]])
+            logits, look = 2 * state @ OUT, np.exp(state @ LOOK)
+            gains = logits - np.log(np.exp(logits).sum())
+            weights = [*weights, look / look.sum()]
+            found += [(score + gains[new], [*tokens, new], weights, state) for new in range(VOCABULARY) if new not in forbidden]
+        found.sort(key=lambda each: -each[0])
+        divisor = ((5 + length) / 6) ** length_penalty
+        ended += [(score / divisor, tokens[1:-1], weights[:-1], True) for score, tokens, weights, _ in found[:beam] if tokens[-1] == MARK]
+        ended = sorted(ended, key=lambda each: -each[0])[:beam]
+        going = [each for each in found[: 2 * beam] if each[1][-1] != MARK][:beam]
+        if len(ended) == beam:
+            break
+    return (ended + [(score / divisor, tokens[1:], weights, False) for score, tokens, weights, _ in going])[:num_best]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"beam": 2, "length_penalty": 0.0, "num_best": 2, "forbidden": ()},
+        {"beam": 3, "length_penalty": 2.0, "num_best": 3, "forbidden": (0,)},
+    ],
+)
+def test_a_narrow_beam_finds_what_a_loop_finds(options):
+    starts = np.random.default_rng(1).normal(size=(16, 1, WIDTH)).astype(np.float32)
+    options = options | {"max_length": 9}
+    decoded = jax.jit(lambda start: decoding.beam_search(step, start, mark=MARK, **options))(starts)
+    lengths = set()
+    for row, start in enumerate(starts):
+        for i, (score, tokens, weights, ended) in enumerate(beam_by_hand(start[0], **options)):
+            lengths.add(len(tokens))
+            assert decoded.tokens[row, i].tolist() == tokens + [0] * (9 - len(tokens))
+            assert (int(decoded.lengths[row, i]), bool(decoded.ended[row, i])) == (len(tokens), ended)
+            np.testing.assert_allclose(decoded.scores[row, i], score, atol=1e-4)
+            np.testing.assert_allclose(decoded.alignment[row, i, : len(tokens)], np.reshape(weights, (-1, SOURCE)), atol=1e-5)
+    assert len(lengths) > 3
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 1.0])
+def test_a_beam_of_one_is_greedy(length_penalty):
+    options = {"mark": MARK, "max_length": STEPS, "length_penalty": length_penalty}
+    greedy = jax.jit(lambda start: decoding.greedy(step, start, **options))(START)
+    chex.assert_trees_all_close(search(START, beam=1, length_penalty=length_penalty), greedy, atol=1e-5)
     for row in range(BATCH):
         state, token, tokens = START[row, 0], MARK, []
         while len(tokens) < STEPS and tokens[-1:] != [MARK]:

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from configs import shapes_attention, shapes_cnn, shapes_lstm
+from configs import dates_bahdanau, shapes_attention, shapes_cnn, shapes_lstm
 from flax_attn import experiment
 from flax_attn.analysis import runs
 from flax_attn.data import shapes
 from flax_attn.errors import UsageError
-from flax_attn.programs import build_model, make_batches, make_optimizer, make_programs
+from flax_attn.programs import build_model, count_steps, make_batches, make_optimizer, make_programs
 from flax_attn.run_directory import RunDirectory
-from flax_attn.tasks import signals
+from flax_attn.tasks import signals, translation
 from flax_attn.training import checkpoints, epoch
 
 SILENT = Console(file=io.StringIO())
@@ -110,7 +110,7 @@ def test_fresh_data_is_new_in_every_step():
 
 def test_the_step_descends_and_decay_spares_biases():
     config = small(shapes_cnn)
-    optimizer = make_optimizer(config)
+    optimizer = make_optimizer(config, 10)
     params = {"kernel": np.ones((2, 3), np.float32), "bias": np.ones(3, np.float32)}
     update = jax.jit(lambda gradients: optimizer.update(gradients, optimizer.init(params), params))
     updates, _ = update(jax.tree.map(np.zeros_like, params))
@@ -118,6 +118,29 @@ def test_the_step_descends_and_decay_spares_biases():
     np.testing.assert_array_equal(updates["bias"], 0)
     updates, _ = update(params)
     assert (np.asarray(updates["bias"]) < 0).all()
+
+
+def test_a_cosine_falls_to_zero_with_the_last_step_of_training():
+    config = small(shapes_cnn, **{"optimizer.schedule": "cosine", "optimizer.warmup_steps": 2, "optimizer.weight_decay": 0.0})
+    with pytest.raises(UsageError, match=r"optimizer.warmup_steps below the 2 steps of training, got 2"):
+        make_optimizer(config, 2)
+    _, data, programs, states = start(config)  # 2 epochs of 4 steps
+    moved = []
+    for number in (1, 2, 3):
+        before = jax.tree.map(np.asarray, states.params)
+        states, _ = programs.train_epoch(states, jnp.int32(number), data.train)
+        moved.append(max(np.abs(a - b).max() for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(states.params))))
+    assert moved[0] > moved[1] > 0
+    assert moved[2] == 0
+
+
+def test_steps_of_an_epoch_go_once_through_the_examples():
+    config = small(shapes_cnn)
+    config.steps_per_epoch = 0
+    assert count_steps(config, signals.load(config, None)) == 320 // 32
+    config = dates_bahdanau.get_config()
+    config.data.update({"num_train": 100, "num_valid": 5, "num_test": 5, "num_buckets": 1})
+    assert count_steps(config, translation.load(config, None)) == 2  # of 64, the second filled up
 
 
 @pytest.fixture(scope="module")

@@ -83,6 +83,14 @@ def test_another_config_is_refused(directory, change, said):
     assert files(directory.path) == before
 
 
+def test_a_run_whose_rate_falls_to_zero_does_not_grow(tmp_path):
+    config = CONFIG | {"optimizer": {"schedule": "cosine"}}
+    RunDirectory.open(tmp_path / "run", config).begin(config)
+    RunDirectory.open(tmp_path / "run", config)
+    with pytest.raises(UsageError, match=r"'num_epochs' was 5 .* now 6 \(the rate of that run falls to 0 by then\)"):
+        RunDirectory.open(tmp_path / "run", config | {"num_epochs": 6})
+
+
 def test_foreign_places_are_refused_and_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
     with pytest.raises(UsageError, match="nothing was touched"):

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from configs import dates_bahdanau, reverse_bahdanau, translate_multi30k, translate_multi30k_transformer, translate_tsv
-from flax_attn import experiment
+from flax_attn import decoding, experiment
 from flax_attn.__main__ import main
 from flax_attn.analysis import drawing, runs
 from flax_attn.analysis.translation import alignment_map
@@ -103,7 +103,9 @@ def test_a_source_longer_than_any_is_translated_with_a_warning(reverse, capsys):
         (("",), "expected a text with words in it"),
         (("?! --",), "at least one word that the run has seen"),
         (("a b", "--beam", "2", "--best", "3"), "--best from 1 to the beam of 2, got 3"),
-        (("a b", "--beam", "0"), "--best from 1 to the beam of 0"),
+        (("a b", "--beam", "0"), "--beam and --best above 0, got 0 and 1"),
+        (("a \udce4 b",), "expected a text in UTF-8"),
+        (("a b", "--output", "x.txt", "--json"), "expected --output alone"),
         (("a b", "--output", "x.npy"), "--output to end in .txt"),
         (("a b", "--output", "x.txt", "--best", "2"), "expected --output alone"),
         (("a b", "--figure", "gone/x.png"), "--figure to be a file in a directory that exists"),
@@ -117,12 +119,73 @@ def test_bad_texts_are_one_line(reverse, capsys, arguments, said):
     assert said in err
 
 
+def test_a_picture_that_shows_nothing_is_refused_before_the_work(reverse, tmp_path, capsys):
+    assert main(["predict", str(reverse), "a b " * 101, "--figure", str(tmp_path / "map.png")]) == 2
+    assert "at most 200 tokens to draw, got 202" in capsys.readouterr().err
+
+
 def test_a_tokenizer_of_another_run_is_told(reverse, tmp_path, capsys):
     shutil.copytree(reverse, tmp_path / "run")
     content = json.loads((reverse / "target_tokenizer.json").read_text())
     (tmp_path / "run" / "target_tokenizer.json").write_text(json.dumps(content | {"entries": [*content["entries"], "new"]}))
     assert main(["predict", str(tmp_path / "run"), "a b"]) == 2
+    assert "target_tokenizer.json, got other contents" in capsys.readouterr().err
+    (tmp_path / "run" / "summary.json").unlink()  # a run that is not finished knows the sizes alone
+    assert main(["predict", str(tmp_path / "run"), "a b"]) == 2
     assert "target_vocabulary_size" in capsys.readouterr().err
+
+
+def changed(run, copy, change):
+    """A copy of a run with a change of its config."""
+    shutil.copytree(run, copy)
+    config = json.loads((copy / "config.json").read_text())
+    change(config)
+    (copy / "config.json").write_text(json.dumps(config))
+    return copy
+
+
+def test_a_translation_has_twice_the_tokens_of_the_longest_and_is_said_to_be_cut(reverse, tmp_path, capsys):
+    run = changed(reverse, tmp_path / "run", lambda config: config["derived"]["longest"].update(target=1))
+    out, err = predict(capsys, run, "c a b d")
+    assert err == "warning: the translation of text 1 did not come to its end in 2 tokens\n"
+    assert out.splitlines()[1].split() == ["d", "b"]
+
+
+def test_scores_have_the_length_penalty_of_the_run(reverse, tmp_path, capsys):
+    run = changed(reverse, tmp_path / "run", lambda config: config["decoding"].update(length_penalty=0.0))
+    for beam in (1, 2):
+        plain, penalised = (json.loads(predict(capsys, each, "c a b d", "--json", "--beam", beam)[0])[0] for each in (run, reverse))
+        (plain,), (penalised,) = plain["translations"], penalised["translations"]
+        assert plain["ended"]
+        np.testing.assert_allclose(plain["score"] / penalised["score"], (5 + 5) / 6, rtol=1e-4)  # four letters and the end
+
+
+def test_a_picture_of_nothing_costs_no_translations(reverse, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("? !\n")
+    out, err = predict(capsys, reverse, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt", "--figure", tmp_path / "map.png")
+    assert (tmp_path / "out.txt").read_text() == "\n"
+    assert not (tmp_path / "map.png").exists()
+    assert err.splitlines()[-1] == f"warning: every translation is empty; {tmp_path / 'map.png'} is not drawn"
+    assert out == f"wrote {tmp_path / 'out.txt'}\n"
+
+
+def test_the_test_is_of_the_beam_and_greedy_beside_it():
+    config = dates_bahdanau.get_config()
+    config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5, "num_buckets": 1})
+    task, asked = translation.load(config, None), []
+    _, given, reader = task.test
+
+    def fake(inputs, **options):
+        asked.append(options)
+        texts = [pair.target for pair in given] if options["beam"] == 5 else ["1999-01-01"] * 5
+        flat = np.ones((10, inputs["source"].shape[1]))
+        return [[[decoding.Translation(reader.target.encode(text), 0.0, True, flat)] for text in texts]]
+
+    metrics = translation.examples(config, task, fake).metrics
+    assert (metrics["test/exact_match"], metrics["greedy/test/exact_match"]) == ([1.0], [0.0])
+    assert [options.get("length_penalty") for options in asked] == [1.0, None]
+    assert asked[0]["max_length"] == 2 * task.derived["longest"]["target"]
+    assert metrics["test/month_from_name"][0] > 2.9  # every letter has the weight 1 here
 
 
 def test_tokens_and_their_marks():
@@ -268,7 +331,7 @@ def test_the_real_sentences_train(manual_dir, tmp_path, no_pictures):
     config.data.update({"vocabulary_size": 300, "num_buckets": 1})
     config.model.update({"features": 16, "embedding_features": 8, "attention_features": 8})
     config.num_epochs, config.batch_size, config.decoding.beam = 1, 32, 1  # greedy alone, the rest is tried elsewhere
-    config.optimizer.update({"warmup_steps": 2, "decay_steps": 20})
+    config.optimizer.warmup_steps = 2
     summary = experiment.run(config, tmp_path / "run", SILENT, tmp_path)
     assert summary["metrics"]["test/bleu"]["mean"] >= 0
     assert {"greedy/test/bleu", "greedy/test/chrf", "test/chrf"} <= set(summary["metrics"])

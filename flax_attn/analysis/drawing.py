@@ -4,6 +4,7 @@ Colours are Okabe and Ito's, which the colour-blind can tell apart.
 """
 
 import functools
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,9 +46,10 @@ def of_weight(weight: float, top: float = 1.0) -> tuple[str, str]:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Writes the figure and closes it."""
+    """Writes the figure and closes it. Letters that the font lacks are boxes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as partial:
+    with replacing(path) as partial, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(partial, dpi=130, bbox_inches="tight")
     plt.close(figure)
     return path

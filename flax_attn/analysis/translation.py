@@ -13,19 +13,20 @@ SHOWN = 4
 
 def draw(run: Run) -> dict[str, Figure]:
     """All pictures of a run on translation, by name."""
-    return {name: alignments(run, weights) for name, weights in run.attention.items()}
+    shown = np.flatnonzero(run.examples["prediction_lengths"])[:SHOWN].tolist()  # there is nothing to see of an empty translation
+    return {name: alignments(run, weights, shown) for name, weights in run.attention.items()} if shown else {}
 
 
 @literal
-def alignments(run: Run, weights: np.ndarray) -> Figure:
+def alignments(run: Run, weights: np.ndarray, shown: list[int]) -> Figure:
     """The alignments of some test examples."""
     examples = run.examples
     figure, axes = plt.subplots(2, 2, figsize=(13, 11), layout="constrained")
-    lengths = zip(examples["source_lengths"], examples["prediction_lengths"])
-    for i, (ax, (num_source, num_target)) in enumerate(zip(axes.flat, lengths)):
+    for ax, i in zip(axes.flat, shown):
+        num_source, num_target = examples["source_lengths"][i], examples["prediction_lengths"][i]
         sources, targets = examples["source_words"][i, :num_source].tolist(), examples["predicted_words"][i, :num_target].tolist()
         image = draw_alignment(ax, sources, targets, weights[i, :num_target, :num_source])
-    for ax in axes.flat[len(examples["source_lengths"]) :]:
+    for ax in axes.flat[len(shown) :]:
         ax.set_axis_off()
     figure.suptitle(f"{run.name}: what each part of a translation was read from")
     figure.colorbar(image, ax=axes, label="attention weight", ticks=TICKS, shrink=0.6)

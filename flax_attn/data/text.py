@@ -180,6 +180,8 @@ def tokenizer_from_json(content: dict[str, Any]) -> Tokenizer:
             return BytePairs(_tokenizers().Tokenizer.from_str(json.dumps(content["model"])))
         if content["kind"] not in KINDS or content["entries"][:2] != [PADDING, UNKNOWN]:
             raise ValueError(f"kind {content['kind']!r}")
+        if not all(isinstance(entry, str) for entry in content["entries"]):
+            raise ValueError("entries that are no text")
         return Vocabulary.of(content["kind"], content["entries"])
     except UsageError:
         raise

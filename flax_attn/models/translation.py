@@ -5,8 +5,9 @@
     Luong       z_i = GRU(z_{i-1}, [y_{i-1}; o_{i-1}]),   c_i = attend(z_i, h),       o_i = tanh(W [c_i; z_i])
 
 Source: Bahdanau et al. 2015 (arXiv:1409.0473), appendix A, with `tanh` for maxout; Luong et al. 2015 (arXiv:1508.04025), section 3,
-whose input feeding is the `o_{i-1}` above. The keys are projected once a source, and so is what the target's embeddings bring to
-the recurrence and to the output; what is left to each step is one attention and two products.
+whose input feeding is the `o_{i-1}` above. The keys of the scores `additive` and `general` are projected once a source, and what the
+target's embeddings bring to the recurrence and to the output is computed at once; what is left to each step is one attention and two
+products.
 """
 
 from collections.abc import Callable

@@ -47,8 +47,14 @@ def check(config: Any) -> None:
     for key, known in (("preprocessing", PREPROCESSING), ("tokenizer", KINDS)):
         if data[key] not in known:
             raise UsageError(unknown(f"data.{key}", data[key], known))
-    if data.vocabulary_size < 3 or data.max_length < 1 or data.num_buckets < 1 or config.decoding.beam < 1:
-        raise UsageError("expected data.vocabulary_size above 2, and data.max_length, data.num_buckets and decoding.beam above 0")
+    for key, value, least in (
+        ("data.vocabulary_size", data.vocabulary_size, 3),
+        ("data.max_length", data.max_length, 1),
+        ("data.num_buckets", data.num_buckets, 1),
+        ("decoding.beam", config.decoding.beam, 1),
+    ):
+        if value < least:
+            raise UsageError(f"expected {key} of {least} or above, got {value}")
     if config.class_weights:
         raise UsageError("expected class_weights=False for translation, which has no classes")
     if config.decoding.length_penalty < 0:
@@ -118,7 +124,8 @@ def make_measure(config: Any, derived: dict[str, Any]) -> Any:
 
 def check_derived(derived: dict[str, Any]) -> None:
     """Raises a ValueError for what `load` did not derive."""
-    if min(int(derived["longest"][side]) for side in ("source", "target")) < 1:
+    longest = [derived["longest"][side] for side in ("source", "target")]
+    if not all(isinstance(length, int) and length > 0 for length in longest):
         raise ValueError(f"got longest {derived['longest']}")
 
 
@@ -142,7 +149,7 @@ def examples(config: Any, task: Task, predict: Callable[..., Any]) -> Examples:
         summary |= {"signatures": signature[0]} if signature[0] else {}
     if config.data.name == "reverse":
         metrics["test/anti_diagonal"] = [anti_diagonal([best.alignment for (best,) in found]) for found in by_beam]
-    if config.data.name == "dates" and config.data.tokenizer == "character":
+    if config.data.name == "dates" and (config.data.tokenizer, config.data.preprocessing) == ("character", "lower"):
         sources = [pair.source for pair in given]
         metrics["test/month_from_name"] = [month_from_name(sources, [best.alignment for (best,) in found]) for found in by_beam]
     lines = [
@@ -225,15 +232,17 @@ class Reader(NamedTuple):
         return {"source": tokens, "source_lengths": lengths}
 
     def rows(self, given: Sequence[Pair], max_length: int) -> Batch:
-        """The rows of pairs. Raises a UsageError for one that is empty or longer than `max_length` tokens."""
+        """The rows of pairs. Raises a UsageError where some are empty or longer than `max_length` tokens."""
         mark, inputs = self.target.size, self.sources([pair.source for pair in given])
         targets = [self.target.encode(self.clean(pair.target)) for pair in given]
-        for pair, length, target in zip(given, inputs["source_lengths"], targets):
-            if not 0 < length <= max_length or not 0 < len(target) <= max_length:
-                raise UsageError(
-                    f"expected from 1 to data.max_length={max_length} tokens in source and target, got {length} and {len(target)} "
-                    f"for '{pair.source[:40]}'; raise it, or take that pair out"
-                )
+        lengths = np.stack([inputs["source_lengths"], [len(target) for target in targets]])
+        if others := np.flatnonzero(((lengths < 1) | (lengths > max_length)).any(axis=0)).tolist():
+            source, target = lengths[:, others[0]]
+            raise UsageError(
+                f"expected from 1 to data.max_length={max_length} tokens in source and target, got {source} and {target} for "
+                f"'{given[others[0]].source[:40]}', and {len(others)} such pairs in all, the longest with {lengths.max()}; raise it, or "
+                "take them out"
+            )
         tokens, lengths = pad([[mark, *target] for target in targets])
         labels, _ = pad([[*target, mark] for target in targets])
         return {"inputs": inputs | {"target": tokens, "target_lengths": lengths}, "targets": labels}

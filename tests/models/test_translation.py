@@ -23,6 +23,7 @@ TEXTS = {
     "target": tokens((3, 5), TARGET_LENGTHS),
     "target_lengths": TARGET_LENGTHS.astype(np.int32),
 }
+ARRAYS = jax.tree.map(jnp.asarray, TEXTS)
 REAL = np.arange(5) < TARGET_LENGTHS[:, None]
 SIZES = {"source_vocabulary_size": 11, "target_vocabulary_size": 13}
 SMALL = SIZES | {"embedding_features": 6, "features": 6, "attention_features": 6, "dropout_rate": 0.5}
@@ -71,6 +72,63 @@ def test_a_step_of_decoding_is_a_step_of_teacher_forcing(name):
 
     (_, expected), _ = evaluate(name)(variables, TEXTS)
     chex.assert_trees_all_close(one_by_one(variables, TEXTS), expected, atol=1e-5)
+
+
+def gru(hidden, inputs, recurrent):
+    """The next state from `inputs` and `recurrent(hidden)`, whose columns are the reset gate, the update gate and the new state."""
+    sigmoid = lambda x: 1 / (1 + np.exp(-x))
+    (a, b, c), (d, e, f) = np.split(inputs, 3, axis=-1), np.split(recurrent, 3, axis=-1)
+    update = sigmoid(b + e)
+    return (1 - update) * np.tanh(c + sigmoid(a + d) * f) + update * hidden
+
+
+@pytest.mark.parametrize("name", ["bahdanau, additive", "luong"])
+def test_the_decoders_equations_hold_in_a_loop(name):
+    model, variables = MODELS[name], draw(MODELS[name], TEXTS)
+    (_, (logits, alignment)), _ = evaluate(name)(variables, TEXTS)
+    p, values = jax.tree.map(np.asarray, variables["params"]), np.asarray(model.apply(variables, ARRAYS, method="encode").values)
+    step, dense = p["step"], lambda name, x: x @ p[name]["kernel"] + p[name].get("bias", 0)
+    hidden = np.tanh(dense("bridge", values[:, 0, 3:]))  # the state that has read from the end to the start
+    output, keys = np.zeros_like(hidden), values @ p["keys"]["kernel"]
+    for i in range(5):
+        embedded = p["target_embedding"]["embedding"][TEXTS["target"][:, i]]
+        recurrent, inputs = hidden @ step["recurrent_kernel"] + step["recurrent_bias"], dense("inputs", embedded)
+        if name == "luong":
+            hidden = gru(hidden, inputs + output @ step["read_kernel"], recurrent)
+            energies = np.einsum("bh,bsh->bs", hidden, keys)
+        else:
+            energies = np.tanh((hidden @ step["score"]["query_kernel"])[:, None] + keys) @ step["score"]["vector"]
+        weights = np.where(np.arange(7) < LENGTHS[:, None], np.exp(energies), 0)
+        weights /= weights.sum(axis=-1, keepdims=True)
+        context = np.einsum("bs,bsd->bd", weights, values)
+        if name == "luong":
+            output = np.tanh(np.concatenate([context, hidden], axis=-1) @ step["output"]["kernel"])
+        else:
+            hidden = gru(hidden, inputs + context @ step["read_kernel"], recurrent)
+            found = dense("output", np.concatenate([hidden, context], axis=-1)) + dense("output_of_embedding", embedded)
+            output = np.tanh(found)
+        np.testing.assert_allclose(weights, alignment[:, i], atol=1e-5)
+        np.testing.assert_allclose(dense("logits", output), logits[:, i], atol=1e-4)
+
+
+def test_what_is_shared_and_normalised():
+    names = lambda name: set(draw(MODELS[name], TEXTS)["params"])
+    assert "source_embedding" not in names("RNN, shared")
+    assert "source_embedding" in names("LSTM, two layers")
+    assert {"encoder_norm", "decoder_norm", "source_embedding"} <= names("Transformer")
+
+
+@pytest.mark.parametrize("name", ["bahdanau, additive", "Transformer"])
+def test_dropout_is_of_training_alone(name):
+    model, variables = MODELS[name], draw(MODELS[name], TEXTS)
+    (_, (logits, _)), _ = evaluate(name)(variables, TEXTS)
+    train = jax.jit(lambda key: model.apply(variables, ARRAYS, train=True, rngs={"dropout": key})[0])
+    one, other = train(jax.random.key(0)), train(jax.random.key(1))
+    for a, b in ((one, other), (one, logits)):
+        assert (np.abs(a - b).max(axis=-1) > 1e-4)[REAL].all()
+    if name != "Transformer":
+        dropped = model.apply(variables, ARRAYS, train=True, rngs={"dropout": jax.random.key(0)}, method="encode").values
+        assert 0.2 < (np.asarray(dropped)[0] == 0).mean() < 0.8
 
 
 @each_model("bahdanau, additive", "luong, local-p", "Transformer")
