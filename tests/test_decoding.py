@@ -141,6 +141,14 @@ def test_a_sequence_that_has_ended_is_not_lost_to_better_beginnings():
     assert bool(decoded.ended[0, 0])
 
 
+def test_the_largest_are_found_by_blocks():
+    scores = np.random.default_rng(2).normal(size=(3, 150)).astype(np.float32)
+    scores[1, :145] = -np.inf  # fewer than are wanted, and what fills up the last block beside them
+    best, found = jax.jit(decoding._top_k, static_argnums=1)(scores, 9)
+    np.testing.assert_array_equal(best, -np.sort(-scores)[:, :9])
+    np.testing.assert_array_equal(np.take_along_axis(scores, np.asarray(found), axis=1), best)
+
+
 def test_what_does_not_end_is_said_to_be_cut():
     low = 1e-6
     step = chain([[1 - 2 * low, low, low], [1 - 2 * low, low, low], [1 - 2 * low, low, low]])
