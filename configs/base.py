@@ -26,7 +26,7 @@ def common(name: str, variant: str, task: str) -> Any:
     config.learning_rate = 1e-3
     config.optimizer = ConfigDict({"b1": 0.9, "b2": 0.999, "eps": 1e-8, "weight_decay": 0.0})
     config.optimizer.clip_norm = 0.0  # 0: gradients are not clipped
-    config.optimizer.warmup_steps = 0
+    config.optimizer.warmup_steps = 0  # in which the rate rises from 0; with a cosine no more than half of all steps
     config.optimizer.schedule = "constant"  # "cosine": the rate falls to 0 with the last step of num_epochs
     config.optimizer.plateau_patience = 0  # epochs without a gain on validation before the rate falls; 0: never
     config.optimizer.plateau_factor = 0.1

@@ -199,7 +199,7 @@ def load(run: Path, warn: Callable[[str], None]) -> tuple[Any, nn.Module, list[A
             f"expected what the data decided under 'derived' in {run / 'config.json'} ({one_line(error)}); restore that file"
         ) from error
     model = build_model(config.model, sizes)
-    create = make_create(config, model, config.optimizer.warmup_steps + 1)  # only the shapes of its states count
+    create = make_create(config, model, num_steps=1)  # only the shapes of its states count
     try:
         template = jax.eval_shape(lambda: epoch.stack_seeds(create, range(config.seed, config.seed + config.num_seeds)))
     except (AttributeError, TypeError, ValueError) as error:

@@ -65,15 +65,14 @@ def make_loss(model: nn.Module, measure: Callable) -> epoch.Loss:
 def make_optimizer(config: Any, num_steps: int) -> optax.GradientTransformation:
     """AdamW, whose decay spares the biases and all else with one axis, as fastai's does; clipped, warmed up and decayed on request.
 
-    Raises a UsageError for a rate that is to fall to 0 in `num_steps`, all of training, but rises longer.
+    A cosine falls to 0 with the last of `num_steps`, all of training, and rises for no more than half of them before.
     """
     options = dict(config.optimizer)
     clip_norm, warmup_steps, schedule = (options.pop(key) for key in ("clip_norm", "warmup_steps", "schedule"))
     adam = {key: value for key, value in options.items() if not key.startswith("plateau")}
     rate = config.learning_rate
     if schedule == "cosine":
-        if num_steps <= warmup_steps:
-            raise UsageError(f"expected optimizer.warmup_steps below the {num_steps} steps of training, got {warmup_steps}")
+        warmup_steps = min(warmup_steps, num_steps // 2)
         rate = optax.warmup_cosine_decay_schedule(0.0 if warmup_steps else rate, rate, warmup_steps, num_steps)
     elif warmup_steps:
         rate = optax.linear_schedule(0.0, rate, warmup_steps)

@@ -130,7 +130,7 @@ def test_bad_texts_and_images_are_one_line(news, digits, tmp_path, capsys):
         ((news, "--input", tmp_path / "empty.txt"), "got none"),
         ((news, "--input", tmp_path / "gone.txt"), "No such file"),
         ((news, NEWS, "--output", "x.npy"), "no --output"),
-        ((news, NEWS, "--figure", tmp_path / "gone" / "x.png"), "--figure to end in"),
+        ((news, NEWS, "--figure", tmp_path / "gone" / "x.png"), "--figure to be a file in a directory that exists"),
         ((digits, "a text"), "--input FILE with an image"),
         ((digits, "--input", tmp_path / "wide.png"), "28 x 28 pixels"),
         ((digits, "--input", tmp_path / "none.png"), "expected a PNG"),

@@ -122,8 +122,6 @@ def test_the_step_descends_and_decay_spares_biases():
 
 def test_a_cosine_falls_to_zero_with_the_last_step_of_training():
     config = small(shapes_cnn, **{"optimizer.schedule": "cosine", "optimizer.warmup_steps": 2, "optimizer.weight_decay": 0.0})
-    with pytest.raises(UsageError, match=r"optimizer.warmup_steps below the 2 steps of training, got 2"):
-        make_optimizer(config, 2)
     _, data, programs, states = start(config)  # 2 epochs of 4 steps
     moved = []
     for number in (1, 2, 3):
@@ -132,6 +130,19 @@ def test_a_cosine_falls_to_zero_with_the_last_step_of_training():
         moved.append(max(np.abs(a - b).max() for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(states.params))))
     assert moved[0] > moved[1] > 0
     assert moved[2] == 0
+
+
+@pytest.mark.parametrize(("warmup_steps", "first"), [(0, 1e-3), (100, 0.0)])
+def test_a_rise_longer_than_training_takes_half_of_it(warmup_steps, first):
+    config = small(shapes_cnn, **{"optimizer.schedule": "cosine", "optimizer.warmup_steps": warmup_steps, "optimizer.weight_decay": 0.0})
+    optimizer, params = make_optimizer(config, 4), {"bias": np.ones(3, np.float32)}
+    state, rates = optimizer.init(params), []
+    for _ in range(5):
+        updates, state = jax.jit(optimizer.update)(params, state, params)
+        rates.append(float(-updates["bias"][0]))
+    np.testing.assert_allclose(rates[0], first, atol=1e-7)
+    np.testing.assert_allclose(rates[4], 0, atol=1e-7)
+    assert max(rates) == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_steps_of_an_epoch_go_once_through_the_examples():
