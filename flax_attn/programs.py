@@ -93,14 +93,15 @@ class Programs(NamedTuple):
 def make_programs(config: Any, model: nn.Module, task: Task) -> Programs:
     """Builds the run's programs; one compilation of each serves all epochs."""
     loss = make_loss(model, TASKS[config.data.name].make_measure(config, task.derived))
-    num_steps = config.num_epochs * count_steps(config, task)
+    steps_an_epoch = count_steps(config, task)
+    num_steps = config.num_epochs * steps_an_epoch
     optimizer = make_optimizer(config, num_steps)
     over_seeds = epoch.sequential if jax.default_backend() == "cpu" else epoch.vectorized
 
     def evaluate(weights: tuple[Any, Any], batches: dict[str, list[epoch.Batch]]) -> dict[str, Any]:
         return {name: epoch.evaluate(*weights, stacks, loss=loss) for name, stacks in batches.items()}
 
-    plan, fetch = make_plan(config, task)
+    plan, fetch = make_plan(config, task, steps_an_epoch)
     step = functools.partial(epoch.train_step, loss=loss, optimizer=optimizer)
     train_epoch = functools.partial(epoch.train_epoch, step=step, plan=plan, fetch=fetch)
     plateau = Plateau(config.optimizer.plateau_patience, config.optimizer.plateau_factor)
@@ -134,9 +135,9 @@ def count_steps(config: Any, task: Task) -> int:
     return buckets.count_steps(buckets.make_buckets(lengths, config.data.num_buckets), config.batch_size)
 
 
-def make_plan(config: Any, task: Task) -> tuple[Callable, Any]:
-    """How an epoch is laid out, and how a step's batch is made: drawn, gathered, or gathered from buckets of like length."""
-    lengths, num_steps = row_lengths(task.train), count_steps(config, task)
+def make_plan(config: Any, task: Task, num_steps: int) -> tuple[Callable, Any]:
+    """How an epoch of so many steps is laid out, and how a batch is made: drawn, gathered, or gathered from buckets of like length."""
+    lengths = row_lengths(task.train)
     if task.draw is not None:
         draw = task.draw
         return lambda key, epoch: jax.random.split(key, num_steps), lambda _, key: draw(key)

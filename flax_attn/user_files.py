@@ -12,7 +12,7 @@ LINES = (".txt",)
 def check_destination(path: Path, flag: str, formats: tuple[str, ...], source: Path | None = None) -> None:
     """Raises a UsageError for a file that cannot be written, or that is the user's own input."""
     if path.suffix not in formats:
-        raise UsageError(f"expected {flag} to end in {' or '.join(filter(None, (', '.join(formats[:-1]), formats[-1])))}, got {path}")
+        raise UsageError(f"expected {flag} to end in {' or '.join(', '.join(formats).rsplit(', ', 1))}, got {path}")
     if path.is_dir() or not path.parent.is_dir():
         raise UsageError(f"expected {flag} to be a file in a directory that exists, got {path}")
     if source is not None and path.resolve() == source.resolve():

@@ -1,7 +1,7 @@
 """Steps, epochs and evaluations as pure functions, and the two ways to run several seeds.
 
-An epoch is one scan over its steps. On 2 CPU cores a scan was never slower than a loop over calls of one jitted step for
-any model here, given a convolution that keeps its speed inside a loop; `benchmarks/steps.py` measures both.
+An epoch is one scan over its steps, given a convolution that keeps its speed inside a loop. `python -m benchmarks.steps --calls`
+measures it beside a loop over calls of one jitted step: on 2 CPU cores the calls took 1.21 of it for the seq2seq, 0.88 for the CNN.
 """
 
 from collections.abc import Callable, Sequence
