@@ -6,6 +6,7 @@ The same command again resumes a run that was stopped, and reports one that is f
 """
 
 import os
+import platform
 import re
 import runpy
 import sys
@@ -99,8 +100,22 @@ def fail(error: Exception) -> NoReturn:
     sys.exit(2)
 
 
+def keep_compiled() -> None:
+    """Keeps what XLA compiles for the next start: in $JAX_COMPILATION_CACHE_DIR, or else in the user's cache, a folder for each machine.
+
+    JAX_ENABLE_COMPILATION_CACHE=false turns it off.
+    """
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore
+        home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        jax.config.update("jax_compilation_cache_dir", os.path.join(os.path.expanduser(home), "flax_attn", platform.node() or "machine"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
 def main(argv: list[str]) -> None:
     try:
+        keep_compiled()
         from flax_attn import experiment  # after the flags, so that a typing error is told at once
         from flax_attn.analysis.tables import wide_console
 

@@ -8,7 +8,7 @@ one batch, again and again. All begin with the same parameters, and their losses
 
 import argparse
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -30,7 +30,7 @@ from configs import (
     translate_multi30k,
 )
 from flax_attn.programs import build_model, make_loss, make_optimizer, make_programs
-from flax_attn.tasks import TASKS, Task, signals
+from flax_attn.tasks import Task, signals, task_of
 from flax_attn.training import epoch
 from flax_attn.training.state import TrainState
 
@@ -132,7 +132,7 @@ def measure(name: str, repeats: int, calls: bool = False, compiled: bool = False
     if "num_buckets" in config.data:
         config.data.num_buckets = 1
     task = Task(rows, {}, {"files": {}} | derived, sizes, {}, None, None)
-    model, measured = build_model(config.model, sizes), TASKS[config.data.name].make_measure(config, derived)
+    model, measured = build_model(config.model, sizes), task_of(config.data.name).make_measure(config, derived)
     programs = make_programs(config, model, task)
     start, data = programs.create(range(1)), jax.tree.map(jnp.asarray, rows)
     first = jax.tree.map(lambda leaf: leaf[0], start)
@@ -173,6 +173,12 @@ def caller(state: TrainState, batch: Rows, train_step: Callable) -> Callable[[],
         return metrics["loss" if "loss" in metrics else "mse"].total
 
     return step
+
+
+def rows(quick: bool) -> Iterator[timing.Row]:
+    for name in CASES:
+        ours, *_ = found = measure(name, 2 if quick else 5, compiled=not quick)
+        yield timing.Row("training step", name, "ms", found.pop(ours), found)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from importlib import metadata
 from importlib.util import find_spec
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,20 @@ def alternate(functions: dict[str, Callable[[], object]], repeats: int = 5) -> d
             function()
             seconds[name].append(time.perf_counter() - began)
     return {name: float(np.median(values)) for name, values in seconds.items()}
+
+
+class Row(NamedTuple):
+    """One comparison: how long, or how much, the same work takes ours and each of its peers."""
+
+    comparison: str
+    case: str
+    unit: str
+    ours: float
+    peers: dict[str, float]
+
+    def ratios(self) -> dict[str, float]:
+        """How many times as much each peer takes."""
+        return {name: value / self.ours for name, value in self.peers.items()}
 
 
 def machine() -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from flax_attn.errors import UsageError, unknown
 from flax_attn.run_directory import flatten
-from flax_attn.tasks import TASKS
+from flax_attn.tasks import TASKS, task_of
 from flax_attn.training.results import SPLITS
 
 KEYS = {
@@ -49,7 +49,7 @@ def check_config(config: Any) -> None:
     flat = flatten(config.to_dict())
     if flat.get("data.name") not in TASKS:
         raise UsageError(unknown("data.name", str(flat.get("data.name")), TASKS))
-    task = TASKS[flat["data.name"]]
+    task = task_of(flat["data.name"])
     known = KEYS | task.keys(flat["data.name"])
     for key, kind in known.items():
         if not isinstance(flat.get(key), kind) or (kind is int and isinstance(flat[key], bool)):

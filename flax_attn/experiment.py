@@ -19,12 +19,12 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 from flax_attn import decoding
-from flax_attn.analysis import figures, runs, tables
+from flax_attn.analysis import runs, tables
 from flax_attn.config import check_config
 from flax_attn.errors import UsageError, one_line
 from flax_attn.programs import Programs, build_model, count_parameters, layer_table, make_batches, make_create, make_programs
 from flax_attn.run_directory import RunDirectory, read_config, replacing
-from flax_attn.tasks import TASKS, Task, row_lengths
+from flax_attn.tasks import Task, row_lengths, task_of
 from flax_attn.training import checkpoints, epoch, progress
 from flax_attn.training.results import check_finite, metric_rows, repeat_stopped, summarize, summarize_values
 
@@ -42,16 +42,18 @@ def run(config: Any, workdir: Path, console: Console, manual_dir: Path | None = 
     directory = RunDirectory.open(workdir, config.to_dict())
     finished = read_finished(workdir, config)
     if finished:
+        from flax_attn.analysis import figures  # matplotlib is not there to train
+
         figures.draw_missing(finished)
         console.print("this run is finished; its results:")
         tables.print_results(finished.summary, dict(config.get("reference", {})), console)
         return finished.summary
 
-    task = TASKS[config.data.name].load(config, manual_dir)
+    task = task_of(config.data.name).load(config, manual_dir)
     check_same_data(workdir, task)
     check_enough(config, task)
     model = build_model(config.model, task.sizes)
-    layers = layer_table(model, TASKS[config.data.name].sample(config))
+    layers = layer_table(model, task_of(config.data.name).sample(config))
     programs = make_programs(config, model, task)
     directory.begin(config.to_dict())
     console.print(f"device: {describe_device()}")
@@ -114,7 +116,7 @@ def train(config: Any, programs: Programs, task: Task, directory: RunDirectory, 
     for name, content in task.files.items():
         directory.write_json(name, content)
     directory.go_on(config.to_dict() | {"derived": task.derived | {"sizes": task.sizes}}, history)
-    score = TASKS[config.data.name].SCORE
+    score = task_of(config.data.name).SCORE
     by_validation = config.keep_best or config.optimizer.plateau_patience
 
     def epochs() -> Iterator[list[dict[str, Any]]]:
@@ -159,7 +161,7 @@ def finish(
         outputs, attentions = zip(*(predict(model, each, inputs) for each in params))
         return np.stack(outputs), {f"attention/{name}": weights for name, weights in attentions[0].items()}
 
-    examples = TASKS[config.data.name].examples(config, task, predict_all)
+    examples = task_of(config.data.name).examples(config, task, predict_all)
     summary = {
         "config": config.name,
         "task": config.task,
@@ -178,6 +180,8 @@ def finish(
         directory.write_text(name, text)
     summary["files"] = {name: runs.digest(directory.path / name) for name in (*task.files, *examples.texts)}
     directory.write_json("summary.json", summary)
+    from flax_attn.analysis import figures
+
     figures.draw_run(directory.path)
     return summary
 
@@ -190,7 +194,7 @@ def load(run: Path, warn: Callable[[str], None]) -> tuple[Any, nn.Module, list[A
     derived = stored.pop("derived")
     config: Any = ConfigDict(stored)
     check_config(config)
-    kind = TASKS[config.data.name]
+    kind = task_of(config.data.name)
     try:
         sizes = {key: int(value) for key, value in derived.pop("sizes").items()}
         kind.check_derived(derived)

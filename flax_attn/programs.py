@@ -11,7 +11,7 @@ import optax
 
 from flax_attn.errors import UsageError, one_line, unknown
 from flax_attn.models import MODELS
-from flax_attn.tasks import TASKS, Task, row_lengths
+from flax_attn.tasks import Task, row_lengths, task_of
 from flax_attn.training import buckets, epoch
 from flax_attn.training.state import Plateau, TrainState
 
@@ -92,7 +92,7 @@ class Programs(NamedTuple):
 
 def make_programs(config: Any, model: nn.Module, task: Task) -> Programs:
     """Builds the run's programs; one compilation of each serves all epochs."""
-    loss = make_loss(model, TASKS[config.data.name].make_measure(config, task.derived))
+    loss = make_loss(model, task_of(config.data.name).make_measure(config, task.derived))
     steps_an_epoch = count_steps(config, task)
     num_steps = config.num_epochs * steps_an_epoch
     optimizer = make_optimizer(config, num_steps)
@@ -116,7 +116,7 @@ def make_programs(config: Any, model: nn.Module, task: Task) -> Programs:
 
 def make_create(config: Any, model: nn.Module, num_steps: int) -> Callable[[jax.Array], TrainState]:
     """`create(seed)` makes the state that a seed begins with."""
-    sample = TASKS[config.data.name].sample(config)
+    sample = task_of(config.data.name).sample(config)
 
     def init(key: jax.Array) -> tuple[Any, Any]:
         variables = model.init(key, sample)

@@ -10,7 +10,7 @@ import pytest
 
 from flax_attn.config import check_config
 from flax_attn.programs import build_model, make_programs
-from flax_attn.tasks import TASKS
+from flax_attn.tasks import task_of
 
 NAMES = sorted(path.stem for path in (Path(__file__).parent.parent / "configs").glob("*_*.py"))
 
@@ -52,7 +52,7 @@ def test_two_steps(name, request, tmp_path):
         Path(config.data.file).write_text("".join(f"ein hund {i}\ta dog {i}\n" for i in range(40)))
     files = config.data.name in ("mnist", "ag_news", "sst", "multi30k")
     check_config(config)
-    kind = TASKS[config.data.name]
+    kind = task_of(config.data.name)
     data = kind.load(config, request.getfixturevalue("manual_dir") if files else None)
     model = build_model(config.model, data.sizes)
     programs = make_programs(config, model, data)

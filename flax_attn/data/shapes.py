@@ -188,7 +188,8 @@ def splits(
     num_valid = round(num_train * valid_fraction)
     keys = jax.random.split(jax.random.key(seed), 3)
     counts = {"train": num_train - num_valid, "valid": num_valid, "test": num_test}
-    return {name: generate(k, n, task=task, height_rule=height_rule) for k, (name, n) in zip(keys, counts.items())}
+    make = jax.jit(generate, static_argnames=("num_examples", "task", "height_rule"))
+    return {name: make(k, n, task=task, height_rule=height_rule) for k, (name, n) in zip(keys, counts.items())}
 
 
 def _words(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:

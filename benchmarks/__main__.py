@@ -1,0 +1,75 @@
+"""All comparisons, side by side in one process tree: a table of ratios, one JSON line a row, and a figure.
+
+    python -m benchmarks [--quick] [--output benchmarks-out]
+
+Pairs take turns, so that a noisy machine disturbs both alike; figures are medians after a warm-up, and a ratio is what the peer
+takes over what ours takes. `--quick` takes two turns each and leaves out what is long.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import additive, generator, seeds, startup, steps, timing
+from flax_attn.analysis.drawing import BLUE, CYCLE, save
+
+COMPARISONS = (startup, generator, steps, additive, seeds)
+
+
+def rows(quick: bool) -> Iterator[timing.Row]:
+    for comparison in COMPARISONS:
+        yield from comparison.rows(quick)
+
+
+def tabulate(found: list[timing.Row]) -> Table:
+    table = Table("comparison", "case", "ours", "peer", "its figure", "ratio", title=timing.machine())
+    for row in found:
+        for peer, value in row.peers.items():
+            figures = (f"{row.ours:.4g} {row.unit}", peer, f"{value:.4g} {row.unit}", f"{value / row.ours:.2f}")
+            table.add_row(row.comparison, row.case, *figures)
+    return table
+
+
+def draw(found: list[timing.Row]) -> plt.Figure:
+    """A dot for the ratio of each peer, by row."""
+    peers = list(dict.fromkeys(peer for row in found for peer in row.peers))
+    figure, ax = plt.subplots(figsize=(9, 0.35 * len(found) + 1.5), layout="constrained")
+    for i, peer in enumerate(peers):
+        points = [(row.ratios()[peer], j) for j, row in enumerate(found) if peer in row.peers]
+        ax.scatter(*zip(*points), color=(BLUE, *CYCLE)[i % 6], marker="osD^vP*X"[i % 8], label=peer, zorder=3)
+    ax.axvline(1, color="#222222", linewidth=1)
+    ax.set_yticks(range(len(found)), [f"{row.comparison}: {row.case}" for row in found])
+    ax.set(xscale="log", xlabel="times what ours takes", ylim=(len(found) - 0.5, -0.5))
+    ax.grid(axis="x", which="both", alpha=0.3)
+    ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    ax.set_title(timing.machine(), fontsize=9)
+    return figure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="two turns each, without what is long")
+    parser.add_argument("--output", type=Path, default=Path("benchmarks-out"), help="a folder for the rows and the figure")
+    args = parser.parse_args()
+    args.output.mkdir(parents=True, exist_ok=True)
+    found = []
+    with open(args.output / "rows.jsonl", "w") as file:
+        for row in rows(args.quick):
+            found.append(row)
+            file.write(json.dumps({"machine": timing.machine()} | row._asdict() | {"ratios": row.ratios()}) + "\n")
+            file.flush()
+            print(row.comparison, row.case, {peer: round(ratio, 2) for peer, ratio in row.ratios().items()}, flush=True)
+    Console(width=120).print(tabulate(found))
+    print(f"wrote {args.output / 'rows.jsonl'} and {save(draw(found), args.output / 'ratios.png')}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""Seconds and memory of additive attention of width 64, forward and backward, by length: PyTorch's plain form, ours, ours in blocks.
+
+    python -m benchmarks.additive [--repeats 3] [--longest 16384] [--output benchmarks-out]
+
+Each is measured in a process of its own: the median time after a warm-up, and the peak of resident memory over what stood there before.
+"""
+
+import argparse
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import timing
+
+WIDTH, CHUNK = 64, 128
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
+FORMS = {"torch": 2048, "ours, dense": 4096, "ours, in blocks": 16384}  # and the longest that is measured: 4,096 take 13 GiB there
+FORM = {"torch": "PyTorch, plain", "ours, dense": "flax_attn, dense", "ours, in blocks": f"flax_attn, in blocks of {CHUNK}"}
+
+
+def arrays(length: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    shapes = [(WIDTH, WIDTH), (WIDTH, WIDTH), (WIDTH,), *((1, length, WIDTH),) * 3]
+    return [rng.normal(size=shape).astype(np.float32) / (8 if len(shape) < 3 else 1) for shape in shapes]
+
+
+def build_torch(length: int) -> Callable[[], float]:
+    import torch
+
+    kernels = [torch.from_numpy(array).requires_grad_() for array in arrays(length)]
+
+    def step() -> float:
+        query_kernel, key_kernel, vector, query, key, value = kernels
+        energies = torch.tanh((query @ query_kernel)[:, :, None] + (key @ key_kernel)[:, None]) @ vector
+        loss = (energies.softmax(-1) @ value).square().mean()
+        torch.autograd.grad(loss, kernels)
+        return loss.item()
+
+    return step
+
+
+def build_ours(length: int, chunk_size: int | None) -> Callable[[], float]:
+    import jax
+    import jax.numpy as jnp
+
+    from flax_attn.attention import additive, attend
+
+    @jax.jit
+    @jax.value_and_grad
+    def gradient(kernels: list[Any]) -> Any:
+        query_kernel, key_kernel, vector, query, key, value = kernels
+        score = functools.partial(additive, query_kernel=query_kernel, key_kernel=key_kernel, vector=vector)
+        return jnp.square(attend(query, key, value, score=score, chunk_size=chunk_size, need_weights=False).context).mean()
+
+    kernels = [jnp.asarray(array) for array in arrays(length)]
+    return lambda: float(jax.block_until_ready(gradient(kernels))[0])
+
+
+def child(form: str, length: int, repeats: int) -> None:
+    """Prints seconds, GiB and the loss."""
+    from resource import RUSAGE_SELF, getrusage
+
+    step = build_torch(length) if form == "torch" else build_ours(length, None if form == "ours, dense" else CHUNK)
+    before = getrusage(RUSAGE_SELF).ru_maxrss
+    loss = step()
+    seconds = timing.alternate({form: step}, repeats)[form]
+    print(json.dumps([seconds, (getrusage(RUSAGE_SELF).ru_maxrss - before) / 2**20, loss]))
+
+
+def measure(form: str, length: int, repeats: int) -> tuple[float, float, float]:
+    command = [sys.executable, "-m", "benchmarks.additive", "--child", form, "--lengths", str(length), "--repeats", str(repeats)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return tuple(json.loads(done.stdout.splitlines()[-1]))
+
+
+def sweep(lengths: list[int], repeats: int) -> dict[str, dict[int, tuple[float, float]]]:
+    """Seconds and GiB by form and length; the losses of one length are checked to agree."""
+    found: dict[str, dict[int, tuple[float, float]]] = {form: {} for form in FORMS}
+    for length in lengths:
+        losses = []
+        for form in (form for form, longest in FORMS.items() if length <= longest):
+            *figures, loss = measure(form, length, repeats)
+            found[form][length] = tuple(figures)
+            losses.append(loss)
+        assert np.ptp(losses) < 1e-4 * losses[0], f"unequal work at length {length}: {losses}"
+    return found
+
+
+def rows(quick: bool) -> Iterator[timing.Row]:
+    found = sweep([512 if quick else 2048], 1 if quick else 5)
+    ((length, (seconds, memory)),) = found["ours, in blocks"].items()
+    others = {FORM[form]: each[length] for form, each in found.items() if form != "ours, in blocks"}
+    yield timing.Row("additive attention", f"length {length:,}, time", "s", seconds, {peer: pair[0] for peer, pair in others.items()})
+    yield timing.Row("additive attention", f"length {length:,}, memory", "GiB", memory, {peer: pair[1] for peer, pair in others.items()})
+
+
+def draw(found: dict[str, dict[int, tuple[float, float]]]) -> Any:
+    """Time and memory over length."""
+    import matplotlib.pyplot as plt
+
+    from flax_attn.analysis.drawing import BLUE, ORANGE, YELLOW
+
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+    for i, (ax, label) in enumerate(zip(axes, ("seconds, forward and backward", "GiB at the peak"))):
+        for form, colour, marker in zip(FORMS, (ORANGE, YELLOW, BLUE), "sDo"):
+            each = found[form]
+            ax.loglog(list(each), [pair[i] for pair in each.values()], color=colour, marker=marker, label=FORM[form])
+        ax.set(xlabel="length of queries and keys", ylabel=label)
+        ax.set_xticks(LENGTHS, [f"{length:,}" for length in LENGTHS], rotation=45)
+        ax.minorticks_off()
+        ax.grid(alpha=0.3)
+    axes[0].legend()
+    figure.suptitle(f"Additive attention of width {WIDTH}, batch 1 ({timing.machine()})", fontsize=10)
+    return figure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))
+    parser.add_argument("--output", type=Path, default=Path("benchmarks-out"), help="a folder for the figure")
+    parser.add_argument("--child", choices=FORMS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        child(args.child, args.lengths[0], args.repeats)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from flax_attn.analysis.drawing import save
+
+    found = sweep(args.lengths, args.repeats)
+    table = Table("length", *(f"{FORM[form]}, {unit}" for form in FORMS for unit in ("s", "GiB")), title=timing.machine())
+    for length in args.lengths:
+        cells = [f"{value:.3f}" for form in FORMS for value in found[form].get(length, ())]
+        table.add_row(f"{length:,}", *[*["-"] * (6 - len(cells)), *cells])
+    Console(width=120).print(table)
+    print(f"wrote {save(draw(found), args.output / 'additive.png')}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Seconds until something happens, in processes of their own: imports, and the second start of `shapes_attention`.
+
+    python -m benchmarks.startup [--repeats 5]
+
+The second start goes until the program of its first epoch is there to run, with what XLA compiled the first time kept on disk.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+from benchmarks import timing
+
+PAIRS = (("import flax_attn", "import jax, flax.linen, optax"), ("second start", "import jax, flax, orbax"))
+PEERS = "import jax, flax.linen, optax"
+START = """
+import sys
+from flax_attn import experiment
+def train(config, programs, task, directory, console):
+    import jax, jax.numpy as jnp
+    rows = jax.tree.map(jnp.asarray, task.train)
+    states = programs.create(range(config.seed, config.seed + config.num_seeds))
+    programs.train_epoch.lower(states, jnp.int32(1), rows).compile()
+    sys.exit()
+experiment.train = train
+import train as program
+from absl import app
+sys.argv = ["train.py", "--config=configs/shapes_attention.py", "--workdir=" + sys.argv[1]]
+app.run(program.main, flags_parser=program.parse)
+"""
+
+
+def run(code: str, *arguments: str, **environment: str) -> None:
+    done = subprocess.run([sys.executable, "-c", code, *arguments], env=os.environ | environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def measure(repeats: int) -> dict[str, float]:
+    """Median seconds by what is started."""
+    with tempfile.TemporaryDirectory() as folder:
+        cache = {"JAX_COMPILATION_CACHE_DIR": f"{folder}/cache"}
+        return timing.alternate(
+            {
+                "import jax, flax.linen, optax": lambda: run(PEERS),
+                "import flax_attn": lambda: run("import flax_attn"),
+                "import flax_attn.attention": lambda: run("import flax_attn.attention"),
+                "import jax, flax, orbax": lambda: run("import jax, flax, orbax.checkpoint"),
+                "second start": lambda: run(START, f"{folder}/run", **cache),
+            },
+            repeats,
+        )
+
+
+def rows(quick: bool) -> Iterator[timing.Row]:
+    seconds = measure(2 if quick else 5)
+    for name, peer in PAIRS:
+        yield timing.Row("start", name, "s", seconds[name], {peer: seconds[peer]})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    seconds = measure(parser.parse_args().repeats)
+    print(timing.machine())
+    for name, value in seconds.items():
+        print(f"{name:35s} {value:.2f} s")
+    for name, peer in PAIRS:
+        print(f"{name} / {peer}: {seconds[name] / seconds[peer]:.2f}")
+
+
+if __name__ == "__main__":
+    main()
