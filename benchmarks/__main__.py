@@ -18,10 +18,10 @@ import matplotlib.pyplot as plt
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import additive, generator, seeds, startup, steps, timing
+from benchmarks import additive, generator, seeds, startup, steps, time_to_error, timing
 from flax_attn.analysis.drawing import BLUE, CYCLE, save
 
-COMPARISONS = (startup, generator, steps, additive, seeds)
+COMPARISONS = (startup, generator, steps, additive, seeds, time_to_error)
 
 
 def rows(quick: bool) -> Iterator[timing.Row]:

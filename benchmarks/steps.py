@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import linen_models, linen_training, timing, torch_models, torch_training, torch_translation
+from benchmarks import keras_models, linen_models, linen_training, timing, torch_models, torch_training, torch_translation
 from configs import (
     ag_news_rnn_attention,
     mnist_attention,
@@ -45,6 +45,7 @@ class Case(NamedTuple):
     torch: Callable[..., torch.nn.Module]
     linen: Callable[..., linen_models.Built]
     steps: int  # of an epoch that takes about a second
+    keras: Callable[..., Any] | None = None  # where it has the layers
 
 
 def shapes(config: Any) -> tuple[Rows, dict[str, int], dict[str, Any]]:
@@ -94,10 +95,12 @@ def seq2seq(build: Callable) -> Callable:
 
 
 CASES = {
-    "CNN": Case(shapes_cnn, shapes, torch_models.cnn, linen_models.cnn, 20),
-    "CNN + attention": Case(shapes_attention, shapes, torch_models.cnn_attention, linen_models.cnn_attention, 16),
+    "CNN": Case(shapes_cnn, shapes, torch_models.cnn, linen_models.cnn, 20, keras_models.cnn),
+    "CNN + attention": Case(
+        shapes_attention, shapes, torch_models.cnn_attention, linen_models.cnn_attention, 16, keras_models.cnn_attention
+    ),
     "LSTM": Case(shapes_lstm, shapes, torch_models.lstm, linen_models.lstm, 200),
-    "MLP": Case(mnist_mlp, images, torch_models.mlp, linen_models.mlp, 200),
+    "MLP": Case(mnist_mlp, images, torch_models.mlp, linen_models.mlp, 200, keras_models.mlp),
     "patch attention": Case(mnist_attention, images, torch_models.patch_attention, linen_models.patch_attention, 400),
     "RNN + attention": Case(
         ag_news_rnn_attention,
@@ -143,6 +146,8 @@ def measure(name: str, repeats: int, calls: bool = False, compiled: bool = False
     steps, losses = {}, {"ours": jax.jit(loss)(first.params, first.carry, batch, None)[0]}
     steps["torch"], losses["torch"] = torch_training.trainer(case.torch(params, sizes), batch, config)
     steps["linen"], losses["linen"] = linen_training.trainer(*case.linen(params, sizes), batch, config)
+    if case.keras:
+        steps["keras"], losses["keras"] = keras_models.trainer(case.keras(params, sizes), batch, config)
     if compiled:
         steps["torch.compile"], losses["torch.compile"] = torch_training.trainer(torch.compile(case.torch(params, sizes)), batch, config)  # pyright: ignore
     if calls:
@@ -189,13 +194,14 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="PyTorch compiled, too")
     args = parser.parse_args()
     found = {name: measure(name, args.repeats, args.calls, args.compile) for name in args.only}
-    peers = [peer for peer in next(iter(found.values())) if peer != "ours"]
+    peers = list(dict.fromkeys(peer for ms in found.values() for peer in ms if peer != "ours"))
     table = Table("model", "ours, ms", *(f"{peer}, ms" for peer in peers), *(f"{peer} / ours" for peer in peers), title=timing.machine())
     for name, ms in found.items():
-        table.add_row(name, *(f"{value:.2f}" for value in ms.values()), *(f"{ms[peer] / ms['ours']:.2f}" for peer in peers))
+        ratios = (f"{ms[peer] / ms['ours']:.2f}" if peer in ms else "-" for peer in peers)
+        table.add_row(name, *(f"{ms[peer]:.2f}" if peer in ms else "-" for peer in ("ours", *peers)), *ratios)
     Console(width=120).print(table)
     for peer in peers:
-        ratios = [ms[peer] / ms["ours"] for ms in found.values()]
+        ratios = [ms[peer] / ms["ours"] for ms in found.values() if peer in ms]
         print(f"{peer} / ours: least {min(ratios):.2f}, median {np.median(ratios):.2f}")
 
 

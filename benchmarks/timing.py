@@ -5,21 +5,26 @@ import time
 from collections.abc import Callable
 from importlib import metadata
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 
-def alternate(functions: dict[str, Callable[[], object]], repeats: int = 5) -> dict[str, float]:
+def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    """The seconds that a function took, and what it returned."""
+    began = time.perf_counter()
+    found = function()
+    return time.perf_counter() - began, found
+
+
+def alternate(functions: dict[str, Callable[[], Any]], repeats: int = 5) -> dict[str, float]:
     """Median seconds of each function over `repeats` rounds in which they take turns, after one warm-up each."""
     for function in functions.values():
         function()
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
-            began = time.perf_counter()
-            function()
-            seconds[name].append(time.perf_counter() - began)
+            seconds[name].append(timed(function)[0])
     return {name: float(np.median(values)) for name, values in seconds.items()}
 
 

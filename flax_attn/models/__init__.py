@@ -8,6 +8,7 @@ from flax_attn.models.images import PatchTransformer as PatchTransformer
 from flax_attn.models.lstm import LSTM as LSTM
 from flax_attn.models.lstm import BiLSTM as BiLSTM
 from flax_attn.models.ngrams import NGramAttention as NGramAttention
+from flax_attn.models.residual import ResidualAttention as ResidualAttention
 from flax_attn.models.series import InputAttentionRNN as InputAttentionRNN
 from flax_attn.models.text import GRUAttention as GRUAttention
 from flax_attn.models.text import RNNAttention as RNNAttention
@@ -18,6 +19,7 @@ from flax_attn.models.translation_transformer import TranslationTransformer as T
 MODELS = {
     "cnn": CNN,
     "cnn_attention": CNNAttention,
+    "residual_attention": ResidualAttention,
     "lstm": LSTM,
     "bilstm": BiLSTM,
     "mlp": MLP,

@@ -1,4 +1,4 @@
-"""Recurrent layers whose products with the inputs stand outside the recurrence, as one.
+"""Recurrent layers with nothing in the recurrence but what must be: neither the products with the inputs nor the kernel's gradient.
 
     rnn    h' = tanh(x W + b + h U + c)
     gru    r, z = sigmoid(x W + b + h U + c),   n = tanh(x W_n + b_n + r (h U_n + c_n)),   h' = (1 - z) n + z h
@@ -22,27 +22,76 @@ from flax_attn.models.initializers import Initialization, torch
 State = tuple[Array, ...]  # the hidden state first
 
 
-def rnn(state: State, inputs: Array, recurrent: Callable[[Array], Array]) -> State:
-    """`inputs` are the products `x W + b`, and `recurrent(h)` gives `h U + c`; likewise below."""
-    return (jnp.tanh(inputs + recurrent(state[0])),)
+def rnn(state: State, inputs: Array, products: Array) -> State:
+    """`inputs` are the products `x W + b`, and `products` is `h U + c`; likewise below."""
+    return (jnp.tanh(inputs + products),)
 
 
-def gru(state: State, inputs: Array, recurrent: Callable[[Array], Array]) -> State:
-    (hidden,), products = state, recurrent(state[0])
+def gru(state: State, inputs: Array, products: Array) -> State:
+    (hidden,) = state
     width = hidden.shape[-1]
     reset, update = jnp.split(nn.sigmoid(inputs[..., : 2 * width] + products[..., : 2 * width]), 2, axis=-1)
     new = jnp.tanh(inputs[..., 2 * width :] + reset * products[..., 2 * width :])
     return ((1 - update) * new + update * hidden,)
 
 
-def lstm(state: State, inputs: Array, recurrent: Callable[[Array], Array]) -> State:
-    hidden, memory = state
-    i, f, g, o = jnp.split(inputs + recurrent(hidden), 4, axis=-1)
+def lstm(state: State, inputs: Array, products: Array) -> State:
+    _, memory = state
+    i, f, g, o = jnp.split(inputs + products, 4, axis=-1)
     memory = nn.sigmoid(f) * memory + nn.sigmoid(i) * jnp.tanh(g)
     return nn.sigmoid(o) * jnp.tanh(memory), memory
 
 
 CELLS = {"rnn": (rnn, 1, 1), "gru": (gru, 3, 1), "lstm": (lstm, 4, 2)}  # the function, its gates, the parts of its state
+Step = Callable[[State, Array, Array], State]
+Terms = tuple[Array, ...]  # (t, ..., gates e): `x W + b`, and for a GRU `c`; the last has the same gradient as the products `h U`
+
+
+def run(
+    step: Step, reverse: bool, unroll: int, kernel: Array, terms: Terms, state: State, lengths: Array | None
+) -> tuple[Array, State, Array]:
+    """The hidden states `(t, ..., e)`, zeros where a row has ended, the last state, and the hidden state before each step."""
+
+    def body(state: State, step_terms: tuple[Terms, Array]) -> tuple[State, tuple[Array, Array]]:
+        (inputs, *added), place = step_terms
+        new = step(state, inputs, sum(added, jnp.einsum("...e,eg->...g", state[0], kernel)))
+        if lengths is None:
+            return new, (new[0], state[0])
+        going = (place < lengths)[..., None]
+        kept = tuple(jnp.where(going, a, b) for a, b in zip(new, state))
+        return kept, (jnp.where(going, new[0], 0), state[0])
+
+    last, (hidden, before) = jax.lax.scan(body, state, (terms, jnp.arange(len(terms[0]))), reverse=reverse, unroll=unroll)
+    return hidden, last, before
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def recur(run: Callable, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple[Array, State]:
+    """Hidden states and the last state of a `run`, with the gradient of the kernel as one product.
+
+    Differentiated as it stands, the loop would add `h^T dz` to that gradient in every step: more memory to pass over than
+    all the rest, and `t` small products in place of `sum_t h_t^T dz_t`, one large.
+    """
+    return run(kernel, terms, state, lengths)[:2]
+
+
+def _recur_forward(run: Callable, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple:
+    def loop(terms: Terms, state: State) -> tuple[tuple[Array, State], Array]:
+        hidden, last, before = run(kernel, terms, state, lengths)
+        return (hidden, last), before
+
+    outputs, pull_back, before = jax.vjp(loop, terms, state, has_aux=True)
+    return outputs, (pull_back, before)
+
+
+def _recur_backward(run: Callable, residuals: tuple, cotangents: tuple[Array, State]) -> tuple:
+    pull_back, before = residuals
+    terms, state = pull_back(cotangents)
+    leading = list(range(before.ndim - 1))
+    return jnp.tensordot(before, terms[-1], (leading, leading)), terms, state, None
+
+
+recur.defvjp(_recur_forward, _recur_backward)
 
 
 class RecurrentLayer(nn.Module):
@@ -77,27 +126,14 @@ class RecurrentLayer(nn.Module):
             state = (jnp.zeros((*leading, self.features), inputs.dtype),) * parts
         input_kernel = self.param("input_kernel", self.initialization.input_kernel(self.features), (inputs.shape[-1], width))
         recurrent_kernel = self.param("recurrent_kernel", self.initialization.recurrent_kernel(self.features), (self.features, width))
-        projected, recurrent_bias = project(inputs, input_kernel), jnp.zeros(())
+        terms = [project(inputs, input_kernel)]  # (t, ..., gates e)
+        if self.cell == "gru":  # which multiplies a part of the products by a gate before it adds them
+            terms.append(jnp.zeros_like(terms[0]))
         if self.use_bias:
-            bias = self.param("input_bias", self.initialization.bias(self.features), (width,))
-            recurrent_bias = self.param("recurrent_bias", self.initialization.bias(self.features), (width,))
-            if self.cell != "gru":  # which multiplies the second by a gate
-                bias, recurrent_bias = bias + recurrent_bias, jnp.zeros(())
-            projected = projected + bias.reshape((1,) * (projected.ndim - 1) + (-1,))  # (t, ..., gates e)
-        recurrent_bias = recurrent_bias.reshape((1,) * len(leading) + (-1,))
-        recurrent = lambda hidden: jnp.einsum("...e,eg->...g", hidden, recurrent_kernel) + recurrent_bias
-        places = jnp.arange(len(inputs))
-
-        def body(state: State, step_inputs: tuple[Array, Array]) -> tuple[State, Array]:
-            projection, place = step_inputs
-            new = step(state, projection, recurrent)
-            if lengths is None:
-                return new, new[0]
-            going = (place < lengths)[..., None]
-            return tuple(jnp.where(going, a, b) for a, b in zip(new, state)), jnp.where(going, new[0], 0)
-
-        state, hidden = jax.lax.scan(body, state, (projected, places), reverse=self.reverse, unroll=self.unroll)
-        return hidden, state
+            for name, i in (("input_bias", 0), ("recurrent_bias", -1)):
+                bias = self.param(name, self.initialization.bias(self.features), (width,))
+                terms[i] += bias.reshape((1,) * (inputs.ndim - 1) + (-1,))
+        return recur(functools.partial(run, step, self.reverse, self.unroll), recurrent_kernel, tuple(terms), state, lengths)
 
 
 class Recurrent(nn.Module):

@@ -125,7 +125,7 @@ def advance(step: BahdanauStep | LuongStep, state: State, inputs: Float[Array, "
     read_kernel = step.param("read_kernel", flax.input_kernel(step.features), (read.shape[-1], width))
     recurrent_kernel = step.param("recurrent_kernel", flax.recurrent_kernel(step.features), (step.features, width))
     bias = step.param("recurrent_bias", flax.bias(step.features), (width,))
-    return function(state, inputs + project(read, read_kernel), lambda hidden: project(hidden, recurrent_kernel) + bias[None, None])
+    return function(state, inputs + project(read, read_kernel), project(state[0], recurrent_kernel) + bias[None, None])
 
 
 class Seq2Seq(nn.Module):

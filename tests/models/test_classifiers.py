@@ -8,7 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.models import MLP, GRUAttention, InputAttentionRNN, PatchAttention, PatchTransformer, RNNAttention, StructuredAttention
+from flax_attn.models import (
+    MLP,
+    GRUAttention,
+    InputAttentionRNN,
+    PatchAttention,
+    PatchTransformer,
+    RNNAttention,
+    StructuredAttention,
+    recurrent,
+)
 from flax_attn.models.images import cut_patches
 from flax_attn.models.initializers import INITIALIZATIONS
 from flax_attn.models.recurrent import CELLS, Recurrent, RecurrentLayer
@@ -149,6 +158,25 @@ def test_cells_equal_their_equations_whatever_stands_behind_the_end(cell, revers
         np.testing.assert_allclose(outputs[:length, row], expected[::-1] if reverse else expected, atol=1e-5)
         np.testing.assert_array_equal(outputs[length:, row], 0)
         np.testing.assert_allclose(state[0][row], expected[-1], atol=1e-5)
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize("cell", CELLS)
+def test_gradients_of_a_recurrent_layer_are_those_of_its_loop(cell, use_bias, monkeypatch):
+    """The kernel's gradient is made outside the loop; JAX differentiates the loop as it stands, in both directions and past ends."""
+    x, lengths = np.random.default_rng(0).normal(size=(7, 3, 4)).astype(np.float32), np.array([7, 3, 0])
+    state = (np.full((3, 5), 0.3, np.float32),) * CELLS[cell][2]
+    layers = [RecurrentLayer(cell, 5, reverse=reverse, use_bias=use_bias) for reverse in (False, True)]
+    drawn = [variables.draw(layer, x, state) for layer in layers]
+
+    def loss(drawn, x, state, lengths):
+        found = [layer.apply(each, x, state, lengths) for layer, each in zip(layers, drawn)]
+        return sum((leaf**2).sum() for leaf in jax.tree.leaves(found))
+
+    gradient = lambda: jax.jit(jax.value_and_grad(lambda *args: loss(*args), argnums=(0, 1, 2)))(drawn, x, state, lengths)
+    ours = gradient()
+    monkeypatch.setattr(recurrent, "recur", lambda run, *arguments: run(*arguments)[:2])
+    chex.assert_trees_all_close(ours, gradient(), rtol=1e-5, atol=1e-5)
 
 
 def test_both_directions_are_joined_and_layers_stacked():

@@ -6,11 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.models import CNN, LSTM, BiLSTM, CNNAttention
+from flax_attn.models import CNN, LSTM, BiLSTM, CNNAttention, ResidualAttention
 from flax_attn.models.recurrent import RecurrentLayer
 from tests.models import variables
 
 SIGNALS = np.random.default_rng(0).normal(size=(3, 100, 1)).astype(np.float32)
+PARAMETERS = {CNN(): 62_337, CNNAttention(): 58_177, ResidualAttention(): 95_169, LSTM(): 130_660, BiLSTM(): 34_433}
+by_model = functools.partial(pytest.mark.parametrize, ids=lambda value: type(value).__name__)
 
 
 @functools.cache
@@ -19,15 +21,13 @@ def compiled(model):
     return jax.jit(lambda drawn, signals: model.apply(drawn, signals))
 
 
-@pytest.mark.parametrize(
-    ("model", "count"), [(CNN(), 62_337), (CNNAttention(), 58_177), (LSTM(), 130_660), (BiLSTM(), 34_433)], ids=lambda x: type(x).__name__
-)
-def test_parameters(model, count):
+@by_model("model", PARAMETERS)
+def test_parameters(model):
     params = jax.eval_shape(model.init, jax.random.key(0), SIGNALS)["params"]
-    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == PARAMETERS[model]
 
 
-@pytest.mark.parametrize("model", [CNN(), CNNAttention(), LSTM(), BiLSTM()], ids=lambda x: type(x).__name__)
+@by_model("model", PARAMETERS)
 def test_outputs_have_the_shape_of_the_inputs(model):
     outputs, aux = compiled(model)(variables.draw(model, SIGNALS), SIGNALS)
     chex.assert_equal_shape([outputs, SIGNALS])
@@ -36,7 +36,7 @@ def test_outputs_have_the_shape_of_the_inputs(model):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("model", [CNN(), CNNAttention(), LSTM(), BiLSTM()], ids=lambda x: type(x).__name__)
+@by_model("model", PARAMETERS)
 def test_outputs_are_the_same_under_jit_and_eager(model):
     drawn = variables.draw(model, SIGNALS)
     np.testing.assert_allclose(model.apply(drawn, jnp.asarray(SIGNALS))[0], compiled(model)(drawn, SIGNALS)[0], atol=1e-5)
@@ -69,6 +69,34 @@ def test_attention_without_positions_is_blind_to_order_and_with_them_is_not():
         drawn = variables.draw(model, bump)
         here, there = (np.asarray(compiled(model)(drawn, x)[0])[0, :, 0] for x in (bump, moved))
         assert np.allclose(here[25:41], there[56:72], atol=1e-5) is same
+
+
+def same_convolution(x, params):
+    """Loops over outputs and taps."""
+    kernel, outputs = params["kernel"], np.tile(params["bias"], (len(x), 1))
+    for t in range(len(x)):
+        for j in range(len(kernel)):
+            if 0 <= t + j - len(kernel) // 2 < len(x):
+                outputs[t] += x[t + j - len(kernel) // 2] @ kernel[j]
+    return outputs
+
+
+def test_residual_attention_is_its_equation():
+    model = ResidualAttention(features=4, kernel_size=3, key_features=3, num_attentions=2)
+    signals = SIGNALS[:2, :23]
+    drawn = variables.draw(model, signals)
+    outputs, aux = compiled(model)(drawn, signals)
+    p, relu = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), drawn["params"]), lambda x: np.maximum(x, 0)
+    block = lambda x, q: relu(x + same_convolution(relu(same_convolution(x, q["conv1"])), q["conv2"]))
+    for row, signal in enumerate(np.asarray(signals, np.float64)):
+        x = block(relu(same_convolution(signal, p["conv_in"])), p["block0"])
+        for i in (1, 2):
+            query, key, value = (x @ p[f"attention{i}"][f"{name}_kernel"] for name in ("query", "key", "value"))
+            energies = np.exp(query @ key.T / np.sqrt(3))
+            weights = energies / energies.sum(axis=-1, keepdims=True)
+            np.testing.assert_allclose(aux["attention"][f"attention{i}"][row], weights, atol=1e-4)
+            x = block(relu(x + weights @ value), p[f"block{i}"])
+        np.testing.assert_allclose(outputs[row], same_convolution(x, p["conv_out"]), rtol=1e-3, atol=1e-3)
 
 
 def test_attention_weights_are_returned_and_sum_to_one():
