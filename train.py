@@ -5,6 +5,7 @@ python train.py --config=configs/NAME.py[:quick] [--workdir=runs/NAME] [--manual
 The same command again resumes a run that was stopped, and reports one that is finished.
 """
 
+import gc
 import os
 import platform
 import re
@@ -111,14 +112,18 @@ def keep_compiled() -> None:
         home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
         jax.config.update("jax_compilation_cache_dir", os.path.join(os.path.expanduser(home), "flax_attn", platform.node() or "machine"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_traceback_in_locations_limit", 0)  # to note each operation's lines of Python takes a tenth of tracing
 
 
 def main(argv: list[str]) -> None:
     try:
+        gc.disable()
         keep_compiled()
         from flax_attn import experiment  # after the flags, so that a typing error is told at once
         from flax_attn.analysis.tables import wide_console
 
+        gc.freeze()  # what is imported stays, and tracing makes so many objects that looking at it again and again takes long
+        gc.enable()
         config = flags.FLAGS.config
         workdir = flags.FLAGS.workdir or "runs/" + str(config.get("name", "run")).replace(":", "-")
         manual_dir = Path(os.path.expanduser(flags.FLAGS.manual_dir)) if flags.FLAGS.manual_dir else None

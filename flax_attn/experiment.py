@@ -101,17 +101,20 @@ def train(config: Any, programs: Programs, task: Task, directory: RunDirectory, 
 
     A checkpoint holds the rows of all epochs up to its own, so `metrics.jsonl` is written anew from it, whatever became of it.
     """
-    rows, batches = jax.tree.map(jnp.asarray, task.train), make_batches(config, task)
+    rows, batches = jax.device_put(task.train), make_batches(config, task)
     states = programs.create(range(config.seed, config.seed + config.num_seeds))
     restored = checkpoints.restore(directory.checkpoints, states, warn=functools.partial(console.print, markup=False, soft_wrap=True))
-    start, seconds, history = 0, 0.0, []
+    start, seconds, history, before = 0, 0.0, [], {}
     if restored:
         start, states, metadata = restored
         seconds, history = metadata["train_seconds"], metadata["rows"]
         console.print(f"resuming after epoch {start}")
     checkpoints.discard_after(directory.checkpoints, start)
     if not restored:
-        history = metric_rows(0, states, programs.evaluate(states.params, states.carry, batches))
+        before = programs.evaluate(states.params, states.carry, batches)
+    train_epoch = programs.train_epoch.lower(states, np.int32(0), rows).compile()  # while that evaluation runs
+    if not restored:
+        history = metric_rows(0, states, before)
         check_finite(history)
     for name, content in task.files.items():
         directory.write_json(name, content)
@@ -126,7 +129,7 @@ def train(config: Any, programs: Programs, task: Task, directory: RunDirectory, 
             if stopped.all():
                 return
             began = time.perf_counter()
-            states, train_scores = programs.train_epoch(states, jnp.int32(number), rows)
+            states, train_scores = train_epoch(states, np.int32(number), rows)
             scores = {"train": train_scores} | programs.evaluate(states.params, states.carry, batches)
             if by_validation:
                 states = programs.after_epoch(states, scores["valid"][score], jnp.int32(number))

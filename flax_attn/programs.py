@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import optax
 
 from flax_attn.errors import UsageError, one_line, unknown
@@ -116,7 +115,7 @@ def make_programs(config: Any, model: nn.Module, task: Task) -> Programs:
 
 def make_create(config: Any, model: nn.Module, num_steps: int) -> Callable[[jax.Array], TrainState]:
     """`create(seed)` makes the state that a seed begins with."""
-    sample = task_of(config.data.name).sample(config)
+    sample = jax.device_put(task_of(config.data.name).sample(config))
 
     def init(key: jax.Array) -> tuple[Any, Any]:
         variables = model.init(key, sample)
@@ -159,4 +158,4 @@ def make_batches(config: Any, task: Task) -> dict[str, list[epoch.Batch]]:
         parts = [buckets.cut(jax.tree.map(lambda a, b=b: a[b.first : b.last], rows), b.length) for b in found]
         return [epoch.pad_batches(part, config.batch_size) for part in parts]
 
-    return jax.tree.map(jnp.asarray, {name: stacks(rows) for name, rows in task.splits.items()})
+    return jax.device_put({name: stacks(rows) for name, rows in task.splits.items()})

@@ -134,6 +134,7 @@ def sample(
     return shapes
 
 
+@jax.jit  # traced once for inputs and targets
 def draw(shapes: Shapes, heights: Float[Array, "n 4"]) -> Float[Array, "n 100"]:
     """Rasterises the shapes at the given heights, without noise: the maximum over the four.
 
@@ -186,10 +187,14 @@ def splits(
 ) -> dict[str, Examples]:
     """Examples for `train`, `valid` and `test`, of which the second is the given share of `num_train`."""
     num_valid = round(num_train * valid_fraction)
-    keys = jax.random.split(jax.random.key(seed), 3)
     counts = {"train": num_train - num_valid, "valid": num_valid, "test": num_test}
-    make = jax.jit(generate, static_argnames=("num_examples", "task", "height_rule"))
-    return {name: make(k, n, task=task, height_rule=height_rule) for k, (name, n) in zip(keys, counts.items())}
+
+    @jax.jit
+    def make(key: Key[Array, ""]) -> dict[str, Examples]:
+        keys = jax.random.split(key, len(counts))
+        return {name: generate(k, n, task=task, height_rule=height_rule) for k, (name, n) in zip(keys, counts.items())}
+
+    return make(jax.random.key(seed))
 
 
 def _words(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:

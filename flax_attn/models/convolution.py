@@ -44,7 +44,10 @@ def convolve(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Fl
     """Convolves along `t` with zero padding to the same length, in the fastest form for the device and the widths."""
     taps, *widths = kernel.shape
     wide = 3 <= taps <= len(POINTS) - OUTPUTS_PER_TILE + 2 and min(widths) >= 16
-    return jax.lax.platform_dependent(inputs, kernel, cpu=by_tiles if wide else by_shifts, default=by_xla)
+    on_cpu = by_tiles if wide else by_shifts
+    if jax.default_backend() == "cpu":  # both forms would be traced and differentiated, and one of them thrown away
+        return on_cpu(inputs, kernel)
+    return jax.lax.platform_dependent(inputs, kernel, cpu=on_cpu, default=by_xla)
 
 
 def by_xla(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
@@ -60,6 +63,7 @@ def by_shifts(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> F
     return project(shifts, kernel.reshape(taps * features, -1))
 
 
+@jax.jit  # layers of the same sizes are traced once
 def by_tiles(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
     """Cook-Toom, F(4, r): for each tile of 4 outputs `A^T [(G W) * (B^T x)]`, with one product of `(d, e)` a point.
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from flax_attn.data import mnist
@@ -53,7 +52,7 @@ def load(config: Any, manual_dir: Path | None) -> Task:
 
 
 def sample(config: Any) -> Any:
-    return jnp.zeros((config.batch_size, mnist.SIZE, mnist.SIZE))
+    return np.zeros((config.batch_size, mnist.SIZE, mnist.SIZE), np.float32)
 
 
 def examples(config: Any, task: Task, predict: Any) -> Examples:

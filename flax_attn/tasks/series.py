@@ -45,7 +45,7 @@ def load(config: Any, manual_dir: Path | None) -> Task:
 
 
 def sample(config: Any) -> Any:
-    return jnp.zeros((config.batch_size, config.data.length, config.data.num_series))
+    return np.zeros((config.batch_size, config.data.length, config.data.num_series), np.float32)
 
 
 def make_measure(config: Any, derived: dict[str, Any]) -> Any:

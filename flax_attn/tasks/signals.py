@@ -54,7 +54,7 @@ def num_train_examples(config: Any) -> int:
 def load(config: Any, manual_dir: Any) -> Task:
     """Generates the splits and normalises them by the mean and deviation of inputs and targets of `num_train` examples."""
     options = {key: config.data[key] for key in ("num_train", "num_test", "valid_fraction", "task", "height_rule")}
-    splits = shapes.splits(config.data.seed, **options)
+    splits = jax.device_get(shapes.splits(config.data.seed, **options))
     drawn = [array for name in ("train", "valid") for array in splits[name][:2]]
     normalization = Normalization.of(*drawn)
     used = jax.tree.map(lambda array: array[: num_train_examples(config)], splits["train"])
@@ -77,7 +77,7 @@ def load(config: Any, manual_dir: Any) -> Task:
 
 
 def sample(config: Any) -> Any:
-    return jnp.zeros((config.batch_size, shapes.LENGTH, 1))
+    return np.zeros((config.batch_size, shapes.LENGTH, 1), np.float32)
 
 
 def make_measure(config: Any, derived: dict[str, Any]) -> Any:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from flax_attn.data import ag_news, ngrams, sst, table
@@ -108,9 +107,9 @@ def check_contents(cleaned: dict[str, list[str]], labels: dict[str, Sequence[str
 def sample(config: Any) -> Any:
     places = (config.batch_size, 2)
     return (
-        {"tokens": jnp.zeros(places, jnp.int32), "lengths": jnp.ones(config.batch_size, jnp.int32)}
-        | ({"pairs": jnp.zeros(places, jnp.int32)} if config.data.num_pairs else {})
-        | ({"ngrams": jnp.zeros((*places, ngrams.A_WORD), jnp.uint16)} if config.data.num_ngrams else {})
+        {"tokens": np.zeros(places, np.int32), "lengths": np.ones(config.batch_size, np.int32)}
+        | ({"pairs": np.zeros(places, np.int32)} if config.data.num_pairs else {})
+        | ({"ngrams": np.zeros((*places, ngrams.A_WORD), np.uint16)} if config.data.num_ngrams else {})
     )
 
 

@@ -104,7 +104,7 @@ def load(config: Any, manual_dir: Path | None) -> Task:
 
 
 def sample(config: Any) -> Any:
-    tokens, lengths = jnp.zeros((config.batch_size, 2), jnp.int32), jnp.ones(config.batch_size, jnp.int32)
+    tokens, lengths = np.zeros((config.batch_size, 2), np.int32), np.ones(config.batch_size, np.int32)
     return {"source": tokens, "source_lengths": lengths, "target": tokens, "target_lengths": lengths}
 
 

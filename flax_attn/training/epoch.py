@@ -128,5 +128,5 @@ def sequential(function: Callable) -> Callable:
 
 def stack_seeds(create: Callable[[Array], TrainState], seeds: range) -> TrainState:
     """One state a seed, stacked; every seed is created alone, so it starts the same whatever its company."""
-    states = [create(jnp.uint32(seed)) for seed in seeds]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+    states = [create(np.uint32(seed)) for seed in seeds]
+    return jax.jit(lambda states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states))(states)

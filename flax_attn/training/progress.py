@@ -29,7 +29,7 @@ def report_epochs(epochs: Iterable[list[Row]], *, start: int, num_epochs: int, c
     if console.is_terminal:
         columns = (TextColumn("epoch"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[losses]}"))
         with Progress(*columns, TextColumn("eta"), TimeRemainingColumn(), console=console) as bar:
-            task = bar.add_task("epoch", completed=start, total=num_epochs, losses="compiling")
+            task = bar.add_task("epoch", completed=start, total=num_epochs, losses="")
             for rows in epochs:
                 bar.update(task, completed=rows[0]["epoch"], losses=describe(mean_over_seeds(rows)))
                 yield rows
