@@ -35,6 +35,7 @@ def build_model(fields: Any, sizes: dict[str, int]) -> nn.Module:
 
 def layer_table(model: nn.Module, sample: Any) -> str:
     """The layers with their output shapes and parameters. A model that cannot be built from its fields is a UsageError."""
+    sample = jax.device_put(sample)
     try:
         table = nn.tabulate(model, jax.random.key(0), console_kwargs={"width": 110, "force_terminal": False})(sample)
         params = jax.eval_shape(model.init, jax.random.key(0), sample)["params"]
@@ -106,7 +107,7 @@ def make_programs(config: Any, model: nn.Module, task: Task) -> Programs:
     plateau = Plateau(config.optimizer.plateau_patience, config.optimizer.plateau_factor)
     after_epoch = functools.partial(TrainState.after_epoch, plateau=plateau, patience=config.patience)
     return Programs(
-        create=functools.partial(epoch.stack_seeds, jax.jit(make_create(config, model, num_steps))),
+        create=functools.partial(epoch.stack_seeds, make_create(config, model, num_steps)),
         train_epoch=jax.jit(over_seeds(train_epoch), donate_argnums=0),
         evaluate=jax.jit(lambda params, carry, batches: over_seeds(evaluate)((params, carry), batches)),
         after_epoch=jax.jit(jax.vmap(after_epoch, in_axes=(0, 0, None))),
@@ -121,7 +122,7 @@ def make_create(config: Any, model: nn.Module, num_steps: int) -> Callable[[jax.
         variables = model.init(key, sample)
         return variables["params"], variables.get("carry", {})
 
-    return functools.partial(TrainState.create, init=init, optimizer=make_optimizer(config, num_steps))
+    return jax.jit(functools.partial(TrainState.create, init=init, optimizer=make_optimizer(config, num_steps)))
 
 
 def count_steps(config: Any, task: Task) -> int:

@@ -126,7 +126,7 @@ def sequential(function: Callable) -> Callable:
     return lambda states, *shared: jax.lax.map(lambda state: function(state, *shared), states)
 
 
-def stack_seeds(create: Callable[[Array], TrainState], seeds: range) -> TrainState:
+def stack_seeds(create: Callable[[Any], TrainState], seeds: range) -> TrainState:
     """One state a seed, stacked; every seed is created alone, so it starts the same whatever its company."""
     states = [create(np.uint32(seed)) for seed in seeds]
     return jax.jit(lambda states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states))(states)
