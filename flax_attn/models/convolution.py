@@ -56,11 +56,13 @@ def by_xla(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Floa
 
 
 def by_shifts(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
-    """One matrix product of the `r` shifts of the input, side by side, with the kernel."""
-    taps, features, _ = kernel.shape
-    padded = _pad(inputs, taps, inputs.shape[1])
-    shifts = jnp.concatenate([padded[:, j : j + inputs.shape[1]] for j in range(taps)], axis=-1)  # (b, t, r d)
-    return project(shifts, kernel.reshape(taps * features, -1))
+    """One matrix product: of the `r` shifts of the input, side by side, or, where it is the wider, whose `r` outputs are then shifted."""
+    taps, features, outputs = kernel.shape
+    shifts = lambda array: (array[:, j : j + inputs.shape[1]] for j in range(taps))
+    if features <= outputs:
+        return project(jnp.concatenate([*shifts(_pad(inputs, taps, inputs.shape[1]))], axis=-1), kernel.reshape(taps * features, -1))
+    products = project(inputs, jnp.concatenate([*kernel], axis=-1))  # (b, t, r e)
+    return sum(part[..., j * outputs : (j + 1) * outputs] for j, part in enumerate(shifts(_pad(products, taps, inputs.shape[1]))))
 
 
 @jax.jit  # layers of the same sizes are traced once

@@ -47,9 +47,7 @@ Step = Callable[[State, Array, Array], State]
 Terms = tuple[Array, ...]  # (t, ..., gates e): `x W + b`, and for a GRU `c`; the last has the same gradient as the products `h U`
 
 
-def run(
-    step: Step, reverse: bool, unroll: int, kernel: Array, terms: Terms, state: State, lengths: Array | None
-) -> tuple[Array, State, Array]:
+def run(step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple[Array, State, Array]:
     """The hidden states `(t, ..., e)`, zeros where a row has ended, the last state, and the hidden state before each step."""
 
     def body(state: State, step_terms: tuple[Terms, Array]) -> tuple[State, tuple[Array, Array]]:
@@ -61,7 +59,7 @@ def run(
         kept = tuple(jnp.where(going, a, b) for a, b in zip(new, state))
         return kept, (jnp.where(going, new[0], 0), state[0])
 
-    last, (hidden, before) = jax.lax.scan(body, state, (terms, jnp.arange(len(terms[0]))), reverse=reverse, unroll=unroll)
+    last, (hidden, before) = jax.lax.scan(body, state, (terms, jnp.arange(len(terms[0]))), reverse=reverse)
     return hidden, last, before
 
 
@@ -70,7 +68,7 @@ def recur(run: Callable, kernel: Array, terms: Terms, state: State, lengths: Arr
     """Hidden states and the last state of a `run`, with the gradient of the kernel as one product.
 
     Differentiated as it stands, the loop would add `h^T dz` to that gradient in every step: more memory to pass over than
-    all the rest, and `t` small products in place of `sum_t h_t^T dz_t`, one large.
+    all the rest, and `t` small products in place of `sum_t h_t^T dz_t`, one large. In return there is no forward mode.
     """
     return run(kernel, terms, state, lengths)[:2]
 
@@ -103,7 +101,6 @@ class RecurrentLayer(nn.Module):
         reverse: whether it runs from the end to the start.
         use_bias: whether it has biases, two as PyTorch's.
         initialization: how the parameters begin.
-        unroll: steps of the recurrence in one turn of the loop.
     """
 
     cell: str
@@ -111,7 +108,6 @@ class RecurrentLayer(nn.Module):
     reverse: bool = False
     use_bias: bool = True
     initialization: Initialization = torch
-    unroll: int = 1
 
     @nn.compact
     def __call__(
@@ -133,7 +129,7 @@ class RecurrentLayer(nn.Module):
             for name, i in (("input_bias", 0), ("recurrent_bias", -1)):
                 bias = self.param(name, self.initialization.bias(self.features), (width,))
                 terms[i] += bias.reshape((1,) * (inputs.ndim - 1) + (-1,))
-        return recur(functools.partial(run, step, self.reverse, self.unroll), recurrent_kernel, tuple(terms), state, lengths)
+        return recur(functools.partial(run, step, self.reverse), recurrent_kernel, tuple(terms), state, lengths)
 
 
 class Recurrent(nn.Module):
