@@ -38,6 +38,17 @@ def flax_attn(*args):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_compiled_programs_are_kept_where_the_user_says_or_in_the_users_cache(given, tmp_path):
+    """Nothing is compiled here: only where it would go is looked at."""
+    code = "import train, jax; train.keep_compiled(); print(jax.config.jax_compilation_cache_dir)"
+    environment = {key: value for key, value in os.environ.items() if key != "JAX_COMPILATION_CACHE_DIR"}
+    environment |= {"XDG_CACHE_HOME": str(tmp_path)} | ({"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "given")} if given else {})
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    place = Path(done.stdout.strip())
+    assert place == tmp_path / "given" if given else place.parent == tmp_path / "flax_attn"
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """An attention run, unbroken."""

@@ -1,6 +1,7 @@
 """Imports go one way: attention <- models <- experiment <- train.py; data, training and analysis stand apart."""
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 
@@ -60,6 +61,13 @@ def test_each_outside_package_stays_in_its_place():
                 assert place in ("flax_attn/experiment.py", "train.py") or place.startswith("configs/"), f"{place} imports {name}"
             if top == "matplotlib":
                 assert place.startswith("flax_attn/analysis/"), f"{place} imports {name}"
+
+
+def test_to_train_on_shapes_imports_neither_figures_nor_data_sets():
+    code = "import sys; from flax_attn import experiment; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert "flax_attn.programs" in modules
+    assert not {"matplotlib", "tensorflow_datasets", "tokenizers", "sacrebleu"} & set(modules)
 
 
 def test_the_walk_sees_imports_inside_functions_and_relative_ones(tmp_path, monkeypatch):
