@@ -2,12 +2,14 @@
 
     python -m benchmarks.additive [--repeats 3] [--longest 16384] [--output benchmarks-out]
 
-Each is measured in a process of its own: the median time after a warm-up, and the peak of resident memory over what stood there before.
+Each is measured in a process of its own: the median time after a warm-up, and the peak of resident memory over what stood there before
+(on Linux).
 """
 
 import argparse
 import functools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -64,13 +66,18 @@ def build_ours(length: int, chunk_size: int | None) -> Callable[[], float]:
 
 def child(form: str, length: int, repeats: int) -> None:
     """Prints seconds, GiB and the loss."""
-    from resource import RUSAGE_SELF, getrusage
-
     step = build_torch(length) if form == "torch" else build_ours(length, None if form == "ours, dense" else CHUNK)
-    before = getrusage(RUSAGE_SELF).ru_maxrss
+    before = peak()
     loss = step()
     seconds = timing.alternate({form: step}, repeats)[form]
-    print(json.dumps([seconds, (getrusage(RUSAGE_SELF).ru_maxrss - before) / 2**20, loss]))
+    kibibytes = max(peak() - before, 2**10)  # less than a MiB cannot be told
+    print(json.dumps([seconds, kibibytes / 2**20, loss]))
+
+
+def peak() -> int:
+    """Kibibytes of memory that this program has held at once; `getrusage` counts what its parent held when it began."""
+    (held,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(held)
 
 
 def measure(form: str, length: int, repeats: int) -> tuple[float, float, float]:
@@ -94,7 +101,7 @@ def sweep(lengths: list[int], repeats: int) -> dict[str, dict[int, tuple[float, 
 
 
 def rows(quick: bool) -> Iterator[timing.Row]:
-    found = sweep([512 if quick else 2048], 1 if quick else 5)
+    found = sweep([1024 if quick else 2048], 1 if quick else 5)
     ((length, (seconds, memory)),) = found["ours, in blocks"].items()
     others = {FORM[form]: each[length] for form, each in found.items() if form != "ours, in blocks"}
     yield timing.Row("additive attention", f"length {length:,}, time", "s", seconds, {peer: pair[0] for peer, pair in others.items()})
