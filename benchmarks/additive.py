@@ -23,7 +23,7 @@ from benchmarks import timing
 WIDTH, CHUNK = 64, 128
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 FORMS = {"torch": 2048, "ours, dense": 4096, "ours, in blocks": 16384}  # and the longest that is measured: 4,096 take 13 GiB there
-FORM = {"torch": "PyTorch, plain", "ours, dense": "flax_attn, dense", "ours, in blocks": f"flax_attn, in blocks of {CHUNK}"}
+FORM = {"torch": "PyTorch", "ours, dense": "flax_attn, dense", "ours, in blocks": f"flax_attn, in blocks of {CHUNK}"}
 
 
 def arrays(length: int) -> list[np.ndarray]:

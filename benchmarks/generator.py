@@ -49,7 +49,7 @@ def measure(number: int, repeats: int) -> dict[str, float]:
     ours, theirs = generate(jax.random.key(0), number), torch_generate(number)
     for name, mine, other in (("mean", np.mean, torch.mean), ("deviation", np.std, torch.std)):
         assert abs(mine(np.concatenate(ours[:2])) / float(other(torch.cat(theirs[:2]))) - 1) < 0.02, f"unequal {name}"
-    turns = {"ours": lambda: jax.block_until_ready(generate(jax.random.key(0), number)), "torch": lambda: torch_generate(number)}
+    turns = {"ours": lambda: jax.block_until_ready(generate(jax.random.key(0), number)), "PyTorch": lambda: torch_generate(number)}
     return {peer: 1e3 * seconds for peer, seconds in timing.alternate(turns, repeats).items()}
 
 

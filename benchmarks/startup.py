@@ -14,7 +14,11 @@ from collections.abc import Iterator
 
 from benchmarks import timing
 
-PAIRS = (("import flax_attn", "import jax, flax.linen, optax"), ("second start", "import jax, flax, orbax"))
+PAIRS = (
+    ("import flax_attn", "import jax, flax.linen, optax"),
+    ("import flax_attn.attention", "import jax, flax.linen, optax"),
+    ("second start", "import jax, flax, orbax"),
+)
 PEERS = "import jax, flax.linen, optax"
 START = """
 import sys

@@ -3,7 +3,7 @@
     python -m benchmarks.steps [--only NAME ...] [--repeats 5] [--calls] [--compile]
 
 Ours runs as it trains: a scan over the steps of an epoch, the order of the rows and the metrics with it. The others call a step on
-one batch, again and again. All begin with the same parameters, and their losses on one batch are checked to agree. `products` is the
+one batch, again and again. All begin with the same parameters, and their losses on one batch are checked to agree. `products alone` is the
 time that the multiplications of a step would take at the rate of one large product: over ours, the share of that limit which is reached.
 """
 
@@ -145,10 +145,10 @@ def measure(name: str, repeats: int, calls: bool = False, compiled: bool = False
 
     loss = make_loss(model, measured)
     steps, losses = {}, {"ours": jax.jit(loss)(first.params, first.carry, batch, None)[0]}
-    steps["torch"], losses["torch"] = torch_training.trainer(case.torch(params, sizes), batch, config)
-    steps["linen"], losses["linen"], products = linen_training.trainer(*case.linen(params, sizes), batch, config)
+    steps["PyTorch"], losses["PyTorch"] = torch_training.trainer(case.torch(params, sizes), batch, config)
+    steps["flax.linen"], losses["flax.linen"], products = linen_training.trainer(*case.linen(params, sizes), batch, config)
     if case.keras:
-        steps["keras"], losses["keras"] = keras_models.trainer(case.keras(params, sizes), batch, config)
+        steps["Keras 3"], losses["Keras 3"] = keras_models.trainer(case.keras(params, sizes), batch, config)
     if compiled:
         steps["torch.compile"], losses["torch.compile"] = torch_training.trainer(torch.compile(case.torch(params, sizes)), batch, config)  # pyright: ignore
     if calls:
@@ -167,7 +167,7 @@ def measure(name: str, repeats: int, calls: bool = False, compiled: bool = False
         float(last)
 
     turns = {"ours": ours} | {peer: functools.partial(again, step) for peer, step in steps.items()}
-    return {peer: 1e3 * seconds / case.steps for peer, seconds in timing.alternate(turns, repeats).items()} | {"products": products}
+    return {peer: 1e3 * seconds / case.steps for peer, seconds in timing.alternate(turns, repeats).items()} | {"products alone": products}
 
 
 def caller(state: TrainState, batch: Rows, train_step: Callable) -> Callable[[], Any]:

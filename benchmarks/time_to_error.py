@@ -64,7 +64,7 @@ def measure(num_seeds: int) -> tuple[float, float, list[float]]:
 
 def rows(quick: bool) -> Iterator[timing.Row]:
     ours, theirs, _ = measure(1 if quick else 3)
-    yield timing.Row("time to an error", f"shapes, validation MSE {ERROR}", "s", ours, {"torch": theirs})
+    yield timing.Row("time to an error", f"shapes, validation MSE {ERROR}", "s", ours, {"PyTorch": theirs})
 
 
 def main() -> None:

@@ -46,5 +46,5 @@ def machine() -> str:
     """One line on what the figures were measured on."""
     import jax
 
-    versions = [f"{name} {metadata.version(name)}" for name in ("jax", "flax", "torch") if find_spec(name)]
+    versions = [f"{name} {metadata.version(name)}" for name in ("jax", "flax", "torch", "keras") if find_spec(name)]
     return f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores, {', '.join(versions)}"

@@ -1,0 +1,27 @@
+"""What the benchmarks count."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks import limit
+
+
+def test_operations_are_those_of_the_products_inside_whatever_holds_them():
+    a, b = np.ones((3, 4), np.float32), np.ones((4, 5), np.float32)
+    signal, kernel = np.ones((2, 7, 3), np.float32), np.ones((5, 3, 11), np.float32)
+
+    def convolve(x, w):
+        return jax.lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC"))
+
+    def three_times(a, b):
+        return jax.lax.scan(lambda total, _: (total + jax.jit(jnp.matmul)(a, b), None), jnp.zeros((3, 5)), length=3)[0]
+
+    counted = lambda function, *arguments: limit.count(jax.make_jaxpr(function)(*arguments).jaxpr)
+    assert counted(jnp.matmul, a, b) == 2 * 3 * 4 * 5
+    assert counted(lambda a: jnp.einsum("bij,bkj->bik", a[None], a[None]), a) == 2 * 3 * 3 * 4
+    assert counted(three_times, a, b) == 3 * 2 * 3 * 4 * 5
+    assert counted(convolve, signal, kernel) == 2 * (2 * 7) * 5 * 3 * 11
+    gradients = jax.grad(lambda x, w: convolve(x, w).sum(), argnums=(0, 1))
+    assert counted(gradients, signal, kernel) == 3 * 2 * (2 * 7) * 5 * 3 * 11
+    assert counted(lambda a: jnp.tanh(a) * a, a) == 0
