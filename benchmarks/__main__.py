@@ -3,11 +3,14 @@
     python -m benchmarks [--quick] [--output benchmarks-out]
 
 Pairs take turns, so that a noisy machine disturbs both alike; figures are medians after a warm-up, and a ratio is what the peer
-takes over what ours takes. `--quick` takes two turns each and leaves out what is long.
+takes over what ours takes; `products alone` is no peer but the limit of `benchmarks.limit`. `--quick` takes two turns each and
+leaves out what is long.
 """
 
 import argparse
 import json
+import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,8 +29,12 @@ COMPARISONS = (startup, generator, steps, additive, seeds, time_to_error)
 
 
 def rows(quick: bool) -> Iterator[timing.Row]:
+    """The rows of all comparisons; one that fails is told, and the others go on."""
     for comparison in COMPARISONS:
-        yield from comparison.rows(quick)
+        try:
+            yield from comparison.rows(quick)
+        except Exception:
+            print(f"{comparison.__name__} failed:\n{traceback.format_exc()}", file=sys.stderr)
 
 
 def tabulate(found: list[timing.Row]) -> Table:

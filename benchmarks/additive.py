@@ -67,17 +67,17 @@ def build_ours(length: int, chunk_size: int | None) -> Callable[[], float]:
 def child(form: str, length: int, repeats: int) -> None:
     """Prints seconds, GiB and the loss."""
     step = build_torch(length) if form == "torch" else build_ours(length, None if form == "ours, dense" else CHUNK)
-    before = peak()
+    before = held("VmRSS")
     loss = step()
     seconds = timing.alternate({form: step}, repeats)[form]
-    kibibytes = max(peak() - before, 2**10)  # less than a MiB cannot be told
+    kibibytes = max(held("VmHWM") - before, 2**10)  # less than a MiB cannot be told
     print(json.dumps([seconds, kibibytes / 2**20, loss]))
 
 
-def peak() -> int:
-    """Kibibytes of memory that this program has held at once; `getrusage` counts what its parent held when it began."""
-    (held,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(held)
+def held(name: str) -> int:
+    """Kibibytes of memory that this program holds (`VmRSS`) or held at once (`VmHWM`); `getrusage` counts its parent's with it."""
+    (kibibytes,) = re.findall(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(kibibytes)
 
 
 def measure(form: str, length: int, repeats: int) -> tuple[float, float, float]:
@@ -135,6 +135,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("benchmarks-out"), help="a folder for the figure")
     parser.add_argument("--child", choices=FORMS, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if max(args.lengths) > max(FORMS.values()):
+        parser.error(f"expected --lengths of at most {max(FORMS.values()):,}, got {max(args.lengths):,}")
     if args.child:
         child(args.child, args.lengths[0], args.repeats)
         return

@@ -42,7 +42,7 @@ def mlp(params: Any, sizes: dict[str, int]) -> keras.Model:
 
 
 def trainer(model: keras.Model, batch: Any, config: Any) -> tuple[Callable[[], float], Callable[[], float]]:
-    """A step of training, which returns its loss, and the loss alone."""
+    """A step of training as Keras's users call it, which takes NumPy and returns a number, and the loss alone."""
     options = config.optimizer
     optimizer = keras.optimizers.AdamW(config.learning_rate, options.weight_decay, options.b1, options.b2, options.eps)
     optimizer.exclude_from_weight_decay(var_names=["bias"])

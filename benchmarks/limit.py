@@ -26,7 +26,7 @@ def rate(size: int = 2048, repeats: int = 7) -> float:
 
 
 def count(jaxpr: core.Jaxpr) -> int:
-    """Two for each pair of numbers that `dot_general` or `conv_general_dilated` multiplies; a scan counts as often as it runs."""
+    """Two for each pair of numbers that products and convolutions multiply; a scan counts as often as it runs, a `while` once."""
     total = 0
     for equation in jaxpr.eqns:
         name, options = equation.primitive.name, equation.params
@@ -37,6 +37,8 @@ def count(jaxpr: core.Jaxpr) -> int:
         elif name == "conv_general_dilated":
             kernel = equation.invars[1].aval.shape
             total += 2 * outputs * math.prod(kernel) // kernel[options["dimension_numbers"].rhs_spec[0]]
+        elif name == "cond":  # of which one branch runs
+            total += max(map(count, _jaxprs(options["branches"])))
         else:
             times = options.get("length", 1) if name == "scan" else 1
             total += times * sum(count(inner) for inner in _jaxprs(list(options.values())))

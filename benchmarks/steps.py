@@ -183,8 +183,8 @@ def caller(state: TrainState, batch: Rows, train_step: Callable) -> Callable[[],
 
 def rows(quick: bool) -> Iterator[timing.Row]:
     for name in CASES:
-        ours, *_ = found = measure(name, 2 if quick else 5, compiled=not quick)
-        yield timing.Row("training step", name, "ms", found.pop(ours), found)
+        found = measure(name, 2 if quick else 5, compiled=not quick)
+        yield timing.Row("training step", name, "ms", found.pop("ours"), found)
 
 
 def main() -> None:

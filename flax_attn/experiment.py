@@ -112,7 +112,10 @@ def train(config: Any, programs: Programs, task: Task, directory: RunDirectory, 
     checkpoints.discard_after(directory.checkpoints, start)
     if not restored:
         before = programs.evaluate(states.params, states.carry, batches)
-    train_epoch = programs.train_epoch.lower(states, np.int32(0), rows).compile()  # while that evaluation runs
+    if start < config.num_epochs:
+        began = time.perf_counter()
+        train_epoch = programs.train_epoch.lower(states, np.int32(0), rows).compile()  # while that evaluation runs
+        seconds += time.perf_counter() - began
     if not restored:
         history = metric_rows(0, states, before)
         check_finite(history)

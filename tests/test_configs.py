@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flax_attn.config import check_config
-from flax_attn.programs import build_model, make_programs
+from flax_attn.programs import build_model, count_parameters, make_programs
 from flax_attn.tasks import task_of
 
 NAMES = sorted(path.stem for path in (Path(__file__).parent.parent / "configs").glob("*_*.py"))
@@ -31,6 +31,14 @@ def test_quick_is_the_same_experiment_made_short(name):
     assert quick.model == full.model
     assert quick.num_epochs < full.num_epochs
     assert quick.data.name == full.data.name
+
+
+@pytest.mark.parametrize(("name", "count"), [("shapes_best", 95_169), ("shapes_by_location_best", 146_689)])
+def test_the_best_on_shapes_have_no_more_than_150_000_parameters_and_a_million_examples(name, count):
+    config = load(name)
+    params = jax.eval_shape(build_model(config.model, {}).init, jax.random.key(0), jnp.zeros((1, 100, 1)))["params"]
+    assert count_parameters(params) == count <= 150_000
+    assert config.num_epochs * (20_000 // config.batch_size) * config.batch_size <= 1_000_000
 
 
 NOT_RUN_ELSEWHERE = ("sst_gru_attention",)  # nor a relative of it

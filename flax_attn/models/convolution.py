@@ -6,6 +6,8 @@ concatenated shifts, and where both widths are large the Cook-Toom algorithm (Wi
 arXiv:1509.09308), which computes 4 outputs of a 5-tap filter in 8 products in place of 20.
 """
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -56,13 +58,14 @@ def by_xla(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Floa
 
 
 def by_shifts(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
-    """One matrix product: of the `r` shifts of the input, side by side, or, where it is the wider, whose `r` outputs are then shifted."""
+    """One matrix product: of `r` shifts of the input side by side, or where outputs are narrower, to `r` outputs that are shifted after."""
     taps, features, outputs = kernel.shape
     shifts = lambda array: (array[:, j : j + inputs.shape[1]] for j in range(taps))
     if features <= outputs:
         return project(jnp.concatenate([*shifts(_pad(inputs, taps, inputs.shape[1]))], axis=-1), kernel.reshape(taps * features, -1))
-    products = project(inputs, jnp.concatenate([*kernel], axis=-1))  # (b, t, r e)
-    return sum(part[..., j * outputs : (j + 1) * outputs] for j, part in enumerate(shifts(_pad(products, taps, inputs.shape[1]))))
+    products = project(inputs, kernel.swapaxes(0, 1).reshape(features, -1))  # (b, t, r e)
+    parts = [part[..., j * outputs : (j + 1) * outputs] for j, part in enumerate(shifts(_pad(products, taps, inputs.shape[1])))]
+    return functools.reduce(jnp.add, parts)
 
 
 @jax.jit  # layers of the same sizes are traced once

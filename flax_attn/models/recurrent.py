@@ -44,7 +44,7 @@ def lstm(state: State, inputs: Array, products: Array) -> State:
 
 CELLS = {"rnn": (rnn, 1, 1), "gru": (gru, 3, 1), "lstm": (lstm, 4, 2)}  # the function, its gates, the parts of its state
 Step = Callable[[State, Array, Array], State]
-Terms = tuple[Array, ...]  # (t, ..., gates e): `x W + b`, and for a GRU `c`; the last has the same gradient as the products `h U`
+Terms = tuple[Array, ...]  # (t, ..., gates e): `x W + b + c`, or for a GRU `x W + b` and `c`; the last has the gradient of `h U`
 
 
 def run(step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple[Array, State, Array]:
@@ -64,25 +64,25 @@ def run(step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, le
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def recur(run: Callable, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple[Array, State]:
-    """Hidden states and the last state of a `run`, with the gradient of the kernel as one product.
+def recur(loop: Callable, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple[Array, State]:
+    """Hidden states and the last state, with the gradient of the kernel as one product; `loop` is `run` with its step.
 
     Differentiated as it stands, the loop would add `h^T dz` to that gradient in every step: more memory to pass over than
     all the rest, and `t` small products in place of `sum_t h_t^T dz_t`, one large. In return there is no forward mode.
     """
-    return run(kernel, terms, state, lengths)[:2]
+    return loop(kernel, terms, state, lengths)[:2]
 
 
-def _recur_forward(run: Callable, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple:
-    def loop(terms: Terms, state: State) -> tuple[tuple[Array, State], Array]:
-        hidden, last, before = run(kernel, terms, state, lengths)
+def _recur_forward(loop: Callable, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple:
+    def of_terms(terms: Terms, state: State) -> tuple[tuple[Array, State], Array]:
+        hidden, last, before = loop(kernel, terms, state, lengths)
         return (hidden, last), before
 
-    outputs, pull_back, before = jax.vjp(loop, terms, state, has_aux=True)
+    outputs, pull_back, before = jax.vjp(of_terms, terms, state, has_aux=True)
     return outputs, (pull_back, before)
 
 
-def _recur_backward(run: Callable, residuals: tuple, cotangents: tuple[Array, State]) -> tuple:
+def _recur_backward(loop: Callable, residuals: tuple, cotangents: tuple[Array, State]) -> tuple:
     pull_back, before = residuals
     terms, state = pull_back(cotangents)
     leading = list(range(before.ndim - 1))
@@ -94,6 +94,8 @@ recur.defvjp(_recur_forward, _recur_backward)
 
 class RecurrentLayer(nn.Module):
     """A recurrent layer over the first axis: `(t, ..., d)` and a state of `(..., features)` to `(t, ..., features)` and the next state.
+
+    Its derivatives are those of reverse mode, of any order; `jax.jvp` of it is a TypeError.
 
     Attributes:
         cell: `rnn`, `gru` or `lstm`.
@@ -123,7 +125,7 @@ class RecurrentLayer(nn.Module):
         input_kernel = self.param("input_kernel", self.initialization.input_kernel(self.features), (inputs.shape[-1], width))
         recurrent_kernel = self.param("recurrent_kernel", self.initialization.recurrent_kernel(self.features), (self.features, width))
         terms = [project(inputs, input_kernel)]  # (t, ..., gates e)
-        if self.cell == "gru":  # which multiplies a part of the products by a gate before it adds them
+        if self.cell == "gru":  # which multiplies a part of the products by a gate: their gradient is that of a term of their own
             terms.append(jnp.zeros_like(terms[0]))
         if self.use_bias:
             for name, i in (("input_bias", 0), ("recurrent_bias", -1)):

@@ -50,7 +50,8 @@ class ResidualAttention(nn.Module):
     def __call__(self, inputs: Float[Array, "b t c"], *, train: bool = False) -> tuple[Float[Array, "b t 1"], dict]:
         x = append_positions(inputs) if self.binary_positions else inputs
         x = nn.relu(Conv1D(self.features, self.kernel_size, name="conv_in")(x))  # (b, t, d)
-        x, attention = ResidualBlock(self.kernel_size, name="block0")(x), {}
+        x = ResidualBlock(self.kernel_size, name="block0")(x)
+        attention = {}
         for i in range(1, self.num_attentions + 1):
             attended = SelfAttention(self.key_features, self.features, name=f"attention{i}")(x)
             attention[f"attention{i}"] = attended.weights

@@ -6,9 +6,9 @@ import pytest
 from flax_attn.models import convolution
 
 
-def draw(length, taps):
+def draw(length, taps, features=19):
     rng = np.random.default_rng(0)
-    return rng.normal(size=(2, length, 17)).astype(np.float32), rng.normal(size=(taps, 17, 19)).astype(np.float32) / 9
+    return rng.normal(size=(2, length, 17)).astype(np.float32), rng.normal(size=(taps, 17, features)).astype(np.float32) / 9
 
 
 def naive(x, kernel):
@@ -25,9 +25,16 @@ def test_every_form_equals_the_sum(form, length, taps):
     np.testing.assert_allclose(jax.jit(form)(x, kernel), naive(x, kernel), atol=3e-5)
 
 
-@pytest.mark.parametrize("form", [convolution.by_shifts, convolution.by_tiles])
-def test_gradients_equal_those_of_xla(form):
-    gradient = lambda form: jax.jit(jax.grad(lambda x, w: jnp.sum(jnp.sin(form(x, w))), argnums=(0, 1)))(*draw(13, 5))
+@pytest.mark.parametrize("length", [1, 4, 100])
+@pytest.mark.parametrize("taps", [1, 3, 5])
+def test_shifts_of_narrow_outputs_equal_the_sum(length, taps):
+    x, kernel = draw(length, taps, features=3)
+    np.testing.assert_allclose(jax.jit(convolution.by_shifts)(x, kernel), naive(x, kernel), atol=3e-5)
+
+
+@pytest.mark.parametrize(("form", "features"), [(convolution.by_shifts, 19), (convolution.by_shifts, 3), (convolution.by_tiles, 19)])
+def test_gradients_equal_those_of_xla(form, features):
+    gradient = lambda form: jax.jit(jax.grad(lambda x, w: jnp.sum(jnp.sin(form(x, w))), argnums=(0, 1)))(*draw(13, 5, features))
     for ours, expected in zip(gradient(form), gradient(convolution.by_xla)):
         np.testing.assert_allclose(ours, expected, atol=1e-4)
 
