@@ -102,8 +102,9 @@ def fail(error: Exception) -> NoReturn:
 
 
 def keep_compiled() -> None:
-    """Keeps what XLA compiles for the next start: in $JAX_COMPILATION_CACHE_DIR, or else in the user's cache, a folder for each machine.
+    """Keeps what XLA compiles for the next start: in $JAX_COMPILATION_CACHE_DIR, or else in the user's cache.
 
+    A folder for each machine there, for a home may be shared and programs fit one kind of processor.
     JAX_ENABLE_COMPILATION_CACHE=false turns it off.
     """
     import jax
@@ -112,14 +113,16 @@ def keep_compiled() -> None:
         home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
         jax.config.update("jax_compilation_cache_dir", os.path.join(os.path.expanduser(home), "flax_attn", platform.node() or "machine"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-    jax.config.update("jax_traceback_in_locations_limit", 0)  # to note each operation's lines of Python takes a tenth of tracing
 
 
 def main(argv: list[str]) -> None:
     try:
         gc.disable()
+        import jax  # after the flags, so that a typing error is told at once
+
         keep_compiled()
-        from flax_attn import experiment  # after the flags, so that a typing error is told at once
+        jax.config.update("jax_traceback_in_locations_limit", 0)  # to note each operation's lines of Python takes a tenth of tracing
+        from flax_attn import experiment
         from flax_attn.analysis.tables import wide_console
 
         gc.freeze()  # what is imported stays, and tracing makes so many objects that looking at it again and again takes long
