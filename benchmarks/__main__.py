@@ -3,8 +3,8 @@
     python -m benchmarks [--quick] [--output benchmarks-out]
 
 Pairs take turns, so that a noisy machine disturbs both alike; figures are medians after a warm-up, and a ratio is what the peer
-takes over what ours takes; `products alone` is no peer but the limit of `benchmarks.limit`. `--quick` takes two turns each and
-leaves out what is long.
+takes over what ours takes; `products alone` is no peer but the limit of `benchmarks.limit`. `--quick` takes one turn
+each and leaves out what is long.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def draw(found: list[timing.Row]) -> plt.Figure:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two turns each, without what is long")
+    parser.add_argument("--quick", action="store_true", help="one turn each, without what is long")
     parser.add_argument("--output", type=Path, default=Path("benchmarks-out"), help="a folder for the rows and the figure")
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
