@@ -14,9 +14,6 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from rich.console import Console
 from rich.table import Table
@@ -40,8 +37,8 @@ def rows(quick: bool) -> Iterator[timing.Row]:
 def tabulate(found: list[timing.Row]) -> Table:
     table = Table("comparison", "case", "ours", "peer", "its figure", "ratio", title=timing.machine())
     for row in found:
-        for peer, value in row.peers.items():
-            figures = (f"{row.ours:.4g} {row.unit}", peer, f"{value:.4g} {row.unit}", f"{value / row.ours:.2f}")
+        for peer, ratio in row.ratios().items():
+            figures = (f"{row.ours:.4g} {row.unit}", peer, f"{row.peers[peer]:.4g} {row.unit}", f"{ratio:.2f}")
             table.add_row(row.comparison, row.case, *figures)
     return table
 

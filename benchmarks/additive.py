@@ -1,6 +1,6 @@
 """Seconds and memory of additive attention of width 64, forward and backward, by length: PyTorch's plain form, ours, ours in blocks.
 
-    python -m benchmarks.additive [--repeats 3] [--longest 16384] [--output benchmarks-out]
+    python -m benchmarks.additive [--repeats 3] [--lengths 256 512 ...] [--output benchmarks-out]
 
 Each is measured in a process of its own: the median time after a warm-up, and the peak of resident memory over what stood there before
 (on Linux).
@@ -22,8 +22,8 @@ from benchmarks import timing
 
 WIDTH, CHUNK = 64, 128
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
-FORMS = {"torch": 2048, "ours, dense": 4096, "ours, in blocks": 16384}  # and the longest that is measured: 4,096 take 13 GiB there
-FORM = {"torch": "PyTorch", "ours, dense": "flax_attn, dense", "ours, in blocks": f"flax_attn, in blocks of {CHUNK}"}
+TORCH, DENSE, BLOCKS = "PyTorch", "flax_attn, dense", f"flax_attn, in blocks of {CHUNK}"
+FORMS = {TORCH: 2048, DENSE: 4096, BLOCKS: 16384}  # and the longest that is measured: 4,096 take 13 GiB there
 
 
 def arrays(length: int) -> list[np.ndarray]:
@@ -66,7 +66,7 @@ def build_ours(length: int, chunk_size: int | None) -> Callable[[], float]:
 
 def child(form: str, length: int, repeats: int) -> None:
     """Prints seconds, GiB and the loss."""
-    step = build_torch(length) if form == "torch" else build_ours(length, None if form == "ours, dense" else CHUNK)
+    step = build_torch(length) if form == TORCH else build_ours(length, None if form == DENSE else CHUNK)
     before = held("VmRSS")
     loss = step()
     seconds = timing.alternate({form: step}, repeats)[form]
@@ -102,8 +102,8 @@ def sweep(lengths: list[int], repeats: int) -> dict[str, dict[int, tuple[float, 
 
 def rows(quick: bool) -> Iterator[timing.Row]:
     found = sweep([1024 if quick else 2048], 1 if quick else 5)
-    ((length, (seconds, memory)),) = found["ours, in blocks"].items()
-    others = {FORM[form]: each[length] for form, each in found.items() if form != "ours, in blocks"}
+    ((length, (seconds, memory)),) = found[BLOCKS].items()
+    others = {form: each[length] for form, each in found.items() if form != BLOCKS}
     yield timing.Row("additive attention", f"length {length:,}, time", "s", seconds, {peer: pair[0] for peer, pair in others.items()})
     yield timing.Row("additive attention", f"length {length:,}, memory", "GiB", memory, {peer: pair[1] for peer, pair in others.items()})
 
@@ -118,7 +118,7 @@ def draw(found: dict[str, dict[int, tuple[float, float]]]) -> Any:
     for i, (ax, label) in enumerate(zip(axes, ("seconds, forward and backward", "GiB at the peak"))):
         for form, colour, marker in zip(FORMS, (ORANGE, YELLOW, BLUE), "sDo"):
             each = found[form]
-            ax.loglog(list(each), [pair[i] for pair in each.values()], color=colour, marker=marker, label=FORM[form])
+            ax.loglog(list(each), [pair[i] for pair in each.values()], color=colour, marker=marker, label=form)
         ax.set(xlabel="length of queries and keys", ylabel=label)
         ax.set_xticks(LENGTHS, [f"{length:,}" for length in LENGTHS], rotation=45)
         ax.minorticks_off()
@@ -146,7 +146,7 @@ def main() -> None:
     from flax_attn.analysis.drawing import save
 
     found = sweep(args.lengths, args.repeats)
-    table = Table("length", *(f"{FORM[form]}, {unit}" for form in FORMS for unit in ("s", "GiB")), title=timing.machine())
+    table = Table("length", *(f"{form}, {unit}" for form in FORMS for unit in ("s", "GiB")), title=timing.machine())
     for length in args.lengths:
         cells = [f"{value:.3f}" for form in FORMS for value in found[form].get(length, ())]
         table.add_row(f"{length:,}", *[*["-"] * (6 - len(cells)), *cells])

@@ -54,8 +54,9 @@ def measure(number: int, repeats: int) -> dict[str, float]:
 
 
 def rows(quick: bool) -> Iterator[timing.Row]:
-    found = measure(5_000 if quick else 25_000, 1 if quick else 5)
-    yield timing.Row("generator", f"{5_000 if quick else 25_000:,} shapes examples", "ms", found.pop("ours"), found)
+    number, repeats = (5_000, 1) if quick else (25_000, 5)
+    found = measure(number, repeats)
+    yield timing.Row("generator", f"{number:,} shapes examples", "ms", found.pop("ours"), found)
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from flax_attn import decoding
 from flax_attn.analysis import runs, tables
 from flax_attn.config import check_config
 from flax_attn.errors import UsageError, one_line
-from flax_attn.programs import Programs, build_model, count_parameters, layer_table, make_batches, make_create, make_programs
+from flax_attn.programs import Programs, build_model, count_parameters, layer_table, make_batches, make_create, make_programs, make_sample
 from flax_attn.run_directory import RunDirectory, read_config, replacing
 from flax_attn.tasks import Task, row_lengths, task_of
 from flax_attn.training import checkpoints, epoch, progress
@@ -53,7 +53,7 @@ def run(config: Any, workdir: Path, console: Console, manual_dir: Path | None = 
     check_same_data(workdir, task)
     check_enough(config, task)
     model = build_model(config.model, task.sizes)
-    layers = layer_table(model, task_of(config.data.name).sample(config))
+    layers = layer_table(model, make_sample(config))
     programs = make_programs(config, model, task)
     directory.begin(config.to_dict())
     console.print(f"device: {describe_device()}")
@@ -104,19 +104,18 @@ def train(config: Any, programs: Programs, task: Task, directory: RunDirectory, 
     rows, batches = jax.device_put(task.train), make_batches(config, task)
     states = programs.create(range(config.seed, config.seed + config.num_seeds))
     restored = checkpoints.restore(directory.checkpoints, states, warn=functools.partial(console.print, markup=False, soft_wrap=True))
-    start, seconds, history, before = 0, 0.0, [], {}
+    start, seconds, history = 0, 0.0, []
     if restored:
         start, states, metadata = restored
         seconds, history = metadata["train_seconds"], metadata["rows"]
         console.print(f"resuming after epoch {start}")
     checkpoints.discard_after(directory.checkpoints, start)
-    if not restored:
-        before = programs.evaluate(states.params, states.carry, batches)
+    before = None if restored else programs.evaluate(states.params, states.carry, batches)
     if start < config.num_epochs:
         began = time.perf_counter()
         train_epoch = programs.train_epoch.lower(states, np.int32(0), rows).compile()  # while that evaluation runs
         seconds += time.perf_counter() - began
-    if not restored:
+    if before is not None:
         history = metric_rows(0, states, before)
         check_finite(history)
     for name, content in task.files.items():

@@ -35,7 +35,6 @@ def build_model(fields: Any, sizes: dict[str, int]) -> nn.Module:
 
 def layer_table(model: nn.Module, sample: Any) -> str:
     """The layers with their output shapes and parameters. A model that cannot be built from its fields is a UsageError."""
-    sample = jax.device_put(sample)
     try:
         table = nn.tabulate(model, jax.random.key(0), console_kwargs={"width": 110, "force_terminal": False})(sample)
         params = jax.eval_shape(model.init, jax.random.key(0), sample)["params"]
@@ -47,6 +46,11 @@ def layer_table(model: nn.Module, sample: Any) -> str:
 
 def count_parameters(params: Any) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def make_sample(config: Any) -> Any:
+    """Inputs of the shapes and types that the model is built for."""
+    return jax.device_put(task_of(config.data.name).sample(config))
 
 
 def make_loss(model: nn.Module, measure: Callable) -> epoch.Loss:
@@ -116,7 +120,7 @@ def make_programs(config: Any, model: nn.Module, task: Task) -> Programs:
 
 def make_create(config: Any, model: nn.Module, num_steps: int) -> Callable[[jax.Array], TrainState]:
     """`create(seed)` makes the state that a seed begins with."""
-    sample = jax.device_put(task_of(config.data.name).sample(config))
+    sample = make_sample(config)
 
     def init(key: jax.Array) -> tuple[Any, Any]:
         variables = model.init(key, sample)

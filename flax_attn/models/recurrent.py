@@ -63,26 +63,26 @@ def run(step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, le
     return hidden, last, before
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def recur(loop: Callable, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple[Array, State]:
-    """Hidden states and the last state, with the gradient of the kernel as one product; `loop` is `run` with its step.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def recur(step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple[Array, State]:
+    """Hidden states and the last state of a `run`, with the gradient of the kernel as one product.
 
     Differentiated as it stands, the loop would add `h^T dz` to that gradient in every step: more memory to pass over than
     all the rest, and `t` small products in place of `sum_t h_t^T dz_t`, one large. In return there is no forward mode.
     """
-    return loop(kernel, terms, state, lengths)[:2]
+    return run(step, reverse, kernel, terms, state, lengths)[:2]
 
 
-def _recur_forward(loop: Callable, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple:
-    def of_terms(terms: Terms, state: State) -> tuple[tuple[Array, State], Array]:
-        hidden, last, before = loop(kernel, terms, state, lengths)
+def _recur_forward(step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple:
+    def loop(terms: Terms, state: State) -> tuple[tuple[Array, State], Array]:
+        hidden, last, before = run(step, reverse, kernel, terms, state, lengths)
         return (hidden, last), before
 
-    outputs, pull_back, before = jax.vjp(of_terms, terms, state, has_aux=True)
+    outputs, pull_back, before = jax.vjp(loop, terms, state, has_aux=True)
     return outputs, (pull_back, before)
 
 
-def _recur_backward(loop: Callable, residuals: tuple, cotangents: tuple[Array, State]) -> tuple:
+def _recur_backward(step: Step, reverse: bool, residuals: tuple, cotangents: tuple[Array, State]) -> tuple:
     pull_back, before = residuals
     terms, state = pull_back(cotangents)
     leading = list(range(before.ndim - 1))
@@ -131,7 +131,7 @@ class RecurrentLayer(nn.Module):
             for name, i in (("input_bias", 0), ("recurrent_bias", -1)):
                 bias = self.param(name, self.initialization.bias(self.features), (width,))
                 terms[i] += bias.reshape((1,) * (inputs.ndim - 1) + (-1,))
-        return recur(functools.partial(run, step, self.reverse), recurrent_kernel, tuple(terms), state, lengths)
+        return recur(step, self.reverse, recurrent_kernel, tuple(terms), state, lengths)
 
 
 class Recurrent(nn.Module):

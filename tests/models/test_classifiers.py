@@ -175,7 +175,7 @@ def test_gradients_of_a_recurrent_layer_are_those_of_its_loop(cell, use_bias, mo
 
     gradient = lambda: jax.jit(jax.value_and_grad(lambda *args: loss(*args), argnums=(0, 1, 2)))(drawn, x, state, lengths)
     ours = gradient()
-    monkeypatch.setattr(recurrent, "recur", lambda run, *arguments: run(*arguments)[:2])
+    monkeypatch.setattr(recurrent, "recur", lambda *arguments: recurrent.run(*arguments)[:2])
     chex.assert_trees_all_close(ours, gradient(), rtol=1e-5, atol=1e-5)
 
 

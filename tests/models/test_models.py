@@ -9,6 +9,7 @@ import pytest
 from flax_attn.models import CNN, LSTM, BiLSTM, CNNAttention, ResidualAttention
 from flax_attn.models.recurrent import RecurrentLayer
 from tests.models import variables
+from tests.models.test_convolution import naive
 
 SIGNALS = np.random.default_rng(0).normal(size=(3, 100, 1)).astype(np.float32)
 PARAMETERS = {CNN(): 62_337, CNNAttention(): 58_177, ResidualAttention(): 95_169, LSTM(): 130_660, BiLSTM(): 34_433}
@@ -71,22 +72,13 @@ def test_attention_without_positions_is_blind_to_order_and_with_them_is_not():
         assert np.allclose(here[25:41], there[56:72], atol=1e-5) is same
 
 
-def same_convolution(x, params):
-    """Loops over outputs and taps."""
-    kernel, outputs = params["kernel"], np.tile(params["bias"], (len(x), 1))
-    for t in range(len(x)):
-        for j in range(len(kernel)):
-            if 0 <= t + j - len(kernel) // 2 < len(x):
-                outputs[t] += x[t + j - len(kernel) // 2] @ kernel[j]
-    return outputs
-
-
 def test_residual_attention_is_its_equation():
     model = ResidualAttention(features=4, kernel_size=3, key_features=3, num_attentions=2)
     signals = SIGNALS[:2, :23]
     drawn = variables.draw(model, signals)
     outputs, aux = compiled(model)(drawn, signals)
     p, relu = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), drawn["params"]), lambda x: np.maximum(x, 0)
+    same_convolution = lambda x, q: naive(x[None], q["kernel"])[0] + q["bias"]
     block = lambda x, q: relu(x + same_convolution(relu(same_convolution(x, q["conv1"])), q["conv2"]))
     for row, signal in enumerate(np.asarray(signals, np.float64)):
         x = block(relu(same_convolution(signal, p["conv_in"])), p["block0"])
