@@ -1,10 +1,10 @@
 """Single-head self-attention: queries, keys and values are projections of one sequence."""
 
-import functools
 from collections.abc import Callable
 
 import flax.linen as nn
 import jax.numpy as jnp
+import numpy as np
 from flax.typing import Initializer
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
@@ -13,7 +13,7 @@ from flax_attn.attention.core import Attended, attend
 from flax_attn.attention.general import dropout_options
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.projection import project
-from flax_attn.attention.scores import bilinear, dot
+from flax_attn.attention.scores import dot
 from flax_attn.attention.visibility import seen
 
 
@@ -65,25 +65,31 @@ class SelfAttention(nn.Module):
         param = lambda name, init, shape: self.param(name, init, shape).astype(inputs.dtype)
         kernels = {name: param(f"{name}_kernel", self.kernel_init, (features, size)) for name, size in sizes.items()}
         biases = {name: param(f"{name}_bias", self.bias_init, (size,)) for name, size in sizes.items() if self.use_bias}
-        queries = keys = inputs
-        if mask is not None:  # before the products, lest a NaN in padding reaches the gradients of their kernels
+        scale = self.key_features**-0.5 if self.scale is None else self.scale
+        kernels["query"] = scale * kernels["query"]
+        if self.use_bias:
+            biases["query"] = scale * biases["query"]
+        if features < self.key_features and not self.use_bias:
+            kernels["query"] = kernels["query"] @ kernels.pop("key").T
+
+        def projected(inputs: Array, *names: str) -> list[Array]:
+            """The products with several kernels, as one with all of them side by side."""
+            outputs = project(inputs, jnp.concatenate([kernels[name] for name in names], axis=-1))
+            if self.use_bias:
+                outputs += jnp.concatenate([biases[name] for name in names]).reshape((1,) * (outputs.ndim - 1) + (-1,))
+            return jnp.split(outputs, np.cumsum([kernels[name].shape[-1] for name in names])[:-1], axis=-1)
+
+        if mask is None:
+            keys, (query, *key, value) = inputs, projected(inputs, *kernels)
+        else:  # what nobody sees is zeroed before the products, lest a NaN in padding reaches the gradients of their kernels
             found = seen(mask, None, (*inputs.shape[:-1], inputs.shape[-2]), self.chunk_size)
             queries, keys = (jnp.where(real[..., None], inputs, 0) for real in found)
-
-        def projected(name: str, inputs: Array, scale: float = 1.0) -> Array:
-            outputs = project(inputs, kernels[name] if scale == 1.0 else scale * kernels[name])
-            return outputs + scale * biases[name].reshape((1,) * (outputs.ndim - 1) + (-1,)) if self.use_bias else outputs
-
-        scale = self.key_features**-0.5 if self.scale is None else self.scale
-        if features < self.key_features and not self.use_bias:
-            score, query, key = functools.partial(bilinear, kernel=scale * kernels["query"] @ kernels["key"].T), queries, keys
-        else:
-            score, query, key = dot, projected("query", queries, scale), projected("key", keys)
+            (query,), (*key, value) = projected(queries, "query"), projected(keys, *(name for name in kernels if name != "query"))
         return attend(
             query,
-            key,
-            projected("value", keys),
-            score=score,
+            key[0] if key else keys,
+            value,
+            score=dot,
             normalizer=self.normalizer,
             mask=mask,
             **dropout_options(self, self.dropout_rate, train),

@@ -16,7 +16,7 @@ from flax_attn.data.text import KINDS, PREPROCESSING, Tokenizer, bracketed, fit_
 from flax_attn.errors import UsageError, unknown
 from flax_attn.tasks.task import Batch, Examples, Task, by_length
 from flax_attn.tasks.tokenizers import check_sizes, restore
-from flax_attn.training.metrics import Metric, token_cross_entropy, weighted_mean
+from flax_attn.training.metrics import Metric, largest, token_cross_entropy, weighted_mean
 
 KIND = "translation"
 SCORE = "loss"
@@ -115,7 +115,7 @@ def make_measure(config: Any, derived: dict[str, Any]) -> Any:
         labels = batch["targets"]
         mask = (labels > 0) & batch.get("mask", jnp.ones(len(labels), bool))[:, None]
         error = token_cross_entropy(outputs, labels, mask)
-        hits = weighted_mean((jnp.argmax(outputs, axis=-1) == labels).astype(outputs.dtype), mask)
+        hits = weighted_mean(largest(outputs, labels).astype(outputs.dtype), mask)
         loss = token_cross_entropy(outputs, labels, mask, config.label_smoothing) if train and config.label_smoothing else error
         return loss.compute(), {"loss": error, "accuracy": hits}
 

@@ -94,6 +94,13 @@ def token_cross_entropy(logits: Float[Array, "b t v"], labels: Int[Array, "b t"]
     return Mean(jnp.where(mask, errors, 0).sum(), mask.sum().astype(logits.dtype))
 
 
+def largest(logits: Float[Array, "*b v"], labels: Int[Array, "*b"]) -> Bool[Array, "*b"]:
+    """Whether the label's logit is the largest, the first of equal ones: `argmax z = y`, which XLA on CPU looks for one by one."""
+    places = jnp.arange(logits.shape[-1]).reshape((1,) * labels.ndim + (-1,))
+    chosen = jnp.where(places == labels[..., None], logits, 0).sum(axis=-1, keepdims=True)
+    return jnp.all((logits < chosen) | (logits == chosen) & (places >= labels[..., None]), axis=-1)
+
+
 def weighted_mean(values: Float[Array, "*b"], mask: Bool[Array, "*b"]) -> Mean:
     """The mean over the examples that the mask allows."""
     return Mean(jnp.sum(values * mask), jnp.sum(mask.astype(values.dtype)))

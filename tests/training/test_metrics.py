@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from flax_attn.training.metrics import Confusion, Mean, accumulate, class_scores, compute, confusion, cross_entropy, squared_error
+from flax_attn.training.metrics import (
+    Confusion,
+    Mean,
+    accumulate,
+    class_scores,
+    compute,
+    confusion,
+    cross_entropy,
+    largest,
+    squared_error,
+)
 
 
 def test_masked_rows_count_nothing():
@@ -54,6 +64,17 @@ def test_scores_of_classes_equal_scikit_learns_whatever_the_batches(split):
         np.testing.assert_allclose(scores[name], value, rtol=1e-6)
     each = sklearn.metrics.precision_recall_fscore_support(LABELS, PREDICTED, average=None, zero_division=0)
     np.testing.assert_allclose([np.asarray(values)[:4] for values in class_scores(matrix)], each[:3], rtol=1e-6)
+
+
+def test_the_largest_logit_is_the_first_of_equal_ones():
+    rng = np.random.default_rng(0)
+    logits = rng.integers(0, 3, (50, 4, 7)).astype(np.float32)  # with many ties
+    logits[0], logits[1, 0, 3] = 0, np.inf
+    labels = rng.integers(0, 7, (50, 4))
+    expected = np.argmax(logits, axis=-1) == labels
+    assert expected.any()
+    np.testing.assert_array_equal(jax.jit(largest)(logits, labels), expected)
+    assert not largest(jnp.full((1, 3), jnp.nan), jnp.zeros(1, int)).any()
 
 
 def test_cross_entropy_is_weighted_masked_and_smoothed():
