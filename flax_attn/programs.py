@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
+import numpy as np
 import optax
 
 from flax_attn.errors import UsageError, one_line, unknown
@@ -35,9 +36,10 @@ def build_model(fields: Any, sizes: dict[str, int]) -> nn.Module:
 
 def layer_table(model: nn.Module, sample: Any) -> str:
     """The layers with their output shapes and parameters. A model that cannot be built from its fields is a UsageError."""
+    key = jax.random.wrap_key_data(jax.device_put(np.zeros(2, np.uint32)))  # that of seed 0, without a program to compile for it
     try:
-        table = nn.tabulate(model, jax.random.key(0), console_kwargs={"width": 110, "force_terminal": False})(sample)
-        params = jax.eval_shape(model.init, jax.random.key(0), sample)["params"]
+        table = nn.tabulate(model, key, console_kwargs={"width": 110, "force_terminal": False})(sample)
+        params = jax.eval_shape(model.init, key, sample)["params"]
     except (AttributeError, KeyError, ValueError, TypeError) as error:
         raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
     layers, _, _ = table.rpartition("Total Parameters")  # Flax counts what is carried among the parameters
@@ -126,7 +128,7 @@ def make_create(config: Any, model: nn.Module, num_steps: int) -> Callable[[jax.
         variables = model.init(key, sample)
         return variables["params"], variables.get("carry", {})
 
-    return jax.jit(functools.partial(TrainState.create, init=init, optimizer=make_optimizer(config, num_steps)))
+    return functools.partial(TrainState.create, init=init, optimizer=make_optimizer(config, num_steps))
 
 
 def count_steps(config: Any, task: Task) -> int:

@@ -1,10 +1,10 @@
 """Single-head self-attention: queries, keys and values are projections of one sequence."""
 
+import itertools
 from collections.abc import Callable
 
 import flax.linen as nn
 import jax.numpy as jnp
-import numpy as np
 from flax.typing import Initializer
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
@@ -77,7 +77,8 @@ class SelfAttention(nn.Module):
             outputs = project(inputs, jnp.concatenate([kernels[name] for name in names], axis=-1))
             if self.use_bias:
                 outputs += jnp.concatenate([biases[name] for name in names]).reshape((1,) * (outputs.ndim - 1) + (-1,))
-            return jnp.split(outputs, np.cumsum([kernels[name].shape[-1] for name in names])[:-1], axis=-1)
+            *ends, _ = itertools.accumulate(kernels[name].shape[-1] for name in names)
+            return jnp.split(outputs, ends, axis=-1)
 
         if mask is None:
             keys, (query, *key, value) = inputs, projected(inputs, *kernels)

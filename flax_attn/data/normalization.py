@@ -14,8 +14,11 @@ class Normalization(NamedTuple):
     @classmethod
     def of(cls, *arrays: Any) -> "Normalization":
         """The mean and standard deviation of all elements of all arrays together, in double precision."""
-        elements = np.concatenate([np.ravel(np.asarray(array, np.float64)) for array in arrays])
-        return cls(float(elements.mean()), float(elements.std()))
+        parts = [np.ravel(array) for array in arrays]
+        count = sum(len(part) for part in parts)
+        mean = sum(part.sum(dtype=np.float64) for part in parts) / count
+        squares = [np.dot(rest, rest) for rest in (np.subtract(part, mean, dtype=np.float64) for part in parts)]
+        return cls(float(mean), float(np.sqrt(sum(squares) / count)))
 
     def apply(self, x: Any) -> Any:
         return (x - self.mean) / self.std

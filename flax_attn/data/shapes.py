@@ -12,10 +12,11 @@ Everything is pure JAX: `generate` can be jitted with `num_examples` static, map
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Bool, Float, Key, UInt32
 
@@ -190,11 +191,11 @@ def splits(
     counts = {"train": num_train - num_valid, "valid": num_valid, "test": num_test}
 
     @jax.jit
-    def make(key: Key[Array, ""]) -> dict[str, Examples]:
-        keys = jax.random.split(key, len(counts))
-        return {name: generate(k, n, task=task, height_rule=height_rule) for k, (name, n) in zip(keys, counts.items())}
+    def make(seed: Any) -> dict[str, Examples]:
+        keys = jax.random.split(jax.random.key(seed), len(counts))
+        return {name: generate(key, n, task=task, height_rule=height_rule) for key, (name, n) in zip(keys, counts.items())}
 
-    return make(jax.random.key(seed))
+    return make(np.int64(seed))
 
 
 def _words(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:
