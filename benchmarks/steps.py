@@ -120,6 +120,8 @@ CASES = {
     "seq2seq": Case(translate_multi30k, translations, seq2seq(torch_translation.seq2seq), seq2seq(linen_models.seq2seq), 4),
 }
 
+SLOW_TO_COMPILE = ("CNN", "RNN + attention", "seq2seq")  # and the first two are much like the models that attend beside them
+
 
 def measure(name: str, repeats: int, calls: bool = False, compiled: bool = False) -> dict[str, float]:
     """Milliseconds a step by peer, medians of turns. Raises an AssertionError where the losses on one batch differ by more than 1e-4.
@@ -182,7 +184,7 @@ def caller(state: TrainState, batch: Rows, train_step: Callable) -> Callable[[],
 
 
 def rows(quick: bool) -> Iterator[timing.Row]:
-    for name in (name for name in CASES if not (quick and name == "seq2seq")):  # whose programs take most of a minute to compile
+    for name in (name for name in CASES if not (quick and name in SLOW_TO_COMPILE)):
         found = measure(name, 1 if quick else 5, compiled=not quick)
         yield timing.Row("training step", name, "ms", found.pop("ours"), found)
 
