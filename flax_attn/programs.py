@@ -36,7 +36,7 @@ def build_model(fields: Any, sizes: dict[str, int]) -> nn.Module:
 
 def layer_table(model: nn.Module, sample: Any) -> str:
     """The layers with their output shapes and parameters. A model that cannot be built from its fields is a UsageError."""
-    key = jax.random.wrap_key_data(jax.device_put(np.zeros(2, np.uint32)))  # that of seed 0, without a program to compile for it
+    key = jax.random.wrap_key_data(jax.device_put(np.zeros(2, np.uint32)), impl="threefry2x32")  # a key without a program to compile
     try:
         table = nn.tabulate(model, key, console_kwargs={"width": 110, "force_terminal": False})(sample)
         params = jax.eval_shape(model.init, key, sample)["params"]
