@@ -88,17 +88,24 @@ def token_cross_entropy(logits: Float[Array, "b t v"], labels: Int[Array, "b t"]
         smoothing: share of the target that is spread over all tokens.
     """
     chex.assert_equal_shape_prefix([logits, labels, mask], 2)
-    chosen = jnp.arange(logits.shape[-1]).reshape(1, 1, -1) == labels[..., None]  # nothing is gathered, and so nothing scattered back
-    errors = jax.nn.logsumexp(logits, axis=-1) - (1 - smoothing) * jnp.where(chosen, logits, 0).sum(axis=-1)
+    errors = jax.nn.logsumexp(logits, axis=-1) - (1 - smoothing) * _at(labels, logits).sum(axis=-1)
     errors = errors - smoothing * logits.mean(axis=-1) if smoothing else errors
     return Mean(jnp.where(mask, errors, 0).sum(), mask.sum().astype(logits.dtype))
 
 
 def largest(logits: Float[Array, "*b v"], labels: Int[Array, "*b"]) -> Bool[Array, "*b"]:
     """Whether the label's logit is the largest, the first of equal ones: `argmax z = y`, which XLA on CPU looks for one by one."""
-    places = jnp.arange(logits.shape[-1]).reshape((1,) * labels.ndim + (-1,))
-    chosen = jnp.where(places == labels[..., None], logits, 0).sum(axis=-1, keepdims=True)
-    return jnp.all((logits < chosen) | (logits == chosen) & (places >= labels[..., None]), axis=-1)
+    chosen = _at(labels, logits).sum(axis=-1, keepdims=True)
+    return jnp.all((logits < chosen) | (logits == chosen) & (_places(logits) >= labels[..., None]), axis=-1)
+
+
+def _at(labels: Int[Array, "*b"], logits: Float[Array, "*b v"]) -> Float[Array, "*b v"]:
+    """The label's logit in its place, and zeros: nothing is gathered, and so nothing scattered back."""
+    return jnp.where(_places(logits) == labels[..., None], logits, 0)
+
+
+def _places(logits: Float[Array, "*b v"]) -> Int[Array, "..."]:
+    return jnp.arange(logits.shape[-1]).reshape((1,) * (logits.ndim - 1) + (-1,))
 
 
 def weighted_mean(values: Float[Array, "*b"], mask: Bool[Array, "*b"]) -> Mean:
