@@ -112,4 +112,10 @@ def _pad(inputs: Array, taps: int, length: int) -> Array:
 
 def _combine(matrix: np.ndarray, arrays: list[Array]) -> list[Array]:
     """The rows of `matrix @ arrays`, each a sum over its non-zero entries."""
-    return [sum(float(c) * a for c, a in zip(row, arrays) if abs(c) > 1e-12) for row in matrix]  # pyright: ignore
+
+    def sums(arrays: list[Array]) -> list[Array]:
+        return [sum(float(c) * a for c, a in zip(row, arrays) if abs(c) > 1e-12) for row in matrix]  # pyright: ignore
+
+    linear = jax.custom_jvp(sums)  # said at once, for to find out operation by operation is a third of tracing a step
+    linear.defjvp(lambda primals, tangents: (linear(*primals), sums(*tangents)))
+    return linear(arrays)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import orbax.checkpoint as ocp
 
 from flax_attn.errors import UsageError
 from flax_attn.run_directory import replacing
@@ -26,6 +25,8 @@ ITEM = "default"  # the name that the manager gives to the one thing it saves
 
 def save(directory: Path, epoch: int, state: Any, metadata: dict[str, Any]) -> None:
     """Writes the checkpoint of an epoch and removes all but the newest two."""
+    import orbax.checkpoint as ocp  # a fifth of a second, which no first epoch waits for
+
     options = ocp.CheckpointManagerOptions(max_to_keep=KEEP, cleanup_tmp_directories=True, enable_async_checkpointing=False)
     with ocp.CheckpointManager(directory.absolute(), options=options) as manager:
         manager.save(epoch, args=ocp.args.StandardSave(state))
@@ -64,6 +65,8 @@ def restore(directory: Path, template: Any, warn: Callable[[str], None]) -> tupl
             warn(f"{line}; using that of epoch {epoch}")
         metadata = json.loads((folder / METADATA).read_text())
         _check_layout(folder, metadata.pop("layout"), _layout(template))
+        import orbax.checkpoint as ocp
+
         with ocp.StandardCheckpointer() as checkpointer:  # which only reads, where a manager would tidy up
             return epoch, checkpointer.restore(folder.absolute() / ITEM, template), metadata
     if damaged:
