@@ -112,7 +112,8 @@ def keep_compiled() -> None:
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore
         home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
         jax.config.update("jax_compilation_cache_dir", os.path.join(os.path.expanduser(home), "flax_attn", platform.node() or "machine"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def main(argv: list[str]) -> None:

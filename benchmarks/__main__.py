@@ -8,10 +8,11 @@ each and leaves out what is long.
 """
 
 import argparse
+import functools
 import json
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -22,16 +23,24 @@ from benchmarks import additive, generator, seeds, startup, steps, time_to_error
 from flax_attn.analysis.drawing import BLUE, CYCLE, save
 
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
-COMPARISONS = (startup, generator, steps, additive, seeds, time_to_error)
+COMPARISONS: dict[str, Callable[[bool], Iterable[timing.Row]]] = {
+    "start": startup.rows,
+    "generator": generator.rows,
+    **{f"training step, {name}": functools.partial(steps.rows, name=name) for name in steps.CASES},
+    "additive attention": additive.rows,
+    "seeds": seeds.rows,
+    "time to an error": time_to_error.rows,
+}
 
 
-def rows(quick: bool) -> Iterator[timing.Row]:
-    """The rows of all comparisons; one that fails is told, and the others go on."""
-    for comparison in COMPARISONS:
+def run(quick: bool, failed: list[str]) -> Iterator[timing.Row]:
+    """The rows of all comparisons. One that fails is told and added to `failed`, and the others go on."""
+    for name, rows in COMPARISONS.items():
         try:
-            yield from comparison.rows(quick)
+            yield from rows(quick)
         except Exception:
-            print(f"{comparison.__name__} failed:\n{traceback.format_exc()}", file=sys.stderr)
+            print(f"{name} failed:\n{traceback.format_exc()}", file=sys.stderr)
+            failed.append(name)
 
 
 def tabulate(found: list[timing.Row]) -> Table:
@@ -67,15 +76,17 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("benchmarks-out"), help="a folder for the rows and the figure")
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
-    found = []
+    found, failed = [], []
     with open(args.output / "rows.jsonl", "w") as file:
-        for row in rows(args.quick):
+        for row in run(args.quick, failed):
             found.append(row)
             file.write(json.dumps({"machine": timing.machine()} | row._asdict() | {"ratios": row.ratios()}) + "\n")
             file.flush()
             print(row.comparison, row.case, {peer: round(ratio, 2) for peer, ratio in row.ratios().items()}, flush=True)
     Console(width=120).print(tabulate(found))
     print(f"wrote {args.output / 'rows.jsonl'} and {save(draw(found), args.output / 'ratios.png')}")
+    if failed:
+        sys.exit(f"failed, see above: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Shapes down to the noise: residual convolutions around one attention layer, and new sequences in every step.
+"""Shapes down to the noise: residual convolutions before and after one attention layer, and new sequences in every step.
 
 Task     level two triangles and two boxes pairwise
 Source   this project: the attention of François Fleuret's model, scaled and residual, between residual blocks (He et al. 2016)

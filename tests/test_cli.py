@@ -49,6 +49,15 @@ def test_compiled_programs_are_kept_where_the_user_says_or_in_the_users_cache(gi
     assert place == tmp_path / "given" if given else place.parent == tmp_path / "flax_attn"
 
 
+@pytest.mark.parametrize("off", [False, True])
+def test_compiled_programs_are_kept_unless_the_user_says_no(off, tmp_path):
+    code = "import train, jax; train.keep_compiled(); jax.jit(lambda x: x + 1)(1.0)"
+    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    environment |= {"JAX_ENABLE_COMPILATION_CACHE": "false"} if off else {}
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert off != any(tmp_path.iterdir())
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """An attention run, unbroken."""

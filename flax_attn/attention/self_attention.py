@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from flax.typing import Initializer
 from jax.typing import ArrayLike
@@ -69,27 +70,29 @@ class SelfAttention(nn.Module):
         kernels["query"] = scale * kernels["query"]
         if self.use_bias:
             biases["query"] = scale * biases["query"]
-        if features < self.key_features and not self.use_bias:
+        folded = features < self.key_features and not self.use_bias
+        if folded:  # x (W_q W_k^T) x^T, where the inputs are the keys
             kernels["query"] = kernels["query"] @ kernels.pop("key").T
+        wide = jnp.promote_types(inputs.dtype, jnp.float32)
 
-        def projected(inputs: Array, *names: str) -> list[Array]:
-            """The products with several kernels, as one with all of them side by side."""
-            outputs = project(inputs, jnp.concatenate([kernels[name] for name in names], axis=-1))
+        def projected(inputs: Array, *names: str) -> dict[str, Array]:
+            """The products with several kernels, as one with all of them side by side; half precision is added up in float32."""
+            outputs = project(inputs, jnp.concatenate([kernels[name] for name in names], axis=-1), wide)
             if self.use_bias:
-                outputs += jnp.concatenate([biases[name] for name in names]).reshape((1,) * (outputs.ndim - 1) + (-1,))
+                outputs += jnp.concatenate([biases[name] for name in names]).astype(wide).reshape((1,) * (outputs.ndim - 1) + (-1,))
             *ends, _ = itertools.accumulate(kernels[name].shape[-1] for name in names)
-            return jnp.split(outputs, ends, axis=-1)
+            return dict(zip(names, jnp.split(outputs, ends, axis=-1)))
 
         if mask is None:
-            keys, (query, *key, value) = inputs, projected(inputs, *kernels)
+            keys, products = inputs, projected(inputs, *kernels)
         else:  # what nobody sees is zeroed before the products, lest a NaN in padding reaches the gradients of their kernels
             found = seen(mask, None, (*inputs.shape[:-1], inputs.shape[-2]), self.chunk_size)
             queries, keys = (jnp.where(real[..., None], inputs, 0) for real in found)
-            (query,), (*key, value) = projected(queries, "query"), projected(keys, *(name for name in kernels if name != "query"))
-        return attend(
-            query,
-            key[0] if key else keys,
-            value,
+            products = projected(queries, "query") | projected(keys, *(name for name in kernels if name != "query"))
+        attended = attend(
+            products["query"] if folded else products["query"].astype(inputs.dtype),  # folded, it may be beyond half precision
+            keys if folded else products["key"].astype(inputs.dtype),
+            products["value"].astype(inputs.dtype),
             score=dot,
             normalizer=self.normalizer,
             mask=mask,
@@ -97,3 +100,4 @@ class SelfAttention(nn.Module):
             chunk_size=self.chunk_size,
             need_weights=need_weights,
         )
+        return jax.tree.map(lambda array: array.astype(inputs.dtype), attended)

@@ -17,8 +17,8 @@ class Normalization(NamedTuple):
         parts = [np.ravel(array) for array in arrays]
         count = sum(len(part) for part in parts)
         mean = sum(part.sum(dtype=np.float64) for part in parts) / count
-        squares = [np.dot(rest, rest) for rest in (np.subtract(part, mean, dtype=np.float64) for part in parts)]
-        return cls(float(mean), float(np.sqrt(sum(squares) / count)))
+        squares = sum(np.square(np.subtract(part, mean, dtype=np.float64)).sum() for part in parts)
+        return cls(float(mean), float(np.sqrt(squares / count)))
 
     def apply(self, x: Any) -> Any:
         return (x - self.mean) / self.std

@@ -12,6 +12,7 @@ Everything is pure JAX: `generate` can be jitted with `num_examples` static, map
 
 import functools
 import math
+import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -195,7 +196,7 @@ def splits(
         keys = jax.random.split(jax.random.key(seed), len(counts))
         return {name: generate(key, n, task=task, height_rule=height_rule) for key, (name, n) in zip(keys, counts.items())}
 
-    return make(np.int64(seed))
+    return make(np.int64(operator.index(seed)))
 
 
 def _words(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:

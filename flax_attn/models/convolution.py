@@ -34,8 +34,6 @@ class Conv1D(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b t d"]) -> Float[Array, "b t e"]:
-        if self.kernel_size % 2 == 0:
-            raise ValueError(f"expected an odd kernel_size, whose padding is even on both sides, got {self.kernel_size}")
         shape = (self.kernel_size, inputs.shape[-1], self.features)
         kernel = self.param("kernel", self.kernel_init, shape)
         bias = self.param("bias", torch_uniform(shape[0] * shape[1]), (self.features,))
@@ -45,6 +43,8 @@ class Conv1D(nn.Module):
 def convolve(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
     """Convolves along `t` with zero padding to the same length, in the fastest form for the device and the widths."""
     taps, *widths = kernel.shape
+    if taps % 2 == 0:
+        raise ValueError(f"expected an odd kernel_size, whose padding is even on both sides, got {taps}")
     wide = 3 <= taps <= len(POINTS) - OUTPUTS_PER_TILE + 2 and min(widths) >= 16
     on_cpu = by_tiles if wide else by_shifts
     if jax.default_backend() == "cpu":  # both forms would be traced and differentiated, and one of them thrown away
@@ -116,6 +116,6 @@ def _combine(matrix: np.ndarray, arrays: list[Array]) -> list[Array]:
     def sums(arrays: list[Array]) -> list[Array]:
         return [sum(float(c) * a for c, a in zip(row, arrays) if abs(c) > 1e-12) for row in matrix]  # pyright: ignore
 
-    linear = jax.custom_jvp(sums)  # said at once, for to find out operation by operation is a third of tracing a step
+    linear = jax.custom_jvp(sums)  # its own derivative, which JAX would find operation by operation: a third of tracing a step
     linear.defjvp(lambda primals, tangents: (linear(*primals), sums(*tangents)))
     return linear(arrays)

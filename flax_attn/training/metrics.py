@@ -94,7 +94,10 @@ def token_cross_entropy(logits: Float[Array, "b t v"], labels: Int[Array, "b t"]
 
 
 def largest(logits: Float[Array, "*b v"], labels: Int[Array, "*b"]) -> Bool[Array, "*b"]:
-    """Whether the label's logit is the largest, the first of equal ones: `argmax z = y`, which XLA on CPU looks for one by one."""
+    """Whether the label's logit is the largest, the first of equal ones: `argmax z = y`, which XLA on CPU looks for one by one.
+
+    Labels lie within the logits; where one of these is NaN none is the largest.
+    """
     chosen = _at(labels, logits).sum(axis=-1, keepdims=True)
     return jnp.all((logits < chosen) | (logits == chosen) & (_places(logits) >= labels[..., None]), axis=-1)
 

@@ -1,4 +1,7 @@
+import functools
+
 import chex
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,23 +14,27 @@ T, D, E = 5, 7, 3
 X = normal(0, 2, T, D)
 
 
-def reference(params, x, scale):
-    """The definition, written out: softmax(scale (x W_q) (x W_k)^T) (x W_v)."""
-    query, key, value = (x @ np.asarray(params[f"{name}_kernel"]) for name in ("query", "key", "value"))
-    energies = np.exp(scale * query @ key.swapaxes(-1, -2))
+def reference(params, x, scale, mask=True):
+    """The definition, written out: softmax(scale (x W_q + b_q) (x W_k + b_k)^T) (x W_v + b_v)."""
+    param = lambda name: np.asarray(params.get(name, 0))
+    query, key, value = (x @ param(f"{name}_kernel") + param(f"{name}_bias") for name in ("query", "key", "value"))
+    energies = mask * np.exp(scale * query @ key.swapaxes(-1, -2))
     weights = energies / energies.sum(-1, keepdims=True)
     return weights @ value, weights
 
 
 @pytest.mark.parametrize("key_features", [2, 7, 13])  # keys narrower than the input, as wide, and wider, which folds the kernels
-@pytest.mark.parametrize("scale", [1.0, None])
-def test_equals_the_definition_in_value_and_gradient(key_features, scale):
-    layer = SelfAttention(key_features, E, scale)
-    variables = init(layer, X)
-    context, weights = reference(variables["params"], X, 1.0 if scale else key_features**-0.5)
+@pytest.mark.parametrize(
+    ("scale", "use_bias", "masked"), [(1.0, False, False), (None, False, True), (None, True, False), (0.7, True, True)]
+)
+def test_equals_the_definition_in_value_and_gradient(key_features, scale, use_bias, masked):
+    layer = SelfAttention(key_features, E, scale, use_bias, bias_init=nn.initializers.normal(1.0))
+    variables, mask = init(layer, X), np.tri(T, dtype=bool)[None] if masked else None
+    expected = functools.partial(reference, x=X, scale=scale or key_features**-0.5, mask=True if mask is None else mask)
+    context, weights = expected(variables["params"])
 
     def loss(variables, x):
-        attended = layer.apply(variables, x)
+        attended = layer.apply(variables, x, mask=mask)
         return jnp.sum(attended.context**2), attended
 
     gradient, attended = run(jax.grad(loss, has_aux=True), variables, X)
@@ -37,8 +44,15 @@ def test_equals_the_definition_in_value_and_gradient(key_features, scale):
     for name, kernel in variables["params"].items():
         direction = normal(2, *kernel.shape)
         moved = [dict(variables["params"], **{name: np.asarray(kernel) + step * direction}) for step in (1e-4, -1e-4)]
-        above, below = (np.sum(reference(params, X, 1.0 if scale else key_features**-0.5)[0] ** 2) for params in moved)
+        above, below = (np.sum(expected(params)[0] ** 2) for params in moved)
         np.testing.assert_allclose(np.vdot(gradient["params"][name], direction), (above - below) / 2e-4, rtol=2e-2, atol=2e-2)
+
+
+def test_folded_kernels_do_not_overflow_half_precision():
+    layer, large = SelfAttention(13, E, scale=100.0), (1000 * X).astype(np.float16)
+    attended = apply(layer, init(layer, X), large)
+    assert attended.context.dtype == np.float16
+    chex.assert_tree_all_finite(attended)
 
 
 def test_parameters_do_not_depend_on_the_fold():

@@ -1,5 +1,6 @@
 import functools
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -128,6 +129,19 @@ def test_bad_arguments():
         shapes.generate(jax.random.key(0), 5, task="by_size")
     with pytest.raises(ValueError, match="got -1"):
         shapes.generate(jax.random.key(0), -1)
+
+
+@pytest.mark.parametrize("seed", [0, 7, -1, 2**40])
+def test_splits_are_generated_from_keys_of_the_seed(seed):
+    splits = shapes.splits(seed, num_train=40, num_test=10)
+    keys = jax.random.split(jax.random.key(seed), 3)
+    for key, (split, count) in zip(keys, {"train": 32, "valid": 8, "test": 10}.items()):
+        chex.assert_trees_all_close(splits[split], shapes.generate(key, count), atol=1e-5)
+
+
+def test_splits_want_a_whole_number_for_a_seed():
+    with pytest.raises(TypeError, match="float"):
+        shapes.splits(1.7, num_train=40, num_test=10)  # pyright: ignore
 
 
 def test_splits_share_nothing():
