@@ -1,4 +1,7 @@
-"""The time that the products of a function take at the rate of a large one: what no faster code for the same products can go below."""
+"""The time that the products of a function take at the rate of a large one: what no faster code for the same products can go below.
+
+An algorithm with fewer products can, as Cook-Toom convolutions do.
+"""
 
 import functools
 import math
