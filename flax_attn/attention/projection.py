@@ -13,3 +13,8 @@ def project(inputs: Float[Array, "*b d"], kernel: Float[Array, "d e"], dtype: DT
     """
     product = jnp.matmul(inputs.reshape(-1, inputs.shape[-1]), kernel, preferred_element_type=dtype)
     return product.reshape(*inputs.shape[:-1], kernel.shape[-1])
+
+
+def project_wide(inputs: Float[Array, "*b d"], kernel: Float[Array, "d e"]) -> Float[Array, "*b e"]:
+    """`project` with half precision added up in float32, and left in it, so that no sum overflows."""
+    return project(inputs, kernel, jnp.promote_types(jnp.result_type(inputs, kernel), jnp.float32))

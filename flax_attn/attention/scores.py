@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from flax_attn.attention.projection import project
+from flax_attn.attention.projection import project_wide
 
 Query = Float[Array, "*b q d"]
 Key = Float[Array, "*c k d"]
@@ -58,7 +58,7 @@ def bilinear(
         activation: `f`; None for the identity.
     """
     _check("kernel", kernel, (query.shape[-1], key.shape[-1]), query, key)
-    energies = dot(_projected(query, kernel), key)
+    energies = dot(project_wide(query, kernel), key)
     energies = energies if bias is None else energies + bias
     return energies if activation is None else activation(energies)
 
@@ -77,10 +77,10 @@ def additive(
     _check("query_kernel", query_kernel, (query.shape[-1], vector.shape[0]), query, key)
     if key_kernel is not None:
         _check("key_kernel", key_kernel, (key.shape[-1], vector.shape[0]), query, key)
-        key = _projected(key, key_kernel)
+        key = project_wide(key, key_kernel)
     elif key.shape[-1] != vector.shape[0]:
         raise ValueError(f"expected projected keys as wide as the vector {vector.shape}, got {key.shape}")
-    return _hidden_energies(_projected(query, query_kernel), key, vector)
+    return _hidden_energies(project_wide(query, query_kernel), key, vector)
 
 
 def concat(query: Query, key: OtherKey, *, kernel: Float[Array, "d_plus_e h"], vector: Float[Array, " h"]) -> Energies:
@@ -116,7 +116,7 @@ def location(query: Query, *, kernel: Float[Array, "d k"]) -> Energies:
 
     It knows no key, so it enters as a bias: `attend(..., score=no_score, bias=location(query, kernel=kernel))`.
     """
-    return _projected(query, kernel)
+    return project_wide(query, kernel)
 
 
 def no_score(query: Query, key: OtherKey) -> Energies:
@@ -135,10 +135,6 @@ def scaled(query: Query, key: Key, scale: float) -> Energies:
 def _check(name: str, parameter: Array, shape: tuple[int, ...], query: Array, key: Array) -> None:
     if parameter.shape != shape:
         raise ValueError(f"expected a {name} of shape {shape} for query {query.shape} and key {key.shape}, got {parameter.shape}")
-
-
-def _projected(vectors: Array, kernel: Array) -> Array:
-    return project(vectors, kernel, jnp.promote_types(jnp.result_type(vectors, kernel), jnp.float32))
 
 
 def _hidden_energies(query: Array, key: Array, vector: Array) -> Array:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from flax_attn.attention.core import Attended, attend
 from flax_attn.attention.general import dropout_options
 from flax_attn.attention.normalizers import masked_softmax
-from flax_attn.attention.projection import project
+from flax_attn.attention.projection import project_wide
 from flax_attn.attention.scores import dot
 from flax_attn.attention.visibility import seen
 
@@ -73,13 +73,13 @@ class SelfAttention(nn.Module):
         folded = features < self.key_features and not self.use_bias
         if folded:  # x (W_q W_k^T) x^T, where the inputs are the keys
             kernels["query"] = kernels["query"] @ kernels.pop("key").T
-        wide = jnp.promote_types(inputs.dtype, jnp.float32)
 
         def projected(inputs: Array, *names: str) -> dict[str, Array]:
-            """The products with several kernels, as one with all of them side by side; half precision is added up in float32."""
-            outputs = project(inputs, jnp.concatenate([kernels[name] for name in names], axis=-1), wide)
+            """The products with several kernels, as one with all of them side by side."""
+            outputs = project_wide(inputs, jnp.concatenate([kernels[name] for name in names], axis=-1))
             if self.use_bias:
-                outputs += jnp.concatenate([biases[name] for name in names]).astype(wide).reshape((1,) * (outputs.ndim - 1) + (-1,))
+                bias = jnp.concatenate([biases[name] for name in names]).astype(outputs.dtype)
+                outputs += bias.reshape((1,) * (outputs.ndim - 1) + (-1,))
             *ends, _ = itertools.accumulate(kernels[name].shape[-1] for name in names)
             return dict(zip(names, jnp.split(outputs, ends, axis=-1)))
 
