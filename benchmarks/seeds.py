@@ -36,7 +36,7 @@ def measure(num_seeds: int, steps: int, repeats: int) -> dict[str, float]:
 def rows(quick: bool) -> Iterator[timing.Row]:
     if quick:
         return
-    one, several = measure(8, 10, 5).values()
+    one, several = measure(8, 10, 9).values()
     yield timing.Row("seeds together", "shapes_attention, each of 8", "ms", several, {"one seed alone": one})
 
 
