@@ -54,7 +54,7 @@ def measure(number: int, repeats: int) -> dict[str, float]:
 
 
 def rows(quick: bool) -> Iterator[timing.Row]:
-    number, repeats = (5_000, 1) if quick else (25_000, 5)
+    number, repeats = (5_000, 1) if quick else (25_000, 15)
     found = measure(number, repeats)
     yield timing.Row("generator", f"{number:,} shapes examples", "ms", found.pop("ours"), found)
 

@@ -186,7 +186,7 @@ def caller(state: TrainState, batch: Rows, train_step: Callable) -> Callable[[],
 def rows(quick: bool, name: str) -> Iterator[timing.Row]:
     if quick and name in SLOW_TO_COMPILE:
         return
-    found = measure(name, 1 if quick else 5, compiled=not quick)
+    found = measure(name, 1 if quick else 9, compiled=not quick)
     yield timing.Row("training step", name, "ms", found.pop("ours"), found)
 
 
