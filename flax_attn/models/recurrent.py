@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from flax_attn.attention.projection import project
+from flax_attn.models import lstm_recurrence
 from flax_attn.models.initializers import Initialization, torch
 
 State = tuple[Array, ...]  # the hidden state first
@@ -63,12 +64,19 @@ def run(step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, le
     return hidden, last, before
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def recur(step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple[Array, State]:
-    """Hidden states and the last state of a `run`, with the gradient of the kernel as one product.
+    """Hidden states and the last state of a `run`, in the fastest form. There is no forward mode."""
+    if step is lstm:
+        return lstm_recurrence.recur(reverse, kernel, terms[0], state, lengths)
+    return _recur(step, reverse, kernel, terms, state, lengths)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _recur(step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple[Array, State]:
+    """A `run` with the gradient of the kernel as one product.
 
     Differentiated as it stands, the loop would add `h^T dz` to that gradient in every step: more memory to pass over than
-    all the rest, and `t` small products in place of `sum_t h_t^T dz_t`, one large. In return there is no forward mode.
+    all the rest, and `t` small products in place of `sum_t h_t^T dz_t`, one large.
     """
     return run(step, reverse, kernel, terms, state, lengths)[:2]
 
@@ -89,7 +97,7 @@ def _recur_backward(step: Step, reverse: bool, residuals: tuple, cotangents: tup
     return jnp.tensordot(before, terms[-1], (leading, leading)), terms, state, None
 
 
-recur.defvjp(_recur_forward, _recur_backward)
+_recur.defvjp(_recur_forward, _recur_backward)
 
 
 class RecurrentLayer(nn.Module):
