@@ -115,7 +115,8 @@ def look(step: BahdanauStep | LuongStep, query: Float[Array, "b k h"], memory: M
         local = PredictiveLocalAttention(step.reach, step.attention_features, step.score, name="attention")
         return local(query, memory.keys, memory.values, key_lengths=memory.lengths)
     mask = masks.from_lengths(memory.lengths, memory.keys.shape[1])
-    return Attention(step.score, name="attention")(query, memory.keys, memory.values, mask=mask)
+    again = nn.remat(Attention, prevent_cse=False)  # going back: to keep a hidden layer for every step and key takes longer
+    return again(step.score, name="attention")(query, memory.keys, memory.values, mask=mask)
 
 
 def advance(step: BahdanauStep | LuongStep, state: State, inputs: Float[Array, "b k g"], read: Float[Array, "b k e"]) -> State:
