@@ -53,7 +53,7 @@ def measure(repeats: int) -> dict[str, float]:
 
 
 def rows(quick: bool) -> Iterator[timing.Row]:
-    seconds = measure(1 if quick else 5)
+    seconds = measure(1 if quick else 9)
     for name, peer in PAIRS:
         yield timing.Row("start", name, "s", seconds[name], {peer: seconds[peer]})
 
