@@ -42,7 +42,7 @@ def rows(quick: bool) -> Iterator[timing.Row]:
     if quick:
         return
     one, several = measure(8, 10, 9).values()
-    yield timing.Row("seeds together", "shapes_attention, each of 8", "ms", several, {"one seed alone": one})
+    yield timing.Row("seeds together", "shapes_attention, each of 8", "ms", several, {"one after another": one})
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def main() -> None:
     args = parser.parse_args()
     one, several = measure(args.seeds, args.steps, args.repeats).values()
     print(timing.machine())
-    print(f"a step of a seed alone {one:.1f} ms, of each of {args.seeds} together {several:.1f} ms: {several / one:.2f}")
+    print(f"a step of each seed one after another {one:.1f} ms, of each of {args.seeds} together {several:.1f} ms: {several / one:.2f}")
 
 
 if __name__ == "__main__":

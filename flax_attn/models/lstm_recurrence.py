@@ -8,10 +8,14 @@ step, with what comes to h_t from outside written dy_t:
     dh_t = dy_t + dz_{t+1} U^T              dm_t = f_{t+1} dm_{t+1} + o (1 - tanh(m_t)^2) dh_t
     dz_t = [g i (1 - i) dm_t, m_{t-1} f (1 - f) dm_t, i (1 - g^2) dm_t, tanh(m_t) o (1 - o) dh_t]            dU = sum_t h_{t-1}^T dz_t
 
+where after the last step dz is 0, f is 1, dm is what comes to the last memory, and what comes to the last h is in dy; and before the
+first there is dz_1 U^T for h and f_1 dm_1 for m. All of it runs along the first axis, of one step at least.
+
 Source: Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000. The loop forward keeps gates and memories alone, and
 what multiplies dm and dh, the slopes, is made of them for all steps at once, before the loop that goes back. A step of a narrow LSTM
-costs what its operations cost to start: here eight forward and seven back, where the equations differentiated as they stand take
-twenty-five and nine, and beyond eight XLA on CPU hands them to a scheduler, which costs more again.
+costs what its operations cost to start: here eight forward and seven back without lengths (jax 0.10), where the equations
+differentiated as they stand take twenty-five and nine, and beyond eight XLA on CPU hands them to a scheduler, which costs more again.
+There is no forward mode.
 """
 
 import functools
@@ -27,30 +31,48 @@ State = tuple[Array, Array]  # h and m
 def recur(
     reverse: bool, kernel: Float[Array, "e g"], x: Float[Array, "t *b g"], state: State, lengths: Int[Array, "*b"] | None
 ) -> tuple[Float[Array, "t *b e"], State]:
-    """Hidden states, zeros where a row has ended, and the last state. The gates stand side by side, `g = 4 e` wide."""
-    return _forward(reverse, kernel, x, state, lengths)[0]
+    """Hidden states and the last state.
+
+    Args:
+        reverse: whether the steps go from the end to the start.
+        kernel, x: U and `x` above, the gates side by side, `g = 4 e` wide.
+        state: h and m before the first step, `(*b, e)` each.
+        lengths: steps of each row; past its end hidden states are zeros and the state stays. None for all of them.
+    """
+
+    def step(state: State, terms: tuple[Array, Array | None]) -> tuple[State, Array]:
+        state, y, _ = _step(kernel, state, *terms)
+        return state, y
+
+    last, y = jax.lax.scan(step, state, (x, _going(x, lengths)), reverse=reverse)
+    return y, last
+
+
+def _step(kernel: Array, state: State, x: Array, going: Array | None) -> tuple[State, Array, Array]:
+    """The next state, what it shows, and the gates."""
+    h, m = state
+    gates = _gates(x + jnp.einsum("...e,eg->...g", h, kernel))
+    if going is not None:  # past its end a row forgets nothing, takes nothing in and gives nothing out
+        gates = jnp.where(going[..., None], gates, _column([0.0, 1.0, 0.0, 0.0], gates))
+    i, f, g, o = _parts(gates)
+    m = f * m + i * g
+    y = o * jnp.tanh(m)
+    return (y if going is None else jnp.where(going, y, h), m), y, gates
 
 
 def _forward(reverse: bool, kernel: Array, x: Array, state: State, lengths: Array | None) -> tuple[tuple[Array, State], tuple]:
-    going = None if lengths is None else _going(x, lengths)
-
     def step(state: State, terms: tuple[Array, Array | None]) -> tuple[State, tuple[Array, Array]]:
-        (h, m), (x, going) = state, terms
-        gates = _gates(x + jnp.einsum("...e,eg->...g", h, kernel))
-        if going is not None:  # past its end a row forgets nothing, takes nothing in and gives nothing out
-            gates = jnp.where(going[..., None], gates, _column([0.0, 1.0, 0.0, 0.0], gates))
-        i, f, g, o = _parts(gates)
-        m = f * m + i * g
-        y = o * jnp.tanh(m)
-        return (y if going is None else jnp.where(going, y, h), m), (m, gates)
+        state, _, gates = _step(kernel, state, *terms)
+        return state, (state[1], gates)
 
+    going = _going(x, lengths)
     last, (m, gates) = jax.lax.scan(step, state, (x, going), reverse=reverse)
     return (gates[..., 3, :] * jnp.tanh(m), last), (kernel, state, m, gates, going)
 
 
 def _backward(reverse: bool, residuals: tuple, cotangents: tuple[Array, State]) -> tuple:
     kernel, state, m, gates, going = residuals
-    dy, (passed, dm) = cotangents  # passed on to h by the steps past the end, to where the row ended
+    dy, (passed, dm) = cotangents  # passed: what comes to the last h, which steps past the end hand on to where the row ended
     i, f, g, o = _parts(gates)
     tanh_m = jnp.tanh(m)
     m_before = _before(state[1], m, reverse)
@@ -58,7 +80,7 @@ def _backward(reverse: bool, residuals: tuple, cotangents: tuple[Array, State]) 
     f_after = _before(jnp.ones_like(f[0]), f, not reverse)
     if going is None:
         h, dy, passed = o * tanh_m, dy.at[0 if reverse else -1].add(passed), None
-    else:  # going back through the steps, a row may begin past its end
+    else:  # in reverse a row begins past its end, where h is still that of the first state
         h, dy = jnp.where(going, o * tanh_m, state[0][None]), jnp.where(going, dy, 0)
 
     def step(carry: tuple, terms: tuple) -> tuple[tuple, Array]:
@@ -98,8 +120,8 @@ def _parts(gates: Float[Array, "*b 4 e"]) -> list[Float[Array, "*b e"]]:
     return [gates[..., number, :] for number in range(4)]
 
 
-def _going(x: Float[Array, "t *b g"], lengths: Int[Array, "*b"]) -> Bool[Array, "t *b 1"]:
-    return (jnp.arange(len(x)).reshape((-1,) + (1,) * lengths.ndim) < lengths[None])[..., None]
+def _going(x: Float[Array, "t *b g"], lengths: Int[Array, "*b"] | None) -> Bool[Array, "t *b 1"] | None:
+    return None if lengths is None else (jnp.arange(len(x)).reshape((-1,) + (1,) * lengths.ndim) < lengths[None])[..., None]
 
 
 def _before(first: Array, rest: Array, reverse: bool) -> Array:

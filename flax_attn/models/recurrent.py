@@ -65,9 +65,10 @@ def run(step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, le
 
 
 def recur(step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple[Array, State]:
-    """Hidden states and the last state of a `run`, in the fastest form. There is no forward mode."""
+    """Hidden states and the last state of a `run`, of an LSTM by the recurrence of its own. There is no forward mode."""
     if step is lstm:
-        return lstm_recurrence.recur(reverse, kernel, terms[0], state, lengths)
+        (inputs,) = terms
+        return lstm_recurrence.recur(reverse, kernel, inputs, state, lengths)
     return _recur(step, reverse, kernel, terms, state, lengths)
 
 

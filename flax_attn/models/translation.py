@@ -115,8 +115,9 @@ def look(step: BahdanauStep | LuongStep, query: Float[Array, "b k h"], memory: M
         local = PredictiveLocalAttention(step.reach, step.attention_features, step.score, name="attention")
         return local(query, memory.keys, memory.values, key_lengths=memory.lengths)
     mask = masks.from_lengths(memory.lengths, memory.keys.shape[1])
-    again = nn.remat(Attention, prevent_cse=False)  # going back: to keep a hidden layer for every step and key takes longer
-    return again(step.score, name="attention")(query, memory.keys, memory.values, mask=mask)
+    # An additive score is computed again going back: to keep its hidden layer for every step and key takes longer.
+    attention = nn.remat(Attention, prevent_cse=False) if isinstance(step.score, AdditiveScore) else Attention
+    return attention(step.score, name="attention")(query, memory.keys, memory.values, mask=mask)
 
 
 def advance(step: BahdanauStep | LuongStep, state: State, inputs: Float[Array, "b k g"], read: Float[Array, "b k e"]) -> State:
