@@ -15,7 +15,8 @@ ALLOWED = {
     "analysis": {"flax_attn.analysis"},
     "tasks": {"flax_attn.tasks", "flax_attn.data", "flax_attn.training.metrics"},
 }
-OUTSIDE = {"attention": {"jax", "flax", "chex", "jaxtyping"}}
+OUTSIDE = {"attention": {"jax", "chex", "jaxtyping", "numpy"}}
+OUTSIDE["layers"] = OUTSIDE["attention"] | {"flax"}
 
 
 def imports(path):
@@ -44,11 +45,42 @@ def test_packages_import_only_what_they_may():
     assert seen > 20
 
 
-def test_the_attention_library_knows_jax_and_flax_only():
+def test_the_functions_of_the_attention_library_know_jax_only_and_its_layers_flax_too():
     for path in files("flax_attn", "attention"):
+        is_layer = path.parent.name == "layers"
+        named_only = path == ROOT / "flax_attn" / "attention" / "__init__.py"  # it names the layers, and loads them when asked for
         for name in imports(path):
             top = name.split(".")[0]
-            assert top in OUTSIDE["attention"] | sys.stdlib_module_names | {"flax_attn"}, f"{path} imports {name}"
+            assert top in OUTSIDE["layers" if is_layer else "attention"] | sys.stdlib_module_names | {"flax_attn"}, f"{path} imports {name}"
+            assert is_layer or named_only or not name.startswith("flax_attn.attention.layers"), f"{path} imports {name}"
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_attend_loads_no_flax_and_a_layer_does():
+    code = "import sys; from flax_attn.attention import attend, {}; print('flax' in sys.modules)"
+    assert run(code.format("masks")) == ["False"]
+    assert run(code.format("MultiHeadAttention")) == ["True"]
+
+
+def test_no_module_replaces_a_public_name():
+    """Importing `package.name` sets the attribute `name` of the package to the module."""
+    code = """
+import importlib, pkgutil, types
+import flax_attn.attention as package
+public = {name: getattr(package, name) for name in package.__all__}
+modules = [module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
+for name in modules:
+    importlib.import_module(name)
+changed = [name for name in public if getattr(package, name) is not public[name]]
+print(len(public), len(modules), changed, dir(package) == sorted(package.__all__))
+"""
+    public, modules, *changed = run(code)
+    assert int(public) > 40
+    assert int(modules) > 20
+    assert changed == ["[]", "True"]
 
 
 def test_each_outside_package_stays_in_its_place():

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from flax_attn.attention import masks
+from flax_attn.attention.checks import as_lengths, known_bound
 
 
 class KeyValueCache(NamedTuple):
@@ -23,7 +23,12 @@ class KeyValueCache(NamedTuple):
 
 
 def empty_cache(
-    leading: tuple[int, ...], max_length: int, num_heads: int, key_features: int, value_features: int, dtype: Any = jnp.float32
+    leading: tuple[int, ...],
+    max_length: int,
+    num_heads: int,
+    key_features: int,
+    value_features: int,
+    dtype: Any = jnp.float32,
 ) -> KeyValueCache:
     """A cache for `max_length` tokens with nothing in it; the features are those of one head."""
     return KeyValueCache(
@@ -34,7 +39,10 @@ def empty_cache(
 
 
 def append(
-    cache: KeyValueCache, key: Float[Array, "*b n h d"], value: Float[Array, "*b n h e"], lengths: ArrayLike | None = None
+    cache: KeyValueCache,
+    key: Float[Array, "*b n h d"],
+    value: Float[Array, "*b n h e"],
+    lengths: ArrayLike | None = None,
 ) -> KeyValueCache:
     """The cache with `n` more tokens behind those that are there, of which the first `lengths` in each row are real.
 
@@ -45,27 +53,42 @@ def append(
     leading, max_length, num_new = cache.length.shape, cache.key.shape[-3], key.shape[-3]
     for name, new, old in (("key", key, cache.key), ("value", value, cache.value)):
         if new.shape != (*leading, num_new, *old.shape[-2:]):
-            raise ValueError(f"expected a {name} of shape {(*leading, 'n', *old.shape[-2:])} for the cache {old.shape}, got {new.shape}")
-    added = jnp.asarray(num_new) if lengths is None else masks.as_lengths("lengths", lengths)
+            raise ValueError(
+                f"expected a {name} of shape {(*leading, 'n', *old.shape[-2:])} for the cache {old.shape}, got {new.shape}"
+            )
+    added = jnp.asarray(num_new) if lengths is None else as_lengths("lengths", lengths)
     if added.shape not in ((), leading):
-        raise ValueError(f"expected lengths of shape {leading}, one a row of the batch, got {added.shape}")
-    if (most := masks.known_bound(jnp.max, added)) > num_new:
-        raise ValueError(f"expected lengths of at most the {num_new} tokens of {key.shape}, got {most}")
+        raise ValueError(
+            f"expected lengths of shape {leading}, one a row of the batch, got {added.shape}"
+        )
+    if (most := known_bound(jnp.max, added)) > num_new:
+        raise ValueError(
+            f"expected lengths of at most the {num_new} tokens of {key.shape}, got {most}"
+        )
     added = jnp.broadcast_to(added, leading)
     length = cache.length + added
-    if (longest := masks.known_bound(jnp.max, length)) > max_length:
-        raise ValueError(f"expected at most the {max_length} tokens that the cache has room for, got {longest}")
+    if (longest := known_bound(jnp.max, length)) > max_length:
+        raise ValueError(
+            f"expected at most the {max_length} tokens that the cache has room for, got {longest}"
+        )
 
     def write_row(old: Array, start: Array, count: Array, new: Array) -> Array:
         step = jnp.arange(num_new)
-        places = jnp.where(step < count, start + step, max_length)  # padding goes past the end, where it is dropped
+        places = jnp.where(
+            step < count, start + step, max_length
+        )  # padding goes past the end, where it is dropped
         wrong = (start + count > max_length) | (count > num_new) | (count < 0)
         return jnp.where(wrong, jnp.nan, old.at[places].set(new.astype(old.dtype), mode="drop"))
 
     size = math.prod(leading)
 
     def write(old: Array, new: Array) -> Array:
-        rows = old.reshape(size, *old.shape[-3:]), cache.length.ravel(), added.ravel(), new.reshape(size, *new.shape[-3:])
+        rows = (
+            old.reshape(size, *old.shape[-3:]),
+            cache.length.ravel(),
+            added.ravel(),
+            new.reshape(size, *new.shape[-3:]),
+        )
         return jax.vmap(write_row)(*rows).reshape(old.shape)
 
     return KeyValueCache(write(cache.key, key), write(cache.value, value), length)

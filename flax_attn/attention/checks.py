@@ -1,52 +1,67 @@
-"""What a caller can get wrong, told before anything is computed: each check returns its argument ready for use."""
+"""Argument checks. They raise before anything is computed, and return arrays ready for use."""
 
+import numbers
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
-
-from flax_attn.attention.masks import as_mask, take
+from jaxtyping import Array, Bool, Int
 
 
-def as_floats(name: str, array: ArrayLike) -> Float[Array, "..."]:
-    """The argument as an array of floats. Raises a TypeError that names it for any other dtype."""
+def as_mask(mask: ArrayLike) -> Bool[Array, "..."]:
+    """The mask as an array. Raises a TypeError for another dtype than bool.
+
+    Zeros and ones, and 0 and -inf, mean opposite things in other libraries.
+    """
+    mask = jnp.asarray(mask)
+    if mask.dtype != jnp.bool_:
+        raise TypeError(
+            f"expected a boolean mask, True where a key may be attended, got {mask.dtype}; "
+            "an additive mask goes in bias="
+        )
+    return mask
+
+
+def as_integers(name: str, array: ArrayLike) -> Int[Array, "..."]:
+    """The argument as integers. Raises a TypeError that names it."""
     array = jnp.asarray(array)
-    if not jnp.issubdtype(array.dtype, jnp.floating):
-        raise TypeError(f"expected a {name} of floats, got {array.dtype}")
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        raise TypeError(f"expected integers in {name}, got {array.dtype}")
     return array
 
 
-def broadcastable(name: str, array: Array, shape: tuple[int, ...]) -> Array:
-    """The array with as many axes as the weights, each of full size or 1. Raises a ValueError with both shapes."""
-    padded = (1,) * (len(shape) - array.ndim) + array.shape
-    if len(padded) != len(shape) or any(size not in (1, full) for size, full in zip(padded, shape)):
-        raise ValueError(f"expected a {name} that broadcasts to the weights {shape}, got {array.shape}")
-    return array.reshape(padded)
+def as_lengths(name: str, array: ArrayLike) -> Int[Array, "..."]:
+    """The argument as integers of 0 or above. Under `jit` only the dtype can be checked."""
+    integers = as_integers(name, array)
+    if (least := known_bound(jnp.min, integers)) < 0:
+        raise ValueError(f"expected lengths of 0 or above in {name}, got {least}")
+    return integers
 
 
-def as_term(name: str, term: ArrayLike, shape: tuple[int, ...]) -> Array:
-    """A `mask` or a `bias` ready for weights of the shape: of the dtype that it must have, and `broadcastable`."""
-    return broadcastable(name, as_mask(term) if name == "mask" else as_floats(name, term), shape)
+def known_bound(bound: Callable[[Array], Array], numbers: Array) -> int | float:
+    """The least or largest number, by `jnp.min` or `jnp.max`.
+
+    It is 0 for an empty array, and under `jit`, where the numbers are not known.
+    """
+    if isinstance(numbers, jax.core.Tracer) or not numbers.size:  # pyright: ignore
+        return 0
+    with jax.ensure_compile_time_eval():
+        return bound(numbers).item()
 
 
-def term_at(name: str, term: Array | Callable[..., Array], shape: tuple[int, ...], queries: Array, keys: Array) -> Array:
-    """A `mask` or a `bias` for weights of the shape, array or function, ready for the weights at the positions `(q, 1)` and `(1, k)`."""
-    found = term(queries, keys) if callable(term) else take(term, queries, keys)
-    return as_term(name, found, (*shape[:-2], queries.shape[0], keys.shape[1]))
-
-
-def weights_shape(query: Array, key: Array, value: Array) -> tuple[int, ...]:
-    """The shape `(..., q, k)` of the weights. Raises a ValueError with all three shapes where they do not fit."""
-    shapes = query.shape, key.shape, value.shape
-    fit = min(map(len, shapes)) >= 2 and query.ndim == key.ndim and key.shape[:-1] == value.shape[:-1]
-    if not fit or any(1 not in sizes and len(set(sizes)) > 1 for sizes in zip(query.shape[:-2], key.shape[:-2])):
-        raise ValueError("expected query (..., q, d), key (..., k, d'), value (..., k, e); got {}, {}, {}".format(*shapes))
-    return (*jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2]), query.shape[-2], key.shape[-2])
+def check_bound(name: str, bound: int | None) -> None:
+    """Raises a ValueError for a bound of a window that is not None or an integer of 0 or above."""
+    if bound is None:
+        return
+    if not isinstance(bound, numbers.Real) or bound < 0 or bound != int(bound):
+        raise ValueError(
+            f"expected {name} of a window to be an integer of 0 or above, or None, got {bound!r}"
+        )
 
 
 def check_chunk_size(chunk_size: int | None) -> None:
-    """Raises a TypeError or ValueError for what is neither None nor an integer of 1 or above."""
+    """Raises for a block size that is not None or an integer of 1 or above."""
     if chunk_size is None:
         return
     if isinstance(chunk_size, bool) or not hasattr(chunk_size, "__index__"):
@@ -55,7 +70,20 @@ def check_chunk_size(chunk_size: int | None) -> None:
         raise ValueError(f"expected chunk_size of 1 or above, or None, got {chunk_size}")
 
 
+def check_dropout(rate: float, rng: Array | None) -> None:
+    """Raises a ValueError for a rate outside [0, 1), or for dropout without a key."""
+    if not 0 <= rate < 1:
+        raise ValueError(f"expected dropout_rate in [0, 1), got {rate}")
+    if rate > 0 and rng is None:
+        raise ValueError(
+            f"expected dropout_rng with dropout_rate={rate}, got None; "
+            "pass a key or dropout_rate=0.0"
+        )
+
+
 def check_function(name: str, function: object) -> None:
-    """Raises a TypeError for what cannot be called."""
+    """Raises a TypeError for an object that cannot be called."""
     if not callable(function):
-        raise TypeError(f"expected a function as {name}, such as those of flax_attn.attention, got {function!r}")
+        raise TypeError(
+            f"expected a function as {name}, such as those of flax_attn.attention, got {function!r}"
+        )

@@ -1,7 +1,7 @@
-"""Attention itself: energies, mask, weights, context.
+"""Attention itself: scores, weights, context.
 
     e = score(query, key) + bias          (..., q, k)
-    w = normalizer(e, mask)               (..., q, k), rows sum to 1, or to 0 where nothing may be attended
+    w = normalizer(e, mask=mask)          (..., q, k), rows sum to 1, or to 0 with nothing to attend
     context = w value                     (..., q, e)
 
 Letters: `q`, `k` query and key positions, `d` features, `e` value features.
@@ -14,20 +14,51 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from flax_attn.attention import chunked
-from flax_attn.attention.checks import as_floats, as_term, check_chunk_size, check_function, weights_shape
-from flax_attn.attention.dropout import check_dropout, drop
-from flax_attn.attention.energies import masked_scores, normalized, weighted_sum
-from flax_attn.attention.masks import grid
-from flax_attn.attention.normalizers import masked_softmax
-from flax_attn.attention.scores import scaled_dot
+from flax_attn.attention import blocks, fused, streaming
+from flax_attn.attention.arrays import hide, wide
+from flax_attn.attention.checks import check_chunk_size, check_function
+from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
+from flax_attn.attention.pairs import Block, Pairs, PerPair, Window, as_floats
 
 
 class Attended(NamedTuple):
-    """What attention returns: the context `(..., q, e)` and the weights `(..., q, k)` before dropout, or None."""
+    """The result of attention: context `(..., q, e)`, and weights `(..., q, k)` before dropout."""
 
     context: Float[Array, "..."]
     weights: Float[Array, "..."] | None
+
+
+def dot(query: Float[Array, "*b q d"], key: Float[Array, "*c k d"]) -> Float[Array, "*_ q k"]:
+    """Dot product, `e_qk = q · k` (Luong et al. 2015, arXiv:1508.04025, eq. 8, `dot`).
+
+    Half precision is multiplied as it is and added up in float32, so no sum overflows.
+
+    Raises:
+        ValueError: a query and a key of different widths.
+    """
+    if query.shape[-1] != key.shape[-1]:
+        raise ValueError(
+            f"expected a query and a key of one width, got {query.shape} and {key.shape}"
+        )
+    return jnp.einsum(
+        "...qd,...kd->...qk", query, key, preferred_element_type=wide(query.dtype, key.dtype)
+    )
+
+
+def scaled_dot(
+    query: Float[Array, "*b q d"], key: Float[Array, "*c k d"]
+) -> Float[Array, "*_ q k"]:
+    """Scaled dot product, `e_qk = q · k / sqrt(d)` (Vaswani et al. 2017, arXiv:1706.03762, eq. 1)."""
+    return _scaled(query, key, query.shape[-1] ** -0.5)
+
+
+class How(NamedTuple):
+    """How attention is computed: which score and normaliser, in blocks or not, weights or not."""
+
+    score: Callable[..., Array] = scaled_dot
+    normalizer: Callable[..., Array] = masked_softmax
+    chunk_size: int | None = None
+    need_weights: bool = True
 
 
 def attend(
@@ -37,68 +68,256 @@ def attend(
     *,
     score: Callable[..., Array] = scaled_dot,
     normalizer: Callable[..., Array] = masked_softmax,
-    mask: ArrayLike | Callable[..., Array] | None = None,
-    bias: ArrayLike | Callable[..., Array] | None = None,
+    mask: PerPair | None = None,
+    bias: PerPair | None = None,
     dropout_rate: float = 0.0,
     dropout_rng: Key[Array, ""] | None = None,
     chunk_size: int | None = None,
     need_weights: bool = True,
 ) -> Attended:
-    """Attends: `context = normalizer(score(query, key) + bias, mask) value`.
+    """Attends: `context = normalizer(score(query, key) + bias, mask=mask) value`.
 
-    Source: Bahdanau et al. 2015 (arXiv:1409.0473) section 3.1 for the form, Vaswani et al. 2017 (arXiv:1706.03762)
-    section 3.2 for the name of its parts.
+    Source: Bahdanau et al. 2015 (arXiv:1409.0473) section 3.1 for the form, Vaswani et al. 2017
+    (arXiv:1706.03762) section 3.2 for the names of its parts.
 
     Args:
-        query, key, value: `(..., q, d)`, `(..., k, d')`, `(..., k, e)`; leading axes are equal, or 1 on one side.
-        score: `(query, key) -> (..., q, k)`; its parameters enter by closure. It sees what stands at a pair of places, not
-            where; and vectors of zeros, in place of padding, for which its gradient must be finite.
-        normalizer: `(scores, mask) -> weights` over the last axis.
-        mask: boolean, True where a key may be attended; broadcasts to the weights. Or a function of the positions of
-            queries `(q, 1)` and keys `(1, k)` that returns one, such as `masks.causal`. A query that may attend to nothing
-            gets context 0 and weights 0; it and a key that no query may attend leak nothing, whatever they hold.
-        bias: added to the scores; broadcasts to the weights; or a function, as the mask; `-inf` masks as the mask does.
-        dropout_rate: share of the weights that are dropped, the others scaled by `1 / (1 - rate)`; needs `dropout_rng`.
-        chunk_size: None computes all scores at once. A number goes over blocks of so many queries and keys: the same
-            context and gradients in memory linear in the lengths, faster for long sequences and costly scores, and
-            weights that are None. Normalisers other than softmax see blocks of queries with all keys, and those of
-            `across_queries` all energies at once.
-        need_weights: False says that nobody will look at the weights, and they are returned as None.
+        query, key, value: `(..., q, d)`, `(..., k, d')`, `(..., k, e)`; leading axes are equal, or
+            1 on one side.
+        score: `(query, key) -> (..., q, k)`. Its parameters enter by closure. It gets vectors, not
+            positions. Padding is replaced by zeros, so its gradient at zero must be finite.
+        normalizer: `(scores, mask=mask) -> weights` over the last axis.
+        mask: boolean, True where a key may be attended; broadcasts to the weights. Or a function of
+            the positions of queries `(q, 1)` and keys `(1, k)` that returns one, such as
+            `masks.causal`. A query with nothing to attend gets context 0 and weights 0. Such a
+            query, and a key that no query may attend, leak nothing, not even a NaN they hold.
+        bias: added to the scores; an array or a function, as the mask is; `-inf` masks.
+        dropout_rate: share of the weights that are dropped. The others are scaled by
+            `1 / (1 - rate)`. It needs `dropout_rng`.
+        chunk_size: None computes all scores at once. With a number, queries and keys are processed
+            in blocks of that size: the same context and gradients in memory linear in the lengths,
+            faster for long sequences and costly scores. The weights are then None. Normalisers
+            other than softmax get blocks of queries with all keys, and those of `across_queries`
+            all scores at once.
+        need_weights: False says that nobody will look at the weights. They are None then.
 
     Returns:
         `Attended(context, weights)` in the query's dtype; the weights are those before dropout.
 
     Raises:
-        TypeError: a query, key, value or bias that is not of floats, a mask that is not boolean (an additive one belongs in
-            `bias`), or a score or normalizer that is no function.
-        ValueError: shapes that do not fit, a mask or bias that does not broadcast to the weights, a rate outside [0, 1),
-            dropout without a key, a chunk size below 1, or one with a normaliser of `across_queries` that is not marked.
+        TypeError: a query, key, value or bias that is not of floats, a mask that is not boolean (an
+            additive one belongs in `bias`), or a score or normalizer that is no function.
+        ValueError: shapes that do not fit, a mask or bias that does not broadcast to the weights, a
+            rate outside [0, 1), dropout without a key, a chunk size below 1, or one with a
+            normaliser of `across_queries` that is not marked.
     """
-    query, key, value = (as_floats(name, array) for name, array in (("query", query), ("key", key), ("value", value)))
-    shape = weights_shape(query, key, value)
-    check_dropout(dropout_rate, dropout_rng)
-    check_chunk_size(chunk_size)
-    check_function("score", score)
-    check_function("normalizer", normalizer)
-    dropout = dropout_rate, dropout_rng
-    mask = mask if mask is None or callable(mask) else as_term("mask", mask, shape)
-    bias = bias if bias is None or callable(bias) else as_term("bias", bias, shape)
-    if 0 in shape:
-        return _nothing(query, value, shape, need_weights and chunk_size is None)
-    if chunk_size is not None:
-        context = chunked.attend(query, key, value, score, normalizer, mask, bias, dropout, chunk_size, shape)
+    query, key, value = as_floats("query", query), as_floats("key", key), as_floats("value", value)
+    pairs = Pairs(weights_shape(query, key, value)).under(mask, bias)
+    pairs = pairs.dropping(dropout_rate, dropout_rng)
+    return attend_pairs(query, key, value, pairs, How(score, normalizer, chunk_size, need_weights))
+
+
+def dot_product_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    mask: PerPair | None = None,
+    bias: PerPair | None = None,
+    scale: float | None = None,
+    causal: bool = False,
+    window: Window | None = None,
+    query_offset: ArrayLike = 0,
+    query_lengths: ArrayLike | None = None,
+    key_lengths: ArrayLike | None = None,
+    softcap: float | None = None,
+    dropout_rate: float = 0.0,
+    dropout_rng: Key[Array, ""] | None = None,
+    chunk_size: int | None = None,
+    need_weights: bool = True,
+) -> Attended:
+    """Multi-head dot-product attention, `softmax(scale q k^T + bias) v` in every head.
+
+    Source: Vaswani et al. 2017 (arXiv:1706.03762), eq. 1; Ainslie et al. 2023 (arXiv:2305.13245)
+    for grouped heads; Gemma Team 2024 (arXiv:2408.00118), section 2, for the soft-cap.
+
+    Args:
+        query, key, value: `(..., q, heads, d)`, `(..., k, key_heads, d)`, `(..., k, key_heads, e)`.
+            The number of heads is a multiple of the number of key heads; consecutive heads share a
+            key head.
+        mask: boolean, True where a key may be attended; broadcasts to `(..., heads, q, k)`. Or a
+            function of the positions of queries `(q, 1)` and keys `(1, k)`. Query positions start
+            at `query_offset`; they are `(..., q, 1)` where each batch row has its own. The
+            arguments from `causal` to `key_lengths` are ANDed with it.
+        bias: added to the scores; an array or a function, as the mask is; `-inf` masks.
+        scale: factor on the products; None for `1 / sqrt(d)`.
+        causal: a query attends to no key after its own position.
+        window: `(left, right)`, the number of keys before and after the query's position that it
+            attends to; None for no bound.
+        query_offset: query `i` is at the position of key `query_offset + i`; an integer, or one for
+            each leading index, `(...)`. 0 in training, the number of cached keys in decoding.
+        query_lengths, key_lengths: `(...)`, the number of real queries and keys in each batch row.
+        softcap: scores are held within it, `softcap tanh(e / softcap)`, before the bias; above 0.
+        dropout_rate, dropout_rng, chunk_size: as in `attend`.
+        need_weights: False says that nobody will look at the weights. They are None then. On an
+            NVIDIA GPU of capability 8.0 or above, bfloat16 and float16 then take cuDNN's fused
+            kernel where it computes the same: `scale` 1 / sqrt(d), no bias, soft-cap, dropout or
+            chunks, even lengths, one width that is a multiple of 8 and at most 128.
+
+    Returns:
+        `Attended` with the context `(..., q, heads, e)` and the weights `(..., heads, q, k)`,
+        before dropout.
+
+    Raises:
+        TypeError, ValueError: as `attend`; heads that do not divide; lengths that are negative or
+            not integers.
+    """
+    query, key, value = as_floats("query", query), as_floats("key", key), as_floats("value", value)
+    if query.shape[-1:] != key.shape[-1:]:
+        raise ValueError(
+            f"expected a query and a key of one width, got {query.shape} and {key.shape}"
+        )
+    pairs = (
+        Pairs.in_heads(*weights_shape_in_heads(query, key, value))
+        .under(mask, bias)
+        .limited(causal, window, query_offset)
+        .padded(query_lengths, key_lengths)
+        .dropping(dropout_rate, dropout_rng)
+    )
+    score = dot_product_score(scale, softcap)
+    how = How(score, chunk_size=chunk_size, need_weights=need_weights)
+    return attend_in_heads(query, key, value, pairs, how)
+
+
+def attend_in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> Attended:
+    """`attend_pairs` for arrays `(..., length, heads, d)`, whose heads may share key heads."""
+    plain = how == How(need_weights=False) and pairs.bias is None and not pairs.dropout_rate
+    if plain and fused.available(query, key, value):
+        return Attended(fused.attend(query, key, value, *fused.limits(pairs)), None)
+    heads, key_heads = query.shape[-2], key.shape[-2]
+
+    def heads_first(array: Array) -> Array:
+        array = jnp.swapaxes(array, -3, -2)
+        if heads == key_heads:
+            return array
+        return array.reshape(*array.shape[:-3], key_heads, -1, *array.shape[-2:])
+
+    arrays = heads_first(query), heads_first(key), heads_first(value)
+    context, weights = attend_pairs(*arrays, pairs.in_groups(heads // key_heads), how)
+    context = context.reshape(*pairs.shape[:-1], value.shape[-1])
+    weights = None if weights is None else weights.reshape(pairs.shape)
+    return Attended(jnp.swapaxes(context, -3, -2), weights)
+
+
+def attend_pairs(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> Attended:
+    """`attend` for arrays and pairs that have been checked."""
+    check_function("score", how.score)
+    check_function("normalizer", how.normalizer)
+    check_chunk_size(how.chunk_size)
+    in_blocks, weights = how.chunk_size is not None, None
+    if 0 in pairs.shape:
+        context = jnp.zeros((*pairs.shape[:-1], value.shape[-1]), query.dtype)
+        weights = jnp.zeros(pairs.shape, query.dtype)
+    elif in_blocks and how.normalizer is masked_softmax:
+        context = streaming.attend(query, key, value, pairs, how)
+    elif in_blocks and not needs_all_queries(how.normalizer):
+        context = blocks.over_queries(dense, query, key, value, pairs, how)
+    else:
+        if how.chunk_size is not None:
+            how = how._replace(score=blocks.score_over_queries(how.score, how.chunk_size))
+        context, weights = dense(query, key, value, pairs, how)
+    context = context.astype(query.dtype)
+    if weights is None or in_blocks or not how.need_weights:
         return Attended(context, None)
-    positions = grid(*shape[-2:])
-    mask = as_term("mask", mask(*positions), shape) if callable(mask) else mask
-    bias = as_term("bias", bias(*positions), shape) if callable(bias) else bias
-    scores, value, mask = masked_scores(query, key, value, score, mask, bias)
-    weights = normalized(normalizer, scores, mask)
-    kept = drop(weights, *dropout, *positions)
-    context = weighted_sum(kept, value)
-    return Attended(context.astype(query.dtype), weights.astype(query.dtype) if need_weights else None)
+    return Attended(context, weights.astype(query.dtype))
 
 
-def _nothing(query: Array, value: Array, shape: tuple[int, ...], need_weights: bool) -> Attended:
-    """What attention without queries, without keys, or in no row comes to."""
-    context = jnp.zeros((*shape[:-1], value.shape[-1]), query.dtype)
-    return Attended(context, jnp.zeros(shape, query.dtype) if need_weights else None)
+def dense(
+    query: Array, key: Array, value: Array, pairs: Pairs, how: How, block: Block | None = None
+) -> tuple[Array, Array]:
+    """Context and weights, all at once, of all pairs or of the block that the arrays are."""
+    is_whole = block is None
+    block = pairs.whole() if is_whole and not pairs.all_visible else block
+    mask, bias = (None, None) if block is None else (block.mask, block.bias)
+    if mask is not None:  # what nobody may look at must not count, in values and gradients
+        seen = pairs.reachable() if is_whole else (mask.any(axis=-1), mask.any(axis=-2))
+        has_key, has_query = seen
+        query, key, value = hide(query, has_key), hide(key, has_query), hide(value, has_query)
+    scores = how.score(query, key)
+    shape = (*pairs.shape[:-2], query.shape[-2], key.shape[-2])
+    if scores.shape != shape:
+        raise ValueError(
+            f"expected a score of shape {shape} for query {query.shape} and key {key.shape}, "
+            f"got {scores.shape}"
+        )
+    scores = scores if bias is None else scores + bias
+    weights = how.normalizer(scores, mask)
+    if jnp.shape(weights) != scores.shape:
+        raise ValueError(
+            f"expected a normalizer to return weights of shape {scores.shape}, as the scores, "
+            f"got {jnp.shape(weights)}"
+        )
+    kept = weights if not pairs.dropout_rate else pairs.drop(weights, block or pairs.whole())
+    return weighted_sum(kept, value), weights
+
+
+def weighted_sum(weights: Array, value: Array) -> Array:
+    """The context `(..., q, e)`, added up in float32 or better."""
+    return jnp.einsum(
+        "...qk,...ke->...qe",
+        weights.astype(value.dtype),
+        value,
+        preferred_element_type=wide(value.dtype),
+    )
+
+
+def dot_product_score(scale: float | None, softcap: float | None) -> Callable[..., Array]:
+    """The score `softcap tanh(scale q · k / softcap)`; None for `1 / sqrt(d)` and for no cap."""
+    if softcap is not None and not 0 < softcap < float("inf"):
+        raise ValueError(f"expected softcap above 0 and finite, or None, got {softcap}")
+    if scale is None and softcap is None:
+        return scaled_dot
+
+    def score(query: Array, key: Array) -> Array:
+        scores = _scaled(query, key, query.shape[-1] ** -0.5 if scale is None else scale)
+        return scores if softcap is None else softcap * jnp.tanh(scores / softcap)
+
+    return score
+
+
+def _scaled(query: Array, key: Array, scale: float) -> Array:
+    """`e_qk = scale q · k`. A factor costs half precision digits, so there it follows the sum."""
+    if wide(query.dtype) == query.dtype:
+        return dot(query * scale, key)
+    return dot(query, key) * scale
+
+
+def weights_shape(query: Array, key: Array, value: Array) -> tuple[int, ...]:
+    """The shape `(..., q, k)` of the weights. Raises a ValueError with all three shapes."""
+    fit = min(query.ndim, key.ndim, value.ndim) >= 2 and query.ndim == key.ndim
+    fit = fit and key.shape[:-1] == value.shape[:-1]
+    if not fit or any(
+        1 not in sizes and len(set(sizes)) > 1 for sizes in zip(query.shape[:-2], key.shape[:-2])
+    ):
+        raise ValueError(
+            "expected query (..., q, d), key (..., k, d'), value (..., k, e); "
+            f"got {query.shape}, {key.shape}, {value.shape}"
+        )
+    leading = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    return (*leading, query.shape[-2], key.shape[-2])
+
+
+def weights_shape_in_heads(query: Array, key: Array, value: Array) -> tuple[int, ...]:
+    """The shape `(..., heads, q, k)` of the weights. Raises a ValueError where arrays do not fit."""
+    fit = query.ndim == key.ndim >= 3 and query.shape[:-3] == key.shape[:-3]
+    if not fit or key.shape[:-1] != value.shape[:-1]:
+        raise ValueError(
+            "expected query (..., q, heads, d), key (..., k, heads, d'), value (..., k, heads, e); "
+            f"got {query.shape}, {key.shape}, {value.shape}"
+        )
+    heads, key_heads = query.shape[-2], key.shape[-2]
+    if not key_heads or not heads or heads % key_heads:
+        raise ValueError(
+            f"expected heads that are a multiple of the key heads, got {heads} and {key_heads} "
+            f"in {query.shape} and {key.shape}"
+        )
+    return (*query.shape[:-3], heads, query.shape[-3], key.shape[-3])

@@ -5,15 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 from jax.extend.random import threefry_2x32
-from jaxtyping import Array, Float, Int, Key, UInt32
-
-
-def check_dropout(rate: float, rng: Key[Array, ""] | None) -> None:
-    """Raises a ValueError for a rate outside [0, 1), or for dropout without a key."""
-    if not 0 <= rate < 1:
-        raise ValueError(f"expected dropout_rate in [0, 1), got {rate}")
-    if rate > 0 and rng is None:
-        raise ValueError(f"expected dropout_rng with dropout_rate={rate}, got None; pass a key or dropout_rate=0.0")
+from jaxtyping import Array, Float, Int, UInt32
 
 
 def drop(
@@ -38,11 +30,23 @@ def drop(
 
 
 def positional_bits(
-    rng: Array, leading: tuple[int, ...], query_positions: Int[Array, "q 1"], key_positions: Int[Array, "1 k"]
+    rng: Array,
+    leading: tuple[int, ...],
+    query_positions: Int[Array, "q 1"],
+    key_positions: Int[Array, "1 k"],
 ) -> UInt32[Array, "*b q k"]:
     """32 random bits for each weight, a hash of the key, the leading index and the two positions alone, whatever stands around it."""
     shape = query_positions.shape[0], key_positions.shape[1]
-    counts = jnp.concatenate([jnp.broadcast_to(positions, shape).ravel() for positions in (query_positions, key_positions)])
-    words = jax.vmap(lambda row: jax.random.bits(jax.random.fold_in(rng, row), (2,), jnp.uint32))(jnp.arange(math.prod(leading)))
-    bits = jax.vmap(lambda row_words: threefry_2x32(row_words, counts.astype(jnp.uint32))[: math.prod(shape)])(words)
+    counts = jnp.concatenate(
+        [
+            jnp.broadcast_to(positions, shape).ravel()
+            for positions in (query_positions, key_positions)
+        ]
+    )
+    words = jax.vmap(lambda row: jax.random.bits(jax.random.fold_in(rng, row), (2,), jnp.uint32))(
+        jnp.arange(math.prod(leading))
+    )
+    bits = jax.vmap(
+        lambda row_words: threefry_2x32(row_words, counts.astype(jnp.uint32))[: math.prod(shape)]
+    )(words)
     return bits.reshape(*leading, *shape)

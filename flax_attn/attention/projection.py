@@ -5,7 +5,9 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 
-def project(inputs: Float[Array, "*b d"], kernel: Float[Array, "d e"], dtype: DTypeLike | None = None) -> Float[Array, "*b e"]:
+def project(
+    inputs: Float[Array, "*b d"], kernel: Float[Array, "d e"], dtype: DTypeLike | None = None
+) -> Float[Array, "*b e"]:
     """Projects the last axis, `y = x W`, as one matrix product over all leading axes together.
 
     `einsum("...d,de->...e")` says the same, but its gradient with respect to the kernel contracts several axes, and for

@@ -11,7 +11,8 @@ import pytest
 
 import flax_attn.attention as fa
 from flax_attn.attention import masks
-from flax_attn.attention.heads import attend_in_heads
+from flax_attn.attention.core import How, attend_in_heads
+from flax_attn.attention.pairs import Pairs
 from tests.attention.compiled import apply, init, normal, run
 
 B, T, D = 2, 7, 4
@@ -32,14 +33,14 @@ def test_dropout_in_double_precision(chunk_size):
 
 @pytest.mark.parametrize("draw", ["dropout", "sampled_hard"])
 def test_longer_padding_draws_the_same(draw):
-    options = {
-        "dropout": {"dropout_rate": 0.5, "dropout_rng": RNG},
-        "sampled_hard": {"normalizer": functools.partial(fa.sampled_hard, rng=RNG)},
-    }
+    sampled = draw == "sampled_hard"
+    how = How(normalizer=functools.partial(fa.sampled_hard, rng=RNG)) if sampled else How()
 
     def context(x):
-        lengths = {"query_lengths": LENGTHS, "key_lengths": LENGTHS}
-        return attend_in_heads(*[x.reshape(B, -1, 2, 2)] * 3, **lengths, **options[draw]).context
+        heads = x.reshape(B, -1, 2, 2)
+        pairs = Pairs.in_heads(B, 2, heads.shape[1], heads.shape[1]).padded(LENGTHS, LENGTHS)
+        pairs = pairs if sampled else pairs.dropping(0.5, RNG)
+        return attend_in_heads(heads, heads, heads, pairs, how).context
 
     longer = run(context, np.pad(X, ((0, 0), (0, 4), (0, 0)), constant_values=9.0))
     np.testing.assert_allclose(longer[:, :T], run(context, X), atol=1e-6)

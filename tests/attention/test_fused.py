@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from flax_attn.attention import fused
-from flax_attn.attention.heads import dot_product_attention
+from flax_attn.attention.core import dot_product_attention
 from tests.attention.compiled import normal, run
 
 LEADING, Q, K, HEADS, KEY_HEADS, D = (2, 3), 6, 10, 4, 2, 8

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.attention import attend, masks, no_score
+from flax_attn.attention import arrays, attend, masks, no_score
 from tests.attention.compiled import run
 
 Q, K = 3, 5
@@ -159,6 +159,6 @@ def test_a_mask_that_is_not_boolean_is_told(check, dtype):
 def test_take_gives_the_entries_at_the_places():
     mask = jnp.array(np.random.default_rng(0).random((2, Q, K)) < 0.5)
     queries, keys = integers(2, 0)[:, None], integers(4, 1, 3)[None]
-    np.testing.assert_array_equal(masks.take(mask, queries, keys), np.asarray(mask)[:, [2, 0]][:, :, [4, 1, 3]])
-    np.testing.assert_array_equal(masks.take(mask[:, :1], queries, keys), np.asarray(mask)[:, :1][:, :, [4, 1, 3]])
-    np.testing.assert_array_equal(masks.take(mask[..., :1], queries, keys), np.asarray(mask)[:, [2, 0], :1])
+    np.testing.assert_array_equal(arrays.take(mask, queries, keys), np.asarray(mask)[:, [2, 0]][:, :, [4, 1, 3]])
+    np.testing.assert_array_equal(arrays.take(mask[:, :1], queries, keys), np.asarray(mask)[:, :1][:, :, [4, 1, 3]])
+    np.testing.assert_array_equal(arrays.take(mask[..., :1], queries, keys), np.asarray(mask)[:, [2, 0], :1])

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention.cache import KeyValueCache
 from flax_attn.attention.core import Attended
-from flax_attn.attention.multi_head import MultiHeadAttention, without_padding
+from flax_attn.attention.layers.multi_head import MultiHeadAttention, without_padding
 
 
 class FeedForward(nn.Module):
@@ -32,7 +32,9 @@ class FeedForward(nn.Module):
     dropout_rate: float = 0.0
 
     @nn.compact
-    def __call__(self, inputs: Float[Array, "*b t d"], *, train: bool = False) -> Float[Array, "*b t d"]:
+    def __call__(
+        self, inputs: Float[Array, "*b t d"], *, train: bool = False
+    ) -> Float[Array, "*b t d"]:
         hidden = self.activation(nn.Dense(self.features, dtype=inputs.dtype, name="hidden")(inputs))
         hidden = nn.Dropout(self.dropout_rate, deterministic=not train)(hidden)
         return nn.Dense(inputs.shape[-1], dtype=inputs.dtype, name="out")(hidden)
@@ -55,15 +57,24 @@ class EncoderBlock(nn.Module):
 
     @nn.compact
     def __call__(
-        self, inputs: Float[Array, "*b t d"], *, lengths: ArrayLike | None = None, train: bool = False, **options: Any
+        self,
+        inputs: Float[Array, "*b t d"],
+        *,
+        lengths: ArrayLike | None = None,
+        train: bool = False,
+        **options: Any,
     ) -> Attended:
         """The outputs `(..., t, d)` as context, and the weights of the attention; `lengths` `(...)` says how many are real.
 
         `options` are further arguments of the attention, such as `causal`, `window`, `mask`, `bias` and `need_weights`.
         """
-        inputs = without_padding("lengths", inputs, lengths)
-        add = lambda x, function, name: residual(x, function, name, self.pre_norm, self.dropout_rate, train)
-        attend = lambda x: self.attention(x, query_lengths=lengths, key_lengths=lengths, train=train, **options)
+        inputs = without_padding(inputs, lengths)
+        add = lambda x, function, name: residual(
+            x, function, name, self.pre_norm, self.dropout_rate, train
+        )
+        attend = lambda x: self.attention(
+            x, query_lengths=lengths, key_lengths=lengths, train=train, **options
+        )
         x, weights = add(inputs, attend, "attention_norm")
         x, _ = add(x, lambda x: (self.feed_forward(x, train=train), None), "feed_forward_norm")
         return Attended(x, weights)
@@ -118,20 +129,35 @@ class DecoderBlock(nn.Module):
             need_weights: of both attentions.
             options: further arguments of the self-attention, such as `window`, `mask` and `bias`.
         """
-        inputs = without_padding("lengths", inputs, lengths)
-        add = lambda x, function, name: residual(x, function, name, self.pre_norm, self.dropout_rate, train)
+        inputs = without_padding(inputs, lengths)
+        add = lambda x, function, name: residual(
+            x, function, name, self.pre_norm, self.dropout_rate, train
+        )
         common: dict[str, Any] = {"train": train, "need_weights": need_weights}
 
         def attend(x: Array) -> tuple[Array, tuple]:
             if cache is None:
-                attended = self.attention(x, query_lengths=lengths, key_lengths=lengths, causal=True, **common, **options)
+                attended = self.attention(
+                    x, query_lengths=lengths, key_lengths=lengths, causal=True, **common, **options
+                )
                 return attended.context, (attended.weights, None)
-            attended, extended = self.attention.decode(x, cache, lengths=lengths, **common, **options)
+            attended, extended = self.attention.decode(
+                x, cache, lengths=lengths, **common, **options
+            )
             return attended.context, (attended.weights, extended)
 
         def attend_to_memory(x: Array) -> Attended:
-            read: dict[str, Any] = {"cache": memory} if isinstance(memory, KeyValueCache) else {"key": memory}
-            return self.cross_attention(x, **read, mask=memory_mask, query_lengths=lengths, key_lengths=memory_lengths, **common)
+            read: dict[str, Any] = (
+                {"cache": memory} if isinstance(memory, KeyValueCache) else {"key": memory}
+            )
+            return self.cross_attention(
+                x,
+                **read,
+                mask=memory_mask,
+                query_lengths=lengths,
+                key_lengths=memory_lengths,
+                **common,
+            )
 
         x, (weights, cache) = add(inputs, attend, "attention_norm")
         x, cross_weights = add(x, attend_to_memory, "cross_attention_norm")
@@ -139,9 +165,14 @@ class DecoderBlock(nn.Module):
         return Decoded(x, weights, cross_weights, cache)
 
 
-def residual(x: Array, function: Callable, name: str, pre_norm: bool, dropout_rate: float, train: bool) -> tuple[Array, Any]:
+def residual(
+    x: Array, function: Callable, name: str, pre_norm: bool, dropout_rate: float, train: bool
+) -> tuple[Array, Any]:
     """`x + f(norm(x))` or `norm(x + f(x))`, for `function(x) -> (f(x), anything)`, which comes back too."""
-    norm, dropout = nn.LayerNorm(dtype=x.dtype, name=name), nn.Dropout(dropout_rate, deterministic=not train)
+    norm, dropout = (
+        nn.LayerNorm(dtype=x.dtype, name=name),
+        nn.Dropout(dropout_rate, deterministic=not train),
+    )
     outputs, rest = function(norm(x) if pre_norm else x)
     x = x + dropout(outputs)
     return x if pre_norm else norm(x), rest

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Key
 
-from flax_attn.attention import masks
-from flax_attn.attention.heads import dot_product_attention
+from flax_attn.attention.checks import known_bound
+from flax_attn.attention.core import dot_product_attention
 
 
 def linen_attention_fn(**options: Any) -> Callable[..., Array]:
@@ -49,20 +49,37 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
         dtype: Any = None,
         module: nn.Module | None = None,
     ) -> Array:
-        query, key, value = (array if dtype is None else array.astype(dtype) for array in (query, key, value))
-        if query.shape[-3] == 1 < key.shape[-3] and "query_offset" not in options and (options.get("causal") or options.get("window")):
+        query, key, value = (
+            array if dtype is None else array.astype(dtype) for array in (query, key, value)
+        )
+        if (
+            query.shape[-3] == 1 < key.shape[-3]
+            and "query_offset" not in options
+            and (options.get("causal") or options.get("window"))
+        ):
             raise ValueError(
                 f"expected query_offset with causal or window for 1 query and {key.shape[-3]} keys, which do not say where it stands; "
                 "leave both out where linen decodes"
             )
         mask = mask if mask is None or mask.dtype == jnp.bool_ else _as_boolean(mask)
-        dropout = {} if deterministic else {"dropout_rate": dropout_rate, "dropout_rng": dropout_rng}
+        dropout = (
+            {} if deterministic else {"dropout_rate": dropout_rate, "dropout_rng": dropout_rng}
+        )
         context, weights = dot_product_attention(
-            query, key, value, bias=bias, mask=mask, need_weights=module is not None, **dropout, **options
+            query,
+            key,
+            value,
+            bias=bias,
+            mask=mask,
+            need_weights=module is not None,
+            **dropout,
+            **options,
         )
         if module is not None:
             if weights is None:
-                raise ValueError("expected weights to sow, but chunk_size leaves none; use sow_weights=False or chunk_size=None")
+                raise ValueError(
+                    "expected weights to sow, but chunk_size leaves none; use sow_weights=False or chunk_size=None"
+                )
             module.sow("intermediates", "attention_weights", weights)
         return context
 
@@ -71,7 +88,7 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
 
 def _as_boolean(mask: Array) -> Array:
     """A mask of zeros and ones as linen's helpers make it. One that is added, 0 and -inf, means the opposite: it masks all."""
-    least, most = masks.known_bound(jnp.min, mask), masks.known_bound(jnp.max, mask)
+    least, most = known_bound(jnp.min, mask), known_bound(jnp.max, mask)
     if least < 0 or most > 1:
         raise ValueError(
             f"expected a mask of zeros and ones, 1 where a key may be attended, got {least} to {most}; give an additive one as bias"
@@ -79,7 +96,9 @@ def _as_boolean(mask: Array) -> Array:
     return mask > 0
 
 
-def multi_head_params_from_torch(state: Mapping[str, ArrayLike], num_heads: int) -> dict[str, dict[str, Array]]:
+def multi_head_params_from_torch(
+    state: Mapping[str, ArrayLike], num_heads: int
+) -> dict[str, dict[str, Array]]:
     """The parameters of `MultiHeadAttention` from those of PyTorch's `nn.MultiheadAttention`, as plain arrays.
 
         state = {name: tensor.numpy() for name, tensor in layer.state_dict().items()}
@@ -105,18 +124,24 @@ def multi_head_params_from_torch(state: Mapping[str, ArrayLike], num_heads: int)
             weights = {name: state.pop(f"{name[0]}_proj_weight") for name in names}
         out = state.pop("out_proj.weight")
     except KeyError as error:
-        raise ValueError(f"expected {error} among the weights of a torch.nn.MultiheadAttention, got {sorted(state)}") from None
+        raise ValueError(
+            f"expected {error} among the weights of a torch.nn.MultiheadAttention, got {sorted(state)}"
+        ) from None
     in_bias = state.pop("in_proj_bias", None)
     if in_bias is not None and in_bias.shape != (3 * len(out),):
         raise ValueError(f"expected in_proj_bias of shape {(3 * len(out),)}, got {in_bias.shape}")
     biases = {} if in_bias is None else dict(zip(names, jnp.split(in_bias, 3)))
     out_bias = state.pop("out_proj.bias", None)
     if state:
-        raise ValueError(f"expected no {' or '.join(sorted(state))}: this layer has no such parameters")
+        raise ValueError(
+            f"expected no {' or '.join(sorted(state))}: this layer has no such parameters"
+        )
     if num_heads < 1 or len(out) % num_heads:
         raise ValueError(f"expected num_heads to divide the width {len(out)}, got {num_heads}")
     split = lambda array: array.reshape(*array.shape[:-1], num_heads, -1)
-    params = {name: {"kernel": split(weight.T)} for name, weight in weights.items()}  # (d, heads, d / heads)
+    params = {
+        name: {"kernel": split(weight.T)} for name, weight in weights.items()
+    }  # (d, heads, d / heads)
     params["out"] = {"kernel": out.T.reshape(num_heads, -1, len(out))}
     for name, bias in biases.items():
         params[name]["bias"] = split(bias)

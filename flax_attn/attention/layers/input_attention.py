@@ -36,20 +36,29 @@ class InputAttentionCell(nn.RNNCellBase):
     kernel_init: Initializer = nn.initializers.lecun_normal()
 
     @nn.compact
-    def __call__(self, carry: Float[Array, "*b h"], inputs: Float[Array, "*b d"]) -> tuple[Float[Array, "*b h"], Attended]:
+    def __call__(
+        self, carry: Float[Array, "*b h"], inputs: Float[Array, "*b d"]
+    ) -> tuple[Float[Array, "*b h"], Attended]:
         """One step: the next state, and `Attended` with the output `y` as context and the weights `g`, `(..., d)`."""
         dense = lambda features, name, use_bias: nn.Dense(
             features, use_bias=use_bias, kernel_init=self.kernel_init, dtype=inputs.dtype, name=name
         )
         width = inputs.shape[-1]
-        gates = nn.sigmoid(dense(width, "state_gate", False)(carry) + dense(width, "input_gate", True)(inputs))
+        gates = nn.sigmoid(
+            dense(width, "state_gate", False)(carry) + dense(width, "input_gate", True)(inputs)
+        )
         weights = masked_softmax(self.alpha * gates).astype(inputs.dtype)
-        state = self.activation(dense(self.features, "state", False)(carry) + dense(self.features, "input", True)(inputs * weights))
+        state = self.activation(
+            dense(self.features, "state", False)(carry)
+            + dense(self.features, "input", True)(inputs * weights)
+        )
         output = self.out_activation(dense(self.out_features, "output", False)(state))
         return state.astype(carry.dtype), Attended(output, weights)  # a carry keeps its dtype
 
     @nn.nowrap
-    def initialize_carry(self, rng: Key[Array, ""], input_shape: tuple[int, ...]) -> Float[Array, "*b h"]:
+    def initialize_carry(
+        self, rng: Key[Array, ""], input_shape: tuple[int, ...]
+    ) -> Float[Array, "*b h"]:
         """The state before the first step: zeros."""
         return jnp.zeros((*input_shape[:-1], self.features))
 

@@ -35,8 +35,12 @@ class AdditiveScore(nn.Module):
     def __call__(self, query_features: int, key_features: int) -> Score:
         return functools.partial(
             scores.additive,
-            query_kernel=self.param("query_kernel", self.kernel_init, (query_features, self.features)),
-            key_kernel=self.param("key_kernel", self.kernel_init, (key_features, self.features)) if self.project_keys else None,
+            query_kernel=self.param(
+                "query_kernel", self.kernel_init, (query_features, self.features)
+            ),
+            key_kernel=self.param("key_kernel", self.kernel_init, (key_features, self.features))
+            if self.project_keys
+            else None,
             vector=_vector(self, "vector", self.features, self.kernel_init),
         )
 
@@ -54,8 +58,14 @@ class ConcatScore(nn.Module):
 
     @nn.compact
     def __call__(self, query_features: int, key_features: int) -> Score:
-        kernel = self.param("kernel", self.kernel_init, (query_features + key_features, self.features))
-        return functools.partial(scores.concat, kernel=kernel, vector=_vector(self, "vector", self.features, self.kernel_init))
+        kernel = self.param(
+            "kernel", self.kernel_init, (query_features + key_features, self.features)
+        )
+        return functools.partial(
+            scores.concat,
+            kernel=kernel,
+            vector=_vector(self, "vector", self.features, self.kernel_init),
+        )
 
 
 class BilinearScore(nn.Module):
@@ -75,7 +85,9 @@ class BilinearScore(nn.Module):
     def __call__(self, query_features: int, key_features: int) -> Score:
         kernel = self.param("kernel", self.kernel_init, (query_features, key_features))
         bias = self.param("bias", nn.initializers.zeros, ()) if self.use_bias else None
-        return functools.partial(scores.bilinear, kernel=kernel, bias=bias, activation=self.activation)
+        return functools.partial(
+            scores.bilinear, kernel=kernel, bias=bias, activation=self.activation
+        )
 
 
 class TrilinearScore(nn.Module):
@@ -90,9 +102,14 @@ class TrilinearScore(nn.Module):
     @nn.compact
     def __call__(self, query_features: int, key_features: int) -> Score:
         if query_features != key_features:
-            raise ValueError(f"expected a query and a key of one width, got {query_features} and {key_features}")
+            raise ValueError(
+                f"expected a query and a key of one width, got {query_features} and {key_features}"
+            )
         names = ("query_vector", "key_vector", "product_vector")
-        return functools.partial(scores.trilinear, **{name: _vector(self, name, query_features, self.kernel_init) for name in names})
+        return functools.partial(
+            scores.trilinear,
+            **{name: _vector(self, name, query_features, self.kernel_init) for name in names},
+        )
 
 
 def _vector(module: nn.Module, name: str, features: int, init: Initializer) -> Array:

@@ -1,0 +1,129 @@
+"""Attention between queries, keys and values as they are, without projections."""
+
+import functools
+from collections.abc import Callable
+
+import flax.linen as nn
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from flax_attn.attention.core import Attended, How, attend_pairs, scaled_dot, weights_shape
+from flax_attn.attention.normalizers import hard, masked_softmax, sampled_hard
+from flax_attn.attention.pairs import Pairs, PerPair, Window
+
+Function = Callable[..., Array]
+
+
+class Attention(nn.Module):
+    """Queries attend to keys and gather values, `normalizer(score(query, key) + bias) value`.
+
+    Source: Bahdanau et al. 2015 (arXiv:1409.0473), section 3.1; Luong et al. 2015
+    (arXiv:1508.04025), section 3.1.
+
+    Attributes:
+        score: a score function, or a module that makes one, such as `AdditiveScore(64)`.
+        normalizer: from scores to weights.
+        dropout_rate: share of the weights that are dropped in training.
+        chunk_size: as in `attend`.
+    """
+
+    score: Function | nn.Module = scaled_dot
+    normalizer: Function = masked_softmax
+    dropout_rate: float = 0.0
+    chunk_size: int | None = None
+
+    def __call__(
+        self,
+        query: Float[Array, "*b q d"],
+        key: Float[Array, "*b k _"],
+        value: Float[Array, "*b k e"] | None = None,
+        *,
+        mask: PerPair | None = None,
+        bias: PerPair | None = None,
+        causal: bool = False,
+        window: Window | None = None,
+        query_lengths: ArrayLike | None = None,
+        key_lengths: ArrayLike | None = None,
+        query_segments: ArrayLike | None = None,
+        key_segments: ArrayLike | None = None,
+        train: bool = False,
+        need_weights: bool = True,
+    ) -> Attended:
+        """Attends; the values are the keys where none are given.
+
+        `mask`, `bias`, result and errors are those of `attend`; the other arguments are those of
+        `dot_product_attention`.
+        """
+        value = key if value is None else value
+        pairs = (
+            Pairs(weights_shape(query, key, value))
+            .under(mask, bias)
+            .limited(causal, window)
+            .padded(query_lengths, key_lengths)
+            .packed(query_segments, key_segments)
+        )
+        pairs = with_dropout(pairs, self, self.dropout_rate, train)
+        score = resolve_score(self.score, query.shape[-1], key.shape[-1])
+        how = How(score, self.normalizer, self.chunk_size, need_weights)
+        return attend_pairs(query, key, value, pairs, how)
+
+
+class HardAttention(nn.Module):
+    """Every query attends to one key.
+
+    In training the key is drawn with the probabilities of softmax, else it is the most probable.
+
+    Source: Xu et al. 2015 (arXiv:1502.03044), section 4.1. The gradient is that of the
+    Gumbel-softmax (straight-through); theirs is by REINFORCE.
+
+    Attributes:
+        score: as in `Attention`.
+        temperature: of the softmax that gives the gradient.
+    """
+
+    score: Function | nn.Module = scaled_dot
+    temperature: float = 1.0
+
+    def __call__(
+        self,
+        query: Float[Array, "*b q d"],
+        key: Float[Array, "*b k _"],
+        value: Float[Array, "*b k e"] | None = None,
+        *,
+        mask: PerPair | None = None,
+        bias: PerPair | None = None,
+        causal: bool = False,
+        window: Window | None = None,
+        query_lengths: ArrayLike | None = None,
+        key_lengths: ArrayLike | None = None,
+        query_segments: ArrayLike | None = None,
+        key_segments: ArrayLike | None = None,
+        train: bool = False,
+        need_weights: bool = True,
+    ) -> Attended:
+        """Attends as `Attention` does; in training it draws from the random stream `sample`."""
+        value = key if value is None else value
+        pairs = (
+            Pairs(weights_shape(query, key, value))
+            .under(mask, bias)
+            .limited(causal, window)
+            .padded(query_lengths, key_lengths)
+            .packed(query_segments, key_segments)
+        )
+        normalizer = functools.partial(hard, temperature=self.temperature)
+        if train:
+            rng = self.make_rng("sample")
+            normalizer = functools.partial(sampled_hard, rng=rng, temperature=self.temperature)
+        score = resolve_score(self.score, query.shape[-1], key.shape[-1])
+        how = How(score, normalizer, need_weights=need_weights)
+        return attend_pairs(query, key, value, pairs, how)
+
+
+def resolve_score(score: Function | nn.Module, query_features: int, key_features: int) -> Function:
+    """The score function, made by the module where it is one."""
+    return score(query_features, key_features) if isinstance(score, nn.Module) else score
+
+
+def with_dropout(pairs: Pairs, module: nn.Module, rate: float, train: bool) -> Pairs:
+    """The pairs with dropout in training, with a key of the random stream `dropout`."""
+    return pairs.dropping(rate, module.make_rng("dropout")) if train and rate else pairs

@@ -1,0 +1,157 @@
+"""Luong's local attention: each query looks at a window of the keys.
+
+The window is around the query's own position (local-m), or around one that it predicts (local-p).
+"""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax.numpy as jnp
+from flax.typing import Initializer
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from flax_attn.attention.arrays import hide, wide, with_rank
+from flax_attn.attention.core import Attended, How, attend_pairs, weights_shape
+from flax_attn.attention.layers.attention import resolve_score, with_dropout
+from flax_attn.attention.layers.scores import BilinearScore
+from flax_attn.attention.masks import both
+from flax_attn.attention.normalizers import masked_softmax
+from flax_attn.attention.pairs import Pairs, PerPair
+
+Function = Callable[..., Array]
+
+
+class LocalAttention(nn.Module):
+    """Query `t` attends to keys `t - D` to `t + D`: local-m, for sequences that run in step.
+
+    Source: Luong et al. 2015 (arXiv:1508.04025), section 3.2, "monotonic alignment".
+
+    Attributes:
+        reach: `D`, keys to each side.
+        score: a score function, or a module that makes one; None for `BilinearScore`.
+        dropout_rate: share of the weights that are dropped in training.
+        chunk_size: as in `attend`.
+    """
+
+    reach: int
+    score: Function | nn.Module | None = None
+    dropout_rate: float = 0.0
+    chunk_size: int | None = None
+
+    @nn.compact
+    def __call__(
+        self,
+        query: Float[Array, "*b q d"],
+        key: Float[Array, "*b k _"],
+        value: Float[Array, "*b k e"] | None = None,
+        *,
+        mask: PerPair | None = None,
+        bias: PerPair | None = None,
+        causal: bool = False,
+        query_lengths: ArrayLike | None = None,
+        key_lengths: ArrayLike | None = None,
+        query_segments: ArrayLike | None = None,
+        key_segments: ArrayLike | None = None,
+        train: bool = False,
+        need_weights: bool = True,
+    ) -> Attended:
+        """Attends as `Attention` does, with its arguments; the values are by default the keys."""
+        value = key if value is None else value
+        pairs = (
+            Pairs(weights_shape(query, key, value))
+            .under(mask, bias)
+            .limited(causal, (self.reach, self.reach))
+            .padded(query_lengths, key_lengths)
+            .packed(query_segments, key_segments)
+        )
+        pairs = with_dropout(pairs, self, self.dropout_rate, train)
+        score = BilinearScore(name="score") if self.score is None else self.score
+        score = resolve_score(score, query.shape[-1], key.shape[-1])
+        how = How(score, chunk_size=self.chunk_size, need_weights=need_weights)
+        return attend_pairs(query, key, value, pairs, how)
+
+
+class PredictiveLocalAttention(nn.Module):
+    """Each query predicts the position it attends to, and looks at a window around it: local-p.
+
+        p = S sigmoid(v · tanh(W q)),
+        weights_s = softmax_s(e) exp(-(s - p)^2 / (2 sigma^2)) for |s - p| <= D
+
+    with `S` the number of keys and `sigma = D / 2`. Rows sum to at most 1. The gradient reaches `p`
+    by the Gaussian.
+
+    Source: Luong et al. 2015 (arXiv:1508.04025), section 3.2, eq. 9 and 10, "predictive alignment".
+
+    Attributes:
+        reach: `D`, keys to each side.
+        features: rows of `W`.
+        score: a score function, or a module that makes one; None for `BilinearScore`.
+        kernel_init: initialiser of `W` and of `v`.
+        dropout_rate: share of the weights that are dropped in training.
+    """
+
+    reach: int
+    features: int
+    score: Function | nn.Module | None = None
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    dropout_rate: float = 0.0
+
+    @nn.compact
+    def __call__(
+        self,
+        query: Float[Array, "*b q d"],
+        key: Float[Array, "*b k _"],
+        value: Float[Array, "*b k e"] | None = None,
+        *,
+        mask: PerPair | None = None,
+        bias: PerPair | None = None,
+        causal: bool = False,
+        query_lengths: ArrayLike | None = None,
+        key_lengths: ArrayLike | None = None,
+        query_segments: ArrayLike | None = None,
+        key_segments: ArrayLike | None = None,
+        train: bool = False,
+        need_weights: bool = True,
+    ) -> Attended:
+        """Attends as `LocalAttention` does, with its arguments."""
+        if not self.reach > 0:
+            raise ValueError(f"expected a reach above 0, got {self.reach}")
+        value = key if value is None else value
+        pairs = (
+            Pairs(weights_shape(query, key, value))
+            .under(mask, bias)
+            .limited(causal, None)
+            .padded(query_lengths, key_lengths)
+            .packed(query_segments, key_segments)
+        )
+        query = hide(query, pairs.reachable()[0])  # before its position is predicted
+        num_keys = key.shape[-2]
+        valid = num_keys if pairs.key_lengths is None else pairs.key_lengths
+        distance = with_rank(jnp.arange(num_keys), query.ndim) - valid * self._predict(query)
+        gaussian = jnp.exp(-jnp.square(distance) / (2 * (self.reach / 2) ** 2))  # (..., q, k)
+        block = pairs.whole()
+        near = jnp.abs(distance) <= self.reach
+        near = near if block.mask is None else both(block.mask, near)
+        pairs = Pairs(pairs.shape).under(near, block.bias)
+        pairs = with_dropout(pairs, self, self.dropout_rate, train)
+
+        def normalizer(scores: Array, mask: Array) -> Array:
+            return masked_softmax(scores, mask) * gaussian
+
+        score = BilinearScore(name="score") if self.score is None else self.score
+        score = resolve_score(score, query.shape[-1], key.shape[-1])
+        how = How(score, normalizer, need_weights=need_weights)
+        return attend_pairs(query, key, value, pairs, how)
+
+    def _predict(self, query: Array) -> Float[Array, "*b q 1"]:
+        """`sigmoid(v · tanh(W q))`, in float32 or better."""
+        hidden = self._dense(self.features, "hidden", query)
+        position = self._dense(1, "place", jnp.tanh(hidden))
+        return nn.sigmoid(position.astype(wide(position.dtype)))
+
+    def _dense(self, features: int, name: str, inputs: Array) -> Array:
+        layer = nn.Dense(
+            features, use_bias=False, kernel_init=self.kernel_init, dtype=inputs.dtype, name=name
+        )
+        return layer(inputs)

@@ -1,0 +1,128 @@
+"""Attention that sums up a sequence: weights over its positions, and their weighted sums."""
+
+import dataclasses
+
+import flax.linen as nn
+import jax.numpy as jnp
+from flax.typing import Initializer
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from flax_attn.attention.arrays import hide, with_rank
+from flax_attn.attention.checks import as_mask
+from flax_attn.attention.core import Attended, How, attend_pairs
+from flax_attn.attention.pairs import Pairs, broadcastable
+
+
+class AttentionPooling(nn.Module):
+    """One weighted sum over the positions of a sequence.
+
+        e_t = v · x_t + b,  or  v · tanh(W x_t + c) + b with `hidden_features`
+        weights = softmax(e),   context = sum_t weights_t x_t
+
+    Source: Yang et al. 2016, "Hierarchical attention networks", eq. 5 to 7, for the second form.
+
+    Attributes:
+        hidden_features: width of the hidden layer; None for none.
+        use_bias: whether there are biases; softmax does not see `b`, other programs count it.
+        kernel_init: initialiser of the kernels.
+    """
+
+    hidden_features: int | None = None
+    use_bias: bool = True
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+
+    @nn.compact
+    def __call__(
+        self,
+        inputs: Float[Array, "*b t d"],
+        *,
+        mask: ArrayLike | None = None,
+        lengths: ArrayLike | None = None,
+        need_weights: bool = True,
+    ) -> Attended:
+        """Pools `(..., t, d)` to the context `(..., d)`, with weights `(..., t)`.
+
+        `mask` `(..., t)` is True on the positions that count; `lengths` `(...)` is the number of
+        real positions in each batch row.
+        """
+        inputs, pairs = _without_padding(inputs, mask, lengths)
+        options = {
+            "use_bias": self.use_bias,
+            "kernel_init": self.kernel_init,
+            "dtype": inputs.dtype,
+        }
+        hidden = inputs
+        if self.hidden_features is not None:
+            hidden = jnp.tanh(nn.Dense(self.hidden_features, **options, name="hidden")(inputs))
+        scores = nn.Dense(1, **options, name="energy")(hidden)
+        context, weights = _pool(scores, inputs, pairs, need_weights)
+        return Attended(context[..., 0, :], None if weights is None else weights[..., 0, :])
+
+
+class StructuredSelfAttention(nn.Module):
+    """Several weighted sums over the positions of a sequence, each with weights of its own: its hops.
+
+        A = softmax(W_2 tanh(W_1 H^T)),   M = A H
+
+    Source: Lin et al. 2017 (arXiv:1703.03130), eq. 6 and 7. Add `diversity_penalty` of the weights to the loss, so that the
+    hops look at different places.
+
+    Attributes:
+        hidden_features: rows of `W_1`.
+        num_hops: rows of `W_2`.
+        kernel_init: initialiser of both.
+    """
+
+    hidden_features: int
+    num_hops: int
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+
+    @nn.compact
+    def __call__(
+        self,
+        inputs: Float[Array, "*b t d"],
+        *,
+        mask: ArrayLike | None = None,
+        lengths: ArrayLike | None = None,
+        need_weights: bool = True,
+    ) -> Attended:
+        """Pools `(..., t, d)` to the context `(..., hops, d)`, with weights `(..., hops, t)`.
+
+        The arguments are those of `AttentionPooling`.
+        """
+        inputs, pairs = _without_padding(inputs, mask, lengths)
+        dense = lambda features, name: nn.Dense(
+            features, use_bias=False, kernel_init=self.kernel_init, dtype=inputs.dtype, name=name
+        )
+        hidden = jnp.tanh(dense(self.hidden_features, "hidden")(inputs))
+        return _pool(dense(self.num_hops, "energies")(hidden), inputs, pairs, need_weights)
+
+
+def diversity_penalty(weights: Float[Array, "*b r t"]) -> Float[Array, "*b"]:
+    """The squared Frobenius norm `||A A^T - I||_F^2` of each row's weights: 0 where every hop looks at one place of its own.
+
+    Source: Lin et al. 2017 (arXiv:1703.03130), eq. 8.
+    """
+    overlap = jnp.einsum("...it,...jt->...ij", weights, weights)
+    identity = with_rank(jnp.eye(weights.shape[-2], dtype=weights.dtype), weights.ndim)
+    return jnp.sum(jnp.square(overlap - identity), axis=(-2, -1))
+
+
+def _without_padding(
+    inputs: Array, mask: ArrayLike | None, lengths: ArrayLike | None
+) -> tuple[Array, Pairs]:
+    """The inputs with zeros at padding, and what the hops `(..., hops, t)` may attend to."""
+    rows, num = inputs.shape[:-2], inputs.shape[-2]
+    if mask is not None:
+        mask = broadcastable("mask", as_mask(mask), (*rows, num))[..., None, :]
+    pairs = Pairs((*rows, 1, num)).under(mask, None).padded(None, lengths)
+    return hide(inputs, pairs.reachable()[1]), pairs
+
+
+def _pool(scores: Array, inputs: Array, pairs: Pairs, need_weights: bool) -> Attended:
+    """Attends with scores `(..., t, hops)`, which stand for queries: they are their own score."""
+    scores = jnp.swapaxes(scores, -1, -2)  # (..., hops, t)
+    pairs = dataclasses.replace(pairs, shape=scores.shape)
+    how = How(lambda query, key: query, need_weights=need_weights)
+    return attend_pairs(scores, inputs, inputs, pairs, how)
