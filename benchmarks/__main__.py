@@ -66,7 +66,7 @@ def draw(found: list[timing.Row]) -> plt.Figure:
     ax.minorticks_off()
     ax.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=4)
-    ax.set_title(f"What the peers take, on {timing.machine()}", fontsize=10)
+    ax.set_title(f"What the peers take, on\n{timing.machine()}", fontsize=10)
     return figure
 
 

@@ -39,8 +39,8 @@ def build_torch(length: int) -> Callable[[], float]:
 
     def step() -> float:
         query_kernel, key_kernel, vector, query, key, value = kernels
-        energies = torch.tanh((query @ query_kernel)[:, :, None] + (key @ key_kernel)[:, None]) @ vector
-        loss = (energies.softmax(-1) @ value).square().mean()
+        scores = torch.tanh((query @ query_kernel)[:, :, None] + (key @ key_kernel)[:, None]) @ vector
+        loss = (scores.softmax(-1) @ value).square().mean()
         torch.autograd.grad(loss, kernels)
         return loss.item()
 
@@ -124,7 +124,7 @@ def draw(found: dict[str, dict[int, tuple[float, float]]]) -> Any:
         ax.minorticks_off()
         ax.grid(alpha=0.3)
     axes[0].legend()
-    figure.suptitle(f"Additive attention of width {WIDTH}, batch 1 ({timing.machine()})", fontsize=10)
+    figure.suptitle(f"Additive attention of width {WIDTH}, batch 1\n{timing.machine()}", fontsize=10)
     return figure
 
 

@@ -1,66 +1,98 @@
-"""Dot-product attention against `jax.nn` and `flax.linen`, and in blocks; forward and backward, taking turns.
+"""Attention itself: time and memory on this machine, beside PyTorch's SDPA and flex_attention.
 
-python -m benchmarks.attention [--repeats 7]
+    python -m benchmarks.attention [--only NAME ...] [--repeats 5] [--output benchmarks-out]
+
+Arrays are float32, batch 1, heads of 64: 4 heads from a length of 8,192 on, else 8. Each side has
+its arrays in its own order of axes. Equal work is checked before it is timed: contexts and
+gradients agree to 1e-4 of the largest number. Calls take turns in one process. Figures are medians
+after a warm-up. The backward pass is that of the sum of squares of the context. `--only` runs some
+of these groups:
+
+    sdpa       ours without weights beside SDPA: all keys and causal, 512 to 8,192
+    jax        ours beside jax.nn and flax.linen, 128 to 2,048
+    causal     ours causal beside ours over all keys, 4,096
+    weights    what a mask costs where the weights are returned, 512 and 2,048
+    window     a causal window of 256 beside all keys and flex_attention, 8,192; 8,192 to 65,536
+    visible    lengths, segments and a mask of positions beside all keys, 8,192
+    additive   the additive score in a window of 256 beside all keys, 8,192
+    memory     peak memory of a process for each case, 8,192 to 65,536
+    decoding   one query with a cache of 4,096 keys beside SDPA, batch 1 and 16
+    figure     time over length for all keys, causal and a window, as a picture
+
+It prints a table for each group and writes `attention.jsonl`, one line a row, and `attention.png`.
+PyTorch compiles flex_attention with a C++ compiler, which must be there.
 """
 
 import argparse
-import functools
-from collections.abc import Callable
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TextIO
 
-import flax.linen as nn
-import jax
-import jax.numpy as jnp
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.timing import alternate, machine
-from flax_attn.attention import dot_product_attention
+from benchmarks import attention_additive, attention_figure, attention_memory, timing
+from benchmarks import attention_groups as groups
+from benchmarks.attention_rows import Row, tabulate
+from flax_attn.analysis.drawing import save
 
-HEADS, WIDTH = 8, 64
-LENGTHS = {128: 16, 512: 4, 2048: 1}  # and the batch of each
-KEYS = iter(jax.random.split(jax.random.key(0), 64))
-
-
-def normal(*shape: int) -> jax.Array:
-    return jax.random.normal(next(KEYS), shape)
-
-
-def timed(functions: dict[str, Callable], arguments: tuple, repeats: int) -> dict[str, float]:
-    calls = {name: functools.partial(lambda f: jax.block_until_ready(f(*arguments)), jax.jit(f)) for name, f in functions.items()}
-    return alternate(calls, repeats)
-
-
-def gradient(function: Callable) -> Callable:
-    return jax.grad(lambda *args: jnp.sum(jnp.square(function(*args))), argnums=(0, 1, 2))
+GROUPS: dict[str, Callable[[int, int], Iterator[Row]]] = {
+    "sdpa": groups.against_sdpa,
+    "jax": groups.against_jax,
+    "causal": groups.causal,
+    "weights": groups.weights,
+    "window": groups.window,
+    "visible": groups.visible,
+    "additive": attention_additive.rows,
+    "memory": attention_memory.rows,
+    "decoding": groups.decoding,
+    "figure": attention_figure.rows,
+}
+SHRINK = 16  # by which `--quick` divides lengths
 
 
-def dot_product(console: Console, repeats: int) -> None:
-    """The whole of the weights, eight heads of 64."""
-    functions = {
-        "ours": lambda *qkv: dot_product_attention(*qkv).context,
-        "jax.nn": jax.nn.dot_product_attention,
-        "flax.linen": nn.dot_product_attention,
-        "ours in blocks": lambda *qkv: dot_product_attention(*qkv, chunk_size=256).context,
-    }
-    table = Table(title="dot-product attention, milliseconds")
-    for column in ("length", "batch", "pass", *functions, "jax.nn / ours", "linen / ours"):
-        table.add_column(column, justify="right")
-    for length, batch in LENGTHS.items():
-        arguments = tuple(normal(batch, length, HEADS, WIDTH) for _ in range(3))
-        for name, wrap in (("forward", lambda f: f), ("both", gradient)):
-            seconds = timed({key: wrap(f) for key, f in functions.items()}, arguments, repeats)
-            ratios = [f"{seconds[other] / seconds['ours']:.2f}" for other in ("jax.nn", "flax.linen")]
-            table.add_row(str(length), str(batch), name, *(f"{1e3 * s:.1f}" for s in seconds.values()), *ratios)
-    console.print(table)
+def run(name: str, sizes: tuple[int, int], file: TextIO) -> tuple[list[Row], bool]:
+    """The rows of one group, which are written, and whether the group reached its end."""
+    rows, whole = [], True
+    try:
+        for row in GROUPS[name](*sizes):
+            rows.append(row)
+            file.write(row.line(name))
+            file.flush()
+    except Exception:
+        whole = False
+        print(f"{name} failed:\n{traceback.format_exc()}", file=sys.stderr)
+    return rows, whole
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=7)
-    repeats = parser.parse_args().repeats
-    console = Console(width=120)
-    console.print(machine())
-    dot_product(console, repeats)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.attention",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--only", nargs="+", choices=GROUPS, default=list(GROUPS), metavar="NAME", help="groups")
+    add("--repeats", type=int, default=5, help="turns of each call")
+    add("--output", type=Path, default=Path("benchmarks-out"), help="folder for rows and figure")
+    add("--quick", action="store_true", help=argparse.SUPPRESS)  # tiny lengths: tries the program
+    args = parser.parse_args()
+    sizes = (SHRINK, 1) if args.quick else (1, args.repeats)  # what divides lengths, and repeats
+    args.output.mkdir(parents=True, exist_ok=True)
+    console, failed = Console(width=None if sys.stdout.isatty() else 160), []
+    console.print(timing.machine())
+    with open(args.output / "attention.jsonl", "w") as file:
+        for name in args.only:
+            rows, whole = run(name, sizes, file)
+            console.print(tabulate(name, rows))
+            if not whole:
+                failed.append(name)
+            elif name == "figure":
+                print(f"wrote {save(attention_figure.draw(rows), args.output / 'attention.png')}")
+    print(f"wrote {args.output / 'attention.jsonl'}")
+    if failed:
+        sys.exit(f"failed, see above: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,103 @@
+"""What is measured of attention: cases of float32 with heads of 64, as data.
+
+`queries` and `keys` below are positions. They are integers of NumPy, JAX or PyTorch, so one
+function describes the visible pairs to all of them.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+WIDTH, WINDOW = 64, 256
+Visible = Callable[[Any, Any], Any]
+CAUSAL: Visible = lambda queries, keys: keys <= queries
+IN_WINDOW: Visible = lambda queries, keys: (keys <= queries) & (queries - keys < WINDOW)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One attention: its sizes, and which keys a query may attend.
+
+    Attributes:
+        name: what it is called in tables.
+        length, heads, batch: the sizes; all heads have width 64.
+        num_queries: as many queries as keys, unless it has a value.
+        visible: whether a query at one position may attend the key at another; None for all keys.
+        options: the same for `dot_product_attention`, as keyword arguments.
+        arrays: further keyword arguments, which a jitted function takes as its own arguments.
+    """
+
+    name: str
+    length: int
+    heads: int
+    batch: int = 1
+    num_queries: int | None = None
+    visible: Visible | None = None
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def inputs(self) -> list[np.ndarray]:
+        """Query, key and value, `(batch, length, heads, width)`, the same at every call."""
+        rng = np.random.default_rng(0)
+        lengths = (self.num_queries or self.length, self.length, self.length)
+        shapes = [(self.batch, length, self.heads, WIDTH) for length in lengths]
+        return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+def all_keys(length: int, heads: int, batch: int = 1) -> Case:
+    return Case("all keys", length, heads, batch)
+
+
+def causal(length: int, heads: int, batch: int = 1) -> Case:
+    """No key after the query."""
+    return Case("causal", length, heads, batch, visible=CAUSAL, options={"causal": True})
+
+
+def window(length: int, heads: int, batch: int = 1) -> Case:
+    """The query's own key and the 255 before it."""
+    options = {"causal": True, "window": (WINDOW - 1, 0)}
+    return Case(f"window of {WINDOW}", length, heads, batch, visible=IN_WINDOW, options=options)
+
+
+def key_lengths(length: int, heads: int, batch: int = 1, share: int = 8) -> Case:
+    """The first eighth of the keys, or another share: the rest is padding."""
+    valid = length // share
+    name, arrays = f"key_lengths=[{valid}]", {"key_lengths": np.full(batch, valid, np.int32)}
+    first: Visible = lambda queries, keys: keys < valid
+    return Case(name, length, heads, batch, visible=first, arrays=arrays)
+
+
+def segments(length: int, heads: int, batch: int = 1) -> Case:
+    """Eight sequences of one length, packed into each row of the batch."""
+    size = length // 8
+    ids = np.tile(np.arange(length, dtype=np.int32) // size, (batch, 1))
+    arrays = {"query_segments": ids, "key_segments": ids}
+    same: Visible = lambda queries, keys: queries // size == keys // size
+    return Case(f"8 segments of {size}", length, heads, batch, visible=same, arrays=arrays)
+
+
+def recent(length: int, heads: int, batch: int = 1) -> Case:
+    """The last eighth of the keys up to the query, by a mask that is a function of positions."""
+    size = length // 8
+    visible: Visible = lambda queries, keys: (keys <= queries) & (queries - keys < size)
+    name, options = f"mask of the last {size}", {"mask": visible}
+    return Case(name, length, heads, batch, visible=visible, options=options)
+
+
+def decoding(length: int, heads: int, batch: int = 1) -> Case:
+    """One query, at the position of the last key of a full cache."""
+    sizes = {"query_offset": length - 1, "key_lengths": length}
+    arrays = {name: np.full(batch, number, np.int32) for name, number in sizes.items()}
+    return Case("one query", length, heads, batch, 1, options={"causal": True}, arrays=arrays)
+
+
+def visible_blocks(case: Case, size: int) -> tuple[int, int]:
+    """How many blocks of `size` queries and keys hold a visible pair, and how many there are."""
+    starts, offsets = range(0, case.length, size), np.arange(size)
+    if case.visible is None:
+        return len(starts) ** 2, len(starts) ** 2
+    pairs = ((i + offsets[:, None], j + offsets[None]) for i in starts for j in starts)
+    some = [bool(np.any(case.visible(*positions))) for positions in pairs]
+    return sum(some), len(some)

@@ -1,0 +1,146 @@
+"""The forms of attention that are measured, and the check that they do equal work.
+
+A form takes a `Case` and whether the backward pass belongs to it. It returns a function without
+arguments, which returns the context, or the gradients of the sum of its squares with respect to
+query, key and value. JAX has arrays `(batch, length, heads, width)`, PyTorch has its own order
+`(batch, heads, length, width)`.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.attention_cases import Case
+from flax_attn.attention import dot_product_attention
+
+Call = Callable[[], tuple]
+TOLERANCE = 1e-4
+
+
+def missing(case: Case) -> list[str]:
+    """The arguments of the case that this version of `dot_product_attention` lacks."""
+    known = inspect.signature(dot_product_attention).parameters
+    return [name for name in (*case.options, *case.arrays) if name not in known]
+
+
+def ours(case: Case, backward: bool, need_weights: bool = False) -> Call:
+    """`flax_attn`; the weights, where they are needed, are returned too."""
+    return blocking(*program(case, backward, need_weights))
+
+
+def jax_nn(case: Case, backward: bool) -> Call:
+    without_weights = lambda *args: (jax.nn.dot_product_attention(*args), None)
+    return blocking(*jitted(without_weights, case, backward))
+
+
+def linen(case: Case, backward: bool) -> Call:
+    without_weights = lambda *args: (nn.dot_product_attention(*args), None)
+    return blocking(*jitted(without_weights, case, backward))
+
+
+def program(case: Case, backward: bool, need_weights: bool = False) -> tuple[Any, tuple]:
+    """Ours as a jitted function, and its arguments."""
+    function = functools.partial(dot_product_attention, need_weights=need_weights, **case.options)
+    return jitted(function, case, backward)
+
+
+def jitted(function: Callable[..., tuple], case: Case, backward: bool) -> tuple[Any, tuple]:
+    """A jitted function, and its arguments.
+
+    `function(query, key, value, **arrays)` returns context and weights.
+    """
+
+    def forward(inputs: tuple, arrays: dict) -> tuple:
+        return tuple(function(*inputs, **arrays))
+
+    def loss(inputs: tuple, arrays: dict) -> tuple:
+        context, weights = forward(inputs, arrays)
+        return jnp.sum(jnp.square(context)), weights
+
+    def both(inputs: tuple, arrays: dict) -> tuple:
+        gradients, weights = jax.grad(loss, has_aux=True)(inputs, arrays)
+        return *gradients, weights
+
+    inputs = tuple(jnp.asarray(array) for array in case.inputs())
+    arrays = {name: jnp.asarray(array) for name, array in case.arrays.items()}
+    return jax.jit(both if backward else forward), (inputs, arrays)
+
+
+def blocking(function: Callable[..., tuple], arguments: tuple) -> Call:
+    """A call that returns when the result is there."""
+    return lambda: jax.block_until_ready(function(*arguments))
+
+
+def sdpa(case: Case, backward: bool) -> Call:
+    """PyTorch's `scaled_dot_product_attention`.
+
+    A mask that `is_causal` cannot say is an array, which exists before the call.
+    """
+    import torch
+
+    attention, options = torch.nn.functional.scaled_dot_product_attention, {}
+    if case.visible is not None and case.options == {"causal": True}:
+        options = {"is_causal": True}
+    elif case.visible is not None:
+        queries, keys = torch.arange(case.length)[:, None], torch.arange(case.length)[None]
+        options = {"attn_mask": case.visible(queries, keys).expand(case.length, case.length)}
+    return torch_call(functools.partial(attention, **options), case, backward)
+
+
+def flex(case: Case, backward: bool) -> Call:
+    """PyTorch's `flex_attention`, compiled for this length and these visible pairs.
+
+    On a CPU it has no backward pass.
+    """
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    torch._dynamo.reset()  # PyTorch compiles only a few programs for one function
+    visible, length = case.visible, case.length
+    block_mask = None
+    if visible is not None:
+        pairs = lambda batch, head, query, key: visible(query, key)
+        block_mask = create_block_mask(pairs, None, None, length, length, device="cpu")
+    compiled = torch.compile(flex_attention, dynamic=False, fullgraph=True)
+    return torch_call(functools.partial(compiled, block_mask=block_mask), case, backward)
+
+
+def torch_call(function: Callable[..., Any], case: Case, backward: bool) -> Call:
+    """A call of `function(query, key, value)`, which returns the context."""
+    import torch
+
+    arrays = [np.ascontiguousarray(array.transpose(0, 2, 1, 3)) for array in case.inputs()]
+    inputs = [torch.from_numpy(array).requires_grad_(backward) for array in arrays]
+    if backward:
+        return lambda: torch.autograd.grad(function(*inputs).square().sum(), inputs)
+    return torch.no_grad()(lambda: (function(*inputs),))
+
+
+def check(calls: dict[str, Call]) -> None:
+    """Compares what each call returns with the first's, to 1e-4 of the largest number.
+
+    Weights, which only some calls return, come last and are not compared.
+    """
+    (first, wanted), *others = ((name, arrays(call)) for name, call in calls.items())
+    for name, values in others:
+        for i, (value, reference) in enumerate(zip(values, wanted)):
+            error = np.abs(value - reference).max() / np.abs(reference).max()
+            message = f"unequal work: {name} and {first} differ by {error:.1g} in result {i}"
+            assert error <= TOLERANCE, message
+
+
+def arrays(call: Call) -> list[np.ndarray]:
+    """The context, or the gradients, in our order of axes."""
+    return [in_our_order(x) for x in call() if x is not None]
+
+
+def in_our_order(x: Any) -> np.ndarray:
+    if isinstance(x, jax.Array):
+        return np.asarray(x)
+    return (x.transpose(1, 2) if x.ndim == 4 else x).detach().numpy()
