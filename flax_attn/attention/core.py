@@ -129,6 +129,8 @@ def dot_product_attention(
     query_offset: ArrayLike = 0,
     query_lengths: ArrayLike | None = None,
     key_lengths: ArrayLike | None = None,
+    query_segments: ArrayLike | None = None,
+    key_segments: ArrayLike | None = None,
     softcap: float | None = None,
     dropout_rate: float = 0.0,
     dropout_rng: Key[Array, ""] | None = None,
@@ -147,7 +149,7 @@ def dot_product_attention(
         mask: boolean, True where a key may be attended; broadcasts to `(..., heads, q, k)`. Or a
             function of the positions of queries `(q, 1)` and keys `(1, k)`. Query positions start
             at `query_offset`; they are `(..., q, 1)` where each batch row has its own. The
-            arguments from `causal` to `key_lengths` are ANDed with it.
+            arguments from `causal` to `key_segments` are ANDed with it.
         bias: added to the scores; an array or a function, as the mask is; `-inf` masks.
         scale: factor on the products; None for `1 / sqrt(d)`.
         causal: a query attends to no key after its own position.
@@ -156,6 +158,8 @@ def dot_product_attention(
         query_offset: query `i` is at the position of key `query_offset + i`; an integer, or one for
             each leading index, `(...)`. 0 in training, the number of cached keys in decoding.
         query_lengths, key_lengths: `(...)`, the number of real queries and keys in each batch row.
+        query_segments, key_segments: `(..., q)` and `(..., k)`, the ids of the sequences that are
+            packed into each batch row. A query attends to the keys with its id.
         softcap: scores are held within it, `softcap tanh(e / softcap)`, before the bias; above 0.
         dropout_rate, dropout_rng, chunk_size: as in `attend`.
         need_weights: False says that nobody will look at the weights. They are None then. On an
@@ -181,6 +185,7 @@ def dot_product_attention(
         .under(mask, bias)
         .limited(causal, window, query_offset)
         .padded(query_lengths, key_lengths)
+        .packed(query_segments, key_segments)
         .dropping(dropout_rate, dropout_rng)
     )
     score = dot_product_score(scale, softcap)
@@ -199,7 +204,8 @@ def attend_in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: H
         array = jnp.swapaxes(array, -3, -2)
         if heads == key_heads:
             return array
-        return array.reshape(*array.shape[:-3], key_heads, -1, *array.shape[-2:])
+        groups = key_heads, array.shape[-3] // key_heads
+        return array.reshape(*array.shape[:-3], *groups, *array.shape[-2:])
 
     arrays = heads_first(query), heads_first(key), heads_first(value)
     context, weights = attend_pairs(*arrays, pairs.in_groups(heads // key_heads), how)
@@ -213,12 +219,15 @@ def attend_pairs(query: Array, key: Array, value: Array, pairs: Pairs, how: How)
     check_function("score", how.score)
     check_function("normalizer", how.normalizer)
     check_chunk_size(how.chunk_size)
-    in_blocks, weights = how.chunk_size is not None, None
+    streams, weights = how.normalizer is masked_softmax, None
+    if how.chunk_size is None and not how.need_weights and streams:
+        how = how._replace(chunk_size=streaming.best_chunk_size(pairs))
+    in_blocks = how.chunk_size is not None
     if 0 in pairs.shape:
         context = jnp.zeros((*pairs.shape[:-1], value.shape[-1]), query.dtype)
         weights = jnp.zeros(pairs.shape, query.dtype)
-    elif in_blocks and how.normalizer is masked_softmax:
-        context = streaming.attend(query, key, value, pairs, how)
+    elif in_blocks and streams:
+        context, _ = streaming.attend(query, key, value, pairs, how)
     elif in_blocks and not needs_all_queries(how.normalizer):
         context = blocks.over_queries(dense, query, key, value, pairs, how)
     else:
@@ -250,7 +259,7 @@ def dense(
             f"got {scores.shape}"
         )
     scores = scores if bias is None else scores + bias
-    weights = how.normalizer(scores, mask)
+    weights = how.normalizer(scores, mask=mask)
     if jnp.shape(weights) != scores.shape:
         raise ValueError(
             f"expected a normalizer to return weights of shape {scores.shape}, as the scores, "

@@ -51,7 +51,9 @@ def monotonic_hard(scores: Scores, mask: Mask | None = None) -> Weights:
     """
     allowed = jnp.broadcast_to(True if mask is None else mask, scores.shape)
     wide = jnp.promote_types(scores.dtype, jnp.float32)
-    stops = (allowed & (scores > 0)).astype(wide)  # not by the probability, which is 1/2 already for a score that is small
+    stops = (allowed & (scores > 0)).astype(
+        wide
+    )  # not by the probability, which is 1/2 already for a score that is small
 
     def query(previous: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
         stop, allowed = inputs

@@ -40,7 +40,9 @@ def across_queries(normalizer: Callable[..., Array]) -> Callable[..., Array]:
     def whole(*args: Any, **kwargs: Any) -> Array:
         if _IN_BLOCKS.get():
             name = normalizer.__name__
-            raise ValueError(f"{name} must see all queries at once, not blocks of them; mark the function around it with across_queries")
+            raise ValueError(
+                f"{name} must see all queries at once, not blocks of them; mark the function around it with across_queries"
+            )
         return normalizer(*args, **kwargs)
 
     whole.across_queries = True  # pyright: ignore
@@ -85,7 +87,9 @@ def _softmax(scores: Array, mask: Array | None) -> Array:
 
 
 @_softmax.defjvp
-def _softmax_jvp(primals: tuple[Array, Array | None], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
+def _softmax_jvp(
+    primals: tuple[Array, Array | None], tangents: tuple[Array, Any]
+) -> tuple[Array, Array]:
     weights, change = _softmax(*primals), tangents[0]
     return weights, weights * (change - jnp.sum(weights * change, axis=-1, keepdims=True))
 
@@ -138,7 +142,9 @@ def hard(scores: Scores, mask: Mask | None = None, *, temperature: float = 1.0) 
 
 
 @across_queries
-def sampled_hard(scores: Scores, mask: Mask | None = None, *, rng: Key[Array, ""], temperature: float = 1.0) -> Weights:
+def sampled_hard(
+    scores: Scores, mask: Mask | None = None, *, rng: Key[Array, ""], temperature: float = 1.0
+) -> Weights:
     """All weight on one key, drawn with the probabilities of softmax; backward it is the Gumbel-softmax (straight-through).
 
     `argmax_k (e_k + g_k)` with `g` from the Gumbel distribution is a draw from `softmax(e)`; the gradient is that of
@@ -148,8 +154,12 @@ def sampled_hard(scores: Scores, mask: Mask | None = None, *, rng: Key[Array, ""
     """
     scores = _widened(scores)
     *leading, num_queries, num_keys = (1, *scores.shape) if scores.ndim == 1 else scores.shape
-    bits = positional_bits(rng, tuple(leading), *grid(num_queries, num_keys)).reshape(scores.shape)  # more queries or keys change no draw
-    uniform = ((bits >> 9).astype(scores.dtype) + 0.5) / 2**23  # in (0, 1), both ends left out; one bit more would round to 1
+    bits = positional_bits(rng, tuple(leading), *grid(num_queries, num_keys)).reshape(
+        scores.shape
+    )  # more queries or keys change no draw
+    uniform = (
+        (bits >> 9).astype(scores.dtype) + 0.5
+    ) / 2**23  # in (0, 1), both ends left out; one bit more would round to 1
     return hard(scores - jnp.log(-jnp.log(uniform)), mask, temperature=temperature)
 
 
@@ -164,7 +174,9 @@ def top_k(scores: Scores, mask: Mask | None = None, *, k: int) -> Weights:
     if k < 1 or k != int(k):
         raise ValueError(f"expected k to be an integer of 1 or above, got {k}")
     scores, mask = _prepared(scores, mask)
-    rank = jnp.argsort(jnp.argsort(jnp.where(mask, scores, -jnp.inf), axis=-1, descending=True), axis=-1)
+    rank = jnp.argsort(
+        jnp.argsort(jnp.where(mask, scores, -jnp.inf), axis=-1, descending=True), axis=-1
+    )
     return masked_softmax(scores, mask & (rank < k))
 
 
@@ -184,7 +196,9 @@ def _shifted(scores: Array, mask: Array) -> tuple[Array, Array]:
 
 
 def _ranks(ordered: Array) -> Array:
-    return jnp.broadcast_to(jnp.arange(1, ordered.shape[-1] + 1, dtype=ordered.dtype), ordered.shape)
+    return jnp.broadcast_to(
+        jnp.arange(1, ordered.shape[-1] + 1, dtype=ordered.dtype), ordered.shape
+    )
 
 
 def _at_last(values: Array, inside: Array) -> Array:

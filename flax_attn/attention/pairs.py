@@ -35,8 +35,9 @@ from flax_attn.attention.dropout import drop
 PerPair = ArrayLike | Callable[..., Array]
 Window = tuple[int | None, int | None]
 
-FARTHEST = 2**30  # no two positions are further apart
 Real = Bool[Array | np.ndarray, "..."]
+
+FARTHEST = 2**30  # no two positions are further apart
 
 
 class Block(NamedTuple):
@@ -89,7 +90,13 @@ class Pairs:
     def under(self, mask: PerPair | None, bias: PerPair | None) -> "Pairs":
         """With a mask and a bias. Raises unless they broadcast to the weights."""
         if mask is not None and not callable(mask):
-            mask = broadcastable("mask", as_mask(mask), self.shape)
+            mask = as_mask(mask)
+            if self.heads and mask.ndim == 3 < len(self.shape) and mask.shape[0] > 1:
+                raise ValueError(
+                    f"expected a mask with all axes of the weights {self.shape}, got {mask.shape}; "
+                    "write mask[:, None] for one a batch row, mask[None] for one a head"
+                )
+            mask = broadcastable("mask", mask, self.shape)
         if bias is not None and not callable(bias):
             bias = broadcastable("bias", as_floats("bias", bias), self.shape)
         return dataclasses.replace(self, mask=mask, bias=bias)
@@ -257,7 +264,7 @@ class Pairs:
         elif self.mask is not None:
             yield take(self.mask, queries, keys)
         if self.left is not None or self.right is not None:
-            yield masks.window(self._positions(queries), keys, self.left, self.right)
+            yield masks.window(self.positions(queries), keys, self.left, self.right)
         if self.query_lengths is not None:
             yield jnp.less(*aligned(queries, self.query_lengths))
         if self.key_lengths is not None:
@@ -266,7 +273,7 @@ class Pairs:
             own = jnp.take(self.query_segments, queries[:, 0], axis=-2, mode="clip")
             yield own == jnp.take(self.key_segments, keys[0], axis=-1, mode="clip")
 
-    def _positions(self, queries: Array) -> Array:
+    def positions(self, queries: Array) -> Array:
         """The positions of the queries at indices `(q, 1)`."""
         if isinstance(self.query_offset, int):
             return queries + self.query_offset

@@ -1,83 +1,302 @@
-"""Softmax attention over blocks of queries and keys: context and gradients without the weights.
+"""Softmax attention over blocks of queries and keys, with a derivative of its own.
 
 The keys stream by. With `m` the largest score so far,
 
     s = sum_k exp(e_k - m),   c = sum_k exp(e_k - m) v_k,   context = c / s
 
-and both sums are scaled by `exp(m_old - m_new)` when a block brings a larger score. The result does
-not depend on `m`, so it is held fixed in the gradient. The scores of a block are computed again for
-its gradient (`jax.checkpoint`), so no more than one block of them exists at any time.
+and both sums are scaled by `exp(m_old - m_new)` when a block brings a larger score. What is kept
+for the gradient is `l = m + log s` of every query. With it a block's weights are `w = exp(e - l)`,
+and from the gradient `g` of the context follow
+
+    dv_k = sum_q w_qk g_q,   de_qk = w_qk (g_q · v_k - g_q · context_q)
+
+and, by `jax.vjp` of the score inside a block, the gradients of queries, keys, bias and everything
+that the score closes over. No more than one block of scores exists at any time. A block whose
+queries may attend to none of its keys is not computed.
 
 Source: Rabe & Staats 2021 (arXiv:2112.05682), section 3; Milakov & Gimelshein 2018
-(arXiv:1805.02867) for the sums.
+(arXiv:1805.02867) for the sums; Dao et al. 2022 (arXiv:2205.14135), appendix B.2, for the gradient.
 """
 
-from typing import Any
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jaxtyping import Array, Float, Int
 
 from flax_attn.attention.arrays import hide, wide, with_rank
-from flax_attn.attention.blocks import bias_blocks, indices, merge, split
+from flax_attn.attention.blocks import bias_blocks, indices, merge, split, visible_blocks
 from flax_attn.attention.pairs import Pairs
 
 
-def attend(query: Array, key: Array, value: Array, pairs: Pairs, how: Any) -> Array:
-    """The context `(..., q, e)` of softmax attention, in blocks of `how.chunk_size`."""
+class Blocks(NamedTuple):
+    """The arrays in blocks, and the arrays that a block's scores and dropout depend on.
+
+    `queries` is `(i, ..., q, d)`, `keys` and `values` are `(j, ..., k, d)`, `bias` is
+    `(i, j, ..., q, k)` or None. Query block `i` attends to the first `counts[i]` of the key
+    blocks `order[i]`.
+    """
+
+    queries: Array
+    keys: Array
+    values: Array
+    bias: Array | None
+    of_score: list[Array]
+    of_dropout: list[Array]
+    order: Int[Array, "i j"]
+    counts: Int[Array, " i"]
+
+
+class Parts(NamedTuple):
+    """The functions of a block, which close over no array.
+
+    Attributes:
+        scores: from a block's queries, keys, values and bias, its numbers `i` and `j`, and
+            `of_score`, to the scores, `-inf` where nothing may be attended, and the values.
+        factors: from `i`, `j` and `of_dropout` to what the weights are multiplied by; or None.
+        dtype: of scores and sums.
+    """
+
+    scores: Callable[..., tuple[Array, Array]]
+    factors: Callable[..., Array] | None
+    dtype: Any
+
+
+def best_chunk_size(pairs: Pairs) -> int | None:
+    """The block size for a caller who leaves it open; None for all scores at once.
+
+    It depends on sizes and the device alone, so every process and a resumed run take the same.
+    """
+    num_scores = math.prod(pairs.shape)
+    if jax.default_backend() != "cpu":
+        return 1024 if num_scores > 2**28 else None
+    return 512 if num_scores > 2**22 else None
+
+
+def attend(query: Array, key: Array, value: Array, pairs: Pairs, how: Any) -> tuple[Array, Array]:
+    """Softmax attention in blocks of `how.chunk_size`.
+
+    Returns:
+        The context `(..., q, e)`, and `log sum_k exp(e_qk)` `(..., q)`, which is `inf` in a row
+        with nothing to attend.
+    """
     num_queries, num_keys = pairs.shape[-2:]
-    size, key_size = min(how.chunk_size, num_queries), min(how.chunk_size, num_keys)
-    queries, keys, values = split(query, size), split(key, key_size), split(value, key_size)
-    dtype, leading = wide(query.dtype, key.dtype, value.dtype), pairs.shape[:-2]
+    sizes = min(how.chunk_size, num_queries), min(how.chunk_size, num_keys)
+    if not pairs.looks_at_pairs:
+        has_key, has_query = pairs.reachable()
+        query, key, value = hide(query, has_key), hide(key, has_query), hide(value, has_query)
+    blocks, parts = _in_blocks(query, key, value, pairs, (how.score, *sizes))
+    context, log = _stream(parts, blocks)
+    return merge(context, num_queries), merge(log, num_queries)[..., 0]
 
-    def row(args: tuple[Array, Array, Array | None]) -> Array:
-        i, query_block, bias_row = args
-        rows = indices(i, size, num_queries)[:, None]
 
-        def step(carry: tuple[Array, Array, Array], args: tuple) -> tuple[tuple, None]:
-            largest, total, context = carry
-            j, key, value, bias = args
-            query = query_block
-            block = pairs.block(rows, indices(j, key_size, num_keys)[None, :], bias)
-            mask = block.mask
-            if mask is not None:
-                has_key, has_query = mask.any(axis=-1), mask.any(axis=-2)
-                query, key, value = (
-                    hide(query, has_key),
-                    hide(key, has_query),
-                    hide(value, has_query),
-                )
-            scores = how.score(query, key)
-            if scores.shape != (*leading, size, key_size):
-                raise ValueError(
-                    f"expected a score of shape {(*leading, size, key_size)} for query "
-                    f"{query.shape} and key {key.shape}, got {scores.shape}"
-                )
-            scores = (scores if block.bias is None else scores + block.bias).astype(dtype)
-            if num_keys % key_size:
-                real = with_rank(j * key_size + jnp.arange(key_size) < num_keys, scores.ndim)
-                mask = real if mask is None else mask & real
-            scores = scores if mask is None else jnp.where(mask, scores, -jnp.inf)
+def _in_blocks(
+    query: Array, key: Array, value: Array, pairs: Pairs, how: tuple[Callable, int, int]
+) -> tuple[Blocks, Parts]:
+    """The arrays in blocks, and the functions of a block, with their arrays made arguments."""
+    score, query_size, key_size = how
+    num_queries, num_keys = pairs.shape[-2:]
+    dtype = wide(query.dtype, key.dtype, value.dtype)
+    queries, keys, values = split(query, query_size), split(key, key_size), split(value, key_size)
+    bias = bias_blocks(pairs, query_size, key_size)
+
+    def block_at(i: Array, j: Array, bias: Array | None):
+        rows, columns = indices(i, query_size, num_queries), indices(j, key_size, num_keys)
+        return pairs.block(rows[:, None], columns[None, :], bias)
+
+    def scores(query, key, value, bias, i, j):
+        mask = (block := block_at(i, j, bias)).mask
+        if mask is not None and pairs.looks_at_pairs:
+            query, has_query = hide(query, mask.any(axis=-1)), mask.any(axis=-2)
+            key, value = hide(key, has_query), hide(value, has_query)
+        scores = score(query, key)
+        shape = (*pairs.shape[:-2], query_size, key_size)
+        if scores.shape != shape:
+            raise ValueError(
+                f"expected a score of shape {shape} for query {query.shape} and key {key.shape}, "
+                f"got {scores.shape}"
+            )
+        scores = (scores if block.bias is None else scores + block.bias).astype(dtype)
+        if num_keys % key_size:  # what fills up the last block is no key
+            real = with_rank(j * key_size + jnp.arange(key_size) < num_keys, scores.ndim)
+            mask = real if mask is None else mask & real
+        return scores if mask is None else jnp.where(mask, scores, -jnp.inf), value
+
+    def factors(i: Array, j: Array) -> Array:
+        ones = jnp.ones((*pairs.shape[:-2], query_size, key_size), dtype)
+        return pairs.drop(ones, block_at(i, j, None))
+
+    number = jnp.asarray(0)
+    first_bias = None if bias is None else bias[0, 0]
+    of_block = queries[0], keys[0], values[0], first_bias, number, number
+    scores, of_score = _without_closure(scores, *of_block)
+    factors, of_dropout = (
+        _without_closure(factors, number, number) if pairs.dropout_rate else (None, [])
+    )
+    visible = visible_blocks(pairs, query_size, key_size)
+    order, counts = jnp.argsort(~visible, axis=-1, stable=True), visible.sum(axis=-1)
+    blocks = Blocks(queries, keys, values, bias, of_score, of_dropout, order, counts)
+    return blocks, Parts(scores, factors, dtype)
+
+
+def _without_closure(function: Callable, *examples: Any) -> tuple[Callable, list[Array]]:
+    """The function with the arrays it closes over as one more argument, and these arrays.
+
+    A derivative of its own may not close over arrays that are differentiated or vectorised.
+    """
+    closed, shape = jax.make_jaxpr(function, return_shape=True)(*examples)
+    tree = jax.tree.structure(shape)
+
+    def call(arrays: list[Array], *args: Any) -> Any:
+        outputs = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, arrays))(*jax.tree.leaves(args))
+        return jax.tree.unflatten(tree, outputs)
+
+    return call, closed.consts
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _stream(parts: Parts, blocks: Blocks) -> tuple[Array, Array]:
+    """The contexts `(i, ..., q, e)` and `l`, the logarithms `(i, ..., q, 1)` of the sums."""
+    queries, keys, values = blocks.queries, blocks.keys, blocks.values
+    leading = _leading(parts, blocks)
+    sizes = queries.shape[-2], values.shape[-1]
+
+    def row(args: tuple) -> tuple[Array, Array]:
+        i, query, bias_row, order, count = args
+
+        def step(n: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            j, (largest, total, context) = order[n], carry
+            bias = None if bias_row is None else bias_row[j]
+            scores, value = parts.scores(blocks.of_score, query, keys[j], values[j], bias, i, j)
             new = jnp.maximum(largest, scores.max(axis=-1, keepdims=True))
-            new = jax.lax.stop_gradient(new)
             base = jnp.where(new == -jnp.inf, 0, new)  # nothing to attend so far
             shares, kept = jnp.exp(scores - base), jnp.exp(largest - base)
             total = kept * total + shares.sum(axis=-1, keepdims=True)
-            shares = pairs.drop(shares, block) if pairs.dropout_rate else shares
-            part = jnp.einsum(
-                "...qk,...ke->...qe",
-                shares.astype(value.dtype),
-                value,
-                preferred_element_type=dtype,
-            )
-            return (new, total, kept * context + part), None
+            if parts.factors is not None:
+                shares = shares * parts.factors(blocks.of_dropout, i, j)
+            context = kept * context + _product("...qk,...ke->...qe", shares, value, parts.dtype)
+            return new, total, context
 
-        none = jnp.full((*leading, size, 1), -jnp.inf, dtype)
-        zero = jnp.zeros((*leading, size, 1), dtype)
-        start = none, zero, jnp.zeros((*leading, size, value.shape[-1]), dtype)
-        blocks = jnp.arange(len(keys)), keys, values, bias_row
-        (_, total, context), _ = jax.lax.scan(jax.checkpoint(step), start, blocks)
-        return context / jnp.where(total > 0, total, 1)
+        none = jnp.full((*leading, sizes[0], 1), -jnp.inf, parts.dtype)
+        zero = jnp.zeros((*leading, sizes[0], 1), parts.dtype)
+        start = none, zero, jnp.zeros((*leading, *sizes), parts.dtype)
+        largest, total, context = jax.lax.fori_loop(0, count, step, start)
+        safe = jnp.where(total > 0, total, 1)
+        # exp(e - l) is then 0 in a row with nothing to attend
+        log = jnp.where(total > 0, largest + jnp.log(safe), jnp.inf)
+        log = jnp.where(jnp.isnan(total), jnp.nan, log)
+        return context / jnp.where(jnp.isnan(total), jnp.nan, safe), log
 
-    arguments = jnp.arange(len(queries)), queries, bias_blocks(pairs, size, key_size)
-    return merge(jax.lax.map(jax.checkpoint(row), arguments), num_queries)
+    numbers = jnp.arange(len(queries))
+    return jax.lax.map(row, (numbers, queries, blocks.bias, blocks.order, blocks.counts))
+
+
+def _leading(parts: Parts, blocks: Blocks) -> tuple[int, ...]:
+    """The axes of a block's scores in front of queries and keys."""
+    number = jnp.asarray(0)
+    bias = None if blocks.bias is None else blocks.bias[0, 0]
+    arrays = blocks.queries[0], blocks.keys[0], blocks.values[0], bias
+    scores, _ = jax.eval_shape(parts.scores, blocks.of_score, *arrays, number, number)
+    return scores.shape[:-2]
+
+
+def _forward(parts: Parts, blocks: Blocks) -> tuple[tuple[Array, Array], tuple]:
+    context, log = _stream(parts, blocks)
+    return (context, log), (blocks, context, log)
+
+
+def _backward(parts: Parts, kept: tuple, gradients: tuple[Array, Array]) -> tuple[Any]:
+    return (_gradients(parts, kept, gradients),)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _gradients(parts: Parts, kept: tuple, gradients: tuple[Array, Array]) -> Blocks:
+    """The gradients of the blocks, from those of the contexts and of `l`."""
+    blocks, contexts, logs = kept
+    differentiable = [jnp.issubdtype(array.dtype, jnp.floating) for array in blocks.of_score]
+    floats = [array for array, is_float in zip(blocks.of_score, differentiable) if is_float]
+
+    def with_floats(floats: list[Array]) -> list[Array]:
+        rest = iter(floats)
+        return [
+            next(rest) if is_float else array
+            for array, is_float in zip(blocks.of_score, differentiable)
+        ]
+
+    def row(sums: tuple, args: tuple) -> tuple[tuple, tuple]:
+        i, query, bias_row, order, count, context, log, gradient, of_log = args
+        along = jnp.sum(gradient * context, axis=-1, keepdims=True) - of_log
+
+        def step(n: Array, carry: tuple) -> tuple:
+            j, (of_query, of_bias, (of_keys, of_values, of_floats)) = order[n], carry
+            bias = None if bias_row is None else bias_row[j]
+
+            def scored(floats, query, key, bias):
+                arrays = with_floats(floats)
+                return parts.scores(arrays, query, key, blocks.values[j], bias, i, j)
+
+            arguments = floats, query, blocks.keys[j], bias
+            scores, pull, value = jax.vjp(scored, *arguments, has_aux=True)
+            weights = jnp.exp(scores - log)
+            change = _product("...qe,...ke->...qk", gradient, value, parts.dtype)
+            kept = weights
+            if parts.factors is not None:
+                factors = parts.factors(blocks.of_dropout, i, j)
+                kept, change = weights * factors, change * factors
+            more = _product("...qk,...qe->...ke", kept, gradient, parts.dtype)
+            more_floats, more_query, more_key, more_bias = pull(weights * (change - along))
+            add = lambda total, part: total + part.astype(total.dtype)
+            of_keys = of_keys.at[j].add(more_key.astype(of_keys.dtype))
+            of_values = of_values.at[j].add(_sum_to(more, of_values.shape[1:]))
+            of_floats = jax.tree.map(add, of_floats, more_floats)
+            of_bias = None if bias is None else of_bias.at[j].set(more_bias)
+            return add(of_query, more_query), of_bias, (of_keys, of_values, of_floats)
+
+        zeros = lambda array: jnp.zeros(array.shape, wide(array.dtype))
+        of_bias = None if bias_row is None else jnp.zeros_like(bias_row)
+        start = zeros(query), of_bias, sums
+        of_query, of_bias, sums = jax.lax.fori_loop(0, count, step, start)
+        return sums, (of_query.astype(query.dtype), of_bias)
+
+    zeros = lambda array: jnp.zeros(array.shape, wide(array.dtype))
+    start = zeros(blocks.keys), zeros(blocks.values), [zeros(array) for array in floats]
+    rows = jnp.arange(len(blocks.queries)), blocks.queries, blocks.bias, blocks.order, blocks.counts
+    sums, (of_queries, of_bias) = jax.lax.scan(row, start, (*rows, contexts, logs, *gradients))
+    of_keys, of_values, of_floats = sums
+    rest = iter(array.astype(like.dtype) for array, like in zip(of_floats, floats))
+    return Blocks(
+        of_queries,
+        of_keys.astype(blocks.keys.dtype),
+        of_values.astype(blocks.values.dtype),
+        of_bias,
+        [next(rest) if is_float else None for is_float in differentiable],
+        [None] * len(blocks.of_dropout),
+        None,
+        None,
+    )
+
+
+def _refuse(parts: Parts, *args: Any) -> Any:
+    raise TypeError(
+        "expected a first derivative of attention in blocks, got a second one; "
+        "pass need_weights=True and chunk_size=None for second derivatives"
+    )
+
+
+_stream.defvjp(_forward, _backward)
+_gradients.defvjp(_refuse, _refuse)
+
+
+def _product(formula: str, weights: Array, vectors: Array, dtype: Any) -> Float[Array, "..."]:
+    """A product with half precision multiplied as it is, and added up in float32 or better."""
+    return jnp.einsum(formula, weights.astype(vectors.dtype), vectors, preferred_element_type=dtype)
+
+
+def _sum_to(array: Array, shape: tuple[int, ...]) -> Array:
+    """The sum over axes that are 1 in the shape."""
+    axes = tuple(i for i, (have, want) in enumerate(zip(array.shape, shape)) if have != want)
+    return array.sum(axis=axes, keepdims=True) if axes else array

@@ -1,0 +1,308 @@
+"""Attention in blocks has a derivative of its own: it equals the dense form, and computes no block that nobody can see."""
+
+import functools
+import itertools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flax_attn.attention as fa
+from flax_attn.attention import blocks, masks
+from flax_attn.attention.pairs import Pairs
+from tests.attention.compiled import normal
+
+B, Q, K, HEADS, D, E = 2, 17, 23, 2, 3, 2  # no block size here divides the lengths
+SIZES = 4, 7, 64
+QUERY, KEY, VALUE = normal(0, B, HEADS, Q, D), normal(1, B, HEADS, K, D), normal(2, B, HEADS, K, E)
+H = 5
+SCORES = {
+    "dot": {},
+    "scaled_dot": {},
+    "cosine": {},
+    "bilinear": {"kernel": normal(3, D, D), "bias": normal(4)},
+    "additive": {"query_kernel": normal(5, D, H), "key_kernel": normal(6, D, H), "vector": normal(7, H)},
+    "concat": {"kernel": normal(8, 2 * D, H), "vector": normal(9, H)},
+    "trilinear": {name: normal(10, D) for name in ("query_vector", "key_vector", "product_vector")},
+    "no_score": {},
+}
+RANDOM = np.random.default_rng(11).random((B, 1, Q, K)) < 0.5
+RANDOM[0, :, 3] = RANDOM[1, :, :, 5] = False
+LENGTHS = np.array([9, 0])
+SEGMENTS = np.sort(np.random.default_rng(12).integers(0, 4, (B, K)))
+LIMITS = {
+    "nothing": {},
+    "causal": {"causal": True},
+    "window": {"window": (3, 2)},
+    "causal window at an offset": {"causal": True, "window": (5, 0), "query_offset": np.array([4, -2])},
+    "lengths": {"query_lengths": np.array([17, 6]), "key_lengths": LENGTHS},
+    "segments": {"query_segments": SEGMENTS[:, :Q], "key_segments": SEGMENTS},
+    "array": {"mask": RANDOM},
+    "function": {"mask": lambda q, k: (k <= q + 3) & (k % 3 > 0)},
+}
+BIASES = {
+    "nothing": None,
+    "array": normal(13, B, 1, Q, K),
+    "of heads and keys": normal(14, HEADS, 1, K),
+    "-inf": np.where(RANDOM, normal(15, B, 1, Q, K), -np.inf).astype(np.float32),
+    "function": lambda q, k: -0.3 * jnp.abs(q - k).astype(jnp.float32),
+}
+AXES = (SCORES, LIMITS, BIASES, [0.0, 0.3], SIZES)
+
+
+def pairs_of(limits, bias):
+    limits = dict.fromkeys(("mask", "window", "query_lengths", "key_lengths", "query_segments", "key_segments")) | limits
+    return (
+        Pairs.in_heads(B, HEADS, Q, K)
+        .under(limits["mask"], bias)
+        .limited(limits.get("causal", False), limits["window"], limits.get("query_offset", 0))
+        .padded(limits["query_lengths"], limits["key_lengths"])
+        .packed(limits["query_segments"], limits["key_segments"])
+    )
+
+
+def outcome(score, limits, bias, rate, chunk_size, dtype=np.float32):
+    """Context and gradients with respect to queries, keys, values, the parameters of the score, and the bias."""
+    from flax_attn.attention.core import How, attend_pairs
+
+    def loss(query, key, value, params, bias):
+        given = BIASES["function"] if bias is None else bias
+        pairs = pairs_of(LIMITS[limits], None if biases == "nothing" else given)
+        pairs = pairs.dropping(rate, jax.random.key(3) if rate else None)
+        how = How(functools.partial(getattr(fa, score), **params), chunk_size=chunk_size, need_weights=chunk_size is None)
+        context = attend_pairs(query, key, value, pairs, how).context
+        return jnp.sum(jnp.sin(context) * jnp.arange(1.0, 1 + Q, dtype=dtype)[None, None, :, None]), context
+
+    biases = bias
+    array = None if bias == "nothing" or callable(BIASES[bias]) else BIASES[bias]
+    arrays = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), (QUERY, KEY, VALUE, SCORES[score], array))
+    gradients, context = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3, 4), has_aux=True))(*arrays)
+    return jax.device_get((context, gradients))
+
+
+def check(score, limits, bias, rate, chunk_size, dtype=np.float32):
+    ours, dense = (outcome(score, limits, bias, rate, size, dtype) for size in (chunk_size, None))
+    tolerance = 1e-12 if dtype == np.float64 else 1e-5
+    for blockwise, whole in zip(jax.tree.leaves(ours), jax.tree.leaves(dense), strict=True):
+        assert blockwise.dtype == dtype
+        largest = max(np.abs(whole[np.isfinite(whole)]).max(), 1)  # some gradients are 0 but for rounding
+        np.testing.assert_allclose(blockwise, whole, rtol=0, atol=tolerance * largest)
+
+
+def meeting_in_pairs():
+    """Combinations in which every two values of different axes meet, greedily."""
+    rng, rows = np.random.default_rng(0), []
+    met = lambda row: set(itertools.combinations(enumerate(row), 2))
+    wanted = set().union(*(met(row) for row in itertools.product(*AXES)))
+    while wanted:
+        tries = [tuple(list(axis)[rng.integers(len(axis))] for axis in AXES) for _ in range(200)]
+        rows.append(max(tries, key=lambda row: len(met(row) & wanted)))
+        wanted -= met(rows[-1])
+    return rows
+
+
+def name(case):
+    return " | ".join(map(str, case))
+
+
+@pytest.mark.parametrize("case", meeting_in_pairs(), ids=name)
+def test_blocks_equal_the_whole(case):
+    check(*case)
+
+
+@pytest.mark.parametrize("case", meeting_in_pairs()[::8], ids=name)
+def test_blocks_equal_the_whole_in_double_precision(case):
+    with jax.enable_x64(True):
+        check(*case, np.float64)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", list(itertools.product(*AXES[:4], [7])), ids=name)
+def test_blocks_equal_the_whole_in_every_combination_in_double_precision(case):
+    with jax.enable_x64(True):
+        check(*case, np.float64)
+
+
+X = jnp.asarray(normal(20, B, 24, HEADS, 4))
+
+
+def context(x, chunk_size=5, **options):
+    return fa.dot_product_attention(x, x, x, chunk_size=chunk_size, **options).context
+
+
+def loss(x, **options):
+    return jnp.sum(jnp.sin(context(x, **options)))
+
+
+TRANSFORMED = {
+    "jit": lambda f: jax.jit(f),
+    "vmap": lambda f: lambda x: jax.vmap(f)(x[:, None]).reshape(x.shape),
+    "scan": lambda f: lambda x: jax.lax.scan(lambda c, row: (c, f(row[None])[0]), 0, x)[1],
+    "checkpoint": lambda f: jax.checkpoint(f),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_values_and_gradients_under_transformations(name):
+    """Each row has lengths of its own, which the function closes over."""
+
+    def attention(x, chunk_size):
+        function = functools.partial(context, causal=True, chunk_size=chunk_size)
+        return TRANSFORMED[name](lambda x: function(x, key_lengths=jnp.full(x.shape[0], 11)))(x)
+
+    def total(x, chunk_size):
+        return jnp.sum(jnp.sin(attention(x, chunk_size)))
+
+    ours, dense = (jax.value_and_grad(total)(X, size) for size in (5, None))
+    chex.assert_trees_all_close(ours, dense, atol=1e-5)
+
+
+def test_lengths_and_parameters_that_are_vectorised():
+    """A score's parameters and the lengths differ from row to row, and the function closes over both."""
+    kernels, lengths = jnp.asarray(normal(21, 3, 4, 4)), jnp.array([24, 7, 1])
+    x = X[:, :, 0]
+
+    def total(kernels, chunk_size):
+        def one(kernel, length):
+            score = functools.partial(fa.bilinear, kernel=kernel)
+            return fa.attend(x, x, x, score=score, mask=lambda q, k: k < length, chunk_size=chunk_size).context
+
+        return jnp.sum(jnp.sin(jax.vmap(one)(kernels, lengths)))
+
+    ours, dense = (jax.jit(jax.value_and_grad(total), static_argnums=1)(kernels, size) for size in (5, None))
+    chex.assert_trees_all_close(ours, dense, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_half_precision_is_that_of_the_whole(dtype):
+    x = X.astype(dtype)
+    ours, dense = (jax.value_and_grad(lambda x, size=size: loss(x, chunk_size=size).astype(jnp.float32))(x) for size in (5, None))
+    assert ours[1].dtype == dtype
+    np.testing.assert_allclose(ours[1].astype(jnp.float32), dense[1].astype(jnp.float32), atol=0.05)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
+def test_one_visible_key_passes_no_gradient_to_the_score(dtype):
+    x = 3 * X.astype(dtype)
+    function = lambda q, k: jnp.sum(jnp.sin(fa.dot_product_attention(q, k, x, window=(0, 0), chunk_size=5).context.astype(jnp.float32)))
+    for gradient in jax.jit(jax.grad(function, argnums=(0, 1)))(x, x):
+        np.testing.assert_allclose(gradient.astype(jnp.float32), 0, atol=1e-5)
+
+
+DERIVATIVES = {
+    "forward mode": lambda f: jax.jvp(f, (X,), (X,)),
+    "second derivative": lambda f: jax.grad(lambda x: jnp.sum(jax.grad(f)(x) ** 2))(X),
+    "forward over reverse": lambda f: jax.jvp(jax.grad(f), (X,), (X,)),
+    "reverse over forward": lambda f: jax.grad(lambda x: jax.jvp(f, (x,), (X,))[1])(X),
+}
+
+
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_other_derivatives_are_refused_in_blocks_and_right_in_the_whole(name):
+    with pytest.raises(TypeError):
+        DERIVATIVES[name](loss)
+    chex.assert_tree_all_finite(DERIVATIVES[name](functools.partial(loss, chunk_size=None)))
+
+
+def test_the_error_of_a_second_derivative_says_what_to_do():
+    with pytest.raises(TypeError, match="pass need_weights=True and chunk_size=None for second derivatives"):
+        DERIVATIVES["second derivative"](loss)
+
+
+VISIBLE = LIMITS | {
+    "packed the other way round": {"query_segments": SEGMENTS[:, :Q][:, ::-1], "key_segments": SEGMENTS},
+    "a mask of heads": {"mask": np.random.default_rng(22).random((HEADS, 1, K))[None] < 0.1},
+}
+
+
+@pytest.mark.parametrize("sizes", [(4, 4), (5, 3), (1, 7)])
+@pytest.mark.parametrize("name", VISIBLE)
+def test_visible_blocks_hold_every_visible_pair_and_few_others(name, sizes):
+    pairs = pairs_of(VISIBLE[name], None)
+    mask = pairs.whole().mask
+    mask = np.broadcast_to(True if mask is None else mask, pairs.shape).any(axis=(0, 1))
+    starts = [range(0, length, size) for length, size in zip(mask.shape, sizes)]
+    expected = [[mask[q : q + sizes[0], k : k + sizes[1]].any() for k in starts[1]] for q in starts[0]]
+    visible = np.asarray(blocks.visible_blocks(pairs, *sizes))
+    if "segments" in name or "packed" in name:  # the least and the largest id of a block decide
+        assert (visible >= expected).all()
+        assert visible.sum() < visible.size
+    else:
+        np.testing.assert_array_equal(visible, expected)
+
+
+def blocks_computed(function, *arrays):
+    """How many blocks of scores were computed."""
+    count = 0
+
+    def add():
+        nonlocal count
+        count += 1
+
+    def score(query, key):
+        jax.debug.callback(add)
+        return fa.scaled_dot(query, key)
+
+    jax.block_until_ready(function(score, *arrays))
+    jax.effects_barrier()
+    return count
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"), [(None, 36), (masks.causal, 21), (lambda q, k: masks.window(q, k, 3, 0), 11), (lambda q, k: k < 4, 6)]
+)
+def test_blocks_that_nobody_sees_are_not_computed(mask, expected):
+    x = X[0, :, 0]
+
+    def forward(score, x):
+        return fa.attend(x, x, x, score=score, mask=mask, chunk_size=4).context
+
+    assert blocks_computed(lambda score, x: jax.jit(functools.partial(forward, score))(x), x) == expected
+
+
+def test_the_longest_length_of_the_batch_bounds_the_blocks():
+    pairs = Pairs((3, 16, 16)).padded(None, np.array([3, 9, 0]))
+    np.testing.assert_array_equal(blocks.visible_blocks(pairs, 4, 4).sum(axis=-1), [3, 3, 3, 3])
+
+
+def test_memory_is_linear_in_the_length_forward_and_backward():
+    def needed(length, **options):
+        x = jax.ShapeDtypeStruct((1, length, 2, 8), jnp.float32)
+        program = jax.jit(jax.grad(functools.partial(loss, chunk_size=64, **options))).lower(x).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    for options in ({}, {"causal": True, "window": (32, 0)}, {"mask": masks.causal}):
+        assert needed(4096, **options) < 2.2 * needed(2048, **options)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 3])
+def test_scores_that_are_nan_or_infinite(chunk_size):
+    """NaN and inf at a visible key give NaN, as softmax does; -inf masks; what is hidden does not count."""
+    scores = jnp.array([[0.0, jnp.nan, 1.0, 2.0], [jnp.inf, 0.0, 0.0, 0.0], [-jnp.inf] * 4, [0.0, -jnp.inf, -jnp.inf, 0.0], [jnp.nan] * 4])
+    mask = jnp.ones((5, 4), bool).at[4].set(False)
+    value = jnp.eye(4)
+
+    def attend(scores):
+        return fa.attend(scores, value, value, score=_gather, mask=mask, chunk_size=chunk_size)
+
+    def _gather(query, key):  # q k^T for one-hot keys, without multiplying inf or NaN by 0
+        hot = key.argmax(axis=-1)
+        return jnp.take(query, hot, axis=-1)
+
+    result = np.asarray(attend(scores).context)
+    assert np.isnan(result[:2]).all()
+    np.testing.assert_array_equal(result[2], 0)
+    np.testing.assert_allclose(result[3], [0.5, 0, 0, 0.5], atol=1e-6)
+    np.testing.assert_array_equal(result[4], 0)
+
+
+def test_without_weights_long_sequences_stream_and_short_ones_do_not():
+    def has_loop(length):
+        x = jax.ShapeDtypeStruct((1, length, 8, 4), jnp.float32)
+        function = lambda x: fa.dot_product_attention(x, x, x, need_weights=False).context
+        return "while" in str(jax.make_jaxpr(function)(x))
+
+    assert not has_loop(32)
+    assert has_loop(4096) or jax.default_backend() != "cpu"
