@@ -26,7 +26,7 @@ def masked_scores(
 
 def normalized(normalizer: Callable[..., Array], scores: Array, mask: Array | None) -> Array:
     """The weights. Raises a ValueError for a normaliser that returns another shape than it was given."""
-    weights = normalizer(scores, mask)
+    weights = normalizer(scores, mask=mask)
     if jnp.shape(weights) != scores.shape:
         raise ValueError(f"expected a normalizer to return weights of shape {scores.shape}, as the scores, got {jnp.shape(weights)}")
     return weights

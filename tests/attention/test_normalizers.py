@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 from jax.test_util import check_grads
 
-from flax_attn.attention import entmax15, hard, masked_softmax, monotonic_expectation, monotonic_hard, sampled_hard, sparsemax, top_k
+from flax_attn.attention import attend, entmax15, hard, masked_softmax, monotonic_expectation, monotonic_hard, sampled_hard, sparsemax, top_k
 
 B, Q, K = 2, 3, 5  # distinct primes, so that no two axes can be confused
 
@@ -36,7 +36,7 @@ def compiled(name):
 
     @jax.jit
     def run(scores, mask, cotangent):
-        weights, pull = jax.vjp(lambda scores: NORMALIZERS[name](scores, mask), scores)
+        weights, pull = jax.vjp(lambda scores: NORMALIZERS[name](scores, mask=mask), scores)
         return weights, pull(cotangent)[0]
 
     return run
@@ -334,6 +334,13 @@ def test_minus_infinity_gets_no_weight(normalizer):
     weights, gradient = jax.jit(lambda scores: (normalizer(scores), jax.grad(lambda scores: normalizer(scores)[0])(scores)))(scores)
     np.testing.assert_allclose(weights, [0.5, 0, 0.5], atol=1e-6)
     assert np.isfinite(gradient).all()
+
+
+def test_a_function_of_another_library_fails_loudly():
+    """`jax.nn.softmax` would take a mask by position for the axis."""
+    inputs = jnp.zeros((Q, K))
+    with pytest.raises(TypeError, match="mask"):
+        attend(inputs, inputs, inputs, normalizer=jax.nn.softmax)
 
 
 def test_a_huge_masked_entry_has_gradient_zero():
