@@ -1,15 +1,23 @@
-"""Normalisers: from energies to weights. Pure functions `(scores, mask) -> weights` along the last axis, the keys.
+"""Normalisers turn scores into weights along the last axis, the keys.
 
-What stands at a masked place, even a NaN, is never read; it gets weight 0. A row with no key allowed has weights 0 and
-finite gradients. All run in float32 or better, and return what they ran in.
+A normaliser is a pure function `(scores, mask=None, *, ...) -> weights`. `attend` passes the mask
+by keyword. These rules hold for all of them:
 
-A normaliser looks at one row of keys at a time, so that `attend` may hand it some of the queries only. One that does not
-says so with the decorator `across_queries`.
+- A key that the mask hides has weight 0 and gradient 0. Its score is never read, not even a NaN.
+- A score of -inf hides its key as the mask does.
+- A row without a visible key has weights 0 and gradients 0.
+- A NaN among the visible scores of a row makes the row's weights NaN. So does +inf, for which
+  softmax has no value.
+- They run in float32 or better, and return the dtype that they ran in.
+
+A normaliser looks at one row of scores at a time. So `attend` may pass it only some of the
+queries. The decorator `across_queries` marks a normaliser that needs all queries.
 """
 
 import contextlib
 import contextvars
 import functools
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,25 +32,26 @@ Scores = Float[Array, "*b k"]
 Mask = Bool[Array, "*#b #k"]
 Weights = Float[Array, "*b k"]
 
-FLOOR = -4.0  # below the largest score: no weight of sparsemax or entmax-1.5 is left there, whose supports end at -1 and -2
-
+# Sparsemax gives no weight to a score 1 or more below the largest, and entmax-1.5 to one 2 or more
+# below it. A score further down than this counts as this far down.
+FLOOR = -4.0
 
 _IN_BLOCKS = contextvars.ContextVar("in_blocks", default=False)
 
 
 def across_queries(normalizer: Callable[..., Array]) -> Callable[..., Array]:
-    """Marks a normaliser that must see all queries at once: `attend` then gives it the whole of the scores.
+    """Marks a normaliser that must see all queries at once. `attend` then passes it all scores.
 
-    One that is given some of them all the same, because a function around it is not marked, raises a ValueError.
+    A function without the mark may call a marked normaliser. In blocks of queries, the marked
+    normaliser then raises a ValueError.
     """
 
     @functools.wraps(normalizer)
     def whole(*args: Any, **kwargs: Any) -> Array:
         if _IN_BLOCKS.get():
-            name = normalizer.__name__
-            raise ValueError(
-                f"{name} must see all queries at once, not blocks of them; mark the function around it with across_queries"
-            )
+            name = getattr(normalizer, "__name__", normalizer)
+            advice = "mark the function around it with across_queries"
+            raise ValueError(f"{name} must see all queries at once, not blocks of them; {advice}")
         return normalizer(*args, **kwargs)
 
     whole.across_queries = True  # pyright: ignore
@@ -51,7 +60,7 @@ def across_queries(normalizer: Callable[..., Array]) -> Callable[..., Array]:
 
 @contextlib.contextmanager
 def in_blocks() -> Iterator[None]:
-    """While it lasts, normalisers are given some of the queries only."""
+    """Inside it, normalisers are called with some of the queries only."""
     token = _IN_BLOCKS.set(True)
     try:
         yield
@@ -60,82 +69,112 @@ def in_blocks() -> Iterator[None]:
 
 
 def needs_all_queries(normalizer: Callable[..., Array]) -> bool:
-    """Whether a normaliser, or the one inside a `functools.partial`, is marked by `across_queries`."""
+    """Whether `across_queries` marks a normaliser, or the one inside a `functools.partial`."""
     while isinstance(normalizer, functools.partial):
         normalizer = normalizer.func
     return getattr(normalizer, "across_queries", False)
 
 
 def masked_softmax(scores: Scores, mask: Mask | None = None) -> Weights:
-    """Softmax over the keys that the mask allows, `w_k = exp(e_k) / sum_j exp(e_j)` for allowed `k` and `j`, else 0.
+    """Softmax over the visible keys.
+
+        w_k = exp(e_k) / sum_j exp(e_j)   for visible k and j, else 0
 
     Args:
-        scores: energies of any sign and size.
+        scores: numbers of any sign and size.
         mask: True where a key may be attended; broadcasts to the scores.
     """
     scores = _widened(scores)
     if mask is None:
-        return _softmax(scores, None)
-    mask = jnp.broadcast_to(mask, scores.shape)
-    return _softmax(jnp.where(mask, scores, 0), mask)
+        return _softmax(scores)
+    return _softmax(jnp.where(jnp.broadcast_to(mask, scores.shape), scores, -jnp.inf))
 
 
 @jax.custom_jvp
-def _softmax(scores: Array, mask: Array | None) -> Array:
-    """Softmax with the derivative `dw = w (de - sum w de)`: it needs the weights alone, not what they were made of."""
-    return jax.nn.softmax(scores, axis=-1, where=mask)
+def _softmax(scores: Array) -> Array:
+    """Softmax with the derivative `dw = w (de - sum w de)`, which needs the weights alone.
+
+    A score of -inf has weight 0, and a row of nothing else has weights 0. Where a weight is 0,
+    `de` does not count, not even a NaN.
+
+    JAX has the same rule behind its flag `jax_softmax_custom_jvp`, which is off by default. Ours
+    does not depend on the flag, which belongs to the user, and JAX's lets a NaN in `de` through.
+
+    `base` and `total` are bounded by maxima because XLA fuses those on a CPU, and not `where`. The
+    bounds change only rows of nothing but -inf: in any other row, the largest share is 1.
+    """
+    lowest = float(jnp.finfo(scores.dtype).min)
+    base = jnp.max(scores, axis=-1, keepdims=True, initial=lowest)
+    shares = jnp.exp(scores - base)
+    return shares / jnp.maximum(jnp.sum(shares, axis=-1, keepdims=True), 1)
 
 
 @_softmax.defjvp
-def _softmax_jvp(
-    primals: tuple[Array, Array | None], tangents: tuple[Array, Any]
-) -> tuple[Array, Array]:
-    weights, change = _softmax(*primals), tangents[0]
+def _softmax_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    weights = _softmax(*primals)
+    change = jnp.where(weights != 0, tangents[0], 0)
     return weights, weights * (change - jnp.sum(weights * change, axis=-1, keepdims=True))
 
 
 def sparsemax(scores: Scores, mask: Mask | None = None) -> Weights:
-    """The point of the simplex nearest to the scores, `w_k = max(e_k - tau, 0)` with `sum w = 1`; many weights are exactly 0.
+    """The point of the simplex nearest to the scores; many weights are exactly 0.
 
-    Source: Martins & Astudillo 2016 (arXiv:1602.02068), algorithm 1; its gradient is that of the support held fixed (eq. 14).
+        w_k = max(e_k - tau, 0),   sum_k w_k = 1
+
+    The gradient is that of the support held fixed (eq. 14).
+
+    Source: Martins & Astudillo 2016 (arXiv:1602.02068), algorithm 1.
     """
-    shifted, mask = _shifted(*_prepared(scores, mask))
-    ordered = jax.lax.stop_gradient(jnp.sort(shifted, axis=-1, descending=True))
+    scores, mask = prepared(scores, mask)
+    shifted = _shifted(scores, mask)
+    ordered = _ordered(shifted)
     rank, total = _ranks(ordered), jnp.cumsum(ordered, axis=-1)
-    support = mask & (shifted > _at_last((total - 1) / rank, 1 + rank * ordered > total))
-    tau = _mean(shifted, support) - 1 / _size(support)
-    return jnp.where(support, shifted - tau, 0)
+    support = mask & (shifted > _largest((total - 1) / rank))
+    tau = _mean(shifted, support) - 1 / _size(support, scores.dtype)
+    return jnp.where(support, shifted - tau, 0) + _nan_rows(scores)
 
 
 def entmax15(scores: Scores, mask: Mask | None = None) -> Weights:
-    """Between softmax and sparsemax: `w_k = max(e_k / 2 - tau, 0)^2` with `sum w = 1`, the 1.5-entmax.
+    """The 1.5-entmax, between softmax and sparsemax.
 
-    Source: Peters, Niculae & Martins 2019 (arXiv:1905.05702), algorithm 2; its gradient is that of the support held fixed.
+        w_k = max(e_k / 2 - tau, 0)^2,   sum_k w_k = 1
+
+    The gradient is that of the support held fixed.
+
+    Source: Peters, Niculae & Martins 2019 (arXiv:1905.05702), algorithm 2.
     """
-    shifted, mask = _shifted(*_prepared(scores, mask))
-    halves = shifted / 2
-    ordered = jax.lax.stop_gradient(jnp.sort(halves, axis=-1, descending=True))
+    scores, mask = prepared(scores, mask)
+    halves = _shifted(scores, mask) / 2
+    ordered = _ordered(halves)
     rank = _ranks(ordered)
     mean = jnp.cumsum(ordered, axis=-1) / rank
     spread = jnp.cumsum(jnp.square(ordered), axis=-1) - rank * jnp.square(mean)
     tau = mean - jnp.sqrt(jnp.maximum(1 - spread, 0) / rank)
-    support = mask & (halves > _at_last(tau, tau <= ordered))
+    support = mask & (halves > _largest(jnp.where(tau <= ordered, tau, -jnp.inf)))
     center = _mean(halves, support)
     spread = jnp.where(support, jnp.square(halves - center), 0).sum(axis=-1, keepdims=True)
-    tau = center - jnp.sqrt((1 - spread) / _size(support))
-    return jnp.square(jnp.where(support, halves - tau, 0))
+    tau = center - jnp.sqrt((1 - spread) / _size(support, scores.dtype))
+    return jnp.square(jnp.where(support, halves - tau, 0)) + _nan_rows(scores)
 
 
 def hard(scores: Scores, mask: Mask | None = None, *, temperature: float = 1.0) -> Weights:
-    """All weight on the largest score, the first of equal ones; backward it is `softmax(e / temperature)` (straight-through).
+    """All weight on the largest score, the first of equal ones.
 
-    Source: Xu et al. 2015 (arXiv:1502.03044), section 4.1, for hard attention; Bengio et al. 2013 (arXiv:1308.3432) for
-    the estimator.
+    The gradient is that of `softmax(e / temperature)` (straight-through). So +inf gives NaN: it is
+    the largest score, but that softmax has no gradient there.
+
+    Source: Xu et al. 2015 (arXiv:1502.03044), section 4.1, for hard attention; Bengio et al. 2013
+    (arXiv:1308.3432) for the estimator.
+
+    Raises:
+        TypeError: a temperature that is no number.
+        ValueError: a temperature that is not above 0.
     """
-    if not temperature > 0:
-        raise ValueError(f"expected a temperature above 0, got {temperature}")
-    scores, mask = _prepared(scores, mask)
-    soft = masked_softmax(scores / temperature, mask)
+    temperature = _checked_temperature(temperature)
+    scores, mask = prepared(scores, mask)
+    if not scores.size:
+        return scores
+    soft = masked_softmax(scores / temperature, mask=mask)
     largest = jnp.argmax(jnp.where(mask, scores, -jnp.inf), axis=-1)
     chosen = jnp.where(mask, jax.nn.one_hot(largest, scores.shape[-1], dtype=soft.dtype), 0)
     return chosen + (soft - jax.lax.stop_gradient(soft))
@@ -143,73 +182,122 @@ def hard(scores: Scores, mask: Mask | None = None, *, temperature: float = 1.0) 
 
 @across_queries
 def sampled_hard(
-    scores: Scores, mask: Mask | None = None, *, rng: Key[Array, ""], temperature: float = 1.0
+    scores: Scores,
+    mask: Mask | None = None,
+    *,
+    rng: Key[Array, ""],
+    temperature: float = 1.0,
 ) -> Weights:
-    """All weight on one key, drawn with the probabilities of softmax; backward it is the Gumbel-softmax (straight-through).
+    """All weight on one key, drawn with the probabilities of softmax.
 
-    `argmax_k (e_k + g_k)` with `g` from the Gumbel distribution is a draw from `softmax(e)`; the gradient is that of
-    `softmax((e + g) / temperature)`.
+    With `g` from the Gumbel distribution, `argmax_k (e_k + g_k)` is a draw from `softmax(e)`. The
+    gradient is that of the Gumbel-softmax, `softmax((e + g) / temperature)` (straight-through).
 
     Source: Jang, Gu & Poole 2017 (arXiv:1611.01144), section 2.2.
+
+    Raises:
+        TypeError, ValueError: as `hard` does.
     """
     scores = _widened(scores)
     *leading, num_queries, num_keys = (1, *scores.shape) if scores.ndim == 1 else scores.shape
-    bits = positional_bits(rng, tuple(leading), *grid(num_queries, num_keys)).reshape(
-        scores.shape
-    )  # more queries or keys change no draw
-    uniform = (
-        (bits >> 9).astype(scores.dtype) + 0.5
-    ) / 2**23  # in (0, 1), both ends left out; one bit more would round to 1
-    return hard(scores - jnp.log(-jnp.log(uniform)), mask, temperature=temperature)
+    # A draw depends on the positions of its query and key alone, not on the number of either.
+    bits = positional_bits(rng, tuple(leading), *grid(num_queries, num_keys)).reshape(scores.shape)
+    # In (0, 1), without both ends. With one bit more, the largest number would round to 1.
+    uniform = ((bits >> 9).astype(scores.dtype) + 0.5) / 2**23
+    return hard(scores - jnp.log(-jnp.log(uniform)), mask=mask, temperature=temperature)
 
 
 def top_k(scores: Scores, mask: Mask | None = None, *, k: int) -> Weights:
-    """Softmax over the `k` largest scores of those allowed, the first of equal ones; the others get 0 and no gradient.
+    """Softmax over the `k` largest visible scores, the first of equal ones.
+
+    The others have weight 0 and gradient 0.
 
     Source: Gupta et al. 2021 (arXiv:2106.06899), section 2.
 
     Raises:
-        ValueError: `k` below 1.
+        TypeError: `k` is no integer.
+        ValueError: `k` is below 1.
     """
-    if k < 1 or k != int(k):
-        raise ValueError(f"expected k to be an integer of 1 or above, got {k}")
-    scores, mask = _prepared(scores, mask)
-    rank = jnp.argsort(
-        jnp.argsort(jnp.where(mask, scores, -jnp.inf), axis=-1, descending=True), axis=-1
-    )
-    return masked_softmax(scores, mask & (rank < k))
+    k = _checked_k(k)
+    scores, mask = prepared(scores, mask)
+    falling = jnp.argsort(jnp.where(mask, scores, -jnp.inf), axis=-1, descending=True)
+    kept = jnp.argsort(falling, axis=-1) < min(k, scores.shape[-1])
+    return masked_softmax(scores, mask=mask & (kept | ~_finite(scores)))
+
+
+def prepared(scores: Array, mask: Array | None) -> tuple[Array, Array]:
+    """The scores in float32 or better, 0 at hidden keys, and the mask of the visible keys.
+
+    The mask has the shape of the scores, and is False where a score is -inf.
+    """
+    scores = _widened(scores)
+    visible = scores != -jnp.inf
+    if mask is not None:
+        visible &= jnp.broadcast_to(mask, scores.shape)
+    return jnp.where(visible, scores, 0), visible
 
 
 def _widened(scores: Array) -> Array:
-    return scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
+    scores = jnp.asarray(scores)
+    wide = jnp.issubdtype(scores.dtype, jnp.floating) and jnp.finfo(scores.dtype).bits >= 32
+    return scores if wide else scores.astype(jnp.float32)
 
 
-def _prepared(scores: Array, mask: Array | None) -> tuple[Array, Array]:
-    """The scores in float32 or better, and a mask of their shape."""
-    return _widened(scores), jnp.broadcast_to(True if mask is None else mask, scores.shape)
+def _checked_k(k: Any) -> int:  # Any: what a caller passes
+    if isinstance(k, bool) or not hasattr(k, "__index__"):
+        raise TypeError(f"expected k to be an integer of 1 or above, got {k!r}")
+    number = operator.index(k)
+    if number < 1:
+        raise ValueError(f"expected k to be an integer of 1 or above, got {number}")
+    return number
 
 
-def _shifted(scores: Array, mask: Array) -> tuple[Array, Array]:
-    """The scores below the largest of them, which is held fixed, but no further than `FLOOR`; all that is masked is there."""
-    largest = jnp.max(jnp.where(mask, scores, -jnp.inf), axis=-1, keepdims=True)
-    return jnp.where(mask, jnp.maximum(scores - jax.lax.stop_gradient(largest), FLOOR), FLOOR), mask
+def _checked_temperature(temperature: Any) -> float:  # Any: what a caller passes
+    """A Python number: an array of another dtype would change the dtype of the weights."""
+    if isinstance(temperature, bool) or not hasattr(temperature, "__float__"):
+        raise TypeError(f"expected temperature to be a number above 0, got {temperature!r}")
+    number = float(temperature)
+    if not number > 0:
+        raise ValueError(f"expected a temperature above 0, got {number}")
+    return number
+
+
+def _finite(scores: Array) -> Array:
+    """Whether each row, `(..., 1)`, of `prepared` scores is free of NaN and +inf."""
+    return jnp.isfinite(scores).all(axis=-1, keepdims=True)
+
+
+def _nan_rows(scores: Array) -> Array:
+    """NaN in the rows that are not `_finite`, else 0, in the value and in the gradient."""
+    return scores * jnp.where(_finite(scores), 0.0, jnp.nan)
+
+
+def _shifted(scores: Array, mask: Array) -> Array:
+    """The scores less the largest of the row, which is held fixed; hidden keys are at `FLOOR`."""
+    largest = jax.lax.stop_gradient(_largest(jnp.where(mask, scores, -jnp.inf)))
+    return jnp.where(mask, jnp.maximum(scores - largest, FLOOR), FLOOR)
+
+
+def _ordered(values: Array) -> Array:
+    """The values from the largest to the smallest, held fixed."""
+    return jax.lax.stop_gradient(jnp.sort(values, axis=-1, descending=True))
 
 
 def _ranks(ordered: Array) -> Array:
-    return jnp.broadcast_to(
-        jnp.arange(1, ordered.shape[-1] + 1, dtype=ordered.dtype), ordered.shape
-    )
+    """1 for the largest, 2 for the next, and so on."""
+    ranks = jnp.arange(1, ordered.shape[-1] + 1, dtype=ordered.dtype)
+    return jnp.broadcast_to(ranks, ordered.shape)
 
 
-def _at_last(values: Array, inside: Array) -> Array:
-    """The value `(..., 1)` at the last place that is inside; places inside come first."""
-    last = jnp.maximum(inside.sum(axis=-1, keepdims=True) - 1, 0)
-    return jnp.take_along_axis(values, last, axis=-1)
+def _largest(values: Array) -> Array:
+    """The largest value of each row, `(..., 1)`; -inf without keys."""
+    return jnp.max(values, axis=-1, keepdims=True, initial=-jnp.inf)
 
 
-def _size(support: Array) -> Array:
-    return jnp.maximum(support.sum(axis=-1, keepdims=True), 1)
+def _size(support: Array, dtype: jnp.dtype) -> Array:
+    return jnp.maximum(support.sum(axis=-1, keepdims=True, dtype=dtype), 1)
 
 
 def _mean(values: Array, support: Array) -> Array:
-    return jnp.where(support, values, 0).sum(axis=-1, keepdims=True) / _size(support)
+    total = jnp.where(support, values, 0).sum(axis=-1, keepdims=True)
+    return total / _size(support, values.dtype)

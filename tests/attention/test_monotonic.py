@@ -36,14 +36,14 @@ def naive_expectation(scores, mask):
 def naive_hard(scores, mask):
     weights = np.zeros(scores.shape)
     for row in np.ndindex(scores.shape[:-2]):
-        place = 0
+        position = 0
         for i in range(Q):
             if not mask[row][i].any():
                 continue
-            while place < K and not (mask[row][i, place] and scores[row][i, place] > 0):
-                place += 1
-            if place < K:
-                weights[row][i, place] = 1
+            while position < K and not (mask[row][i, position] and scores[row][i, position] > 0):
+                position += 1
+            if position < K:
+                weights[row][i, position] = 1
     return weights
 
 
@@ -103,7 +103,7 @@ def test_hard_stops_at_a_score_above_zero_however_small(score, weight):
     np.testing.assert_array_equal(jax.jit(monotonic_hard)(np.array([[score]], np.float32)), [[weight]])
 
 
-def test_a_query_stays_at_the_place_of_the_one_before_or_goes_on():
+def test_a_query_stays_at_the_position_of_the_one_before_or_goes_on():
     """Three queries: the second finds its key where the first stopped, the third passes it; both see no key before it."""
     scores = BIG * np.array([[-1.0, 1, -1, 1], [1, 1, 1, -1], [1, -1, -1, 1]])
     np.testing.assert_array_equal(jax.jit(monotonic_hard)(scores), [[0, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]])
@@ -136,3 +136,26 @@ def test_an_earlier_query_sees_nothing_of_a_later_one():
     gradient = np.asarray(jax.jit(jax.grad(lambda scores: jnp.square(monotonic_expectation(scores)[:, 1]).sum()))(scores))
     np.testing.assert_array_equal(gradient[:, 2:], 0)
     assert (np.abs(gradient[:, :2]).max(axis=(0, 2)) > 1e-3).all()
+
+
+@pytest.mark.parametrize("normalizer", [monotonic_hard, monotonic_expectation])
+@pytest.mark.parametrize("key", [0, K - 1])
+def test_a_nan_reaches_its_query_and_all_later_ones(normalizer, key):
+    scores, mask = np.float32(make()[0]), np.ones((B, Q, K), bool)
+    mask[0, 3] = False
+    plain = jax.jit(normalizer)(scores, mask)
+    scores[0, 1, key] = np.nan
+    weights = np.array(jax.jit(normalizer)(scores, mask))
+    assert np.isnan(weights[0, [1, 2, 4]]).all()
+    weights[0, [1, 2, 4]] = plain[0, [1, 2, 4]]
+    np.testing.assert_array_equal(weights, plain)  # query 3 is empty: 0
+    np.testing.assert_array_equal(weights[0, 3], 0)
+
+
+@pytest.mark.parametrize("normalizer", [monotonic_hard, monotonic_expectation])
+def test_plus_infinity_stops_a_query_and_minus_infinity_does_not(normalizer):
+    scores = np.array([[-np.inf, np.inf, 0], [-np.inf, -np.inf, -np.inf], [BIG, -np.inf, np.inf]])
+    gradient = jax.jit(jax.grad(lambda scores: normalizer(scores)[:, 1].sum()))(np.float32(scores))
+    weights = jax.jit(normalizer)(np.float32(scores))
+    np.testing.assert_array_equal(weights, [[0, 1, 0], [0, 0, 0], [0, 0, 1]])
+    assert np.isfinite(gradient).all()

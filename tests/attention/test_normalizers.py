@@ -8,7 +8,19 @@ import pytest
 import scipy.stats
 from jax.test_util import check_grads
 
-from flax_attn.attention import entmax15, hard, masked_softmax, monotonic_expectation, monotonic_hard, sampled_hard, sparsemax, top_k
+from flax_attn.attention import (
+    across_queries,
+    attend,
+    entmax15,
+    hard,
+    masked_softmax,
+    monotonic_expectation,
+    monotonic_hard,
+    sampled_hard,
+    sparsemax,
+    top_k,
+)
+from flax_attn.attention.normalizers import in_blocks
 
 B, Q, K = 2, 3, 5  # distinct primes, so that no two axes can be confused
 
@@ -23,7 +35,7 @@ NORMALIZERS = {
     "monotonic_hard": monotonic_hard,
 }
 MONOTONIC = ("monotonic_expectation", "monotonic_hard")  # their rows need not sum to 1
-ORDERED = (*MONOTONIC, "sampled_hard")  # a key's place, or what is drawn there, plays a part
+ORDERED = (*MONOTONIC, "sampled_hard")  # a key's position, or what is drawn there, plays a part
 RELATIVES = ("entmax15", "top_k", "monotonic_hard")  # they take a mask as others here do
 SOFTMAX = jax.jit(masked_softmax)
 
@@ -36,7 +48,7 @@ def compiled(name):
 
     @jax.jit
     def run(scores, mask, cotangent):
-        weights, pull = jax.vjp(lambda scores: NORMALIZERS[name](scores, mask), scores)
+        weights, pull = jax.vjp(lambda scores: NORMALIZERS[name](scores, mask=mask), scores)
         return weights, pull(cotangent)[0]
 
     return run
@@ -92,11 +104,11 @@ def naive_entmax15(row):
 
 
 def naive_hard(row):
-    return np.array([float(place == list(row).index(max(row))) for place in range(len(row))])
+    return np.eye(len(row))[list(row).index(max(row))]
 
 
 def naive_top_k(row, k=2):
-    kept = sorted(range(len(row)), key=lambda place: (-row[place], place))[:k]
+    kept = sorted(range(len(row)), key=lambda position: (-row[position], position))[:k]
     weights = np.zeros(len(row))
     weights[kept] = naive_softmax(row[kept])
     return weights
@@ -139,7 +151,7 @@ def test_gradients_equal_numerical_ones(name):
         scores, mask = jnp.asarray(some_scores(4)), jnp.asarray(some_mask())
         weights = jax.jit(lambda scores: NORMALIZERS[name](scores, mask))
         assert weights(scores).dtype == jnp.float64
-        check_grads(weights, (scores,), order=1, modes=["rev"], atol=1e-5, rtol=1e-5)
+        check_grads(weights, (scores,), order=1, atol=1e-5, rtol=1e-5)
 
 
 def test_gradient_of_hard_is_that_of_softmax_at_its_temperature():
@@ -217,7 +229,7 @@ def test_nothing_but_empty_rows(name, dtype):
 
 @every_normalizer
 @pytest.mark.parametrize("hidden", [jnp.nan, jnp.inf, -jnp.inf, 1e30])
-def test_what_a_masked_place_holds_is_never_read(name, hidden):
+def test_what_a_masked_position_holds_is_never_read(name, hidden):
     scores, mask = some_scores(), some_mask()
     weights, gradient = run(name, np.where(mask, scores, hidden), mask)
     plain_weights, plain_gradient = run(name, scores, mask)
@@ -328,12 +340,129 @@ def test_sparsemax_of_a_pair_is_a_clipped_line():
     np.testing.assert_allclose(weights, np.stack([expected, 1 - expected], axis=-1), atol=1e-6)
 
 
-@pytest.mark.parametrize("normalizer", [masked_softmax, sparsemax, entmax15, functools.partial(top_k, k=2)])
-def test_minus_infinity_gets_no_weight(normalizer):
-    scores = jnp.array([0, -jnp.inf, 0])
-    weights, gradient = jax.jit(lambda scores: (normalizer(scores), jax.grad(lambda scores: normalizer(scores)[0])(scores)))(scores)
-    np.testing.assert_allclose(weights, [0.5, 0, 0.5], atol=1e-6)
-    assert np.isfinite(gradient).all()
+@every_normalizer
+@pytest.mark.parametrize("masked", [False, True])
+def test_minus_infinity_masks_as_the_mask_does(name, masked):
+    """Also where a row holds nothing else."""
+    scores, mask = some_scores(), some_mask()
+    rest = np.random.default_rng(3).random(mask.shape) < 0.5 if masked else np.ones_like(mask)
+    hidden = np.where(mask, scores, -np.inf)
+    mask_or_none = jnp.asarray(rest) if masked else None
+    cotangent = jnp.float32(some_scores(2))
+    weights, gradient = compiled(name)(jnp.float32(hidden), mask_or_none, cotangent)
+    expected_weights, expected_gradient = run(name, scores, mask & rest)
+    np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
+    np.testing.assert_allclose(gradient, expected_gradient, atol=1e-6)
+    np.testing.assert_array_equal(np.asarray(gradient)[~mask], 0)
+
+
+@every_normalizer
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("key", [1, 3])  # the largest score of the row, and the smallest
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf])
+def test_nan_in_nan_out(name, dtype, key, bad):
+    scores, mask = some_scores(), np.ones((B, Q, K), bool)
+    scores[0, 1], mask[0, 1, 4], mask[0, 2] = [0.0, 3, 1, -3, 0], False, False
+    plain, plain_gradient = run(name, scores, mask, dtype)
+    scores[0, 1, key] = bad
+    weights, gradient = run(name, scores, mask, dtype)
+    nan = np.zeros((B, Q), bool)
+    nan[0, 1] = np.isnan(bad) or name not in MONOTONIC
+    np.testing.assert_array_equal(np.isnan(weights).all(-1), nan)
+    np.testing.assert_array_equal(np.isnan(weights).any(-1), nan)
+    assert np.isnan(gradient[0, 1, :4]).all() == nan[0, 1]
+    np.testing.assert_array_equal(gradient[0, 1, 4], 0)  # the mask hides it
+    np.testing.assert_array_equal(weights[0, 2], 0)  # an empty row, after the one with the NaN
+    np.testing.assert_array_equal(gradient[0, 2], 0)
+    others = (1, slice(None)) if name in MONOTONIC else ~nan  # its rows hang together
+    np.testing.assert_array_equal(weights[others], plain[others])
+    np.testing.assert_array_equal(gradient[others], plain_gradient[others])
+
+
+@every_normalizer
+@pytest.mark.parametrize("hidden", [-jnp.inf, jnp.nan])
+def test_tangents_of_hidden_scores_do_not_count(name, hidden):
+    """With and without a mask, in forward mode."""
+    scores, mask, change = np.float32(some_scores()), some_mask(), np.float32(some_scores(5))
+    mask_or_none = None if hidden == -jnp.inf else mask
+
+    @jax.jit
+    def tangent(scores, change, mask):
+        normalizer = functools.partial(NORMALIZERS[name], mask=mask)
+        return jax.jvp(normalizer, (scores,), (change,))[1]
+
+    expected = tangent(scores, np.where(mask, change, 0), mask)
+    scores = np.where(mask, scores, np.float32(hidden))
+    for garbage in np.float32([np.nan, np.inf]):
+        result = tangent(scores, np.where(mask, change, garbage), mask_or_none)
+        np.testing.assert_allclose(result, expected, atol=1e-6)
+    assert np.abs(expected).max() > 0.1
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev])
+@pytest.mark.parametrize("inner", [jax.jacfwd, jax.jacrev])
+def test_second_derivatives_of_softmax(masked, outer, inner):
+    """Those of the visible scores alone; 0 for the two others."""
+    scores, visible = jnp.array([0.3, -0.2, -jnp.inf, 0.7, -jnp.inf]), np.array([0, 1, 3])
+    mask = None
+    if masked:
+        scores, mask = scores.at[2].set(jnp.nan), jnp.arange(K) != 2
+    hessian = lambda normalizer: jax.jit(outer(inner(normalizer)))
+    plain = lambda scores: jnp.exp(scores) / jnp.exp(scores).sum()
+    expected = np.zeros((K, K, K))
+    expected[np.ix_(visible, visible, visible)] = hessian(plain)(scores[visible])
+    result = hessian(functools.partial(masked_softmax, mask=mask))(scores)
+    np.testing.assert_allclose(result, expected, atol=1e-6)
+    assert np.abs(expected).max() > 0.05
+
+
+@every_normalizer
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16, jnp.float64])
+@pytest.mark.parametrize("masked", [False, True])
+def test_dtypes(name, dtype, masked):
+    """Float32 or better, also where 64 bits are allowed, with every promotion written out."""
+    wide = jnp.float64 if dtype == jnp.float64 else jnp.float32
+
+    def weights_and_gradient(scores, mask, cotangent):
+        normalizer = functools.partial(NORMALIZERS[name], mask=mask)
+        weights, pull = jax.vjp(normalizer, scores)
+        return weights, pull(cotangent)[0]
+
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
+        scores, mask = jnp.zeros((B, Q, K), dtype), jnp.ones((B, 1, K), bool) if masked else None
+        cotangent = jnp.zeros((B, Q, K), wide)
+        weights, gradient = jax.eval_shape(weights_and_gradient, scores, mask, cotangent)
+    assert weights.dtype == wide
+    assert gradient.dtype == dtype
+
+
+@every_normalizer
+@pytest.mark.parametrize("shape", [(0, Q, K), (B, 0, K), (B, Q, 0), (0, 0, 0)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_axes_of_size_zero(name, shape, masked):
+    mask = jnp.ones(shape, bool) if masked else None
+    weights, gradient = compiled(name)(jnp.zeros(shape), mask, jnp.zeros(shape))
+    assert weights.shape == gradient.shape == shape
+
+
+@pytest.mark.parametrize("name", [name for name in NORMALIZERS if name not in MONOTONIC])
+def test_a_row_without_keys(name):
+    assert compiled(name)(jnp.zeros(0), None, jnp.zeros(0))[0].shape == (0,)
+
+
+def test_a_function_of_another_library_fails_loudly():
+    """`jax.nn.softmax` would take a mask by position for the axis."""
+    inputs = jnp.zeros((Q, K))
+    with pytest.raises(TypeError, match="mask"):
+        attend(inputs, inputs, inputs, normalizer=jax.nn.softmax)
+
+
+def test_a_marked_function_without_a_name_is_refused_in_blocks():
+    marked = across_queries(functools.partial(masked_softmax))
+    with in_blocks(), pytest.raises(ValueError, match=r"partial\(.* must see all"):
+        marked(jnp.zeros((Q, K)))
+    assert marked(jnp.zeros((Q, K))).shape == (Q, K)
 
 
 def test_a_huge_masked_entry_has_gradient_zero():
@@ -367,9 +496,43 @@ def test_top_k_of_all_is_softmax_and_of_one_is_the_largest():
     np.testing.assert_allclose(largest(scores, mask, k=1), rowwise(naive_hard, some_scores(), some_mask()), atol=1e-6)
 
 
-def test_top_k_below_one_is_told():
-    with pytest.raises(ValueError, match="k to be an integer of 1 or above, got 0"):
-        top_k(jnp.zeros((Q, K)), k=0)
+@pytest.mark.parametrize(
+    ("k", "error"),
+    [
+        *[(k, TypeError) for k in (None, "2", True, 1.5, 2.0)],
+        *[(k, ValueError) for k in (0, -1, np.int32(0))],
+    ],
+)
+def test_top_k_tells_what_it_expects(k, error):
+    message = rf"^expected k to be an integer of 1 or above, got '?{k}'?$"
+    with pytest.raises(error, match=message):
+        top_k.__wrapped__(jnp.zeros((Q, K)), k=k)  # without the tests' own check of types
+
+
+@pytest.mark.parametrize(
+    ("temperature", "error", "expected"),
+    [
+        *[(bad, TypeError, "temperature to be a number above 0") for bad in (None, "2", True)],
+        *[(bad, ValueError, "a temperature above 0") for bad in (0.0, -1.0, math.nan)],
+    ],
+)
+def test_temperature_tells_what_it_expects(temperature, error, expected):
+    message = rf"^expected {expected}, got '?{temperature}'?$"
+    with pytest.raises(error, match=message):
+        hard.__wrapped__(jnp.zeros((Q, K)), temperature=temperature)
+    if error is ValueError:
+        with pytest.raises(error, match=message):
+            sampled_hard(jnp.zeros((Q, K)), rng=jax.random.key(0), temperature=temperature)
+
+
+def test_numbers_of_numpy_and_jax_serve_as_k_and_temperature():
+    scores = jnp.float32(some_scores())
+    for k in (np.int64(2), jnp.int32(2)):
+        np.testing.assert_array_equal(top_k.__wrapped__(scores, k=k), top_k(scores, k=2))
+    np.testing.assert_array_equal(top_k(scores, k=2**40), top_k(scores, k=K))
+    with jax.enable_x64(True):
+        for temperature in (1, np.float64(0.5), jnp.float64(0.5)):
+            assert hard.__wrapped__(scores, temperature=temperature).dtype == jnp.float32
 
 
 def test_temperature_changes_the_gradient_and_not_the_weights():
