@@ -1,6 +1,7 @@
-"""Dot-product attention by cuDNN's kernel, which holds no weights, on an NVIDIA GPU.
+"""Dot-product attention by cuDNN's fused kernel on NVIDIA GPUs. It does not store the weights.
 
-Source: Dao et al. 2022 (arXiv:2205.14135) for the algorithm; `jax.nn.dot_product_attention` for the kernel.
+Source: Dao et al. 2022 (arXiv:2205.14135) for the algorithm. `jax.nn.dot_product_attention` calls
+the kernel.
 """
 
 from typing import Literal
@@ -14,7 +15,7 @@ from flax_attn.attention.pairs import Pairs
 
 
 def available(query: Array, key: Array, value: Array) -> bool:
-    """Whether a GPU has the kernel, and it takes arrays `(..., t, heads, d)` like these."""
+    """Whether the GPU has the kernel, and the kernel takes these arrays, `(..., t, heads, d)`."""
     if jax.default_backend() != "gpu" or "cuda" not in jax.devices()[0].client.platform_version:
         return False
     capability = tuple(int(number) for number in jax.devices()[0].compute_capability.split("."))
@@ -31,7 +32,10 @@ def available(query: Array, key: Array, value: Array) -> bool:
 
 
 def limits(pairs: Pairs) -> tuple[Array | None, bool]:
-    """The mask of the pairs, and whether they are causal from the first key on without a mask."""
+    """The arguments `mask` and `causal` of `attend` for these pairs.
+
+    Causality alone, from the first key on, needs no mask. Other limits become a mask.
+    """
     if pairs.all_visible:
         return None, False
     num_queries, num_keys = pairs.shape[-2:]
@@ -51,18 +55,25 @@ def attend(
 ) -> Array:
     """The context `(..., q, heads, d)` of `softmax(q k^T / sqrt(d)) v`.
 
-    The mask has all axes of the weights `(..., heads, q, k)`. With `causal`, query `i` sees keys
-    0 to `i`, without a mask. Rows and padding without any pair to attend are zeroed before and
-    after, for the kernel knows a mask as a large negative bias.
+    The kernel applies a mask as a large negative bias, so a NaN in padding would leak. Queries with
+    nothing to attend, and keys that no query may attend, are therefore zeroed before the kernel
+    runs. Afterwards the context of a query with nothing to attend is set to 0.
+
+    Args:
+        query, key, value: `(..., q, heads, d)` and `(..., k, key_heads, d)`.
+        mask: with all axes of the weights `(..., heads, q, k)`, of full size or 1. None for no
+            mask.
+        causal: query `i` attends to keys 0 to `i`. It replaces a mask.
+        implementation: of `jax.nn.dot_product_attention`.
     """
     if mask is not None:
         has_key = jnp.swapaxes(mask.any(axis=-1), -2, -1)  # (..., q, heads or 1)
         has_query = jnp.swapaxes(mask.any(axis=-2), -2, -1)  # (..., k, heads or 1)
-        if mask.shape[-3] > 1:  # several heads may share a key head
+        if mask.shape[-3] > 1:  # heads may share a key head
             has_query = has_query.reshape(*has_query.shape[:-1], key.shape[-2], -1).any(axis=-1)
         query, key, value = hide(query, has_key), hide(key, has_query), hide(value, has_query)
-        full = (*query.shape[:-3], mask.shape[-3], query.shape[-3], key.shape[-3])
-        mask = jnp.broadcast_to(mask, full).reshape(-1, *full[-3:])
+        shape = (*query.shape[:-3], mask.shape[-3], query.shape[-3], key.shape[-3])
+        mask = jnp.broadcast_to(mask, shape).reshape(-1, *shape[-3:])
     q, k, v = (array.reshape(-1, *array.shape[-3:]) for array in (query, key, value))
     context = jax.nn.dot_product_attention(
         q, k, v, mask=mask, is_causal=causal, implementation=implementation

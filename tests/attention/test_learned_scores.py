@@ -1,7 +1,9 @@
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import config
 
 from flax_attn.attention import AdditiveScore, BilinearScore, ConcatScore, TrilinearScore, additive, attend, bilinear, concat, trilinear
 from tests.attention.compiled import normal
@@ -78,3 +80,71 @@ def test_the_initialiser_given_is_used_for_all():
 def test_trilinear_widths_that_differ_are_told():
     with pytest.raises(ValueError, match="one width, got 7 and 11"):
         TrilinearScore().init(jax.random.key(0), D, E)
+
+
+@pytest.fixture
+def as_users_run_it():
+    """Without the checks of annotations, which only tests have."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
+
+
+MAKERS = {
+    "additive": AdditiveScore,
+    "concat": ConcatScore,
+    "bilinear": lambda _, **options: BilinearScore(use_bias=True, **options),
+    "trilinear": lambda _, **options: TrilinearScore(**options),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_parameters_have_the_dtype_asked_for_and_are_float32_without(name):
+    for options, dtype in (({}, jnp.float32), ({"param_dtype": jnp.bfloat16}, jnp.bfloat16)):
+        module = MAKERS[name](H, **options)
+        score, variables = jax.eval_shape(lambda module=module: _score_and_variables(module))
+        assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype(dtype)}
+        assert score.dtype == jnp.float32  # sums are in float32 in any case
+
+
+def _score_and_variables(module):
+    score, variables = module.init_with_output(jax.random.key(0), D, D)
+    return score(jnp.ones((Q, D)), jnp.ones((K, D))), variables
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize("maker", [AdditiveScore, ConcatScore])
+@pytest.mark.parametrize("features", [0, -3, 1.5, "4", True])
+def test_features_that_are_no_size_are_told(maker, features):
+    with pytest.raises((TypeError, ValueError)) as told:
+        maker(features).init(jax.random.key(0), D, E)
+    assert str(told.value) == f"expected features to be an integer of 1 or above, got {features!r}"
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_features_may_be_an_integer_of_numpy():
+    assert initialised(AdditiveScore(np.int64(H)), E)["vector"].shape == (H,)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_module_outside_of_a_flax_module_is_told_what_attend_takes(name):
+    module, query, key = MAKERS[name](H), jnp.ones((Q, D)), jnp.ones((K, D))
+    told = rf"expected {type(module).__name__} inside a Flax module, .* pass score=module.apply\(variables, "
+    for chunk_size in (None, 2):
+        with pytest.raises(TypeError, match=told):
+            attend(query, key, key, score=module, chunk_size=chunk_size)
+    with pytest.raises(TypeError, match=told):
+        module(D, D)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_module_inside_of_a_flax_module_is_told_that_it_takes_widths(name):
+    class Layer(nn.Module):
+        @nn.compact
+        def __call__(self, query, key):
+            return attend(query, key, key, score=MAKERS[name](H))
+
+    with pytest.raises(TypeError, match=r"the widths of query and key, got \(3, 7\) and \(5, 7\); pass score=module\(query.shape"):
+        jax.eval_shape(Layer().init, jax.random.key(0), jnp.ones((Q, D)), jnp.ones((K, D)))

@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import config
 
-from flax_attn.attention import LearnedPositions, RelativeBias, alibi, binary_digits, masks, rotary, sinusoidal
+from flax_attn.attention import LearnedPositions, RelativeBias, alibi, binary_digits, dot_product_attention, masks, rotary, sinusoidal
 from tests.attention.compiled import apply, init, normal, run
 
 B, T, D = 2, 5, 14
@@ -186,3 +187,69 @@ def test_positions_outside_the_table_are_told(length, offset):
     variables = init(module, 3)
     with pytest.raises(ValueError, match=rf"max_length=11 positions, got {length} from {offset} on"):
         module.apply(variables, length, offset)
+
+
+@pytest.fixture
+def as_users_run_it():
+    """Without the checks of annotations, which only tests have."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize("size", [0, -3, 1.5, "4", True])
+@pytest.mark.parametrize(
+    ("name", "module", "args"),
+    [
+        ("max_length", lambda size: LearnedPositions(size, 7), [0]),
+        ("features", lambda size: LearnedPositions(11, size), [3]),
+        ("num_heads", lambda size: RelativeBias(size), []),
+        ("num_buckets", lambda size: RelativeBias(3, size), []),
+        ("max_distance", lambda size: RelativeBias(3, 2, size, bidirectional=False), []),
+    ],
+)
+def test_sizes_that_are_no_sizes_are_told(name, module, args, size):
+    with pytest.raises((TypeError, ValueError)) as told:
+        module(size).init(jax.random.key(0), *args)
+    assert str(told.value) == f"expected {name} to be an integer of 1 or above, got {size!r}"
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize("length", [-3, 1.5, "4", True])
+def test_a_length_that_is_none_is_told(length):
+    with pytest.raises((TypeError, ValueError), match=f"expected length to be an integer of 0 or above, got {length!r}"):
+        LearnedPositions(11, 7).init(jax.random.key(0), length)
+
+
+@pytest.mark.parametrize(
+    ("options", "param_dtype", "dtype"),
+    [
+        ({}, jnp.float32, jnp.float32),
+        ({"param_dtype": jnp.bfloat16}, jnp.bfloat16, jnp.bfloat16),
+        ({"dtype": jnp.bfloat16}, jnp.float32, jnp.bfloat16),
+    ],
+)
+def test_learned_positions_have_the_dtypes_asked_for(options, param_dtype, dtype):
+    module = LearnedPositions(11, 7, **options)
+    vectors, variables = jax.eval_shape(lambda: module.init_with_output(jax.random.key(0), 3))
+    assert variables["params"]["embedding"].dtype == param_dtype
+    assert vectors.dtype == dtype
+
+
+def test_learned_positions_are_rounded_to_their_dtype():
+    module, variables = LearnedPositions(11, 7, dtype=jnp.bfloat16), init(LearnedPositions(11, 7), 3)
+    expected = np.asarray(variables["params"]["embedding"][2:5]).astype(jnp.bfloat16)
+    np.testing.assert_array_equal(apply(module, variables, 3, 2), expected)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_a_relative_bias_has_the_dtype_asked_for_and_is_added_to_scores(dtype):
+    module = RelativeBias(3, param_dtype=dtype)
+    variables = init(module)
+    assert variables["params"]["embedding"].dtype == dtype
+    query = normal(0, B, T, 3, D)
+    weights = run(lambda variables: dot_product_attention(query, query, query, bias=module.apply(variables)).weights, variables)
+    bias = np.float32(run(lambda variables: module.apply(variables)(*masks.grid(T, T)), variables))
+    expected = run(lambda bias: dot_product_attention(query, query, query, bias=bias).weights, bias)
+    np.testing.assert_allclose(weights, expected, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Into and out of other people's code: an attention function for `flax.linen`, and weights from PyTorch."""
+"""For other libraries: an attention function for `flax.linen`, and parameters from PyTorch."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -14,27 +14,41 @@ from flax_attn.attention.core import dot_product_attention
 
 
 def linen_attention_fn(**options: Any) -> Callable[..., Array]:
-    """An `attention_fn` for `flax.linen.MultiHeadDotProductAttention` that is `dot_product_attention` with these options.
+    """Makes `dot_product_attention` an `attention_fn` of `flax.linen.MultiHeadDotProductAttention`.
 
-        nn.MultiHeadDotProductAttention(num_heads=8, attention_fn=linen_attention_fn(window=(16, 0), chunk_size=128))
+        attention_fn = linen_attention_fn(window=(16, 0), chunk_size=128)
+        nn.MultiHeadDotProductAttention(num_heads=8, attention_fn=attention_fn)
 
-    Masks may be those of linen's helpers, which are zeros and ones; numbers below 0 or above 1 are a ValueError, and under `jit`,
-    where they are not known, those below 0 attend to nothing. Dropout follows linen's
-    arguments, and draws for every head and row of its own. With `sow_weights=True` the weights are sown as linen's are,
-    in `intermediates/attention_weights`; they need an option `chunk_size` of None.
+    Masks may be boolean, or zeros and ones as linen's helpers make them. Numbers below 0 or above 1
+    are a ValueError. Under `jit` numbers are not known: there a key may be attended where the
+    number is above 0.
 
-    With `decode=True` linen's mask alone knows how many tokens are cached: `causal` and `window`, which would count from the first, are
-    refused there, unless `query_offset` says where the query stands.
+    Dropout takes linen's arguments. Each head and each batch row drops its own weights.
+
+    With `sow_weights=True` the weights are sown where linen sows its own, in
+    `intermediates/attention_weights`. That needs the option `chunk_size=None`.
+
+    With `decode=True` only linen's mask knows how many tokens are cached. `causal` and `window`
+    would count from the first key, so they are a ValueError unless `query_offset` gives the
+    position of the query.
+
+    Args:
+        options: arguments of `dot_product_attention` other than those that linen passes.
+
+    Returns:
+        A function of queries `(..., q, heads, d)`, keys and values `(..., k, heads, d)` and linen's
+        other arguments. It returns the context `(..., q, heads, d)`.
 
     Raises:
-        TypeError: an option that `dot_product_attention` does not have, or that linen itself gives.
+        TypeError: an option that `dot_product_attention` does not have, or that linen passes.
     """
-
-    own = {"query", "key", "value", "bias", "mask", "dropout_rng", "dropout_rate", "need_weights"}
-    known = inspect.signature(dot_product_attention).parameters.keys() - own
-    if not options.keys() <= known:
+    of_linen = {"query", "key", "value", "bias", "mask"}
+    of_linen |= {"dropout_rng", "dropout_rate", "need_weights"}
+    allowed = inspect.signature(dot_product_attention).parameters.keys() - of_linen
+    if not options.keys() <= allowed:
         raise TypeError(
-            f"expected options among {', '.join(sorted(known))}, got {', '.join(sorted(options.keys() - known))}; linen gives the others"
+            f"expected options among {', '.join(sorted(allowed))}, "
+            f"got {', '.join(sorted(options.keys() - allowed))}; linen gives the others"
         )
 
     def attention_fn(
@@ -58,7 +72,8 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
             and (options.get("causal") or options.get("window"))
         ):
             raise ValueError(
-                f"expected query_offset with causal or window for 1 query and {key.shape[-3]} keys, which do not say where it stands; "
+                "expected query_offset with causal or window for 1 query and "
+                f"{key.shape[-3]} keys, which do not tell the position of the query; "
                 "leave both out where linen decodes"
             )
         mask = mask if mask is None or mask.dtype == jnp.bool_ else _as_boolean(mask)
@@ -78,7 +93,8 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
         if module is not None:
             if weights is None:
                 raise ValueError(
-                    "expected weights to sow, but chunk_size leaves none; use sow_weights=False or chunk_size=None"
+                    "expected weights to sow, but chunk_size leaves none; "
+                    "use sow_weights=False or chunk_size=None"
                 )
             module.sow("intermediates", "attention_weights", weights)
         return context
@@ -87,11 +103,16 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
 
 
 def _as_boolean(mask: Array) -> Array:
-    """A mask of zeros and ones as linen's helpers make it. One that is added, 0 and -inf, means the opposite: it masks all."""
+    """The boolean mask for zeros and ones, as linen's helpers make them.
+
+    In an additive mask, of 0 and -inf, a 0 means the opposite. Under `jit`, where the numbers are
+    not known, such a mask hides every key.
+    """
     least, most = known_bound(jnp.min, mask), known_bound(jnp.max, mask)
     if least < 0 or most > 1:
         raise ValueError(
-            f"expected a mask of zeros and ones, 1 where a key may be attended, got {least} to {most}; give an additive one as bias"
+            "expected a mask of zeros and ones, 1 where a key may be attended, "
+            f"got {least} to {most}; give an additive one as bias"
         )
     return mask > 0
 
@@ -99,18 +120,24 @@ def _as_boolean(mask: Array) -> Array:
 def multi_head_params_from_torch(
     state: Mapping[str, ArrayLike], num_heads: int
 ) -> dict[str, dict[str, Array]]:
-    """The parameters of `MultiHeadAttention` from those of PyTorch's `nn.MultiheadAttention`, as plain arrays.
+    """The parameters of `MultiHeadAttention` from those of PyTorch's `nn.MultiheadAttention`.
 
         state = {name: tensor.numpy() for name, tensor in layer.state_dict().items()}
         variables = {"params": multi_head_params_from_torch(state, layer.num_heads)}
 
     Args:
-        state: `in_proj_weight` `(3 d, d)`, or `q_proj_weight`, `k_proj_weight` and `v_proj_weight` of a layer with widths of
-            its own; `out_proj.weight`; and, where it has biases, `in_proj_bias` and `out_proj.bias`.
-        num_heads: of the layer.
+        state: the arrays of PyTorch's layer by their names. They are `in_proj_weight` `(3 d, d)`,
+            or `q_proj_weight`, `k_proj_weight` and `v_proj_weight` where keys or values have
+            another width; `out_proj.weight`; and `in_proj_bias` and `out_proj.bias` where the layer
+            has biases.
+        num_heads: number of heads of PyTorch's layer.
+
+    Returns:
+        The dict `{"query", "key", "value", "out"}` of kernels, and of biases where there are some.
 
     Raises:
-        ValueError: arrays that are missing, that this layer has no place for, or that the heads do not divide.
+        ValueError: an array that is missing, that `MultiHeadAttention` has no parameter for, or
+            that has another shape; a width that is not a multiple of `num_heads`.
     """
     names = ("query", "key", "value")
     state = {name: jnp.asarray(array) for name, array in state.items()}
@@ -125,7 +152,8 @@ def multi_head_params_from_torch(
         out = state.pop("out_proj.weight")
     except KeyError as error:
         raise ValueError(
-            f"expected {error} among the weights of a torch.nn.MultiheadAttention, got {sorted(state)}"
+            f"expected {error} among the weights of a torch.nn.MultiheadAttention, "
+            f"got {sorted(state)}"
         ) from None
     in_bias = state.pop("in_proj_bias", None)
     if in_bias is not None and in_bias.shape != (3 * len(out),):
@@ -138,13 +166,12 @@ def multi_head_params_from_torch(
         )
     if num_heads < 1 or len(out) % num_heads:
         raise ValueError(f"expected num_heads to divide the width {len(out)}, got {num_heads}")
-    split = lambda array: array.reshape(*array.shape[:-1], num_heads, -1)
-    params = {
-        name: {"kernel": split(weight.T)} for name, weight in weights.items()
-    }  # (d, heads, d / heads)
+    # The last axis, `d`, becomes `(heads, d / heads)`.
+    in_heads = lambda array: array.reshape(*array.shape[:-1], num_heads, -1)
+    params = {name: {"kernel": in_heads(weight.T)} for name, weight in weights.items()}
     params["out"] = {"kernel": out.T.reshape(num_heads, -1, len(out))}
     for name, bias in biases.items():
-        params[name]["bias"] = split(bias)
+        params[name]["bias"] = in_heads(bias)
     if out_bias is not None:
         params["out"]["bias"] = out_bias
     return params

@@ -1,14 +1,19 @@
-"""Flax modules that make the parameters of a score: each returns the score as a function for `attend`.
+"""Flax modules that make the parameters of a score, and return it as a function for `attend`.
 
-score = AdditiveScore(64)(query.shape[-1], key.shape[-1])
-context, weights = attend(query, key, value, score=score)
+Layers take such a module as it is: `Attention(AdditiveScore(64))`. Inside a module of your own:
+
+    score = AdditiveScore(64)(query.shape[-1], key.shape[-1])
+    context, weights = attend(query, key, value, score=score)
 """
 
 import functools
+import numbers
 from collections.abc import Callable
 
 import flax.linen as nn
+import jax.numpy as jnp
 from flax.typing import Initializer
+from jax.typing import DTypeLike
 from jaxtyping import Array
 
 from flax_attn.attention import scores
@@ -18,100 +23,162 @@ Score = Callable[..., Array]
 glorot = nn.initializers.glorot_uniform()
 
 
-class AdditiveScore(nn.Module):
+class LearnedScore(nn.Module):
+    """Base of the modules in this file. It is called with the widths of query and key."""
+
+    def __call__(self, query_features: int, key_features: int) -> Score:
+        """The score of queries `(..., q, query_features)` and keys `(..., k, key_features)`.
+
+        Raises:
+            TypeError: a call outside a Flax module, or with arrays instead of their widths.
+            TypeError, ValueError: a size that is not an integer of 1 or above.
+        """
+        name = type(self).__name__
+        if self.scope is None:
+            raise TypeError(
+                f"expected {name} inside a Flax module, such as Attention({name}(...)), got a call "
+                "outside one; outside, pass score=module.apply(variables, query.shape[-1], "
+                "key.shape[-1])"
+            )
+        if not all(isinstance(width, numbers.Integral) for width in (query_features, key_features)):
+            query, key = (
+                getattr(width, "shape", width) for width in (query_features, key_features)
+            )
+            raise TypeError(
+                f"expected {name} to be called with the widths of query and key, got {query!r} and "
+                f"{key!r}; pass score=module(query.shape[-1], key.shape[-1])"
+            )
+        return self._make(query_features, key_features)
+
+    def _make(self, query_features: int, key_features: int) -> Score:
+        """Makes the parameters, and binds them to the score."""
+        raise NotImplementedError
+
+
+class AdditiveScore(LearnedScore):
     """Makes `scores.additive`, `v · tanh(q W + k U)`.
 
     Attributes:
-        features: width of the sum.
-        kernel_init: initialiser of the kernels and, as a column, of the vector.
-        project_keys: whether there is a `U`. A decoder, which asks the same keys step by step, projects them once itself.
+        features: width `h` of the hidden layer.
+        kernel_init: initialiser of the kernels `W` `(d, h)` and `U` `(e, h)`. The vector `v` `(h,)`
+            is initialised as a column of a kernel.
+        project_keys: whether there is a `U`. Without it, keys are `k U` already: a decoder projects
+            them once, for all its steps.
+        param_dtype: dtype of the parameters.
     """
 
     features: int
     kernel_init: Initializer = glorot
     project_keys: bool = True
+    param_dtype: DTypeLike = jnp.float32
 
     @nn.compact
-    def __call__(self, query_features: int, key_features: int) -> Score:
+    def _make(self, query_features: int, key_features: int) -> Score:
+        check_size("features", self.features)
+        kernel = lambda name, width: self.param(
+            name, self.kernel_init, (width, self.features), self.param_dtype
+        )
         return functools.partial(
             scores.additive,
-            query_kernel=self.param(
-                "query_kernel", self.kernel_init, (query_features, self.features)
+            query_kernel=kernel("query_kernel", query_features),
+            key_kernel=kernel("key_kernel", key_features) if self.project_keys else None,
+            vector=self.param(
+                "vector", _column(self.kernel_init), (self.features,), self.param_dtype
             ),
-            key_kernel=self.param("key_kernel", self.kernel_init, (key_features, self.features))
-            if self.project_keys
-            else None,
-            vector=_vector(self, "vector", self.features, self.kernel_init),
         )
 
 
-class ConcatScore(nn.Module):
+class ConcatScore(LearnedScore):
     """Makes `scores.concat`, `v · tanh([q; k] W)`.
 
     Attributes:
-        features: width of the hidden layer.
-        kernel_init: initialiser of the kernel and, as a column, of the vector.
+        features: width `h` of the hidden layer.
+        kernel_init: initialiser of the kernel `W` `(d + e, h)`. The vector `v` `(h,)` is
+            initialised as a column of a kernel.
+        param_dtype: dtype of the parameters.
     """
 
     features: int
     kernel_init: Initializer = glorot
+    param_dtype: DTypeLike = jnp.float32
 
     @nn.compact
-    def __call__(self, query_features: int, key_features: int) -> Score:
-        kernel = self.param(
-            "kernel", self.kernel_init, (query_features + key_features, self.features)
-        )
+    def _make(self, query_features: int, key_features: int) -> Score:
+        check_size("features", self.features)
+        shape = (query_features + key_features, self.features)
         return functools.partial(
             scores.concat,
-            kernel=kernel,
-            vector=_vector(self, "vector", self.features, self.kernel_init),
+            kernel=self.param("kernel", self.kernel_init, shape, self.param_dtype),
+            vector=self.param(
+                "vector", _column(self.kernel_init), (self.features,), self.param_dtype
+            ),
         )
 
 
-class BilinearScore(nn.Module):
+class BilinearScore(LearnedScore):
     """Makes `scores.bilinear`, `f(q W k + b)`.
 
     Attributes:
-        use_bias: whether there is a `b`.
+        use_bias: whether there is a `b`, a scalar that starts at 0.
         activation: `f`; None for the identity.
-        kernel_init: initialiser of `W`.
+        kernel_init: initialiser of the kernel `W` `(d, e)`.
+        param_dtype: dtype of the parameters.
     """
 
     use_bias: bool = False
     activation: Callable[[Array], Array] | None = None
     kernel_init: Initializer = glorot
+    param_dtype: DTypeLike = jnp.float32
 
     @nn.compact
-    def __call__(self, query_features: int, key_features: int) -> Score:
-        kernel = self.param("kernel", self.kernel_init, (query_features, key_features))
-        bias = self.param("bias", nn.initializers.zeros, ()) if self.use_bias else None
+    def _make(self, query_features: int, key_features: int) -> Score:
+        shape = (query_features, key_features)
+        kernel = self.param("kernel", self.kernel_init, shape, self.param_dtype)
+        bias = None
+        if self.use_bias:
+            bias = self.param("bias", nn.initializers.zeros, (), self.param_dtype)
         return functools.partial(
             scores.bilinear, kernel=kernel, bias=bias, activation=self.activation
         )
 
 
-class TrilinearScore(nn.Module):
-    """Makes `scores.trilinear`, `w · [q; k; q * k]`.
+class TrilinearScore(LearnedScore):
+    """Makes `scores.trilinear`, `w · [q; k; q * k]`. Queries and keys have one width.
 
     Attributes:
-        kernel_init: initialiser of the three parts of `w`, each as a column.
+        kernel_init: initialiser of the three parts of `w`, `(d,)` each, as columns of a kernel.
+        param_dtype: dtype of the parameters.
     """
 
     kernel_init: Initializer = glorot
+    param_dtype: DTypeLike = jnp.float32
 
     @nn.compact
-    def __call__(self, query_features: int, key_features: int) -> Score:
+    def _make(self, query_features: int, key_features: int) -> Score:
         if query_features != key_features:
             raise ValueError(
                 f"expected a query and a key of one width, got {query_features} and {key_features}"
             )
-        names = ("query_vector", "key_vector", "product_vector")
+        vector = lambda name: self.param(
+            name, _column(self.kernel_init), (query_features,), self.param_dtype
+        )
         return functools.partial(
             scores.trilinear,
-            **{name: _vector(self, name, query_features, self.kernel_init) for name in names},
+            query_vector=vector("query_vector"),
+            key_vector=vector("key_vector"),
+            product_vector=vector("product_vector"),
         )
 
 
-def _vector(module: nn.Module, name: str, features: int, init: Initializer) -> Array:
-    """A vector parameter, initialised as a column of a kernel would be."""
-    return module.param(name, lambda key: init(key, (features, 1))[:, 0])
+def check_size(name: str, size: int, least: int = 1) -> None:
+    """Raises for a size that is not an integer of `least` or above."""
+    message = f"expected {name} to be an integer of {least} or above, got {size!r}"
+    if isinstance(size, bool) or not isinstance(size, numbers.Integral):
+        raise TypeError(message)
+    if size < least:
+        raise ValueError(message)
+
+
+def _column(kernel_init: Initializer) -> Initializer:
+    """An initialiser of vectors: each vector is a column of a kernel."""
+    return lambda key, shape, dtype: kernel_init(key, (*shape, 1), dtype)[..., 0]
