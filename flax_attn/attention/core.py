@@ -220,8 +220,9 @@ def attend_pairs(query: Array, key: Array, value: Array, pairs: Pairs, how: How)
     check_function("normalizer", how.normalizer)
     check_chunk_size(how.chunk_size)
     streams, weights = how.normalizer is masked_softmax, None
-    if how.chunk_size is None and not how.need_weights and streams:
-        how = how._replace(chunk_size=streaming.best_chunk_size(pairs))
+    if streams and how.chunk_size is None and not how.need_weights and 0 not in pairs.shape:
+        size = streaming.best_chunk_size(query, key, pairs, how.score)
+        how = how._replace(chunk_size=size)
     in_blocks = how.chunk_size is not None
     if 0 in pairs.shape:
         context = jnp.zeros((*pairs.shape[:-1], value.shape[-1]), query.dtype)

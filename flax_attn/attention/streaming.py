@@ -66,15 +66,35 @@ class Parts(NamedTuple):
     dtype: Any
 
 
-def best_chunk_size(pairs: Pairs) -> int | None:
+def best_chunk_size(query: Array, key: Array, pairs: Pairs, score: Callable) -> int | None:
     """The block size for a caller who leaves it open; None for all scores at once.
 
-    It depends on sizes and the device alone, so every process and a resumed run take the same.
+    A fixed rule of sizes, of the kind of mask, and of the device, made from benchmarks: every
+    process takes the same, and so does a run that goes on later. On a CPU a block has two million
+    numbers, those inside the score counted, and is a part of what causality or a window leaves.
     """
-    num_scores = math.prod(pairs.shape)
+    *leading, num_queries, num_keys = pairs.shape
+    largest = _largest_inside(jax.make_jaxpr(score)(query, key).jaxpr)
     if jax.default_backend() != "cpu":
-        return 1024 if num_scores > 2**28 else None
-    return 512 if num_scores > 2**22 else None
+        return 1024 if largest > 2**28 else None
+    rows = largest / max(num_queries * num_keys, 1)
+    size = math.sqrt(2**21 / max(rows, 1))
+    if pairs.right is not None:
+        size = min(size, num_keys / 4)
+    if pairs.left is not None and pairs.right is not None:
+        size = min(size, (pairs.left + pairs.right + 1) / 2)
+    size = 2 ** int(math.log2(min(max(size, 128), 1024)))
+    return size if largest > 2**22 and size < max(num_queries, num_keys) else None
+
+
+def _largest_inside(jaxpr: Any) -> int:
+    """How many numbers the largest array has that a program computes."""
+    largest = 0
+    for equation in jaxpr.eqns:
+        sizes = [math.prod(getattr(out.aval, "shape", ())) for out in equation.outvars]
+        inner = [value for value in equation.params.values() if hasattr(value, "jaxpr")]
+        largest = max(largest, *sizes, *(_largest_inside(program.jaxpr) for program in inner))
+    return largest
 
 
 def attend(query: Array, key: Array, value: Array, pairs: Pairs, how: Any) -> tuple[Array, Array]:
@@ -229,6 +249,7 @@ def _gradients(parts: Parts, kept: tuple, gradients: tuple[Array, Array]) -> Blo
 
     def row(sums: tuple, args: tuple) -> tuple[tuple, tuple]:
         i, query, bias_row, order, count, context, log, gradient, of_log = args
+        turned = jnp.swapaxes(gradient, -1, -2)
         along = jnp.sum(gradient * context, axis=-1, keepdims=True) - of_log
 
         def step(n: Array, carry: tuple) -> tuple:
@@ -236,10 +257,10 @@ def _gradients(parts: Parts, kept: tuple, gradients: tuple[Array, Array]) -> Blo
             bias = None if bias_row is None else bias_row[j]
 
             def scored(floats, query, key, bias):
-                arrays = with_floats(floats)
+                arrays, key = with_floats(floats), jnp.swapaxes(key, -1, -2)
                 return parts.scores(arrays, query, key, blocks.values[j], bias, i, j)
 
-            arguments = floats, query, blocks.keys[j], bias
+            arguments = floats, query, jnp.swapaxes(blocks.keys[j], -1, -2), bias
             scores, pull, value = jax.vjp(scored, *arguments, has_aux=True)
             weights = jnp.exp(scores - log)
             change = _product("...qe,...ke->...qk", gradient, value, parts.dtype)
@@ -247,7 +268,7 @@ def _gradients(parts: Parts, kept: tuple, gradients: tuple[Array, Array]) -> Blo
             if parts.factors is not None:
                 factors = parts.factors(blocks.of_dropout, i, j)
                 kept, change = weights * factors, change * factors
-            more = _product("...qk,...qe->...ke", kept, gradient, parts.dtype)
+            more = _product("...eq,...qk->...ek", turned, kept, parts.dtype)
             more_floats, more_query, more_key, more_bias = pull(weights * (change - along))
             add = lambda total, part: total + part.astype(total.dtype)
             of_keys = of_keys.at[j].add(more_key.astype(of_keys.dtype))
@@ -263,15 +284,16 @@ def _gradients(parts: Parts, kept: tuple, gradients: tuple[Array, Array]) -> Blo
         return sums, (of_query.astype(query.dtype), of_bias)
 
     zeros = lambda array: jnp.zeros(array.shape, wide(array.dtype))
-    start = zeros(blocks.keys), zeros(blocks.values), [zeros(array) for array in floats]
+    turn = lambda array: jnp.swapaxes(array, -1, -2)
+    start = turn(zeros(blocks.keys)), turn(zeros(blocks.values)), [zeros(array) for array in floats]
     rows = jnp.arange(len(blocks.queries)), blocks.queries, blocks.bias, blocks.order, blocks.counts
     sums, (of_queries, of_bias) = jax.lax.scan(row, start, (*rows, contexts, logs, *gradients))
     of_keys, of_values, of_floats = sums
     rest = iter(array.astype(like.dtype) for array, like in zip(of_floats, floats))
     return Blocks(
         of_queries,
-        of_keys.astype(blocks.keys.dtype),
-        of_values.astype(blocks.values.dtype),
+        turn(of_keys).astype(blocks.keys.dtype),
+        turn(of_values).astype(blocks.values.dtype),
         of_bias,
         [next(rest) if is_float else None for is_float in differentiable],
         [None] * len(blocks.of_dropout),
