@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from flax_attn.attention import blocks, fused, streaming
+from flax_attn.attention import blocks, few_queries, fused, streaming
 from flax_attn.attention.arrays import hide, wide
 from flax_attn.attention.checks import check_chunk_size, check_function
 from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
@@ -49,7 +49,7 @@ def scaled_dot(
     query: Float[Array, "*b q d"], key: Float[Array, "*c k d"]
 ) -> Float[Array, "*_ q k"]:
     """Scaled dot product, `e_qk = q · k / sqrt(d)` (Vaswani et al. 2017, arXiv:1706.03762, eq. 1)."""
-    return _scaled(query, key, query.shape[-1] ** -0.5)
+    return DotProduct()(query, key)
 
 
 class How(NamedTuple):
@@ -188,16 +188,24 @@ def dot_product_attention(
         .packed(query_segments, key_segments)
         .dropping(dropout_rate, dropout_rng)
     )
-    score = dot_product_score(scale, softcap)
-    how = How(score, chunk_size=chunk_size, need_weights=need_weights)
+    if softcap is not None and not 0 < softcap < float("inf"):
+        raise ValueError(f"expected softcap above 0 and finite, or None, got {softcap}")
+    how = How(DotProduct(scale, softcap), chunk_size=chunk_size, need_weights=need_weights)
     return attend_in_heads(query, key, value, pairs, how)
 
 
 def attend_in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> Attended:
     """`attend_pairs` for arrays `(..., length, heads, d)`, whose heads may share key heads."""
-    plain = how == How(need_weights=False) and pairs.bias is None and not pairs.dropout_rate
+    fast = isinstance(how.score, DotProduct) and how.normalizer is masked_softmax
+    fast = fast and how.chunk_size is None and not how.need_weights
+    plain = fast and how.score == DotProduct() and pairs.bias is None and not pairs.dropout_rate
     if plain and fused.available(query, key, value):
         return Attended(fused.attend(query, key, value, *fused.limits(pairs)), None)
+    if fast and few_queries.applies(query, key, pairs):
+        dense = lambda: attend_in_heads(query, key, value, pairs, how._replace(need_weights=True))
+        context = lambda: dense().context
+        args = query, key, value, pairs, how.score
+        return Attended(few_queries.attend(*args, context), None)
     heads, key_heads = query.shape[-2], key.shape[-2]
 
     def heads_first(array: Array) -> Array:
@@ -280,25 +288,24 @@ def weighted_sum(weights: Array, value: Array) -> Array:
     )
 
 
-def dot_product_score(scale: float | None, softcap: float | None) -> Callable[..., Array]:
+class DotProduct(NamedTuple):
     """The score `softcap tanh(scale q · k / softcap)`; None for `1 / sqrt(d)` and for no cap."""
-    if softcap is not None and not 0 < softcap < float("inf"):
-        raise ValueError(f"expected softcap above 0 and finite, or None, got {softcap}")
-    if scale is None and softcap is None:
-        return scaled_dot
 
-    def score(query: Array, key: Array) -> Array:
-        scores = _scaled(query, key, query.shape[-1] ** -0.5 if scale is None else scale)
-        return scores if softcap is None else softcap * jnp.tanh(scores / softcap)
+    scale: float | None = None
+    softcap: float | None = None
 
-    return score
+    def __call__(self, query: Array, key: Array) -> Array:
+        scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
+        if wide(query.dtype) == query.dtype:
+            return self._capped(dot(query * scale, key))
+        return self._capped(dot(query, key) * scale)  # a factor before costs half precision digits
 
+    def of_products(self, products: Array, width: int) -> Array:
+        """The scores, from the dot products of vectors of that width."""
+        return self._capped(products * (width**-0.5 if self.scale is None else self.scale))
 
-def _scaled(query: Array, key: Array, scale: float) -> Array:
-    """`e_qk = scale q · k`. A factor costs half precision digits, so there it follows the sum."""
-    if wide(query.dtype) == query.dtype:
-        return dot(query * scale, key)
-    return dot(query, key) * scale
+    def _capped(self, scores: Array) -> Array:
+        return scores if self.softcap is None else self.softcap * jnp.tanh(scores / self.softcap)
 
 
 def weights_shape(query: Array, key: Array, value: Array) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ from jaxtyping import Array, Float, Int
 
 from flax_attn.attention.arrays import hide, wide, with_rank
 from flax_attn.attention.blocks import bias_blocks, indices, merge, split, visible_blocks
-from flax_attn.attention.pairs import Pairs
+from flax_attn.attention.pairs import Block, Pairs
 
 
 class Blocks(NamedTuple):
@@ -110,7 +110,7 @@ def attend(query: Array, key: Array, value: Array, pairs: Pairs, how: Any) -> tu
         has_key, has_query = pairs.reachable()
         query, key, value = hide(query, has_key), hide(key, has_query), hide(value, has_query)
     blocks, parts = _in_blocks(query, key, value, pairs, (how.score, *sizes))
-    context, log = _stream(parts, blocks)
+    context, log = _stream(parts, blocks)  # pyright: ignore
     return merge(context, num_queries), merge(log, num_queries)[..., 0]
 
 
@@ -124,7 +124,7 @@ def _in_blocks(
     queries, keys, values = split(query, query_size), split(key, key_size), split(value, key_size)
     bias = bias_blocks(pairs, query_size, key_size)
 
-    def block_at(i: Array, j: Array, bias: Array | None):
+    def block_at(i: Array, j: Array, bias: Array | None) -> Block:
         rows, columns = indices(i, query_size, num_queries), indices(j, key_size, num_keys)
         return pairs.block(rows[:, None], columns[None, :], bias)
 
@@ -154,13 +154,13 @@ def _in_blocks(
     first_bias = None if bias is None else bias[0, 0]
     of_block = queries[0], keys[0], values[0], first_bias, number, number
     scores, of_score = _without_closure(scores, *of_block)
-    factors, of_dropout = (
-        _without_closure(factors, number, number) if pairs.dropout_rate else (None, [])
-    )
+    drop, of_dropout = None, []
+    if pairs.dropout_rate:
+        drop, of_dropout = _without_closure(factors, number, number)
     visible = visible_blocks(pairs, query_size, key_size)
     order, counts = jnp.argsort(~visible, axis=-1, stable=True), visible.sum(axis=-1)
     blocks = Blocks(queries, keys, values, bias, of_score, of_dropout, order, counts)
-    return blocks, Parts(scores, factors, dtype)
+    return blocks, Parts(scores, drop, dtype)
 
 
 def _without_closure(function: Callable, *examples: Any) -> tuple[Callable, list[Array]]:
@@ -225,7 +225,7 @@ def _leading(parts: Parts, blocks: Blocks) -> tuple[int, ...]:
 
 
 def _forward(parts: Parts, blocks: Blocks) -> tuple[tuple[Array, Array], tuple]:
-    context, log = _stream(parts, blocks)
+    context, log = _stream(parts, blocks)  # pyright: ignore
     return (context, log), (blocks, context, log)
 
 
@@ -234,7 +234,7 @@ def _backward(parts: Parts, kept: tuple, gradients: tuple[Array, Array]) -> tupl
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _gradients(parts: Parts, kept: tuple, gradients: tuple[Array, Array]) -> Blocks:
+def _gradients(parts: Parts, kept: tuple, gradients: tuple[Array, Array]) -> Any:
     """The gradients of the blocks, from those of the contexts and of `l`."""
     blocks, contexts, logs = kept
     differentiable = [jnp.issubdtype(array.dtype, jnp.floating) for array in blocks.of_score]
@@ -290,7 +290,8 @@ def _gradients(parts: Parts, kept: tuple, gradients: tuple[Array, Array]) -> Blo
     sums, (of_queries, of_bias) = jax.lax.scan(row, start, (*rows, contexts, logs, *gradients))
     of_keys, of_values, of_floats = sums
     rest = iter(array.astype(like.dtype) for array, like in zip(of_floats, floats))
-    return Blocks(
+    gradients_of: Any = Blocks  # None stands for no gradient
+    return gradients_of(
         of_queries,
         turn(of_keys).astype(blocks.keys.dtype),
         turn(of_values).astype(blocks.values.dtype),

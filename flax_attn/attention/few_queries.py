@@ -1,0 +1,61 @@
+"""Dot-product attention of few queries to many keys, as in decoding, without moving the keys.
+
+One query reads every key once, so the time is that of the memory. Keys `(k, heads, d)` are taken as
+a matrix `(k, heads d)` as they lie, and multiplied by a matrix `(heads d, heads q)` that holds a
+query in the rows of its own head and zeros elsewhere:
+
+    e = K Q,   context = the blocks of w^T V that belong to each head
+
+The zeros cost products, which are idle anyway, and save a copy of all keys and values.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from flax_attn.attention.arrays import wide
+from flax_attn.attention.normalizers import masked_softmax
+from flax_attn.attention.pairs import Pairs
+
+MOST_QUERIES = 4
+
+
+def applies(query: Array, key: Array, pairs: Pairs) -> bool:
+    """Whether this form is the fastest: few queries, many keys, single precision, on a CPU."""
+    num_queries, num_keys = pairs.shape[-2:]
+    few = 0 < num_queries <= MOST_QUERIES and num_keys >= 256 and 0 not in pairs.shape
+    single = query.dtype == key.dtype == jnp.float32
+    return few and single and jax.default_backend() == "cpu" and not pairs.dropout_rate
+
+
+def attend(
+    query: Array, key: Array, value: Array, pairs: Pairs, score: Any, dense: Callable[[], Array]
+) -> Array:
+    """The context `(..., q, heads, e)` of dot-product attention.
+
+    Hidden keys are read too. Where a product is not finite, perhaps for a NaN in a key or value
+    that nobody may attend to, the context is that of `dense`, which zeroes them first.
+    """
+    *rows, num_queries, heads, width = query.shape
+    num_keys, key_heads, out_width = *key.shape[-3:-1], value.shape[-1]
+    group = heads // key_heads
+    own = jnp.eye(key_heads, dtype=query.dtype)
+    queries = query.reshape(*rows, num_queries, key_heads, group, width)
+    spread = jnp.einsum("...qhgd,hi->...hdigq", queries, own)
+    spread = spread.reshape(*rows, key_heads * width, heads * num_queries)
+    products = key.reshape(*rows, num_keys, -1) @ spread  # (..., k, heads q)
+    products = jnp.moveaxis(products.reshape(*rows, num_keys, heads, num_queries), -3, -1)
+    block = pairs.whole()
+    scores = score.of_products(products, width)
+    scores = scores if block.bias is None else scores + block.bias
+    weights = masked_softmax(scores, mask=block.mask)  # (..., heads, q, k)
+    rows_of_weights = weights.reshape(*rows, heads * num_queries, num_keys)
+    sums = rows_of_weights @ value.reshape(*rows, num_keys, -1)
+    sums = sums.reshape(*rows, key_heads, group, num_queries, key_heads, out_width)
+    context = jnp.einsum("...hgqie,hi->...qhge", sums, own.astype(wide(sums.dtype)))
+    context = context.reshape(*rows, num_queries, heads, out_width)
+    is_finite = jnp.isfinite(products).all() & jnp.isfinite(sums).all()
+    return jax.lax.cond(is_finite, lambda: context, dense)

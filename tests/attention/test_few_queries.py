@@ -1,0 +1,76 @@
+"""One query, or a few, against many keys: taken where it is the fastest form, and equal to the dense one."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from flax_attn.attention import dot_product_attention, few_queries
+from tests.attention.compiled import normal
+
+B, Q, K, HEADS, KEY_HEADS, D, E = 2, 3, 257, 4, 2, 8, 5
+QUERY, KEY, VALUE = (jnp.asarray(normal(i, B, *shape)) for i, shape in enumerate([(Q, HEADS, D), (K, KEY_HEADS, D), (K, KEY_HEADS, E)]))
+LENGTHS = jnp.array([201, 0])
+RANDOM = np.random.default_rng(3).random((B, HEADS, Q, K)) < 0.4
+OPTIONS = {
+    "plain": {},
+    "cache": {"causal": True, "query_offset": jnp.array([100, 20]), "key_lengths": jnp.array([103, 23])},
+    "window": {"causal": True, "window": (9, 0), "query_offset": 90},
+    "empty": {"key_lengths": LENGTHS},
+    "mask and bias": {"mask": jnp.asarray(RANDOM), "bias": jnp.asarray(normal(4, HEADS, 1, K))},
+    "functions": {"mask": lambda q, k: k % 3 > 0, "bias": lambda q, k: -0.1 * jnp.abs(q - k).astype(jnp.float32)},
+    "scale and cap": {"scale": 0.7, "softcap": 2.0},
+}
+on_cpu = pytest.mark.skipif(jax.default_backend() != "cpu", reason="a form for CPUs")
+
+
+def outcome(arrays, need_weights, **options):
+    def loss(*arrays):
+        context = dot_product_attention(*arrays, **options, need_weights=need_weights).context
+        return jnp.sum(jnp.sin(context)), context
+
+    return jax.device_get(jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))(*arrays))
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """Whether the form was taken."""
+    calls, attend = [], few_queries.attend
+    monkeypatch.setattr(few_queries, "attend", lambda *args: calls.append(args) or attend(*args))
+    return calls
+
+
+@on_cpu
+@pytest.mark.parametrize("name", OPTIONS)
+def test_values_and_gradients_are_those_of_the_dense_form(name, taken):
+    expected = outcome((QUERY, KEY, VALUE), True, **OPTIONS[name])
+    assert not taken
+    ours = outcome((QUERY, KEY, VALUE), False, **OPTIONS[name])
+    assert taken
+    chex.assert_trees_all_close(ours, expected, atol=1e-5)
+
+
+@on_cpu
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_hidden_keys_hold_does_not_count(bad, taken):
+    hidden = (jnp.arange(K)[None] >= LENGTHS[:, None])[..., None, None]
+    dirty = QUERY, jnp.where(hidden, bad, KEY), jnp.where(hidden, bad, VALUE)
+    expected = outcome((QUERY, KEY, VALUE), True, key_lengths=LENGTHS)
+    chex.assert_trees_all_close(outcome(dirty, False, key_lengths=LENGTHS), expected, atol=1e-5)
+    assert taken
+
+
+@pytest.mark.parametrize(
+    "options", [{"need_weights": True}, {"chunk_size": 64}, {"dropout_rate": 0.5, "dropout_rng": jax.random.key(0)}], ids=str
+)
+def test_it_is_taken_only_without_weights_blocks_and_dropout(options, taken):
+    dot_product_attention(QUERY, KEY, VALUE, **({"need_weights": False} | options))
+    assert not taken
+
+
+def test_it_is_not_taken_for_many_queries_or_few_keys(taken):
+    many = jnp.asarray(normal(5, B, few_queries.MOST_QUERIES + 1, HEADS, D))
+    dot_product_attention(many, KEY, VALUE, need_weights=False)
+    dot_product_attention(QUERY, KEY[:, :20], VALUE[:, :20], need_weights=False)
+    assert not taken
