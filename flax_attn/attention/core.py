@@ -202,10 +202,9 @@ def attend_in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: H
     if plain and fused.available(query, key, value):
         return Attended(fused.attend(query, key, value, *fused.limits(pairs)), None)
     if fast and few_queries.applies(query, key, pairs):
-        dense = lambda: attend_in_heads(query, key, value, pairs, how._replace(need_weights=True))
-        context = lambda: dense().context
-        args = query, key, value, pairs, how.score
-        return Attended(few_queries.attend(*args, context), None)
+        whole = how._replace(need_weights=True)
+        dense = lambda query, key, value: attend_in_heads(query, key, value, pairs, whole).context
+        return Attended(few_queries.attend(query, key, value, pairs, how.score, dense), None)
     heads, key_heads = query.shape[-2], key.shape[-2]
 
     def heads_first(array: Array) -> Array:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from flax_attn.attention.arrays import wide
+from flax_attn.attention.closures import with_gradient_of
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.pairs import Pairs
 
@@ -32,13 +33,24 @@ def applies(query: Array, key: Array, pairs: Pairs) -> bool:
 
 
 def attend(
-    query: Array, key: Array, value: Array, pairs: Pairs, score: Any, dense: Callable[[], Array]
+    query: Array, key: Array, value: Array, pairs: Pairs, score: Any, dense: Callable[..., Array]
 ) -> Array:
-    """The context `(..., q, heads, e)` of dot-product attention.
+    """The context `(..., q, heads, e)` of dot-product attention, as `dense(*arrays)` gives it.
 
     Hidden keys are read too. Where a product is not finite, perhaps for a NaN in a key or value
-    that nobody may attend to, the context is that of `dense`, which zeroes them first.
+    that nobody may attend to, the context is that of `dense`, which zeroes them first. The gradient
+    is that of `dense`.
     """
+
+    def fast(query: Array, key: Array, value: Array) -> Array:
+        context, is_finite = _read(query, key, value, pairs, score)
+        return jax.lax.cond(is_finite, lambda: context, lambda: dense(query, key, value))
+
+    return with_gradient_of(dense, fast, query, key, value)
+
+
+def _read(query: Array, key: Array, value: Array, pairs: Pairs, score: Any) -> tuple[Array, Array]:
+    """The context, and whether all products are finite."""
     *rows, num_queries, heads, width = query.shape
     num_keys, key_heads, out_width = *key.shape[-3:-1], value.shape[-1]
     group = heads // key_heads
@@ -57,5 +69,4 @@ def attend(
     sums = sums.reshape(*rows, key_heads, group, num_queries, key_heads, out_width)
     context = jnp.einsum("...hgqie,hi->...qhge", sums, own.astype(wide(sums.dtype)))
     context = context.reshape(*rows, num_queries, heads, out_width)
-    is_finite = jnp.isfinite(products).all() & jnp.isfinite(sums).all()
-    return jax.lax.cond(is_finite, lambda: context, dense)
+    return context, jnp.isfinite(products).all() & jnp.isfinite(sums).all()

@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array, Float, Int
 
 from flax_attn.attention.arrays import hide, wide, with_rank
 from flax_attn.attention.blocks import bias_blocks, indices, merge, split, visible_blocks
+from flax_attn.attention.closures import without_closure
 from flax_attn.attention.pairs import Block, Pairs
 
 
@@ -153,29 +153,14 @@ def _in_blocks(
     number = jnp.asarray(0)
     first_bias = None if bias is None else bias[0, 0]
     of_block = queries[0], keys[0], values[0], first_bias, number, number
-    scores, of_score = _without_closure(scores, *of_block)
+    scores, of_score = without_closure(scores, *of_block)
     drop, of_dropout = None, []
     if pairs.dropout_rate:
-        drop, of_dropout = _without_closure(factors, number, number)
+        drop, of_dropout = without_closure(factors, number, number)
     visible = visible_blocks(pairs, query_size, key_size)
     order, counts = jnp.argsort(~visible, axis=-1, stable=True), visible.sum(axis=-1)
     blocks = Blocks(queries, keys, values, bias, of_score, of_dropout, order, counts)
     return blocks, Parts(scores, drop, dtype)
-
-
-def _without_closure(function: Callable, *examples: Any) -> tuple[Callable, list[Array]]:
-    """The function with the arrays it closes over as one more argument, and these arrays.
-
-    A derivative of its own may not close over arrays that are differentiated or vectorised.
-    """
-    closed, shape = jax.make_jaxpr(function, return_shape=True)(*examples)
-    tree = jax.tree.structure(shape)
-
-    def call(arrays: list[Array], *args: Any) -> Any:
-        outputs = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, arrays))(*jax.tree.leaves(args))
-        return jax.tree.unflatten(tree, outputs)
-
-    return call, closed.consts
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
