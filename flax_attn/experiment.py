@@ -209,12 +209,12 @@ def load(run: Path, warn: Callable[[str], None]) -> tuple[Any, nn.Module, list[A
     if "derived" not in stored:
         raise UsageError(f"the run in {run} has not begun to train; run train.py with --workdir={run} again")
     derived = stored.pop("derived")
-    derived.pop("instruction_set", None)  # which decides nothing about the data
     config: Any = ConfigDict(stored)
     check_config(config)
     kind = task_of(config.data.name)
     try:
         sizes = {key: int(value) for key, value in derived.pop("sizes").items()}
+        derived.pop("instruction_set", None)  # it says nothing about the data
         kind.check_derived(derived)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(

@@ -7,6 +7,7 @@ recorded, also on another machine: all forms run on every machine, only at anoth
 
 import functools
 import platform
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import jax
@@ -23,7 +24,7 @@ def current() -> str:
     return _taken.value or of_machine()
 
 
-def taking(name: str):
+def taking(name: str) -> AbstractContextManager:
     """A context manager in which `current` is `name`.
 
     Raises:
