@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     table = Table("form", "in a scan, ms", "a call, ms", title=timing.machine())
-    for form in (convolution.by_xla, convolution.by_shifts, convolution.by_tiles):
+    for form in (convolution.by_xla, convolution.by_shifts, convolution.by_tiles, convolution.by_batched_tiles):
         table.add_row(form.__name__, *(f"{ms:.2f}" for ms in measure(form, args.steps, args.repeats)))
     Console().print(table)
 

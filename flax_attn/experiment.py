@@ -22,6 +22,7 @@ from flax_attn import decoding
 from flax_attn.analysis import runs, tables
 from flax_attn.config import check_config
 from flax_attn.errors import UsageError, one_line
+from flax_attn.models import instruction_set
 from flax_attn.programs import Programs, build_model, count_parameters, layer_table, make_batches, make_create, make_programs, make_sample
 from flax_attn.run_directory import RunDirectory, read_config, replacing
 from flax_attn.tasks import Task, row_lengths, task_of
@@ -48,7 +49,17 @@ def run(config: Any, workdir: Path, console: Console, manual_dir: Path | None = 
         console.print("this run is finished; its results:")
         tables.print_results(finished.summary, dict(config.get("reference", {})), console)
         return finished.summary
+    try:
+        forms = instruction_set.taking(directory.instruction_set() or instruction_set.current())
+    except ValueError as error:
+        raise UsageError(f"{error} under 'derived' in {workdir / 'config.json'}; restore that file") from error
+    with forms:
+        return fill(config, directory, console, manual_dir)
 
+
+def fill(config: Any, directory: RunDirectory, console: Console, manual_dir: Path | None) -> dict[str, Any]:
+    """Trains a run that is not finished, fills its directory and returns the summary."""
+    workdir = directory.path
     task = task_of(config.data.name).load(config, manual_dir)
     check_same_data(workdir, task)
     check_enough(config, task)
@@ -120,7 +131,8 @@ def train(config: Any, programs: Programs, task: Task, directory: RunDirectory, 
         check_finite(history)
     for name, content in task.files.items():
         directory.write_json(name, content)
-    directory.go_on(config.to_dict() | {"derived": task.derived | {"sizes": task.sizes}}, history)
+    derived = task.derived | {"sizes": task.sizes, "instruction_set": instruction_set.current()}
+    directory.go_on(config.to_dict() | {"derived": derived}, history)
     score = task_of(config.data.name).SCORE
     by_validation = config.keep_best or config.optimizer.plateau_patience
 
@@ -202,6 +214,7 @@ def load(run: Path, warn: Callable[[str], None]) -> tuple[Any, nn.Module, list[A
     kind = task_of(config.data.name)
     try:
         sizes = {key: int(value) for key, value in derived.pop("sizes").items()}
+        derived.pop("instruction_set", None)  # it says nothing about the data
         kind.check_derived(derived)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(

@@ -1,6 +1,7 @@
 """The run directory as it is written: what a run leaves behind, and the only thing that pictures and predictions read.
 
-config.json      the resolved config, and under "derived" what the data decided
+config.json      the resolved config, and under "derived" what the data decided, with the instruction set
+                 of the machine that began the run
 metrics.jsonl    one line per epoch and seed, epoch 0 before training
 tokenizer.json   for texts, and labels.json for classes
 examples.npz     some test inputs, targets and predictions, with attention and what marks the pictures
@@ -22,6 +23,7 @@ from flax_attn.errors import UsageError
 GROWABLE = "num_epochs"
 FREE = "reference."  # what results are shown beside; it decides nothing
 PARTIAL = ".partial"
+BEFORE_RECORDED = "avx2"  # the instruction set whose forms every run took that records none
 
 
 class RunDirectory:
@@ -73,6 +75,13 @@ class RunDirectory:
     def write_text(self, name: str, content: str) -> None:
         with replacing(self.path / name) as partial:
             partial.write_text(content, encoding="utf-8")
+
+    def instruction_set(self) -> str | None:
+        """The instruction set that the run's forms were chosen by; None for a run that has not begun to train."""
+        if not (self.path / "config.json").exists():
+            return None
+        derived = read_config(self.path).get("derived")
+        return None if derived is None else derived.get("instruction_set", BEFORE_RECORDED)
 
     def last_epoch(self) -> int:
         """The epoch of the last row of the metrics."""

@@ -15,6 +15,7 @@ from flax_attn import experiment
 from flax_attn.analysis import runs
 from flax_attn.data import shapes
 from flax_attn.errors import UsageError
+from flax_attn.models import convolution, instruction_set
 from flax_attn.programs import build_model, count_steps, make_batches, make_optimizer, make_programs
 from flax_attn.run_directory import RunDirectory
 from flax_attn.tasks import signals, translation
@@ -354,6 +355,45 @@ def test_more_epochs_go_on_from_the_last(short, tmp_path):
     shutil.copytree(short[1], tmp_path / "grown")
     experiment.run(longer, tmp_path / "grown", SILENT)
     chex.assert_trees_all_equal(contents(tmp_path / "grown"), contents(tmp_path / "straight"))
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_run_goes_on_with_the_recorded_instruction_set(tmp_path, monkeypatch):
+    narrow = {"model.features": 16, "model.num_layers": 3}
+    traced = set()
+    for form in ("by_tiles", "by_batched_tiles"):
+        compute = getattr(convolution, form)
+        spy = lambda *arguments, form=form, compute=compute: traced.add(form) or compute(*arguments)
+        monkeypatch.setattr(convolution, form, spy)
+
+    def run(machine, num_epochs):
+        traced.clear()
+        monkeypatch.setattr(instruction_set, "of_machine", lambda: machine)
+        experiment.run(small(shapes_cnn, num_epochs=num_epochs, **narrow), tmp_path / begun, SILENT)
+        return runs.read(tmp_path / begun).config["derived"]["instruction_set"]
+
+    for begun, other, form in (("avx512", "avx2", "by_batched_tiles"), ("avx2", "avx512", "by_tiles")):
+        for machine, num_epochs in ((begun, 1), (other, 2)):
+            assert run(machine, num_epochs) == begun
+            assert traced == {form}
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize(("recorded", "said"), [(None, None), ("sse", "avx512, avx2, other, got 'sse' under 'derived'")])
+def test_a_run_that_records_no_instruction_set_goes_on_as_it_began(short, tmp_path, monkeypatch, recorded, said):
+    config, workdir = small(shapes_lstm, num_epochs=3), tmp_path / "run"
+    shutil.copytree(short[1], workdir)
+    stored = json.loads((workdir / "config.json").read_text())
+    stored["derived"].pop("instruction_set")
+    stored["derived"] |= {"instruction_set": recorded} if recorded else {}
+    (workdir / "config.json").write_text(json.dumps(stored))
+    monkeypatch.setattr(instruction_set, "of_machine", lambda: "avx512")
+    if said:
+        with pytest.raises(UsageError, match=said):
+            experiment.run(config, workdir, SILENT)
+    else:
+        experiment.run(config, workdir, SILENT)
+        assert runs.read(workdir).config["derived"]["instruction_set"] == "avx2"
 
 
 def test_a_run_that_cannot_go_on_keeps_its_results(short, tmp_path):
