@@ -8,12 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
-from jaxtyping import Array
 
 
-def without_closure(function: Callable, *examples: Any) -> tuple[Callable, list[Array]]:
+def without_closure(function: Callable, *examples: Any) -> tuple[Callable, list[Any]]:
     """The function with the arrays that it closes over as a first argument, and these arrays.
 
     The examples are arguments of the shapes and dtypes that it will be called with.
@@ -21,11 +19,11 @@ def without_closure(function: Callable, *examples: Any) -> tuple[Callable, list[
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*examples)
     tree = jax.tree.structure(shape)
 
-    def call(arrays: list[Array], *args: Any) -> Any:
+    def call(arrays: list[Any], *args: Any) -> Any:
         outputs = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, arrays))(*jax.tree.leaves(args))
         return jax.tree.unflatten(tree, outputs)
 
-    return call, [jnp.asarray(array) for array in closed.consts]
+    return call, closed.consts
 
 
 def with_gradient_of(exact: Callable, fast: Callable, *args: Any) -> Any:
@@ -34,10 +32,10 @@ def with_gradient_of(exact: Callable, fast: Callable, *args: Any) -> Any:
     exact_call, of_exact = without_closure(exact, *args)
 
     @jax.custom_vjp
-    def call(of_fast: list[Array], of_exact: list[Array], *args: Any) -> Any:
+    def call(of_fast: list[Any], of_exact: list[Any], *args: Any) -> Any:
         return fast_call(of_fast, *args)
 
-    def forward(of_fast: list[Array], of_exact: list[Array], *args: Any) -> tuple[Any, Any]:
+    def forward(of_fast: list[Any], of_exact: list[Any], *args: Any) -> tuple[Any, Any]:
         return call(of_fast, of_exact, *args), (of_fast, of_exact, args)
 
     def backward(kept: Any, gradient: Any) -> tuple:

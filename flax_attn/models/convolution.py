@@ -86,9 +86,8 @@ def by_tiles(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Fl
 def by_batched_tiles(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
     """`by_tiles` with one batched product for all points.
 
-    XLA computes what all points multiply in one pass, in place of one a point. The gradient of the kernel contracts
-    the rows, for which XLA on CPU leaves YNNPACK for Eigen. Eigen is compiled for AVX2 and takes 1.3 times as long
-    for all rows at once as for two halves.
+    XLA computes the factors of all points in one pass. The gradient of the kernel contracts the rows, a product
+    that XLA on CPU does not give to YNNPACK. It takes 1.3 times as long for all rows at once as for two halves.
     """
     xs, ws = _at_points(inputs, kernel)
     halves = 2 if len(inputs) % 2 == 0 else 1
