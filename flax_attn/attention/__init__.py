@@ -13,6 +13,7 @@ from flax_attn.attention.core import attend as attend
 from flax_attn.attention.core import dot as dot
 from flax_attn.attention.core import dot_product_attention as dot_product_attention
 from flax_attn.attention.core import scaled_dot as scaled_dot
+from flax_attn.attention.log_sums import log_sum_exp as log_sum_exp
 from flax_attn.attention.monotonic import monotonic_expectation as monotonic_expectation
 from flax_attn.attention.monotonic import monotonic_hard as monotonic_hard
 from flax_attn.attention.normalizers import across_queries as across_queries
@@ -125,6 +126,7 @@ __all__ = [
     "hard",
     "linen_attention_fn",
     "location",
+    "log_sum_exp",
     "masked_softmax",
     "masks",
     "monotonic_expectation",

@@ -93,7 +93,8 @@ def split(array: Array, size: int, axis: int = -2) -> Array:
 def merge(blocks: Array, length: int) -> Array:
     """Blocks `(n, ..., size, d)` as one array `(..., length, d)`."""
     array = jnp.moveaxis(blocks, 0, -3)
-    return array.reshape(*array.shape[:-3], -1, array.shape[-1])[..., :length, :]
+    number, size, width = array.shape[-3:]
+    return array.reshape(*array.shape[:-3], number * size, width)[..., :length, :]
 
 
 def visible_blocks(pairs: Pairs, query_size: int, key_size: int) -> Bool[Array, "i j"]:

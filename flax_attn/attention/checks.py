@@ -92,3 +92,35 @@ def check_function(name: str, function: object) -> None:
         raise TypeError(
             f"expected a function as {name}, such as those of flax_attn.attention, got {function!r}"
         )
+
+
+def weights_shape(query: Array, key: Array, value: Array) -> tuple[int, ...]:
+    """The shape `(..., q, k)` of the weights. Raises a ValueError with all three shapes."""
+    fit = min(query.ndim, key.ndim, value.ndim) >= 2 and query.ndim == key.ndim
+    fit = fit and key.shape[:-1] == value.shape[:-1]
+    if not fit or any(
+        1 not in sizes and len(set(sizes)) > 1 for sizes in zip(query.shape[:-2], key.shape[:-2])
+    ):
+        raise ValueError(
+            "expected query (..., q, d), key (..., k, d'), value (..., k, e); "
+            f"got {query.shape}, {key.shape}, {value.shape}"
+        )
+    leading = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    return (*leading, query.shape[-2], key.shape[-2])
+
+
+def weights_shape_in_heads(query: Array, key: Array, value: Array) -> tuple[int, ...]:
+    """The shape `(..., heads, q, k)` of the weights. Raises a ValueError for bad arrays."""
+    fit = query.ndim == key.ndim >= 3 and query.shape[:-3] == key.shape[:-3]
+    if not fit or key.shape[:-1] != value.shape[:-1]:
+        raise ValueError(
+            "expected query (..., q, heads, d), key (..., k, heads, d'), value (..., k, heads, e); "
+            f"got {query.shape}, {key.shape}, {value.shape}"
+        )
+    heads, key_heads = query.shape[-2], key.shape[-2]
+    if not key_heads or not heads or heads % key_heads:
+        raise ValueError(
+            f"expected heads that are a multiple of the key heads, got {heads} and {key_heads} "
+            f"in {query.shape} and {key.shape}"
+        )
+    return (*query.shape[:-3], heads, query.shape[-3], key.shape[-3])

@@ -8,7 +8,7 @@ Letters: `q`, `k` query and key positions, `d` features, `e` value features.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -16,9 +16,17 @@ from jaxtyping import Array, Float, Key
 
 from flax_attn.attention import blocks, few_queries, fused, streaming
 from flax_attn.attention.arrays import hide, wide
-from flax_attn.attention.checks import check_chunk_size, check_function
+from flax_attn.attention.checks import (
+    check_chunk_size,
+    check_function,
+    weights_shape,
+    weights_shape_in_heads,
+)
 from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
 from flax_attn.attention.pairs import Block, Pairs, PerPair, Window, as_floats
+
+Vectors = Annotated[ArrayLike, "(..., length, features)"]
+HeadVectors = Annotated[ArrayLike, "(..., length, heads, features)"]
 
 
 class Attended(NamedTuple):
@@ -48,7 +56,7 @@ def dot(query: Float[Array, "*b q d"], key: Float[Array, "*c k d"]) -> Float[Arr
 def scaled_dot(
     query: Float[Array, "*b q d"], key: Float[Array, "*c k d"]
 ) -> Float[Array, "*_ q k"]:
-    """Scaled dot product, `e_qk = q · k / sqrt(d)` (Vaswani et al. 2017, arXiv:1706.03762, eq. 1)."""
+    """Scaled dot product, `q · k / sqrt(d)` (Vaswani et al. 2017, arXiv:1706.03762, eq. 1)."""
     return DotProduct()(query, key)
 
 
@@ -62,9 +70,9 @@ class How(NamedTuple):
 
 
 def attend(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
+    query: Vectors,
+    key: Vectors,
+    value: Vectors,
     *,
     score: Callable[..., Array] = scaled_dot,
     normalizer: Callable[..., Array] = masked_softmax,
@@ -94,11 +102,15 @@ def attend(
         dropout_rate: share of the weights that are dropped. The others are scaled by
             `1 / (1 - rate)`. It needs `dropout_rng`.
         chunk_size: None computes all scores at once. With a number, queries and keys are processed
-            in blocks of that size: the same context and gradients in memory linear in the lengths,
-            faster for long sequences and costly scores. The weights are then None. Normalisers
-            other than softmax get blocks of queries with all keys, and those of `across_queries`
-            all scores at once.
-        need_weights: False says that nobody will look at the weights. They are None then.
+            in blocks of that size: the same context and gradients in memory linear in the lengths.
+            A block whose queries may attend to none of its keys is not computed. The weights are
+            then None. Normalisers other than softmax get blocks of queries with all keys, and those
+            of `across_queries` all scores at once.
+        need_weights: False says that nobody will look at the weights. They are None then, and a
+            block size is chosen by a fixed rule where that is faster.
+
+    In blocks, softmax has a derivative of its own, which has no forward mode and no second
+    derivative: JAX raises a TypeError. `need_weights=True` without a `chunk_size` has both.
 
     Returns:
         `Attended(context, weights)` in the query's dtype; the weights are those before dropout.
@@ -117,9 +129,9 @@ def attend(
 
 
 def dot_product_attention(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
+    query: HeadVectors,
+    key: HeadVectors,
+    value: HeadVectors,
     *,
     mask: PerPair | None = None,
     bias: PerPair | None = None,
@@ -162,10 +174,12 @@ def dot_product_attention(
             packed into each batch row. A query attends to the keys with its id.
         softcap: scores are held within it, `softcap tanh(e / softcap)`, before the bias; above 0.
         dropout_rate, dropout_rng, chunk_size: as in `attend`.
-        need_weights: False says that nobody will look at the weights. They are None then. On an
-            NVIDIA GPU of capability 8.0 or above, bfloat16 and float16 then take cuDNN's fused
-            kernel where it computes the same: `scale` 1 / sqrt(d), no bias, soft-cap, dropout or
-            chunks, even lengths, one width that is a multiple of 8 and at most 128.
+        need_weights: False says that nobody will look at the weights. They are None then, and the
+            fastest form is taken by a fixed rule: blocks of a chosen size for long sequences (see
+            `attend` on their derivatives), another form for few queries on a CPU. An NVIDIA GPU of
+            capability 8.0 or above takes cuDNN's fused kernel for bfloat16 and float16 where it
+            computes the same: `scale` 1 / sqrt(d), no bias, soft-cap, dropout or chunks, even
+            lengths, one width that is a multiple of 8 and at most 128.
 
     Returns:
         `Attended` with the context `(..., q, heads, e)` and the weights `(..., heads, q, k)`,
@@ -305,35 +319,3 @@ class DotProduct(NamedTuple):
 
     def _capped(self, scores: Array) -> Array:
         return scores if self.softcap is None else self.softcap * jnp.tanh(scores / self.softcap)
-
-
-def weights_shape(query: Array, key: Array, value: Array) -> tuple[int, ...]:
-    """The shape `(..., q, k)` of the weights. Raises a ValueError with all three shapes."""
-    fit = min(query.ndim, key.ndim, value.ndim) >= 2 and query.ndim == key.ndim
-    fit = fit and key.shape[:-1] == value.shape[:-1]
-    if not fit or any(
-        1 not in sizes and len(set(sizes)) > 1 for sizes in zip(query.shape[:-2], key.shape[:-2])
-    ):
-        raise ValueError(
-            "expected query (..., q, d), key (..., k, d'), value (..., k, e); "
-            f"got {query.shape}, {key.shape}, {value.shape}"
-        )
-    leading = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-    return (*leading, query.shape[-2], key.shape[-2])
-
-
-def weights_shape_in_heads(query: Array, key: Array, value: Array) -> tuple[int, ...]:
-    """The shape `(..., heads, q, k)` of the weights. Raises a ValueError where arrays do not fit."""
-    fit = query.ndim == key.ndim >= 3 and query.shape[:-3] == key.shape[:-3]
-    if not fit or key.shape[:-1] != value.shape[:-1]:
-        raise ValueError(
-            "expected query (..., q, heads, d), key (..., k, heads, d'), value (..., k, heads, e); "
-            f"got {query.shape}, {key.shape}, {value.shape}"
-        )
-    heads, key_heads = query.shape[-2], key.shape[-2]
-    if not key_heads or not heads or heads % key_heads:
-        raise ValueError(
-            f"expected heads that are a multiple of the key heads, got {heads} and {key_heads} "
-            f"in {query.shape} and {key.shape}"
-        )
-    return (*query.shape[:-3], heads, query.shape[-3], key.shape[-3])

@@ -1,4 +1,4 @@
-"""What depends on a pair of positions: mask, bias, causality, window, lengths and dropout.
+"""What depends on a pair of positions: mask, bias, causality, window, lengths, segments, dropout.
 
 A `Pairs` is made and checked once, where the arguments come in, and is then passed on whole. It can
 be asked for all pairs or for those of a block of queries and a block of keys, so nothing of the
@@ -121,7 +121,7 @@ class Pairs:
         return dataclasses.replace(self, **rows)
 
     def packed(self, query_segments: ArrayLike | None, key_segments: ArrayLike | None) -> "Pairs":
-        """With the ids of the sequences that are packed into each batch row, `(..., q)`, `(..., k)`."""
+        """With the ids of the packed sequences, `(..., q)` and `(..., k)`."""
         if query_segments is None and key_segments is None:
             return self
         if query_segments is None or key_segments is None:
@@ -181,7 +181,7 @@ class Pairs:
         return self.block(*masks.grid(*self.shape[-2:]))
 
     def block(self, queries: Array, keys: Array, bias: Array | None = None) -> Block:
-        """The pairs at indices `(q, 1)` and `(1, k)`; `bias` is the part of an array of biases there."""
+        """The pairs at indices `(q, 1)` and `(1, k)`; `bias` is the array of biases there."""
         shape = (*self.shape[:-2], queries.shape[0], keys.shape[1])
         if callable(self.bias):
             bias = self._at_positions("bias", self.bias, queries, keys)

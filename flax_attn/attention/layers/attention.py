@@ -7,7 +7,8 @@ import flax.linen as nn
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from flax_attn.attention.core import Attended, How, attend_pairs, scaled_dot, weights_shape
+from flax_attn.attention.checks import weights_shape
+from flax_attn.attention.core import Attended, How, attend_pairs, scaled_dot
 from flax_attn.attention.normalizers import hard, masked_softmax, sampled_hard
 from flax_attn.attention.pairs import Pairs, PerPair, Window
 

@@ -12,7 +12,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import hide, wide, with_rank
-from flax_attn.attention.core import Attended, How, attend_pairs, weights_shape
+from flax_attn.attention.checks import weights_shape
+from flax_attn.attention.core import Attended, How, attend_pairs
 from flax_attn.attention.layers.attention import resolve_score, with_dropout
 from flax_attn.attention.layers.scores import BilinearScore
 from flax_attn.attention.masks import both

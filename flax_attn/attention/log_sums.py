@@ -1,0 +1,51 @@
+"""The logarithm of the sum that softmax divides by, with which parts of attention are joined."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from flax_attn.attention import streaming
+from flax_attn.attention.checks import check_chunk_size, check_function, weights_shape
+from flax_attn.attention.core import How, Vectors, dense, scaled_dot
+from flax_attn.attention.pairs import Pairs, PerPair, as_floats
+
+
+def log_sum_exp(
+    query: Vectors,
+    key: Vectors,
+    *,
+    score: Callable[..., Array] = scaled_dot,
+    mask: PerPair | None = None,
+    bias: PerPair | None = None,
+    chunk_size: int | None = None,
+) -> Float[Array, "... q"]:
+    """The logarithm of what softmax divides by, `l_q = log sum_k exp(e_qk)` over the visible keys.
+
+    With it, attention to parts of the keys can be joined: the context is the sum of the parts'
+    contexts, weighted by the softmax of their `l`.
+
+    Source: Dao et al. 2022 (arXiv:2205.14135), section 3.1.
+
+    Args:
+        query, key: `(..., q, d)`, `(..., k, d')`.
+        score, mask, bias, chunk_size: as in `attend`.
+
+    Returns:
+        `(..., q)` in float32 or better; `-inf` for a query with nothing to attend.
+    """
+    query, key = as_floats("query", query), as_floats("key", key)
+    value = key[..., :0]  # no context is wanted
+    pairs = Pairs(weights_shape(query, key, value)).under(mask, bias)
+    check_function("score", score)
+    check_chunk_size(chunk_size)
+    if chunk_size is not None and 0 not in pairs.shape:
+        _, logs = streaming.attend(query, key, value, pairs, How(score, chunk_size=chunk_size))
+        return jnp.where(logs == jnp.inf, -jnp.inf, logs)
+    visible = lambda scores, mask: scores if mask is None else jnp.where(mask, scores, -jnp.inf)
+    _, scores = dense(query, key, value, pairs, How(score, visible))
+    largest = jax.lax.stop_gradient(jnp.max(scores, axis=-1, initial=jnp.finfo(scores.dtype).min))
+    total = jnp.sum(jnp.exp(scores - largest[..., None]), axis=-1)
+    has_key = total != 0
+    return jnp.where(has_key, largest + jnp.log(jnp.where(has_key, total, 1)), -jnp.inf)
