@@ -136,9 +136,7 @@ class MultiHeadAttention(nn.Module):
         """
         query = as_input("query", query, self.dtype)
         if isinstance(cache, SlidingCache):
-            raise TypeError(
-                "expected a KeyValueCache, got a SlidingCache, which decode alone reads"
-            )
+            raise TypeError("expected a KeyValueCache, got a SlidingCache, which only decode reads")
         if cache is not None:
             if any(array is not None for array in (key, value, key_lengths)):
                 raise ValueError(
