@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flax_attn.attention import masks as masks
 from flax_attn.attention.cache import KeyValueCache as KeyValueCache
+from flax_attn.attention.cache import SlidingCache as SlidingCache
 from flax_attn.attention.core import Attended as Attended
 from flax_attn.attention.core import attend as attend
 from flax_attn.attention.core import dot as dot
@@ -109,6 +110,7 @@ __all__ = [
     "PredictiveLocalAttention",
     "RelativeBias",
     "SelfAttention",
+    "SlidingCache",
     "StructuredSelfAttention",
     "TrilinearScore",
     "across_queries",

@@ -1,25 +1,46 @@
-"""A cache of keys and values for decoding: a pytree, and pure functions that make it and add to it."""
+"""Caches of keys and values for decoding: pytrees, and pure functions that make and extend them."""
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from flax_attn.attention.checks import as_lengths, known_bound
+from flax_attn.attention.arrays import aligned, with_rank
+from flax_attn.attention.checks import as_lengths, as_mask, check_bound, known_bound
+from flax_attn.attention.pairs import PerPair, Window
 
 
 class KeyValueCache(NamedTuple):
-    """Keys `(..., max_length, heads, d)` and values `(..., max_length, heads, e)`, of which the first `length` are there.
+    """Keys `(..., max_length, heads, d)` and values `(..., max_length, heads, e)` of tokens.
 
-    `length` is `(...)`, one for each row of the batch: rows may have prompts of different lengths.
+    `length` `(...)` is the number of tokens in each row of the batch. Prompts may have different
+    lengths. Position `p` is at index `p`; what is at `length` and after it is not read.
     """
 
     key: Float[Array, "*b t h d"]
     value: Float[Array, "*b t h e"]
     length: Int[Array, "*b"]
+
+
+class SlidingCache(NamedTuple):
+    """Keys `(..., slots, heads, d)` and values `(..., slots, heads, e)` of the last tokens.
+
+    `length` `(...)` is the number of all tokens that were ever appended in each row of the batch.
+    Position `p` is at index `p % slots`, so a new token takes the index of the oldest one. A window
+    of `(slots - 1, 0)` reads no token that was overwritten.
+    """
+
+    key: Float[Array, "*b t h d"]
+    value: Float[Array, "*b t h e"]
+    length: Int[Array, "*b"]
+
+
+AnyCache = KeyValueCache | SlidingCache
+Cache = TypeVar("Cache", bound=AnyCache)
 
 
 def empty_cache(
@@ -39,22 +60,150 @@ def empty_cache(
 
 
 def append(
-    cache: KeyValueCache,
+    cache: Cache,
     key: Float[Array, "*b n h d"],
     value: Float[Array, "*b n h e"],
     lengths: ArrayLike | None = None,
-) -> KeyValueCache:
-    """The cache with `n` more tokens behind those that are there, of which the first `lengths` in each row are real.
+) -> Cache:
+    """The cache with `n` more tokens after those in it. In each row the first `lengths` are real.
 
     Raises:
-        ValueError: keys or values of another shape, lengths beyond the tokens given, or more tokens than there is room for.
-            Under `jit`, where lengths are not known, such a row is filled with NaN instead, so that nothing wrong can pass for right.
+        ValueError: keys or values of another shape, lengths beyond the tokens given, or more tokens
+            than a `KeyValueCache` has room for. Under `jit`, where lengths are not known, such a
+            row is filled with NaN, so that nothing wrong passes for right.
     """
-    leading, max_length, num_new = cache.length.shape, cache.key.shape[-3], key.shape[-3]
+    added = _number_added(cache, key, value, lengths)
+    slots, num_new = cache.key.shape[-3], key.shape[-3]
+    sliding, length = isinstance(cache, SlidingCache), cache.length + added
+    if not sliding and (longest := known_bound(jnp.max, length)) > slots:
+        raise ValueError(
+            f"expected at most the {slots} tokens that the cache has room for, got {longest}"
+        )
+
+    def write_row(old: Array, start: Array, count: Array, new: Array) -> Array:
+        step = jnp.arange(num_new)
+        index, kept, wrong = start + step, step < count, (count > num_new) | (count < 0)
+        if sliding:
+            index, kept = index % slots, kept & (step >= count - slots)
+        else:
+            wrong |= start + count > slots
+        index = jnp.where(kept, index, slots)  # what is past the end is dropped
+        return jnp.where(wrong, jnp.nan, old.at[index].set(new.astype(old.dtype), mode="drop"))
+
+    def write(old: Array, new: Array) -> Array:
+        size = math.prod(cache.length.shape)
+        old_rows, new_rows = (array.reshape(size, *array.shape[-3:]) for array in (old, new))
+        rows = jax.vmap(write_row)(old_rows, cache.length.ravel(), added.ravel(), new_rows)
+        return rows.reshape(old.shape)
+
+    return type(cache)(write(cache.key, key), write(cache.value, value), length)
+
+
+def empty_sliding_cache(
+    leading: tuple[int, ...],
+    window: Window,
+    num_heads: int,
+    key_features: int,
+    value_features: int,
+    dtype: Any = jnp.float32,
+) -> SlidingCache:
+    """A cache for the `left + 1` keys of a window `(left, right)`, with nothing in it.
+
+    Raises:
+        ValueError: a window without a left bound.
+    """
+    if window[0] is None:
+        raise ValueError(f"expected a window with a left bound for a sliding cache, got {window}")
+    check_bound("left", window[0])
+    slots = window[0] + 1
+    return SlidingCache(
+        *empty_cache(leading, slots, num_heads, key_features, value_features, dtype)
+    )
+
+
+def check_window(cache: SlidingCache, window: Window | None) -> None:
+    """Raises a ValueError for a window that reads tokens which the cache no longer has."""
+    most = cache.key.shape[-3] - 1
+    if window is None or window[0] is None or window[0] > most:
+        raise ValueError(
+            f"expected a window with at most {most} keys to the left, which the sliding cache was "
+            f"made for, got window={window}"
+        )
+
+
+def in_order(
+    cache: SlidingCache, key: Array, value: Array, lengths: ArrayLike | None
+) -> KeyValueCache:
+    """The last `slots - 1` tokens of a sliding cache in order, and `n` new tokens after them.
+
+    Index `j` is position `cache.length - (slots - 1) + j` of each row. Below position 0 there is no
+    token. The result holds all keys that a window of `(slots - 1, 0)` reads from the new tokens.
+    """
+    slots = cache.key.shape[-3]
+    positions = cache.length[..., None] + with_rank(
+        jnp.arange(1 - slots, 0), cache.length.ndim + 1
+    )  # (..., slots - 1)
+    index = (positions % slots)[..., None, None]
+    added = _number_added(cache, key, value, lengths)
+    wrong = ((added > key.shape[-3]) | (added < 0))[..., None, None, None]  # as in `append`
+
+    def joined(old: Array, new: Array) -> Array:
+        last = jnp.take_along_axis(old, index, axis=-3)
+        both = jnp.concatenate([last, new.astype(old.dtype)], axis=-3)
+        return jnp.where(wrong, jnp.nan, both)
+
+    return KeyValueCache(joined(cache.key, key), joined(cache.value, value), slots - 1 + added)
+
+
+def from_position(
+    name: str, term: PerPair | None, first: Int[Array, "*b"]
+) -> Callable[[Array, Array], Array] | None:
+    """A mask or bias, a function of positions, as a function of indices that start at `first`.
+
+    A mask also hides what is below position 0. Every row of the batch has its own `first` `(...)`;
+    the result is `(..., q, k)` in each row, or `(..., heads, q, k)`.
+
+    Raises:
+        ValueError: an array, which does not say at what positions its keys are.
+    """
+    if term is not None and not callable(term):
+        raise ValueError(
+            f"expected {name} to be a function of positions beside a sliding cache, "
+            f"got an array of shape {jnp.shape(term)}"
+        )
+    if term is None and name == "bias":
+        return None
+
+    def at_row(row: Array, start: Array, queries: Array, keys: Array) -> Array:
+        queries, keys = queries + start, keys + start
+        if term is None:
+            return keys >= 0
+        part = jnp.asarray(term(queries, keys))
+        if part.ndim > 3:  # it has batch rows of its own
+            part = jnp.broadcast_to(part, (*first.shape, *part.shape[-3:]))
+            part = part.reshape(-1, *part.shape[-3:])[row]
+        if name == "mask":
+            part = jnp.logical_and(*aligned(as_mask(part), keys >= 0))
+        return with_rank(part, max(part.ndim, 2))
+
+    def at_indices(queries: Array, keys: Array) -> Array:
+        starts = first.ravel()
+        at_rows = jax.vmap(at_row, in_axes=(0, 0, None, None))
+        parts = at_rows(jnp.arange(len(starts)), starts, queries, keys)
+        parts = parts if parts.ndim > 3 else parts[:, None]  # a head axis
+        return parts.reshape(*first.shape, *parts.shape[1:])
+
+    return at_indices
+
+
+def _number_added(cache: AnyCache, key: Array, value: Array, lengths: ArrayLike | None) -> Array:
+    """The number of real tokens `(...)` among new keys and values. Raises where they do not fit."""
+    leading, num_new = cache.length.shape, key.shape[-3]
     for name, new, old in (("key", key, cache.key), ("value", value, cache.value)):
         if new.shape != (*leading, num_new, *old.shape[-2:]):
             raise ValueError(
-                f"expected a {name} of shape {(*leading, 'n', *old.shape[-2:])} for the cache {old.shape}, got {new.shape}"
+                f"expected a {name} of shape {(*leading, 'n', *old.shape[-2:])} "
+                f"for the cache {old.shape}, got {new.shape}"
             )
     added = jnp.asarray(num_new) if lengths is None else as_lengths("lengths", lengths)
     if added.shape not in ((), leading):
@@ -65,30 +214,4 @@ def append(
         raise ValueError(
             f"expected lengths of at most the {num_new} tokens of {key.shape}, got {most}"
         )
-    added = jnp.broadcast_to(added, leading)
-    length = cache.length + added
-    if (longest := known_bound(jnp.max, length)) > max_length:
-        raise ValueError(
-            f"expected at most the {max_length} tokens that the cache has room for, got {longest}"
-        )
-
-    def write_row(old: Array, start: Array, count: Array, new: Array) -> Array:
-        step = jnp.arange(num_new)
-        places = jnp.where(
-            step < count, start + step, max_length
-        )  # padding goes past the end, where it is dropped
-        wrong = (start + count > max_length) | (count > num_new) | (count < 0)
-        return jnp.where(wrong, jnp.nan, old.at[places].set(new.astype(old.dtype), mode="drop"))
-
-    size = math.prod(leading)
-
-    def write(old: Array, new: Array) -> Array:
-        rows = (
-            old.reshape(size, *old.shape[-3:]),
-            cache.length.ravel(),
-            added.ravel(),
-            new.reshape(size, *new.shape[-3:]),
-        )
-        return jax.vmap(write_row)(*rows).reshape(old.shape)
-
-    return KeyValueCache(write(cache.key, key), write(cache.value, value), length)
+    return jnp.broadcast_to(added, leading)

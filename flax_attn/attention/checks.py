@@ -124,3 +124,28 @@ def weights_shape_in_heads(query: Array, key: Array, value: Array) -> tuple[int,
             f"in {query.shape} and {key.shape}"
         )
     return (*query.shape[:-3], heads, query.shape[-3], key.shape[-3])
+
+
+def check_size(name: str, size: int, least: int = 1) -> None:
+    """Raises for a size that is not an integer of `least` or above."""
+    message = f"expected {name} to be an integer of {least} or above, got {size!r}"
+    if isinstance(size, bool) or not isinstance(size, numbers.Integral):
+        raise TypeError(message)
+    if size < least:
+        raise ValueError(message)
+
+
+def check_rate(name: str, rate: float) -> None:
+    """Raises for a share that is not a number in [0, 1)."""
+    message = f"expected {name} in [0, 1), got {rate!r}"
+    if isinstance(rate, bool) or not isinstance(rate, numbers.Real):
+        raise TypeError(message)
+    if not 0 <= rate < 1:
+        raise ValueError(message)
+
+
+def check_array(name: str, array: object) -> None:
+    """Raises a TypeError for lists and tuples, which are slow to convert and easy to confuse."""
+    if isinstance(array, list | tuple):
+        kind = type(array).__name__
+        raise TypeError(f"expected an array as {name}, got a {kind}; pass jnp.asarray({name})")

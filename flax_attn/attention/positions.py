@@ -57,32 +57,44 @@ def rotary(
     vectors: Float[Array, "*b t d"],
     positions: Int[Array, "*#b t"] | None = None,
     *,
+    features: int | None = None,
     max_period: float = 10_000.0,
 ) -> Float[Array, "*b t d"]:
     """Turns each pair of features `(2i, 2i+1)` by the angle `t / max_period^(2i/d)`.
 
-    The product of a query and a key so turned depends on their features and on the distance between them alone.
+    The product of a query and a key that are turned depends on their features and their distance.
 
-    Source: Su et al. 2021 (arXiv:2104.09864), eq. 34.
+    Source: Su et al. 2021 (arXiv:2104.09864), eq. 34; Black et al. 2022 (arXiv:2204.06745), section
+    2.1, for a part of the features.
 
     Args:
-        vectors: queries or keys, with an even width. Those of `dot_product_attention`, `(..., t, heads, d)`, have a head
-            axis after the positions: `jnp.swapaxes` it away and back.
-        positions: where they stand; None for 0, 1, 2, ...; in decoding, the number of cached keys onwards.
+        vectors: queries or keys. Those of `dot_product_attention`, `(..., t, heads, d)`, have a head
+            axis after the positions: `jnp.swapaxes` moves it before them.
+        positions: of the vectors, `(..., t)`; None for 0, 1, 2, ... In decoding they start at the
+            number of cached keys.
+        features: `d`, the number of features that are turned, the first ones; None for all.
+        max_period: of the slowest pair.
 
     Raises:
-        ValueError: an odd number of features.
+        ValueError: an odd number of features, or more than the vectors have.
     """
-    _check_even("features", vectors.shape[-1])
+    width = vectors.shape[-1]
+    features = width if features is None else features
+    _check_even("features", features)
+    if not 0 <= features <= width:
+        raise ValueError(
+            f"expected at most the {width} features of {vectors.shape}, got {features}"
+        )
     if positions is None:
         positions = jnp.arange(vectors.shape[-2])
     positions = with_rank(positions, vectors.ndim - 1)
-    frequencies = with_rank(_frequencies(vectors.shape[-1], max_period), vectors.ndim)
+    frequencies = with_rank(_frequencies(features, max_period), vectors.ndim)
     angles = positions[..., None] * frequencies  # (..., t, d/2)
     cos, sin = jnp.cos(angles), jnp.sin(angles)
-    even, odd = vectors[..., 0::2], vectors[..., 1::2]
+    even, odd = vectors[..., 0:features:2], vectors[..., 1:features:2]
     turned = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
-    return turned.reshape(vectors.shape).astype(vectors.dtype)
+    turned = turned.reshape(*vectors.shape[:-1], features).astype(vectors.dtype)
+    return jnp.concatenate([turned, vectors[..., features:]], axis=-1)
 
 
 def alibi(num_heads: int) -> Callable[[Array, Array], Array]:

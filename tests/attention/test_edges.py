@@ -262,7 +262,7 @@ def test_bad_sizes_are_told():
     for error, said, call in (
         (ValueError, "chunk_size of 1 or above, or None, got 0", lambda: fa.attend(X, X, X, chunk_size=0)),
         (ValueError, "softcap above 0 and finite, or None, got 0.0", lambda: fa.dot_product_attention(heads, heads, heads, softcap=0.0)),
-        (ValueError, "a reach above 0, got 0", lambda: init(fa.PredictiveLocalAttention(0, 3), X, X)),
+        (ValueError, "reach to be an integer of 1 or above, got 0", lambda: init(fa.PredictiveLocalAttention(0, 3), X, X)),
         (ValueError, "num_buckets to be a multiple of 2 from 4 on", lambda: init(fa.RelativeBias(2, 2))),
         (ValueError, r"key_lengths of shape \(2,\)", lambda: init(fa.MultiHeadAttention(2), X, key_lengths=np.array([1, 2, 3]))),
     ):

@@ -4,13 +4,15 @@ import functools
 from collections.abc import Callable
 
 import flax.linen as nn
-from jax.typing import ArrayLike
+import jax.numpy as jnp
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
-from flax_attn.attention.checks import weights_shape
+from flax_attn.attention.arrays import hide, with_rank
+from flax_attn.attention.checks import as_lengths, check_array, check_rate, weights_shape
 from flax_attn.attention.core import Attended, How, attend_pairs, scaled_dot
 from flax_attn.attention.normalizers import hard, masked_softmax, sampled_hard
-from flax_attn.attention.pairs import Pairs, PerPair, Window
+from flax_attn.attention.pairs import Pairs, PerPair, Window, as_floats
 
 Function = Callable[..., Array]
 
@@ -26,12 +28,18 @@ class Attention(nn.Module):
         normalizer: from scores to weights.
         dropout_rate: share of the weights that are dropped in training.
         chunk_size: as in `attend`.
+        dtype: dtype of the computation and of the result; None for that of the inputs.
     """
 
     score: Function | nn.Module = scaled_dot
     normalizer: Function = masked_softmax
     dropout_rate: float = 0.0
     chunk_size: int | None = None
+    dtype: DTypeLike | None = None
+
+    def __post_init__(self):
+        check_rate("dropout_rate", self.dropout_rate)
+        super().__post_init__()
 
     def __call__(
         self,
@@ -55,7 +63,7 @@ class Attention(nn.Module):
         `mask`, `bias`, result and errors are those of `attend`; the other arguments are those of
         `dot_product_attention`.
         """
-        value = key if value is None else value
+        query, key, value = as_inputs(query, key, value, self.dtype)
         pairs = (
             Pairs(weights_shape(query, key, value))
             .under(mask, bias)
@@ -80,10 +88,12 @@ class HardAttention(nn.Module):
     Attributes:
         score: as in `Attention`.
         temperature: of the softmax that gives the gradient.
+        dtype: as in `Attention`.
     """
 
     score: Function | nn.Module = scaled_dot
     temperature: float = 1.0
+    dtype: DTypeLike | None = None
 
     def __call__(
         self,
@@ -103,7 +113,7 @@ class HardAttention(nn.Module):
         need_weights: bool = True,
     ) -> Attended:
         """Attends as `Attention` does; in training it draws from the random stream `sample`."""
-        value = key if value is None else value
+        query, key, value = as_inputs(query, key, value, self.dtype)
         pairs = (
             Pairs(weights_shape(query, key, value))
             .under(mask, bias)
@@ -120,6 +130,25 @@ class HardAttention(nn.Module):
         return attend_pairs(query, key, value, pairs, how)
 
 
+def as_input(name: str, array: ArrayLike, dtype: DTypeLike | None = None) -> Array:
+    """An input of a layer as an array of floats, in the given dtype or in its own.
+
+    Raises:
+        TypeError: a list, or an array of another kind than floats.
+    """
+    check_array(name, array)
+    array = as_floats(name, array)
+    return array if dtype is None else array.astype(dtype)
+
+
+def as_inputs(
+    query: ArrayLike, key: ArrayLike, value: ArrayLike | None, dtype: DTypeLike | None = None
+) -> tuple[Array, Array, Array]:
+    """Query, key and value by `as_input`; the values are the keys where none are given."""
+    query, key = as_input("query", query, dtype), as_input("key", key, dtype)
+    return query, key, key if value is None else as_input("value", value, dtype)
+
+
 def resolve_score(score: Function | nn.Module, query_features: int, key_features: int) -> Function:
     """The score function, made by the module where it is one."""
     return score(query_features, key_features) if isinstance(score, nn.Module) else score
@@ -128,3 +157,16 @@ def resolve_score(score: Function | nn.Module, query_features: int, key_features
 def with_dropout(pairs: Pairs, module: nn.Module, rate: float, train: bool) -> Pairs:
     """The pairs with dropout in training, with a key of the random stream `dropout`."""
     return pairs.dropping(rate, module.make_rng("dropout")) if train and rate else pairs
+
+
+def without_padding(inputs: Array, lengths: ArrayLike | None) -> Array:
+    """The inputs `(..., t, d)` with zeros from `lengths` `(...)` on."""
+    if lengths is None:
+        return inputs
+    leading, lengths = inputs.shape[:-2], as_lengths("lengths", lengths)
+    if lengths.shape not in ((), leading):
+        raise ValueError(
+            f"expected lengths of shape {leading}, one a row of the batch, got {lengths.shape}"
+        )
+    indices = with_rank(jnp.arange(inputs.shape[-2]), len(leading) + 1)
+    return hide(inputs, indices < jnp.broadcast_to(lengths, leading)[..., None])

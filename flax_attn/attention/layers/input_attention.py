@@ -1,13 +1,17 @@
 """Attention of a recurrent network over the features of its input."""
 
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
 from flax.typing import Initializer
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Key
 
+from flax_attn.attention.checks import check_size
 from flax_attn.attention.core import Attended
+from flax_attn.attention.layers.attention import as_input
 from flax_attn.attention.normalizers import masked_softmax
 
 
@@ -17,8 +21,9 @@ class InputAttentionCell(nn.RNNCellBase):
         a_t = sigmoid(W_ha h_{t-1} + W_xa x_t + b_a),   g_t = softmax(alpha a_t)
         h_t = phi(W_hh h_{t-1} + W_xh (x_t * g_t) + b_h),   y_t = phi_y(W_hy h_t)
 
-    Source: the idea is the input attention of Qin et al. 2017 (arXiv:1704.02971), section 3.2.1; these equations are a
-    tutorial's. There alpha is 1: since `a` lies between 0 and 1, one of n weights is then at most `e / (e + n - 1)`.
+    Source: the idea is the input attention of Qin et al. 2017 (arXiv:1704.02971), section 3.2.1;
+    these equations are a tutorial's. There alpha is 1. Since `a` is between 0 and 1, one of n
+    weights is then at most `e / (e + n - 1)`.
 
     Attributes:
         features: width of the state.
@@ -26,6 +31,8 @@ class InputAttentionCell(nn.RNNCellBase):
         alpha: sharpness of the weights.
         activation, out_activation: `phi` and `phi_y`.
         kernel_init: initialiser of the kernels.
+        dtype: dtype of the computation and of the result; None for that of the inputs.
+        param_dtype: dtype of the parameters.
     """
 
     features: int
@@ -34,14 +41,30 @@ class InputAttentionCell(nn.RNNCellBase):
     activation: Callable[[Array], Array] = jnp.tanh
     out_activation: Callable[[Array], Array] = lambda y: y
     kernel_init: Initializer = nn.initializers.lecun_normal()
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self):
+        check_size("features", self.features)
+        check_size("out_features", self.out_features)
+        super().__post_init__()
 
     @nn.compact
     def __call__(
         self, carry: Float[Array, "*b h"], inputs: Float[Array, "*b d"]
     ) -> tuple[Float[Array, "*b h"], Attended]:
-        """One step: the next state, and `Attended` with the output `y` as context and the weights `g`, `(..., d)`."""
+        """One step: the next state, and `Attended`.
+
+        The context is the output `y` `(..., out_features)`, the weights are `g` `(..., d)`.
+        """
+        inputs = as_input("inputs", inputs, self.dtype)
+        options: dict[str, Any] = {
+            "kernel_init": self.kernel_init,
+            "dtype": inputs.dtype,
+            "param_dtype": self.param_dtype,
+        }
         dense = lambda features, name, use_bias: nn.Dense(
-            features, use_bias=use_bias, kernel_init=self.kernel_init, dtype=inputs.dtype, name=name
+            features, use_bias=use_bias, name=name, **options
         )
         width = inputs.shape[-1]
         gates = nn.sigmoid(

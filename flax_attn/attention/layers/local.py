@@ -8,14 +8,14 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax.numpy as jnp
 from flax.typing import Initializer
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import hide, wide, with_rank
-from flax_attn.attention.checks import weights_shape
+from flax_attn.attention.checks import check_rate, check_size, weights_shape
 from flax_attn.attention.core import Attended, How, attend_pairs
-from flax_attn.attention.layers.attention import resolve_score, with_dropout
-from flax_attn.attention.layers.scores import BilinearScore
+from flax_attn.attention.layers.attention import as_inputs, resolve_score, with_dropout
+from flax_attn.attention.layers.scores import BilinearScore, glorot
 from flax_attn.attention.masks import both
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.pairs import Pairs, PerPair
@@ -33,12 +33,21 @@ class LocalAttention(nn.Module):
         score: a score function, or a module that makes one; None for `BilinearScore`.
         dropout_rate: share of the weights that are dropped in training.
         chunk_size: as in `attend`.
+        dtype: dtype of the computation and of the result; None for that of the inputs.
+        param_dtype: dtype of the parameters of `BilinearScore`, where no score is given.
     """
 
     reach: int
     score: Function | nn.Module | None = None
     dropout_rate: float = 0.0
     chunk_size: int | None = None
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self):
+        check_size("reach", self.reach, least=0)
+        check_rate("dropout_rate", self.dropout_rate)
+        super().__post_init__()
 
     @nn.compact
     def __call__(
@@ -58,7 +67,7 @@ class LocalAttention(nn.Module):
         need_weights: bool = True,
     ) -> Attended:
         """Attends as `Attention` does, with its arguments; the values are by default the keys."""
-        value = key if value is None else value
+        query, key, value = as_inputs(query, key, value, self.dtype)
         pairs = (
             Pairs(weights_shape(query, key, value))
             .under(mask, bias)
@@ -67,7 +76,7 @@ class LocalAttention(nn.Module):
             .packed(query_segments, key_segments)
         )
         pairs = with_dropout(pairs, self, self.dropout_rate, train)
-        score = BilinearScore(name="score") if self.score is None else self.score
+        score = bilinear(self.param_dtype) if self.score is None else self.score
         score = resolve_score(score, query.shape[-1], key.shape[-1])
         how = How(score, chunk_size=self.chunk_size, need_weights=need_weights)
         return attend_pairs(query, key, value, pairs, how)
@@ -90,6 +99,8 @@ class PredictiveLocalAttention(nn.Module):
         score: a score function, or a module that makes one; None for `BilinearScore`.
         kernel_init: initialiser of `W` and of `v`.
         dropout_rate: share of the weights that are dropped in training.
+        dtype: dtype of the computation and of the result; None for that of the inputs.
+        param_dtype: dtype of `W` and `v`, and of `BilinearScore` where no score is given.
     """
 
     reach: int
@@ -97,6 +108,14 @@ class PredictiveLocalAttention(nn.Module):
     score: Function | nn.Module | None = None
     kernel_init: Initializer = nn.initializers.lecun_normal()
     dropout_rate: float = 0.0
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self):
+        check_size("reach", self.reach)
+        check_size("features", self.features)
+        check_rate("dropout_rate", self.dropout_rate)
+        super().__post_init__()
 
     @nn.compact
     def __call__(
@@ -116,9 +135,7 @@ class PredictiveLocalAttention(nn.Module):
         need_weights: bool = True,
     ) -> Attended:
         """Attends as `LocalAttention` does, with its arguments."""
-        if not self.reach > 0:
-            raise ValueError(f"expected a reach above 0, got {self.reach}")
-        value = key if value is None else value
+        query, key, value = as_inputs(query, key, value, self.dtype)
         pairs = (
             Pairs(weights_shape(query, key, value))
             .under(mask, bias)
@@ -140,7 +157,7 @@ class PredictiveLocalAttention(nn.Module):
         def normalizer(scores: Array, mask: Array) -> Array:
             return masked_softmax(scores, mask) * gaussian
 
-        score = BilinearScore(name="score") if self.score is None else self.score
+        score = bilinear(self.param_dtype) if self.score is None else self.score
         score = resolve_score(score, query.shape[-1], key.shape[-1])
         how = How(score, normalizer, need_weights=need_weights)
         return attend_pairs(query, key, value, pairs, how)
@@ -153,6 +170,17 @@ class PredictiveLocalAttention(nn.Module):
 
     def _dense(self, features: int, name: str, inputs: Array) -> Array:
         layer = nn.Dense(
-            features, use_bias=False, kernel_init=self.kernel_init, dtype=inputs.dtype, name=name
+            features,
+            use_bias=False,
+            kernel_init=self.kernel_init,
+            dtype=inputs.dtype,
+            param_dtype=self.param_dtype,
+            name=name,
         )
         return layer(inputs)
+
+
+def bilinear(param_dtype: DTypeLike) -> BilinearScore:
+    """The score of a layer that is given none, with a kernel of this dtype."""
+    init = lambda key, shape, *_: glorot(key, shape, param_dtype)
+    return BilinearScore(kernel_init=init, name="score")

@@ -1,16 +1,18 @@
 """Attention that sums up a sequence: weights over its positions, and their weighted sums."""
 
 import dataclasses
+from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
 from flax.typing import Initializer
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import hide, with_rank
-from flax_attn.attention.checks import as_mask
+from flax_attn.attention.checks import as_mask, check_size
 from flax_attn.attention.core import Attended, How, attend_pairs
+from flax_attn.attention.layers.attention import as_input
 from flax_attn.attention.pairs import Pairs, broadcastable
 
 
@@ -26,11 +28,20 @@ class AttentionPooling(nn.Module):
         hidden_features: width of the hidden layer; None for none.
         use_bias: whether there are biases; softmax does not see `b`, other programs count it.
         kernel_init: initialiser of the kernels.
+        dtype: dtype of the computation and of the result; None for that of the inputs.
+        param_dtype: dtype of the parameters.
     """
 
     hidden_features: int | None = None
     use_bias: bool = True
     kernel_init: Initializer = nn.initializers.lecun_normal()
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self):
+        if self.hidden_features is not None:
+            check_size("hidden_features", self.hidden_features)
+        super().__post_init__()
 
     @nn.compact
     def __call__(
@@ -46,11 +57,13 @@ class AttentionPooling(nn.Module):
         `mask` `(..., t)` is True on the positions that count; `lengths` `(...)` is the number of
         real positions in each batch row.
         """
+        inputs = as_input("inputs", inputs, self.dtype)
         inputs, pairs = _without_padding(inputs, mask, lengths)
-        options = {
+        options: dict[str, Any] = {
             "use_bias": self.use_bias,
             "kernel_init": self.kernel_init,
             "dtype": inputs.dtype,
+            "param_dtype": self.param_dtype,
         }
         hidden = inputs
         if self.hidden_features is not None:
@@ -61,22 +74,31 @@ class AttentionPooling(nn.Module):
 
 
 class StructuredSelfAttention(nn.Module):
-    """Several weighted sums over the positions of a sequence, each with weights of its own: its hops.
+    """Several weighted sums over the positions of a sequence, its hops. Each has its own weights.
 
         A = softmax(W_2 tanh(W_1 H^T)),   M = A H
 
-    Source: Lin et al. 2017 (arXiv:1703.03130), eq. 6 and 7. Add `diversity_penalty` of the weights to the loss, so that the
-    hops look at different places.
+    Source: Lin et al. 2017 (arXiv:1703.03130), eq. 6 and 7. Add `diversity_penalty` of the weights
+    to the loss, so that the hops look at different positions.
 
     Attributes:
         hidden_features: rows of `W_1`.
         num_hops: rows of `W_2`.
         kernel_init: initialiser of both.
+        dtype: dtype of the computation and of the result; None for that of the inputs.
+        param_dtype: dtype of both.
     """
 
     hidden_features: int
     num_hops: int
     kernel_init: Initializer = nn.initializers.lecun_normal()
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self):
+        check_size("hidden_features", self.hidden_features)
+        check_size("num_hops", self.num_hops)
+        super().__post_init__()
 
     @nn.compact
     def __call__(
@@ -91,16 +113,23 @@ class StructuredSelfAttention(nn.Module):
 
         The arguments are those of `AttentionPooling`.
         """
+        inputs = as_input("inputs", inputs, self.dtype)
         inputs, pairs = _without_padding(inputs, mask, lengths)
-        dense = lambda features, name: nn.Dense(
-            features, use_bias=False, kernel_init=self.kernel_init, dtype=inputs.dtype, name=name
-        )
+        options: dict[str, Any] = {
+            "use_bias": False,
+            "kernel_init": self.kernel_init,
+            "dtype": inputs.dtype,
+            "param_dtype": self.param_dtype,
+        }
+        dense = lambda features, name: nn.Dense(features, **options, name=name)
         hidden = jnp.tanh(dense(self.hidden_features, "hidden")(inputs))
         return _pool(dense(self.num_hops, "energies")(hidden), inputs, pairs, need_weights)
 
 
 def diversity_penalty(weights: Float[Array, "*b r t"]) -> Float[Array, "*b"]:
-    """The squared Frobenius norm `||A A^T - I||_F^2` of each row's weights: 0 where every hop looks at one place of its own.
+    """The squared Frobenius norm `||A A^T - I||_F^2` of the weights in each row of the batch.
+
+    It is 0 where every hop looks at one position of its own.
 
     Source: Lin et al. 2017 (arXiv:1703.03130), eq. 8.
     """

@@ -9,8 +9,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float, Int
 
 from flax_attn.attention.arrays import aligned
-from flax_attn.attention.checks import as_integers, known_bound
-from flax_attn.attention.layers.scores import check_size
+from flax_attn.attention.checks import as_integers, check_size, known_bound
 from flax_attn.attention.positions import positions_from
 
 

@@ -17,6 +17,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array
 
 from flax_attn.attention import scores
+from flax_attn.attention.checks import check_size
 
 Score = Callable[..., Array]
 
@@ -168,15 +169,6 @@ class TrilinearScore(LearnedScore):
             key_vector=vector("key_vector"),
             product_vector=vector("product_vector"),
         )
-
-
-def check_size(name: str, size: int, least: int = 1) -> None:
-    """Raises for a size that is not an integer of `least` or above."""
-    message = f"expected {name} to be an integer of {least} or above, got {size!r}"
-    if isinstance(size, bool) or not isinstance(size, numbers.Integral):
-        raise TypeError(message)
-    if size < least:
-        raise ValueError(message)
 
 
 def _column(kernel_init: Initializer) -> Initializer:

@@ -7,12 +7,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.typing import Initializer
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import hide, with_rank
+from flax_attn.attention.checks import check_rate, check_size
 from flax_attn.attention.core import Attended, How, attend_pairs, dot
-from flax_attn.attention.layers.attention import with_dropout
+from flax_attn.attention.layers.attention import as_input, with_dropout
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.pairs import Pairs, PerPair, Window
 from flax_attn.attention.projection import project_wide
@@ -40,6 +41,8 @@ class SelfAttention(nn.Module):
         kernel_init: initialiser of the three kernels `(d, key_features)`, `(d, key_features)`,
             `(d, value_features)`.
         bias_init: initialiser of the three biases.
+        dtype: dtype of the computation and of the result; None for that of the inputs.
+        param_dtype: dtype of the parameters.
     """
 
     key_features: int
@@ -51,6 +54,14 @@ class SelfAttention(nn.Module):
     chunk_size: int | None = None
     kernel_init: Initializer = nn.initializers.lecun_normal()
     bias_init: Initializer = nn.initializers.zeros
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self):
+        check_size("key_features", self.key_features)
+        check_size("value_features", self.value_features)
+        check_rate("dropout_rate", self.dropout_rate)
+        super().__post_init__()
 
     @nn.compact
     def __call__(
@@ -72,6 +83,7 @@ class SelfAttention(nn.Module):
         `dot_product_attention`. `lengths` `(...)` is the number of real positions in each batch
         row, `segments` `(..., t)` the id of the sequence that each position belongs to.
         """
+        inputs = as_input("inputs", inputs, self.dtype)
         num = inputs.shape[-2]
         pairs = (
             Pairs((*inputs.shape[:-2], num, num))
@@ -105,11 +117,12 @@ class SelfAttention(nn.Module):
     def _parameters(self, inputs: Array) -> tuple[dict[str, Array], dict[str, Array]]:
         """Kernels and biases by name; the scale is in those of the query."""
         sizes = {"query": self.key_features, "key": self.key_features, "value": self.value_features}
-        kernels, biases = {}, {}
+        kernels, biases, dtype = {}, {}, self.param_dtype
         for name, size in sizes.items():
-            kernels[name] = self.param(f"{name}_kernel", self.kernel_init, (inputs.shape[-1], size))
+            shape = inputs.shape[-1], size
+            kernels[name] = self.param(f"{name}_kernel", self.kernel_init, shape, dtype)
         for name, size in sizes.items() if self.use_bias else ():
-            biases[name] = self.param(f"{name}_bias", self.bias_init, (size,))
+            biases[name] = self.param(f"{name}_bias", self.bias_init, (size,), dtype)
         scale = self.key_features**-0.5 if self.scale is None else self.scale
         kernels, biases = jax.tree.map(lambda array: array.astype(inputs.dtype), (kernels, biases))
         for parameters in (kernels, biases):

@@ -1,43 +1,69 @@
-"""Blocks of the Transformer: attention and a feed-forward network, each with a residual connection and layer normalisation.
+"""Blocks of the Transformer: attention and a feed-forward network, each in a residual connection.
 
-    pre-norm    x + f(norm(x))         (trains without a warm-up; a last normalisation belongs after the last block)
+    pre-norm    x + f(norm(x))         (trains without a warm-up; add a norm after the last block)
     post-norm   norm(x + f(x))         (as published)
 
-Source: Vaswani et al. 2017 (arXiv:1706.03762), section 3.1; Xiong et al. 2020 (arXiv:2002.04745) for pre-norm.
+Source: Vaswani et al. 2017 (arXiv:1706.03762), section 3.1; Xiong et al. 2020 (arXiv:2002.04745)
+for pre-norm.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
-from jax.typing import ArrayLike
+import jax.numpy as jnp
+from flax.typing import PrecisionLike
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
-from flax_attn.attention.cache import KeyValueCache
+from flax_attn.attention.arrays import hide
+from flax_attn.attention.cache import KeyValueCache, SlidingCache
+from flax_attn.attention.checks import check_rate, check_size
 from flax_attn.attention.core import Attended
-from flax_attn.attention.layers.multi_head import MultiHeadAttention, without_padding
+from flax_attn.attention.layers.attention import as_input, without_padding
+from flax_attn.attention.layers.multi_head import MultiHeadAttention
+from flax_attn.attention.pairs import Pairs, PerPair, Window
 
 
 class FeedForward(nn.Module):
     """Two dense layers at each position, `W_2 f(W_1 x + b_1) + b_2`.
 
+    Source: Vaswani et al. 2017 (arXiv:1706.03762), eq. 2.
+
     Attributes:
         features: width of the hidden layer.
         activation: `f`.
         dropout_rate: share of the hidden units that are dropped in training.
+        dtype: dtype of the computation and of the result; None for that of the inputs.
+        param_dtype: dtype of the parameters.
+        precision: of both products, as in `jax.lax.Precision`.
     """
 
     features: int
     activation: Callable[[Array], Array] = nn.relu
     dropout_rate: float = 0.0
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+    precision: PrecisionLike = None
+
+    def __post_init__(self):
+        check_size("features", self.features)
+        check_rate("dropout_rate", self.dropout_rate)
+        super().__post_init__()
 
     @nn.compact
     def __call__(
         self, inputs: Float[Array, "*b t d"], *, train: bool = False
     ) -> Float[Array, "*b t d"]:
-        hidden = self.activation(nn.Dense(self.features, dtype=inputs.dtype, name="hidden")(inputs))
+        inputs = as_input("inputs", inputs, self.dtype)
+        options: dict[str, Any] = {
+            "dtype": inputs.dtype,
+            "param_dtype": self.param_dtype,
+            "precision": self.precision,
+        }
+        hidden = self.activation(nn.Dense(self.features, **options, name="hidden")(inputs))
         hidden = nn.Dropout(self.dropout_rate, deterministic=not train)(hidden)
-        return nn.Dense(inputs.shape[-1], dtype=inputs.dtype, name="out")(hidden)
+        return nn.Dense(inputs.shape[-1], **options, name="out")(hidden)
 
 
 class EncoderBlock(nn.Module):
@@ -46,14 +72,26 @@ class EncoderBlock(nn.Module):
     Attributes:
         attention: the self-attention, such as `MultiHeadAttention(8)`.
         feed_forward: the network, such as `FeedForward(2048)`.
-        pre_norm: whether normalisation stands before each part, or after the residual connection.
+        pre_norm: whether a norm is before each part, or after its residual connection.
         dropout_rate: share of each part's outputs that are dropped in training.
+        epsilon: is added to the variance in the norms.
+        dtype: dtype of the norms and of the result; None for that of the inputs. The parts have
+            dtypes of their own.
+        param_dtype: dtype of the norms' parameters.
     """
 
     attention: MultiHeadAttention
     feed_forward: nn.Module
     pre_norm: bool = True
     dropout_rate: float = 0.0
+    epsilon: float = 1e-6
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self):
+        _check_modules(attention=self.attention, feed_forward=self.feed_forward)
+        check_rate("dropout_rate", self.dropout_rate)
+        super().__post_init__()
 
     @nn.compact
     def __call__(
@@ -61,32 +99,56 @@ class EncoderBlock(nn.Module):
         inputs: Float[Array, "*b t d"],
         *,
         lengths: ArrayLike | None = None,
+        mask: PerPair | None = None,
+        bias: PerPair | None = None,
+        causal: bool = False,
+        window: Window | None = None,
+        segments: ArrayLike | None = None,
         train: bool = False,
-        **options: Any,
+        need_weights: bool = True,
     ) -> Attended:
-        """The outputs `(..., t, d)` as context, and the weights of the attention; `lengths` `(...)` says how many are real.
+        """Encodes `(..., t, d)`: outputs of that shape as context, and the attention's weights.
 
-        `options` are further arguments of the attention, such as `causal`, `window`, `mask`, `bias` and `need_weights`.
+        Args:
+            lengths: `(...)`, the number of real positions in each batch row.
+            segments: `(..., t)`, the id of the sequence that each position belongs to.
+            mask, bias, causal, window, train, need_weights: as in `MultiHeadAttention`.
         """
-        inputs = without_padding(inputs, lengths)
-        add = lambda x, function, name: residual(
-            x, function, name, self.pre_norm, self.dropout_rate, train
-        )
+        x = without_padding(as_input("inputs", inputs, self.dtype), lengths)
+        limits: dict[str, Any] = {"mask": mask, "bias": bias, "causal": causal, "window": window}
+        x = _without_hidden(x, self.attention, lengths, segments, **limits)
+        norm, drop = _norm(self, x.dtype), _drop(self, train)
         attend = lambda x: self.attention(
-            x, query_lengths=lengths, key_lengths=lengths, train=train, **options
+            x,
+            query_lengths=lengths,
+            query_segments=segments,
+            train=train,
+            need_weights=need_weights,
+            **limits,
         )
-        x, weights = add(inputs, attend, "attention_norm")
-        x, _ = add(x, lambda x: (self.feed_forward(x, train=train), None), "feed_forward_norm")
+        feed = lambda x: self.feed_forward(x, train=train)
+        if self.pre_norm:
+            context, weights = attend(norm("attention_norm")(x))
+            x = x + drop(context)
+            x = x + drop(feed(norm("feed_forward_norm")(x)))
+        else:
+            context, weights = attend(x)
+            x = norm("attention_norm")(x + drop(context))
+            x = norm("feed_forward_norm")(x + drop(feed(x)))
         return Attended(x, weights)
 
 
 class Decoded(NamedTuple):
-    """What a decoder block returns: outputs `(..., t, d)`, weights on the targets and on the memory, and the cache or None."""
+    """What a decoder block returns.
+
+    Outputs `(..., t, d)` as context, weights on the targets and on the memory, and the cache or
+    None.
+    """
 
     context: Float[Array, "*b t d"]
     weights: Float[Array, "..."] | None
     cross_weights: Float[Array, "..."] | None
-    cache: KeyValueCache | None
+    cache: KeyValueCache | SlidingCache | None
 
 
 class DecoderBlock(nn.Module):
@@ -96,7 +158,7 @@ class DecoderBlock(nn.Module):
         attention: the self-attention.
         cross_attention: the attention to the memory.
         feed_forward: the network.
-        pre_norm, dropout_rate: as in `EncoderBlock`.
+        pre_norm, dropout_rate, epsilon, dtype, param_dtype: as in `EncoderBlock`.
     """
 
     attention: MultiHeadAttention
@@ -104,6 +166,15 @@ class DecoderBlock(nn.Module):
     feed_forward: nn.Module
     pre_norm: bool = True
     dropout_rate: float = 0.0
+    epsilon: float = 1e-6
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self):
+        attentions = {"attention": self.attention, "cross_attention": self.cross_attention}
+        _check_modules(**attentions, feed_forward=self.feed_forward)
+        check_rate("dropout_rate", self.dropout_rate)
+        super().__post_init__()
 
     @nn.compact
     def __call__(
@@ -113,66 +184,120 @@ class DecoderBlock(nn.Module):
         *,
         lengths: ArrayLike | None = None,
         memory_lengths: ArrayLike | None = None,
-        memory_mask: ArrayLike | Callable[..., Array] | None = None,
-        cache: KeyValueCache | None = None,
+        memory_mask: PerPair | None = None,
+        cache: KeyValueCache | SlidingCache | None = None,
+        mask: PerPair | None = None,
+        bias: PerPair | None = None,
+        window: Window | None = None,
+        segments: ArrayLike | None = None,
+        memory_segments: ArrayLike | None = None,
         train: bool = False,
         need_weights: bool = True,
-        **options: Any,
     ) -> Decoded:
-        """Decodes `t` tokens: all of a target, or with a `cache` those that follow what is in it.
+        """Decodes `t` tokens: a whole target, or with a `cache` the tokens that follow those in it.
 
         Args:
-            memory: what the encoder returned, or the cache of its keys and values from `cross_attention.extend`, which
-                need then not be projected at every step.
-            lengths, memory_lengths: `(...)`, how many tokens of each are real; a cached memory knows its own, and takes none.
+            memory: what the encoder returned, or the cache of its keys and values from
+                `cross_attention.extend`, which are then not projected at every step.
+            lengths, memory_lengths: `(...)`, the number of real tokens of each. A cached memory
+                knows its own, and takes none.
             memory_mask: the mask of the cross-attention.
-            need_weights: of both attentions.
-            options: further arguments of the self-attention, such as `window`, `mask` and `bias`.
+            cache: from `attention.init_cache`, or from the step before.
+            mask, bias, window: of the self-attention.
+            segments, memory_segments: `(..., t)` and `(..., s)`, the id of the sequence that each
+                token belongs to. With both, a target attends to the memory of its own sequence.
+            train, need_weights: of both attentions.
+
+        Raises:
+            ValueError: segments beside a cache; lengths beside a cached memory.
         """
-        inputs = without_padding(inputs, lengths)
-        add = lambda x, function, name: residual(
-            x, function, name, self.pre_norm, self.dropout_rate, train
-        )
+        x = without_padding(as_input("inputs", inputs, self.dtype), lengths)
         common: dict[str, Any] = {"train": train, "need_weights": need_weights}
-
-        def attend(x: Array) -> tuple[Array, tuple]:
-            if cache is None:
-                attended = self.attention(
-                    x, query_lengths=lengths, key_lengths=lengths, causal=True, **common, **options
-                )
-                return attended.context, (attended.weights, None)
-            attended, extended = self.attention.decode(
-                x, cache, lengths=lengths, **common, **options
-            )
-            return attended.context, (attended.weights, extended)
-
-        def attend_to_memory(x: Array) -> Attended:
-            read: dict[str, Any] = (
-                {"cache": memory} if isinstance(memory, KeyValueCache) else {"key": memory}
-            )
-            return self.cross_attention(
-                x,
-                **read,
-                mask=memory_mask,
-                query_lengths=lengths,
-                key_lengths=memory_lengths,
-                **common,
-            )
-
-        x, (weights, cache) = add(inputs, attend, "attention_norm")
-        x, cross_weights = add(x, attend_to_memory, "cross_attention_norm")
-        x, _ = add(x, lambda x: (self.feed_forward(x, train=train), None), "feed_forward_norm")
+        limits: dict[str, Any] = {"mask": mask, "bias": bias, "window": window}
+        if cache is None:
+            x = _without_hidden(x, self.attention, lengths, segments, causal=True, **limits)
+        norm, drop = _norm(self, x.dtype), _drop(self, train)
+        attend = lambda x: self._attend(x, cache, lengths, segments, limits | common)
+        options = {"mask": memory_mask, "query_lengths": lengths, "key_lengths": memory_lengths}
+        if memory_segments is not None:
+            options |= {"query_segments": segments, "key_segments": memory_segments}
+        kind = "cache" if isinstance(memory, KeyValueCache) else "key"
+        look = lambda x: self.cross_attention(x, **{kind: memory}, **options, **common)
+        feed = lambda x: self.feed_forward(x, train=train)
+        if self.pre_norm:
+            (context, weights), cache = attend(norm("attention_norm")(x))
+            x = x + drop(context)
+            context, cross_weights = look(norm("cross_attention_norm")(x))
+            x = x + drop(context)
+            x = x + drop(feed(norm("feed_forward_norm")(x)))
+        else:
+            (context, weights), cache = attend(x)
+            x = norm("attention_norm")(x + drop(context))
+            context, cross_weights = look(x)
+            x = norm("cross_attention_norm")(x + drop(context))
+            x = norm("feed_forward_norm")(x + drop(feed(x)))
         return Decoded(x, weights, cross_weights, cache)
 
+    def _attend(
+        self,
+        x: Array,
+        cache: KeyValueCache | SlidingCache | None,
+        lengths: ArrayLike | None,
+        segments: ArrayLike | None,
+        options: dict[str, Any],
+    ) -> tuple[Attended, KeyValueCache | SlidingCache | None]:
+        """Causal self-attention, and the cache with the new tokens where there is one."""
+        if cache is None:
+            options = options | {"query_lengths": lengths, "query_segments": segments}
+            return self.attention(x, causal=True, **options), None
+        if segments is not None:
+            raise ValueError("expected no segments beside a cache, which holds one sequence a row")
+        return self.attention.decode(x, cache, lengths=lengths, **options)
 
-def residual(
-    x: Array, function: Callable, name: str, pre_norm: bool, dropout_rate: float, train: bool
-) -> tuple[Array, Any]:
-    """`x + f(norm(x))` or `norm(x + f(x))`, for `function(x) -> (f(x), anything)`, which comes back too."""
-    norm, dropout = (
-        nn.LayerNorm(dtype=x.dtype, name=name),
-        nn.Dropout(dropout_rate, deterministic=not train),
+
+def _norm(block: EncoderBlock | DecoderBlock, dtype: DTypeLike) -> Callable[[str], nn.LayerNorm]:
+    """Makes the norm of a name."""
+    options: dict[str, Any] = {"epsilon": block.epsilon, "param_dtype": block.param_dtype}
+    return lambda name: nn.LayerNorm(dtype=dtype, name=name, **options)
+
+
+def _drop(block: EncoderBlock | DecoderBlock, train: bool) -> Callable[[Array], Array]:
+    """Dropout that draws anew at every call."""
+    return lambda x: nn.Dropout(block.dropout_rate, deterministic=not train)(x)
+
+
+def _without_hidden(
+    x: Array,
+    attention: MultiHeadAttention,
+    lengths: ArrayLike | None,
+    segments: ArrayLike | None,
+    *,
+    mask: PerPair | None,
+    bias: PerPair | None,
+    causal: bool,
+    window: Window | None,
+) -> Array:
+    """The inputs `(..., t, d)` with zeros where a position that a mask or bias hides holds a NaN.
+
+    Such a position attends to nothing and nothing attends to it. It would reach the parameters of
+    the norms and of the feed-forward network, which compute every position.
+    """
+    if mask is None and bias is None:
+        return x
+    pairs = (
+        Pairs.in_heads(*x.shape[:-2], attention.num_heads, x.shape[-2], x.shape[-2])
+        .under(mask, bias)
+        .limited(causal, window)
+        .padded(lengths, lengths)
+        .packed(segments, segments)
     )
-    outputs, rest = function(norm(x) if pre_norm else x)
-    x = x + dropout(outputs)
-    return x if pre_norm else norm(x), rest
+    has_key, has_query = pairs.reachable_in_any_head(attention.chunk_size)
+    return hide(x, has_key | has_query | jnp.isfinite(x).all(axis=-1))
+
+
+def _check_modules(**modules: object) -> None:
+    """Raises a TypeError for a part of a block that is not a module."""
+    for name, module in modules.items():
+        if not isinstance(module, nn.Module):
+            example = "FeedForward(256)" if name == "feed_forward" else "MultiHeadAttention(8)"
+            raise TypeError(f"expected a module as {name}, such as {example}, got {module!r}")
