@@ -19,7 +19,9 @@ from flax_attn.attention.checks import as_integers
 def sinusoidal(
     length: int, features: int, *, max_period: float = 10_000.0, offset: ArrayLike = 0
 ) -> Float[Array, "*b t d"]:
-    """Sines and cosines of falling frequency: entry `(t, 2i)` is `sin(t / max_period^(2i/d))` and `(t, 2i+1)` its cosine.
+    """Sines and cosines of falling frequency.
+
+    Entry `(t, 2i)` is `sin(t / max_period^(2i/d))`, and entry `(t, 2i+1)` is the cosine.
 
     Source: Vaswani et al. 2017 (arXiv:1706.03762), section 3.5.
 
@@ -27,7 +29,8 @@ def sinusoidal(
         length: number of positions.
         features: `d`, an even number.
         max_period: of the slowest pair.
-        offset: of the first position, one for all or `(...)`; in decoding the number of cached tokens.
+        offset: of the first position, one for all or `(...)`; in decoding, the number of cached
+            tokens.
 
     Raises:
         ValueError: an odd number of features.
@@ -45,7 +48,8 @@ def binary_digits(length: int, num_digits: int | None = None) -> Float[Array, "t
 
     Args:
         length: number of positions.
-        num_digits: digits a position; None for as many as tell all positions apart, 7 for a length of 100.
+        num_digits: digits a position; None for the least number that tells all positions apart,
+            7 for a length of 100.
     """
     if num_digits is None:
         num_digits = max(length - 1, 0).bit_length()
@@ -98,10 +102,12 @@ def rotary(
 
 
 def alibi(num_heads: int) -> Callable[[Array, Array], Array]:
-    """The bias `-m_h |q - k|` with slopes `m_h = 2^(-8h/H)`, `h` from 1 to `H`, as a function of positions to `(H, q, k)`.
+    """The bias `-m_h |q - k|` of each head, as a function of positions to `(H, q, k)`.
 
-    Source: Press, Smith & Lewis 2022 (arXiv:2108.12409), section 3, whose slopes for a number of heads that is not a
-    power of 2 are those of the power below it, and between them those of the power above it.
+    The slopes are `m_h = 2^(-8h/H)` for `h` from 1 to `H`. For a number of heads that is no power
+    of 2 they are those of the power below it, with slopes of the power above it in between.
+
+    Source: Press, Smith & Lewis 2022 (arXiv:2108.12409), section 3.
 
     Raises:
         ValueError: less than one head.

@@ -73,7 +73,7 @@ def best_chunk_size(query: Array, key: Array, pairs: Pairs, score: Callable) -> 
     process takes the same, and so does a run that goes on later. On a CPU a block has two million
     numbers, those inside the score counted, and is a part of what causality or a window leaves.
     """
-    *leading, num_queries, num_keys = pairs.shape
+    num_queries, num_keys = pairs.shape[-2:]
     largest = _largest_inside(jax.make_jaxpr(score)(query, key).jaxpr)
     if jax.default_backend() != "cpu":
         return 1024 if largest > 2**28 else None

@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from flax_attn.attention import DecoderBlock, EncoderBlock, FeedForward, KeyValueCache, MultiHeadAttention, sinusoidal
+from flax_attn.attention import DecoderBlock, EncoderBlock, FeedForward, KeyValueCache, MultiHeadAttention, SlidingCache, sinusoidal
 from flax_attn.models.translation import Outputs, embedding
 
-Caches = tuple[KeyValueCache, ...]  # one a block of the decoder
+Caches = tuple[KeyValueCache | SlidingCache, ...]  # one a block of the decoder
 
 
 class TranslationTransformer(nn.Module):
