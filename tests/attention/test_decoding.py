@@ -109,11 +109,11 @@ def test_a_cached_memory_counts_from_0_as_the_memory_does():
 
 def test_rotary_in_the_blocks_of_a_transformer():
     heads = lambda: fa.MultiHeadAttention(3, rotary=True, num_key_heads=1)
-    block = fa.DecoderBlock(heads(), fa.MultiHeadAttention(3), fa.FeedForward(17))
-    variables = init(block, X, MEMORY)
-    full = apply(block, variables, X, MEMORY, window=(3, 0)).context
+    block = fa.DecoderBlock(heads(), heads(), fa.FeedForward(17))
+    variables, far = init(block, X, MEMORY), lambda q, k: abs(jnp.subtract(*masks.aligned(q, k))) > 1
+    full = apply(block, variables, X, MEMORY, window=(3, 0), memory_mask=far).context
     for cache in (heads().init_cache(D, (B,), T), heads().init_cache(D, (B,), window=(3, 0))):
-        step = jax.jit(lambda x, cache: block.apply(variables, x, jnp.asarray(MEMORY), window=(3, 0), cache=cache))
+        step = jax.jit(lambda x, cache: block.apply(variables, x, jnp.asarray(MEMORY), window=(3, 0), memory_mask=far, cache=cache))
         for first, last in ((0, 5), (5, 6), (6, 11)):
             outputs = step(X[:, first:last], cache)
             cache = outputs.cache

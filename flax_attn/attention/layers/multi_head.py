@@ -1,6 +1,6 @@
 """Multi-head attention, for whole sequences and for decoding with a cache of keys and values."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -135,20 +135,14 @@ class MultiHeadAttention(nn.Module):
             Other arguments and errors are those of `dot_product_attention`.
         """
         query = as_input("query", query, self.dtype)
-        if isinstance(cache, SlidingCache):
-            raise TypeError("expected a KeyValueCache, got a SlidingCache, which only decode reads")
         if cache is not None:
-            if any(array is not None for array in (key, value, key_lengths)):
-                raise ValueError(
-                    "expected no key, value or key_lengths beside a cache, which holds them"
-                )
+            _check_alone(cache, key, value, key_lengths)
             key_lengths, num_keys = cache.length, cache.key.shape[-3]
         else:
             if key is None:
-                key = query
                 key_lengths = query_lengths if key_lengths is None else key_lengths
                 key_segments = query_segments if key_segments is None else key_segments
-            key = as_input("key", key, self.dtype)
+            key = query if key is None else as_input("key", key, self.dtype)
             value = key if value is None else as_input("value", value, self.dtype)
             _check_leading(query, key, value)
             num_keys = key.shape[-2]
@@ -160,14 +154,13 @@ class MultiHeadAttention(nn.Module):
             .packed(query_segments, key_segments)
         )
         has_key, has_query = pairs.reachable_in_any_head(self.chunk_size)
-        if cache is None:
+        if cache is not None:
+            cached = cache.key, cache.value
+        else:
             assert key is not None
             assert value is not None
-            key, value = hide(key, has_query), hide(value, has_query)
-            heads, *widths = self._sizes(query.shape[-1])
-            cached = self._keys_and_values(key, value, heads, widths)
-        else:
-            cached = cache.key, cache.value
+            inputs = hide(key, has_query), hide(value, has_query)
+            cached = self._keys_and_values(*inputs, *self._sizes(query.shape[-1]))
         query = hide(query, has_key)
         return self._attend(query, query_offset, cached, pairs, train, need_weights)
 
@@ -268,7 +261,8 @@ class MultiHeadAttention(nn.Module):
             ValueError: neither `max_length` nor `window`, or a window without a left bound.
         """
         dtype = dtype or self.dtype or jnp.float32
-        sizes = *self._sizes(features), dtype
+        heads, widths = self._sizes(features)
+        sizes = heads, *widths, dtype
         if window is not None:
             return caches.empty_sliding_cache(leading, window, *sizes)
         if max_length is None:
@@ -301,7 +295,7 @@ class MultiHeadAttention(nn.Module):
         key: Array,
         value: Array,
         heads: int,
-        widths: Sequence[int],
+        widths: tuple[int, int],
         offset: ArrayLike = 0,
     ) -> tuple[Array, Array]:
         """The projections `(..., k, heads, width)` of keys and of values."""
@@ -367,7 +361,7 @@ class MultiHeadAttention(nn.Module):
         return jnp.swapaxes(turned, -3, -2)
 
     @nn.nowrap
-    def _sizes(self, features: int) -> tuple[int, int, int]:
+    def _sizes(self, features: int) -> tuple[int, tuple[int, int]]:
         """The number of key heads, and the widths of a head's keys and values."""
         heads = self.num_heads
         key_heads = heads if self.num_key_heads is None else self.num_key_heads
@@ -381,7 +375,15 @@ class MultiHeadAttention(nn.Module):
         for name, size in (("key_features", key_features), ("value_features", value_features)):
             if size % heads:
                 raise ValueError(f"expected {name} to be a multiple of {heads} heads, got {size}")
-        return key_heads, key_features // heads, value_features // heads
+        return key_heads, (key_features // heads, value_features // heads)
+
+
+def _check_alone(cache: object, *others: object) -> None:
+    """Raises for a sliding cache, and for a cache beside what it holds."""
+    if isinstance(cache, SlidingCache):
+        raise TypeError("expected a KeyValueCache, got a SlidingCache, which only decode reads")
+    if any(other is not None for other in others):
+        raise ValueError("expected no key, value or key_lengths beside a cache, which holds them")
 
 
 def _check_leading(query: Array, key: Array, value: Array) -> None:

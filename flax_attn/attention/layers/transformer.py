@@ -218,7 +218,8 @@ class DecoderBlock(nn.Module):
             x = _without_hidden(x, self.attention, lengths, segments, causal=True, **limits)
         norm, drop = _norm(self, x.dtype), _drop(self, train)
         attend = lambda x: self._attend(x, cache, lengths, segments, limits | common)
-        options = {"mask": memory_mask, "query_lengths": lengths, "key_lengths": memory_lengths}
+        options: dict[str, Any] = {"query_lengths": lengths, "key_lengths": memory_lengths}
+        options |= {"mask": memory_mask, "query_offset": 0 if cache is None else cache.length}
         if memory_segments is not None:
             options |= {"query_segments": segments, "key_segments": memory_segments}
         kind = "cache" if isinstance(memory, KeyValueCache) else "key"
