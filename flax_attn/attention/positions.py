@@ -72,8 +72,8 @@ def rotary(
     2.1, for a part of the features.
 
     Args:
-        vectors: queries or keys. Those of `dot_product_attention`, `(..., t, heads, d)`, have a head
-            axis after the positions: `jnp.swapaxes` moves it before them.
+        vectors: queries or keys. Those of `dot_product_attention`, `(..., t, heads, d)`, have a
+            head axis after the positions: `jnp.swapaxes` moves it before them.
         positions: of the vectors, `(..., t)`; None for 0, 1, 2, ... In decoding they start at the
             number of cached keys.
         features: `d`, the number of features that are turned, the first ones; None for all.
