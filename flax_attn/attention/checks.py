@@ -82,12 +82,7 @@ def check_dropout(rate: float, rng: Array | None) -> None:
 
 
 def check_function(name: str, function: object) -> None:
-    """Raises a TypeError for an object that cannot be called, and for a Flax module."""
-    if hasattr(function, "apply") and hasattr(function, "init"):
-        raise TypeError(
-            f"expected a function as {name}, got the Flax module {type(function).__name__}; "
-            f"give it to a layer, such as Attention({name}=...), or call it inside a module first"
-        )
+    """Raises a TypeError for an object that cannot be called."""
     if not callable(function):
         raise TypeError(
             f"expected a function as {name}, such as those of flax_attn.attention, got {function!r}"

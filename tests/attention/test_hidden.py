@@ -126,8 +126,8 @@ def test_a_function_as_mask_makes_no_whole_mask_in_blocks():
 @pytest.mark.parametrize(
     ("call", "error", "said"),
     [
-        (lambda: fa.attend(X, X, X, normalizer=lambda s, m: s.sum(-1, keepdims=True)), ValueError, r"weights of shape \(2, 5, 5\)"),
-        (lambda: fa.attend(X, X, X, normalizer=lambda s, m: s[..., :1], chunk_size=2), ValueError, r"weights of shape \(2, 2, 5\)"),
+        (lambda: fa.attend(X, X, X, normalizer=lambda s, mask: s.sum(-1, keepdims=True)), ValueError, r"weights of shape \(2, 5, 5\)"),
+        (lambda: fa.attend(X, X, X, normalizer=lambda s, mask: s[..., :1], chunk_size=2), ValueError, r"weights of shape \(2, 2, 5\)"),
         (lambda: fa.hard(X, temperature=0.0), ValueError, "temperature above 0"),
         (lambda: fa.dot_product_attention(*[X[:, :, None]] * 3, softcap=np.inf), ValueError, "softcap above 0 and finite"),
         (lambda: fa.MultiHeadAttention(2).init(jax.random.key(0), X, query_lengths=jnp.array([-1, 2])), ValueError, "in query_lengths"),
