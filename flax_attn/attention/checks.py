@@ -60,16 +60,6 @@ def check_bound(name: str, bound: int | None) -> None:
         )
 
 
-def check_chunk_size(chunk_size: int | None) -> None:
-    """Raises for a block size that is not None or an integer of 1 or above."""
-    if chunk_size is None:
-        return
-    if isinstance(chunk_size, bool) or not hasattr(chunk_size, "__index__"):
-        raise TypeError(f"expected chunk_size to be an integer or None, got {chunk_size!r}")
-    if chunk_size < 1:
-        raise ValueError(f"expected chunk_size of 1 or above, or None, got {chunk_size}")
-
-
 def check_dropout(rate: float, rng: Array | None) -> None:
     """Raises a ValueError for a rate outside [0, 1), or for dropout without a key."""
     if not 0 <= rate < 1:
@@ -79,46 +69,6 @@ def check_dropout(rate: float, rng: Array | None) -> None:
             f"expected dropout_rng with dropout_rate={rate}, got None; "
             "pass a key or dropout_rate=0.0"
         )
-
-
-def check_function(name: str, function: object) -> None:
-    """Raises a TypeError for an object that cannot be called."""
-    if not callable(function):
-        raise TypeError(
-            f"expected a function as {name}, such as those of flax_attn.attention, got {function!r}"
-        )
-
-
-def weights_shape(query: Array, key: Array, value: Array) -> tuple[int, ...]:
-    """The shape `(..., q, k)` of the weights. Raises a ValueError with all three shapes."""
-    fit = min(query.ndim, key.ndim, value.ndim) >= 2 and query.ndim == key.ndim
-    fit = fit and key.shape[:-1] == value.shape[:-1]
-    if not fit or any(
-        1 not in sizes and len(set(sizes)) > 1 for sizes in zip(query.shape[:-2], key.shape[:-2])
-    ):
-        raise ValueError(
-            "expected query (..., q, d), key (..., k, d'), value (..., k, e); "
-            f"got {query.shape}, {key.shape}, {value.shape}"
-        )
-    leading = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-    return (*leading, query.shape[-2], key.shape[-2])
-
-
-def weights_shape_in_heads(query: Array, key: Array, value: Array) -> tuple[int, ...]:
-    """The shape `(..., heads, q, k)` of the weights. Raises a ValueError for bad arrays."""
-    fit = query.ndim == key.ndim >= 3 and query.shape[:-3] == key.shape[:-3]
-    if not fit or key.shape[:-1] != value.shape[:-1]:
-        raise ValueError(
-            "expected query (..., q, heads, d), key (..., k, heads, d'), value (..., k, heads, e); "
-            f"got {query.shape}, {key.shape}, {value.shape}"
-        )
-    heads, key_heads = query.shape[-2], key.shape[-2]
-    if not key_heads or not heads or heads % key_heads:
-        raise ValueError(
-            f"expected heads that are a multiple of the key heads, got {heads} and {key_heads} "
-            f"in {query.shape} and {key.shape}"
-        )
-    return (*query.shape[:-3], heads, query.shape[-3], key.shape[-3])
 
 
 def check_size(name: str, size: int, least: int = 1) -> None:

@@ -15,15 +15,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
 from flax_attn.attention import blocks, few_queries, fused, streaming
-from flax_attn.attention.arrays import hide, wide
-from flax_attn.attention.checks import (
-    check_chunk_size,
-    check_function,
-    weights_shape,
-    weights_shape_in_heads,
-)
+from flax_attn.attention.arrays import hide
 from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
-from flax_attn.attention.pairs import Block, Pairs, PerPair, Window, as_floats
+from flax_attn.attention.pairs import Block, Pairs, PerPair, Window, arrays_and_pairs
+from flax_attn.attention.reach import reachable
 
 Vectors = Annotated[ArrayLike, "(..., length, features)"]
 HeadVectors = Annotated[ArrayLike, "(..., length, heads, features)"]
@@ -49,7 +44,10 @@ def dot(query: Float[Array, "*b q d"], key: Float[Array, "*c k d"]) -> Float[Arr
             f"expected a query and a key of one width, got {query.shape} and {key.shape}"
         )
     return jnp.einsum(
-        "...qd,...kd->...qk", query, key, preferred_element_type=wide(query.dtype, key.dtype)
+        "...qd,...kd->...qk",
+        query,
+        key,
+        preferred_element_type=jnp.promote_types(jnp.result_type(query, key), jnp.float32),
     )
 
 
@@ -122,9 +120,8 @@ def attend(
             rate outside [0, 1), dropout without a key, a chunk size below 1, or one with a
             normaliser of `across_queries` that is not marked.
     """
-    query, key, value = as_floats("query", query), as_floats("key", key), as_floats("value", value)
-    pairs = Pairs(weights_shape(query, key, value)).under(mask, bias)
-    pairs = pairs.dropping(dropout_rate, dropout_rng)
+    query, key, value, pairs = arrays_and_pairs(query, key, value)
+    pairs = pairs.under(mask, bias).dropping(dropout_rate, dropout_rng)
     return attend_pairs(query, key, value, pairs, How(score, normalizer, chunk_size, need_weights))
 
 
@@ -189,19 +186,18 @@ def dot_product_attention(
         TypeError, ValueError: as `attend`; heads that do not divide; lengths that are negative or
             not integers.
     """
-    query, key, value = as_floats("query", query), as_floats("key", key), as_floats("value", value)
-    if query.shape[-1:] != key.shape[-1:]:
-        raise ValueError(
-            f"expected a query and a key of one width, got {query.shape} and {key.shape}"
-        )
+    query, key, value, pairs = arrays_and_pairs(query, key, value, in_heads=True)
     pairs = (
-        Pairs.in_heads(*weights_shape_in_heads(query, key, value))
-        .under(mask, bias)
+        pairs.under(mask, bias)
         .limited(causal, window, query_offset)
         .padded(query_lengths, key_lengths)
         .packed(query_segments, key_segments)
         .dropping(dropout_rate, dropout_rng)
     )
+    if query.shape[-1:] != key.shape[-1:]:
+        raise ValueError(
+            f"expected a query and a key of one width, got {query.shape} and {key.shape}"
+        )
     if softcap is not None and not 0 < softcap < float("inf"):
         raise ValueError(f"expected softcap above 0 and finite, or None, got {softcap}")
     how = How(DotProduct(scale, softcap), chunk_size=chunk_size, need_weights=need_weights)
@@ -228,8 +224,9 @@ def attend_in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: H
         groups = key_heads, array.shape[-3] // key_heads
         return array.reshape(*array.shape[:-3], *groups, *array.shape[-2:])
 
+    grouped = pairs if heads == key_heads else pairs.in_groups(heads // key_heads)
     arrays = heads_first(query), heads_first(key), heads_first(value)
-    context, weights = attend_pairs(*arrays, pairs.in_groups(heads // key_heads), how)
+    context, weights = attend_pairs(*arrays, grouped, how)
     context = context.reshape(*pairs.shape[:-1], value.shape[-1])
     weights = None if weights is None else weights.reshape(pairs.shape)
     return Attended(jnp.swapaxes(context, -3, -2), weights)
@@ -270,7 +267,7 @@ def dense(
     block = pairs.whole() if is_whole and not pairs.all_visible else block
     mask, bias = (None, None) if block is None else (block.mask, block.bias)
     if mask is not None:  # what nobody may look at must not count, in values and gradients
-        seen = pairs.reachable() if is_whole else (mask.any(axis=-1), mask.any(axis=-2))
+        seen = reachable(pairs) if is_whole else (mask.any(axis=-1), mask.any(axis=-2))
         has_key, has_query = seen
         query, key, value = hide(query, has_key), hide(key, has_query), hide(value, has_query)
     scores = how.score(query, key)
@@ -297,7 +294,7 @@ def weighted_sum(weights: Array, value: Array) -> Array:
         "...qk,...ke->...qe",
         weights.astype(value.dtype),
         value,
-        preferred_element_type=wide(value.dtype),
+        preferred_element_type=jnp.promote_types(value.dtype, jnp.float32),
     )
 
 
@@ -309,7 +306,7 @@ class DotProduct(NamedTuple):
 
     def __call__(self, query: Array, key: Array) -> Array:
         scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
-        if wide(query.dtype) == query.dtype:
+        if jnp.promote_types(query.dtype, jnp.float32) == query.dtype:
             return self._capped(dot(query * scale, key))
         return self._capped(dot(query, key) * scale)  # a factor before costs half precision digits
 
@@ -319,3 +316,21 @@ class DotProduct(NamedTuple):
 
     def _capped(self, scores: Array) -> Array:
         return scores if self.softcap is None else self.softcap * jnp.tanh(scores / self.softcap)
+
+
+def check_chunk_size(chunk_size: int | None) -> None:
+    """Raises for a block size that is not None or an integer of 1 or above."""
+    if chunk_size is None:
+        return
+    if isinstance(chunk_size, bool) or not hasattr(chunk_size, "__index__"):
+        raise TypeError(f"expected chunk_size to be an integer or None, got {chunk_size!r}")
+    if chunk_size < 1:
+        raise ValueError(f"expected chunk_size of 1 or above, or None, got {chunk_size}")
+
+
+def check_function(name: str, function: object) -> None:
+    """Raises a TypeError for an object that cannot be called."""
+    if not callable(function):
+        raise TypeError(
+            f"expected a function as {name}, such as those of flax_attn.attention, got {function!r}"
+        )

@@ -7,9 +7,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from flax_attn.attention import streaming
-from flax_attn.attention.checks import check_chunk_size, check_function, weights_shape
-from flax_attn.attention.core import How, Vectors, dense, scaled_dot
-from flax_attn.attention.pairs import Pairs, PerPair, as_floats
+from flax_attn.attention.core import (
+    How,
+    Vectors,
+    check_chunk_size,
+    check_function,
+    dense,
+    scaled_dot,
+)
+from flax_attn.attention.pairs import PerPair, arrays_and_pairs, as_floats
 
 
 def log_sum_exp(
@@ -35,9 +41,9 @@ def log_sum_exp(
     Returns:
         `(..., q)` in float32 or better; `-inf` for a query with nothing to attend.
     """
-    query, key = as_floats("query", query), as_floats("key", key)
-    value = key[..., :0]  # no context is wanted
-    pairs = Pairs(weights_shape(query, key, value)).under(mask, bias)
+    nothing = as_floats("key", key)[..., :0]  # no context is wanted
+    query, key, value, pairs = arrays_and_pairs(query, key, nothing)
+    pairs = pairs.under(mask, bias)
     check_function("score", score)
     check_chunk_size(chunk_size)
     if chunk_size is not None and 0 not in pairs.shape:

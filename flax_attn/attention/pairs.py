@@ -12,11 +12,10 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
@@ -35,7 +34,6 @@ from flax_attn.attention.dropout import drop
 PerPair = ArrayLike | Callable[..., Array]
 Window = tuple[int | None, int | None]
 
-Real = Bool[Array | np.ndarray, "..."]
 
 FARTHEST = 2**30  # no two positions are further apart
 
@@ -66,6 +64,7 @@ class Pairs:
         query_lengths, key_lengths: `()` or `(..., 1, 1)` with the rank of the weights, or None.
         query_segments, key_segments: ids `(..., q, 1)` and `(..., 1, k)`, or None.
         dropout_rate, dropout_rng: the share of the weights that is dropped, and the key.
+        all_visible: whether every query may attend to every key, without a bias.
     """
 
     shape: tuple[int, ...]
@@ -81,6 +80,12 @@ class Pairs:
     key_segments: Array | None = None
     dropout_rate: float = 0.0
     dropout_rng: Array | None = None
+    all_visible: bool = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        limits = self.mask, self.bias, self.left, self.right
+        limits += self.query_lengths, self.key_lengths, self.query_segments
+        object.__setattr__(self, "all_visible", all(limit is None for limit in limits))
 
     @classmethod
     def in_heads(cls, *shape: int) -> "Pairs":
@@ -132,6 +137,8 @@ class Pairs:
 
     def dropping(self, rate: float, rng: Array | None) -> "Pairs":
         """With dropout. Raises for a rate outside [0, 1), and for dropout without a key."""
+        if rate == 0:
+            return self
         check_dropout(rate, rng)
         return dataclasses.replace(self, dropout_rate=rate, dropout_rng=rng)
 
@@ -156,13 +163,6 @@ class Pairs:
             heads=groups,
             **{name: grouped(getattr(self, name)) for name in per_pair},
         )
-
-    @property
-    def all_visible(self) -> bool:
-        """Whether every query may attend to every key, without a bias."""
-        limits = self.mask, self.bias, self.left, self.right
-        limits += self.query_lengths, self.key_lengths, self.query_segments
-        return all(limit is None for limit in limits)
 
     @property
     def only_causal(self) -> bool:
@@ -198,64 +198,6 @@ class Pairs:
     def drop(self, weights: Array, block: Block) -> Array:
         """The weights of a block after dropout."""
         return drop(weights, self.dropout_rate, self.dropout_rng, block.queries, block.keys)
-
-    def reachable(self, chunk_size: int | None = None) -> tuple[Real, Real]:
-        """Which queries `(..., q)` have a key to attend, and which keys `(..., k)` have a query.
-
-        The axes before are those of the weights, or 1. A mask, a bias and segments are looked at
-        pair by pair, with a `chunk_size` for that many queries at once.
-        """
-        if not self.looks_at_pairs:
-            return self._reachable_in_window()
-        num_queries, num_keys = self.shape[-2:]
-        size = num_queries if chunk_size is None else min(chunk_size, max(num_queries, 1))
-
-        def rows(start: Array) -> tuple[Array, Array]:
-            queries = jnp.minimum(start + jnp.arange(size), num_queries - 1)[:, None]
-            mask = self.block(queries, jnp.arange(num_keys)[None, :]).mask
-            mask = jnp.ones((1,) * len(self.shape), bool) if mask is None else mask
-            mask = jnp.broadcast_to(mask, (*mask.shape[:-2], size, num_keys))
-            return mask.any(axis=-1), mask.any(axis=-2)
-
-        if size == num_queries:
-            return rows(jnp.asarray(0))
-        has_key, has_query = jax.lax.map(rows, jnp.arange(0, num_queries, size))
-        has_key = jnp.moveaxis(has_key, 0, -2).reshape(*has_key.shape[1:-1], -1)
-        return has_key[..., :num_queries], has_query.any(axis=0)
-
-    def reachable_in_any_head(self, chunk_size: int | None = None) -> tuple[Real, Real]:
-        """`reachable`, without head axes."""
-        axes = tuple(range(-1 - len(self.heads), -1))
-        has_key, has_query = self.reachable(chunk_size)
-        return has_key.any(axis=axes), has_query.any(axis=axes)  # pyright: ignore
-
-    def _reachable_in_window(self) -> tuple[Real, Real]:
-        """`reachable` by lengths, causality and window alone: the ends of each window decide."""
-        num_queries, num_keys = self.shape[-2:]
-        known = isinstance(self.query_offset, int)
-        known = known and self.query_lengths is None and self.key_lengths is None
-        xp: Any = np if known else jnp  # known while tracing
-        last: Any = lambda term: term if isinstance(term, int) or not term.ndim else term[..., 0]
-        offset = last(self.query_offset)
-        real_queries = num_queries if self.query_lengths is None else last(self.query_lengths)
-        real_keys = num_keys if self.key_lengths is None else last(self.key_lengths)
-        rank = (1,) * (len(self.shape) - 2)
-        queries, keys = (
-            xp.arange(num_queries).reshape(*rank, -1),
-            xp.arange(num_keys).reshape(*rank, -1),
-        )
-        positions = queries + offset
-        first_key = 0 if self.left is None else xp.maximum(positions - self.left, 0)
-        last_key = real_keys - 1
-        last_key = last_key if self.right is None else xp.minimum(positions + self.right, last_key)
-        first_query, last_query = offset, offset + xp.minimum(real_queries, num_queries) - 1
-        if self.right is not None:
-            first_query = xp.maximum(keys - self.right, first_query)
-        if self.left is not None:
-            last_query = xp.minimum(keys + self.left, last_query)
-        has_key = xp.logical_and(first_key <= last_key, queries < real_queries)
-        has_query = xp.logical_and(first_query <= last_query, keys < real_keys)
-        return has_key, has_query
 
     def _limits(self, queries: Array, keys: Array) -> Iterator[Array]:
         """The masks that are set, at indices `(q, 1)` and `(1, k)`."""
@@ -325,6 +267,22 @@ class Pairs:
         return ids.reshape(*leading, *(1,) * len(self.heads), length)
 
 
+def arrays_and_pairs(
+    query: ArrayLike, key: ArrayLike, value: ArrayLike, *, in_heads: bool = False
+) -> tuple[Array, Array, Array, Pairs]:
+    """The arrays as floats, and the pairs of their queries and keys, with nothing hidden.
+
+    Raises:
+        TypeError: an array that is not of floats.
+        ValueError: arrays that do not fit.
+    """
+    query, key, value = as_floats("query", query), as_floats("key", key), as_floats("value", value)
+    if not in_heads:
+        return query, key, value, Pairs(weights_shape(query, key, value))
+    shape = weights_shape_in_heads(query, key, value)
+    return query, key, value, Pairs(shape, heads=shape[-3:-2])
+
+
 def as_floats(name: str, array: ArrayLike) -> Float[Array, "..."]:
     """The argument as an array of floats. Raises a TypeError that names it for another dtype."""
     array = jnp.asarray(array)
@@ -355,3 +313,35 @@ def _check_window(window: Window | None) -> Window:
     check_bound("right", right)
     near = lambda bound: None if bound is None or bound > FARTHEST else int(bound)
     return near(left), near(right)
+
+
+def weights_shape(query: Array, key: Array, value: Array) -> tuple[int, ...]:
+    """The shape `(..., q, k)` of the weights. Raises a ValueError with all three shapes."""
+    fit = min(query.ndim, key.ndim, value.ndim) >= 2 and query.ndim == key.ndim
+    fit = fit and key.shape[:-1] == value.shape[:-1]
+    if not fit or any(
+        1 not in sizes and len(set(sizes)) > 1 for sizes in zip(query.shape[:-2], key.shape[:-2])
+    ):
+        raise ValueError(
+            "expected query (..., q, d), key (..., k, d'), value (..., k, e); "
+            f"got {query.shape}, {key.shape}, {value.shape}"
+        )
+    leading = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    return (*leading, query.shape[-2], key.shape[-2])
+
+
+def weights_shape_in_heads(query: Array, key: Array, value: Array) -> tuple[int, ...]:
+    """The shape `(..., heads, q, k)` of the weights. Raises a ValueError for bad arrays."""
+    fit = query.ndim == key.ndim >= 3 and query.shape[:-3] == key.shape[:-3]
+    if not fit or key.shape[:-1] != value.shape[:-1]:
+        raise ValueError(
+            "expected query (..., q, heads, d), key (..., k, heads, d'), value (..., k, heads, e); "
+            f"got {query.shape}, {key.shape}, {value.shape}"
+        )
+    heads, key_heads = query.shape[-2], key.shape[-2]
+    if not key_heads or not heads or heads % key_heads:
+        raise ValueError(
+            f"expected heads that are a multiple of the key heads, got {heads} and {key_heads} "
+            f"in {query.shape} and {key.shape}"
+        )
+    return (*query.shape[:-3], heads, query.shape[-3], key.shape[-3])

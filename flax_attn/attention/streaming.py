@@ -28,9 +28,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from flax_attn.attention.arrays import hide, wide, with_rank
-from flax_attn.attention.blocks import bias_blocks, indices, merge, split, visible_blocks
+from flax_attn.attention.blocks import bias_blocks, indices, merge, split
 from flax_attn.attention.closures import without_closure
 from flax_attn.attention.pairs import Block, Pairs
+from flax_attn.attention.reach import reachable, visible_blocks
 
 
 class Blocks(NamedTuple):
@@ -107,7 +108,7 @@ def attend(query: Array, key: Array, value: Array, pairs: Pairs, how: Any) -> tu
     num_queries, num_keys = pairs.shape[-2:]
     sizes = min(how.chunk_size, num_queries), min(how.chunk_size, num_keys)
     if not pairs.looks_at_pairs:
-        has_key, has_query = pairs.reachable()
+        has_key, has_query = reachable(pairs)
         query, key, value = hide(query, has_key), hide(key, has_query), hide(value, has_query)
     blocks, parts = _in_blocks(query, key, value, pairs, (how.score, *sizes))
     context, log = _stream(parts, blocks)  # pyright: ignore

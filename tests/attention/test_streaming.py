@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import flax_attn.attention as fa
-from flax_attn.attention import blocks, masks
+from flax_attn.attention import masks, reach
 from flax_attn.attention.pairs import Pairs
 from tests.attention.compiled import normal
 
@@ -229,7 +229,7 @@ def test_visible_blocks_hold_every_visible_pair_and_few_others(name, sizes):
     mask = np.broadcast_to(True if mask is None else mask, pairs.shape).any(axis=(0, 1))
     starts = [range(0, length, size) for length, size in zip(mask.shape, sizes)]
     expected = [[mask[q : q + sizes[0], k : k + sizes[1]].any() for k in starts[1]] for q in starts[0]]
-    visible = np.asarray(blocks.visible_blocks(pairs, *sizes))
+    visible = np.asarray(reach.visible_blocks(pairs, *sizes))
     if "segments" in name or "packed" in name:  # the least and the largest id of a block decide
         assert (visible >= expected).all()
         assert visible.sum() < visible.size
@@ -268,7 +268,7 @@ def test_blocks_that_nobody_sees_are_not_computed(mask, expected):
 
 def test_the_longest_length_of_the_batch_bounds_the_blocks():
     pairs = Pairs((3, 16, 16)).padded(None, np.array([3, 9, 0]))
-    np.testing.assert_array_equal(blocks.visible_blocks(pairs, 4, 4).sum(axis=-1), [3, 3, 3, 3])
+    np.testing.assert_array_equal(reach.visible_blocks(pairs, 4, 4).sum(axis=-1), [3, 3, 3, 3])
 
 
 def test_memory_is_linear_in_the_length_forward_and_backward():

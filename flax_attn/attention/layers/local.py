@@ -12,13 +12,14 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import hide, wide, with_rank
-from flax_attn.attention.checks import check_rate, check_size, weights_shape
+from flax_attn.attention.checks import check_rate, check_size
 from flax_attn.attention.core import Attended, How, attend_pairs
 from flax_attn.attention.layers.attention import as_inputs, resolve_score, with_dropout
 from flax_attn.attention.layers.scores import BilinearScore, glorot
 from flax_attn.attention.masks import both
 from flax_attn.attention.normalizers import masked_softmax
-from flax_attn.attention.pairs import Pairs, PerPair
+from flax_attn.attention.pairs import Pairs, PerPair, weights_shape
+from flax_attn.attention.reach import reachable
 
 Function = Callable[..., Array]
 
@@ -143,7 +144,7 @@ class PredictiveLocalAttention(nn.Module):
             .padded(query_lengths, key_lengths)
             .packed(query_segments, key_segments)
         )
-        query = hide(query, pairs.reachable()[0])  # before its position is predicted
+        query = hide(query, reachable(pairs)[0])  # before its position is predicted
         num_keys = key.shape[-2]
         valid = num_keys if pairs.key_lengths is None else pairs.key_lengths
         distance = with_rank(jnp.arange(num_keys), query.ndim) - valid * self._predict(query)

@@ -23,6 +23,7 @@ from flax_attn.attention.layers.attention import (
 )
 from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
 from flax_attn.attention.pairs import Pairs, PerPair, Window
+from flax_attn.attention.reach import reachable_in_any_head
 
 Function = Callable[..., Array]
 
@@ -153,7 +154,7 @@ class MultiHeadAttention(nn.Module):
             .padded(query_lengths, key_lengths)
             .packed(query_segments, key_segments)
         )
-        has_key, has_query = pairs.reachable_in_any_head(self.chunk_size)
+        has_key, has_query = reachable_in_any_head(pairs, self.chunk_size)
         if cache is not None:
             cached = cache.key, cache.value
         else:
@@ -235,7 +236,7 @@ class MultiHeadAttention(nn.Module):
             .limited(True, window, offset)
             .padded(lengths, read.length)
         )
-        query = hide(inputs, pairs.reachable_in_any_head(self.chunk_size)[0])
+        query = hide(inputs, reachable_in_any_head(pairs, self.chunk_size)[0])
         cached = read.key, read.value
         attended = self._attend(query, cache.length, cached, pairs, train, need_weights)
         return attended, extended

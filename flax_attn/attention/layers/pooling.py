@@ -14,6 +14,7 @@ from flax_attn.attention.checks import as_mask, check_size
 from flax_attn.attention.core import Attended, How, attend_pairs
 from flax_attn.attention.layers.attention import as_input
 from flax_attn.attention.pairs import Pairs, broadcastable
+from flax_attn.attention.reach import reachable
 
 
 class AttentionPooling(nn.Module):
@@ -146,7 +147,7 @@ def _without_padding(
     if mask is not None:
         mask = broadcastable("mask", as_mask(mask), (*rows, num))[..., None, :]
     pairs = Pairs((*rows, 1, num)).under(mask, None).padded(None, lengths)
-    return hide(inputs, pairs.reachable()[1]), pairs
+    return hide(inputs, reachable(pairs)[1]), pairs
 
 
 def _pool(scores: Array, inputs: Array, pairs: Pairs, need_weights: bool) -> Attended:

@@ -17,6 +17,7 @@ from flax_attn.attention.layers.attention import as_input, with_dropout
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.pairs import Pairs, PerPair, Window
 from flax_attn.attention.projection import project_wide
+from flax_attn.attention.reach import reachable
 
 
 class SelfAttention(nn.Module):
@@ -99,7 +100,7 @@ class SelfAttention(nn.Module):
         if pairs.all_visible:
             keys, products = inputs, _project_together(inputs, kernels, biases)
         else:  # what nobody sees is zeroed before the products, so it reaches no kernel's gradient
-            queries, keys = (hide(inputs, real) for real in pairs.reachable(self.chunk_size))
+            queries, keys = (hide(inputs, real) for real in reachable(pairs, self.chunk_size))
             others = {name: kernel for name, kernel in kernels.items() if name != "query"}
             products = _project_together(queries, {"query": kernels["query"]}, biases)
             products |= _project_together(keys, others, biases)

@@ -23,6 +23,7 @@ from flax_attn.attention.core import Attended
 from flax_attn.attention.layers.attention import as_input, without_padding
 from flax_attn.attention.layers.multi_head import MultiHeadAttention
 from flax_attn.attention.pairs import Pairs, PerPair, Window
+from flax_attn.attention.reach import reachable_in_any_head
 
 
 class FeedForward(nn.Module):
@@ -116,7 +117,7 @@ class EncoderBlock(nn.Module):
         """
         x = without_padding(as_input("inputs", inputs, self.dtype), lengths)
         limits: dict[str, Any] = {"mask": mask, "bias": bias, "causal": causal, "window": window}
-        x = _without_hidden(x, self.attention, lengths, segments, **limits)
+        x = _without_hidden(x, self.attention, lengths, segments, limits)
         norm, drop = _norm(self, x.dtype), _drop(self, train)
         attend = lambda x: self.attention(
             x,
@@ -215,7 +216,7 @@ class DecoderBlock(nn.Module):
         common: dict[str, Any] = {"train": train, "need_weights": need_weights}
         limits: dict[str, Any] = {"mask": mask, "bias": bias, "window": window}
         if cache is None:
-            x = _without_hidden(x, self.attention, lengths, segments, causal=True, **limits)
+            x = _without_hidden(x, self.attention, lengths, segments, {"causal": True} | limits)
         norm, drop = _norm(self, x.dtype), _drop(self, train)
         attend = lambda x: self._attend(x, cache, lengths, segments, limits | common)
         options: dict[str, Any] = {"query_lengths": lengths, "key_lengths": memory_lengths}
@@ -272,27 +273,23 @@ def _without_hidden(
     attention: MultiHeadAttention,
     lengths: ArrayLike | None,
     segments: ArrayLike | None,
-    *,
-    mask: PerPair | None,
-    bias: PerPair | None,
-    causal: bool,
-    window: Window | None,
+    limits: dict[str, Any],
 ) -> Array:
     """The inputs `(..., t, d)` with zeros where a position that a mask or bias hides holds a NaN.
 
     Such a position attends to nothing and nothing attends to it. It would reach the parameters of
     the norms and of the feed-forward network, which compute every position.
     """
-    if mask is None and bias is None:
+    if limits["mask"] is None and limits["bias"] is None:
         return x
     pairs = (
         Pairs.in_heads(*x.shape[:-2], attention.num_heads, x.shape[-2], x.shape[-2])
-        .under(mask, bias)
-        .limited(causal, window)
+        .under(limits["mask"], limits["bias"])
+        .limited(limits["causal"], limits["window"])
         .padded(lengths, lengths)
         .packed(segments, segments)
     )
-    has_key, has_query = pairs.reachable_in_any_head(attention.chunk_size)
+    has_key, has_query = reachable_in_any_head(pairs, attention.chunk_size)
     return hide(x, has_key | has_query | jnp.isfinite(x).all(axis=-1))
 
 
