@@ -28,7 +28,7 @@ def as_integers(name: str, array: ArrayLike) -> Int[Array, "..."]:
     array = jnp.asarray(array)
     if not jnp.issubdtype(array.dtype, jnp.integer):
         raise TypeError(f"expected integers in {name}, got {array.dtype}")
-    return array
+    return array if array.dtype == jnp.int64 else array.astype(jnp.int32)  # sums do not overflow
 
 
 def as_lengths(name: str, array: ArrayLike) -> Int[Array, "..."]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 
@@ -23,7 +24,7 @@ def without_closure(function: Callable, *examples: Any) -> tuple[Callable, list[
         outputs = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, arrays))(*jax.tree.leaves(args))
         return jax.tree.unflatten(tree, outputs)
 
-    return call, closed.consts
+    return call, [jnp.asarray(array) for array in closed.consts]  # a number may be a Python one
 
 
 def with_gradient_of(exact: Callable, fast: Callable, *args: Any) -> Any:

@@ -89,7 +89,8 @@ def attend(
     Args:
         query, key, value: `(..., q, d)`, `(..., k, d')`, `(..., k, e)`; leading axes are equal, or
             1 on one side.
-        score: `(query, key) -> (..., q, k)`. Its parameters enter by closure. It gets vectors, not
+        score: `(query, key) -> (..., q, k)`. Its parameters enter by closure; a module makes them
+            before, for a score may be traced more than once. It gets vectors, not
             positions. Padding is replaced by zeros, so its gradient at zero must be finite.
         normalizer: `(scores, mask=mask) -> weights` over the last axis.
         mask: boolean, True where a key may be attended; broadcasts to the weights. Or a function of
@@ -237,26 +238,26 @@ def attend_pairs(query: Array, key: Array, value: Array, pairs: Pairs, how: How)
     check_function("score", how.score)
     check_function("normalizer", how.normalizer)
     check_chunk_size(how.chunk_size)
-    streams, weights = how.normalizer is masked_softmax, None
-    if streams and how.chunk_size is None and not how.need_weights and 0 not in pairs.shape:
-        size = streaming.best_chunk_size(query, key, pairs, how.score)
-        how = how._replace(chunk_size=size)
-    in_blocks = how.chunk_size is not None
+    is_softmax = how.normalizer is masked_softmax
     if 0 in pairs.shape:
         context = jnp.zeros((*pairs.shape[:-1], value.shape[-1]), query.dtype)
-        weights = jnp.zeros(pairs.shape, query.dtype)
-    elif in_blocks and streams:
-        context, _ = streaming.attend(query, key, value, pairs, how)
-    elif in_blocks and not needs_all_queries(how.normalizer):
-        context = blocks.over_queries(dense, query, key, value, pairs, how)
-    else:
-        if how.chunk_size is not None:
-            how = how._replace(score=blocks.score_over_queries(how.score, how.chunk_size))
+        has_weights = how.need_weights and how.chunk_size is None
+        return Attended(context, jnp.zeros(pairs.shape, query.dtype) if has_weights else None)
+    if is_softmax and how.chunk_size is None and not how.need_weights:
+        size = streaming.best_chunk_size(query, key, pairs, how.score)
+        how = how._replace(chunk_size=size)
+    if how.chunk_size is None:
         context, weights = dense(query, key, value, pairs, how)
-    context = context.astype(query.dtype)
-    if weights is None or in_blocks or not how.need_weights:
-        return Attended(context, None)
-    return Attended(context, weights.astype(query.dtype))
+        weights = weights.astype(query.dtype) if how.need_weights else None
+        return Attended(context.astype(query.dtype), weights)
+    if is_softmax:
+        context, _ = streaming.attend(query, key, value, pairs, how)
+    elif needs_all_queries(how.normalizer):
+        in_turn = how._replace(score=blocks.score_over_queries(how.score, how.chunk_size))
+        context, _ = dense(query, key, value, pairs, in_turn)
+    else:
+        context = blocks.over_queries(dense, query, key, value, pairs, how)
+    return Attended(context.astype(query.dtype), None)
 
 
 def dense(
@@ -267,8 +268,8 @@ def dense(
     block = pairs.whole() if is_whole and not pairs.all_visible else block
     mask, bias = (None, None) if block is None else (block.mask, block.bias)
     if mask is not None:  # what nobody may look at must not count, in values and gradients
-        seen = reachable(pairs) if is_whole else (mask.any(axis=-1), mask.any(axis=-2))
-        has_key, has_query = seen
+        in_block = mask.any(axis=-1), mask.any(axis=-2)
+        has_key, has_query = reachable(pairs) if is_whole else in_block
         query, key, value = hide(query, has_key), hide(key, has_query), hide(value, has_query)
     scores = how.score(query, key)
     shape = (*pairs.shape[:-2], query.shape[-2], key.shape[-2])
@@ -305,14 +306,16 @@ class DotProduct(NamedTuple):
     softcap: float | None = None
 
     def __call__(self, query: Array, key: Array) -> Array:
-        scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
+        scale = max(query.shape[-1], 1) ** -0.5 if self.scale is None else self.scale
         if jnp.promote_types(query.dtype, jnp.float32) == query.dtype:
             return self._capped(dot(query * scale, key))
         return self._capped(dot(query, key) * scale)  # a factor before costs half precision digits
 
     def of_products(self, products: Array, width: int) -> Array:
         """The scores, from the dot products of vectors of that width."""
-        return self._capped(products * (width**-0.5 if self.scale is None else self.scale))
+        return self._capped(
+            products * (max(width, 1) ** -0.5 if self.scale is None else self.scale)
+        )
 
     def _capped(self, scores: Array) -> Array:
         return scores if self.softcap is None else self.softcap * jnp.tanh(scores / self.softcap)

@@ -1,12 +1,13 @@
 """Dot-product attention of few queries to many keys, as in decoding, without moving the keys.
 
-One query reads every key once, so the time is that of the memory. Keys `(k, heads, d)` are taken as
-a matrix `(k, heads d)` as they lie, and multiplied by a matrix `(heads d, heads q)` that holds a
-query in the rows of its own head and zeros elsewhere:
+A single query reads every key once, so the time is that of reading memory. The keys `(k, heads, d)`
+stay where they lie, as a matrix `(k, heads d)`. The queries become a matrix `(heads d, heads q)`.
+Each column holds one query in the rows of its own head, and zeros elsewhere:
 
     e = K Q,   context = the blocks of w^T V that belong to each head
 
-The zeros cost products, which are idle anyway, and save a copy of all keys and values.
+The products with zeros cost little, because the processor waits for memory, and no copy of keys and
+values is made.
 """
 
 from collections.abc import Callable
@@ -42,6 +43,11 @@ def attend(
     is that of `dense`.
     """
 
+    context, is_finite = _read(query, key, value, pairs, score)
+    # outside `jit` a `cond` would be compiled at every call
+    if not isinstance(context, jax.core.Tracer):  # pyright: ignore
+        return context if is_finite else dense(query, key, value)
+
     def fast(query: Array, key: Array, value: Array) -> Array:
         context, is_finite = _read(query, key, value, pairs, score)
         return jax.lax.cond(is_finite, lambda: context, lambda: dense(query, key, value))
@@ -69,4 +75,5 @@ def _read(query: Array, key: Array, value: Array, pairs: Pairs, score: Any) -> t
     sums = sums.reshape(*rows, key_heads, group, num_queries, key_heads, out_width)
     context = jnp.einsum("...hgqie,hi->...qhge", sums, own.astype(wide(sums.dtype)))
     context = context.reshape(*rows, num_queries, heads, out_width)
+    context = context.astype(query.dtype)
     return context, jnp.isfinite(products).all() & jnp.isfinite(sums).all()

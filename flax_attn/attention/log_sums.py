@@ -51,6 +51,7 @@ def log_sum_exp(
         return jnp.where(logs == jnp.inf, -jnp.inf, logs)
     visible = lambda scores, mask: scores if mask is None else jnp.where(mask, scores, -jnp.inf)
     _, scores = dense(query, key, value, pairs, How(score, visible))
+    scores = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
     largest = jax.lax.stop_gradient(jnp.max(scores, axis=-1, initial=jnp.finfo(scores.dtype).min))
     total = jnp.sum(jnp.exp(scores - largest[..., None]), axis=-1)
     has_key = total != 0

@@ -66,7 +66,7 @@ def _reachable_in_window(pairs: Pairs) -> tuple[Real, Real]:
     )
     positions = queries + offset
     first_key = 0 if pairs.left is None else xp.maximum(positions - pairs.left, 0)
-    last_key = real_keys - 1
+    last_key = xp.minimum(real_keys, num_keys) - 1
     last_key = last_key if pairs.right is None else xp.minimum(positions + pairs.right, last_key)
     first_query, last_query = offset, offset + xp.minimum(real_queries, num_queries) - 1
     if pairs.right is not None:
@@ -81,8 +81,8 @@ def _reachable_in_window(pairs: Pairs) -> tuple[Real, Real]:
 def visible_blocks(pairs: Pairs, query_size: int, key_size: int) -> Bool[Array, "i j"]:
     """Which blocks of keys the queries of a block may attend to, in any batch row and head.
 
-    A block of which it is not known counts as visible: a bias is not looked at, and of segments
-    the least and the largest id in a block decide.
+    A block counts as visible unless it is known to be hidden. A bias is not looked at. Of segments,
+    only the least and the largest id of a block are compared.
     """
     num_queries, num_keys = pairs.shape[-2:]
     rows, columns = -(-num_queries // query_size), -(-num_keys // key_size)
@@ -104,8 +104,8 @@ def visible_blocks(pairs: Pairs, query_size: int, key_size: int) -> Bool[Array, 
     if pairs.query_segments is not None and pairs.key_segments is not None:
         least, most = _ends(jnp.swapaxes(pairs.query_segments, -1, -2), query_size)
         least_key, most_key = _ends(pairs.key_segments, key_size)
-        visible.append(least[..., None] <= most_key[..., None, :])
-        visible.append(least_key[..., None, :] <= most[..., None])
+        visible.append(least[..., 0, :, None] <= most_key)
+        visible.append(least_key <= most[..., 0, :, None])
     blocks = functools.reduce(masks.both, visible)
     blocks = blocks.any(axis=tuple(range(blocks.ndim - 2)))
     if pairs.mask is None:

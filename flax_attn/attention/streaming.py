@@ -58,21 +58,24 @@ class Parts(NamedTuple):
     Attributes:
         scores: from a block's queries, keys, values and bias, its numbers `i` and `j`, and
             `of_score`, to the scores, `-inf` where nothing may be attended, and the values.
-        factors: from `i`, `j` and `of_dropout` to what the weights are multiplied by; or None.
+        kept: from `i`, `j` and `of_dropout` to which weights dropout keeps; None without dropout.
+        scale: of the weights that are kept.
         dtype: of scores and sums.
     """
 
     scores: Callable[..., tuple[Array, Array]]
-    factors: Callable[..., Array] | None
+    kept: Callable[..., Array] | None
+    scale: float
     dtype: Any
 
 
 def best_chunk_size(query: Array, key: Array, pairs: Pairs, score: Callable) -> int | None:
     """The block size for a caller who leaves it open; None for all scores at once.
 
-    A fixed rule of sizes, of the kind of mask, and of the device, made from benchmarks: every
-    process takes the same, and so does a run that goes on later. On a CPU a block has two million
-    numbers, those inside the score counted, and is a part of what causality or a window leaves.
+    A fixed rule of sizes, limits and device, made from benchmarks: every process and every resumed
+    run takes the same. On a CPU, the largest array inside the score of one block has about two
+    million numbers. Causality or a window makes blocks smaller, so that blocks outside it can be
+    left out.
     """
     num_queries, num_keys = pairs.shape[-2:]
     largest = _largest_inside(jax.make_jaxpr(score)(query, key).jaxpr)
@@ -147,9 +150,9 @@ def _in_blocks(
             mask = real if mask is None else mask & real
         return scores if mask is None else jnp.where(mask, scores, -jnp.inf), value
 
-    def factors(i: Array, j: Array) -> Array:
+    def kept(i: Array, j: Array) -> Array:
         ones = jnp.ones((*pairs.shape[:-2], query_size, key_size), dtype)
-        return pairs.drop(ones, block_at(i, j, None))
+        return pairs.drop(ones, block_at(i, j, None)) > 0
 
     number = jnp.asarray(0)
     first_bias = None if bias is None else bias[0, 0]
@@ -157,11 +160,11 @@ def _in_blocks(
     scores, of_score = without_closure(scores, *of_block)
     drop, of_dropout = None, []
     if pairs.dropout_rate:
-        drop, of_dropout = without_closure(factors, number, number)
+        drop, of_dropout = without_closure(kept, number, number)
     visible = visible_blocks(pairs, query_size, key_size)
     order, counts = jnp.argsort(~visible, axis=-1, stable=True), visible.sum(axis=-1)
     blocks = Blocks(queries, keys, values, bias, of_score, of_dropout, order, counts)
-    return blocks, Parts(scores, drop, dtype)
+    return blocks, Parts(scores, drop, 1 / (1 - pairs.dropout_rate), dtype)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -182,8 +185,8 @@ def _stream(parts: Parts, blocks: Blocks) -> tuple[Array, Array]:
             base = jnp.where(new == -jnp.inf, 0, new)  # nothing to attend so far
             shares, kept = jnp.exp(scores - base), jnp.exp(largest - base)
             total = kept * total + shares.sum(axis=-1, keepdims=True)
-            if parts.factors is not None:
-                shares = shares * parts.factors(blocks.of_dropout, i, j)
+            if parts.kept is not None:
+                shares = jnp.where(parts.kept(blocks.of_dropout, i, j), shares, 0)
             context = kept * context + _product("...qk,...ke->...qe", shares, value, parts.dtype)
             return new, total, context
 
@@ -195,7 +198,7 @@ def _stream(parts: Parts, blocks: Blocks) -> tuple[Array, Array]:
         # exp(e - l) is then 0 in a row with nothing to attend
         log = jnp.where(total > 0, largest + jnp.log(safe), jnp.inf)
         log = jnp.where(jnp.isnan(total), jnp.nan, log)
-        return context / jnp.where(jnp.isnan(total), jnp.nan, safe), log
+        return parts.scale * context / jnp.where(jnp.isnan(total), jnp.nan, safe), log
 
     numbers = jnp.arange(len(queries))
     return jax.lax.map(row, (numbers, queries, blocks.bias, blocks.order, blocks.counts))
@@ -223,7 +226,7 @@ def _backward(parts: Parts, kept: tuple, gradients: tuple[Array, Array]) -> tupl
 def _gradients(parts: Parts, kept: tuple, gradients: tuple[Array, Array]) -> Any:
     """The gradients of the blocks, from those of the contexts and of `l`."""
     blocks, contexts, logs = kept
-    differentiable = [jnp.issubdtype(array.dtype, jnp.floating) for array in blocks.of_score]
+    differentiable = [jnp.issubdtype(array.dtype, jnp.inexact) for array in blocks.of_score]
     floats = [array for array, is_float in zip(blocks.of_score, differentiable) if is_float]
 
     def with_floats(floats: list[Array]) -> list[Array]:
@@ -248,17 +251,19 @@ def _gradients(parts: Parts, kept: tuple, gradients: tuple[Array, Array]) -> Any
 
             arguments = floats, query, jnp.swapaxes(blocks.keys[j], -1, -2), bias
             scores, pull, value = jax.vjp(scored, *arguments, has_aux=True)
-            weights = jnp.exp(scores - log)
+            weights = jnp.where(scores == -jnp.inf, 0, jnp.exp(scores - log))
             change = _product("...qe,...ke->...qk", gradient, value, parts.dtype)
-            kept = weights
-            if parts.factors is not None:
-                factors = parts.factors(blocks.of_dropout, i, j)
-                kept, change = weights * factors, change * factors
-            more = _product("...eq,...qk->...ek", turned, kept, parts.dtype)
-            more_floats, more_query, more_key, more_bias = pull(weights * (change - along))
+            dropped = weights
+            if parts.kept is not None:
+                is_kept = parts.kept(blocks.of_dropout, i, j)
+                dropped, change = jnp.where(is_kept, weights, 0), jnp.where(is_kept, change, 0)
+            more = _product("...eq,...qk->...ek", turned, dropped, parts.dtype)
+            more_floats, more_query, more_key, more_bias = pull(
+                weights * (parts.scale * change - along)
+            )
             add = lambda total, part: total + part.astype(total.dtype)
             of_keys = of_keys.at[j].add(more_key.astype(of_keys.dtype))
-            of_values = of_values.at[j].add(_sum_to(more, of_values.shape[1:]))
+            of_values = of_values.at[j].add(parts.scale * _sum_to(more, of_values.shape[1:]))
             of_floats = jax.tree.map(add, of_floats, more_floats)
             of_bias = None if bias is None else of_bias.at[j].set(more_bias)
             return add(of_query, more_query), of_bias, (of_keys, of_values, of_floats)

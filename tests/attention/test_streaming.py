@@ -310,3 +310,65 @@ def test_without_weights_long_sequences_stream_and_short_ones_do_not():
 
     assert not has_loop(32)
     assert has_loop(4096) or jax.default_backend() != "cpu"
+
+
+@pytest.mark.parametrize("chunk_size", [None, 5])
+def test_the_score_may_close_over_a_number_or_a_complex_array(chunk_size):
+    x = X[0, :, 0]
+
+    def by_scale(scale):
+        return jnp.sum(jnp.sin(fa.attend(x, x, x, score=lambda q, k: scale * (q @ k.T), chunk_size=chunk_size).context))
+
+    def by_phase(phase):
+        turn = jnp.exp(1j * phase).reshape(1, -1)
+        score = lambda q, k: jnp.real((q * turn) @ (k * turn).T)
+        return jnp.sum(jnp.sin(fa.attend(x, x, x, score=score, chunk_size=chunk_size).context))
+
+    for function, at in ((by_scale, 0.3), (by_phase, jnp.array([0.1, 0.2, 0.3, 0.4]))):
+        slope = jnp.sum(jax.grad(function)(at))
+        difference = (function(at + 1e-2) - function(at - 1e-2)) / 2e-2
+        np.testing.assert_allclose(slope, difference, atol=0.05, rtol=0.05)
+        assert abs(difference) > 0.1
+
+
+@pytest.mark.parametrize("chunk_size", [None, 5])
+@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8])
+def test_offsets_of_few_bits_do_not_overflow(dtype, chunk_size):
+    x = jnp.asarray(normal(23, 1, 200, 1, 4))
+    contexts = [context(x, chunk_size, causal=True, window=(150, 0), query_offset=jnp.array([100], kind)) for kind in (dtype, jnp.int32)]
+    np.testing.assert_array_equal(*contexts)
+
+
+@pytest.mark.parametrize("options", [{}, {"chunk_size": 2}, {"need_weights": False}], ids=str)
+def test_lengths_beyond_the_keys_hide_nothing_more_and_leak_nothing(options):
+    query, key = (jnp.asarray(normal(seed, 1, length, 1, 4)) for seed, length in ((24, 4), (25, 5)))
+    limits = {"key_lengths": jnp.array([10]), "query_offset": 5, "window": (1, 0)}
+
+    def total(key, query):
+        return fa.dot_product_attention(query, key, key, **limits, **options).context.sum()
+
+    gradient = jax.grad(total)(key, query.at[0, 2].set(jnp.nan))  # sees no key
+    np.testing.assert_array_equal(gradient, jax.grad(total)(key, query))
+
+
+@pytest.mark.parametrize("chunk_size", [None, 5])
+def test_a_visible_nan_reaches_no_hidden_key(chunk_size):
+    x = X[:, :, :1]
+    query = x.at[0, 0].set(jnp.nan)
+    total = lambda value: fa.dot_product_attention(query, x, value, mask=jnp.arange(24) < 3, chunk_size=chunk_size).context[0, 1:].sum()
+    np.testing.assert_array_equal(jax.grad(total)(x)[0, 3:], 0)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_one_visible_key_passes_no_gradient_to_the_score_with_dropout(dtype):
+    x = 3 * X.astype(dtype)
+    options = {"window": (0, 0), "dropout_rate": 0.1, "dropout_rng": jax.random.key(1), "chunk_size": 4}
+    total = lambda q: jnp.sum(jnp.sin(fa.dot_product_attention(q, x, x, **options).context.astype(jnp.float32)))
+    np.testing.assert_allclose(jax.jit(jax.grad(total))(x).astype(jnp.float32), 0, atol=1e-4)
+
+
+def test_segments_and_lengths_of_one_row_decide_together():
+    """Not the length of one row with the ids of another, which would be a table for every two rows."""
+    ids = jnp.array([[0] * 4 + [1] * 4, [1] * 4 + [0] * 4])
+    pairs = Pairs((2, 8, 8)).padded(None, jnp.array([8, 4])).packed(ids, ids)
+    np.testing.assert_array_equal(reach.visible_blocks(pairs, 4, 4), [[True, False], [False, True]])
