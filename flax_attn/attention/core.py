@@ -176,8 +176,8 @@ def dot_product_attention(
             fastest form is taken by a fixed rule: blocks of a chosen size for long sequences (see
             `attend` on their derivatives), another form for few queries on a CPU. Neither has a
             forward mode. An NVIDIA GPU of capability 8.0 or above takes cuDNN's fused kernel for
-            bfloat16 and float16 where it computes the same: `scale` 1 / sqrt(d), no bias, soft-cap, dropout or chunks, even
-            lengths, one width that is a multiple of 8 and at most 128.
+            bfloat16 and float16 where it computes the same: `scale` 1 / sqrt(d), no bias, soft-cap,
+            dropout or chunks, even lengths, one width that is a multiple of 8 and at most 128.
 
     Returns:
         `Attended` with the context `(..., q, heads, e)` and the weights `(..., heads, q, k)`,
