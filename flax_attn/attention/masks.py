@@ -112,5 +112,5 @@ def combine(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
 
 
 def both(first: Bool[Array, "..."], second: Bool[Array, "..."]) -> Bool[Array, "..."]:
-    """Two masks together (AND), broadcast against each other whatever their ranks."""
+    """Two masks together (AND). They broadcast against each other; their ranks may differ."""
     return jnp.logical_and(*aligned(first, second))

@@ -236,6 +236,8 @@ def _gradients(parts: Parts, kept: tuple, gradients: tuple[Array, Array]) -> Any
             for array, is_float in zip(blocks.of_score, differentiable)
         ]
 
+    zeros = lambda array: jnp.zeros(array.shape, wide(array.dtype))
+
     def row(sums: tuple, args: tuple) -> tuple[tuple, tuple]:
         i, query, bias_row, order, count, context, log, gradient, of_log = args
         turned = jnp.swapaxes(gradient, -1, -2)
@@ -268,13 +270,11 @@ def _gradients(parts: Parts, kept: tuple, gradients: tuple[Array, Array]) -> Any
             of_bias = None if bias is None else of_bias.at[j].set(more_bias)
             return add(of_query, more_query), of_bias, (of_keys, of_values, of_floats)
 
-        zeros = lambda array: jnp.zeros(array.shape, wide(array.dtype))
         of_bias = None if bias_row is None else jnp.zeros_like(bias_row)
         start = zeros(query), of_bias, sums
         of_query, of_bias, sums = jax.lax.fori_loop(0, count, step, start)
         return sums, (of_query.astype(query.dtype), of_bias)
 
-    zeros = lambda array: jnp.zeros(array.shape, wide(array.dtype))
     turn = lambda array: jnp.swapaxes(array, -1, -2)
     start = turn(zeros(blocks.keys)), turn(zeros(blocks.values)), [zeros(array) for array in floats]
     rows = jnp.arange(len(blocks.queries)), blocks.queries, blocks.bias, blocks.order, blocks.counts
