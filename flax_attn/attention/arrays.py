@@ -1,5 +1,6 @@
-"""Small operations on arrays that JAX's strict rank and dtype promotion ask for."""
+"""Small operations on arrays: those that strict promotion asks for, and cutting into blocks."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
@@ -22,6 +23,12 @@ def wide(*dtypes: DTypeLike) -> jnp.dtype:
     return jnp.promote_types(jnp.result_type(*dtypes), jnp.float32)
 
 
+def add(a: Array, b: Array) -> Array:
+    """The sum, in the wider dtype of the two, also where the user asked for strict promotion."""
+    with jax.numpy_dtype_promotion("standard"):
+        return a + b
+
+
 def take(array: Array, queries: Array, keys: Array) -> Array:
     """The entries of `(..., q, k)` at indices `(q, 1)` and `(1, k)`; an axis of size 1 stays."""
     if array.shape[-2] > 1:
@@ -39,3 +46,29 @@ def hide(array: Array, real: Array | np.ndarray) -> Array:
     if isinstance(real, np.ndarray) and real.all():
         return array
     return jnp.where(real[..., None], array, 0)
+
+
+def indices(block: Array, size: int, length: int) -> Array:
+    """The indices of a block's entries. What fills up the last block repeats the last entry."""
+    return jnp.minimum(block * size + jnp.arange(size), length - 1)
+
+
+def split(array: Array, size: int, axis: int = -2) -> Array:
+    """Blocks of the given size along an axis, in front; the last repeats its last entry.
+
+    Zeros would not do: the gradient of a score need not be finite there.
+    """
+    number = -(-array.shape[axis] // size)
+    padding = [(0, 0)] * array.ndim
+    padding[axis] = (0, number * size - array.shape[axis])
+    axis %= array.ndim
+    padded = jnp.pad(array, padding, mode="edge")
+    blocks = padded.reshape(*array.shape[:axis], number, size, *array.shape[axis + 1 :])
+    return jnp.moveaxis(blocks, axis, 0)
+
+
+def merge(blocks: Array, length: int) -> Array:
+    """Blocks `(n, ..., size, d)` as one array `(..., length, d)`."""
+    array = jnp.moveaxis(blocks, 0, -3)
+    number, size, width = array.shape[-3:]
+    return array.reshape(*array.shape[:-3], number * size, width)[..., :length, :]

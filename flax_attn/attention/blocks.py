@@ -1,19 +1,27 @@
-"""Blocks of queries and keys, and attention over blocks of queries.
+"""Attention in blocks: of queries for any normaliser, of queries and keys for softmax.
 
-The latter is for normalisers that need a whole row of keys at a time.
+A normaliser may need a whole row of keys at a time. `over_queries` then goes from one block of
+queries to the next. A block is computed again for its gradient (`jax.checkpoint`), so no more than
+one block of scores exists at any time.
 
-A block is computed again for its gradient (`jax.checkpoint`), so no more than one block of scores
-exists at any time.
+Softmax needs no whole row. `in_blocks` cuts the arrays for `streaming`, which has a derivative of
+its own: its functions may close over no array.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
-from flax_attn.attention.normalizers import in_blocks
-from flax_attn.attention.pairs import Pairs
+from flax_attn.attention import normalizers
+from flax_attn.attention.arrays import add, hide, indices, merge, split, wide, with_rank
+from flax_attn.attention.checks import check_result
+from flax_attn.attention.closures import without_closure
+from flax_attn.attention.how import How
+from flax_attn.attention.pairs import Block, Pairs
+from flax_attn.attention.reach import visible_blocks
 
 
 def over_queries(
@@ -22,17 +30,17 @@ def over_queries(
     key: Array,
     value: Array,
     pairs: Pairs,
-    how,
+    how: How,
 ) -> Array:
     """The context `(..., q, e)` of `dense`, one block of queries after another."""
     num_queries, num_keys = pairs.shape[-2:]
-    size = min(how.chunk_size, num_queries)
+    size = num_queries if how.chunk_size is None else min(how.chunk_size, num_queries)
     keys = jnp.arange(num_keys)[None, :]
 
     def row(args: tuple[Array, Array, Array | None]) -> Array:
         i, query, bias = args
         block = pairs.block(indices(i, size, num_queries)[:, None], keys, bias)
-        with in_blocks():
+        with normalizers.in_blocks():
             return dense(query, key, value, pairs, how, block)[0]
 
     arguments = jnp.arange(-(-num_queries // size)), split(query, size), bias_blocks(pairs, size)
@@ -67,27 +75,97 @@ def bias_blocks(pairs: Pairs, *sizes: int) -> Array | None:
     return jnp.broadcast_to(blocks, (*numbers, *blocks.shape[len(numbers) :]))
 
 
-def indices(block: Array, size: int, length: int) -> Array:
-    """The indices of a block's entries. What fills up the last block repeats the last entry."""
-    return jnp.minimum(block * size + jnp.arange(size), length - 1)
+class Blocks(NamedTuple):
+    """The arrays in blocks, and the arrays that a block's scores and dropout depend on.
 
-
-def split(array: Array, size: int, axis: int = -2) -> Array:
-    """Blocks of the given size along an axis, in front; the last repeats its last entry.
-
-    Zeros would not do: the gradient of a score need not be finite there.
+    `queries` is `(i, ..., q, d)`, `keys` and `values` are `(j, ..., k, d)`, `bias` is
+    `(i, j, ..., q, k)` or None. Query block `i` attends to the first `counts[i]` of the key
+    blocks `order[i]`.
     """
-    number = -(-array.shape[axis] // size)
-    padding = [(0, 0)] * array.ndim
-    padding[axis] = (0, number * size - array.shape[axis])
-    axis %= array.ndim
-    padded = jnp.pad(array, padding, mode="edge")
-    blocks = padded.reshape(*array.shape[:axis], number, size, *array.shape[axis + 1 :])
-    return jnp.moveaxis(blocks, axis, 0)
+
+    queries: Array
+    keys: Array
+    values: Array
+    bias: Array | None
+    of_scores: list[Array]
+    of_dropout: list[Array]
+    order: Int[Array, "i j"]
+    counts: Int[Array, " i"]
 
 
-def merge(blocks: Array, length: int) -> Array:
-    """Blocks `(n, ..., size, d)` as one array `(..., length, d)`."""
-    array = jnp.moveaxis(blocks, 0, -3)
-    number, size, width = array.shape[-3:]
-    return array.reshape(*array.shape[:-3], number * size, width)[..., :length, :]
+class BlockFunctions(NamedTuple):
+    """The functions of a block, which close over no array.
+
+    Attributes:
+        scores: from `of_scores`, a block's queries, keys, values and bias, and its numbers `i` and
+            `j`, to the scores, `-inf` where nothing may be attended, and the values.
+        is_kept: from `of_dropout`, `i` and `j` to which weights dropout keeps; None without it.
+        scale: of the weights that are kept.
+        dtype: of scores and sums.
+        shape: of a block's scores, `(..., q, k)`.
+    """
+
+    scores: Callable[..., tuple[Array, Array]]
+    is_kept: Callable[..., Array] | None
+    scale: float
+    dtype: jnp.dtype
+    shape: tuple[int, ...]
+
+
+def in_blocks(
+    query: Array, key: Array, value: Array, pairs: Pairs, how: tuple[Callable, int, int]
+) -> tuple[BlockFunctions, Blocks]:
+    """The functions of a block, with their arrays made arguments, and the arrays in blocks."""
+    _, query_size, key_size = how
+    queries, keys, values = split(query, query_size), split(key, key_size), split(value, key_size)
+    bias = bias_blocks(pairs, query_size, key_size)
+    dtype = wide(query.dtype, key.dtype, value.dtype)
+    scores, is_kept = _of_block(pairs, how, dtype)
+    number = jnp.asarray(0)
+    first_bias = None if bias is None else bias[0, 0]
+    first = queries[0], keys[0], values[0], first_bias, number, number
+    scores, of_scores = without_closure(scores, *first)
+    of_dropout = []
+    if pairs.dropout_rate:
+        is_kept, of_dropout = without_closure(is_kept, number, number)
+    visible = visible_blocks(pairs, query_size, key_size)
+    order, counts = jnp.argsort(~visible, axis=-1, stable=True), visible.sum(axis=-1)
+    shape = (*pairs.shape[:-2], query_size, key_size)
+    functions = BlockFunctions(
+        scores, is_kept if pairs.dropout_rate else None, 1 / (1 - pairs.dropout_rate), dtype, shape
+    )
+    return functions, Blocks(queries, keys, values, bias, of_scores, of_dropout, order, counts)
+
+
+def _of_block(
+    pairs: Pairs, how: tuple[Callable, int, int], dtype: jnp.dtype
+) -> tuple[Callable, Callable]:
+    """The functions `scores` and `is_kept` of a block, which still close over arrays."""
+    score, query_size, key_size = how
+    num_queries, num_keys = pairs.shape[-2:]
+    shape = (*pairs.shape[:-2], query_size, key_size)
+
+    def block_at(i: Array, j: Array, bias: Array | None) -> Block:
+        rows, columns = indices(i, query_size, num_queries), indices(j, key_size, num_keys)
+        return pairs.block(rows[:, None], columns[None, :], bias)
+
+    def scores(
+        query: Array, key: Array, value: Array, bias: Array | None, i: Array, j: Array
+    ) -> tuple[Array, Array]:
+        block = block_at(i, j, bias)
+        mask = block.mask
+        if mask is not None and pairs.may_hide_single_pairs:
+            query, has_query = hide(query, mask.any(axis=-1)), mask.any(axis=-2)
+            key, value = hide(key, has_query), hide(value, has_query)
+        scores = score(query, key)
+        check_result("a score", scores, shape, query, key)
+        scores = (scores if block.bias is None else add(scores, block.bias)).astype(dtype)
+        if num_keys % key_size:  # what fills up the last block is no key
+            real = with_rank(j * key_size + jnp.arange(key_size) < num_keys, scores.ndim)
+            mask = real if mask is None else mask & real
+        return scores if mask is None else jnp.where(mask, scores, -jnp.inf), value
+
+    def is_kept(i: Array, j: Array) -> Array:
+        return pairs.drop(jnp.ones(shape, dtype), block_at(i, j, None)) > 0
+
+    return scores, is_kept

@@ -10,8 +10,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from flax_attn.attention.arrays import aligned, with_rank
-from flax_attn.attention.checks import as_lengths, as_mask, check_bound, known_bound
-from flax_attn.attention.pairs import PerPair, Window
+from flax_attn.attention.checks import Window, as_lengths, as_mask, check_bound, known_bound
+from flax_attn.attention.pairs import PerPair
 
 
 class KeyValueCache(NamedTuple):

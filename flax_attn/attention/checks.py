@@ -1,12 +1,17 @@
 """Argument checks. They raise before anything is computed, and return arrays ready for use."""
 
+import math
 import numbers
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
+
+Window = tuple[int | None, int | None]
+
+FARTHEST = 2**30  # a bound beyond it hides nothing; positions and their sums stay below 2**31
 
 
 def as_mask(mask: ArrayLike) -> Bool[Array, "..."]:
@@ -50,20 +55,51 @@ def known_bound(bound: Callable[[Array], Array], numbers: Array) -> int | float:
         return bound(numbers).item()
 
 
+def as_floats(name: str, array: ArrayLike) -> Float[Array, "..."]:
+    """The argument as an array of floats. Raises a TypeError that names it for another dtype."""
+    array = jnp.asarray(array)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(f"expected a {name} of floats, got {array.dtype}")
+    return array
+
+
+def broadcastable(name: str, array: Array, shape: tuple[int, ...]) -> Array:
+    """The array with the rank of the weights. Raises a ValueError unless each axis is full or 1."""
+    padded = (1,) * (len(shape) - array.ndim) + array.shape
+    fits = len(padded) == len(shape) and all(size in (1, full) for size, full in zip(padded, shape))
+    if not fits:
+        raise ValueError(
+            f"expected a {name} that broadcasts to the weights {shape}, got {array.shape}"
+        )
+    return array.reshape(padded)
+
+
+def as_window(window: Window | None) -> Window:
+    """The bounds `(left, right)` of a window. Raises a ValueError for anything else."""
+    if window is None:
+        return None, None
+    if not isinstance(window, tuple | list) or len(window) != 2:
+        raise ValueError(f"expected a window (left, right) of two integers or None, got {window!r}")
+    left, right = window
+    check_bound("left", left)
+    check_bound("right", right)
+    near = lambda bound: None if bound is None or bound > FARTHEST else int(bound)
+    return near(left), near(right)
+
+
 def check_bound(name: str, bound: int | None) -> None:
     """Raises a ValueError for a bound of a window that is not None or an integer of 0 or above."""
     if bound is None:
         return
-    if not isinstance(bound, numbers.Real) or bound < 0 or bound != int(bound):
+    if not isinstance(bound, numbers.Real) or not 0 <= bound < math.inf or bound != int(bound):
         raise ValueError(
             f"expected {name} of a window to be an integer of 0 or above, or None, got {bound!r}"
         )
 
 
 def check_dropout(rate: float, rng: Array | None) -> None:
-    """Raises a ValueError for a rate outside [0, 1), or for dropout without a key."""
-    if not 0 <= rate < 1:
-        raise ValueError(f"expected dropout_rate in [0, 1), got {rate}")
+    """Raises for a rate that is not a number in [0, 1), and for dropout without a key."""
+    check_rate("dropout_rate", rate)
     if rate > 0 and rng is None:
         raise ValueError(
             f"expected dropout_rng with dropout_rate={rate}, got None; "
@@ -94,3 +130,94 @@ def check_array(name: str, array: object) -> None:
     if isinstance(array, list | tuple):
         kind = type(array).__name__
         raise TypeError(f"expected an array as {name}, got a {kind}; pass jnp.asarray({name})")
+
+
+def check_chunk_size(chunk_size: int | None) -> None:
+    """Raises for a block size that is not None or an integer of 1 or above."""
+    if chunk_size is None:
+        return
+    message = f"expected an integer chunk_size of 1 or above, or None, got {chunk_size!r}"
+    if isinstance(chunk_size, bool) or not isinstance(chunk_size, numbers.Integral):
+        raise TypeError(message)
+    if chunk_size < 1:
+        raise ValueError(message)
+
+
+def check_scale(scale: object) -> None:
+    """Raises a TypeError for a scale that is not None, a number or an array."""
+    if isinstance(scale, bool) or not isinstance(scale, numbers.Real | jax.Array | None):
+        raise TypeError(f"expected scale to be a number or None, got {scale!r}")
+
+
+def check_softcap(softcap: float | None) -> None:
+    """Raises for a soft-cap that is not None or a number above 0."""
+    if softcap is None:
+        return
+    message = f"expected softcap above 0 and finite, or None, got {softcap!r}"
+    if isinstance(softcap, bool) or not isinstance(softcap, numbers.Real):
+        raise TypeError(message)
+    if not 0 < softcap < math.inf:
+        raise ValueError(message)
+
+
+def check_function(name: str, function: object) -> None:
+    """Raises a TypeError for an object that cannot be called, and for a class."""
+    if not callable(function):
+        raise TypeError(
+            f"expected a function as {name}, such as those of flax_attn.attention, got {function!r}"
+        )
+    if isinstance(function, type):
+        made = f"{function.__name__}(...)"
+        raise TypeError(f"expected a function as {name}, got a class; make an object of it: {made}")
+
+
+def check_result(what: str, array: object, shape: tuple[int, ...], *arguments: Array) -> None:
+    """Raises for the result of a score or normaliser that is not an array of this shape."""
+    got = getattr(array, "shape", None)
+    if got == shape:
+        return
+    of = " and ".join(str(argument.shape) for argument in arguments)
+    message = f"expected {what} of shape {shape} for arguments {of}, got "
+    if got is None:
+        raise TypeError(message + repr(array))
+    raise ValueError(message + str(got))
+
+
+def check_same_width(query: Array, key: Array) -> None:
+    """Raises a ValueError for queries and keys of different numbers of features."""
+    if query.shape[-1:] != key.shape[-1:]:
+        raise ValueError(
+            f"expected a query and a key of one width, got {query.shape} and {key.shape}"
+        )
+
+
+def weights_shape(query: Array, key: Array, value: Array) -> tuple[int, ...]:
+    """The shape `(..., q, k)` of the weights. Raises a ValueError with all three shapes."""
+    fit = min(query.ndim, key.ndim, value.ndim) >= 2 and query.ndim == key.ndim
+    fit = fit and key.shape[:-1] == value.shape[:-1]
+    if not fit or any(
+        1 not in sizes and len(set(sizes)) > 1 for sizes in zip(query.shape[:-2], key.shape[:-2])
+    ):
+        raise ValueError(
+            "expected query (..., q, d), key (..., k, d'), value (..., k, e); "
+            f"got {query.shape}, {key.shape}, {value.shape}"
+        )
+    leading = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    return (*leading, query.shape[-2], key.shape[-2])
+
+
+def weights_shape_in_heads(query: Array, key: Array, value: Array) -> tuple[int, ...]:
+    """The shape `(..., heads, q, k)` of the weights. Raises a ValueError for bad arrays."""
+    fit = query.ndim == key.ndim >= 3 and query.shape[:-3] == key.shape[:-3]
+    if not fit or key.shape[:-1] != value.shape[:-1]:
+        raise ValueError(
+            "expected query (..., q, heads, d), key (..., k, heads, d'), value (..., k, heads, e); "
+            f"got {query.shape}, {key.shape}, {value.shape}"
+        )
+    heads, key_heads = query.shape[-2], key.shape[-2]
+    if not key_heads or not heads or heads % key_heads:
+        raise ValueError(
+            f"expected heads that are a multiple of the key heads, got {heads} and {key_heads} "
+            f"in {query.shape} and {key.shape}"
+        )
+    return (*query.shape[:-3], heads, query.shape[-3], key.shape[-3])

@@ -14,10 +14,13 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from flax_attn.attention import blocks, few_queries, fused, streaming
-from flax_attn.attention.arrays import hide
+from flax_attn.attention import blocks, checks, few_queries, fused, streaming
+from flax_attn.attention.arrays import add, hide
+from flax_attn.attention.block_size import best_chunk_size
+from flax_attn.attention.checks import Window
+from flax_attn.attention.how import How
 from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
-from flax_attn.attention.pairs import Block, Pairs, PerPair, Window, arrays_and_pairs
+from flax_attn.attention.pairs import Block, Pairs, PerPair, arrays_and_pairs
 from flax_attn.attention.reach import reachable
 
 Vectors = Annotated[ArrayLike, "(..., length, features)"]
@@ -39,10 +42,7 @@ def dot(query: Float[Array, "*b q d"], key: Float[Array, "*c k d"]) -> Float[Arr
     Raises:
         ValueError: a query and a key of different widths.
     """
-    if query.shape[-1] != key.shape[-1]:
-        raise ValueError(
-            f"expected a query and a key of one width, got {query.shape} and {key.shape}"
-        )
+    checks.check_same_width(query, key)
     return jnp.einsum(
         "...qd,...kd->...qk",
         query,
@@ -56,15 +56,6 @@ def scaled_dot(
 ) -> Float[Array, "*_ q k"]:
     """Scaled dot product, `q · k / sqrt(d)` (Vaswani et al. 2017, arXiv:1706.03762, eq. 1)."""
     return DotProduct()(query, key)
-
-
-class How(NamedTuple):
-    """How attention is computed: which score and normaliser, in blocks or not, weights or not."""
-
-    score: Callable[..., Array] = scaled_dot
-    normalizer: Callable[..., Array] = masked_softmax
-    chunk_size: int | None = None
-    need_weights: bool = True
 
 
 def attend(
@@ -195,27 +186,28 @@ def dot_product_attention(
         .packed(query_segments, key_segments)
         .dropping(dropout_rate, dropout_rng)
     )
-    if query.shape[-1:] != key.shape[-1:]:
-        raise ValueError(
-            f"expected a query and a key of one width, got {query.shape} and {key.shape}"
-        )
-    if softcap is not None and not 0 < softcap < float("inf"):
-        raise ValueError(f"expected softcap above 0 and finite, or None, got {softcap}")
+    checks.check_same_width(query, key)
+    checks.check_scale(scale)
+    checks.check_softcap(softcap)
     how = How(DotProduct(scale, softcap), chunk_size=chunk_size, need_weights=need_weights)
     return attend_in_heads(query, key, value, pairs, how)
 
 
 def attend_in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> Attended:
     """`attend_pairs` for arrays `(..., length, heads, d)`, whose heads may share key heads."""
-    fast = isinstance(how.score, DotProduct) and how.normalizer is masked_softmax
-    fast = fast and how.chunk_size is None and not how.need_weights
-    plain = fast and how.score == DotProduct() and pairs.bias is None and not pairs.dropout_rate
-    if plain and fused.available(query, key, value):
-        return Attended(fused.attend(query, key, value, *fused.limits(pairs)), None)
-    if fast and few_queries.applies(query, key, pairs):
-        whole = how._replace(need_weights=True)
-        dense = lambda query, key, value: attend_in_heads(query, key, value, pairs, whole).context
-        return Attended(few_queries.attend(query, key, value, pairs, how.score, dense), None)
+    score, is_free = how.score, how.chunk_size is None and not how.need_weights
+    if isinstance(score, DotProduct) and how.normalizer is masked_softmax and is_free:
+        plain = score == DotProduct() and pairs.bias is None and not pairs.dropout_rate
+        if plain and fused.available(query, key, value):
+            return Attended(fused.attend(query, key, value, *fused.limits(pairs)), None)
+        if few_queries.applies(query, key, pairs):
+            whole = how._replace(need_weights=True)
+            dense = lambda query, key, value: (
+                attend_in_heads(query, key, value, pairs, whole).context
+            )
+            return Attended(
+                few_queries.attend(query, key, value, pairs, score.of_products, dense), None
+            )
     heads, key_heads = query.shape[-2], key.shape[-2]
 
     def heads_first(array: Array) -> Array:
@@ -235,17 +227,16 @@ def attend_in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: H
 
 def attend_pairs(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> Attended:
     """`attend` for arrays and pairs that have been checked."""
-    check_function("score", how.score)
-    check_function("normalizer", how.normalizer)
-    check_chunk_size(how.chunk_size)
+    checks.check_function("score", how.score)
+    checks.check_function("normalizer", how.normalizer)
+    checks.check_chunk_size(how.chunk_size)
     is_softmax = how.normalizer is masked_softmax
     if 0 in pairs.shape:
         context = jnp.zeros((*pairs.shape[:-1], value.shape[-1]), query.dtype)
         has_weights = how.need_weights and how.chunk_size is None
         return Attended(context, jnp.zeros(pairs.shape, query.dtype) if has_weights else None)
     if is_softmax and how.chunk_size is None and not how.need_weights:
-        size = streaming.best_chunk_size(query, key, pairs, how.score)
-        how = how._replace(chunk_size=size)
+        how = how._replace(chunk_size=best_chunk_size(query, key, pairs, how.score))
     if how.chunk_size is None:
         context, weights = dense(query, key, value, pairs, how)
         weights = weights.astype(query.dtype) if how.need_weights else None
@@ -273,18 +264,10 @@ def dense(
         query, key, value = hide(query, has_key), hide(key, has_query), hide(value, has_query)
     scores = how.score(query, key)
     shape = (*pairs.shape[:-2], query.shape[-2], key.shape[-2])
-    if scores.shape != shape:
-        raise ValueError(
-            f"expected a score of shape {shape} for query {query.shape} and key {key.shape}, "
-            f"got {scores.shape}"
-        )
-    scores = scores if bias is None else scores + bias
+    checks.check_result("a score", scores, shape, query, key)
+    scores = scores if bias is None else add(scores, bias)
     weights = how.normalizer(scores, mask=mask)
-    if jnp.shape(weights) != scores.shape:
-        raise ValueError(
-            f"expected a normalizer to return weights of shape {scores.shape}, as the scores, "
-            f"got {jnp.shape(weights)}"
-        )
+    checks.check_result("weights", weights, scores.shape, scores)
     kept = weights if not pairs.dropout_rate else pairs.drop(weights, block or pairs.whole())
     return weighted_sum(kept, value), weights
 
@@ -319,21 +302,3 @@ class DotProduct(NamedTuple):
 
     def _capped(self, scores: Array) -> Array:
         return scores if self.softcap is None else self.softcap * jnp.tanh(scores / self.softcap)
-
-
-def check_chunk_size(chunk_size: int | None) -> None:
-    """Raises for a block size that is not None or an integer of 1 or above."""
-    if chunk_size is None:
-        return
-    if isinstance(chunk_size, bool) or not hasattr(chunk_size, "__index__"):
-        raise TypeError(f"expected chunk_size to be an integer or None, got {chunk_size!r}")
-    if chunk_size < 1:
-        raise ValueError(f"expected chunk_size of 1 or above, or None, got {chunk_size}")
-
-
-def check_function(name: str, function: object) -> None:
-    """Raises a TypeError for an object that cannot be called."""
-    if not callable(function):
-        raise TypeError(
-            f"expected a function as {name}, such as those of flax_attn.attention, got {function!r}"
-        )

@@ -11,13 +11,12 @@ values is made.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from flax_attn.attention.arrays import wide
+from flax_attn.attention.arrays import add, wide
 from flax_attn.attention.closures import with_gradient_of
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.pairs import Pairs
@@ -34,28 +33,37 @@ def applies(query: Array, key: Array, pairs: Pairs) -> bool:
 
 
 def attend(
-    query: Array, key: Array, value: Array, pairs: Pairs, score: Any, dense: Callable[..., Array]
+    query: Array,
+    key: Array,
+    value: Array,
+    pairs: Pairs,
+    scores_of: Callable[..., Array],
+    dense: Callable[..., Array],
 ) -> Array:
     """The context `(..., q, heads, e)` of dot-product attention, as `dense(*arrays)` gives it.
+
+    `scores_of(products, width)` are the scores, from the products of vectors of that width.
 
     Hidden keys are read too. Where a product is not finite, perhaps for a NaN in a key or value
     that nobody may attend to, the context is that of `dense`, which zeroes them first. The gradient
     is that of `dense`.
     """
 
-    context, is_finite = _read(query, key, value, pairs, score)
+    context, is_finite = _read(query, key, value, pairs, scores_of)
     # outside `jit` a `cond` would be compiled at every call
     if not isinstance(context, jax.core.Tracer):  # pyright: ignore
         return context if is_finite else dense(query, key, value)
 
     def fast(query: Array, key: Array, value: Array) -> Array:
-        context, is_finite = _read(query, key, value, pairs, score)
+        context, is_finite = _read(query, key, value, pairs, scores_of)
         return jax.lax.cond(is_finite, lambda: context, lambda: dense(query, key, value))
 
     return with_gradient_of(dense, fast, query, key, value)
 
 
-def _read(query: Array, key: Array, value: Array, pairs: Pairs, score: Any) -> tuple[Array, Array]:
+def _read(
+    query: Array, key: Array, value: Array, pairs: Pairs, scores_of: Callable[..., Array]
+) -> tuple[Array, Array]:
     """The context, and whether all products are finite."""
     *rows, num_queries, heads, width = query.shape
     num_keys, key_heads, out_width = *key.shape[-3:-1], value.shape[-1]
@@ -67,8 +75,8 @@ def _read(query: Array, key: Array, value: Array, pairs: Pairs, score: Any) -> t
     products = key.reshape(*rows, num_keys, -1) @ spread  # (..., k, heads q)
     products = jnp.moveaxis(products.reshape(*rows, num_keys, heads, num_queries), -3, -1)
     block = pairs.whole()
-    scores = score.of_products(products, width)
-    scores = scores if block.bias is None else scores + block.bias
+    scores = scores_of(products, width)
+    scores = scores if block.bias is None else add(scores, block.bias)
     weights = masked_softmax(scores, mask=block.mask)  # (..., heads, q, k)
     rows_of_weights = weights.reshape(*rows, heads * num_queries, num_keys)
     sums = rows_of_weights @ value.reshape(*rows, num_keys, -1)

@@ -7,15 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from flax_attn.attention import streaming
-from flax_attn.attention.core import (
-    How,
-    Vectors,
-    check_chunk_size,
-    check_function,
-    dense,
-    scaled_dot,
-)
-from flax_attn.attention.pairs import PerPair, arrays_and_pairs, as_floats
+from flax_attn.attention.checks import as_floats, check_chunk_size, check_function
+from flax_attn.attention.core import Vectors, dense, scaled_dot
+from flax_attn.attention.how import How
+from flax_attn.attention.pairs import PerPair, arrays_and_pairs
 
 
 def log_sum_exp(

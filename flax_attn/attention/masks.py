@@ -14,9 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Int
 
 from flax_attn.attention.arrays import aligned
-from flax_attn.attention.checks import as_integers, as_lengths, as_mask, check_bound
-
-FARTHEST = 2**31 - 1  # no two positions are further apart
+from flax_attn.attention.checks import FARTHEST, as_integers, as_lengths, as_mask, check_bound
 
 
 def grid(

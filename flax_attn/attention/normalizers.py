@@ -80,9 +80,7 @@ def masked_softmax(scores: Scores, mask: Mask | None = None) -> Weights:
 
         w_k = exp(e_k) / sum_j exp(e_j)   for visible k and j, else 0
 
-    Args:
-        scores: numbers of any sign and size.
-        mask: True where a key may be attended; broadcasts to the scores.
+    The mask is True where a key may be attended. It broadcasts to the scores.
     """
     scores = _widened(scores)
     if mask is None:
@@ -244,11 +242,11 @@ def _widened(scores: Array) -> Array:
 
 
 def _checked_k(k: Any) -> int:  # Any: what a caller passes
+    message = "expected k to be an integer of 1 or above, got"
     if isinstance(k, bool) or not hasattr(k, "__index__"):
-        raise TypeError(f"expected k to be an integer of 1 or above, got {k!r}")
-    number = operator.index(k)
-    if number < 1:
-        raise ValueError(f"expected k to be an integer of 1 or above, got {number}")
+        raise TypeError(f"{message} {k!r}")
+    if (number := operator.index(k)) < 1:
+        raise ValueError(f"{message} {number}")
     return number
 
 

@@ -22,20 +22,21 @@ from jaxtyping import Array, Bool, Float, Int
 from flax_attn.attention import masks
 from flax_attn.attention.arrays import aligned, take, with_rank
 from flax_attn.attention.checks import (
+    Window,
+    as_floats,
     as_integers,
     as_lengths,
     as_mask,
-    check_bound,
+    as_window,
+    broadcastable,
     check_dropout,
+    weights_shape,
+    weights_shape_in_heads,
 )
 from flax_attn.attention.dropout import drop
 
 # An array that broadcasts to the weights, or a function of positions (q, 1) and (1, k) to one.
 PerPair = ArrayLike | Callable[..., Array]
-Window = tuple[int | None, int | None]
-
-
-FARTHEST = 2**30  # no two positions are further apart
 
 
 class Block(NamedTuple):
@@ -108,7 +109,7 @@ class Pairs:
 
     def limited(self, causal: bool, window: Window | None, query_offset: ArrayLike = 0) -> "Pairs":
         """With causality and a window around the queries' positions."""
-        left, right = _check_window(window)
+        left, right = as_window(window)
         if causal:
             right = 0
         offset = query_offset
@@ -172,7 +173,7 @@ class Pairs:
         return self.right == 0 and all(limit is None for limit in others)
 
     @property
-    def looks_at_pairs(self) -> bool:
+    def may_hide_single_pairs(self) -> bool:
         """Whether single pairs may be hidden: by a mask, a bias or segments."""
         return any(term is not None for term in (self.mask, self.bias, self.query_segments))
 
@@ -239,6 +240,8 @@ class Pairs:
             has_heads = jax.eval_shape(function, queries, keys).ndim > 2
             if self.heads and not has_heads and jnp.ndim(term) >= offset.ndim:
                 term = term[..., None, :, :]
+        if term is None:
+            raise TypeError(f"expected the {name} function to return an array, got None")
         heads = (math.prod(self.heads),) if self.heads else ()
         term = as_mask(term) if name == "mask" else as_floats(name, term)
         term = broadcastable(name, term, (*rows, *heads, *shape))
@@ -281,67 +284,3 @@ def arrays_and_pairs(
         return query, key, value, Pairs(weights_shape(query, key, value))
     shape = weights_shape_in_heads(query, key, value)
     return query, key, value, Pairs(shape, heads=shape[-3:-2])
-
-
-def as_floats(name: str, array: ArrayLike) -> Float[Array, "..."]:
-    """The argument as an array of floats. Raises a TypeError that names it for another dtype."""
-    array = jnp.asarray(array)
-    if not jnp.issubdtype(array.dtype, jnp.floating):
-        raise TypeError(f"expected a {name} of floats, got {array.dtype}")
-    return array
-
-
-def broadcastable(name: str, array: Array, shape: tuple[int, ...]) -> Array:
-    """The array with the rank of the weights. Raises a ValueError unless each axis is full or 1."""
-    padded = (1,) * (len(shape) - array.ndim) + array.shape
-    fits = len(padded) == len(shape) and all(size in (1, full) for size, full in zip(padded, shape))
-    if not fits:
-        raise ValueError(
-            f"expected a {name} that broadcasts to the weights {shape}, got {array.shape}"
-        )
-    return array.reshape(padded)
-
-
-def _check_window(window: Window | None) -> Window:
-    """The bounds `(left, right)` of a window. Raises a ValueError for anything else."""
-    if window is None:
-        return None, None
-    if not isinstance(window, tuple | list) or len(window) != 2:
-        raise ValueError(f"expected a window (left, right) of two integers or None, got {window!r}")
-    left, right = window
-    check_bound("left", left)
-    check_bound("right", right)
-    near = lambda bound: None if bound is None or bound > FARTHEST else int(bound)
-    return near(left), near(right)
-
-
-def weights_shape(query: Array, key: Array, value: Array) -> tuple[int, ...]:
-    """The shape `(..., q, k)` of the weights. Raises a ValueError with all three shapes."""
-    fit = min(query.ndim, key.ndim, value.ndim) >= 2 and query.ndim == key.ndim
-    fit = fit and key.shape[:-1] == value.shape[:-1]
-    if not fit or any(
-        1 not in sizes and len(set(sizes)) > 1 for sizes in zip(query.shape[:-2], key.shape[:-2])
-    ):
-        raise ValueError(
-            "expected query (..., q, d), key (..., k, d'), value (..., k, e); "
-            f"got {query.shape}, {key.shape}, {value.shape}"
-        )
-    leading = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-    return (*leading, query.shape[-2], key.shape[-2])
-
-
-def weights_shape_in_heads(query: Array, key: Array, value: Array) -> tuple[int, ...]:
-    """The shape `(..., heads, q, k)` of the weights. Raises a ValueError for bad arrays."""
-    fit = query.ndim == key.ndim >= 3 and query.shape[:-3] == key.shape[:-3]
-    if not fit or key.shape[:-1] != value.shape[:-1]:
-        raise ValueError(
-            "expected query (..., q, heads, d), key (..., k, heads, d'), value (..., k, heads, e); "
-            f"got {query.shape}, {key.shape}, {value.shape}"
-        )
-    heads, key_heads = query.shape[-2], key.shape[-2]
-    if not key_heads or not heads or heads % key_heads:
-        raise ValueError(
-            f"expected heads that are a multiple of the key heads, got {heads} and {key_heads} "
-            f"in {query.shape} and {key.shape}"
-        )
-    return (*query.shape[:-3], heads, query.shape[-3], key.shape[-3])

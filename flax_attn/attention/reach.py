@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from flax_attn.attention import masks
-from flax_attn.attention.arrays import aligned
-from flax_attn.attention.blocks import indices
+from flax_attn.attention.arrays import aligned, indices
 from flax_attn.attention.pairs import Pairs
 
 Real = Bool[Array | np.ndarray, "..."]
@@ -23,7 +22,7 @@ def reachable(pairs: Pairs, chunk_size: int | None = None) -> tuple[Real, Real]:
     The axes before are those of the weights, or 1. A mask, a bias and segments are looked at
     pair by pair, with a `chunk_size` for that many queries at once.
     """
-    if not pairs.looks_at_pairs:
+    if not pairs.may_hide_single_pairs:
         return _reachable_in_window(pairs)
     num_queries, num_keys = pairs.shape[-2:]
     size = num_queries if chunk_size is None else min(chunk_size, max(num_queries, 1))

@@ -34,7 +34,7 @@ def test_dropout_in_double_precision(chunk_size):
 @pytest.mark.parametrize("draw", ["dropout", "sampled_hard"])
 def test_longer_padding_draws_the_same(draw):
     sampled = draw == "sampled_hard"
-    how = How(normalizer=functools.partial(fa.sampled_hard, rng=RNG)) if sampled else How()
+    how = How(fa.scaled_dot, functools.partial(fa.sampled_hard, rng=RNG)) if sampled else How(fa.scaled_dot)
 
     def context(x):
         heads = x.reshape(B, -1, 2, 2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import flax_attn.attention as fa
-from flax_attn.attention import masks, normalizers
+from flax_attn.attention import block_size, masks, normalizers
 from tests.attention.compiled import apply, init, normal
 
 B, T, D = 2, 5, 8
@@ -115,6 +115,26 @@ def test_a_decoder_masks_its_memory_and_refuses_lengths_beside_a_cached_one():
         block.apply(variables, X, fa.MultiHeadAttention(2).init_cache(D, (B,), T), memory_lengths=jnp.array([2, 2]))
 
 
+@pytest.mark.parametrize("chunk_size", [None, 2])
+def test_a_bias_of_another_precision_is_added_under_strict_promotion(chunk_size):
+    bias = jnp.asarray(np.random.default_rng(0).normal(size=(T, T)))
+    with jax.numpy_dtype_promotion("strict"):
+        context = fa.attend(X, X, X, bias=bias.astype(jnp.bfloat16), chunk_size=chunk_size).context
+    whole = fa.attend(X, X, X, bias=bias.astype(jnp.bfloat16).astype(jnp.float32)).context
+    np.testing.assert_allclose(context, whole, atol=1e-6)
+
+
+def test_the_block_size_counts_arrays_inside_branches_and_recomputed_parts():
+    hidden = lambda query, key: jnp.tanh(query[:, None] + key[None, :]).sum(-1)
+    x = jnp.ones((64, 16))
+    inside = [
+        hidden,
+        jax.checkpoint(hidden),
+        lambda query, key: jax.lax.cond(True, hidden, lambda query, key: query @ key.T, query, key),
+    ]
+    assert [block_size._largest_inside(jax.make_jaxpr(score)(x, x).jaxpr) for score in inside] == [64 * 64 * 16] * 3
+
+
 def test_a_function_as_mask_makes_no_whole_mask_in_blocks():
     layer = fa.SelfAttention(4, 4, chunk_size=64)
     x = jax.ShapeDtypeStruct((1, 2048, D), jnp.float32)
@@ -130,6 +150,11 @@ def test_a_function_as_mask_makes_no_whole_mask_in_blocks():
         (lambda: fa.attend(X, X, X, normalizer=lambda s, mask: s[..., :1], chunk_size=2), ValueError, r"weights of shape \(2, 2, 5\)"),
         (lambda: fa.hard(X, temperature=0.0), ValueError, "temperature above 0"),
         (lambda: fa.dot_product_attention(*[X[:, :, None]] * 3, softcap=np.inf), ValueError, "softcap above 0 and finite"),
+        (lambda: fa.attend(X, X, X, score=lambda q, k: None), TypeError, "score of shape .* got None"),
+        (lambda: fa.attend(X, X, X, score=lambda q, k: None, chunk_size=2), TypeError, "score of shape .* got None"),
+        (lambda: fa.attend(X, X, X, normalizer=lambda s, mask: None), TypeError, "weights of shape .* got None"),
+        (lambda: fa.attend(X, X, X, mask=lambda q, k: None), TypeError, "mask function to return an array, got None"),
+        (lambda: fa.attend(X, X, X, score=fa.AdditiveScore), TypeError, r"got a class; make an object of it: AdditiveScore\(...\)"),
         (lambda: fa.MultiHeadAttention(2).init(jax.random.key(0), X, query_lengths=jnp.array([-1, 2])), ValueError, "in query_lengths"),
         (lambda: fa.MultiHeadAttention(2, chunk_size=0).init(jax.random.key(0), X, X), ValueError, "chunk_size of 1 or above"),
         (

@@ -167,6 +167,7 @@ PROGRAM = """
 import json, jax, jax.numpy as jnp
 import flax_attn.attention as fa
 x, heads, key = jnp.ones((1, 2, 4)), fa.MultiHeadAttention(2), jax.random.key(0)
+four = x[:, :, None]
 calls = {
     "query": lambda: heads.init(key, [[[1.0, 2.0]]]),
     "key": lambda: heads.init(key, x, [[[1.0, 2.0]]]),
@@ -187,6 +188,12 @@ calls = {
     "no attention": lambda: fa.EncoderBlock(8, fa.FeedForward(3)),
     "no cross-attention": lambda: fa.DecoderBlock(heads, "heads", fa.FeedForward(3)),
     "no network": lambda: fa.EncoderBlock(heads, 64),
+    "softcap": lambda: fa.dot_product_attention(four, four, four, softcap="a"),
+    "scale": lambda: fa.dot_product_attention(four, four, four, scale="a"),
+    "window nan": lambda: fa.dot_product_attention(four, four, four, window=(float("nan"), 0)),
+    "window inf": lambda: fa.dot_product_attention(four, four, four, window=(0, float("inf"))),
+    "an array for a size": lambda: fa.attend(x, x, x, chunk_size=jnp.asarray(2)),
+    "a function's rate": lambda: fa.attend(x, x, x, dropout_rate="0.5"),
     "sliding": lambda: heads.apply({}, x, cache=heads.init_cache(4, (1,), window=(1, 0))),
 }
 said = {}
@@ -218,6 +225,12 @@ SAID = {
     "no attention": "expected a module as attention, such as MultiHeadAttention(8), got 8",
     "no cross-attention": "expected a module as cross_attention, such as MultiHeadAttention(8), got 'heads'",
     "no network": "expected a module as feed_forward, such as FeedForward(256), got 64",
+    "softcap": "expected softcap above 0 and finite, or None, got 'a'",
+    "scale": "expected scale to be a number or None, got 'a'",
+    "window nan": "expected left of a window to be an integer of 0 or above, or None, got nan",
+    "window inf": "expected right of a window to be an integer of 0 or above, or None, got inf",
+    "an array for a size": "expected an integer chunk_size of 1 or above, or None, got Array(2, dtype=int32, weak_type=True)",
+    "a function's rate": "expected dropout_rate in [0, 1), got '0.5'",
     "sliding": "expected a KeyValueCache, got a SlidingCache, which only decode reads",
 }
 
@@ -230,7 +243,7 @@ def said():
 
 @pytest.mark.parametrize("name", SAID)
 def test_what_is_no_array_or_no_module_is_told(name):
-    assert said()[name] == ["TypeError", SAID[name]]
+    assert said()[name] == ["ValueError" if name.startswith("window") else "TypeError", SAID[name]]
 
 
 def test_a_score_module_works_inside_layers():

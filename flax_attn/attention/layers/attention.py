@@ -9,10 +9,18 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import hide, with_rank
-from flax_attn.attention.checks import as_lengths, check_array, check_rate
-from flax_attn.attention.core import Attended, How, attend_pairs, scaled_dot
+from flax_attn.attention.checks import (
+    Window,
+    as_floats,
+    as_lengths,
+    check_array,
+    check_rate,
+    weights_shape,
+)
+from flax_attn.attention.core import Attended, attend_pairs, scaled_dot
+from flax_attn.attention.how import How
 from flax_attn.attention.normalizers import hard, masked_softmax, sampled_hard
-from flax_attn.attention.pairs import Pairs, PerPair, Window, as_floats, weights_shape
+from flax_attn.attention.pairs import Pairs, PerPair
 
 Function = Callable[..., Array]
 

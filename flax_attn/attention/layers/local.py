@@ -12,13 +12,14 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import hide, wide, with_rank
-from flax_attn.attention.checks import check_rate, check_size
-from flax_attn.attention.core import Attended, How, attend_pairs
+from flax_attn.attention.checks import check_rate, check_size, weights_shape
+from flax_attn.attention.core import Attended, attend_pairs
+from flax_attn.attention.how import How
 from flax_attn.attention.layers.attention import as_inputs, resolve_score, with_dropout
 from flax_attn.attention.layers.scores import BilinearScore, glorot
 from flax_attn.attention.masks import both
 from flax_attn.attention.normalizers import masked_softmax
-from flax_attn.attention.pairs import Pairs, PerPair, weights_shape
+from flax_attn.attention.pairs import Pairs, PerPair
 from flax_attn.attention.reach import reachable
 
 Function = Callable[..., Array]

@@ -13,8 +13,9 @@ from flax_attn.attention import cache as caches
 from flax_attn.attention import positions
 from flax_attn.attention.arrays import hide
 from flax_attn.attention.cache import Cache, KeyValueCache, SlidingCache
-from flax_attn.attention.checks import check_rate, check_size
-from flax_attn.attention.core import Attended, How, attend_in_heads, scaled_dot
+from flax_attn.attention.checks import Window, check_rate, check_size
+from flax_attn.attention.core import Attended, attend_in_heads, scaled_dot
+from flax_attn.attention.how import How
 from flax_attn.attention.layers.attention import (
     as_input,
     resolve_score,
@@ -22,7 +23,7 @@ from flax_attn.attention.layers.attention import (
     without_padding,
 )
 from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
-from flax_attn.attention.pairs import Pairs, PerPair, Window
+from flax_attn.attention.pairs import Pairs, PerPair
 from flax_attn.attention.reach import reachable_in_any_head
 
 Function = Callable[..., Array]

@@ -10,10 +10,11 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import hide, with_rank
-from flax_attn.attention.checks import as_mask, check_size
-from flax_attn.attention.core import Attended, How, attend_pairs
+from flax_attn.attention.checks import as_mask, broadcastable, check_size
+from flax_attn.attention.core import Attended, attend_pairs
+from flax_attn.attention.how import How
 from flax_attn.attention.layers.attention import as_input
-from flax_attn.attention.pairs import Pairs, broadcastable
+from flax_attn.attention.pairs import Pairs
 from flax_attn.attention.reach import reachable
 
 

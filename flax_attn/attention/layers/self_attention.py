@@ -11,11 +11,12 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import hide, with_rank
-from flax_attn.attention.checks import check_rate, check_size
-from flax_attn.attention.core import Attended, How, attend_pairs, dot
+from flax_attn.attention.checks import Window, check_rate, check_size
+from flax_attn.attention.core import Attended, attend_pairs, dot
+from flax_attn.attention.how import How
 from flax_attn.attention.layers.attention import as_input, with_dropout
 from flax_attn.attention.normalizers import masked_softmax
-from flax_attn.attention.pairs import Pairs, PerPair, Window
+from flax_attn.attention.pairs import Pairs, PerPair
 from flax_attn.attention.projection import project_wide
 from flax_attn.attention.reach import reachable
 

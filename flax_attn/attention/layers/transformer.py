@@ -18,11 +18,11 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import hide
 from flax_attn.attention.cache import KeyValueCache, SlidingCache
-from flax_attn.attention.checks import check_rate, check_size
+from flax_attn.attention.checks import Window, check_rate, check_size
 from flax_attn.attention.core import Attended
 from flax_attn.attention.layers.attention import as_input, without_padding
 from flax_attn.attention.layers.multi_head import MultiHeadAttention
-from flax_attn.attention.pairs import Pairs, PerPair, Window
+from flax_attn.attention.pairs import Pairs, PerPair
 from flax_attn.attention.reach import reachable_in_any_head
 
 
