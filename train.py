@@ -7,7 +7,6 @@ The same command again resumes a run that was stopped, and reports one that is f
 
 import gc
 import os
-import platform
 import re
 import runpy
 import sys
@@ -18,7 +17,7 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 
 from flax_attn.errors import UsageError, one_line, unknown
-from flax_attn.run_directory import flatten
+from flax_attn.runs.directory import flatten
 
 CONFIGS = Path(__file__).parent / "configs"
 
@@ -101,29 +100,15 @@ def fail(error: Exception) -> NoReturn:
     sys.exit(2)
 
 
-def keep_compiled() -> None:
-    """Keeps what XLA compiles for the next start: in $JAX_COMPILATION_CACHE_DIR, or else in the user's cache.
-
-    A folder for each machine there, for a home may be shared and programs fit one kind of processor.
-    JAX_ENABLE_COMPILATION_CACHE=false turns it off.
-    """
-    import jax
-
-    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore
-        home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-        jax.config.update("jax_compilation_cache_dir", os.path.join(os.path.expanduser(home), "flax_attn", platform.node() or "machine"))
-    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-
-
 def main(argv: list[str]) -> None:
     try:
         gc.disable()
         import jax  # after the flags, so that a typing error is told at once
 
+        from flax_attn.commands.training import keep_compiled, train
+
         keep_compiled()
         jax.config.update("jax_traceback_in_locations_limit", 0)  # to note each operation's lines of Python takes a tenth of tracing
-        from flax_attn import experiment
         from flax_attn.analysis.tables import wide_console
 
         gc.freeze()  # what is imported stays, and tracing makes so many objects that looking at it again and again takes long
@@ -131,7 +116,7 @@ def main(argv: list[str]) -> None:
         config = flags.FLAGS.config
         workdir = flags.FLAGS.workdir or "runs/" + str(config.get("name", "run")).replace(":", "-")
         manual_dir = Path(os.path.expanduser(flags.FLAGS.manual_dir)) if flags.FLAGS.manual_dir else None
-        experiment.run(config, Path(os.path.expanduser(workdir)), wide_console(), manual_dir)
+        train(config, Path(os.path.expanduser(workdir)), wide_console(), manual_dir)
     except UsageError as error:
         fail(error)
     except OSError as error:

@@ -10,7 +10,6 @@ import optax
 from flax.training.train_state import TrainState
 
 from benchmarks import limit
-from flax_attn.programs import make_optimizer
 
 
 def trainer(model: nn.Module, params: Any, batch: Any, config: Any) -> tuple[Callable[[], Any], Callable[[], Any], float]:
@@ -21,7 +20,7 @@ def trainer(model: nn.Module, params: Any, batch: Any, config: Any) -> tuple[Cal
     params = jax.tree.map(jnp.asarray, params)
     carry = {name: part for name, part in model.init(jax.random.key(0), inputs).items() if name != "params"}
     carry = jax.tree.map(jnp.zeros_like, carry)
-    state = TrainState.create(apply_fn=model.apply, params=params, tx=make_optimizer(config, 0))
+    state = TrainState.create(apply_fn=model.apply, params=params, tx=config.optimizer.build(config.learning_rate, 0))
 
     def loss_of(outputs: Any, targets: Any, label_smoothing: float = 0.0) -> Any:
         if config.task == "regression":

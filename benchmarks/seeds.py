@@ -12,17 +12,18 @@ import jax.numpy as jnp
 
 from benchmarks import timing
 from configs import shapes_attention
-from flax_attn.programs import build_model, make_programs
-from flax_attn.tasks import signals
+from flax_attn.experiment.building import build_model, make_programs
+from flax_attn.experiment.config import Config
 
 
 def measure(num_seeds: int, steps: int, repeats: int) -> dict[str, float]:
     """Milliseconds a step and seed, of seeds one after another and of all in one program."""
     config = shapes_attention.get_config()
     config.steps_per_epoch, config.data.num_train = steps, 5_000
-    task = signals.load(config, None)
-    programs = make_programs(config, build_model(config.model, task.sizes), task)
-    data = jax.tree.map(jnp.asarray, task.train)
+    config = Config.of(config)
+    task = config.task_class.load(config.data, config.recipe, None)
+    programs = make_programs(config, build_model(config.model, task.kept.sizes), task)
+    data = jax.tree.map(jnp.asarray, task.rows.train)
 
     def epochs_of(together: int) -> Callable[[], Any]:
         """An epoch of every seed: of so many together, and then of as many others, each going on from where it was."""

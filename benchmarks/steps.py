@@ -30,32 +30,37 @@ from configs import (
     sst_gru_attention,
     translate_multi30k,
 )
-from flax_attn.programs import build_model, make_loss, make_optimizer, make_programs
-from flax_attn.tasks import Task, signals, task_of
+from flax_attn.experiment.building import build_model, make_loss, make_programs
+from flax_attn.experiment.config import Config
+from flax_attn.tasks import ImageClasses, Kept, PairsOfTexts, Rows, Signals, Task, TextClasses
 from flax_attn.training import epoch
 from flax_attn.training.state import TrainState
 
-Rows = dict[str, Any]
+Batch = dict[str, Any]
 
 
 class Case(NamedTuple):
     """A model by its config, rows like those of its data, and what it is with its peers."""
 
     config: Any
-    rows: Callable[[Any], tuple[Rows, dict[str, int], dict[str, Any]]]  # rows, sizes of the model, what the data derived
+    rows: Callable[[Any], tuple[Batch, dict[str, int], dict[str, Any]]]  # rows, sizes of the model, what the data derived
     torch: Callable[..., torch.nn.Module]
     linen: Callable[..., linen_models.Built]
     steps: int  # of an epoch that takes about a second
     keras: Callable[..., Any] | None = None  # where it has the layers
 
 
-def shapes(config: Any) -> tuple[Rows, dict[str, int], dict[str, Any]]:
+def shapes(config: Any) -> tuple[Batch, dict[str, int], dict[str, Any]]:
     config.data.num_train = 5_000
-    task = signals.load(config, None)
-    return task.train, task.sizes, task.derived
+    task = load_shapes(Config.of(config))
+    return task.rows.train, {}, {}
 
 
-def images(config: Any) -> tuple[Rows, dict[str, int], dict[str, Any]]:
+def load_shapes(config: Config) -> Signals:
+    return Signals.load(config.data, config.recipe, None)  # pyright: ignore
+
+
+def images(config: Any) -> tuple[Batch, dict[str, int], dict[str, Any]]:
     rng = np.random.default_rng(0)
     pixels = rng.random((4_096, 28, 28), np.float32)
     return {"inputs": pixels, "targets": rng.integers(0, 10, 4_096).astype(np.int32)}, *classes(10)
@@ -65,7 +70,7 @@ def classes(number: int) -> tuple[dict[str, int], dict[str, Any]]:
     return {"num_classes": number}, {"class_weights": [1.0] * number}
 
 
-def texts(config: Any, vocabulary_size: int, num_classes: int, shortest: int, longest: int) -> tuple[Rows, dict[str, int], dict[str, Any]]:
+def texts(config: Any, vocabulary_size: int, num_classes: int, shortest: int, longest: int) -> tuple[Batch, dict[str, int], dict[str, Any]]:
     """Rows of tokens drawn at random, the first of every batch as long as there is room."""
     config.class_weights = False
     rng = np.random.default_rng(0)
@@ -82,7 +87,7 @@ def draw(rng: np.random.Generator, num_rows: int, vocabulary_size: int, shortest
     return np.where(np.arange(longest) < lengths[:, None], tokens, 0), lengths
 
 
-def translations(config: Any) -> tuple[Rows, dict[str, int], dict[str, Any]]:
+def translations(config: Any) -> tuple[Batch, dict[str, int], dict[str, Any]]:
     """Pairs of 8 to 16 tokens, as most of Multi30k are."""
     size, rng = config.data.vocabulary_size, np.random.default_rng(0)
     (source, source_lengths), (target, target_lengths) = (draw(rng, 2_048, size, 8, 16) for _ in range(2))
@@ -137,15 +142,15 @@ def measure(name: str, repeats: int, calls: bool = False, compiled: bool = False
     config.optimizer.warmup_steps, config.optimizer.schedule = 0, "constant"
     if "num_buckets" in config.data:
         config.data.num_buckets = 1
-    task = Task(rows, {}, {"files": {}} | derived, sizes, {}, None, None)
-    model, measured = build_model(config.model, sizes), task_of(config.data.name).make_measure(config, derived)
+    config = Config.of(config)
+    task, model = task_of(config, rows, sizes, derived), build_model(config.model, sizes)
     programs = make_programs(config, model, task)
     start, data = programs.create(range(1)), jax.tree.map(jnp.asarray, rows)
     first = jax.tree.map(lambda leaf: leaf[0], start)
     batch = epoch.gather(data, jnp.arange(config.batch_size))
     params = jax.tree.map(np.asarray, first.params)
 
-    loss = make_loss(model, measured)
+    loss = make_loss(model, task.measure)
     steps, losses = {}, {"ours": jax.jit(loss)(first.params, first.carry, batch, None)[0]}
     steps["PyTorch"], losses["PyTorch"] = torch_training.trainer(case.torch(params, sizes), batch, config)
     steps["flax.linen"], losses["flax.linen"], products = linen_training.trainer(*case.linen(params, sizes), batch, config)
@@ -155,7 +160,7 @@ def measure(name: str, repeats: int, calls: bool = False, compiled: bool = False
         steps["torch.compile"], losses["torch.compile"] = torch_training.trainer(torch.compile(case.torch(params, sizes)), batch, config)  # pyright: ignore
     if calls:
         steps["ours, calls"] = caller(
-            first, batch, jax.jit(functools.partial(epoch.train_step, loss=loss, optimizer=make_optimizer(config, 0)))
+            first, batch, jax.jit(functools.partial(epoch.train_step, loss=loss, optimizer=config.optimizer.build(config.learning_rate, 0)))
         )
     found = {peer: float(loss() if callable(loss) else loss) for peer, loss in losses.items()}
     assert all(abs(loss - found["ours"]) < 1e-4 * abs(found["ours"]) for loss in found.values()), f"unequal work on {name}: losses {found}"
@@ -174,7 +179,20 @@ def measure(name: str, repeats: int, calls: bool = False, compiled: bool = False
     return {peer: 1e3 * seconds / case.steps for peer, seconds in timing.alternate(turns, repeats).items()} | {"products alone": products}
 
 
-def caller(state: TrainState, batch: Rows, train_step: Callable) -> Callable[[], Any]:
+def task_of(config: Config, rows: Batch, sizes: dict[str, int], derived: dict[str, Any]) -> Task:
+    """The task of a config on these rows."""
+    data: Any = config.data
+    if config.task_class is Signals:
+        return load_shapes(config)
+    kept, stored = Kept({"files": {}} | derived, sizes, {}), Rows(rows, {})
+    if config.task_class is ImageClasses:
+        return ImageClasses(data, config.recipe, kept, stored, {})
+    encoder: Any = None  # nothing is encoded
+    kind = PairsOfTexts if config.task_class is PairsOfTexts else TextClasses
+    return kind(data, config.recipe, kept, encoder, stored, {}, [])
+
+
+def caller(state: TrainState, batch: Batch, train_step: Callable) -> Callable[[], Any]:
     """A step that goes on from the one before, and returns one of its metrics."""
     now, key = [state], jax.random.key(0)
 

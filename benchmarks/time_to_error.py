@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks import timing, torch_models, torch_training
 from configs import shapes_attention, shapes_best
-from flax_attn.programs import build_model, make_batches, make_programs
-from flax_attn.tasks import signals
+from flax_attn.experiment.building import build_model, make_batches, make_programs
+from flax_attn.experiment.config import Config
 from flax_attn.training import epoch
 
 ERROR, PYTORCH_STEPS = 0.00075, 7_020
@@ -28,12 +28,13 @@ EPOCHS, STEPS_A_TURN = 4, 20
 def measure(num_seeds: int) -> tuple[float, float, list[float]]:
     """Mean seconds of our seeds, those of PyTorch, and the error of each seed. Raises an AssertionError where one is too high."""
     config, tutorial = shapes_best.get_config(), shapes_attention.get_config()
-    config.num_epochs, config.evaluate = EPOCHS, ("valid",)
-    task = signals.load(config, None)
-    programs = make_programs(config, build_model(config.model, task.sizes), task)
-    rows, batches = jax.tree.map(jnp.asarray, task.train), make_batches(config, task)
+    config.num_epochs, config.data.num_test = EPOCHS, 1  # the test is measured too, so it is small
+    config = Config.of(config)
+    task = config.task_class.load(config.data, config.recipe, None)
+    programs = make_programs(config, build_model(config.model, task.kept.sizes), task)
+    rows, batches = jax.tree.map(jnp.asarray, task.rows.train), make_batches(config, task)
 
-    model, batch = build_model(tutorial.model, {}), epoch.gather(task.train, np.arange(tutorial.batch_size))
+    model, batch = build_model(tutorial.model.to_dict(), {}), epoch.gather(task.rows.train, np.arange(tutorial.batch_size))
     params = jax.tree.map(np.asarray, model.init(jax.random.key(0), batch["inputs"][:1])["params"])
     step, _ = torch_training.trainer(torch_models.cnn_attention(params, {}), batch, tutorial)
 

@@ -73,38 +73,16 @@ def refuse(message: str) -> NoReturn:
 
 
 def run_predict(args: argparse.Namespace) -> int:
-    from flax_attn.run_directory import read_config
+    from flax_attn.analysis.tables import wide_console
+    from flax_attn.commands.predicting import Request, predict
 
-    config = read_config(args.run)
     for text in args.text:
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise UsageError(f"expected a text in UTF-8, got {text[:60]!a}; set the terminal to UTF-8, or give a file") from error
-    if config.get("task") == "translation":
-        from flax_attn.analysis.tables import wide_console
-        from flax_attn.translate import translate
-
-        options = {"output": args.output, "figure": args.figure, "beam": args.beam, "num_best": args.best, "as_json": args.json}
-        report(translate(args.run, args.text, args.input, wide_console(), **options), args.json)
-        return 0
-    if args.beam is not None or args.best != 1:
-        raise UsageError("expected --beam and --best for a run on translation alone")
-    if config.get("task") == "classification":
-        from flax_attn.analysis.tables import wide_console
-        from flax_attn.classify import classify
-
-        if args.output is not None:
-            raise UsageError("expected no --output for a run on texts or images, whose classes are printed; --json prints JSON")
-        report(classify(args.run, args.text, args.input, args.figure, args.json, wide_console()), args.json)
-        return 0
-    from flax_attn import predict
-
-    if config["data"].get("name") != "shapes":
-        raise UsageError(f"expected a run on shapes, texts, images or translation, got one on {config['data'].get('name')}")
-    if args.text or args.json or args.input is None:
-        raise UsageError("expected --input FILE with signals of 100 points, and neither a text nor --json, for a run on shapes")
-    report(predict.predict_file(args.run, args.input, args.output, args.figure))
+    request = Request(args.run, args.text, args.input, args.output, args.figure, args.json, args.beam, args.best)
+    report(predict(request, wide_console()), args.json)
     return 0
 
 

@@ -1,6 +1,5 @@
 """The command line as a user has it: real processes, real files."""
 
-import io
 import json
 import os
 import shutil
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from configs import shapes_attention
 from flax_attn import experiment
@@ -41,7 +39,7 @@ def flax_attn(*args):
 @pytest.mark.parametrize("given", [True, False])
 def test_compiled_programs_are_kept_where_the_user_says_or_in_the_users_cache(given, tmp_path):
     """Nothing is compiled here: only where it would go is looked at."""
-    code = "import train, jax; train.keep_compiled(); print(jax.config.jax_compilation_cache_dir)"
+    code = "import jax; from flax_attn.commands.training import keep_compiled; keep_compiled(); print(jax.config.jax_compilation_cache_dir)"
     environment = {key: value for key, value in os.environ.items() if key != "JAX_COMPILATION_CACHE_DIR"}
     environment |= {"XDG_CACHE_HOME": str(tmp_path)} | ({"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "given")} if given else {})
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
@@ -51,7 +49,7 @@ def test_compiled_programs_are_kept_where_the_user_says_or_in_the_users_cache(gi
 
 @pytest.mark.parametrize("off", [False, True])
 def test_compiled_programs_are_kept_unless_the_user_says_no(off, tmp_path):
-    code = "import train, jax; train.keep_compiled(); jax.jit(lambda x: x + 1)(1.0)"
+    code = "import jax; from flax_attn.commands.training import keep_compiled; keep_compiled(); jax.jit(lambda x: x + 1)(1.0)"
     environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     environment |= {"JAX_ENABLE_COMPILATION_CACHE": "false"} if off else {}
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
@@ -168,7 +166,7 @@ def test_a_changed_config_and_a_foreign_directory_are_refused(run, tmp_path):
     assert "'learning_rate' was 0.001" in err
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(UsageError, match=r"no config\.json"):
-        experiment.run(shapes_attention.get_config(), tmp_path, Console(file=io.StringIO()))
+        experiment.run(shapes_attention.get_config(), tmp_path)
     assert snapshot(run) == before
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 

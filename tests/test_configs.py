@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.config import check_config
-from flax_attn.programs import build_model, count_parameters, make_programs
-from flax_attn.tasks import task_of
+from flax_attn.experiment.building import build_model, count_parameters, make_programs
+from flax_attn.experiment.config import Config
 
 NAMES = sorted(path.stem for path in (Path(__file__).parent.parent / "configs").glob("*_*.py"))
 
@@ -27,7 +26,7 @@ def test_quick_is_the_same_experiment_made_short(name):
     full, quick = load(name), load(name, "quick")
     if name in OWN:
         quick.data[OWN[name]] = "texts"
-    check_config(quick)
+    Config.of(quick)
     assert quick.model == full.model
     assert quick.num_epochs < full.num_epochs
     assert quick.data.name == full.data.name
@@ -36,7 +35,7 @@ def test_quick_is_the_same_experiment_made_short(name):
 @pytest.mark.parametrize(("name", "count"), [("shapes_best", 95_169), ("shapes_by_location_best", 146_689)])
 def test_the_best_on_shapes_have_no_more_than_150_000_parameters_and_a_million_examples(name, count):
     config = load(name)
-    params = jax.eval_shape(build_model(config.model, {}).init, jax.random.key(0), jnp.zeros((1, 100, 1)))["params"]
+    params = jax.eval_shape(build_model(Config.of(config).model, {}).init, jax.random.key(0), jnp.zeros((1, 100, 1)))["params"]
     assert count_parameters(params) == count <= 150_000
     assert config.num_epochs * (20_000 // config.batch_size) * config.batch_size <= 1_000_000
 
@@ -59,19 +58,19 @@ def test_two_steps(name, request, tmp_path):
         config.data.file = str(tmp_path / "pairs.tsv")
         Path(config.data.file).write_text("".join(f"ein hund {i}\ta dog {i}\n" for i in range(40)))
     files = config.data.name in ("mnist", "ag_news", "sst", "multi30k")
-    check_config(config)
-    kind = task_of(config.data.name)
-    data = kind.load(config, request.getfixturevalue("manual_dir") if files else None)
-    model = build_model(config.model, data.sizes)
-    programs = make_programs(config, model, data)
+    config = Config.of(config)
+    manual_dir = request.getfixturevalue("manual_dir") if files else None
+    task = config.task_class.load(config.data, config.recipe, manual_dir)
+    model = build_model(config.model, task.kept.sizes)
+    programs = make_programs(config, model, task)
     states = programs.create(range(1))
     before = jax.tree.map(np.asarray, states.params)
-    states, metrics = programs.train_epoch(states, jnp.int32(1), jax.tree.map(jnp.asarray, data.train))
+    states, metrics = programs.train_epoch(states, jnp.int32(1), jax.tree.map(jnp.asarray, task.rows.train))
     assert int(states.step[0]) == 2
-    assert 0 < float(metrics[kind.SCORE][0]) < 10
+    assert 0 < float(metrics[task.score][0]) < 10
     moved = [float(np.abs(a - b).max()) for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(states.params))]
     assert all(0 <= distance < 0.05 for distance in moved)
-    assert np.mean([distance > 0 for distance in moved]) > 0.7  # the bias of an energy never moves, and a warm-up begins at 0
+    assert np.mean([distance > 0 for distance in moved]) > 0.7  # the bias of a score never moves, and a warm-up begins at 0
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,4 +1,4 @@
-"""Imports go one way: attention <- models <- experiment <- train.py; data, training and analysis stand apart."""
+"""Imports go one way: attention <- models <- tasks <- experiment <- commands; data, training and runs know none of them."""
 
 import ast
 import subprocess
@@ -6,14 +6,26 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-BASE = {"flax_attn.errors", "flax_attn.run_directory"}  # plain Python, open to all
-ALLOWED = {
-    "attention": {"flax_attn.attention"},
-    "models": {"flax_attn.attention", "flax_attn.models"},
-    "data": {"flax_attn.data"},
-    "training": {"flax_attn.training"},
-    "analysis": {"flax_attn.analysis"},
-    "tasks": {"flax_attn.tasks", "flax_attn.data", "flax_attn.training.metrics"},
+BASE = {"flax_attn.errors", "flax_attn.fields", "flax_attn.files"}  # plain Python, open to all
+ROOMS = ("attention", "models", "data", "training", "runs", "tasks", "analysis", "experiment", "predict", "commands")
+ALLOWED = {  # what a room may import besides itself
+    "attention": set(),
+    "models": {"attention"},
+    "data": set(),
+    "training": set(),
+    "runs": set(),
+    "tasks": {"data", "models", "training.metrics"},
+    "analysis": {"runs"},
+    "experiment": {"data", "models", "training", "runs", "tasks", "analysis.figures"},
+    "predict": {"data", "tasks", "analysis"},
+    "commands": {"data", "tasks", "runs", "analysis", "experiment", "predict"},
+}
+TOP = {  # what the files beside the rooms may import
+    "__init__": set(),
+    "__main__": {"flax_attn.commands", "flax_attn.analysis"},
+    "errors": set(),
+    "fields": {"flax_attn.errors"},
+    "files": set(),
 }
 OUTSIDE = {"attention": {"jax", "chex", "jaxtyping", "numpy"}}
 OUTSIDE["layers"] = OUTSIDE["attention"] | {"flax"}
@@ -34,15 +46,26 @@ def files(*parts):
     return sorted((ROOT.joinpath(*parts)).rglob("*.py"))
 
 
-def test_packages_import_only_what_they_may():
-    seen = 0
-    for package, allowed in ALLOWED.items():
-        for path in files("flax_attn", package):
+def test_rooms_import_only_what_they_may():
+    number = 0
+    for room in ROOMS:
+        allowed = BASE | {f"flax_attn.{other}" for other in ALLOWED[room] | {room}}
+        for path in files("flax_attn", room):
             for name in imports(path):
                 if name.startswith("flax_attn"):
-                    seen += 1
-                    assert any(name.startswith(prefix) for prefix in allowed | BASE), f"{path} imports {name}"
-    assert seen > 20
+                    number += 1
+                    assert any(name == prefix or name.startswith(prefix + ".") for prefix in allowed), f"{path} imports {name}"
+    assert number > 100
+
+
+def test_every_file_of_the_package_is_in_a_room_or_known():
+    package = ROOT / "flax_attn"
+    assert {path.name for path in package.iterdir() if (path / "__init__.py").exists()} == set(ROOMS)
+    assert {path.stem for path in package.glob("*.py")} == set(TOP)
+    for stem, allowed in TOP.items():
+        for name in imports(package / f"{stem}.py"):
+            known = any(name.startswith(prefix) for prefix in allowed | {"flax_attn.errors"})
+            assert known or not name.startswith("flax_attn"), f"{stem} imports {name}"
 
 
 def test_the_functions_of_the_attention_library_know_jax_only_and_its_layers_flax_too():
@@ -90,7 +113,7 @@ def test_each_outside_package_stays_in_its_place():
             top = name.split(".")[0]
             assert top not in ("torch", "tensorflow"), f"{place} imports {name}"
             if top == "ml_collections":
-                assert place in ("flax_attn/experiment.py", "train.py") or place.startswith("configs/"), f"{place} imports {name}"
+                assert place in ("flax_attn/experiment/config.py", "train.py") or place.startswith("configs/"), f"{place} imports {name}"
             if top == "matplotlib":
                 assert place.startswith("flax_attn/analysis/"), f"{place} imports {name}"
 
@@ -98,7 +121,7 @@ def test_each_outside_package_stays_in_its_place():
 def test_to_start_on_shapes_imports_no_figures_data_sets_or_checkpoints():
     code = "import sys; from flax_attn import experiment; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    assert "flax_attn.programs" in modules
+    assert "flax_attn.experiment.building" in modules
     assert not {"matplotlib", "orbax.checkpoint", "tensorflow_datasets", "tokenizers", "sacrebleu"} & set(modules)
 
 

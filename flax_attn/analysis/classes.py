@@ -5,11 +5,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from flax_attn.analysis.drawing import literal
-from flax_attn.analysis.runs import Run
+from flax_attn.runs.reading import Record
 
 
 @literal
-def confusion_matrix(run: Run) -> Figure:
+def confusion_matrix(run: Record) -> Figure:
     """How often each true class, up, was taken for each class, across: shares of the true class over all seeds, and counts."""
     counts, names = run.examples["confusion"], run.config["derived"]["classes"]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)

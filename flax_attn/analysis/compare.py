@@ -9,8 +9,8 @@ from rich.console import Console
 from flax_attn.analysis import shapes, tables
 from flax_attn.analysis.drawing import save
 from flax_attn.analysis.losses import loss_curves
-from flax_attn.analysis.runs import read
 from flax_attn.errors import UsageError
+from flax_attn.runs.reading import read
 
 
 def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
@@ -35,7 +35,7 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
         raise UsageError(f"cannot write to --output {output}; choose another directory")
     tables.print_comparison(runs, console)
     drawn = {"loss": loss_curves(runs)}
-    if all(run.config["data"]["name"] == "shapes" for run in runs):
+    if all(run.pictures == "signals" for run in runs):
         if all(np.array_equal(run.examples["inputs"], runs[0].examples["inputs"]) for run in runs):
             drawn["predictions"] = shapes.predictions(runs)
         else:

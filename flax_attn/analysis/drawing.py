@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 from matplotlib.colors import PowerNorm, to_hex
 from matplotlib.figure import Figure
 
-from flax_attn.run_directory import replacing
+from flax_attn.files import replacing
 
 BLUE, ORANGE, GREEN, PINK, SKY, YELLOW, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#222222"
 CYCLE = (BLUE, ORANGE, YELLOW, SKY, "#666666")  # green and pink are the shapes'

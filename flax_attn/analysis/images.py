@@ -7,13 +7,13 @@ from matplotlib.figure import Figure
 
 from flax_attn.analysis.classes import confusion_matrix
 from flax_attn.analysis.drawing import GREEN, ORANGE, literal
-from flax_attn.analysis.runs import Run
+from flax_attn.runs.reading import Record
 
 SHOWN = 32
 RIGHT, WRONG = GREEN, ORANGE  # a green and a red that the colour-blind can tell apart
 
 
-def draw(run: Run) -> dict[str, Figure]:
+def draw(run: Record) -> dict[str, Figure]:
     """All pictures of a run on images, by name."""
     images, classes = run.examples["inputs"], run.config["derived"]["classes"]
     drawn = {"data_sample": digits(images, run.examples["targets"], classes), "confusion": confusion_matrix(run)}

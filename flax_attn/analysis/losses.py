@@ -5,18 +5,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flax_attn.analysis.drawing import BLUE, CYCLE, ORANGE, SKY, styled
-from flax_attn.analysis.runs import Run, curve
+from flax_attn.runs.reading import Record, curve
 
 LABELS = {"mse": "mean squared error (normalised units)", "loss": "cross-entropy", "accuracy": "accuracy"}
 
 
 @styled
-def loss_curves(runs: list[Run]) -> Figure:
+def loss_curves(runs: list[Record]) -> Figure:
     """Training and validation error against the step, on a log scale: the mean over seeds in a band from least to most.
 
     Where there is an accuracy it stands beside it.
     """
-    metrics = ("mse",) if any(run.config["task"] == "regression" for run in runs) else ("loss", "accuracy")
+    metrics = ("mse",) if any(run.measured == "mse" for run in runs) else ("loss", "accuracy")
     figure, axes = plt.subplots(1, len(metrics), figsize=(1 + 7 * len(metrics), 5), squeeze=False, layout="constrained")
     for metric, ax in zip(metrics, axes[0]):
         draw_curves(ax, runs, metric)
@@ -27,7 +27,7 @@ def loss_curves(runs: list[Run]) -> Figure:
     return figure
 
 
-def draw_curves(ax: Axes, runs: list[Run], metric: str) -> None:
+def draw_curves(ax: Axes, runs: list[Record], metric: str) -> None:
     """One metric of every run and split; of several runs training and validation alone."""
     for run, colour in zip(runs, CYCLE * len(runs)):
         for split, line, own in (("train", ":", SKY), ("valid", "-", BLUE), ("test", "--", ORANGE)):

@@ -4,16 +4,16 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from flax_attn.analysis.drawing import BLACK, BLUE, HEAT, ORANGE, TICKS, styled
-from flax_attn.analysis.runs import Run
+from flax_attn.runs.reading import Record
 
 
-def draw(run: Run) -> dict[str, Figure]:
+def draw(run: Record) -> dict[str, Figure]:
     """All pictures of a run on series, by name."""
     return {"predictions": predictions(run)} | {name: gates(run, weights) for name, weights in run.attention.items()}
 
 
 @styled
-def predictions(run: Run) -> Figure:
+def predictions(run: Record) -> Figure:
     """Predictions over the output for four test examples."""
     figure, axes = plt.subplots(2, 2, figsize=(10, 5.6), sharex=True, sharey=True, layout="constrained")
     for i, ax in enumerate(axes.flat[: len(run.examples["inputs"])]):
@@ -28,7 +28,7 @@ def predictions(run: Run) -> Figure:
 
 
 @styled
-def gates(run: Run, weights) -> Figure:
+def gates(run: Record, weights) -> Figure:
     """The weight of every series at every step, for one example and as the mean over all that are kept."""
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True, layout="constrained")
     relevant = run.config["data"]["relevant"]

@@ -6,13 +6,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flax_attn.analysis.drawing import BLACK, BLUE, CYCLE, GREEN, HEAT, ORANGE, PINK, TICKS, styled
-from flax_attn.analysis.runs import Run
+from flax_attn.runs.reading import Record
 
 KINDS = (("triangle", "^", GREEN), ("box", "s", PINK))
 Marks = dict[str, np.ndarray]
 
 
-def draw(run: Run) -> dict[str, Figure]:
+def draw(run: Record) -> dict[str, Figure]:
     """All pictures of a run of the shapes task, by name."""
     title = f"{run.name}: test example 0"
     signal, marks = run.examples["inputs"][0, :, 0], marks_of(run, 0)
@@ -20,7 +20,7 @@ def draw(run: Run) -> dict[str, Figure]:
     return {"data_sample": data_sample(run), "predictions": predictions([run])} | maps
 
 
-def marks_of(run: Run, index: int) -> Marks:
+def marks_of(run: Record, index: int) -> Marks:
     """Centres, heights and widths `(4,)` of the shapes of one example."""
     return {key: run.examples[key][index] for key in ("centers", "heights", "widths") if key in run.examples}
 
@@ -49,7 +49,7 @@ def kind_legend(figure: Figure, handles: list, **kwargs) -> None:
 
 
 @styled
-def data_sample(run: Run) -> Figure:
+def data_sample(run: Record) -> Figure:
     """Four inputs with their targets."""
     figure, axes = plt.subplots(2, 2, figsize=(11, 6.4), sharex=True, sharey=True, layout="constrained")
     handles = []
@@ -66,7 +66,7 @@ def data_sample(run: Run) -> Figure:
 
 
 @styled
-def predictions(runs: list[Run]) -> Figure:
+def predictions(runs: list[Record]) -> Figure:
     """Predictions of one or several models over the target, on four test examples."""
     figure, axes = plt.subplots(2, 2, figsize=(11, 6.4), sharex=True, sharey=True, layout="constrained")
     handles = []
@@ -139,7 +139,7 @@ def predicted(inputs: np.ndarray, outputs: np.ndarray, attention: np.ndarray | N
     return figure
 
 
-def used(axes: np.ndarray, run: Run) -> list[tuple[int, Axes]]:
+def used(axes: np.ndarray, run: Record) -> list[tuple[int, Axes]]:
     """The axes of a grid with the example that each shows; what there is no example for is switched off."""
     shown = len(run.examples["inputs"])
     for ax in axes.flat[shown:]:

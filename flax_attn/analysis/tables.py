@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flax_attn.analysis.runs import Run, late_median, score_of
+from flax_attn.runs.reading import Record, late_median
 
 FURTHER = ("test/f1", "test/exact_match", "test/bleu", "test/chrf")  # shown where all runs that are compared have them
 
@@ -35,9 +35,9 @@ def print_results(summary: dict[str, Any], reference: dict[str, float], console:
         console.print(signature, highlight=False, markup=False, soft_wrap=True)
 
 
-def print_comparison(runs: list[Run], console: Console) -> None:
+def print_comparison(runs: list[Record], console: Console) -> None:
     """One row a run: size, time, and the test error or accuracy kept, last, and as the median of the last 10 epochs."""
-    measured = f"test/{score_of(runs[0].config)}"
+    measured = f"test/{runs[0].measured}"
     table = Table(title=f"{measured}, mean ± std over seeds", title_justify="left", title_style="bold")
     further = [name for name in FURTHER if all(name in run.summary["metrics"] for run in runs)]
     for column in ("run", "parameters", "seeds", "steps", "minutes", "kept", "last", "median of last 10", *further):

@@ -7,13 +7,13 @@ from matplotlib.figure import Figure
 
 from flax_attn.analysis.classes import confusion_matrix
 from flax_attn.analysis.drawing import GREEN, ORANGE, heat_up_to, literal, of_weight
-from flax_attn.analysis.runs import Run
+from flax_attn.runs.reading import Record
 
 SHOWN = 8
 LABELLED = 60  # rows and columns of a heat map that are large enough for a word each; of more, some have one
 
 
-def draw(run: Run) -> dict[str, Figure]:
+def draw(run: Record) -> dict[str, Figure]:
     """All pictures of a run on texts, by name."""
     examples, classes = run.examples, run.config["derived"]["classes"]
     drawn = {"confusion": confusion_matrix(run)}

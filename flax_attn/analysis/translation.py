@@ -6,19 +6,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flax_attn.analysis.drawing import HEAT, TICKS, literal
-from flax_attn.analysis.runs import Run
+from flax_attn.runs.reading import Record
 
 SHOWN = 4
 
 
-def draw(run: Run) -> dict[str, Figure]:
+def draw(run: Record) -> dict[str, Figure]:
     """All pictures of a run on translation, by name."""
     shown = np.flatnonzero(run.examples["prediction_lengths"])[:SHOWN].tolist()  # there is nothing to see of an empty translation
     return {name: alignments(run, weights, shown) for name, weights in run.attention.items()} if shown else {}
 
 
 @literal
-def alignments(run: Run, weights: np.ndarray, shown: list[int]) -> Figure:
+def alignments(run: Record, weights: np.ndarray, shown: list[int]) -> Figure:
     """The alignments of some test examples."""
     examples = run.examples
     figure, axes = plt.subplots(2, 2, figsize=(13, 11), layout="constrained")

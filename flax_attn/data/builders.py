@@ -20,6 +20,7 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download.checksums import UrlInfo
 
 from flax_attn.errors import UsageError, one_line
+from flax_attn.files import sha256
 
 PATIENCE = 0.8  # seconds in which a public address must answer
 
@@ -94,11 +95,6 @@ def load(cls: type[FilesBuilder], splits: tuple[str, ...], manual_dir: Path | No
 def data_dir() -> Path:
     """Where prepared data sets are kept: `TFDS_DATA_DIR`, as for tensorflow-datasets, or `~/tensorflow_datasets`."""
     return Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
-
-
-def sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _find(cls: type[FilesBuilder], wanted: list[str], manual_dir: Path) -> dict[str, Path]:

@@ -12,10 +12,9 @@ from typing import Any
 import tensorflow_datasets as tfds
 
 from flax_attn.data.builders import File, FilesBuilder, load, url_infos
-from flax_attn.data.pairs import Pair, check_aligned
+from flax_attn.data.pairs import LANGUAGES, Pair, check_aligned
 from flax_attn.errors import UsageError
 
-LANGUAGES = ("en", "de", "fr")
 ADDRESS = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
 NAMES = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 

@@ -7,6 +7,8 @@ from typing import NamedTuple
 from flax_attn.data.files import read_text
 from flax_attn.errors import UsageError
 
+LANGUAGES = ("en", "de", "fr")  # of Multi30k
+
 
 class Pair(NamedTuple):
     """A text, and what it is to become."""

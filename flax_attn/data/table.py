@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from flax_attn.data.builders import sha256 as sha256
 from flax_attn.data.files import read_rows
 from flax_attn.errors import UsageError
 

@@ -6,35 +6,54 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from flax_attn.tasks.task import Batch
-from flax_attn.training.metrics import Confusion, Metric, class_scores, confusion, cross_entropy, weighted_mean
+from flax_attn.errors import UsageError
+from flax_attn.tasks.task import Batch, Json, Measured, Recipe, mask_of
+from flax_attn.training.metrics import (
+    Confusion,
+    Metric,
+    class_scores,
+    confusion,
+    cross_entropy,
+    weighted_mean,
+)
 
 KIND = "classification"
 SCORE = "loss"
 
 
-def make_measure(config: Any, derived: dict[str, Any]) -> Any:
-    """Cross-entropy, weighted by class where the config says so, with label smoothing in training alone, and what a model adds to it."""
-    weights = jnp.array(derived["class_weights"], jnp.float32) if config.class_weights else None
+def measure(recipe: Recipe, weights: Sequence[float], outputs: Array, aux: dict[str, Any], batch: Batch, train: bool) -> Measured:
+    """Cross-entropy, weighted by class where the recipe says so.
 
-    def measure(outputs: Any, aux: dict, batch: Batch, train: bool) -> tuple[jax.Array, dict[str, Metric]]:
-        labels, mask = batch["targets"], batch.get("mask", jnp.ones(len(outputs), bool))
-        error = cross_entropy(outputs, labels, mask, weights)
-        found: dict[str, Metric] = {"loss": error, "confusion": confusion(outputs, labels, mask)}
-        loss = (cross_entropy(outputs, labels, mask, weights, config.label_smoothing) if train else error).compute()
-        if "penalty" in aux:
-            loss = loss + weighted_mean(aux["penalty"], mask).compute()
-        return loss, found
+    In training, labels are smoothed, and what a model adds to the loss is added.
+    """
+    class_weights = jnp.array(weights, jnp.float32) if recipe.class_weights else None
+    labels, mask = batch["targets"], mask_of(batch, len(outputs))
+    error = cross_entropy(outputs, labels, mask, class_weights)
+    metrics: dict[str, Metric] = {"loss": error, "confusion": confusion(outputs, labels, mask)}
+    smoothed = cross_entropy(outputs, labels, mask, class_weights, recipe.label_smoothing) if train else error
+    loss = smoothed.compute()
+    if "penalty" in aux:
+        loss = loss + weighted_mean(aux["penalty"], mask).compute()
+    return loss, metrics
 
-    return measure
 
-
-def check_derived(derived: dict[str, Any]) -> None:
-    """Raises a ValueError for what no task in classes derived."""
-    classes, weights = derived["classes"], derived["class_weights"]
-    if len(classes) != len(weights) or not all(isinstance(name, str) for name in classes) or not np.isfinite(weights).all():
+def check_classes(classes: Json, weights: Json) -> tuple[list[str], list[float]]:
+    """The classes and their weights, as `load` derives them. Raises a ValueError for anything else."""
+    if len(classes) != len(weights) or not all(isinstance(name, str) for name in classes):
         raise ValueError(f"got classes {classes} and class_weights {weights}")
+    if not np.isfinite(weights).all():
+        raise ValueError(f"got class_weights {weights}")
+    return list(classes), list(weights)
+
+
+def check_labels(labels: Json, num_classes: int) -> list[str]:
+    """The classes in the order of the logits. Raises a ValueError unless they are as many names."""
+    names_differ = all(isinstance(name, str) for name in labels) and len(set(labels)) == len(labels)
+    if not names_differ or len(labels) != num_classes:
+        raise ValueError(f"expected {num_classes} names")
+    return list(labels)
 
 
 def class_weights(labels: np.ndarray, num_classes: int) -> list[float]:
@@ -43,25 +62,41 @@ def class_weights(labels: np.ndarray, num_classes: int) -> list[float]:
     return [1 / int(count) if count else 0.0 for count in counts]
 
 
-def results(logits: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> tuple[np.ndarray, dict[str, Any], dict[str, Any]]:
-    """From logits `(seeds, n, classes)` on the test split: the confusion matrix over all seeds, metrics of the ensemble, figures a class.
+def check_contents(labels: dict[str, Sequence[str]]) -> None:
+    """Raises a UsageError for labels by split that cannot be learned."""
+    known = set(labels["train"])
+    if len(known) < 2:
+        raise UsageError(f"expected at least two classes to train on, got {', '.join(known) or 'none'}")
+    for split, names in labels.items():
+        if strange := sorted(set(names) - known):
+            raise UsageError(f"expected classes in the {split} split that the training split has, got '{strange[0]}'")
 
-    The ensemble is the mean of the seeds' probabilities.
+
+def results(logits: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> tuple[np.ndarray, dict[str, list[float]], dict[str, Json]]:
+    """From logits `(seeds, n, classes)` on the test split, what is said of it.
+
+    Returns:
+        The confusion matrix over all seeds, metrics of the ensemble, and figures of each class. The ensemble is the
+        mean of the seeds' probabilities.
     """
     every = jnp.ones(len(labels), bool)
-    matrices = np.stack([np.asarray(confusion(jnp.asarray(each), jnp.asarray(labels), every).matrix) for each in logits])
-    matrix = matrices.sum(axis=0)
+    count = lambda outputs: confusion(jnp.asarray(outputs), jnp.asarray(labels), every).matrix
+    matrices = np.stack([np.asarray(count(outputs)) for outputs in logits])
     precision, recall, f1 = (np.asarray(values).mean(axis=0) for values in class_scores(jnp.asarray(matrices)))
     figures = {
-        name: {"precision": float(precision[i]), "recall": float(recall[i]), "f1": float(f1[i]), "support": int(matrices[0, i].sum())}
+        name: {
+            "precision": float(precision[i]),
+            "recall": float(recall[i]),
+            "f1": float(f1[i]),
+            "support": int(matrices[0, i].sum()),
+        }
         for i, name in enumerate(classes)
     }
     metrics = {}
     if len(logits) > 1:
-        together = np.asarray(jax.nn.softmax(jnp.asarray(logits), axis=-1)).mean(axis=0)
-        scores = Confusion(confusion(jnp.asarray(together), jnp.asarray(labels), every).matrix).compute()
+        scores = Confusion(count(probabilities(logits).mean(axis=0))).compute()
         metrics = {f"ensemble/test/{name}": [float(value)] for name, value in scores.items()}
-    return matrix.astype(np.int64), metrics, {"classes": figures}
+    return matrices.sum(axis=0).astype(np.int64), metrics, {"classes": figures}
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:

@@ -1,70 +1,102 @@
-"""Images in classes: MNIST."""
+"""Images in classes."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import flax.linen as nn
 import numpy as np
+from jaxtyping import Array
 
-from flax_attn.data import mnist
-from flax_attn.data.splits import stratified
+from flax_attn.data.sets import ImageData
 from flax_attn.errors import UsageError
+from flax_attn.models.forward import Inputs, Params, forward
 from flax_attn.tasks import classification
-from flax_attn.tasks.task import Examples, Task
+from flax_attn.tasks.task import Batch, Examples, Kept, Measured, Prediction, Recipe, Rows, Task
 
-KIND, SCORE = classification.KIND, classification.SCORE
-make_measure, check_derived = classification.make_measure, classification.check_derived
 NUM_EXAMPLES = 64
-CLASSES = [str(digit) for digit in range(mnist.NUM_CLASSES)]
 
 
-def keys(name: str) -> dict[str, type]:
-    return {"data.seed": int, "data.valid_fraction": float, "data.num_train": int, "data.num_test": int}
+@dataclass(frozen=True)
+class ImageClasses(Task):
+    """A task on images in classes."""
+
+    kind = classification.KIND
+    score = classification.SCORE
+    measured = "accuracy"
+    pictures = "images"
+
+    data: ImageData
+    recipe: Recipe
+    kept: Kept
+    rows: Rows
+    test: Batch
+
+    @classmethod
+    def load(cls, data: ImageData, recipe: Recipe, manual_dir: Path | None) -> "ImageClasses":
+        splits, classes, sums = data.load(manual_dir)
+        batches = {name: {"inputs": images, "targets": labels} for name, (images, labels) in splits.items()}
+        weights = classification.class_weights(batches["train"]["targets"], len(classes))
+        derived = {"classes": list(classes), "class_weights": weights, "files": sums}
+        kept = Kept(derived, {"num_classes": len(classes)}, {"labels.json": list(classes)})
+        rows = Rows(batches["train"], {name: batches[name] for name in recipe.evaluate})
+        return cls(data, recipe, kept, rows, batches["test"])
+
+    @classmethod
+    def restore(cls, data: ImageData, recipe: Recipe, kept: Kept) -> "ImageClasses":
+        classification.check_classes(kept.derived["classes"], kept.derived["class_weights"])
+        classification.check_labels(kept.files["labels.json"], kept.sizes["num_classes"])
+        return cls(data, recipe, kept, Rows({}, {}), {})
+
+    @classmethod
+    def file_names(cls, data: ImageData) -> tuple[str, ...]:
+        return ("labels.json",)
+
+    @property
+    def classes(self) -> list[str]:
+        return self.kept.files["labels.json"]
+
+    def sample(self) -> Inputs:
+        return np.zeros((self.recipe.batch_size, *self.data.image_shape), np.float32)
+
+    def measure(self, outputs: Array, aux: dict[str, Any], batch: Batch, train: bool) -> Measured:
+        """As `classification.measure`."""
+        weights = self.kept.derived["class_weights"]
+        return classification.measure(self.recipe, weights, outputs, aux, batch, train)
+
+    def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
+        """The first test images with the probabilities of the first seed; the confusion matrix of all."""
+        inputs, targets = self.test["inputs"], self.test["targets"]
+        outputs, attentions = zip(*(forward(model, seed, inputs) for seed in params))
+        matrix, metrics, figures = classification.results(np.stack(outputs), targets, self.classes)
+        arrays = {"inputs": inputs[:NUM_EXAMPLES], "targets": targets[:NUM_EXAMPLES], "confusion": matrix}
+        arrays["predictions"] = classification.probabilities(outputs[0][:NUM_EXAMPLES])
+        attention = {f"attention/{name}": weights for name, weights in attentions[0].items()}
+        return Examples(arrays | attention, metrics, figures)
+
+    def predict(self, model: nn.Module, params: Sequence[Params], inputs: Any) -> Prediction:
+        """The classes of images `(n, height, width)` or `(height, width)`, of bytes or of numbers in [0, 1].
+
+        Raises:
+            UsageError: images of another size, or values outside [0, 1].
+        """
+        images = check_images(inputs, self.data.image_shape)
+        outputs, attentions = zip(*(forward(model, seed, images, len(images)) for seed in params))
+        shares = np.mean([classification.probabilities(logits) for logits in outputs], axis=0)
+        best = [self.classes[i] for i in shares.argmax(axis=-1)]
+        return Prediction(shares, self.classes, best, attention=attentions[0])
 
 
-def check(config: Any) -> None:
-    """Raises a UsageError for splits that make no sense."""
-    if not 0 <= config.data.valid_fraction < 1 or min(config.data.num_train, config.data.num_test) < 0:
-        raise UsageError("expected data.valid_fraction in [0, 1), and data.num_train and data.num_test of 0 (for all) or above")
-    if ("valid" in config.evaluate) != (config.data.valid_fraction > 0):
-        raise UsageError("expected 'valid' in config key 'evaluate' where data.valid_fraction is above 0, and only there")
-
-
-def load(config: Any, manual_dir: Path | None) -> Task:
-    """The digits, with a part of the training images held out for validation."""
-    arrays, sums = mnist.load_mnist(manual_dir)
-    rows = {split: _rows(*arrays[split], config.data[f"num_{split}"]) for split in ("train", "test")}
-    if config.data.valid_fraction:
-        held, kept = stratified(rows["train"]["targets"], (config.data.valid_fraction, 1 - config.data.valid_fraction), config.data.seed)
-        rows["valid"], rows["train"] = ({key: array[part] for key, array in rows["train"].items()} for part in (held, kept))
-    return Task(
-        train=rows["train"],
-        splits={name: rows[name] for name in config.evaluate},
-        derived={
-            "classes": CLASSES,
-            "class_weights": classification.class_weights(rows["train"]["targets"], len(CLASSES)),
-            "files": sums,
-        },
-        sizes={"num_classes": len(CLASSES)},
-        files={"labels.json": CLASSES},
-        draw=None,
-        test=rows["test"],
-    )
-
-
-def sample(config: Any) -> Any:
-    return np.zeros((config.batch_size, mnist.SIZE, mnist.SIZE), np.float32)
-
-
-def examples(config: Any, task: Task, predict: Any) -> Examples:
-    """The first test images with the probabilities of the first seed; the confusion matrix of all."""
-    inputs, targets = task.test["inputs"], task.test["targets"]
-    logits, attention = predict(inputs)
-    matrix, metrics, figures = classification.results(logits, targets, CLASSES)
-    kept = {"inputs": inputs[:NUM_EXAMPLES], "targets": targets[:NUM_EXAMPLES], "confusion": matrix}
-    kept["predictions"] = classification.probabilities(logits[0, :NUM_EXAMPLES])
-    return Examples(kept | attention, metrics, figures)
-
-
-def _rows(images: np.ndarray, labels: np.ndarray, limit: int) -> dict[str, np.ndarray]:
-    images, labels = (images[:limit], labels[:limit]) if limit else (images, labels)
-    return {"inputs": images.astype(np.float32) / 255, "targets": labels}
+def check_images(images: Any, shape: tuple[int, int], source: str = "the inputs") -> np.ndarray:
+    """The images `(n, height, width)` as float32 in [0, 1]. Raises a UsageError for anything else."""
+    images = np.asarray(images)
+    images = images[None] if images.ndim == 2 else images
+    height, width = shape
+    if images.ndim != 3 or images.shape[1:] != shape or not len(images):
+        raise UsageError(f"expected images of {height} x {width} pixels in {source}, got shape {images.shape}")
+    if images.dtype == np.uint8:
+        return images.astype(np.float32) / 255
+    if images.dtype.kind != "f" or not ((images >= 0) & (images <= 1)).all():
+        raise UsageError(f"expected bytes or numbers in [0, 1] as pixels of {source}, got {images.dtype}")
+    return images.astype(np.float32)

@@ -1,72 +1,82 @@
 """Several input series of which one decides the output: which does input attention weigh?"""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
+import flax.linen as nn
 import numpy as np
+from jaxtyping import Array
 
-from flax_attn.data import toy
+from flax_attn.data.sets import SeriesData
+from flax_attn.data.sets.kinds import SeriesRows
 from flax_attn.errors import UsageError
-from flax_attn.tasks.task import Batch, Examples, Task
-from flax_attn.training.metrics import Mean, squared_error, weighted_mean
+from flax_attn.models.forward import Inputs, Params, forward
+from flax_attn.tasks.task import Batch, Examples, Kept, Measured, Prediction, Recipe, Rows, Task, mask_of
+from flax_attn.training.metrics import squared_error, weighted_mean
 
-KIND = "regression"
-SCORE = "mse"
 NUM_EXAMPLES = 16
 
 
-def keys(name: str) -> dict[str, type]:
-    return dict.fromkeys(
-        ("data.seed", "data.num_series", "data.relevant", "data.length", "data.num_train", "data.num_valid", "data.num_test"), int
-    )
+@dataclass(frozen=True)
+class Series(Task):
+    """A task on series, of which the number `relevant` decides the output."""
 
+    kind = "regression"
+    score = "mse"
+    measured = "mse"
+    pictures = "series"
 
-def check(config: Any) -> None:
-    """Raises a UsageError for sizes that make no data."""
-    sizes = [config.data[key] for key in ("num_series", "length", "num_train", "num_valid", "num_test")]
-    if min(sizes) < 1 or not 0 <= config.data.relevant < config.data.num_series or config.data.num_train < config.batch_size:
-        raise UsageError(
-            "expected data.num_series, length, num_valid and num_test above 0, relevant from 0 to below num_series, "
-            f"and num_train of at least batch_size {config.batch_size}, got {dict(config.data)}"
-        )
+    data: SeriesData
+    recipe: Recipe
+    relevant: int
+    rows: Rows
+    test: SeriesRows
 
+    @classmethod
+    def load(cls, data: SeriesData, recipe: Recipe, manual_dir: Path | None) -> "Series":
+        splits = data.load(manual_dir)
+        batches: dict[str, Batch] = {name: rows._asdict() for name, rows in splits.items()}
+        rows = Rows(batches["train"], {name: batches[name] for name in recipe.evaluate})
+        return cls(data, recipe, data.relevant, rows, splits["test"])
 
-def load(config: Any, manual_dir: Path | None) -> Task:
-    """Draws the splits."""
-    data = config.data
-    draw = lambda number, split: toy.input_series(
-        jax.random.fold_in(jax.random.key(data.seed), split), number, num_series=data.num_series, relevant=data.relevant, length=data.length
-    )
-    rows = {name: draw(data[f"num_{name}"], i)._asdict() for i, name in enumerate(("train", "valid", "test"))}
-    splits = {name: rows[name] for name in config.evaluate}
-    return Task(rows["train"], splits, {"relevant": data.relevant}, {}, {}, None, rows["test"])
+    @classmethod
+    def restore(cls, data: SeriesData, recipe: Recipe, kept: Kept) -> "Series":
+        nothing = np.zeros((0, data.length, data.num_series), np.float32)
+        return cls(data, recipe, int(kept.derived["relevant"]), Rows({}, {}), SeriesRows(nothing, nothing[..., :1]))
 
+    @property
+    def kept(self) -> Kept:
+        return Kept({"relevant": self.relevant}, {}, {})
 
-def sample(config: Any) -> Any:
-    return np.zeros((config.batch_size, config.data.length, config.data.num_series), np.float32)
+    def sample(self) -> Inputs:
+        return np.zeros((self.recipe.batch_size, self.data.length, self.data.num_series), np.float32)
 
-
-def make_measure(config: Any, derived: dict[str, Any]) -> Any:
-    """The mean squared error, and the mean weight of the series that decides the output."""
-
-    def measure(outputs: Any, aux: dict, batch: Batch, train: bool) -> tuple[jax.Array, dict[str, Mean]]:
-        mask = batch.get("mask", jnp.ones(len(outputs), bool))
+    def measure(self, outputs: Array, aux: dict[str, Any], batch: Batch, train: bool) -> Measured:
+        """The mean squared error, and the mean weight of the series that decides the output."""
+        mask = mask_of(batch, len(outputs))
         error = squared_error(outputs, batch["targets"], mask)
-        gate = aux["attention"]["input"][..., derived["relevant"]].mean(axis=-1)
+        gate = aux["attention"]["input"][..., self.relevant].mean(axis=-1)
         return error.compute(), {"mse": error, "gate": weighted_mean(gate, mask)}
 
-    return measure
+    def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
+        """The first test series with the predictions of the first seed."""
+        inputs, targets = (np.asarray(array[:NUM_EXAMPLES]) for array in self.test)
+        outputs, attention = forward(model, params[0], inputs)
+        arrays = {"inputs": inputs, "targets": targets, "predictions": outputs}
+        return Examples(arrays | {f"attention/{name}": weights for name, weights in attention.items()})
 
+    def predict(self, model: nn.Module, params: Sequence[Params], inputs: Any) -> Prediction:
+        """Predictions by the first seed for series `(n, t, series)`.
 
-def check_derived(derived: dict[str, Any]) -> None:
-    """Raises a ValueError for what `load` did not derive."""
-    int(derived["relevant"])
-
-
-def examples(config: Any, task: Task, predict: Any) -> Examples:
-    """The first test series with the predictions of the first seed."""
-    inputs, targets = (np.asarray(task.test[key][:NUM_EXAMPLES]) for key in ("inputs", "targets"))
-    outputs, attention = predict(inputs)
-    return Examples({"inputs": inputs, "targets": targets, "predictions": outputs[0]} | attention)
+        Raises:
+            UsageError: series of another shape, or values that are not finite numbers.
+        """
+        series = np.asarray(inputs, np.float32)
+        if series.ndim != 3 or series.shape[2] != self.data.num_series or not series.size:
+            raise UsageError(f"expected series of shape (n, t, {self.data.num_series}), got {series.shape}")
+        if not np.isfinite(series).all():
+            raise UsageError("expected finite numbers in the series, got some that are not")
+        outputs, attention = forward(model, params[0], series, len(series))
+        return Prediction(outputs, attention=attention)

@@ -1,35 +1,73 @@
-"""What a task hands to an experiment."""
+"""What an experiment is about: data as arrays, a loss, and what is said of a prediction.
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+There is one class a kind of task. A task is made in two ways. `load` reads data, to train on. `restore` takes what a run
+has kept, to predict with. Data, loss and predictions meet here. A task gets arrays and never a run.
+"""
 
+import abc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Array, Bool, Int
 
-Batch = dict[str, Any]
+from flax_attn.models.forward import Inputs, Params
+from flax_attn.models.search import Decoding, Translation
+from flax_attn.training.metrics import Metric
+
+Batch = dict[str, Any]  # `inputs`, an array or a dict of arrays, and `targets`
+Json = Any  # what JSON can hold
 
 
-class Task(NamedTuple):
-    """Data of a run, and what it decides.
+class Recipe(NamedTuple):
+    """What a task takes from a config beside its data.
 
     Attributes:
-        train: rows to train on, `inputs` and `targets`; sorted by length where there are tokens.
+        batch_size: examples of a batch.
+        evaluate: the splits that are measured.
+        class_weights: whether each class is weighed by one over its training examples.
+        label_smoothing: share of the target that is spread over all classes in training.
+        decoding: how translations are searched for.
+    """
+
+    batch_size: int = 64
+    evaluate: tuple[str, ...] = ("test",)
+    class_weights: bool = False
+    label_smoothing: float = 0.0
+    decoding: Decoding = Decoding()
+
+
+class Rows(NamedTuple):
+    """The rows of a run.
+
+    Attributes:
+        train: rows to train on; sorted by length where there are tokens.
         splits: rows to be measured on, by split.
-        derived: what the data decides and predictions need, as JSON: kept in `config.json`.
-        sizes: fields of the model that the data decides.
-        files: further files of the run directory, as JSON by name.
         draw: `draw(key)` makes a batch of new examples in every step; None for stored data.
-        test: what the examples of the pictures are made of.
     """
 
     train: Batch
     splits: dict[str, Batch]
-    derived: dict[str, Any]
+    draw: Callable[[Array], Batch] | None = None
+
+
+class Kept(NamedTuple):
+    """What a run keeps of its data for predictions.
+
+    Attributes:
+        derived: what the data decided, as JSON.
+        sizes: fields of the model that the data decided.
+        files: the contents of further files of the run, as JSON by name.
+    """
+
+    derived: dict[str, Json]
     sizes: dict[str, int]
-    files: dict[str, Any]
-    draw: Callable[[Any], Batch] | None
-    test: Any
+    files: dict[str, Json]
 
 
 class Examples(NamedTuple):
@@ -44,15 +82,119 @@ class Examples(NamedTuple):
 
     arrays: dict[str, Any]
     metrics: dict[str, list[float]] = {}
-    summary: dict[str, Any] = {}
+    summary: dict[str, Json] = {}
     texts: dict[str, str] = {}
+
+
+@dataclass
+class Prediction:
+    """What a run says of a user's own inputs.
+
+    Attributes:
+        outputs: of signals the predictions in the user's units, in the shape of the inputs; of texts and images the
+            probabilities `(n, classes)`, the mean over the seeds; of translations the texts, the best for each.
+        names: the classes in the order of the probabilities.
+        classes: the most probable class of each input.
+        tokens: of each text the tokens that the model sees.
+        known: whether the model knows each of them.
+        attention: weights by name, of the first seed: an array over all inputs, or a list of one array an input
+            where lengths differ.
+        translations: of each source the best translations, the best first, with scores and alignments; empty for a
+            source without a word that the run knows.
+        written: the text of each of these translations.
+        target_tokens: their tokens as text.
+    """
+
+    outputs: Any
+    names: list[str] = field(default_factory=list)
+    classes: list[str] = field(default_factory=list)
+    tokens: list[list[str]] = field(default_factory=list)
+    known: list[list[bool]] = field(default_factory=list)
+    attention: dict[str, Any] = field(default_factory=dict)
+    translations: list[list[Translation]] = field(default_factory=list)
+    written: list[list[str]] = field(default_factory=list)
+    target_tokens: list[list[list[str]]] = field(default_factory=list)
+
+
+Measured = tuple[Array, dict[str, Metric]]  # the loss, and metrics by name
+
+
+class Task(abc.ABC):
+    """A kind of task, with its data.
+
+    Attributes:
+        kind: the config's `task`.
+        score: the metric that validation is judged by, lower is better.
+        measured: the metric that a run is known by.
+        pictures: the name of the kind under which pictures are drawn.
+    """
+
+    kind: ClassVar[str]
+    score: ClassVar[str]
+    measured: ClassVar[str]
+    pictures: ClassVar[str]
+
+    recipe: Recipe
+    kept: Kept
+    rows: Rows
+
+    @classmethod
+    @abc.abstractmethod
+    def load(cls, data: Any, recipe: Recipe, manual_dir: Path | None) -> "Task":
+        """The task of a data set of this kind, with rows to train on.
+
+        Raises:
+            UsageError: data that are not there, are damaged, or do not make a task.
+        """
+
+    @classmethod
+    @abc.abstractmethod
+    def restore(cls, data: Any, recipe: Recipe, kept: Kept) -> "Task":
+        """The task of a run that is there, without rows.
+
+        Raises:
+            ValueError, KeyError, TypeError: what was kept is not what `load` makes.
+        """
+
+    @classmethod
+    def file_names(cls, data: Any) -> tuple[str, ...]:
+        """The names of the further files that a run keeps for `restore`."""
+        del data
+        return ()
+
+    @abc.abstractmethod
+    def sample(self) -> Inputs:
+        """Inputs of the shapes and dtypes that a model is built for."""
+
+    @abc.abstractmethod
+    def measure(self, outputs: Any, aux: dict[str, Any], batch: Batch, train: bool) -> Measured:
+        """The loss of a batch, and its metrics."""
+
+    @abc.abstractmethod
+    def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
+        """What is said of the test, by the parameters of every seed."""
+
+    @abc.abstractmethod
+    def predict(self, model: nn.Module, params: Sequence[Params], inputs: Any) -> Prediction:
+        """What a run says of a user's own inputs, by the parameters of every seed.
+
+        Raises:
+            UsageError: inputs that are not of this kind.
+        """
+
+
+def mask_of(batch: Batch, num_rows: int) -> Bool[Array, " b"]:
+    """Which rows of a batch are real; all of them where it does not say."""
+    return batch["mask"] if "mask" in batch else jnp.ones(num_rows, bool)
 
 
 def row_lengths(rows: Batch) -> Int[np.ndarray, " n"] | None:
     """The length of each row, of the longest where it has several sequences; None for rows of one shape."""
     inputs = rows["inputs"]
-    found = [np.asarray(array) for key, array in inputs.items() if key.endswith("lengths")] if isinstance(inputs, dict) else []
-    return np.max(found, axis=0) if found else None
+    if not isinstance(inputs, dict):
+        return None
+    lengths = [np.asarray(array) for key, array in inputs.items() if key.endswith("lengths")]
+    return np.max(lengths, axis=0) if lengths else None
 
 
 def by_length(rows: Batch) -> Batch:

@@ -1,7 +1,8 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from flax_attn.analysis import losses, runs, shapes
+from flax_attn.analysis import losses, shapes
+from flax_attn.runs import reading
 
 SIGNAL = np.arange(100.0)
 MARKS = {"centers": np.array([10.0, 30, 50, 80]), "heights": np.ones(4), "widths": np.array([6.0, 7, 8, 9])}
@@ -34,7 +35,7 @@ def make_run(seeds=2):
         for e in range(4)
         for s in range(seeds)
     ]
-    return runs.Run("some run", None, {"task": "regression", "data": {"task": "by_shape"}}, rows, {}, None)  # pyright: ignore
+    return reading.Record("some run", None, {"task": "regression", "data": {"task": "by_shape"}}, rows, {}, {})  # pyright: ignore
 
 
 def test_loss_curves_are_logarithmic_with_a_band_over_seeds():
@@ -52,9 +53,9 @@ def test_loss_curves_are_logarithmic_with_a_band_over_seeds():
 
 def test_curves_and_late_median():
     run = make_run()
-    steps, values = runs.curve(run.rows, "train/mse")
+    steps, values = reading.curve(run.rows, "train/mse")
     np.testing.assert_array_equal(steps, [10, 20, 30])
     assert values.shape == (2, 3)
-    np.testing.assert_allclose(runs.late_median(run.rows, "valid/mse", epochs=2), np.median([1 / 3, 1 / 4, 1 / 4, 1 / 5]))
+    np.testing.assert_allclose(reading.late_median(run.rows, "valid/mse", epochs=2), np.median([1 / 3, 1 / 4, 1 / 4, 1 / 5]))
     trained = [1 / (e + 1 + s) for e in (1, 2, 3) for s in (0, 1)]
-    np.testing.assert_allclose(runs.late_median(run.rows, "valid/mse"), np.median(trained))
+    np.testing.assert_allclose(reading.late_median(run.rows, "valid/mse"), np.median(trained))

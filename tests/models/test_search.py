@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn import decoding
+from flax_attn.models import search
 
 VOCABULARY, SOURCE, STEPS, BATCH, WIDTH = 4, 3, 4, 2, 8
-MARK = VOCABULARY - 1
+END = VOCABULARY - 1
 rng = np.random.default_rng(0)
 RECURRENT, OUT, LOOK = (rng.normal(size=(WIDTH, n)).astype(np.float32) for n in (WIDTH, VOCABULARY, SOURCE))
 EMBEDDING = rng.normal(size=(VOCABULARY, WIDTH)).astype(np.float32)
@@ -28,7 +28,7 @@ def every_sequence(start, forbidden=()):
     found = []
 
     def go_on(state, token, tokens, weights, score):
-        if len(tokens) == STEPS or tokens[-1:] == [MARK]:
+        if len(tokens) == STEPS or tokens[-1:] == [END]:
             found.append((score, tokens, weights))
             return
         state = np.tanh(state @ RECURRENT + EMBEDDING[token])
@@ -37,27 +37,27 @@ def every_sequence(start, forbidden=()):
             gained = logits[new] - np.log(np.exp(logits).sum())
             go_on(state, new, [*tokens, new], [*weights, look / look.sum()], score + gained)
 
-    go_on(start, MARK, [], [], 0.0)
+    go_on(start, END, [], [], 0.0)
     return found
 
 
 @functools.partial(jax.jit, static_argnames=("beam", "length_penalty", "num_best", "forbidden"))
-def search(start, **options):
-    return decoding.beam_search(step, start, mark=MARK, max_length=STEPS, **options)
+def search_all(start, **options):
+    return search.beam_search(step, start, end=END, max_length=STEPS, **options)
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0, 3.0])
 def test_a_wide_beam_finds_what_a_search_through_all_finds(length_penalty):
-    decoded = search(START, beam=VOCABULARY**STEPS, length_penalty=length_penalty, num_best=5)
+    decoded = search_all(START, beam=VOCABULARY**STEPS, length_penalty=length_penalty, num_best=5)
     orders = []
     for row in range(BATCH):
         penalised = [(score / ((5 + len(t)) / 6) ** length_penalty, t, w) for score, t, w in every_sequence(START[row, 0])]
-        best = sorted(penalised, key=lambda each: (MARK not in each[1], -each[0]))[:5]  # those that have ended first
+        best = sorted(penalised, key=lambda each: (END not in each[1], -each[0]))[:5]  # those that have ended first
         for i, (score, tokens, weights) in enumerate(best):
-            real = [token for token in tokens if token != MARK]
+            real = [token for token in tokens if token != END]
             assert decoded.tokens[row, i].tolist() == real + [0] * (STEPS - len(real))
             assert int(decoded.lengths[row, i]) == len(real)
-            assert bool(decoded.ended[row, i]) == (MARK in tokens)
+            assert bool(decoded.ended[row, i]) == (END in tokens)
             np.testing.assert_allclose(decoded.scores[row, i], score, atol=1e-4)
             np.testing.assert_allclose(
                 decoded.alignment[row, i, : len(real)], np.array(weights[: len(real)]).reshape(-1, SOURCE), atol=1e-5
@@ -69,7 +69,7 @@ def test_a_wide_beam_finds_what_a_search_through_all_finds(length_penalty):
 
 def beam_by_hand(start, *, beam, length_penalty, num_best, forbidden, max_length):
     """The sequences from a state `(WIDTH,)`: score, tokens without the mark, their weights, and whether they ended."""
-    going, ended = [(0.0, [MARK], [], start)], []
+    going, ended = [(0.0, [END], [], start)], []
     for length in range(1, max_length + 1):
         found = []
         for score, tokens, weights, state in going:
@@ -80,9 +80,9 @@ def beam_by_hand(start, *, beam, length_penalty, num_best, forbidden, max_length
             found += [(score + gains[new], [*tokens, new], weights, state) for new in range(VOCABULARY) if new not in forbidden]
         found.sort(key=lambda each: -each[0])
         divisor = ((5 + length) / 6) ** length_penalty
-        ended += [(score / divisor, tokens[1:-1], weights[:-1], True) for score, tokens, weights, _ in found[:beam] if tokens[-1] == MARK]
+        ended += [(score / divisor, tokens[1:-1], weights[:-1], True) for score, tokens, weights, _ in found[:beam] if tokens[-1] == END]
         ended = sorted(ended, key=lambda each: -each[0])[:beam]
-        going = [each for each in found[: 2 * beam] if each[1][-1] != MARK][:beam]
+        going = [each for each in found[: 2 * beam] if each[1][-1] != END][:beam]
         if len(ended) == beam:
             break
     return (ended + [(score / divisor, tokens[1:], weights, False) for score, tokens, weights, _ in going])[:num_best]
@@ -98,7 +98,7 @@ def beam_by_hand(start, *, beam, length_penalty, num_best, forbidden, max_length
 def test_a_narrow_beam_finds_what_a_loop_finds(options):
     starts = np.random.default_rng(1).normal(size=(16, 1, WIDTH)).astype(np.float32)
     options = options | {"max_length": 9}
-    decoded = jax.jit(lambda start: decoding.beam_search(step, start, mark=MARK, **options))(starts)
+    decoded = jax.jit(lambda start: search.beam_search(step, start, end=END, **options))(starts)
     lengths = set()
     for row, start in enumerate(starts):
         for i, (score, tokens, weights, ended) in enumerate(beam_by_hand(start[0], **options)):
@@ -112,16 +112,16 @@ def test_a_narrow_beam_finds_what_a_loop_finds(options):
 
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
 def test_a_beam_of_one_is_greedy(length_penalty):
-    options = {"mark": MARK, "max_length": STEPS, "length_penalty": length_penalty}
-    greedy = jax.jit(lambda start: decoding.greedy(step, start, **options))(START)
-    chex.assert_trees_all_close(search(START, beam=1, length_penalty=length_penalty), greedy, atol=1e-5)
+    options = {"end": END, "max_length": STEPS, "length_penalty": length_penalty}
+    greedy = jax.jit(lambda start: search.greedy(step, start, **options))(START)
+    chex.assert_trees_all_close(search_all(START, beam=1, length_penalty=length_penalty), greedy, atol=1e-5)
     for row in range(BATCH):
-        state, token, tokens = START[row, 0], MARK, []
-        while len(tokens) < STEPS and tokens[-1:] != [MARK]:
+        state, token, tokens = START[row, 0], END, []
+        while len(tokens) < STEPS and tokens[-1:] != [END]:
             state = np.tanh(state @ RECURRENT + EMBEDDING[token])
             token = int(np.argmax(state @ OUT))
             tokens.append(token)
-        assert greedy.tokens[row, 0].tolist() == [t for t in tokens if t != MARK] + [0] * (STEPS - sum(t != MARK for t in tokens))
+        assert greedy.tokens[row, 0].tolist() == [t for t in tokens if t != END] + [0] * (STEPS - sum(t != END for t in tokens))
 
 
 def chain(probabilities):
@@ -134,7 +134,7 @@ def test_a_sequence_that_has_ended_is_not_lost_to_better_beginnings():
     """After 0 comes the end, or with more probability 1, which has two continuations that are better at first and never end well."""
     low = 1e-6
     step = chain([[low, 0.7, low, 0.3], [low, 0.5, 0.5, low], [low, 0.5, 0.5, low], [1 - 3 * low, low, low, low]])
-    decoded = decoding.beam_search(step, jnp.zeros((1, 1)), mark=3, max_length=8, beam=2)
+    decoded = search.beam_search(step, jnp.zeros((1, 1)), end=3, max_length=8, beam=2)
     assert decoded.tokens[0, 0].tolist() == [0, 0, 0, 0, 0, 0, 0, 0]
     assert int(decoded.lengths[0, 0]) == 1
     np.testing.assert_allclose(decoded.scores[0, 0], np.log(0.3), atol=1e-4)
@@ -144,7 +144,7 @@ def test_a_sequence_that_has_ended_is_not_lost_to_better_beginnings():
 def test_the_largest_are_found_by_blocks():
     scores = np.random.default_rng(2).normal(size=(3, 150)).astype(np.float32)
     scores[1, :145] = -np.inf  # fewer than are wanted, and what fills up the last block beside them
-    best, found = jax.jit(decoding._top_k, static_argnums=1)(scores, 9)
+    best, found = jax.jit(search._top_k, static_argnums=1)(scores, 9)
     np.testing.assert_array_equal(best, -np.sort(-scores)[:, :9])
     np.testing.assert_array_equal(np.take_along_axis(scores, np.asarray(found), axis=1), best)
 
@@ -153,26 +153,26 @@ def test_what_does_not_end_is_said_to_be_cut():
     low = 1e-6
     step = chain([[1 - 2 * low, low, low], [1 - 2 * low, low, low], [1 - 2 * low, low, low]])
     for decoded in (
-        decoding.beam_search(step, jnp.zeros((1, 1)), mark=2, max_length=3, beam=1),
-        decoding.greedy(step, jnp.zeros((1, 1)), mark=2, max_length=3),
+        search.beam_search(step, jnp.zeros((1, 1)), end=2, max_length=3, beam=1),
+        search.greedy(step, jnp.zeros((1, 1)), end=2, max_length=3),
     ):
         assert (int(decoded.lengths[0, 0]), bool(decoded.ended[0, 0])) == (3, False)
 
 
 def test_what_is_forbidden_never_comes():
-    every = np.asarray(search(START, beam=16, num_best=16).tokens)
+    every = np.asarray(search_all(START, beam=16, num_best=16).tokens)
     assert (every == 1).any()
-    allowed = search(START, beam=16, num_best=8, forbidden=(0, 1))
+    allowed = search_all(START, beam=16, num_best=8, forbidden=(0, 1))
     assert not ((np.asarray(allowed.tokens) == 1) & np.isfinite(allowed.scores)[..., None]).any()
     best = max(every_sequence(START[0, 0], forbidden=(0, 1)), key=lambda each: each[0])
     np.testing.assert_allclose(allowed.scores[0, 0], best[0], atol=1e-4)
 
 
 def test_rows_do_not_know_of_each_other():
-    alone = [search(START[i : i + 1], beam=3, num_best=2) for i in range(BATCH)]
-    chex.assert_trees_all_close(search(START, beam=3, num_best=2), jax.tree.map(lambda *rows: jnp.concatenate(rows), *alone), atol=1e-5)
+    alone = [search_all(START[i : i + 1], beam=3, num_best=2) for i in range(BATCH)]
+    chex.assert_trees_all_close(search_all(START, beam=3, num_best=2), jax.tree.map(lambda *rows: jnp.concatenate(rows), *alone), atol=1e-5)
 
 
 def test_more_than_the_beam_is_told():
     with pytest.raises(ValueError, match="num_best from 1 to the beam of 2, got 3"):
-        decoding.beam_search(step, START, mark=MARK, max_length=STEPS, beam=2, num_best=3)
+        search.beam_search(step, START, end=END, max_length=STEPS, beam=2, num_best=3)

@@ -10,19 +10,16 @@ checkpoints/     the newest two epochs
 figures/         pictures, drawn from the rest
 """
 
-import contextlib
 import json
-import os
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from flax_attn.errors import UsageError
+from flax_attn.files import PARTIAL, replacing
 
 GROWABLE = "num_epochs"
 FREE = "reference."  # what results are shown beside; it decides nothing
-PARTIAL = ".partial"
+MEND = "run the command that made it again to mend it"
 BEFORE_RECORDED = "avx2"  # the instruction set whose forms every run took that records none
 
 
@@ -90,24 +87,6 @@ class RunDirectory:
     def append_metrics(self, rows: list[dict[str, Any]]) -> None:
         with open(self.path / "metrics.jsonl", "a") as file:
             file.write(_as_lines(rows))
-
-
-@contextlib.contextmanager
-def replacing(path: Path, keep: bool = False) -> Iterator[Path]:
-    """Gives a path to write to, which takes the place of `path` when all is written; if writing fails, `path` is as it was.
-
-    With `keep`, a `path` that is there already stays.
-    """
-    partial = path.with_name(f".{path.stem}.{uuid.uuid4().hex}{PARTIAL}{path.suffix}")
-    try:
-        yield partial
-        if keep and path.exists():
-            partial.unlink()
-        else:
-            os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
 
 
 def read_config(path: Path) -> dict[str, Any]:

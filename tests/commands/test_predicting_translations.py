@@ -1,26 +1,25 @@
 """Runs on translation, from training to predictions by the command line."""
 
 import gzip
-import io
 import itertools
 import json
 import shutil
 
+import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rich.console import Console
 
 from configs import dates_bahdanau, reverse_bahdanau, translate_multi30k, translate_multi30k_transformer, translate_tsv
-from flax_attn import decoding, experiment
+from flax_attn import experiment
 from flax_attn.__main__ import main
-from flax_attn.analysis import drawing, runs
+from flax_attn.analysis import drawing
 from flax_attn.analysis.translation import alignment_map
-from flax_attn.config import check_config
 from flax_attn.errors import UsageError
-from flax_attn.tasks import translation
-
-SILENT = Console(file=io.StringIO())
+from flax_attn.experiment.config import Config
+from flax_attn.models.search import Translation
+from flax_attn.runs import reading
+from flax_attn.tasks import PairsOfTexts, alignment, translation
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +28,7 @@ def reverse(tmp_path_factory):
     config = reverse_bahdanau.get_config("quick")
     config.data.update({"max_letters": 6, "num_train": 4_000, "num_test": 100, "num_buckets": 2})
     config.num_epochs, config.learning_rate = 6, 1e-2
-    experiment.run(config, workdir, SILENT)
+    experiment.run(config, workdir)
     return workdir
 
 
@@ -39,7 +38,7 @@ def predict(capsys, *arguments):
 
 
 def test_a_run_learns_to_reverse_and_says_where_it_looked(reverse):
-    run = runs.read(reverse)
+    run = reading.read(reverse)
     metrics = run.summary["metrics"]
     assert metrics["test/exact_match"]["mean"] > 0.9
     assert metrics["greedy/test/exact_match"]["mean"] > 0.9
@@ -169,32 +168,38 @@ def test_a_picture_of_nothing_costs_no_translations(reverse, tmp_path, capsys):
     assert out == f"wrote {tmp_path / 'out.txt'}\n"
 
 
-def test_the_test_is_of_the_beam_and_greedy_beside_it():
+def load(config):
+    config = Config.of(config)
+    return PairsOfTexts.load(config.data, config.recipe, None)
+
+
+def test_the_test_is_of_the_beam_and_greedy_beside_it(monkeypatch):
     config = dates_bahdanau.get_config()
     config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5, "num_buckets": 1})
-    task, asked = translation.load(config, None), []
-    _, given, reader = task.test
+    task, asked = load(config), []
 
-    def fake(inputs, **options):
-        asked.append(options)
-        texts = [pair.target for pair in given] if options["beam"] == 5 else ["1999-01-01"] * 5
+    def fake(model, params, inputs, decoding, **options):
+        asked.append((decoding, options))
+        texts = [pair.target for pair in task.pairs] if decoding.beam == 5 else ["1999-01-01"] * 5
         flat = np.ones((10, inputs["source"].shape[1]))
-        return [[[decoding.Translation(reader.target.encode(text), 0.0, True, flat)] for text in texts]]
+        return [[Translation(task.encoder.target.encode(text), 0.0, True, flat)] for text in texts]
 
-    metrics = translation.examples(config, task, fake).metrics
+    monkeypatch.setattr(translation, "translate", fake)
+    metrics = task.examples(nn.Module(), [{}]).metrics
     assert (metrics["test/exact_match"], metrics["greedy/test/exact_match"]) == ([1.0], [0.0])
-    assert [options.get("length_penalty") for options in asked] == [1.0, None]
-    assert asked[0]["max_length"] == 2 * task.derived["longest"]["target"]
+    assert [decoding.beam for decoding, _ in asked] == [5, 1]
+    assert asked[0][0].length_penalty == 1.0
+    assert asked[0][1]["max_length"] == 2 * task.kept.derived["longest"]["target"]
     assert metrics["test/month_from_name"][0] > 2.9  # every letter has the weight 1 here
 
 
 def test_tokens_and_their_marks():
     config = dates_bahdanau.get_config()
     config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5, "num_buckets": 1})
-    task = translation.load(config, None)
-    rows, given, reader = task.test
+    task = load(config)
+    rows, given, reader = task.test, task.pairs, task.encoder
     inputs, mark = rows["inputs"], reader.target.size
-    assert task.sizes == {"source_vocabulary_size": reader.source.size, "target_vocabulary_size": mark + 1}
+    assert task.kept.sizes == {"source_vocabulary_size": reader.source.size, "target_vocabulary_size": mark + 1}
     for i, pair in enumerate(given):
         target, length = rows["targets"][i], inputs["target_lengths"][i]
         assert reader.write(target[: length - 1].tolist()) == pair.target
@@ -202,10 +207,10 @@ def test_tokens_and_their_marks():
         np.testing.assert_array_equal(inputs["target"][i, 1:length], target[: length - 1])
         np.testing.assert_array_equal(target[length:], 0)
         assert inputs["source_lengths"][i] == len(pair.source)
-    longest = task.derived["longest"]["source"]
+    longest = task.longest_source
     train, test = (
         {reader.source.decode(row[:length].tolist()) for row, length in zip(some["source"], some["source_lengths"])}
-        for some in (task.train["inputs"], inputs)
+        for some in (task.rows.train["inputs"], inputs)
     )
     assert (len(train), len(test)) == (50, 5)
     assert max(map(len, train)) == longest
@@ -216,21 +221,21 @@ def test_a_pair_that_is_too_long_is_told():
     config = dates_bahdanau.get_config()
     config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5, "max_length": 12})
     with pytest.raises(UsageError, match=r"from 1 to data.max_length=12 tokens in source and target, got"):
-        translation.load(config, None)
+        load(config)
 
 
 def test_weights_of_the_month_on_its_name():
     read = np.zeros((10, 13))  # 2006-07-11
     read[5, 3:7] = 0.2
     read[6, 6], read[6, 7], read[4, 5] = 0.5, 0.5, 1.0
-    assert translation.month_from_name(["11 july 2006", "2 may 1999"], [read, read[:6]]) == pytest.approx((0.8 + 0.5) / 2)
+    assert alignment.month_from_name(["11 july 2006", "2 may 1999"], [read, read[:6]]) == pytest.approx((0.8 + 0.5) / 2)
 
 
 def test_weights_on_the_anti_diagonal():
     sharp, flat = np.eye(3)[::-1], np.full((4, 4), 0.25)
-    assert translation.anti_diagonal([sharp]) == 1
-    assert translation.anti_diagonal([np.eye(4)]) == 0
-    np.testing.assert_allclose(translation.anti_diagonal([sharp, flat]), (3 + 4 * 0.25) / 7)
+    assert alignment.anti_diagonal([sharp]) == 1
+    assert alignment.anti_diagonal([np.eye(4)]) == 0
+    np.testing.assert_allclose(alignment.anti_diagonal([sharp, flat]), (3 + 4 * 0.25) / 7)
 
 
 def test_translations_are_measured_against_references():
@@ -255,14 +260,14 @@ def test_translations_are_measured_against_references():
         (translate_tsv, {"file": "x", "target_column": 1}, "two columns from 1"),
         (translate_multi30k_transformer, {"shared_vocabulary": False}, "data.shared_vocabulary=True with model.shared_embeddings"),
         (reverse_bahdanau, {"min_letters": 9, "max_letters": 3}, "data.min_letters from 1 to data.max_letters"),
-        (dates_bahdanau, {"num_test": 0}, "data.num_test above 0"),
+        (dates_bahdanau, {"num_test": 0}, "'data.num_test' to be a number above 0, got 0"),
     ],
 )
 def test_choices_that_there_are_not_are_told(module, change, said):
     config = module.get_config()
     config.data.update(change)
     with pytest.raises(UsageError, match=said):
-        check_config(config)
+        Config.of(config)
 
 
 def test_pairs_of_one_source_stay_together_and_come_once(tmp_path):
@@ -270,7 +275,7 @@ def test_pairs_of_one_source_stay_together_and_come_once(tmp_path):
     (tmp_path / "own.tsv").write_text("\n".join(lines))
     config = translate_tsv.get_config()
     config.data.update({"file": str(tmp_path / "own.tsv"), "source_column": 2, "target_column": 3, "test_fraction": 0.2})
-    split, _ = translation.LOADERS["pairs"](config.data, None)
+    split, _ = Config.of(config).data.load(None)
     assert {name: len(some) for name, some in split.items()} == {"valid": 6, "test": 24, "train": 90}
     sources = [{pair.source for pair in some} for some in split.values()]
     assert not (sources[0] & sources[1] | sources[1] & sources[2] | sources[0] & sources[2])
@@ -278,8 +283,9 @@ def test_pairs_of_one_source_stay_together_and_come_once(tmp_path):
 
 def test_padding_has_no_part_in_the_loss_and_smoothing_none_in_evaluation():
     config = dates_bahdanau.get_config()
+    config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5, "num_buckets": 1})
     config.label_smoothing = 0.1
-    measure = translation.make_measure(config, {})
+    measure = load(config).measure
     rng = np.random.default_rng(0)
     logits, labels, mask = rng.normal(size=(3, 4, 5)).astype(np.float32), rng.integers(1, 5, (3, 4)), np.array([True, True, False])
     labels[0, 2:] = 0
@@ -311,7 +317,7 @@ def test_pairs_of_ones_own_train_and_are_translated(tmp_path, capsys):
     config.data.update({"file": str(tmp_path / "own.tsv"), "preprocessing": "words", "tokenizer": "word"})
     config.num_epochs, config.learning_rate = 60, 1e-2
     config.model.update({"features": 32, "embedding_features": 16, "attention_features": 16, "dropout_rate": 0.0})
-    summary = experiment.run(config, tmp_path / "run", SILENT)
+    summary = experiment.run(config, tmp_path / "run")
     assert summary["metrics"]["test/bleu"]["mean"] > 90
     assert "tok:13a" in summary["signatures"][0]
     out, _ = predict(capsys, tmp_path / "run", "Zwei Hund schläft 7.")
@@ -332,7 +338,7 @@ def test_the_real_sentences_train(manual_dir, tmp_path, no_pictures):
     config.model.update({"features": 16, "embedding_features": 8, "attention_features": 8})
     config.num_epochs, config.batch_size, config.decoding.beam = 1, 32, 1  # greedy alone, the rest is tried elsewhere
     config.optimizer.warmup_steps = 2
-    summary = experiment.run(config, tmp_path / "run", SILENT, tmp_path)
+    summary = experiment.run(config, tmp_path / "run", manual_dir=tmp_path)
     assert summary["metrics"]["test/bleu"]["mean"] >= 0
     assert {"greedy/test/bleu", "greedy/test/chrf", "test/chrf"} <= set(summary["metrics"])
     assert len((tmp_path / "run" / "translations.tsv").read_text().splitlines()) == 21

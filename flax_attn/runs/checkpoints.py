@@ -5,7 +5,6 @@ step behind when it is killed. So a checkpoint counts only once its list of sums
 it before anything is restored.
 """
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from typing import Any
 import jax
 
 from flax_attn.errors import UsageError
-from flax_attn.run_directory import replacing
+from flax_attn.files import replacing, sha256
 
 SUMS = "sha256.json"
 METADATA = "metadata.json"
@@ -101,7 +100,7 @@ def find_damage(folder: Path) -> str:
 def _sums(folder: Path) -> dict[str, str]:
     """SHA-256 of every file below the folder but the list of sums itself."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != SUMS]
-    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in files}
 
 
 def _epochs(directory: Path) -> list[int]:

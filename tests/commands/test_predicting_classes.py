@@ -1,6 +1,6 @@
 """Runs on texts and images, from training on real files to predictions by the command line."""
 
-import io
+import functools
 import json
 import shutil
 
@@ -9,18 +9,18 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from PIL import Image
-from rich.console import Console
 
 from configs import ag_news_rnn_attention, mnist_attention, series_input_attention, sst_gru_attention, text_csv
 from flax_attn import experiment
 from flax_attn.__main__ import main
-from flax_attn.analysis import drawing, runs
+from flax_attn.analysis import drawing
 from flax_attn.analysis import texts as text_figures
 from flax_attn.errors import UsageError
-from flax_attn.run_directory import read_config
-from flax_attn.tasks import classification, texts
+from flax_attn.experiment.config import Config
+from flax_attn.runs import reading
+from flax_attn.runs.directory import read_config
+from flax_attn.tasks import Recipe, TextClasses, classification
 
-SILENT = Console(file=io.StringIO())
 NEWS = "The final tennis tournament starts next week."
 
 
@@ -29,15 +29,20 @@ def news(manual_dir, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "news"
     config = ag_news_rnn_attention.get_config("quick")
     config.num_epochs, config.num_seeds, config.learning_rate, config.model.initialization = 2, 2, 3e-3, "flax"
-    experiment.run(config, workdir, SILENT, manual_dir)
+    experiment.run(config, workdir, manual_dir=manual_dir)
     return workdir
 
 
 @pytest.fixture(scope="module")
 def digits(manual_dir, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "digits"
-    experiment.run(mnist_attention.get_config("quick"), workdir, SILENT, manual_dir)
+    experiment.run(mnist_attention.get_config("quick"), workdir, manual_dir=manual_dir)
     return workdir
+
+
+def load(config, manual_dir):
+    config = Config.of(config)
+    return TextClasses.load(config.data, config.recipe, manual_dir)
 
 
 def predict(capsys, *arguments):
@@ -46,7 +51,7 @@ def predict(capsys, *arguments):
 
 
 def test_a_run_on_texts_is_whole_and_learns(news):
-    run = runs.read(news)
+    run = reading.read(news)
     metrics = run.summary["metrics"]
     assert metrics["test/f1"]["mean"] > 0.5  # of four classes
     assert len(metrics["test/f1"]["values"]) == 2
@@ -94,7 +99,7 @@ def test_a_file_of_texts_and_a_run_moved_elsewhere(news, tmp_path, capsys):
 
 @pytest.mark.full
 def test_images_get_their_classes(digits, manual_dir, tmp_path, capsys):
-    run = runs.read(digits)
+    run = reading.read(digits)
     image = (255 * run.examples["inputs"][0]).astype(np.uint8)
     Image.fromarray(image).save(tmp_path / "seven.png")
     Image.fromarray(255 - image).save(tmp_path / "dark_on_light.png")
@@ -154,11 +159,11 @@ def test_a_damaged_tokenizer_or_list_of_classes_is_told(news, tmp_path, capsys):
         content = (news / name).read_text()
         (tmp_path / "run" / name).write_text(json.dumps(change(json.loads(content))))
         assert main(["predict", str(tmp_path / "run"), NEWS]) == 2
-        assert "run the command that made the run again to mend it" in capsys.readouterr().err
+        assert "run the command that made it again to mend it" in capsys.readouterr().err
         with pytest.raises(UsageError, match="is damaged"):
-            runs.read(tmp_path / "run")
+            reading.read(tmp_path / "run")
         (tmp_path / "run" / name).write_text(content)
-    runs.read(tmp_path / "run")
+    reading.read(tmp_path / "run")
 
 
 def test_other_data_than_the_run_began_with_is_refused(news, manual_dir, tmp_path):
@@ -170,7 +175,7 @@ def test_other_data_than_the_run_began_with_is_refused(news, manual_dir, tmp_pat
     config = ag_news_rnn_attention.get_config("quick")
     config.update({key: value for key, value in stored.items() if key not in ("derived", "evaluate")} | {"num_epochs": 4})
     with pytest.raises(UsageError, match=r"began with other contents of test.csv"):
-        experiment.run(config, tmp_path / "run", SILENT, tmp_path / "data")
+        experiment.run(config, tmp_path / "run", manual_dir=tmp_path / "data")
 
 
 @pytest.mark.full
@@ -181,7 +186,7 @@ def test_a_table_of_ones_own_trains_and_predicts(tmp_path, capsys):
     config = text_csv.get_config("quick")
     config.data.update({"train_file": str(tmp_path / "own.csv"), "text_column": "words", "label_column": "kind", "num_buckets": 2})
     config.num_epochs, config.batch_size, config.learning_rate = 12, 16, 1e-2
-    summary = experiment.run(config, tmp_path / "run", SILENT)
+    summary = experiment.run(config, tmp_path / "run")
     assert summary["metrics"]["test/accuracy"]["mean"] == 1
     (found,) = json.loads(predict(capsys, tmp_path / "run", "an awful film", "--json").out)
     assert next(iter(found["classes"])) == "bad"
@@ -201,14 +206,14 @@ def test_texts_that_cannot_be_learned_are_told(tmp_path, rows, said):
     config = text_csv.get_config("quick")
     config.data.update({"train_file": str(tmp_path / "own.csv"), "text_column": "1", "label_column": "2", "preprocessing": "news"})
     with pytest.raises(UsageError, match=said):
-        texts.load(config, None)
+        load(config, None)
 
 
 def test_a_joined_file_is_not_taken_for_titles(tmp_path):
     (tmp_path / "ag_news").mkdir()
     (tmp_path / "ag_news" / "train.csv").write_text('"1","title and description joined"\n')
     with pytest.raises(UsageError, match=r"columns of their own in ag_news/train.csv, got them joined"):
-        texts.load(ag_news_rnn_attention.get_config("full"), tmp_path)
+        load(ag_news_rnn_attention.get_config("full"), tmp_path)
 
 
 def test_pictures_take_a_dollar_for_a_dollar(tmp_path):
@@ -234,9 +239,8 @@ def test_a_long_text_has_a_picture_of_a_size_to_look_at():
 
 @pytest.mark.parametrize("weighted", [True, False])
 def test_a_class_weighs_one_over_its_examples_where_the_config_says_so(weighted):
-    config = ag_news_rnn_attention.get_config()
-    config.class_weights = weighted
-    measure = classification.make_measure(config, {"class_weights": classification.class_weights(np.array([0, 0, 0, 1]), 2)})
+    weights = classification.class_weights(np.array([0, 0, 0, 1]), 2)
+    measure = functools.partial(classification.measure, Recipe(class_weights=weighted), weights)
     logits, targets = np.array([[2, 0], [2, 0]], np.float32), np.array([0, 1])
     loss, _ = jax.jit(lambda logits, targets: measure(logits, {}, {"targets": targets}, True))(logits, targets)
     of_each = np.log1p(np.exp([-2.0, 2.0]))
@@ -250,26 +254,26 @@ def test_a_seed_that_stops_early_waits_for_the_others_and_the_run_is_finished(tm
     config.data.train_file = str(tmp_path / "own.csv")
     config.num_epochs, config.num_seeds, config.patience, config.batch_size, config.learning_rate = 30, 2, 2, 16, 1e-2
     config.model.update({"cell": "rnn", "bidirectional": False, "dropout_rate": 0.0, "embedding_dropout_rate": 0.0})
-    summary = experiment.run(config, tmp_path / "run", SILENT)
+    summary = experiment.run(config, tmp_path / "run")
     assert summary["stopped"]
     assert summary["epochs"] < 30
-    run = runs.read(tmp_path / "run")
+    run = reading.read(tmp_path / "run")
     for i, seed in enumerate(summary["seeds"]):
         losses = [row["valid/loss"] for row in run.rows if row["seed"] == seed]
         best = int(np.argmin(losses[1:])) + 1
         assert losses[min(best + 2, len(losses) - 1)] == losses[-1]
         np.testing.assert_allclose(summary["metrics"]["valid/loss"]["values"][i], losses[best], rtol=1e-4)
-    assert experiment.run(config, tmp_path / "run", SILENT) == json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert experiment.run(config, tmp_path / "run") == json.loads((tmp_path / "run" / "summary.json").read_text())
 
 
 @pytest.mark.full
 def test_sst_trains_in_buckets(manual_dir, tmp_path):
     config = sst_gru_attention.get_config("quick")
     config.num_epochs, config.steps_per_epoch = 1, 20
-    assert experiment.run(config, tmp_path / "sst", SILENT, manual_dir)["parameters"] == 1_877_639
+    assert experiment.run(config, tmp_path / "sst", manual_dir=manual_dir)["parameters"] == 1_877_639
 
 
 def test_a_gate_finds_its_series(tmp_path):
-    summary = experiment.run(series_input_attention.get_config("quick"), tmp_path / "series", SILENT)
+    summary = experiment.run(series_input_attention.get_config("quick"), tmp_path / "series")
     assert summary["metrics"]["test/gate"]["mean"] > 0.8
     assert main(["predict", str(tmp_path / "series"), "a text"]) == 2

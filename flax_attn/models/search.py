@@ -9,14 +9,17 @@ and `translate`, which runs them over any number of sources.
 Source: Graves 2012 (arXiv:1211.3711), section 2.6, for the beam; Wu et al. 2016 (arXiv:1609.08144), eq. 14, for the length penalty.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+
+from flax_attn.fields import Part, above_zero, zero_or_above
 
 SEQUENCES_AT_ONCE = 320  # 64 sources with a beam of 5
 TOP_K_BLOCK = 32
@@ -26,10 +29,11 @@ Step = Callable[[Any, Int[Array, "b k"]], tuple[Float[Array, "b k v"], Any, Floa
 
 
 class Decoded(NamedTuple):
-    """Sequences, the best first: `tokens` `(b, n, t)` up to the mark of the end, then 0, with their alignment.
+    """Sequences, the best first, with their alignment.
 
-    `lengths` `(b, n)` leave the mark out, `scores` are those above, `ended` says which came to their mark before the search was over,
-    and `alignment` `(b, n, t, s)` holds the weights of each token, zeros from the mark on.
+    `tokens` are `(b, n, t)` up to the end of sequence, then 0. `lengths` `(b, n)` leave it out. `scores` are those above.
+    `ended` says which sequences ended before the search was over. `alignment` `(b, n, t, s)` holds the weights of each
+    token, zeros from the end of sequence on.
     """
 
     tokens: Int[Array, "b n t"]
@@ -39,12 +43,12 @@ class Decoded(NamedTuple):
     alignment: Float[Array, "b n t s"]
 
 
-def greedy(step: Step, state: Any, *, mark: int, max_length: int, length_penalty: float = 0.0, forbidden: tuple[int, ...] = ()) -> Decoded:
+def greedy(step: Step, state: Any, *, end: int, max_length: int, length_penalty: float = 0.0, forbidden: tuple[int, ...] = ()) -> Decoded:
     """The most probable token at every step.
 
     Args:
         step, state: of the decoder, with `k = 1`.
-        mark: the token that stands before the first, and that ends a sequence.
+        end: the token that stands before the first, and that ends a sequence.
         max_length: steps at most, the one that ends the sequence among them.
         length_penalty: `alpha` above; it changes the scores alone.
         forbidden: tokens that never come.
@@ -60,15 +64,15 @@ def greedy(step: Step, state: Any, *, mark: int, max_length: int, length_penalty
         i, state, before, ended, score, tokens, alignment = carry
         logits, state, weights = step(state, before)
         log_probabilities = _log_softmax(logits, forbidden)
-        token = jnp.where(ended, mark, jnp.argmax(log_probabilities, axis=-1))
+        token = jnp.where(ended, end, jnp.argmax(log_probabilities, axis=-1))
         score = score + jnp.where(ended, 0, log_probabilities.max(axis=-1))
-        return i + 1, state, token, ended | (token == mark), score, tokens.at[i].set(token), alignment.at[i].set(weights)
+        return i + 1, state, token, ended | (token == end), score, tokens.at[i].set(token), alignment.at[i].set(weights)
 
-    marks = jnp.full((batch, 1), mark)
-    tokens, alignment = jnp.full((max_length, batch, 1), mark), jnp.zeros((max_length, batch, 1, num_source))
-    start = (0, state, marks, jnp.zeros_like(marks, bool), jnp.zeros(marks.shape), tokens, alignment)
+    first = jnp.full((batch, 1), end)
+    tokens, alignment = jnp.full((max_length, batch, 1), end), jnp.zeros((max_length, batch, 1, num_source))
+    start = (0, state, first, jnp.zeros_like(first, bool), jnp.zeros(first.shape), tokens, alignment)
     *_, ended, score, tokens, alignment = jax.lax.while_loop(go_on, body, start)
-    found = _decoded(tokens, alignment, score, ended, mark)
+    found = _decoded(tokens, alignment, score, ended, end)
     return found._replace(scores=score / _penalty(found.lengths + ended, length_penalty))
 
 
@@ -85,7 +89,7 @@ def beam_search(
     state: Any,
     *,
     beam: int,
-    mark: int,
+    end: int,
     max_length: int,
     length_penalty: float = 0.0,
     num_best: int = 1,
@@ -93,13 +97,13 @@ def beam_search(
 ) -> Decoded:
     """The best sequences that are found by keeping the `beam` best beginnings at every step.
 
-    A sequence ends when its mark is among the `beam` best continuations, and is kept apart from the beginnings. The search of a row
+    A sequence ends when its end is among the `beam` best continuations, and is kept apart from the beginnings. The search of a row
     is over when `beam` sequences have ended, or none of the beginnings can become better than the `num_best` best of them: its
     log-probability can only fall, and is divided by no more than the penalty of `max_length`. Sequences that have not ended by then
     come behind all that have.
 
     Args:
-        step, state, mark, max_length, forbidden: as in `greedy`; the state is given for `k = 1`.
+        step, state, end, max_length, forbidden: as in `greedy`; the state is given for `k = 1`.
         beam: beginnings that are kept; with 1 the search is greedy.
         length_penalty: `alpha` above; 0 compares log-probabilities as they are, which favours short sequences.
         num_best: how many sequences are returned.
@@ -132,7 +136,7 @@ def beam_search(
         scores = (score[..., None] + _log_softmax(logits, forbidden)).reshape(batch, -1)
         best, chosen = _top_k(scores, 2 * beam)  # as many again, for those that end
         parent, token = jnp.divmod(chosen, size)
-        ends = token == mark
+        ends = token == end
         ending = jnp.where((ends & searched)[:, :beam], best[:, :beam], -jnp.inf) / penalty(i + 1)
         new = Ended(ending, jnp.full_like(parent[:, :beam], i), parent[:, :beam])
         joined = jax.tree.map(lambda *both: jnp.concatenate(both, axis=1), ended, new)
@@ -147,18 +151,18 @@ def beam_search(
     nothing = jnp.zeros((max_length, batch, beam), int)
     history = [nothing, nothing, jnp.zeros((max_length, batch, beam, num_source))]
     none = Ended(jnp.full(places.shape, -jnp.inf), jnp.zeros_like(places), jnp.zeros_like(places))
-    start = (0, state, jnp.full_like(places, mark), jnp.where(places == 0, 0, -jnp.inf), none, history)
+    start = (0, state, jnp.full_like(places, end), jnp.where(places == 0, 0, -jnp.inf), none, history)
     last, _, _, score, ended, history = jax.lax.while_loop(go_on, body, start)
 
-    cut = Ended(score / penalty(last), jnp.full_like(places, last), places)  # the mark of these would be the next token
+    cut = Ended(score / penalty(last), jnp.full_like(places, last), places)  # the end of these would be the next token
     every = jax.tree.map(lambda *both: jnp.concatenate(both, axis=1), ended, cut)
     has_ended = jnp.concatenate([jnp.isfinite(ended.score), jnp.zeros_like(places, bool)], axis=1)
     order = jnp.lexsort((-every.score, ~has_ended), axis=-1)[:, :num_best]
     found, has_ended = jax.tree.map(lambda leaf: _take(leaf, order), (every, has_ended))
-    return _decoded(*_follow(found, history, mark), found.score, has_ended, mark)
+    return _decoded(*_follow(found, history, end), found.score, has_ended, end)
 
 
-def _follow(found: Ended, history: list[Array], mark: int) -> tuple[Array, Array]:
+def _follow(found: Ended, history: list[Array], end: int) -> tuple[Array, Array]:
     """Tokens `(t, b, n)` and weights `(t, b, n, s)` of sequences, from the step that ended each back to the first.
 
     What a step chose stands in the history by its place in the new beam, and its weights by their place in the beam before.
@@ -169,14 +173,14 @@ def _follow(found: Ended, history: list[Array], mark: int) -> tuple[Array, Array
         i, token, parent, weights = now
         before, chosen = _take(parent, place), _take(token, place)
         going = i < found.step
-        return jnp.where(going, before, place), (jnp.where(going, chosen, mark), _take(weights, before))
+        return jnp.where(going, before, place), (jnp.where(going, chosen, end), _take(weights, before))
 
     _, (tokens, weights) = jax.lax.scan(back, found.place, (steps, *history), reverse=True)
     return tokens, weights
 
 
 def _penalty(length: Array | int, alpha: float) -> Array | float:
-    """What a log-probability is divided by, of so many tokens with the mark."""
+    """What the log-probability of a sequence is divided by; the length counts the end of sequence."""
     return ((5 + length) / 6) ** alpha
 
 
@@ -209,15 +213,18 @@ def _take(leaf: Array, places: Array) -> Array:
     return jnp.take_along_axis(leaf, places.reshape(places.shape + (1,) * (leaf.ndim - 2)), axis=1)
 
 
-def _decoded(tokens: Array, alignment: Array, scores: Array, ended: Array, mark: int) -> Decoded:
-    """From tokens `(t, b, n)`, with the mark behind the last, and weights likewise."""
+def _decoded(tokens: Array, alignment: Array, scores: Array, ended: Array, end: int) -> Decoded:
+    """From tokens `(t, b, n)`, with the end of sequence behind the last, and weights likewise."""
     tokens, alignment = jnp.moveaxis(tokens, 0, -1), jnp.moveaxis(alignment, 0, -2)
-    real = jnp.cumsum(tokens == mark, axis=-1) == 0
+    real = jnp.cumsum(tokens == end, axis=-1) == 0
     return Decoded(jnp.where(real, tokens, 0), real.sum(axis=-1), scores, ended, jnp.where(real[..., None], alignment, 0))
 
 
 class Translation(NamedTuple):
-    """One sequence that a source became: its tokens without the mark, its score, whether it came to its end, and the weights `(t, s)`."""
+    """One sequence that a source became.
+
+    `tokens` leave out the end of sequence, `ended` says whether it came, and `alignment` holds the weights `(t, s)`.
+    """
 
     tokens: list[int]
     score: float
@@ -225,51 +232,89 @@ class Translation(NamedTuple):
     alignment: Float[np.ndarray, "t s"]
 
 
+@dataclasses.dataclass(frozen=True)
+class Decoding(Part):
+    """How sequences are searched for.
+
+    Attributes:
+        beam: beginnings that are kept at every step; 1 is greedy.
+        length_penalty: `alpha` above.
+    """
+
+    PART: ClassVar[str] = "decoding"
+
+    beam: int = 5
+    length_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        above_zero(self, "beam")
+        zero_or_above(self, "length_penalty")
+
+
+@runtime_checkable
+class Decoder(Protocol):
+    """A model that turns sources into sequences, one token after another, through three methods of its `apply`.
+
+    `encode(inputs) -> memory`, `start(memory, max_length) -> state`, and
+    `decode_step(state, tokens, memory) -> (logits, state, weights)`.
+    """
+
+    def apply(self, variables: Any, *args: Any, method: Any = None) -> Any: ...
+
+
 def translate(
-    model: Any,
+    model: Decoder,
     params: Any,
     inputs: dict[str, Any],
+    decoding: Decoding,
     *,
-    mark: int,
-    beam: int,
+    end: int,
     max_length: int,
-    length_penalty: float = 0.0,
     num_best: int = 1,
 ) -> list[list[Translation]]:
     """The best sequences for each source, in the order of the sources.
 
     Args:
-        model: with the methods `encode(inputs) -> memory`, `start(memory, max_length) -> state` and
-            `decode_step(state, tokens, memory) -> (logits, state, weights)`.
         inputs: `source` `(n, s)` and `source_lengths` `(n,)`.
-        mark, max_length: as in `greedy`. Tokens 0 and 1, which stand for padding and for what is unknown, never come.
-        beam, length_penalty, num_best: as in `beam_search`; a beam of 1 is greedy.
+        end, max_length: as in `greedy`. Tokens 0 and 1, for padding and for what is unknown, never come.
+        num_best: as in `beam_search`.
     """
     lengths = np.asarray(inputs["source_lengths"])
-    order, found, at_once = np.argsort(lengths, kind="stable"), {}, max(SEQUENCES_AT_ONCE // beam, 1)
-    options = {"mark": mark, "beam": beam, "max_length": max_length, "length_penalty": length_penalty, "num_best": num_best}
+    order, translations = np.argsort(lengths, kind="stable"), {}
+    at_once = max(SEQUENCES_AT_ONCE // decoding.beam, 1)
     for rows in (order[first : first + at_once] for first in range(0, len(order), at_once)):
         longest = -(-int(lengths[rows].max()) // ROUNDED_TO) * ROUNDED_TO
-        some = np.resize(rows, 1 << (len(rows) - 1).bit_length())  # filled up, so that few sizes are compiled
-        source = np.asarray(inputs["source"])[some, :longest]
+        filled = np.resize(rows, 1 << (len(rows) - 1).bit_length())  # so that few sizes are compiled
+        source = np.asarray(inputs["source"])[filled, :longest]
         source = np.pad(source, ((0, 0), (0, longest - source.shape[1])))
-        decoded = jax.device_get(_search(model, params, {"source": source, "source_lengths": lengths[some]}, **options))
-        found |= {int(row): _translations(decoded, i, int(lengths[row])) for i, row in enumerate(rows)}
-    return [found[i] for i in range(len(lengths))]
+        batch = {"source": source, "source_lengths": lengths[filled]}
+        options = {"decoding": decoding, "end": end, "max_length": max_length, "num_best": num_best}
+        decoded = jax.device_get(_search(model, params, batch, **options))
+        for i, row in enumerate(rows):
+            translations[int(row)] = _translations(decoded, i, int(lengths[row]))
+    return [translations[i] for i in range(len(lengths))]
 
 
-@functools.partial(jax.jit, static_argnames=("model", "mark", "beam", "max_length", "length_penalty", "num_best"))
+@functools.partial(jax.jit, static_argnames=("model", "decoding", "end", "max_length", "num_best"))
 def _search(
-    model: Any, params: Any, inputs: dict[str, Array], *, mark: int, beam: int, max_length: int, length_penalty: float, num_best: int
+    model: Decoder,
+    params: Any,
+    inputs: dict[str, Array],
+    *,
+    decoding: Decoding,
+    end: int,
+    max_length: int,
+    num_best: int,
 ) -> Decoded:
     apply = functools.partial(model.apply, {"params": params})
     memory = apply(inputs, method="encode")
     step = lambda state, tokens: apply(state, tokens, memory, method="decode_step")
     state = apply(memory, max_length, method="start")
-    common: dict[str, Any] = {"mark": mark, "max_length": max_length, "length_penalty": length_penalty, "forbidden": (0, 1)}
-    if beam == num_best == 1:
+    common: dict[str, Any] = {"end": end, "max_length": max_length, "forbidden": (0, 1)}
+    common["length_penalty"] = decoding.length_penalty
+    if decoding.beam == num_best == 1:
         return greedy(step, state, **common)
-    return beam_search(step, state, beam=beam, num_best=num_best, **common)
+    return beam_search(step, state, beam=decoding.beam, num_best=num_best, **common)
 
 
 def _translations(decoded: Decoded, i: int, num_source: int) -> list[Translation]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flax_attn.errors import UsageError
-from flax_attn.training import checkpoints
+from flax_attn.runs import checkpoints
 
 W = np.arange(1000, dtype=np.float32).reshape(10, 100)
 FIRST = {"params": {"w": jnp.asarray(W)}, "step": jnp.int32(1)}

@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import json
 import math
@@ -12,16 +13,17 @@ from rich.console import Console
 
 from configs import dates_bahdanau, shapes_attention, shapes_cnn, shapes_lstm
 from flax_attn import experiment
-from flax_attn.analysis import runs
+from flax_attn.commands.training import train
 from flax_attn.data import shapes
 from flax_attn.errors import UsageError
+from flax_attn.experiment import running
+from flax_attn.experiment.building import build_model, count_steps, make_batches, make_programs
+from flax_attn.experiment.config import Config
 from flax_attn.models import convolution, instruction_set
-from flax_attn.programs import build_model, count_steps, make_batches, make_optimizer, make_programs
-from flax_attn.run_directory import RunDirectory
-from flax_attn.tasks import signals, translation
-from flax_attn.training import checkpoints, epoch
-
-SILENT = Console(file=io.StringIO())
+from flax_attn.runs import checkpoints, reading
+from flax_attn.runs.directory import RunDirectory
+from flax_attn.tasks import Task, signals
+from flax_attn.training import epoch
 
 
 def small(module, **changes):
@@ -34,10 +36,17 @@ def small(module, **changes):
 
 
 def start(config):
-    data = signals.load(config, None)
-    model = build_model(config.model, data.sizes)
-    programs = make_programs(config, model, data)
-    return model, data, programs, programs.create(range(config.seed, config.seed + config.num_seeds))
+    config = Config.of(config)
+    task = load(config)
+    model = build_model(config.model, task.kept.sizes)
+    programs = make_programs(config, model, task)
+    return model, task, programs, programs.create(config.seeds)
+
+
+def load(config) -> Task:
+    """The task of a config, with its data."""
+    config = config if isinstance(config, Config) else Config.of(config)
+    return config.task_class.load(config.data, config.recipe, None)
 
 
 def first_seed(params):
@@ -46,34 +55,32 @@ def first_seed(params):
 
 def predict(run, inputs):
     """Predictions of the first seed of a run in true units, and its attention."""
-    _, model, params, derived = experiment.load(run, warn=print)
-    normalization = signals.normalization_of(derived)
-    outputs, attention = experiment.predict(model, params[0], normalization.apply(inputs))
-    return normalization.undo(outputs), attention
+    prediction = experiment.load(run, warn=print).predict(inputs)
+    return prediction.outputs, prediction.attention
 
 
 @pytest.mark.parametrize("module", [shapes_lstm, pytest.param(shapes_attention, marks=pytest.mark.full)])
 def test_a_seed_among_three_equals_that_seed_alone_after_20_steps(module):
     _, data, programs, together = start(small(module, num_seeds=3, seed=5))
     for number in range(1, 6):
-        together, _ = programs.train_epoch(together, jnp.int32(number), data.train)
+        together, _ = programs.train_epoch(together, jnp.int32(number), data.rows.train)
     assert int(together.step[0]) == 20
     together = jax.tree.map(np.asarray, together)
     _, data, programs, _ = start(small(module))
     for i in range(3):
         alone = programs.create(range(5 + i, 6 + i))
         for number in range(1, 6):
-            alone, _ = programs.train_epoch(alone, jnp.int32(number), data.train)
+            alone, _ = programs.train_epoch(alone, jnp.int32(number), data.rows.train)
         chex.assert_trees_all_close(jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], together), alone, atol=1e-5)
 
 
 @pytest.mark.full
 def test_seeds_at_once_equal_seeds_in_turn(monkeypatch):
     _, data, programs, states = start(small(shapes_attention, num_seeds=2, batch_size=8))
-    in_turn, _ = programs.train_epoch(states, jnp.int32(1), data.train)
+    in_turn, _ = programs.train_epoch(states, jnp.int32(1), data.rows.train)
     monkeypatch.setattr(epoch, "sequential", epoch.vectorized)
     _, data, programs, states = start(small(shapes_attention, num_seeds=2, batch_size=8))
-    at_once, _ = programs.train_epoch(states, jnp.int32(1), data.train)
+    at_once, _ = programs.train_epoch(states, jnp.int32(1), data.rows.train)
     chex.assert_trees_all_close(at_once.params, in_turn.params, atol=1e-4)  # four steps of Adam move them by 4e-3
 
 
@@ -82,7 +89,7 @@ def test_one_compilation_serves_all_epochs(monkeypatch):
     monkeypatch.setattr(epoch, "train_epoch", counted)
     _, data, programs, states = start(small(shapes_lstm, num_seeds=3))
     for number in range(1, 5):
-        states, _ = programs.train_epoch(states, jnp.int32(number), data.train)
+        states, _ = programs.train_epoch(states, jnp.int32(number), data.rows.train)
     assert int(states.step[0]) == 16
 
 
@@ -99,7 +106,7 @@ def test_fresh_data_is_new_in_every_step():
     try:
         _, data, programs, states = start(config)
         for number in (1, 2):
-            states, _ = programs.train_epoch(states, jnp.int32(number), data.train)
+            states, _ = programs.train_epoch(states, jnp.int32(number), data.rows.train)
         jax.effects_barrier()
     finally:
         signals.squared_error = original
@@ -111,7 +118,7 @@ def test_fresh_data_is_new_in_every_step():
 
 def test_the_step_descends_and_decay_spares_biases():
     config = small(shapes_cnn)
-    optimizer = make_optimizer(config, 10)
+    optimizer = Config.of(config).optimizer.build(1e-3, 10)
     params = {"kernel": np.ones((2, 3), np.float32), "bias": np.ones(3, np.float32)}
     update = jax.jit(lambda gradients: optimizer.update(gradients, optimizer.init(params), params))
     updates, _ = update(jax.tree.map(np.zeros_like, params))
@@ -127,7 +134,7 @@ def test_a_cosine_falls_to_zero_with_the_last_step_of_training():
     moved = []
     for number in (1, 2, 3):
         before = jax.tree.map(np.asarray, states.params)
-        states, _ = programs.train_epoch(states, jnp.int32(number), data.train)
+        states, _ = programs.train_epoch(states, jnp.int32(number), data.rows.train)
         moved.append(max(np.abs(a - b).max() for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(states.params))))
     assert moved[0] > moved[1] > 0
     assert moved[2] == 0
@@ -136,7 +143,7 @@ def test_a_cosine_falls_to_zero_with_the_last_step_of_training():
 @pytest.mark.parametrize(("warmup_steps", "first"), [(0, 1e-3), (100, 0.0)])
 def test_a_rise_longer_than_training_takes_half_of_it(warmup_steps, first):
     config = small(shapes_cnn, **{"optimizer.schedule": "cosine", "optimizer.warmup_steps": warmup_steps, "optimizer.weight_decay": 0.0})
-    optimizer, params = make_optimizer(config, 4), {"bias": np.ones(3, np.float32)}
+    optimizer, params = Config.of(config).optimizer.build(1e-3, 4), {"bias": np.ones(3, np.float32)}
     state, rates = optimizer.init(params), []
     for _ in range(5):
         updates, state = jax.jit(optimizer.update)(params, state, params)
@@ -149,10 +156,10 @@ def test_a_rise_longer_than_training_takes_half_of_it(warmup_steps, first):
 def test_steps_of_an_epoch_go_once_through_the_examples():
     config = small(shapes_cnn)
     config.steps_per_epoch = 0
-    assert count_steps(config, signals.load(config, None)) == 320 // 32
+    assert count_steps(Config.of(config), load(config)) == 320 // 32
     config = dates_bahdanau.get_config()
     config.data.update({"num_train": 100, "num_valid": 5, "num_test": 5, "num_buckets": 1})
-    assert count_steps(config, translation.load(config, None)) == 2  # of 64, the second filled up
+    assert count_steps(Config.of(config), load(config)) == 2  # of 64, the second filled up
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +167,7 @@ def finished(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "attention"
     output = io.StringIO()
     config = small(shapes_attention, num_seeds=2)
-    summary = experiment.run(config, workdir, Console(file=output, width=120))
+    summary = train(config, workdir, Console(file=output, width=120))
     return config, workdir, summary, output.getvalue()
 
 
@@ -203,7 +210,7 @@ def test_a_finished_run_is_reported_and_left_alone(finished):
     config, workdir, summary, _ = finished
     before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*") if path.is_file()}
     output = io.StringIO()
-    assert experiment.run(config, workdir, Console(file=output, width=120)) == summary
+    assert train(config, workdir, Console(file=output, width=120)) == summary
     assert before == {path: path.stat().st_mtime_ns for path in workdir.rglob("*") if path.is_file()}
     assert "finished" in output.getvalue()
     assert "test/mse" in output.getvalue()
@@ -237,7 +244,7 @@ def test_a_finished_run_is_reported_and_left_alone(finished):
 )
 def test_bad_configs_are_told_before_anything_is_made(tmp_path, change, said):
     with pytest.raises(UsageError, match=said) as caught:
-        experiment.run(small(shapes_attention, **change), tmp_path / "run", SILENT)
+        experiment.run(small(shapes_attention, **change), tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 
@@ -246,21 +253,21 @@ def test_a_config_that_lacks_a_key_or_has_another_type_is_told(tmp_path):
     config = small(shapes_lstm)
     del config["batch_size"]
     with pytest.raises(UsageError, match="expected int for config key 'batch_size', got None"):
-        experiment.run(config, tmp_path / "run", SILENT)
+        experiment.run(config, tmp_path / "run")
 
 
 def test_a_loss_that_is_not_finite_is_told_and_never_written(tmp_path):
     with pytest.raises(UsageError, match=r"expected a finite loss, but .* in epoch 1 of seed 0"):
-        experiment.run(small(shapes_lstm, learning_rate=1e25), tmp_path, SILENT)
+        experiment.run(small(shapes_lstm, learning_rate=1e25), tmp_path)
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
     assert not (tmp_path / "checkpoints" / "1").exists()
 
 
 def test_nor_is_one_before_training(tmp_path, monkeypatch):
-    original = experiment.metric_rows
-    monkeypatch.setattr(experiment, "metric_rows", lambda *args: [row | {"valid/mse": math.nan} for row in original(*args)])
+    original = running.metric_rows
+    monkeypatch.setattr(running, "metric_rows", lambda *args: [row | {"valid/mse": math.nan} for row in original(*args)])
     with pytest.raises(UsageError, match=r"valid/mse is nan in epoch 0 of seed 0"):
-        experiment.run(small(shapes_lstm), tmp_path, SILENT)
+        experiment.run(small(shapes_lstm), tmp_path)
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
@@ -269,9 +276,10 @@ def test_boxes_come_to_attend_to_boxes():
     """The first thing that attention learns here: after 400 steps a box looks at both boxes, far more than at triangles."""
     config = small(shapes_attention, batch_size=64, steps_per_epoch=400, **{"data.fresh": True})
     model, data, programs, states = start(config)
-    states, _ = programs.train_epoch(states, jnp.int32(1), data.train)
-    inputs, _, drawn = jax.tree.map(np.asarray, data.test)
-    _, aux = jax.jit(model.apply)({"params": first_seed(states.params)}, signals.normalization_of(data.derived).apply(inputs))
+    states, _ = programs.train_epoch(states, jnp.int32(1), data.rows.train)
+    inputs, _, marks = jax.tree.map(np.asarray, data.test)
+    drawn = shapes.Shapes(**marks)
+    _, aux = jax.jit(model.apply)({"params": first_seed(states.params)}, data.normalization.apply(inputs))
     weights = np.asarray(aux["attention"]["attention"])
 
     distance = np.abs(np.arange(100) - drawn.centers[:, :, None])  # (n, 4, t)
@@ -310,7 +318,7 @@ def flip_bits(name, place):
 def short(tmp_path_factory):
     """A finished run, and its config."""
     config, workdir = small(shapes_lstm), tmp_path_factory.mktemp("runs") / "short"
-    experiment.run(config, workdir, SILENT)
+    experiment.run(config, workdir)
     return config, workdir
 
 
@@ -333,7 +341,7 @@ def test_damage_to_a_finished_run_is_told(short, tmp_path, damage, said):
     shutil.copytree(short[1], tmp_path / "run")
     damage(tmp_path / "run")
     with pytest.raises(UsageError, match=said):
-        runs.read(tmp_path / "run")
+        reading.read(tmp_path / "run")
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -344,16 +352,16 @@ def test_the_same_command_mends_a_damaged_run(short, tmp_path):
     lines = (workdir / "metrics.jsonl").read_text().splitlines()
     (workdir / "metrics.jsonl").write_text("\n".join([lines[0], '{"torn', lines[2]]))
     (workdir / "examples.npz").unlink()
-    experiment.run(config, workdir, SILENT)
+    experiment.run(config, workdir)
     chex.assert_trees_all_equal(contents(workdir), contents(original))
 
 
 @pytest.mark.usefixtures("no_pictures")
 def test_more_epochs_go_on_from_the_last(short, tmp_path):
     longer = small(shapes_lstm, num_epochs=3)
-    experiment.run(longer, tmp_path / "straight", SILENT)
+    experiment.run(longer, tmp_path / "straight")
     shutil.copytree(short[1], tmp_path / "grown")
-    experiment.run(longer, tmp_path / "grown", SILENT)
+    experiment.run(longer, tmp_path / "grown")
     chex.assert_trees_all_equal(contents(tmp_path / "grown"), contents(tmp_path / "straight"))
 
 
@@ -369,8 +377,8 @@ def test_a_run_goes_on_with_the_recorded_instruction_set(tmp_path, monkeypatch):
     def run(machine, num_epochs):
         traced.clear()
         monkeypatch.setattr(instruction_set, "of_machine", lambda: machine)
-        experiment.run(small(shapes_cnn, num_epochs=num_epochs, **narrow), tmp_path / begun, SILENT)
-        return runs.read(tmp_path / begun).config["derived"]["instruction_set"]
+        experiment.run(small(shapes_cnn, num_epochs=num_epochs, **narrow), tmp_path / begun)
+        return reading.read(tmp_path / begun).config["derived"]["instruction_set"]
 
     for begun, other, form in (("avx512", "avx2", "by_batched_tiles"), ("avx2", "avx512", "by_tiles")):
         for machine, num_epochs in ((begun, 1), (other, 2)):
@@ -390,10 +398,10 @@ def test_a_run_that_records_no_instruction_set_goes_on_as_it_began(short, tmp_pa
     monkeypatch.setattr(instruction_set, "of_machine", lambda: "avx512")
     if said:
         with pytest.raises(UsageError, match=said):
-            experiment.run(config, workdir, SILENT)
+            experiment.run(config, workdir)
     else:
-        experiment.run(config, workdir, SILENT)
-        assert runs.read(workdir).config["derived"]["instruction_set"] == "avx2"
+        experiment.run(config, workdir)
+        assert reading.read(workdir).config["derived"]["instruction_set"] == "avx2"
 
 
 def test_a_run_that_cannot_go_on_keeps_its_results(short, tmp_path):
@@ -403,9 +411,9 @@ def test_a_run_that_cannot_go_on_keeps_its_results(short, tmp_path):
     for number in (1, 2):
         (workdir / "checkpoints" / str(number) / "metadata.json").write_text("{}")
     with pytest.raises(UsageError, match="none before it is whole"):
-        experiment.run(small(shapes_lstm, num_epochs=3), workdir, SILENT)
+        experiment.run(small(shapes_lstm, num_epochs=3), workdir)
     chex.assert_trees_all_equal(contents(workdir), contents(original))
-    assert runs.read(workdir).config["num_epochs"] == 2
+    assert reading.read(workdir).config["num_epochs"] == 2
 
 
 def test_reading_a_run_leaves_it_alone(short, tmp_path):
@@ -428,7 +436,7 @@ def test_a_prediction_does_not_depend_on_the_other_signals(short):
 def test_many_signals_are_predicted_in_batches(finished):
     inputs = np.random.default_rng(0).uniform(0, 20, (67, 100, 1)).astype(np.float32)
     outputs, attention = predict(finished[1], inputs)
-    assert attention["attention"].shape == (64, 100, 100)
+    assert attention["attention"].shape == (67, 100, 100)
     alone, _ = predict(finished[1], inputs[-1:])
     np.testing.assert_allclose(outputs[-1:], alone, atol=1e-4)
 
@@ -438,7 +446,7 @@ def test_a_figure_that_is_gone_is_drawn_again(short, tmp_path):
     shutil.copytree(original, tmp_path / "run")
     figures = tmp_path / "run" / "figures"
     (figures / "loss.png").unlink()
-    experiment.run(config, tmp_path / "run", SILENT)
+    experiment.run(config, tmp_path / "run")
     assert {path.name for path in figures.iterdir()} == {"data_sample.png", "loss.png", "predictions.png"}
 
 
@@ -450,13 +458,13 @@ def stop(*args, **kwargs):
 def test_a_run_stopped_before_it_trains_goes_on(short, tmp_path, monkeypatch):
     config, original = short
     workdir = tmp_path / "run"
-    monkeypatch.setattr(experiment, "train", stop)
+    monkeypatch.setattr(running, "train", stop)
     with pytest.raises(KeyboardInterrupt):
-        experiment.run(config, workdir, SILENT)
+        experiment.run(config, workdir)
     monkeypatch.undo()
     with pytest.raises(UsageError, match="not begun to train"):
         experiment.load(workdir, print)
-    experiment.run(config, workdir, SILENT)
+    experiment.run(config, workdir)
     chex.assert_trees_all_equal(contents(workdir), contents(original))
 
 
@@ -466,9 +474,9 @@ def test_a_grown_run_is_not_finished_until_it_is(short, tmp_path, monkeypatch):
     shutil.copytree(original, workdir)
     monkeypatch.setattr(checkpoints, "save", stop)
     with pytest.raises(KeyboardInterrupt):
-        experiment.run(small(shapes_lstm, num_epochs=4), workdir, SILENT)
+        experiment.run(small(shapes_lstm, num_epochs=4), workdir)
     with pytest.raises(UsageError, match="not finished"):
-        runs.read(workdir)
+        reading.read(workdir)
 
 
 @pytest.mark.parametrize(
@@ -497,16 +505,16 @@ def test_a_config_edited_by_hand_is_told_when_it_is_read_back(short, tmp_path, c
 
 def test_data_are_what_the_config_says():
     config = small(shapes_attention, **{"data.task": "by_location", "data.seed": 7, "data.subset": 100})
-    data = signals.load(config, None)
-    normalization = signals.normalization_of(data.derived)
+    data = load(config)
+    normalization = data.normalization
     splits = shapes.splits(7, num_train=400, num_test=50, task="by_location")
     arrays = [np.asarray(array, np.float64) for name in ("train", "valid") for array in splits[name][:2]]
     elements = np.concatenate([array.ravel() for array in arrays])
     np.testing.assert_allclose(normalization, [elements.mean(), elements.std()], rtol=1e-6)
     np.testing.assert_array_equal(data.test.inputs, splits["test"].inputs)
     expected = (splits["train"].targets[:100] - elements.mean()) / elements.std()
-    np.testing.assert_allclose(data.train["targets"], expected, atol=1e-5)
-    valid = make_batches(config, data)["valid"][0]["inputs"].reshape(-1, 100, 1)[:80]
+    np.testing.assert_allclose(data.rows.train["targets"], expected, atol=1e-5)
+    valid = make_batches(Config.of(config), data)["valid"][0]["inputs"].reshape(-1, 100, 1)[:80]
     np.testing.assert_allclose(normalization.undo(valid), splits["valid"].inputs, atol=1e-5)
 
 
@@ -522,7 +530,7 @@ def test_data_drawn_and_stored_are_of_the_same_kind(monkeypatch, task, rule):
     monkeypatch.setattr(shapes, "generate", spy)
     _, data, programs, states = start(small(shapes_lstm, **{"data.fresh": True, "data.task": task, "data.height_rule": rule}))
     stored = len(asked)
-    programs.train_epoch(states, jnp.int32(1), data.train)
+    programs.train_epoch(states, jnp.int32(1), data.rows.train)
     assert (stored, len(asked)) == (3, 4)
     assert all(options == {"task": task, "height_rule": rule} for options in asked)
 
@@ -531,8 +539,8 @@ def test_evaluation_counts_every_example_once():
     """50 test examples in batches of 32, against one batch of 50."""
     config = small(shapes_attention, num_seeds=2)
     model, data, programs, states = start(config)
-    normalization = signals.normalization_of(data.derived)
-    scores = programs.evaluate(states.params, states.carry, make_batches(config, data))
+    normalization = data.normalization
+    scores = programs.evaluate(states.params, states.carry, make_batches(Config.of(config), data))
     outputs, _ = jax.jit(model.apply)({"params": first_seed(states.params)}, normalization.apply(data.test.inputs))
     expected = np.mean((np.asarray(outputs) - np.asarray(normalization.apply(data.test.targets))) ** 2)
     np.testing.assert_allclose(scores["test"]["mse"][0], expected, rtol=1e-5)
@@ -542,10 +550,13 @@ def test_best_is_chosen_on_validation_alone(tmp_path):
     """With the validation targets turned over, what improves the test makes validation worse, so the first epoch is kept."""
     config = small(shapes_lstm, num_epochs=3)
     _, data, programs, _ = start(config)
-    turned = data.splits | {"valid": data.splits["valid"] | {"targets": -5 * data.splits["valid"]["targets"]}}
-    directory = RunDirectory.open(tmp_path, config.to_dict())
-    directory.begin(config.to_dict())
-    states, _ = experiment.train(config, programs, data._replace(splits=turned), directory, SILENT)
+    valid = data.rows.splits["valid"]
+    turned = data.rows.splits | {"valid": valid | {"targets": -5 * valid["targets"]}}
+    data = dataclasses.replace(data, rows=data.rows._replace(splits=turned))
+    config = Config.of(config)
+    directory = RunDirectory.open(tmp_path, config.values)
+    directory.begin(config.values)
+    states, _ = running.train(config, programs, data, directory, print, print)
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()][1:]
     assert min(rows, key=lambda row: row["test/mse"])["epoch"] == 3
     assert min(rows, key=lambda row: row["valid/mse"])["epoch"] == int(states.best_epoch[0]) == 1
@@ -557,16 +568,17 @@ def test_figures_examples_and_predictions_are_of_the_kept_parameters_in_true_uni
     config = small(shapes_lstm, num_epochs=1)
     model, data, programs, states = start(config)
     states = states.replace(best_params=jax.tree.map(np.zeros_like, states.params))
-    directory = RunDirectory.open(tmp_path, config.to_dict())
-    directory.begin(config.to_dict())
+    config = Config.of(config)
+    directory = RunDirectory.open(tmp_path, config.values)
+    directory.begin(config.values)
     rows = [{"epoch": epoch, "seed": 0, "step": 4 * epoch, "test/mse": 1.0} for epoch in (0, 1)]
-    normalization = signals.normalization_of(data.derived)
-    directory.go_on(config.to_dict() | {"derived": data.derived | {"sizes": {}}}, rows)
+    normalization = data.normalization
+    directory.go_on(config.values | {"derived": data.kept.derived | {"sizes": {}}}, rows)
     checkpoints.save(directory.checkpoints, 1, states, {"train_seconds": 0.0, "rows": rows})
-    summary = experiment.finish(config, model, programs, states, 0.0, data, directory)
+    summary = running.finish(config, model, programs, data, directory, running.Trained(states, 0.0))
     expected = np.mean(np.asarray(normalization.apply(data.test.targets)) ** 2)
     np.testing.assert_allclose(summary["metrics"]["test/mse"]["mean"], expected, rtol=1e-5)
     assert abs(summary["metrics"]["last/test/mse"]["mean"] - expected) > 1e-4
-    np.testing.assert_allclose(runs.read(tmp_path).examples["predictions"], normalization.mean, rtol=1e-5)
+    np.testing.assert_allclose(reading.read(tmp_path).examples["predictions"], normalization.mean, rtol=1e-5)
     outputs, _ = predict(tmp_path, np.zeros((2, 100, 1), np.float32))
     np.testing.assert_allclose(outputs, normalization.mean, rtol=1e-5)

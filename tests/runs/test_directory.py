@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from flax_attn.errors import UsageError, unknown
-from flax_attn.run_directory import RunDirectory, flatten, read_config, replacing
+from flax_attn.files import replacing
+from flax_attn.runs.directory import RunDirectory, flatten, read_config
 
 CONFIG = {
     "name": "some",

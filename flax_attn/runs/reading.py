@@ -1,6 +1,5 @@
 """Reading run directories."""
 
-import hashlib
 import json
 import zipfile
 import zlib
@@ -10,13 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flax_attn.errors import UsageError, one_line
-from flax_attn.run_directory import read_config
+from flax_attn.files import sha256
+from flax_attn.runs.directory import MEND, read_config
 
 DAMAGED = "the run in {} is damaged"
-MEND = "run the command that made it again to mend it"
+PICTURES = {"shapes": "signals", "mnist": "images", "input_series": "series"}  # of runs that do not record it
+PICTURES |= dict.fromkeys(("ag_news", "sst", "text_csv"), "texts")
+PICTURES |= dict.fromkeys(("reverse", "dates", "multi30k", "pairs"), "translation")
 
 
-class Run(NamedTuple):
+class Record(NamedTuple):
     """What the directory of a finished run holds: config and summary, one row per epoch and seed, and the kept test examples.
 
     The name is that of the directory.
@@ -30,12 +32,22 @@ class Run(NamedTuple):
     summary: dict[str, Any]
 
     @property
+    def measured(self) -> str:
+        """The metric that the run is known by, such as `mse`."""
+        return measured_by(self.config, self.summary)
+
+    @property
+    def pictures(self) -> str:
+        """The kind under which its pictures are drawn. Older runs do not record it."""
+        return self.summary.get("pictures") or PICTURES[self.config["data"]["name"]]
+
+    @property
     def attention(self) -> dict[str, np.ndarray]:
         """Attention weights of the examples by name, `(n, q, k)`, with heads or without queries; empty for a model without attention."""
         return {key.removeprefix("attention/"): value for key, value in self.examples.items() if key.startswith("attention/")}
 
 
-def read(path: Path) -> Run:
+def read(path: Path) -> Record:
     """Reads the directory of a finished run.
 
     Raises:
@@ -53,22 +65,29 @@ def read(path: Path) -> Run:
     except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError(f"{DAMAGED.format(path)} ({one_line(error)}); {MEND}") from error
     try:
-        if not _is_whole(config, summary, rows, examples) or any(digest(path / name) != sum for name, sum in summary["files"].items()):
+        if not _is_whole(config, summary, rows, examples) or not _has_files(path, summary):
             raise UsageError(f"{DAMAGED.format(path)} (what it holds does not fit together); {MEND}")
     except (AttributeError, KeyError, TypeError) as error:
         raise UsageError(f"{DAMAGED.format(path)} ({one_line(error)} is missing or of another kind); {MEND}") from error
-    return Run(path.resolve().name, path, config, rows, examples, summary)
+    return Record(path.resolve().name, path, config, rows, examples, summary)
 
 
-def digest(path: Path) -> str:
-    """The SHA-256 of a file, or nothing where there is none."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+def measured_by(config: dict[str, Any], summary: dict[str, Any]) -> str:
+    """The metric that a run is known by. Older runs do not record it."""
+    older = "mse" if config["task"] == "regression" else "accuracy"
+    return summary.get("measured", older)
+
+
+def _has_files(path: Path, summary: dict[str, Any]) -> bool:
+    """Whether the files that the summary knows are there as they were written."""
+    sums = summary["files"].items()
+    return all((path / name).is_file() and sha256(path / name) == known for name, known in sums)
 
 
 def _is_whole(config: dict[str, Any], summary: dict[str, Any], rows: list[dict[str, Any]], examples: dict[str, np.ndarray]) -> bool:
     """Whether the summary is of the config's epochs, with one row an epoch and seed and every figure that is shown."""
     every = [(epoch, seed) for epoch in range(summary["epochs"] + 1) for seed in summary["seeds"]]
-    measured = f"test/{score_of(config)}"
+    measured = f"test/{measured_by(config, summary)}"
     known = {"config": str, "model": str, "parameters": int, "steps": int, "train_seconds": (int, float)}
     return (
         (summary["epochs"] == config["num_epochs"] or (summary["stopped"] is True and summary["epochs"] < config["num_epochs"]))
@@ -82,11 +101,6 @@ def _is_whole(config: dict[str, Any], summary: dict[str, Any], rows: list[dict[s
         and measured in summary["metrics"]
         and len(examples["inputs"]) == len(examples["predictions"]) == len(examples["targets"])
     )
-
-
-def score_of(config: dict[str, Any]) -> str:
-    """The metric that a run is known by: the error of regression, the accuracy of classes, or of the next token in translation."""
-    return "mse" if config["task"] == "regression" else "accuracy"
 
 
 def curve(rows: list[dict[str, Any]], metric: str) -> tuple[np.ndarray, np.ndarray]:

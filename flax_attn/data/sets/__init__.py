@@ -1,0 +1,32 @@
+"""Data sets. Each is a frozen dataclass whose fields are the keys under `data`; `DATA` maps a config's `data.name` to its class."""
+
+from flax_attn.data.sets.images import MNIST as MNIST
+from flax_attn.data.sets.kinds import DataSet as DataSet
+from flax_attn.data.sets.kinds import ImageData as ImageData
+from flax_attn.data.sets.kinds import PairData as PairData
+from flax_attn.data.sets.kinds import SeriesData as SeriesData
+from flax_attn.data.sets.kinds import SignalData as SignalData
+from flax_attn.data.sets.kinds import TextData as TextData
+from flax_attn.data.sets.kinds import Training as Training
+from flax_attn.data.sets.pairs import Dates as Dates
+from flax_attn.data.sets.pairs import Multi30k as Multi30k
+from flax_attn.data.sets.pairs import PairsTSV as PairsTSV
+from flax_attn.data.sets.pairs import Reverse as Reverse
+from flax_attn.data.sets.series import InputSeries as InputSeries
+from flax_attn.data.sets.signals import Shapes as Shapes
+from flax_attn.data.sets.texts import SST as SST
+from flax_attn.data.sets.texts import AGNews as AGNews
+from flax_attn.data.sets.texts import TextCSV as TextCSV
+
+DATA: dict[str, type[DataSet]] = {
+    "shapes": Shapes,
+    "mnist": MNIST,
+    "ag_news": AGNews,
+    "sst": SST,
+    "text_csv": TextCSV,
+    "input_series": InputSeries,
+    "reverse": Reverse,
+    "dates": Dates,
+    "multi30k": Multi30k,
+    "pairs": PairsTSV,
+}

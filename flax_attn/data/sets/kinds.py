@@ -1,0 +1,227 @@
+"""The kinds of data sets. A data set is a frozen dataclass: its fields are the keys under `data` of a config.
+
+Each kind says what `load` returns. A data set of one's own is a subclass of a kind.
+"""
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from jaxtyping import Array
+
+from flax_attn.data.pairs import Pair
+from flax_attn.data.text import KINDS, PREPROCESSING
+from flax_attn.errors import UsageError
+from flax_attn.fields import Part, above_zero, one_of, zero_or_above
+
+NUM_SEEDS = 2**32
+
+
+class Training(NamedTuple):
+    """What a data set must fit: the splits that are measured, the batch, and whether the best epoch is kept."""
+
+    evaluate: tuple[str, ...]
+    batch_size: int
+    keep_best: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSet(Part, abc.ABC):
+    """What every data set has.
+
+    Attributes:
+        seed: decides the data and their splits, the same for all seeds of a run.
+    """
+
+    PART: ClassVar[str] = "data"
+
+    seed: int = 42
+
+    def __post_init__(self) -> None:
+        zero_or_above(self, "seed")
+        if self.seed >= NUM_SEEDS:
+            raise UsageError(f"expected seeds below 2**32, got data.seed={self.seed}")
+
+    def check_training(self, training: Training) -> None:
+        """Raises a UsageError where the data cannot be trained on in this way."""
+        del training
+
+
+class SignalRows(NamedTuple):
+    """Signals of a split: inputs and targets `(n, t, c)`, and what marks the pictures, by name."""
+
+    inputs: Array | np.ndarray
+    targets: Array | np.ndarray
+    marks: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignalData(DataSet):
+    """Signals that become other signals, in the user's units."""
+
+    @abc.abstractmethod
+    def load(self, manual_dir: Path | None) -> dict[str, SignalRows]:
+        """The splits `train`, `valid` and `test`; `valid` may be empty."""
+
+    @property
+    def draws_afresh(self) -> bool:
+        """Whether every step draws new examples by `draw`."""
+        return False
+
+    def draw(self, key: Array, number: int) -> SignalRows:
+        """New examples from a key."""
+        raise NotImplementedError
+
+
+class SeriesRows(NamedTuple):
+    """Series of a split: inputs `(n, t, series)` and targets `(n, t, 1)`."""
+
+    inputs: Array | np.ndarray
+    targets: Array | np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesData(DataSet):
+    """Several input series of which one, the number `relevant`, decides the output."""
+
+    length: int
+    num_series: int
+    relevant: int
+
+    @abc.abstractmethod
+    def load(self, manual_dir: Path | None) -> dict[str, SeriesRows]:
+        """The splits `train`, `valid` and `test`."""
+
+
+class Images(NamedTuple):
+    """Images and their classes: by split pixels `(n, height, width)` in [0, 1] and labels `(n,)`.
+
+    `files` are the SHA-256 sums of what was read, by name.
+    """
+
+    splits: dict[str, tuple[np.ndarray, np.ndarray]]
+    classes: Sequence[str]
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageData(DataSet):
+    """Images in classes."""
+
+    @abc.abstractmethod
+    def load(self, manual_dir: Path | None) -> Images:
+        """The splits `train` and `test`, and `valid` where one is held out."""
+
+    @property
+    @abc.abstractmethod
+    def image_shape(self) -> tuple[int, int]:
+        """The height and width of the images."""
+
+
+LabelledTexts = tuple[Sequence[str], Sequence[str]]  # texts and the name of the class of each
+
+
+class Texts(NamedTuple):
+    """Texts and the names of their classes by split, all classes, and the SHA-256 sums of the files that were read."""
+
+    splits: dict[str, LabelledTexts]
+    classes: Sequence[str]
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens(DataSet):
+    """What all data of texts have.
+
+    Attributes:
+        preprocessing: what is done to a text before it is cut into tokens.
+        tokenizer: `word`, `character` or `bpe`.
+        vocabulary_size: tokens at most, with the two for padding and for what is unknown.
+        max_length: tokens of a text at most.
+        num_buckets: lengths of batches; each is compiled.
+        shuffle: whether rows come in a new order in every epoch.
+    """
+
+    preprocessing: str = "words"
+    tokenizer: str = "word"
+    vocabulary_size: int = 5_000
+    max_length: int = 200
+    num_buckets: int = 1
+    shuffle: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self, "preprocessing", list(PREPROCESSING))
+        one_of(self, "tokenizer", KINDS)
+        if self.vocabulary_size < 3:
+            raise UsageError(f"expected data.vocabulary_size of 3 or above, got {self.vocabulary_size}")
+        above_zero(self, "max_length", "num_buckets")
+        if not self.shuffle and self.num_buckets > 1:
+            raise UsageError("expected data.num_buckets=1 with data.shuffle=False; rows in buckets are not in their order")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextData(Tokens):
+    """Texts in classes.
+
+    Attributes:
+        num_ngrams: rows of a table for the character n-grams of words; 0 for none.
+        num_pairs: the number of the most frequent pairs of neighbouring words; 0 for none.
+    """
+
+    num_ngrams: int = 0
+    num_pairs: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if min(self.num_ngrams, self.num_pairs) < 0 or self.num_ngrams == 1:
+            raise UsageError("expected data.num_ngrams and data.num_pairs of 0 (for none) or above 1")
+        if (self.num_ngrams or self.num_pairs) and self.tokenizer != "word":
+            raise UsageError(f"expected data.tokenizer=word with data.num_ngrams or data.num_pairs, got {self.tokenizer}")
+
+    @abc.abstractmethod
+    def load(self, manual_dir: Path | None) -> Texts:
+        """The splits `train` and `test`, and `valid` where one is held out."""
+
+
+class Pairs(NamedTuple):
+    """Pairs of texts by split, and the SHA-256 sums of the files that were read."""
+
+    splits: dict[str, list[Pair]]
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairData(Tokens):
+    """Texts that become other texts.
+
+    Attributes:
+        shared_vocabulary: whether one tokenizer serves source and target.
+        is_natural: whether the texts are of languages, whose translations BLEU and chrF measure.
+    """
+
+    is_natural: ClassVar[bool] = True
+
+    preprocessing: str = "lower"
+    max_length: int = 100
+    num_buckets: int = 4
+    shared_vocabulary: bool = False
+
+    @abc.abstractmethod
+    def load(self, manual_dir: Path | None) -> Pairs:
+        """The splits `train`, `valid` and `test`."""
+
+
+def check_fractions(valid: float, test: float) -> None:
+    """Raises a UsageError for shares of validation and test that leave nothing to train on."""
+    if not (0 <= valid < 1 and 0 <= test < 1 and valid + test < 1):
+        raise UsageError(f"expected data.valid_fraction and data.test_fraction of 0 or above, together below 1, got {valid} and {test}")
+
+
+def check_held_out(valid_fraction: float, training: Training) -> None:
+    """Raises a UsageError unless `valid` is measured where there is one, and only there."""
+    if ("valid" in training.evaluate) != (valid_fraction > 0):
+        raise UsageError("expected 'valid' in config key 'evaluate' where data.valid_fraction is above 0, and only there")

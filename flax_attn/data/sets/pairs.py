@@ -1,0 +1,141 @@
+"""Data sets of pairs of texts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from flax_attn.data import dates, pairs, toy
+from flax_attn.data.pairs import LANGUAGES, Pair
+from flax_attn.data.sets.kinds import PairData, Pairs
+from flax_attn.errors import UsageError
+from flax_attn.fields import above_zero, one_of
+from flax_attn.files import sha256
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadePairs(PairData):
+    """Pairs made in code, whose answers are known."""
+
+    is_natural: ClassVar[bool] = False
+
+    num_train: int = 10_000
+    num_valid: int = 500
+    num_test: int = 1_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        above_zero(self, "num_train", "num_valid", "num_test")
+
+    def _split(self, draw: Callable[[int, int], list[Pair]]) -> Pairs:
+        """Splits without a source in common, from `draw(seed, number)`."""
+        counts = {"train": self.num_train, "valid": self.num_valid, "test": self.num_test}
+        distinct = list(dict.fromkeys(draw(self.seed, 2 * sum(counts.values()))))
+        if len(distinct) < sum(counts.values()):
+            raise UsageError(
+                f"expected fewer examples than the task has, got {counts} of {len(distinct):,} that were found; lower data.num_train"
+            )
+        ends = np.cumsum([0, *counts.values()])
+        return Pairs({name: distinct[first:last] for name, first, last in zip(counts, ends, ends[1:])}, {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reverse(MadePairs):
+    """Words of letters, which become the same letters in reverse."""
+
+    min_letters: int = 3
+    max_letters: int = 12
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.min_letters <= self.max_letters:
+            raise UsageError(f"expected data.min_letters from 1 to data.max_letters, got {self.min_letters} and {self.max_letters}")
+
+    def load(self, manual_dir: Path | None) -> Pairs:
+        del manual_dir  # made in code
+        sizes = {"min_length": self.min_letters, "max_length": self.max_letters}
+        return self._split(lambda seed, number: toy.reversed_letters(seed, number, **sizes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dates(MadePairs):
+    """Dates in words, which become `yyyy-mm-dd`."""
+
+    def load(self, manual_dir: Path | None) -> Pairs:
+        del manual_dir  # made in code
+        return self._split(dates.generate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Multi30k(PairData):
+    """Captions of pictures in English, German and French.
+
+    Attributes:
+        source, target: languages.
+        num_train: use the first pairs only, this many; 0 for all.
+    """
+
+    source: str = "de"
+    target: str = "en"
+    num_train: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self, "source", LANGUAGES)
+        one_of(self, "target", LANGUAGES)
+        if self.source == self.target:
+            raise UsageError(f"expected two languages of {', '.join(LANGUAGES)}, got {self.source} for both")
+        if self.num_train < 0:
+            raise UsageError(f"expected data.num_train of 0 (for all) or above, got {self.num_train}")
+
+    def load(self, manual_dir: Path | None) -> Pairs:
+        from flax_attn.data import multi30k  # its reader takes as long to import as jax
+
+        splits, files = multi30k.load_multi30k(self.source, self.target, manual_dir)
+        return Pairs(splits | {"train": splits["train"][: self.num_train or None]}, files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairsTSV(PairData):
+    """The user's own file of pairs, one a line.
+
+    Attributes:
+        file: columns with tabs between.
+        source_column, target_column: numbers from 1.
+        valid_fraction, test_fraction: shares of the sources that validate and test.
+    """
+
+    file: str
+    source_column: int = 1
+    target_column: int = 2
+    valid_fraction: float = 0.05
+    test_fraction: float = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.source_column == self.target_column or min(self.source_column, self.target_column) < 1:
+            raise UsageError(
+                f"expected two columns from 1, got data.source_column={self.source_column}, target_column={self.target_column}"
+            )
+        if not self.file:
+            raise UsageError("expected --config.data.file=FILE.tsv, with a source and a target in every line, a tab between")
+        if not (self.valid_fraction > 0 < self.test_fraction and self.valid_fraction + self.test_fraction < 1):
+            raise UsageError("expected data.valid_fraction and data.test_fraction above 0, together below 1")
+
+    def load(self, manual_dir: Path | None) -> Pairs:
+        """Each pair once, split in three at random, with all pairs of a source in one part."""
+        del manual_dir  # the user names the file
+        path = Path(self.file).expanduser()
+        by_source: dict[str, dict[Pair, None]] = {}
+        for pair in pairs.read_tsv(path, self.source_column, self.target_column):
+            by_source.setdefault(pair.source, {})[pair] = None
+        groups = list(by_source.values())
+        num_valid, num_test = (max(1, round(share * len(groups))) for share in (self.valid_fraction, self.test_fraction))
+        if num_valid + num_test >= len(groups):
+            raise UsageError(f"expected enough sources in {self.file} for training, validation and test, got {len(groups)} that differ")
+        order = np.random.default_rng(self.seed).permutation(len(groups))
+        parts = np.split(order, [num_valid, num_valid + num_test])
+        splits = {name: [pair for i in part for pair in groups[i]] for name, part in zip(("valid", "test", "train"), parts)}
+        return Pairs(splits, {self.file: sha256(path)})

@@ -1,0 +1,44 @@
+"""Data sets of several series."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+
+from flax_attn.data import toy
+from flax_attn.data.sets.kinds import SeriesData, SeriesRows, Training
+from flax_attn.errors import UsageError
+from flax_attn.fields import above_zero
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputSeries(SeriesData):
+    """Series made in code, of which one decides the output."""
+
+    num_series: int = 8
+    relevant: int = 3
+    length: int = 20
+    num_train: int = 4_000
+    num_valid: int = 500
+    num_test: int = 500
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        above_zero(self, "num_series", "length", "num_train", "num_valid", "num_test")
+        if not 0 <= self.relevant < self.num_series:
+            raise UsageError(f"expected data.relevant from 0 to below data.num_series={self.num_series}, got {self.relevant}")
+
+    def check_training(self, training: Training) -> None:
+        if self.num_train < training.batch_size:
+            raise UsageError(f"expected batch_size at most the {self.num_train} training examples, got {training.batch_size}")
+
+    def load(self, manual_dir: Path | None) -> dict[str, SeriesRows]:
+        del manual_dir  # made in code
+        counts = {"train": self.num_train, "valid": self.num_valid, "test": self.num_test}
+        sizes = {"num_series": self.num_series, "relevant": self.relevant, "length": self.length}
+        splits = {}
+        for split, (name, number) in enumerate(counts.items()):
+            key = jax.random.fold_in(jax.random.key(self.seed), split)
+            series = toy.input_series(key, number, **sizes)
+            splits[name] = SeriesRows(series.inputs, series.targets)
+        return splits

@@ -1,0 +1,178 @@
+"""Data sets of texts in classes."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flax_attn.data import table
+from flax_attn.data.sets.kinds import LabelledTexts, TextData, Texts, Training, check_fractions, check_held_out
+from flax_attn.data.splits import stratified
+from flax_attn.data.text import encode_labels
+from flax_attn.errors import UsageError
+from flax_attn.fields import one_of
+from flax_attn.files import sha256
+
+if TYPE_CHECKING:
+    from flax_attn.data.ag_news import News
+    from flax_attn.data.sst import Phrase
+
+FIELDS = ("title", "title and description")
+FILES = ("test.csv", "train.csv", "official")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AGNews(TextData):
+    """News in four classes.
+
+    Attributes:
+        file: the file that is split in three, or `official` for the training file split in two and the test file.
+        fields: `title`, or `title and description`.
+        valid_fraction, test_fraction: shares that validate and test.
+    """
+
+    file: str = "official"
+    fields: str = "title and description"
+    valid_fraction: float = 0.1
+    test_fraction: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self, "file", FILES)
+        one_of(self, "fields", FIELDS)
+        check_fractions(self.valid_fraction, self.test_fraction)
+
+    def check_training(self, training: Training) -> None:
+        check_held_out(self.valid_fraction, training)
+
+    def load(self, manual_dir: Path | None) -> Texts:
+        from flax_attn.data import ag_news  # its reader takes as long to import as jax
+
+        names = ("train", "test") if self.file == "official" else (self.file.removesuffix(".csv"),)
+        rows, files = ag_news.load_ag_news(names, manual_dir)
+        texts = {name: self._texts(name, rows[name], ag_news.CLASSES) for name in names}
+        test = texts["test"] if self.file == "official" else None
+        shares = self.valid_fraction, self.test_fraction
+        return Texts(split(*texts[names[0]], shares, self.seed, test), sorted(ag_news.CLASSES), files)
+
+    def _texts(self, name: str, rows: "list[News]", classes: Sequence[str]) -> LabelledTexts:
+        if self.fields == "title" and not any(news.description for news in rows):
+            raise UsageError(
+                f"expected titles and descriptions in columns of their own in ag_news/{name}.csv, got them joined; get the "
+                "file with three columns, or set --config.data.fields='title and description'"
+            )
+        texts = [news.title for news in rows]
+        if self.fields == "title and description":
+            texts = [" ".join(filter(None, (news.title, news.description))) for news in rows]
+        return texts, [classes[news.label] for news in rows]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SST(TextData):
+    """Film reviews by sentiment.
+
+    Attributes:
+        num_classes: 3, or 5 as they were labelled.
+        phrases: whether training takes all phrases, not the sentences alone.
+    """
+
+    num_classes: int = 3
+    phrases: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_classes not in (3, 5):
+            raise UsageError(f"expected data.num_classes of 3 or 5, got {self.num_classes}")
+
+    def load(self, manual_dir: Path | None) -> Texts:
+        from flax_attn.data import sst  # its reader takes as long to import as jax
+
+        sentences, files = sst.load_sst(manual_dir)
+        classes = sst.CLASSES[self.num_classes]
+        splits = {}
+        for name, trees in sentences.items():
+            phrases = [tree[0] for tree in trees]
+            if name == "train" and self.phrases:
+                phrases = _distinct([phrase for tree in trees for phrase in tree])
+            labels = [classes[sst.in_classes(phrase.label, self.num_classes)] for phrase in phrases]
+            splits[name] = [" ".join(phrase.words) for phrase in phrases], labels
+        return Texts(splits, classes, files)
+
+
+def _distinct(phrases: "list[Phrase]") -> "list[Phrase]":
+    """Every phrase once, in whatever case, with the mean of its labels, rounded."""
+    labels: dict[tuple[str, ...], list[int]] = {}
+    for phrase in phrases:
+        labels.setdefault(tuple(word.lower() for word in phrase.words), []).append(phrase.label)
+    kind = type(phrases[0])
+    return [kind(words, round(sum(numbers) / len(numbers))) for words, numbers in labels.items()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextCSV(TextData):
+    """The user's own table of texts and labels.
+
+    Attributes:
+        train_file: split in three, or in two where there is a `test_file`.
+        test_file: a table for the test; '' for none.
+        text_column, label_column: by name, with a header in the first row, or by number from 1.
+        valid_fraction, test_fraction: shares that validate and test.
+    """
+
+    train_file: str
+    test_file: str = ""
+    text_column: str = "text"
+    label_column: str = "label"
+    valid_fraction: float = 0.1
+    test_fraction: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fractions(self.valid_fraction, self.test_fraction)
+        if not self.train_file:
+            raise UsageError("expected --config.data.train_file=FILE.csv, a table of texts and labels")
+
+    def check_training(self, training: Training) -> None:
+        check_held_out(self.valid_fraction, training)
+
+    def load(self, manual_dir: Path | None) -> Texts:
+        del manual_dir  # the user names the files
+        texts, labels = self._read(self.train_file)
+        test = self._read(self.test_file) if self.test_file else None
+        splits = split(texts, labels, (self.valid_fraction, self.test_fraction), self.seed, test)
+        if not all(rows for rows, _ in splits.values()):
+            raise UsageError(f"expected enough rows in {self.train_file} for training, validation and test, got {len(texts)}")
+        paths = [path for path in (self.train_file, self.test_file) if path]
+        sums = {path: sha256(Path(path).expanduser()) for path in paths}
+        return Texts(splits, sorted(set(splits["train"][1])), sums)
+
+    def _read(self, path: str) -> LabelledTexts:
+        return table.read(Path(path).expanduser(), self.text_column, self.label_column)
+
+
+def split(
+    texts: Sequence[str],
+    labels: Sequence[str],
+    fractions: tuple[float, float],
+    seed: int,
+    test: LabelledTexts | None = None,
+) -> dict[str, LabelledTexts]:
+    """Texts split alike in every class: in three by the shares of validation and test, or in two beside a given test.
+
+    Raises:
+        UsageError: a class with fewer rows than there are splits.
+    """
+    valid_fraction, test_fraction = fractions
+    test_fraction = test_fraction if test is None else 0.0
+    shares = {"train": 1 - valid_fraction - test_fraction}
+    shares |= {"valid": valid_fraction} if valid_fraction else {}
+    shares |= {"test": test_fraction} if test is None else {}
+    for label, count in Counter(labels).items():
+        if count < len(shares):
+            raise UsageError(f"expected at least {len(shares)} rows of every class, one for each split, got {count} of '{label}'")
+    parts = stratified(encode_labels(labels, sorted(set(labels))), list(shares.values()), seed)
+    splits: dict[str, LabelledTexts] = {
+        name: ([str(texts[i]) for i in rows], [str(labels[i]) for i in rows]) for name, rows in zip(shares, parts)
+    }
+    return splits if test is None else splits | {"test": test}

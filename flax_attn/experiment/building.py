@@ -1,0 +1,182 @@
+"""From a config to what trains: the model, its loss and optimiser, and the compiled programs over all seeds."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import numpy as np
+from jaxtyping import Array, Key
+
+from flax_attn.errors import UsageError, one_line, unknown
+from flax_attn.experiment.config import Config
+from flax_attn.models import MODELS
+from flax_attn.models.forward import Inputs, Params
+from flax_attn.tasks import Task, row_lengths
+from flax_attn.training import buckets, epoch
+from flax_attn.training.state import TrainState
+
+States = TrainState  # of all seeds, stacked along the leading axis
+Scores = dict[str, Array]  # (seeds,) by metric
+
+
+def build_model(fields: Mapping[str, Any], sizes: Mapping[str, int]) -> nn.Module:
+    """The model of a config's `model` part.
+
+    `name` chooses the class. The rest and what the data decides are its fields.
+
+    Raises:
+        UsageError: an unknown name or field, or a model that is not for such data.
+    """
+    name: str = fields["name"]
+    options = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items() if key != "name"}
+    if name not in MODELS:
+        raise UsageError(unknown("model.name", name, MODELS))
+    known = [field for field in MODELS[name].__dataclass_fields__ if field not in ("name", "parent")]
+    for option in options:
+        if option not in known or option in sizes:
+            choices = [field for field in known if field not in sizes]
+            raise UsageError(unknown(f"field of model '{name}'", option, choices))
+    if not sizes.keys() <= set(known):
+        decided = " and ".join(sizes)
+        raise UsageError(f"model '{name}' is not for this data, which decides {decided}; choose another model.name")
+    try:
+        return MODELS[name](**options, **sizes)
+    except TypeError as error:
+        raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
+
+
+def layer_table(model: nn.Module, sample: Inputs) -> str:
+    """The layers with their output shapes and parameters.
+
+    Raises:
+        UsageError: a model that cannot be built from its fields.
+    """
+    sample = jax.device_put(sample)
+    # a key without a program to compile
+    key = jax.random.wrap_key_data(jax.device_put(np.zeros(2, np.uint32)), impl="threefry2x32")
+    try:
+        table = nn.tabulate(model, key, console_kwargs={"width": 110, "force_terminal": False})(sample)
+        params = jax.eval_shape(model.init, key, sample)["params"]
+    except (AttributeError, KeyError, ValueError, TypeError) as error:
+        raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
+    layers, _, _ = table.rpartition("Total Parameters")  # Flax counts what is carried among the parameters
+    return f"{layers.rstrip()}\nparameters: {count_parameters(params):,}"
+
+
+def count_parameters(params: Params) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def make_loss(model: nn.Module, measure: Callable[..., Any]) -> epoch.Loss:
+    """`loss(params, carry, batch, key) -> (loss, (carry, metrics))`; without a key, at evaluation."""
+
+    def loss(params: Params, carry: Params, batch: epoch.Batch, key: Key[Array, ""] | None) -> Any:
+        variables, train = {"params": params, "carry": carry}, key is not None
+        rngs = {"dropout": key} if train else None
+        (outputs, aux), updates = model.apply(variables, batch["inputs"], train=train, rngs=rngs, mutable=["carry"])  # pyright: ignore
+        value, metrics = measure(outputs, aux, batch, train)
+        return value, (updates.get("carry", {}), metrics)
+
+    return loss
+
+
+class Programs(NamedTuple):
+    """The compiled parts of a run, over all seeds at once.
+
+    Attributes:
+        create: from seeds to states.
+        train_epoch: from states, the number of the epoch and rows to states and metrics. Compiled when it is called.
+        evaluate: from parameters, carry and batches by split to metrics by split.
+        after_epoch: from states, the scores of validation and the number of the epoch to states.
+    """
+
+    create: Callable[[range], States]
+    train_epoch: Any  # jax.stages.Wrapped[States, int, Batch -> tuple[States, Scores]]
+    evaluate: Callable[[Params, Params, dict[str, list[epoch.Batch]]], dict[str, Scores]]
+    after_epoch: Callable[[States, Array, Array], States]
+
+
+def make_programs(config: Config, model: nn.Module, task: Task) -> Programs:
+    """Builds the run's programs; one compilation of each serves all epochs."""
+    loss = make_loss(model, task.measure)
+    steps_an_epoch = count_steps(config, task)
+    num_steps = config.num_epochs * steps_an_epoch
+    optimizer = config.optimizer.build(config.learning_rate, num_steps)
+    over_seeds = epoch.sequential if jax.default_backend() == "cpu" else epoch.vectorized
+
+    def evaluate(weights: tuple[Params, Params], batches: dict[str, list[epoch.Batch]]) -> dict[str, Scores]:
+        return {name: epoch.evaluate(*weights, stacks, loss=loss) for name, stacks in batches.items()}
+
+    plan, fetch = make_plan(config, task, steps_an_epoch)
+    step = functools.partial(epoch.train_step, loss=loss, optimizer=optimizer)
+    train_epoch = functools.partial(epoch.train_epoch, step=step, plan=plan, fetch=fetch)
+    after_epoch = functools.partial(TrainState.after_epoch, plateau=config.optimizer.plateau, patience=config.patience)
+    return Programs(
+        create=functools.partial(epoch.stack_seeds, make_create(config, model, task.sample(), num_steps)),
+        train_epoch=jax.jit(over_seeds(train_epoch), donate_argnums=0),
+        evaluate=jax.jit(lambda params, carry, batches: over_seeds(evaluate)((params, carry), batches)),
+        after_epoch=jax.jit(jax.vmap(after_epoch, in_axes=(0, 0, None))),
+    )
+
+
+def make_create(config: Config, model: nn.Module, sample: Inputs, num_steps: int) -> Callable[[Array], TrainState]:
+    """`create(seed)` makes the state that a seed begins with."""
+    sample = jax.device_put(sample)
+
+    def init(key: Key[Array, ""]) -> tuple[Params, Params]:
+        variables = model.init(key, sample)
+        return variables["params"], variables.get("carry", {})
+
+    optimizer = config.optimizer.build(config.learning_rate, num_steps)
+    return functools.partial(TrainState.create, init=init, optimizer=optimizer)
+
+
+def count_steps(config: Config, task: Task) -> int:
+    """The steps of an epoch: those that the config wants, or once through the training examples."""
+    train = task.rows.train
+    num_examples, lengths = len(jax.tree.leaves(train)[0]), row_lengths(train)
+    if config.steps_per_epoch:
+        return config.steps_per_epoch
+    if lengths is None or task.rows.draw is not None:
+        return num_examples // config.batch_size
+    return buckets.count_steps(buckets.make_buckets(lengths, num_buckets(config)), config.batch_size)
+
+
+def make_plan(config: Config, task: Task, num_steps: int) -> tuple[Callable, Any]:
+    """How an epoch is laid out, and how a batch is made.
+
+    A batch is drawn, gathered, or gathered from a bucket of rows of like length. There is a function for each bucket.
+    """
+    draw, train = task.rows.draw, task.rows.train
+    if draw is not None:
+        return lambda key, epoch: jax.random.split(key, num_steps), lambda _, key: draw(key)
+    sizes, lengths = {"batch_size": config.batch_size, "num_steps": num_steps}, row_lengths(train)
+    if lengths is None:
+        num_examples = len(jax.tree.leaves(train)[0])
+        return functools.partial(epoch.shuffled_rows, num_examples=num_examples, **sizes), epoch.gather
+    row_buckets = buckets.make_buckets(lengths, num_buckets(config))
+    order = {"data_seed": config.data.seed, "shuffle": getattr(config.data, "shuffle", True)}
+    plan = functools.partial(buckets.plan, buckets=row_buckets, **sizes, **order)
+    return plan, [functools.partial(buckets.fetch, length=bucket.length) for bucket in row_buckets]
+
+
+def make_batches(config: Config, task: Task) -> dict[str, list[epoch.Batch]]:
+    """The rows that a run is measured on as stacked batches by split, one stack a length."""
+
+    def stacks(rows: epoch.Batch) -> list[epoch.Batch]:
+        if (lengths := row_lengths(rows)) is None:
+            return [epoch.pad_batches(rows, config.batch_size)]
+        batches = []
+        for bucket in buckets.make_buckets(lengths, num_buckets(config)):
+            part = jax.tree.map(lambda array, b=bucket: array[b.first : b.last], rows)
+            batches.append(epoch.pad_batches(buckets.cut(part, bucket.length), config.batch_size))
+        return batches
+
+    return jax.device_put({name: stacks(rows) for name, rows in task.rows.splits.items()})
+
+
+def num_buckets(config: Config) -> int:
+    """The number of lengths of batches, for data whose rows differ in length."""
+    return getattr(config.data, "num_buckets", 1)

@@ -1,0 +1,179 @@
+"""A config as a value: its parts are the constructors of what they describe."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, ClassVar
+
+from ml_collections import ConfigDict
+
+from flax_attn.data.sets import DATA, DataSet, PairData, Training
+from flax_attn.data.sets.kinds import NUM_SEEDS
+from flax_attn.errors import UsageError, unknown
+from flax_attn.fields import Part, above_zero, build, shares, zero_or_above
+from flax_attn.models import MODELS
+from flax_attn.models.search import Decoding
+from flax_attn.runs.directory import flatten
+from flax_attn.runs.rows import SPLITS
+from flax_attn.tasks import Recipe, Task, task_of
+from flax_attn.training.optimizer import Optimizer
+
+Values = Any  # a ConfigDict, or a dict of what one holds
+PLAIN = (bool, int, float, str, tuple, list, NoneType)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Part):
+    """All that decides a run.
+
+    Attributes:
+        name: of the config file, with `:quick` where it is short.
+        task: the kind of the task.
+        seed, num_seeds: seeds from `seed` on, trained together.
+        num_epochs: epochs at most.
+        steps_per_epoch: 0 for once through the training examples.
+        batch_size: examples of a step.
+        keep_best: whether the weights of the epoch best on validation are kept, or those of the last.
+        patience: epochs without a best one after which a seed stops; 0 for never.
+        evaluate: the splits that are measured after every epoch.
+        learning_rate: the highest of the schedule.
+        class_weights: whether each class is weighed by one over its training examples.
+        label_smoothing: share of the target that is spread over all classes in training.
+        optimizer, data, decoding: the parts of these names.
+        model: the name of the model and its fields.
+        reference: figures that results are shown beside.
+        values: the config as a run directory has it.
+    """
+
+    PART: ClassVar[str] = ""
+
+    name: str
+    task: str
+    seed: int
+    num_seeds: int
+    num_epochs: int
+    steps_per_epoch: int
+    batch_size: int
+    keep_best: bool
+    patience: int
+    evaluate: tuple | list
+    learning_rate: float
+    class_weights: bool
+    label_smoothing: float
+    optimizer: Optimizer
+    data: DataSet
+    model: dict[str, Any]
+    decoding: Decoding = dataclasses.field(default_factory=Decoding)
+    reference: dict[str, float] = dataclasses.field(default_factory=dict)
+    values: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, values: Values, complete: bool = False) -> "Config":
+        """The config of these values, and of the defaults of what is missing from data, optimiser and decoding.
+
+        A run directory holds a `complete` config, in which nothing may be missing.
+
+        Raises:
+            UsageError: a key that is missing or unknown, a value of another type, or one that makes no sense.
+        """
+        values = values.to_dict() if isinstance(values, ConfigDict) else dict(values)
+        for key, value in flatten(values).items():
+            if not isinstance(value, PLAIN):
+                kind = type(value).__name__
+                raise UsageError(f"expected a plain value for config key '{key}', got {kind}")
+        data = build_data(_part(values, "data"), complete)
+        optimizer = build(Optimizer, _part(values, "optimizer"), complete)
+        parts: dict[str, Any] = {"data": data, "optimizer": optimizer, "model": _part(values, "model")}
+        parts["reference"] = flatten(values.get("reference", {}))
+        resolved = {"data": {"name": values["data"]["name"]} | dataclasses.asdict(data)}
+        resolved["optimizer"] = dataclasses.asdict(optimizer)
+        if "decoding" in values or issubclass(type(data), PairData):
+            parts["decoding"] = build(Decoding, values.get("decoding", {}), complete)
+            resolved["decoding"] = dataclasses.asdict(parts["decoding"])
+        return build(cls, values | parts | {"values": values | resolved})
+
+    def __post_init__(self) -> None:
+        above_zero(self, "num_epochs", "num_seeds", "batch_size", "learning_rate")
+        zero_or_above(self, "steps_per_epoch", "seed", "patience")
+        shares(self, "label_smoothing")
+        check_model(self.model)
+        if self.seed + self.num_seeds > NUM_SEEDS:
+            raise UsageError(f"expected seeds below 2**32, got seed={self.seed} and num_seeds={self.num_seeds}")
+        kind = self.task_class.kind
+        if self.task != kind:
+            name = self.values.get("data", {}).get("name", type(self.data).__name__)
+            raise UsageError(f"expected config key 'task' to be '{kind}' for data.name={name}, got {self.task!r}")
+        self._check_evaluation()
+        training = Training(tuple(self.evaluate), self.batch_size, self.keep_best)
+        self.data.check_training(training)
+        if self.model.get("shared_embeddings") and not getattr(self.data, "shared_vocabulary", False):
+            raise UsageError("expected data.shared_vocabulary=True with model.shared_embeddings=True")
+
+    def _check_evaluation(self) -> None:
+        needed = {"test", "valid"} if self.keep_best or self.patience or self.by_validation else {"test"}
+        if not needed <= set(self.evaluate) <= set(SPLITS):
+            names = " and ".join(sorted(needed))
+            raise UsageError(f"expected config key 'evaluate' to name splits of {SPLITS}, among them {names}, got {self.evaluate}")
+        if self.patience and not self.keep_best:
+            raise UsageError("expected keep_best=True with patience, which waits for the best epoch")
+
+    @property
+    def by_validation(self) -> bool:
+        """Whether an epoch ends with a look at validation."""
+        return self.keep_best or self.optimizer.plateau_patience > 0
+
+    @property
+    def task_class(self) -> type[Task]:
+        return task_of(type(self.data))
+
+    @property
+    def recipe(self) -> Recipe:
+        return Recipe(
+            self.batch_size,
+            tuple(self.evaluate),
+            self.class_weights,
+            self.label_smoothing,
+            self.decoding,
+        )
+
+    @property
+    def seeds(self) -> range:
+        return range(self.seed, self.seed + self.num_seeds)
+
+
+def build_data(fields: Mapping[str, Any], complete: bool = False) -> DataSet:
+    """The data set of a config's `data` part: `name` chooses the class, the rest are its fields."""
+    options = dict(fields)
+    name = options.pop("name", None)
+    if name not in DATA:
+        raise UsageError(unknown("data.name", str(name), DATA))
+    return build(DATA[name], options, complete)
+
+
+def check_model(fields: Mapping[str, Any]) -> None:
+    """Raises a UsageError for numbers that no model takes; what a model needs it says itself when it is built.
+
+    An integer must be above 0, or 0 or above where 0 is the model's default.
+    """
+    if not isinstance(fields.get("name"), str):
+        raise UsageError(f"expected str for config key 'model.name', got {fields.get('name')!r}")
+    known = getattr(MODELS.get(fields["name"]), "__dataclass_fields__", {})
+    may_be_zero = [name for name, field in known.items() if field.default == 0]
+    for name, value in fields.items():
+        key = f"config key 'model.{name}'"
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"expected a finite number for {key}, got {value}")
+        if isinstance(value, int) and not isinstance(value, bool) and value < (name not in may_be_zero):
+            rule = "0 or above" if name in may_be_zero else "above 0"
+            raise UsageError(f"expected {key} to be a number {rule}, got {value}")
+        if name.endswith("dropout_rate") and not 0 <= value < 1:
+            raise UsageError(f"expected {key} to be a number in [0, 1), got {value}")
+
+
+def _part(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    part = values.get(name)
+    if not isinstance(part, dict):
+        raise UsageError(f"expected a part '{name}' of the config, got {part!r}")
+    return part

@@ -1,0 +1,88 @@
+"""The fields of a part of a config: their types, and the numbers they may hold.
+
+A part is a frozen dataclass, and its fields are its schema. `build` makes one from the values of a config. The
+other functions are called in its `__post_init__`. An error names the key as a config has it, such as `data.seed`.
+"""
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from flax_attn.errors import UsageError, unknown
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of a config, of the name `PART`; the whole has the name ''."""
+
+    PART: ClassVar[str] = ""
+
+
+AnyPart = TypeVar("AnyPart", bound=Part)
+
+
+def build(part: type[AnyPart], values: Mapping[str, Any], complete: bool = False) -> AnyPart:  # Any: what a config may hold
+    """The part with these values, and with the defaults of those that are missing, unless they must be `complete`.
+
+    Raises:
+        UsageError: an unknown key, one that is missing, or a value of another type.
+    """
+    fields = {field.name: field for field in dataclasses.fields(part) if field.init}
+    prefix = f"{part.PART}." if part.PART else ""
+    for name in values:
+        if name not in fields:
+            raise UsageError(unknown("config key", prefix + name, [prefix + field for field in fields]))
+    hints = typing.get_type_hints(part)
+    for name, field in fields.items():
+        has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        if name in values or complete or not has_default:
+            _check_type(prefix + name, hints[name], values.get(name))
+    return part(**values)
+
+
+def above_zero(part: Part, *names: str) -> None:
+    """Raises a UsageError for a number of 0 or below."""
+    for name in names:
+        value = getattr(part, name)
+        if value <= 0:
+            raise UsageError(f"expected config key {key_of(part, name)} to be a number above 0, got {value}")
+
+
+def zero_or_above(part: Part, *names: str) -> None:
+    """Raises a UsageError for a number below 0."""
+    for name in names:
+        value = getattr(part, name)
+        if value < 0:
+            raise UsageError(f"expected config key {key_of(part, name)} to be a number 0 or above, got {value}")
+
+
+def shares(part: Part, *names: str) -> None:
+    """Raises a UsageError for a number outside [0, 1)."""
+    for name in names:
+        value = getattr(part, name)
+        if not 0 <= value < 1:
+            raise UsageError(f"expected config key {key_of(part, name)} to be a number in [0, 1), got {value}")
+
+
+def one_of(part: Part, name: str, known: Sequence[str]) -> None:
+    """Raises a UsageError for a name that is none of those known."""
+    value = getattr(part, name)
+    if value not in known:
+        raise UsageError(unknown(key_of(part, name).strip("'"), value, known))
+
+
+def key_of(part: Part, name: str) -> str:
+    """The config key of a field, in quotes."""
+    return f"'{part.PART}.{name}'" if part.PART else f"'{name}'"
+
+
+def _check_type(key: str, kind: Any, value: Any) -> None:  # Any: a type as annotations hold it, a value of a config
+    union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+    kinds = tuple(typing.get_origin(option) or option for option in (typing.get_args(kind) if union else (kind,)))
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise UsageError(f"expected {kinds[0].__name__} for config key '{key}', got {value!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"expected a finite number for config key '{key}', got {value}")

@@ -1,0 +1,193 @@
+"""Texts to the inputs of a model, and tokens back to text."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flax_attn.data import ngrams
+from flax_attn.data.pairs import Pair
+from flax_attn.data.sets import PairData, TextData
+from flax_attn.data.text import (
+    PREPROCESSING,
+    Tokenizer,
+    bracketed,
+    fit_tokenizer,
+    join_words,
+    known_parts,
+    pad,
+    tokenizer_from_json,
+)
+from flax_attn.errors import UsageError
+from flax_attn.tasks.task import Batch, Json, Kept
+
+Part = tuple[str, bool]  # of a text, as it is written, and whether the model knows it
+
+
+class TextEncoder(NamedTuple):
+    """Preprocessed texts to their tokens and lengths, and what else the data set asks for."""
+
+    data: TextData
+    tokenizer: Tokenizer
+    pairs: Tokenizer | None
+
+    @classmethod
+    def fit(cls, data: TextData, texts: Sequence[str]) -> "TextEncoder":
+        """The encoder that is fitted on preprocessed texts."""
+        tokenizer = fit_tokenizer(data.tokenizer, texts, data.vocabulary_size)
+        pairs = None
+        if data.num_pairs:
+            pairs = fit_tokenizer("word", map(ngrams.pairs, texts), data.num_pairs)
+        return cls(data, tokenizer, pairs)
+
+    @classmethod
+    def restore(cls, data: TextData, kept: Kept) -> "TextEncoder":
+        """The encoder of a run. Raises a ValueError for tokenizers of other sizes than the model's."""
+        pairs = tokenizer_from_json(kept.files["pairs.json"]) if data.num_pairs else None
+        encoder = cls(data, tokenizer_from_json(kept.files["tokenizer.json"]), pairs)
+        check_sizes(encoder.sizes(), kept.sizes)
+        return encoder
+
+    @staticmethod
+    def file_names(data: TextData) -> tuple[str, ...]:
+        """The names of the files that hold the tokenizers."""
+        return ("tokenizer.json", "pairs.json") if data.num_pairs else ("tokenizer.json",)
+
+    def sizes(self) -> dict[str, int]:
+        """The fields of the model that the tokenizers decide."""
+        sizes = {"vocabulary_size": self.tokenizer.size}
+        if self.pairs is not None:
+            sizes["num_pairs"] = self.pairs.size
+        if self.data.num_ngrams:
+            sizes["num_ngrams"] = self.data.num_ngrams
+        return sizes
+
+    def files(self) -> dict[str, Json]:
+        """The tokenizers as JSON, by the name of the file."""
+        files = {"tokenizer.json": self.tokenizer.to_json()}
+        return files if self.pairs is None else files | {"pairs.json": self.pairs.to_json()}
+
+    def clean(self, text: str) -> str:
+        """The text after preprocessing."""
+        return PREPROCESSING[self.data.preprocessing](text)
+
+    def inputs(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """Tokens `(n, t)`, lengths `(n,)`, and pairs and n-grams where there are any."""
+        tokens, lengths = pad([self.tokenizer.encode(text)[: self.data.max_length] for text in texts])
+        inputs = {"tokens": tokens, "lengths": lengths}
+        if self.pairs is not None:
+            encode = self.pairs.encode
+            inputs["pairs"], _ = pad([encode(ngrams.pairs(text)) for text in texts], tokens.shape[1])
+        if size := self.data.num_ngrams:
+            inputs["ngrams"] = np.zeros((*tokens.shape, ngrams.A_WORD), np.min_scalar_type(size - 1))
+            for row, text, length in zip(inputs["ngrams"], texts, lengths):
+                row[:length] = ngrams.character_ngrams(self.tokenizer.split(text)[:length], size)
+        return inputs
+
+    def parts(self, text: str) -> list[Part]:
+        """The parts of a preprocessed text that the model sees."""
+        return known_parts(self.tokenizer, text)[: self.data.max_length]
+
+    def words(self, text: str) -> list[str]:
+        """The parts as pictures show them, in brackets those that the model does not know."""
+        return bracketed(self.parts(text))
+
+
+class PairEncoder(NamedTuple):
+    """Texts to tokens of source and target, and tokens of the target back to text.
+
+    The end of sequence is the number after those of the target's tokenizer. It also stands before the first token.
+    """
+
+    data: PairData
+    source: Tokenizer
+    target: Tokenizer
+
+    @classmethod
+    def fit(cls, data: PairData, pairs: Sequence[Pair]) -> "PairEncoder":
+        """The encoder that is fitted on pairs."""
+        clean = PREPROCESSING[data.preprocessing]
+        sources, targets = ([clean(text) for text in texts] for texts in zip(*pairs))
+        fit = lambda texts: fit_tokenizer(data.tokenizer, texts, data.vocabulary_size)
+        if data.shared_vocabulary:
+            shared = fit([*sources, *targets])
+            return cls(data, shared, shared)
+        return cls(data, fit(sources), fit(targets))
+
+    @classmethod
+    def restore(cls, data: PairData, kept: Kept) -> "PairEncoder":
+        """The encoder of a run. Raises a ValueError for tokenizers of other sizes than the model's."""
+        source = tokenizer_from_json(kept.files["tokenizer.json"])
+        shared = data.shared_vocabulary
+        target = source if shared else tokenizer_from_json(kept.files["target_tokenizer.json"])
+        encoder = cls(data, source, target)
+        check_sizes(encoder.sizes(), kept.sizes)
+        return encoder
+
+    @staticmethod
+    def file_names(data: PairData) -> tuple[str, ...]:
+        """The names of the files that hold the tokenizers."""
+        return ("tokenizer.json",) if data.shared_vocabulary else ("tokenizer.json", "target_tokenizer.json")
+
+    @property
+    def end(self) -> int:
+        """The token that stands for the end of a sequence."""
+        return self.target.size
+
+    def sizes(self) -> dict[str, int]:
+        """The fields of the model that the tokenizers decide."""
+        return {"source_vocabulary_size": self.source.size, "target_vocabulary_size": self.target.size + 1}
+
+    def files(self) -> dict[str, Json]:
+        """The tokenizers as JSON, by the name of the file."""
+        files = {"tokenizer.json": self.source.to_json()}
+        return files if self.target is self.source else files | {"target_tokenizer.json": self.target.to_json()}
+
+    def clean(self, text: str) -> str:
+        """The text after preprocessing."""
+        return PREPROCESSING[self.data.preprocessing](text)
+
+    def sources(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """Tokens `(n, s)` and lengths `(n,)` of sources."""
+        tokens, lengths = pad([self.source.encode(self.clean(text)) for text in texts])
+        return {"source": tokens, "source_lengths": lengths}
+
+    def rows(self, pairs: Sequence[Pair]) -> Batch:
+        """The rows of pairs. Raises a UsageError where some are empty or too long."""
+        most, inputs = self.data.max_length, self.sources([pair.source for pair in pairs])
+        targets = [self.target.encode(self.clean(pair.target)) for pair in pairs]
+        lengths = np.stack([inputs["source_lengths"], [len(target) for target in targets]])
+        if unfit := np.flatnonzero(((lengths < 1) | (lengths > most)).any(axis=0)).tolist():
+            source, target = lengths[:, unfit[0]]
+            raise UsageError(
+                f"expected from 1 to data.max_length={most} tokens in source and target, got {source} and {target} for "
+                f"'{pairs[unfit[0]].source[:40]}', and {len(unfit)} such pairs in all, the longest with {lengths.max()}; "
+                "raise it, or take them out"
+            )
+        tokens, target_lengths = pad([[self.end, *target] for target in targets])
+        labels, _ = pad([[*target, self.end] for target in targets])
+        return {"inputs": inputs | {"target": tokens, "target_lengths": target_lengths}, "targets": labels}
+
+    def source_parts(self, text: str) -> list[Part]:
+        """The parts of a source that the model sees."""
+        return known_parts(self.source, self.clean(text))
+
+    def source_words(self, text: str) -> list[str]:
+        """The parts as pictures show them, in brackets those that the model does not know."""
+        return bracketed(self.source_parts(text))
+
+    def target_words(self, tokens: Sequence[int]) -> list[str]:
+        """The text of each token of a target."""
+        return [self.target.decode([token]).strip() or " " for token in tokens]
+
+    def write(self, tokens: Sequence[int]) -> str:
+        """The text of a target."""
+        text = self.target.decode(tokens)
+        return join_words(text) if self.data.preprocessing == "words" else text
+
+
+def check_sizes(sizes: Mapping[str, int], expected: Mapping[str, Any]) -> None:
+    """Raises a ValueError for tokenizers of other sizes than those that a model was made for."""
+    for name, size in sizes.items():
+        if size != expected.get(name):
+            raise ValueError(f"expected tokenizers of the run, with {name} {expected.get(name)}, got {size}")
