@@ -1,13 +1,14 @@
 """The block size of attention whose caller leaves it open."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import Array
 
 from flax_attn.attention.pairs import Pairs
+from flax_attn.attention.types import Score
 
 SMALLEST, LARGEST = 128, 1024
 CPU_BLOCK = 2**21  # numbers in the largest array of one block: 8 MiB in float32
@@ -15,15 +16,13 @@ CPU_DENSE = 2**22  # numbers up to which all scores at once are as fast
 GPU_DENSE = 2**28  # numbers up to which all scores fit in memory: 1 GiB in float32
 
 
-def best_chunk_size(
-    query: Array, key: Array, pairs: Pairs, score: Callable[..., Array]
-) -> int | None:
+def best_chunk_size(query: Array, key: Array, pairs: Pairs, score: Score) -> int | None:
     """The block size for a caller who leaves it open; None for all scores at once.
 
-    A fixed rule of sizes, limits and device, made from benchmarks: every process and every resumed
-    run takes the same. What counts is the largest array inside the score, such as the hidden layer
-    of an additive one. Causality or a window makes blocks smaller, so that blocks outside it can be
-    left out.
+    It is a fixed rule of sizes, limits and device, made from benchmarks: every process and every
+    resumed run takes the same. The rule looks at the largest array inside the score, such as the
+    hidden layer of an additive one. Causality or a window makes blocks smaller, so that blocks
+    outside it can be left out.
     """
     num_queries, num_keys = pairs.shape[-2:]
     largest = _largest_inside(jax.make_jaxpr(score)(query, key).jaxpr)
@@ -40,7 +39,7 @@ def best_chunk_size(
 
 
 def _largest_inside(jaxpr: Jaxpr) -> int:
-    """How many numbers the largest array has that a program computes."""
+    """The size of the largest array that a program computes."""
     largest = 0
     for equation in jaxpr.eqns:
         sizes = [math.prod(getattr(out.aval, "shape", ())) for out in equation.outvars]

@@ -1,6 +1,4 @@
-"""The logarithm of the sum that softmax divides by, with which parts of attention are joined."""
-
-from collections.abc import Callable
+"""The logarithm of the sum that softmax divides by. It combines attention to parts of keys."""
 
 import jax
 import jax.numpy as jnp
@@ -8,24 +6,25 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention import streaming
 from flax_attn.attention.checks import as_floats, check_chunk_size, check_function
-from flax_attn.attention.core import Vectors, dense, scaled_dot
+from flax_attn.attention.core import dense, scaled_dot
 from flax_attn.attention.how import How
-from flax_attn.attention.pairs import PerPair, arrays_and_pairs
+from flax_attn.attention.pairs import arrays_and_pairs
+from flax_attn.attention.types import PerPair, Score, Vectors
 
 
 def log_sum_exp(
     query: Vectors,
     key: Vectors,
     *,
-    score: Callable[..., Array] = scaled_dot,
+    score: Score = scaled_dot,
     mask: PerPair | None = None,
     bias: PerPair | None = None,
     chunk_size: int | None = None,
 ) -> Float[Array, "... q"]:
-    """The logarithm of what softmax divides by, `l_q = log sum_k exp(e_qk)` over the visible keys.
+    """The logarithm of what softmax divides by, `l_q = log sum_k exp(e_qk)` over visible keys.
 
-    With it, attention to parts of the keys can be joined: the context is the sum of the parts'
-    contexts, weighted by the softmax of their `l`.
+    It combines attention to parts of the keys: the context is the sum of the parts' contexts,
+    weighted by the softmax of their `l`.
 
     Source: Dao et al. 2022 (arXiv:2205.14135), section 3.1.
 
