@@ -15,12 +15,12 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks import additive, generator, seeds, startup, steps, time_to_error, timing
-from flax_attn.analysis.drawing import BLUE, CYCLE, save
+from flax_attn.analysis.drawing import BLUE, CYCLE, Picture, save
 
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 COMPARISONS: dict[str, Callable[[bool], Iterable[timing.Row]]] = {
@@ -52,10 +52,11 @@ def tabulate(found: list[timing.Row]) -> Table:
     return table
 
 
-def draw(found: list[timing.Row]) -> plt.Figure:
+def draw(found: list[timing.Row]) -> Figure:
     """A dot for the ratio of each peer, by row."""
     peers = list(dict.fromkeys(peer for row in found for peer in row.peers))
-    figure, ax = plt.subplots(figsize=(9, 0.35 * len(found) + 1.5), layout="constrained")
+    figure = Picture(figsize=(9, 0.35 * len(found) + 1.5), layout="constrained")
+    ax = figure.subplots()
     for i, peer in enumerate(peers):
         points = [(row.ratios()[peer], j) for j, row in enumerate(found) if peer in row.peers]
         ax.scatter(*zip(*points), color=(BLUE, *CYCLE)[i % 6], marker="osD^vP*X"[i % 8], label=peer, zorder=3)

@@ -110,11 +110,10 @@ def rows(quick: bool) -> Iterator[timing.Row]:
 
 def draw(found: dict[str, dict[int, tuple[float, float]]]) -> Any:
     """Time and memory over length."""
-    import matplotlib.pyplot as plt
+    from flax_attn.analysis.drawing import BLUE, ORANGE, YELLOW, Picture
 
-    from flax_attn.analysis.drawing import BLUE, ORANGE, YELLOW
-
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+    figure = Picture(figsize=(10, 4.2), layout="constrained")
+    axes = figure.subplots(1, 2)
     for i, (ax, label) in enumerate(zip(axes, ("seconds, forward and backward", "GiB at the peak"))):
         for form, colour, marker in zip(FORMS, (ORANGE, YELLOW, BLUE), "sDo"):
             each = found[form]

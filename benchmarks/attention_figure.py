@@ -6,7 +6,7 @@ The colour says whose code it is, and the line which keys are visible.
 from collections.abc import Iterator
 from typing import Any
 
-import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
@@ -14,7 +14,7 @@ from benchmarks import attention_cases as cases
 from benchmarks import timing
 from benchmarks.attention_forms import check, flex, ours, sdpa
 from benchmarks.attention_rows import PASSES, Row, milliseconds
-from flax_attn.analysis.drawing import BLACK, BLUE, ORANGE, YELLOW, styled
+from flax_attn.analysis.drawing import BLACK, BLUE, ORANGE, YELLOW, Picture, styled
 
 HEADS = 4
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
@@ -49,9 +49,10 @@ def rows(shrink: int, repeats: int) -> Iterator[Row]:
 
 
 @styled
-def draw(rows: list[Row]) -> plt.Figure:
+def draw(rows: list[Row]) -> Figure:
     """Both passes beside each other, with one legend for lines and one for colours."""
-    figure, axes = plt.subplots(1, 2, figsize=(10, 5), layout="constrained", sharey=True)
+    figure = Picture(figsize=(10, 5), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
     lengths = sorted({row.length for row in rows if row.length})
     for ax, passes in zip(axes, PASSES):
         for form in FORMS:

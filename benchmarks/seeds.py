@@ -22,7 +22,7 @@ def measure(num_seeds: int, steps: int, repeats: int) -> dict[str, float]:
     config.steps_per_epoch, config.data.num_train = steps, 5_000
     config = Config.of(config)
     task = config.task_class.load(config.data, config.recipe, None)
-    programs = make_programs(config, build_model(config.model, task.kept.sizes), task)
+    programs = make_programs(config, build_model(config, task.kept.sizes), task)
     data = jax.tree.map(jnp.asarray, task.rows.train)
 
     def epochs_of(together: int) -> Callable[[], Any]:

@@ -143,7 +143,7 @@ def measure(name: str, repeats: int, calls: bool = False, compiled: bool = False
     if "num_buckets" in config.data:
         config.data.num_buckets = 1
     config = Config.of(config)
-    task, model = task_of(config, rows, sizes, derived), build_model(config.model, sizes)
+    task, model = task_of(config, rows, sizes, derived), build_model(config, sizes)
     programs = make_programs(config, model, task)
     start, data = programs.create(range(1)), jax.tree.map(jnp.asarray, rows)
     first = jax.tree.map(lambda leaf: leaf[0], start)

@@ -31,10 +31,10 @@ def measure(num_seeds: int) -> tuple[float, float, list[float]]:
     config.num_epochs, config.data.num_test = EPOCHS, 1  # the test is measured too, so it is small
     config = Config.of(config)
     task = config.task_class.load(config.data, config.recipe, None)
-    programs = make_programs(config, build_model(config.model, task.kept.sizes), task)
+    programs = make_programs(config, build_model(config, task.kept.sizes), task)
     rows, batches = jax.tree.map(jnp.asarray, task.rows.train), make_batches(config, task)
 
-    model, batch = build_model(tutorial.model.to_dict(), {}), epoch.gather(task.rows.train, np.arange(tutorial.batch_size))
+    model, batch = build_model(Config.of(tutorial), {}), epoch.gather(task.rows.train, np.arange(tutorial.batch_size))
     params = jax.tree.map(np.asarray, model.init(jax.random.key(0), batch["inputs"][:1])["params"])
     step, _ = torch_training.trainer(torch_models.cnn_attention(params, {}), batch, tutorial)
 

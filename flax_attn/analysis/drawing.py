@@ -1,70 +1,147 @@
-"""What all pictures share: colours, style, and how they are saved.
+"""What all pictures share: figures, colours, style, and how they are saved.
 
+Figures are made without pyplot and without a backend, so a user's own plots stay as they are.
 Colours are Okabe and Ito's, which the colour-blind can tell apart.
 """
 
+import contextlib
 import functools
+import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colorbar import Colorbar
 from matplotlib.colors import PowerNorm, to_hex
 from matplotlib.figure import Figure
 
 from flax_attn.files import replacing
 
-BLUE, ORANGE, GREEN, PINK, SKY, YELLOW, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#222222"
+BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+SKY, YELLOW, BLACK = "#56B4E9", "#E69F00", "#222222"
 CYCLE = (BLUE, ORANGE, YELLOW, SKY, "#666666")  # green and pink are the shapes'
-STYLE = {
+STYLE: dict[Any, Any] = {  # matplotlib types its keys as a union of all of their names
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,
     "axes.titlesize": 11,
+    "figure.titlesize": 11,
 }
-# A square-root scale, for one full weight would leave the many small ones in the dark.
-HEAT: dict[str, Any] = {"origin": "lower", "cmap": "viridis", "interpolation": "nearest", "norm": PowerNorm(0.5, vmin=0, vmax=1)}
+# A square-root scale: on a linear one a single full weight leaves many small ones dark.
+# Queries run downwards from the top, as a matrix is printed.
+HEAT: dict[str, Any] = {
+    "origin": "upper",
+    "cmap": "viridis",
+    "interpolation": "nearest",
+    "norm": PowerNorm(0.5, vmin=0, vmax=1),
+}
 TICKS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
 
-
-def heat_up_to(top: float) -> tuple[dict[str, Any], list[float]]:
-    """Colours and ticks of a scale that ends at the largest weight of a picture, for attention that is spread over many tokens."""
-    top = min(max(top, 0.01), 1.0)
-    return HEAT | {"norm": PowerNorm(0.5, vmin=0, vmax=top)}, [tick for tick in TICKS if tick < 0.9 * top] + [round(top, 2)]
+Arguments = ParamSpec("Arguments")
 
 
-def of_weight(weight: float, top: float = 1.0) -> tuple[str, str]:
-    """The colour of a weight on a scale that ends at `top` as #rrggbb, and black or white for what is written on it."""
-    colour = plt.get_cmap(HEAT["cmap"])(heat_up_to(top)[0]["norm"](weight))
-    red, green, blue, _ = colour
-    return to_hex(colour), "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else "black"
+class Picture(Figure):
+    """A figure that a notebook shows and that keeps the style it was made in.
+
+    A bare `Figure` is shown in a notebook only after pyplot has set up a backend there. Matplotlib
+    also makes some of its ticks and texts only when it draws, and reads the settings then. Both
+    can be changed in a subclass alone.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        FigureCanvasAgg(self)
+        names: tuple[Any, ...] = (*STYLE, "text.parse_math")
+        self._settings: dict[Any, Any] = {name: matplotlib.rcParams[name] for name in names}
+
+    def draw(self, renderer) -> None:
+        with matplotlib.rc_context(self._settings):
+            super().draw(renderer)
+
+    def _repr_png_(self) -> bytes:
+        """The picture as IPython and Jupyter ask for it."""
+        png = io.BytesIO()
+        _write(self, png, format="png")
+        return png.getvalue()
 
 
-def save(figure: Figure, path: Path) -> Path:
-    """Writes the figure and closes it. Letters that the font lacks are boxes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as partial, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(partial, dpi=130, bbox_inches="tight")
-    plt.close(figure)
-    return path
+def styled(draw: Callable[Arguments, Figure], **further: Any) -> Callable[Arguments, Figure]:
+    """Draws with the sizes and lines of the project; a user's other settings stay."""
 
-
-def styled(draw: Callable[..., Figure], **further: Any) -> Callable[..., Figure]:
-    """Draws in the style of the project, whatever the user's own."""
+    settings: dict[Any, Any] = STYLE | further
 
     @functools.wraps(draw)
-    def wrapper(*args, **kwargs) -> Figure:
-        with plt.rc_context(STYLE | further):  # pyright: ignore
+    def wrapper(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
+        with matplotlib.rc_context(settings):
             return draw(*args, **kwargs)
 
     return wrapper
 
 
-# For pictures with words of the user's, in which a $ is a dollar and begins no formula.
-literal = functools.partial(styled, **{"text.parse_math": False})
+def literal(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
+    """As `styled`, for pictures with a user's words: a $ is a dollar and begins no formula."""
+    return styled(draw, **{"text.parse_math": False})
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Writes the figure into a file; the end of its name decides the format."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as partial:
+        _write(figure, partial, dpi=130)
+    return path
+
+
+def _write(figure: Figure, target: Path | io.BytesIO, **settings: Any) -> None:
+    """Draws the whole figure into a file."""
+    with quietly():
+        figure.savefig(target, bbox_inches="tight", **settings)
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Lets a letter that the font lacks be a box, without a warning."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def heat_up_to(top: float) -> tuple[dict[str, Any], list[float]]:
+    """Colours and ticks of a scale that ends at `top`, for attention spread over many tokens."""
+    top = max(float(top), 0.01)
+    ticks = [tick for tick in TICKS if tick < 0.8 * top]
+    return HEAT | {"norm": PowerNorm(0.5, vmin=0, vmax=top)}, [*ticks, top]
+
+
+def colour_bar(figure: Figure, top: float, **where: Any) -> Colorbar:
+    """The colour bar of weights from 0 to `top`; `where` is what `Figure.colorbar` takes."""
+    heat, ticks = heat_up_to(top)
+    bar = figure.colorbar(
+        ScalarMappable(heat["norm"], heat["cmap"]),
+        label="attention weight",
+        **where,
+    )
+    bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
+    bar.ax.minorticks_off()
+    return bar
+
+
+def of_weight(weight: float, top: float = 1.0) -> tuple[str, str]:
+    """The colour of a weight as #rrggbb, and black or white for what is written on it.
+
+    The scale of colours ends at `top`.
+    """
+    heat, _ = heat_up_to(top)
+    colour = matplotlib.colormaps[heat["cmap"]](heat["norm"](weight))
+    red, green, blue, _ = colour
+    return to_hex(colour), "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else "black"
+
+
+def frame(ax: Axes) -> None:
+    """Draws all four sides of the axes, which end a matrix or an image."""
+    ax.spines[:].set_visible(True)

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import matplotlib.pyplot as plt
-
 from flax_attn.analysis import images, series, shapes, texts, translation
 from flax_attn.analysis.drawing import save
 from flax_attn.analysis.losses import loss_curves
@@ -23,12 +21,7 @@ def draw_missing(run: Record) -> list[Path]:
 
 
 def _draw(run: Record, missing: bool) -> list[Path]:
-    drawn = {"loss": loss_curves([run])} | DRAWN_BY[run.pictures].draw(run)
-    paths = []
-    for name, figure in drawn.items():
-        path = run.path / "figures" / f"{name}.png"
-        if missing and path.exists():
-            plt.close(figure)
-        else:
-            paths.append(save(figure, path))
-    return paths
+    figures = {"loss": loss_curves([run])} | DRAWN_BY[run.pictures].draw(run)
+    paths = {name: run.path / "figures" / f"{name}.png" for name in figures}
+    wanted = [name for name, path in paths.items() if not (missing and path.exists())]
+    return [save(figures[name], paths[name]) for name in wanted]

@@ -1,35 +1,55 @@
 """Pictures of images in classes: digits, patches, predictions, and attention laid on the image."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from flax_attn.analysis.classes import confusion_matrix
-from flax_attn.analysis.drawing import GREEN, ORANGE, literal
+from flax_attn.analysis.drawing import (
+    GREEN,
+    ORANGE,
+    Picture,
+    colour_bar,
+    frame,
+    heat_up_to,
+    literal,
+)
 from flax_attn.runs.reading import Record
 
 SHOWN = 32
 RIGHT, WRONG = GREEN, ORANGE  # a green and a red that the colour-blind can tell apart
+INK = 0.65  # how much the colours of weights cover the image under them
 
 
 def draw(run: Record) -> dict[str, Figure]:
     """All pictures of a run on images, by name."""
-    images, classes = run.examples["inputs"], run.config["derived"]["classes"]
-    drawn = {"data_sample": digits(images, run.examples["targets"], classes), "confusion": confusion_matrix(run)}
-    drawn["predictions"] = predictions(images, run.examples["predictions"], run.examples["targets"], classes, run.name)
+    images, targets = run.examples["inputs"], run.examples["targets"]
+    classes = run.config["derived"]["classes"]
+    shares = run.examples["predictions"]
+    drawn = {
+        "data_sample": digits(images, targets, classes),
+        "confusion": confusion_matrix(run),
+        "predictions": predictions(images, shares, targets, classes, run.name),
+    }
     patch_size = run.config["model"].get("patch_size")
     if patch_size:
         drawn["patches"] = patches(images[0], patch_size)
     for name, weights in run.attention.items():
-        drawn[name] = attention_on_image(images[0], weights[0], f"{run.name}: {name}, test example 0")
+        is_pooling = weights[0].ndim == 1 or weights.shape[-2] == 1
+        reader = "the model" if is_pooling else "each patch"
+        title = f"{run.name}, {name}: which patches of test example 0 {reader} reads"
+        drawn[name] = attention_on_image(images[0], weights[0], title)
     return drawn
 
 
 @literal
 def digits(images: np.ndarray, labels: np.ndarray, classes: list[str]) -> Figure:
     """A grid of images with their classes."""
-    figure, axes = plt.subplots(4, 8, figsize=(9, 5.2), layout="constrained")
+    figure = Picture(figsize=(9, 5.2), layout="constrained")
+    axes = figure.subplots(4, 8)
+    for ax in axes.flat:
+        ax.axis("off")
     for ax, image, label in zip(axes.flat, images, labels):
         show(ax, image, classes[label])
     return figure
@@ -39,63 +59,95 @@ def digits(images: np.ndarray, labels: np.ndarray, classes: list[str]) -> Figure
 def patches(image: np.ndarray, size: int) -> Figure:
     """One image cut into its patches, numbered row by row."""
     rows, columns = image.shape[0] // size, image.shape[1] // size
-    figure, axes = plt.subplots(rows, columns, figsize=(0.9 * columns + 0.6, 1.05 * rows + 0.6), squeeze=False, layout="constrained")
+    figure = Picture(figsize=(0.9 * columns + 0.6, 1.05 * rows + 0.6), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
     for number, ax in enumerate(axes.flat):
         row, column = divmod(number, columns)
-        show(ax, image[row * size : (row + 1) * size, column * size : (column + 1) * size], str(number))
+        top, left = row * size, column * size
+        show(ax, image[top : top + size, left : left + size], str(number))
     figure.suptitle(f"{rows * columns} patches of {size} x {size} pixels")
     return figure
 
 
 @literal
-def predictions(images: np.ndarray, probabilities: np.ndarray, labels: np.ndarray | None, classes: list[str], title: str) -> Figure:
-    """A grid of images with the class that is predicted for each; a wrong one says the right one too."""
+def predictions(
+    images: np.ndarray,
+    probabilities: np.ndarray,
+    labels: np.ndarray | None,
+    classes: list[str],
+    title: str,
+) -> Figure:
+    """A grid of images with the class predicted for each; a wrong one says the right one too."""
     shown = min(len(images), SHOWN)
     columns = min(8, shown)
     rows = -(-shown // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(1.25 * columns + 0.5, 1.5 * rows + 0.6), squeeze=False, layout="constrained")
+    figure = Picture(figsize=(1.25 * columns + 0.5, 1.5 * rows + 0.6), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    best = probabilities[:shown].argmax(axis=1)
     for i, ax in enumerate(axes.flat):
         ax.axis("off")
         if i >= shown:
             continue
-        best = int(np.argmax(probabilities[i]))
-        said = f"{classes[best]} ({probabilities[i, best]:.0%})"
-        if labels is not None and best != labels[i]:
-            said += f", not {classes[labels[i]]}"
-        show(ax, images[i], said, "black" if labels is None else RIGHT if best == labels[i] else WRONG)
-    figure.suptitle(title if labels is None else f"{title}: test examples, green right, orange wrong")
+        said, colour = f"{classes[best[i]]} ({probabilities[i, best[i]]:.0%})", "black"
+        if labels is not None:
+            is_right = best[i] == labels[i]
+            colour = RIGHT if is_right else WRONG
+            said += "" if is_right else f", not {classes[labels[i]]}"
+        show(ax, images[i], said, colour)
+    if labels is not None:
+        right = int((best == labels[:shown]).sum())
+        title += f": of {shown} test examples {right} are right (green)"
+        title += f" and {shown - right} wrong (orange)" if right < shown else ""
+    figure.suptitle(title)
     return figure
 
 
 @literal
 def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Figure:
-    """Attention laid on the image: the mean over queries, and four queries, of `(heads, q, k)` or `(q, k)`; or `(k,)` as it is."""
+    """Attention laid on the image: the mean over queries, and that of four queries.
+
+    Weights are `(heads, q, k)` or `(q, k)`, or `(k,)` of a pooling without queries.
+    """
     weights = np.atleast_2d(weights)
     heads = weights.reshape(-1, *weights.shape[-2:])
     side = int(np.sqrt(heads.shape[-1]))
-    size = image.shape[0] // side
     queries = [] if heads.shape[1] == 1 else ink(image, side)
-    figure, axes = plt.subplots(
-        len(heads), 1 + len(queries), figsize=(2.2 * (1 + len(queries)) + 1.2, 2.3 * len(heads) + 0.7), squeeze=False
-    )
+    across = 1 + len(queries)
+    size = 2.1 * across + 1.2, 2.1 * len(heads) + 0.7
+    figure = Picture(figsize=size, layout="compressed")
+    axes = figure.subplots(len(heads), across, squeeze=False)
     top = float(np.quantile(heads, 0.999)) or 1.0
     for head, row in zip(heads, axes):
-        for ax, query in zip(row, [None, *queries]):
-            chosen = head.mean(axis=0) if query is None else head[query]
-            ax.imshow(image, cmap="gray_r", vmin=0, vmax=1, alpha=0.5)
-            layer = ax.imshow(np.kron(chosen.reshape(side, side), np.ones((size, size))), cmap="viridis", vmin=0, vmax=top, alpha=0.65)
-            ax.set_xticks([])
-            ax.set_yticks([])
-            if query is not None:
-                y, x = divmod(query, side)
-                ax.add_patch(plt.Rectangle((x * size - 0.5, y * size - 0.5), size, size, fill=False, edgecolor=ORANGE, lw=2))
-    for ax, query in zip(axes[0], [None, *queries]):
-        ax.set_title(("mean over queries" if queries else "pooling") if query is None else f"from patch {query}")
-    for number, row in enumerate(axes):
-        row[0].set_ylabel(f"head {number}" if len(heads) > 1 else "")
+        draw_patches(row[0], image, head.mean(axis=0).reshape(side, side), top)
+        for ax, query in zip(row[1:], queries):
+            draw_patches(ax, image, head[query].reshape(side, side), top)
+            outline_patch(ax, query, side, image.shape[0] // side)
+    axes[0, 0].set_title("mean over queries" if queries else "pooling")
+    for ax, query in zip(axes[0, 1:], queries):
+        ax.set_title(f"from patch {query}")
+    if len(heads) > 1:
+        for number, row in enumerate(axes):
+            row[0].set_ylabel(f"head {number}")
     figure.suptitle(title)
-    figure.colorbar(layer, ax=axes, label="attention weight", shrink=0.8)
+    colour_bar(figure, top, ax=axes, shrink=0.8, alpha=INK)
     return figure
+
+
+def draw_patches(ax: Axes, image: np.ndarray, weights: np.ndarray, top: float) -> None:
+    """The weights of patches `(side, side)` over the image they are cut from."""
+    ax.imshow(image, cmap="gray_r", vmin=0, vmax=1, alpha=0.5)
+    size = image.shape[0] // len(weights)
+    heat, _ = heat_up_to(top)
+    ax.imshow(np.kron(weights, np.ones((size, size))), **heat, alpha=INK)
+    ax.set(xticks=[], yticks=[])
+    frame(ax)
+
+
+def outline_patch(ax: Axes, number: int, side: int, size: int) -> None:
+    """Frames one patch of `size` pixels, counted row by row with `side` patches in a row."""
+    y, x = divmod(number, side)
+    corner = x * size - 0.5, y * size - 0.5
+    ax.add_patch(Rectangle(corner, size, size, fill=False, edgecolor=ORANGE, lw=2))
 
 
 def ink(image: np.ndarray, side: int) -> list[int]:

@@ -1,30 +1,85 @@
 """Loss curves, the same for every task."""
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, ScalarFormatter
 
-from flax_attn.analysis.drawing import BLUE, CYCLE, ORANGE, SKY, styled
+from flax_attn.analysis.drawing import BLUE, CYCLE, ORANGE, SKY, Picture, styled
 from flax_attn.runs.reading import Record, curve
 
-LABELS = {"mse": "mean squared error (normalised units)", "loss": "cross-entropy", "accuracy": "accuracy"}
+LABELS = {
+    "mse": "mean squared error (normalised units)",
+    "loss": "cross-entropy",
+    "accuracy": "accuracy",
+}
+SCORES = {"mse": "error", "accuracy": "accuracy"}
 
 
 @styled
 def loss_curves(runs: list[Record]) -> Figure:
-    """Training and validation error against the step, on a log scale: the mean over seeds in a band from least to most.
+    """Training and validation error against the step: the mean over seeds, in a band of the range.
 
-    Where there is an accuracy it stands beside it.
+    The error is on a log scale where it spans a factor of 10. Where there is an accuracy it stands
+    beside it.
     """
-    metrics = ("mse",) if any(run.measured == "mse" for run in runs) else ("loss", "accuracy")
-    figure, axes = plt.subplots(1, len(metrics), figsize=(1 + 7 * len(metrics), 5), squeeze=False, layout="constrained")
+    is_regression = any(run.measured == "mse" for run in runs)
+    metrics = ("mse",) if is_regression else ("loss", "accuracy")
+    figure = Picture(figsize=(1 + 7 * len(metrics), 5), layout="constrained")
+    axes = figure.subplots(1, len(metrics), squeeze=False)
     for metric, ax in zip(metrics, axes[0]):
         draw_curves(ax, runs, metric)
-    axes[0, 0].set_yscale("log")
-    seeds = {len({row["seed"] for row in run.rows}) for run in runs}
-    band = f", mean and range over {max(seeds)} seeds" if max(seeds) > 1 else ""
-    figure.suptitle((runs[0].name if len(runs) == 1 else "validation and training error") + band)
+    scale_errors(axes[0, 0])
+    num_seeds = max(len({row["seed"] for row in run.rows}) for run in runs)
+    band = f"\nmean and range over {num_seeds} seeds" if num_seeds > 1 else ""
+    figure.suptitle((outcome(runs[0]) if len(runs) == 1 else best(runs)) + band)
     return figure
+
+
+def ends(run: Record) -> tuple[float, float] | None:
+    """The validation score before training and after it, the mean over seeds."""
+    _, values = curve(run.rows, f"valid/{run.measured}")
+    return (float(values[:, 0].mean()), float(values[:, -1].mean())) if values.size else None
+
+
+def outcome(run: Record) -> str:
+    """What training did to the validation score of a run, as a title."""
+    pair = ends(run)
+    if pair is None:
+        return run.name
+    score = SCORES[run.measured]
+    return f"{run.name}: validation {score} goes from {pair[0]:.3g} to {pair[1]:.3g}"
+
+
+def best(runs: list[Record]) -> str:
+    """Which of several runs ends with the best validation score, as a title."""
+    scores = {run.name: pair[1] for run in runs if (pair := ends(run)) is not None}
+    if len(scores) < len(runs):
+        return "training and validation error"
+    metric = runs[0].measured
+    pick, extreme = (max, "highest") if metric == "accuracy" else (min, "lowest")
+    name = pick(scores, key=scores.__getitem__)
+    return f"{name} ends with the {extreme} validation {SCORES[metric]}, {scores[name]:.3g}"
+
+
+def error_on_test(runs: list[Record]) -> str:
+    """The lowest error of regressions on test data, the mean over seeds, as a title."""
+    errors = {run.name: run.summary["metrics"]["test/mse"]["mean"] for run in runs}
+    name = min(errors, key=errors.__getitem__)
+    said = "mean squared error" if len(runs) == 1 else "the lowest mean squared error"
+    return f"{name} has {said} {errors[name]:.3g} on test data"
+
+
+def scale_errors(ax: Axes) -> None:
+    """A log scale where the curves span a factor of 10, else a linear one, with plain numbers."""
+    least, most = ax.dataLim.minposy, ax.dataLim.ymax  # of all curves and bands
+    if most < 10 * least:
+        ax.yaxis.set_major_formatter(ScalarFormatter(useOffset=False))
+        return
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    if most < 1000 * least:  # few powers of ten: two more numbers between them
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
 
 
 def draw_curves(ax: Axes, runs: list[Record], metric: str) -> None:
@@ -38,9 +93,12 @@ def draw_curves(ax: Axes, runs: list[Record], metric: str) -> None:
                 continue
             shade = colour if len(runs) > 1 else own
             label = f"{run.name}, {split}" if len(runs) > 1 else split
-            ax.plot(steps, values.mean(axis=0), line, color=shade, lw=1.7, label=label)
+            marker = "o" if len(steps) == 1 else ""  # a line through one point is not seen
+            style = {"marker": marker, "ms": 4, "lw": 1.7, "label": label}
+            ax.plot(steps, values.mean(axis=0), line, color=shade, **style)
             if len(values) > 1:
-                ax.fill_between(steps, values.min(axis=0), values.max(axis=0), color=shade, alpha=0.2, lw=0)
+                least, most = values.min(axis=0), values.max(axis=0)
+                ax.fill_between(steps, least, most, color=shade, alpha=0.2, lw=0)
     ax.set_xlabel("training step")
     ax.set_ylabel(LABELS[metric])
     ax.grid(axis="y", which="both", alpha=0.2)

@@ -1,42 +1,55 @@
 """Pictures of series: which of them the model weighs, and what it predicts."""
 
-import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from flax_attn.analysis.drawing import BLACK, BLUE, HEAT, ORANGE, TICKS, styled
+from flax_attn.analysis.drawing import BLACK, BLUE, ORANGE, Picture, colour_bar, styled
+from flax_attn.analysis.losses import error_on_test
+from flax_attn.analysis.matrices import draw_matrix
 from flax_attn.runs.reading import Record
 
 
 def draw(run: Record) -> dict[str, Figure]:
     """All pictures of a run on series, by name."""
-    return {"predictions": predictions(run)} | {name: gates(run, weights) for name, weights in run.attention.items()}
+    drawn = {name: gates(run, weights) for name, weights in run.attention.items()}
+    return {"predictions": predictions(run)} | drawn
 
 
 @styled
 def predictions(run: Record) -> Figure:
     """Predictions over the output for four test examples."""
-    figure, axes = plt.subplots(2, 2, figsize=(10, 5.6), sharex=True, sharey=True, layout="constrained")
+    figure = Picture(figsize=(10, 5.6), layout="constrained")
+    axes = figure.subplots(2, 2, sharex=True, sharey=True)
     for i, ax in enumerate(axes.flat[: len(run.examples["inputs"])]):
         ax.plot(run.examples["targets"][i, :, 0], color=BLACK, lw=3.5, alpha=0.35, label="output")
         ax.plot(run.examples["predictions"][i, :, 0], color=BLUE, lw=1.6, label="prediction")
         ax.set_title(f"test example {i}")
     for ax in axes[-1]:
         ax.set_xlabel("step")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0, 0].legend()
-    figure.suptitle(run.name)
+    figure.suptitle(error_on_test([run]))
     return figure
 
 
 @styled
-def gates(run: Record, weights) -> Figure:
-    """The weight of every series at every step, for one example and as the mean over all that are kept."""
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True, layout="constrained")
+def gates(run: Record, weights: np.ndarray) -> Figure:
+    """The weight of every series at every step, for one example and as the mean over all."""
+    figure = Picture(figsize=(10, 3.8), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
     relevant = run.config["data"]["relevant"]
-    for ax, shown, title in zip(axes, (weights[0], weights.mean(axis=0)), ("test example 0", f"mean over {len(weights)} test examples")):
-        image = ax.imshow(shown.T, **HEAT, aspect="auto")
-        ax.axhline(relevant - 0.5, color=ORANGE, lw=1, ls=":")
-        ax.axhline(relevant + 0.5, color=ORANGE, lw=1, ls=":")
+    titles = "test example 0", f"mean over {len(weights)} test examples"
+    for ax, shown, title in zip(axes, (weights[0], weights.mean(axis=0)), titles):
+        draw_matrix(ax, shown.T)
+        ax.axhline(relevant - 0.5, color=ORANGE, lw=1.5, ls=":")
+        ax.axhline(relevant + 0.5, color=ORANGE, lw=1.5, ls=":")
         ax.set(xlabel="step", title=title)
-    axes[0].set_ylabel(f"input series ({relevant} decides the output)")
-    figure.colorbar(image, ax=axes, label="attention weight", ticks=TICKS)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes[0].set_ylabel("input series")
+    share = weights[:, :, relevant].mean() / weights.sum(axis=-1).mean()
+    figure.suptitle(
+        f"{run.name}: {share:.0%} of the weight is on series {relevant}, which decides the output",
+    )
+    colour_bar(figure, 1.0, ax=axes)
     return figure

@@ -1,11 +1,27 @@
-"""The pictures of the shapes task. Triangles and boxes differ in their colours and their markers."""
+"""The pictures of the shapes task. Triangles and boxes differ in colour and marker."""
 
-import matplotlib.pyplot as plt
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 
-from flax_attn.analysis.drawing import BLACK, BLUE, CYCLE, GREEN, HEAT, ORANGE, PINK, TICKS, styled
+from flax_attn.analysis.drawing import (
+    BLACK,
+    BLUE,
+    CYCLE,
+    GREEN,
+    ORANGE,
+    PINK,
+    Picture,
+    colour_bar,
+    heat_up_to,
+    styled,
+)
+from flax_attn.analysis.losses import error_on_test
+from flax_attn.analysis.matrices import KEY, QUERY, draw_matrix
 from flax_attn.runs.reading import Record
 
 KINDS = (("triangle", "^", GREEN), ("box", "s", PINK))
@@ -14,15 +30,32 @@ Marks = dict[str, np.ndarray]
 
 def draw(run: Record) -> dict[str, Figure]:
     """All pictures of a run of the shapes task, by name."""
-    title = f"{run.name}: test example 0"
     signal, marks = run.examples["inputs"][0, :, 0], marks_of(run, 0)
-    maps = {name: attention_map(signal, weights[0], marks, title) for name, weights in run.attention.items()}
-    return {"data_sample": data_sample(run), "predictions": predictions([run])} | maps
+    drawn = {"data_sample": data_sample(run), "predictions": predictions([run])}
+    for name, weights in run.attention.items():
+        title = message(run, weights[0], marks)
+        drawn[name] = attention_map(signal, weights[0], marks, title)
+    return drawn
+
+
+def message(run: Record, weights: np.ndarray, marks: Marks) -> str:
+    """How much of their weight `(q, k)` the positions in a shape put on shapes of their kind."""
+    positions = np.arange(len(weights))
+    inside = {kind: np.zeros(len(weights), bool) for kind, _, _ in KINDS}
+    for _, first, last, kind, _, _ in spans(marks):
+        inside[kind] |= (positions >= first) & (positions <= last)
+    of_shapes = [weights[chosen][:, chosen].sum(axis=1) for chosen in inside.values()]
+    shares = np.concatenate(of_shapes)
+    if not shares.size or run.config["data"].get("task") != "by_shape":
+        return f"{run.name}: which position reads which, in test example 0"
+    title = f"{run.name}, test example 0: shapes put {shares.mean():.0%} of their weight\n"
+    return f"{title}on shapes of their kind, in the dotted boxes"
 
 
 def marks_of(run: Record, index: int) -> Marks:
     """Centres, heights and widths `(4,)` of the shapes of one example."""
-    return {key: run.examples[key][index] for key in ("centers", "heights", "widths") if key in run.examples}
+    keys = [key for key in ("centers", "heights", "widths") if key in run.examples]
+    return {key: run.examples[key][index] for key in keys}
 
 
 def spans(marks: Marks) -> list[tuple[float, float, float, str, str, str]]:
@@ -30,117 +63,145 @@ def spans(marks: Marks) -> list[tuple[float, float, float, str, str, str]]:
     if not marks:
         return []
     kinds = [KINDS[0], KINDS[0], KINDS[1], KINDS[1]]
-    ends = [(float(c), float(c - w / 2), float(c + w / 2)) for c, w in zip(marks["centers"], marks["widths"])]
+    pairs = zip(marks["centers"].tolist(), marks["widths"].tolist())
+    ends = [(center, center - width / 2, center + width / 2) for center, width in pairs]
     return [(*end, *kind) for end, kind in zip(ends, kinds)]
 
 
 def mark_shapes(axes: Axes, marks: Marks) -> None:
-    """Shades the shapes of a signal and puts the marker of each kind on top, above the highest of them."""
-    axes.set_ylim(top=29)
+    """Shades the shapes of a signal, with the marker of its kind above each."""
+    if marks:
+        axes.set_ylim(top=29)
     for center, first, last, _, marker, colour in spans(marks):
         axes.axvspan(first, last, color=colour, alpha=0.15, lw=0)
-        axes.plot(center, 0.96, marker=marker, color=colour, ms=7, transform=axes.get_xaxis_transform(), zorder=5)
+        above = axes.get_xaxis_transform()
+        axes.plot(center, 0.96, marker=marker, color=colour, ms=7, transform=above, zorder=5)
 
 
-def kind_legend(figure: Figure, handles: list, **kwargs) -> None:
-    """A legend of the figure: the given lines, and the markers of the kinds."""
-    markers = [plt.Line2D([], [], marker=m, color=c, ls="", ms=7, label=kind) for kind, m, c in KINDS]
-    figure.legend(handles=[*handles, *markers], loc="lower center", ncols=len(handles) + 2, **kwargs)
+def kind_legend(figure: Figure, lines: list[Line2D], has_marks: bool = True) -> None:
+    """A legend under the figure: the lines, and the markers of the kinds where shapes are marked."""
+    style: dict[str, Any] = {"ls": "", "ms": 7}
+    kinds = KINDS if has_marks else ()
+    markers = [Line2D([], [], marker=m, color=c, label=kind, **style) for kind, m, c in kinds]
+    num_columns = min(len(lines) + len(markers), 6)
+    figure.legend(handles=[*lines, *markers], loc="outside lower center", ncols=num_columns)
 
 
 @styled
 def data_sample(run: Record) -> Figure:
     """Four inputs with their targets."""
-    figure, axes = plt.subplots(2, 2, figsize=(11, 6.4), sharex=True, sharey=True, layout="constrained")
-    handles = []
+    figure = Picture(figsize=(11, 6.4), layout="constrained")
+    axes = figure.subplots(2, 2, sharex=True, sharey=True)
+    lines: list[Line2D] = []
     for i, ax in used(axes, run):
-        (line,) = ax.plot(run.examples["inputs"][i, :, 0], color=BLUE, lw=1.6, label="input")
-        (target,) = ax.plot(run.examples["targets"][i, :, 0], color=ORANGE, lw=1.6, ls="--", label="target")
+        inputs, targets = (run.examples[name][i, :, 0] for name in ("inputs", "targets"))
+        lines = ax.plot(inputs, color=BLUE, lw=1.6, label="input")
+        lines += ax.plot(targets, color=ORANGE, lw=1.6, ls="--", label="target")
         mark_shapes(ax, marks_of(run, i))
         ax.set_title(f"test example {i}")
-        handles = [line, target]
     label_grid(axes, "position", "height")
-    figure.suptitle(f"{run.config['data']['task'].replace('_', ' ')}: pairs of shapes are to be set to their mean height")
-    kind_legend(figure, handles, bbox_to_anchor=(0.5, -0.06))
+    task = run.config["data"].get("task", "").replace("_", " ")
+    title = f"{task}: in the target both shapes of a pair have their mean height"
+    figure.suptitle(title if task else f"{run.name}: what the model is to make of its inputs")
+    kind_legend(figure, lines, bool(marks_of(run, 0)))
     return figure
 
 
 @styled
 def predictions(runs: list[Record]) -> Figure:
     """Predictions of one or several models over the target, on four test examples."""
-    figure, axes = plt.subplots(2, 2, figsize=(11, 6.4), sharex=True, sharey=True, layout="constrained")
-    handles = []
+    figure = Picture(figsize=(11, 6.4), layout="constrained")
+    axes = figure.subplots(2, 2, sharex=True, sharey=True)
+    lines: list[Line2D] = []
     for i, ax in used(axes, runs[0]):
-        (handle,) = ax.plot(runs[0].examples["targets"][i, :, 0], color=BLACK, lw=3.5, alpha=0.35, label="target")
-        handles = [handle]
+        target = runs[0].examples["targets"][i, :, 0]
+        lines = ax.plot(target, color=BLACK, lw=3.5, alpha=0.35, label="target")
         for run, colour in zip(runs, CYCLE * len(runs)):
-            handles += ax.plot(run.examples["predictions"][i, :, 0], color=colour, lw=1.5, label=f"prediction, {run.name}")
+            outputs = run.examples["predictions"][i, :, 0]
+            label = f"prediction, {run.name}"
+            lines += ax.plot(outputs, color=colour, lw=1.5, label=label)
         mark_shapes(ax, marks_of(runs[0], i))
         ax.set_title(f"test example {i}")
     label_grid(axes, "position", "height")
-    kind_legend(figure, handles, bbox_to_anchor=(0.5, -0.06))
+    figure.suptitle(error_on_test(runs))
+    kind_legend(figure, lines, bool(marks_of(runs[0], 0)))
     return figure
 
 
 @styled
 def attention_map(signal: np.ndarray, weights: np.ndarray, marks: Marks, title: str) -> Figure:
-    """The attention matrix of one signal: keys across, queries up, the signal and its shapes along both axes."""
-    figure = plt.figure(figsize=(7.6, 7.4), layout="constrained")
-    grid = figure.add_gridspec(2, 3, width_ratios=(1, 5, 0.18), height_ratios=(5, 1))
+    """The attention matrix `(q, k)` of one signal: keys across, queries downwards.
+
+    The signal `(t,)` and its shapes stand along both axes.
+    """
+    figure = Picture(figsize=(7.6, 7.4), layout="constrained")
+    ratios = {"width_ratios": (1, 5, 0.18), "height_ratios": (5, 1)}
+    grid = figure.add_gridspec(2, 3, **ratios, wspace=0.06)
     heat = figure.add_subplot(grid[0, 1])
-    across, up = figure.add_subplot(grid[1, 1], sharex=heat), figure.add_subplot(grid[0, 0], sharey=heat)
+    across = figure.add_subplot(grid[1, 1], sharex=heat)
+    beside = figure.add_subplot(grid[0, 0], sharey=heat)
     low, high = -0.5, len(signal) - 0.5
-    image = heat.imshow(weights, **HEAT, aspect="auto", extent=(low, high, low, high))
+    colours, _ = heat_up_to(1.0)
+    heat.imshow(weights, **colours, aspect="auto", extent=(low, high, high, low))
     positions = np.arange(len(signal))
     across.plot(positions, signal, color=BLACK, lw=1.2)
-    up.plot(signal, positions, color=BLACK, lw=1.2)
-    up.invert_xaxis()
-    for center, first, last, _, marker, colour in spans(marks):
-        across.axvspan(first, last, color=colour, alpha=0.3, lw=0)
-        up.axhspan(first, last, color=colour, alpha=0.3, lw=0)
-        heat.plot(center, 1.02, marker=marker, color=colour, ms=8, clip_on=False, transform=heat.get_xaxis_transform())
-        heat.plot(1.02, center, marker=marker, color=colour, ms=8, clip_on=False, transform=heat.get_yaxis_transform())
-    for _, first, last, kind, _, colour in spans(marks):  # outline where shapes of a kind attend to one another
-        for _, other_first, other_last, other_kind, _, _ in spans(marks):
-            if kind == other_kind:
-                size = (other_last - other_first, last - first)
-                heat.add_patch(plt.Rectangle((other_first, first), *size, fill=False, edgecolor=colour, lw=1.2, ls=":"))
+    beside.plot(signal, positions, color=BLACK, lw=1.2)
+    beside.invert_xaxis()
+    mark_map(heat, across, beside, marks)
     heat.tick_params(labelbottom=False, labelleft=False)
-    for spine in heat.spines.values():
-        spine.set_visible(False)
-    across.set_xlabel("key: the position that is attended to")
-    up.set_ylabel("query: the position that attends")
-    across.set_ylabel("height")
-    up.set_xlabel("height")
-    figure.colorbar(image, cax=figure.add_subplot(grid[0, 2]), label="attention weight", ticks=TICKS)
+    heat.spines[:].set_visible(False)
+    across.set(xlabel=KEY, ylabel="height")
+    beside.set(xlabel="height", ylabel=QUERY)
+    colour_bar(figure, 1.0, cax=figure.add_subplot(grid[0, 2]))
     heat.set_title(title, pad=18)
     if marks:
-        kind_legend(figure, [], bbox_to_anchor=(0.5, -0.05))
+        kind_legend(figure, [])
     return figure
 
 
+def mark_map(heat: Axes, across: Axes, beside: Axes, marks: Marks) -> None:
+    """Marks the shapes along both axes, and outlines where shapes of a kind read one another."""
+    for center, first, last, _, marker, colour in spans(marks):
+        across.axvspan(first, last, color=colour, alpha=0.3, lw=0)
+        beside.axhspan(first, last, color=colour, alpha=0.3, lw=0)
+        style: dict[str, Any] = {"marker": marker, "color": colour, "ms": 8, "clip_on": False}
+        heat.plot(center, 1.02, **style, transform=heat.get_xaxis_transform())
+        heat.plot(1.02, center, **style, transform=heat.get_yaxis_transform())
+    outline: dict[str, Any] = {"fill": False, "lw": 1.2, "ls": ":"}
+    for _, top, bottom, kind, _, colour in spans(marks):
+        for _, left, right, other, _, _ in spans(marks):
+            if kind == other:
+                size = right - left, bottom - top
+                heat.add_patch(Rectangle((left, top), *size, edgecolor=colour, **outline))
+
+
 @styled
-def predicted(inputs: np.ndarray, outputs: np.ndarray, attention: np.ndarray | None, title: str) -> Figure:
-    """Signals with their predictions, one a row, and beside each its attention matrix where there is one."""
+def predicted(
+    inputs: np.ndarray,
+    outputs: np.ndarray,
+    attention: np.ndarray | None,
+    title: str,
+) -> Figure:
+    """Signals with their predictions, one a row, and their attention matrices `(n, q, k)`."""
     shown = min(len(inputs), 4)
     columns = 1 if attention is None else 2
-    size = (4.5 + 3.4 * columns, 3.2 * shown + 0.6)
-    figure, axes = plt.subplots(shown, columns, figsize=size, squeeze=False, layout="constrained", width_ratios=(1.6, 1)[:columns])
+    figure = Picture(figsize=(4.5 + 3.4 * columns, 3.2 * shown + 0.6), layout="constrained")
+    axes = figure.subplots(shown, columns, squeeze=False, width_ratios=(1.6, 1)[:columns])
     for i in range(shown):
         axes[i, 0].plot(inputs[i, :, 0], color=BLUE, lw=1.6, label="input")
         axes[i, 0].plot(outputs[i, :, 0], color=ORANGE, lw=1.6, label="prediction")
         axes[i, 0].set(xlabel="position", ylabel="height", title=f"signal {i}")
         if attention is not None:
-            image = axes[i, 1].imshow(attention[i], **HEAT)
+            draw_matrix(axes[i, 1], attention[i])
             axes[i, 1].set(xlabel="key", ylabel="query", title="attention")
-            figure.colorbar(image, ax=axes[i, 1], label="weight")
+            colour_bar(figure, 1.0, ax=axes[i, 1])
     axes[0, 0].legend(loc="best")
     figure.suptitle(title)
     return figure
 
 
 def used(axes: np.ndarray, run: Record) -> list[tuple[int, Axes]]:
-    """The axes of a grid with the example that each shows; what there is no example for is switched off."""
+    """The axes of a grid with the example that each shows; axes without an example are off."""
     shown = len(run.examples["inputs"])
     for ax in axes.flat[shown:]:
         ax.axis("off")

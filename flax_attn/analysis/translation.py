@@ -1,54 +1,66 @@
 """Pictures of translations: which parts of a source each part of the translation was read from."""
 
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from flax_attn.analysis.drawing import HEAT, TICKS, literal
+from flax_attn.analysis.drawing import Picture, colour_bar, literal
+from flax_attn.analysis.matrices import draw_matrix, label_room, name_cells, panel_size
+from flax_attn.analysis.plotting import attention
 from flax_attn.runs.reading import Record
 
 SHOWN = 4
+LARGEST = 5.0  # inches of a panel
 
 
 def draw(run: Record) -> dict[str, Figure]:
     """All pictures of a run on translation, by name."""
-    shown = np.flatnonzero(run.examples["prediction_lengths"])[:SHOWN].tolist()  # there is nothing to see of an empty translation
-    return {name: alignments(run, weights, shown) for name, weights in run.attention.items()} if shown else {}
+    # There is nothing to see of an empty translation.
+    shown = np.flatnonzero(run.examples["prediction_lengths"])[:SHOWN].tolist()
+    pictures = run.attention.items() if shown else ()
+    return {name: alignments(run, weights, shown) for name, weights in pictures}
 
 
 @literal
 def alignments(run: Record, weights: np.ndarray, shown: list[int]) -> Figure:
-    """The alignments of some test examples."""
-    examples = run.examples
-    figure, axes = plt.subplots(2, 2, figsize=(13, 11), layout="constrained")
-    for ax, i in zip(axes.flat, shown):
-        num_source, num_target = examples["source_lengths"][i], examples["prediction_lengths"][i]
-        sources, targets = examples["source_words"][i, :num_source].tolist(), examples["predicted_words"][i, :num_target].tolist()
-        image = draw_alignment(ax, sources, targets, weights[i, :num_target, :num_source])
+    """The alignments of some test examples, each without its padding."""
+    words = [words_of(run, i) for i in shown]
+    sizes = [panel_size(len(targets), len(sources), LARGEST) for sources, targets in words]
+    panel = max(width for width, _ in sizes), max(height for _, height in sizes)
+    across, down = min(2, len(shown)), -(-len(shown) // 2)
+    left = max(label_room(targets) for _, targets in words)
+    below = max(label_room(sources) for sources, _ in words)
+    size = across * (panel[0] + left) + 1, down * (panel[1] + below) + 0.5
+    figure = Picture(figsize=size, layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False)
     for ax in axes.flat[len(shown) :]:
-        ax.set_axis_off()
+        ax.axis("off")
+    for ax, i, (sources, targets) in zip(axes.flat, shown, words):
+        draw_matrix(ax, weights[i, : len(targets), : len(sources)])
+        name_cells(ax.xaxis, sources, panel[0])
+        name_cells(ax.yaxis, targets, panel[1])
+        ax.set(xlabel="source", ylabel="translation", title=f"test example {i}")
     figure.suptitle(f"{run.name}: what each part of a translation was read from")
-    figure.colorbar(image, ax=axes, label="attention weight", ticks=TICKS, shrink=0.6)
+    colour_bar(figure, 1.0, ax=axes, shrink=0.6)
     return figure
+
+
+def words_of(run: Record, index: int) -> tuple[list[str], list[str]]:
+    """The source and its translation, in the parts that the model reads and writes."""
+    examples = run.examples
+    num_sources = examples["source_lengths"][index]
+    num_targets = examples["prediction_lengths"][index]
+    sources = examples["source_words"][index, :num_sources]
+    return sources.tolist(), examples["predicted_words"][index, :num_targets].tolist()
 
 
 @literal
-def alignment_map(sources: list[str], targets: list[str], weights: np.ndarray, title: str) -> Figure:
-    """The alignment of one translation."""
-    size = 0.3 * len(sources) + 3, 0.3 * max(len(targets), 1) + 2
-    figure, ax = plt.subplots(figsize=size, layout="constrained")
-    image = draw_alignment(ax, sources, targets, weights)
-    ax.set_title(title)
-    figure.colorbar(image, ax=ax, label="attention weight", ticks=TICKS)
+def alignment_map(
+    sources: list[str],
+    targets: list[str],
+    weights: np.ndarray,
+    title: str,
+) -> Figure:
+    """The alignment `(t, s)` of one translation, the source across and its parts downwards."""
+    figure = attention(weights, targets, sources, title=title, top=1.0)
+    figure.axes[0].set(xlabel="source", ylabel="translation")
     return figure
-
-
-def draw_alignment(ax: Axes, sources: list[str], targets: list[str], weights: np.ndarray):
-    """Weights `(t, s)`, the source across and what it became downwards."""
-    image = ax.imshow(weights, **{**HEAT, "origin": "upper"}, aspect="auto")
-    upright = max(map(len, sources), default=0) < 2
-    ax.set_xticks(range(len(sources)), sources, rotation=0 if upright else 60, ha="center" if upright else "right", fontsize=9)
-    ax.set_yticks(range(len(targets)), targets, fontsize=9)
-    ax.set(xlabel="source", ylabel="translation")
-    return image

@@ -1,41 +1,116 @@
-import matplotlib.pyplot as plt
 import numpy as np
 
-from flax_attn.analysis import losses, shapes
+from flax_attn.analysis import losses, plotting, shapes, texts, translation
 from flax_attn.runs import reading
 
 SIGNAL = np.arange(100.0)
-MARKS = {"centers": np.array([10.0, 30, 50, 80]), "heights": np.ones(4), "widths": np.array([6.0, 7, 8, 9])}
+MARKS = {
+    "centers": np.array([10.0, 30, 50, 80]),
+    "heights": np.ones(4),
+    "widths": np.array([6.0, 7, 8, 9]),
+}
 
 
-def texts(figure):
+def labels(figure):
     return {ax.get_xlabel() for ax in figure.axes} | {ax.get_ylabel() for ax in figure.axes}
 
 
-def test_attention_map_has_keys_across_and_queries_up():
+def cell_of(ax, row, column):
+    """The middle of a cell of the image in data coordinates, which must be the brightest one."""
+    image = ax.images[0]
+    array = image.get_array()
+    assert np.unravel_index(np.argmax(array), array.shape) == (row, column)
+    left, right, bottom, top = image.get_extent()
+    assert image.origin == "upper"
+    assert (right - left, bottom - top) == array.shape[::-1]
+    return left + column + 0.5, top + row + 0.5
+
+
+def test_attention_map_has_keys_across_and_queries_downwards():
     weights = np.zeros((100, 100))
     weights[70, 20] = 1.0  # query 70 attends to key 20
     figure = shapes.attention_map(SIGNAL, weights, MARKS, "title")
-    heat = figure.axes[0]
-    image = heat.images[0]
-    left, _, bottom, _ = image.get_extent()
-    row, column = np.unravel_index(np.argmax(image.get_array()), (100, 100))
-    assert image.origin == "lower"
-    assert (left + (column + 0.5), bottom + (row + 0.5)) == (20.0, 70.0)
-    assert {"key: the position that is attended to", "query: the position that attends"} <= texts(figure)
-    marked = {(line.get_marker(), float(line.get_xdata()[0])) for line in heat.lines if line.get_ydata()[0] == 1.02}
+    heat, across, beside = figure.axes[:3]
+    assert cell_of(heat, 70, 20) == (20.0, 70.0)
+    assert all(ax.yaxis_inverted() for ax in (heat, beside))
+    assert not across.yaxis_inverted()
+    np.testing.assert_array_equal(beside.lines[0].get_ydata(), SIGNAL)  # the positions
+    names = "key: the position that is attended to", "query: the position that attends"
+    assert set(names) <= labels(figure)
+    above = [line for line in heat.lines if line.get_ydata()[0] == 1.02]
+    marked = {(line.get_marker(), float(line.get_xdata()[0])) for line in above}
     assert marked == {("^", 10.0), ("^", 30.0), ("s", 50.0), ("s", 80.0)}
-    plt.close(figure)
+
+
+def test_queries_run_downwards_in_every_picture_of_attention():
+    weights = np.zeros((3, 4))
+    weights[2, 1] = 1.0  # query 2 attends to key 1
+    pictures = [
+        plotting.attention(weights),
+        texts.attention_map(["a", "b", "c", "d"], weights, True, "title"),
+        translation.alignment_map(list("abcd"), list("xyz"), weights, "title"),
+    ]
+    signals = np.zeros((1, 4, 1))
+    pictures.append(shapes.predicted(signals, signals, weights[None], "title"))
+    for figure in pictures:
+        ax = next(ax for ax in figure.axes if ax.images)
+        assert cell_of(ax, 2, 1) == (1.0, 2.0)
+        assert ax.yaxis_inverted()
+
+
+def test_the_title_of_a_map_says_how_much_shapes_attend_to_their_kind():
+    config = {"task": "regression", "data": {"task": "by_shape"}}
+    run = reading.Record("some run", None, config, [], {}, {})  # pyright: ignore
+    weights = np.zeros((100, 100))
+    weights[:, 30] = 0.25  # in a triangle
+    weights[:, 50] = 0.75  # in a box
+    title = shapes.message(run, weights, MARKS)
+    of_triangles, of_boxes = 7 + 7, 9 + 9  # positions: 10 +- 3, 30 +- 3.5, 50 +- 4, 80 +- 4.5
+    share = (0.25 * of_triangles + 0.75 * of_boxes) / (of_triangles + of_boxes)
+    assert f"shapes put {share:.0%} of their weight" in title
 
 
 def make_run(seeds=2):
     rows = [
-        {"epoch": e, "seed": s, "step": 10 * e, "valid/mse": 1.0 / (e + 1 + s), "test/mse": 2.0 / (e + 1 + s)}
+        {"epoch": e, "seed": s, "step": 10 * e}
+        | {"valid/mse": 1.0 / (e + 1 + s), "test/mse": 2.0 / (e + 1 + s)}
         | ({"train/mse": 0.5} if e else {})
         for e in range(4)
         for s in range(seeds)
     ]
-    return reading.Record("some run", None, {"task": "regression", "data": {"task": "by_shape"}}, rows, {}, {})  # pyright: ignore
+    config = {"task": "regression", "data": {"task": "by_shape"}}
+    return reading.Record("some run", None, config, rows, {}, {})  # pyright: ignore
+
+
+def tick_labels(axis):
+    return [tick.get_text() for tick in axis.get_ticklabels()]
+
+
+def test_the_error_has_plain_numbers_and_a_log_scale_only_over_a_factor_of_ten():
+    losses_of_news = [1.3905, 1.372, 1.356]
+    rows = [
+        {"epoch": e, "seed": 0, "step": e, "valid/loss": loss, "valid/accuracy": accuracy}
+        for e, (loss, accuracy) in enumerate(zip(losses_of_news, (0.25, 0.3, 0.45)))
+    ]
+    config = {"task": "classification", "data": {}}
+    run = reading.Record("news", None, config, rows, {}, {})  # pyright: ignore
+    figure = losses.loss_curves([run])
+    figure.canvas.draw()
+    ax = figure.axes[0]
+    assert ax.get_yscale() == "linear"
+    assert ax.yaxis.get_offset_text().get_text() == ""
+    assert {"1.360", "1.380"} <= set(tick_labels(ax.yaxis))
+    assert figure.get_suptitle() == "news: validation accuracy goes from 0.25 to 0.45"
+    figure = losses.loss_curves([make_run()])
+    figure.canvas.draw()
+    assert {"0.2", "0.5", "1", "2"} <= set(tick_labels(figure.axes[0].yaxis))
+
+
+def test_the_title_of_several_runs_names_the_best():
+    better, other = make_run(1)._replace(name="better"), make_run(2)._replace(name="other")
+    better = better._replace(rows=[row | {"valid/mse": 0.01} for row in better.rows])
+    title = "better ends with the lowest validation error, 0.01"
+    assert losses.best([other, better]) == title
 
 
 def test_loss_curves_are_logarithmic_with_a_band_over_seeds():
@@ -45,10 +120,11 @@ def test_loss_curves_are_logarithmic_with_a_band_over_seeds():
     assert {line.get_label() for line in ax.lines} == {"train", "valid", "test"}
     assert len(ax.collections) == 3
     valid = next(line for line in ax.lines if line.get_label() == "valid")
-    np.testing.assert_allclose(valid.get_ydata(), [(1 / (e + 1) + 1 / (e + 2)) / 2 for e in range(4)])
-    assert texts(figure) == {"training step", "mean squared error (normalised units)"}
-    assert figure.get_suptitle() == "some run, mean and range over 2 seeds"
-    plt.close(figure)
+    means = [(1 / (e + 1) + 1 / (e + 2)) / 2 for e in range(4)]
+    np.testing.assert_allclose(valid.get_ydata(), means)
+    assert labels(figure) == {"training step", "mean squared error (normalised units)"}
+    ends = "some run: validation error goes from 0.75 to 0.225"
+    assert figure.get_suptitle() == f"{ends}\nmean and range over 2 seeds"
 
 
 def test_curves_and_late_median():
@@ -56,6 +132,7 @@ def test_curves_and_late_median():
     steps, values = reading.curve(run.rows, "train/mse")
     np.testing.assert_array_equal(steps, [10, 20, 30])
     assert values.shape == (2, 3)
-    np.testing.assert_allclose(reading.late_median(run.rows, "valid/mse", epochs=2), np.median([1 / 3, 1 / 4, 1 / 4, 1 / 5]))
+    late = reading.late_median(run.rows, "valid/mse", epochs=2)
+    np.testing.assert_allclose(late, np.median([1 / 3, 1 / 4, 1 / 4, 1 / 5]))
     trained = [1 / (e + 1 + s) for e in (1, 2, 3) for s in (0, 1)]
     np.testing.assert_allclose(reading.late_median(run.rows, "valid/mse"), np.median(trained))

@@ -1,0 +1,111 @@
+"""A matrix of attention weights on the axes of a figure: queries downwards, keys across."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis, XAxis
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from flax_attn.analysis.drawing import ORANGE, frame, heat_up_to
+
+MASKED: dict[str, Any] = {
+    "facecolor": "#ececec",
+    "edgecolor": "#b4b4b4",
+    "hatch": "////",
+    "linewidth": 0,
+}
+NOT_A_NUMBER: dict[str, Any] = {"facecolor": ORANGE}
+CELL = 0.27  # inches, room for a word in 8 points
+LEAST_STEP = 0.15  # inches from one word to the next
+SMALLEST, LARGEST, LARGEST_WITHOUT_NAMES = 2.4, 16.0, 5.0  # inches
+LONGEST_LABEL = 24  # characters
+QUERY, KEY = "query: the position that attends", "key: the position that is attended to"
+
+
+def draw_matrix(
+    ax: Axes,
+    weights: np.ndarray,
+    *,
+    mask: np.ndarray | None = None,
+    top: float = 1.0,
+) -> None:
+    """Draws weights `(q, k)` on colours that end at `top`.
+
+    A cell where `mask` `(q, k)` is False is hatched, and a visible NaN is orange.
+    """
+    visible = np.ones(weights.shape, bool) if mask is None else mask
+    broken = visible & np.isnan(weights)
+    heat, _ = heat_up_to(top)
+    ax.imshow(np.ma.masked_where(~visible | broken, weights), **heat, aspect="auto")
+    if not visible.all():
+        ax.patch.set(**MASKED)  # masked cells have no colour: the ground shows through
+    if broken.any():
+        marked = np.ma.masked_where(~broken, np.zeros(weights.shape))
+        orange = ListedColormap([NOT_A_NUMBER["facecolor"]])
+        ax.imshow(marked, cmap=orange, origin="upper", interpolation="nearest", aspect="auto")
+    frame(ax)
+
+
+def name_cells(axis: Axis, names: list[str] | None, length: float) -> None:
+    """Writes names along an axis `length` inches long, or numbers where there are no names.
+
+    Where there are too many names, only every second, third, ... is written.
+    """
+    if names is None:
+        axis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
+        return
+    step = max(1, int(np.ceil(len(names) * LEAST_STEP / length)))
+    written = range(0, len(names), step)
+    labels = [shorten(names[i]) for i in written]
+    axis.set_ticks(written, labels, fontsize=8)
+    if isinstance(axis, XAxis) and max(map(len, labels)) > 2:
+        for label in axis.get_ticklabels():
+            label.set(rotation=60, ha="right", rotation_mode="anchor")
+
+
+def label_sides(ax: Axes, panel: tuple[float, float], is_left: bool, is_lowest: bool) -> None:
+    """Labels the axes of a panel, width and height in inches, that stands on an edge of a grid."""
+    width, height = panel
+    if is_left:
+        ax.set_ylabel(QUERY if height >= SMALLEST else "query")
+    if is_lowest:
+        ax.set_xlabel(KEY if width >= SMALLEST else "key")
+    ax.tick_params(labelleft=is_left, labelbottom=is_lowest)
+
+
+def shorten(name: str) -> str:
+    """A name short enough to stand beside a picture."""
+    return name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…"
+
+
+def panel_size(num_rows: int, num_columns: int, largest: float) -> tuple[float, float]:
+    """Width and height of a matrix in inches: square cells, unless it is very long or very flat."""
+    longest = CELL * max(num_rows, num_columns)
+    cell = CELL * min(max(longest, SMALLEST), largest) / longest
+    return max(cell * num_columns, 0.4), max(cell * num_rows, 0.4)
+
+
+def label_room(names: list[str] | None) -> float:
+    """Inches that the names along an axis take beside it."""
+    return 0.6 + 0.07 * max((len(shorten(name)) for name in names or ()), default=2)
+
+
+def title_room(title: str) -> float:
+    """Inches that a title is wide."""
+    return 0.3 + 0.085 * max(map(len, title.split("\n")))
+
+
+def explain_marks(figure: Figure, weights: np.ndarray, mask: np.ndarray | None) -> None:
+    """Says under the figure what hatched and orange cells are, where there are any."""
+    visible = np.ones(weights.shape, bool) if mask is None else mask
+    handles = []
+    if not visible.all():
+        handles.append(Patch(**MASKED, label="masked"))
+    if np.isnan(weights[visible]).any():
+        handles.append(Patch(**NOT_A_NUMBER, label="not a number"))
+    if handles:
+        figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=8)

@@ -1,0 +1,148 @@
+"""Texts whose tokens stand on the colours of their weights."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Rectangle
+
+from flax_attn.analysis.drawing import ORANGE, Picture, colour_bar, of_weight, quietly
+
+FONT: dict[str, Any] = {"family": "monospace", "size": 10}
+# All lengths are in points.
+ROOM = 560.0  # for a line of tokens
+PAD, GAP = 3.0, 3.0  # between a token and the edge of its box, and between boxes
+BOX, LINE, HEADING, BETWEEN_TEXTS = 17.0, 20.5, 18.0, 12.0
+MARGIN, TITLE, BAR_WIDTH, BAR_HEIGHT, BELOW_BAR = 8.0, 26.0, 280.0, 9.0, 30.0
+LONGEST_TOKEN = 60  # characters
+CONTROL = str.maketrans({"\n": "↵", "\t": "→", "\r": "↵"})
+
+
+class Box(NamedTuple):
+    """A token with its weight and where it stands: left edge, top edge and width."""
+
+    token: str
+    weight: float
+    left: float
+    top: float
+    width: float
+
+
+class Heading(NamedTuple):
+    """A line in bold above a text, with its top edge."""
+
+    words: str
+    colour: str
+    top: float
+
+
+def draw_texts(
+    texts: Sequence[Sequence[str]],
+    weights: Sequence[Sequence[float]],
+    headings: Sequence[tuple[str, str]],
+    title: str,
+) -> Figure:
+    """Draws texts one below another, with a colour bar that ends at the largest weight.
+
+    `headings` are words and a colour above each text, or empty. A token whose weight is NaN has
+    an orange frame.
+    """
+    boxes, lines, height = lay_out(texts, weights, headings)
+    numbers = [box.weight for box in boxes if not np.isnan(box.weight)]
+    top = max(numbers, default=0.0)
+    widest = max((box.left + box.width for box in boxes), default=0.0)
+    width = max(widest, BAR_WIDTH + 130, min(width_of([title], size=11)[0], ROOM))
+    above = TITLE if title else 0.0
+    bar = BAR_HEIGHT + BELOW_BAR + MARGIN
+    size = width + 2 * MARGIN, height + above + bar + 3 * MARGIN
+    figure = Picture(figsize=(size[0] / 72, size[1] / 72))
+    ax = add_axes(figure, size, MARGIN, 2 * MARGIN + bar, width, height)
+    ax.set(xlim=(0, width), ylim=(height, 0))
+    ax.axis("off")
+    for box in boxes:
+        draw_box(ax, box, top)
+    for words, colour, line in lines:
+        ax.text(0, line + HEADING / 2, words, color=colour, va="center", weight="bold", size=10)
+    if title:
+        ax.set_title(title, loc="left", pad=8, wrap=True)
+    below = add_axes(figure, size, MARGIN + PAD, MARGIN + BELOW_BAR, BAR_WIDTH, BAR_HEIGHT)
+    scale = colour_bar(figure, top, cax=below, orientation="horizontal")
+    scale.ax.tick_params(labelsize=8)
+    scale.set_label("attention weight", size=9)
+    if len(numbers) < len(boxes):
+        note = {"color": ORANGE, "size": 9, "va": "center"}
+        below.text(1.06, 0.5, "framed: not a number", transform=below.transAxes, **note)
+    return figure
+
+
+def add_axes(
+    figure: Figure,
+    size: tuple[float, float],
+    left: float,
+    bottom: float,
+    width: float,
+    height: float,
+) -> Axes:
+    """Axes at a fixed position of a figure of this size, in points."""
+    return figure.add_axes(
+        (left / size[0], bottom / size[1], width / size[0], height / size[1]),
+    )
+
+
+def lay_out(
+    texts: Sequence[Sequence[str]],
+    weights: Sequence[Sequence[float]],
+    headings: Sequence[tuple[str, str]],
+) -> tuple[list[Box], list[Heading], float]:
+    """Where every token and heading stands, and the height of all. Lines break at `ROOM`."""
+    boxes: list[Box] = []
+    lines: list[Heading] = []
+    y = 0.0
+    for number, (tokens, of_tokens) in enumerate(zip(texts, weights)):
+        y += BETWEEN_TEXTS if number else 0.0
+        if headings:
+            lines.append(Heading(*headings[number], y))
+            y += HEADING
+        x = 0.0
+        written = [printable(token) for token in tokens]
+        for token, weight, width in zip(written, of_tokens, width_of(written, **FONT)):
+            width += 2 * PAD
+            if x > 0 and x + width > ROOM:
+                x, y = 0.0, y + LINE
+            boxes.append(Box(token, float(weight), x, y, width))
+            x += width + GAP
+        y += LINE
+    return boxes, lines, max(y, LINE)
+
+
+def printable(token: str) -> str:
+    """A token as it is written: on one line, and cut where it is very long."""
+    token = token.translate(CONTROL)
+    return token if len(token) <= LONGEST_TOKEN else f"{token[: LONGEST_TOKEN - 1]}…"
+
+
+def width_of(words: Sequence[str], **font: Any) -> list[float]:
+    """The widths of words in points, measured in the font that draws them."""
+    pixels = 10  # a point, so that no width is rounded to a whole pixel of a screen
+    figure = Picture(dpi=72 * pixels)
+    renderer = figure.canvas.get_renderer()  # pyright: ignore[reportAttributeAccessIssue]
+    properties = FontProperties(**font)
+    with quietly():
+        sizes = [renderer.get_text_width_height_descent(word, properties, False) for word in words]
+    return [width / pixels for width, _, _ in sizes]
+
+
+def draw_box(ax: Axes, box: Box, top: float) -> None:
+    """A token on the colour of its weight, on a scale that ends at `top`."""
+    if np.isnan(box.weight):
+        front = ORANGE
+        ground: dict[str, Any] = {"facecolor": "none", "edgecolor": ORANGE, "linestyle": "--"}
+    else:
+        back, front = of_weight(box.weight, top)
+        ground = {"facecolor": back, "edgecolor": "none"}
+    ax.add_patch(Rectangle((box.left, box.top), box.width, BOX, **ground))
+    middle = box.left + box.width / 2, box.top + BOX / 2
+    ax.text(*middle, box.token, ha="center", va="center_baseline", color=front, **FONT)

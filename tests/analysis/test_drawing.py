@@ -1,0 +1,129 @@
+"""Figures leave a user's plots alone and keep their own style."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+
+from flax_attn.analysis import drawing, plotting, texts
+from flax_attn.analysis.drawing import Picture, literal, styled
+
+ROOT = Path(__file__).parents[2]
+IMPORT_AND_DRAW = """
+import importlib, io, pkgutil
+import numpy as np
+import flax_attn.analysis as package
+names = [module.name for module in pkgutil.iter_modules(package.__path__)]
+for name in names:
+    importlib.import_module(f"{package.__name__}.{name}")
+assert len(names) > 10
+from flax_attn.analysis import plotting
+plotting.attention(np.eye(3), mask=np.tri(3) > 0).savefig(io.BytesIO())
+"""
+
+
+def run(code: str, **environment: str) -> str:
+    command = [sys.executable, "-c", code]
+    settings = os.environ | environment
+    done = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_to_draw_chooses_no_backend_and_imports_no_pyplot():
+    asked = """
+import sys, matplotlib
+print("matplotlib.pyplot" in sys.modules, matplotlib.get_backend())
+"""
+    assert run(IMPORT_AND_DRAW + asked, MPLBACKEND="svg") == "False svg"
+
+
+def test_to_draw_leaves_the_figures_and_the_settings_of_pyplot():
+    before = """
+import matplotlib, matplotlib.pyplot as plt
+figure, _ = plt.subplots()
+matplotlib.rcParams["font.size"] = 17
+settings = dict(matplotlib.rcParams)
+"""
+    asked = """
+assert dict(matplotlib.rcParams) == settings
+print(plt.get_fignums(), plt.gcf() is figure, plt.get_backend())
+"""
+    assert run(before + IMPORT_AND_DRAW + asked, MPLBACKEND="pdf") == "[1] True pdf"
+
+
+def test_a_notebook_is_shown_a_png():
+    png = plotting.attention(np.eye(2))._repr_png_()  # pyright: ignore
+    assert png.startswith(b"\x89PNG")
+    assert len(png) > 3_000
+
+
+def svg(figure) -> str:
+    text = io.BytesIO()
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        figure.savefig(text, format="svg")
+    return text.getvalue().decode()
+
+
+def test_a_dollar_stays_a_dollar_in_the_file():
+    words = ["$a$", "$b_1$"]
+    pictures = [
+        plotting.attention(np.eye(2), words, words, title="$t$"),
+        plotting.attention_on_text(words, [0.5, 0.5], title="$t$"),
+        texts.attention_on_tokens([words], [[0.5, 0.5]], [("$t$", "black")], "title"),
+    ]
+    for figure in pictures:
+        written = svg(figure)
+        for word in ("$a$", "$b_1$", "$t$"):
+            assert f">{word}<" in written
+
+
+def test_texts_that_are_made_only_when_a_figure_is_drawn_are_literal_too():
+    @literal
+    def draw():
+        figure = Picture()
+        figure.subplots().yaxis.set_major_formatter(lambda value, _: f"${value:.1f}$")
+        return figure
+
+    assert len(re.findall(r">\$\d\.\d\$<", svg(draw()))) > 3
+
+
+def test_a_figure_keeps_its_style_when_it_is_drawn_later():
+    @styled
+    def draw():
+        figure = Picture()
+        figure.subplots()
+        return figure
+
+    expected = svg(draw())
+    with matplotlib.rc_context({"font.size": 30, "axes.spines.top": True}):
+        figure = draw()
+        late = svg(figure)
+    assert set(re.findall(r"font-size: ([^;]*)", expected)) == {"10px"}
+    strip = re.compile(r"<dc:date>.*?</dc:date>|id=\"[^\"]*\"|#[\w-]+|url\([^)]*\)")
+    assert strip.sub("", late) == strip.sub("", expected)
+
+
+def test_the_scale_of_colours_ends_with_a_tick_that_is_drawn():
+    for top in (0.012, 0.2257, 0.3333, 0.999, 1.0):
+        figure = Picture()
+        bar = drawing.colour_bar(figure, top, ax=figure.subplots())
+        figure.canvas.draw()
+        ticks = bar.get_ticks()
+        assert ticks[-1] == bar.vmax == top
+        written = [label.get_text() for label in bar.ax.get_yticklabels()]
+        assert written[0] == "0"
+        assert float(written[-1]) == pytest.approx(top, abs=0.005)
+        assert len(set(written)) == len(written)
+
+
+def test_a_file_is_replaced_whole(tmp_path):
+    path = drawing.save(plotting.attention(np.eye(2)), tmp_path / "folder" / "map.pdf")
+    assert path.read_bytes().startswith(b"%PDF")
+    assert list(path.parent.iterdir()) == [path]

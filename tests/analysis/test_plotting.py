@@ -1,0 +1,221 @@
+"""Matrices, heads and texts, drawn for a user's own weights."""
+
+import itertools
+
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.patches import Rectangle
+
+from flax_attn.analysis import drawing, plotting, token_lines
+from flax_attn.analysis.matrices import MASKED, NOT_A_NUMBER
+
+WORDS = ["a", "bb", "ccc"]
+WEIGHTS = np.array([[1.0, 0.0, 0.0], [0.25, 0.75, 0.0], [0.5, 0.3, 0.2]])
+CAUSAL = np.tri(3) > 0
+
+
+def labels(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def pixels(figure):
+    """The figure as `(height, width, 3)` and where the middle of a cell of its first axes lies."""
+    figure.canvas.draw()
+    picture = np.asarray(figure.canvas.buffer_rgba())[..., :3] / 255
+    ax = figure.axes[0]
+
+    def middle(row, column):
+        x, y = ax.transData.transform((column, row))
+        return round(x), picture.shape[0] - round(y)
+
+    return picture, middle
+
+
+def test_rows_are_queries_downwards_and_columns_are_keys():
+    figure = plotting.attention(WEIGHTS, WORDS, [10, 11, 12], title="the message")
+    ax = figure.axes[0]
+    assert labels(ax.yaxis) == WORDS
+    assert labels(ax.xaxis) == ["10", "11", "12"]
+    assert figure.get_suptitle() == "the message"
+    np.testing.assert_array_equal(ax.images[0].get_array(), WEIGHTS)
+    picture, middle = pixels(figure)
+    for row, column in ((0, 0), (1, 0), (1, 1), (2, 2)):
+        x, y = middle(row, column)
+        colour = drawing.of_weight(WEIGHTS[row, column])[0]
+        np.testing.assert_allclose(picture[y, x], to_rgb(colour), atol=0.01)
+    assert middle(2, 0)[1] > middle(0, 0)[1]  # further down on the screen
+
+
+def test_masked_cells_and_nan_look_like_no_weight():
+    weights = WEIGHTS.copy()
+    weights[2, 0] = np.nan
+    weights[0, 2] = np.nan  # masked, so nothing is wrong with it
+    figure = plotting.attention(weights, mask=CAUSAL)
+    picture, middle = pixels(figure)
+    x, y = middle(2, 0)
+    np.testing.assert_allclose(picture[y, x], to_rgb(NOT_A_NUMBER["facecolor"]), atol=0.01)
+    for row, column in ((0, 1), (0, 2), (1, 2)):
+        x, y = middle(row, column)
+        cell = picture[y - 15 : y + 15, x - 15 : x + 15].reshape(-1, 3)
+        assert np.ptp(cell, axis=1).max() < 0.02  # grey, which no weight is
+        assert cell.mean() > 0.7
+        light, dark = to_rgb(MASKED["facecolor"])[0], to_rgb(MASKED["edgecolor"])[0]
+        assert cell.max() == pytest.approx(light, abs=0.01)
+        assert cell.min() == pytest.approx(dark, abs=0.1)  # the hatch
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["masked", "not a number"]
+    assert not plotting.attention(WEIGHTS).legends
+
+
+def test_heads_share_one_colour_bar_and_one_scale():
+    heads = np.stack([WEIGHTS, WEIGHTS / 2, WEIGHTS / 4, WEIGHTS, WEIGHTS])
+    figure = plotting.attention(heads, WORDS, WORDS, mask=CAUSAL, title="five heads")
+    drawn = [ax for ax in figure.axes if ax.images]
+    assert [ax.get_title() for ax in drawn] == [f"head {i}" for i in range(5)]
+    assert len(figure.axes) == 6 + 1  # a grid of two rows, and the bar
+    assert {ax.images[0].norm.vmax for ax in drawn} == {1.0}
+    figure.canvas.draw()
+    named = [bool(ax.yaxis.get_major_ticks()[0].label1.get_visible()) for ax in drawn]
+    assert named == [True, False, False, True, False]
+    named = [bool(ax.xaxis.get_major_ticks()[0].label1.get_visible()) for ax in drawn]
+    assert named == [False, False, True, True, True]  # the third has none below it
+
+
+def test_the_scale_ends_at_the_largest_visible_weight_or_at_top():
+    weights = np.array([[0.2, 0.9]])
+    ends = [
+        plotting.attention(weights, **options).axes[0].images[0].norm.vmax
+        for options in ({}, {"mask": np.array([True, False])}, {"top": 1.0})
+    ]
+    assert ends == [0.9, 0.2, 1.0]
+
+
+def test_arrays_of_jax_and_lists_are_drawn():
+    figure = plotting.attention(jnp.eye(3, dtype=jnp.bfloat16), jnp.arange(3), mask=jnp.eye(3) > 0)
+    assert labels(figure.axes[0].yaxis) == ["0", "1", "2"]
+    plotting.attention([[0.5, 0.5]], ["query"], ("key", "key"))
+    plotting.attention_on_text(WORDS, jnp.ones(3) / 3)
+
+
+@pytest.mark.parametrize(
+    ("weights", "options", "said"),
+    [
+        (np.ones(3), {}, r"expected weights \(q, k\) or \(heads, q, k\), got shape \(3,\)"),
+        (np.ones((2, 4, 3, 3)), {}, r"got shape \(2, 4, 3, 3\); choose a batch row: weights\[0\]"),
+        (np.ones((0, 3)), {}, r"got shape \(0, 3\)"),
+        ([[1, 2], [3]], {}, "as numbers, got setting an array element"),
+        ([["a"]], {}, "as numbers, got could not convert"),
+        (WEIGHTS - 1, {}, "expected finite weights of at least 0, got -1"),
+        (np.full((2, 2), np.inf), {}, "expected finite weights of at least 0, got inf"),
+        (WEIGHTS, {"rows": WORDS[:2]}, "expected rows for 3 queries, got 2"),
+        (WEIGHTS, {"columns": [*WORDS, "d"]}, "expected columns for 3 keys, got 4"),
+        (
+            WEIGHTS,
+            {"mask": np.ones((2, 3), bool)},
+            r"broadcasts to the weights \(3, 3\), got shape \(2, 3\)",
+        ),
+        (WEIGHTS, {"top": 0.0}, "expected top to be a number greater than 0, got 0.0"),
+    ],
+)
+def test_what_is_no_attention_is_refused_in_one_line(weights, options, said):
+    with pytest.raises(ValueError, match=said) as error:
+        plotting.attention(weights, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_a_mask_of_numbers_is_refused():
+    with pytest.raises(TypeError, match="got float64"):
+        plotting.attention(WEIGHTS, mask=np.tri(3))
+
+
+def test_many_names_do_not_overlap():
+    names = [f"word{i}" for i in range(150)]
+    figure = plotting.attention(np.full((150, 150), 1 / 150), names, names)
+    assert max(figure.get_size_inches()) < 20
+    figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_yticklabels()]
+    assert 40 < len(boxes) < 150
+    assert all(upper.y0 >= lower.y1 for upper, lower in itertools.pairwise(boxes))
+
+
+def test_nothing_of_a_picture_is_cut_off_without_a_tight_box():
+    long = "a title that is much longer than a matrix of three rows and three columns is wide"
+    for title in ("short", long):
+        figures = [
+            plotting.attention(WEIGHTS, WORDS, WORDS, mask=CAUSAL, title=title),
+            plotting.attention(WEIGHTS[2:], columns=WORDS, title=title),
+            plotting.attention_on_text(WORDS, WEIGHTS[2], title=title),
+        ]
+        for figure in figures:
+            figure.canvas.draw()
+            box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+            assert -0.05 <= box.x0 < box.x1 <= width + 0.05
+            assert -0.05 <= box.y0 < box.y1 <= height + 0.05
+
+
+def boxes_of(figure):
+    """The boxes of tokens as `(left, top, right, bottom)`, in points."""
+    ax = figure.axes[0]
+    patches = [patch for patch in ax.patches if isinstance(patch, Rectangle)]
+    corners = [(*patch.get_xy(), patch.get_width(), patch.get_height()) for patch in patches]
+    return np.array([(x, y, x + width, y + height) for x, y, width, height in corners])
+
+
+def test_tokens_stand_one_gap_apart_however_long_they_are():
+    tokens = ["a", "(tournament)", "next", "internationalisation", "week", "."]
+    figure = plotting.attention_on_text(tokens, np.full(6, 1 / 6))
+    boxes = boxes_of(figure)
+    np.testing.assert_allclose(boxes[1:, 0] - boxes[:-1, 2], 3.0, atol=1e-9)
+    figure.canvas.draw()
+    ax = figure.axes[0]
+    written = {text.get_text(): text.get_window_extent() for text in ax.texts}
+    for token, box in zip(tokens, boxes):
+        left, right = ax.transData.transform(box[[0, 1, 2, 3]].reshape(2, 2))[:, 0]
+        free = right - left - written[token].width
+        assert 0 < free < 12 + 0.1 * written[token].width  # pixels: 3 points on either side
+        assert written[token].x0 >= left
+        assert written[token].x1 <= right
+
+
+def test_a_long_text_breaks_into_lines_within_the_figure():
+    tokens = ["token", "of", "text"] * 40
+    figure = plotting.attention_on_text([tokens, WORDS], [np.full(120, 0.5), np.ones(3)])
+    boxes = boxes_of(figure)
+    ax = figure.axes[0]
+    assert boxes[:, 2].max() <= min(ax.get_xlim()[1], token_lines.ROOM)
+    assert boxes[:, 3].max() <= ax.get_ylim()[0]
+    assert len(set(boxes[:, 1])) > 5
+    starts = boxes[1:][np.diff(boxes[:, 0]) < 0]
+    assert (starts[:, 0] == 0).all()
+    assert len(starts) == len(set(boxes[:, 1])) - 1
+
+
+def test_a_token_has_the_colour_of_its_weight_and_nan_has_a_frame():
+    figure = plotting.attention_on_text(["x", "$y$", "\n", ""], [0.1, 0.4, np.nan, 0.0])
+    ax = figure.axes[0]
+    colours = [matplotlib.colors.to_hex(patch.get_facecolor()) for patch in ax.patches]
+    expected = [drawing.of_weight(weight, 0.4)[0] for weight in (0.1, 0.4, 0.0)]
+    assert [colours[0], colours[1], colours[3]] == expected
+    assert ax.patches[2].get_facecolor()[3] == 0
+    assert matplotlib.colors.to_hex(ax.patches[2].get_edgecolor()) == drawing.ORANGE.lower()
+    assert [text.get_text() for text in ax.texts] == ["x", "$y$", "↵", ""]
+    assert figure.axes[1].texts[0].get_text() == "framed: not a number"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "weights", "said"),
+    [
+        ("a text", [0.5, 0.5], "expected a list of tokens, got the text 'a text'; split it"),
+        ([], [], "expected at least one token, got none"),
+        (WORDS, [0.5, 0.5], r"expected weights \(3,\) for text 0, got shape \(2,\)"),
+        ([WORDS, ["d"]], np.ones((2, 3)), r"expected weights \(1,\) for text 1, got shape \(3,\)"),
+        ([WORDS, WORDS], [np.ones(3)], "expected weights for 2 texts, got 1"),
+        (WORDS, [0.5, -0.5, 1.0], "expected finite weights of at least 0, got -0.5"),
+    ],
+)
+def test_texts_and_weights_that_do_not_fit_are_refused(tokens, weights, said):
+    with pytest.raises(ValueError, match=said):
+        plotting.attention_on_text(tokens, weights)
