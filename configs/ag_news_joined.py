@@ -8,7 +8,7 @@ Expect   weighted F1 0.827 (the recipe in PyTorch: 0.81 to 0.84); --config.model
 
 from typing import Any
 
-from configs import ag_news_rnn_attention
+from flax_attn.configs import ag_news_rnn_attention
 
 
 def get_config(variant: str = "") -> Any:

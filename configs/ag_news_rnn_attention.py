@@ -12,7 +12,7 @@ Expect   weighted F1 0.546 +- 0.012 (10 seeds) on the 7,600 titles of test.csv, 
 
 from typing import Any
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
@@ -38,7 +38,7 @@ def get_config(variant: str = "") -> Any:
         "embedding_dropout_rate": 0.0,
         "initialization": "torch",
     }
-    config = base.texts("ag_news_rnn_attention", "" if variant == "full" else variant, data, model)
+    config = recipes.texts("ag_news_rnn_attention", "" if variant == "full" else variant, data, model)
     config.learning_rate = 1e-4
     config.class_weights = True
     config.optimizer.plateau_patience = 3  # the rate falls at the fourth epoch without a gain

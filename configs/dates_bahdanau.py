@@ -8,13 +8,13 @@ Expect   exact match 1.000, 0.87 of the weight of the month's digits on its name
 
 from typing import Any
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
     data = {"name": "dates", "tokenizer": "character", "num_buckets": 3, "num_train": 10_000, "num_valid": 500, "num_test": 1_000}
     model = {"embedding_features": 32, "features": 128, "attention_features": 64}
-    config = base.translation("dates_bahdanau", variant, data, model)
+    config = recipes.translation("dates_bahdanau", variant, data, model)
     config.num_epochs = 2 if variant else 12
     config.learning_rate = 3e-3
     config.optimizer.schedule = "cosine"

@@ -8,10 +8,10 @@ Expect   test accuracy 0.958 after 5 epochs, 4 seconds a seed (the recipe in PyT
 
 from typing import Any
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = base.images("mnist_attention", variant, {"name": "patch_attention", "patch_size": 7})
+    config = recipes.images("mnist_attention", variant, {"name": "patch_attention", "patch_size": 7})
     config.reference = {"test/accuracy": 0.953}
     return config

@@ -8,10 +8,10 @@ Expect   test accuracy 0.977 after 5 epochs, 4 seconds a seed (the recipe in PyT
 
 from typing import Any
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = base.images("mnist_mlp", variant, {"name": "mlp", "hidden_features": 784})
+    config = recipes.images("mnist_mlp", variant, {"name": "mlp", "hidden_features": 784})
     config.reference = {"test/accuracy": 0.976}
     return config

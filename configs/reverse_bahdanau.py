@@ -8,7 +8,7 @@ Expect   exact match 1.000 and 0.93 of the weight on the anti-diagonal (5 seeds;
 
 from typing import Any
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
@@ -16,7 +16,7 @@ def get_config(variant: str = "") -> Any:
     data |= {"num_train": 10_000, "num_valid": 500, "num_test": 1_000}
     model: dict[str, Any] = {"embedding_features": 32, "features": 64, "attention_features": 128}
     model["dropout_rate"] = 0.2  # without it the neighbours of a letter, whose states know it too, get a fifth of its weight
-    config = base.translation("reverse_bahdanau", variant, data, model)
+    config = recipes.translation("reverse_bahdanau", variant, data, model)
     config.num_epochs = 4 if variant else 12
     config.learning_rate = 5e-3
     config.optimizer.schedule = "cosine"

@@ -10,11 +10,11 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = base.common("series_input_attention", variant, "regression")
+    config = recipes.common("series_input_attention", variant, "regression")
     config.num_epochs = 5 if variant else 60
     config.learning_rate = 3e-3
     config.data.name = "input_series"

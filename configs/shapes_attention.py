@@ -9,11 +9,11 @@ Expect   test MSE 0.0006 at the epoch best on validation, 0.0007 as the median o
 
 from typing import Any
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = base.shapes(
+    config = recipes.shapes(
         "shapes_attention",
         variant,
         {"name": "cnn_attention", "features": 64, "kernel_size": 5, "key_features": 96, "scale": 1.0, "binary_positions": False},

@@ -9,11 +9,11 @@ Expect   test MSE 0.00026, 6 minutes a seed (the noise floor is 0.00021, the tut
 
 from typing import Any
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = base.shapes(
+    config = recipes.shapes(
         "shapes_best",
         variant,
         {

@@ -8,8 +8,8 @@ Expect   test MSE 0.0096 after 50 epochs, 8 minutes a seed; the tutorial's LSTM,
 
 from typing import Any
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    return base.shapes("shapes_bilstm", variant, {"name": "bilstm", "features": 64})
+    return recipes.shapes("shapes_bilstm", variant, {"name": "bilstm", "features": 64})

@@ -8,7 +8,7 @@ Expect   test MSE 0.00025 (the tutorial's recipe: 0.0090), and 0.0070 with --con
 
 from typing import Any
 
-from configs import shapes_best
+from flax_attn.configs import shapes_best
 
 
 def get_config(variant: str = "") -> Any:

@@ -8,11 +8,11 @@ Expect   test MSE 0.005-0.010 after 50 epochs (the recipe in PyTorch: 0.0090; wi
 
 from typing import Any
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = base.shapes(
+    config = recipes.shapes(
         "shapes_by_location_positions",
         variant,
         {"name": "cnn_attention", "features": 64, "kernel_size": 5, "key_features": 96, "scale": 1.0, "binary_positions": True},

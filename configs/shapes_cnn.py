@@ -8,11 +8,11 @@ Expect   test MSE 0.067 in normalised units after 50 epochs (the recipe in PyTor
 
 from typing import Any
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = base.shapes(
+    config = recipes.shapes(
         "shapes_cnn", variant, {"name": "cnn", "features": 64, "kernel_size": 5, "num_layers": 5, "binary_positions": False}
     )
     config.reference = {"last/test/mse": 0.0665}

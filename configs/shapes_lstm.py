@@ -8,10 +8,10 @@ Expect   test MSE 0.078 after 50 epochs (the recipe in PyTorch: 0.0777), 20 seco
 
 from typing import Any
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = base.shapes("shapes_lstm", variant, {"name": "lstm", "features": 128})
+    config = recipes.shapes("shapes_lstm", variant, {"name": "lstm", "features": 128})
     config.reference = {"last/test/mse": 0.0777}
     return config

@@ -9,11 +9,11 @@ Expect   train MSE before training and after each 1,000 steps near 0.97, 0.016, 
 
 from typing import Any
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = base.shapes(
+    config = recipes.shapes(
         "shapes_overfit", variant, {"name": "cnn", "features": 64, "kernel_size": 5, "num_layers": 5, "binary_positions": False}
     )
     config.num_epochs = 1 if variant == "quick" else 5

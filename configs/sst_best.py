@@ -9,7 +9,7 @@ Expect   test accuracy 0.710, of the ensemble of five seeds 0.720; TF-IDF and lo
 
 from typing import Any
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
@@ -33,7 +33,7 @@ def get_config(variant: str = "") -> Any:
         "embedding_dropout_rate": 0.3,
         "dropout_rate": 0.5,
     }
-    config = base.texts("sst_best", variant, data, model)
+    config = recipes.texts("sst_best", variant, data, model)
     config.num_epochs = 2 if variant else 4
     config.steps_per_epoch = 100 if variant else 600
     config.keep_best = False

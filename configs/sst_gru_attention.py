@@ -8,7 +8,7 @@ Expect   test accuracy 0.527, 6 seconds a seed (the recipe in PyTorch: 0.519 to 
 
 from typing import Any
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
@@ -28,7 +28,7 @@ def get_config(variant: str = "") -> Any:
         "dropout_rate": 0.0,
         "initialization": "torch",
     }
-    config = base.texts("sst_gru_attention", variant, data, model)
+    config = recipes.texts("sst_gru_attention", variant, data, model)
     config.num_epochs = 2 if variant else 4
     config.steps_per_epoch = 200
     config.batch_size = 4

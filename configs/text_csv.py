@@ -9,7 +9,7 @@ Expect   what your texts allow
 
 from typing import Any
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
@@ -36,7 +36,7 @@ def get_config(variant: str = "") -> Any:
         "embedding_dropout_rate": 0.3,
         "initialization": "flax",
     }
-    config = base.texts("text_csv", variant, data, model)
+    config = recipes.texts("text_csv", variant, data, model)
     config.num_epochs = 2 if variant else 20
     config.patience = 4
     return config

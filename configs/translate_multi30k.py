@@ -9,14 +9,14 @@ Expect   test_2016 (seed 0): BLEU 41.1 with a beam of 5, 40.0 greedily (sacreble
 
 from typing import Any
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
     data = {"name": "multi30k", "source": "de", "target": "en", "num_train": 0, "tokenizer": "bpe", "vocabulary_size": 8_000}
     data |= {"shared_vocabulary": True, "num_buckets": 6}
     model = {"embedding_features": 256, "features": 512, "attention_features": 256, "dropout_rate": 0.4, "tied_embeddings": True}
-    config = base.translation("translate_multi30k", variant, data, model)
+    config = recipes.translation("translate_multi30k", variant, data, model)
     config.num_epochs = 4 if variant else 20
     config.learning_rate = 1e-3
     config.label_smoothing = 0.1

@@ -8,14 +8,15 @@ Expect   test_2016 (seed 0): BLEU 38.9 with a beam of 5, 37.9 greedily, chrF 58.
 
 from typing import Any
 
-from configs import base, translate_multi30k
+from flax_attn import recipes
+from flax_attn.configs import translate_multi30k
 
 
 def get_config(variant: str = "") -> Any:
     data = dict(translate_multi30k.get_config(variant).data)
     model = {"name": "translation_transformer", "features": 256, "num_heads": 4, "num_blocks": 3, "hidden_features": 512}
     model |= {"shared_embeddings": True, "dropout_rate": 0.3, "attention_dropout_rate": 0.1}
-    config = base.translation("translate_multi30k_transformer", variant, data, model)
+    config = recipes.translation("translate_multi30k_transformer", variant, data, model)
     config.num_epochs = 4 if variant else 12
     config.batch_size = 128
     config.learning_rate = 2e-3

@@ -8,14 +8,14 @@ Expect   `translations.tsv` in the run directory, and BLEU and chrF beside
 
 from typing import Any
 
-from configs import base
+from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
     data = {"name": "pairs", "file": "", "source_column": 1, "target_column": 2, "valid_fraction": 0.05, "test_fraction": 0.05}
     data |= {"tokenizer": "bpe", "vocabulary_size": 8_000, "shared_vocabulary": True}
     model = {"embedding_features": 256, "features": 256, "attention_features": 256, "dropout_rate": 0.3, "tied_embeddings": True}
-    config = base.translation("translate_tsv", variant, data, model)
+    config = recipes.translation("translate_tsv", variant, data, model)
     config.num_epochs = 2 if variant else 20
     config.label_smoothing = 0.1
     return config

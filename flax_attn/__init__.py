@@ -1,3 +1,44 @@
-"""Attention in Flax: a library of attention mechanisms, models that use them, and a program that trains them."""
+"""Attention in Flax: a library of attention mechanisms, models that use them, and a program that trains them.
+
+    run = flax_attn.train("shapes_attention:quick")
+    run = flax_attn.load("runs/shapes_attention-quick")
+    prediction = run.predict(signals)
+    figure = flax_attn.plot.attention(prediction.attention["attention"][0])
+
+What is named here is imported when it is asked for.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flax_attn.analysis import plotting as plot
+    from flax_attn.experiment.face import train as train
+    from flax_attn.experiment.loading import Run as Run
+    from flax_attn.experiment.loading import load as load
+    from flax_attn.tasks.task import Prediction as Prediction
 
 __version__ = "0.1.0"
+
+FACE = {
+    "load": "flax_attn.experiment.loading",
+    "train": "flax_attn.experiment.face",
+    "Run": "flax_attn.experiment.loading",
+    "Prediction": "flax_attn.tasks.task",
+}
+MODULES = {"plot": "flax_attn.analysis.plotting"}
+__all__ = ["Prediction", "Run", "load", "plot", "train"]
+
+
+def __getattr__(name: str) -> Any:  # a function or a class
+    if name in MODULES:
+        return importlib.import_module(MODULES[name])
+    if name not in FACE:
+        raise AttributeError(f"module 'flax_attn' has no attribute {name!r}")
+    value = getattr(importlib.import_module(FACE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,4 +1,4 @@
-"""The command `flax-attn`, also `python -m flax_attn`: predictions and comparisons from run directories."""
+"""The command `flax-attn`, also `python -m flax_attn`: training, predictions and comparisons."""
 
 import argparse
 import io
@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+import flax_attn
 from flax_attn.errors import UsageError
 
 
@@ -16,7 +17,7 @@ def main(argv: list[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
     try:
         args = parse(argv)
-        return {"predict": run_predict, "compare": run_compare}[args.command](args)
+        return {"train": run_train, "predict": run_predict, "compare": run_compare}[args.command](args)
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -32,8 +33,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """The arguments; a text may also stand behind the options, where argparse does not look for it."""
+    """The arguments. Texts may also come behind the options, where argparse does not look, and so may overrides."""
     args, rest = make_parser().parse_known_args(argv)
+    if args.command == "train":
+        args.rest = rest
+        return args
     if rest and (args.command != "predict" or any(arg.startswith("-") for arg in rest)):
         refuse(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
@@ -43,7 +47,15 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="flax-attn", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"flax-attn {flax_attn.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
+
+    usage = "flax-attn train NAME[:quick] [--workdir DIR] [--manual_dir DIR] [--KEY=VALUE ...]"
+    train = commands.add_parser("train", help="train a config, or resume it", allow_abbrev=False, usage=usage)
+    train.add_argument("--config", action="append", default=[], help=argparse.SUPPRESS)  # as train.py has it
+    train.add_argument("--workdir", type=Path, help="the run directory (default: runs/NAME, or runs/NAME-quick)")
+    train.add_argument("--manual_dir", type=Path, help="a folder with one folder a data set (default: downloads)")
+    train.epilog = "Any key of the config is a flag too, such as --num_epochs=3 or --model.features=32."
 
     predict = commands.add_parser("predict", help="predict with the model of a run")
     predict.add_argument("run", type=Path, metavar="RUN", help="a run directory, such as runs/shapes_attention")
@@ -59,17 +71,27 @@ def make_parser() -> argparse.ArgumentParser:
     predict.add_argument("--beam", type=int, help="of the search for translations (default: that of the run; 1 is greedy)")
     predict.add_argument("--best", type=int, default=1, help="translations of each text, the best first (default: 1)")
 
+    predict.add_argument("--allow", action="append", default=[], metavar="MODULE", help="a module of your own that the run may import")
+
     compare = commands.add_parser("compare", help="compare the results of several runs")
     compare.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     compare.add_argument("--output", type=Path, default=Path("comparison"), help="directory for the figures (default: comparison)")
 
-    for each in (parser, predict, compare):
-        each.error = refuse  # argparse's own prints its usage before the line
+    for command in (parser, train, predict, compare):
+        command.error = refuse  # argparse's own prints its usage before the line
     return parser
 
 
 def refuse(message: str) -> NoReturn:
     raise UsageError(f"{message}; see flax-attn --help")
+
+
+def run_train(args: argparse.Namespace) -> int:
+    from flax_attn.commands.training import run_command  # jax comes later, so that a typing error is told at once
+
+    is_name = bool(args.rest) and not args.rest[0].startswith("-")
+    names, rest = args.config + args.rest[:is_name], args.rest[is_name:]
+    return run_command(names, rest, args.workdir, args.manual_dir)
 
 
 def run_predict(args: argparse.Namespace) -> int:
@@ -81,7 +103,7 @@ def run_predict(args: argparse.Namespace) -> int:
             text.encode()
         except UnicodeEncodeError as error:
             raise UsageError(f"expected a text in UTF-8, got {text[:60]!a}; set the terminal to UTF-8, or give a file") from error
-    request = Request(args.run, args.text, args.input, args.output, args.figure, args.json, args.beam, args.best)
+    request = Request(args.run, args.text, args.input, args.output, args.figure, args.json, args.beam, args.best, tuple(args.allow))
     report(predict(request, wide_console()), args.json)
     return 0
 

@@ -30,7 +30,7 @@ def build(part: type[AnyPart], values: Mapping[str, Any], complete: bool = False
     Raises:
         UsageError: an unknown key, one that is missing, or a value of another type.
     """
-    fields = {field.name: field for field in dataclasses.fields(part) if field.init}
+    fields = {field.name: field for field in dataclasses.fields(part) if field.metadata.get("stored", True)}
     prefix = f"{part.PART}." if part.PART else ""
     for name in values:
         if name not in fields:

@@ -119,8 +119,8 @@ def test_kill_9_and_resume_equal_the_unbroken_run(tmp_path):
                 (["--config.data.fresh=maybe"], "shapes_cnn", "expected bool for config key 'data.fresh'"),
                 (["--config=configs/base.py"], "shapes_cnn", "expected one --config, got 2"),
                 ([], "base", "expected get_config(variant) in configs/base.py to return a ConfigDict, got KeyError"),
-                (["leftover"], "shapes_cnn", "unexpected argument 'leftover'"),
-                (["--confg=3"], "shapes_cnn", "Unknown command line flag 'confg'"),
+                (["leftover"], "shapes_cnn", "expected one --config, got 2: configs/shapes_cnn.py and leftover"),
+                (["--confg=3"], "shapes_cnn", "unknown flag or config key 'confg'; did you mean 'config'?"),
                 (["--workdir=train.py"], "shapes_cnn", "is a file"),
             )
         ],

@@ -35,7 +35,7 @@ def test_quick_is_the_same_experiment_made_short(name):
 @pytest.mark.parametrize(("name", "count"), [("shapes_best", 95_169), ("shapes_by_location_best", 146_689)])
 def test_the_best_on_shapes_have_no_more_than_150_000_parameters_and_a_million_examples(name, count):
     config = load(name)
-    params = jax.eval_shape(build_model(Config.of(config).model, {}).init, jax.random.key(0), jnp.zeros((1, 100, 1)))["params"]
+    params = jax.eval_shape(build_model(Config.of(config), {}).init, jax.random.key(0), jnp.zeros((1, 100, 1)))["params"]
     assert count_parameters(params) == count <= 150_000
     assert config.num_epochs * (20_000 // config.batch_size) * config.batch_size <= 1_000_000
 
@@ -61,7 +61,7 @@ def test_two_steps(name, request, tmp_path):
     config = Config.of(config)
     manual_dir = request.getfixturevalue("manual_dir") if files else None
     task = config.task_class.load(config.data, config.recipe, manual_dir)
-    model = build_model(config.model, task.kept.sizes)
+    model = build_model(config, task.kept.sizes)
     programs = make_programs(config, model, task)
     states = programs.create(range(1))
     before = jax.tree.map(np.asarray, states.params)

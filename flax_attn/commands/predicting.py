@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from flax_attn.analysis.drawing import of_weight, save
+from flax_attn.data.sets import SignalData
 from flax_attn.errors import UsageError
 from flax_attn.experiment import loading
 from flax_attn.experiment.config import Config
@@ -34,6 +35,7 @@ class Request:
         figure: where a picture goes.
         as_json: whether JSON is printed.
         beam, num_best: of translations.
+        allow: modules of the user's own that may be imported.
     """
 
     run: Path
@@ -44,6 +46,7 @@ class Request:
     as_json: bool = False
     beam: int | None = None
     num_best: int = 1
+    allow: tuple[str, ...] = ()
 
 
 def warn(line: str) -> None:
@@ -58,7 +61,8 @@ def predict(request: Request, console: Console) -> list[Path]:
             cannot be written. Nothing is written then.
     """
     stored = read_config(request.run)
-    config = Config.of({key: value for key, value in stored.items() if key != "derived"})
+    stored = {key: value for key, value in stored.items() if key != "derived"}
+    config = Config.of(stored, complete=True, allowed=request.allow)
     if config.task_class is not PairsOfTexts and (request.beam is not None or request.num_best != 1):
         raise UsageError("expected --beam and --best for a run on translation alone")
     if config.task_class not in COMMANDS:
@@ -68,14 +72,17 @@ def predict(request: Request, console: Console) -> list[Path]:
 
 def predict_signals(request: Request, config: Config, console: Console) -> list[Path]:
     """Writes predictions in the shape and units of the signals, beside them unless the user says where."""
+    assert isinstance(config.data, SignalData)
     source = request.source
     if request.texts or request.as_json or source is None:
-        raise UsageError("expected --input FILE with signals of 100 points, and neither a text nor --json, for a run on shapes")
-    signals = files.read_signals(source)
+        raise UsageError(
+            f"expected --input FILE with signals of {config.data.shape[0]} points, and neither a text nor --json, for a run on signals"
+        )
+    signals = files.read_signals(source, config.data.shape)
     output = request.output or source.with_suffix(".predictions" + source.suffix)
     files.check_destination(output, "--output", files.ARRAYS, source)
     check_figure(request)
-    run = loading.load(request.run, warn)
+    run = loading.load(request.run, warn, allow=request.allow)
     prediction = run.predict(signals)
     to_write: dict[Path, Callable[[Path], Any]] = {output: lambda path: files.write_signals(path, prediction.outputs)}
     if request.figure is not None:
@@ -89,7 +96,7 @@ def predict_texts(request: Request, config: Config, console: Console) -> list[Pa
     """Prints the classes of texts in falling order, with the weights of the tokens."""
     check_classes(request)
     texts = read_texts(request, '"The final starts next week."', skip_empty=True)
-    prediction = loading.load(request.run, warn).predict(texts)
+    prediction = loading.load(request.run, warn, allow=request.allow).predict(texts)
     print_classes(request, describe(texts, prediction), console)
     if request.figure is None:
         return []
@@ -100,7 +107,7 @@ def predict_images(request: Request, config: Config, console: Console) -> list[P
     """Prints the classes of images in falling order."""
     check_classes(request)
     names, images = read_images(request, config)
-    prediction = loading.load(request.run, warn).predict(images)
+    prediction = loading.load(request.run, warn, allow=request.allow).predict(images)
     print_classes(request, describe(names, prediction), console)
     if request.figure is None:
         return []
@@ -120,7 +127,7 @@ def predict_translations(request: Request, config: Config, console: Console) -> 
     if request.num_best > beam:
         raise UsageError(f"expected --best from 1 to the beam of {beam}, got {request.num_best}; raise --beam")
     texts = read_texts(request, '"ein mann schläft ."')
-    run = loading.load(request.run, warn)
+    run = loading.load(request.run, warn, allow=request.allow)
     assert isinstance(run.task, PairsOfTexts)
     usable = check_sources(run.task, texts, in_file=request.source is not None)
     if request.figure is not None and usable:

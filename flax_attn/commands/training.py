@@ -1,22 +1,97 @@
-"""What training prints."""
+"""The command that trains, and what it prints."""
 
+import gc
 import os
 import platform
+import re
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from flax_attn import config_files
+from flax_attn.errors import UsageError, unknown
+from flax_attn.runs.directory import flatten
 
-from flax_attn import experiment
-from flax_attn.analysis import tables
-from flax_attn.commands import progress
-from flax_attn.experiment.config import Config, Values
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FLAGS = ("config", "workdir", "manual_dir")
 
 
-def train(config: Values, workdir: Path, console: Console, manual_dir: Path | None = None) -> dict[str, Any]:
+def run_command(names: list[str], rest: list[str], workdir: Path | None, manual_dir: Path | None) -> int:
+    """Trains the config of a name, changed by the flags in `rest`. Returns the exit code.
+
+    Raises:
+        UsageError: as `experiment.run`, or no name, several, or a flag that is none.
+    """
+    available = ", ".join(config_files.names())
+    if not names:
+        raise UsageError(f"expected --config=configs/NAME.py; configs/ has {available}")
+    if len(names) > 1:
+        raise UsageError(f"expected one --config, got {len(names)}: {' and '.join(names)}")
+    config = config_files.read(names[0])
+    config_files.change(config, config_files.parse(config, overrides(rest, flatten(config.to_dict()))))
+    gc.disable()
+    import jax
+
+    keep_compiled()
+    # to note each operation's lines of Python takes a tenth of tracing
+    jax.config.update("jax_traceback_in_locations_limit", 0)
+    from flax_attn.analysis.tables import wide_console
+    from flax_attn.experiment.face import default_workdir
+
+    gc.freeze()  # what is imported stays, and tracing makes so many objects that looking at it takes long
+    gc.enable()
+    directory = default_workdir(config) if workdir is None else workdir.expanduser()
+    try:
+        train(config, directory, wide_console(), None if manual_dir is None else manual_dir.expanduser())
+    except OSError as error:
+        raise UsageError(f"cannot read or write {error.filename} ({error.strerror}); what was written before is kept") from error
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on after the last checkpoint", file=sys.stderr)
+        return 130
+    return 0
+
+
+def overrides(arguments: list[str], known: dict[str, Any]) -> dict[str, str]:
+    """The values that flags give to keys of the config, as text.
+
+    A flag is `--KEY=VALUE`, `--KEY VALUE`, or for a truth value `--KEY` and `--noKEY`. `--config.KEY` is the same as
+    `--KEY`.
+
+    Raises:
+        UsageError: an argument that is no such flag.
+    """
+    values, rest = {}, list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        match = re.fullmatch(r"--?(no)?(config\.)?([^=]+?)(?:=(.*))?", argument, re.DOTALL)
+        if not argument.startswith("-") or match is None:
+            raise UsageError(f"unexpected argument '{argument}'; everything but the config is a flag, see --help")
+        no, prefix, key, value = match.groups()
+        if no and key not in known:
+            no, key = None, f"no{key}"  # a key that begins with these letters
+        if key not in known:
+            what, choices = ("config key", known) if prefix else ("flag or config key", [*FLAGS, *known])
+            raise UsageError(unknown(what, key, choices))
+        if value is None and isinstance(known[key], bool):
+            value = "false" if no else "true"
+        elif value is None:
+            if not rest:
+                raise UsageError(f"expected a value for --{key}, such as --{key}={known[key]}")
+            value = rest.pop(0)
+        values[key] = value
+    return values
+
+
+def train(config: Any, workdir: Path, console: "Console", manual_dir: Path | None = None) -> dict[str, Any]:  # Any: a ConfigDict, and JSON
     """Trains a config, and shows its progress and its results. Arguments and errors are those of `experiment.run`."""
+    from flax_attn import experiment
+    from flax_attn.analysis import tables
+    from flax_attn.commands import progress
+
     say = lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True)
-    checked = Config.of(config)
+    checked = experiment.Config.of(config)
     with progress.shown(checked.num_epochs, console) as on_epoch:
         summary = experiment.run(config, workdir, manual_dir=manual_dir, say=say, on_epoch=on_epoch)
     tables.print_results(summary, checked.reference, console)
@@ -27,8 +102,8 @@ def train(config: Values, workdir: Path, console: Console, manual_dir: Path | No
 def keep_compiled() -> None:
     """Keeps what XLA compiles for the next start.
 
-    It goes to $JAX_COMPILATION_CACHE_DIR, or else to the user's cache, in a folder for each machine: a home may be shared,
-    and programs fit one kind of processor. JAX_ENABLE_COMPILATION_CACHE=false turns it off.
+    It goes to $JAX_COMPILATION_CACHE_DIR, or else to the user's cache, in a folder for each machine: a home may be
+    shared, and programs fit one kind of processor. JAX_ENABLE_COMPILATION_CACHE=false turns it off.
     """
     import jax
 

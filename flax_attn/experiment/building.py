@@ -11,7 +11,6 @@ from jaxtyping import Array, Key
 
 from flax_attn.errors import UsageError, one_line, unknown
 from flax_attn.experiment.config import Config
-from flax_attn.models import MODELS
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.tasks import Task, row_lengths
 from flax_attn.training import buckets, epoch
@@ -21,19 +20,15 @@ States = TrainState  # of all seeds, stacked along the leading axis
 Scores = dict[str, Array]  # (seeds,) by metric
 
 
-def build_model(fields: Mapping[str, Any], sizes: Mapping[str, int]) -> nn.Module:
-    """The model of a config's `model` part.
-
-    `name` chooses the class. The rest and what the data decides are its fields.
+def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
+    """The model of a config: its fields are those of the config's `model` part, and what the data decide.
 
     Raises:
-        UsageError: an unknown name or field, or a model that is not for such data.
+        UsageError: an unknown field, or a model that is not for such data.
     """
-    name: str = fields["name"]
-    options = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items() if key != "name"}
-    if name not in MODELS:
-        raise UsageError(unknown("model.name", name, MODELS))
-    known = [field for field in MODELS[name].__dataclass_fields__ if field not in ("name", "parent")]
+    name, model_class = config.model["name"], config.model_class
+    options = {key: _frozen(value) for key, value in config.model.items() if key != "name"}
+    known = [field for field in model_class.__dataclass_fields__ if field not in ("name", "parent")]  # pyright: ignore
     for option in options:
         if option not in known or option in sizes:
             choices = [field for field in known if field not in sizes]
@@ -42,9 +37,14 @@ def build_model(fields: Mapping[str, Any], sizes: Mapping[str, int]) -> nn.Modul
         decided = " and ".join(sizes)
         raise UsageError(f"model '{name}' is not for this data, which decides {decided}; choose another model.name")
     try:
-        return MODELS[name](**options, **sizes)
+        return model_class(**options, **sizes)
     except TypeError as error:
         raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
+
+
+def _frozen(value: Any) -> Any:  # Any: what JSON can hold
+    """Lists as tuples: a model with a list has no hash."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def layer_table(model: nn.Module, sample: Inputs) -> str:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, ClassVar
 
+import flax.linen as nn
 from ml_collections import ConfigDict
 
 from flax_attn.data.sets import DATA, DataSet, PairData, Training
 from flax_attn.data.sets.kinds import NUM_SEEDS
-from flax_attn.errors import UsageError, unknown
+from flax_attn.errors import UsageError
+from flax_attn.experiment.foreign import Allowed, class_of
 from flax_attn.fields import Part, above_zero, build, shares, zero_or_above
 from flax_attn.models import MODELS
 from flax_attn.models.search import Decoding
@@ -42,7 +44,7 @@ class Config(Part):
         class_weights: whether each class is weighed by one over its training examples.
         label_smoothing: share of the target that is spread over all classes in training.
         optimizer, data, decoding: the parts of these names.
-        model: the name of the model and its fields.
+        model, model_class: the name of the model and its fields, and its class.
         reference: figures that results are shown beside.
         values: the config as a run directory has it.
     """
@@ -65,15 +67,22 @@ class Config(Part):
     optimizer: Optimizer
     data: DataSet
     model: dict[str, Any]
+    model_class: type
     decoding: Decoding = dataclasses.field(default_factory=Decoding)
     reference: dict[str, float] = dataclasses.field(default_factory=dict)
     values: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, values: Values, complete: bool = False) -> "Config":
+    def of(
+        cls, values: Values, *, complete: bool = False, content: Any = None, allowed: Allowed = None
+    ) -> "Config":  # Any: what `data.sets.from_python` made
         """The config of these values, and of the defaults of what is missing from data, optimiser and decoding.
 
-        A run directory holds a `complete` config, in which nothing may be missing.
+        Args:
+            values: a ConfigDict, or a dict of what one holds.
+            complete: whether nothing may be missing, as in the config of a run directory.
+            content: of data that are given from Python.
+            allowed: modules of the user's own that may be imported for a model or data set; None for all.
 
         Raises:
             UsageError: a key that is missing or unknown, a value of another type, or one that makes no sense.
@@ -83,22 +92,25 @@ class Config(Part):
             if not isinstance(value, PLAIN):
                 kind = type(value).__name__
                 raise UsageError(f"expected a plain value for config key '{key}', got {kind}")
-        data = build_data(_part(values, "data"), complete)
+        data = build_data(_part(values, "data"), complete, allowed)
+        if content is not None:
+            data = dataclasses.replace(data, content=content)  # pyright: ignore
         optimizer = build(Optimizer, _part(values, "optimizer"), complete)
         parts: dict[str, Any] = {"data": data, "optimizer": optimizer, "model": _part(values, "model")}
         parts["reference"] = flatten(values.get("reference", {}))
-        resolved = {"data": {"name": values["data"]["name"]} | dataclasses.asdict(data)}
+        resolved = {"data": {"name": values["data"]["name"]} | stored_fields(data)}
         resolved["optimizer"] = dataclasses.asdict(optimizer)
         if "decoding" in values or issubclass(type(data), PairData):
             parts["decoding"] = build(Decoding, values.get("decoding", {}), complete)
             resolved["decoding"] = dataclasses.asdict(parts["decoding"])
-        return build(cls, values | parts | {"values": values | resolved})
+        model_class = class_of("model.name", _model_name(parts["model"]), MODELS, nn.Module, allowed)
+        return build(cls, values | parts | {"model_class": model_class, "values": values | resolved})
 
     def __post_init__(self) -> None:
         above_zero(self, "num_epochs", "num_seeds", "batch_size", "learning_rate")
         zero_or_above(self, "steps_per_epoch", "seed", "patience")
         shares(self, "label_smoothing")
-        check_model(self.model)
+        check_model(self.model, self.model_class)
         if self.seed + self.num_seeds > NUM_SEEDS:
             raise UsageError(f"expected seeds below 2**32, got seed={self.seed} and num_seeds={self.num_seeds}")
         kind = self.task_class.kind
@@ -143,23 +155,32 @@ class Config(Part):
         return range(self.seed, self.seed + self.num_seeds)
 
 
-def build_data(fields: Mapping[str, Any], complete: bool = False) -> DataSet:
+def build_data(fields: Mapping[str, Any], complete: bool = False, allowed: Allowed = None) -> DataSet:
     """The data set of a config's `data` part: `name` chooses the class, the rest are its fields."""
     options = dict(fields)
-    name = options.pop("name", None)
-    if name not in DATA:
-        raise UsageError(unknown("data.name", str(name), DATA))
-    return build(DATA[name], options, complete)
+    name = str(options.pop("name", None))
+    return build(class_of("data.name", name, DATA, DataSet, allowed), options, complete)
 
 
-def check_model(fields: Mapping[str, Any]) -> None:
+def stored_fields(data: DataSet) -> dict[str, Any]:
+    """The fields of a data set that a run directory holds."""
+    fields = [field.name for field in dataclasses.fields(data) if field.metadata.get("stored", True)]
+    return {name: getattr(data, name) for name in fields}
+
+
+def _model_name(fields: Mapping[str, Any]) -> str:
+    name = fields.get("name")
+    if not isinstance(name, str):
+        raise UsageError(f"expected str for config key 'model.name', got {name!r}")
+    return name
+
+
+def check_model(fields: Mapping[str, Any], model_class: type) -> None:
     """Raises a UsageError for numbers that no model takes; what a model needs it says itself when it is built.
 
     An integer must be above 0, or 0 or above where 0 is the model's default.
     """
-    if not isinstance(fields.get("name"), str):
-        raise UsageError(f"expected str for config key 'model.name', got {fields.get('name')!r}")
-    known = getattr(MODELS.get(fields["name"]), "__dataclass_fields__", {})
+    known: dict[str, Any] = model_class.__dataclass_fields__  # pyright: ignore
     may_be_zero = [name for name, field in known.items() if field.default == 0]
     for name, value in fields.items():
         key = f"config key 'model.{name}'"

@@ -1,7 +1,7 @@
 """A run that is there, ready for predictions."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,13 @@ class Run:
         return self.task.predict(self.model, list(self.params.values()), inputs, **options)
 
 
-def load(path: Path | str, warn: Callable[[str], None] = silent) -> Run:
-    """The run in a directory; `warn` takes a line on a damaged checkpoint.
+def load(path: Path | str, warn: Callable[[str], None] = silent, *, allow: Collection[str] = ()) -> Run:
+    """The run in a directory.
+
+    Args:
+        path: of the run directory.
+        warn: takes a line on a damaged checkpoint.
+        allow: modules of the user's own that may be imported, where the run has a model or data set of them.
 
     Raises:
         UsageError: no run, one that has not begun to train, or one whose files are damaged.
@@ -68,9 +73,9 @@ def load(path: Path | str, warn: Callable[[str], None] = silent) -> Run:
     if "derived" not in stored:
         raise UsageError(f"the run in {path} has not begun to train; run train.py with --workdir={path} again")
     derived = stored.pop("derived")
-    config = Config.of(stored, complete=True)
+    config = Config.of(stored, complete=True, allowed=allow)
     task = restore_task(path, config, derived)
-    model = build_model(config.model, task.kept.sizes)
+    model = build_model(config, task.kept.sizes)
     return Run(path, config, task, model, restore_params(path, config, model, task, warn), *_results(path))
 
 

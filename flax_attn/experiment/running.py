@@ -51,6 +51,7 @@ def run(
     workdir: Path,
     *,
     manual_dir: Path | None = None,
+    content: Any = None,
     say: Say = silent,
     on_epoch: OnEpoch = silent,
 ) -> Summary:
@@ -60,6 +61,7 @@ def run(
         config: a ConfigDict, or a dict of what one holds.
         workdir: the run directory, one that is there or is to be made.
         manual_dir: a folder with one folder a data set; None for downloads.
+        content: of data that are given from Python, as `data.sets.from_python` makes it.
         say: takes lines for the user.
         on_epoch: takes the rows of each epoch as it ends.
 
@@ -68,7 +70,7 @@ def run(
             of these before anything is written. All checkpoints damaged, or a loss that is not finite; what was
             there is left as it is.
     """
-    config = Config.of(config)
+    config = Config.of(config, content=content)
     directory = RunDirectory.open(workdir, config.values)
     record = read_finished(workdir, config)
     if record is not None:
@@ -90,7 +92,7 @@ def fill(config: Config, directory: RunDirectory, manual_dir: Path | None, say: 
     task = config.task_class.load(config.data, config.recipe, manual_dir)
     check_same_data(directory.path, task)
     check_enough(config, task)
-    model = build_model(config.model, task.kept.sizes)
+    model = build_model(config, task.kept.sizes)
     layers = layer_table(model, task.sample())
     programs = make_programs(config, model, task)
     directory.begin(config.values)

@@ -43,8 +43,8 @@ def read_lines(path: Path) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def read_signals(path: Path) -> np.ndarray:
-    """Signals as float32: `(100,)`, `(n, 100)` or `(n, 100, 1)` from .npy, `(n, 100)` from .csv.
+def read_signals(path: Path, shape: tuple[int, int]) -> np.ndarray:
+    """Signals of a shape `(t, channels)` as float32, one or several from .npy, one a line from .csv.
 
     Raises:
         UsageError: no such file, another format, or what are no such signals.
@@ -62,7 +62,7 @@ def read_signals(path: Path) -> np.ndarray:
         raise UsageError(f"expected numbers in --input {path}: {one_line(error)}") from error
     if not isinstance(signals, np.ndarray):
         raise UsageError(f"expected one array in --input {path}, got an archive of several; save one with numpy.save")
-    return check_signals(signals, str(path))
+    return check_signals(signals, shape, str(path))
 
 
 def write_signals(path: Path, signals: np.ndarray) -> None:

@@ -13,7 +13,6 @@ from jaxtyping import Array
 from flax_attn.data.normalization import Normalization
 from flax_attn.data.sets import SignalData
 from flax_attn.data.sets.kinds import SignalRows
-from flax_attn.data.shapes import LENGTH
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, forward
 from flax_attn.tasks.task import Batch, Examples, Kept, Measured, Prediction, Recipe, Rows, Task, mask_of
@@ -31,6 +30,7 @@ class Signals(Task):
     measured = "mse"
     pictures = "signals"
 
+    data: SignalData
     recipe: Recipe
     normalization: Normalization
     rows: Rows
@@ -50,11 +50,10 @@ class Signals(Task):
 
         splits_measured = {name: batch for name, batch in measured.items() if len(batch["inputs"])}
         rows = Rows(train, splits_measured, draw if data.draws_afresh else None)
-        return cls(recipe, normalization, rows, splits["test"])
+        return cls(data, recipe, normalization, rows, splits["test"])
 
     @classmethod
     def restore(cls, data: SignalData, recipe: Recipe, kept: Kept) -> "Signals":
-        del data
         derived = {key: value for key, value in kept.derived.items() if key in Normalization._fields}
         try:
             normalization = Normalization(**{key: float(value) for key, value in derived.items()})
@@ -62,15 +61,15 @@ class Signals(Task):
             raise ValueError(str(error)) from error
         if not np.isfinite(normalization).all() or normalization.std <= 0:
             raise ValueError(f"got {kept.derived}")
-        nothing = np.zeros((0, LENGTH, 1), np.float32)
-        return cls(recipe, normalization, Rows({}, {}), SignalRows(nothing, nothing, {}))
+        nothing = np.zeros((0, *data.shape), np.float32)
+        return cls(data, recipe, normalization, Rows({}, {}), SignalRows(nothing, nothing, {}))
 
     @property
     def kept(self) -> Kept:
         return Kept(dict(self.normalization._asdict()), {}, {})
 
     def sample(self) -> Inputs:
-        return np.zeros((self.recipe.batch_size, LENGTH, 1), np.float32)
+        return np.zeros((self.recipe.batch_size, *self.data.shape), np.float32)
 
     def measure(self, outputs: Array, aux: dict[str, Any], batch: Batch, train: bool) -> Measured:
         """The mean squared error."""
@@ -85,28 +84,29 @@ class Signals(Task):
         return Examples(arrays | marks | {f"attention/{name}": weights for name, weights in attention.items()})
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: Any) -> Prediction:
-        """Predictions by the first seed for signals `(100,)`, `(n, 100)` or `(n, 100, 1)`, in the same shape and units.
+        """Predictions by the first seed for signals `(t,)`, `(n, t)` or `(n, t, channels)`, in the user's units.
 
         Raises:
             UsageError: signals of another shape, values that are not finite numbers, or predictions that overflow.
         """
-        signals = check_signals(inputs)
-        normalized = self.normalization.apply(signals.reshape(-1, LENGTH, 1))
+        signals = check_signals(inputs, self.data.shape)
+        normalized = self.normalization.apply(signals.reshape(-1, *self.data.shape))
         outputs, attention = forward(model, params[0], normalized, len(normalized))
         outputs = self.normalization.undo(outputs)
         if not np.isfinite(outputs).all():
-            raise UsageError("expected signals in the range that the model was trained on, 0 to 25; the predictions overflow")
-        return Prediction(outputs.reshape(signals.shape), attention=attention)
+            raise UsageError("expected signals in the range that the model was trained on; the predictions overflow")
+        outputs = outputs.reshape(signals.shape) if outputs.size == signals.size else outputs
+        return Prediction(outputs, attention=attention)
 
 
-def check_signals(signals: Any, source: str = "the inputs") -> np.ndarray:
+def check_signals(signals: Any, shape: tuple[int, int], source: str = "the inputs") -> np.ndarray:
     """The signals as float32. Raises a UsageError for another shape, and for what are no finite numbers."""
-    signals = np.asarray(signals)
-    is_one, is_rows = signals.shape == (LENGTH,), signals.ndim > 1 and signals.shape[1:] in ((LENGTH,), (LENGTH, 1))
+    signals, (length, channels) = np.asarray(signals), shape
+    rows = [shape, (length,)] if channels == 1 else [shape]
+    is_one, is_rows = signals.shape in rows, signals.ndim > 1 and signals.shape[1:] in rows
     if not (is_one or is_rows) or not signals.size:
-        raise UsageError(
-            f"expected signals of {LENGTH} points, ({LENGTH},), (n, {LENGTH}) or (n, {LENGTH}, 1), got {signals.shape} in {source}"
-        )
+        flat = f"({length},), (n, {length}) or " if channels == 1 else ""
+        raise UsageError(f"expected signals of {length} points, {flat}(n, {length}, {channels}), got {signals.shape} in {source}")
     if signals.dtype.kind not in "iuf":
         raise UsageError(f"expected real numbers in {source}, got {signals.dtype}")
     with np.errstate(over="ignore"):

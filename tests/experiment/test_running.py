@@ -38,7 +38,7 @@ def small(module, **changes):
 def start(config):
     config = Config.of(config)
     task = load(config)
-    model = build_model(config.model, task.kept.sizes)
+    model = build_model(config, task.kept.sizes)
     programs = make_programs(config, model, task)
     return model, task, programs, programs.create(config.seeds)
 

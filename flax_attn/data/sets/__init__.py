@@ -8,6 +8,11 @@ from flax_attn.data.sets.kinds import SeriesData as SeriesData
 from flax_attn.data.sets.kinds import SignalData as SignalData
 from flax_attn.data.sets.kinds import TextData as TextData
 from flax_attn.data.sets.kinds import Training as Training
+from flax_attn.data.sets.memory import ImageArrays as ImageArrays
+from flax_attn.data.sets.memory import PairLists as PairLists
+from flax_attn.data.sets.memory import SignalArrays as SignalArrays
+from flax_attn.data.sets.memory import TextLists as TextLists
+from flax_attn.data.sets.memory import from_python as from_python
 from flax_attn.data.sets.pairs import Dates as Dates
 from flax_attn.data.sets.pairs import Multi30k as Multi30k
 from flax_attn.data.sets.pairs import PairsTSV as PairsTSV
@@ -29,4 +34,8 @@ DATA: dict[str, type[DataSet]] = {
     "dates": Dates,
     "multi30k": Multi30k,
     "pairs": PairsTSV,
+    "signal_arrays": SignalArrays,
+    "text_lists": TextLists,
+    "image_arrays": ImageArrays,
+    "pair_lists": PairLists,
 }

@@ -62,6 +62,11 @@ class SignalRows(NamedTuple):
 class SignalData(DataSet):
     """Signals that become other signals, in the user's units."""
 
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """The length and the number of channels of the inputs."""
+
     @abc.abstractmethod
     def load(self, manual_dir: Path | None) -> dict[str, SignalRows]:
         """The splits `train`, `valid` and `test`; `valid` may be empty."""

@@ -56,6 +56,10 @@ class Shapes(SignalData):
             raise UsageError(f"expected batch_size at most the {self.num_used} training examples, got {training.batch_size}")
 
     @property
+    def shape(self) -> tuple[int, int]:
+        return shapes.LENGTH, 1
+
+    @property
     def num_used(self) -> int:
         """How many stored examples a run trains on: those that validation leaves, or the subset of them."""
         num_left = self.num_train - round(self.num_train * self.valid_fraction)

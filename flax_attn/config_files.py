@@ -1,0 +1,101 @@
+"""Config files: found by name or path, read, and changed."""
+
+import ast
+import runpy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flax_attn.errors import UsageError, one_line, unknown
+from flax_attn.runs.directory import flatten
+
+PACKAGE = Path(__file__).parent
+FOLDERS = (PACKAGE / "configs", PACKAGE.parent / "configs")  # of a wheel, and of a checkout
+
+
+def names() -> list[str]:
+    """The names of the configs that come with the package."""
+    return sorted(path.stem for path in folder().glob("*_*.py"))
+
+
+def folder() -> Path:
+    """The folder of the configs that come with the package."""
+    return next((path for path in FOLDERS if path.is_dir()), FOLDERS[0])
+
+
+def find(name: str) -> tuple[Path, str]:
+    """The file and the variant of a config, by `NAME[:VARIANT]` or by `PATH.py[:VARIANT]`.
+
+    Raises:
+        UsageError: no such file.
+    """
+    stem, _, variant = name.partition(":")
+    path = Path(stem).expanduser()
+    if path.is_file():
+        return path, variant
+    own = folder() / f"{path.stem}.py"
+    if own.is_file() and path in (Path(path.stem), Path("configs") / path.stem, Path("configs") / own.name):
+        return own, variant
+    raise UsageError(f"no config file {stem}; configs/ has {', '.join(names())}")
+
+
+def read(name: str) -> Any:
+    """The config of a name or path, as `get_config(variant)` of its file returns it.
+
+    Raises:
+        UsageError: no such file, no such variant, or a file that does not return a ConfigDict.
+    """
+    path, variant = find(name)
+    try:
+        config = runpy.run_path(str(path))["get_config"](variant)
+        config.to_dict()
+    except ValueError as error:
+        raise UsageError(one_line(error)) from error
+    except Exception as error:  # whatever the code of a config file may raise
+        raise UsageError(
+            f"expected get_config(variant) in {path} to return a ConfigDict, got {type(error).__name__}: {one_line(error)}"
+        ) from error
+    return config
+
+
+def change(config: Any, overrides: Mapping[str, Any]) -> None:
+    """Sets keys such as `model.features`.
+
+    Raises:
+        UsageError: a key that the config does not have, or a value of another type.
+    """
+    known = flatten(config.to_dict())
+    for key, value in overrides.items():
+        if key not in known:
+            raise UsageError(unknown("config key", key, known))
+        try:
+            config.update_from_flattened_dict({key: value})
+        except (TypeError, ValueError) as error:
+            kind = type(known[key]).__name__
+            raise UsageError(f"expected {kind} for config key '{key}', such as {known[key]!r}, got {value!r}") from error
+
+
+def parse(config: Any, texts: Mapping[str, str]) -> dict[str, Any]:
+    """The values that a command line gives as text, by key, each of the type that the config has.
+
+    Raises:
+        UsageError: an unknown key, or a text that is no such value.
+    """
+    known, values = flatten(config.to_dict()), {}
+    for key, text in texts.items():
+        if key not in known:
+            raise UsageError(unknown("config key", key, known))
+        kind = type(known[key])
+        try:
+            values[key] = _value(kind, text)
+        except (SyntaxError, ValueError, KeyError) as error:
+            raise UsageError(f"expected {kind.__name__} for config key '{key}', such as {known[key]!r}, got '{text}'") from error
+    return values
+
+
+def _value(kind: type, text: str) -> Any:
+    if kind is bool:
+        return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+    if kind in (int, float, str):
+        return kind(text)
+    return ast.literal_eval(text)

@@ -1,0 +1,109 @@
+"""The recipes that experiments share; each config changes what it is about."""
+
+from typing import Any
+
+from ml_collections import ConfigDict
+
+
+def common(name: str, variant: str, task: str) -> Any:
+    """What every experiment has: seeds, epochs, and an optimiser that does nothing but Adam."""
+    if variant not in ("", "quick"):
+        raise ValueError(f"unknown variant '{variant}' of config '{name}'; expected none or 'quick'")
+    config: Any = ConfigDict()
+    config.name = f"{name}:{variant}" if variant else name
+    config.task = task
+    config.seed = 0
+    config.num_seeds = 1
+    config.num_epochs = 1
+    config.steps_per_epoch = 0  # 0: once through the training examples
+    config.batch_size = 64
+    config.keep_best = True  # the weights of the epoch that was best on validation
+    config.patience = 0  # epochs without a best one after which a seed stops; 0: never
+    config.evaluate = ("valid", "test")
+    config.class_weights = False  # weigh each class by one over its training examples
+    config.label_smoothing = 0.0
+
+    config.learning_rate = 1e-3
+    config.optimizer = ConfigDict({"b1": 0.9, "b2": 0.999, "eps": 1e-8, "weight_decay": 0.0})
+    config.optimizer.clip_norm = 0.0  # 0: gradients are not clipped
+    config.optimizer.warmup_steps = 0  # in which the rate rises from 0; with a cosine no more than half of all steps
+    config.optimizer.schedule = "constant"  # "cosine": the rate falls to 0 with the last step of num_epochs
+    config.optimizer.plateau_patience = 0  # epochs without a gain on validation before the rate falls; 0: never
+    config.optimizer.plateau_factor = 0.1
+
+    config.data = ConfigDict()
+    config.data.seed = 42
+    config.reference = ConfigDict()  # what the tutorial's recipe gives, metric by metric
+    return config
+
+
+def shapes(name: str, variant: str, model: dict[str, Any]) -> Any:
+    """The tutorial's recipe for a model: 50 epochs of Adam at a flat rate on 20,000 of 25,000 sequences."""
+    config = common(name, variant, "regression")
+    config.num_epochs = 5 if variant else 50
+    config.batch_size = 128  # the last partial batch is dropped
+    # fastai's Adam: its defaults differ from everyone else's in b2, eps and the decay
+    config.optimizer.update({"b2": 0.99, "eps": 1e-5, "weight_decay": 0.01})
+
+    config.data.name = "shapes"
+    config.data.task = "by_shape"
+    config.data.height_rule = "triangles"  # the published generator's effective rule, so that figures compare
+    config.data.num_train = 16_000 if variant else 25_000
+    config.data.valid_fraction = 0.2
+    config.data.num_test = 1_000
+    config.data.subset = 0  # train on the first so many examples only; 0 for all
+    config.data.fresh = False  # True: new examples in every step
+    config.model = ConfigDict(model)
+    return config
+
+
+def images(name: str, variant: str, model: dict[str, Any]) -> Any:
+    """MNIST by the tutorial's recipe: 5 epochs of Adam at 3e-3, the last weights kept."""
+    config = common(name, variant, "classification")
+    config.num_epochs = 1 if variant else 5
+    config.learning_rate = 3e-3
+    config.keep_best = False
+    config.evaluate = ("test",)
+    config.data.name = "mnist"
+    config.data.valid_fraction = 0.0
+    config.data.num_train = 10_000 if variant else 0  # use the first so many images only; 0 for all
+    config.data.num_test = 0
+    config.model = ConfigDict(model)
+    return config
+
+
+def texts(name: str, variant: str, data: dict[str, Any], model: dict[str, Any]) -> Any:
+    """Texts as words, padded to the longest: batches of 64 in up to 50 epochs, those best on validation kept."""
+    config = common(name, variant, "classification")
+    config.num_epochs = 2 if variant else 50
+    config.patience = 10
+    config.data.preprocessing = "words"
+    config.data.tokenizer = "word"
+    config.data.vocabulary_size = 5_000
+    config.data.max_length = 200
+    config.data.num_ngrams = 0  # rows of a table for the character n-grams of words; 0: none
+    config.data.num_pairs = 0  # so many of the most frequent pairs of neighbouring words; 0: none
+    config.data.num_buckets = 1  # lengths of batches; each is compiled
+    config.data.shuffle = True
+    config.data.update(data)
+    config.model = ConfigDict(model)
+    return config
+
+
+def translation(name: str, variant: str, data: dict[str, Any], model: dict[str, Any]) -> Any:
+    """Texts to texts: batches of 64 pairs of like length, the weights best on validation kept."""
+    config = common(name, variant, "translation")
+    config.decoding = ConfigDict({"beam": 5, "length_penalty": 1.0})
+    config.optimizer.clip_norm = 1.0
+    config.data.preprocessing = "lower"
+    config.data.tokenizer = "word"
+    config.data.vocabulary_size = 5_000
+    config.data.shared_vocabulary = False
+    config.data.max_length = 100
+    config.data.num_buckets = 4
+    config.data.shuffle = True
+    config.data.update(data)
+    recurrent = {"cell": "gru", "num_layers": 1, "decoder": "bahdanau", "attention": "additive", "reach": 0}
+    recurrent |= {"tied_embeddings": False, "shared_embeddings": False, "dropout_rate": 0.0}
+    config.model = ConfigDict({"name": "seq2seq"} | (model if "name" in model else recurrent | model))
+    return config
