@@ -1,9 +1,11 @@
-"""AG News, title and description, with a tanh RNN and attention over its states, on the official test split.
+"""AG News, title and description, with a tanh RNN and attention over its states, on the official
+test split.
 
 Task     World, Sports, Business or Sci/Tech, from title and description
 Source   the tutorial's model and recipe, see ag_news_rnn_attention
 Command  python train.py --config=configs/ag_news_joined.py --manual_dir=DIR
-Expect   weighted F1 0.827 (the recipe in PyTorch: 0.81 to 0.84); --config.model.initialization=flax 0.847; 4 minutes a seed
+Expect   weighted F1 0.827 (the recipe in PyTorch: 0.81 to 0.84); --config.model.initialization=flax
+0.847; 4 minutes a seed
 """
 
 from typing import Any
@@ -13,7 +15,9 @@ from flax_attn.configs import ag_news_rnn_attention
 
 def get_config(variant: str = "") -> Any:
     if variant not in ("", "quick"):
-        raise ValueError(f"unknown variant '{variant}' of config 'ag_news_joined'; expected none or 'quick'")
+        raise ValueError(
+            f"unknown variant '{variant}' of config 'ag_news_joined'; expected none or 'quick'"
+        )
     config = ag_news_rnn_attention.get_config(variant)
     config.name = config.name.replace("ag_news_rnn_attention", "ag_news_joined")
     config.data.file = "official"

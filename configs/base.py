@@ -1,4 +1,7 @@
-"""The recipes that experiments share. They are in the package, so that a config of one's own can import them from there."""
+"""The recipes that experiments share.
+
+They are in the package, so that a config of one's own can import them from there.
+"""
 
 from flax_attn.recipes import common as common
 from flax_attn.recipes import images as images

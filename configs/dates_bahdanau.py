@@ -1,9 +1,11 @@
 """Dates as people write them, to ISO 8601, letter by letter.
 
-Task     `tuesday, 11 july 2006` becomes `2006-07-11`: eight ways to write a date, the month always by its name
+Task     `tuesday, 11 july 2006` becomes `2006-07-11`: eight ways to write a date, the month always
+by its name
 Source   made in code; the encoder-decoder of Bahdanau et al. 2015 (arXiv:1409.0473)
 Command  python train.py --config=configs/dates_bahdanau.py
-Expect   exact match 1.000, 0.87 of the weight of the month's digits on its name (3 seeds), 1 minute a seed
+Expect   exact match 1.000, 0.87 of the weight of the month's digits on its name (3 seeds), 1 minute
+a seed
 """
 
 from typing import Any
@@ -12,7 +14,14 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    data = {"name": "dates", "tokenizer": "character", "num_buckets": 3, "num_train": 10_000, "num_valid": 500, "num_test": 1_000}
+    data = {
+        "name": "dates",
+        "tokenizer": "character",
+        "num_buckets": 3,
+        "num_train": 10_000,
+        "num_valid": 500,
+        "num_test": 1_000,
+    }
     model = {"embedding_features": 32, "features": 128, "attention_features": 64}
     config = recipes.translation("dates_bahdanau", variant, data, model)
     config.num_epochs = 2 if variant else 12

@@ -1,9 +1,11 @@
 """Letters in reverse: the smallest translation, whose alignment is known.
 
-Task     `d a f` becomes `f a d`: 3 to 12 letters of 26; the attention has to run from the last to the first
+Task     `d a f` becomes `f a d`: 3 to 12 letters of 26; the attention has to run from the last to
+the first
 Source   made in code; the encoder-decoder of Bahdanau et al. 2015 (arXiv:1409.0473)
 Command  python train.py --config=configs/reverse_bahdanau.py
-Expect   exact match 1.000 and 0.93 of the weight on the anti-diagonal (5 seeds; the least 0.90), half a minute a seed
+Expect   exact match 1.000 and 0.93 of the weight on the anti-diagonal (5 seeds; the least 0.90),
+half a minute a seed
 """
 
 from typing import Any
@@ -15,7 +17,10 @@ def get_config(variant: str = "") -> Any:
     data = {"name": "reverse", "min_letters": 3, "max_letters": 12, "num_buckets": 3}
     data |= {"num_train": 10_000, "num_valid": 500, "num_test": 1_000}
     model: dict[str, Any] = {"embedding_features": 32, "features": 64, "attention_features": 128}
-    model["dropout_rate"] = 0.2  # without it the neighbours of a letter, whose states know it too, get a fifth of its weight
+    model["dropout_rate"] = (
+        # without it the neighbours of a letter, whose states know it too, get a fifth of its weight
+        0.2
+    )
     config = recipes.translation("reverse_bahdanau", variant, data, model)
     config.num_epochs = 4 if variant else 12
     config.learning_rate = 5e-3

@@ -1,9 +1,12 @@
-"""Shapes down to the noise: residual convolutions before and after one attention layer, and new sequences in every step.
+"""Shapes down to the noise: residual convolutions before and after one attention layer, and new
+sequences in every step.
 
 Task     level two triangles and two boxes pairwise
-Source   this project: the attention of François Fleuret's model, scaled and residual, between residual blocks (He et al. 2016)
+Source   this project: the attention of François Fleuret's model, scaled and residual, between
+residual blocks (He et al. 2016)
 Command  python train.py --config=configs/shapes_best.py
-Expect   test MSE 0.00026, 6 minutes a seed (the noise floor is 0.00021, the tutorial's best 0.00075); with
+Expect   test MSE 0.00026, 6 minutes a seed (the noise floor is 0.00021, the tutorial's best
+0.00075); with
          --config.num_epochs=4, at whose end the rate is 0 as well, 0.0006 in half a minute
 """
 
@@ -27,8 +30,13 @@ def get_config(variant: str = "") -> Any:
     )
     config.batch_size = 64
     config.num_epochs = 3 if variant else 50
-    config.data.fresh = True  # 50 epochs see 998,400 sequences, as many as the tutorial's saw of its 20,000 again and again
-    config.learning_rate = 3e-3  # three times the tutorial's; the clipping and the residual connections bear it
-    config.optimizer.update({"schedule": "cosine", "warmup_steps": 200, "clip_norm": 1.0, "eps": 1e-8})
+    # 50 epochs see 998,400 sequences, as many as the tutorial's saw of its 20,000 again and again
+    config.data.fresh = True
+    config.learning_rate = (
+        3e-3  # three times the tutorial's; the clipping and the residual connections bear it
+    )
+    config.optimizer.update(
+        {"schedule": "cosine", "warmup_steps": 200, "clip_norm": 1.0, "eps": 1e-8}
+    )
     config.reference = {"test/mse": 0.00075}
     return config

@@ -1,9 +1,11 @@
-"""Shapes levelled by place, not kind, with a model that does not know places: attention alone is blind to order.
+"""Shapes levelled by place, not kind, with a model that does not know places: attention alone is
+blind to order.
 
 Task     level the two leftmost shapes and the two rightmost, whatever their kind
 Source   announced by the tutorial as its next step; the attention model without positions
 Command  python train.py --config=configs/shapes_by_location.py
-Expect   test MSE 0.054 after 50 epochs (the recipe in PyTorch: 0.0556), 5 minutes a seed; with positions a tenth of it
+Expect   test MSE 0.054 after 50 epochs (the recipe in PyTorch: 0.0556), 5 minutes a seed; with
+positions a tenth of it
 """
 
 from typing import Any
@@ -15,7 +17,14 @@ def get_config(variant: str = "") -> Any:
     config = recipes.shapes(
         "shapes_by_location",
         variant,
-        {"name": "cnn_attention", "features": 64, "kernel_size": 5, "key_features": 96, "scale": 1.0, "binary_positions": False},
+        {
+            "name": "cnn_attention",
+            "features": 64,
+            "kernel_size": 5,
+            "key_features": 96,
+            "scale": 1.0,
+            "binary_positions": False,
+        },
     )
     config.data.task = "by_location"
     config.reference = {"last/test/mse": 0.0556}

@@ -1,9 +1,12 @@
-"""Shapes levelled by place, by the model and recipe of `shapes_best` with the binary digits of the position as input.
+"""Shapes levelled by place, by the model and recipe of `shapes_best` with the binary digits of the
+position as input.
 
 Task     level the two leftmost shapes and the two rightmost, whatever their kind
-Source   this project, as `shapes_best`; the positions are those of François Fleuret's attention on synthetic sequences
+Source   this project, as `shapes_best`; the positions are those of François Fleuret's attention on
+synthetic sequences
 Command  python train.py --config=configs/shapes_by_location_best.py
-Expect   test MSE 0.00025 (the tutorial's recipe: 0.0090), and 0.0070 with --config.model.binary_positions=False; 10 minutes a seed
+Expect   test MSE 0.00025 (the tutorial's recipe: 0.0090), and 0.0070 with
+--config.model.binary_positions=False; 10 minutes a seed
 """
 
 from typing import Any

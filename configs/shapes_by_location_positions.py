@@ -3,7 +3,8 @@
 Task     level the two leftmost shapes and the two rightmost, whatever their kind
 Source   François Fleuret's attention on synthetic sequences, whose positional encoding this is
 Command  python train.py --config=configs/shapes_by_location_positions.py
-Expect   test MSE 0.005-0.010 after 50 epochs (the recipe in PyTorch: 0.0090; without positions 0.0556), 5 minutes a seed
+Expect   test MSE 0.005-0.010 after 50 epochs (the recipe in PyTorch: 0.0090; without positions
+0.0556), 5 minutes a seed
 """
 
 from typing import Any
@@ -15,7 +16,14 @@ def get_config(variant: str = "") -> Any:
     config = recipes.shapes(
         "shapes_by_location_positions",
         variant,
-        {"name": "cnn_attention", "features": 64, "kernel_size": 5, "key_features": 96, "scale": 1.0, "binary_positions": True},
+        {
+            "name": "cnn_attention",
+            "features": 64,
+            "kernel_size": 5,
+            "key_features": 96,
+            "scale": 1.0,
+            "binary_positions": True,
+        },
     )
     config.data.task = "by_location"
     config.reference = {"last/test/mse": 0.0090}

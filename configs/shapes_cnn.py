@@ -1,9 +1,11 @@
 """Shapes with a CNN: the baseline that cannot look far enough.
 
 Task     level two triangles and two boxes pairwise; each output sees 21 of the 100 points
-Source   François Fleuret's attention on synthetic sequences; five convolutions of 5 taps, 62,337 parameters
+Source   François Fleuret's attention on synthetic sequences; five convolutions of 5 taps, 62,337
+parameters
 Command  python train.py --config=configs/shapes_cnn.py
-Expect   test MSE 0.067 in normalised units after 50 epochs (the recipe in PyTorch: 0.0665), 3 minutes a seed
+Expect   test MSE 0.067 in normalised units after 50 epochs (the recipe in PyTorch: 0.0665), 3
+minutes a seed
 """
 
 from typing import Any
@@ -13,7 +15,15 @@ from flax_attn import recipes
 
 def get_config(variant: str = "") -> Any:
     config = recipes.shapes(
-        "shapes_cnn", variant, {"name": "cnn", "features": 64, "kernel_size": 5, "num_layers": 5, "binary_positions": False}
+        "shapes_cnn",
+        variant,
+        {
+            "name": "cnn",
+            "features": 64,
+            "kernel_size": 5,
+            "num_layers": 5,
+            "binary_positions": False,
+        },
     )
     config.reference = {"last/test/mse": 0.0665}
     return config

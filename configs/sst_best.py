@@ -1,9 +1,11 @@
-"""SST in three classes as well as its own files allow: character n-grams, all phrases, a bidirectional GRU and attention hops.
+"""SST in three classes as well as its own files allow: character n-grams, all phrases, a
+bidirectional GRU and attention hops.
 
 Task     negative, neutral or positive
 Source   the training sentences and every phrase of their trees, each once; nothing pretrained
 Command  python train.py --config=configs/sst_best.py --config.num_seeds=5 --manual_dir=DIR
-Expect   test accuracy 0.710, of the ensemble of five seeds 0.720; TF-IDF and logistic regression on the same phrases 0.674;
+Expect   test accuracy 0.710, of the ensemble of five seeds 0.720; TF-IDF and logistic regression on
+the same phrases 0.674;
          45 seconds a seed
 """
 
@@ -42,5 +44,7 @@ def get_config(variant: str = "") -> Any:
     config.learning_rate = 3e-3
     config.optimizer.clip_norm = 1.0
     config.optimizer.schedule = "cosine"
-    config.optimizer.warmup_steps = config.get_oneway_ref("num_epochs") * config.get_oneway_ref("steps_per_epoch") // 10
+    config.optimizer.warmup_steps = (
+        config.get_oneway_ref("num_epochs") * config.get_oneway_ref("steps_per_epoch") // 10
+    )
     return config

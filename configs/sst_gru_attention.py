@@ -1,7 +1,8 @@
 """SST in three classes with two GRU layers and additive attention, by the tutorial's recipe.
 
 Task     negative, neutral or positive
-Source   a tutorial on attention in recurrent networks: 4 epochs of 200 batches of 4; 1,877,639 parameters
+Source   a tutorial on attention in recurrent networks: 4 epochs of 200 batches of 4; 1,877,639
+parameters
 Command  python train.py --config=configs/sst_gru_attention.py --manual_dir=DIR
 Expect   test accuracy 0.527, 6 seconds a seed (the recipe in PyTorch: 0.519 to 0.528)
 """

@@ -1,4 +1,5 @@
-"""SST in three classes with a bidirectional LSTM and structured self-attention, which the tutorial sets as an exercise.
+"""SST in three classes with a bidirectional LSTM and structured self-attention, which the tutorial
+sets as an exercise.
 
 Task     negative, neutral or positive
 Source   Lin et al. 2017 (arXiv:1703.03130), with its squared penalty

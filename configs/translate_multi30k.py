@@ -1,9 +1,11 @@
 """German to English on Multi30k: a recurrent encoder-decoder with additive attention.
 
 Task     descriptions of photographs; `data.source` and `data.target` choose among de, en and fr
-Source   Bahdanau et al. 2015 (arXiv:1409.0473); Elliott et al. 2016 (arXiv:1605.00459); 8,000 byte pairs for both languages
+Source   Bahdanau et al. 2015 (arXiv:1409.0473); Elliott et al. 2016 (arXiv:1605.00459); 8,000 byte
+pairs for both languages
 Command  python train.py --config=configs/translate_multi30k.py --manual_dir=DIR
-Expect   test_2016 (seed 0): BLEU 41.1 with a beam of 5, 40.0 greedily (sacrebleu nrefs:1|case:lc|eff:no|tok:13a|smooth:exp), chrF
+Expect   test_2016 (seed 0): BLEU 41.1 with a beam of 5, 40.0 greedily (sacrebleu
+nrefs:1|case:lc|eff:no|tok:13a|smooth:exp), chrF
          60.4; 53 minutes on 2 cores that did other work besides
 """
 
@@ -13,9 +15,22 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    data = {"name": "multi30k", "source": "de", "target": "en", "num_train": 0, "tokenizer": "bpe", "vocabulary_size": 8_000}
+    data = {
+        "name": "multi30k",
+        "source": "de",
+        "target": "en",
+        "num_train": 0,
+        "tokenizer": "bpe",
+        "vocabulary_size": 8_000,
+    }
     data |= {"shared_vocabulary": True, "num_buckets": 6}
-    model = {"embedding_features": 256, "features": 512, "attention_features": 256, "dropout_rate": 0.4, "tied_embeddings": True}
+    model = {
+        "embedding_features": 256,
+        "features": 512,
+        "attention_features": 256,
+        "dropout_rate": 0.4,
+        "tied_embeddings": True,
+    }
     config = recipes.translation("translate_multi30k", variant, data, model)
     config.num_epochs = 4 if variant else 20
     config.learning_rate = 1e-3

@@ -1,9 +1,11 @@
 """German to English on Multi30k by a small Transformer.
 
 Task     that of `configs/translate_multi30k.py`
-Source   Vaswani et al. 2017 (arXiv:1706.03762), normalised before each part; the same 8,000 byte pairs
+Source   Vaswani et al. 2017 (arXiv:1706.03762), normalised before each part; the same 8,000 byte
+pairs
 Command  python train.py --config=configs/translate_multi30k_transformer.py --manual_dir=DIR
-Expect   test_2016 (seed 0): BLEU 38.9 with a beam of 5, 37.9 greedily, chrF 58.7; 28 minutes on 2 cores
+Expect   test_2016 (seed 0): BLEU 38.9 with a beam of 5, 37.9 greedily, chrF 58.7; 28 minutes on 2
+cores
 """
 
 from typing import Any
@@ -14,7 +16,13 @@ from flax_attn.configs import translate_multi30k
 
 def get_config(variant: str = "") -> Any:
     data = dict(translate_multi30k.get_config(variant).data)
-    model = {"name": "translation_transformer", "features": 256, "num_heads": 4, "num_blocks": 3, "hidden_features": 512}
+    model = {
+        "name": "translation_transformer",
+        "features": 256,
+        "num_heads": 4,
+        "num_blocks": 3,
+        "hidden_features": 512,
+    }
     model |= {"shared_embeddings": True, "dropout_rate": 0.3, "attention_dropout_rate": 0.1}
     config = recipes.translation("translate_multi30k_transformer", variant, data, model)
     config.num_epochs = 4 if variant else 12

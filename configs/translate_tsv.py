@@ -1,4 +1,5 @@
-"""The user's own pairs of sentences, one pair a line with a tab between, by the model of `configs/translate_multi30k.py`, smaller.
+"""The user's own pairs of sentences, one pair a line with a tab between, by the model of
+`configs/translate_multi30k.py`, smaller.
 
 Task     one column becomes another; 5 % of the sources validate and 5 % test
 Source   Bahdanau et al. 2015 (arXiv:1409.0473)
@@ -12,9 +13,22 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    data = {"name": "pairs", "file": "", "source_column": 1, "target_column": 2, "valid_fraction": 0.05, "test_fraction": 0.05}
+    data = {
+        "name": "pairs",
+        "file": "",
+        "source_column": 1,
+        "target_column": 2,
+        "valid_fraction": 0.05,
+        "test_fraction": 0.05,
+    }
     data |= {"tokenizer": "bpe", "vocabulary_size": 8_000, "shared_vocabulary": True}
-    model = {"embedding_features": 256, "features": 256, "attention_features": 256, "dropout_rate": 0.3, "tied_embeddings": True}
+    model = {
+        "embedding_features": 256,
+        "features": 256,
+        "attention_features": 256,
+        "dropout_rate": 0.3,
+        "tied_embeddings": True,
+    }
     config = recipes.translation("translate_tsv", variant, data, model)
     config.num_epochs = 2 if variant else 20
     config.label_smoothing = 0.1

@@ -11,13 +11,19 @@ from flax_attn.errors import UsageError
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs the command and returns its exit code: 0, or 2 with one line on standard error for bad input."""
+    """Runs the command and returns its exit code: 0, or 2 with one line on standard error for bad
+    input.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
+            stream.reconfigure(
+                errors="replace"
+            )  # a terminal that cannot show a character shows a question mark
     try:
         args = parse(argv)
-        return {"train": run_train, "predict": run_predict, "compare": run_compare}[args.command](args)
+        return {"train": run_train, "predict": run_predict, "compare": run_compare}[args.command](
+            args
+        )
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -33,7 +39,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """The arguments. Texts may also come behind the options, where argparse does not look, and so may overrides."""
+    """The arguments.
+
+    Texts may also come behind the options, where argparse does not look, and so may overrides.
+    """
     args, rest = make_parser().parse_known_args(argv)
     if args.command == "train":
         args.rest = rest
@@ -51,31 +60,78 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
 
     usage = "flax-attn train NAME[:quick] [--workdir DIR] [--manual_dir DIR] [--KEY=VALUE ...]"
-    train = commands.add_parser("train", help="train a config, or resume it", allow_abbrev=False, usage=usage)
-    train.add_argument("--config", action="append", default=[], help=argparse.SUPPRESS)  # as train.py has it
-    train.add_argument("--workdir", type=Path, help="the run directory (default: runs/NAME, or runs/NAME-quick)")
-    train.add_argument("--manual_dir", type=Path, help="a folder with one folder a data set (default: downloads)")
-    train.epilog = "Any key of the config is a flag too, such as --num_epochs=3 or --model.features=32."
+    train = commands.add_parser(
+        "train", help="train a config, or resume it", allow_abbrev=False, usage=usage
+    )
+    train.add_argument(
+        "--config", action="append", default=[], help=argparse.SUPPRESS
+    )  # as train.py has it
+    train.add_argument(
+        "--workdir", type=Path, help="the run directory (default: runs/NAME, or runs/NAME-quick)"
+    )
+    train.add_argument(
+        "--manual_dir", type=Path, help="a folder with one folder a data set (default: downloads)"
+    )
+    train.epilog = (
+        "Any key of the config is a flag too, such as --num_epochs=3 or --model.features=32."
+    )
 
     predict = commands.add_parser("predict", help="predict with the model of a run")
-    predict.add_argument("run", type=Path, metavar="RUN", help="a run directory, such as runs/shapes_attention")
-    predict.add_argument("text", nargs="*", help='a text to classify or translate, such as "The final tennis tournament starts next week."')
-    predict.add_argument("--input", type=Path, help="signals of 100 points (.npy, .csv), texts one a line (.txt), images (.png, IDX)")
+    predict.add_argument(
+        "run", type=Path, metavar="RUN", help="a run directory, such as runs/shapes_attention"
+    )
+    predict.add_argument(
+        "text",
+        nargs="*",
+        help='a text to classify or translate, such as "The final tennis tournament starts next '
+        'week."',
+    )
+    predict.add_argument(
+        "--input",
+        type=Path,
+        help="signals of 100 points (.npy, .csv), texts one a line (.txt), images (.png, IDX)",
+    )
     predict.add_argument(
         "--output",
         type=Path,
-        help="where predictions of signals go, .npy or .csv (default: INPUT with .predictions), or translations, .txt (default: printed)",
+        help="where predictions of signals go, .npy or .csv (default: INPUT with .predictions), "
+        "or translations, .txt (default: printed)",
     )
-    predict.add_argument("--figure", type=Path, help="also draw the predictions, and what the model attends to, into this file")
-    predict.add_argument("--json", action="store_true", help="print classes or translations as JSON, with the attention")
-    predict.add_argument("--beam", type=int, help="of the search for translations (default: that of the run; 1 is greedy)")
-    predict.add_argument("--best", type=int, default=1, help="translations of each text, the best first (default: 1)")
+    predict.add_argument(
+        "--figure",
+        type=Path,
+        help="also draw the predictions, and what the model attends to, into this file",
+    )
+    predict.add_argument(
+        "--json",
+        action="store_true",
+        help="print classes or translations as JSON, with the attention",
+    )
+    predict.add_argument(
+        "--beam",
+        type=int,
+        help="of the search for translations (default: that of the run; 1 is greedy)",
+    )
+    predict.add_argument(
+        "--best", type=int, default=1, help="translations of each text, the best first (default: 1)"
+    )
 
-    predict.add_argument("--allow", action="append", default=[], metavar="MODULE", help="a module of your own that the run may import")
+    predict.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="a module of your own that the run may import",
+    )
 
     compare = commands.add_parser("compare", help="compare the results of several runs")
     compare.add_argument("runs", type=Path, nargs="+", metavar="RUN")
-    compare.add_argument("--output", type=Path, default=Path("comparison"), help="directory for the figures (default: comparison)")
+    compare.add_argument(
+        "--output",
+        type=Path,
+        default=Path("comparison"),
+        help="directory for the figures (default: comparison)",
+    )
 
     for command in (parser, train, predict, compare):
         command.error = refuse  # argparse's own prints its usage before the line
@@ -87,7 +143,9 @@ def refuse(message: str) -> NoReturn:
 
 
 def run_train(args: argparse.Namespace) -> int:
-    from flax_attn.commands.training import run_command  # jax comes later, so that a typing error is told at once
+    from flax_attn.commands.training import (
+        run_command,
+    )  # jax comes later, so that a typing error is told at once
 
     is_name = bool(args.rest) and not args.rest[0].startswith("-")
     names, rest = args.config + args.rest[:is_name], args.rest[is_name:]
@@ -96,14 +154,28 @@ def run_train(args: argparse.Namespace) -> int:
 
 def run_predict(args: argparse.Namespace) -> int:
     from flax_attn.analysis.tables import wide_console
-    from flax_attn.commands.predicting import Request, predict
+    from flax_attn.commands.predicting import predict
+    from flax_attn.commands.requests import Request
 
     for text in args.text:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise UsageError(f"expected a text in UTF-8, got {text[:60]!a}; set the terminal to UTF-8, or give a file") from error
-    request = Request(args.run, args.text, args.input, args.output, args.figure, args.json, args.beam, args.best, tuple(args.allow))
+            raise UsageError(
+                f"expected a text in UTF-8, got {text[:60]!a}; set the terminal to UTF-8, or give "
+                f"a file"
+            ) from error
+    request = Request(
+        args.run,
+        args.text,
+        args.input,
+        args.output,
+        args.figure,
+        args.json,
+        args.beam,
+        args.best,
+        tuple(args.allow),
+    )
     report(predict(request, wide_console()), args.json)
     return 0
 

@@ -34,7 +34,11 @@ def find(name: str) -> tuple[Path, str]:
     if path.is_file():
         return path, variant
     own = folder() / f"{path.stem}.py"
-    if own.is_file() and path in (Path(path.stem), Path("configs") / path.stem, Path("configs") / own.name):
+    if own.is_file() and path in (
+        Path(path.stem),
+        Path("configs") / path.stem,
+        Path("configs") / own.name,
+    ):
         return own, variant
     raise UsageError(f"no config file {stem}; configs/ has {', '.join(names())}")
 
@@ -53,7 +57,8 @@ def read(name: str) -> Any:
         raise UsageError(one_line(error)) from error
     except Exception as error:  # whatever the code of a config file may raise
         raise UsageError(
-            f"expected get_config(variant) in {path} to return a ConfigDict, got {type(error).__name__}: {one_line(error)}"
+            f"expected get_config(variant) in {path} to return a ConfigDict, got "
+            f"{type(error).__name__}: {one_line(error)}"
         ) from error
     return config
 
@@ -72,7 +77,9 @@ def change(config: Any, overrides: Mapping[str, Any]) -> None:
             config.update_from_flattened_dict({key: value})
         except (TypeError, ValueError) as error:
             kind = type(known[key]).__name__
-            raise UsageError(f"expected {kind} for config key '{key}', such as {known[key]!r}, got {value!r}") from error
+            raise UsageError(
+                f"expected {kind} for config key '{key}', such as {known[key]!r}, got {value!r}"
+            ) from error
 
 
 def parse(config: Any, texts: Mapping[str, str]) -> dict[str, Any]:
@@ -89,7 +96,10 @@ def parse(config: Any, texts: Mapping[str, str]) -> dict[str, Any]:
         try:
             values[key] = _value(kind, text)
         except (SyntaxError, ValueError, KeyError) as error:
-            raise UsageError(f"expected {kind.__name__} for config key '{key}', such as {known[key]!r}, got '{text}'") from error
+            raise UsageError(
+                f"expected {kind.__name__} for config key '{key}', such as {known[key]!r}, got "
+                f"'{text}'"
+            ) from error
     return values
 
 

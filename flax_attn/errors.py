@@ -17,4 +17,6 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """The line for a name that is none of those known, with the nearest of them."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1)
-    return f"unknown {what} '{name}'" + (f"; did you mean '{close[0]}'?" if close else f"; expected one of {', '.join(known)}")
+    return f"unknown {what} '{name}'" + (
+        f"; did you mean '{close[0]}'?" if close else f"; expected one of {', '.join(known)}"
+    )

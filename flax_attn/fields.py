@@ -1,7 +1,8 @@
 """The fields of a part of a config: their types, and the numbers they may hold.
 
-A part is a frozen dataclass, and its fields are its schema. `build` makes one from the values of a config. The
-other functions are called in its `__post_init__`. An error names the key as a config has it, such as `data.seed`.
+A part is a frozen dataclass, and its fields are its schema. `build` makes one from the values of a
+config. The other functions are called in its `__post_init__`. An error names the key as a config
+has it, such as `data.seed`.
 """
 
 import dataclasses
@@ -24,20 +25,32 @@ class Part:
 AnyPart = TypeVar("AnyPart", bound=Part)
 
 
-def build(part: type[AnyPart], values: Mapping[str, Any], complete: bool = False) -> AnyPart:  # Any: what a config may hold
-    """The part with these values, and with the defaults of those that are missing, unless they must be `complete`.
+def build(
+    part: type[AnyPart], values: Mapping[str, Any], complete: bool = False
+) -> AnyPart:  # Any: what a config may hold
+    """The part with these values, and with the defaults of those that are missing, unless they must
+    be `complete`.
 
     Raises:
         UsageError: an unknown key, one that is missing, or a value of another type.
     """
-    fields = {field.name: field for field in dataclasses.fields(part) if field.metadata.get("stored", True)}
+    fields = {
+        field.name: field
+        for field in dataclasses.fields(part)
+        if field.metadata.get("stored", True)
+    }
     prefix = f"{part.PART}." if part.PART else ""
     for name in values:
         if name not in fields:
-            raise UsageError(unknown("config key", prefix + name, [prefix + field for field in fields]))
+            raise UsageError(
+                unknown("config key", prefix + name, [prefix + field for field in fields])
+            )
     hints = typing.get_type_hints(part)
     for name, field in fields.items():
-        has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        has_default = (
+            field.default is not dataclasses.MISSING
+            or field.default_factory is not dataclasses.MISSING
+        )
         if name in values or complete or not has_default:
             _check_type(prefix + name, hints[name], values.get(name))
     return part(**values)
@@ -48,7 +61,9 @@ def above_zero(part: Part, *names: str) -> None:
     for name in names:
         value = getattr(part, name)
         if value <= 0:
-            raise UsageError(f"expected config key {key_of(part, name)} to be a number above 0, got {value}")
+            raise UsageError(
+                f"expected config key {key_of(part, name)} to be a number above 0, got {value}"
+            )
 
 
 def zero_or_above(part: Part, *names: str) -> None:
@@ -56,7 +71,9 @@ def zero_or_above(part: Part, *names: str) -> None:
     for name in names:
         value = getattr(part, name)
         if value < 0:
-            raise UsageError(f"expected config key {key_of(part, name)} to be a number 0 or above, got {value}")
+            raise UsageError(
+                f"expected config key {key_of(part, name)} to be a number 0 or above, got {value}"
+            )
 
 
 def shares(part: Part, *names: str) -> None:
@@ -64,7 +81,9 @@ def shares(part: Part, *names: str) -> None:
     for name in names:
         value = getattr(part, name)
         if not 0 <= value < 1:
-            raise UsageError(f"expected config key {key_of(part, name)} to be a number in [0, 1), got {value}")
+            raise UsageError(
+                f"expected config key {key_of(part, name)} to be a number in [0, 1), got {value}"
+            )
 
 
 def one_of(part: Part, name: str, known: Sequence[str]) -> None:
@@ -79,9 +98,14 @@ def key_of(part: Part, name: str) -> str:
     return f"'{part.PART}.{name}'" if part.PART else f"'{name}'"
 
 
-def _check_type(key: str, kind: Any, value: Any) -> None:  # Any: a type as annotations hold it, a value of a config
+def _check_type(
+    key: str, kind: Any, value: Any
+) -> None:  # Any: a type as annotations hold it, a value of a config
     union = typing.get_origin(kind) in (typing.Union, types.UnionType)
-    kinds = tuple(typing.get_origin(option) or option for option in (typing.get_args(kind) if union else (kind,)))
+    kinds = tuple(
+        typing.get_origin(option) or option
+        for option in (typing.get_args(kind) if union else (kind,))
+    )
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise UsageError(f"expected {kinds[0].__name__} for config key '{key}', got {value!r}")
     if isinstance(value, float) and not math.isfinite(value):

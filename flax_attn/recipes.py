@@ -8,7 +8,9 @@ from ml_collections import ConfigDict
 def common(name: str, variant: str, task: str) -> Any:
     """What every experiment has: seeds, epochs, and an optimiser that does nothing but Adam."""
     if variant not in ("", "quick"):
-        raise ValueError(f"unknown variant '{variant}' of config '{name}'; expected none or 'quick'")
+        raise ValueError(
+            f"unknown variant '{variant}' of config '{name}'; expected none or 'quick'"
+        )
     config: Any = ConfigDict()
     config.name = f"{name}:{variant}" if variant else name
     config.task = task
@@ -26,9 +28,15 @@ def common(name: str, variant: str, task: str) -> Any:
     config.learning_rate = 1e-3
     config.optimizer = ConfigDict({"b1": 0.9, "b2": 0.999, "eps": 1e-8, "weight_decay": 0.0})
     config.optimizer.clip_norm = 0.0  # 0: gradients are not clipped
-    config.optimizer.warmup_steps = 0  # in which the rate rises from 0; with a cosine no more than half of all steps
-    config.optimizer.schedule = "constant"  # "cosine": the rate falls to 0 with the last step of num_epochs
-    config.optimizer.plateau_patience = 0  # epochs without a gain on validation before the rate falls; 0: never
+    config.optimizer.warmup_steps = (
+        0  # in which the rate rises from 0; with a cosine no more than half of all steps
+    )
+    config.optimizer.schedule = (
+        "constant"  # "cosine": the rate falls to 0 with the last step of num_epochs
+    )
+    config.optimizer.plateau_patience = (
+        0  # epochs without a gain on validation before the rate falls; 0: never
+    )
     config.optimizer.plateau_factor = 0.1
 
     config.data = ConfigDict()
@@ -38,7 +46,9 @@ def common(name: str, variant: str, task: str) -> Any:
 
 
 def shapes(name: str, variant: str, model: dict[str, Any]) -> Any:
-    """The tutorial's recipe for a model: 50 epochs of Adam at a flat rate on 20,000 of 25,000 sequences."""
+    """The tutorial's recipe for a model: 50 epochs of Adam at a flat rate on 20,000 of 25,000
+    sequences.
+    """
     config = common(name, variant, "regression")
     config.num_epochs = 5 if variant else 50
     config.batch_size = 128  # the last partial batch is dropped
@@ -47,7 +57,9 @@ def shapes(name: str, variant: str, model: dict[str, Any]) -> Any:
 
     config.data.name = "shapes"
     config.data.task = "by_shape"
-    config.data.height_rule = "triangles"  # the published generator's effective rule, so that figures compare
+    config.data.height_rule = (
+        "triangles"  # the published generator's effective rule, so that figures compare
+    )
     config.data.num_train = 16_000 if variant else 25_000
     config.data.valid_fraction = 0.2
     config.data.num_test = 1_000
@@ -73,7 +85,9 @@ def images(name: str, variant: str, model: dict[str, Any]) -> Any:
 
 
 def texts(name: str, variant: str, data: dict[str, Any], model: dict[str, Any]) -> Any:
-    """Texts as words, padded to the longest: batches of 64 in up to 50 epochs, those best on validation kept."""
+    """Texts as words, padded to the longest: batches of 64 in up to 50 epochs, those best on
+    validation kept.
+    """
     config = common(name, variant, "classification")
     config.num_epochs = 2 if variant else 50
     config.patience = 10
@@ -103,7 +117,15 @@ def translation(name: str, variant: str, data: dict[str, Any], model: dict[str, 
     config.data.num_buckets = 4
     config.data.shuffle = True
     config.data.update(data)
-    recurrent = {"cell": "gru", "num_layers": 1, "decoder": "bahdanau", "attention": "additive", "reach": 0}
+    recurrent = {
+        "cell": "gru",
+        "num_layers": 1,
+        "decoder": "bahdanau",
+        "attention": "additive",
+        "reach": 0,
+    }
     recurrent |= {"tied_embeddings": False, "shared_embeddings": False, "dropout_rate": 0.0}
-    config.model = ConfigDict({"name": "seq2seq"} | (model if "name" in model else recurrent | model))
+    config.model = ConfigDict(
+        {"name": "seq2seq"} | (model if "name" in model else recurrent | model)
+    )
     return config

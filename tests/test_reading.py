@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ["flax_attn/attention", "flax_attn/models"]
+FOLDERS = ["flax_attn", "configs"]
 
 FILE_LINES = 300
 LINE_WIDTH = 100

@@ -14,23 +14,29 @@ from flax_attn.runs.reading import read
 
 
 def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
-    """Prints one table of the runs and draws their losses, and their predictions where they were tested on the same data.
+    """Prints one table of the runs and draws their losses, and their predictions where they were
+    tested on the same data.
 
     Returns the paths of the figures, in the directory `output`.
 
     Raises:
-        UsageError: a run that is not finished or is damaged, or an output directory that cannot be written.
+        UsageError: a run that is not finished or is damaged, or an output directory that cannot be
+            written.
     """
     runs = [read(path) for path in paths]
     tasks = sorted({run.config["task"] for run in runs})
     if len(tasks) > 1:
-        raise UsageError(f"expected runs of one task, got {' and '.join(tasks)}; compare them apart")
+        raise UsageError(
+            f"expected runs of one task, got {' and '.join(tasks)}; compare them apart"
+        )
     names = [run.name for run in runs]
     runs = [run if names.count(run.name) == 1 else run._replace(name=str(run.path)) for run in runs]
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make the directory --output {output} ({error.strerror}); choose another") from error
+        raise UsageError(
+            f"cannot make the directory --output {output} ({error.strerror}); choose another"
+        ) from error
     if not os.access(output, os.W_OK):
         raise UsageError(f"cannot write to --output {output}; choose another directory")
     tables.print_comparison(runs, console)
@@ -39,5 +45,8 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
         if all(np.array_equal(run.examples["inputs"], runs[0].examples["inputs"]) for run in runs):
             drawn["predictions"] = shapes.predictions(runs)
         else:
-            console.print("the runs were tested on different data, so their predictions are not drawn together")
+            console.print(
+                "the runs were tested on different data, so their predictions are not drawn "
+                "together"
+            )
     return [save(figure, output / f"{name}.png") for name, figure in drawn.items()]

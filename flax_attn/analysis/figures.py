@@ -7,7 +7,13 @@ from flax_attn.analysis.drawing import save
 from flax_attn.analysis.losses import loss_curves
 from flax_attn.runs.reading import Record, read
 
-DRAWN_BY = {"signals": shapes, "images": images, "texts": texts, "series": series, "translation": translation}
+DRAWN_BY = {
+    "signals": shapes,
+    "images": images,
+    "texts": texts,
+    "series": series,
+    "translation": translation,
+}
 
 
 def draw_run(path: Path) -> list[Path]:

@@ -79,7 +79,7 @@ def mark_shapes(axes: Axes, marks: Marks) -> None:
 
 
 def kind_legend(figure: Figure, lines: list[Line2D], has_marks: bool = True) -> None:
-    """A legend under the figure: the lines, and the markers of the kinds where shapes are marked."""
+    """A legend under the figure: the lines, and the markers of the kinds of shapes."""
     style: dict[str, Any] = {"ls": "", "ms": 7}
     kinds = KINDS if has_marks else ()
     markers = [Line2D([], [], marker=m, color=c, label=kind, **style) for kind, m, c in kinds]

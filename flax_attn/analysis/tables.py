@@ -8,11 +8,18 @@ from rich.text import Text
 
 from flax_attn.runs.reading import Record, late_median
 
-FURTHER = ("test/f1", "test/exact_match", "test/bleu", "test/chrf")  # shown where all runs that are compared have them
+FURTHER = (
+    "test/f1",
+    "test/exact_match",
+    "test/bleu",
+    "test/chrf",
+)  # shown where all runs that are compared have them
 
 
 def wide_console() -> Console:
-    """A console that is as wide as the terminal, and wide enough for every table where there is none."""
+    """A console that is as wide as the terminal, and wide enough for every table where there is
+    none.
+    """
     console = Console()
     return console if console.is_terminal else Console(width=130)
 
@@ -20,8 +27,9 @@ def wide_console() -> Console:
 def print_results(summary: dict[str, Any], reference: dict[str, float], console: Console) -> None:
     """The metrics of a run beside the figures of the tutorial's recipe."""
     seeds = summary["seeds"]
-    title = f"{summary['config']}: {summary['model']}, {summary['parameters']:,} parameters, {summary['steps']:,} steps, "
-    title += f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}, {summary['train_seconds'] / 60:.1f} minutes"
+    title = f"{summary['config']}: {summary['model']}, {summary['parameters']:,} parameters, "
+    title += f"{summary['steps']:,} steps, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}, "
+    title += f"{summary['train_seconds'] / 60:.1f} minutes"
     console.print(title, style="bold", highlight=False, markup=False, soft_wrap=True)
     table = Table()
     table.add_column("metric")
@@ -29,24 +37,55 @@ def print_results(summary: dict[str, Any], reference: dict[str, float], console:
         table.add_column(column, justify="right")
     for name, metric in summary["metrics"].items():
         std = f"{metric['std']:.2g}" if len(seeds) > 1 else "-"
-        table.add_row(name, f"{metric['mean']:.4g}", std, f"{reference[name]:.4g}" if name in reference else "-")
+        table.add_row(
+            name,
+            f"{metric['mean']:.4g}",
+            std,
+            f"{reference[name]:.4g}" if name in reference else "-",
+        )
     console.print(table)
     for signature in summary.get("signatures", ()):
         console.print(signature, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_comparison(runs: list[Record], console: Console) -> None:
-    """One row a run: size, time, and the test error or accuracy kept, last, and as the median of the last 10 epochs."""
+    """One row a run: size, time, and the test error or accuracy kept, last, and as the median of
+    the last 10 epochs.
+    """
     measured = f"test/{runs[0].measured}"
-    table = Table(title=f"{measured}, mean ± std over seeds", title_justify="left", title_style="bold")
+    table = Table(
+        title=f"{measured}, mean ± std over seeds", title_justify="left", title_style="bold"
+    )
     further = [name for name in FURTHER if all(name in run.summary["metrics"] for run in runs)]
-    for column in ("run", "parameters", "seeds", "steps", "minutes", "kept", "last", "median of last 10", *further):
+    for column in (
+        "run",
+        "parameters",
+        "seeds",
+        "steps",
+        "minutes",
+        "kept",
+        "last",
+        "median of last 10",
+        *further,
+    ):
         table.add_column(column, justify="left" if column == "run" else "right", overflow="fold")
     for run in runs:
         metrics, seeds = run.summary["metrics"], len(run.summary["seeds"])
         kept, last = metrics[measured], metrics.get(f"last/{measured}", metrics[measured])
-        show = lambda metric, many=seeds > 1: f"{metric['mean']:.4g}" + (f" ± {metric['std']:.1g}" if many else "")
-        counts = [f"{run.summary['parameters']:,}", str(seeds), f"{run.summary['steps']:,}", f"{run.summary['train_seconds'] / 60:.1f}"]
-        shown = [show(kept), show(last), f"{late_median(run.rows, measured):.4g}", *(show(metrics[name]) for name in further)]
+        show = lambda metric, many=seeds > 1: (
+            f"{metric['mean']:.4g}" + (f" ± {metric['std']:.1g}" if many else "")
+        )
+        counts = [
+            f"{run.summary['parameters']:,}",
+            str(seeds),
+            f"{run.summary['steps']:,}",
+            f"{run.summary['train_seconds'] / 60:.1f}",
+        ]
+        shown = [
+            show(kept),
+            show(last),
+            f"{late_median(run.rows, measured):.4g}",
+            *(show(metrics[name]) for name in further),
+        ]
         table.add_row(Text(run.name), *counts, *shown)
     console.print(table)

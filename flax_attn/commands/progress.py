@@ -18,7 +18,12 @@ def shown(num_epochs: int, console: Console) -> Iterator[Callable[[list[Row]], N
     if not console.is_terminal:
         yield _lines(num_epochs, console)
         return
-    columns = (TextColumn("epoch"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[losses]}"))
+    columns = (
+        TextColumn("epoch"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("{task.fields[losses]}"),
+    )
     bar = Progress(*columns, TextColumn("eta"), TimeRemainingColumn(), console=console)
     with contextlib.ExitStack() as stack:
         task = None
@@ -43,13 +48,15 @@ def _lines(num_epochs: int, console: Console) -> Callable[[list[Row]], None]:
         seconds, last[0] = now - last[0], now
         metrics = describe(mean_over_seeds(rows))
         epoch = rows[0]["epoch"]
-        console.print(f"epoch {epoch:>{width}}/{num_epochs}  {metrics}  {seconds:.1f} s", soft_wrap=True)
+        console.print(
+            f"epoch {epoch:>{width}}/{num_epochs}  {metrics}  {seconds:.1f} s", soft_wrap=True
+        )
 
     return show
 
 
 def mean_over_seeds(rows: list[Row]) -> Row:
-    """The mean over seeds of every metric in rows that share an epoch, `split/metric` keys alone."""
+    """The mean over seeds of every metric `split/metric`, in rows of one epoch."""
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0] if "/" in name}
 
 

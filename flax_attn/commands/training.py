@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 FLAGS = ("config", "workdir", "manual_dir")
 
 
-def run_command(names: list[str], rest: list[str], workdir: Path | None, manual_dir: Path | None) -> int:
+def run_command(
+    names: list[str], rest: list[str], workdir: Path | None, manual_dir: Path | None
+) -> int:
     """Trains the config of a name, changed by the flags in `rest`. Returns the exit code.
 
     Raises:
@@ -30,7 +32,9 @@ def run_command(names: list[str], rest: list[str], workdir: Path | None, manual_
     if len(names) > 1:
         raise UsageError(f"expected one --config, got {len(names)}: {' and '.join(names)}")
     config = config_files.read(names[0])
-    config_files.change(config, config_files.parse(config, overrides(rest, flatten(config.to_dict()))))
+    config_files.change(
+        config, config_files.parse(config, overrides(rest, flatten(config.to_dict())))
+    )
     gc.disable()
     import jax
 
@@ -40,13 +44,22 @@ def run_command(names: list[str], rest: list[str], workdir: Path | None, manual_
     from flax_attn.analysis.tables import wide_console
     from flax_attn.experiment.face import default_workdir
 
-    gc.freeze()  # what is imported stays, and tracing makes so many objects that looking at it takes long
+    # what is imported stays, and tracing makes so many objects that looking at it takes long
+    gc.freeze()
     gc.enable()
     directory = default_workdir(config) if workdir is None else workdir.expanduser()
     try:
-        train(config, directory, wide_console(), None if manual_dir is None else manual_dir.expanduser())
+        train(
+            config,
+            directory,
+            wide_console(),
+            None if manual_dir is None else manual_dir.expanduser(),
+        )
     except OSError as error:
-        raise UsageError(f"cannot read or write {error.filename} ({error.strerror}); what was written before is kept") from error
+        raise UsageError(
+            f"cannot read or write {error.filename} ({error.strerror}); what was written before "
+            f"is kept"
+        ) from error
     except KeyboardInterrupt:
         print("\nstopped; the same command goes on after the last checkpoint", file=sys.stderr)
         return 130
@@ -56,8 +69,8 @@ def run_command(names: list[str], rest: list[str], workdir: Path | None, manual_
 def overrides(arguments: list[str], known: dict[str, Any]) -> dict[str, str]:
     """The values that flags give to keys of the config, as text.
 
-    A flag is `--KEY=VALUE`, `--KEY VALUE`, or for a truth value `--KEY` and `--noKEY`. `--config.KEY` is the same as
-    `--KEY`.
+    A flag is `--KEY=VALUE`, `--KEY VALUE`, or for a truth value `--KEY` and `--noKEY`.
+    `--config.KEY` is the same as `--KEY`.
 
     Raises:
         UsageError: an argument that is no such flag.
@@ -67,12 +80,16 @@ def overrides(arguments: list[str], known: dict[str, Any]) -> dict[str, str]:
         argument = rest.pop(0)
         match = re.fullmatch(r"--?(no)?(config\.)?([^=]+?)(?:=(.*))?", argument, re.DOTALL)
         if not argument.startswith("-") or match is None:
-            raise UsageError(f"unexpected argument '{argument}'; everything but the config is a flag, see --help")
+            raise UsageError(
+                f"unexpected argument '{argument}'; everything but the config is a flag, see --help"
+            )
         no, prefix, key, value = match.groups()
         if no and key not in known:
             no, key = None, f"no{key}"  # a key that begins with these letters
         if key not in known:
-            what, choices = ("config key", known) if prefix else ("flag or config key", [*FLAGS, *known])
+            what, choices = (
+                ("config key", known) if prefix else ("flag or config key", [*FLAGS, *known])
+            )
             raise UsageError(unknown(what, key, choices))
         if value is None and isinstance(known[key], bool):
             value = "false" if no else "true"
@@ -84,8 +101,13 @@ def overrides(arguments: list[str], known: dict[str, Any]) -> dict[str, str]:
     return values
 
 
-def train(config: Any, workdir: Path, console: "Console", manual_dir: Path | None = None) -> dict[str, Any]:  # Any: a ConfigDict, and JSON
-    """Trains a config, and shows its progress and its results. Arguments and errors are those of `experiment.run`."""
+def train(
+    config: Any, workdir: Path, console: "Console", manual_dir: Path | None = None
+) -> dict[str, Any]:  # Any: a ConfigDict, and JSON
+    """Trains a config, and shows its progress and its results.
+
+    Arguments and errors are those of `experiment.run`.
+    """
     from flax_attn import experiment
     from flax_attn.analysis import tables
     from flax_attn.commands import progress
@@ -102,8 +124,9 @@ def train(config: Any, workdir: Path, console: "Console", manual_dir: Path | Non
 def keep_compiled() -> None:
     """Keeps what XLA compiles for the next start.
 
-    It goes to $JAX_COMPILATION_CACHE_DIR, or else to the user's cache, in a folder for each machine: a home may be
-    shared, and programs fit one kind of processor. JAX_ENABLE_COMPILATION_CACHE=false turns it off.
+    It goes to $JAX_COMPILATION_CACHE_DIR, or else to the user's cache, in a folder for each
+    machine: a home may be shared, and programs fit one kind of processor.
+    JAX_ENABLE_COMPILATION_CACHE=false turns it off.
     """
     import jax
 

@@ -1,6 +1,8 @@
-"""AG News: titles and descriptions of news in four classes (Zhang, Zhao & LeCun 2015, arXiv:1509.01626).
+"""AG News: titles and descriptions of news in four classes (Zhang, Zhao & LeCun 2015,
+arXiv:1509.01626).
 
-A row is `"class","title","description"` with classes 1 to 4, or `"class","title and description"`, joined.
+A row is `"class","title","description"` with classes 1 to 4, or `"class","title and description"`,
+joined.
 """
 
 from collections.abc import Iterator
@@ -24,8 +26,16 @@ class AGNews(FilesBuilder, skip_registration=True):
     FILES = {
         name: File(ADDRESS + name, size, digest)
         for name, size, digest in (
-            ("train.csv", 29_470_338, "76a0a2d2f92b286371fe4d4044640910a04a803fdd2538e0f3f29a5c6f6b672e"),
-            ("test.csv", 1_857_427, "521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699"),
+            (
+                "train.csv",
+                29_470_338,
+                "76a0a2d2f92b286371fe4d4044640910a04a803fdd2538e0f3f29a5c6f6b672e",
+            ),
+            (
+                "test.csv",
+                1_857_427,
+                "521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699",
+            ),
         )
     }
     SPLITS = {"train": ("train.csv",), "test": ("test.csv",)}
@@ -43,17 +53,26 @@ class AGNews(FilesBuilder, skip_registration=True):
 
 
 class News(NamedTuple):
-    """One row; where title and description come joined, they are the title and the description is empty."""
+    """One row; where title and description come joined, they are the title and the description is
+    empty.
+    """
 
     title: str
     description: str
     label: int
 
 
-def load_ag_news(splits: tuple[str, ...], manual_dir: Path | None) -> tuple[dict[str, list[News]], dict[str, str]]:
-    """The news of each split, `train` or `test`, and the sums of the files; errors are those of `builders.load`."""
+def load_ag_news(
+    splits: tuple[str, ...], manual_dir: Path | None
+) -> tuple[dict[str, list[News]], dict[str, str]]:
+    """The news of each split, `train` or `test`, and the sums of the files; errors are those of
+    `builders.load`.
+    """
     rows, sums = load(AGNews, splits, manual_dir)
-    return {split: [News(**{**row, "label": int(row["label"])}) for row in found] for split, found in rows.items()}, sums
+    return {
+        split: [News(**{**row, "label": int(row["label"])}) for row in found]
+        for split, found in rows.items()
+    }, sums
 
 
 def read_news(path: Path) -> Iterator[News]:
@@ -61,7 +80,10 @@ def read_news(path: Path) -> Iterator[News]:
     number = 0
     for line, row in read_rows(path):
         if len(row) not in (2, 3) or row[0] not in ("1", "2", "3", "4"):
-            raise UsageError(f"expected a class from 1 to 4 and one or two texts in {path}, line {line}, got {str(row)[:60]}; mend it")
+            raise UsageError(
+                f"expected a class from 1 to 4 and one or two texts in {path}, line {line}, got "
+                f"{str(row)[:60]}; mend it"
+            )
         yield News(row[1], row[2] if len(row) == 3 else "", int(row[0]) - 1)
         number += 1
     if not number:

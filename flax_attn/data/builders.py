@@ -1,7 +1,9 @@
-"""Data sets made of files, as builders of tensorflow-datasets that are prepared and read without TensorFlow.
+"""Data sets made of files, as builders of tensorflow-datasets that are prepared and read without
+TensorFlow.
 
-The files come from a folder, `--manual_dir`, or from their public address, whose checksums bind what is downloaded. A prepared
-data set is known by the contents of its files, so other files never pass for it, and is renamed into place once it is whole.
+The files come from a folder, `--manual_dir`, or from their public address, whose checksums bind
+what is downloaded. A prepared data set is known by the contents of its files, so other files never
+pass for it, and is renamed into place once it is whole.
 """
 
 import contextlib
@@ -34,9 +36,11 @@ class File(NamedTuple):
 
 
 class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """A data set that is made of files; what is abstract is which files, which features, and how a file is read.
+    """A data set that is made of files; what is abstract is which files, which features, and how a
+    file is read.
 
-    `FILES` are what is downloaded; `SPLITS` says which files a split is made of, by the names that they have in a folder.
+    `FILES` are what is downloaded; `SPLITS` says which files a split is made of, by the names that
+    they have in a folder.
     """
 
     VERSION = tfds.core.Version("1.0.0")
@@ -60,13 +64,23 @@ class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         )
 
     def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Any]:
-        paths = self.paths or {name: Path(path) for name, path in dl_manager.download({n: f.url for n, f in self.FILES.items()}).items()}
-        present = {split: [paths[name] for name in names] for split, names in self.SPLITS.items() if set(names) <= paths.keys()}
+        paths = self.paths or {
+            name: Path(path)
+            for name, path in dl_manager.download({n: f.url for n, f in self.FILES.items()}).items()
+        }
+        present = {
+            split: [paths[name] for name in names]
+            for split, names in self.SPLITS.items()
+            if set(names) <= paths.keys()
+        }
         return {split: self._generate_examples(*files) for split, files in present.items()}
 
 
-def load(cls: type[FilesBuilder], splits: tuple[str, ...], manual_dir: Path | None) -> tuple[dict[str, list[dict]], dict[str, str]]:
-    """The rows of each split, in the order of the files, and the SHA-256 of every file they came from.
+def load(
+    cls: type[FilesBuilder], splits: tuple[str, ...], manual_dir: Path | None
+) -> tuple[dict[str, list[dict]], dict[str, str]]:
+    """The rows of each split, in the order of the files, and the SHA-256 of every file they came
+    from.
 
     Args:
         cls: the builder.
@@ -74,12 +88,19 @@ def load(cls: type[FilesBuilder], splits: tuple[str, ...], manual_dir: Path | No
         manual_dir: a folder with one folder a data set; None to download.
 
     Raises:
-        UsageError: a file that is missing, with both ways to get it; one that is damaged, with its line.
+        UsageError: a file that is missing, with both ways to get it; one that is damaged, with its
+            line.
     """
     wanted = [name for split in splits for name in cls.SPLITS[split]]
     paths = None if manual_dir is None else _find(cls, wanted, manual_dir)
-    sums = {name: file.sha256 for name, file in cls.FILES.items()} if paths is None else {n: sha256(p) for n, p in paths.items()}
-    digest = hashlib.sha256("".join(f"{name} {sums[name]}\n" for name in sorted(sums)).encode()).hexdigest()
+    sums = (
+        {name: file.sha256 for name, file in cls.FILES.items()}
+        if paths is None
+        else {n: sha256(p) for n, p in paths.items()}
+    )
+    digest = hashlib.sha256(
+        "".join(f"{name} {sums[name]}\n" for name in sorted(sums)).encode()
+    ).hexdigest()
     folder = data_dir() / cls.name / digest[:16] / str(cls.VERSION)
     if not folder.exists():
         if paths is None:
@@ -89,11 +110,15 @@ def load(cls: type[FilesBuilder], splits: tuple[str, ...], manual_dir: Path | No
         builder = cls(paths, digest, data_dir())
         return {split: _rows(builder, split) for split in splits}, sums
     except Exception as error:  # whatever array_record and protobuf make of a damaged file
-        raise UsageError(f"cannot read {folder} ({one_line(error)}); remove that folder and run again") from error
+        raise UsageError(
+            f"cannot read {folder} ({one_line(error)}); remove that folder and run again"
+        ) from error
 
 
 def data_dir() -> Path:
-    """Where prepared data sets are kept: `TFDS_DATA_DIR`, as for tensorflow-datasets, or `~/tensorflow_datasets`."""
+    """Where prepared data sets are kept: `TFDS_DATA_DIR`, as for tensorflow-datasets, or
+    `~/tensorflow_datasets`.
+    """
     return Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
 
 
@@ -101,16 +126,23 @@ def _find(cls: type[FilesBuilder], wanted: list[str], manual_dir: Path) -> dict[
     folder = manual_dir / cls.name
     for name in wanted:
         if not (folder / name).is_file():
-            raise UsageError(f"no file {folder / name}; put it there ({_address(cls, name)}), or leave out --manual_dir to download it")
+            raise UsageError(
+                f"no file {folder / name}; put it there ({_address(cls, name)}), or leave out "
+                f"--manual_dir to download it"
+            )
     return {name: folder / name for name in wanted}
 
 
 def _address(cls: type[FilesBuilder], name: str) -> str:
-    return cls.FILES[name].url if name in cls.FILES else f"from {next(iter(cls.FILES.values())).url}"
+    return (
+        cls.FILES[name].url if name in cls.FILES else f"from {next(iter(cls.FILES.values())).url}"
+    )
 
 
 def _check_reachable(cls: type[FilesBuilder], wanted: list[str]) -> None:
-    """Asks for a connection once and briefly, where tensorflow-datasets would try for minutes; a proxy is left to answer for itself."""
+    """Asks for a connection once and briefly, where tensorflow-datasets would try for minutes; a
+    proxy is left to answer for itself.
+    """
     if urllib.request.getproxies():
         return
     url = _address(cls, wanted[0]).removeprefix("from ")
@@ -124,13 +156,16 @@ def _check_reachable(cls: type[FilesBuilder], wanted: list[str]) -> None:
         except OSError as error:
             answer.append(error)
 
-    thread = threading.Thread(target=connect, daemon=True)  # finding the address of a name knows no time-out
+    thread = threading.Thread(
+        target=connect, daemon=True
+    )  # finding the address of a name knows no time-out
     thread.start()
     thread.join(PATIENCE)
     if not answer or answer[0] is not None:
         reason = answer[0].strerror or str(answer[0]) if answer else "no answer"
         raise UsageError(
-            f"cannot download {url} ({reason}); connect to the network, or give the folder with {cls.name}/{wanted[0]} by --manual_dir=DIR"
+            f"cannot download {url} ({reason}); connect to the network, or give the folder with "
+            f"{cls.name}/{wanted[0]} by --manual_dir=DIR"
         )
 
 
@@ -150,7 +185,10 @@ def _prepare(builder: FilesBuilder) -> None:
                 raise cause from error
         if isinstance(error, OSError) and error.filename:
             raise
-        raise UsageError(f"cannot prepare data set {builder.name}: {one_line(error)}; nothing was kept, run again") from error
+        raise UsageError(
+            f"cannot prepare data set {builder.name}: {one_line(error)}; nothing was kept, run "
+            f"again"
+        ) from error
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -161,7 +199,10 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def _rows(builder: FilesBuilder, split: str) -> list[dict]:
     source = builder.as_data_source(split=split)  # pyright: ignore
-    return [{key: value.decode() if isinstance(value, bytes) else value for key, value in row.items()} for row in _all(source)]
+    return [
+        {key: value.decode() if isinstance(value, bytes) else value for key, value in row.items()}
+        for row in _all(source)
+    ]
 
 
 def _all(source: Any) -> list[dict]:

@@ -8,7 +8,20 @@ import numpy as np
 from flax_attn.data.pairs import Pair
 
 FIRST, LAST = datetime.date(1950, 1, 1), datetime.date(2049, 12, 31)
-MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december")
+MONTHS = (
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+)
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 FORMS = (
     "{day} {month} {year}",
@@ -23,9 +36,15 @@ FORMS = (
 
 
 def generate(seed: int, num_examples: int) -> list[Pair]:
-    """Dates from 1950 to 2049: `tuesday, 11 july 2006` becomes `2006-07-11`. Months have names, some of three letters."""
+    """Dates from 1950 to 2049: `tuesday, 11 july 2006` becomes `2006-07-11`.
+
+    Months have names, some of three letters.
+    """
     rng = np.random.default_rng(seed)
-    dates = [FIRST + datetime.timedelta(int(day)) for day in rng.integers((LAST - FIRST).days + 1, size=num_examples)]
+    dates = [
+        FIRST + datetime.timedelta(int(day))
+        for day in rng.integers((LAST - FIRST).days + 1, size=num_examples)
+    ]
     forms = [FORMS[form] for form in rng.integers(len(FORMS), size=num_examples)]
     return [Pair(write(date, form), date.isoformat()) for date, form in zip(dates, forms)]
 
@@ -33,7 +52,14 @@ def generate(seed: int, num_examples: int) -> list[Pair]:
 def write(date: datetime.date, form: str) -> str:
     """The date in one of the `FORMS`."""
     month = MONTHS[date.month - 1]
-    return form.format(day=date.day, ordinal=ordinal(date.day), month=month, short=month[:3], year=date.year, weekday=DAYS[date.weekday()])
+    return form.format(
+        day=date.day,
+        ordinal=ordinal(date.day),
+        month=month,
+        short=month[:3],
+        year=date.year,
+        weekday=DAYS[date.weekday()],
+    )
 
 
 def place_of_month(text: str) -> slice:

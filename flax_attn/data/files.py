@@ -11,13 +11,18 @@ LONGEST_CELL = 2**30  # characters
 
 
 def read_text(path: Path) -> str:
-    """The text of a file in UTF-8, without a byte order mark. Raises a UsageError with the line of other bytes."""
+    """The text of a file in UTF-8, without a byte order mark.
+
+    Raises a UsageError with the line of other bytes.
+    """
     content = path.read_bytes()
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = 1 + content.count(b"\n", 0, error.start)
-        raise UsageError(f"expected text in UTF-8 in {path}, line {line}, got other bytes; save it in UTF-8") from error
+        raise UsageError(
+            f"expected text in UTF-8 in {path}, line {line}, got other bytes; save it in UTF-8"
+        ) from error
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:

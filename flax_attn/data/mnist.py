@@ -1,7 +1,8 @@
-"""MNIST: 60,000 and 10,000 handwritten digits of 28 x 28 pixels, from the IDX files (LeCun, Cortes & Burges 1998).
+"""MNIST: 60,000 and 10,000 handwritten digits of 28 x 28 pixels, from the IDX files (LeCun, Cortes
+& Burges 1998).
 
-An IDX file is two zero bytes, the type of its numbers, the number of its axes, their sizes as big-endian integers, and the
-numbers; the original files are compressed.
+An IDX file is two zero bytes, the type of its numbers, the number of its axes, their sizes as
+big-endian integers, and the numbers; the original files are compressed.
 """
 
 import gzip
@@ -30,10 +31,26 @@ class MNIST(FilesBuilder, skip_registration=True):
     FILES = {
         name: File(ADDRESS + name, size, digest)
         for name, size, digest in (
-            ("train-images-idx3-ubyte.gz", 9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
-            ("train-labels-idx1-ubyte.gz", 28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
-            ("t10k-images-idx3-ubyte.gz", 1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
-            ("t10k-labels-idx1-ubyte.gz", 4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+            (
+                "train-images-idx3-ubyte.gz",
+                9_912_422,
+                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            ),
+            (
+                "train-labels-idx1-ubyte.gz",
+                28_881,
+                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            ),
+            (
+                "t10k-images-idx3-ubyte.gz",
+                1_648_877,
+                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            ),
+            (
+                "t10k-labels-idx1-ubyte.gz",
+                4_542,
+                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+            ),
         )
     }
     SPLITS = {
@@ -47,23 +64,36 @@ class MNIST(FilesBuilder, skip_registration=True):
     HOMEPAGE = "http://yann.lecun.com/exdb/mnist/"
     url_infos = url_infos(FILES)
 
-    def _generate_examples(self, images_file: Path, labels_file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _generate_examples(
+        self, images_file: Path, labels_file: Path
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
         images, labels = read_idx(images_file), read_idx(labels_file)
         if images.shape[1:] != (SIZE, SIZE):
-            raise UsageError(f"expected images of {SIZE} x {SIZE} pixels in {images_file}, got shape {images.shape}; get the file again")
+            raise UsageError(
+                f"expected images of {SIZE} x {SIZE} pixels in {images_file}, got shape "
+                f"{images.shape}; get the file again"
+            )
         if labels.shape != images.shape[:1] or (labels >= NUM_CLASSES).any():
             raise UsageError(
-                f"expected {len(images)} labels below {NUM_CLASSES} in {labels_file}, got shape {labels.shape}; get the file again"
+                f"expected {len(images)} labels below {NUM_CLASSES} in {labels_file}, got shape "
+                f"{labels.shape}; get the file again"
             )
         for i, (image, label) in enumerate(zip(images, labels)):
             yield i, {"image": image, "label": int(label)}
 
 
-def load_mnist(manual_dir: Path | None) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], dict[str, str]]:
-    """Images `(n, 28, 28)` of bytes and labels `(n,)` by split, and the sums of the files; errors are those of `builders.load`."""
+def load_mnist(
+    manual_dir: Path | None,
+) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], dict[str, str]]:
+    """Images `(n, 28, 28)` of bytes and labels `(n,)` by split, and the sums of the files; errors
+    are those of `builders.load`.
+    """
     rows, sums = load(MNIST, ("train", "test"), manual_dir)
     arrays = {
-        split: (np.stack([row["image"] for row in examples]), np.array([row["label"] for row in examples], np.int32))
+        split: (
+            np.stack([row["image"] for row in examples]),
+            np.array([row["label"] for row in examples], np.int32),
+        )
         for split, examples in rows.items()
     }
     return arrays, sums
@@ -73,7 +103,8 @@ def read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
     """The array of bytes in an IDX file, compressed or not.
 
     Raises:
-        UsageError: the file is cut off, is no IDX file of bytes, or holds more or less than its header says.
+        UsageError: the file is cut off, is no IDX file of bytes, or holds more or less than its
+            header says.
     """
     content = path.read_bytes()
     if content[:2] == b"\x1f\x8b":
@@ -82,12 +113,18 @@ def read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise UsageError(f"{path} is damaged ({error}); get the file again") from error
     if len(content) < 4 or content[:3] != bytes([0, 0, UNSIGNED_BYTE]):
-        raise UsageError(f"expected an IDX file of bytes, which begins with 00 00 08, in {path}, got {content[:3].hex(' ') or 'nothing'}")
+        raise UsageError(
+            f"expected an IDX file of bytes, which begins with 00 00 08, in {path}, got "
+            f"{content[:3].hex(' ') or 'nothing'}"
+        )
     axes = content[3]
     if len(content) < 4 + 4 * axes:
         raise UsageError(f"{path} is damaged (its header is cut off); get the file again")
     shape = tuple(int(size) for size in np.frombuffer(content, ">u4", axes, 4))
     found = len(content) - 4 - 4 * axes
     if found != math.prod(shape):
-        raise UsageError(f"{path} is damaged (its header says {shape}, {math.prod(shape)} bytes, and {found} follow); get the file again")
+        raise UsageError(
+            f"{path} is damaged (its header says {shape}, {math.prod(shape)} bytes, and {found} "
+            f"follow); get the file again"
+        )
     return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)

@@ -1,6 +1,8 @@
-"""Multi30k: descriptions of photographs in English, German and French (Elliott et al. 2016, arXiv:1605.00459).
+"""Multi30k: descriptions of photographs in English, German and French (Elliott et al. 2016,
+arXiv:1605.00459).
 
-A file is one language of one split, one sentence a line, compressed by gzip; line `i` of each language says the same.
+A file is one language of one split, one sentence a line, compressed by gzip; line `i` of each
+language says the same.
 """
 
 import gzip
@@ -25,18 +27,58 @@ class Multi30k(FilesBuilder, skip_registration=True):
     FILES = {
         name: File(ADDRESS + name, size, digest)
         for name, size, digest in (
-            ("train.en.gz", 568_929, "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f"),
-            ("train.de.gz", 637_044, "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6"),
-            ("train.fr.gz", 604_242, "622e75069e9f4c577425c4f277116ce66e63a2401c0a2312d90073cb12379a3c"),
-            ("val.en.gz", 21_650, "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28"),
-            ("val.de.gz", 24_681, "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a"),
-            ("val.fr.gz", 23_001, "ca3106f1a72390591d25f6c45cb4cd39dec4cd3f123e099748a3ce5256c160e9"),
-            ("test_2016_flickr.en.gz", 21_077, "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9"),
-            ("test_2016_flickr.de.gz", 22_890, "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8"),
-            ("test_2016_flickr.fr.gz", 22_310, "6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90"),
+            (
+                "train.en.gz",
+                568_929,
+                "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
+            ),
+            (
+                "train.de.gz",
+                637_044,
+                "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
+            ),
+            (
+                "train.fr.gz",
+                604_242,
+                "622e75069e9f4c577425c4f277116ce66e63a2401c0a2312d90073cb12379a3c",
+            ),
+            (
+                "val.en.gz",
+                21_650,
+                "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
+            ),
+            (
+                "val.de.gz",
+                24_681,
+                "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
+            ),
+            (
+                "val.fr.gz",
+                23_001,
+                "ca3106f1a72390591d25f6c45cb4cd39dec4cd3f123e099748a3ce5256c160e9",
+            ),
+            (
+                "test_2016_flickr.en.gz",
+                21_077,
+                "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
+            ),
+            (
+                "test_2016_flickr.de.gz",
+                22_890,
+                "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
+            ),
+            (
+                "test_2016_flickr.fr.gz",
+                22_310,
+                "6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90",
+            ),
         )
     }
-    SPLITS = {f"{split}_{language}": (f"{name}.{language}.gz",) for split, name in NAMES.items() for language in LANGUAGES}
+    SPLITS = {
+        f"{split}_{language}": (f"{name}.{language}.gz",)
+        for split, name in NAMES.items()
+        for language in LANGUAGES
+    }
     FEATURES = {"text": tfds.features.Text()}
     HOMEPAGE = "https://github.com/multi30k/dataset"
     url_infos = url_infos(FILES)
@@ -46,29 +88,47 @@ class Multi30k(FilesBuilder, skip_registration=True):
             yield number, {"text": line}
 
 
-def load_multi30k(source: str, target: str, manual_dir: Path | None) -> tuple[dict[str, list[Pair]], dict[str, str]]:
-    """The pairs of `train`, `valid` and `test` in two of the `LANGUAGES`, and the sums of the files.
+def load_multi30k(
+    source: str, target: str, manual_dir: Path | None
+) -> tuple[dict[str, list[Pair]], dict[str, str]]:
+    """The pairs of `train`, `valid` and `test` in two of the `LANGUAGES`, and the sums of the
+    files.
 
     Errors are those of `builders.load`, and a UsageError for files of different numbers of lines.
     """
-    rows, sums = load(Multi30k, tuple(f"{split}_{language}" for split in NAMES for language in (source, target)), manual_dir)
+    rows, sums = load(
+        Multi30k,
+        tuple(f"{split}_{language}" for split in NAMES for language in (source, target)),
+        manual_dir,
+    )
     pairs = {}
     for split, name in NAMES.items():
-        sources, targets = ([row["text"] for row in rows[f"{split}_{language}"]] for language in (source, target))
+        sources, targets = (
+            [row["text"] for row in rows[f"{split}_{language}"]] for language in (source, target)
+        )
         check_aligned(f"{name}.{source}.gz", sources, f"{name}.{target}.gz", targets)
         pairs[split] = [Pair(*both) for both in zip(sources, targets)]
     return pairs, sums
 
 
 def read_lines(path: Path) -> list[str]:
-    """The sentences of a file. Raises a UsageError with the line for one that is empty or cannot be read."""
+    """The sentences of a file.
+
+    Raises a UsageError with the line for one that is empty or cannot be read.
+    """
     lines = []
     try:
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
             for line in file:
                 lines.append(" ".join(line.split()))
                 if not lines[-1]:
-                    raise UsageError(f"expected a sentence in {path}, line {len(lines)}, got an empty one; get the file again")
+                    raise UsageError(
+                        f"expected a sentence in {path}, line {len(lines)}, got an empty one; get "
+                        f"the file again"
+                    )
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
-        raise UsageError(f"expected text in UTF-8 under gzip in {path}, line {len(lines) + 1} ({error}); get the file again") from error
+        raise UsageError(
+            f"expected text in UTF-8 under gzip in {path}, line {len(lines) + 1} ({error}); get "
+            f"the file again"
+        ) from error
     return lines

@@ -1,4 +1,4 @@
-"""What a text holds beside its words: the character n-grams of each, and the pairs of neighbours."""
+"""Character n-grams of the words of a text, and pairs of neighbouring words."""
 
 import functools
 import itertools
@@ -21,16 +21,20 @@ def pairs(text: str) -> str:
 def character_ngrams(words: Sequence[str], size: int) -> Integer[np.ndarray, "t n"]:
     """The n-grams of each word as rows of a table of `size`, hashed, filled up with 0.
 
-    Of `<word>`, with its marks, come all parts of 3 to 6 characters but the whole; of a long word some, evenly.
-    Source: Bojanowski et al. 2017, arXiv:1607.04606.
+    Of `<word>`, with its marks, come all parts of 3 to 6 characters but the whole; of a long word
+    some, evenly. Source: Bojanowski et al. 2017, arXiv:1607.04606.
     """
-    return np.array([_hashed(word, size) for word in words], np.min_scalar_type(size - 1)).reshape(-1, A_WORD)
+    return np.array([_hashed(word, size) for word in words], np.min_scalar_type(size - 1)).reshape(
+        -1, A_WORD
+    )
 
 
 @functools.cache
 def _hashed(word: str, size: int) -> list[int]:
     marked = f"<{word}>"
-    found = [marked[i : i + n] for n in LENGTHS if n < len(marked) for i in range(len(marked) - n + 1)]
+    found = [
+        marked[i : i + n] for n in LENGTHS if n < len(marked) for i in range(len(marked) - n + 1)
+    ]
     if len(found) > A_WORD:
         found = [found[i] for i in np.linspace(0, len(found) - 1, A_WORD).astype(int)]
     rows = [1 + zlib.crc32(part.encode()) % (size - 1) for part in found]

@@ -1,13 +1,15 @@
 """The shapes task: a signal of two triangles and two boxes, to be levelled pairwise.
 
-Every example is a signal over 100 grid points that holds two triangles and two boxes of random heights. The target is
-the same signal with the two heights of each pair replaced by their mean, so every shape has to look across the signal
-for its partner. The task is François Fleuret's; the sizes here are his:
+Every example is a signal over 100 grid points that holds two triangles and two boxes of random
+heights. The target is the same signal with the two heights of each pair replaced by their mean, so
+every shape has to look across the signal for its partner. The task is François Fleuret's; the sizes
+here are his:
 
     center ~ U(5.5, 94.5),  height ~ U(1, 25),  width ~ U(5, 11),  noise ~ U(-0.15, 0.15)
 
-A draw is rejected when two shapes collide or when the heights that are averaged are too close to tell apart.
-Everything is pure JAX: `generate` can be jitted with `num_examples` static, mapped over keys, and called in a scan.
+A draw is rejected when two shapes collide or when the heights that are averaged are too close to
+tell apart. Everything is pure JAX: `generate` can be jitted with `num_examples` static, mapped over
+keys, and called in a scan.
 """
 
 import functools
@@ -29,7 +31,8 @@ NOISE = 0.3  # the noise spans 0.3, that is +-0.15, so its variance is 0.3^2 / 1
 MIN_DIFFERENCE = 4.0
 MAX_EXAMPLES = 10_000_000  # in one call, whose random words are counted in 32 bits
 
-# Share of proposals that are accepted, over 8 million of them. It sizes the first block of proposals and nothing else.
+# Share of proposals that are accepted, over 8 million of them. It sizes the first block of
+# proposals and nothing else.
 ACCEPTANCE = {
     ("by_shape", "triangles"): 0.1654,
     ("by_shape", "both"): 0.1150,
@@ -39,7 +42,9 @@ ACCEPTANCE = {
 
 
 class Shapes(NamedTuple):
-    """Parameters of the four shapes of `n` signals, in grid points and signal units: triangles at 0, 1, boxes at 2, 3."""
+    """Parameters of the four shapes of `n` signals, in grid points and signal units: triangles at
+    0, 1, boxes at 2, 3.
+    """
 
     centers: Float[Array, "n 4"]
     heights: Float[Array, "n 4"]
@@ -47,7 +52,9 @@ class Shapes(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """Signals with their targets, both in signal units, and the shapes that are drawn in the inputs."""
+    """Signals with their targets, both in signal units, and the shapes that are drawn in the
+    inputs.
+    """
 
     inputs: Float[Array, "n 100 1"]
     targets: Float[Array, "n 100 1"]
@@ -55,7 +62,9 @@ class Examples(NamedTuple):
 
 
 def propose(key: Key[Array, ""], num_proposals: int) -> Shapes:
-    """Draws shapes without any rule: centres, heights and widths independent and uniform over their ranges."""
+    """Draws shapes without any rule: centres, heights and widths independent and uniform over their
+    ranges.
+    """
     ranges = (CENTER_RANGE, HEIGHT_RANGE, WIDTH_RANGE)
     uniform = (_words(key, (3, num_proposals, 4)) >> 8).astype(jnp.float32) / 2**24
     return Shapes(*(low + (high - low) * u for (low, high), u in zip(ranges, uniform)))
@@ -64,8 +73,9 @@ def propose(key: Key[Array, ""], num_proposals: int) -> Shapes:
 def collide(shapes: Shapes) -> Bool[Array, " n"]:
     """True where two shapes share a grid point, each also covering the point before its first.
 
-    A triangle is positive where `|t - c| < w/2 + 1/2` and a box where `|t - c| < w/2`, so a support is an interval of
-    grid points and two of them meet when neither ends before the other begins. Nothing is rasterised.
+    A triangle is positive where `|t - c| < w/2 + 1/2` and a box where `|t - c| < w/2`, so a support
+    is an interval of grid points and two of them meet when neither ends before the other begins.
+    Nothing is rasterised.
     """
     reach = shapes.widths / 2 + jnp.array([[0.5, 0.5, 0.0, 0.0]])
     first = jnp.floor(shapes.centers - reach)  # the point before the first one covered
@@ -81,7 +91,9 @@ def is_left(shapes: Shapes) -> Bool[Array, "n 4"]:
 
 
 def target_heights(shapes: Shapes, task: str) -> Float[Array, "n 4"]:
-    """The mean height of each shape's group: of its own kind (`by_shape`) or of its side (`by_location`)."""
+    """The mean height of each shape's group: of its own kind (`by_shape`) or of its side
+    (`by_location`).
+    """
     if task == "by_shape":
         return jnp.repeat(shapes.heights.reshape(-1, 2, 2).mean(axis=-1), 2, axis=-1)
     left = is_left(shapes)
@@ -90,11 +102,14 @@ def target_heights(shapes: Shapes, task: str) -> Float[Array, "n 4"]:
     return jnp.where(left, mean_left, mean_right)
 
 
-def is_valid(shapes: Shapes, *, task: str = "by_shape", height_rule: str = "triangles") -> Bool[Array, " n"]:
+def is_valid(
+    shapes: Shapes, *, task: str = "by_shape", height_rule: str = "triangles"
+) -> Bool[Array, " n"]:
     """True where a proposal is an example: no collision, and heights that differ by more than 4.
 
-    `by_shape` compares the two triangles, and with `height_rule="both"` the two boxes too; `by_location` compares the
-    mean height of the left two shapes with that of the right two, under either rule.
+    `by_shape` compares the two triangles, and with `height_rule="both"` the two boxes too;
+    `by_location` compares the mean height of the left two shapes with that of the right two, under
+    either rule.
     """
     check_names(task, height_rule)
     heights = shapes.heights
@@ -109,16 +124,26 @@ def is_valid(shapes: Shapes, *, task: str = "by_shape", height_rule: str = "tria
 
 
 def sample(
-    key: Key[Array, ""], num_examples: int, *, task: str = "by_shape", height_rule: str = "triangles", block_size: int | None = None
+    key: Key[Array, ""],
+    num_examples: int,
+    *,
+    task: str = "by_shape",
+    height_rule: str = "triangles",
+    block_size: int | None = None,
 ) -> Shapes:
     """Draws exactly `num_examples` valid sets of shapes by rejection.
 
-    Proposals come in blocks of `block_size`, by default so many that the first block nearly always suffices; blocks are
-    drawn until every row is filled with the accepted proposals, in the order in which they were drawn.
+    Proposals come in blocks of `block_size`, by default so many that the first block nearly always
+    suffices; blocks are drawn until every row is filled with the accepted proposals, in the order
+    in which they were drawn.
     """
     check_names(task, height_rule)
-    if block_size is None:  # four standard deviations of the count above its mean, and a few for the small ones
-        block_size = math.ceil((num_examples + 4 * math.sqrt(num_examples) + 8) / ACCEPTANCE[task, height_rule])
+    if (
+        block_size is None
+    ):  # four standard deviations of the count above its mean, and a few for the small ones
+        block_size = math.ceil(
+            (num_examples + 4 * math.sqrt(num_examples) + 8) / ACCEPTANCE[task, height_rule]
+        )
     rows = jnp.arange(num_examples)
 
     def fill(carry: tuple[Array, Array, Shapes]) -> tuple[Array, Array, Shapes]:
@@ -126,13 +151,19 @@ def sample(
         key, block_key = jax.random.split(key)
         proposals = propose(block_key, block_size)
         valid = is_valid(proposals, task=task, height_rule=height_rule)
-        source = jnp.searchsorted(jnp.cumsum(valid), rows - count + 1)  # row i takes the (i - count + 1)-th valid one
+        source = jnp.searchsorted(
+            jnp.cumsum(valid), rows - count + 1
+        )  # row i takes the (i - count + 1)-th valid one
         fresh = (rows >= count) & (source < block_size)
-        merge = lambda new, old: jnp.where(fresh[:, None], new[jnp.minimum(source, block_size - 1)], old)
+        merge = lambda new, old: jnp.where(
+            fresh[:, None], new[jnp.minimum(source, block_size - 1)], old
+        )
         return key, count + valid.sum(), jax.tree.map(merge, proposals, filled)
 
     empty = Shapes(*(jnp.zeros((num_examples, 4)) for _ in Shapes._fields))
-    _, _, shapes = jax.lax.while_loop(lambda carry: carry[1] < num_examples, fill, (key, jnp.int32(0), empty))
+    _, _, shapes = jax.lax.while_loop(
+        lambda carry: carry[1] < num_examples, fill, (key, jnp.int32(0), empty)
+    )
     return shapes
 
 
@@ -145,7 +176,9 @@ def draw(shapes: Shapes, heights: Float[Array, "n 4"]) -> Float[Array, "n 100"]:
     time = jnp.arange(LENGTH, dtype=heights.dtype)[None, :]
     signals = []
     for i in range(4):
-        center, height, width = (array[:, i : i + 1] for array in (shapes.centers, heights, shapes.widths))
+        center, height, width = (
+            array[:, i : i + 1] for array in (shapes.centers, heights, shapes.widths)
+        )
         distance = jnp.abs(time - center)
         triangle = jax.nn.relu(height - jax.nn.relu(distance - 0.5) * 2 * height / width)
         box = jnp.where(2 * distance < width, height, 0.0)
@@ -153,30 +186,44 @@ def draw(shapes: Shapes, heights: Float[Array, "n 4"]) -> Float[Array, "n 100"]:
     return functools.reduce(jnp.maximum, signals)
 
 
-def generate(key: Key[Array, ""], num_examples: int, *, task: str = "by_shape", height_rule: str = "triangles") -> Examples:
+def generate(
+    key: Key[Array, ""],
+    num_examples: int,
+    *,
+    task: str = "by_shape",
+    height_rule: str = "triangles",
+) -> Examples:
     """Generates exactly `num_examples` examples of the shapes task.
 
     Args:
         key: a typed key, `jax.random.key(seed)`; the same key gives the same examples.
         num_examples: how many; static under `jax.jit`.
-        task: `"by_shape"` levels the triangles and the boxes, each among themselves; `"by_location"` levels the two
-            leftmost shapes and the two rightmost, whatever their kind.
-        height_rule: which heights must differ by more than 4 under `"by_shape"`. `"triangles"`, the default, tests the
-            triangles alone: the published generator compares them twice and never the boxes, and published figures
-            come from such data. `"both"` tests the boxes too, as was meant.
+        task: `"by_shape"` levels the triangles and the boxes, each among themselves;
+            `"by_location"` levels the two leftmost shapes and the two rightmost, whatever their
+            kind.
+        height_rule: which heights must differ by more than 4 under `"by_shape"`. `"triangles"`, the
+            default, tests the triangles alone: the published generator compares them twice and
+            never the boxes, and published figures come from such data. `"both"` tests the boxes
+            too, as was meant.
 
     Returns:
-        Inputs and targets of shape `(n, 100, 1)` in signal units, and the shapes' centres, heights and widths.
+        Inputs and targets of shape `(n, 100, 1)` in signal units, and the shapes' centres, heights
+        and widths.
 
     Raises:
-        ValueError: an unknown `task` or `height_rule`, or a number of examples below 0 or above `MAX_EXAMPLES`.
+        ValueError: an unknown `task` or `height_rule`, or a number of examples below 0 or above
+            `MAX_EXAMPLES`.
     """
     if not 0 <= num_examples <= MAX_EXAMPLES:
-        raise ValueError(f"expected num_examples from 0 to {MAX_EXAMPLES:,} in one call, got {num_examples}")
+        raise ValueError(
+            f"expected num_examples from 0 to {MAX_EXAMPLES:,} in one call, got {num_examples}"
+        )
     sample_key, noise_key = jax.random.split(key)
     shapes = sample(sample_key, num_examples, task=task, height_rule=height_rule)
-    # One random word a grid point serves both signals: 16 bits each, that is noise in steps of 5e-6, near the spacing
-    # of float32 at the height of a shape. The random numbers are most of the work, so this nearly halves it.
+    # One random word a grid point serves both signals: 16 bits each, that is noise in steps of
+    # 5e-6, near the spacing
+    # of float32 at the height of a shape. The random numbers are most of the work, so this nearly
+    # halves it.
     words = _words(noise_key, (num_examples, LENGTH))
     noise = lambda bits: (bits.astype(jnp.float32) + 0.5) * (NOISE / 2**16) - NOISE / 2
     inputs = draw(shapes, shapes.heights) + noise(words >> 16)
@@ -185,22 +232,34 @@ def generate(key: Key[Array, ""], num_examples: int, *, task: str = "by_shape", 
 
 
 def splits(
-    seed: int, *, num_train: int, num_test: int, valid_fraction: float = 0.2, task: str = "by_shape", height_rule: str = "triangles"
+    seed: int,
+    *,
+    num_train: int,
+    num_test: int,
+    valid_fraction: float = 0.2,
+    task: str = "by_shape",
+    height_rule: str = "triangles",
 ) -> dict[str, Examples]:
-    """Examples for `train`, `valid` and `test`, of which the second is the given share of `num_train`."""
+    """Examples for `train`, `valid` and `test`, of which the second is the given share of
+    `num_train`.
+    """
     num_valid = round(num_train * valid_fraction)
     counts = {"train": num_train - num_valid, "valid": num_valid, "test": num_test}
 
     @jax.jit
     def make(seed: Any) -> dict[str, Examples]:
         keys = jax.random.split(jax.random.key(seed), len(counts))
-        return {name: generate(key, n, task=task, height_rule=height_rule) for key, (name, n) in zip(keys, counts.items())}
+        return {
+            name: generate(key, n, task=task, height_rule=height_rule)
+            for key, (name, n) in zip(keys, counts.items())
+        }
 
     return make(np.int64(operator.index(seed)))
 
 
 def _words(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:
-    """Random 32-bit words: `jax.random.bits` with both words of every Threefry block used, not their exclusive or.
+    """Random 32-bit words: `jax.random.bits` with both words of every Threefry block used, not
+    their exclusive or.
 
     That is half the work, and on CPU five times faster, for XLA vectorises this form at every size.
     """
@@ -212,5 +271,6 @@ def check_names(task: str, height_rule: str) -> None:
     """Raises a ValueError for an unknown task or height rule."""
     if (task, height_rule) not in ACCEPTANCE:
         raise ValueError(
-            f"expected task 'by_shape' or 'by_location' and height_rule 'triangles' or 'both', got {task!r} and {height_rule!r}"
+            f"expected task 'by_shape' or 'by_location' and height_rule 'triangles' or 'both', "
+            f"got {task!r} and {height_rule!r}"
         )

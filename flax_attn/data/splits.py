@@ -6,8 +6,11 @@ import numpy as np
 from jaxtyping import Int
 
 
-def stratified(labels: Int[np.ndarray, " n"], shares: Sequence[float], seed: int) -> list[Int[np.ndarray, " m"]]:
-    """The rows of each part, in ascending order: parts of the given shares of all rows, and as nearly as can be of each class.
+def stratified(
+    labels: Int[np.ndarray, " n"], shares: Sequence[float], seed: int
+) -> list[Int[np.ndarray, " m"]]:
+    """The rows of each part, in ascending order: parts of the given shares of all rows, and as
+    nearly as can be of each class.
 
     Sizes are rounded so that the parts add up to all rows, in total and for each class.
 
@@ -24,7 +27,9 @@ def stratified(labels: Int[np.ndarray, " n"], shares: Sequence[float], seed: int
         rows = rng.permutation(np.flatnonzero(labels == label))
         before += len(rows)
         # counted over this class and those before it, so that rounding never adds up
-        ends = np.maximum.accumulate(np.clip(np.rint(bounds * before).astype(int) - cuts_before, 0, len(rows)))
+        ends = np.maximum.accumulate(
+            np.clip(np.rint(bounds * before).astype(int) - cuts_before, 0, len(rows))
+        )
         for part, first, last in zip(parts, [0, *ends], ends):
             part.append(rows[first:last])
         cuts_before = cuts_before + ends

@@ -1,7 +1,8 @@
-"""The Stanford Sentiment Treebank: sentences of film reviews, each phrase of them judged (Socher et al. 2013).
+"""The Stanford Sentiment Treebank: sentences of film reviews, each phrase of them judged (Socher et
+al. 2013).
 
-A line is a tree, `(3 (2 It) (4 (2 's) (4 (2 a) (4 hit))))`: a label from 0, very negative, to 4, very positive, and two parts or
-a word.
+A line is a tree, `(3 (2 It) (4 (2 's) (4 (2 a) (4 hit))))`: a label from 0, very negative, to 4,
+very positive, and two parts or a word.
 """
 
 import re
@@ -16,7 +17,10 @@ from flax_attn.data.builders import File, FilesBuilder, load, url_infos
 from flax_attn.data.files import read_text
 from flax_attn.errors import UsageError
 
-CLASSES = {3: ("negative", "neutral", "positive"), 5: ("very negative", "negative", "neutral", "positive", "very positive")}
+CLASSES = {
+    3: ("negative", "neutral", "positive"),
+    5: ("very negative", "negative", "neutral", "positive", "very positive"),
+}
 ARCHIVE = "trainDevTestTrees_PTB.zip"
 BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
 
@@ -26,7 +30,9 @@ class SST(FilesBuilder, skip_registration=True):
 
     FILES = {
         ARCHIVE: File(
-            f"https://nlp.stanford.edu/sentiment/{ARCHIVE}", 789_539, "5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc"
+            f"https://nlp.stanford.edu/sentiment/{ARCHIVE}",
+            789_539,
+            "5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc",
         )
     }
     SPLITS = {"train": ("train.txt",), "valid": ("dev.txt",), "test": ("test.txt",)}
@@ -42,14 +48,17 @@ class SST(FilesBuilder, skip_registration=True):
             content = {split: files.read(f"trees/{name}") for split, (name,) in self.SPLITS.items()}
         return {split: self._generate_examples(archive, text) for split, text in content.items()}
 
-    def _generate_examples(self, path: Path, content: bytes | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _generate_examples(
+        self, path: Path, content: bytes | None = None
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
         text = read_text(path) if content is None else content.decode("utf-8")
         for number, line in enumerate(text.rstrip("\n").split("\n"), 1):
             try:
                 phrases(line)
             except ValueError as error:
                 raise UsageError(
-                    f"expected a tree of labels 0 to 4 and words in {path}, line {number} ({error}); get the file again"
+                    f"expected a tree of labels 0 to 4 and words in {path}, line {number} "
+                    f"({error}); get the file again"
                 ) from error
             yield number, {"tree": line}
 
@@ -62,7 +71,8 @@ class Phrase(NamedTuple):
 
 
 def load_sst(manual_dir: Path | None) -> tuple[dict[str, list[list[Phrase]]], dict[str, str]]:
-    """The phrases of every sentence of `train`, `valid` and `test`, whole sentence first, and the sums of the files.
+    """The phrases of every sentence of `train`, `valid` and `test`, whole sentence first, and the
+    sums of the files.
 
     Errors are those of `builders.load`.
     """
@@ -73,13 +83,19 @@ def load_sst(manual_dir: Path | None) -> tuple[dict[str, list[list[Phrase]]], di
 def phrases(tree: str) -> list[Phrase]:
     """All phrases of a tree, the whole of it first. Raises a ValueError where it is none."""
     found: list[Phrase | None] = []
-    opened: list[tuple[int, int, int, list[str]]] = []  # place among the phrases, label, first word, and the kinds of its parts
+    opened: list[
+        tuple[int, int, int, list[str]]
+    ] = []  # place among the phrases, label, first word, and the kinds of its parts
     words: list[str] = []
     tokens = re.findall(r"\(|\)|[^ ()]+", tree)
     i = 0
     while i < len(tokens):
         if found and not opened:
-            raise ValueError("more than one tree" if tokens[i] == "(" else f"'{tokens[i]}' outside of the brackets")
+            raise ValueError(
+                "more than one tree"
+                if tokens[i] == "("
+                else f"'{tokens[i]}' outside of the brackets"
+            )
         if tokens[i] == "(":
             if i + 1 >= len(tokens) or tokens[i + 1] not in ("0", "1", "2", "3", "4"):
                 raise ValueError(f"no label after bracket {len(found) + 1}")

@@ -1,6 +1,9 @@
-"""From texts to integers and back: preprocessing, tokenizers, labels, padding. All of it is JSON on disk, and invertible.
+"""From texts to integers and back: preprocessing, tokenizers, labels, padding.
 
-A tokenizer is fitted on the training split alone; token 0 is padding and token 1 stands for all that it does not know.
+All of it is JSON on disk, and invertible.
+
+A tokenizer is fitted on the training split alone; token 0 is padding and token 1 stands for all
+that it does not know.
 """
 
 import html
@@ -19,13 +22,16 @@ from flax_attn.errors import UsageError, one_line
 PADDING, UNKNOWN = "<PAD>", "<UNK>"
 START, END = "<S>", "</S>"
 
-_STOP_WORDS = re.compile(rf"\b({'|'.join(map(re.escape, sorted(STOP_WORDS, key=len, reverse=True)))})\b\s*")
+_STOP_WORDS = re.compile(
+    rf"\b({'|'.join(map(re.escape, sorted(STOP_WORDS, key=len, reverse=True)))})\b\s*"
+)
 
 
 def clean_news(text: str) -> str:
     """The AG News tutorial's preprocessing: `Great week for the NYSE!` becomes `great week nyse`.
 
-    Lower case; without stop words, and what stands in brackets; runs of all but letters and digits become one space.
+    Lower case; without stop words, and what stands in brackets; runs of all but letters and digits
+    become one space.
     """
     text = _STOP_WORDS.sub("", text.lower())
     text = re.sub(r"\([^)]*\)", "", text)
@@ -34,14 +40,20 @@ def clean_news(text: str) -> str:
 
 
 def split_words(text: str) -> str:
-    """Lower case, with spaces between words, clitics and punctuation: `It's a hit.` becomes `it 's a hit .`."""
-    return " ".join(re.findall(r"n't\b|'(?:s|re|ve|ll|d|m)\b|\w+(?=n't\b)|\w+(?:-\w+)*|[^\w\s]", text.lower()))
+    """Lower case, with spaces between words, clitics and punctuation: `It's a hit.` becomes `it 's
+    a hit .`.
+    """
+    return " ".join(
+        re.findall(r"n't\b|'(?:s|re|ve|ll|d|m)\b|\w+(?=n't\b)|\w+(?:-\w+)*|[^\w\s]", text.lower())
+    )
 
 
 def join_words(text: str) -> str:
-    """What `split_words` split, joined again as English is written: `it 's a hit .` becomes `it's a hit.`
+    """What `split_words` split, joined again as English is written: `it 's a hit .` becomes `it's a
+    hit.`
 
-    Numbers (`3.5`), other apostrophes and quotation marks stay apart, for what stood there is not known; byte pairs lose nothing.
+    Numbers (`3.5`), other apostrophes and quotation marks stay apart, for what stood there is not
+    known; byte pairs lose nothing.
     """
     text = re.sub(r" (n't|'(?:s|re|ve|ll|d|m))\b", r"\1", text)
     return re.sub(r"([(\[]) ", r"\1", re.sub(r" ([.,;:!?%)\]])", r"\1", text))
@@ -58,7 +70,8 @@ def mark_ends(text: str) -> str:
 
 
 def split_news(text: str) -> str:
-    """Lower case, without markup, words, numbers and marks apart: `U.S. stocks&lt;b&gt; up 12%` becomes `us stocks up 00 %`.
+    """Lower case, without markup, words, numbers and marks apart: `U.S. stocks&lt;b&gt; up 12%`
+    becomes `us stocks up 00 %`.
 
     Entities are restored, also those that lost their `&`; digits become zeros, but for years.
     """
@@ -66,7 +79,9 @@ def split_news(text: str) -> str:
     text = re.sub(r"<[^>]*>", " ", html.unescape(html.unescape(text))).lower()
     text = re.sub(r"\b([a-z])\.(?=[a-z]\.)", r"\1", text)
     words = re.findall(r"[a-z]+|\d+|[$%?!()\-:]", text.replace("'s ", " ").replace("'", ""))
-    return " ".join("0" * min(len(word), 5) if word.isdigit() and len(word) != 4 else word for word in words)
+    return " ".join(
+        "0" * min(len(word), 5) if word.isdigit() and len(word) != 4 else word for word in words
+    )
 
 
 PREPROCESSING: dict[str, Callable[[str], str]] = {
@@ -80,7 +95,9 @@ PREPROCESSING: dict[str, Callable[[str], str]] = {
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """What every tokenizer does: texts to integers, back, to the parts that the integers stand for, and itself to JSON."""
+    """What every tokenizer does: texts to integers, back, to the parts that the integers stand for,
+    and itself to JSON.
+    """
 
     @property
     def size(self) -> int: ...
@@ -95,9 +112,11 @@ class Tokenizer(Protocol):
 
 
 class Vocabulary(NamedTuple):
-    """Words or characters: the most frequent ones of the texts it was fitted on, first among equals the one met first.
+    """Words or characters: the most frequent ones of the texts it was fitted on, first among equals
+    the one met first.
 
-    Encoding and decoding give back the text, but for what is unknown and for runs of spaces between words.
+    Encoding and decoding give back the text, but for what is unknown and for runs of spaces between
+    words.
     """
 
     level: str  # "word" or "character"
@@ -111,7 +130,9 @@ class Vocabulary(NamedTuple):
     @classmethod
     def fit(cls, level: str, texts: Iterable[str], size: int) -> "Vocabulary":
         counts = Counter(part for text in texts for part in _parts(level, text))
-        return cls.of(level, (PADDING, UNKNOWN, *(entry for entry, _ in counts.most_common(size - 2))))
+        return cls.of(
+            level, (PADDING, UNKNOWN, *(entry for entry, _ in counts.most_common(size - 2)))
+        )
 
     @property
     def size(self) -> int:
@@ -131,7 +152,9 @@ class Vocabulary(NamedTuple):
 
 
 class BytePairs:
-    """Byte-pair encoding (Sennrich, Haddow & Birch 2016, arXiv:1508.07909) by the package `tokenizers`, the extra `bpe`."""
+    """Byte-pair encoding (Sennrich, Haddow & Birch 2016, arXiv:1508.07909) by the package
+    `tokenizers`, the extra `bpe`.
+    """
 
     def __init__(self, model: Any):
         self.model = model
@@ -145,7 +168,10 @@ class BytePairs:
         model.pre_tokenizer = parts.Sequence([parts.Metaspace(), parts.Punctuation("isolated")])
         model.decoder = tokenizers.decoders.Metaspace()
         trainer = tokenizers.trainers.BpeTrainer(
-            vocab_size=size, limit_alphabet=max(size - 2, 0), special_tokens=[PADDING, UNKNOWN], show_progress=False
+            vocab_size=size,
+            limit_alphabet=max(size - 2, 0),
+            special_tokens=[PADDING, UNKNOWN],
+            show_progress=False,
         )
         model.train_from_iterator(texts, trainer)
         return cls(model)
@@ -159,7 +185,10 @@ class BytePairs:
     def split(self, text: str) -> list[str]:
         found = self.model.encode(text)
         known = [token.replace("▁", "") or " " for token in found.tokens]
-        return [text[slice(*place)] if token == 1 else part for part, token, place in zip(known, found.ids, found.offsets)]
+        return [
+            text[slice(*place)] if token == 1 else part
+            for part, token, place in zip(known, found.ids, found.offsets)
+        ]
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "bpe", "model": json.loads(self.model.to_str())}
@@ -186,12 +215,17 @@ def tokenizer_from_json(content: dict[str, Any]) -> Tokenizer:
     except UsageError:
         raise
     except Exception as error:  # whatever the package makes of a damaged model
-        raise UsageError(f"expected a tokenizer as training wrote it, got another file ({one_line(error)}); restore it") from error
+        raise UsageError(
+            f"expected a tokenizer as training wrote it, got another file ({one_line(error)}); "
+            f"restore it"
+        ) from error
 
 
 def known_parts(tokenizer: Tokenizer, text: str) -> list[tuple[str, bool]]:
     """The parts that the tokens of a text stand for, and whether the tokenizer knows them."""
-    return [(part, token != 1) for part, token in zip(tokenizer.split(text), tokenizer.encode(text))]
+    return [
+        (part, token != 1) for part, token in zip(tokenizer.split(text), tokenizer.encode(text))
+    ]
 
 
 def bracketed(parts: Iterable[tuple[str, bool]]) -> list[str]:
@@ -199,8 +233,13 @@ def bracketed(parts: Iterable[tuple[str, bool]]) -> list[str]:
     return [part if known else f"({part})" for part, known in parts]
 
 
-def pad(rows: Sequence[Sequence[int]], length: int | None = None) -> tuple[Int32[np.ndarray, "n t"], Int32[np.ndarray, " n"]]:
-    """Rows of tokens as one array, filled up with padding, and their lengths. None pads to the longest, at least to 1."""
+def pad(
+    rows: Sequence[Sequence[int]], length: int | None = None
+) -> tuple[Int32[np.ndarray, "n t"], Int32[np.ndarray, " n"]]:
+    """Rows of tokens as one array, filled up with padding, and their lengths.
+
+    None pads to the longest, at least to 1.
+    """
     lengths = np.array([len(row) for row in rows], np.int32)
     length = max(int(lengths.max(initial=0)), 1) if length is None else length
     lengths = np.minimum(lengths, length)
@@ -211,22 +250,31 @@ def pad(rows: Sequence[Sequence[int]], length: int | None = None) -> tuple[Int32
 
 
 def encode_labels(labels: Sequence[str], classes: Sequence[str]) -> Int32[np.ndarray, " n"]:
-    """The place of each label among the classes. Raises a UsageError for one that is none of them."""
+    """The place of each label among the classes.
+
+    Raises a UsageError for one that is none of them.
+    """
     index = {label: i for i, label in enumerate(classes)}
     for label in labels:
         if label not in index:
             known = f"{', '.join(classes[:10])}{', ...' if len(classes) > 10 else ''}"
-            raise UsageError(f"expected a label that the training split has, {known}, got '{label}'")
+            raise UsageError(
+                f"expected a label that the training split has, {known}, got '{label}'"
+            )
     return np.array([index[label] for label in labels], np.int32)
 
 
 def _parts(level: str, text: str) -> Sequence[str]:
-    return re.findall("[^ ]+", text) if level == "word" else text  # a space that does not break is part of a word
+    return (
+        re.findall("[^ ]+", text) if level == "word" else text
+    )  # a space that does not break is part of a word
 
 
 def _tokenizers() -> Any:
     try:
         import tokenizers  # pyright: ignore
     except ImportError as error:
-        raise UsageError('expected the package tokenizers for data.tokenizer=bpe; pip install "flax-attn[bpe]"') from error
+        raise UsageError(
+            'expected the package tokenizers for data.tokenizer=bpe; pip install "flax-attn[bpe]"'
+        ) from error
     return tokenizers

@@ -19,8 +19,16 @@ class Series(NamedTuple):
     targets: Float[Array, "n t 1"]
 
 
-def input_series(key: Key[Array, ""], num_examples: int, *, num_series: int = 8, relevant: int = 3, length: int = 20) -> Series:
-    """Series of numbers in [-1, 1]; the output is `y_t = (x_t + x_{t-1}) / 2` of the relevant one, with 0 before its start.
+def input_series(
+    key: Key[Array, ""],
+    num_examples: int,
+    *,
+    num_series: int = 8,
+    relevant: int = 3,
+    length: int = 20,
+) -> Series:
+    """Series of numbers in [-1, 1]; the output is `y_t = (x_t + x_{t-1}) / 2` of the relevant one,
+    with 0 before its start.
 
     The others say nothing about it.
     """
@@ -30,9 +38,13 @@ def input_series(key: Key[Array, ""], num_examples: int, *, num_series: int = 8,
     return Series(inputs, (decisive + before) / 2)
 
 
-def reversed_letters(seed: int, num_examples: int, *, min_length: int = 3, max_length: int = 12) -> list[Pair]:
-    """Letters with spaces between, and the same from the end to the start: `d a f` becomes `f a d`."""
+def reversed_letters(
+    seed: int, num_examples: int, *, min_length: int = 3, max_length: int = 12
+) -> list[Pair]:
+    """Letters with spaces between, and the same in reverse: `d a f` becomes `f a d`."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(min_length, max_length + 1, size=num_examples)
-    sources = [" ".join(LETTERS[i] for i in rng.integers(len(LETTERS), size=length)) for length in lengths]
+    sources = [
+        " ".join(LETTERS[i] for i in rng.integers(len(LETTERS), size=length)) for length in lengths
+    ]
     return [Pair(source, source[::-1]) for source in sources]

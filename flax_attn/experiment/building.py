@@ -1,4 +1,6 @@
-"""From a config to what trains: the model, its loss and optimiser, and the compiled programs over all seeds."""
+"""From a config to what trains: the model, its loss and optimiser, and the compiled programs over
+all seeds.
+"""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -21,7 +23,8 @@ Scores = dict[str, Array]  # (seeds,) by metric
 
 
 def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
-    """The model of a config: its fields are those of the config's `model` part, and what the data decide.
+    """The model of a config: its fields are those of the config's `model` part, and what the data
+    decide.
 
     Raises:
         UsageError: an unknown field, or a model that is not for such data.
@@ -35,7 +38,10 @@ def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
             raise UsageError(unknown(f"field of model '{name}'", option, choices))
     if not sizes.keys() <= set(known):
         decided = " and ".join(sizes)
-        raise UsageError(f"model '{name}' is not for this data, which decides {decided}; choose another model.name")
+        raise UsageError(
+            f"model '{name}' is not for this data, which decides {decided}; choose another "
+            f"model.name"
+        )
     try:
         return model_class(**options, **sizes)
     except TypeError as error:
@@ -57,11 +63,15 @@ def layer_table(model: nn.Module, sample: Inputs) -> str:
     # a key without a program to compile
     key = jax.random.wrap_key_data(jax.device_put(np.zeros(2, np.uint32)), impl="threefry2x32")
     try:
-        table = nn.tabulate(model, key, console_kwargs={"width": 110, "force_terminal": False})(sample)
+        table = nn.tabulate(model, key, console_kwargs={"width": 110, "force_terminal": False})(
+            sample
+        )
         params = jax.eval_shape(model.init, key, sample)["params"]
     except (AttributeError, KeyError, ValueError, TypeError) as error:
         raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
-    layers, _, _ = table.rpartition("Total Parameters")  # Flax counts what is carried among the parameters
+    layers, _, _ = table.rpartition(
+        "Total Parameters"
+    )  # Flax counts what is carried among the parameters
     return f"{layers.rstrip()}\nparameters: {count_parameters(params):,}"
 
 
@@ -70,12 +80,16 @@ def count_parameters(params: Params) -> int:
 
 
 def make_loss(model: nn.Module, measure: Callable[..., Any]) -> epoch.Loss:
-    """`loss(params, carry, batch, key) -> (loss, (carry, metrics))`; without a key, at evaluation."""
+    """`loss(params, carry, batch, key) -> (loss, (carry, metrics))`; evaluation has no key."""
 
     def loss(params: Params, carry: Params, batch: epoch.Batch, key: Key[Array, ""] | None) -> Any:
         variables, train = {"params": params, "carry": carry}, key is not None
-        rngs = {"dropout": key} if train else None
-        (outputs, aux), updates = model.apply(variables, batch["inputs"], train=train, rngs=rngs, mutable=["carry"])  # pyright: ignore
+        options: Any = {
+            "train": train,
+            "mutable": ["carry"],
+        }  # Any: options of Flax and the model's
+        options["rngs"] = {"dropout": key} if train else None
+        (outputs, aux), updates = model.apply(variables, batch["inputs"], **options)
         value, metrics = measure(outputs, aux, batch, train)
         return value, (updates.get("carry", {}), metrics)
 
@@ -87,7 +101,8 @@ class Programs(NamedTuple):
 
     Attributes:
         create: from seeds to states.
-        train_epoch: from states, the number of the epoch and rows to states and metrics. Compiled when it is called.
+        train_epoch: from states, the number of the epoch and rows to states and metrics. Compiled
+            when it is called.
         evaluate: from parameters, carry and batches by split to metrics by split.
         after_epoch: from states, the scores of validation and the number of the epoch to states.
     """
@@ -106,22 +121,34 @@ def make_programs(config: Config, model: nn.Module, task: Task) -> Programs:
     optimizer = config.optimizer.build(config.learning_rate, num_steps)
     over_seeds = epoch.sequential if jax.default_backend() == "cpu" else epoch.vectorized
 
-    def evaluate(weights: tuple[Params, Params], batches: dict[str, list[epoch.Batch]]) -> dict[str, Scores]:
-        return {name: epoch.evaluate(*weights, stacks, loss=loss) for name, stacks in batches.items()}
+    def evaluate(
+        weights: tuple[Params, Params], batches: dict[str, list[epoch.Batch]]
+    ) -> dict[str, Scores]:
+        return {
+            name: epoch.evaluate(*weights, stacks, loss=loss) for name, stacks in batches.items()
+        }
 
     plan, fetch = make_plan(config, task, steps_an_epoch)
     step = functools.partial(epoch.train_step, loss=loss, optimizer=optimizer)
     train_epoch = functools.partial(epoch.train_epoch, step=step, plan=plan, fetch=fetch)
-    after_epoch = functools.partial(TrainState.after_epoch, plateau=config.optimizer.plateau, patience=config.patience)
+    after_epoch = functools.partial(
+        TrainState.after_epoch, plateau=config.optimizer.plateau, patience=config.patience
+    )
     return Programs(
-        create=functools.partial(epoch.stack_seeds, make_create(config, model, task.sample(), num_steps)),
+        create=functools.partial(
+            epoch.stack_seeds, make_create(config, model, task.sample(), num_steps)
+        ),
         train_epoch=jax.jit(over_seeds(train_epoch), donate_argnums=0),
-        evaluate=jax.jit(lambda params, carry, batches: over_seeds(evaluate)((params, carry), batches)),
+        evaluate=jax.jit(
+            lambda params, carry, batches: over_seeds(evaluate)((params, carry), batches)
+        ),
         after_epoch=jax.jit(jax.vmap(after_epoch, in_axes=(0, 0, None))),
     )
 
 
-def make_create(config: Config, model: nn.Module, sample: Inputs, num_steps: int) -> Callable[[Array], TrainState]:
+def make_create(
+    config: Config, model: nn.Module, sample: Inputs, num_steps: int
+) -> Callable[[Array], TrainState]:
     """`create(seed)` makes the state that a seed begins with."""
     sample = jax.device_put(sample)
 
@@ -141,13 +168,16 @@ def count_steps(config: Config, task: Task) -> int:
         return config.steps_per_epoch
     if lengths is None or task.rows.draw is not None:
         return num_examples // config.batch_size
-    return buckets.count_steps(buckets.make_buckets(lengths, num_buckets(config)), config.batch_size)
+    return buckets.count_steps(
+        buckets.make_buckets(lengths, num_buckets(config)), config.batch_size
+    )
 
 
 def make_plan(config: Config, task: Task, num_steps: int) -> tuple[Callable, Any]:
     """How an epoch is laid out, and how a batch is made.
 
-    A batch is drawn, gathered, or gathered from a bucket of rows of like length. There is a function for each bucket.
+    A batch is drawn, gathered, or gathered from a bucket of rows of like length. There is a
+    function for each bucket.
     """
     draw, train = task.rows.draw, task.rows.train
     if draw is not None:
@@ -155,7 +185,9 @@ def make_plan(config: Config, task: Task, num_steps: int) -> tuple[Callable, Any
     sizes, lengths = {"batch_size": config.batch_size, "num_steps": num_steps}, row_lengths(train)
     if lengths is None:
         num_examples = len(jax.tree.leaves(train)[0])
-        return functools.partial(epoch.shuffled_rows, num_examples=num_examples, **sizes), epoch.gather
+        return functools.partial(
+            epoch.shuffled_rows, num_examples=num_examples, **sizes
+        ), epoch.gather
     row_buckets = buckets.make_buckets(lengths, num_buckets(config))
     order = {"data_seed": config.data.seed, "shuffle": getattr(config.data, "shuffle", True)}
     plan = functools.partial(buckets.plan, buckets=row_buckets, **sizes, **order)

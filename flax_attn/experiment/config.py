@@ -16,7 +16,7 @@ from flax_attn.errors import UsageError
 from flax_attn.experiment.foreign import Allowed, class_of
 from flax_attn.fields import Part, above_zero, build, shares, zero_or_above
 from flax_attn.models import MODELS
-from flax_attn.models.search import Decoding
+from flax_attn.models.decoding import Decoding
 from flax_attn.runs.directory import flatten
 from flax_attn.runs.rows import SPLITS
 from flax_attn.tasks import Recipe, Task, task_of
@@ -37,7 +37,8 @@ class Config(Part):
         num_epochs: epochs at most.
         steps_per_epoch: 0 for once through the training examples.
         batch_size: examples of a step.
-        keep_best: whether the weights of the epoch best on validation are kept, or those of the last.
+        keep_best: whether the weights of the epoch best on validation are kept, or those of the
+            last.
         patience: epochs without a best one after which a seed stops; 0 for never.
         evaluate: the splits that are measured after every epoch.
         learning_rate: the highest of the schedule.
@@ -76,16 +77,19 @@ class Config(Part):
     def of(
         cls, values: Values, *, complete: bool = False, content: Any = None, allowed: Allowed = None
     ) -> "Config":  # Any: what `data.sets.from_python` made
-        """The config of these values, and of the defaults of what is missing from data, optimiser and decoding.
+        """The config of these values, and of the defaults of what is missing from data, optimiser
+        and decoding.
 
         Args:
             values: a ConfigDict, or a dict of what one holds.
             complete: whether nothing may be missing, as in the config of a run directory.
             content: of data that are given from Python.
-            allowed: modules of the user's own that may be imported for a model or data set; None for all.
+            allowed: modules of the user's own that may be imported for a model or data set; None
+                for all.
 
         Raises:
-            UsageError: a key that is missing or unknown, a value of another type, or one that makes no sense.
+            UsageError: a key that is missing or unknown, a value of another type, or one that makes
+                no sense.
         """
         values = values.to_dict() if isinstance(values, ConfigDict) else dict(values)
         for key, value in flatten(values).items():
@@ -96,15 +100,23 @@ class Config(Part):
         if content is not None:
             data = dataclasses.replace(data, content=content)  # pyright: ignore
         optimizer = build(Optimizer, _part(values, "optimizer"), complete)
-        parts: dict[str, Any] = {"data": data, "optimizer": optimizer, "model": _part(values, "model")}
+        parts: dict[str, Any] = {
+            "data": data,
+            "optimizer": optimizer,
+            "model": _part(values, "model"),
+        }
         parts["reference"] = flatten(values.get("reference", {}))
         resolved = {"data": {"name": values["data"]["name"]} | stored_fields(data)}
         resolved["optimizer"] = dataclasses.asdict(optimizer)
         if "decoding" in values or issubclass(type(data), PairData):
             parts["decoding"] = build(Decoding, values.get("decoding", {}), complete)
             resolved["decoding"] = dataclasses.asdict(parts["decoding"])
-        model_class = class_of("model.name", _model_name(parts["model"]), MODELS, nn.Module, allowed)
-        return build(cls, values | parts | {"model_class": model_class, "values": values | resolved})
+        model_class = class_of(
+            "model.name", _model_name(parts["model"]), MODELS, nn.Module, allowed
+        )
+        return build(
+            cls, values | parts | {"model_class": model_class, "values": values | resolved}
+        )
 
     def __post_init__(self) -> None:
         above_zero(self, "num_epochs", "num_seeds", "batch_size", "learning_rate")
@@ -112,24 +124,39 @@ class Config(Part):
         shares(self, "label_smoothing")
         check_model(self.model, self.model_class)
         if self.seed + self.num_seeds > NUM_SEEDS:
-            raise UsageError(f"expected seeds below 2**32, got seed={self.seed} and num_seeds={self.num_seeds}")
+            raise UsageError(
+                f"expected seeds below 2**32, got seed={self.seed} and num_seeds={self.num_seeds}"
+            )
         kind = self.task_class.kind
         if self.task != kind:
             name = self.values.get("data", {}).get("name", type(self.data).__name__)
-            raise UsageError(f"expected config key 'task' to be '{kind}' for data.name={name}, got {self.task!r}")
+            raise UsageError(
+                f"expected config key 'task' to be '{kind}' for data.name={name}, got {self.task!r}"
+            )
         self._check_evaluation()
         training = Training(tuple(self.evaluate), self.batch_size, self.keep_best)
         self.data.check_training(training)
-        if self.model.get("shared_embeddings") and not getattr(self.data, "shared_vocabulary", False):
-            raise UsageError("expected data.shared_vocabulary=True with model.shared_embeddings=True")
+        if self.model.get("shared_embeddings") and not getattr(
+            self.data, "shared_vocabulary", False
+        ):
+            raise UsageError(
+                "expected data.shared_vocabulary=True with model.shared_embeddings=True"
+            )
 
     def _check_evaluation(self) -> None:
-        needed = {"test", "valid"} if self.keep_best or self.patience or self.by_validation else {"test"}
+        needed = (
+            {"test", "valid"} if self.keep_best or self.patience or self.by_validation else {"test"}
+        )
         if not needed <= set(self.evaluate) <= set(SPLITS):
             names = " and ".join(sorted(needed))
-            raise UsageError(f"expected config key 'evaluate' to name splits of {SPLITS}, among them {names}, got {self.evaluate}")
+            raise UsageError(
+                f"expected config key 'evaluate' to name splits of {SPLITS}, among them {names}, "
+                f"got {self.evaluate}"
+            )
         if self.patience and not self.keep_best:
-            raise UsageError("expected keep_best=True with patience, which waits for the best epoch")
+            raise UsageError(
+                "expected keep_best=True with patience, which waits for the best epoch"
+            )
 
     @property
     def by_validation(self) -> bool:
@@ -155,7 +182,9 @@ class Config(Part):
         return range(self.seed, self.seed + self.num_seeds)
 
 
-def build_data(fields: Mapping[str, Any], complete: bool = False, allowed: Allowed = None) -> DataSet:
+def build_data(
+    fields: Mapping[str, Any], complete: bool = False, allowed: Allowed = None
+) -> DataSet:
     """The data set of a config's `data` part: `name` chooses the class, the rest are its fields."""
     options = dict(fields)
     name = str(options.pop("name", None))
@@ -164,7 +193,9 @@ def build_data(fields: Mapping[str, Any], complete: bool = False, allowed: Allow
 
 def stored_fields(data: DataSet) -> dict[str, Any]:
     """The fields of a data set that a run directory holds."""
-    fields = [field.name for field in dataclasses.fields(data) if field.metadata.get("stored", True)]
+    fields = [
+        field.name for field in dataclasses.fields(data) if field.metadata.get("stored", True)
+    ]
     return {name: getattr(data, name) for name in fields}
 
 
@@ -176,7 +207,8 @@ def _model_name(fields: Mapping[str, Any]) -> str:
 
 
 def check_model(fields: Mapping[str, Any], model_class: type) -> None:
-    """Raises a UsageError for numbers that no model takes; what a model needs it says itself when it is built.
+    """Raises a UsageError for numbers that no model takes; what a model needs it says itself when
+    it is built.
 
     An integer must be above 0, or 0 or above where 0 is the model's default.
     """
@@ -186,7 +218,11 @@ def check_model(fields: Mapping[str, Any], model_class: type) -> None:
         key = f"config key 'model.{name}'"
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"expected a finite number for {key}, got {value}")
-        if isinstance(value, int) and not isinstance(value, bool) and value < (name not in may_be_zero):
+        if (
+            isinstance(value, int)
+            and not isinstance(value, bool)
+            and value < (name not in may_be_zero)
+        ):
             rule = "0 or above" if name in may_be_zero else "above 0"
             raise UsageError(f"expected {key} to be a number {rule}, got {value}")
         if name.endswith("dropout_rate") and not 0 <= value < 1:

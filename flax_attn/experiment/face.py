@@ -31,10 +31,12 @@ def train(
     """Trains a config, or resumes it, and returns the run. A finished run is only loaded.
 
     Args:
-        config: the name of a config, such as `shapes_attention:quick`, the path of a config file, or a ConfigDict.
-        data: the user's own in place of the config's, `(inputs, targets)` by split: `train`, `test`, and perhaps `valid`.
-            Signals `(n, t)` and their targets; images and the names of their classes; texts and the names of their
-            classes, or the texts that they become. The run records their SHA-256. The same call resumes it.
+        config: the name of a config, such as `shapes_attention:quick`, the path of a config file,
+            or a ConfigDict.
+        data: the user's own in place of the config's, `(inputs, targets)` by split: `train`,
+            `test`, and perhaps `valid`. Signals `(n, t)` and their targets; images and the names of
+            their classes; texts and the names of their classes, or the texts that they become. The
+            run records their SHA-256. The same call resumes it.
         workdir: the run directory; by default `runs/NAME`, or `runs/NAME-quick`.
         manual_dir: a folder with one folder a data set; by default data sets are downloaded.
         on_epoch: takes the rows of metrics of each epoch as it ends, one a seed.
@@ -43,9 +45,12 @@ def train(
         changes: values of the config's own keys, such as `num_epochs=3`.
 
     Raises:
-        UsageError: a config that cannot be run, data that are not there, or a directory that is not this run's.
+        UsageError: a config that cannot be run, data that are not there, or a directory that is not
+            this run's.
     """
-    values: Values = config_files.read(str(config)) if isinstance(config, str | Path) else ConfigDict(config)
+    values: Values = (
+        config_files.read(str(config)) if isinstance(config, str | Path) else ConfigDict(config)
+    )
     config_files.change(values, {**(overrides or {}), **changes})
     content = None if data is None else take_data(values, data)
     directory = Path(workdir).expanduser() if workdir is not None else default_workdir(values)
@@ -56,7 +61,9 @@ def train(
 
 
 def take_data(config: Any, data: Mapping[str, Any]) -> Content:  # Any: a ConfigDict
-    """Puts data from Python in the place of a config's, and returns their contents as the data set holds them."""
+    """Puts data from Python in the place of a config's, and returns their contents as the data set
+    holds them.
+    """
     before = config.data.to_dict()
     kind = class_of("data.name", before["name"], DATA, DataSet, None)
     own_class, fields, content = from_python(kind, data)

@@ -11,20 +11,28 @@ Found = TypeVar("Found")
 Allowed = Collection[str] | None  # modules that may be imported; None for all
 
 
-def class_of(key: str, name: str, known: dict[str, type[Found]], base: type[Found], allowed: Allowed) -> type[Found]:
-    """The class of a name: one of those known, or `package.module:Class` from the user's own Python path.
+def class_of(
+    key: str, name: str, known: dict[str, type[Found]], base: type[Found], allowed: Allowed
+) -> type[Found]:
+    """The class of a name: one of those known, or `package.module:Class` from the user's own Python
+    path.
 
     A module that is imported already is always taken.
 
     Raises:
-        UsageError: an unknown name, a module that may not or cannot be imported, or a class of another kind.
+        UsageError: an unknown name, a module that may not or cannot be imported, or a class of
+            another kind.
     """
     if ":" not in name:
         if name not in known:
             raise UsageError(unknown(key, name, known))
         return known[name]
     module, _, attribute = name.partition(":")
-    if module not in sys.modules and allowed is not None and not {module, module.split(".")[0]} & set(allowed):
+    if (
+        module not in sys.modules
+        and allowed is not None
+        and not {module, module.split(".")[0]} & set(allowed)
+    ):
         raise UsageError(
             f"the run names a {key} of one's own, '{name}'; allow its module if you trust it: "
             f"load(run, allow=['{module}']), or --allow {module}"
@@ -32,7 +40,12 @@ def class_of(key: str, name: str, known: dict[str, type[Found]], base: type[Foun
     try:
         found = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # whatever the user's module may raise
-        raise UsageError(f"cannot import {key} '{name}' ({type(error).__name__}: {one_line(error)})") from error
+        raise UsageError(
+            f"cannot import {key} '{name}' ({type(error).__name__}: {one_line(error)})"
+        ) from error
     if not isinstance(found, type) or not issubclass(found, base):
-        raise UsageError(f"expected {key} '{name}' to be a subclass of {base.__module__}.{base.__name__}, got {found!r}")
+        raise UsageError(
+            f"expected {key} '{name}' to be a subclass of {base.__module__}.{base.__name__}, got "
+            f"{found!r}"
+        )
     return found

@@ -57,13 +57,16 @@ class Run:
         return self.task.predict(self.model, list(self.params.values()), inputs, **options)
 
 
-def load(path: Path | str, warn: Callable[[str], None] = silent, *, allow: Collection[str] = ()) -> Run:
+def load(
+    path: Path | str, warn: Callable[[str], None] = silent, *, allow: Collection[str] = ()
+) -> Run:
     """The run in a directory.
 
     Args:
         path: of the run directory.
         warn: takes a line on a damaged checkpoint.
-        allow: modules of the user's own that may be imported, where the run has a model or data set of them.
+        allow: modules of the user's own that may be imported, where the run has a model or data set
+            of them.
 
     Raises:
         UsageError: no run, one that has not begun to train, or one whose files are damaged.
@@ -71,12 +74,16 @@ def load(path: Path | str, warn: Callable[[str], None] = silent, *, allow: Colle
     path = Path(path).expanduser()
     stored = read_config(path)
     if "derived" not in stored:
-        raise UsageError(f"the run in {path} has not begun to train; run train.py with --workdir={path} again")
+        raise UsageError(
+            f"the run in {path} has not begun to train; run train.py with --workdir={path} again"
+        )
     derived = stored.pop("derived")
     config = Config.of(stored, complete=True, allowed=allow)
     task = restore_task(path, config, derived)
     model = build_model(config, task.kept.sizes)
-    return Run(path, config, task, model, restore_params(path, config, model, task, warn), *_results(path))
+    return Run(
+        path, config, task, model, restore_params(path, config, model, task, warn), *_results(path)
+    )
 
 
 def restore_task(path: Path, config: Config, derived: dict[str, Any]) -> Task:
@@ -85,7 +92,9 @@ def restore_task(path: Path, config: Config, derived: dict[str, Any]) -> Task:
     files = {name: read_kept(path, name) for name in names}
     try:
         sizes = {key: int(value) for key, value in derived["sizes"].items()}
-        decided = {key: value for key, value in derived.items() if key not in ("sizes", "instruction_set")}
+        decided = {
+            key: value for key, value in derived.items() if key not in ("sizes", "instruction_set")
+        }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise damaged(path, error) from error
     try:
@@ -99,7 +108,10 @@ def restore_task(path: Path, config: Config, derived: dict[str, Any]) -> Task:
 def damaged(path: Path, error: Exception, *names: str) -> UsageError:
     """The error for what a run keeps of its data and is not what training wrote."""
     beside = "".join(f" and {name}" for name in names)
-    return UsageError(f"expected what the data decided under 'derived' in {path / 'config.json'}{beside} ({one_line(error)}); {MEND}")
+    return UsageError(
+        f"expected what the data decided under 'derived' in {path / 'config.json'}{beside} "
+        f"({one_line(error)}); {MEND}"
+    )
 
 
 def read_kept(path: Path, name: str) -> Any:
@@ -114,22 +126,37 @@ def read_kept(path: Path, name: str) -> Any:
         summary = path / "summary.json"
         known = json.loads(summary.read_text())["files"][name] if summary.exists() else None
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"expected what training wrote in {file} ({one_line(error)}); {MEND}") from error
+        raise UsageError(
+            f"expected what training wrote in {file} ({one_line(error)}); {MEND}"
+        ) from error
     if known is not None and known != sha256(file):
-        raise UsageError(f"expected what training wrote in {file}, got other contents than the run ended with; {MEND}")
+        raise UsageError(
+            f"expected what training wrote in {file}, got other contents than the run ended with; "
+            f"{MEND}"
+        )
     return content
 
 
-def restore_params(path: Path, config: Config, model: nn.Module, task: Task, warn: Callable[[str], None]) -> dict[int, Params]:
+def restore_params(
+    path: Path, config: Config, model: nn.Module, task: Task, warn: Callable[[str], None]
+) -> dict[int, Params]:
     """The kept parameters of each seed, of the newest whole checkpoint."""
-    create = make_create(config, model, task.sample(), num_steps=1)  # only the shapes of its states count
+    create = make_create(
+        config, model, task.sample(), num_steps=1
+    )  # only the shapes of its states count
     try:
         template = jax.eval_shape(lambda: epoch.stack_seeds(create, config.seeds))
     except (AttributeError, TypeError, ValueError) as error:
-        raise UsageError(f"expected the model of a run in {path / 'config.json'} ({one_line(error)}); restore that file") from error
+        raise UsageError(
+            f"expected the model of a run in {path / 'config.json'} ({one_line(error)}); restore "
+            f"that file"
+        ) from error
     checkpoint = checkpoints.restore(path / "checkpoints", template, warn)
     if checkpoint is None:
-        raise UsageError(f"no whole checkpoint in {path / 'checkpoints'}; run train.py with --workdir={path} again")
+        raise UsageError(
+            f"no whole checkpoint in {path / 'checkpoints'}; run train.py with --workdir={path} "
+            f"again"
+        )
     _, states, _ = checkpoint
     return dict(zip(config.seeds, by_seed(kept_params(config, states), config.num_seeds)))
 
@@ -138,7 +165,11 @@ def _results(path: Path) -> tuple[dict[str, Any], list[Row]]:
     """The summary and the rows of metrics, as far as they are there."""
     metrics, results = path / "metrics.jsonl", path / "summary.json"
     try:
-        rows = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
+        rows = (
+            [json.loads(line) for line in metrics.read_text().splitlines()]
+            if metrics.exists()
+            else []
+        )
         return json.loads(results.read_text()) if results.exists() else {}, rows
     except ValueError as error:
         raise UsageError(f"the run in {path} is damaged ({one_line(error)}); {MEND}") from error

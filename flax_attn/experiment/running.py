@@ -21,12 +21,13 @@ from flax_attn.experiment.building import (
     make_batches,
     make_programs,
 )
+from flax_attn.experiment.checks import check_enough, check_same_data
 from flax_attn.experiment.config import Config, Values
 from flax_attn.files import replacing, sha256
 from flax_attn.models import instruction_set
 from flax_attn.models.forward import Params
 from flax_attn.runs import checkpoints, reading
-from flax_attn.runs.directory import RunDirectory, read_config
+from flax_attn.runs.directory import RunDirectory
 from flax_attn.runs.rows import (
     Row,
     check_finite,
@@ -35,7 +36,7 @@ from flax_attn.runs.rows import (
     summarize,
     summarize_values,
 )
-from flax_attn.tasks import Task, row_lengths
+from flax_attn.tasks import Task
 
 Summary = dict[str, Any]  # what `summary.json` holds
 Say = Callable[[str], None]  # takes a line, or several, for the user
@@ -55,7 +56,9 @@ def run(
     say: Say = silent,
     on_epoch: OnEpoch = silent,
 ) -> Summary:
-    """Trains what the config describes, or resumes it, and returns the summary. A finished run is left alone.
+    """Trains what the config describes, or resumes it, and returns the summary.
+
+    A finished run is left alone.
 
     Args:
         config: a ConfigDict, or a dict of what one holds.
@@ -66,9 +69,9 @@ def run(
         on_epoch: takes the rows of each epoch as it ends.
 
     Raises:
-        UsageError: a config that cannot be run, data that are not there, or a directory that is not this run's; all
-            of these before anything is written. All checkpoints damaged, or a loss that is not finite; what was
-            there is left as it is.
+        UsageError: a config that cannot be run, data that are not there, or a directory that is not
+            this run's; all of these before anything is written. All checkpoints damaged, or a loss
+            that is not finite; what was there is left as it is.
     """
     config = Config.of(config, content=content)
     directory = RunDirectory.open(workdir, config.values)
@@ -82,12 +85,16 @@ def run(
     try:
         forms = instruction_set.taking(directory.instruction_set() or instruction_set.current())
     except ValueError as error:
-        raise UsageError(f"{error} under 'derived' in {workdir / 'config.json'}; restore that file") from error
+        raise UsageError(
+            f"{error} under 'derived' in {workdir / 'config.json'}; restore that file"
+        ) from error
     with forms:
         return fill(config, directory, manual_dir, say, on_epoch)
 
 
-def fill(config: Config, directory: RunDirectory, manual_dir: Path | None, say: Say, on_epoch: OnEpoch) -> Summary:
+def fill(
+    config: Config, directory: RunDirectory, manual_dir: Path | None, say: Say, on_epoch: OnEpoch
+) -> Summary:
     """Trains a run that is not finished, fills its directory and returns the summary."""
     task = config.task_class.load(config.data, config.recipe, manual_dir)
     check_same_data(directory.path, task)
@@ -103,40 +110,24 @@ def fill(config: Config, directory: RunDirectory, manual_dir: Path | None, say: 
 
 
 def read_finished(workdir: Path, config: Config) -> reading.Record | None:
-    """The run in a directory, if it is whole and as long as the config says; else going on mends it."""
+    """The run in a directory, if it is whole and as long as the config says; else going on mends
+    it.
+    """
     try:
         record = reading.read(workdir)
     except UsageError:
         return None
-    return record if record.summary["epochs"] == config.num_epochs or record.summary["stopped"] else None
-
-
-def check_same_data(workdir: Path, task: Task) -> None:
-    """Raises a UsageError where a run that goes on began with other files."""
-    if not (workdir / "config.json").exists():
-        return
-    before, now = read_config(workdir).get("derived", {}).get("files"), task.kept.derived.get("files")
-    if before is not None and now is not None and before != now:
-        changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-        raise UsageError(
-            f"the run in {workdir} began with other contents of {', '.join(changed)}; restore them or choose another --workdir"
-        )
-
-
-def check_enough(config: Config, task: Task) -> None:
-    """Raises a UsageError for a split without rows, or fewer training examples than a batch must have."""
-    rows = task.rows
-    for split, batch in rows.splits.items():
-        if not len(jax.tree.leaves(batch)[0]):
-            raise UsageError(f"expected examples in the {split} split, got none; change the sizes under config.data")
-    num_train = len(jax.tree.leaves(rows.train)[0])
-    is_filled_up = rows.draw is not None or row_lengths(rows.train) is not None
-    if not num_train or (num_train < config.batch_size and not is_filled_up):
-        raise UsageError(f"expected batch_size at most the {num_train} training examples, got {config.batch_size}")
+    return (
+        record
+        if record.summary["epochs"] == config.num_epochs or record.summary["stopped"]
+        else None
+    )
 
 
 class Start(NamedTuple):
-    """Where training goes on: after this epoch, with the seconds and the rows of metrics until there."""
+    """Where training goes on: after this epoch, with the seconds and the rows of metrics until
+    there.
+    """
 
     epoch: int
     states: States
@@ -151,15 +142,28 @@ class Trained(NamedTuple):
     seconds: float
 
 
-def train(config: Config, programs: Programs, task: Task, directory: RunDirectory, say: Say, on_epoch: OnEpoch) -> Trained:
+def train(
+    config: Config,
+    programs: Programs,
+    task: Task,
+    directory: RunDirectory,
+    say: Say,
+    on_epoch: OnEpoch,
+) -> Trained:
     """Trains from the last whole checkpoint, or from the start, to `num_epochs`."""
     rows, batches = jax.device_put(task.rows.train), make_batches(config, task)
     start = restore(config, programs, directory, say)
-    before = programs.evaluate(start.states.params, start.states.carry, batches) if not start.epoch else None
+    before = (
+        programs.evaluate(start.states.params, start.states.carry, batches)
+        if not start.epoch
+        else None
+    )
     train_epoch, seconds = None, start.seconds
     if start.epoch < config.num_epochs:
         began = time.perf_counter()
-        train_epoch = programs.train_epoch.lower(start.states, np.int32(0), rows).compile()  # beside that evaluation
+        train_epoch = programs.train_epoch.lower(
+            start.states, np.int32(0), rows
+        ).compile()  # beside that evaluation
         seconds += time.perf_counter() - began
     states, history = start.states, start.history
     if before is not None:
@@ -181,7 +185,9 @@ def train(config: Config, programs: Programs, task: Task, directory: RunDirector
         seconds += time.perf_counter() - began
         history = history + new
         directory.append_metrics(new)
-        checkpoints.save(directory.checkpoints, number, states, {"train_seconds": seconds, "rows": history})
+        checkpoints.save(
+            directory.checkpoints, number, states, {"train_seconds": seconds, "rows": history}
+        )
         on_epoch(new)
     return Trained(states, seconds)
 
@@ -189,7 +195,8 @@ def train(config: Config, programs: Programs, task: Task, directory: RunDirector
 def restore(config: Config, programs: Programs, directory: RunDirectory, say: Say) -> Start:
     """The last whole checkpoint, or the start. What stands after it is removed.
 
-    A checkpoint holds the rows of all epochs up to its own, so `metrics.jsonl` is written anew from it.
+    A checkpoint holds the rows of all epochs up to its own, so `metrics.jsonl` is written anew from
+    it.
     """
     states = programs.create(config.seeds)
     checkpoint = checkpoints.restore(directory.checkpoints, states, warn=say)
@@ -203,15 +210,27 @@ def restore(config: Config, programs: Programs, directory: RunDirectory, say: Sa
 
 
 def begin_to_write(config: Config, task: Task, directory: RunDirectory, history: list[Row]) -> None:
-    """Sets the directory to where training goes on: what the data decided, and the metrics until there."""
+    """Sets the directory to where training goes on: what the data decided, and the metrics until
+    there.
+    """
     for name, content in task.kept.files.items():
         directory.write_json(name, content)
-    derived = task.kept.derived | {"sizes": task.kept.sizes, "instruction_set": instruction_set.current()}
+    derived = task.kept.derived | {
+        "sizes": task.kept.sizes,
+        "instruction_set": instruction_set.current(),
+    }
     directory.go_on(config.values | {"derived": derived}, history)
 
 
-def finish(config: Config, model: nn.Module, programs: Programs, task: Task, directory: RunDirectory, trained: Trained) -> Summary:
-    """Writes the examples, the summary, and last the figures, which are drawn from what is written."""
+def finish(
+    config: Config,
+    model: nn.Module,
+    programs: Programs,
+    task: Task,
+    directory: RunDirectory,
+    trained: Trained,
+) -> Summary:
+    """Writes the examples, the summary, and last the figures, which are drawn from both."""
     states, batches = trained.states, make_batches(config, task)
     kept = kept_params(config, states)
     metrics = summarize("", programs.evaluate(kept, states.carry, batches))
@@ -237,7 +256,9 @@ def finish(config: Config, model: nn.Module, programs: Programs, task: Task, dir
         np.savez_compressed(partial, **examples.arrays)
     for name, text in examples.texts.items():
         directory.write_text(name, text)
-    summary["files"] = {name: sha256(directory.path / name) for name in (*task.kept.files, *examples.texts)}
+    summary["files"] = {
+        name: sha256(directory.path / name) for name in (*task.kept.files, *examples.texts)
+    }
     directory.write_json("summary.json", summary)
     from flax_attn.analysis import figures
 

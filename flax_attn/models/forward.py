@@ -14,11 +14,14 @@ Inputs = Any  # an array `(n, ...)`, or a dict of them
 Params = Any  # a tree of arrays
 
 
-def forward(model: nn.Module, params: Params, inputs: Inputs, num_attended: int = AT_ONCE) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def forward(
+    model: nn.Module, params: Params, inputs: Inputs, num_attended: int = AT_ONCE
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Outputs `(n, ...)`, and by name the attention on the first inputs.
 
-    The attention is that on at least `num_attended` inputs where there are as many. A model that carries state from
-    one example to the next starts afresh for each, so no prediction depends on the others.
+    The attention is that on at least `num_attended` inputs where there are as many. A model that
+    carries state from one example to the next starts afresh for each, so no prediction depends on
+    the others.
     """
     num_examples = len(jax.tree.leaves(inputs)[0])
     rows = lambda first, last: jax.tree.map(lambda array: jnp.asarray(array[first:last]), inputs)
@@ -31,7 +34,9 @@ def forward(model: nn.Module, params: Params, inputs: Inputs, num_attended: int 
         outputs.append(np.asarray(batch))
         if first < num_attended:
             attentions.append(jax.device_get(aux.get("attention", {})))
-    return np.concatenate(outputs), jax.tree.map(lambda *batches: np.concatenate(batches), *attentions)
+    return np.concatenate(outputs), jax.tree.map(
+        lambda *batches: np.concatenate(batches), *attentions
+    )
 
 
 @functools.partial(jax.jit, static_argnames="model")

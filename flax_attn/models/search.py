@@ -1,29 +1,26 @@
-"""From a decoder's steps to whole sequences: greedily, or by beam search, as pure functions of static shapes, batched, to be jitted;
-and `translate`, which runs them over any number of sources.
+"""From a decoder's steps to whole sequences, greedily or by beam search.
 
-`step(state, tokens) -> (logits, state, weights)` continues `k` sequences of each row of a batch: the last tokens `(b, k)` to logits
-`(b, k, vocabulary)` of what follows and weights `(b, k, s)` on the source; every leaf of the state begins with the axes `(b, k)`.
+The functions are pure, batched, and of static shapes, so they can be jitted.
+
+`step(state, tokens) -> (logits, state, weights)` continues `k` sequences of each row of a batch:
+the last tokens `(b, k)` to logits `(b, k, vocabulary)` of what follows and weights `(b, k, s)` on
+the source; every leaf of the state begins with the axes `(b, k)`.
 
     score(y) = log p(y) / ((5 + |y|) / 6)^alpha
 
-Source: Graves 2012 (arXiv:1211.3711), section 2.6, for the beam; Wu et al. 2016 (arXiv:1609.08144), eq. 14, for the length penalty.
+Source: Graves 2012 (arXiv:1211.3711), section 2.6, for the beam; Wu et al. 2016 (arXiv:1609.08144),
+eq. 14, for the length penalty.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from flax_attn.fields import Part, above_zero, zero_or_above
-
-SEQUENCES_AT_ONCE = 320  # 64 sources with a beam of 5
 TOP_K_BLOCK = 32
-ROUNDED_TO = 8  # the length of a batch of sources, so that few are compiled
 
 Step = Callable[[Any, Int[Array, "b k"]], tuple[Float[Array, "b k v"], Any, Float[Array, "b k s"]]]
 
@@ -31,9 +28,9 @@ Step = Callable[[Any, Int[Array, "b k"]], tuple[Float[Array, "b k v"], Any, Floa
 class Decoded(NamedTuple):
     """Sequences, the best first, with their alignment.
 
-    `tokens` are `(b, n, t)` up to the end of sequence, then 0. `lengths` `(b, n)` leave it out. `scores` are those above.
-    `ended` says which sequences ended before the search was over. `alignment` `(b, n, t, s)` holds the weights of each
-    token, zeros from the end of sequence on.
+    `tokens` are `(b, n, t)` up to the end of sequence, then 0. `lengths` `(b, n)` leave it out.
+    `scores` are those above. `ended` says which sequences ended before the search was over.
+    `alignment` `(b, n, t, s)` holds the weights of each token, zeros from the end of sequence on.
     """
 
     tokens: Int[Array, "b n t"]
@@ -43,7 +40,15 @@ class Decoded(NamedTuple):
     alignment: Float[Array, "b n t s"]
 
 
-def greedy(step: Step, state: Any, *, end: int, max_length: int, length_penalty: float = 0.0, forbidden: tuple[int, ...] = ()) -> Decoded:
+def greedy(
+    step: Step,
+    state: Any,
+    *,
+    end: int,
+    max_length: int,
+    length_penalty: float = 0.0,
+    forbidden: tuple[int, ...] = (),
+) -> Decoded:
     """The most probable token at every step.
 
     Args:
@@ -66,18 +71,39 @@ def greedy(step: Step, state: Any, *, end: int, max_length: int, length_penalty:
         log_probabilities = _log_softmax(logits, forbidden)
         token = jnp.where(ended, end, jnp.argmax(log_probabilities, axis=-1))
         score = score + jnp.where(ended, 0, log_probabilities.max(axis=-1))
-        return i + 1, state, token, ended | (token == end), score, tokens.at[i].set(token), alignment.at[i].set(weights)
+        return (
+            i + 1,
+            state,
+            token,
+            ended | (token == end),
+            score,
+            tokens.at[i].set(token),
+            alignment.at[i].set(weights),
+        )
 
     first = jnp.full((batch, 1), end)
-    tokens, alignment = jnp.full((max_length, batch, 1), end), jnp.zeros((max_length, batch, 1, num_source))
-    start = (0, state, first, jnp.zeros_like(first, bool), jnp.zeros(first.shape), tokens, alignment)
+    tokens, alignment = (
+        jnp.full((max_length, batch, 1), end),
+        jnp.zeros((max_length, batch, 1, num_source)),
+    )
+    start = (
+        0,
+        state,
+        first,
+        jnp.zeros_like(first, bool),
+        jnp.zeros(first.shape),
+        tokens,
+        alignment,
+    )
     *_, ended, score, tokens, alignment = jax.lax.while_loop(go_on, body, start)
     found = _decoded(tokens, alignment, score, ended, end)
     return found._replace(scores=score / _penalty(found.lengths + ended, length_penalty))
 
 
 class Ended(NamedTuple):
-    """The best sequences `(b, k)` that have come to their end: score, the step that ended them, and where they stood in the beam then."""
+    """The best sequences `(b, k)` that have come to their end: score, the step that ended them, and
+    where they stood in the beam then.
+    """
 
     score: Float[Array, "b k"]
     step: Int[Array, "b k"]
@@ -97,15 +123,17 @@ def beam_search(
 ) -> Decoded:
     """The best sequences that are found by keeping the `beam` best beginnings at every step.
 
-    A sequence ends when its end is among the `beam` best continuations, and is kept apart from the beginnings. The search of a row
-    is over when `beam` sequences have ended, or none of the beginnings can become better than the `num_best` best of them: its
-    log-probability can only fall, and is divided by no more than the penalty of `max_length`. Sequences that have not ended by then
-    come behind all that have.
+    A sequence ends when its end is among the `beam` best continuations, and is kept apart from the
+    beginnings. The search of a row is over when `beam` sequences have ended, or none of the
+    beginnings can become better than the `num_best` best of them: its log-probability can only
+    fall, and is divided by no more than the penalty of `max_length`. Sequences that have not ended
+    by then come behind all that have.
 
     Args:
         step, state, end, max_length, forbidden: as in `greedy`; the state is given for `k = 1`.
         beam: beginnings that are kept; with 1 the search is greedy.
-        length_penalty: `alpha` above; 0 compares log-probabilities as they are, which favours short sequences.
+        length_penalty: `alpha` above; 0 compares log-probabilities as they are, which favours short
+            sequences.
         num_best: how many sequences are returned.
 
     Raises:
@@ -145,16 +173,32 @@ def beam_search(
         score, going = jax.lax.top_k(jnp.where(ends, -jnp.inf, best), beam)
         parent, token = _take(parent, going), _take(token, going)
         history = [past.at[i].set(now) for past, now in zip(history, (token, parent, weights))]
-        return i + 1, jax.tree.map(lambda leaf: _take(leaf, parent), state), token, score, ended, history
+        return (
+            i + 1,
+            jax.tree.map(lambda leaf: _take(leaf, parent), state),
+            token,
+            score,
+            ended,
+            history,
+        )
 
     places = jnp.broadcast_to(jnp.arange(beam)[None], (batch, beam))
     nothing = jnp.zeros((max_length, batch, beam), int)
     history = [nothing, nothing, jnp.zeros((max_length, batch, beam, num_source))]
     none = Ended(jnp.full(places.shape, -jnp.inf), jnp.zeros_like(places), jnp.zeros_like(places))
-    start = (0, state, jnp.full_like(places, end), jnp.where(places == 0, 0, -jnp.inf), none, history)
+    start = (
+        0,
+        state,
+        jnp.full_like(places, end),
+        jnp.where(places == 0, 0, -jnp.inf),
+        none,
+        history,
+    )
     last, _, _, score, ended, history = jax.lax.while_loop(go_on, body, start)
 
-    cut = Ended(score / penalty(last), jnp.full_like(places, last), places)  # the end of these would be the next token
+    cut = Ended(
+        score / penalty(last), jnp.full_like(places, last), places
+    )  # the end of these would be the next token
     every = jax.tree.map(lambda *both: jnp.concatenate(both, axis=1), ended, cut)
     has_ended = jnp.concatenate([jnp.isfinite(ended.score), jnp.zeros_like(places, bool)], axis=1)
     order = jnp.lexsort((-every.score, ~has_ended), axis=-1)[:, :num_best]
@@ -163,9 +207,11 @@ def beam_search(
 
 
 def _follow(found: Ended, history: list[Array], end: int) -> tuple[Array, Array]:
-    """Tokens `(t, b, n)` and weights `(t, b, n, s)` of sequences, from the step that ended each back to the first.
+    """Tokens `(t, b, n)` and weights `(t, b, n, s)` of sequences, from the step that ended each
+    back to the first.
 
-    What a step chose stands in the history by its place in the new beam, and its weights by their place in the beam before.
+    What a step chose stands in the history by its place in the new beam, and its weights by their
+    place in the beam before.
     """
     steps = jnp.arange(len(history[0]))
 
@@ -173,14 +219,17 @@ def _follow(found: Ended, history: list[Array], end: int) -> tuple[Array, Array]
         i, token, parent, weights = now
         before, chosen = _take(parent, place), _take(token, place)
         going = i < found.step
-        return jnp.where(going, before, place), (jnp.where(going, chosen, end), _take(weights, before))
+        return jnp.where(going, before, place), (
+            jnp.where(going, chosen, end),
+            _take(weights, before),
+        )
 
     _, (tokens, weights) = jax.lax.scan(back, found.place, (steps, *history), reverse=True)
     return tokens, weights
 
 
 def _penalty(length: Array | int, alpha: float) -> Array | float:
-    """What the log-probability of a sequence is divided by; the length counts the end of sequence."""
+    """The divisor of a log-probability; the length counts the end of sequence."""
     return ((5 + length) / 6) ** alpha
 
 
@@ -197,15 +246,20 @@ def _log_softmax(logits: Array, forbidden: tuple[int, ...]) -> Array:
 def _top_k(scores: Float[Array, "b n"], k: int) -> tuple[Array, Array]:
     """As `jax.lax.top_k`: the `k` largest lie in the `k` blocks with the largest maxima.
 
-    Inside a loop XLA's own sorts the whole row on CPU, which takes fifty times as long as all else in a step.
+    Inside a loop XLA's own sorts the whole row on CPU, which takes fifty times as long as all else
+    in a step.
     """
     blocks = -(-scores.shape[1] // TOP_K_BLOCK)
-    padded = jnp.pad(scores, ((0, 0), (0, blocks * TOP_K_BLOCK - scores.shape[1])), constant_values=-jnp.inf)
+    padded = jnp.pad(
+        scores, ((0, 0), (0, blocks * TOP_K_BLOCK - scores.shape[1])), constant_values=-jnp.inf
+    )
     padded = padded.reshape(len(scores), blocks, TOP_K_BLOCK)
     _, block = jax.lax.top_k(padded.max(axis=-1), min(k, blocks))
     best, place = jax.lax.top_k(_take(padded, block).reshape(len(scores), -1), k)
     found = _take(block, place // TOP_K_BLOCK) * TOP_K_BLOCK + place % TOP_K_BLOCK
-    return best, jnp.minimum(found, scores.shape[1] - 1)  # what fills up the last block is none of them
+    return best, jnp.minimum(
+        found, scores.shape[1] - 1
+    )  # what fills up the last block is none of them
 
 
 def _take(leaf: Array, places: Array) -> Array:
@@ -217,109 +271,10 @@ def _decoded(tokens: Array, alignment: Array, scores: Array, ended: Array, end: 
     """From tokens `(t, b, n)`, with the end of sequence behind the last, and weights likewise."""
     tokens, alignment = jnp.moveaxis(tokens, 0, -1), jnp.moveaxis(alignment, 0, -2)
     real = jnp.cumsum(tokens == end, axis=-1) == 0
-    return Decoded(jnp.where(real, tokens, 0), real.sum(axis=-1), scores, ended, jnp.where(real[..., None], alignment, 0))
-
-
-class Translation(NamedTuple):
-    """One sequence that a source became.
-
-    `tokens` leave out the end of sequence, `ended` says whether it came, and `alignment` holds the weights `(t, s)`.
-    """
-
-    tokens: list[int]
-    score: float
-    ended: bool
-    alignment: Float[np.ndarray, "t s"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Decoding(Part):
-    """How sequences are searched for.
-
-    Attributes:
-        beam: beginnings that are kept at every step; 1 is greedy.
-        length_penalty: `alpha` above.
-    """
-
-    PART: ClassVar[str] = "decoding"
-
-    beam: int = 5
-    length_penalty: float = 1.0
-
-    def __post_init__(self) -> None:
-        above_zero(self, "beam")
-        zero_or_above(self, "length_penalty")
-
-
-@runtime_checkable
-class Decoder(Protocol):
-    """A model that turns sources into sequences, one token after another, through three methods of its `apply`.
-
-    `encode(inputs) -> memory`, `start(memory, max_length) -> state`, and
-    `decode_step(state, tokens, memory) -> (logits, state, weights)`.
-    """
-
-    def apply(self, variables: Any, *args: Any, method: Any = None) -> Any: ...
-
-
-def translate(
-    model: Decoder,
-    params: Any,
-    inputs: dict[str, Any],
-    decoding: Decoding,
-    *,
-    end: int,
-    max_length: int,
-    num_best: int = 1,
-) -> list[list[Translation]]:
-    """The best sequences for each source, in the order of the sources.
-
-    Args:
-        inputs: `source` `(n, s)` and `source_lengths` `(n,)`.
-        end, max_length: as in `greedy`. Tokens 0 and 1, for padding and for what is unknown, never come.
-        num_best: as in `beam_search`.
-    """
-    lengths = np.asarray(inputs["source_lengths"])
-    order, translations = np.argsort(lengths, kind="stable"), {}
-    at_once = max(SEQUENCES_AT_ONCE // decoding.beam, 1)
-    for rows in (order[first : first + at_once] for first in range(0, len(order), at_once)):
-        longest = -(-int(lengths[rows].max()) // ROUNDED_TO) * ROUNDED_TO
-        filled = np.resize(rows, 1 << (len(rows) - 1).bit_length())  # so that few sizes are compiled
-        source = np.asarray(inputs["source"])[filled, :longest]
-        source = np.pad(source, ((0, 0), (0, longest - source.shape[1])))
-        batch = {"source": source, "source_lengths": lengths[filled]}
-        options = {"decoding": decoding, "end": end, "max_length": max_length, "num_best": num_best}
-        decoded = jax.device_get(_search(model, params, batch, **options))
-        for i, row in enumerate(rows):
-            translations[int(row)] = _translations(decoded, i, int(lengths[row]))
-    return [translations[i] for i in range(len(lengths))]
-
-
-@functools.partial(jax.jit, static_argnames=("model", "decoding", "end", "max_length", "num_best"))
-def _search(
-    model: Decoder,
-    params: Any,
-    inputs: dict[str, Array],
-    *,
-    decoding: Decoding,
-    end: int,
-    max_length: int,
-    num_best: int,
-) -> Decoded:
-    apply = functools.partial(model.apply, {"params": params})
-    memory = apply(inputs, method="encode")
-    step = lambda state, tokens: apply(state, tokens, memory, method="decode_step")
-    state = apply(memory, max_length, method="start")
-    common: dict[str, Any] = {"end": end, "max_length": max_length, "forbidden": (0, 1)}
-    common["length_penalty"] = decoding.length_penalty
-    if decoding.beam == num_best == 1:
-        return greedy(step, state, **common)
-    return beam_search(step, state, beam=decoding.beam, num_best=num_best, **common)
-
-
-def _translations(decoded: Decoded, i: int, num_source: int) -> list[Translation]:
-    each = zip(*(leaf[i] for leaf in decoded))
-    return [
-        Translation(tokens[:length].tolist(), float(score), bool(ended), weights[:length, :num_source])
-        for tokens, length, score, ended, weights in each
-    ]
+    return Decoded(
+        jnp.where(real, tokens, 0),
+        real.sum(axis=-1),
+        scores,
+        ended,
+        jnp.where(real[..., None], alignment, 0),
+    )

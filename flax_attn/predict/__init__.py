@@ -1,1 +1,4 @@
-"""Predictions for a user's own files: reading them, drawing and writing what a run says of them. Nothing is printed."""
+"""Predictions for a user's own files: reading them, drawing and writing what a run says of them.
+
+Nothing is printed.
+"""

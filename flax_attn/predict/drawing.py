@@ -37,7 +37,9 @@ def draw_texts(prediction: Prediction, name: str) -> Figure:
     words = [bracketed(zip(row, known)) for row, known in zip(prediction.tokens, prediction.known)]
     verdicts = [text_figures.verdict(shares, prediction.names) for shares in prediction.outputs]
     if len(words) == 1 and weights.ndim == 3:
-        return text_figures.attention_map(words[0], weights[0], text_figures.of_hops(kind), f"{name}: {verdicts[0][0]}")
+        return text_figures.attention_map(
+            words[0], weights[0], text_figures.of_hops(kind), f"{name}: {verdicts[0][0]}"
+        )
     shown = slice(None, text_figures.SHOWN)
     return text_figures.attention_on_tokens(
         words[shown],
@@ -60,16 +62,23 @@ def draw_images(images: np.ndarray, prediction: Prediction, name: str) -> Figure
 def draw_translation(prediction: Prediction, i: int, title: str) -> Figure:
     """The alignment of the best translation of source `i`; the end of sequence is no part of it."""
     words = bracketed(zip(prediction.tokens[i], prediction.known[i]))
-    return alignment_map(words, prediction.target_tokens[i][0], prediction.translations[i][0].alignment, title)
+    return alignment_map(
+        words, prediction.target_tokens[i][0], prediction.translations[i][0].alignment, title
+    )
 
 
 def token_weights(prediction: Prediction) -> list[list[float]]:
-    """The weight of each token of each text in the first attention; nothing for a model that does not attend."""
+    """The weight of each token of each text in the first attention; nothing for a model that does
+    not attend.
+    """
     if not prediction.attention:
         return [[] for _ in prediction.tokens]
     kind, weights = next(iter(prediction.attention.items()))
     rows: Sequence[Any] = zip(prediction.tokens, weights)  # pyright: ignore
-    return [[float(w) for w in text_figures.over_tokens(kind, array, len(tokens))] for tokens, array in rows]
+    return [
+        [float(w) for w in text_figures.over_tokens(kind, array, len(tokens))]
+        for tokens, array in rows
+    ]
 
 
 def first_of(name: str, shown: int, number: int) -> str:

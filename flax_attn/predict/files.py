@@ -19,7 +19,9 @@ ARRAYS = (".npy", ".csv")
 LINES = (".txt",)
 
 
-def check_destination(path: Path, flag: str, formats: tuple[str, ...], source: Path | None = None) -> None:
+def check_destination(
+    path: Path, flag: str, formats: tuple[str, ...], source: Path | None = None
+) -> None:
     """Raises a UsageError for a file that cannot be written, or that is the user's own input."""
     if path.suffix not in formats:
         endings = " or ".join(", ".join(formats).rsplit(", ", 1))
@@ -37,14 +39,17 @@ def read_lines(path: Path) -> list[str]:
     try:
         lines = read_text(path).split("\n")
     except OSError as error:
-        raise UsageError(f"cannot read --input {path} ({error.strerror}); give a text file") from error
+        raise UsageError(
+            f"cannot read --input {path} ({error.strerror}); give a text file"
+        ) from error
     if not any(line.strip() for line in lines):
         raise UsageError(f"expected texts in --input {path}, one a line, got none")
     return lines if lines[-1] else lines[:-1]
 
 
 def read_signals(path: Path, shape: tuple[int, int]) -> np.ndarray:
-    """Signals of a shape `(t, channels)` as float32, one or several from .npy, one a line from .csv.
+    """Signals of a shape `(t, channels)` as float32, one or several from .npy, one a line from
+    .csv.
 
     Raises:
         UsageError: no such file, another format, or what are no such signals.
@@ -54,14 +59,21 @@ def read_signals(path: Path, shape: tuple[int, int]) -> np.ndarray:
     try:
         with open(path, "rb") as file, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*input contained no data")
-            signals = np.load(file) if path.suffix == ".npy" else np.loadtxt(file, delimiter=",", ndmin=2)
+            signals = (
+                np.load(file) if path.suffix == ".npy" else np.loadtxt(file, delimiter=",", ndmin=2)
+            )
     except OSError as error:
         reason = error.strerror or error
-        raise UsageError(f"cannot read --input {path} ({reason}); give a .npy or .csv file of signals") from error
+        raise UsageError(
+            f"cannot read --input {path} ({reason}); give a .npy or .csv file of signals"
+        ) from error
     except (EOFError, MemoryError, ValueError, zipfile.BadZipFile) as error:
         raise UsageError(f"expected numbers in --input {path}: {one_line(error)}") from error
     if not isinstance(signals, np.ndarray):
-        raise UsageError(f"expected one array in --input {path}, got an archive of several; save one with numpy.save")
+        raise UsageError(
+            f"expected one array in --input {path}, got an archive of several; save one with "
+            f"numpy.save"
+        )
     return check_signals(signals, shape, str(path))
 
 
@@ -70,7 +82,12 @@ def write_signals(path: Path, signals: np.ndarray) -> None:
     if path.suffix == ".npy":
         np.save(path, signals)
     else:
-        np.savetxt(path, signals.reshape(-1, signals.shape[-1] if signals.ndim < 3 else signals.shape[1]), delimiter=",", fmt="%.7g")
+        np.savetxt(
+            path,
+            signals.reshape(-1, signals.shape[-1] if signals.ndim < 3 else signals.shape[1]),
+            delimiter=",",
+            fmt="%.7g",
+        )
 
 
 def read_images(path: Path, shape: tuple[int, int]) -> np.ndarray:
@@ -87,10 +104,14 @@ def read_images(path: Path, shape: tuple[int, int]) -> np.ndarray:
         images = read_png(path)[None] if path.suffix.lower() == ".png" else mnist.read_idx(path)
     except OSError as error:
         reason = error.strerror or error
-        raise UsageError(f"cannot read --input {path} ({reason}); give a PNG or an IDX file") from error
+        raise UsageError(
+            f"cannot read --input {path} ({reason}); give a PNG or an IDX file"
+        ) from error
     height, width = shape
     if images.ndim != 3 or images.shape[1:] != shape or not len(images):
-        raise UsageError(f"expected images of {height} x {width} pixels in {path}, got shape {images.shape}")
+        raise UsageError(
+            f"expected images of {height} x {width} pixels in {path}, got shape {images.shape}"
+        )
     return images
 
 

@@ -1,8 +1,9 @@
-"""Checkpoints that are whole or not there: Orbax writes them, a list of SHA-256 sums vouches for them.
+"""Checkpoints that are whole or not there: Orbax writes them, a list of SHA-256 sums vouches for
+them.
 
-Orbax restores a flipped bit without a word, takes an empty directory for the latest step, and leaves a half-written
-step behind when it is killed. So a checkpoint counts only once its list of sums is in place, and is verified against
-it before anything is restored.
+Orbax restores a flipped bit without a word, takes an empty directory for the latest step, and
+leaves a half-written step behind when it is killed. So a checkpoint counts only once its list of
+sums is in place, and is verified against it before anything is restored.
 """
 
 import json
@@ -26,7 +27,9 @@ def save(directory: Path, epoch: int, state: Any, metadata: dict[str, Any]) -> N
     """Writes the checkpoint of an epoch and removes all but the newest two."""
     import orbax.checkpoint as ocp  # a fifth of a second, which no first epoch waits for
 
-    options = ocp.CheckpointManagerOptions(max_to_keep=KEEP, cleanup_tmp_directories=True, enable_async_checkpointing=False)
+    options = ocp.CheckpointManagerOptions(
+        max_to_keep=KEEP, cleanup_tmp_directories=True, enable_async_checkpointing=False
+    )
     with ocp.CheckpointManager(directory.absolute(), options=options) as manager:
         manager.save(epoch, args=ocp.args.StandardSave(state))
         manager.wait_until_finished()
@@ -37,8 +40,11 @@ def save(directory: Path, epoch: int, state: Any, metadata: dict[str, Any]) -> N
         partial.write_text(json.dumps(sums))
 
 
-def restore(directory: Path, template: Any, warn: Callable[[str], None]) -> tuple[int, Any, dict[str, Any]] | None:
-    """Restores the newest whole checkpoint: `(epoch, state, metadata)`, or None where none was ever written to its end.
+def restore(
+    directory: Path, template: Any, warn: Callable[[str], None]
+) -> tuple[int, Any, dict[str, Any]] | None:
+    """Restores the newest whole checkpoint: `(epoch, state, metadata)`, or None where none was ever
+    written to its end.
 
     Damaged ones are passed over, each with a line to `warn`.
 
@@ -66,22 +72,29 @@ def restore(directory: Path, template: Any, warn: Callable[[str], None]) -> tupl
         _check_layout(folder, metadata.pop("layout"), _layout(template))
         import orbax.checkpoint as ocp
 
-        with ocp.StandardCheckpointer() as checkpointer:  # which only reads, where a manager would tidy up
+        # which only reads, where a manager would tidy up
+        with ocp.StandardCheckpointer() as checkpointer:
             return epoch, checkpointer.restore(folder.absolute() / ITEM, template), metadata
     if damaged:
-        raise UsageError(f"{damaged[0]} and none before it is whole; remove {directory} to train from the start")
+        raise UsageError(
+            f"{damaged[0]} and none before it is whole; remove {directory} to train from the start"
+        )
     return None
 
 
 def discard_after(directory: Path, epoch: int) -> None:
-    """Removes what stands after an epoch, damaged or half-written, so that the run can go on from there."""
+    """Removes what stands after an epoch, damaged or half-written, so that the run can go on from
+    there.
+    """
     for other in _epochs(directory):
         if other > epoch:
             shutil.rmtree(directory / str(other))
 
 
 def find_damage(folder: Path) -> str:
-    """What is wrong with a checkpoint, or an empty string: every file must be there with the sum it was written with."""
+    """What is wrong with a checkpoint, or an empty string: every file must be there with the sum it
+    was written with.
+    """
     try:
         expected = json.loads((folder / SUMS).read_text())
     except (OSError, ValueError):
@@ -120,6 +133,7 @@ def _check_layout(folder: Path, found: dict[str, str], expected: dict[str, str])
     for name in expected | found:
         if expected.get(name) != found.get(name):
             raise UsageError(
-                f"checkpoint {folder} is not of the config beside it: expected {name} {expected.get(name)}, got {found.get(name)}; "
+                f"checkpoint {folder} is not of the config beside it: expected {name} "
+                f"{expected.get(name)}, got {found.get(name)}; "
                 "restore that config.json, or train in another directory"
             )

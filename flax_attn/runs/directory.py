@@ -1,10 +1,13 @@
-"""The run directory as it is written: what a run leaves behind, and the only thing that pictures and predictions read.
+"""The run directory as it is written: what a run leaves behind, and the only thing that pictures
+and predictions read.
 
-config.json      the resolved config, and under "derived" what the data decided, with the instruction set
+config.json      the resolved config, and under "derived" what the data decided, with the
+instruction set
                  of the machine that began the run
 metrics.jsonl    one line per epoch and seed, epoch 0 before training
 tokenizer.json   for texts, and labels.json for classes
-examples.npz     some test inputs, targets and predictions, with attention and what marks the pictures
+examples.npz     some test inputs, targets and predictions, with attention and what marks the
+pictures
 summary.json     the results, written when all of the above is there and removed before a run grows
 checkpoints/     the newest two epochs
 figures/         pictures, drawn from the rest
@@ -24,7 +27,10 @@ BEFORE_RECORDED = "avx2"  # the instruction set whose forms every run took that 
 
 
 class RunDirectory:
-    """A run directory open for writing. Every file is replaced whole or appended to by whole lines."""
+    """A run directory open for writing.
+
+    Every file is replaced whole or appended to by whole lines.
+    """
 
     def __init__(self, path: Path):
         self.path = path
@@ -32,22 +38,29 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path, config: dict[str, Any]) -> "RunDirectory":
-        """The directory of a run of this config, one that exists or is to be made. Nothing is written yet.
+        """The directory of a run of this config, one that exists or is to be made.
+
+        Nothing is written yet.
 
         Raises:
             UsageError: the directory holds something else, or a run of another config.
         """
         try:
             if path.exists() and not path.is_dir():
-                raise UsageError(f"expected --workdir to be a directory, but {path} is a file; choose another")
+                raise UsageError(
+                    f"expected --workdir to be a directory, but {path} is a file; choose another"
+                )
             if path.is_dir() and any(PARTIAL not in entry.name for entry in path.iterdir()):
                 _check_same(path, read_config(path), config)
         except OSError as error:
-            raise UsageError(f"cannot read run directory {path} ({error.strerror}); choose another --workdir") from error
+            raise UsageError(
+                f"cannot read run directory {path} ({error.strerror}); choose another --workdir"
+            ) from error
         return cls(path)
 
     def begin(self, config: dict[str, Any]) -> None:
-        """Makes a new directory, so that a run stopped at any later point is known as this one; leaves one that is there.
+        """Makes a new directory, so that a run stopped at any later point is known as this one;
+        leaves one that is there.
 
         Raises:
             UsageError: it cannot be written.
@@ -57,10 +70,15 @@ class RunDirectory:
             with replacing(self.path / "config.json", keep=True) as partial:
                 partial.write_text(_as_text(config))
         except OSError as error:
-            raise UsageError(f"cannot write to run directory {self.path} ({error.strerror}); choose another --workdir") from error
+            raise UsageError(
+                f"cannot write to run directory {self.path} ({error.strerror}); "
+                f"choose another --workdir"
+            ) from error
 
     def go_on(self, config: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-        """Sets the directory back to where training goes on: no summary, the config, and the metrics until there."""
+        """Sets the directory back to where training goes on: no summary, the config, and the
+        metrics until there.
+        """
         (self.path / "summary.json").unlink(missing_ok=True)
         self.write_json("config.json", config)
         with replacing(self.path / "metrics.jsonl") as partial:
@@ -74,7 +92,9 @@ class RunDirectory:
             partial.write_text(content, encoding="utf-8")
 
     def instruction_set(self) -> str | None:
-        """The instruction set that the run's forms were chosen by; None for a run that has not begun to train."""
+        """The instruction set that the run's forms were chosen by; None for a run that has not
+        begun to train.
+        """
         if not (self.path / "config.json").exists():
             return None
         derived = read_config(self.path).get("derived")
@@ -99,17 +119,31 @@ def read_config(path: Path) -> dict[str, Any]:
         config = json.loads((path / "config.json").read_text())
     except FileNotFoundError:
         if not path.exists():
-            raise UsageError(f"no run directory {path}; give one that train.py has made, such as runs/shapes_attention") from None
+            raise UsageError(
+                f"no run directory {path}; give one that train.py has made, such as "
+                f"runs/shapes_attention"
+            ) from None
         raise UsageError(
-            f"expected a run directory, but {path} has no config.json; nothing was touched, choose another directory"
+            f"expected a run directory, but {path} has no config.json; nothing was touched, "
+            f"choose another directory"
         ) from None
     except OSError as error:
-        raise UsageError(f"expected a run directory, but {path} cannot be read ({error.strerror}); choose another") from None
+        raise UsageError(
+            f"expected a run directory, but {path} cannot be read "
+            f"({error.strerror}); choose another"
+        ) from None
     except ValueError as error:
-        raise UsageError(f"expected JSON in {path / 'config.json'} ({error}); choose another directory") from None
+        raise UsageError(
+            f"expected JSON in {path / 'config.json'} ({error}); choose another directory"
+        ) from None
     known = {"name": str, "model": dict, "data": dict, GROWABLE: int}
-    if not isinstance(config, dict) or not all(isinstance(config.get(key), kind) for key, kind in known.items()):
-        raise UsageError(f"expected the config of a run in {path / 'config.json'}, found something else; choose another directory")
+    if not isinstance(config, dict) or not all(
+        isinstance(config.get(key), kind) for key, kind in known.items()
+    ):
+        raise UsageError(
+            f"expected the config of a run in {path / 'config.json'}, found "
+            f"something else; choose another directory"
+        )
     return config
 
 
@@ -117,7 +151,9 @@ def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested dicts as one, with dotted keys."""
     flat = {}
     for key, value in config.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        flat |= (
+            flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        )
     return flat
 
 
@@ -135,9 +171,18 @@ def _check_same(path: Path, stored: dict[str, Any], config: dict[str, Any]) -> N
     falls = before.get("optimizer.schedule") == "cosine"
     for key in sorted(before.keys() | now.keys()):
         old, new = before.get(key), now.get(key)
-        if old == new or key.startswith(FREE) or (key == GROWABLE and not falls and old is not None and old < new):
+        if (
+            old == new
+            or key.startswith(FREE)
+            or (key == GROWABLE and not falls and old is not None and old < new)
+        ):
             continue
-        only = (" (the rate of that run falls to 0 by then)" if falls else " (it may only grow)") if key == GROWABLE else ""
+        only = (
+            (" (the rate of that run falls to 0 by then)" if falls else " (it may only grow)")
+            if key == GROWABLE
+            else ""
+        )
         raise UsageError(
-            f"config key '{key}' was {old!r} when {path} was started and is now {new!r}{only}; undo it or choose another --workdir"
+            f"config key '{key}' was {old!r} when {path} was started and is now {new!r}{only}; "
+            f"undo it or choose another --workdir"
         )

@@ -13,13 +13,15 @@ from flax_attn.files import sha256
 from flax_attn.runs.directory import MEND, read_config
 
 DAMAGED = "the run in {} is damaged"
-PICTURES = {"shapes": "signals", "mnist": "images", "input_series": "series"}  # of runs that do not record it
+# of runs that do not record it
+PICTURES = {"shapes": "signals", "mnist": "images", "input_series": "series"}
 PICTURES |= dict.fromkeys(("ag_news", "sst", "text_csv"), "texts")
 PICTURES |= dict.fromkeys(("reverse", "dates", "multi30k", "pairs"), "translation")
 
 
 class Record(NamedTuple):
-    """What the directory of a finished run holds: config and summary, one row per epoch and seed, and the kept test examples.
+    """What the directory of a finished run holds: config and summary, one row per epoch and seed,
+    and the kept test examples.
 
     The name is that of the directory.
     """
@@ -43,8 +45,14 @@ class Record(NamedTuple):
 
     @property
     def attention(self) -> dict[str, np.ndarray]:
-        """Attention weights of the examples by name, `(n, q, k)`, with heads or without queries; empty for a model without attention."""
-        return {key.removeprefix("attention/"): value for key, value in self.examples.items() if key.startswith("attention/")}
+        """Attention weights of the examples by name, `(n, q, k)`, with heads or without queries;
+        empty for a model without attention.
+        """
+        return {
+            key.removeprefix("attention/"): value
+            for key, value in self.examples.items()
+            if key.startswith("attention/")
+        }
 
 
 def read(path: Path) -> Record:
@@ -60,15 +68,25 @@ def read(path: Path) -> Record:
         with np.load(path / "examples.npz") as archive:
             examples = dict(archive)
     except FileNotFoundError as error:
-        what = "is not finished" if "summary" in str(error.filename) else f"has lost its {Path(error.filename).name}"
-        raise UsageError(f"the run in {path} {what}; run the command that made it again, and it goes on") from None
+        what = (
+            "is not finished"
+            if "summary" in str(error.filename)
+            else f"has lost its {Path(error.filename).name}"
+        )
+        raise UsageError(
+            f"the run in {path} {what}; run the command that made it again, and it goes on"
+        ) from None
     except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError(f"{DAMAGED.format(path)} ({one_line(error)}); {MEND}") from error
     try:
         if not _is_whole(config, summary, rows, examples) or not _has_files(path, summary):
-            raise UsageError(f"{DAMAGED.format(path)} (what it holds does not fit together); {MEND}")
+            raise UsageError(
+                f"{DAMAGED.format(path)} (what it holds does not fit together); {MEND}"
+            )
     except (AttributeError, KeyError, TypeError) as error:
-        raise UsageError(f"{DAMAGED.format(path)} ({one_line(error)} is missing or of another kind); {MEND}") from error
+        raise UsageError(
+            f"{DAMAGED.format(path)} ({one_line(error)} is missing or of another kind); {MEND}"
+        ) from error
     return Record(path.resolve().name, path, config, rows, examples, summary)
 
 
@@ -84,18 +102,35 @@ def _has_files(path: Path, summary: dict[str, Any]) -> bool:
     return all((path / name).is_file() and sha256(path / name) == known for name, known in sums)
 
 
-def _is_whole(config: dict[str, Any], summary: dict[str, Any], rows: list[dict[str, Any]], examples: dict[str, np.ndarray]) -> bool:
-    """Whether the summary is of the config's epochs, with one row an epoch and seed and every figure that is shown."""
+def _is_whole(
+    config: dict[str, Any],
+    summary: dict[str, Any],
+    rows: list[dict[str, Any]],
+    examples: dict[str, np.ndarray],
+) -> bool:
+    """Whether the summary is of the config's epochs, with one row an epoch and seed and every
+    figure that is shown.
+    """
     every = [(epoch, seed) for epoch in range(summary["epochs"] + 1) for seed in summary["seeds"]]
     measured = f"test/{measured_by(config, summary)}"
-    known = {"config": str, "model": str, "parameters": int, "steps": int, "train_seconds": (int, float)}
+    known = {
+        "config": str,
+        "model": str,
+        "parameters": int,
+        "steps": int,
+        "train_seconds": (int, float),
+    }
     return (
-        (summary["epochs"] == config["num_epochs"] or (summary["stopped"] is True and summary["epochs"] < config["num_epochs"]))
+        (
+            summary["epochs"] == config["num_epochs"]
+            or (summary["stopped"] is True and summary["epochs"] < config["num_epochs"])
+        )
         and all(isinstance(summary[key], kind) for key, kind in known.items())
         and [(row["epoch"], row["seed"]) for row in rows] == every
         and all(measured in row and "step" in row for row in rows)
         and all(
-            len(metric["values"]) == (1 if name.startswith("ensemble/") else len(summary["seeds"])) and {"mean", "std"} <= set(metric)
+            len(metric["values"]) == (1 if name.startswith("ensemble/") else len(summary["seeds"]))
+            and {"mean", "std"} <= set(metric)
             for name, metric in summary["metrics"].items()
         )
         and measured in summary["metrics"]
@@ -104,13 +139,23 @@ def _is_whole(config: dict[str, Any], summary: dict[str, Any], rows: list[dict[s
 
 
 def curve(rows: list[dict[str, Any]], metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """Steps `(epochs,)` and values `(seeds, epochs)` of a metric, over the epochs that have it; empty where none has."""
+    """Steps `(epochs,)` and values `(seeds, epochs)` of a metric, over the epochs that have it;
+    empty where none has.
+    """
     rows = [row for row in rows if metric in row]
     seeds = sorted({row["seed"] for row in rows})
-    steps = np.array([row["step"] for row in rows if row["seed"] == seeds[0]]) if seeds else np.array([])
+    steps = (
+        np.array([row["step"] for row in rows if row["seed"] == seeds[0]])
+        if seeds
+        else np.array([])
+    )
     return steps, np.array([[row[metric] for row in rows if row["seed"] == seed] for seed in seeds])
 
 
 def late_median(rows: list[dict[str, Any]], metric: str, epochs: int = 10) -> float:
-    """The median of a metric over the last epochs of training and all seeds: a figure that one lucky epoch does not make."""
-    return float(np.median(curve([row for row in rows if row["epoch"] > 0], metric)[1][:, -epochs:]))
+    """The median of a metric over the last epochs of training and all seeds: a figure that one
+    lucky epoch does not make.
+    """
+    return float(
+        np.median(curve([row for row in rows if row["epoch"] > 0], metric)[1][:, -epochs:])
+    )

@@ -1,4 +1,6 @@
-"""From scores on the device, an array over seeds for each metric of each split, to the rows and summaries of a run."""
+"""From scores on the device, an array over seeds for each metric of each split, to the rows and
+summaries of a run.
+"""
 
 import math
 from collections.abc import Iterable
@@ -17,14 +19,20 @@ Row = dict[str, Any]
 
 def flat_scores(scores: Scores) -> dict[str, np.ndarray]:
     """Scores by `split/metric`, in the order of the splits, which jax does not keep."""
-    return {f"{split}/{name}": np.asarray(values) for split in SPLITS if split in scores for name, values in scores[split].items()}
+    return {
+        f"{split}/{name}": np.asarray(values)
+        for split in SPLITS
+        if split in scores
+        for name, values in scores[split].items()
+    }
 
 
 def metric_rows(epoch: int, states: Any, scores: Scores) -> list[Row]:
     """One row a seed: the epoch, the seed, the step, and every metric as `split/metric`."""
     flat = flat_scores(scores)
     return [
-        {"epoch": epoch, "seed": int(seed), "step": int(step)} | {name: float(values[i]) for name, values in flat.items()}
+        {"epoch": epoch, "seed": int(seed), "step": int(step)}
+        | {name: float(values[i]) for name, values in flat.items()}
         for i, (seed, step) in enumerate(zip(np.asarray(states.seed), np.asarray(states.step)))
     ]
 
@@ -32,7 +40,10 @@ def metric_rows(epoch: int, states: Any, scores: Scores) -> list[Row]:
 def repeat_stopped(rows: list[Row], stopped: np.ndarray, history: list[Row]) -> list[Row]:
     """The rows of an epoch, where a seed that had stopped before has its last row again."""
     last = history[-len(rows) :]
-    return [before | {"epoch": row["epoch"]} if done else row for row, before, done in zip(rows, last, stopped)]
+    return [
+        before | {"epoch": row["epoch"]} if done else row
+        for row, before, done in zip(rows, last, stopped)
+    ]
 
 
 def check_finite(rows: list[Row]) -> None:
@@ -41,13 +52,17 @@ def check_finite(rows: list[Row]) -> None:
         for name, value in row.items():
             if not math.isfinite(value):
                 raise UsageError(
-                    f"expected a finite loss, but {name} is {value} in epoch {row['epoch']} of seed {row['seed']}; "
-                    "start another run with a lower learning_rate or smaller numbers in the model (earlier checkpoints are kept)"
+                    f"expected a finite loss, but {name} is {value} in epoch {row['epoch']} of "
+                    f"seed {row['seed']}; "
+                    "start another run with a lower learning_rate or smaller numbers in the model "
+                    "(earlier checkpoints are kept)"
                 )
 
 
 def summarize(prefix: str, scores: Scores) -> dict[str, Any]:
-    """Mean, deviation (of the sample, 0 for one seed) and values over the seeds, by `prefix + split/metric`."""
+    """Mean, deviation (of the sample, 0 for one seed) and values over the seeds, by `prefix +
+    split/metric`.
+    """
     return {prefix + name: summarize_values(values) for name, values in flat_scores(scores).items()}
 
 

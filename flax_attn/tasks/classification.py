@@ -23,7 +23,14 @@ KIND = "classification"
 SCORE = "loss"
 
 
-def measure(recipe: Recipe, weights: Sequence[float], outputs: Array, aux: dict[str, Any], batch: Batch, train: bool) -> Measured:
+def measure(
+    recipe: Recipe,
+    weights: Sequence[float],
+    outputs: Array,
+    aux: dict[str, Any],
+    batch: Batch,
+    train: bool,
+) -> Measured:
     """Cross-entropy, weighted by class where the recipe says so.
 
     In training, labels are smoothed, and what a model adds to the loss is added.
@@ -32,7 +39,11 @@ def measure(recipe: Recipe, weights: Sequence[float], outputs: Array, aux: dict[
     labels, mask = batch["targets"], mask_of(batch, len(outputs))
     error = cross_entropy(outputs, labels, mask, class_weights)
     metrics: dict[str, Metric] = {"loss": error, "confusion": confusion(outputs, labels, mask)}
-    smoothed = cross_entropy(outputs, labels, mask, class_weights, recipe.label_smoothing) if train else error
+    smoothed = (
+        cross_entropy(outputs, labels, mask, class_weights, recipe.label_smoothing)
+        if train
+        else error
+    )
     loss = smoothed.compute()
     if "penalty" in aux:
         loss = loss + weighted_mean(aux["penalty"], mask).compute()
@@ -40,7 +51,10 @@ def measure(recipe: Recipe, weights: Sequence[float], outputs: Array, aux: dict[
 
 
 def check_classes(classes: Json, weights: Json) -> tuple[list[str], list[float]]:
-    """The classes and their weights, as `load` derives them. Raises a ValueError for anything else."""
+    """The classes and their weights, as `load` derives them.
+
+    Raises a ValueError for anything else.
+    """
     if len(classes) != len(weights) or not all(isinstance(name, str) for name in classes):
         raise ValueError(f"got classes {classes} and class_weights {weights}")
     if not np.isfinite(weights).all():
@@ -66,23 +80,32 @@ def check_contents(labels: dict[str, Sequence[str]]) -> None:
     """Raises a UsageError for labels by split that cannot be learned."""
     known = set(labels["train"])
     if len(known) < 2:
-        raise UsageError(f"expected at least two classes to train on, got {', '.join(known) or 'none'}")
+        raise UsageError(
+            f"expected at least two classes to train on, got {', '.join(known) or 'none'}"
+        )
     for split, names in labels.items():
         if strange := sorted(set(names) - known):
-            raise UsageError(f"expected classes in the {split} split that the training split has, got '{strange[0]}'")
+            raise UsageError(
+                f"expected classes in the {split} split that the training split has, got "
+                f"'{strange[0]}'"
+            )
 
 
-def results(logits: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> tuple[np.ndarray, dict[str, list[float]], dict[str, Json]]:
+def results(
+    logits: np.ndarray, labels: np.ndarray, classes: Sequence[str]
+) -> tuple[np.ndarray, dict[str, list[float]], dict[str, Json]]:
     """From logits `(seeds, n, classes)` on the test split, what is said of it.
 
     Returns:
-        The confusion matrix over all seeds, metrics of the ensemble, and figures of each class. The ensemble is the
-        mean of the seeds' probabilities.
+        The confusion matrix over all seeds, metrics of the ensemble, and figures of each class. The
+        ensemble is the mean of the seeds' probabilities.
     """
     every = jnp.ones(len(labels), bool)
     count = lambda outputs: confusion(jnp.asarray(outputs), jnp.asarray(labels), every).matrix
     matrices = np.stack([np.asarray(count(outputs)) for outputs in logits])
-    precision, recall, f1 = (np.asarray(values).mean(axis=0) for values in class_scores(jnp.asarray(matrices)))
+    precision, recall, f1 = (
+        np.asarray(values).mean(axis=0) for values in class_scores(jnp.asarray(matrices))
+    )
     figures = {
         name: {
             "precision": float(precision[i]),

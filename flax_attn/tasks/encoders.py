@@ -42,7 +42,10 @@ class TextEncoder(NamedTuple):
 
     @classmethod
     def restore(cls, data: TextData, kept: Kept) -> "TextEncoder":
-        """The encoder of a run. Raises a ValueError for tokenizers of other sizes than the model's."""
+        """The encoder of a run.
+
+        Raises a ValueError for tokenizers of other sizes than the model's.
+        """
         pairs = tokenizer_from_json(kept.files["pairs.json"]) if data.num_pairs else None
         encoder = cls(data, tokenizer_from_json(kept.files["tokenizer.json"]), pairs)
         check_sizes(encoder.sizes(), kept.sizes)
@@ -73,13 +76,19 @@ class TextEncoder(NamedTuple):
 
     def inputs(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         """Tokens `(n, t)`, lengths `(n,)`, and pairs and n-grams where there are any."""
-        tokens, lengths = pad([self.tokenizer.encode(text)[: self.data.max_length] for text in texts])
+        tokens, lengths = pad(
+            [self.tokenizer.encode(text)[: self.data.max_length] for text in texts]
+        )
         inputs = {"tokens": tokens, "lengths": lengths}
         if self.pairs is not None:
             encode = self.pairs.encode
-            inputs["pairs"], _ = pad([encode(ngrams.pairs(text)) for text in texts], tokens.shape[1])
+            inputs["pairs"], _ = pad(
+                [encode(ngrams.pairs(text)) for text in texts], tokens.shape[1]
+            )
         if size := self.data.num_ngrams:
-            inputs["ngrams"] = np.zeros((*tokens.shape, ngrams.A_WORD), np.min_scalar_type(size - 1))
+            inputs["ngrams"] = np.zeros(
+                (*tokens.shape, ngrams.A_WORD), np.min_scalar_type(size - 1)
+            )
             for row, text, length in zip(inputs["ngrams"], texts, lengths):
                 row[:length] = ngrams.character_ngrams(self.tokenizer.split(text)[:length], size)
         return inputs
@@ -96,7 +105,8 @@ class TextEncoder(NamedTuple):
 class PairEncoder(NamedTuple):
     """Texts to tokens of source and target, and tokens of the target back to text.
 
-    The end of sequence is the number after those of the target's tokenizer. It also stands before the first token.
+    The end of sequence is the number after those of the target's tokenizer. It also stands before
+    the first token.
     """
 
     data: PairData
@@ -116,7 +126,10 @@ class PairEncoder(NamedTuple):
 
     @classmethod
     def restore(cls, data: PairData, kept: Kept) -> "PairEncoder":
-        """The encoder of a run. Raises a ValueError for tokenizers of other sizes than the model's."""
+        """The encoder of a run.
+
+        Raises a ValueError for tokenizers of other sizes than the model's.
+        """
         source = tokenizer_from_json(kept.files["tokenizer.json"])
         shared = data.shared_vocabulary
         target = source if shared else tokenizer_from_json(kept.files["target_tokenizer.json"])
@@ -127,7 +140,11 @@ class PairEncoder(NamedTuple):
     @staticmethod
     def file_names(data: PairData) -> tuple[str, ...]:
         """The names of the files that hold the tokenizers."""
-        return ("tokenizer.json",) if data.shared_vocabulary else ("tokenizer.json", "target_tokenizer.json")
+        return (
+            ("tokenizer.json",)
+            if data.shared_vocabulary
+            else ("tokenizer.json", "target_tokenizer.json")
+        )
 
     @property
     def end(self) -> int:
@@ -136,12 +153,19 @@ class PairEncoder(NamedTuple):
 
     def sizes(self) -> dict[str, int]:
         """The fields of the model that the tokenizers decide."""
-        return {"source_vocabulary_size": self.source.size, "target_vocabulary_size": self.target.size + 1}
+        return {
+            "source_vocabulary_size": self.source.size,
+            "target_vocabulary_size": self.target.size + 1,
+        }
 
     def files(self) -> dict[str, Json]:
         """The tokenizers as JSON, by the name of the file."""
         files = {"tokenizer.json": self.source.to_json()}
-        return files if self.target is self.source else files | {"target_tokenizer.json": self.target.to_json()}
+        return (
+            files
+            if self.target is self.source
+            else files | {"target_tokenizer.json": self.target.to_json()}
+        )
 
     def clean(self, text: str) -> str:
         """The text after preprocessing."""
@@ -160,13 +184,18 @@ class PairEncoder(NamedTuple):
         if unfit := np.flatnonzero(((lengths < 1) | (lengths > most)).any(axis=0)).tolist():
             source, target = lengths[:, unfit[0]]
             raise UsageError(
-                f"expected from 1 to data.max_length={most} tokens in source and target, got {source} and {target} for "
-                f"'{pairs[unfit[0]].source[:40]}', and {len(unfit)} such pairs in all, the longest with {lengths.max()}; "
+                f"expected from 1 to data.max_length={most} tokens in source and target, got "
+                f"{source} and {target} for "
+                f"'{pairs[unfit[0]].source[:40]}', and {len(unfit)} such pairs in all, the "
+                f"longest with {lengths.max()}; "
                 "raise it, or take them out"
             )
         tokens, target_lengths = pad([[self.end, *target] for target in targets])
         labels, _ = pad([[*target, self.end] for target in targets])
-        return {"inputs": inputs | {"target": tokens, "target_lengths": target_lengths}, "targets": labels}
+        return {
+            "inputs": inputs | {"target": tokens, "target_lengths": target_lengths},
+            "targets": labels,
+        }
 
     def source_parts(self, text: str) -> list[Part]:
         """The parts of a source that the model sees."""
@@ -190,4 +219,6 @@ def check_sizes(sizes: Mapping[str, int], expected: Mapping[str, Any]) -> None:
     """Raises a ValueError for tokenizers of other sizes than those that a model was made for."""
     for name, size in sizes.items():
         if size != expected.get(name):
-            raise ValueError(f"expected tokenizers of the run, with {name} {expected.get(name)}, got {size}")
+            raise ValueError(
+                f"expected tokenizers of the run, with {name} {expected.get(name)}, got {size}"
+            )

@@ -36,7 +36,9 @@ class ImageClasses(Task):
     @classmethod
     def load(cls, data: ImageData, recipe: Recipe, manual_dir: Path | None) -> "ImageClasses":
         splits, classes, sums = data.load(manual_dir)
-        batches = {name: {"inputs": images, "targets": labels} for name, (images, labels) in splits.items()}
+        batches = {
+            name: {"inputs": images, "targets": labels} for name, (images, labels) in splits.items()
+        }
         weights = classification.class_weights(batches["train"]["targets"], len(classes))
         derived = {"classes": list(classes), "class_weights": weights, "files": sums}
         kept = Kept(derived, {"num_classes": len(classes)}, {"labels.json": list(classes)})
@@ -66,17 +68,24 @@ class ImageClasses(Task):
         return classification.measure(self.recipe, weights, outputs, aux, batch, train)
 
     def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
-        """The first test images with the probabilities of the first seed; the confusion matrix of all."""
+        """The first test images with the probabilities of the first seed; the confusion matrix of
+        all.
+        """
         inputs, targets = self.test["inputs"], self.test["targets"]
         outputs, attentions = zip(*(forward(model, seed, inputs) for seed in params))
         matrix, metrics, figures = classification.results(np.stack(outputs), targets, self.classes)
-        arrays = {"inputs": inputs[:NUM_EXAMPLES], "targets": targets[:NUM_EXAMPLES], "confusion": matrix}
+        arrays = {
+            "inputs": inputs[:NUM_EXAMPLES],
+            "targets": targets[:NUM_EXAMPLES],
+            "confusion": matrix,
+        }
         arrays["predictions"] = classification.probabilities(outputs[0][:NUM_EXAMPLES])
         attention = {f"attention/{name}": weights for name, weights in attentions[0].items()}
         return Examples(arrays | attention, metrics, figures)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: Any) -> Prediction:
-        """The classes of images `(n, height, width)` or `(height, width)`, of bytes or of numbers in [0, 1].
+        """The classes of images `(n, height, width)` or `(height, width)`, of bytes or of numbers
+        in [0, 1].
 
         Raises:
             UsageError: images of another size, or values outside [0, 1].
@@ -89,14 +98,21 @@ class ImageClasses(Task):
 
 
 def check_images(images: Any, shape: tuple[int, int], source: str = "the inputs") -> np.ndarray:
-    """The images `(n, height, width)` as float32 in [0, 1]. Raises a UsageError for anything else."""
+    """The images `(n, height, width)` as float32 in [0, 1].
+
+    Raises a UsageError for anything else.
+    """
     images = np.asarray(images)
     images = images[None] if images.ndim == 2 else images
     height, width = shape
     if images.ndim != 3 or images.shape[1:] != shape or not len(images):
-        raise UsageError(f"expected images of {height} x {width} pixels in {source}, got shape {images.shape}")
+        raise UsageError(
+            f"expected images of {height} x {width} pixels in {source}, got shape {images.shape}"
+        )
     if images.dtype == np.uint8:
         return images.astype(np.float32) / 255
     if images.dtype.kind != "f" or not ((images >= 0) & (images <= 1)).all():
-        raise UsageError(f"expected bytes or numbers in [0, 1] as pixels of {source}, got {images.dtype}")
+        raise UsageError(
+            f"expected bytes or numbers in [0, 1] as pixels of {source}, got {images.dtype}"
+        )
     return images.astype(np.float32)

@@ -13,7 +13,17 @@ from flax_attn.data.sets import SeriesData
 from flax_attn.data.sets.kinds import SeriesRows
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, forward
-from flax_attn.tasks.task import Batch, Examples, Kept, Measured, Prediction, Recipe, Rows, Task, mask_of
+from flax_attn.tasks.task import (
+    Batch,
+    Examples,
+    Kept,
+    Measured,
+    Prediction,
+    Recipe,
+    Rows,
+    Task,
+    mask_of,
+)
 from flax_attn.training.metrics import squared_error, weighted_mean
 
 NUM_EXAMPLES = 16
@@ -44,14 +54,22 @@ class Series(Task):
     @classmethod
     def restore(cls, data: SeriesData, recipe: Recipe, kept: Kept) -> "Series":
         nothing = np.zeros((0, data.length, data.num_series), np.float32)
-        return cls(data, recipe, int(kept.derived["relevant"]), Rows({}, {}), SeriesRows(nothing, nothing[..., :1]))
+        return cls(
+            data,
+            recipe,
+            int(kept.derived["relevant"]),
+            Rows({}, {}),
+            SeriesRows(nothing, nothing[..., :1]),
+        )
 
     @property
     def kept(self) -> Kept:
         return Kept({"relevant": self.relevant}, {}, {})
 
     def sample(self) -> Inputs:
-        return np.zeros((self.recipe.batch_size, self.data.length, self.data.num_series), np.float32)
+        return np.zeros(
+            (self.recipe.batch_size, self.data.length, self.data.num_series), np.float32
+        )
 
     def measure(self, outputs: Array, aux: dict[str, Any], batch: Batch, train: bool) -> Measured:
         """The mean squared error, and the mean weight of the series that decides the output."""
@@ -65,7 +83,9 @@ class Series(Task):
         inputs, targets = (np.asarray(array[:NUM_EXAMPLES]) for array in self.test)
         outputs, attention = forward(model, params[0], inputs)
         arrays = {"inputs": inputs, "targets": targets, "predictions": outputs}
-        return Examples(arrays | {f"attention/{name}": weights for name, weights in attention.items()})
+        return Examples(
+            arrays | {f"attention/{name}": weights for name, weights in attention.items()}
+        )
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: Any) -> Prediction:
         """Predictions by the first seed for series `(n, t, series)`.
@@ -75,7 +95,9 @@ class Series(Task):
         """
         series = np.asarray(inputs, np.float32)
         if series.ndim != 3 or series.shape[2] != self.data.num_series or not series.size:
-            raise UsageError(f"expected series of shape (n, t, {self.data.num_series}), got {series.shape}")
+            raise UsageError(
+                f"expected series of shape (n, t, {self.data.num_series}), got {series.shape}"
+            )
         if not np.isfinite(series).all():
             raise UsageError("expected finite numbers in the series, got some that are not")
         outputs, attention = forward(model, params[0], series, len(series))

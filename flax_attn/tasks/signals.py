@@ -15,7 +15,17 @@ from flax_attn.data.sets import SignalData
 from flax_attn.data.sets.kinds import SignalRows
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, forward
-from flax_attn.tasks.task import Batch, Examples, Kept, Measured, Prediction, Recipe, Rows, Task, mask_of
+from flax_attn.tasks.task import (
+    Batch,
+    Examples,
+    Kept,
+    Measured,
+    Prediction,
+    Recipe,
+    Rows,
+    Task,
+    mask_of,
+)
 from flax_attn.training.metrics import squared_error
 
 NUM_EXAMPLES = 16  # test examples kept for the pictures
@@ -23,7 +33,10 @@ NUM_EXAMPLES = 16  # test examples kept for the pictures
 
 @dataclass(frozen=True)
 class Signals(Task):
-    """A task on signals. Its normalisation is by one mean and one deviation of inputs and targets together."""
+    """A task on signals.
+
+    Its normalisation is by one mean and one deviation of inputs and targets together.
+    """
 
     kind = "regression"
     score = "mse"
@@ -39,11 +52,18 @@ class Signals(Task):
     @classmethod
     def load(cls, data: SignalData, recipe: Recipe, manual_dir: Path | None) -> "Signals":
         splits = data.load(manual_dir)
-        normalization = Normalization.of(*(array for name in ("train", "valid") for array in splits[name][:2]))
+        normalization = Normalization.of(
+            *(array for name in ("train", "valid") for array in splits[name][:2])
+        )
         num_used = getattr(data, "num_used", len(splits["train"].inputs))
         train = splits["train"]
-        train = _batch(SignalRows(train.inputs[:num_used], train.targets[:num_used], {}), normalization)
-        measured = {name: train if name == "train" else _batch(splits[name], normalization) for name in recipe.evaluate}
+        train = _batch(
+            SignalRows(train.inputs[:num_used], train.targets[:num_used], {}), normalization
+        )
+        measured = {
+            name: train if name == "train" else _batch(splits[name], normalization)
+            for name in recipe.evaluate
+        }
 
         def draw(key: Array) -> Batch:
             return _batch(data.draw(key, recipe.batch_size), normalization)
@@ -54,7 +74,9 @@ class Signals(Task):
 
     @classmethod
     def restore(cls, data: SignalData, recipe: Recipe, kept: Kept) -> "Signals":
-        derived = {key: value for key, value in kept.derived.items() if key in Normalization._fields}
+        derived = {
+            key: value for key, value in kept.derived.items() if key in Normalization._fields
+        }
         try:
             normalization = Normalization(**{key: float(value) for key, value in derived.items()})
         except TypeError as error:
@@ -78,44 +100,69 @@ class Signals(Task):
 
     def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
         """The first test examples as drawn, with predictions in their units by the first seed."""
-        inputs, targets, marks = jax.tree.map(lambda array: np.asarray(array[:NUM_EXAMPLES]), self.test)
+        inputs, targets, marks = jax.tree.map(
+            lambda array: np.asarray(array[:NUM_EXAMPLES]), self.test
+        )
         outputs, attention = forward(model, params[0], self.normalization.apply(inputs))
-        arrays = {"inputs": inputs, "targets": targets, "predictions": self.normalization.undo(outputs)}
-        return Examples(arrays | marks | {f"attention/{name}": weights for name, weights in attention.items()})
+        arrays = {
+            "inputs": inputs,
+            "targets": targets,
+            "predictions": self.normalization.undo(outputs),
+        }
+        return Examples(
+            arrays | marks | {f"attention/{name}": weights for name, weights in attention.items()}
+        )
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: Any) -> Prediction:
-        """Predictions by the first seed for signals `(t,)`, `(n, t)` or `(n, t, channels)`, in the user's units.
+        """Predictions by the first seed for signals `(t,)`, `(n, t)` or `(n, t, channels)`, in the
+        user's units.
 
         Raises:
-            UsageError: signals of another shape, values that are not finite numbers, or predictions that overflow.
+            UsageError: signals of another shape, values that are not finite numbers, or predictions
+                that overflow.
         """
         signals = check_signals(inputs, self.data.shape)
         normalized = self.normalization.apply(signals.reshape(-1, *self.data.shape))
         outputs, attention = forward(model, params[0], normalized, len(normalized))
         outputs = self.normalization.undo(outputs)
         if not np.isfinite(outputs).all():
-            raise UsageError("expected signals in the range that the model was trained on; the predictions overflow")
+            raise UsageError(
+                "expected signals in the range that the model was trained on; the predictions "
+                "overflow"
+            )
         outputs = outputs.reshape(signals.shape) if outputs.size == signals.size else outputs
         return Prediction(outputs, attention=attention)
 
 
 def check_signals(signals: Any, shape: tuple[int, int], source: str = "the inputs") -> np.ndarray:
-    """The signals as float32. Raises a UsageError for another shape, and for what are no finite numbers."""
+    """The signals as float32.
+
+    Raises a UsageError for another shape, and for what are no finite numbers.
+    """
     signals, (length, channels) = np.asarray(signals), shape
     rows = [shape, (length,)] if channels == 1 else [shape]
     is_one, is_rows = signals.shape in rows, signals.ndim > 1 and signals.shape[1:] in rows
     if not (is_one or is_rows) or not signals.size:
         flat = f"({length},), (n, {length}) or " if channels == 1 else ""
-        raise UsageError(f"expected signals of {length} points, {flat}(n, {length}, {channels}), got {signals.shape} in {source}")
+        raise UsageError(
+            f"expected signals of {length} points, {flat}(n, {length}, {channels}), got "
+            f"{signals.shape} in {source}"
+        )
     if signals.dtype.kind not in "iuf":
         raise UsageError(f"expected real numbers in {source}, got {signals.dtype}")
     with np.errstate(over="ignore"):
         signals = signals.astype(np.float32)
     if not np.isfinite(signals).all():
-        raise UsageError(f"expected finite numbers in {source}, got some that are infinite, too large for float32, or not a number")
+        raise UsageError(
+            f"expected finite numbers in {source}, got some that are infinite, too large for "
+            f"float32, or not a number"
+        )
     return signals
 
 
 def _batch(rows: SignalRows, normalization: Normalization) -> Batch:
     """Inputs and targets, normalised."""
-    return {"inputs": normalization.apply(rows.inputs), "targets": normalization.apply(rows.targets)}
+    return {
+        "inputs": normalization.apply(rows.inputs),
+        "targets": normalization.apply(rows.targets),
+    }

@@ -1,7 +1,8 @@
 """What an experiment is about: data as arrays, a loss, and what is said of a prediction.
 
-There is one class a kind of task. A task is made in two ways. `load` reads data, to train on. `restore` takes what a run
-has kept, to predict with. Data, loss and predictions meet here. A task gets arrays and never a run.
+There is one class a kind of task. A task is made in two ways. `load` reads data, to train on.
+`restore` takes what a run has kept, to predict with. Data, loss and predictions meet here. A task
+gets arrays and never a run.
 """
 
 import abc
@@ -16,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
+from flax_attn.models.decoding import Decoding, Translation
 from flax_attn.models.forward import Inputs, Params
-from flax_attn.models.search import Decoding, Translation
 from flax_attn.training.metrics import Metric
 
 Batch = dict[str, Any]  # `inputs`, an array or a dict of arrays, and `targets`
@@ -91,16 +92,17 @@ class Prediction:
     """What a run says of a user's own inputs.
 
     Attributes:
-        outputs: of signals the predictions in the user's units, in the shape of the inputs; of texts and images the
-            probabilities `(n, classes)`, the mean over the seeds; of translations the texts, the best for each.
+        outputs: of signals the predictions in the user's units, in the shape of the inputs; of
+            texts and images the probabilities `(n, classes)`, the mean over the seeds; of
+            translations the texts, the best for each.
         names: the classes in the order of the probabilities.
         classes: the most probable class of each input.
         tokens: of each text the tokens that the model sees.
         known: whether the model knows each of them.
-        attention: weights by name, of the first seed: an array over all inputs, or a list of one array an input
-            where lengths differ.
-        translations: of each source the best translations, the best first, with scores and alignments; empty for a
-            source without a word that the run knows.
+        attention: weights by name, of the first seed: an array over all inputs, or a list of one
+            array an input where lengths differ.
+        translations: of each source the best translations, the best first, with scores and
+            alignments; empty for a source without a word that the run knows.
         written: the text of each of these translations.
         target_tokens: their tokens as text.
     """
@@ -189,7 +191,9 @@ def mask_of(batch: Batch, num_rows: int) -> Bool[Array, " b"]:
 
 
 def row_lengths(rows: Batch) -> Int[np.ndarray, " n"] | None:
-    """The length of each row, of the longest where it has several sequences; None for rows of one shape."""
+    """The length of each row, of the longest where it has several sequences; None for rows of one
+    shape.
+    """
     inputs = rows["inputs"]
     if not isinstance(inputs, dict):
         return None

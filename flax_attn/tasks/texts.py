@@ -33,7 +33,10 @@ NUM_EXAMPLES = 16
 
 @dataclass(frozen=True)
 class TextClasses(Task):
-    """A task on texts in classes. `words` are those of the first test texts, in brackets the unknown ones."""
+    """A task on texts in classes.
+
+    `words` are those of the first test texts, in brackets the unknown ones.
+    """
 
     kind = classification.KIND
     score = classification.SCORE
@@ -56,10 +59,16 @@ class TextClasses(Task):
         cleaned = {name: [clean(text) for text in texts] for name, (texts, _) in splits.items()}
         encoder = TextEncoder.fit(data, cleaned["train"])
         if not any(cleaned["train"]):
-            raise UsageError("expected texts to train on, but preprocessing leaves nothing of any; choose another data.preprocessing")
+            raise UsageError(
+                "expected texts to train on, but preprocessing leaves nothing of any; choose "
+                "another data.preprocessing"
+            )
         classification.check_contents({name: labels for name, (_, labels) in splits.items()})
         batches: dict[str, Batch] = {
-            name: {"inputs": encoder.inputs(cleaned[name]), "targets": encode_labels(labels, classes)}
+            name: {
+                "inputs": encoder.inputs(cleaned[name]),
+                "targets": encode_labels(labels, classes),
+            }
             for name, (_, labels) in splits.items()
         }
         weights = classification.class_weights(batches["train"]["targets"], len(classes))
@@ -68,7 +77,10 @@ class TextClasses(Task):
             encoder.sizes() | {"num_classes": len(classes)},
             encoder.files() | {"labels.json": list(classes)},
         )
-        ordered = {name: by_length(batch) if data.num_buckets > 1 else batch for name, batch in batches.items()}
+        ordered = {
+            name: by_length(batch) if data.num_buckets > 1 else batch
+            for name, batch in batches.items()
+        }
         rows = Rows(ordered["train"], {name: ordered[name] for name in recipe.evaluate})
         words = [encoder.words(text) for text in cleaned["test"][:NUM_EXAMPLES]]
         return cls(data, recipe, kept, encoder, rows, batches["test"], words)
@@ -89,7 +101,10 @@ class TextClasses(Task):
 
     def sample(self) -> Inputs:
         shape = self.recipe.batch_size, 2
-        inputs = {"tokens": np.zeros(shape, np.int32), "lengths": np.ones(self.recipe.batch_size, np.int32)}
+        inputs = {
+            "tokens": np.zeros(shape, np.int32),
+            "lengths": np.ones(self.recipe.batch_size, np.int32),
+        }
         if self.data.num_pairs:
             inputs["pairs"] = np.zeros(shape, np.int32)
         if self.data.num_ngrams:
@@ -102,7 +117,9 @@ class TextClasses(Task):
         return classification.measure(self.recipe, weights, outputs, aux, batch, train)
 
     def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
-        """The first test texts with the probabilities of the first seed; the confusion matrix of all."""
+        """The first test texts with the probabilities of the first seed; the confusion matrix of
+        all.
+        """
         targets = self.test["targets"]
         outputs, attentions = zip(*(forward(model, seed, self.test["inputs"]) for seed in params))
         matrix, metrics, figures = classification.results(np.stack(outputs), targets, self.classes)
@@ -116,7 +133,9 @@ class TextClasses(Task):
             "predictions": classification.probabilities(outputs[0][:NUM_EXAMPLES]),
             "confusion": matrix,
         }
-        attention = {f"attention/{name}": weights[:NUM_EXAMPLES] for name, weights in attentions[0].items()}
+        attention = {
+            f"attention/{name}": weights[:NUM_EXAMPLES] for name, weights in attentions[0].items()
+        }
         return Examples(arrays | attention, metrics, figures)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: Any) -> Prediction:
@@ -152,8 +171,13 @@ class TextClasses(Task):
             if not text.strip() or not parts:
                 left = f", of which '{cleaned}' is left" if text.strip() else ""
                 raise UsageError(f"expected a text with words in it, got {text!r}{left}{which}")
-            is_known = any(known and part.strip() and part not in (START, END) for part, known in parts)
+            is_known = any(
+                known and part.strip() and part not in (START, END) for part, known in parts
+            )
             if not self.data.num_ngrams and not is_known:
-                raise UsageError(f"expected a text with at least one word that the run has seen, got none in {text[:60]!r}{which}")
+                raise UsageError(
+                    f"expected a text with at least one word that the run has seen, got none in "
+                    f"{text[:60]!r}{which}"
+                )
             rows.append(parts)
         return rows

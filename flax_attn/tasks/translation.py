@@ -1,4 +1,6 @@
-"""Texts that become other texts: translations, the user's own pairs, and two tasks whose answers are known."""
+"""Texts that become other texts: translations, the user's own pairs, and two tasks whose answers
+are known.
+"""
 
 import dataclasses
 import importlib.util
@@ -15,11 +17,22 @@ from flax_attn.data.pairs import Pair
 from flax_attn.data.sets import Dates, PairData, Reverse
 from flax_attn.data.text import pad
 from flax_attn.errors import UsageError
+from flax_attn.models.decoding import Decoding, Translation, translate
 from flax_attn.models.forward import Inputs, Params
-from flax_attn.models.search import Decoding, Translation, translate
 from flax_attn.tasks import alignment
 from flax_attn.tasks.encoders import PairEncoder
-from flax_attn.tasks.task import Batch, Examples, Kept, Measured, Prediction, Recipe, Rows, Task, by_length, mask_of
+from flax_attn.tasks.task import (
+    Batch,
+    Examples,
+    Kept,
+    Measured,
+    Prediction,
+    Recipe,
+    Rows,
+    Task,
+    by_length,
+    mask_of,
+)
 from flax_attn.training.metrics import largest, token_cross_entropy, weighted_mean
 
 NUM_EXAMPLES = 16
@@ -48,11 +61,17 @@ class PairsOfTexts(Task):
         if recipe.class_weights:
             raise UsageError("expected class_weights=False for translation, which has no classes")
         if data.is_natural and importlib.util.find_spec("sacrebleu") is None:
-            raise UsageError('expected the package sacrebleu, which measures translations; pip install "flax-attn[translate]"')
+            raise UsageError(
+                "expected the package sacrebleu, which measures translations; pip install "
+                '"flax-attn[translate]"'
+            )
         splits, sums = data.load(manual_dir)
         encoder = PairEncoder.fit(data, splits["train"])
         batches = {name: encoder.rows(pairs) for name, pairs in splits.items()}
-        ordered = {name: by_length(batch) if data.num_buckets > 1 else batch for name, batch in batches.items()}
+        ordered = {
+            name: by_length(batch) if data.num_buckets > 1 else batch
+            for name, batch in batches.items()
+        }
         inputs = batches["train"]["inputs"]
         longest = {side: int(inputs[f"{side}_lengths"].max()) for side in ("source", "target")}
         kept = Kept({"files": sums, "longest": longest}, encoder.sizes(), encoder.files())
@@ -83,7 +102,12 @@ class PairsOfTexts(Task):
     def sample(self) -> Inputs:
         tokens = np.zeros((self.recipe.batch_size, 2), np.int32)
         lengths = np.ones(self.recipe.batch_size, np.int32)
-        return {"source": tokens, "source_lengths": lengths, "target": tokens, "target_lengths": lengths}
+        return {
+            "source": tokens,
+            "source_lengths": lengths,
+            "target": tokens,
+            "target_lengths": lengths,
+        }
 
     def measure(self, outputs: Array, aux: dict[str, Any], batch: Batch, train: bool) -> Measured:
         """Cross-entropy a token, and the share of tokens that are the most probable ones.
@@ -94,32 +118,51 @@ class PairsOfTexts(Task):
         mask = (labels > 0) & mask_of(batch, len(labels))[:, None]
         error = token_cross_entropy(outputs, labels, mask)
         hits = weighted_mean(largest(outputs, labels).astype(outputs.dtype), mask)
-        loss = token_cross_entropy(outputs, labels, mask, smoothing) if train and smoothing else error
+        loss = (
+            token_cross_entropy(outputs, labels, mask, smoothing) if train and smoothing else error
+        )
         return loss.compute(), {"loss": error, "accuracy": hits}
 
     def translate(
-        self, model: nn.Module, params: Params, sources: Inputs, decoding: Decoding, num_best: int = 1
+        self,
+        model: nn.Module,
+        params: Params,
+        sources: Inputs,
+        decoding: Decoding,
+        num_best: int = 1,
     ) -> list[list[Translation]]:
         """The best translations of encoded sources."""
         options = {"end": self.encoder.end, "max_length": self.max_length, "num_best": num_best}
         return translate(model, params, sources, decoding, **options)
 
     def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
-        """All of the test translated by beam and greedily, and some of it with the alignments of the first seed."""
+        """All of the test translated by beam and greedily, and some of it with the alignments of
+        the first seed.
+        """
         sources = {key: self.test["inputs"][key] for key in ("source", "source_lengths")}
-        search = lambda decoding: [[best for (best,) in self.translate(model, seed, sources, decoding)] for seed in params]
+        search = lambda decoding: [
+            [best for (best,) in self.translate(model, seed, sources, decoding)] for seed in params
+        ]
         by_beam = search(self.recipe.decoding)
-        greedy = by_beam if self.recipe.decoding.beam == 1 else search(dataclasses.replace(self.recipe.decoding, beam=1))
+        greedy = (
+            by_beam
+            if self.recipe.decoding.beam == 1
+            else search(dataclasses.replace(self.recipe.decoding, beam=1))
+        )
         return self.describe(by_beam, greedy)
 
-    def describe(self, by_beam: list[list[Translation]], greedy: list[list[Translation]]) -> Examples:
+    def describe(
+        self, by_beam: list[list[Translation]], greedy: list[list[Translation]]
+    ) -> Examples:
         """What is said of the translations of the test, by seed."""
         references = [pair.target for pair in self.pairs]
         texts = [[self.encoder.write(best.tokens) for best in row] for row in by_beam]
         metrics, summary = {}, {}
         greedy_texts = [[self.encoder.write(best.tokens) for best in row] for row in greedy]
         for prefix, rows in (("test/", texts), ("greedy/test/", greedy_texts)):
-            measures = (score(row, references, self.encoder.clean, self.data.is_natural) for row in rows)
+            measures = (
+                score(row, references, self.encoder.clean, self.data.is_natural) for row in rows
+            )
             scores, signatures = zip(*measures)
             metrics |= {prefix + name: [seed[name] for seed in scores] for name in scores[0]}
             summary |= {"signatures": signatures[0]} if signatures[0] else {}
@@ -134,16 +177,25 @@ class PairsOfTexts(Task):
         data = self.data
         if isinstance(data, Reverse):
             return {"test/anti_diagonal": [alignment.anti_diagonal(row) for row in alignments]}
-        if isinstance(data, Dates) and (data.tokenizer, data.preprocessing) == ("character", "lower"):
+        if isinstance(data, Dates) and (data.tokenizer, data.preprocessing) == (
+            "character",
+            "lower",
+        ):
             sources = [pair.source for pair in self.pairs]
-            return {"test/month_from_name": [alignment.month_from_name(sources, row) for row in alignments]}
+            return {
+                "test/month_from_name": [
+                    alignment.month_from_name(sources, row) for row in alignments
+                ]
+            }
         return {}
 
     def _arrays(self, translations: list[Translation]) -> dict[str, np.ndarray]:
-        """The arrays of the first examples: tokens as text, and the alignment of each translation."""
+        """The arrays of the first examples: tokens as text, and alignments."""
         pairs, best = self.pairs[:NUM_EXAMPLES], translations[:NUM_EXAMPLES]
         predictions, lengths = pad([row.tokens for row in best])
-        weights = np.zeros((*predictions.shape, max(row.alignment.shape[1] for row in best)), np.float32)
+        weights = np.zeros(
+            (*predictions.shape, max(row.alignment.shape[1] for row in best)), np.float32
+        )
         for i, row in enumerate(best):
             weights[i, : row.alignment.shape[0], : row.alignment.shape[1]] = row.alignment
         return {
@@ -180,30 +232,41 @@ class PairsOfTexts(Task):
         decoding = self.recipe.decoding
         decoding = decoding if beam is None else dataclasses.replace(decoding, beam=beam)
         if not 1 <= num_best <= decoding.beam:
-            raise UsageError(f"expected from 1 to the beam of {decoding.beam} translations of each text, got {num_best}")
+            raise UsageError(
+                f"expected from 1 to the beam of {decoding.beam} translations of each text, got "
+                f"{num_best}"
+            )
         parts = [self.encoder.source_parts(text) for text in texts]
-        usable = [i for i, row in enumerate(parts) if any(known and part.strip() for part, known in row)]
+        usable = [
+            i for i, row in enumerate(parts) if any(known and part.strip() for part, known in row)
+        ]
         translations: list[list[Translation]] = [[] for _ in texts]
         if usable:
             sources = self.encoder.sources([texts[i] for i in usable])
-            for i, best in zip(usable, self.translate(model, params[0], sources, decoding, num_best)):
+            for i, best in zip(
+                usable, self.translate(model, params[0], sources, decoding, num_best)
+            ):
                 translations[i] = best
         written = [[self.encoder.write(best.tokens) for best in row] for row in translations]
         return Prediction(
             [row[0] if row else "" for row in written],
             tokens=[[part for part, _ in row] for row in parts],
             known=[[known for _, known in row] for row in parts],
-            attention={"alignment": [row[0].alignment if row else np.zeros((0, 0)) for row in translations]},
+            attention={
+                "alignment": [row[0].alignment if row else np.zeros((0, 0)) for row in translations]
+            },
             translations=translations,
             written=written,
-            target_tokens=[[self.encoder.target_words(best.tokens) for best in row] for row in translations],
+            target_tokens=[
+                [self.encoder.target_words(best.tokens) for best in row] for row in translations
+            ],
         )
 
 
 def score(
     texts: Sequence[str], references: Sequence[str], clean: Callable[[str], str], natural: bool
 ) -> tuple[dict[str, float], list[str]]:
-    """Exact match, and of languages BLEU and chrF by sacrebleu, lower-cased, with their signatures."""
+    """Exact match; of languages BLEU and chrF by sacrebleu, lower-cased, and their signatures."""
     exact = [clean(text) == clean(reference) for text, reference in zip(texts, references)]
     scores = {"exact_match": float(np.mean(exact))}
     if not natural:

@@ -1,1 +1,4 @@
-"""Training: state, steps, epochs, metrics, checkpoints. Knows functions and pytrees, no model and no data set."""
+"""Training: state, steps, epochs, metrics, checkpoints.
+
+Knows functions and pytrees, no model and no data set.
+"""

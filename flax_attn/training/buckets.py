@@ -1,7 +1,9 @@
-"""Sequences of different lengths in a few lengths of batches, so that little is padding and little is compiled.
+"""Sequences of different lengths in a few lengths of batches, so that little is padding and little
+is compiled.
 
-Rows are sorted by length and cut into buckets; a batch is of one bucket and as long as the longest row in it. Which bucket a
-step takes depends on the data's seed and the epoch, shared by the seeds of a run; which rows of it on the run's seed too.
+Rows are sorted by length and cut into buckets; a batch is of one bucket and as long as the longest
+row in it. Which bucket a step takes depends on the data's seed and the epoch, shared by the seeds
+of a run; which rows of it on the run's seed too.
 """
 
 import itertools
@@ -24,12 +26,16 @@ class Bucket(NamedTuple):
 
 
 def make_buckets(lengths: Int[np.ndarray, " n"], num_buckets: int) -> tuple[Bucket, ...]:
-    """At most so many buckets, with the least padding there can be, for lengths in ascending order; one takes rows in any order."""
+    """At most so many buckets, with the least padding there can be, for lengths in ascending order;
+    one takes rows in any order.
+    """
     if num_buckets == 1:
         return (Bucket(0, len(lengths), max(int(lengths.max()), 1)),)
     distinct, counts = np.unique(np.maximum(lengths, 1), return_counts=True)
     ends = np.concatenate([[0], np.cumsum(counts)])
-    size = np.where(np.tri(len(distinct)).T > 0, (ends[1:] - ends[:-1, None]) * distinct, np.inf)  # of a bucket of lengths i to j
+    size = np.where(
+        np.tri(len(distinct)).T > 0, (ends[1:] - ends[:-1, None]) * distinct, np.inf
+    )  # of a bucket of lengths i to j
     least, begins = size[0], []
     for _ in range(min(num_buckets, len(distinct)) - 1):
         sizes = least[:-1, None] + size[1:]  # the last bucket begins with length i + 1
@@ -38,16 +44,27 @@ def make_buckets(lengths: Int[np.ndarray, " n"], num_buckets: int) -> tuple[Buck
     cuts = [len(distinct)]
     for begin in reversed(begins):
         cuts.insert(0, int(begin[cuts[0] - 1]))
-    return tuple(Bucket(int(ends[i]), int(ends[j]), int(distinct[j - 1])) for i, j in itertools.pairwise([0, *cuts]))
+    return tuple(
+        Bucket(int(ends[i]), int(ends[j]), int(distinct[j - 1]))
+        for i, j in itertools.pairwise([0, *cuts])
+    )
 
 
 def plan(
-    key: Key[Array, ""], epoch: Array, *, buckets: tuple[Bucket, ...], batch_size: int, num_steps: int, data_seed: int, shuffle: bool = True
+    key: Key[Array, ""],
+    epoch: Array,
+    *,
+    buckets: tuple[Bucket, ...],
+    batch_size: int,
+    num_steps: int,
+    data_seed: int,
+    shuffle: bool = True,
 ) -> tuple[Int[Array, " steps"], Int[Array, "steps batch"]]:
-    """For each step the number of its bucket and the rows of its batch, -1 where a bucket has no more.
+    """For each step the number of its bucket and the rows of its batch, -1 where a bucket has no
+    more.
 
-    Every row comes once, and again in further passes where there are more steps than that takes. Without `shuffle` rows and
-    buckets come in their order.
+    Every row comes once, and again in further passes where there are more steps than that takes.
+    Without `shuffle` rows and buckets come in their order.
     """
     steps_a_pass = count_steps(buckets, batch_size)
     order_key = jax.random.fold_in(jax.random.key(data_seed), epoch)
@@ -55,7 +72,11 @@ def plan(
     def one_pass(number: int) -> tuple[Array, Array]:
         keys = jax.random.split(jax.random.fold_in(key, number), len(buckets))
         rows = [_rows(key, bucket, batch_size, shuffle) for key, bucket in zip(keys, buckets)]
-        numbers = jnp.repeat(jnp.arange(len(buckets)), np.array([len(each) for each in rows]), total_repeat_length=steps_a_pass)
+        numbers = jnp.repeat(
+            jnp.arange(len(buckets)),
+            np.array([len(each) for each in rows]),
+            total_repeat_length=steps_a_pass,
+        )
         order = jnp.arange(steps_a_pass)
         if shuffle:
             order = jax.random.permutation(jax.random.fold_in(order_key, number), steps_a_pass)
@@ -78,7 +99,7 @@ def fetch(data: Any, rows: Int[Array, " batch"], length: int) -> Batch:
 
 
 def cut(batch: Batch, length: int) -> Batch:
-    """The batch with its sequences, and all that goes with each of their elements, cut to a length."""
+    """The batch with its sequences, and what goes with their elements, cut to a length."""
     return jax.tree.map(lambda array: array[:, :length] if array.ndim > 1 else array, batch)
 
 

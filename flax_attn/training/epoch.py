@@ -1,7 +1,8 @@
 """Steps, epochs and evaluations as pure functions, and the two ways to run several seeds.
 
-An epoch is one scan over its steps, given a convolution that keeps its speed inside a loop. `python -m benchmarks.steps --calls`
-measures it beside a loop over calls of one jitted step, which on 2 CPU cores took 1.1 to 2.3 times as long, whatever the model.
+An epoch is one scan over its steps, given a convolution that keeps its speed inside a loop. `python
+-m benchmarks.steps --calls` measures it beside a loop over calls of one jitted step, which on 2 CPU
+cores took 1.1 to 2.3 times as long, whatever the model.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,17 +23,26 @@ Loss = Callable[..., tuple[Array, tuple[Any, Metrics]]]
 
 
 def train_step(
-    state: TrainState, batch: Batch, key: Key[Array, ""], *, loss: Loss, optimizer: optax.GradientTransformation
+    state: TrainState,
+    batch: Batch,
+    key: Key[Array, ""],
+    *,
+    loss: Loss,
+    optimizer: optax.GradientTransformation,
 ) -> tuple[TrainState, Metrics]:
     """One step of gradient descent.
 
-    `loss(params, carry, batch, key) -> (loss, (carry, metrics))`; the key is for dropout, and None at evaluation.
+    `loss(params, carry, batch, key) -> (loss, (carry, metrics))`; the key is for dropout, and None
+    at evaluation.
     """
     gradient = jax.grad(loss, has_aux=True)
-    grads, (carry, metrics) = gradient(state.params, state.carry, batch, jax.random.fold_in(key, state.step))
+    grads, (carry, metrics) = gradient(
+        state.params, state.carry, batch, jax.random.fold_in(key, state.step)
+    )
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     params = optax.apply_updates(state.params, optax.tree.scale(state.rate_scale, updates))
-    return state.replace(step=state.step + 1, params=params, carry=carry, opt_state=opt_state), metrics  # pyright: ignore
+    changes = {"step": state.step + 1, "params": params, "carry": carry, "opt_state": opt_state}
+    return state.replace(**changes), metrics  # pyright: ignore
 
 
 def train_epoch(
@@ -44,31 +54,40 @@ def train_epoch(
     plan: Callable[[Array, Array], Any],
     fetch: Callable[[Any, Any], Batch] | Sequence[Callable[[Any, Any], Batch]],
 ) -> tuple[TrainState, dict[str, Array]]:
-    """Runs one epoch and returns the state and the mean of each metric over the epoch's batches; a stopped seed stays as it is.
+    """Runs one epoch and returns the state and the mean of each metric over the epoch's batches; a
+    stopped seed stays as it is.
 
-    `plan(key, epoch)` lays out the epoch along a leading axis, one entry a step: rows to gather, or keys to draw from.
-    `fetch(data, entry)` makes a step's batch of it. Where batches differ in length there are several of them, and an entry is
-    the number of the one to take and what it takes.
+    `plan(key, epoch)` lays out the epoch along a leading axis, one entry a step: rows to gather, or
+    keys to draw from. `fetch(data, entry)` makes a step's batch of it. Where batches differ in
+    length there are several of them, and an entry is the number of the one to take and what it
+    takes.
     """
 
     def body(state: TrainState, entry: Any) -> tuple[TrainState, Metrics]:
         if callable(fetch):
             return step(state, fetch(data, entry), step_key)
         number, taken = entry
-        return jax.lax.switch(number, [lambda s, e, f=f: step(s, f(data, e), step_key) for f in fetch], state, taken)
+        return jax.lax.switch(
+            number, [lambda s, e, f=f: step(s, f(data, e), step_key) for f in fetch], state, taken
+        )
 
     def run(state: TrainState) -> tuple[TrainState, Metrics]:
-        state, metrics = jax.lax.scan(body, state.replace(carry=reset(state.carry)), plan(order_key, epoch))  # pyright: ignore
+        state = state.replace(carry=reset(state.carry))  # pyright: ignore
+        state, metrics = jax.lax.scan(body, state, plan(order_key, epoch))
         return state, accumulate(metrics)
 
     order_key, step_key = jax.random.split(state.epoch_key(epoch))
-    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(run, state)[1])
+    nothing = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(run, state)[1]
+    )
     state, metrics = jax.lax.cond(state.stopped, lambda state: (state, nothing), run, state)
     return state, compute(metrics)
 
 
 def evaluate(params: Any, carry: Any, batches: Sequence[Batch], *, loss: Loss) -> dict[str, Array]:
-    """Metrics over stacked batches, as `pad_batches` makes them, one stack a length; exact, for masked rows count nothing."""
+    """Metrics over stacked batches, as `pad_batches` makes them, one stack a length; exact, for
+    masked rows count nothing.
+    """
 
     def body(carry: Any, batch: Batch) -> tuple[Any, Metrics]:
         _, (carry, metrics) = loss(params, carry, batch, None)
@@ -81,14 +100,19 @@ def evaluate(params: Any, carry: Any, batches: Sequence[Batch], *, loss: Loss) -
     return compute(jax.tree.map(lambda *leaves: sum(leaves), *found))
 
 
-def shuffled_rows(key: Key[Array, ""], epoch: Any, num_examples: int, batch_size: int, num_steps: int) -> Int[Array, "steps batch"]:
-    """The rows of each step's batch: permutations of the examples, one after another, each without its last partial batch.
+def shuffled_rows(
+    key: Key[Array, ""], epoch: Any, num_examples: int, batch_size: int, num_steps: int
+) -> Int[Array, "steps batch"]:
+    """The rows of each step's batch: permutations of the examples, one after another, each without
+    its last partial batch.
 
     They depend on the key alone, whatever the epoch.
     """
     steps_a_pass = num_examples // batch_size
     keys = jax.random.split(key, -(-num_steps // steps_a_pass))
-    orders = jax.vmap(lambda k: jax.random.permutation(k, num_examples)[: steps_a_pass * batch_size])(keys)
+    orders = jax.vmap(
+        lambda k: jax.random.permutation(k, num_examples)[: steps_a_pass * batch_size]
+    )(keys)
     return orders.reshape(-1, batch_size)[:num_steps]
 
 
@@ -98,7 +122,8 @@ def gather(data: Any, rows: Int[Array, " batch"]) -> Batch:
 
 
 def pad_batches(arrays: Batch, batch_size: int) -> Batch:
-    """Cuts arrays into batches `(num_batches, batch_size, ...)`, the last padded with zeros and masked out.
+    """Cuts arrays into batches `(num_batches, batch_size, ...)`, the last padded with zeros and
+    masked out.
 
     The added entry `mask` is True on real rows.
     """
@@ -114,20 +139,26 @@ def pad_batches(arrays: Batch, batch_size: int) -> Batch:
 
 
 def vectorized(function: Callable) -> Callable:
-    """Maps `function(states, *shared)` over the leading axis of its first argument, all seeds at once."""
+    """Maps `function(states, *shared)` over the leading axis of its first argument, all seeds at
+    once.
+    """
     return lambda states, *shared: jax.vmap(lambda state: function(state, *shared))(states)
 
 
 def sequential(function: Callable) -> Callable:
-    """Maps `function(states, *shared)` over the leading axis of its first argument, one seed after another.
+    """Maps `function(states, *shared)` over the leading axis of its first argument, one seed after
+    another.
 
-    The faster way on CPU, where one seed fills the machine and products over a batch of kernels lose their fast path.
+    The faster way on CPU, where one seed fills the machine and products over a batch of kernels
+    lose their fast path.
     """
     return lambda states, *shared: jax.lax.map(lambda state: function(state, *shared), states)
 
 
 def stack_seeds(create: Callable[[Any], TrainState], seeds: range) -> TrainState:
-    """One state a seed, stacked; every seed is created alone, so it starts the same whatever its company."""
+    """One state a seed, stacked; every seed is created alone, so it starts the same whatever its
+    company.
+    """
     stack_of_one = jax.jit(lambda seed: jax.tree.map(lambda leaf: leaf[None], create(seed)))
     join = jax.jit(lambda states: jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states))
     states = [stack_of_one(np.uint32(seed)) for seed in seeds]

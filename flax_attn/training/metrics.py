@@ -10,7 +10,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 class Mean(NamedTuple):
-    """A mean that is still to be divided. Adding the leaves of two of them gives the mean over both."""
+    """A mean that is still to be divided.
+
+    Adding the leaves of two of them gives the mean over both.
+    """
 
     total: Float[Array, "*s"]
     count: Float[Array, "*s"]
@@ -19,8 +22,12 @@ class Mean(NamedTuple):
         return self.total / self.count
 
 
-def squared_error(outputs: Float[Array, "b *d"], targets: Float[Array, "b *d"], mask: Bool[Array, " b"]) -> Mean:
-    """Mean squared error, `mean (y - t)^2` over the examples that the mask allows and all their elements."""
+def squared_error(
+    outputs: Float[Array, "b *d"], targets: Float[Array, "b *d"], mask: Bool[Array, " b"]
+) -> Mean:
+    """Mean squared error, `mean (y - t)^2` over the examples that the mask allows and all their
+    elements.
+    """
     chex.assert_equal_shape([outputs, targets])
     weights = mask.reshape(mask.shape + (1,) * (outputs.ndim - 1)) * jnp.ones_like(outputs)
     return Mean(jnp.sum(weights * jnp.square(outputs - targets)), jnp.sum(weights))
@@ -32,9 +39,11 @@ class Confusion(NamedTuple):
     matrix: Float[Array, "*s classes classes"]
 
     def compute(self) -> dict[str, Array]:
-        """Accuracy, and precision, recall and F1 as means over the classes weighted by their support; `macro/f1` weighs them alike.
+        """Accuracy, and precision, recall and F1 as means over the classes weighted by their
+        support; `macro/f1` weighs them alike.
 
-        A class that is never predicted has precision 0, one that never occurs recall 0, as in scikit-learn.
+        A class that is never predicted has precision 0, one that never occurs recall 0, as in
+        scikit-learn.
         """
         support, total = self.matrix.sum(axis=-1), self.matrix.sum(axis=(-2, -1))
         precision, recall, f1 = class_scores(self.matrix)
@@ -44,23 +53,32 @@ class Confusion(NamedTuple):
             "precision": weighted(precision),
             "recall": weighted(recall),
             "f1": weighted(f1),
-            "macro/f1": f1.sum(axis=-1) / jnp.maximum((support + self.matrix.sum(axis=-2) > 0).sum(axis=-1), 1),
+            "macro/f1": f1.sum(axis=-1)
+            / jnp.maximum((support + self.matrix.sum(axis=-2) > 0).sum(axis=-1), 1),
         }
 
 
-def class_scores(matrix: Float[Array, "*s c c"]) -> tuple[Float[Array, "*s c"], Float[Array, "*s c"], Float[Array, "*s c"]]:
-    """Precision, recall and F1 of each class of a confusion matrix, 0 where they are not defined."""
+def class_scores(
+    matrix: Float[Array, "*s c c"],
+) -> tuple[Float[Array, "*s c"], Float[Array, "*s c"], Float[Array, "*s c"]]:
+    """Precision, recall and F1 of each class of a confusion matrix; 0 where undefined."""
     hits = jnp.diagonal(matrix, axis1=-2, axis2=-1)
     share = lambda part, whole: part / jnp.where(whole > 0, whole, 1)
     predicted, true = matrix.sum(axis=-2), matrix.sum(axis=-1)
     return share(hits, predicted), share(hits, true), share(2 * hits, predicted + true)
 
 
-def confusion(logits: Float[Array, "b c"], labels: Int[Array, " b"], mask: Bool[Array, " b"]) -> Confusion:
+def confusion(
+    logits: Float[Array, "b c"], labels: Int[Array, " b"], mask: Bool[Array, " b"]
+) -> Confusion:
     """The confusion matrix of the examples that the mask allows, by the largest logit."""
     chex.assert_equal_shape_prefix([logits, labels, mask], 1)
     one_hot = lambda places: jax.nn.one_hot(places, logits.shape[-1])
-    return Confusion(jnp.einsum("bt,bp->tp", one_hot(labels) * mask[:, None], one_hot(jnp.argmax(logits, axis=-1))))
+    return Confusion(
+        jnp.einsum(
+            "bt,bp->tp", one_hot(labels) * mask[:, None], one_hot(jnp.argmax(logits, axis=-1))
+        )
+    )
 
 
 def cross_entropy(
@@ -70,19 +88,29 @@ def cross_entropy(
     class_weights: Float[Array, " c"] | None = None,
     smoothing: float = 0.0,
 ) -> Mean:
-    """Mean cross-entropy over the examples that the mask allows, weighted by class: `sum w_y ce / sum w_y`, as in PyTorch.
+    """Mean cross-entropy over the examples that the mask allows, weighted by class: `sum w_y ce /
+    sum w_y`, as in PyTorch.
 
     Args:
-        smoothing: share of the target that is spread over all classes; an example keeps the weight of its own.
+        smoothing: share of the target that is spread over all classes; an example keeps the weight
+            of its own.
     """
     chex.assert_equal_shape_prefix([logits, labels, mask], 1)
     weights = mask.astype(logits.dtype) * (1 if class_weights is None else class_weights[labels])
-    targets = optax.smooth_labels(jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype), smoothing)
+    targets = optax.smooth_labels(
+        jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype), smoothing
+    )
     return Mean(jnp.sum(weights * optax.softmax_cross_entropy(logits, targets)), jnp.sum(weights))
 
 
-def token_cross_entropy(logits: Float[Array, "b t v"], labels: Int[Array, "b t"], mask: Bool[Array, "b t"], smoothing: float = 0.0) -> Mean:
-    """Mean cross-entropy over the tokens that the mask allows, `log sum exp(z) - (1 - s) z_y - s mean(z)`.
+def token_cross_entropy(
+    logits: Float[Array, "b t v"],
+    labels: Int[Array, "b t"],
+    mask: Bool[Array, "b t"],
+    smoothing: float = 0.0,
+) -> Mean:
+    """Mean cross-entropy over the tokens that the mask allows, `log sum exp(z) - (1 - s) z_y - s
+    mean(z)`.
 
     Args:
         smoothing: share of the target that is spread over all tokens.
@@ -94,16 +122,21 @@ def token_cross_entropy(logits: Float[Array, "b t v"], labels: Int[Array, "b t"]
 
 
 def largest(logits: Float[Array, "*b v"], labels: Int[Array, "*b"]) -> Bool[Array, "*b"]:
-    """Whether the label's logit is the largest, the first of equal ones: `argmax z = y`, which XLA on CPU looks for one by one.
+    """Whether the label's logit is the largest, the first of equal ones: `argmax z = y`, which XLA
+    on CPU looks for one by one.
 
     Labels lie within the logits; where one of these is NaN none is the largest.
     """
     chosen = _at(labels, logits).sum(axis=-1, keepdims=True)
-    return jnp.all((logits < chosen) | (logits == chosen) & (_places(logits) >= labels[..., None]), axis=-1)
+    return jnp.all(
+        (logits < chosen) | (logits == chosen) & (_places(logits) >= labels[..., None]), axis=-1
+    )
 
 
 def _at(labels: Int[Array, "*b"], logits: Float[Array, "*b v"]) -> Float[Array, "*b v"]:
-    """The label's logit in its place, and zeros: nothing is gathered, and so nothing scattered back."""
+    """The label's logit in its place, and zeros: nothing is gathered, and so nothing scattered
+    back.
+    """
     return jnp.where(_places(logits) == labels[..., None], logits, 0)
 
 

@@ -21,7 +21,8 @@ class Optimizer(Part):
         b1, b2, eps, weight_decay: of AdamW.
         clip_norm: gradients are scaled down to this norm; 0 for none.
         warmup_steps: steps in which the rate rises from 0; with a cosine no more than half of all.
-        schedule: `constant`, or `cosine`, by which the rate falls to 0 with the last step of training.
+        schedule: `constant`, or `cosine`, by which the rate falls to 0 with the last step of
+            training.
         plateau_patience: epochs without a gain on validation before the rate falls; 0 for never.
         plateau_factor: what the rate is multiplied by then.
     """
@@ -52,7 +53,9 @@ class Optimizer(Part):
         """The optimiser of a training of `num_steps` in all."""
         rate = self._rate(learning_rate, num_steps)
         decayed = lambda params: jax.tree.map(lambda leaf: leaf.ndim > 1, params)
-        optimizer = optax.adamw(rate, b1=self.b1, b2=self.b2, eps=self.eps, weight_decay=self.weight_decay, mask=decayed)
+        optimizer = optax.adamw(
+            rate, b1=self.b1, b2=self.b2, eps=self.eps, weight_decay=self.weight_decay, mask=decayed
+        )
         if not self.clip_norm:
             return optimizer
         return optax.chain(optax.clip_by_global_norm(self.clip_norm), optimizer)
@@ -63,4 +66,8 @@ class Optimizer(Part):
             warmup_steps = min(warmup_steps, num_steps // 2)
             first = 0.0 if warmup_steps else learning_rate
             return optax.warmup_cosine_decay_schedule(first, learning_rate, warmup_steps, num_steps)
-        return optax.linear_schedule(0.0, learning_rate, warmup_steps) if warmup_steps else learning_rate
+        return (
+            optax.linear_schedule(0.0, learning_rate, warmup_steps)
+            if warmup_steps
+            else learning_rate
+        )

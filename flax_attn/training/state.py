@@ -1,4 +1,7 @@
-"""The state of a training run: everything that an epoch changes, as one pytree. Seeds are its leading axis."""
+"""The state of a training run: everything that an epoch changes, as one pytree.
+
+Seeds are its leading axis.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,9 +14,11 @@ from jaxtyping import Array
 
 
 class Plateau(NamedTuple):
-    """The rule of PyTorch's ReduceLROnPlateau: the rate is multiplied by `factor` at the epoch after `patience` without a gain.
+    """The rule of PyTorch's ReduceLROnPlateau: the rate is multiplied by `factor` at the epoch
+    after `patience` without a gain.
 
-    A gain is a score below the best by more than the share `threshold` of it. Patience 0 leaves the rate alone.
+    A gain is a score below the best by more than the share `threshold` of it. Patience 0 leaves the
+    rate alone.
     """
 
     patience: int = 0
@@ -25,12 +30,15 @@ class Plateau(NamedTuple):
 class TrainState:
     """One seed's state; several are stacked along the leading axis of every leaf.
 
-    `carry` is what a model hands from batch to batch, `{}` for most. `best_params` are the parameters of the epoch
-    `best_epoch`, whose validation score `best_score` was the lowest. `rate_scale` multiplies the learning rate; it falls when
-    validation has not gained on `plateau_score` for `plateau_epochs`. A seed that has `stopped` changes no more.
+    `carry` is what a model hands from batch to batch, `{}` for most. `best_params` are the
+    parameters of the epoch `best_epoch`, whose validation score `best_score` was the lowest.
+    `rate_scale` multiplies the learning rate; it falls when validation has not gained on
+    `plateau_score` for `plateau_epochs`. A seed that has `stopped` changes no more.
     """
 
-    seed: Any  # uint32; leaves are typed Any, for jax puts what it likes in their place while it maps over trees
+    # uint32; leaves are typed Any, for jax puts what it likes in their place while it maps over
+    # trees
+    seed: Any
     step: Any  # int32
     params: Any
     carry: Any
@@ -44,7 +52,12 @@ class TrainState:
     stopped: Any  # bool
 
     @classmethod
-    def create(cls, seed: Array, init: Callable[[Array], tuple[Any, Any]], optimizer: optax.GradientTransformation) -> "TrainState":
+    def create(
+        cls,
+        seed: Array,
+        init: Callable[[Array], tuple[Any, Any]],
+        optimizer: optax.GradientTransformation,
+    ) -> "TrainState":
         """Initialises from `init(key) -> (params, carry)`."""
         params, carry = init(jax.random.fold_in(jax.random.key(seed), 0))
         return cls(
@@ -63,11 +76,16 @@ class TrainState:
         )
 
     def epoch_key(self, epoch: Array) -> Array:
-        """The key of everything random in an epoch, from the seed and the number of the epoch alone; epochs count from 1."""
+        """The key of everything random in an epoch, from the seed and the number of the epoch
+        alone; epochs count from 1.
+        """
         return jax.random.fold_in(jax.random.key(self.seed), epoch)
 
-    def after_epoch(self, score: Array, epoch: Array, *, plateau: Plateau, patience: int) -> "TrainState":
-        """Keeps the parameters where validation is the best so far, and lowers the rate or stops where it gains no more.
+    def after_epoch(
+        self, score: Array, epoch: Array, *, plateau: Plateau, patience: int
+    ) -> "TrainState":
+        """Keeps the parameters where validation is the best so far, and lowers the rate or stops
+        where it gains no more.
 
         Args:
             score: of validation after the epoch, lower is better.
@@ -76,7 +94,9 @@ class TrainState:
             patience: stops after so many epochs without a best one; 0 never.
         """
         better = score < self.best_score
-        choose = lambda condition, new, old: jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+        choose = lambda condition, new, old: jax.tree.map(
+            lambda a, b: jnp.where(condition, a, b), new, old
+        )
         best_epoch = jnp.where(better, jnp.asarray(epoch, jnp.int32), self.best_epoch)
         gained = score < self.plateau_score * (1 - plateau.threshold)
         waited = jnp.where(gained, 0, self.plateau_epochs + 1)

@@ -17,7 +17,7 @@ from flax_attn.analysis import drawing
 from flax_attn.analysis.translation import alignment_map
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
-from flax_attn.models.search import Translation
+from flax_attn.models.decoding import Translation
 from flax_attn.runs import reading
 from flax_attn.tasks import PairsOfTexts, alignment, translation
 

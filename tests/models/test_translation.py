@@ -173,10 +173,10 @@ def test_translations_do_not_depend_on_the_batch(name):
     model = MODELS[name]
     params = draw(model, TEXTS)["params"]
     texts = {key: TEXTS[key] for key in ("source", "source_lengths")}
-    options = {"decoding": search.Decoding(3, 1.0), "end": 12, "max_length": 9, "num_best": 2}
-    found = search.translate(model, params, texts, **options)
+    options = {"decoding": decoding.Decoding(3, 1.0), "end": 12, "max_length": 9, "num_best": 2}
+    found = decoding.translate(model, params, texts, **options)
     for i in range(3):
-        (alone,) = search.translate(model, params, {key: array[i : i + 1] for key, array in texts.items()}, **options)
+        (alone,) = decoding.translate(model, params, {key: array[i : i + 1] for key, array in texts.items()}, **options)
         assert [each.tokens for each in alone] == [each.tokens for each in found[i]]
         np.testing.assert_allclose([each.score for each in alone], [each.score for each in found[i]], atol=1e-5)
         for each in alone:

@@ -1,4 +1,8 @@
-"""Data sets. Each is a frozen dataclass whose fields are the keys under `data`; `DATA` maps a config's `data.name` to its class."""
+"""Data sets.
+
+Each is a frozen dataclass whose fields are the keys under `data`; `DATA` maps a config's
+`data.name` to its class.
+"""
 
 from flax_attn.data.sets.images import MNIST as MNIST
 from flax_attn.data.sets.kinds import DataSet as DataSet

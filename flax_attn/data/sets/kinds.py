@@ -1,4 +1,6 @@
-"""The kinds of data sets. A data set is a frozen dataclass: its fields are the keys under `data` of a config.
+"""The kinds of data sets.
+
+A data set is a frozen dataclass: its fields are the keys under `data` of a config.
 
 Each kind says what `load` returns. A data set of one's own is a subclass of a kind.
 """
@@ -21,7 +23,9 @@ NUM_SEEDS = 2**32
 
 
 class Training(NamedTuple):
-    """What a data set must fit: the splits that are measured, the batch, and whether the best epoch is kept."""
+    """What a data set must fit: the splits that are measured, the batch, and whether the best epoch
+    is kept.
+    """
 
     evaluate: tuple[str, ...]
     batch_size: int
@@ -130,7 +134,9 @@ LabelledTexts = tuple[Sequence[str], Sequence[str]]  # texts and the name of the
 
 
 class Texts(NamedTuple):
-    """Texts and the names of their classes by split, all classes, and the SHA-256 sums of the files that were read."""
+    """Texts and the names of their classes by split, all classes, and the SHA-256 sums of the files
+    that were read.
+    """
 
     splits: dict[str, LabelledTexts]
     classes: Sequence[str]
@@ -162,10 +168,15 @@ class Tokens(DataSet):
         one_of(self, "preprocessing", list(PREPROCESSING))
         one_of(self, "tokenizer", KINDS)
         if self.vocabulary_size < 3:
-            raise UsageError(f"expected data.vocabulary_size of 3 or above, got {self.vocabulary_size}")
+            raise UsageError(
+                f"expected data.vocabulary_size of 3 or above, got {self.vocabulary_size}"
+            )
         above_zero(self, "max_length", "num_buckets")
         if not self.shuffle and self.num_buckets > 1:
-            raise UsageError("expected data.num_buckets=1 with data.shuffle=False; rows in buckets are not in their order")
+            raise UsageError(
+                "expected data.num_buckets=1 with data.shuffle=False; rows in buckets are not in "
+                "their order"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,9 +194,14 @@ class TextData(Tokens):
     def __post_init__(self) -> None:
         super().__post_init__()
         if min(self.num_ngrams, self.num_pairs) < 0 or self.num_ngrams == 1:
-            raise UsageError("expected data.num_ngrams and data.num_pairs of 0 (for none) or above 1")
+            raise UsageError(
+                "expected data.num_ngrams and data.num_pairs of 0 (for none) or above 1"
+            )
         if (self.num_ngrams or self.num_pairs) and self.tokenizer != "word":
-            raise UsageError(f"expected data.tokenizer=word with data.num_ngrams or data.num_pairs, got {self.tokenizer}")
+            raise UsageError(
+                f"expected data.tokenizer=word with data.num_ngrams or data.num_pairs, got "
+                f"{self.tokenizer}"
+            )
 
     @abc.abstractmethod
     def load(self, manual_dir: Path | None) -> Texts:
@@ -223,10 +239,16 @@ class PairData(Tokens):
 def check_fractions(valid: float, test: float) -> None:
     """Raises a UsageError for shares of validation and test that leave nothing to train on."""
     if not (0 <= valid < 1 and 0 <= test < 1 and valid + test < 1):
-        raise UsageError(f"expected data.valid_fraction and data.test_fraction of 0 or above, together below 1, got {valid} and {test}")
+        raise UsageError(
+            f"expected data.valid_fraction and data.test_fraction of 0 or above, together below "
+            f"1, got {valid} and {test}"
+        )
 
 
 def check_held_out(valid_fraction: float, training: Training) -> None:
     """Raises a UsageError unless `valid` is measured where there is one, and only there."""
     if ("valid" in training.evaluate) != (valid_fraction > 0):
-        raise UsageError("expected 'valid' in config key 'evaluate' where data.valid_fraction is above 0, and only there")
+        raise UsageError(
+            "expected 'valid' in config key 'evaluate' where data.valid_fraction is above 0, and "
+            "only there"
+        )

@@ -1,4 +1,7 @@
-"""Data sets whose contents are given from Python. A config records their SHA-256, not the contents."""
+"""Data sets whose contents are given from Python.
+
+A config records their SHA-256, not the contents.
+"""
 
 import dataclasses
 import hashlib
@@ -30,7 +33,9 @@ from flax_attn.data.splits import stratified
 from flax_attn.errors import UsageError
 from flax_attn.fields import shares
 
-Content = Mapping[str, tuple[Any, Any]]  # inputs and targets by split: train, test, and perhaps valid
+Content = Mapping[
+    str, tuple[Any, Any]
+]  # inputs and targets by split: train, test, and perhaps valid
 SPLITS = ("train", "valid", "test")
 
 
@@ -48,7 +53,9 @@ class InMemory(DataSet):
     splits: tuple | list
     sha256: str
     valid_fraction: float = 0.1
-    content: Any = dataclasses.field(default=None, repr=False, compare=False, metadata={"stored": False})
+    content: Any = dataclasses.field(
+        default=None, repr=False, compare=False, metadata={"stored": False}
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,11 +63,17 @@ class InMemory(DataSet):
 
     def check_training(self, training: Training) -> None:
         if "valid" in training.evaluate and "valid" not in self.splits and not self.valid_fraction:
-            raise UsageError("expected validation examples; give data={'valid': ...} or a data.valid_fraction above 0")
+            raise UsageError(
+                "expected validation examples; give data={'valid': ...} or a data.valid_fraction "
+                "above 0"
+            )
 
     def _content(self) -> Content:
         if self.content is None:
-            raise UsageError("expected the data of this run, which were given from Python; go on with flax_attn.train(config, data=...)")
+            raise UsageError(
+                "expected the data of this run, which were given from Python; go on with "
+                "flax_attn.train(config, data=...)"
+            )
         return self.content
 
     def _held_out(self, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -90,7 +103,9 @@ class SignalArrays(InMemory, SignalData):
         rows = {name: SignalRows(*arrays, {}) for name, arrays in self._content().items()}
         if "valid" not in rows:
             train, (held, left) = rows["train"], self._held_out(len(rows["train"].inputs))
-            rows["valid"], rows["train"] = (SignalRows(train.inputs[part], train.targets[part], {}) for part in (held, left))
+            rows["valid"], rows["train"] = (
+                SignalRows(train.inputs[part], train.targets[part], {}) for part in (held, left)
+            )
         return rows
 
 
@@ -108,7 +123,8 @@ class TextLists(InMemory, TextData):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageArrays(InMemory, ImageData):
-    """Images from Python, `(n, height, width)` of bytes or of numbers in [0, 1], and the name of the class of each.
+    """Images from Python, `(n, height, width)` of bytes or of numbers in [0, 1], and the name of
+    the class of each.
 
     Attributes:
         height, width: of the images.
@@ -126,7 +142,10 @@ class ImageArrays(InMemory, ImageData):
         content = self._content()
         classes = sorted({label for _, labels in content.values() for label in labels})
         number = {name: i for i, name in enumerate(classes)}
-        splits = {name: (images, np.array([number[label] for label in labels], np.int32)) for name, (images, labels) in content.items()}
+        splits = {
+            name: (images, np.array([number[label] for label in labels], np.int32))
+            for name, (images, labels) in content.items()
+        }
         if "valid" not in splits and self.valid_fraction:
             images, labels = splits["train"]
             parts = stratified(labels, (self.valid_fraction, 1 - self.valid_fraction), self.seed)
@@ -140,10 +159,14 @@ class PairLists(InMemory, PairData):
 
     def load(self, manual_dir: Path | None) -> Pairs:
         del manual_dir
-        splits = {name: [Pair(*pair) for pair in zip(*texts)] for name, texts in self._content().items()}
+        splits = {
+            name: [Pair(*pair) for pair in zip(*texts)] for name, texts in self._content().items()
+        }
         if "valid" not in splits:
             held, left = self._held_out(len(splits["train"]))
-            splits["valid"], splits["train"] = ([splits["train"][i] for i in part] for part in (held, left))
+            splits["valid"], splits["train"] = (
+                [splits["train"][i] for i in part] for part in (held, left)
+            )
         return Pairs(splits, {"data": self.sha256})
 
 
@@ -155,7 +178,9 @@ MEMORY: dict[type[DataSet], type[InMemory]] = {
 }
 
 
-def from_python(kind: type[DataSet], data: Mapping[str, Any]) -> tuple[type[InMemory], dict[str, Any], Content]:
+def from_python(
+    kind: type[DataSet], data: Mapping[str, Any]
+) -> tuple[type[InMemory], dict[str, Any], Content]:
     """The class for contents of a kind, its own fields, and the contents as it holds them.
 
     Args:
@@ -163,13 +188,19 @@ def from_python(kind: type[DataSet], data: Mapping[str, Any]) -> tuple[type[InMe
         data: `(inputs, targets)` by split.
 
     Raises:
-        UsageError: other splits than `train`, `test` and `valid`, contents of unequal lengths, or of another kind.
+        UsageError: other splits than `train`, `test` and `valid`, contents of unequal lengths, or
+            of another kind.
     """
     if issubclass(kind, SeriesData):
-        raise UsageError("expected a config on signals, texts, images or pairs for data from Python, got one on series")
+        raise UsageError(
+            "expected a config on signals, texts, images or pairs for data from Python, got one "
+            "on series"
+        )
     unknown = sorted(set(data) - set(SPLITS))
     if unknown or not {"train", "test"} <= set(data):
-        raise UsageError(f"expected data of the splits train and test, and perhaps valid, got {', '.join(data)}")
+        raise UsageError(
+            f"expected data of the splits train and test, and perhaps valid, got {', '.join(data)}"
+        )
     cls = next(own for base, own in MEMORY.items() if issubclass(kind, base))
     convert = {SignalArrays: _signals, ImageArrays: _images}.get(cls, _texts)
     content = {name: convert(name, *_two(name, data[name])) for name in SPLITS if name in data}
@@ -199,19 +230,27 @@ def digest(content: Content) -> str:
 def _two(name: str, rows: Any) -> tuple[Any, Any]:
     """Inputs and targets, equally many."""
     if not isinstance(rows, tuple | list) or len(rows) != 2:
-        raise UsageError(f"expected (inputs, targets) as the {name} split, got {type(rows).__name__}")
+        raise UsageError(
+            f"expected (inputs, targets) as the {name} split, got {type(rows).__name__}"
+        )
     inputs, targets = rows
     if len(inputs) != len(targets) or not len(inputs):
-        raise UsageError(f"expected as many targets as inputs in the {name} split, at least one, got {len(inputs)} and {len(targets)}")
+        raise UsageError(
+            f"expected as many targets as inputs in the {name} split, at least one, got "
+            f"{len(inputs)} and {len(targets)}"
+        )
     return inputs, targets
 
 
 def _signals(name: str, inputs: Any, targets: Any) -> tuple[np.ndarray, np.ndarray]:
     inputs, targets = np.asarray(inputs, np.float32), np.asarray(targets, np.float32)
-    inputs, targets = (array[..., None] if array.ndim == 2 else array for array in (inputs, targets))
+    inputs, targets = (
+        array[..., None] if array.ndim == 2 else array for array in (inputs, targets)
+    )
     if inputs.ndim != 3 or targets.shape != (*inputs.shape[:2], 1):
         raise UsageError(
-            f"expected signals (n, t) or (n, t, channels) with targets (n, t) in the {name} split, got {inputs.shape} and {targets.shape}"
+            f"expected signals (n, t) or (n, t, channels) with targets (n, t) in the {name} "
+            f"split, got {inputs.shape} and {targets.shape}"
         )
     if not (np.isfinite(inputs).all() and np.isfinite(targets).all()):
         raise UsageError(f"expected finite numbers in the {name} split, got some that are not")
@@ -221,11 +260,15 @@ def _signals(name: str, inputs: Any, targets: Any) -> tuple[np.ndarray, np.ndarr
 def _images(name: str, images: Any, labels: Any) -> tuple[np.ndarray, list[str]]:
     images = np.asarray(images)
     if images.ndim != 3:
-        raise UsageError(f"expected images (n, height, width) in the {name} split, got {images.shape}")
+        raise UsageError(
+            f"expected images (n, height, width) in the {name} split, got {images.shape}"
+        )
     if images.dtype == np.uint8:
         images = images.astype(np.float32) / 255
     if images.dtype.kind != "f" or not ((images >= 0) & (images <= 1)).all():
-        raise UsageError(f"expected bytes or numbers in [0, 1] as images in the {name} split, got {images.dtype}")
+        raise UsageError(
+            f"expected bytes or numbers in [0, 1] as images in the {name} split, got {images.dtype}"
+        )
     return images.astype(np.float32), [str(label) for label in labels]
 
 

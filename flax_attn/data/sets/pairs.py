@@ -35,10 +35,13 @@ class MadePairs(PairData):
         distinct = list(dict.fromkeys(draw(self.seed, 2 * sum(counts.values()))))
         if len(distinct) < sum(counts.values()):
             raise UsageError(
-                f"expected fewer examples than the task has, got {counts} of {len(distinct):,} that were found; lower data.num_train"
+                f"expected fewer examples than the task has, got {counts} of {len(distinct):,} "
+                f"that were found; lower data.num_train"
             )
         ends = np.cumsum([0, *counts.values()])
-        return Pairs({name: distinct[first:last] for name, first, last in zip(counts, ends, ends[1:])}, {})
+        return Pairs(
+            {name: distinct[first:last] for name, first, last in zip(counts, ends, ends[1:])}, {}
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +54,10 @@ class Reverse(MadePairs):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 1 <= self.min_letters <= self.max_letters:
-            raise UsageError(f"expected data.min_letters from 1 to data.max_letters, got {self.min_letters} and {self.max_letters}")
+            raise UsageError(
+                f"expected data.min_letters from 1 to data.max_letters, got {self.min_letters} "
+                f"and {self.max_letters}"
+            )
 
     def load(self, manual_dir: Path | None) -> Pairs:
         del manual_dir  # made in code
@@ -86,9 +92,13 @@ class Multi30k(PairData):
         one_of(self, "source", LANGUAGES)
         one_of(self, "target", LANGUAGES)
         if self.source == self.target:
-            raise UsageError(f"expected two languages of {', '.join(LANGUAGES)}, got {self.source} for both")
+            raise UsageError(
+                f"expected two languages of {', '.join(LANGUAGES)}, got {self.source} for both"
+            )
         if self.num_train < 0:
-            raise UsageError(f"expected data.num_train of 0 (for all) or above, got {self.num_train}")
+            raise UsageError(
+                f"expected data.num_train of 0 (for all) or above, got {self.num_train}"
+            )
 
     def load(self, manual_dir: Path | None) -> Pairs:
         from flax_attn.data import multi30k  # its reader takes as long to import as jax
@@ -115,14 +125,26 @@ class PairsTSV(PairData):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.source_column == self.target_column or min(self.source_column, self.target_column) < 1:
+        if (
+            self.source_column == self.target_column
+            or min(self.source_column, self.target_column) < 1
+        ):
             raise UsageError(
-                f"expected two columns from 1, got data.source_column={self.source_column}, target_column={self.target_column}"
+                f"expected two columns from 1, got data.source_column={self.source_column}, "
+                f"target_column={self.target_column}"
             )
         if not self.file:
-            raise UsageError("expected --config.data.file=FILE.tsv, with a source and a target in every line, a tab between")
-        if not (self.valid_fraction > 0 < self.test_fraction and self.valid_fraction + self.test_fraction < 1):
-            raise UsageError("expected data.valid_fraction and data.test_fraction above 0, together below 1")
+            raise UsageError(
+                "expected --config.data.file=FILE.tsv, with a source and a target in every line, "
+                "a tab between"
+            )
+        if not (
+            self.valid_fraction > 0 < self.test_fraction
+            and self.valid_fraction + self.test_fraction < 1
+        ):
+            raise UsageError(
+                "expected data.valid_fraction and data.test_fraction above 0, together below 1"
+            )
 
     def load(self, manual_dir: Path | None) -> Pairs:
         """Each pair once, split in three at random, with all pairs of a source in one part."""
@@ -132,10 +154,19 @@ class PairsTSV(PairData):
         for pair in pairs.read_tsv(path, self.source_column, self.target_column):
             by_source.setdefault(pair.source, {})[pair] = None
         groups = list(by_source.values())
-        num_valid, num_test = (max(1, round(share * len(groups))) for share in (self.valid_fraction, self.test_fraction))
+        num_valid, num_test = (
+            max(1, round(share * len(groups)))
+            for share in (self.valid_fraction, self.test_fraction)
+        )
         if num_valid + num_test >= len(groups):
-            raise UsageError(f"expected enough sources in {self.file} for training, validation and test, got {len(groups)} that differ")
+            raise UsageError(
+                f"expected enough sources in {self.file} for training, validation and test, got "
+                f"{len(groups)} that differ"
+            )
         order = np.random.default_rng(self.seed).permutation(len(groups))
         parts = np.split(order, [num_valid, num_valid + num_test])
-        splits = {name: [pair for i in part for pair in groups[i]] for name, part in zip(("valid", "test", "train"), parts)}
+        splits = {
+            name: [pair for i in part for pair in groups[i]]
+            for name, part in zip(("valid", "test", "train"), parts)
+        }
         return Pairs(splits, {self.file: sha256(path)})

@@ -26,11 +26,17 @@ class InputSeries(SeriesData):
         super().__post_init__()
         above_zero(self, "num_series", "length", "num_train", "num_valid", "num_test")
         if not 0 <= self.relevant < self.num_series:
-            raise UsageError(f"expected data.relevant from 0 to below data.num_series={self.num_series}, got {self.relevant}")
+            raise UsageError(
+                f"expected data.relevant from 0 to below data.num_series={self.num_series}, got "
+                f"{self.relevant}"
+            )
 
     def check_training(self, training: Training) -> None:
         if self.num_train < training.batch_size:
-            raise UsageError(f"expected batch_size at most the {self.num_train} training examples, got {training.batch_size}")
+            raise UsageError(
+                f"expected batch_size at most the {self.num_train} training examples, got "
+                f"{training.batch_size}"
+            )
 
     def load(self, manual_dir: Path | None) -> dict[str, SeriesRows]:
         del manual_dir  # made in code

@@ -39,9 +39,14 @@ class Shapes(SignalData):
         zero_or_above(self, "subset")
         shares(self, "valid_fraction")
         if max(self.num_train, self.num_test) > shapes.MAX_EXAMPLES:
-            raise UsageError(f"expected data.num_train and data.num_test of at most {shapes.MAX_EXAMPLES:,}")
+            raise UsageError(
+                f"expected data.num_train and data.num_test of at most {shapes.MAX_EXAMPLES:,}"
+            )
         if self.fresh and self.subset:
-            raise UsageError(f"expected data.subset=0 with data.fresh=True, got {self.subset}; fresh data has no subset")
+            raise UsageError(
+                f"expected data.subset=0 with data.fresh=True, got {self.subset}; fresh data has "
+                f"no subset"
+            )
         try:
             shapes.check_names(self.task, self.height_rule)
         except ValueError as error:
@@ -49,11 +54,20 @@ class Shapes(SignalData):
 
     def check_training(self, training: Training) -> None:
         if training.keep_best and round(self.num_train * self.valid_fraction) == 0:
-            raise UsageError("expected validation examples for keep_best=True; raise data.valid_fraction or set keep_best=False")
+            raise UsageError(
+                "expected validation examples for keep_best=True; raise data.valid_fraction or "
+                "set keep_best=False"
+            )
         if self.fresh and "train" in training.evaluate:
-            raise UsageError("expected no 'train' in config key 'evaluate' with data.fresh=True, where every example is seen once")
+            raise UsageError(
+                "expected no 'train' in config key 'evaluate' with data.fresh=True, where every "
+                "example is seen once"
+            )
         if self.num_used < training.batch_size:
-            raise UsageError(f"expected batch_size at most the {self.num_used} training examples, got {training.batch_size}")
+            raise UsageError(
+                f"expected batch_size at most the {self.num_used} training examples, got "
+                f"{training.batch_size}"
+            )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -61,7 +75,9 @@ class Shapes(SignalData):
 
     @property
     def num_used(self) -> int:
-        """How many stored examples a run trains on: those that validation leaves, or the subset of them."""
+        """How many stored examples a run trains on: those that validation leaves, or the subset of
+        them.
+        """
         num_left = self.num_train - round(self.num_train * self.valid_fraction)
         return min(self.subset, num_left) if self.subset else num_left
 

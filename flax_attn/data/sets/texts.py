@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flax_attn.data import table
-from flax_attn.data.sets.kinds import LabelledTexts, TextData, Texts, Training, check_fractions, check_held_out
+from flax_attn.data.sets.kinds import (
+    LabelledTexts,
+    TextData,
+    Texts,
+    Training,
+    check_fractions,
+    check_held_out,
+)
 from flax_attn.data.splits import stratified
 from flax_attn.data.text import encode_labels
 from flax_attn.errors import UsageError
@@ -27,7 +34,8 @@ class AGNews(TextData):
     """News in four classes.
 
     Attributes:
-        file: the file that is split in three, or `official` for the training file split in two and the test file.
+        file: the file that is split in three, or `official` for the training file split in two and
+            the test file.
         fields: `title`, or `title and description`.
         valid_fraction, test_fraction: shares that validate and test.
     """
@@ -54,12 +62,15 @@ class AGNews(TextData):
         texts = {name: self._texts(name, rows[name], ag_news.CLASSES) for name in names}
         test = texts["test"] if self.file == "official" else None
         shares = self.valid_fraction, self.test_fraction
-        return Texts(split(*texts[names[0]], shares, self.seed, test), sorted(ag_news.CLASSES), files)
+        return Texts(
+            split(*texts[names[0]], shares, self.seed, test), sorted(ag_news.CLASSES), files
+        )
 
     def _texts(self, name: str, rows: "list[News]", classes: Sequence[str]) -> LabelledTexts:
         if self.fields == "title" and not any(news.description for news in rows):
             raise UsageError(
-                f"expected titles and descriptions in columns of their own in ag_news/{name}.csv, got them joined; get the "
+                f"expected titles and descriptions in columns of their own in ag_news/{name}.csv, "
+                f"got them joined; get the "
                 "file with three columns, or set --config.data.fields='title and description'"
             )
         texts = [news.title for news in rows]
@@ -131,7 +142,9 @@ class TextCSV(TextData):
         super().__post_init__()
         check_fractions(self.valid_fraction, self.test_fraction)
         if not self.train_file:
-            raise UsageError("expected --config.data.train_file=FILE.csv, a table of texts and labels")
+            raise UsageError(
+                "expected --config.data.train_file=FILE.csv, a table of texts and labels"
+            )
 
     def check_training(self, training: Training) -> None:
         check_held_out(self.valid_fraction, training)
@@ -142,7 +155,10 @@ class TextCSV(TextData):
         test = self._read(self.test_file) if self.test_file else None
         splits = split(texts, labels, (self.valid_fraction, self.test_fraction), self.seed, test)
         if not all(rows for rows, _ in splits.values()):
-            raise UsageError(f"expected enough rows in {self.train_file} for training, validation and test, got {len(texts)}")
+            raise UsageError(
+                f"expected enough rows in {self.train_file} for training, validation and test, "
+                f"got {len(texts)}"
+            )
         paths = [path for path in (self.train_file, self.test_file) if path]
         sums = {path: sha256(Path(path).expanduser()) for path in paths}
         return Texts(splits, sorted(set(splits["train"][1])), sums)
@@ -158,7 +174,8 @@ def split(
     seed: int,
     test: LabelledTexts | None = None,
 ) -> dict[str, LabelledTexts]:
-    """Texts split alike in every class: in three by the shares of validation and test, or in two beside a given test.
+    """Texts split alike in every class: in three by the shares of validation and test, or in two
+    beside a given test.
 
     Raises:
         UsageError: a class with fewer rows than there are splits.
@@ -170,9 +187,13 @@ def split(
     shares |= {"test": test_fraction} if test is None else {}
     for label, count in Counter(labels).items():
         if count < len(shares):
-            raise UsageError(f"expected at least {len(shares)} rows of every class, one for each split, got {count} of '{label}'")
+            raise UsageError(
+                f"expected at least {len(shares)} rows of every class, one for each split, got "
+                f"{count} of '{label}'"
+            )
     parts = stratified(encode_labels(labels, sorted(set(labels))), list(shares.values()), seed)
     splits: dict[str, LabelledTexts] = {
-        name: ([str(texts[i]) for i in rows], [str(labels[i]) for i in rows]) for name, rows in zip(shares, parts)
+        name: ([str(texts[i]) for i in rows], [str(labels[i]) for i in rows])
+        for name, rows in zip(shares, parts)
     }
     return splits if test is None else splits | {"test": test}

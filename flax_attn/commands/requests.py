@@ -1,0 +1,71 @@
+"""What a user asks of `flax-attn predict`, and what all kinds of task do with it."""
+
+import contextlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flax_attn.errors import UsageError
+from flax_attn.files import replacing
+from flax_attn.predict import files
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks for.
+
+    Attributes:
+        run: a run directory.
+        texts: as they were given on the command line.
+        source: a file of inputs.
+        output: where predictions go.
+        figure: where a picture goes.
+        as_json: whether JSON is printed.
+        beam, num_best: of translations.
+        allow: modules of the user's own that may be imported.
+    """
+
+    run: Path
+    texts: list[str]
+    source: Path | None = None
+    output: Path | None = None
+    figure: Path | None = None
+    as_json: bool = False
+    beam: int | None = None
+    num_best: int = 1
+    allow: tuple[str, ...] = ()
+
+
+def warn(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def check_figure(request: Request) -> None:
+    if request.figure is not None:
+        files.check_destination(request.figure, "--figure", files.PICTURES, request.source)
+
+
+def write_all(to_write: dict[Path, Callable[[Path], Any]]) -> list[Path]:
+    """Writes files by functions of a path, all of them or none."""
+    try:
+        with contextlib.ExitStack() as stack:
+            for path, write in to_write.items():
+                write(stack.enter_context(replacing(path)))
+    except OSError as error:
+        paths = " and ".join(map(str, to_write))
+        raise UsageError(
+            f"cannot write {paths} ({error.strerror}); choose another place"
+        ) from error
+    return list(to_write)
+
+
+def read_texts(request: Request, example: str, skip_empty: bool = False) -> list[str]:
+    """The texts given, or those of a file, one a line."""
+    if request.texts and request.source is None:
+        return request.texts
+    if request.texts or request.source is None:
+        raise UsageError(f"expected a text, {example}, or --input FILE.txt with one a line")
+    lines = files.read_lines(request.source)
+    return [line for line in lines if line.strip()] if skip_empty else lines

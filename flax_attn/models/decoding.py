@@ -1,0 +1,127 @@
+"""From a trained decoder to translations of any number of sources."""
+
+import dataclasses
+import functools
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from flax_attn.fields import Part, above_zero, zero_or_above
+from flax_attn.models.search import Decoded, beam_search, greedy
+
+SEQUENCES_AT_ONCE = 320  # 64 sources with a beam of 5
+ROUNDED_TO = 8  # the length of a batch of sources, so that few are compiled
+
+
+class Translation(NamedTuple):
+    """One sequence that a source became.
+
+    `tokens` leave out the end of sequence, `ended` says whether it came, and `alignment` holds the
+    weights `(t, s)`.
+    """
+
+    tokens: list[int]
+    score: float
+    ended: bool
+    alignment: Float[np.ndarray, "t s"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoding(Part):
+    """How sequences are searched for.
+
+    Attributes:
+        beam: beginnings that are kept at every step; 1 is greedy.
+        length_penalty: `alpha` above.
+    """
+
+    PART: ClassVar[str] = "decoding"
+
+    beam: int = 5
+    length_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        above_zero(self, "beam")
+        zero_or_above(self, "length_penalty")
+
+
+@runtime_checkable
+class Decoder(Protocol):
+    """A model that turns sources into sequences, one token after another, through three methods of
+    its `apply`.
+
+    `encode(inputs) -> memory`, `start(memory, max_length) -> state`, and
+    `decode_step(state, tokens, memory) -> (logits, state, weights)`.
+    """
+
+    def apply(self, variables: Any, *args: Any, method: Any = None) -> Any: ...
+
+
+def translate(
+    model: Decoder,
+    params: Any,
+    inputs: dict[str, Any],
+    decoding: Decoding,
+    *,
+    end: int,
+    max_length: int,
+    num_best: int = 1,
+) -> list[list[Translation]]:
+    """The best sequences for each source, in the order of the sources.
+
+    Args:
+        inputs: `source` `(n, s)` and `source_lengths` `(n,)`.
+        end, max_length: as in `greedy`. Tokens 0 and 1, for padding and for what is unknown, never
+            come.
+        num_best: as in `beam_search`.
+    """
+    lengths = np.asarray(inputs["source_lengths"])
+    order, translations = np.argsort(lengths, kind="stable"), {}
+    at_once = max(SEQUENCES_AT_ONCE // decoding.beam, 1)
+    for rows in (order[first : first + at_once] for first in range(0, len(order), at_once)):
+        longest = -(-int(lengths[rows].max()) // ROUNDED_TO) * ROUNDED_TO
+        filled = np.resize(
+            rows, 1 << (len(rows) - 1).bit_length()
+        )  # so that few sizes are compiled
+        source = np.asarray(inputs["source"])[filled, :longest]
+        source = np.pad(source, ((0, 0), (0, longest - source.shape[1])))
+        batch = {"source": source, "source_lengths": lengths[filled]}
+        options = {"decoding": decoding, "end": end, "max_length": max_length, "num_best": num_best}
+        decoded = jax.device_get(_search(model, params, batch, **options))
+        for i, row in enumerate(rows):
+            translations[int(row)] = _translations(decoded, i, int(lengths[row]))
+    return [translations[i] for i in range(len(lengths))]
+
+
+@functools.partial(jax.jit, static_argnames=("model", "decoding", "end", "max_length", "num_best"))
+def _search(
+    model: Decoder,
+    params: Any,
+    inputs: dict[str, Array],
+    *,
+    decoding: Decoding,
+    end: int,
+    max_length: int,
+    num_best: int,
+) -> Decoded:
+    apply = functools.partial(model.apply, {"params": params})
+    memory = apply(inputs, method="encode")
+    step = lambda state, tokens: apply(state, tokens, memory, method="decode_step")
+    state = apply(memory, max_length, method="start")
+    common: dict[str, Any] = {"end": end, "max_length": max_length, "forbidden": (0, 1)}
+    common["length_penalty"] = decoding.length_penalty
+    if decoding.beam == num_best == 1:
+        return greedy(step, state, **common)
+    return beam_search(step, state, beam=decoding.beam, num_best=num_best, **common)
+
+
+def _translations(decoded: Decoded, i: int, num_source: int) -> list[Translation]:
+    each = zip(*(leaf[i] for leaf in decoded))
+    return [
+        Translation(
+            tokens[:length].tolist(), float(score), bool(ended), weights[:length, :num_source]
+        )
+        for tokens, length, score, ended, weights in each
+    ]
