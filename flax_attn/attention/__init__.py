@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from flax_attn.attention import masks as masks
+from flax_attn.attention.all_queries import across_queries as across_queries
 from flax_attn.attention.cache import KeyValueCache as KeyValueCache
 from flax_attn.attention.cache import SlidingCache as SlidingCache
 from flax_attn.attention.core import Attended as Attended
@@ -17,7 +18,6 @@ from flax_attn.attention.core import scaled_dot as scaled_dot
 from flax_attn.attention.log_sums import log_sum_exp as log_sum_exp
 from flax_attn.attention.monotonic import monotonic_expectation as monotonic_expectation
 from flax_attn.attention.monotonic import monotonic_hard as monotonic_hard
-from flax_attn.attention.normalizers import across_queries as across_queries
 from flax_attn.attention.normalizers import entmax15 as entmax15
 from flax_attn.attention.normalizers import hard as hard
 from flax_attn.attention.normalizers import masked_softmax as masked_softmax
@@ -39,6 +39,7 @@ from flax_attn.attention.scores import trilinear as trilinear
 if TYPE_CHECKING:
     from flax_attn.attention.layers.attention import Attention as Attention
     from flax_attn.attention.layers.attention import HardAttention as HardAttention
+    from flax_attn.attention.layers.feed_forward import FeedForward as FeedForward
     from flax_attn.attention.layers.input_attention import InputAttentionCell as InputAttentionCell
     from flax_attn.attention.layers.local import LocalAttention as LocalAttention
     from flax_attn.attention.layers.local import (
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
     from flax_attn.attention.layers.self_attention import SelfAttention as SelfAttention
     from flax_attn.attention.layers.transformer import DecoderBlock as DecoderBlock
     from flax_attn.attention.layers.transformer import EncoderBlock as EncoderBlock
-    from flax_attn.attention.layers.transformer import FeedForward as FeedForward
 
 LAYERS = {  # the file of `layers/` that each name is in
     "AdditiveScore": "scores",
@@ -75,7 +75,7 @@ LAYERS = {  # the file of `layers/` that each name is in
     "ConcatScore": "scores",
     "DecoderBlock": "transformer",
     "EncoderBlock": "transformer",
-    "FeedForward": "transformer",
+    "FeedForward": "feed_forward",
     "HardAttention": "attention",
     "InputAttentionCell": "input_attention",
     "LearnedPositions": "positions",

@@ -1,13 +1,14 @@
 """The block size of attention whose caller leaves it open."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import Array
 
 from flax_attn.attention.pairs import Pairs
+from flax_attn.attention.types import Score
 
 SMALLEST, LARGEST = 128, 1024
 CPU_BLOCK = 2**21  # numbers in the largest array of one block: 8 MiB in float32
@@ -15,9 +16,7 @@ CPU_DENSE = 2**22  # numbers up to which all scores at once are as fast
 GPU_DENSE = 2**28  # numbers up to which all scores fit in memory: 1 GiB in float32
 
 
-def best_chunk_size(
-    query: Array, key: Array, pairs: Pairs, score: Callable[..., Array]
-) -> int | None:
+def best_chunk_size(query: Array, key: Array, pairs: Pairs, score: Score) -> int | None:
     """The block size for a caller who leaves it open; None for all scores at once.
 
     A fixed rule of sizes, limits and device, made from benchmarks: every process and every resumed

@@ -15,13 +15,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from flax_attn.attention import normalizers
+from flax_attn.attention.all_queries import in_blocks_of_queries
 from flax_attn.attention.arrays import add, hide, indices, merge, split, wide, with_rank
 from flax_attn.attention.checks import check_result
 from flax_attn.attention.closures import without_closure
 from flax_attn.attention.how import How
 from flax_attn.attention.pairs import Block, Pairs
 from flax_attn.attention.reach import visible_blocks
+from flax_attn.attention.types import Score
 
 
 def over_queries(
@@ -40,14 +41,14 @@ def over_queries(
     def row(args: tuple[Array, Array, Array | None]) -> Array:
         i, query, bias = args
         block = pairs.block(indices(i, size, num_queries)[:, None], keys, bias)
-        with normalizers.in_blocks():
+        with in_blocks_of_queries():
             return dense(query, key, value, pairs, how, block)[0]
 
     arguments = jnp.arange(-(-num_queries // size)), split(query, size), bias_blocks(pairs, size)
     return merge(jax.lax.map(jax.checkpoint(row), arguments), num_queries)
 
 
-def score_over_queries(score: Callable[..., Array], size: int) -> Callable[..., Array]:
+def score_over_queries(score: Score, size: int) -> Score:
     """The same score, one block of queries after another.
 
     The values between, such as the hidden layer of an additive score, then never exist at once.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
-Window = tuple[int | None, int | None]
+from flax_attn.attention.types import Window
 
 FARTHEST = 2**30  # a bound beyond it hides nothing; positions and their sums stay below 2**31
 
@@ -188,6 +188,16 @@ def check_same_width(query: Array, key: Array) -> None:
     if query.shape[-1:] != key.shape[-1:]:
         raise ValueError(
             f"expected a query and a key of one width, got {query.shape} and {key.shape}"
+        )
+
+
+def check_leading(query: Array, key: Array, value: Array) -> None:
+    """Raises a ValueError for unequal batch rows, or for keys and values of unequal lengths."""
+    same = query.shape[:-2] == key.shape[:-2] and key.shape[:-1] == value.shape[:-1]
+    if query.ndim < 2 or not same:
+        raise ValueError(
+            "expected query (..., q, d), key (..., k, d'), value (..., k, e) with equal leading "
+            f"axes; got {query.shape}, {key.shape}, {value.shape}"
         )
 
 

@@ -7,24 +7,31 @@
 Letters: `q`, `k` query and key positions, `d` features, `e` value features.
 """
 
-from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
 from flax_attn.attention import blocks, checks, few_queries, fused, streaming
+from flax_attn.attention.all_queries import needs_all_queries
 from flax_attn.attention.arrays import add, hide
 from flax_attn.attention.block_size import best_chunk_size
-from flax_attn.attention.checks import Window
 from flax_attn.attention.how import How
-from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
-from flax_attn.attention.pairs import Block, Pairs, PerPair, arrays_and_pairs
+from flax_attn.attention.normalizers import masked_softmax
+from flax_attn.attention.pairs import Block, Pairs, arrays_and_pairs
 from flax_attn.attention.reach import reachable
-
-Vectors = Annotated[ArrayLike, "(..., length, features)"]
-HeadVectors = Annotated[ArrayLike, "(..., length, heads, features)"]
+from flax_attn.attention.types import (
+    HeadVectors,
+    Keys,
+    Normalizer,
+    PerPair,
+    Queries,
+    Score,
+    Scores,
+    Vectors,
+    Window,
+)
 
 
 class Attended(NamedTuple):
@@ -34,7 +41,7 @@ class Attended(NamedTuple):
     weights: Float[Array, "..."] | None
 
 
-def dot(query: Float[Array, "*b q d"], key: Float[Array, "*c k d"]) -> Float[Array, "*_ q k"]:
+def dot(query: Queries, key: Keys) -> Scores:
     """Dot product, `e_qk = q · k` (Luong et al. 2015, arXiv:1508.04025, eq. 8, `dot`).
 
     Half precision is multiplied as it is and added up in float32, so no sum overflows.
@@ -43,17 +50,11 @@ def dot(query: Float[Array, "*b q d"], key: Float[Array, "*c k d"]) -> Float[Arr
         ValueError: a query and a key of different widths.
     """
     checks.check_same_width(query, key)
-    return jnp.einsum(
-        "...qd,...kd->...qk",
-        query,
-        key,
-        preferred_element_type=jnp.promote_types(jnp.result_type(query, key), jnp.float32),
-    )
+    dtype = jnp.promote_types(jnp.result_type(query, key), jnp.float32)
+    return jnp.einsum("...qd,...kd->...qk", query, key, preferred_element_type=dtype)
 
 
-def scaled_dot(
-    query: Float[Array, "*b q d"], key: Float[Array, "*c k d"]
-) -> Float[Array, "*_ q k"]:
+def scaled_dot(query: Queries, key: Keys) -> Scores:
     """Scaled dot product, `q · k / sqrt(d)` (Vaswani et al. 2017, arXiv:1706.03762, eq. 1)."""
     return DotProduct()(query, key)
 
@@ -63,8 +64,8 @@ def attend(
     key: Vectors,
     value: Vectors,
     *,
-    score: Callable[..., Array] = scaled_dot,
-    normalizer: Callable[..., Array] = masked_softmax,
+    score: Score = scaled_dot,
+    normalizer: Normalizer = masked_softmax,
     mask: PerPair | None = None,
     bias: PerPair | None = None,
     dropout_rate: float = 0.0,
@@ -96,8 +97,8 @@ def attend(
             A block whose queries may attend to none of its keys is not computed. The weights are
             then None. Normalisers other than softmax get blocks of queries with all keys, and those
             of `across_queries` all scores at once.
-        need_weights: False says that nobody will look at the weights. They are None then, and a
-            block size is chosen by a fixed rule where that is faster.
+        need_weights: False leaves the weights out: they are None. A block size is then chosen by
+            a fixed rule where that is faster.
 
     In blocks, softmax has a derivative of its own, which has no forward mode and no second
     derivative: JAX raises a TypeError. `need_weights=True` without a `chunk_size` has both.
@@ -163,8 +164,8 @@ def dot_product_attention(
             packed into each batch row. A query attends to the keys with its id.
         softcap: scores are held within it, `softcap tanh(e / softcap)`, before the bias; above 0.
         dropout_rate, dropout_rng, chunk_size: as in `attend`.
-        need_weights: False says that nobody will look at the weights. They are None then, and the
-            fastest form is taken by a fixed rule: blocks of a chosen size for long sequences (see
+        need_weights: False leaves the weights out: they are None. The fastest form is then taken
+            by a fixed rule: blocks of a chosen size for long sequences (see
             `attend` on their derivatives), another form for few queries on a CPU. Neither has a
             forward mode. An NVIDIA GPU of capability 8.0 or above takes cuDNN's fused kernel for
             bfloat16 and float16 where it computes the same: `scale` 1 / sqrt(d), no bias, soft-cap,
@@ -195,19 +196,17 @@ def dot_product_attention(
 
 def attend_in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> Attended:
     """`attend_pairs` for arrays `(..., length, heads, d)`, whose heads may share key heads."""
-    score, is_free = how.score, how.chunk_size is None and not how.need_weights
-    if isinstance(score, DotProduct) and how.normalizer is masked_softmax and is_free:
+    score, is_softmax = how.score, how.normalizer is masked_softmax
+    may_choose = how.chunk_size is None and not how.need_weights
+    if may_choose and is_softmax and isinstance(score, DotProduct):
         plain = score == DotProduct() and pairs.bias is None and not pairs.dropout_rate
         if plain and fused.available(query, key, value):
             return Attended(fused.attend(query, key, value, *fused.limits(pairs)), None)
         if few_queries.applies(query, key, pairs):
             whole = how._replace(need_weights=True)
-            dense = lambda query, key, value: (
-                attend_in_heads(query, key, value, pairs, whole).context
-            )
-            return Attended(
-                few_queries.attend(query, key, value, pairs, score.of_products, dense), None
-            )
+            exact = lambda q, k, v: attend_in_heads(q, k, v, pairs, whole).context
+            context = few_queries.attend(query, key, value, pairs, score.of_products, exact)
+            return Attended(context, None)
     heads, key_heads = query.shape[-2], key.shape[-2]
 
     def heads_first(array: Array) -> Array:
@@ -274,12 +273,8 @@ def dense(
 
 def weighted_sum(weights: Array, value: Array) -> Array:
     """The context `(..., q, e)`, added up in float32 or better."""
-    return jnp.einsum(
-        "...qk,...ke->...qe",
-        weights.astype(value.dtype),
-        value,
-        preferred_element_type=jnp.promote_types(value.dtype, jnp.float32),
-    )
+    weights, dtype = weights.astype(value.dtype), jnp.promote_types(value.dtype, jnp.float32)
+    return jnp.einsum("...qk,...ke->...qe", weights, value, preferred_element_type=dtype)
 
 
 class DotProduct(NamedTuple):
@@ -296,9 +291,8 @@ class DotProduct(NamedTuple):
 
     def of_products(self, products: Array, width: int) -> Array:
         """The scores, from the dot products of vectors of that width."""
-        return self._capped(
-            products * (max(width, 1) ** -0.5 if self.scale is None else self.scale)
-        )
+        scale = max(width, 1) ** -0.5 if self.scale is None else self.scale
+        return self._capped(products * scale)
 
     def _capped(self, scores: Array) -> Array:
         return scores if self.softcap is None else self.softcap * jnp.tanh(scores / self.softcap)

@@ -38,27 +38,26 @@ def attend(
     value: Array,
     pairs: Pairs,
     scores_of: Callable[..., Array],
-    dense: Callable[..., Array],
+    exact: Callable[..., Array],
 ) -> Array:
-    """The context `(..., q, heads, e)` of dot-product attention, as `dense(*arrays)` gives it.
+    """The context `(..., q, heads, e)` of dot-product attention, as `exact(*arrays)` gives it.
 
     `scores_of(products, width)` are the scores, from the products of vectors of that width.
 
     Hidden keys are read too. Where a product is not finite, perhaps for a NaN in a key or value
-    that nobody may attend to, the context is that of `dense`, which zeroes them first. The gradient
-    is that of `dense`.
+    that nobody may attend to, the context is that of `exact`, which zeroes them first. The gradient
+    is that of `exact`.
     """
-
     context, is_finite = _read(query, key, value, pairs, scores_of)
     # outside `jit` a `cond` would be compiled at every call
     if not isinstance(context, jax.core.Tracer):  # pyright: ignore
-        return context if is_finite else dense(query, key, value)
+        return context if is_finite else exact(query, key, value)
 
     def fast(query: Array, key: Array, value: Array) -> Array:
         context, is_finite = _read(query, key, value, pairs, scores_of)
-        return jax.lax.cond(is_finite, lambda: context, lambda: dense(query, key, value))
+        return jax.lax.cond(is_finite, lambda: context, lambda: exact(query, key, value))
 
-    return with_gradient_of(dense, fast, query, key, value)
+    return with_gradient_of(exact, fast, query, key, value)
 
 
 def _read(

@@ -1,23 +1,22 @@
 """The logarithm of the sum that softmax divides by, with which parts of attention are joined."""
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from flax_attn.attention import streaming
 from flax_attn.attention.checks import as_floats, check_chunk_size, check_function
-from flax_attn.attention.core import Vectors, dense, scaled_dot
+from flax_attn.attention.core import dense, scaled_dot
 from flax_attn.attention.how import How
-from flax_attn.attention.pairs import PerPair, arrays_and_pairs
+from flax_attn.attention.pairs import arrays_and_pairs
+from flax_attn.attention.types import PerPair, Score, Vectors
 
 
 def log_sum_exp(
     query: Vectors,
     key: Vectors,
     *,
-    score: Callable[..., Array] = scaled_dot,
+    score: Score = scaled_dot,
     mask: PerPair | None = None,
     bias: PerPair | None = None,
     chunk_size: int | None = None,

@@ -15,17 +15,15 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array
 
-from flax_attn.attention.normalizers import across_queries, prepared
-
-Scores = Float[Array, "*b q k"]
-Mask = Bool[Array, "*#b #q #k"]
-Weights = Float[Array, "*b q k"]
+from flax_attn.attention.all_queries import across_queries
+from flax_attn.attention.normalizers import prepared
+from flax_attn.attention.types import AllMask, AllScores, AllWeights
 
 
 @across_queries
-def monotonic_expectation(scores: Scores, mask: Mask | None = None) -> Weights:
+def monotonic_expectation(scores: AllScores, mask: AllMask | None = None) -> AllWeights:
     """The probability that query `i` stops at key `j`; rows sum to at most 1.
 
         a_ij = p_ij s_ij,   s_ij = (1 - p_i,j-1) s_i,j-1 + a_i-1,j
@@ -49,7 +47,7 @@ def monotonic_expectation(scores: Scores, mask: Mask | None = None) -> Weights:
 
 
 @across_queries
-def monotonic_hard(scores: Scores, mask: Mask | None = None) -> Weights:
+def monotonic_hard(scores: AllScores, mask: AllMask | None = None) -> AllWeights:
     """All weight on the first key with a score above 0, from the predecessor's position on.
 
     Without such a key the weights are 0. `monotonic_expectation` gives the same where every

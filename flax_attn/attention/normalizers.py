@@ -11,71 +11,27 @@ by keyword. These rules hold for all of them:
 - They run in float32 or better, and return the dtype that they ran in.
 
 A normaliser looks at one row of scores at a time. So `attend` may pass it only some of the
-queries. The decorator `across_queries` marks a normaliser that needs all queries.
+queries. `across_queries` marks a normaliser that needs all of them.
 """
 
-import contextlib
-import contextvars
-import functools
 import operator
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Key
 
+from flax_attn.attention.all_queries import across_queries
 from flax_attn.attention.dropout import positional_bits
 from flax_attn.attention.masks import grid
-
-Scores = Float[Array, "*b k"]
-Mask = Bool[Array, "*#b #k"]
-Weights = Float[Array, "*b k"]
+from flax_attn.attention.types import RowMask, RowScores, RowWeights
 
 # Sparsemax gives no weight to a score 1 or more below the largest, and entmax-1.5 to one 2 or more
 # below it. A score further down than this counts as this far down.
 FLOOR = -4.0
 
-_IN_BLOCKS = contextvars.ContextVar("in_blocks", default=False)
 
-
-def across_queries(normalizer: Callable[..., Array]) -> Callable[..., Array]:
-    """Marks a normaliser that must see all queries at once. `attend` then passes it all scores.
-
-    A function without the mark may call a marked normaliser. In blocks of queries, the marked
-    normaliser then raises a ValueError.
-    """
-
-    @functools.wraps(normalizer)
-    def whole(*args: Any, **kwargs: Any) -> Array:
-        if _IN_BLOCKS.get():
-            name = getattr(normalizer, "__name__", normalizer)
-            advice = "mark the function around it with across_queries"
-            raise ValueError(f"{name} must see all queries at once, not blocks of them; {advice}")
-        return normalizer(*args, **kwargs)
-
-    whole.across_queries = True  # pyright: ignore
-    return whole
-
-
-@contextlib.contextmanager
-def in_blocks() -> Iterator[None]:
-    """Inside it, normalisers are called with some of the queries only."""
-    token = _IN_BLOCKS.set(True)
-    try:
-        yield
-    finally:
-        _IN_BLOCKS.reset(token)
-
-
-def needs_all_queries(normalizer: Callable[..., Array]) -> bool:
-    """Whether `across_queries` marks a normaliser, or the one inside a `functools.partial`."""
-    while isinstance(normalizer, functools.partial):
-        normalizer = normalizer.func
-    return getattr(normalizer, "across_queries", False)
-
-
-def masked_softmax(scores: Scores, mask: Mask | None = None) -> Weights:
+def masked_softmax(scores: RowScores, mask: RowMask | None = None) -> RowWeights:
     """Softmax over the visible keys.
 
         w_k = exp(e_k) / sum_j exp(e_j)   for visible k and j, else 0
@@ -114,7 +70,7 @@ def _softmax_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, 
     return weights, weights * (change - jnp.sum(weights * change, axis=-1, keepdims=True))
 
 
-def sparsemax(scores: Scores, mask: Mask | None = None) -> Weights:
+def sparsemax(scores: RowScores, mask: RowMask | None = None) -> RowWeights:
     """The point of the simplex nearest to the scores; many weights are exactly 0.
 
         w_k = max(e_k - tau, 0),   sum_k w_k = 1
@@ -132,7 +88,7 @@ def sparsemax(scores: Scores, mask: Mask | None = None) -> Weights:
     return jnp.where(support, shifted - tau, 0) + _nan_rows(scores)
 
 
-def entmax15(scores: Scores, mask: Mask | None = None) -> Weights:
+def entmax15(scores: RowScores, mask: RowMask | None = None) -> RowWeights:
     """The 1.5-entmax, between softmax and sparsemax.
 
         w_k = max(e_k / 2 - tau, 0)^2,   sum_k w_k = 1
@@ -155,7 +111,7 @@ def entmax15(scores: Scores, mask: Mask | None = None) -> Weights:
     return jnp.square(jnp.where(support, halves - tau, 0)) + _nan_rows(scores)
 
 
-def hard(scores: Scores, mask: Mask | None = None, *, temperature: float = 1.0) -> Weights:
+def hard(scores: RowScores, mask: RowMask | None = None, *, temperature: float = 1.0) -> RowWeights:
     """All weight on the largest score, the first of equal ones.
 
     The gradient is that of `softmax(e / temperature)` (straight-through). So +inf gives NaN: it is
@@ -180,12 +136,12 @@ def hard(scores: Scores, mask: Mask | None = None, *, temperature: float = 1.0) 
 
 @across_queries
 def sampled_hard(
-    scores: Scores,
-    mask: Mask | None = None,
+    scores: RowScores,
+    mask: RowMask | None = None,
     *,
     rng: Key[Array, ""],
     temperature: float = 1.0,
-) -> Weights:
+) -> RowWeights:
     """All weight on one key, drawn with the probabilities of softmax.
 
     With `g` from the Gumbel distribution, `argmax_k (e_k + g_k)` is a draw from `softmax(e)`. The
@@ -205,7 +161,7 @@ def sampled_hard(
     return hard(scores - jnp.log(-jnp.log(uniform)), mask=mask, temperature=temperature)
 
 
-def top_k(scores: Scores, mask: Mask | None = None, *, k: int) -> Weights:
+def top_k(scores: RowScores, mask: RowMask | None = None, *, k: int) -> RowWeights:
     """Softmax over the `k` largest visible scores, the first of equal ones.
 
     The others have weight 0 and gradient 0.

@@ -22,7 +22,6 @@ from jaxtyping import Array, Bool, Float, Int
 from flax_attn.attention import masks
 from flax_attn.attention.arrays import aligned, take, with_rank
 from flax_attn.attention.checks import (
-    Window,
     as_floats,
     as_integers,
     as_lengths,
@@ -34,9 +33,7 @@ from flax_attn.attention.checks import (
     weights_shape_in_heads,
 )
 from flax_attn.attention.dropout import drop
-
-# An array that broadcasts to the weights, or a function of positions (q, 1) and (1, k) to one.
-PerPair = ArrayLike | Callable[..., Array]
+from flax_attn.attention.types import PerPair, Window
 
 
 class Block(NamedTuple):

@@ -101,6 +101,23 @@ def rotary(
     return jnp.concatenate([turned, vectors[..., features:]], axis=-1)
 
 
+def rotary_in_heads(
+    vectors: Float[Array, "*b t h d"],
+    offset: ArrayLike,
+    *,
+    features: int | None = None,
+    max_period: float = 10_000.0,
+) -> Float[Array, "*b t h d"]:
+    """`rotary` for vectors `(..., t, heads, d)`, from position `offset` on.
+
+    The offset is one for all, or `(...)` with one for each batch row.
+    """
+    positions = positions_from(offset, vectors.shape[-3])[..., None, :]  # (..., 1, t)
+    heads_first = jnp.swapaxes(vectors, -3, -2)
+    turned = rotary(heads_first, positions, features=features, max_period=max_period)
+    return jnp.swapaxes(turned, -3, -2)
+
+
 def alibi(num_heads: int) -> Callable[[Array, Array], Array]:
     """The bias `-m_h |q - k|` of each head, as a function of positions to `(H, q, k)`.
 
@@ -120,9 +137,8 @@ def alibi(num_heads: int) -> Callable[[Array, Array], Array]:
     column = jnp.array(slopes)[:, None, None]
 
     def bias(query_positions: Array, key_positions: Array) -> Array:
-        distance = jnp.abs(jnp.subtract(*aligned(query_positions, key_positions))).astype(
-            jnp.float32
-        )
+        distance = jnp.abs(jnp.subtract(*aligned(query_positions, key_positions)))
+        distance = distance.astype(jnp.float32)
         return -jnp.multiply(*aligned(column, distance[..., None, :, :]))
 
     return bias

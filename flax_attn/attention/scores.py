@@ -19,14 +19,10 @@ from flax_attn.attention.arrays import wide, with_rank
 from flax_attn.attention.core import dot as dot
 from flax_attn.attention.core import scaled_dot as scaled_dot
 from flax_attn.attention.projection import project_wide
-
-Query = Float[Array, "*b q d"]
-Key = Float[Array, "*c k d"]
-OtherKey = Float[Array, "*c k e"]
-Scores = Float[Array, "*_ q k"]
+from flax_attn.attention.types import Keys, KeysOfOtherWidth, Queries, Scores
 
 
-def cosine(query: Query, key: Key) -> Scores:
+def cosine(query: Queries, key: Keys) -> Scores:
     """Cosine of the angle, `e_qk = q · k / (|q| |k|)`. It is 0 for a vector of zeros.
 
     Source: Graves et al. 2014 (arXiv:1410.5401), eq. 6.
@@ -38,8 +34,8 @@ def cosine(query: Query, key: Key) -> Scores:
 
 
 def bilinear(
-    query: Query,
-    key: OtherKey,
+    query: Queries,
+    key: KeysOfOtherWidth,
     *,
     kernel: Float[Array, "d e"],
     bias: Float[Array, ""] | None = None,
@@ -64,8 +60,8 @@ def bilinear(
 
 
 def additive(
-    query: Query,
-    key: OtherKey,
+    query: Queries,
+    key: KeysOfOtherWidth,
     *,
     query_kernel: Float[Array, "d h"],
     key_kernel: Float[Array, "e h"] | None,
@@ -99,7 +95,11 @@ def additive(
 
 
 def concat(
-    query: Query, key: OtherKey, *, kernel: Float[Array, "d_plus_e h"], vector: Float[Array, " h"]
+    query: Queries,
+    key: KeysOfOtherWidth,
+    *,
+    kernel: Float[Array, "d_plus_e h"],
+    vector: Float[Array, " h"],
 ) -> Scores:
     """Score of the concatenated pair, `e_qk = v · tanh([q; k] W)`.
 
@@ -127,8 +127,8 @@ def concat(
 
 
 def trilinear(
-    query: Query,
-    key: Key,
+    query: Queries,
+    key: Keys,
     *,
     query_vector: Float[Array, " d"],
     key_vector: Float[Array, " d"],
@@ -160,7 +160,7 @@ def trilinear(
     )
 
 
-def location(query: Query, *, kernel: Float[Array, "d k"]) -> Scores:
+def location(query: Queries, *, kernel: Float[Array, "d k"]) -> Scores:
     """Score of the key's position, `e_qk = (q W)_k`.
 
     It does not depend on the key itself. So it is passed as a bias:
@@ -175,7 +175,7 @@ def location(query: Query, *, kernel: Float[Array, "d k"]) -> Scores:
     return project_wide(query, kernel)
 
 
-def no_score(query: Query, key: OtherKey) -> Scores:
+def no_score(query: Queries, key: KeysOfOtherWidth) -> Scores:
     """Zero for every pair: only the bias and the mask decide."""
     leading = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2])
     return jnp.zeros((*leading, query.shape[-2], key.shape[-2]), wide(query.dtype))

@@ -20,7 +20,7 @@ from flax_attn.attention import (
     sparsemax,
     top_k,
 )
-from flax_attn.attention.normalizers import in_blocks
+from flax_attn.attention.all_queries import in_blocks_of_queries
 
 B, Q, K = 2, 3, 5  # distinct primes, so that no two axes can be confused
 
@@ -460,7 +460,7 @@ def test_a_function_of_another_library_fails_loudly():
 
 def test_a_marked_function_without_a_name_is_refused_in_blocks():
     marked = across_queries(functools.partial(masked_softmax))
-    with in_blocks(), pytest.raises(ValueError, match=r"partial\(.* must see all"):
+    with in_blocks_of_queries(), pytest.raises(ValueError, match=r"partial\(.* must see all"):
         marked(jnp.zeros((Q, K)))
     assert marked(jnp.zeros((Q, K))).shape == (Q, K)
 

@@ -1,7 +1,6 @@
 """Attention between queries, keys and values as they are, without projections."""
 
 import functools
-from collections.abc import Callable
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -10,7 +9,6 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import hide, with_rank
 from flax_attn.attention.checks import (
-    Window,
     as_floats,
     as_lengths,
     check_array,
@@ -20,9 +18,8 @@ from flax_attn.attention.checks import (
 from flax_attn.attention.core import Attended, attend_pairs, scaled_dot
 from flax_attn.attention.how import How
 from flax_attn.attention.normalizers import hard, masked_softmax, sampled_hard
-from flax_attn.attention.pairs import Pairs, PerPair
-
-Function = Callable[..., Array]
+from flax_attn.attention.pairs import Pairs
+from flax_attn.attention.types import Normalizer, PerPair, Score, Window
 
 
 class Attention(nn.Module):
@@ -39,8 +36,8 @@ class Attention(nn.Module):
         dtype: dtype of the computation and of the result; None for that of the inputs.
     """
 
-    score: Function | nn.Module = scaled_dot
-    normalizer: Function = masked_softmax
+    score: Score | nn.Module = scaled_dot
+    normalizer: Normalizer = masked_softmax
     dropout_rate: float = 0.0
     chunk_size: int | None = None
     dtype: DTypeLike | None = None
@@ -99,7 +96,7 @@ class HardAttention(nn.Module):
         dtype: as in `Attention`.
     """
 
-    score: Function | nn.Module = scaled_dot
+    score: Score | nn.Module = scaled_dot
     temperature: float = 1.0
     dtype: DTypeLike | None = None
 
@@ -129,13 +126,10 @@ class HardAttention(nn.Module):
             .padded(query_lengths, key_lengths)
             .packed(query_segments, key_segments)
         )
-        normalizer = functools.partial(hard, temperature=self.temperature)
-        if train:
-            rng = self.make_rng("sample")
-            normalizer = functools.partial(sampled_hard, rng=rng, temperature=self.temperature)
+        choose = functools.partial(sampled_hard, rng=self.make_rng("sample")) if train else hard
+        normalizer = functools.partial(choose, temperature=self.temperature)
         score = resolve_score(self.score, query.shape[-1], key.shape[-1])
-        how = How(score, normalizer, need_weights=need_weights)
-        return attend_pairs(query, key, value, pairs, how)
+        return attend_pairs(query, key, value, pairs, How(score, normalizer, None, need_weights))
 
 
 def as_input(name: str, array: ArrayLike, dtype: DTypeLike | None = None) -> Array:
@@ -157,7 +151,7 @@ def as_inputs(
     return query, key, key if value is None else as_input("value", value, dtype)
 
 
-def resolve_score(score: Function | nn.Module, query_features: int, key_features: int) -> Function:
+def resolve_score(score: Score | nn.Module, query_features: int, key_features: int) -> Score:
     """The score function, made by the module where it is one."""
     return score(query_features, key_features) if isinstance(score, nn.Module) else score
 

@@ -3,8 +3,6 @@
 The window is around the query's own position (local-m), or around one that it predicts (local-p).
 """
 
-from collections.abc import Callable
-
 import flax.linen as nn
 import jax.numpy as jnp
 from flax.typing import Initializer
@@ -19,10 +17,9 @@ from flax_attn.attention.layers.attention import as_inputs, resolve_score, with_
 from flax_attn.attention.layers.scores import BilinearScore, glorot
 from flax_attn.attention.masks import both
 from flax_attn.attention.normalizers import masked_softmax
-from flax_attn.attention.pairs import Pairs, PerPair
+from flax_attn.attention.pairs import Pairs
 from flax_attn.attention.reach import reachable
-
-Function = Callable[..., Array]
+from flax_attn.attention.types import Normalizer, PerPair, Score
 
 
 class LocalAttention(nn.Module):
@@ -40,7 +37,7 @@ class LocalAttention(nn.Module):
     """
 
     reach: int
-    score: Function | nn.Module | None = None
+    score: Score | nn.Module | None = None
     dropout_rate: float = 0.0
     chunk_size: int | None = None
     dtype: DTypeLike | None = None
@@ -78,8 +75,7 @@ class LocalAttention(nn.Module):
             .packed(query_segments, key_segments)
         )
         pairs = with_dropout(pairs, self, self.dropout_rate, train)
-        score = bilinear(self.param_dtype) if self.score is None else self.score
-        score = resolve_score(score, query.shape[-1], key.shape[-1])
+        score = _score(self.score, self.param_dtype, query, key)
         how = How(score, chunk_size=self.chunk_size, need_weights=need_weights)
         return attend_pairs(query, key, value, pairs, how)
 
@@ -107,7 +103,7 @@ class PredictiveLocalAttention(nn.Module):
 
     reach: int
     features: int
-    score: Function | nn.Module | None = None
+    score: Score | nn.Module | None = None
     kernel_init: Initializer = nn.initializers.lecun_normal()
     dropout_rate: float = 0.0
     dtype: DTypeLike | None = None
@@ -146,27 +142,34 @@ class PredictiveLocalAttention(nn.Module):
             .packed(query_segments, key_segments)
         )
         query = hide(query, reachable(pairs)[0])  # before its position is predicted
-        num_keys = key.shape[-2]
+        distance = self._distances(query, pairs)
+        pairs = with_dropout(self._near(distance, pairs), self, self.dropout_rate, train)
+        score = _score(self.score, self.param_dtype, query, key)
+        how = How(score, self._normalizer(distance), need_weights=need_weights)
+        return attend_pairs(query, key, value, pairs, how)
+
+    def _distances(self, query: Array, pairs: Pairs) -> Float[Array, "*b q k"]:
+        """From the position that each query predicts to each key, `s - p`."""
+        num_keys = pairs.shape[-1]
         valid = num_keys if pairs.key_lengths is None else pairs.key_lengths
-        distance = with_rank(jnp.arange(num_keys), query.ndim) - valid * self._predict(query)
-        gaussian = jnp.exp(-jnp.square(distance) / (2 * (self.reach / 2) ** 2))  # (..., q, k)
+        return with_rank(jnp.arange(num_keys), query.ndim) - valid * self._predict(query)
+
+    def _near(self, distance: Float[Array, "*b q k"], pairs: Pairs) -> Pairs:
+        """The pairs within reach; the others are hidden."""
         block = pairs.whole()
         near = jnp.abs(distance) <= self.reach
         near = near if block.mask is None else both(block.mask, near)
-        pairs = Pairs(pairs.shape).under(near, block.bias)
-        pairs = with_dropout(pairs, self, self.dropout_rate, train)
+        return Pairs(pairs.shape).under(near, block.bias)
 
-        def normalizer(scores: Array, mask: Array) -> Array:
-            return masked_softmax(scores, mask) * gaussian
-
-        score = bilinear(self.param_dtype) if self.score is None else self.score
-        score = resolve_score(score, query.shape[-1], key.shape[-1])
-        how = How(score, normalizer, need_weights=need_weights)
-        return attend_pairs(query, key, value, pairs, how)
+    def _normalizer(self, distance: Float[Array, "*b q k"]) -> Normalizer:
+        """Softmax times the Gaussian of the distance, whose deviation is half the reach."""
+        gaussian = jnp.exp(-jnp.square(distance) / (2 * (self.reach / 2) ** 2))
+        return lambda scores, mask: masked_softmax(scores, mask) * gaussian
 
     def _predict(self, query: Array) -> Float[Array, "*b q 1"]:
-        """`sigmoid(v · tanh(W q))`, in float32 or better."""
+        """The position as a share of the length, `sigmoid(v · tanh(W q))`, in float32 or better."""
         hidden = self._dense(self.features, "hidden", query)
+        # "place" is the position: checkpoints have the parameter under this name.
         position = self._dense(1, "place", jnp.tanh(hidden))
         return nn.sigmoid(position.astype(wide(position.dtype)))
 
@@ -182,7 +185,11 @@ class PredictiveLocalAttention(nn.Module):
         return layer(inputs)
 
 
-def bilinear(param_dtype: DTypeLike) -> BilinearScore:
-    """The score of a layer that is given none, with a kernel of this dtype."""
-    init = lambda key, shape, *_: glorot(key, shape, param_dtype)
-    return BilinearScore(kernel_init=init, name="score")
+def _score(
+    score: Score | nn.Module | None, param_dtype: DTypeLike, query: Array, key: Array
+) -> Score:
+    """The score of a layer: by default a `BilinearScore`, with a kernel of this dtype."""
+    if score is None:
+        init = lambda key, shape, *_: glorot(key, shape, param_dtype)
+        score = BilinearScore(kernel_init=init, name="score")
+    return resolve_score(score, query.shape[-1], key.shape[-1])

@@ -1,35 +1,44 @@
 """Multi-head attention, for whole sequences and for decoding with a cache of keys and values."""
 
-from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
-from flax.typing import Initializer, PrecisionLike
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention import cache as caches
-from flax_attn.attention import positions
+from flax_attn.attention import sliding
+from flax_attn.attention.all_queries import needs_all_queries
 from flax_attn.attention.arrays import hide
 from flax_attn.attention.cache import Cache, KeyValueCache, SlidingCache
-from flax_attn.attention.checks import Window, check_rate, check_size
-from flax_attn.attention.core import Attended, attend_in_heads, scaled_dot
+from flax_attn.attention.checks import check_leading, check_size
+from flax_attn.attention.core import Attended, attend_in_heads
 from flax_attn.attention.how import How
-from flax_attn.attention.layers.attention import (
-    as_input,
-    resolve_score,
-    with_dropout,
-    without_padding,
-)
-from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
-from flax_attn.attention.pairs import Pairs, PerPair
+from flax_attn.attention.layers.attention import as_input, resolve_score, with_dropout
+from flax_attn.attention.layers.projections import HeadProjections
+from flax_attn.attention.pairs import Pairs
 from flax_attn.attention.reach import reachable_in_any_head
+from flax_attn.attention.types import Normalizer, PerPair, Window
 
-Function = Callable[..., Array]
+
+class Memory(NamedTuple):
+    """Where queries attend to.
+
+    Keys and values are inputs `(..., k, _)`, or they are projected, `(..., k, key heads, _)`.
+    """
+
+    key: Array
+    value: Array
+    lengths: ArrayLike | None
+    is_projected: bool
+
+    @property
+    def num_keys(self) -> int:
+        return self.key.shape[-3] if self.is_projected else self.key.shape[-2]
 
 
-class MultiHeadAttention(nn.Module):
+class MultiHeadAttention(HeadProjections):
     """Attention in several heads, each between its own projections of queries, keys and values.
 
         head_i = attend(x W_q,i + b_q,i,  y W_k,i + b_k,i,  z W_v,i + b_v,i)
@@ -67,37 +76,6 @@ class MultiHeadAttention(nn.Module):
         param_dtype: dtype of the parameters.
         precision: of the four projections, as in `jax.lax.Precision`.
     """
-
-    num_heads: int
-    num_key_heads: int | None = None
-    key_features: int | None = None
-    value_features: int | None = None
-    out_features: int | None = None
-    score: Function | nn.Module = scaled_dot
-    normalizer: Function = masked_softmax
-    use_bias: bool = True
-    dropout_rate: float = 0.0
-    chunk_size: int | None = None
-    kernel_init: Initializer = nn.initializers.lecun_normal()
-    bias_init: Initializer = nn.initializers.zeros
-    rotary: bool = False
-    rotary_features: int | None = None
-    rotary_max_period: float = 10_000.0
-    query_key_norm: bool = False
-    dtype: DTypeLike | None = None
-    param_dtype: DTypeLike = jnp.float32
-    precision: PrecisionLike = None
-
-    def __post_init__(self):
-        check_size("num_heads", self.num_heads)
-        sizes = ("num_key_heads", "key_features", "value_features", "out_features")
-        for name in (*sizes, "rotary_features"):
-            if getattr(self, name) is not None:
-                check_size(name, getattr(self, name))
-        if self.rotary_features is not None and not self.rotary:
-            raise ValueError(f"expected rotary=True with rotary_features={self.rotary_features}")
-        check_rate("dropout_rate", self.dropout_rate)
-        super().__post_init__()
 
     def __call__(
         self,
@@ -137,34 +115,13 @@ class MultiHeadAttention(nn.Module):
             Other arguments and errors are those of `dot_product_attention`.
         """
         query = as_input("query", query, self.dtype)
-        if cache is not None:
-            _check_alone(cache, key, value, key_lengths)
-            key_lengths, num_keys = cache.length, cache.key.shape[-3]
-        else:
-            if key is None:
-                key_lengths = query_lengths if key_lengths is None else key_lengths
-                key_segments = query_segments if key_segments is None else key_segments
-            key = query if key is None else as_input("key", key, self.dtype)
-            value = key if value is None else as_input("value", value, self.dtype)
-            _check_leading(query, key, value)
-            num_keys = key.shape[-2]
-        pairs = (
-            Pairs.in_heads(*query.shape[:-2], self.num_heads, query.shape[-2], num_keys)
-            .under(mask, bias)
-            .limited(causal, window, query_offset)
-            .padded(query_lengths, key_lengths)
-            .packed(query_segments, key_segments)
-        )
-        has_key, has_query = reachable_in_any_head(pairs, self.chunk_size)
-        if cache is not None:
-            cached = cache.key, cache.value
-        else:
-            assert key is not None
-            assert value is not None
-            inputs = hide(key, has_query), hide(value, has_query)
-            cached = self._keys_and_values(*inputs, *self._sizes(query.shape[-1]))
-        query = hide(query, has_key)
-        return self._attend(query, query_offset, cached, pairs, train, need_weights)
+        if key is None and cache is None:  # self-attention
+            key_lengths = query_lengths if key_lengths is None else key_lengths
+            key_segments = query_segments if key_segments is None else key_segments
+        memory = self._memory(query, key, value, cache, key_lengths)
+        pairs = self._pairs(query, memory).under(mask, bias).limited(causal, window, query_offset)
+        pairs = pairs.padded(query_lengths, memory.lengths).packed(query_segments, key_segments)
+        return self._attend(query, query_offset, memory, pairs, train, need_weights)
 
     def extend(
         self,
@@ -216,30 +173,20 @@ class MultiHeadAttention(nn.Module):
             ValueError: a normaliser that must see all queries at once, such as the monotonic ones:
                 it cannot go on from a cache; with a sliding cache no window, or a larger one.
         """
-        if needs_all_queries(self.normalizer):
-            raise ValueError(
-                "expected a normalizer that sees one query at a time to decode with, "
-                f"got {self.normalizer}"
-            )
+        _check_decodes(self.normalizer)
         inputs = as_input("inputs", inputs, self.dtype)
         keys, values = self._new(cache, inputs, None, lengths)
         extended = caches.append(cache, keys, values, lengths)
         read, offset = extended, cache.length
         if isinstance(cache, SlidingCache):
-            caches.check_window(cache, window)
-            read, offset = caches.in_order(cache, keys, values, lengths), cache.key.shape[-3] - 1
-            mask = caches.from_position("mask", mask, cache.length - offset)
-            bias = caches.from_position("bias", bias, cache.length - offset)
-        num_keys = read.key.shape[-3]
-        pairs = (
-            Pairs.in_heads(*inputs.shape[:-2], self.num_heads, inputs.shape[-2], num_keys)
-            .under(mask, bias)
-            .limited(True, window, offset)
-            .padded(lengths, read.length)
-        )
-        query = hide(inputs, reachable_in_any_head(pairs, self.chunk_size)[0])
-        cached = read.key, read.value
-        attended = self._attend(query, cache.length, cached, pairs, train, need_weights)
+            sliding.check_window(cache, window)
+            read, offset = sliding.in_order(cache, keys, values, lengths), cache.key.shape[-3] - 1
+            mask = sliding.from_position("mask", mask, cache.length - offset)
+            bias = sliding.from_position("bias", bias, cache.length - offset)
+        memory = Memory(*read, is_projected=True)
+        pairs = self._pairs(inputs, memory).under(mask, bias).limited(True, window, offset)
+        pairs = pairs.padded(lengths, memory.lengths)
+        attended = self._attend(inputs, cache.length, memory, pairs, train, need_weights)
         return attended, extended
 
     @nn.nowrap
@@ -263,121 +210,61 @@ class MultiHeadAttention(nn.Module):
             ValueError: neither `max_length` nor `window`, or a window without a left bound.
         """
         dtype = dtype or self.dtype or jnp.float32
-        heads, widths = self._sizes(features)
-        sizes = heads, *widths, dtype
+        sizes = self._sizes(features)
         if window is not None:
-            return caches.empty_sliding_cache(leading, window, *sizes)
+            return caches.empty_sliding_cache(leading, window, *sizes, dtype=dtype)
         if max_length is None:
             raise ValueError("expected max_length or window for a cache, got neither")
         check_size("max_length", max_length, least=0)
-        return caches.empty_cache(leading, max_length, *sizes)
+        return caches.empty_cache(leading, max_length, *sizes, dtype=dtype)
 
-    def _new(
+    def _memory(
         self,
-        cache: KeyValueCache | SlidingCache,
-        key: Array,
-        value: Array | None,
+        query: Array,
+        key: ArrayLike | None,
+        value: ArrayLike | None,
+        cache: KeyValueCache | None,
         lengths: ArrayLike | None,
-    ) -> tuple[Array, Array]:
-        """Keys and values of new tokens, which are NaN where a token holds one."""
-        key = as_input("key", key, self.dtype)
+    ) -> Memory:
+        """The inputs of keys and values, by default the query, or the cache."""
+        if cache is not None:
+            _check_alone(cache, key, value, lengths)
+            return Memory(*cache, is_projected=True)
+        key = query if key is None else as_input("key", key, self.dtype)
         value = key if value is None else as_input("value", value, self.dtype)
-        key, value = without_padding(key, lengths), without_padding(value, lengths)
-        finite = [jnp.isfinite(array).all(axis=-1) for array in (key, value)]
-        key, value = (hide(array, real) for array, real in zip((key, value), finite))
-        heads, widths = cache.key.shape[-2], (cache.key.shape[-1], cache.value.shape[-1])
-        new = self._keys_and_values(key, value, heads, widths, cache.length)
-        keys, values = (
-            jnp.where(real[..., None, None], array, jnp.nan) for array, real in zip(new, finite)
-        )
-        return keys, values
+        check_leading(query, key, value)
+        return Memory(key, value, lengths, is_projected=False)
 
-    def _keys_and_values(
-        self,
-        key: Array,
-        value: Array,
-        heads: int,
-        widths: tuple[int, int],
-        offset: ArrayLike = 0,
-    ) -> tuple[Array, Array]:
-        """The projections `(..., k, heads, width)` of keys and of values."""
-        key_width, value_width = widths
-        keys = self._turned(self._project("key", (heads, key_width), key), offset)
-        return keys, self._project("value", (heads, value_width), value)
+    @nn.nowrap
+    def _pairs(self, query: Array, memory: Memory) -> Pairs:
+        """The pairs of the queries `(..., q, d)` and of the keys, with nothing hidden."""
+        *rows, num_queries, _ = query.shape
+        return Pairs.in_heads(*rows, self.num_heads, num_queries, memory.num_keys)
 
     def _attend(
         self,
         query: Array,
         offset: ArrayLike,
-        cached: tuple[Array, Array],
+        memory: Memory,
         pairs: Pairs,
         train: bool,
         need_weights: bool,
     ) -> Attended:
-        """Attends from queries, with zeros where there is nothing to attend, to keys and values."""
-        width = cached[0].shape[-1]
-        queries = self._project("query", (self.num_heads, width), query)
-        queries = self._turned(queries, offset)
-        score = resolve_score(self.score, width, width)
+        """Projects what can be seen, attends in every head, and projects the context."""
+        has_key, has_query = reachable_in_any_head(pairs, self.chunk_size)
+        keys, values = memory.key, memory.value
+        if not memory.is_projected:
+            inputs = hide(keys, has_query), hide(values, has_query)
+            keys, values = self._keys_and_values(*inputs, self._sizes(query.shape[-1]))
+        width = keys.shape[-1]
+        queries = self._project("query", (self.num_heads, width), hide(query, has_key))
+        queries = self._turned(queries, offset)  # (..., q, heads, width)
         pairs = with_dropout(pairs, self, self.dropout_rate, train)
+        score = resolve_score(self.score, width, width)
         how = How(score, self.normalizer, self.chunk_size, need_weights)
-        context, weights = attend_in_heads(queries, *cached, pairs, how)
+        context, weights = attend_in_heads(queries, keys, values, pairs, how)
         features = query.shape[-1] if self.out_features is None else self.out_features
         return Attended(self._project("out", features, context, axis=(-2, -1)), weights)
-
-    @nn.compact
-    def _project(
-        self,
-        name: str,
-        features: int | tuple[int, ...],
-        inputs: Array,
-        axis: int | tuple[int, ...] = -1,
-    ) -> Array:
-        dtypes: dict[str, Any] = {"dtype": inputs.dtype, "param_dtype": self.param_dtype}
-        outputs = nn.DenseGeneral(
-            features,
-            axis=axis,
-            use_bias=self.use_bias,
-            kernel_init=self.kernel_init,
-            bias_init=self.bias_init,
-            precision=self.precision,
-            name=name,
-            **dtypes,
-        )(inputs)
-        if self.query_key_norm and name in ("query", "key"):
-            outputs = nn.LayerNorm(use_bias=False, name=f"{name}_ln", **dtypes)(outputs)
-        return outputs
-
-    @nn.nowrap
-    def _turned(self, vectors: Array, offset: ArrayLike) -> Array:
-        """Queries or keys `(..., t, heads, d)` from position `offset` on, turned if `rotary`."""
-        if not self.rotary:
-            return vectors
-        at = positions.positions_from(offset, vectors.shape[-3])[..., None, :]  # (..., 1, t)
-        turned = positions.rotary(
-            jnp.swapaxes(vectors, -3, -2),
-            at,
-            features=self.rotary_features,
-            max_period=self.rotary_max_period,
-        )
-        return jnp.swapaxes(turned, -3, -2)
-
-    @nn.nowrap
-    def _sizes(self, features: int) -> tuple[int, tuple[int, int]]:
-        """The number of key heads, and the widths of a head's keys and values."""
-        heads = self.num_heads
-        key_heads = heads if self.num_key_heads is None else self.num_key_heads
-        key_features = features if self.key_features is None else self.key_features
-        value_features = key_features if self.value_features is None else self.value_features
-        if heads < 1 or key_heads < 1 or heads % key_heads:
-            raise ValueError(
-                "expected num_heads to be a multiple of num_key_heads, both above 0, "
-                f"got {heads} and {key_heads}"
-            )
-        for name, size in (("key_features", key_features), ("value_features", value_features)):
-            if size % heads:
-                raise ValueError(f"expected {name} to be a multiple of {heads} heads, got {size}")
-        return key_heads, (key_features // heads, value_features // heads)
 
 
 def _check_alone(cache: object, *others: object) -> None:
@@ -388,11 +275,9 @@ def _check_alone(cache: object, *others: object) -> None:
         raise ValueError("expected no key, value or key_lengths beside a cache, which holds them")
 
 
-def _check_leading(query: Array, key: Array, value: Array) -> None:
-    """Raises a ValueError for unequal batch rows, or for keys and values of unequal lengths."""
-    same = query.shape[:-2] == key.shape[:-2] and key.shape[:-1] == value.shape[:-1]
-    if query.ndim < 2 or not same:
+def _check_decodes(normalizer: Normalizer) -> None:
+    """Raises a ValueError for a normaliser that must see all queries at once."""
+    if needs_all_queries(normalizer):
         raise ValueError(
-            "expected query (..., q, d), key (..., k, d'), value (..., k, e) with equal leading "
-            f"axes; got {query.shape}, {key.shape}, {value.shape}"
+            f"expected a normalizer that sees one query at a time to decode with, got {normalizer}"
         )

@@ -42,14 +42,7 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
     Raises:
         TypeError: an option that `dot_product_attention` does not have, or that linen passes.
     """
-    of_linen = {"query", "key", "value", "bias", "mask"}
-    of_linen |= {"dropout_rng", "dropout_rate", "need_weights"}
-    allowed = inspect.signature(dot_product_attention).parameters.keys() - of_linen
-    if not options.keys() <= allowed:
-        raise TypeError(
-            f"expected options among {', '.join(sorted(allowed))}, "
-            f"got {', '.join(sorted(options.keys() - allowed))}; linen gives the others"
-        )
+    _check_options(options)
 
     def attention_fn(
         query: Array,
@@ -66,16 +59,7 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
         query, key, value = (
             array if dtype is None else array.astype(dtype) for array in (query, key, value)
         )
-        if (
-            query.shape[-3] == 1 < key.shape[-3]
-            and "query_offset" not in options
-            and (options.get("causal") or options.get("window"))
-        ):
-            raise ValueError(
-                "expected query_offset with causal or window for 1 query and "
-                f"{key.shape[-3]} keys, which do not tell the position of the query; "
-                "leave both out where linen decodes"
-            )
+        _check_position_known(query, key, options)
         mask = mask if mask is None or mask.dtype == jnp.bool_ else _as_boolean(mask)
         dropout = (
             {} if deterministic else {"dropout_rate": dropout_rate, "dropout_rng": dropout_rng}
@@ -100,6 +84,29 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
         return context
 
     return attention_fn
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Raises a TypeError for an option that is unknown, or that linen passes."""
+    of_linen = {"query", "key", "value", "bias", "mask"}
+    of_linen |= {"dropout_rng", "dropout_rate", "need_weights"}
+    allowed = inspect.signature(dot_product_attention).parameters.keys() - of_linen
+    if not options.keys() <= allowed:
+        raise TypeError(
+            f"expected options among {', '.join(sorted(allowed))}, "
+            f"got {', '.join(sorted(options.keys() - allowed))}; linen gives the others"
+        )
+
+
+def _check_position_known(query: Array, key: Array, options: dict[str, Any]) -> None:
+    """Raises a ValueError for causality or a window, with one query at an unknown position."""
+    is_limited = options.get("causal") or options.get("window")
+    if query.shape[-3] == 1 < key.shape[-3] and is_limited and "query_offset" not in options:
+        raise ValueError(
+            "expected query_offset with causal or window for 1 query and "
+            f"{key.shape[-3]} keys, which do not tell the position of the query; "
+            "leave both out where linen decodes"
+        )
 
 
 def _as_boolean(mask: Array) -> Array:

@@ -70,6 +70,7 @@ class AttentionPooling(nn.Module):
         hidden = inputs
         if self.hidden_features is not None:
             hidden = jnp.tanh(nn.Dense(self.hidden_features, **options, name="hidden")(inputs))
+        # "energy" is the score: checkpoints have the parameter under this name.
         scores = nn.Dense(1, **options, name="energy")(hidden)
         context, weights = _pool(scores, inputs, pairs, need_weights)
         return Attended(context[..., 0, :], None if weights is None else weights[..., 0, :])
@@ -125,7 +126,9 @@ class StructuredSelfAttention(nn.Module):
         }
         dense = lambda features, name: nn.Dense(features, **options, name=name)
         hidden = jnp.tanh(dense(self.hidden_features, "hidden")(inputs))
-        return _pool(dense(self.num_hops, "energies")(hidden), inputs, pairs, need_weights)
+        # "energies" are the scores: checkpoints have the parameter under this name.
+        scores = dense(self.num_hops, "energies")(hidden)
+        return _pool(scores, inputs, pairs, need_weights)
 
 
 def diversity_penalty(weights: Float[Array, "*b r t"]) -> Float[Array, "*b"]:

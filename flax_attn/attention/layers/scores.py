@@ -18,8 +18,7 @@ from jaxtyping import Array
 
 from flax_attn.attention import scores
 from flax_attn.attention.checks import check_size
-
-Score = Callable[..., Array]
+from flax_attn.attention.types import Score
 
 glorot = nn.initializers.glorot_uniform()
 

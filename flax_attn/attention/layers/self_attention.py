@@ -1,7 +1,6 @@
 """Single-head self-attention: queries, keys and values are projections of one sequence."""
 
 import itertools
-from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -11,14 +10,15 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import hide, with_rank
-from flax_attn.attention.checks import Window, check_rate, check_size
+from flax_attn.attention.checks import check_rate, check_size
 from flax_attn.attention.core import Attended, attend_pairs, dot
 from flax_attn.attention.how import How
 from flax_attn.attention.layers.attention import as_input, with_dropout
 from flax_attn.attention.normalizers import masked_softmax
-from flax_attn.attention.pairs import Pairs, PerPair
+from flax_attn.attention.pairs import Pairs
 from flax_attn.attention.projection import project_wide
 from flax_attn.attention.reach import reachable
+from flax_attn.attention.types import Normalizer, PerPair, Window
 
 
 class SelfAttention(nn.Module):
@@ -51,7 +51,7 @@ class SelfAttention(nn.Module):
     value_features: int
     scale: float | None = None
     use_bias: bool = False
-    normalizer: Callable[..., Array] = masked_softmax
+    normalizer: Normalizer = masked_softmax
     dropout_rate: float = 0.0
     chunk_size: int | None = None
     kernel_init: Initializer = nn.initializers.lecun_normal()
@@ -94,27 +94,34 @@ class SelfAttention(nn.Module):
             .padded(lengths, lengths)
             .packed(segments, segments)
         )
+        query, key, value = self._project(inputs, pairs)
+        pairs = with_dropout(pairs, self, self.dropout_rate, train)
+        how = How(dot, self.normalizer, self.chunk_size, need_weights)
+        context, weights = attend_pairs(query, key, value, pairs, how)
+        weights = None if weights is None else weights.astype(inputs.dtype)
+        return Attended(context.astype(inputs.dtype), weights)
+
+    def _project(self, inputs: Array, pairs: Pairs) -> tuple[Array, Array, Array]:
+        """Queries, keys and values. Where the kernels are folded, the keys are the inputs.
+
+        A position that nothing attends to, or that attends to nothing, is zeroed before the
+        products. So it reaches no kernel's gradient.
+        """
         kernels, biases = self._parameters(inputs)
-        folded = inputs.shape[-1] < self.key_features and not self.use_bias
-        if folded:  # x (W_q W_k^T) x^T, where the inputs are the keys
+        is_folded = inputs.shape[-1] < self.key_features and not self.use_bias
+        if is_folded:  # x (W_q W_k^T) x^T
             kernels["query"] = kernels["query"] @ kernels.pop("key").T
         if pairs.all_visible:
             keys, products = inputs, _project_together(inputs, kernels, biases)
-        else:  # what nobody sees is zeroed before the products, so it reaches no kernel's gradient
+        else:
             queries, keys = (hide(inputs, real) for real in reachable(pairs, self.chunk_size))
             others = {name: kernel for name, kernel in kernels.items() if name != "query"}
             products = _project_together(queries, {"query": kernels["query"]}, biases)
             products |= _project_together(keys, others, biases)
-        context, weights = attend_pairs(
-            # folded, the query may be beyond the range of half precision
-            products["query"] if folded else products["query"].astype(inputs.dtype),
-            keys if folded else products["key"].astype(inputs.dtype),
-            products["value"].astype(inputs.dtype),
-            with_dropout(pairs, self, self.dropout_rate, train),
-            How(dot, self.normalizer, self.chunk_size, need_weights),
-        )
-        weights = None if weights is None else weights.astype(inputs.dtype)
-        return Attended(context.astype(inputs.dtype), weights)
+        value = products["value"].astype(inputs.dtype)
+        if is_folded:  # the query may be beyond the range of half precision
+            return products["query"], keys, value
+        return products["query"].astype(inputs.dtype), products["key"].astype(inputs.dtype), value
 
     def _parameters(self, inputs: Array) -> tuple[dict[str, Array], dict[str, Array]]:
         """Kernels and biases by name; the scale is in those of the query."""

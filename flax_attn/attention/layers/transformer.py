@@ -7,64 +7,24 @@ Source: Vaswani et al. 2017 (arXiv:1706.03762), section 3.1; Xiong et al. 2020 (
 for pre-norm.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
-from flax.typing import PrecisionLike
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import hide
 from flax_attn.attention.cache import KeyValueCache, SlidingCache
-from flax_attn.attention.checks import Window, check_rate, check_size
+from flax_attn.attention.checks import check_rate
 from flax_attn.attention.core import Attended
 from flax_attn.attention.layers.attention import as_input, without_padding
 from flax_attn.attention.layers.multi_head import MultiHeadAttention
-from flax_attn.attention.pairs import Pairs, PerPair
+from flax_attn.attention.pairs import Pairs
 from flax_attn.attention.reach import reachable_in_any_head
-
-
-class FeedForward(nn.Module):
-    """Two dense layers at each position, `W_2 f(W_1 x + b_1) + b_2`.
-
-    Source: Vaswani et al. 2017 (arXiv:1706.03762), eq. 2.
-
-    Attributes:
-        features: width of the hidden layer.
-        activation: `f`.
-        dropout_rate: share of the hidden units that are dropped in training.
-        dtype: dtype of the computation and of the result; None for that of the inputs.
-        param_dtype: dtype of the parameters.
-        precision: of both products, as in `jax.lax.Precision`.
-    """
-
-    features: int
-    activation: Callable[[Array], Array] = nn.relu
-    dropout_rate: float = 0.0
-    dtype: DTypeLike | None = None
-    param_dtype: DTypeLike = jnp.float32
-    precision: PrecisionLike = None
-
-    def __post_init__(self):
-        check_size("features", self.features)
-        check_rate("dropout_rate", self.dropout_rate)
-        super().__post_init__()
-
-    @nn.compact
-    def __call__(
-        self, inputs: Float[Array, "*b t d"], *, train: bool = False
-    ) -> Float[Array, "*b t d"]:
-        inputs = as_input("inputs", inputs, self.dtype)
-        options: dict[str, Any] = {
-            "dtype": inputs.dtype,
-            "param_dtype": self.param_dtype,
-            "precision": self.precision,
-        }
-        hidden = self.activation(nn.Dense(self.features, **options, name="hidden")(inputs))
-        hidden = nn.Dropout(self.dropout_rate, deterministic=not train)(hidden)
-        return nn.Dense(inputs.shape[-1], **options, name="out")(hidden)
+from flax_attn.attention.types import PerPair, Window
 
 
 class EncoderBlock(nn.Module):
@@ -118,24 +78,19 @@ class EncoderBlock(nn.Module):
         x = without_padding(as_input("inputs", inputs, self.dtype), lengths)
         limits: dict[str, Any] = {"mask": mask, "bias": bias, "causal": causal, "window": window}
         x = _without_hidden(x, self.attention, lengths, segments, limits)
+        rows: dict[str, Any] = {"query_lengths": lengths, "query_segments": segments}
+        calls: dict[str, Any] = {"train": train, "need_weights": need_weights}
+        attend = functools.partial(self.attention, **limits, **rows, **calls)
+        feed = functools.partial(self.feed_forward, train=train)
         norm, drop = _norm(self, x.dtype), _drop(self, train)
-        attend = lambda x: self.attention(
-            x,
-            query_lengths=lengths,
-            query_segments=segments,
-            train=train,
-            need_weights=need_weights,
-            **limits,
-        )
-        feed = lambda x: self.feed_forward(x, train=train)
         if self.pre_norm:
-            context, weights = attend(norm("attention_norm")(x))
+            context, weights = attend(norm(name="attention_norm")(x))
             x = x + drop(context)
-            x = x + drop(feed(norm("feed_forward_norm")(x)))
+            x = x + drop(feed(norm(name="feed_forward_norm")(x)))
         else:
             context, weights = attend(x)
-            x = norm("attention_norm")(x + drop(context))
-            x = norm("feed_forward_norm")(x + drop(feed(x)))
+            x = norm(name="attention_norm")(x + drop(context))
+            x = norm(name="feed_forward_norm")(x + drop(feed(x)))
         return Attended(x, weights)
 
 
@@ -150,6 +105,10 @@ class Decoded(NamedTuple):
     weights: Float[Array, "..."] | None
     cross_weights: Float[Array, "..."] | None
     cache: KeyValueCache | SlidingCache | None
+
+
+SelfAttend = Callable[[Array], tuple[Attended, KeyValueCache | SlidingCache | None]]
+CrossAttend = Callable[[Array], Attended]
 
 
 class DecoderBlock(nn.Module):
@@ -198,10 +157,10 @@ class DecoderBlock(nn.Module):
         """Decodes `t` tokens: a whole target, or with a `cache` the tokens that follow those in it.
 
         Args:
-            memory: what the encoder returned, or the cache of its keys and values from
-                `cross_attention.extend`, which are then not projected at every step.
+            memory: the encoder's outputs, or the cache of their keys and values that
+                `cross_attention.extend` made. The cache saves their projection at every step.
             lengths, memory_lengths: `(...)`, the number of real tokens of each. A cached memory
-                knows its own, and takes none.
+                knows its own lengths, so it takes none.
             memory_mask: the mask of the cross-attention.
             cache: from `attention.init_cache`, or from the step before.
             mask, bias, window: of the self-attention.
@@ -213,31 +172,36 @@ class DecoderBlock(nn.Module):
             ValueError: segments beside a cache; lengths beside a cached memory.
         """
         x = without_padding(as_input("inputs", inputs, self.dtype), lengths)
-        common: dict[str, Any] = {"train": train, "need_weights": need_weights}
         limits: dict[str, Any] = {"mask": mask, "bias": bias, "window": window}
         if cache is None:
             x = _without_hidden(x, self.attention, lengths, segments, {"causal": True} | limits)
-        norm, drop = _norm(self, x.dtype), _drop(self, train)
-        attend = lambda x: self._attend(x, cache, lengths, segments, limits | common)
-        options: dict[str, Any] = {"query_lengths": lengths, "key_lengths": memory_lengths}
-        options |= {"mask": memory_mask, "query_offset": 0 if cache is None else cache.length}
+        calls: dict[str, Any] = {"train": train, "need_weights": need_weights}
+        attend = lambda x: self._attend(x, cache, lengths, segments, limits | calls)
+        rows: dict[str, Any] = {"query_lengths": lengths, "key_lengths": memory_lengths}
         if memory_segments is not None:
-            options |= {"query_segments": segments, "key_segments": memory_segments}
-        kind = "cache" if isinstance(memory, KeyValueCache) else "key"
-        look = lambda x: self.cross_attention(x, **{kind: memory}, **options, **common)
-        feed = lambda x: self.feed_forward(x, train=train)
-        if self.pre_norm:
-            (context, weights), cache = attend(norm("attention_norm")(x))
-            x = x + drop(context)
-            context, cross_weights = look(norm("cross_attention_norm")(x))
-            x = x + drop(context)
-            x = x + drop(feed(norm("feed_forward_norm")(x)))
-        else:
-            (context, weights), cache = attend(x)
-            x = norm("attention_norm")(x + drop(context))
-            context, cross_weights = look(x)
-            x = norm("cross_attention_norm")(x + drop(context))
-            x = norm("feed_forward_norm")(x + drop(feed(x)))
+            rows |= {"query_segments": segments, "key_segments": memory_segments}
+        look = lambda x: self._look(x, memory, cache, {"mask": memory_mask} | rows | calls)
+        connect = self._pre_norm if self.pre_norm else self._post_norm
+        return connect(x, attend, look, train)
+
+    def _pre_norm(self, x: Array, attend: SelfAttend, look: CrossAttend, train: bool) -> Decoded:
+        """`x + f(norm(x))` for each of the three parts."""
+        norm, drop = _norm(self, x.dtype), _drop(self, train)
+        (context, weights), cache = attend(norm(name="attention_norm")(x))
+        x = x + drop(context)
+        context, cross_weights = look(norm(name="cross_attention_norm")(x))
+        x = x + drop(context)
+        x = x + drop(self.feed_forward(norm(name="feed_forward_norm")(x), train=train))
+        return Decoded(x, weights, cross_weights, cache)
+
+    def _post_norm(self, x: Array, attend: SelfAttend, look: CrossAttend, train: bool) -> Decoded:
+        """`norm(x + f(x))` for each of the three parts."""
+        norm, drop = _norm(self, x.dtype), _drop(self, train)
+        (context, weights), cache = attend(x)
+        x = norm(name="attention_norm")(x + drop(context))
+        context, cross_weights = look(x)
+        x = norm(name="cross_attention_norm")(x + drop(context))
+        x = norm(name="feed_forward_norm")(x + drop(self.feed_forward(x, train=train)))
         return Decoded(x, weights, cross_weights, cache)
 
     def _attend(
@@ -256,11 +220,24 @@ class DecoderBlock(nn.Module):
             raise ValueError("expected no segments beside a cache, which holds one sequence a row")
         return self.attention.decode(x, cache, lengths=lengths, **options)
 
+    def _look(
+        self,
+        x: Array,
+        memory: Array | KeyValueCache,
+        cache: KeyValueCache | SlidingCache | None,
+        options: dict[str, Any],
+    ) -> Attended:
+        """Attention to the memory, or to the cache of its keys and values."""
+        offset = 0 if cache is None else cache.length
+        if isinstance(memory, KeyValueCache):
+            return self.cross_attention(x, cache=memory, query_offset=offset, **options)
+        return self.cross_attention(x, memory, query_offset=offset, **options)
 
-def _norm(block: EncoderBlock | DecoderBlock, dtype: DTypeLike) -> Callable[[str], nn.LayerNorm]:
+
+def _norm(block: EncoderBlock | DecoderBlock, dtype: DTypeLike) -> Callable[..., nn.LayerNorm]:
     """Makes the norm of a name."""
     options: dict[str, Any] = {"epsilon": block.epsilon, "param_dtype": block.param_dtype}
-    return lambda name: nn.LayerNorm(dtype=dtype, name=name, **options)
+    return functools.partial(nn.LayerNorm, dtype=dtype, **options)
 
 
 def _drop(block: EncoderBlock | DecoderBlock, train: bool) -> Callable[[Array], Array]:
