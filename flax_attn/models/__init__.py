@@ -1,4 +1,7 @@
-"""Models. Each is `model.apply(variables, inputs, *, train=False) -> (outputs, aux)`; `MODELS` maps a config's name to its class."""
+"""Models, `model.apply(variables, inputs, *, train=False) -> (outputs, aux)`.
+
+`MODELS` maps the name in a config to the class.
+"""
 
 from flax_attn.models.cnn import CNN as CNN
 from flax_attn.models.cnn import CNNAttention as CNNAttention
@@ -14,7 +17,9 @@ from flax_attn.models.text import GRUAttention as GRUAttention
 from flax_attn.models.text import RNNAttention as RNNAttention
 from flax_attn.models.text import StructuredAttention as StructuredAttention
 from flax_attn.models.translation import Seq2Seq as Seq2Seq
-from flax_attn.models.translation_transformer import TranslationTransformer as TranslationTransformer
+from flax_attn.models.translation_transformer import (
+    TranslationTransformer as TranslationTransformer,
+)
 
 MODELS = {
     "cnn": CNN,

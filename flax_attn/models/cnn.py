@@ -3,8 +3,9 @@
     CNN             x -> [conv, relu] * 4 -> conv
     CNN + attention x -> [conv, relu] * 2 -> relu(attention) -> conv, relu -> conv
 
-Source: François Fleuret's attention on synthetic sequences (2020). The CNN sees 2 * 5 + 1 = 21 points around each
-position through five kernels of 5 taps, so it cannot see a shape's partner; one attention layer sees all of them.
+Source: François Fleuret's attention on synthetic sequences (2020). Five kernels of 5 taps see
+2 * 10 + 1 = 21 points around each position, so the CNN cannot see a shape's partner. One attention
+layer sees all points.
 """
 
 import chex
@@ -24,7 +25,7 @@ class CNN(nn.Module):
         features: channels of all layers but the last, which has one.
         kernel_size: taps of every convolution.
         num_layers: convolutions.
-        binary_positions: whether the binary digits of the position join the input as channels.
+        binary_positions: whether the binary digits of the position are added as channels.
     """
 
     features: int = 64
@@ -33,24 +34,28 @@ class CNN(nn.Module):
     binary_positions: bool = False
 
     @nn.compact
-    def __call__(self, inputs: Float[Array, "b t c"], *, train: bool = False) -> tuple[Float[Array, "b t 1"], dict]:
+    def __call__(
+        self, inputs: Float[Array, "b t c"], *, train: bool = False
+    ) -> tuple[Float[Array, "b t 1"], dict]:
         x = append_positions(inputs) if self.binary_positions else inputs
-        for i in range(self.num_layers - 1):
-            x = nn.relu(Conv1D(self.features, self.kernel_size, name=f"conv{i + 1}")(x))  # (b, t, d)
+        for i in range(1, self.num_layers):
+            x = nn.relu(Conv1D(self.features, self.kernel_size, name=f"conv{i}")(x))  # (b, t, d)
         outputs = Conv1D(1, self.kernel_size, name=f"conv{self.num_layers}")(x)
         chex.assert_shape(outputs, (*inputs.shape[:2], 1))
         return outputs, {}
 
 
 class CNNAttention(nn.Module):
-    """Four convolutions with unscaled dot-product self-attention after the second: 58,177 parameters at the defaults.
+    """Four convolutions, with unscaled dot-product self-attention after the second.
+
+    It has 58,177 parameters at the defaults.
 
     Attributes:
         features: channels of all layers but the last, which has one; also the width of the values.
         kernel_size: taps of every convolution.
         key_features: width of queries and keys.
-        scale: factor on the dot products; 1 is the published model's, None for `1 / sqrt(key_features)`.
-        binary_positions: whether the binary digits of the position join the input as channels.
+        scale: factor on the dot products; 1 as published; None for `1 / sqrt(key_features)`.
+        binary_positions: whether the binary digits of the position are added as channels.
     """
 
     features: int = 64
@@ -60,18 +65,29 @@ class CNNAttention(nn.Module):
     binary_positions: bool = False
 
     @nn.compact
-    def __call__(self, inputs: Float[Array, "b t c"], *, train: bool = False) -> tuple[Float[Array, "b t 1"], dict]:
+    def __call__(
+        self, inputs: Float[Array, "b t c"], *, train: bool = False
+    ) -> tuple[Float[Array, "b t 1"], dict]:
         x = append_positions(inputs) if self.binary_positions else inputs
         for i in (1, 2):
             x = nn.relu(Conv1D(self.features, self.kernel_size, name=f"conv{i}")(x))  # (b, t, d)
-        attended = SelfAttention(self.key_features, self.features, self.scale, kernel_init=torch_kernel, name="attention")(x)
-        x = nn.relu(Conv1D(self.features, self.kernel_size, name="conv3")(nn.relu(attended.context)))
+        attention = SelfAttention(
+            self.key_features,
+            self.features,
+            self.scale,
+            kernel_init=torch_kernel,
+            name="attention",
+        )
+        context, weights = attention(x)
+        x = nn.relu(context)
+        x = nn.relu(Conv1D(self.features, self.kernel_size, name="conv3")(x))
         outputs = Conv1D(1, self.kernel_size, name="conv4")(x)
         chex.assert_shape(outputs, (*inputs.shape[:2], 1))
-        return outputs, {"attention": {"attention": attended.weights}}
+        return outputs, {"attention": {"attention": weights}}
 
 
 def append_positions(inputs: Float[Array, "b t c"]) -> Float[Array, "b t _"]:
-    """Joins the binary digits of each position to the channels."""
+    """The inputs, with the binary digits of each position as more channels."""
     digits = binary_digits(inputs.shape[1]).astype(inputs.dtype)
-    return jnp.concatenate([inputs, jnp.broadcast_to(digits, (inputs.shape[0], *digits.shape))], axis=-1)
+    digits = jnp.broadcast_to(digits, (inputs.shape[0], *digits.shape))
+    return jnp.concatenate([inputs, digits], axis=-1)

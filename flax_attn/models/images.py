@@ -4,8 +4,9 @@
     patch attention     patches -> scaled dot-product self-attention -> ReLU -> dense
     patch Transformer   patches + positions -> encoder blocks -> attention pooling -> dense
 
-Source: the first two are a tutorial's, on MNIST; the last is the encoder of Vaswani et al. 2017 (arXiv:1706.03762) on patches, as
-Dosovitskiy et al. 2021 (arXiv:2010.11929) have it, with attention pooling in place of a class token.
+Source: the first two are a tutorial's, on MNIST. The last is the encoder of Vaswani et al. 2017
+(arXiv:1706.03762) on patches, as in Dosovitskiy et al. 2021 (arXiv:2010.11929), with attention
+pooling instead of a class token.
 """
 
 import chex
@@ -14,7 +15,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from flax_attn.attention import AttentionPooling, EncoderBlock, FeedForward, LearnedPositions, MultiHeadAttention, SelfAttention
+from flax_attn.attention import (
+    AttentionPooling,
+    EncoderBlock,
+    FeedForward,
+    LearnedPositions,
+    MultiHeadAttention,
+    SelfAttention,
+)
 from flax_attn.models.initializers import torch
 
 Outputs = tuple[Float[Array, "b classes"], dict]
@@ -35,11 +43,14 @@ class MLP(nn.Module):
     def __call__(self, inputs: Float[Array, "b height width"], *, train: bool = False) -> Outputs:
         pixels = inputs.reshape(len(inputs), -1)
         hidden = nn.relu(torch.dense(self.hidden_features, pixels.shape[1], "hidden")(pixels))
-        return torch.dense(self.num_classes, self.hidden_features, "logits")(hidden), {}
+        logits = torch.dense(self.num_classes, self.hidden_features, "logits")(hidden)
+        return logits, {}
 
 
 class PatchAttention(nn.Module):
-    """One self-attention between the patches of an image, as wide as they are: 15,200 parameters with patches of 7 x 7 pixels.
+    """One self-attention between the patches of an image, as wide as a patch.
+
+    It has 15,200 parameters with patches of 7 x 7 pixels.
 
     Attributes:
         num_classes: decided by the data.
@@ -53,10 +64,18 @@ class PatchAttention(nn.Module):
     def __call__(self, inputs: Float[Array, "b height width"], *, train: bool = False) -> Outputs:
         patches = cut_patches(inputs, self.patch_size)
         width = patches.shape[-1]
-        layer = SelfAttention(width, width, use_bias=True, kernel_init=torch.kernel, bias_init=torch.bias(width), name="attention")
-        attended = layer(patches)
-        x = nn.relu(attended.context).reshape(len(inputs), -1)
-        return torch.dense(self.num_classes, x.shape[1], "logits")(x), {"attention": {"attention": attended.weights}}
+        attention = SelfAttention(
+            width,
+            width,
+            use_bias=True,
+            kernel_init=torch.kernel,
+            bias_init=torch.bias(width),
+            name="attention",
+        )
+        context, weights = attention(patches)
+        x = nn.relu(context).reshape(len(inputs), -1)
+        logits = torch.dense(self.num_classes, x.shape[1], "logits")(x)
+        return logits, {"attention": {"attention": weights}}
 
 
 class PatchTransformer(nn.Module):
@@ -69,7 +88,8 @@ class PatchTransformer(nn.Module):
         num_heads, num_blocks: of the encoder; blocks are pre-norm.
         hidden_features: width of the feed-forward networks.
         dropout_rate: share of each part's outputs that are dropped in training.
-        max_shift: pixels by which images are moved in training, at most, along each axis.
+        max_shift: the largest number of pixels by which images are moved in training, along each
+            axis.
     """
 
     num_classes: int
@@ -86,32 +106,44 @@ class PatchTransformer(nn.Module):
         if train and self.max_shift:
             inputs = shift(self.make_rng("dropout"), inputs, self.max_shift)
         patches = cut_patches(inputs, self.patch_size)
-        positions = LearnedPositions(patches.shape[1], self.features, name="positions")(patches.shape[1])
+        length = patches.shape[1]
+        positions = LearnedPositions(length, self.features, name="positions")(length)
         x = nn.Dense(self.features, name="patches")(patches) + positions[None]  # (b, t, d)
         attention = {}
         for i in range(1, self.num_blocks + 1):
-            parts = (
-                MultiHeadAttention(self.num_heads, name=f"attention{i}"),
-                FeedForward(self.hidden_features, nn.gelu, name=f"feed_forward{i}"),
-            )
-            x, attention[f"block{i}"] = EncoderBlock(*parts, dropout_rate=self.dropout_rate, name=f"block{i}")(x, train=train)
-        pooled = AttentionPooling(name="pooling")(nn.LayerNorm(name="norm")(x))
-        logits = nn.Dense(self.num_classes, name="logits")(pooled.context)
-        return logits, {"attention": attention | {"pooling": pooled.weights}}
+            self_attention = MultiHeadAttention(self.num_heads, name=f"attention{i}")
+            network = FeedForward(self.hidden_features, nn.gelu, name=f"feed_forward{i}")
+            options = {"dropout_rate": self.dropout_rate, "name": f"block{i}"}
+            block = EncoderBlock(self_attention, network, **options)
+            x, attention[f"block{i}"] = block(x, train=train)
+        x = nn.LayerNorm(name="norm")(x)
+        context, attention["pooling"] = AttentionPooling(name="pooling")(x)
+        return nn.Dense(self.num_classes, name="logits")(context), {"attention": attention}
 
 
-def shift(key: Key[Array, ""], images: Float[Array, "b height width"], limit: int) -> Float[Array, "b height width"]:
-    """Every image moved by up to `limit` pixels along each axis, with zeros where it was."""
+def shift(
+    key: Key[Array, ""], images: Float[Array, "b height width"], limit: int
+) -> Float[Array, "b height width"]:
+    """Every image moved by up to `limit` pixels along each axis, with zeros beside it."""
     padded = jnp.pad(images, ((0, 0), (limit, limit), (limit, limit)))
     starts = jax.random.randint(key, (len(images), 2), 0, 2 * limit + 1)
-    return jax.vmap(lambda image, start: jax.lax.dynamic_slice(image, start, images.shape[1:]))(padded, starts)
+    cut = lambda image, start: jax.lax.dynamic_slice(image, start, images.shape[1:])
+    return jax.vmap(cut)(padded, starts)
 
 
-def cut_patches(images: Float[Array, "b height width"], size: int) -> Float[Array, "b patches pixels"]:
-    """Patches of `size x size` pixels, row by row. Raises a ValueError where they do not fill the image."""
+def cut_patches(
+    images: Float[Array, "b height width"], size: int
+) -> Float[Array, "b patches pixels"]:
+    """Patches of `size x size` pixels, row by row.
+
+    Raises:
+        ValueError: patches that do not fill the image.
+    """
     chex.assert_rank(images, 3)
     batch, height, width = images.shape
     if height % size or width % size:
-        raise ValueError(f"expected a patch_size that divides {height} and {width} pixels, got {size}")
+        raise ValueError(
+            f"expected a patch_size that divides {height} and {width} pixels, got {size}"
+        )
     patches = images.reshape(batch, height // size, size, width // size, size)
     return jnp.swapaxes(patches, 2, 3).reshape(batch, -1, size * size)

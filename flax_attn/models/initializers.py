@@ -1,4 +1,4 @@
-"""How parameters begin: as PyTorch's do, which the published figures of the tutorials' recipes rest on, or as Flax's."""
+"""Initialisations: PyTorch's, which the published figures of the tutorials need, or Flax's."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,29 +7,42 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.typing import Initializer
+from jax.typing import DTypeLike
+from jaxtyping import Array, Key
 
-# U(-1/sqrt(fan_in), 1/sqrt(fan_in)): what `torch.nn.Linear` and `torch.nn.Conv1d` do to a kernel.
+# U(-1/sqrt(fan_in), 1/sqrt(fan_in)), as in the kernels of `torch.nn.Linear` and `torch.nn.Conv1d`.
 torch_kernel = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 
 def torch_uniform(fan_in: int) -> Initializer:
-    """U(-1/sqrt(fan_in), 1/sqrt(fan_in)) whatever the shape: PyTorch's biases, and all of a recurrent layer (its width)."""
+    """U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for any shape.
+
+    It is that of PyTorch's biases. For all parameters of a recurrent layer `fan_in` is its width.
+    """
     bound = fan_in**-0.5
     return lambda key, shape, dtype=float: jax.random.uniform(key, shape, dtype, -bound, bound)
 
 
 def orthogonal_gates(width: int) -> Initializer:
     """An orthogonal matrix `(width, width)` for each gate of a recurrent layer, side by side."""
-    each = nn.initializers.orthogonal()
+    orthogonal = nn.initializers.orthogonal()
 
-    def init(key: jax.Array, shape: tuple[int, ...], dtype=float) -> jax.Array:
-        return jnp.concatenate([each(k, (width, width), dtype) for k in jax.random.split(key, shape[1] // width)], axis=1)
+    def init(key: Key[Array, ""], shape: tuple[int, ...], dtype: DTypeLike = float) -> Array:
+        keys = jax.random.split(key, shape[1] // width)
+        gates = [orthogonal(key, (width, width), dtype) for key in keys]
+        return jnp.concatenate(gates, axis=1)
 
     return init
 
 
 class Initialization(NamedTuple):
-    """Initialisers of dense kernels, embeddings, and by fan-in or width those of biases and recurrent layers."""
+    """Initialisers of a model's parameters.
+
+    Attributes:
+        kernel, embedding: of dense kernels, and of embeddings.
+        bias: of biases, by the fan-in of their layer.
+        input_kernel, recurrent_kernel: of a recurrent layer, by its width.
+    """
 
     kernel: Initializer
     embedding: Initializer
@@ -38,16 +51,23 @@ class Initialization(NamedTuple):
     recurrent_kernel: Callable[[int], Initializer]
 
     def dense(self, features: int, fan_in: int, name: str) -> nn.Dense:
+        """A dense layer from `fan_in` to `features`."""
         return nn.Dense(features, kernel_init=self.kernel, bias_init=self.bias(fan_in), name=name)
 
 
-torch = Initialization(torch_kernel, nn.initializers.normal(1.0), torch_uniform, torch_uniform, torch_uniform)
+torch = Initialization(
+    kernel=torch_kernel,
+    embedding=nn.initializers.normal(1.0),
+    bias=torch_uniform,
+    input_kernel=torch_uniform,
+    recurrent_kernel=torch_uniform,
+)
 flax = Initialization(
-    nn.initializers.lecun_normal(),
-    nn.initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0),
-    lambda fan_in: nn.initializers.zeros,
-    lambda width: nn.initializers.lecun_normal(),
-    orthogonal_gates,
+    kernel=nn.initializers.lecun_normal(),
+    embedding=nn.initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0),
+    bias=lambda fan_in: nn.initializers.zeros,
+    input_kernel=lambda width: nn.initializers.lecun_normal(),
+    recurrent_kernel=orthogonal_gates,
 )
 INITIALIZATIONS = {"torch": torch, "flax": flax}
 

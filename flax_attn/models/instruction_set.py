@@ -1,8 +1,8 @@
-"""The instruction set of the CPU, by which models choose between forms of the same product.
+"""The instruction set of the CPU. It decides which form of a product a model computes.
 
-The choice is a fixed rule of sizes and instruction set, never of a measurement, so every process of a
-run makes the same. A run directory records the instruction set, and a run that goes on takes the one
-recorded, also on another machine: all forms run on every machine, only at another speed.
+The choice is a fixed rule of sizes and instruction set, without a measurement, so every process of
+a run makes the same one. A run directory records the instruction set. A resumed run takes the one
+that is recorded, also on another machine: all forms run on every machine, at different speeds.
 """
 
 import functools
@@ -20,7 +20,7 @@ _taken = jax.make_user_context(None)  # a part of the key of JAX's caches of tra
 
 
 def current() -> str:
-    """The instruction set that models choose their forms by: the one in force, else this machine's."""
+    """The instruction set that models choose by: that of `taking`, else this machine's."""
     return _taken.value or of_machine()
 
 
@@ -45,7 +45,7 @@ def of_machine() -> str:
 
 
 def of_flags(cpuinfo: str) -> str:
-    """The instruction set by the text of `/proc/cpuinfo`, which has a line of flags for each core."""
+    """The instruction set in the text of `/proc/cpuinfo`, which has a line of flags a core."""
     lines = [line for line in cpuinfo.splitlines() if line.startswith("flags")]
     flags = set(lines[0].split()) if lines else set()
     if {"avx512f", "avx512vl"} <= flags:

@@ -1,10 +1,12 @@
-"""A classifier of texts for little data: words with their character n-grams, read in order, and pairs of words beside them.
+"""A classifier of texts for little data: words with character n-grams, and pairs of words.
 
     e_t = word_t + sum of the n-grams of word t / sqrt(their number)
-    z   = [hops over [encoder(e)_t; e_t] for each encoder; hops over words and pairs; sum of words and pairs / sqrt(their number)]
+    z   = [for each encoder: hops over [encoder(e)_t; e_t];
+           hops over words and pairs; sum of words and pairs / sqrt(their number)]
 
-Source: n-grams as in Bojanowski et al. 2017 (arXiv:1607.04606), whole words dropped as in Iyyer et al. 2015, hops as in
-Lin et al. 2017 (arXiv:1703.03130), convolutions over words as in Kim 2014 (arXiv:1408.5882).
+Source: n-grams as in Bojanowski et al. 2017 (arXiv:1607.04606), whole words dropped as in Iyyer et
+al. 2015, hops as in Lin et al. 2017 (arXiv:1703.03130), convolutions over words as in Kim 2014
+(arXiv:1408.5882).
 """
 
 import chex
@@ -23,19 +25,23 @@ small = nn.initializers.normal(0.1)
 
 
 class NGramAttention(nn.Module):
-    """Words and n-grams under encoders and hops; and where the data has pairs, hops and a sum over words and pairs in no order.
+    """Encoders and hops over words with their n-grams; and over words and pairs without encoders.
 
-    A word that the vocabulary does not have is its n-grams alone.
+    Unknown words are represented by their n-grams alone. Without pairs in the data, the second part
+    is left out.
 
     Attributes:
-        vocabulary_size, num_classes, num_ngrams, num_pairs: decided by the data; 0 n-grams or pairs are none.
+        vocabulary_size, num_classes, num_ngrams, num_pairs: decided by the data; 0 for no n-grams
+            or pairs.
         embedding_features: width of all embeddings.
-        encoders: of `rnn`, `gru`, `lstm`, in both directions, and `convolution` over 2, 3 and 4 words.
+        encoders: of `rnn`, `gru`, `lstm`, in both directions, and `convolution` over 2, 3 and 4
+            words.
         features: width of the states in each direction, or of each convolution.
         attention_features, num_hops: of the attention, `d_a` and `r` of the source.
         word_dropout_rate: share of words, and of pairs, that are dropped whole in training.
-        embedding_dropout_rate: share of the embedding's and the encoder's outputs that are dropped in training.
-        dropout_rate: share of what the logits are made of that is dropped in training.
+        embedding_dropout_rate: share of the embedding's and the encoder's outputs that are dropped
+            in training.
+        dropout_rate: share of `z` that is dropped in training.
     """
 
     vocabulary_size: int
@@ -55,54 +61,95 @@ class NGramAttention(nn.Module):
     def __call__(self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False) -> Outputs:
         tokens, lengths = inputs["tokens"], inputs["lengths"]
         mask = masks.from_lengths(lengths, tokens.shape[1])[:, 0]  # (b, t)
-        dropout = lambda rate, x: nn.Dropout(rate, deterministic=not train)(x)
         kept = self._kept(mask, train) | (mask & (lengths == 1)[:, None])
-        dropped = self.param("dropped", small, (self.embedding_features,))
-        words = jnp.where(kept[..., None], self._words(inputs), dropped[None, None])
-        words = jnp.where(mask[..., None], dropout(self.embedding_dropout_rate, words), 0)  # (b, t, d)
-
-        hops = lambda name: StructuredSelfAttention(self.attention_features, self.num_hops, name=name)
-        found, attention = [], {}  # weights (b, r, t) by name
+        words = self._words(inputs, kept)
+        words = jnp.where(mask[..., None], self._dropout(words, train), 0)  # (b, t, d)
+        contexts, attention = [], {}
         for encoder in self.encoders:
-            states = dropout(self.embedding_dropout_rate, self._encode(encoder, words, lengths))
-            pooled = hops(f"attention_{encoder}")(jnp.concatenate([states, words], axis=-1), mask=mask)  # (b, r, d)
-            found.append(pooled.context.reshape(len(tokens), -1))
-            attention[f"hops_{encoder}"] = pooled.weights
+            states = self._dropout(self._encode(encoder, words, lengths), train)
+            states = jnp.concatenate([states, words], axis=-1)
+            context, weights = self._hops(f"attention_{encoder}", states, mask)
+            contexts.append(context)
+            attention[f"hops_{encoder}"] = weights  # (b, r, t)
         if self.num_pairs:
-            known = inputs["pairs"] > 1
-            pairs = nn.Embed(self.num_pairs, self.embedding_features, embedding_init=small, name="pairs")(inputs["pairs"])
-            both = jnp.concatenate([words, dropout(self.embedding_dropout_rate, pairs)], axis=1)
-            allowed = jnp.concatenate([kept, self._kept(known, train)], axis=1)
-            pooled = hops("pair_attention")(both, mask=allowed)
-            found += [pooled.context.reshape(len(tokens), -1), sum_over_root(both, allowed)]
-            assert pooled.weights is not None
-            attention |= dict(zip(("hops_words", "hops_pairs"), jnp.split(pooled.weights, 2, axis=-1)))
-        logits = nn.Dense(self.num_classes, name="logits")(dropout(self.dropout_rate, jnp.concatenate(found, axis=-1)))
+            words_and_pairs, allowed = self._add_pairs(words, kept, inputs["pairs"], train)
+            context, weights = self._hops("pair_attention", words_and_pairs, allowed)
+            contexts += [context, sum_over_root(words_and_pairs, allowed)]
+            attention["hops_words"], attention["hops_pairs"] = jnp.split(weights, 2, axis=-1)
+        z = jnp.concatenate(contexts, axis=-1)
+        z = nn.Dropout(self.dropout_rate, deterministic=not train)(z)
+        logits = nn.Dense(self.num_classes, name="logits")(z)
         chex.assert_shape(logits, (len(lengths), self.num_classes))
         return logits, {"attention": attention}
 
+    def _dropout(self, x: Float[Array, "b t d"], train: bool) -> Float[Array, "b t d"]:
+        return nn.Dropout(self.embedding_dropout_rate, deterministic=not train)(x)
+
+    def _hops(
+        self, name: str, x: Float[Array, "b t d"], mask: Bool[Array, "b t"]
+    ) -> tuple[Float[Array, "b rd"], Float[Array, "b r t"]]:
+        """The contexts of all hops side by side, and their weights."""
+        attention = StructuredSelfAttention(self.attention_features, self.num_hops, name=name)
+        context, weights = attention(x, mask=mask)  # (b, r, d), (b, r, t)
+        assert weights is not None
+        return context.reshape(len(x), -1), weights
+
     def _kept(self, mask: Bool[Array, "b t"], train: bool) -> Bool[Array, "b t"]:
+        """The mask, in training without the words or pairs that are dropped."""
         if not train or not self.word_dropout_rate:
             return mask
-        return mask & jax.random.bernoulli(self.make_rng("dropout"), 1 - self.word_dropout_rate, mask.shape)
+        rng, rate = self.make_rng("dropout"), self.word_dropout_rate
+        return mask & jax.random.bernoulli(rng, 1 - rate, mask.shape)
 
-    def _words(self, inputs: dict[str, Int[Array, "..."]]) -> Float[Array, "b t d"]:
+    def _words(
+        self, inputs: dict[str, Int[Array, "..."]], kept: Bool[Array, "b t"]
+    ) -> Float[Array, "b t d"]:
+        """Words with their n-grams, and a vector of its own for all words that are dropped."""
         tokens = inputs["tokens"]
-        words = nn.Embed(self.vocabulary_size, self.embedding_features, embedding_init=small, name="words")(tokens)
-        if not self.num_ngrams:
-            return words
-        ngrams = nn.Embed(self.num_ngrams, self.embedding_features, embedding_init=small, name="ngrams")(inputs["ngrams"])
-        return jnp.where(tokens[..., None] > 1, words, 0) + sum_over_root(ngrams, inputs["ngrams"] > 0)
+        dropped = self.param("dropped", small, (self.embedding_features,))
+        words = self._embed("words", self.vocabulary_size, tokens)
+        if self.num_ngrams:
+            ngrams = self._embed("ngrams", self.num_ngrams, inputs["ngrams"])
+            is_known = tokens[..., None] > 1
+            words = jnp.where(is_known, words, 0) + sum_over_root(ngrams, inputs["ngrams"] > 0)
+        return jnp.where(kept[..., None], words, dropped[None, None])
 
-    def _encode(self, encoder: str, words: Float[Array, "b t d"], lengths: Int[Array, " b"]) -> Float[Array, "b t e"]:
+    def _embed(self, name: str, size: int, ids: Int[Array, "..."]) -> Float[Array, "..."]:
+        return nn.Embed(size, self.embedding_features, embedding_init=small, name=name)(ids)
+
+    def _add_pairs(
+        self,
+        words: Float[Array, "b t d"],
+        kept: Bool[Array, "b t"],
+        ids: Int[Array, "b p"],
+        train: bool,
+    ) -> tuple[Float[Array, "b n d"], Bool[Array, "b n"]]:
+        """Words and pairs one after the other, and the mask of those that are not dropped."""
+        pairs = self._dropout(self._embed("pairs", self.num_pairs, ids), train)
+        allowed = jnp.concatenate([kept, self._kept(ids > 1, train)], axis=1)
+        return jnp.concatenate([words, pairs], axis=1), allowed
+
+    def _encode(
+        self, encoder: str, words: Float[Array, "b t d"], lengths: Int[Array, " b"]
+    ) -> Float[Array, "b t e"]:
+        """The words in their order, by a recurrent network or by convolutions."""
         if encoder in CELLS:
-            return Recurrent(encoder, self.features, bidirectional=True, initialization=flax, name=encoder)(words, lengths)
+            options = {"bidirectional": True, "initialization": flax, "name": encoder}
+            return Recurrent(encoder, self.features, **options)(words, lengths)
         if encoder != "convolution":
-            raise ValueError(f"expected encoders of {', '.join(CELLS)} and convolution, got {encoder!r}")
-        return jnp.concatenate([nn.relu(nn.Conv(self.features, (width,), name=f"convolution{width}")(words)) for width in WIDTHS], axis=-1)
+            raise ValueError(
+                f"expected encoders of {', '.join(CELLS)} and convolution, got {encoder!r}"
+            )
+        convolve = lambda width: nn.Conv(self.features, (width,), name=f"convolution{width}")(words)
+        return jnp.concatenate([nn.relu(convolve(width)) for width in WIDTHS], axis=-1)
 
 
-def sum_over_root(values: Float[Array, "*b n d"], mask: Bool[Array, "*b n"]) -> Float[Array, "*b d"]:
-    """The sum over those that the mask allows, over the square root of their number, which keeps the variance."""
+def sum_over_root(
+    values: Float[Array, "*b n d"], mask: Bool[Array, "*b n"]
+) -> Float[Array, "*b d"]:
+    """The sum of the values where the mask is True, over the square root of their number.
+
+    The root keeps the variance.
+    """
     count = jnp.maximum(mask.sum(axis=-1, keepdims=True), 1)
     return jnp.where(mask[..., None], values, 0).sum(axis=-2) / jnp.sqrt(count)

@@ -1,38 +1,48 @@
-"""Recurrent layers with nothing in the recurrence but what must be: neither the products with the inputs nor the kernel's gradient.
+"""Recurrent layers. The products with the inputs and the kernel's gradient are outside the loop.
 
     rnn    h' = tanh(x W + b + h U + c)
-    gru    r, z = sigmoid(x W + b + h U + c),   n = tanh(x W_n + b_n + r (h U_n + c_n)),   h' = (1 - z) n + z h
-    lstm   i, f, g, o = x W + b + h U + c,   m' = sigmoid(f) m + sigmoid(i) tanh(g),   h' = sigmoid(o) tanh(m')
+    gru    r, z = sigmoid(x W + b + h U + c),   n = tanh(x W_n + b_n + r (h U_n + c_n)),
+           h' = (1 - z) n + z h
+    lstm   i, f, g, o = x W + b + h U + c,   m' = sigmoid(f) m + sigmoid(i) tanh(g),
+           h' = sigmoid(o) tanh(m')
 
-Source: Elman 1990; Cho et al. 2014 (arXiv:1406.1078); Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000;
-all in PyTorch's form, which has two biases.
+Source: Elman 1990; Cho et al. 2014 (arXiv:1406.1078); Hochreiter & Schmidhuber 1997 with the forget
+gate of Gers et al. 2000. All are in PyTorch's form, which has two biases.
 """
 
 import functools
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from flax_attn.attention.arrays import with_rank
 from flax_attn.attention.projection import project
 from flax_attn.models import lstm_recurrence
 from flax_attn.models.initializers import Initialization, torch
 
-State = tuple[Array, ...]  # the hidden state first
+State = tuple[Array, ...]  # the hidden state is first
+Step = Callable[[State, Array, Array], State]
+
+# What the loop adds to `h U`, (t, ..., gates e): `x W + b + c`, or for a GRU `x W + b` and `c`. The
+# last one has the gradient of `h U`.
+Terms = tuple[Array, ...]
 
 
 def rnn(state: State, inputs: Array, products: Array) -> State:
-    """`inputs` are the products `x W + b`, and `products` is `h U + c`; likewise below."""
+    """The next state, from `inputs` `x W + b` and `products` `h U + c`; likewise below."""
     return (jnp.tanh(inputs + products),)
 
 
 def gru(state: State, inputs: Array, products: Array) -> State:
     (hidden,) = state
-    width = hidden.shape[-1]
-    reset, update = jnp.split(nn.sigmoid(inputs[..., : 2 * width] + products[..., : 2 * width]), 2, axis=-1)
-    new = jnp.tanh(inputs[..., 2 * width :] + reset * products[..., 2 * width :])
+    width = 2 * hidden.shape[-1]
+    gates = nn.sigmoid(inputs[..., :width] + products[..., :width])
+    reset, update = jnp.split(gates, 2, axis=-1)
+    new = jnp.tanh(inputs[..., width:] + reset * products[..., width:])
     return ((1 - update) * new + update * hidden,)
 
 
@@ -43,46 +53,46 @@ def lstm(state: State, inputs: Array, products: Array) -> State:
     return nn.sigmoid(o) * jnp.tanh(memory), memory
 
 
-CELLS = {"rnn": (rnn, 1, 1), "gru": (gru, 3, 1), "lstm": (lstm, 4, 2)}  # the function, its gates, the parts of its state
-Step = Callable[[State, Array, Array], State]
-Terms = tuple[Array, ...]  # (t, ..., gates e): `x W + b + c`, or for a GRU `x W + b` and `c`; the last has the gradient of `h U`
+def run(
+    step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None
+) -> tuple[Array, State, Array]:
+    """Runs a step over the first axis, for the first `lengths` positions of each row.
 
-
-def run(step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple[Array, State, Array]:
-    """The hidden states `(t, ..., e)`, zeros where a row has ended, the last state, and the hidden state before each step."""
+    Returns:
+        The hidden states `(t, ..., e)`, zeros where a row has ended; the last state; and the hidden
+        state before each step.
+    """
 
     def body(state: State, step_terms: tuple[Terms, Array]) -> tuple[State, tuple[Array, Array]]:
-        (inputs, *added), place = step_terms
+        (inputs, *added), position = step_terms
         new = step(state, inputs, sum(added, jnp.einsum("...e,eg->...g", state[0], kernel)))
         if lengths is None:
             return new, (new[0], state[0])
-        going = (place < lengths)[..., None]
-        kept = tuple(jnp.where(going, a, b) for a, b in zip(new, state))
-        return kept, (jnp.where(going, new[0], 0), state[0])
+        is_going = (position < lengths)[..., None]
+        kept = tuple(jnp.where(is_going, a, b) for a, b in zip(new, state))
+        return kept, (jnp.where(is_going, new[0], 0), state[0])
 
-    last, (hidden, before) = jax.lax.scan(body, state, (terms, jnp.arange(len(terms[0]))), reverse=reverse)
+    positions = jnp.arange(len(terms[0]))
+    last, (hidden, before) = jax.lax.scan(body, state, (terms, positions), reverse=reverse)
     return hidden, last, before
 
 
-def recur(step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple[Array, State]:
-    """Hidden states and the last state of a `run`, of an LSTM by the recurrence of its own. There is no forward mode."""
-    if step is lstm:
-        (inputs,) = terms
-        return lstm_recurrence.recur(reverse, kernel, inputs, state, lengths)
-    return _recur(step, reverse, kernel, terms, state, lengths)
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _recur(step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple[Array, State]:
-    """A `run` with the gradient of the kernel as one product.
+def recur(
+    step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None
+) -> tuple[Array, State]:
+    """Hidden states and the last state of a `run`, with the gradient of the kernel as one product.
 
-    Differentiated as it stands, the loop would add `h^T dz` to that gradient in every step: more memory to pass over than
-    all the rest, and `t` small products in place of `sum_t h_t^T dz_t`, one large.
+    The derivative of the loop would add `h^T dz` to that gradient in every step. That passes over
+    more memory than all the rest, and takes `t` small products where `sum_t h_t^T dz_t` is one
+    large one. There is no forward mode.
     """
     return run(step, reverse, kernel, terms, state, lengths)[:2]
 
 
-def _recur_forward(step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None) -> tuple:
+def _recur_forward(
+    step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None
+) -> tuple:
     def loop(terms: Terms, state: State) -> tuple[tuple[Array, State], Array]:
         hidden, last, before = run(step, reverse, kernel, terms, state, lengths)
         return (hidden, last), before
@@ -91,18 +101,52 @@ def _recur_forward(step: Step, reverse: bool, kernel: Array, terms: Terms, state
     return outputs, (pull_back, before)
 
 
-def _recur_backward(step: Step, reverse: bool, residuals: tuple, cotangents: tuple[Array, State]) -> tuple:
+def _recur_backward(
+    step: Step, reverse: bool, residuals: tuple, cotangents: tuple[Array, State]
+) -> tuple:
     pull_back, before = residuals
     terms, state = pull_back(cotangents)
     leading = list(range(before.ndim - 1))
     return jnp.tensordot(before, terms[-1], (leading, leading)), terms, state, None
 
 
-_recur.defvjp(_recur_forward, _recur_backward)
+recur.defvjp(_recur_forward, _recur_backward)
+
+
+def _recur_lstm(
+    reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None
+) -> tuple[Array, State]:
+    """`recur` of an LSTM, by a recurrence with derivatives of its own."""
+    (inputs,) = terms
+    hidden, memory = state
+    return lstm_recurrence.recur(reverse, kernel, inputs, (hidden, memory), lengths)
+
+
+class Cell(NamedTuple):
+    """A kind of recurrence.
+
+    Attributes:
+        step: from the state, `x W + b` and `h U + c` to the next state.
+        recur: `recur` of this step.
+        num_gates: blocks of columns of the kernels.
+        num_states: arrays of the state.
+    """
+
+    step: Step
+    recur: Callable[..., tuple[Array, State]]
+    num_gates: int
+    num_states: int
+
+
+CELLS = {
+    "rnn": Cell(rnn, functools.partial(recur, rnn), num_gates=1, num_states=1),
+    "gru": Cell(gru, functools.partial(recur, gru), num_gates=3, num_states=1),
+    "lstm": Cell(lstm, _recur_lstm, num_gates=4, num_states=2),
+}
 
 
 class RecurrentLayer(nn.Module):
-    """A recurrent layer over the first axis: `(t, ..., d)` and a state of `(..., features)` to `(t, ..., features)` and the next state.
+    """A recurrent layer over the first axis, from `(t, ..., d)` to `(t, ..., features)`.
 
     Its derivatives are those of reverse mode, of any order; `jax.jvp` of it is a TypeError.
 
@@ -122,34 +166,56 @@ class RecurrentLayer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, inputs: Float[Array, "t *b d"], state: State | None = None, lengths: Int[Array, "*b"] | None = None
+        self,
+        inputs: Float[Array, "t *b d"],
+        state: State | None = None,
+        lengths: Int[Array, "*b"] | None = None,
     ) -> tuple[Float[Array, "t *b e"], State]:
-        """Runs over the inputs from a state, or from zeros; where a row has ended, by `lengths`, outputs are zeros and the state stays."""
+        """The outputs and the last state.
+
+        Args:
+            inputs: `(t, ..., d)`.
+            state: before the first step, `(..., features)` each; None for zeros.
+            lengths: `(...)`, the length of each row. After it, outputs are zeros and the state
+                stays as it is.
+
+        Raises:
+            ValueError: a cell that there is not.
+        """
         if self.cell not in CELLS:
             raise ValueError(f"expected a cell of {', '.join(CELLS)}, got {self.cell!r}")
-        step, gates, parts = CELLS[self.cell]
-        leading, width = inputs.shape[1:-1], gates * self.features
+        cell, init = CELLS[self.cell], self.initialization
+        width = cell.num_gates * self.features
         if state is None:
-            state = (jnp.zeros((*leading, self.features), inputs.dtype),) * parts
-        input_kernel = self.param("input_kernel", self.initialization.input_kernel(self.features), (inputs.shape[-1], width))
-        recurrent_kernel = self.param("recurrent_kernel", self.initialization.recurrent_kernel(self.features), (self.features, width))
-        terms = [project(inputs, input_kernel)]  # (t, ..., gates e)
-        if self.cell == "gru":  # which multiplies a part of the products by a gate: their gradient is that of a term of their own
-            terms.append(jnp.zeros_like(terms[0]))
+            zeros = jnp.zeros((*inputs.shape[1:-1], self.features), inputs.dtype)
+            state = (zeros,) * cell.num_states
+        kernel = lambda name, init, size: self.param(name, init(self.features), (size, width))
+        input_kernel = kernel("input_kernel", init.input_kernel, inputs.shape[-1])
+        recurrent_kernel = kernel("recurrent_kernel", init.recurrent_kernel, self.features)
+        terms = self._terms(project(inputs, input_kernel))
+        return cell.recur(self.reverse, recurrent_kernel, terms, state, lengths)
+
+    def _terms(self, products: Float[Array, "t *b g"]) -> Terms:
+        """The products with the inputs, and the biases."""
+        terms = [products]
+        if self.cell == "gru":  # a gate multiplies `h U + c`, so `c` is a term of its own
+            terms.append(jnp.zeros_like(products))
         if self.use_bias:
             for name, i in (("input_bias", 0), ("recurrent_bias", -1)):
-                bias = self.param(name, self.initialization.bias(self.features), (width,))
-                terms[i] += bias.reshape((1,) * (inputs.ndim - 1) + (-1,))
-        return recur(step, self.reverse, recurrent_kernel, tuple(terms), state, lengths)
+                init, shape = self.initialization.bias(self.features), products.shape[-1:]
+                terms[i] += with_rank(self.param(name, init, shape), products.ndim)
+        return tuple(terms)
 
 
 class Recurrent(nn.Module):
-    """Recurrent layers over the sequences of a batch, in one direction or both, with dropout between them.
+    """Recurrent layers over the sequences of a batch, with dropout between them.
 
     Attributes:
-        cell, features, use_bias, initialization: as in `RecurrentLayer`; `features` is the width in each direction.
+        cell, features, use_bias, initialization: as in `RecurrentLayer`; `features` is the width in
+            each direction.
         num_layers: layers on top of each other.
-        bidirectional: whether each layer reads from both ends; its outputs are then joined, `2 features` wide.
+        bidirectional: whether each layer reads from both ends. Its outputs are then those of both
+            directions side by side, `2 features` wide.
         dropout_rate: share of the outputs between layers that are dropped in training.
     """
 
@@ -163,20 +229,25 @@ class Recurrent(nn.Module):
 
     @nn.compact
     def __call__(
-        self, inputs: Float[Array, "b t d"], lengths: Int[Array, " b"] | None = None, *, train: bool = False
+        self,
+        inputs: Float[Array, "b t d"],
+        lengths: Int[Array, " b"] | None = None,
+        *,
+        train: bool = False,
     ) -> Float[Array, "b t e"]:
         """Outputs `(b, t, e)` of the last layer, zeros where a row has ended."""
         x = jnp.swapaxes(inputs, 0, 1)  # (t, b, d)
-        for i in range(1, self.num_layers + 1):
-            if i > 1:
+        for number in range(1, self.num_layers + 1):
+            if number > 1:
                 x = nn.Dropout(self.dropout_rate, deterministic=not train)(x)
-            layer = functools.partial(self._layer, x, lengths, i)
             if self.bidirectional:
-                x = jnp.concatenate([layer("forward", False), layer("backward", True)], axis=-1)
+                forward, _ = self._layer(f"forward{number}")(x, lengths=lengths)
+                backward, _ = self._layer(f"backward{number}", reverse=True)(x, lengths=lengths)
+                x = jnp.concatenate([forward, backward], axis=-1)
             else:
-                x = layer("layer", False)
+                x, _ = self._layer(f"layer{number}")(x, lengths=lengths)
         return jnp.swapaxes(x, 0, 1)
 
-    def _layer(self, inputs: Array, lengths: Array | None, number: int, name: str, reverse: bool) -> Array:
-        options = (self.cell, self.features, reverse, self.use_bias, self.initialization)
-        return RecurrentLayer(*options, name=f"{name}{number}")(inputs, lengths=lengths)[0]
+    def _layer(self, name: str, reverse: bool = False) -> RecurrentLayer:
+        options: dict[str, Any] = {"use_bias": self.use_bias, "initialization": self.initialization}
+        return RecurrentLayer(self.cell, self.features, reverse, **options, name=name)

@@ -3,10 +3,13 @@
     x -> relu(conv) -> block -> [relu(x + attention(x)) -> block] * num_attentions -> conv
     block(x) = relu(x + conv(relu(conv(x))))
 
-Source: the residual blocks of He et al. 2016 (arXiv:1512.03385), equation 1, along a sequence, with the attention layer of
-François Fleuret's attention on synthetic sequences between them, scaled and residual. What a position holds itself goes past
-the attention, which so has to bring its partner's height alone. To level by place takes two: one to tell how many shapes stand
-to the left, one to fetch the partner's height.
+Source: the residual blocks of He et al. 2016 (arXiv:1512.03385), equation 1, along a sequence.
+Between them is the attention layer of François Fleuret's attention on synthetic sequences, scaled
+and residual.
+
+The residual connection carries a position's own value, so attention only has to fetch its partner's
+height. The task by location needs two attention layers: one counts the shapes to the left, the
+other fetches the partner's height.
 """
 
 import chex
@@ -19,7 +22,7 @@ from flax_attn.models.convolution import Conv1D
 
 
 class ResidualBlock(nn.Module):
-    """`relu(x + conv(relu(conv(x))))`, of as many features as its input has."""
+    """`relu(x + conv(relu(conv(x))))`; the width stays as it is."""
 
     kernel_size: int
 
@@ -30,14 +33,16 @@ class ResidualBlock(nn.Module):
 
 
 class ResidualAttention(nn.Module):
-    """Residual convolutions and scaled dot-product self-attention in turn: 95,169 parameters at the defaults.
+    """Residual convolutions and scaled dot-product self-attention in turn.
+
+    It has 95,169 parameters at the defaults.
 
     Attributes:
         features: channels of all layers but the last, which has one; also the width of the values.
         kernel_size: taps of every convolution.
         key_features: width of queries and keys.
         num_attentions: attention layers, each with a residual block after it.
-        binary_positions: whether the binary digits of the position join the input as channels.
+        binary_positions: whether the binary digits of the position are added as channels.
     """
 
     features: int = 64
@@ -47,15 +52,17 @@ class ResidualAttention(nn.Module):
     binary_positions: bool = False
 
     @nn.compact
-    def __call__(self, inputs: Float[Array, "b t c"], *, train: bool = False) -> tuple[Float[Array, "b t 1"], dict]:
+    def __call__(
+        self, inputs: Float[Array, "b t c"], *, train: bool = False
+    ) -> tuple[Float[Array, "b t 1"], dict]:
         x = append_positions(inputs) if self.binary_positions else inputs
         x = nn.relu(Conv1D(self.features, self.kernel_size, name="conv_in")(x))  # (b, t, d)
         x = ResidualBlock(self.kernel_size, name="block0")(x)
         attention = {}
         for i in range(1, self.num_attentions + 1):
-            attended = SelfAttention(self.key_features, self.features, name=f"attention{i}")(x)
-            attention[f"attention{i}"] = attended.weights
-            x = ResidualBlock(self.kernel_size, name=f"block{i}")(nn.relu(x + attended.context))
+            name = f"attention{i}"
+            context, attention[name] = SelfAttention(self.key_features, self.features, name=name)(x)
+            x = ResidualBlock(self.kernel_size, name=f"block{i}")(nn.relu(x + context))
         outputs = Conv1D(1, self.kernel_size, name="conv_out")(x)
         chex.assert_shape(outputs, (*inputs.shape[:2], 1))
         return outputs, {"attention": attention}

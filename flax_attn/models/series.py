@@ -9,7 +9,9 @@ from flax_attn.attention import InputAttentionCell
 
 
 class InputAttentionRNN(nn.Module):
-    """The recurrent cell with input attention along the series; its weights say which series decides the output.
+    """The recurrent cell with input attention, over all steps.
+
+    Its weights say which series decides the output.
 
     Source: a tutorial's input-attention RNN, see `attention.InputAttentionCell`.
 
@@ -22,10 +24,16 @@ class InputAttentionRNN(nn.Module):
     alpha: float = 10.0
 
     @nn.compact
-    def __call__(self, inputs: Float[Array, "b t series"], *, train: bool = False) -> tuple[Float[Array, "b t 1"], dict]:
+    def __call__(
+        self, inputs: Float[Array, "b t series"], *, train: bool = False
+    ) -> tuple[Float[Array, "b t 1"], dict]:
         cell = InputAttentionCell(self.features, 1, self.alpha, name="cell")
         scan = nn.scan(
-            lambda cell, state, x: cell(state, x), variable_broadcast="params", split_rngs={"params": False}, in_axes=1, out_axes=1
+            lambda cell, state, x: cell(state, x),
+            variable_broadcast="params",
+            split_rngs={"params": False},
+            in_axes=1,
+            out_axes=1,
         )
         _, attended = scan(cell, jnp.zeros((len(inputs), self.features), inputs.dtype), inputs)
         chex.assert_shape(attended.context, (*inputs.shape[:2], 1))

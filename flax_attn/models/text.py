@@ -1,19 +1,29 @@
-"""Classifiers of texts: tokens `(b, t)` and their lengths `(b,)` to logits `(b, classes)`. Padding is masked everywhere.
+"""Classifiers of texts: tokens `(b, t)` and their lengths `(b,)` to logits `(b, classes)`.
 
     RNN attention         softmax(e)-weighted sum of RNN states, e_t = v · h_t + b
     self-attentive GRU    mean over positions of additive attention of the states on themselves
     structured            r weighted sums of BiLSTM states, each with weights of its own
 
-Source: attention over tanh RNN states for AG News, and MLP attention over GRU states for SST, as two tutorials have them;
-Lin et al. 2017 (arXiv:1703.03130) for the structured one.
+Padding is masked everywhere.
+
+Source: two tutorials, for attention over tanh RNN states on AG News and for MLP attention over GRU
+states on SST; Lin et al. 2017 (arXiv:1703.03130) for the structured one.
 """
 
 import chex
 import flax.linen as nn
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
-from flax_attn.attention import AdditiveScore, Attention, AttentionPooling, StructuredSelfAttention, diversity_penalty, masks
+from flax_attn.attention import (
+    AdditiveScore,
+    Attention,
+    AttentionPooling,
+    StructuredSelfAttention,
+    diversity_penalty,
+    masks,
+)
 from flax_attn.models.initializers import Initialization, initialization
 from flax_attn.models.recurrent import Recurrent
 
@@ -21,7 +31,9 @@ Outputs = tuple[Float[Array, "b classes"], dict]
 
 
 class RNNAttention(nn.Module):
-    """Embedding, recurrent layers, attention pooling and two dense layers: 542,873 parameters on 5,000 tokens and 4 classes.
+    """Embedding, recurrent layers, attention pooling and two dense layers.
+
+    It has 542,873 parameters on 5,000 tokens and 4 classes.
 
     Attributes:
         vocabulary_size, num_classes: decided by the data.
@@ -29,7 +41,8 @@ class RNNAttention(nn.Module):
         cell, features, num_layers, bidirectional: of the recurrence, as in `Recurrent`.
         hidden_features: width of the dense layer before the last.
         dropout_rate: share of that layer's outputs that are dropped in training.
-        embedding_dropout_rate: share of the embedding's outputs, and of those between layers.
+        embedding_dropout_rate: share of the embedding's outputs, and of those between layers, that
+            are dropped in training.
         initialization: `torch` or `flax`.
     """
 
@@ -50,25 +63,37 @@ class RNNAttention(nn.Module):
         init, lengths = initialization(self.initialization), inputs["lengths"]
         x, mask = embed(inputs, self.vocabulary_size, self.embedding_features, init)
         x = nn.Dropout(self.embedding_dropout_rate, deterministic=not train)(x)
-        options = {"initialization": init, "dropout_rate": self.embedding_dropout_rate, "name": "recurrent"}
-        x = Recurrent(self.cell, self.features, self.num_layers, self.bidirectional, **options)(x, lengths, train=train)  # (b, t, d)
-        pooled = AttentionPooling(kernel_init=init.kernel, name="attention")(x, mask=mask)
-        x = init.dense(self.hidden_features, x.shape[-1], "hidden")(pooled.context)
+        recurrent = Recurrent(
+            self.cell,
+            self.features,
+            self.num_layers,
+            self.bidirectional,
+            initialization=init,
+            dropout_rate=self.embedding_dropout_rate,
+            name="recurrent",
+        )
+        x = recurrent(x, lengths, train=train)  # (b, t, d)
+        pooling = AttentionPooling(kernel_init=init.kernel, name="attention")
+        context, weights = pooling(x, mask=mask)  # (b, d), (b, t)
+        x = init.dense(self.hidden_features, context.shape[-1], "hidden")(context)
         x = nn.Dropout(self.dropout_rate, deterministic=not train)(x)
         logits = init.dense(self.num_classes, self.hidden_features, "logits")(x)
         chex.assert_shape(logits, (len(lengths), self.num_classes))
-        return logits, {"attention": {"attention": pooled.weights}}
+        return logits, {"attention": {"attention": weights}}
 
 
 class GRUAttention(nn.Module):
-    """Two GRU layers without biases, additive attention of their states on themselves, the mean: 1,877,639 parameters on SST.
+    """Two GRU layers without biases, additive attention of their states on themselves, the mean.
+
+    It has 1,877,639 parameters on SST.
 
     Attributes:
         vocabulary_size, num_classes: decided by the data.
         embedding_features: width of the embedding.
         features: width of the states, and of the hidden layer of the score.
         num_layers: GRU layers.
-        dropout_rate: share of the weights, and of the outputs between layers, that are dropped in training.
+        dropout_rate: share of the weights, and of the outputs between layers, that are dropped in
+            training.
         initialization: `torch` or `flax`.
     """
 
@@ -84,21 +109,31 @@ class GRUAttention(nn.Module):
     def __call__(self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False) -> Outputs:
         init, lengths = initialization(self.initialization), inputs["lengths"]
         x, mask = embed(inputs, self.vocabulary_size, self.embedding_features, init)
-        options = {"use_bias": False, "initialization": init, "dropout_rate": self.dropout_rate, "name": "recurrent"}
-        x = Recurrent("gru", self.features, self.num_layers, **options)(x, lengths, train=train)  # (b, t, d)
+        recurrent = Recurrent(
+            "gru",
+            self.features,
+            self.num_layers,
+            use_bias=False,
+            initialization=init,
+            dropout_rate=self.dropout_rate,
+            name="recurrent",
+        )
+        x = recurrent(x, lengths, train=train)  # (b, t, d)
         score = AdditiveScore(self.features, kernel_init=init.kernel, name="score")
-        both = mask[:, None, :] & mask[:, :, None]  # positions of padding attend to nothing, and nothing to them
-        attended = Attention(score, dropout_rate=self.dropout_rate, name="attention")(x, x, mask=both, train=train)
-        mean = attended.context.sum(axis=1) / jnp.maximum(lengths, 1)[:, None]
+        attention = Attention(score, dropout_rate=self.dropout_rate, name="attention")
+        both_real = mask[:, None, :] & mask[:, :, None]  # padding attends to nothing, nor is seen
+        context, weights = attention(x, x, mask=both_real, train=train)
+        mean = context.sum(axis=1) / jnp.maximum(lengths, 1)[:, None]
         logits = init.dense(self.num_classes, self.features, "logits")(mean)
         chex.assert_shape(logits, (len(lengths), self.num_classes))
-        return logits, {"attention": {"attention": attended.weights}}
+        return logits, {"attention": {"attention": weights}}
 
 
 class StructuredAttention(nn.Module):
-    """A bidirectional LSTM and structured self-attention, whose hops are joined.
+    """A bidirectional LSTM and structured self-attention; the contexts of all hops are classified.
 
-    `aux["penalty"]` is the squared penalty `||A A^T - I||_F^2` of each row, to be added to the loss.
+    `aux["penalty"]` is the squared penalty `||A A^T - I||_F^2` of each row of the batch, times its
+    weight. It is added to the loss.
 
     Attributes:
         vocabulary_size, num_classes: decided by the data.
@@ -106,7 +141,8 @@ class StructuredAttention(nn.Module):
         features: width of the states in each direction.
         attention_features, num_hops: of the attention, `d_a` and `r` of the source.
         hidden_features: width of the dense layer before the last.
-        dropout_rate: share of the embedding's and of that layer's outputs that are dropped in training.
+        dropout_rate: share of the embedding's and of that layer's outputs that are dropped in
+            training.
         penalty: weight of the penalty.
         initialization: `torch` or `flax`.
     """
@@ -127,26 +163,34 @@ class StructuredAttention(nn.Module):
         init, lengths = initialization(self.initialization), inputs["lengths"]
         dropout = nn.Dropout(self.dropout_rate, deterministic=not train)
         x, mask = embed(inputs, self.vocabulary_size, self.embedding_features, init)
-        x = Recurrent("lstm", self.features, bidirectional=True, initialization=init, name="recurrent")(dropout(x), lengths, train=train)
-        pooled = StructuredSelfAttention(self.attention_features, self.num_hops, init.kernel, name="attention")(x, mask=mask)  # (b, r, d)
-        assert pooled.weights is not None
-        x = pooled.context.reshape(len(lengths), -1)
-        x = dropout(nn.relu(init.dense(self.hidden_features, x.shape[-1], "hidden")(dropout(x))))
+        lstm = Recurrent(
+            "lstm", self.features, bidirectional=True, initialization=init, name="recurrent"
+        )
+        x = lstm(dropout(x), lengths, train=train)  # (b, t, d)
+        attention = StructuredSelfAttention(
+            self.attention_features, self.num_hops, init.kernel, name="attention"
+        )
+        context, weights = attention(x, mask=mask)  # (b, r, d), (b, r, t)
+        assert weights is not None
+        x = dropout(context.reshape(len(lengths), -1))
+        x = dropout(nn.relu(init.dense(self.hidden_features, x.shape[-1], "hidden")(x)))
         logits = init.dense(self.num_classes, self.hidden_features, "logits")(x)
         chex.assert_shape(logits, (len(lengths), self.num_classes))
-        return logits, {"attention": {"hops": pooled.weights}, "penalty": self.penalty * diversity_penalty(pooled.weights)}
+        penalty = self.penalty * diversity_penalty(weights)
+        return logits, {"attention": {"hops": weights}, "penalty": penalty}
 
 
 def embed(
     inputs: dict[str, Int[Array, "..."]], size: int, features: int, init: Initialization
 ) -> tuple[Float[Array, "b t d"], Bool[Array, "b t"]]:
-    """Embeddings of the tokens, that of padding zero, and the mask of those that are real."""
+    """Embeddings of the tokens, zeros at padding, and the mask of the real tokens."""
     tokens, lengths = inputs["tokens"], inputs["lengths"]
     chex.assert_rank(tokens, 2)
     chex.assert_shape(lengths, tokens.shape[:1])
 
-    def padding_is_zero(*args) -> Array:
-        return init.embedding(*args).at[0].set(0)
+    def zero_for_padding(key: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        return init.embedding(key, shape, dtype).at[0].set(0)
 
+    embedding = nn.Embed(size, features, embedding_init=zero_for_padding, name="embedding")
     mask = masks.from_lengths(lengths, tokens.shape[1])[:, 0]
-    return jnp.where(mask[..., None], nn.Embed(size, features, embedding_init=padding_is_zero, name="embedding")(tokens), 0), mask
+    return jnp.where(mask[..., None], embedding(tokens), 0), mask

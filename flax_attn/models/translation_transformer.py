@@ -1,9 +1,11 @@
-"""The Transformer for translation: attention alone, `(b, s)` and `(b, t)` to logits `(b, t, vocabulary)`.
+"""The Transformer for translation, from sources `(b, s)` and targets `(b, t)` to logits.
 
-    encoder     x = E[source] sqrt(d) + positions;   N times: x = x + attention(norm(x)),   x = x + feed_forward(norm(x))
-    decoder     the same, causal, with attention to what the encoder returned between the two
+    encoder     x = E[source] sqrt(d) + positions;
+                N times: x = x + attention(norm(x)),   x = x + feed_forward(norm(x))
+    decoder     the same, causal, with attention to the encoder's outputs between the two
 
-Source: Vaswani et al. 2017 (arXiv:1706.03762), with the normalisation before each part (Xiong et al. 2020, arXiv:2002.04745).
+Source: Vaswani et al. 2017 (arXiv:1706.03762), with the norm before each part (Xiong et al. 2020,
+arXiv:2002.04745).
 """
 
 import chex
@@ -12,14 +14,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from flax_attn.attention import DecoderBlock, EncoderBlock, FeedForward, KeyValueCache, MultiHeadAttention, SlidingCache, sinusoidal
+from flax_attn.attention import (
+    DecoderBlock,
+    EncoderBlock,
+    FeedForward,
+    KeyValueCache,
+    MultiHeadAttention,
+    SlidingCache,
+    sinusoidal,
+)
+from flax_attn.attention.arrays import with_rank
 from flax_attn.models.translation import Outputs, embedding
 
-Caches = tuple[KeyValueCache | SlidingCache, ...]  # one a block of the decoder
+Caches = tuple[KeyValueCache | SlidingCache, ...]  # one for each block of the decoder
 
 
 class TranslationTransformer(nn.Module):
-    """Encoder and decoder blocks between embeddings of source and target; inputs and methods are those of `Seq2Seq`.
+    """Encoder and decoder blocks. Inputs and methods are those of `Seq2Seq`.
 
     Attributes:
         source_vocabulary_size, target_vocabulary_size: decided by the data.
@@ -27,10 +38,12 @@ class TranslationTransformer(nn.Module):
         num_heads: of every attention.
         num_blocks: of the encoder, and of the decoder.
         hidden_features: width of the hidden layer of the feed-forward networks.
-        shared_embeddings: whether source and target have the same embeddings, for a vocabulary that they share. The logits are
-            always products with the target's.
-        dropout_rate: share of the embeddings and of each part's outputs that are dropped in training.
-        attention_dropout_rate: share of the attention weights, and of the hidden units of the networks.
+        shared_embeddings: whether source and target have the same embeddings, for a vocabulary that
+            they share. The logits are always products with the target's embeddings.
+        dropout_rate: share of the embeddings and of each part's outputs that are dropped in
+            training.
+        attention_dropout_rate: share of the attention weights, and of the hidden units of the
+            networks, that are dropped in training.
     """
 
     source_vocabulary_size: int
@@ -47,45 +60,72 @@ class TranslationTransformer(nn.Module):
         if self.shared_embeddings and self.source_vocabulary_size > self.target_vocabulary_size:
             raise ValueError("expected one vocabulary of source and target for shared_embeddings")
         self.target_embedding = embedding(self.target_vocabulary_size, self.features)
-        self.source_embedding = self.target_embedding if self.shared_embeddings else embedding(self.source_vocabulary_size, self.features)
-        attention = lambda: MultiHeadAttention(self.num_heads, dropout_rate=self.attention_dropout_rate)
-        network = lambda: FeedForward(self.hidden_features, dropout_rate=self.attention_dropout_rate)
-        blocks = range(self.num_blocks)
-        self.encoder = [EncoderBlock(attention(), network(), dropout_rate=self.dropout_rate) for _ in blocks]
-        self.decoder = [DecoderBlock(attention(), attention(), network(), dropout_rate=self.dropout_rate) for _ in blocks]
-        self.encoder_norm, self.decoder_norm = nn.LayerNorm(), nn.LayerNorm()
-        self.logit_bias = self.param("logit_bias", nn.initializers.zeros, (self.target_vocabulary_size,))
+        self.source_embedding = (
+            self.target_embedding
+            if self.shared_embeddings
+            else embedding(self.source_vocabulary_size, self.features)
+        )
+        rate = self.attention_dropout_rate
+        attention = lambda: MultiHeadAttention(self.num_heads, dropout_rate=rate)
+        network = lambda: FeedForward(self.hidden_features, dropout_rate=rate)
+        self.encoder = [
+            EncoderBlock(attention(), network(), dropout_rate=self.dropout_rate)
+            for _ in range(self.num_blocks)
+        ]
+        self.decoder = [
+            DecoderBlock(attention(), attention(), network(), dropout_rate=self.dropout_rate)
+            for _ in range(self.num_blocks)
+        ]
+        self.encoder_norm = nn.LayerNorm()
+        self.decoder_norm = nn.LayerNorm()
+        shape = (self.target_vocabulary_size,)
+        self.logit_bias = self.param("logit_bias", nn.initializers.zeros, shape)
         self.dropout = nn.Dropout(self.dropout_rate)
 
     def __call__(self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False) -> Outputs:
-        """Logits `(b, t, vocabulary)` of each target's next token; unless in training, the mean over the heads of the last block's
-        weights on the source, `(b, t, s)`, as `alignment`."""
+        """Logits `(b, t, vocabulary)` of each target's next token.
+
+        `aux["attention"]["alignment"]` `(b, t, s)` is the mean over the heads of the last block's
+        weights on the source. There is none in training.
+        """
         target, lengths = inputs["target"], inputs["source_lengths"]
-        encoded = self._encode(inputs, train)
-        x, weights = self._embed(self.target_embedding, target, train), None
+        memory = self._encode(inputs, train)
+        x, weights = self._embed(self.target_embedding, target, train), None  # (b, t, d)
         for block in self.decoder:
-            x, _, weights, _ = block(x, encoded, memory_lengths=lengths, train=train, need_weights=not train)
+            x, _, weights, _ = block(
+                x, memory, memory_lengths=lengths, train=train, need_weights=not train
+            )
+        attention = {} if weights is None else {"alignment": weights.mean(axis=-3)}
         logits = self._logits(x)
         chex.assert_shape(logits, (*target.shape, self.target_vocabulary_size))
-        return logits, {"attention": {} if weights is None else {"alignment": weights.mean(axis=-3)}}
+        return logits, {"attention": attention}
 
     def encode(self, inputs: dict[str, Int[Array, "..."]]) -> Caches:
         """The keys and values of the sources, for the attention of each block to them."""
         encoded, lengths = self._encode(inputs, train=False), inputs["source_lengths"]
-        attentions = [block.cross_attention for block in self.decoder]
-        empty = [attention.init_cache(self.features, encoded.shape[:1], encoded.shape[1]) for attention in attentions]
-        return tuple(attention.extend(cache, encoded, lengths=lengths) for attention, cache in zip(attentions, empty))
+        caches = []
+        for block in self.decoder:
+            attention = block.cross_attention
+            empty = attention.init_cache(self.features, encoded.shape[:1], encoded.shape[1])
+            caches.append(attention.extend(empty, encoded, lengths=lengths))
+        return tuple(caches)
 
     def start(self, memory: Caches, max_length: int) -> Caches:
         """Empty caches `(b, 1, max_length, heads, d)` of the targets."""
-        return tuple(block.attention.init_cache(self.features, (len(memory[0].length), 1), max_length) for block in self.decoder)
+        leading = len(memory[0].length), 1
+        return tuple(
+            block.attention.init_cache(self.features, leading, max_length) for block in self.decoder
+        )
 
-    def decode_step(self, state: Caches, tokens: Int[Array, "b k"], memory: Caches) -> tuple[Array, Caches, Array]:
-        """Logits `(b, k, vocabulary)` of what follows the tokens, the caches with them, and the weights `(b, k, s)`."""
-        x, caches, weights = self._embed(self.target_embedding, tokens[..., None], False, state[0].length), [], None  # (b, k, 1, d)
-        for block, cache, read in zip(self.decoder, state, memory):
-            read = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (*tokens.shape, *leaf.shape[1:])), read)
-            x, _, weights, extended = block(x, read, cache=cache)
+    def decode_step(
+        self, state: Caches, tokens: Int[Array, "b k"], memory: Caches
+    ) -> tuple[Array, Caches, Array]:
+        """Logits `(b, k, vocabulary)` of the tokens that follow, caches, weights `(b, k, s)`."""
+        x = self._embed(self.target_embedding, tokens[..., None], False, state[0].length)
+        for_each = lambda array: jnp.broadcast_to(array[:, None], (*tokens.shape, *array.shape[1:]))
+        caches, weights = [], None
+        for block, cache, read in zip(self.decoder, state, memory):  # x is (b, k, 1, d)
+            x, _, weights, extended = block(x, jax.tree.map(for_each, read), cache=cache)
             caches.append(extended)
         assert weights is not None
         return self._logits(x)[..., 0, :], tuple(caches), weights[..., 0, :].mean(axis=-2)
@@ -99,11 +139,15 @@ class TranslationTransformer(nn.Module):
             x = block(x, lengths=lengths, train=train, need_weights=False).context
         return self.encoder_norm(x)
 
-    def _embed(self, layer: nn.Embed, tokens: Int[Array, "*b t"], train: bool, offset: Array | int = 0) -> Float[Array, "*b t d"]:
-        places = sinusoidal(tokens.shape[-1], self.features, offset=offset)
-        places = places.reshape((1,) * (tokens.ndim + 1 - places.ndim) + places.shape)
-        return self.dropout(layer(tokens) * self.features**0.5 + places, deterministic=not train)
+    def _embed(
+        self, layer: nn.Embed, tokens: Int[Array, "*b t"], train: bool, offset: Array | int = 0
+    ) -> Float[Array, "*b t d"]:
+        """The embeddings of tokens and of their positions from `offset` on."""
+        positions = sinusoidal(tokens.shape[-1], self.features, offset=offset)
+        positions = with_rank(positions, tokens.ndim + 1)
+        embedded = layer(tokens) * self.features**0.5 + positions
+        return self.dropout(embedded, deterministic=not train)
 
     def _logits(self, x: Float[Array, "*b t d"]) -> Float[Array, "*b t v"]:
         products = self.target_embedding.attend(self.decoder_norm(x))
-        return products + self.logit_bias.reshape((1,) * (products.ndim - 1) + (-1,))
+        return products + with_rank(self.logit_bias, products.ndim)
