@@ -1,0 +1,70 @@
+"""Files and functions are short enough to be read at a glance: limits on their lines.
+
+A line of a function counts unless it is blank or part of its docstring. Decorators do not count.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ["flax_attn/attention", "flax_attn/models"]
+
+FILE_LINES = 300
+LINE_WIDTH = 100
+FUNCTION_LINES = 45
+FORWARD_LINES = 30
+FORWARD_PASSES = {"__call__", "decode", "encode", "decode_step", "start"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def function_lines(function: Function, lines: list[str]) -> int:
+    """Lines from `def` to the end of the function, without its docstring and blank lines."""
+    counted = set(range(function.lineno, function.end_lineno + 1))
+    if ast.get_docstring(function) is not None:
+        docstring = function.body[0]
+        counted -= set(range(docstring.lineno, docstring.end_lineno + 1))
+    return sum(bool(lines[number - 1].strip()) for number in counted)
+
+
+def faults(source: str) -> list[str]:
+    """What is too long in the source of a file."""
+    lines = source.splitlines()
+    too_long = []
+    if len(lines) > FILE_LINES:
+        too_long.append(f"{len(lines)} lines, expected at most {FILE_LINES}")
+    for number, line in enumerate(lines, start=1):
+        if len(line) > LINE_WIDTH:
+            too_long.append(f"line {number}: {len(line)} columns, expected at most {LINE_WIDTH}")
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, Function):
+            continue
+        limit = FORWARD_LINES if node.name in FORWARD_PASSES else FUNCTION_LINES
+        length = function_lines(node, lines)
+        if length > limit:
+            too_long.append(f"{node.name}: {length} lines of code, expected at most {limit}")
+    return too_long
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_files_lines_and_functions_are_short(folder):
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    assert paths
+    too_long = [f"{path.relative_to(ROOT)}: {fault}" for path in paths for fault in faults(path.read_text())]
+    assert not too_long, "\n".join(too_long)
+
+
+def test_each_limit_is_held_to_the_line():
+    def with_body(name, length):
+        body = ["    x = 1  # \N{MIDDLE DOT}"] * (length - 1)
+        return "\n".join(["@decorator", f"def {name}():", '    """Two', "", '    lines."""', "", *body])
+
+    for name, limit in (("attend", FUNCTION_LINES), ("__call__", FORWARD_LINES), ("encode", FORWARD_LINES)):
+        assert faults(with_body(name, limit)) == []
+        assert faults(with_body(name, limit + 1)) == [f"{name}: {limit + 1} lines of code, expected at most {limit}"]
+    assert faults("x = 1\n" * FILE_LINES) == []
+    assert len(faults("x = 1\n" * (FILE_LINES + 1))) == 1
+    assert faults("#" * LINE_WIDTH) == []
+    assert len(faults("#" * (LINE_WIDTH + 1))) == 1
