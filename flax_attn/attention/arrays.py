@@ -49,7 +49,7 @@ def hide(array: Array, real: Array | np.ndarray) -> Array:
 
 
 def indices(block: Array, size: int, length: int) -> Array:
-    """The indices of a block's entries. What fills up the last block repeats the last entry."""
+    """The indices of a block's entries. The last block is filled up with its last entry."""
     return jnp.minimum(block * size + jnp.arange(size), length - 1)
 
 

@@ -19,10 +19,10 @@ GPU_DENSE = 2**28  # numbers up to which all scores fit in memory: 1 GiB in floa
 def best_chunk_size(query: Array, key: Array, pairs: Pairs, score: Score) -> int | None:
     """The block size for a caller who leaves it open; None for all scores at once.
 
-    A fixed rule of sizes, limits and device, made from benchmarks: every process and every resumed
-    run takes the same. What counts is the largest array inside the score, such as the hidden layer
-    of an additive one. Causality or a window makes blocks smaller, so that blocks outside it can be
-    left out.
+    It is a fixed rule of sizes, limits and device, made from benchmarks: every process and every
+    resumed run takes the same. The rule looks at the largest array inside the score, such as the
+    hidden layer of an additive one. Causality or a window makes blocks smaller, so that blocks
+    outside it can be left out.
     """
     num_queries, num_keys = pairs.shape[-2:]
     largest = _largest_inside(jax.make_jaxpr(score)(query, key).jaxpr)
@@ -39,7 +39,7 @@ def best_chunk_size(query: Array, key: Array, pairs: Pairs, score: Score) -> int
 
 
 def _largest_inside(jaxpr: Jaxpr) -> int:
-    """How many numbers the largest array has that a program computes."""
+    """The size of the largest array that a program computes."""
     largest = 0
     for equation in jaxpr.eqns:
         sizes = [math.prod(getattr(out.aval, "shape", ())) for out in equation.outvars]

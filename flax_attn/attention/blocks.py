@@ -161,7 +161,7 @@ def _of_block(
         scores = score(query, key)
         check_result("a score", scores, shape, query, key)
         scores = (scores if block.bias is None else add(scores, block.bias)).astype(dtype)
-        if num_keys % key_size:  # what fills up the last block is no key
+        if num_keys % key_size:  # the last block is filled up with copies, which are no keys
             real = with_rank(j * key_size + jnp.arange(key_size) < num_keys, scores.ndim)
             mask = real if mask is None else mask & real
         return scores if mask is None else jnp.where(mask, scores, -jnp.inf), value

@@ -16,7 +16,7 @@ class KeyValueCache(NamedTuple):
     """Keys `(..., max_length, heads, d)` and values `(..., max_length, heads, e)` of tokens.
 
     `length` `(...)` is the number of tokens in each row of the batch. Prompts may have different
-    lengths. Position `p` is at index `p`; what is at `length` and after it is not read.
+    lengths. Position `p` is at index `p`. Indices from `length` on are not read.
     """
 
     key: Float[Array, "*b t h d"]
@@ -66,7 +66,7 @@ def append(
     """The cache with `n` more tokens after those in it. In each row the first `lengths` are real.
 
     Raises:
-        ValueError: keys or values of another shape, lengths beyond the tokens given, or more tokens
+        ValueError: keys or values of another shape, lengths beyond the new tokens, or more tokens
             than a `KeyValueCache` has room for. Under `jit`, where lengths are not known, such a
             row is filled with NaN, so that nothing wrong passes for right.
     """
@@ -85,7 +85,7 @@ def append(
             index, kept = index % slots, kept & (step >= count - slots)
         else:
             wrong |= start + count > slots
-        index = jnp.where(kept, index, slots)  # what is past the end is dropped
+        index = jnp.where(kept, index, slots)  # an index past the end is dropped
         return jnp.where(wrong, jnp.nan, old.at[index].set(new.astype(old.dtype), mode="drop"))
 
     def write(old: Array, new: Array) -> Array:

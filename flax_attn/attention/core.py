@@ -257,7 +257,7 @@ def dense(
     is_whole = block is None
     block = pairs.whole() if is_whole and not pairs.all_visible else block
     mask, bias = (None, None) if block is None else (block.mask, block.bias)
-    if mask is not None:  # what nobody may look at must not count, in values and gradients
+    if mask is not None:  # a hidden NaN must not reach values or gradients
         in_block = mask.any(axis=-1), mask.any(axis=-2)
         has_key, has_query = reachable(pairs) if is_whole else in_block
         query, key, value = hide(query, has_key), hide(key, has_query), hide(value, has_query)

@@ -6,7 +6,7 @@ Each column holds one query in the rows of its own head, and zeros elsewhere:
 
     e = K Q,   context = the blocks of w^T V that belong to each head
 
-The products with zeros cost little, because the processor waits for memory, and no copy of keys and
+The products with zeros cost little, because the processor waits for memory. No copy of keys and
 values is made.
 """
 

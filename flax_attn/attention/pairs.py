@@ -222,7 +222,7 @@ class Pairs:
     def _at_positions(
         self, name: str, function: Callable[..., Array], queries: Array, keys: Array
     ) -> Array:
-        """What a mask or bias function returns there, checked, with the head axes of the weights.
+        """The checked result of a mask or bias function, with the head axes of the weights.
 
         With an offset for each batch row the function gets query positions `(..., q, 1)`. A result
         without a head axis then gets one.

@@ -1,4 +1,4 @@
-"""What new tokens read of a sliding cache: its tokens in order, and masks and biases at them."""
+"""Reading a sliding cache: its tokens in order, and masks and biases at their positions."""
 
 from collections.abc import Callable
 
@@ -54,7 +54,7 @@ def from_position(
 ) -> Callable[[Array, Array], Array] | None:
     """A mask or bias, a function of positions, as a function of indices that start at `first`.
 
-    A mask also hides what is below position 0. Every row of the batch has its own `first` `(...)`;
+    A mask also hides positions below 0. Every row of the batch has its own `first` `(...)`;
     the result is `(..., q, k)` in each row, or `(..., heads, q, k)`.
 
     Raises:

@@ -4,14 +4,14 @@ The keys stream by. With `m` the largest score so far,
 
     s = sum_k exp(e_k - m),   c = sum_k exp(e_k - m) v_k,   context = c / s
 
-and both sums are scaled by `exp(m_old - m_new)` when a block brings a larger score. What is kept
-for the gradient is `l = m + log s` of every query. With it a block's weights are `w = exp(e - l)`,
-and from the gradient `g` of the context follow
+and both sums are scaled by `exp(m_old - m_new)` when a block has a larger score. For the gradient,
+`l = m + log s` is stored for every query. A block's weights are then `w = exp(e - l)`. With the
+gradient `g` of the context,
 
     dv_k = sum_q w_qk g_q,   de_qk = w_qk (g_q · v_k - g_q · context_q)
 
-and, by `jax.vjp` of the score inside a block, the gradients of queries, keys, bias and everything
-that the score closes over. No more than one block of scores exists at any time. A block whose
+The gradients of queries, keys, bias and the arrays that the score closes over come from `jax.vjp`
+of the score inside a block. No more than one block of scores exists at any time. A block whose
 queries may attend to none of its keys is not computed.
 
 Source: Rabe & Staats 2021 (arXiv:2112.05682), section 3; Milakov & Gimelshein 2018
@@ -109,10 +109,10 @@ class Sums(NamedTuple):
 
 
 class QueryRow(NamedTuple):
-    """A block of queries, and what belongs to it.
+    """A block of queries, and the arrays of its rows.
 
-    `order[:count]` are the blocks of keys that it attends to. `along` `(..., q, 1)` is what the
-    gradient of a weight is compared with, `g_q · context_q` less the gradient of `l_q`.
+    It attends to the blocks of keys `order[:count]`. `along` `(..., q, 1)` is `g_q · context_q`
+    less the gradient of `l_q`; it is subtracted from the gradient of a weight.
     """
 
     i: Array
@@ -209,7 +209,7 @@ _gradients.defvjp(_refuse, _refuse)
 
 
 def _floats(arrays: list[Array]) -> tuple[list[Array], Callable[[list, list], list]]:
-    """Those of the arrays that have gradients, and a function that puts others in their places."""
+    """The arrays that have gradients, and a function that puts others where they were."""
     is_float = [jnp.issubdtype(array.dtype, jnp.inexact) for array in arrays]
 
     def with_floats(floats: list, arrays: list) -> list:

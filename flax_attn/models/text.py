@@ -121,7 +121,7 @@ class GRUAttention(nn.Module):
         x = recurrent(x, lengths, train=train)  # (b, t, d)
         score = AdditiveScore(self.features, kernel_init=init.kernel, name="score")
         attention = Attention(score, dropout_rate=self.dropout_rate, name="attention")
-        both_real = mask[:, None, :] & mask[:, :, None]  # padding attends to nothing, nor is seen
+        both_real = mask[:, None, :] & mask[:, :, None]  # padding attends to nothing
         context, weights = attention(x, x, mask=both_real, train=train)
         mean = context.sum(axis=1) / jnp.maximum(lengths, 1)[:, None]
         logits = init.dense(self.num_classes, self.features, "logits")(mean)

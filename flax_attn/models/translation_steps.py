@@ -47,7 +47,7 @@ def make_score(name: str, features: int) -> Score:
 
 
 class Memory(NamedTuple):
-    """What a decoder reads of the sources.
+    """The encoded sources, as a decoder reads them.
 
     Keys `(b, s, a)` for its score, values `(b, s, e)`, and the lengths `(b,)`.
     """
@@ -58,7 +58,7 @@ class Memory(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """What the logits of a step are made of, `(b, k, _)`, and the weights `(b, k, s)`."""
+    """The result of a step, `(b, k, _)`, which the logits are made of, and the weights."""
 
     result: Float[Array, "b k _"]
     weights: Float[Array, "b k s"] | None
@@ -109,7 +109,7 @@ class DecoderStep(nn.Module):
     def advance(
         self, state: State, inputs: Float[Array, "b k g"], read: Float[Array, "b k e"]
     ) -> State:
-        """The next state of the cell. `read` goes in beside the embedding."""
+        """The next state of the cell, from the products with an embedding and from `read`."""
         cell, width = CELLS[self.cell], CELLS[self.cell].num_gates * self.features
         kernel = lambda name, init, size: self.param(name, init(self.features), (size, width))
         read_kernel = kernel("read_kernel", flax.input_kernel, read.shape[-1])

@@ -23,9 +23,9 @@ from flax_attn.attention.types import Normalizer, PerPair, Window
 
 
 class Memory(NamedTuple):
-    """Where queries attend to.
+    """The keys and values that queries attend to.
 
-    Keys and values are inputs `(..., k, _)`, or they are projected, `(..., k, key heads, _)`.
+    They are inputs `(..., k, _)`, or projected ones, `(..., k, key heads, _)`.
     """
 
     key: Array
@@ -39,7 +39,7 @@ class Memory(NamedTuple):
 
 
 class MultiHeadAttention(HeadProjections):
-    """Attention in several heads, each between its own projections of queries, keys and values.
+    """Attention in several heads. Each head has its own projections of queries, keys and values.
 
         head_i = attend(x W_q,i + b_q,i,  y W_k,i + b_k,i,  z W_v,i + b_v,i)
         context = sum_i head_i W_o,i + b_o
@@ -250,7 +250,7 @@ class MultiHeadAttention(HeadProjections):
         train: bool,
         need_weights: bool,
     ) -> Attended:
-        """Projects what can be seen, attends in every head, and projects the context."""
+        """Projects the inputs, with zeros where hidden, attends, and projects the context."""
         has_key, has_query = reachable_in_any_head(pairs, self.chunk_size)
         keys, values = memory.key, memory.value
         if not memory.is_projected:
@@ -268,7 +268,7 @@ class MultiHeadAttention(HeadProjections):
 
 
 def _check_alone(cache: object, *others: object) -> None:
-    """Raises for a sliding cache, and for a cache beside what it holds."""
+    """Raises for a sliding cache, and for a cache together with keys, values or lengths."""
     if isinstance(cache, SlidingCache):
         raise TypeError("expected a KeyValueCache, got a SlidingCache, which only decode reads")
     if any(other is not None for other in others):

@@ -146,7 +146,7 @@ def diversity_penalty(weights: Float[Array, "*b r t"]) -> Float[Array, "*b"]:
 def _without_padding(
     inputs: Array, mask: ArrayLike | None, lengths: ArrayLike | None
 ) -> tuple[Array, Pairs]:
-    """The inputs with zeros at padding, and what the hops `(..., hops, t)` may attend to."""
+    """The inputs with zeros at padding, and the pairs of hops and positions, `(..., hops, t)`."""
     rows, num = inputs.shape[:-2], inputs.shape[-2]
     if mask is not None:
         mask = broadcastable("mask", as_mask(mask), (*rows, num))[..., None, :]

@@ -27,7 +27,10 @@ class HeadSizes(NamedTuple):
 
 
 class HeadProjections(nn.Module):
-    """Base of `MultiHeadAttention`, which describes these attributes: what it projects, and how."""
+    """Base of `MultiHeadAttention`: its projections, and all of its attributes.
+
+    `MultiHeadAttention` describes the attributes.
+    """
 
     num_heads: int
     num_key_heads: int | None = None

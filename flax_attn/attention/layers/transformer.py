@@ -95,7 +95,7 @@ class EncoderBlock(nn.Module):
 
 
 class Decoded(NamedTuple):
-    """What a decoder block returns.
+    """The result of a decoder block.
 
     Outputs `(..., t, d)` as context, weights on the targets and on the memory, and the cache or
     None.
