@@ -1,4 +1,4 @@
-"""The logarithm of the sum that softmax divides by. It combines attention to parts of keys."""
+"""The logarithm of the sum that softmax divides by, which combines parts of attention."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def log_sum_exp(
     bias: PerPair | None = None,
     chunk_size: int | None = None,
 ) -> Float[Array, "... q"]:
-    """The logarithm of what softmax divides by, `l_q = log sum_k exp(e_qk)` over visible keys.
+    """The logarithm of the sum in softmax, `l_q = log sum_k exp(e_qk)` over the visible keys.
 
     It combines attention to parts of the keys: the context is the sum of the parts' contexts,
     weighted by the softmax of their `l`.

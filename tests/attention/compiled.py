@@ -31,7 +31,7 @@ def _program(function, args, options):
     leaves, tree = jax.tree.flatten((args, options))
 
     def program(arrays):
-        args, options = jax.tree.unflatten(tree, [arrays.get(place, leaf) for place, leaf in enumerate(leaves)])
+        args, options = jax.tree.unflatten(tree, [arrays.get(index, leaf) for index, leaf in enumerate(leaves)])
         return function(*args, **options)
 
-    return program, {place: leaf for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array | np.ndarray)}
+    return program, {index: leaf for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array | np.ndarray)}

@@ -3,11 +3,11 @@
 import numpy as np
 
 
-def tanh_energy(q, k, p):
+def tanh_score(q, k, p):
     return p["vector"] @ np.tanh(q @ p["query_kernel"] + k @ p["key_kernel"])
 
 
-def cosine_energy(q, k, p):
+def cosine_score(q, k, p):
     length = np.sqrt(q @ q) * np.sqrt(k @ k)
     return q @ k / length if length > 0 else 0.0
 
@@ -15,9 +15,9 @@ def cosine_energy(q, k, p):
 SCORES = {
     "dot": lambda q, k, p: q @ k,
     "scaled_dot": lambda q, k, p: q @ k / np.sqrt(len(q)),
-    "cosine": cosine_energy,
+    "cosine": cosine_score,
     "bilinear": lambda q, k, p: np.tanh(q @ p["kernel"] @ k + p["bias"]),
-    "additive": tanh_energy,
+    "additive": tanh_score,
     "concat": lambda q, k, p: p["vector"] @ np.tanh(np.concatenate([q, k]) @ p["kernel"]),
     "trilinear": lambda q, k, p: np.concatenate([p["query_vector"], p["key_vector"], p["product_vector"]]) @ np.concatenate([q, k, q * k]),
     "no_score": lambda q, k, p: 0.0,
@@ -65,13 +65,13 @@ ROWS = {
 }
 
 
-def monotonic(energies, allowed, is_hard):
+def monotonic(scores, allowed, is_hard):
     """The expectation of where each query stops, one key after another; `is_hard` rounds its probabilities."""
-    weights, previous = np.zeros(energies.shape), np.eye(energies.shape[1])[0]
+    weights, previous = np.zeros(scores.shape), np.eye(scores.shape[1])[0]
     for i, row in enumerate(allowed):
         arrives = 0.0
         for j in range(len(row)):
-            stop = 1 / (1 + np.exp(-energies[i, j])) if row[j] else 0.0
+            stop = 1 / (1 + np.exp(-scores[i, j])) if row[j] else 0.0
             stop = float(stop > 0.5) if is_hard else stop
             arrives += previous[j]
             weights[i, j], arrives = stop * arrives, (1 - stop) * arrives
@@ -89,16 +89,16 @@ def attend(query, key, value, *, score="scaled_dot", params=None, normalizer="ma
     allowed = allowed & (bias > -np.inf)
     weights = np.zeros(allowed.shape)
     for b in range(batch):
-        energies = np.zeros(allowed.shape[1:])
+        scores = np.zeros(allowed.shape[1:])
         for q in range(num_queries):
             for k in range(num_keys):
-                energies[q, k] = SCORES[score](query[b, q], key[b, k], params) + bias[b, q, k] if allowed[b, q, k] else 0.0
+                scores[q, k] = SCORES[score](query[b, q], key[b, k], params) + bias[b, q, k] if allowed[b, q, k] else 0.0
         if normalizer in ROWS:
             for q in range(num_queries):
                 if allowed[b, q].any():
-                    weights[b, q, allowed[b, q]] = ROWS[normalizer](energies[q, allowed[b, q]])
+                    weights[b, q, allowed[b, q]] = ROWS[normalizer](scores[q, allowed[b, q]])
         else:
-            weights[b] = monotonic(energies, allowed[b], is_hard=normalizer == "monotonic_hard")
+            weights[b] = monotonic(scores, allowed[b], is_hard=normalizer == "monotonic_hard")
     context = np.zeros((batch, num_queries, value.shape[2]))
     for b, q, k in np.argwhere(weights != 0):
         context[b, q] += weights[b, q, k] * value[b, k]

@@ -40,7 +40,7 @@ def made():
 
 
 def used(num_queries=Q, num_keys=K, attend=fa.dot_product_attention, **options):
-    """The weights `(q, k)` that the values are summed with, where all energies are 0: the value of key k is the k-th unit vector."""
+    """The weights `(q, k)` that the values are summed with, where all scores are 0: the value of key k is the k-th unit vector."""
     zeros = [np.zeros((1, length, 1, num_keys), np.float32) for length in (num_queries, num_keys)]
     context = attend(*zeros, np.eye(num_keys, dtype=np.float32)[None, :, None], **options).context
     return np.asarray(context)[0, :, 0]
@@ -428,7 +428,7 @@ def test_memory_grows_with_the_length_not_its_square_on_any_machine(name):
 
 
 def one_more(scores, mask):
-    """A user's own: softmax with an energy of 0 more, whose weight goes nowhere."""
+    """A user's own: softmax with one more score, of 0, whose weight goes nowhere."""
     shares = jnp.exp(scores) if mask is None else jnp.where(mask, jnp.exp(scores), 0)
     return shares / (1 + shares.sum(axis=-1, keepdims=True))
 
@@ -438,7 +438,7 @@ def test_any_function_is_a_normalizer(chunk_size):
     """flax 1291."""
     options, zeros, ones = {"normalizer": one_more, "chunk_size": chunk_size}, np.zeros((1, K, 1)), np.ones((1, K, 1))
     np.testing.assert_allclose(run(fa.attend, zeros, zeros, ones, **options).context, K / (K + 1), rtol=1e-6)
-    parts = {"query": 0.0, "key": 0.0, "value": 1.0, "out": 1.0}  # all energies are 0, and all values 1
+    parts = {"query": 0.0, "key": 0.0, "value": 1.0, "out": 1.0}  # all scores are 0, and all values 1
     params = {name: {"kernel": np.full((1, 1, 1), number)} for name, number in parts.items()}
     layer = fa.MultiHeadAttention(1, use_bias=False, **options)
     np.testing.assert_allclose(apply(layer, {"params": params}, ones, mask=np.arange(K) < 4).context, 4 / 5, rtol=1e-6)
@@ -449,9 +449,9 @@ def test_any_function_is_a_normalizer(chunk_size):
     [(fa.sparsemax, [0.75, 0.25, 0]), (functools.partial(fa.top_k, k=2), [0.622459, 0.377541, 0]), (fa.hard, [1, 0, 0])],
 )
 def test_sparse_weights_instead_of_softmax(normalizer, expected):
-    """flax 1291, for energies of 1.5, 1 and -1."""
-    energies = np.array([[[1.5], [1.0], [-1.0]]])
-    weights = run(fa.attend, np.ones((1, 1, 1)), energies, energies, normalizer=normalizer).weights
+    """flax 1291, for scores of 1.5, 1 and -1."""
+    scores = np.array([[[1.5], [1.0], [-1.0]]])
+    weights = run(fa.attend, np.ones((1, 1, 1)), scores, scores, normalizer=normalizer).weights
     np.testing.assert_allclose(weights, [[expected]], atol=1e-6)
 
 
@@ -464,7 +464,7 @@ LEARNED = {
 @pytest.mark.parametrize("name", LEARNED)
 def test_the_layers_of_bahdanau_and_luong_are_at_home_here(name):
     """tensorflow/addons 2807."""
-    score, energy = LEARNED[name]
+    score, naive_score = LEARNED[name]
     query, key = normal(7, B, Q, 4), X
     layer = fa.Attention(score)
     parameters = init(layer, query, key)
@@ -472,7 +472,7 @@ def test_the_layers_of_bahdanau_and_luong_are_at_home_here(name):
     (params,) = jax.tree.map(np.asarray, parameters["params"]).values()
     for b, length in enumerate((7, 4)):
         for q in range(Q):
-            shares = np.array([np.exp(energy(query[b, q], key[b, k], params)) for k in range(length)])
+            shares = np.array([np.exp(naive_score(query[b, q], key[b, k], params)) for k in range(length)])
             np.testing.assert_allclose(weights[b, q], [*shares / shares.sum(), *[0] * (K - length)], atol=1e-6)
             np.testing.assert_allclose(context[b, q], shares / shares.sum() @ key[b, :length], atol=1e-5)
 

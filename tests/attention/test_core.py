@@ -23,9 +23,9 @@ def naive(query, key, value, mask=None, bias=None):
     for b in range(B):
         for q in range(Q):
             allowed = [k for k in range(K) if mask is None or mask[b, q, k]]
-            energies = {k: query[b, q] @ key[b, k] / np.sqrt(D) + (0 if bias is None else bias[b, q, k]) for k in allowed}
+            scores = {k: query[b, q] @ key[b, k] / np.sqrt(D) + (0 if bias is None else bias[b, q, k]) for k in allowed}
             for k in allowed:
-                weights[b, q, k] = np.exp(energies[k]) / sum(np.exp(e) for e in energies.values())
+                weights[b, q, k] = np.exp(scores[k]) / sum(np.exp(score) for score in scores.values())
                 context[b, q] += weights[b, q, k] * value[b, k]
     return context, weights
 

@@ -1,4 +1,4 @@
-"""Where it is easy to be wrong without a word: odd sizes, padding in every place, half precision, decoding with biases."""
+"""Where it is easy to be wrong without a word: odd sizes, padding at every position, half precision, decoding with biases."""
 
 import functools
 

@@ -103,8 +103,10 @@ def check(score, normalizer, mask, bias, path, jit="jit"):
     mask, bias = MASKS[mask], BIASES[bias]
 
     def function(query, key, value, params):
-        energy = functools.partial(getattr(fa, score), **params, **OPTIONS.get(score, {}))
-        return attend(query, key, value, score=energy, normalizer=NORMALIZERS[normalizer], mask=mask, bias=bias, chunk_size=PATHS[path])
+        bound_score = functools.partial(getattr(fa, score), **params, **OPTIONS.get(score, {}))
+        return attend(
+            query, key, value, score=bound_score, normalizer=NORMALIZERS[normalizer], mask=mask, bias=bias, chunk_size=PATHS[path]
+        )
 
     arguments = QUERY, KEY, VALUE, jax.tree.map(jnp.asarray, SCORES[score])
     attended = run(function, *arguments) if jit == "jit" else function(*arguments)
@@ -136,7 +138,7 @@ in_program = jax.jit(attend, static_argnames="chunk_size")
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("shift", [-1e4, 1e4])
-def test_energies_of_any_size_are_normalised(shift, path):
+def test_scores_of_any_size_are_normalised(shift, path):
     """Shifted all alike, and rising block by block, on which no weight of softmax depends, or only on the last."""
 
     def context(bias):
@@ -169,9 +171,9 @@ def check_gradients(score, normalizer, mask, bias, path, dropout):
 
     def loss(arguments, chunk_size):
         query, key, value, params, given = arguments
-        energy = functools.partial(getattr(fa, score), **params, **OPTIONS.get(score, {}))
+        bound_score = functools.partial(getattr(fa, score), **params, **OPTIONS.get(score, {}))
         options = {"normalizer": normalizer, "mask": MASKS[mask], "dropout_rate": rate, "dropout_rng": rng, "chunk_size": chunk_size}
-        context = attend(query, key, value, score=energy, bias=BIASES[bias] if callable(BIASES[bias]) else given, **options).context
+        context = attend(query, key, value, score=bound_score, bias=BIASES[bias] if callable(BIASES[bias]) else given, **options).context
         return jnp.sum(jnp.sin(context + jnp.arange(E, dtype=jnp.float32).reshape(1, 1, E))), context
 
     arguments = (QUERY, KEY, VALUE, SCORES[score], None if callable(BIASES[bias]) else BIASES[bias])

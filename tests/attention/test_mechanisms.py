@@ -26,7 +26,7 @@ class Mechanism(NamedTuple):
 
     init: Callable
     apply: Callable
-    ordered: bool = False  # whether the place of a key plays a part
+    ordered: bool = False  # whether the position of a key matters
     at_most_one: bool = False  # whether rows may sum to less than 1
     has_empty_rows: bool = True
 

@@ -56,8 +56,8 @@ def test_pooling_is_its_formula(hidden):
     variables = init(layer, X)
     p = jax.tree.map(np.asarray, variables["params"])
     h = X if hidden is None else np.tanh(X @ p["hidden"]["kernel"] + p["hidden"]["bias"])
-    energies = np.exp(h @ p["energy"]["kernel"] + p["energy"]["bias"])
-    weights = energies / energies.sum(axis=1, keepdims=True)
+    shares = np.exp(h @ p["energy"]["kernel"] + p["energy"]["bias"])
+    weights = shares / shares.sum(axis=1, keepdims=True)
     attended = apply(layer, variables, X)
     np.testing.assert_allclose(attended.weights, weights[..., 0], atol=1e-6)
     np.testing.assert_allclose(attended.context, (weights * X).sum(axis=1), atol=1e-6)
@@ -67,8 +67,8 @@ def test_structured_self_attention_is_its_formula_and_its_penalty_is_squared():
     layer = fa.StructuredSelfAttention(3, 2)
     variables = init(layer, X)
     first, second = (np.asarray(variables["params"][name]["kernel"]) for name in ("hidden", "energies"))
-    energies = np.exp(np.tanh(X @ first) @ second).swapaxes(1, 2)
-    weights = energies / energies.sum(axis=-1, keepdims=True)
+    shares = np.exp(np.tanh(X @ first) @ second).swapaxes(1, 2)
+    weights = shares / shares.sum(axis=-1, keepdims=True)
     attended = apply(layer, variables, X)
     np.testing.assert_allclose(attended.weights, weights, atol=1e-6)
     np.testing.assert_allclose(attended.context, weights @ X, atol=1e-5)
@@ -117,15 +117,15 @@ def test_local_attention_sees_its_window_and_nothing_else():
 def test_predictive_local_attention_is_its_formula_and_learns_where_to_look():
     layer, lengths = fa.PredictiveLocalAttention(2, 3, fa.dot), np.array([T, 4])
     variables = init(layer, X, X)
-    hidden, place = (np.asarray(variables["params"][name]["kernel"]) for name in ("hidden", "place"))
+    hidden, position = (np.asarray(variables["params"][name]["kernel"]) for name in ("hidden", "place"))
     x = X.astype(np.float64)
-    center = lengths[:, None] / (1 + np.exp(-np.tanh(x @ hidden) @ place))[..., 0]
+    center = lengths[:, None] / (1 + np.exp(-np.tanh(x @ hidden) @ position))[..., 0]
     attended = apply(layer, variables, X, X, key_lengths=lengths)
     for b in range(2):
         for q in range(T):
             keys = [k for k in range(lengths[b]) if abs(k - center[b, q]) <= 2]
-            energies = np.exp([x[b, q] @ x[b, k] for k in keys])
-            weights = energies / energies.sum() * np.exp([-((k - center[b, q]) ** 2) / 2 for k in keys])
+            shares = np.exp([x[b, q] @ x[b, k] for k in keys])
+            weights = shares / shares.sum() * np.exp([-((k - center[b, q]) ** 2) / 2 for k in keys])
             np.testing.assert_allclose(attended.weights[b, q, keys], weights, atol=1e-5)
             np.testing.assert_allclose(attended.weights[b, q].sum(), weights.sum(), atol=1e-5)
     gradient = run(jax.grad(lambda v, x: jnp.sum(layer.apply(v, x, x).context ** 2)), variables, X)["params"]

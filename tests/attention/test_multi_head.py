@@ -95,8 +95,8 @@ def test_offsets_and_lengths_of_each_row():
 def test_scale_softcap_and_bias_in_their_order(scale):
     query, key, bias = normal(3, 1, 3, 1, 4), normal(4, 1, 5, 1, 4), normal(5, 3, 5)
     weights = run(fa.dot_product_attention, query, key, key, scale=scale, softcap=1.5, bias=bias).weights
-    energies = 1.5 * np.tanh((scale or 0.5) * query[0, :, 0] @ key[0, :, 0].T / 1.5) + bias
-    expected = np.exp(energies) / np.exp(energies).sum(axis=-1, keepdims=True)
+    scores = 1.5 * np.tanh((scale or 0.5) * query[0, :, 0] @ key[0, :, 0].T / 1.5) + bias
+    expected = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(weights[0, 0], expected, atol=1e-6)
 
 
@@ -117,8 +117,8 @@ def test_decoding_equals_the_causal_pass_at_every_step(groups):
     full = apply(layer, variables, X, causal=True)
     decode = jax.jit(lambda x, cache: layer.apply(variables, x, cache, method="decode"))
     cache = layer.init_cache(D, (B,), 9)
-    places = [(0, 3), (3, 4), (4, 6), (6, 7)]  # a prompt of three, then one, two, one
-    for first, last in places:
+    steps = [(0, 3), (3, 4), (4, 6), (6, 7)]  # a prompt of three, then one, two, one
+    for first, last in steps:
         attended, cache = decode(X[:, first:last], cache)
         np.testing.assert_allclose(attended.context, full.context[:, first:last], atol=1e-6)
         np.testing.assert_allclose(np.asarray(attended.weights)[..., :T], full.weights[:, :, first:last], atol=1e-6)

@@ -12,7 +12,7 @@ from tests.attention.compiled import run
 
 B, Q, K, D, E, H = 2, 3, 5, 7, 11, 13  # distinct primes, so that no two axes can be confused
 
-SCORES = {  # the score, the width of its keys, the shapes of its parameters, and the energy of one pair as a loop
+SCORES = {  # the score, the width of its keys, the shapes of its parameters, and the score of one pair as a loop
     "dot": (dot, D, {}, lambda q, k: sum(q[i] * k[i] for i in range(D))),
     "scaled_dot": (scaled_dot, D, {}, lambda q, k: sum(q[i] * k[i] for i in range(D)) / math.sqrt(D)),
     "cosine": (cosine, D, {}, lambda q, k: sum(q[i] * k[i] for i in range(D)) / math.sqrt(sum(q * q) * sum(k * k))),
@@ -67,20 +67,20 @@ def make(name, query_leading=(B,), key_leading=(B,), scale=1.0):
 def naive(name, query, key, parameters):
     leading = np.broadcast_shapes(query.shape[:-2], key.shape[:-2])
     query, key = (np.broadcast_to(array, leading + array.shape[-2:]) for array in (query, key))
-    energies = np.zeros((*leading, Q, K))
-    for index in np.ndindex(energies.shape):
+    scores = np.zeros((*leading, Q, K))
+    for index in np.ndindex(scores.shape):
         *row, q, k = index
-        energies[index] = SCORES[name][3](query[(*row, q)], key[(*row, k)], **parameters)
-    return energies
+        scores[index] = SCORES[name][3](query[(*row, q)], key[(*row, k)], **parameters)
+    return scores
 
 
 @every_score
 @pytest.mark.parametrize(("query_leading", "key_leading"), [((), ()), ((B,), (B,)), ((2, 1), (1, 3))])
 def test_equals_a_loop_over_scalars(name, query_leading, key_leading):
     score, query, key, parameters = make(name, query_leading, key_leading)
-    energies = jax.jit(score)(*jax.tree.map(jnp.float32, (query, key)), **jax.tree.map(jnp.float32, parameters))
-    assert energies.dtype == jnp.float32
-    np.testing.assert_allclose(energies, naive(name, query, key, parameters), rtol=2e-5, atol=2e-5)
+    scores = jax.jit(score)(*jax.tree.map(jnp.float32, (query, key)), **jax.tree.map(jnp.float32, parameters))
+    assert scores.dtype == jnp.float32
+    np.testing.assert_allclose(scores, naive(name, query, key, parameters), rtol=2e-5, atol=2e-5)
 
 
 @every_score
@@ -96,15 +96,15 @@ def test_gradients_of_all_arguments_equal_numerical_ones(name):
 def test_half_precision_gives_float32(name, dtype):
     score, *arguments = make(name)
     query, key, parameters = jax.tree.map(lambda array: array.astype(dtype), arguments)
-    energies = jax.jit(score)(query, key, **parameters)
-    assert energies.dtype == jnp.float32
+    scores = jax.jit(score)(query, key, **parameters)
+    assert scores.dtype == jnp.float32
     exact = naive(name, *jax.tree.map(lambda array: np.asarray(array, np.float64), (query, key, parameters)))
-    np.testing.assert_allclose(energies, exact, atol=0.02 * np.abs(exact).max())
+    np.testing.assert_allclose(scores, exact, atol=0.02 * np.abs(exact).max())
 
 
 @pytest.mark.parametrize("name", ["dot", "scaled_dot", "cosine", "bilinear", "additive", "concat", "trilinear"])
 def test_sums_of_half_precision_do_not_overflow(name):
-    """No input, parameter or energy is near 65504, the largest float16; the sums on the way to the energy are beyond it."""
+    """No input, parameter or score is near 65504, the largest float16; the sums on the way to the score are beyond it."""
     query, key, ones = (np.full(shape, 60, np.float16) for shape in ((1, 64), (2, 64), (64, 64)))
     key = key if name in ("dot", "scaled_dot", "trilinear") else -key
     small = np.full((64,), 1 / 64, np.float16)
@@ -155,8 +155,8 @@ def test_scaled_dot_weights_equal_keras():
 
 
 def test_bilinear_equals_allennlp():
-    energies = bilinear(jnp.array([[1.0, 1.0], [2.0, 2.0]]), jnp.eye(2), kernel=jnp.array([[-0.3, 0.5], [2.0, -1.0]]), bias=jnp.array(0.1))
-    np.testing.assert_allclose(energies, [[1.8, -0.4], [3.5, -0.9]], rtol=1e-5)
+    scores = bilinear(jnp.array([[1.0, 1.0], [2.0, 2.0]]), jnp.eye(2), kernel=jnp.array([[-0.3, 0.5], [2.0, -1.0]]), bias=jnp.array(0.1))
+    np.testing.assert_allclose(scores, [[1.8, -0.4], [3.5, -0.9]], rtol=1e-5)
 
 
 def test_dot_scaled_dot_and_cosine_equal_allennlp():
@@ -171,22 +171,22 @@ def test_dot_scaled_dot_and_cosine_equal_allennlp():
 @pytest.mark.parametrize("size", [0.0, 1e-25, 1e-15, 1.0, 1e15, 1e25])
 def test_cosine_knows_no_length_and_has_finite_gradients(size):
     query, key = jnp.array([[3.0, 4.0]]) * size, jnp.array([[4.0, 3.0]])
-    energies, gradient = jax.jit(jax.value_and_grad(lambda query, key: cosine(query, key).sum()))(query, key)
-    np.testing.assert_allclose(energies, 24 / 25 if size else 0, rtol=1e-5)
+    scores, gradient = jax.jit(jax.value_and_grad(lambda query, key: cosine(query, key).sum()))(query, key)
+    np.testing.assert_allclose(scores, 24 / 25 if size else 0, rtol=1e-5)
     assert jnp.isfinite(gradient).all()
 
 
 def test_location_is_a_projection_of_the_query_alone():
     query, kernel = (np.random.default_rng(seed).normal(size=shape) for seed, shape in enumerate(((B, Q, D), (D, K))))
-    energies = location(jnp.float32(query), kernel=jnp.float32(kernel))
+    scores = location(jnp.float32(query), kernel=jnp.float32(kernel))
     expected = [[[sum(query[b, q, i] * kernel[i, k] for i in range(D)) for k in range(K)] for q in range(Q)] for b in range(B)]
-    np.testing.assert_allclose(energies, expected, atol=1e-5)
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 
 def test_no_score_is_zero_for_every_pair():
-    energies = no_score(jnp.ones((B, 1, Q, D)), jnp.ones((1, 3, K, E)))
-    assert energies.shape == (B, 3, Q, K)
-    np.testing.assert_array_equal(energies, 0)
+    scores = no_score(jnp.ones((B, 1, Q, D)), jnp.ones((1, 3, K, E)))
+    assert scores.shape == (B, 3, Q, K)
+    np.testing.assert_array_equal(scores, 0)
 
 
 def test_widths_that_differ_are_told():

@@ -18,8 +18,8 @@ def reference(params, x, scale, mask=True):
     """The definition, written out: softmax(scale (x W_q + b_q) (x W_k + b_k)^T) (x W_v + b_v)."""
     param = lambda name: np.asarray(params.get(name, 0))
     query, key, value = (x @ param(f"{name}_kernel") + param(f"{name}_bias") for name in ("query", "key", "value"))
-    energies = mask * np.exp(scale * query @ key.swapaxes(-1, -2))
-    weights = energies / energies.sum(-1, keepdims=True)
+    shares = mask * np.exp(scale * query @ key.swapaxes(-1, -2))
+    weights = shares / shares.sum(-1, keepdims=True)
     return weights @ value, weights
 
 

@@ -39,8 +39,8 @@ def in_a_loop(reverse, kernel, x, state, lengths):
 def loss(recurrence, kernel, x, state):
     """Depends on every hidden state and on both last states, with a slope at 0, which stands past the end."""
     hidden, (last, memory) = recurrence(kernel, x, state)
-    places = jnp.arange(1, 1 + STEPS, dtype=hidden.dtype).reshape(-1, *[1] * (hidden.ndim - 1))
-    return jnp.sin(3 * hidden + places).sum() + (last**2).sum() + jnp.cos(memory).sum()
+    offsets = jnp.arange(1, 1 + STEPS, dtype=hidden.dtype).reshape(-1, *[1] * (hidden.ndim - 1))
+    return jnp.sin(3 * hidden + offsets).sum() + (last**2).sum() + jnp.cos(memory).sum()
 
 
 def gradient(recurrence, reverse, lengths):

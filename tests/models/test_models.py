@@ -84,8 +84,8 @@ def test_residual_attention_is_its_equation():
         x = block(relu(same_convolution(signal, p["conv_in"])), p["block0"])
         for i in (1, 2):
             query, key, value = (x @ p[f"attention{i}"][f"{name}_kernel"] for name in ("query", "key", "value"))
-            energies = np.exp(query @ key.T / np.sqrt(3))
-            weights = energies / energies.sum(axis=-1, keepdims=True)
+            shares = np.exp(query @ key.T / np.sqrt(3))
+            weights = shares / shares.sum(axis=-1, keepdims=True)
             np.testing.assert_allclose(aux["attention"][f"attention{i}"][row], weights, atol=1e-4)
             x = block(relu(x + weights @ value), p[f"block{i}"])
         np.testing.assert_allclose(outputs[row], same_convolution(x, p["conv_out"]), rtol=1e-3, atol=1e-3)

@@ -94,10 +94,10 @@ def test_the_decoders_equations_hold_in_a_loop(name):
         recurrent, inputs = hidden @ step["recurrent_kernel"] + step["recurrent_bias"], dense("inputs", embedded)
         if name == "luong":
             hidden = gru(hidden, inputs + output @ step["read_kernel"], recurrent)
-            energies = np.einsum("bh,bsh->bs", hidden, keys)
+            scores = np.einsum("bh,bsh->bs", hidden, keys)
         else:
-            energies = np.tanh((hidden @ step["score"]["query_kernel"])[:, None] + keys) @ step["score"]["vector"]
-        weights = np.where(np.arange(7) < LENGTHS[:, None], np.exp(energies), 0)
+            scores = np.tanh((hidden @ step["score"]["query_kernel"])[:, None] + keys) @ step["score"]["vector"]
+        weights = np.where(np.arange(7) < LENGTHS[:, None], np.exp(scores), 0)
         weights /= weights.sum(axis=-1, keepdims=True)
         context = np.einsum("bs,bsd->bd", weights, values)
         if name == "luong":
@@ -191,8 +191,8 @@ def test_keys_that_are_projected_once_give_the_same_score():
     variables = whole.init(jax.random.key(0), 4, 6)
     params = variables["params"]
     rest = {"params": {name: params[name] for name in ("query_kernel", "vector")}}
-    energies = given.apply(rest, 4, 7)(query, key @ params["key_kernel"])
-    np.testing.assert_allclose(energies, whole.apply(variables, 4, 6)(query, key), atol=1e-5)
+    scores = given.apply(rest, 4, 7)(query, key @ params["key_kernel"])
+    np.testing.assert_allclose(scores, whole.apply(variables, 4, 6)(query, key), atol=1e-5)
     with pytest.raises(ValueError, match=r"projected keys as wide as the vector \(7,\)"):
         given.apply(rest, 4, 7)(query, key)
 
