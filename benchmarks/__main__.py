@@ -1,10 +1,11 @@
-"""All comparisons, side by side in one process tree: a table of ratios, one JSON line a row, and a figure.
+"""All comparisons, side by side in one process tree: a table of ratios, one JSON line a row, and a
+figure.
 
     python -m benchmarks [--quick] [--output benchmarks-out]
 
-Pairs take turns, so that a noisy machine disturbs both alike; figures are medians after a warm-up, and a ratio is what the peer
-takes over what ours takes; `products alone` is no peer but the limit of `benchmarks.limit`. `--quick` takes one turn
-each and leaves out what is long.
+Pairs take turns, so that a noisy machine disturbs both alike; figures are medians after a warm-up,
+and a ratio is what the peer takes over what ours takes; `products alone` is no peer but the limit
+of `benchmarks.limit`. `--quick` takes one turn each and leaves out what is long.
 """
 
 import argparse
@@ -34,7 +35,10 @@ COMPARISONS: dict[str, Callable[[bool], Iterable[timing.Row]]] = {
 
 
 def run(quick: bool, failed: list[str]) -> Iterator[timing.Row]:
-    """The rows of all comparisons. One that fails is told and added to `failed`, and the others go on."""
+    """The rows of all comparisons.
+
+    One that fails is told and added to `failed`, and the others go on.
+    """
     for name, rows in COMPARISONS.items():
         try:
             yield from rows(quick)
@@ -44,10 +48,17 @@ def run(quick: bool, failed: list[str]) -> Iterator[timing.Row]:
 
 
 def tabulate(found: list[timing.Row]) -> Table:
-    table = Table("comparison", "case", "ours", "peer", "its figure", "ratio", title=timing.machine())
+    table = Table(
+        "comparison", "case", "ours", "peer", "its figure", "ratio", title=timing.machine()
+    )
     for row in found:
         for peer, ratio in row.ratios().items():
-            figures = (f"{row.ours:.4g} {row.unit}", peer, f"{row.peers[peer]:.4g} {row.unit}", f"{ratio:.2f}")
+            figures = (
+                f"{row.ours:.4g} {row.unit}",
+                peer,
+                f"{row.peers[peer]:.4g} {row.unit}",
+                f"{ratio:.2f}",
+            )
             table.add_row(row.comparison, row.case, *figures)
     return table
 
@@ -59,10 +70,20 @@ def draw(found: list[timing.Row]) -> Figure:
     ax = figure.subplots()
     for i, peer in enumerate(peers):
         points = [(row.ratios()[peer], j) for j, row in enumerate(found) if peer in row.peers]
-        ax.scatter(*zip(*points), color=(BLUE, *CYCLE)[i % 6], marker="osD^vP*X"[i % 8], label=peer, zorder=3)
+        ax.scatter(
+            *zip(*points),
+            color=(BLUE, *CYCLE)[i % 6],
+            marker="osD^vP*X"[i % 8],
+            label=peer,
+            zorder=3,
+        )
     ax.axvline(1, color="#222222", linewidth=1)
     ax.set_yticks(range(len(found)), [f"{row.comparison}: {row.case}" for row in found])
-    ax.set(xscale="log", xlabel="times what ours takes (to the right of 1 ours is ahead)", ylim=(len(found) - 0.5, -0.5))
+    ax.set(
+        xscale="log",
+        xlabel="times what ours takes (to the right of 1 ours is ahead)",
+        ylim=(len(found) - 0.5, -0.5),
+    )
     ax.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
     ax.minorticks_off()
     ax.grid(alpha=0.3)
@@ -72,18 +93,35 @@ def draw(found: list[timing.Row]) -> Figure:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--quick", action="store_true", help="one turn each, without what is long")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks-out"), help="a folder for the rows and the figure")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("benchmarks-out"),
+        help="a folder for the rows and the figure",
+    )
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
     found, failed = [], []
     with open(args.output / "rows.jsonl", "w") as file:
         for row in run(args.quick, failed):
             found.append(row)
-            file.write(json.dumps({"machine": timing.machine()} | row._asdict() | {"ratios": row.ratios()}) + "\n")
+            file.write(
+                json.dumps({"machine": timing.machine()} | row._asdict() | {"ratios": row.ratios()})
+                + "\n"
+            )
             file.flush()
-            print(row.comparison, row.case, {peer: round(ratio, 2) for peer, ratio in row.ratios().items()}, flush=True)
+            print(
+                row.comparison,
+                row.case,
+                {peer: round(ratio, 2) for peer, ratio in row.ratios().items()},
+                flush=True,
+            )
     Console(width=120).print(tabulate(found))
     print(f"wrote {args.output / 'rows.jsonl'} and {save(draw(found), args.output / 'ratios.png')}")
     if failed:

@@ -1,9 +1,10 @@
-"""Seconds and memory of additive attention of width 64, forward and backward, by length: PyTorch's plain form, ours, ours in blocks.
+"""Seconds and memory of additive attention of width 64, forward and backward, by length: PyTorch's
+plain form, ours, ours in blocks.
 
     python -m benchmarks.additive [--repeats 3] [--lengths 256 512 ...] [--output benchmarks-out]
 
-Each is measured in a process of its own: the median time after a warm-up, and the peak of resident memory over what stood there before
-(on Linux).
+Each is measured in a process of its own: the median time after a warm-up, and the peak of resident
+memory over what stood there before (on Linux).
 """
 
 import argparse
@@ -23,13 +24,16 @@ from benchmarks import timing
 WIDTH, CHUNK = 64, 128
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 TORCH, DENSE, BLOCKS = "PyTorch", "flax_attn, dense", f"flax_attn, in blocks of {CHUNK}"
-FORMS = {TORCH: 2048, DENSE: 4096, BLOCKS: 16384}  # and the longest that is measured: 4,096 take 13 GiB there
+# and the longest that is measured: 4,096 take 13 GiB there
+FORMS = {TORCH: 2048, DENSE: 4096, BLOCKS: 16384}
 
 
 def arrays(length: int) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     shapes = [(WIDTH, WIDTH), (WIDTH, WIDTH), (WIDTH,), *((1, length, WIDTH),) * 3]
-    return [rng.normal(size=shape).astype(np.float32) / (8 if len(shape) < 3 else 1) for shape in shapes]
+    return [
+        rng.normal(size=shape).astype(np.float32) / (8 if len(shape) < 3 else 1) for shape in shapes
+    ]
 
 
 def build_torch(length: int) -> Callable[[], float]:
@@ -39,7 +43,9 @@ def build_torch(length: int) -> Callable[[], float]:
 
     def step() -> float:
         query_kernel, key_kernel, vector, query, key, value = kernels
-        scores = torch.tanh((query @ query_kernel)[:, :, None] + (key @ key_kernel)[:, None]) @ vector
+        scores = (
+            torch.tanh((query @ query_kernel)[:, :, None] + (key @ key_kernel)[:, None]) @ vector
+        )
         loss = (scores.softmax(-1) @ value).square().mean()
         torch.autograd.grad(loss, kernels)
         return loss.item()
@@ -57,8 +63,14 @@ def build_ours(length: int, chunk_size: int | None) -> Callable[[], float]:
     @jax.value_and_grad
     def gradient(kernels: list[Any]) -> Any:
         query_kernel, key_kernel, vector, query, key, value = kernels
-        score = functools.partial(additive, query_kernel=query_kernel, key_kernel=key_kernel, vector=vector)
-        return jnp.square(attend(query, key, value, score=score, chunk_size=chunk_size, need_weights=False).context).mean()
+        score = functools.partial(
+            additive, query_kernel=query_kernel, key_kernel=key_kernel, vector=vector
+        )
+        return jnp.square(
+            attend(
+                query, key, value, score=score, chunk_size=chunk_size, need_weights=False
+            ).context
+        ).mean()
 
     kernels = [jnp.asarray(array) for array in arrays(length)]
     return lambda: float(jax.block_until_ready(gradient(kernels))[0])
@@ -66,7 +78,11 @@ def build_ours(length: int, chunk_size: int | None) -> Callable[[], float]:
 
 def child(form: str, length: int, repeats: int) -> None:
     """Prints seconds, GiB and the loss."""
-    step = build_torch(length) if form == TORCH else build_ours(length, None if form == DENSE else CHUNK)
+    step = (
+        build_torch(length)
+        if form == TORCH
+        else build_ours(length, None if form == DENSE else CHUNK)
+    )
     before = held("VmRSS")
     loss = step()
     seconds = timing.alternate({form: step}, repeats)[form]
@@ -75,13 +91,25 @@ def child(form: str, length: int, repeats: int) -> None:
 
 
 def held(name: str) -> int:
-    """Kibibytes of memory that this program holds (`VmRSS`) or held at once (`VmHWM`); `getrusage` counts its parent's with it."""
+    """Kibibytes of memory that this program holds (`VmRSS`) or held at once (`VmHWM`); `getrusage`
+    counts its parent's with it.
+    """
     (kibibytes,) = re.findall(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return int(kibibytes)
 
 
 def measure(form: str, length: int, repeats: int) -> tuple[float, float, float]:
-    command = [sys.executable, "-m", "benchmarks.additive", "--child", form, "--lengths", str(length), "--repeats", str(repeats)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.additive",
+        "--child",
+        form,
+        "--lengths",
+        str(length),
+        "--repeats",
+        str(repeats),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return tuple(json.loads(done.stdout.splitlines()[-1]))
@@ -104,8 +132,20 @@ def rows(quick: bool) -> Iterator[timing.Row]:
     found = sweep([1024 if quick else 2048], 1 if quick else 5)
     ((length, (seconds, memory)),) = found[BLOCKS].items()
     others = {form: each[length] for form, each in found.items() if form != BLOCKS}
-    yield timing.Row("additive attention", f"length {length:,}, time", "s", seconds, {peer: pair[0] for peer, pair in others.items()})
-    yield timing.Row("additive attention", f"length {length:,}, memory", "GiB", memory, {peer: pair[1] for peer, pair in others.items()})
+    yield timing.Row(
+        "additive attention",
+        f"length {length:,}, time",
+        "s",
+        seconds,
+        {peer: pair[0] for peer, pair in others.items()},
+    )
+    yield timing.Row(
+        "additive attention",
+        f"length {length:,}, memory",
+        "GiB",
+        memory,
+        {peer: pair[1] for peer, pair in others.items()},
+    )
 
 
 def draw(found: dict[str, dict[int, tuple[float, float]]]) -> Any:
@@ -114,28 +154,44 @@ def draw(found: dict[str, dict[int, tuple[float, float]]]) -> Any:
 
     figure = Picture(figsize=(10, 4.2), layout="constrained")
     axes = figure.subplots(1, 2)
-    for i, (ax, label) in enumerate(zip(axes, ("seconds, forward and backward", "GiB at the peak"))):
+    for i, (ax, label) in enumerate(
+        zip(axes, ("seconds, forward and backward", "GiB at the peak"))
+    ):
         for form, colour, marker in zip(FORMS, (ORANGE, YELLOW, BLUE), "sDo"):
             each = found[form]
-            ax.loglog(list(each), [pair[i] for pair in each.values()], color=colour, marker=marker, label=form)
+            ax.loglog(
+                list(each),
+                [pair[i] for pair in each.values()],
+                color=colour,
+                marker=marker,
+                label=form,
+            )
         ax.set(xlabel="length of queries and keys", ylabel=label)
         ax.set_xticks(LENGTHS, [f"{length:,}" for length in LENGTHS], rotation=45)
         ax.minorticks_off()
         ax.grid(alpha=0.3)
     axes[0].legend()
-    figure.suptitle(f"Additive attention of width {WIDTH}, batch 1\n{timing.machine()}", fontsize=10)
+    figure.suptitle(
+        f"Additive attention of width {WIDTH}, batch 1\n{timing.machine()}", fontsize=10
+    )
     return figure
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))
-    parser.add_argument("--output", type=Path, default=Path("benchmarks-out"), help="a folder for the figure")
+    parser.add_argument(
+        "--output", type=Path, default=Path("benchmarks-out"), help="a folder for the figure"
+    )
     parser.add_argument("--child", choices=FORMS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if max(args.lengths) > max(FORMS.values()):
-        parser.error(f"expected --lengths of at most {max(FORMS.values()):,}, got {max(args.lengths):,}")
+        parser.error(
+            f"expected --lengths of at most {max(FORMS.values()):,}, got {max(args.lengths):,}"
+        )
     if args.child:
         child(args.child, args.lengths[0], args.repeats)
         return
@@ -145,7 +201,11 @@ def main() -> None:
     from flax_attn.analysis.drawing import save
 
     found = sweep(args.lengths, args.repeats)
-    table = Table("length", *(f"{form}, {unit}" for form in FORMS for unit in ("s", "GiB")), title=timing.machine())
+    table = Table(
+        "length",
+        *(f"{form}, {unit}" for form in FORMS for unit in ("s", "GiB")),
+        title=timing.machine(),
+    )
     for length in args.lengths:
         cells = [f"{value:.3f}" for form in FORMS for value in found[form].get(length, ())]
         table.add_row(f"{length:,}", *[*["-"] * (6 - len(cells)), *cells])

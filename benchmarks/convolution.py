@@ -1,9 +1,10 @@
-"""Milliseconds of one convolution's forward and backward pass in each form, inside a loop and called alone.
+"""Milliseconds of one convolution's forward and backward pass in each form, inside a loop and
+called alone.
 
     python -m benchmarks.convolution [--steps 20] [--repeats 5]
 
-Training runs in a loop, where XLA's own convolution loses its fast path on CPU; this is why `models.convolution` has
-forms of its own.
+Training runs in a loop, where XLA's own convolution loses its fast path on CPU; this is why
+`models.convolution` has forms of its own.
 """
 
 import argparse
@@ -34,18 +35,29 @@ def measure(form, steps: int, repeats: int) -> tuple[float, float]:
             w, total = call(w)
         jax.block_until_ready((w, total))
 
-    seconds = timing.alternate({"scan": lambda: jax.block_until_ready(scan(kernel)), "calls": calls}, repeats)
+    seconds = timing.alternate(
+        {"scan": lambda: jax.block_until_ready(scan(kernel)), "calls": calls}, repeats
+    )
     return seconds["scan"] / steps * 1e3, seconds["calls"] / steps * 1e3
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     table = Table("form", "in a scan, ms", "a call, ms", title=timing.machine())
-    for form in (convolution.by_xla, convolution.by_shifts, convolution.by_tiles, convolution.by_batched_tiles):
-        table.add_row(form.__name__, *(f"{ms:.2f}" for ms in measure(form, args.steps, args.repeats)))
+    for form in (
+        convolution.by_xla,
+        convolution.by_shifts,
+        convolution.by_tiles,
+        convolution.by_batched_tiles,
+    ):
+        table.add_row(
+            form.__name__, *(f"{ms:.2f}" for ms in measure(form, args.steps, args.repeats))
+        )
     Console().print(table)
 
 

@@ -2,8 +2,9 @@
 
     python -m benchmarks.generator [--num 25000] [--repeats 5]
 
-The tutorial draws as many proposals as rows are missing, rasterises them all, keeps the valid ones, and calls itself
-for the rest. Ours tests proposals on the ends of their intervals, and rasterises only those it keeps.
+The tutorial draws as many proposals as rows are missing, rasterises them all, keeps the valid ones,
+and calls itself for the rest. Ours tests proposals on the ends of their intervals, and rasterises
+only those it keeps.
 """
 
 import argparse
@@ -19,7 +20,9 @@ from flax_attn.data import shapes
 
 
 def rasterise(triangles: torch.Tensor, boxes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Signals with noise, and whether shapes collide; shapes are `(n, 2, 3)` of centre, height, width."""
+    """Signals with noise, and whether shapes collide; shapes are `(n, 2, 3)` of centre, height,
+    width.
+    """
     time = torch.arange(100.0)[None, :, None]
     (ct, ht, wt), (cb, hb, wb) = (part[:, None].unbind(-1) for part in (triangles, boxes))
     triangle = torch.relu(ht - torch.relu((time - ct).abs() - 0.5) * 2 * ht / wt)
@@ -40,16 +43,28 @@ def torch_generate(n: int) -> tuple[torch.Tensor, ...]:
     targets, _ = rasterise(triangles, boxes)
     rows = tuple(part[valid] for part in (inputs, targets, triangles, boxes))
     missing = n - len(rows[0])
-    return rows if missing == 0 else tuple(torch.cat(pair) for pair in zip(rows, torch_generate(missing)))
+    return (
+        rows
+        if missing == 0
+        else tuple(torch.cat(pair) for pair in zip(rows, torch_generate(missing)))
+    )
 
 
 def measure(number: int, repeats: int) -> dict[str, float]:
-    """Milliseconds by peer. Raises an AssertionError where mean or deviation of the signals differ by more than 2 in 100."""
+    """Milliseconds by peer.
+
+    Raises an AssertionError where mean or deviation of the signals differ by more than 2 in 100.
+    """
     generate = jax.jit(shapes.generate, static_argnums=1)
     ours, theirs = generate(jax.random.key(0), number), torch_generate(number)
     for name, mine, other in (("mean", np.mean, torch.mean), ("deviation", np.std, torch.std)):
-        assert abs(mine(np.concatenate(ours[:2])) / float(other(torch.cat(theirs[:2]))) - 1) < 0.02, f"unequal {name}"
-    turns = {"ours": lambda: jax.block_until_ready(generate(jax.random.key(0), number)), "PyTorch": lambda: torch_generate(number)}
+        assert (
+            abs(mine(np.concatenate(ours[:2])) / float(other(torch.cat(theirs[:2]))) - 1) < 0.02
+        ), f"unequal {name}"
+    turns = {
+        "ours": lambda: jax.block_until_ready(generate(jax.random.key(0), number)),
+        "PyTorch": lambda: torch_generate(number),
+    }
     return {peer: 1e3 * seconds for peer, seconds in timing.alternate(turns, repeats).items()}
 
 
@@ -60,13 +75,18 @@ def rows(quick: bool) -> Iterator[timing.Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--num", type=int, default=25_000)
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     ours, torch = measure(args.num, args.repeats).values()
     print(timing.machine())
-    print(f"{args.num:,} rows: {ours:.1f} ms, in PyTorch {torch:.1f} ms, {torch / ours:.1f} times as long")
+    print(
+        f"{args.num:,} rows: {ours:.1f} ms, in PyTorch {torch:.1f} ms, {torch / ours:.1f} "
+        f"times as long"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Training a `flax.linen` model on one batch as Flax's own examples do: a jitted step on a `TrainState`, called in a loop."""
+"""Training a `flax.linen` model on one batch as Flax's own examples do: a jitted step on a
+`TrainState`, called in a loop.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,15 +14,24 @@ from flax.training.train_state import TrainState
 from benchmarks import limit
 
 
-def trainer(model: nn.Module, params: Any, batch: Any, config: Any) -> tuple[Callable[[], Any], Callable[[], Any], float]:
-    """A step of training, which returns its loss and goes on from the one before; the loss alone, without dropout and smoothing; and
-    the milliseconds that the products of a step take at the rate of a large one.
+def trainer(
+    model: nn.Module, params: Any, batch: Any, config: Any
+) -> tuple[Callable[[], Any], Callable[[], Any], float]:
+    """A step of training, which returns its loss and goes on from the one before; the loss alone,
+    without dropout and smoothing; and the milliseconds that the products of a step take at the rate
+    of a large one.
     """
     inputs, targets = jax.tree.map(jnp.asarray, (batch["inputs"], batch["targets"]))
     params = jax.tree.map(jnp.asarray, params)
-    carry = {name: part for name, part in model.init(jax.random.key(0), inputs).items() if name != "params"}
+    carry = {
+        name: part
+        for name, part in model.init(jax.random.key(0), inputs).items()
+        if name != "params"
+    }
     carry = jax.tree.map(jnp.zeros_like, carry)
-    state = TrainState.create(apply_fn=model.apply, params=params, tx=config.optimizer.build(config.learning_rate, 0))
+    state = TrainState.create(
+        apply_fn=model.apply, params=params, tx=config.optimizer.build(config.learning_rate, 0)
+    )
 
     def loss_of(outputs: Any, targets: Any, label_smoothing: float = 0.0) -> Any:
         if config.task == "regression":
@@ -31,10 +42,14 @@ def trainer(model: nn.Module, params: Any, batch: Any, config: Any) -> tuple[Cal
         return (losses * weights).sum() / weights.sum()
 
     @jax.jit
-    def train_step(state: TrainState, carry: Any, inputs: Any, targets: Any, key: Any) -> tuple[TrainState, Any, Any]:
+    def train_step(
+        state: TrainState, carry: Any, inputs: Any, targets: Any, key: Any
+    ) -> tuple[TrainState, Any, Any]:
         def loss_fn(params: Any) -> tuple[Any, Any]:
             rngs = {"dropout": jax.random.fold_in(key, state.step)}
-            outputs, updates = state.apply_fn({"params": params, **carry}, inputs, train=True, rngs=rngs, mutable=list(carry))
+            outputs, updates = state.apply_fn(
+                {"params": params, **carry}, inputs, train=True, rngs=rngs, mutable=list(carry)
+            )
             return loss_of(outputs, targets, config.label_smoothing), updates
 
         (loss, updates), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)

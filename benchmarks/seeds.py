@@ -1,4 +1,5 @@
-"""Time of eight seeds of `shapes_attention` in one program beside that of the same seeds one after another.
+"""Time of eight seeds of `shapes_attention` in one program beside that of the same seeds one after
+another.
 
 python -m benchmarks.seeds [--seeds 8] [--steps 10] [--repeats 5]
 """
@@ -26,8 +27,13 @@ def measure(num_seeds: int, steps: int, repeats: int) -> dict[str, float]:
     data = jax.tree.map(jnp.asarray, task.rows.train)
 
     def epochs_of(together: int) -> Callable[[], Any]:
-        """An epoch of every seed: of so many together, and then of as many others, each going on from where it was."""
-        now = [programs.create(range(first, first + together)) for first in range(0, num_seeds, together)]
+        """An epoch of every seed: of so many together, and then of as many others, each going on
+        from where it was.
+        """
+        now = [
+            programs.create(range(first, first + together))
+            for first in range(0, num_seeds, together)
+        ]
 
         def run() -> None:
             now[:] = [programs.train_epoch(states, jnp.int32(1), data)[0] for states in now]
@@ -43,18 +49,25 @@ def rows(quick: bool) -> Iterator[timing.Row]:
     if quick:
         return
     one, several = measure(8, 10, 9).values()
-    yield timing.Row("seeds together", "shapes_attention, each of 8", "ms", several, {"one after another": one})
+    yield timing.Row(
+        "seeds together", "shapes_attention, each of 8", "ms", several, {"one after another": one}
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     one, several = measure(args.seeds, args.steps, args.repeats).values()
     print(timing.machine())
-    print(f"a step of each seed one after another {one:.1f} ms, of each of {args.seeds} together {several:.1f} ms: {several / one:.2f}")
+    print(
+        f"a step of each seed one after another {one:.1f} ms, of each of {args.seeds} together "
+        f"{several:.1f} ms: {several / one:.2f}"
+    )
 
 
 if __name__ == "__main__":

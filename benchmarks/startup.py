@@ -1,8 +1,10 @@
-"""Seconds until something happens, in processes of their own: imports, and the second start of `shapes_attention`.
+"""Seconds until something happens, in processes of their own: imports, and the second start of
+`shapes_attention`.
 
     python -m benchmarks.startup [--repeats 5]
 
-The second start goes until its first epoch begins, with what XLA compiled the first time kept on disk.
+The second start goes until its first epoch begins, with what XLA compiled the first time kept on
+disk.
 """
 
 import argparse
@@ -22,17 +24,24 @@ PAIRS = (
 )
 START = """
 import sys
-import train
-from absl import app
-from flax_attn.training import progress
-progress.report_epochs = lambda *arguments, **options: sys.exit()  # where the first epoch would begin
-sys.argv = ["train.py", "--config=configs/shapes_attention.py", "--workdir=" + sys.argv[1]]
-app.run(train.main, flags_parser=train.parse)
+from flax_attn.__main__ import main
+from flax_attn.experiment import running
+begin_to_write = running.begin_to_write
+def stop(*arguments):  # where the first epoch would begin
+    begin_to_write(*arguments)
+    sys.exit()
+running.begin_to_write = stop
+main(["train", "shapes_attention", "--workdir=" + sys.argv[1]])
 """
 
 
 def run(code: str, *arguments: str, **environment: str) -> None:
-    done = subprocess.run([sys.executable, "-c", code, *arguments], env=os.environ | environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -44,7 +53,9 @@ def measure(repeats: int) -> dict[str, float]:
             {
                 PEERS: lambda: run(PEERS),
                 "import flax_attn": lambda: run("import flax_attn"),
-                "import flax_attn.attention, flax_attn.models": lambda: run("import flax_attn.attention, flax_attn.models"),
+                "import flax_attn.attention, flax_attn.models": lambda: run(
+                    "import flax_attn.attention, flax_attn.models"
+                ),
                 "import jax, flax, orbax": lambda: run("import jax, flax, orbax.checkpoint"),
                 "second start": lambda: run(START, f"{folder}/run", **cache),
             },
@@ -59,7 +70,9 @@ def rows(quick: bool) -> Iterator[timing.Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=5)
     seconds = measure(parser.parse_args().repeats)
     print(timing.machine())

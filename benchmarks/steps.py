@@ -1,10 +1,13 @@
-"""Milliseconds a training step of every model of the tutorials, ours beside PyTorch's and `flax.linen`'s.
+"""Milliseconds a training step of every model of the tutorials, ours beside PyTorch's and
+`flax.linen`'s.
 
     python -m benchmarks.steps [--only NAME ...] [--repeats 5] [--calls] [--compile]
 
-Ours runs as it trains: a scan over the steps of an epoch, the order of the rows and the metrics with it. The others call a step on
-one batch, again and again. All begin with the same parameters, and their losses on one batch are checked to agree. `products alone` is the
-time that the multiplications of a step would take at the rate of one large product: over ours, the share of that limit which is reached.
+Ours runs as it trains: a scan over the steps of an epoch, the order of the rows and the metrics
+with it. The others call a step on one batch, again and again. All begin with the same parameters,
+and their losses on one batch are checked to agree. `products alone` is the time that the
+multiplications of a step would take at the rate of one large product: over ours, the share of that
+limit which is reached.
 """
 
 import argparse
@@ -19,7 +22,15 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import keras_models, linen_models, linen_training, timing, torch_models, torch_training, torch_translation
+from benchmarks import (
+    keras_models,
+    linen_models,
+    linen_training,
+    timing,
+    torch_models,
+    torch_training,
+    torch_translation,
+)
 from configs import (
     ag_news_rnn_attention,
     mnist_attention,
@@ -43,7 +54,8 @@ class Case(NamedTuple):
     """A model by its config, rows like those of its data, and what it is with its peers."""
 
     config: Any
-    rows: Callable[[Any], tuple[Batch, dict[str, int], dict[str, Any]]]  # rows, sizes of the model, what the data derived
+    # rows, sizes of the model, what the data derived
+    rows: Callable[[Any], tuple[Batch, dict[str, int], dict[str, Any]]]
     torch: Callable[..., torch.nn.Module]
     linen: Callable[..., linen_models.Built]
     steps: int  # of an epoch that takes about a second
@@ -70,17 +82,24 @@ def classes(number: int) -> tuple[dict[str, int], dict[str, Any]]:
     return {"num_classes": number}, {"class_weights": [1.0] * number}
 
 
-def texts(config: Any, vocabulary_size: int, num_classes: int, shortest: int, longest: int) -> tuple[Batch, dict[str, int], dict[str, Any]]:
+def texts(
+    config: Any, vocabulary_size: int, num_classes: int, shortest: int, longest: int
+) -> tuple[Batch, dict[str, int], dict[str, Any]]:
     """Rows of tokens drawn at random, the first of every batch as long as there is room."""
     config.class_weights = False
     rng = np.random.default_rng(0)
     tokens, lengths = draw(rng, 4_096, vocabulary_size, shortest, longest)
     sizes, derived = classes(num_classes)
-    rows = {"inputs": {"tokens": tokens, "lengths": lengths}, "targets": rng.integers(0, num_classes, 4_096).astype(np.int32)}
+    rows = {
+        "inputs": {"tokens": tokens, "lengths": lengths},
+        "targets": rng.integers(0, num_classes, 4_096).astype(np.int32),
+    }
     return rows, {"vocabulary_size": vocabulary_size} | sizes, derived
 
 
-def draw(rng: np.random.Generator, num_rows: int, vocabulary_size: int, shortest: int, longest: int) -> tuple[np.ndarray, np.ndarray]:
+def draw(
+    rng: np.random.Generator, num_rows: int, vocabulary_size: int, shortest: int, longest: int
+) -> tuple[np.ndarray, np.ndarray]:
     tokens = rng.integers(2, vocabulary_size, (num_rows, longest)).astype(np.int32)
     lengths = rng.integers(shortest, longest + 1, num_rows).astype(np.int32)
     lengths[::4] = longest
@@ -90,10 +109,21 @@ def draw(rng: np.random.Generator, num_rows: int, vocabulary_size: int, shortest
 def translations(config: Any) -> tuple[Batch, dict[str, int], dict[str, Any]]:
     """Pairs of 8 to 16 tokens, as most of Multi30k are."""
     size, rng = config.data.vocabulary_size, np.random.default_rng(0)
-    (source, source_lengths), (target, target_lengths) = (draw(rng, 2_048, size, 8, 16) for _ in range(2))
+    (source, source_lengths), (target, target_lengths) = (
+        draw(rng, 2_048, size, 8, 16) for _ in range(2)
+    )
     before = np.concatenate([np.full((len(target), 1), size, np.int32), target[:, :-1]], axis=1)
-    inputs = {"source": source, "source_lengths": source_lengths, "target": before, "target_lengths": target_lengths}
-    return {"inputs": inputs, "targets": target}, {"source_vocabulary_size": size, "target_vocabulary_size": size + 1}, {}
+    inputs = {
+        "source": source,
+        "source_lengths": source_lengths,
+        "target": before,
+        "target_lengths": target_lengths,
+    }
+    return (
+        {"inputs": inputs, "targets": target},
+        {"source_vocabulary_size": size, "target_vocabulary_size": size + 1},
+        {},
+    )
 
 
 def seq2seq(build: Callable) -> Callable:
@@ -103,11 +133,18 @@ def seq2seq(build: Callable) -> Callable:
 CASES = {
     "CNN": Case(shapes_cnn, shapes, torch_models.cnn, linen_models.cnn, 20, keras_models.cnn),
     "CNN + attention": Case(
-        shapes_attention, shapes, torch_models.cnn_attention, linen_models.cnn_attention, 16, keras_models.cnn_attention
+        shapes_attention,
+        shapes,
+        torch_models.cnn_attention,
+        linen_models.cnn_attention,
+        16,
+        keras_models.cnn_attention,
     ),
     "LSTM": Case(shapes_lstm, shapes, torch_models.lstm, linen_models.lstm, 200),
     "MLP": Case(mnist_mlp, images, torch_models.mlp, linen_models.mlp, 200, keras_models.mlp),
-    "patch attention": Case(mnist_attention, images, torch_models.patch_attention, linen_models.patch_attention, 400),
+    "patch attention": Case(
+        mnist_attention, images, torch_models.patch_attention, linen_models.patch_attention, 400
+    ),
     "RNN + attention": Case(
         ag_news_rnn_attention,
         functools.partial(texts, vocabulary_size=5_000, num_classes=4, shortest=4, longest=14),
@@ -122,17 +159,29 @@ CASES = {
         linen_models.gru_attention,
         100,
     ),
-    "seq2seq": Case(translate_multi30k, translations, seq2seq(torch_translation.seq2seq), seq2seq(linen_models.seq2seq), 4),
+    "seq2seq": Case(
+        translate_multi30k,
+        translations,
+        seq2seq(torch_translation.seq2seq),
+        seq2seq(linen_models.seq2seq),
+        4,
+    ),
 }
 
-SLOW_TO_COMPILE = ("CNN", "RNN + attention", "seq2seq")  # and the first two are much like the models that attend beside them
+# and the first two are much like the models that attend beside them
+SLOW_TO_COMPILE = ("CNN", "RNN + attention", "seq2seq")
 
 
-def measure(name: str, repeats: int, calls: bool = False, compiled: bool = False) -> dict[str, float]:
-    """Milliseconds a step by peer, medians of turns. Raises an AssertionError where the losses on one batch differ by more than 1e-4.
+def measure(
+    name: str, repeats: int, calls: bool = False, compiled: bool = False
+) -> dict[str, float]:
+    """Milliseconds a step by peer, medians of turns.
+
+    Raises an AssertionError where the losses on one batch differ by more than 1e-4.
 
     Args:
-        calls: whether our own step is measured as the others' are, too: called alone, again and again.
+        calls: whether our own step is measured as the others' are, too: called alone, again and
+            again.
         compiled: whether PyTorch's model is measured compiled, too.
     """
     case = CASES[name]
@@ -152,18 +201,36 @@ def measure(name: str, repeats: int, calls: bool = False, compiled: bool = False
 
     loss = make_loss(model, task.measure)
     steps, losses = {}, {"ours": jax.jit(loss)(first.params, first.carry, batch, None)[0]}
-    steps["PyTorch"], losses["PyTorch"] = torch_training.trainer(case.torch(params, sizes), batch, config)
-    steps["flax.linen"], losses["flax.linen"], products = linen_training.trainer(*case.linen(params, sizes), batch, config)
+    steps["PyTorch"], losses["PyTorch"] = torch_training.trainer(
+        case.torch(params, sizes), batch, config
+    )
+    steps["flax.linen"], losses["flax.linen"], products = linen_training.trainer(
+        *case.linen(params, sizes), batch, config
+    )
     if case.keras:
-        steps["Keras 3"], losses["Keras 3"] = keras_models.trainer(case.keras(params, sizes), batch, config)
+        steps["Keras 3"], losses["Keras 3"] = keras_models.trainer(
+            case.keras(params, sizes), batch, config
+        )
     if compiled:
-        steps["torch.compile"], losses["torch.compile"] = torch_training.trainer(torch.compile(case.torch(params, sizes)), batch, config)  # pyright: ignore
+        steps["torch.compile"], losses["torch.compile"] = torch_training.trainer(
+            torch.compile(case.torch(params, sizes)), batch, config
+        )  # pyright: ignore
     if calls:
         steps["ours, calls"] = caller(
-            first, batch, jax.jit(functools.partial(epoch.train_step, loss=loss, optimizer=config.optimizer.build(config.learning_rate, 0)))
+            first,
+            batch,
+            jax.jit(
+                functools.partial(
+                    epoch.train_step,
+                    loss=loss,
+                    optimizer=config.optimizer.build(config.learning_rate, 0),
+                )
+            ),
         )
     found = {peer: float(loss() if callable(loss) else loss) for peer, loss in losses.items()}
-    assert all(abs(loss - found["ours"]) < 1e-4 * abs(found["ours"]) for loss in found.values()), f"unequal work on {name}: losses {found}"
+    assert all(abs(loss - found["ours"]) < 1e-4 * abs(found["ours"]) for loss in found.values()), (
+        f"unequal work on {name}: losses {found}"
+    )
 
     now = [start]  # given away to an epoch, which returns the next
 
@@ -176,7 +243,10 @@ def measure(name: str, repeats: int, calls: bool = False, compiled: bool = False
         float(last)
 
     turns = {"ours": ours} | {peer: functools.partial(again, step) for peer, step in steps.items()}
-    return {peer: 1e3 * seconds / case.steps for peer, seconds in timing.alternate(turns, repeats).items()} | {"products alone": products}
+    return {
+        peer: 1e3 * seconds / case.steps
+        for peer, seconds in timing.alternate(turns, repeats).items()
+    } | {"products alone": products}
 
 
 def task_of(config: Config, rows: Batch, sizes: dict[str, int], derived: dict[str, Any]) -> Task:
@@ -211,7 +281,9 @@ def rows(quick: bool, name: str) -> Iterator[timing.Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--calls", action="store_true", help="our own step called alone, too")
@@ -219,10 +291,18 @@ def main() -> None:
     args = parser.parse_args()
     found = {name: measure(name, args.repeats, args.calls, args.compile) for name in args.only}
     peers = list(dict.fromkeys(peer for ms in found.values() for peer in ms if peer != "ours"))
-    table = Table("model", "ours, ms", *(f"{peer}, ms" for peer in peers), *(f"{peer} / ours" for peer in peers), title=timing.machine())
+    table = Table(
+        "model",
+        "ours, ms",
+        *(f"{peer}, ms" for peer in peers),
+        *(f"{peer} / ours" for peer in peers),
+        title=timing.machine(),
+    )
     for name, ms in found.items():
         ratios = (f"{ms[peer] / ms['ours']:.2f}" if peer in ms else "-" for peer in peers)
-        table.add_row(name, *(f"{ms[peer]:.2f}" if peer in ms else "-" for peer in ("ours", *peers)), *ratios)
+        table.add_row(
+            name, *(f"{ms[peer]:.2f}" if peer in ms else "-" for peer in ("ours", *peers)), *ratios
+        )
     Console(width=120).print(table)
     for peer in peers:
         ratios = [ms[peer] / ms["ours"] for ms in found.values() if peer in ms]

@@ -1,9 +1,11 @@
-"""Seconds of training until the tutorial's best validation error on the shapes task, 0.00075, ours and its recipe's in PyTorch.
+"""Seconds of training until the tutorial's best validation error on the shapes task, 0.00075, ours
+and its recipe's in PyTorch.
 
     python -m benchmarks.time_to_error [--seeds 3]
 
-The tutorial's recipe reaches that error near its step 7,020 and not before, so its time is that of so many of its steps, which are
-measured in turns with our epochs. Ours is that of `shapes_best`, shortened: whole epochs, each with its validation.
+The tutorial's recipe reaches that error near its step 7,020 and not before, so its time is that of
+so many of its steps, which are measured in turns with our epochs. Ours is that of `shapes_best`,
+shortened: whole epochs, each with its validation.
 """
 
 import argparse
@@ -26,7 +28,10 @@ EPOCHS, STEPS_A_TURN = 4, 20
 
 
 def measure(num_seeds: int) -> tuple[float, float, list[float]]:
-    """Mean seconds of our seeds, those of PyTorch, and the error of each seed. Raises an AssertionError where one is too high."""
+    """Mean seconds of our seeds, those of PyTorch, and the error of each seed.
+
+    Raises an AssertionError where one is too high.
+    """
     config, tutorial = shapes_best.get_config(), shapes_attention.get_config()
     config.num_epochs, config.data.num_test = EPOCHS, 1  # the test is measured too, so it is small
     config = Config.of(config)
@@ -34,13 +39,18 @@ def measure(num_seeds: int) -> tuple[float, float, list[float]]:
     programs = make_programs(config, build_model(config, task.kept.sizes), task)
     rows, batches = jax.tree.map(jnp.asarray, task.rows.train), make_batches(config, task)
 
-    model, batch = build_model(Config.of(tutorial), {}), epoch.gather(task.rows.train, np.arange(tutorial.batch_size))
+    model, batch = (
+        build_model(Config.of(tutorial), {}),
+        epoch.gather(task.rows.train, np.arange(tutorial.batch_size)),
+    )
     params = jax.tree.map(np.asarray, model.init(jax.random.key(0), batch["inputs"][:1])["params"])
     step, _ = torch_training.trainer(torch_models.cnn_attention(params, {}), batch, tutorial)
 
     def train(states: Any, number: int) -> tuple[Any, float]:
         states, _ = programs.train_epoch(states, jnp.int32(number), rows)
-        return states, float(programs.evaluate(states.params, states.carry, batches)["valid"]["mse"][0])
+        return states, float(
+            programs.evaluate(states.params, states.carry, batches)["valid"]["mse"][0]
+        )
 
     def turn() -> None:
         for _ in range(STEPS_A_TURN):
@@ -67,15 +77,22 @@ def rows(quick: bool) -> Iterator[timing.Row]:
     if quick:
         return
     ours, theirs, _ = measure(3)
-    yield timing.Row("time to an error", f"shapes, validation MSE {ERROR}", "s", ours, {"PyTorch": theirs})
+    yield timing.Row(
+        "time to an error", f"shapes, validation MSE {ERROR}", "s", ours, {"PyTorch": theirs}
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=3)
     ours, theirs, errors = measure(parser.parse_args().seeds)
     print(timing.machine())
-    print(f"ours {ours:.1f} s, at {', '.join(f'{error:.5f}' for error in errors)}; PyTorch {theirs:.1f} s: {theirs / ours:.1f} times")
+    print(
+        f"ours {ours:.1f} s, at {', '.join(f'{error:.5f}' for error in errors)}; PyTorch "
+        f"{theirs:.1f} s: {theirs / ours:.1f} times"
+    )
 
 
 if __name__ == "__main__":

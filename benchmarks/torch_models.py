@@ -1,4 +1,6 @@
-"""The tutorials' models in PyTorch as they write them, with parameters copied from ours, so that equal work can be checked."""
+"""The tutorials' models in PyTorch as they write them, with parameters copied from ours, so that
+equal work can be checked.
+"""
 
 from typing import Any
 
@@ -22,7 +24,9 @@ class Attention(nn.Module):
 
 
 class LSTM(nn.Module):
-    """The tutorial's LSTM, which takes the batch for its time axis and keeps its state, without gradient, between batches."""
+    """The tutorial's LSTM, which takes the batch for its time axis and keeps its state, without
+    gradient, between batches.
+    """
 
     def __init__(self):
         super().__init__()
@@ -59,7 +63,11 @@ class RNNAttention(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary_size, 100, padding_idx=0)
         self.recurrent = nn.RNN(100, 128, batch_first=True)
-        self.energy, self.hidden, self.logits = nn.Linear(128, 1), nn.Linear(128, 100), nn.Linear(100, num_classes)
+        self.energy, self.hidden, self.logits = (
+            nn.Linear(128, 1),
+            nn.Linear(128, 100),
+            nn.Linear(100, num_classes),
+        )
         self.dropout = nn.Dropout(0.1)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -82,7 +90,9 @@ class GRUAttention(nn.Module):
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         states, _ = self.recurrent(self.embedding(tokens))
         mask = torch.arange(tokens.shape[1])[None] < lengths[:, None]
-        energies = self.vector(torch.tanh(self.query(states)[:, :, None] + self.key(states)[:, None]))[..., 0]
+        energies = self.vector(
+            torch.tanh(self.query(states)[:, :, None] + self.key(states)[:, None])
+        )[..., 0]
         context = energies.masked_fill(~mask[:, None], -torch.inf).softmax(-1) @ states
         return self.logits((context * mask[..., None]).sum(1) / lengths[:, None])
 
@@ -112,11 +122,24 @@ def conv(d: int, e: int) -> nn.Conv1d:
 
 
 def load_conv(layer: nn.Conv1d, part: Any) -> None:
-    layer.weight.data, layer.bias.data = tensor(part["kernel"]).permute(2, 1, 0).contiguous(), tensor(part["bias"])
+    layer.weight.data, layer.bias.data = (
+        tensor(part["kernel"]).permute(2, 1, 0).contiguous(),
+        tensor(part["bias"]),
+    )
 
 
 def cnn(params: Any, sizes: dict[str, int]) -> nn.Module:
-    layers = [conv(1, 64), nn.ReLU(), conv(64, 64), nn.ReLU(), conv(64, 64), nn.ReLU(), conv(64, 64), nn.ReLU(), conv(64, 1)]
+    layers = [
+        conv(1, 64),
+        nn.ReLU(),
+        conv(64, 64),
+        nn.ReLU(),
+        conv(64, 64),
+        nn.ReLU(),
+        conv(64, 64),
+        nn.ReLU(),
+        conv(64, 1),
+    ]
     for i in range(5):
         load_conv(layers[2 * i], params[f"conv{i + 1}"])  # pyright: ignore
     return nn.Sequential(*layers)
@@ -125,8 +148,20 @@ def cnn(params: Any, sizes: dict[str, int]) -> nn.Module:
 def cnn_attention(params: Any, sizes: dict[str, int]) -> nn.Module:
     attention = Attention(64, 96)
     for part in ("query", "key", "value"):
-        getattr(attention, part).weight.data = turned(params["attention"][f"{part}_kernel"])[..., None]
-    layers = [conv(1, 64), nn.ReLU(), conv(64, 64), nn.ReLU(), attention, nn.ReLU(), conv(64, 64), nn.ReLU(), conv(64, 1)]
+        getattr(attention, part).weight.data = turned(params["attention"][f"{part}_kernel"])[
+            ..., None
+        ]
+    layers = [
+        conv(1, 64),
+        nn.ReLU(),
+        conv(64, 64),
+        nn.ReLU(),
+        attention,
+        nn.ReLU(),
+        conv(64, 64),
+        nn.ReLU(),
+        conv(64, 1),
+    ]
     for i, place in enumerate((0, 2, 6, 8)):
         load_conv(layers[place], params[f"conv{i + 1}"])  # pyright: ignore
     return nn.Sequential(*layers)
@@ -149,7 +184,10 @@ def mlp(params: Any, sizes: dict[str, int]) -> nn.Module:
 def patch_attention(params: Any, sizes: dict[str, int]) -> nn.Module:
     model = PatchAttention()
     for name in ("query", "key", "value"):
-        load_dense(getattr(model, name), {kind: params["attention"][f"{name}_{kind}"] for kind in ("kernel", "bias")})
+        load_dense(
+            getattr(model, name),
+            {kind: params["attention"][f"{name}_{kind}"] for kind in ("kernel", "bias")},
+        )
     load_dense(model.logits, params["logits"])
     return model
 
@@ -169,7 +207,10 @@ def gru_attention(params: Any, sizes: dict[str, int]) -> nn.Module:
     model.embedding.weight.data = tensor(params["embedding"]["embedding"])
     for i in (1, 2):
         load_recurrent(model.recurrent, params["recurrent"][f"layer{i}"], f"l{i - 1}")
-    model.query.weight.data, model.key.weight.data = turned(score["query_kernel"]), turned(score["key_kernel"])
+    model.query.weight.data, model.key.weight.data = (
+        turned(score["query_kernel"]),
+        turned(score["key_kernel"]),
+    )
     model.vector.weight.data = tensor(score["vector"])[None]
     load_dense(model.logits, params["logits"])
     return model

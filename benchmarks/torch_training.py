@@ -8,13 +8,24 @@ import torch
 from torch import Tensor, nn
 
 
-def trainer(model: nn.Module, batch: Any, config: Any) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
-    """A step of training, which returns its loss, and the loss alone, without dropout and smoothing."""
+def trainer(
+    model: nn.Module, batch: Any, config: Any
+) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
+    """A step of training, which returns its loss, and the loss alone, without dropout and
+    smoothing.
+    """
     inputs, targets = arguments(batch)
     options = config.optimizer
-    decayed, others = ([p for p in model.parameters() if (p.ndim > 1) == wanted] for wanted in (True, False))
-    groups = [{"params": decayed, "weight_decay": options.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=(options.b1, options.b2), eps=options.eps)
+    decayed, others = (
+        [p for p in model.parameters() if (p.ndim > 1) == wanted] for wanted in (True, False)
+    )
+    groups = [
+        {"params": decayed, "weight_decay": options.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(
+        groups, lr=config.learning_rate, betas=(options.b1, options.b2), eps=options.eps
+    )
 
     def loss(label_smoothing: float = 0.0) -> Tensor:
         outputs = model(*inputs)
@@ -59,5 +70,7 @@ def arguments(batch: Any) -> tuple[list[Tensor], Tensor]:
 
     inputs = batch["inputs"]
     names = ("tokens", "lengths", "source", "source_lengths", "target")
-    given = [inputs[name] for name in names if name in inputs] if isinstance(inputs, dict) else [inputs]
+    given = (
+        [inputs[name] for name in names if name in inputs] if isinstance(inputs, dict) else [inputs]
+    )
     return [tensor(array) for array in given], tensor(batch["targets"])

@@ -21,7 +21,9 @@ PAGES = sorted(path.stem for path in (DOCS / "attention").glob("*.md"))
 
 
 def run_example(text: str) -> dict[str, Any]:
-    """Runs the Python blocks of a page one after another, as a reader would, and returns the names they define."""
+    """Runs the Python blocks of a page one after another, as a reader would, and returns the names
+    they define.
+    """
     names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(block, names)
@@ -29,16 +31,34 @@ def run_example(text: str) -> dict[str, Any]:
 
 
 def draw(page: str) -> Path:
-    """Draws the weights that the example of a page leaves, a panel each, and returns the path of the picture."""
+    """Draws the weights that the example of a page leaves, a panel each, and returns the path of
+    the picture.
+    """
     pictures = run_example((DOCS / "attention" / f"{page}.md").read_text())["pictures"]
-    figure, axes = plt.subplots(1, len(pictures), figsize=(3.1 * len(pictures) + 0.8, 3.5), squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(
+        1,
+        len(pictures),
+        figsize=(3.1 * len(pictures) + 0.8, 3.5),
+        squeeze=False,
+        layout="constrained",
+    )
     image = None
     for ax, (title, weights) in zip(axes[0], pictures.items()):
         weights = np.asarray(weights)
         image = ax.imshow(
-            weights, cmap="viridis", vmin=0, vmax=1, interpolation="nearest", aspect="equal" if weights.shape[0] > 2 else "auto"
+            weights,
+            cmap="viridis",
+            vmin=0,
+            vmax=1,
+            interpolation="nearest",
+            aspect="equal" if weights.shape[0] > 2 else "auto",
         )
-        ax.set(title=title, xlabel="key", xticks=ticks(weights.shape[1]), yticks=ticks(weights.shape[0]))
+        ax.set(
+            title=title,
+            xlabel="key",
+            xticks=ticks(weights.shape[1]),
+            yticks=ticks(weights.shape[0]),
+        )
     axes[0, 0].set_ylabel("query")
     figure.colorbar(image, ax=axes, label="attention weight")
     path = DOCS / "images" / f"{page}.png"

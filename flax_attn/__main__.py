@@ -58,84 +58,55 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="flax-attn", description=__doc__)
     parser.add_argument("--version", action="version", version=f"flax-attn {flax_attn.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-
     usage = "flax-attn train NAME[:quick] [--workdir DIR] [--manual_dir DIR] [--KEY=VALUE ...]"
-    train = commands.add_parser(
-        "train", help="train a config, or resume it", allow_abbrev=False, usage=usage
-    )
-    train.add_argument(
-        "--config", action="append", default=[], help=argparse.SUPPRESS
-    )  # as train.py has it
-    train.add_argument(
-        "--workdir", type=Path, help="the run directory (default: runs/NAME, or runs/NAME-quick)"
-    )
-    train.add_argument(
-        "--manual_dir", type=Path, help="a folder with one folder a data set (default: downloads)"
-    )
-    train.epilog = (
-        "Any key of the config is a flag too, such as --num_epochs=3 or --model.features=32."
-    )
-
+    options = {"help": "train a config, or resume it", "allow_abbrev": False, "usage": usage}
+    train = commands.add_parser("train", **options)
     predict = commands.add_parser("predict", help="predict with the model of a run")
-    predict.add_argument(
-        "run", type=Path, metavar="RUN", help="a run directory, such as runs/shapes_attention"
-    )
-    predict.add_argument(
-        "text",
-        nargs="*",
-        help='a text to classify or translate, such as "The final tennis tournament starts next '
-        'week."',
-    )
-    predict.add_argument(
-        "--input",
-        type=Path,
-        help="signals of 100 points (.npy, .csv), texts one a line (.txt), images (.png, IDX)",
-    )
-    predict.add_argument(
-        "--output",
-        type=Path,
-        help="where predictions of signals go, .npy or .csv (default: INPUT with .predictions), "
-        "or translations, .txt (default: printed)",
-    )
-    predict.add_argument(
-        "--figure",
-        type=Path,
-        help="also draw the predictions, and what the model attends to, into this file",
-    )
-    predict.add_argument(
-        "--json",
-        action="store_true",
-        help="print classes or translations as JSON, with the attention",
-    )
-    predict.add_argument(
-        "--beam",
-        type=int,
-        help="of the search for translations (default: that of the run; 1 is greedy)",
-    )
-    predict.add_argument(
-        "--best", type=int, default=1, help="translations of each text, the best first (default: 1)"
-    )
-
-    predict.add_argument(
-        "--allow",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="a module of your own that the run may import",
-    )
-
     compare = commands.add_parser("compare", help="compare the results of several runs")
+    add_training(train)
+    add_predicting(predict)
     compare.add_argument("runs", type=Path, nargs="+", metavar="RUN")
-    compare.add_argument(
-        "--output",
-        type=Path,
-        default=Path("comparison"),
-        help="directory for the figures (default: comparison)",
-    )
-
+    output = "directory for the figures (default: comparison)"
+    compare.add_argument("--output", type=Path, default=Path("comparison"), help=output)
     for command in (parser, train, predict, compare):
         command.error = refuse  # argparse's own prints its usage before the line
     return parser
+
+
+def add_training(train: argparse.ArgumentParser) -> None:
+    """The flags of `train`; the keys of the config come to them."""
+    # as `train.py` has it
+    train.add_argument("--config", action="append", default=[], help=argparse.SUPPRESS)
+    workdir = "the run directory (default: runs/NAME, or runs/NAME-quick)"
+    train.add_argument("--workdir", type=Path, help=workdir)
+    manual_dir = "a folder with one folder a data set (default: downloads)"
+    train.add_argument("--manual_dir", type=Path, help=manual_dir)
+    train.epilog = "Any key of the config is a flag: --num_epochs=3, --model.features=32."
+
+
+def add_predicting(predict: argparse.ArgumentParser) -> None:
+    """The arguments of `predict`."""
+    run = "a run directory, such as runs/shapes_attention"
+    predict.add_argument("run", type=Path, metavar="RUN", help=run)
+    text = (
+        'a text to classify or translate, such as "The final tennis tournament starts next week."'
+    )
+    predict.add_argument("text", nargs="*", help=text)
+    source = "signals (.npy, .csv), texts one a line, images (.png, IDX)"
+    predict.add_argument("--input", type=Path, help=source)
+    output = "where predictions of signals go, .npy or .csv (default: INPUT with .predictions), "
+    output += "or translations (default: printed)"
+    predict.add_argument("--output", type=Path, help=output)
+    figure = "also draw the predictions, and what the model attends to, into this file"
+    predict.add_argument("--figure", type=Path, help=figure)
+    as_json = "print classes or translations as JSON, with the attention"
+    predict.add_argument("--json", action="store_true", help=as_json)
+    beam = "of the search for translations (default: that of the run; 1 is greedy)"
+    predict.add_argument("--beam", type=int, help=beam)
+    best = "translations of each text, the best first (default: 1)"
+    predict.add_argument("--best", type=int, default=1, help=best)
+    allow = "a module of your own that the run may import"
+    predict.add_argument("--allow", action="append", default=[], metavar="MODULE", help=allow)
 
 
 def refuse(message: str) -> NoReturn:

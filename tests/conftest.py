@@ -1,7 +1,9 @@
-"""Strict everywhere: shapes in annotations are checked as the code runs, and no array is broadcast across ranks unasked.
+"""Strict everywhere: shapes in annotations are checked as the code runs, and no array is broadcast
+across ranks unasked.
 
-What one test has compiled another need not compile again: XLA's cache is shared by the test processes and those they start. One that reads
-an entry while another writes it, or after its writer was killed, compiles it again, and need not warn.
+What one test has compiled another need not compile again: XLA's cache is shared by the test
+processes and those they start. One that reads an entry while another writes it, or after its writer
+was killed, compiles it again, and need not warn.
 """
 
 import gc
@@ -9,7 +11,8 @@ import os
 import tempfile
 from pathlib import Path
 
-os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # thousands of small programs that run once each: to compile them is the work
+# thousands of small programs that run once each: to compile them is the work
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 os.environ["PYTHONWARNINGS"] = "ignore:Error reading persistent compilation cache entry"
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     cache = tempfile.TemporaryDirectory(prefix="flax_attn-tests-", ignore_cleanup_errors=True)
@@ -24,7 +27,8 @@ install_import_hook("flax_attn", "beartype.beartype")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 gc.freeze()
-gc.set_threshold(100_000, 20, 50)  # what jax keeps is never garbage, and looking through it takes a tenth of the time
+# what jax keeps is never garbage, and looking through it takes a tenth of the time
+gc.set_threshold(100_000, 20, 50)
 
 
 if "TFDS_DATA_DIR" not in os.environ:
@@ -33,7 +37,9 @@ if "TFDS_DATA_DIR" not in os.environ:
 
 
 def pytest_addoption(parser):
-    parser.addoption("--manual_dir", type=Path, default=None, help="a folder with one folder a data set")
+    parser.addoption(
+        "--manual_dir", type=Path, default=None, help="a folder with one folder a data set"
+    )
 
 
 @pytest.fixture
@@ -46,8 +52,13 @@ def no_pictures(monkeypatch):
 
 @pytest.fixture(scope="session")
 def manual_dir(request):
-    """The real data sets: of the folder given, or of the one beside the checkout; skips where there is neither."""
-    given, beside = request.config.getoption("--manual_dir"), Path(__file__).parents[2] / "shared" / "data"
+    """The real data sets: of the folder given, or of the one beside the checkout; skips where there
+    is neither.
+    """
+    given, beside = (
+        request.config.getoption("--manual_dir"),
+        Path(__file__).parents[2] / "shared" / "data",
+    )
     if given is None and not beside.is_dir():
         pytest.skip("no --manual_dir with the real data sets")
     return given or beside

@@ -12,10 +12,14 @@ def test_operations_are_those_of_the_products_inside_whatever_holds_them():
     signal, kernel = np.ones((2, 7, 3), np.float32), np.ones((5, 3, 11), np.float32)
 
     def convolve(x, w):
-        return jax.lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC"))
+        return jax.lax.conv_general_dilated(
+            x, w, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC")
+        )
 
     def three_times(a, b):
-        return jax.lax.scan(lambda total, _: (total + jax.jit(jnp.matmul)(a, b), None), jnp.zeros((3, 5)), length=3)[0]
+        return jax.lax.scan(
+            lambda total, _: (total + jax.jit(jnp.matmul)(a, b), None), jnp.zeros((3, 5)), length=3
+        )[0]
 
     counted = lambda function, *arguments: limit.count(jax.make_jaxpr(function)(*arguments).jaxpr)
     assert counted(jnp.matmul, a, b) == 2 * 3 * 4 * 5

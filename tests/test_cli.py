@@ -18,12 +18,20 @@ from flax_attn.__main__ import main
 from flax_attn.errors import UsageError
 
 ROOT = Path(__file__).parent.parent
-SMALL = ["--config.batch_size=32", "--config.steps_per_epoch=4", "--config.data.num_train=400", "--config.data.num_test=50"]
+KEEP = "import jax; from flax_attn.commands.training import keep_compiled; keep_compiled(); "
+SMALL = [
+    "--config.batch_size=32",
+    "--config.steps_per_epoch=4",
+    "--config.data.num_train=400",
+    "--config.data.num_test=50",
+]
 
 
 def train(*args, config="shapes_attention", wait=True):
     command = [sys.executable, "train.py", *map(str, args), f"--config=configs/{config}.py"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     if not wait:
         return process
     out, err = process.communicate(timeout=240)
@@ -39,20 +47,41 @@ def flax_attn(*args):
 @pytest.mark.parametrize("given", [True, False])
 def test_compiled_programs_are_kept_where_the_user_says_or_in_the_users_cache(given, tmp_path):
     """Nothing is compiled here: only where it would go is looked at."""
-    code = "import jax; from flax_attn.commands.training import keep_compiled; keep_compiled(); print(jax.config.jax_compilation_cache_dir)"
-    environment = {key: value for key, value in os.environ.items() if key != "JAX_COMPILATION_CACHE_DIR"}
-    environment |= {"XDG_CACHE_HOME": str(tmp_path)} | ({"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "given")} if given else {})
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    code = KEEP + "print(jax.config.jax_compilation_cache_dir)"
+    environment = {
+        key: value for key, value in os.environ.items() if key != "JAX_COMPILATION_CACHE_DIR"
+    }
+    environment |= {"XDG_CACHE_HOME": str(tmp_path)} | (
+        {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "given")} if given else {}
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     place = Path(done.stdout.strip())
     assert place == tmp_path / "given" if given else place.parent == tmp_path / "flax_attn"
 
 
 @pytest.mark.parametrize("off", [False, True])
 def test_compiled_programs_are_kept_unless_the_user_says_no(off, tmp_path):
-    code = "import jax; from flax_attn.commands.training import keep_compiled; keep_compiled(); jax.jit(lambda x: x + 1)(1.0)"
-    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    code = KEEP + "jax.jit(lambda x: x + 1)(1.0)"
+    environment = os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
     environment |= {"JAX_ENABLE_COMPILATION_CACHE": "false"} if off else {}
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert off != any(tmp_path.iterdir())
 
 
@@ -73,7 +102,9 @@ def snapshot(folder):
 @pytest.mark.full
 def test_kill_9_and_resume_equal_the_unbroken_run(tmp_path):
     workdir, straight = tmp_path / "run", tmp_path / "straight"
-    code, _, _ = train(*SMALL, "--config.num_epochs=5", f"--workdir={straight}", config="shapes_lstm")
+    code, _, _ = train(
+        *SMALL, "--config.num_epochs=5", f"--workdir={straight}", config="shapes_lstm"
+    )
     assert code == 0
     arguments = [*SMALL, "--config.num_epochs=5", f"--workdir={workdir}"]
     process = train(*arguments, config="shapes_lstm", wait=False)
@@ -86,7 +117,10 @@ def test_kill_9_and_resume_equal_the_unbroken_run(tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert not (workdir / "summary.json").exists()
-    newest = max((path for path in (workdir / "checkpoints").iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
+    newest = max(
+        (path for path in (workdir / "checkpoints").iterdir() if path.name.isdecimal()),
+        key=lambda path: int(path.name),
+    )
     damaged = next(path for path in sorted(newest.rglob("d/*")) if path.stat().st_size > 1000)
     content = bytearray(damaged.read_bytes())
     content[len(content) // 2] ^= 1
@@ -97,7 +131,9 @@ def test_kill_9_and_resume_equal_the_unbroken_run(tmp_path):
     assert "is damaged" in out
     assert f"resuming after epoch {int(newest.name) - 1}" in out
     assert metrics.read_bytes() == (straight / "metrics.jsonl").read_bytes()
-    ours, expected = (json.loads((folder / "summary.json").read_text()) for folder in (workdir, straight))
+    ours, expected = (
+        json.loads((folder / "summary.json").read_text()) for folder in (workdir, straight)
+    )
     assert ours["metrics"] == expected["metrics"]
     with np.load(workdir / "examples.npz") as ours, np.load(straight / "examples.npz") as expected:
         for name in expected:
@@ -108,19 +144,48 @@ def test_kill_9_and_resume_equal_the_unbroken_run(tmp_path):
     ("arguments", "config", "said"),
     [
         (["--config.model.feature=3"], "shapes_cnn", "did you mean 'model.features'?"),
-        (["--config.batch_size=many"], "shapes_cnn", "expected int for config key 'batch_size', such as 128, got 'many'"),
-        ([], "shapes_cn", "no config file configs/shapes_cn.py; configs/ has ag_news_best, ag_news_joined"),
+        (
+            ["--config.batch_size=many"],
+            "shapes_cnn",
+            "expected int for config key 'batch_size', such as 128, got 'many'",
+        ),
+        (
+            [],
+            "shapes_cn",
+            "no config file configs/shapes_cn.py; configs/ has ag_news_best, ag_news_joined",
+        ),
         *[
             pytest.param(*case, marks=pytest.mark.full)  # a process each
             for case in (
-                (["--config.batch_size=0"], "shapes_cnn", "'batch_size' to be a number above 0, got 0"),
+                (
+                    ["--config.batch_size=0"],
+                    "shapes_cnn",
+                    "'batch_size' to be a number above 0, got 0",
+                ),
                 (["--config.num_head=3"], "shapes_cnn", "unknown config key 'num_head'"),
                 (["--config.nothing", "3"], "shapes_cnn", "unknown config key 'nothing'"),
-                (["--config.data.fresh=maybe"], "shapes_cnn", "expected bool for config key 'data.fresh'"),
+                (
+                    ["--config.data.fresh=maybe"],
+                    "shapes_cnn",
+                    "expected bool for config key 'data.fresh'",
+                ),
                 (["--config=configs/base.py"], "shapes_cnn", "expected one --config, got 2"),
-                ([], "base", "expected get_config(variant) in configs/base.py to return a ConfigDict, got KeyError"),
-                (["leftover"], "shapes_cnn", "expected one --config, got 2: configs/shapes_cnn.py and leftover"),
-                (["--confg=3"], "shapes_cnn", "unknown flag or config key 'confg'; did you mean 'config'?"),
+                (
+                    [],
+                    "base",
+                    "expected get_config(variant) in configs/base.py to return a "
+                    "ConfigDict, got KeyError",
+                ),
+                (
+                    ["leftover"],
+                    "shapes_cnn",
+                    "expected one --config, got 2: configs/shapes_cnn.py and leftover",
+                ),
+                (
+                    ["--confg=3"],
+                    "shapes_cnn",
+                    "unknown flag or config key 'confg'; did you mean 'config'?",
+                ),
                 (["--workdir=train.py"], "shapes_cnn", "is a file"),
             )
         ],
@@ -139,10 +204,12 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, config, said):
 
 CONFIG_FILES = {
     "raise ImportError('first\\nsecond')": "got ImportError: first second",
-    "def get_config(variant): return {}": "got AttributeError: 'dict' object has no attribute 'to_dict'",
+    "def get_config(variant): return {}": "got AttributeError: 'dict' object has no attribute "
+    "'to_dict'",
     "def get_config(): pass": "got TypeError",
     "def get_config(variant): raise ValueError('first\\nsecond')": "error: first second",
-    "from configs import shapes_cnn\ndef get_config(variant=''):\n  c = shapes_cnn.get_config()\n  del c.batch_size\n  return c": (
+    "from configs import shapes_cnn\ndef get_config(variant=''):\n  c = "
+    "shapes_cnn.get_config()\n  del c.batch_size\n  return c": (
         "expected int for config key 'batch_size', got None"
     ),
 }
@@ -152,7 +219,12 @@ CONFIG_FILES = {
 @pytest.mark.parametrize(("text", "said"), CONFIG_FILES.items())
 def test_a_config_file_of_ones_own_that_fails_is_told_in_one_line(tmp_path, text, said):
     (tmp_path / "mine.py").write_text(text)
-    command = [sys.executable, "train.py", f"--config={tmp_path / 'mine.py'}", f"--workdir={tmp_path / 'run'}"]
+    command = [
+        sys.executable,
+        "train.py",
+        f"--config={tmp_path / 'mine.py'}",
+        f"--workdir={tmp_path / 'run'}",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
     assert said in done.stderr
@@ -161,7 +233,9 @@ def test_a_config_file_of_ones_own_that_fails_is_told_in_one_line(tmp_path, text
 
 def test_a_changed_config_and_a_foreign_directory_are_refused(run, tmp_path):
     before = snapshot(run)
-    code, _, err = train(*SMALL, "--config.num_epochs=2", "--config.learning_rate=0.1", f"--workdir={run}")
+    code, _, err = train(
+        *SMALL, "--config.num_epochs=2", "--config.learning_rate=0.1", f"--workdir={run}"
+    )
     assert (code, len(err.splitlines())) == (2, 1)
     assert "'learning_rate' was 0.001" in err
     (tmp_path / "mine.txt").write_text("mine")
@@ -177,12 +251,16 @@ def test_predict_keeps_shape_and_units(run, tmp_path):
         inputs, expected = examples["inputs"][:3, :, 0], examples["predictions"][:3, :, 0]
     np.save(tmp_path / "signal.npy", inputs)
     np.savetxt(tmp_path / "signal.csv", inputs, delimiter=",")
-    code, out, err = flax_attn("predict", run, "--input", tmp_path / "signal.npy", "--figure", tmp_path / "map.png")
+    code, out, err = flax_attn(
+        "predict", run, "--input", tmp_path / "signal.npy", "--figure", tmp_path / "map.png"
+    )
     assert (code, err) == (0, "")
     assert f"wrote {tmp_path / 'map.png'}" in out
     np.testing.assert_allclose(np.load(tmp_path / "signal.predictions.npy"), expected, atol=1e-4)
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
-    code, _, _ = flax_attn("predict", run, "--input", tmp_path / "signal.csv", "--output", tmp_path / "out.csv")
+    code, _, _ = flax_attn(
+        "predict", run, "--input", tmp_path / "signal.csv", "--output", tmp_path / "out.csv"
+    )
     assert code == 0
     np.testing.assert_allclose(np.loadtxt(tmp_path / "out.csv", delimiter=","), expected, atol=1e-3)
 
@@ -230,15 +308,24 @@ def test_bad_arguments_of_predict_and_compare_are_one_line_and_touch_nothing(run
         (["predict", run, "--input", tmp_path / "empty.csv"], "got (0, 1)"),
         (["predict", run, "--input", tmp_path / "empty.npy"], "expected numbers"),
         (["predict", run, "--input", tmp_path / "text.npy"], "expected numbers"),
-        (["predict", run, "--input", good, "--output", tmp_path / ("x" * 300 + ".npy")], "File name too long"),
+        (
+            ["predict", run, "--input", good, "--output", tmp_path / ("x" * 300 + ".npy")],
+            "File name too long",
+        ),
         (["predict", run, "--input", tmp_path / "archive.npy"], "an archive of several"),
         (["predict", run, "--input", tmp_path], "--input to end in"),
         (["predict", run, "--input", folder], "cannot read --input"),
-        (["predict", run, "--input", good, "--output", "/nowhere/at/all.npy"], "--output to be a file in a directory that exists"),
+        (
+            ["predict", run, "--input", good, "--output", "/nowhere/at/all.npy"],
+            "--output to be a file in a directory that exists",
+        ),
         (["predict", run, "--input", good, "--output", folder], "--output to be a file"),
         (["predict", run, "--input", good, "--output", good], "another file than --input"),
         (["predict", run, "--input", good, "--figure", tmp_path / "map.txt"], ".png, .pdf or .svg"),
-        (["predict", run, "--input", good, "--figure", tmp_path / "none" / "map.png"], "--figure to be a file in a directory that exists"),
+        (
+            ["predict", run, "--input", good, "--figure", tmp_path / "none" / "map.png"],
+            "--figure to be a file in a directory that exists",
+        ),
         (["predict", run], "expected --input FILE with signals of 100 points"),
         (["predict", run, "--input", good, "a text"], "neither a text nor --json"),
         (["compare"], "required: RUN"),
@@ -257,7 +344,12 @@ def test_an_input_named_like_a_temporary_file_is_left_alone(run, tmp_path):
     source = tmp_path / "signal.partial.npy"
     np.save(source, np.zeros((1, 100)))
     before = snapshot(tmp_path)
-    assert main(["predict", str(run), "--input", str(source), "--output", str(tmp_path / "signal.npy")]) == 0
+    assert (
+        main(
+            ["predict", str(run), "--input", str(source), "--output", str(tmp_path / "signal.npy")]
+        )
+        == 0
+    )
     assert before.items() <= snapshot(tmp_path).items()
     assert {path.name for path in tmp_path.iterdir()} == {"signal.partial.npy", "signal.npy"}
 
@@ -265,7 +357,18 @@ def test_an_input_named_like_a_temporary_file_is_left_alone(run, tmp_path):
 def test_compare_names_runs_by_their_directories(run, tmp_path, capsys):
     for name in ("wide", "b[red]"):
         shutil.copytree(run, tmp_path / name)
-    assert main(["compare", str(tmp_path / "wide"), str(tmp_path / "b[red]"), "--output", str(tmp_path / "figures")]) == 0
+    assert (
+        main(
+            [
+                "compare",
+                str(tmp_path / "wide"),
+                str(tmp_path / "b[red]"),
+                "--output",
+                str(tmp_path / "figures"),
+            ]
+        )
+        == 0
+    )
     out = capsys.readouterr().out
     assert "wide" in out
     assert "b[red]" in out
@@ -280,4 +383,7 @@ def test_compare_prints_one_table_and_draws(run, tmp_path):
     assert (code, err) == (0, "")
     for word in ("58,177", "130,660"):
         assert word in out
-    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["loss.png", "predictions.png"]
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
+        "loss.png",
+        "predictions.png",
+    ]

@@ -1,4 +1,6 @@
-"""Every config trains for two steps and every variant is sound; its lab note says what a reader needs."""
+"""Every config trains for two steps and every variant is sound; its lab note says what a reader
+needs.
+"""
 
 import importlib
 from pathlib import Path
@@ -32,10 +34,16 @@ def test_quick_is_the_same_experiment_made_short(name):
     assert quick.data.name == full.data.name
 
 
-@pytest.mark.parametrize(("name", "count"), [("shapes_best", 95_169), ("shapes_by_location_best", 146_689)])
-def test_the_best_on_shapes_have_no_more_than_150_000_parameters_and_a_million_examples(name, count):
+@pytest.mark.parametrize(
+    ("name", "count"), [("shapes_best", 95_169), ("shapes_by_location_best", 146_689)]
+)
+def test_the_best_on_shapes_have_no_more_than_150_000_parameters_and_a_million_examples(
+    name, count
+):
     config = load(name)
-    params = jax.eval_shape(build_model(Config.of(config), {}).init, jax.random.key(0), jnp.zeros((1, 100, 1)))["params"]
+    params = jax.eval_shape(
+        build_model(Config.of(config), {}).init, jax.random.key(0), jnp.zeros((1, 100, 1))
+    )["params"]
     assert count_parameters(params) == count <= 150_000
     assert config.num_epochs * (20_000 // config.batch_size) * config.batch_size <= 1_000_000
 
@@ -43,16 +51,32 @@ def test_the_best_on_shapes_have_no_more_than_150_000_parameters_and_a_million_e
 NOT_RUN_ELSEWHERE = ("sst_gru_attention",)  # nor a relative of it
 
 
-@pytest.mark.parametrize("name", [name if name in NOT_RUN_ELSEWHERE else pytest.param(name, marks=pytest.mark.full) for name in NAMES])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in NOT_RUN_ELSEWHERE else pytest.param(name, marks=pytest.mark.full)
+        for name in NAMES
+    ],
+)
 def test_two_steps(name, request, tmp_path):
     config = load(name)
     config.steps_per_epoch, config.batch_size = 2, min(config.batch_size, 32)
     if "num_buckets" in config.data:
         config.data.num_buckets = 1
-    config.data.update({key: number for key, number in (("num_train", 400), ("num_test", 20)) if key in config.data})
+    config.data.update(
+        {
+            key: number
+            for key, number in (("num_train", 400), ("num_test", 20))
+            if key in config.data
+        }
+    )
     if name == "text_csv":
         config.data.train_file = str(tmp_path / "texts.csv")
-        rows = [f"a {word} text,{label}\n" for word, label in (("good", "yes"), ("bad", "no")) for _ in range(20)]
+        rows = [
+            f"a {word} text,{label}\n"
+            for word, label in (("good", "yes"), ("bad", "no"))
+            for _ in range(20)
+        ]
         Path(config.data.train_file).write_text("text,label\n" + "".join(rows))
     if name == "translate_tsv":
         config.data.file = str(tmp_path / "pairs.tsv")
@@ -65,12 +89,18 @@ def test_two_steps(name, request, tmp_path):
     programs = make_programs(config, model, task)
     states = programs.create(range(1))
     before = jax.tree.map(np.asarray, states.params)
-    states, metrics = programs.train_epoch(states, jnp.int32(1), jax.tree.map(jnp.asarray, task.rows.train))
+    states, metrics = programs.train_epoch(
+        states, jnp.int32(1), jax.tree.map(jnp.asarray, task.rows.train)
+    )
     assert int(states.step[0]) == 2
     assert 0 < float(metrics[task.score][0]) < 10
-    moved = [float(np.abs(a - b).max()) for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(states.params))]
+    moved = [
+        float(np.abs(a - b).max())
+        for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(states.params))
+    ]
     assert all(0 <= distance < 0.05 for distance in moved)
-    assert np.mean([distance > 0 for distance in moved]) > 0.7  # the bias of a score never moves, and a warm-up begins at 0
+    # the bias of a score never moves, and a warm-up begins at 0
+    assert np.mean([distance > 0 for distance in moved]) > 0.7
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -92,4 +122,8 @@ def test_published_recipe():
     assert (config.batch_size, config.num_epochs, config.learning_rate) == (128, 50, 1e-3)
     adam = {"b1": 0.9, "b2": 0.99, "eps": 1e-5, "weight_decay": 0.01}
     assert {key: value for key, value in config.optimizer.items() if key in adam} == adam
-    assert (config.data.num_train, config.data.num_test, config.data.valid_fraction) == (25_000, 1_000, 0.2)
+    assert (config.data.num_train, config.data.num_test, config.data.valid_fraction) == (
+        25_000,
+        1_000,
+        0.2,
+    )

@@ -8,7 +8,10 @@ from docs.draw import DOCS, PAGES, run_example
 SHORT = ("attend", "self_attention")
 
 
-@pytest.mark.parametrize("page", [page if page in SHORT else pytest.param(page, marks=pytest.mark.full) for page in PAGES])
+@pytest.mark.parametrize(
+    "page",
+    [page if page in SHORT else pytest.param(page, marks=pytest.mark.full) for page in PAGES],
+)
 def test_the_example_of_a_page_runs(page):
     text = (DOCS / "attention" / f"{page}.md").read_text()
     pictures = run_example(text)["pictures"]

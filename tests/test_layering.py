@@ -1,4 +1,6 @@
-"""Imports go one way: attention <- models <- tasks <- experiment <- commands; data, training and runs know none of them."""
+"""Imports go one way: attention <- models <- tasks <- experiment <- commands; data, training and
+runs know none of them.
+"""
 
 import ast
 import subprocess
@@ -6,8 +8,20 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-BASE = {"flax_attn.errors", "flax_attn.fields", "flax_attn.files", "flax_attn.config_files"}  # plain Python, open to all
-ROOMS = ("attention", "models", "data", "training", "runs", "tasks", "analysis", "experiment", "predict", "commands")
+# plain Python, open to all
+BASE = {"flax_attn.errors", "flax_attn.fields", "flax_attn.files", "flax_attn.config_files"}
+ROOMS = (
+    "attention",
+    "models",
+    "data",
+    "training",
+    "runs",
+    "tasks",
+    "analysis",
+    "experiment",
+    "predict",
+    "commands",
+)
 ALLOWED = {  # what a room may import besides itself
     "attention": set(),
     "models": {"attention"},
@@ -40,7 +54,10 @@ def imports(path):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             package = path.relative_to(ROOT).parent.parts if node.level else ()
-            parts = [*package[: len(package) + 1 - node.level], *([node.module] if node.module else [])]
+            parts = [
+                *package[: len(package) + 1 - node.level],
+                *([node.module] if node.module else []),
+            ]
             yield from (".".join([*parts, alias.name]) for alias in node.names)
 
 
@@ -56,13 +73,17 @@ def test_rooms_import_only_what_they_may():
             for name in imports(path):
                 if name.startswith("flax_attn"):
                     number += 1
-                    assert any(name == prefix or name.startswith(prefix + ".") for prefix in allowed), f"{path} imports {name}"
+                    assert any(
+                        name == prefix or name.startswith(prefix + ".") for prefix in allowed
+                    ), f"{path} imports {name}"
     assert number > 100
 
 
 def test_every_file_of_the_package_is_in_a_room_or_known():
     package = ROOT / "flax_attn"
-    assert {path.name for path in package.iterdir() if (path / "__init__.py").exists()} == set(ROOMS)
+    assert {path.name for path in package.iterdir() if (path / "__init__.py").exists()} == set(
+        ROOMS
+    )
     assert {path.stem for path in package.glob("*.py")} == set(TOP)
     for stem, allowed in TOP.items():
         for name in imports(package / f"{stem}.py"):
@@ -73,15 +94,22 @@ def test_every_file_of_the_package_is_in_a_room_or_known():
 def test_the_functions_of_the_attention_library_know_jax_only_and_its_layers_flax_too():
     for path in files("flax_attn", "attention"):
         is_layer = path.parent.name == "layers"
-        named_only = path == ROOT / "flax_attn" / "attention" / "__init__.py"  # it names the layers, and loads them when asked for
+        # it names the layers, and loads them when asked for
+        named_only = path == ROOT / "flax_attn" / "attention" / "__init__.py"
         for name in imports(path):
             top = name.split(".")[0]
-            assert top in OUTSIDE["layers" if is_layer else "attention"] | sys.stdlib_module_names | {"flax_attn"}, f"{path} imports {name}"
-            assert is_layer or named_only or not name.startswith("flax_attn.attention.layers"), f"{path} imports {name}"
+            assert top in OUTSIDE[
+                "layers" if is_layer else "attention"
+            ] | sys.stdlib_module_names | {"flax_attn"}, f"{path} imports {name}"
+            assert is_layer or named_only or not name.startswith("flax_attn.attention.layers"), (
+                f"{path} imports {name}"
+            )
 
 
 def run(code):
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
 
 
 def test_attend_loads_no_flax_and_a_layer_does():
@@ -96,7 +124,8 @@ def test_no_module_replaces_a_public_name():
 import importlib, pkgutil, types
 import flax_attn.attention as package
 public = {name: getattr(package, name) for name in package.__all__}
-modules = [module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
+walked = pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+modules = [module.name for module in walked]
 for name in modules:
     importlib.import_module(name)
 changed = [name for name in public if getattr(package, name) is not public[name]]
@@ -115,8 +144,14 @@ def test_each_outside_package_stays_in_its_place():
             top = name.split(".")[0]
             assert top not in ("torch", "tensorflow"), f"{place} imports {name}"
             if top == "ml_collections":
-                known = ("flax_attn/experiment/config.py", "flax_attn/experiment/face.py", "flax_attn/recipes.py")
-                assert place in known or place.startswith(("configs/", "flax_attn/configs/")), f"{place} imports {name}"
+                known = (
+                    "flax_attn/experiment/config.py",
+                    "flax_attn/experiment/face.py",
+                    "flax_attn/recipes.py",
+                )
+                assert place in known or place.startswith(("configs/", "flax_attn/configs/")), (
+                    f"{place} imports {name}"
+                )
 
 
 def test_only_analysis_imports_matplotlib_and_never_pyplot():
@@ -133,14 +168,30 @@ def test_only_analysis_imports_matplotlib_and_never_pyplot():
 
 def test_to_start_on_shapes_imports_no_figures_data_sets_or_checkpoints():
     code = "import sys; from flax_attn import experiment; print(*sys.modules)"
-    modules = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    modules = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
     assert "flax_attn.experiment.building" in modules
-    assert not {"matplotlib", "orbax.checkpoint", "tensorflow_datasets", "tokenizers", "sacrebleu"} & set(modules)
+    assert not {
+        "matplotlib",
+        "orbax.checkpoint",
+        "tensorflow_datasets",
+        "tokenizers",
+        "sacrebleu",
+    } & set(modules)
 
 
 def test_the_walk_sees_imports_inside_functions_and_relative_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     (tmp_path / "flax_attn" / "data").mkdir(parents=True)
     module = tmp_path / "flax_attn" / "data" / "module.py"
-    module.write_text("def f():\n    from torch import nn\nfrom . import shapes\nfrom ..models import cnn\nfrom .toy import make\n")
-    assert sorted(imports(module)) == ["flax_attn.data.shapes", "flax_attn.data.toy.make", "flax_attn.models.cnn", "torch.nn"]
+    module.write_text(
+        "def f():\n    from torch import nn\nfrom . import shapes\nfrom ..models "
+        "import cnn\nfrom .toy import make\n"
+    )
+    assert sorted(imports(module)) == [
+        "flax_attn.data.shapes",
+        "flax_attn.data.toy.make",
+        "flax_attn.models.cnn",
+        "torch.nn",
+    ]

@@ -52,18 +52,28 @@ def faults(source: str) -> list[str]:
 def test_files_lines_and_functions_are_short(folder):
     paths = sorted((ROOT / folder).rglob("*.py"))
     assert paths
-    too_long = [f"{path.relative_to(ROOT)}: {fault}" for path in paths for fault in faults(path.read_text())]
+    too_long = [
+        f"{path.relative_to(ROOT)}: {fault}" for path in paths for fault in faults(path.read_text())
+    ]
     assert not too_long, "\n".join(too_long)
 
 
 def test_each_limit_is_held_to_the_line():
     def with_body(name, length):
         body = ["    x = 1  # \N{MIDDLE DOT}"] * (length - 1)
-        return "\n".join(["@decorator", f"def {name}():", '    """Two', "", '    lines."""', "", *body])
+        return "\n".join(
+            ["@decorator", f"def {name}():", '    """Two', "", '    lines."""', "", *body]
+        )
 
-    for name, limit in (("attend", FUNCTION_LINES), ("__call__", FORWARD_LINES), ("encode", FORWARD_LINES)):
+    for name, limit in (
+        ("attend", FUNCTION_LINES),
+        ("__call__", FORWARD_LINES),
+        ("encode", FORWARD_LINES),
+    ):
         assert faults(with_body(name, limit)) == []
-        assert faults(with_body(name, limit + 1)) == [f"{name}: {limit + 1} lines of code, expected at most {limit}"]
+        assert faults(with_body(name, limit + 1)) == [
+            f"{name}: {limit + 1} lines of code, expected at most {limit}"
+        ]
     assert faults("x = 1\n" * FILE_LINES) == []
     assert len(faults("x = 1\n" * (FILE_LINES + 1))) == 1
     assert faults("#" * LINE_WIDTH) == []

@@ -2,6 +2,7 @@
 all seeds.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -31,7 +32,8 @@ def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
     """
     name, model_class = config.model["name"], config.model_class
     options = {key: _frozen(value) for key, value in config.model.items() if key != "name"}
-    known = [field for field in model_class.__dataclass_fields__ if field not in ("name", "parent")]  # pyright: ignore
+    fields = (field.name for field in dataclasses.fields(model_class))
+    known = [field for field in fields if field not in ("name", "parent")]
     for option in options:
         if option not in known or option in sizes:
             choices = [field for field in known if field not in sizes]

@@ -153,19 +153,14 @@ def train(
     """Trains from the last whole checkpoint, or from the start, to `num_epochs`."""
     rows, batches = jax.device_put(task.rows.train), make_batches(config, task)
     start = restore(config, programs, directory, say)
-    before = (
-        programs.evaluate(start.states.params, start.states.carry, batches)
-        if not start.epoch
-        else None
-    )
-    train_epoch, seconds = None, start.seconds
+    states, seconds, history = start.states, start.seconds, start.history
+    before = None if start.epoch else programs.evaluate(states.params, states.carry, batches)
+    train_epoch = None
     if start.epoch < config.num_epochs:
         began = time.perf_counter()
-        train_epoch = programs.train_epoch.lower(
-            start.states, np.int32(0), rows
-        ).compile()  # beside that evaluation
+        lowered = programs.train_epoch.lower(states, np.int32(0), rows)
+        train_epoch = lowered.compile()  # beside that evaluation
         seconds += time.perf_counter() - began
-    states, history = start.states, start.history
     if before is not None:
         history = metric_rows(0, states, before)
         check_finite(history)
@@ -185,9 +180,8 @@ def train(
         seconds += time.perf_counter() - began
         history = history + new
         directory.append_metrics(new)
-        checkpoints.save(
-            directory.checkpoints, number, states, {"train_seconds": seconds, "rows": history}
-        )
+        metadata = {"train_seconds": seconds, "rows": history}
+        checkpoints.save(directory.checkpoints, number, states, metadata)
         on_epoch(new)
     return Trained(states, seconds)
 

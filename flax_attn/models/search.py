@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-TOP_K_BLOCK = 32
+from flax_attn.models.largest import top_k
 
 Step = Callable[[Any, Int[Array, "b k"]], tuple[Float[Array, "b k v"], Any, Float[Array, "b k s"]]]
 
@@ -61,48 +61,51 @@ def greedy(
     batch = len(jax.tree.leaves(state)[0])
     num_source = _num_source(step, state, batch, 1)
 
-    def go_on(carry: tuple) -> Array:
-        i, _, _, ended, *_ = carry
-        return (i < max_length) & ~ended.all()
+    def go_on(now: _Greedy) -> Array:
+        return (now.i < max_length) & ~now.ended.all()
 
-    def body(carry: tuple) -> tuple:
-        i, state, before, ended, score, tokens, alignment = carry
-        logits, state, weights = step(state, before)
+    def body(now: _Greedy) -> _Greedy:
+        logits, state, weights = step(now.state, now.token)
         log_probabilities = _log_softmax(logits, forbidden)
-        token = jnp.where(ended, end, jnp.argmax(log_probabilities, axis=-1))
-        score = score + jnp.where(ended, 0, log_probabilities.max(axis=-1))
-        return (
-            i + 1,
+        token = jnp.where(now.ended, end, jnp.argmax(log_probabilities, axis=-1))
+        gain = jnp.where(now.ended, 0, log_probabilities.max(axis=-1))
+        return _Greedy(
+            now.i + 1,
             state,
             token,
-            ended | (token == end),
-            score,
-            tokens.at[i].set(token),
-            alignment.at[i].set(weights),
+            now.ended | (token == end),
+            now.score + gain,
+            now.tokens.at[now.i].set(token),
+            now.alignment.at[now.i].set(weights),
         )
 
     first = jnp.full((batch, 1), end)
-    tokens, alignment = (
-        jnp.full((max_length, batch, 1), end),
-        jnp.zeros((max_length, batch, 1, num_source)),
-    )
-    start = (
-        0,
-        state,
-        first,
-        jnp.zeros_like(first, bool),
-        jnp.zeros(first.shape),
-        tokens,
-        alignment,
-    )
-    *_, ended, score, tokens, alignment = jax.lax.while_loop(go_on, body, start)
-    found = _decoded(tokens, alignment, score, ended, end)
-    return found._replace(scores=score / _penalty(found.lengths + ended, length_penalty))
+    none, zero = jnp.zeros_like(first, bool), jnp.zeros(first.shape)
+    tokens = jnp.full((max_length, batch, 1), end)
+    alignment = jnp.zeros((max_length, batch, 1, num_source))
+    start = _Greedy(jnp.asarray(0), state, first, none, zero, tokens, alignment)
+    last = jax.lax.while_loop(go_on, body, start)
+    decoded = _decoded(last.tokens, last.alignment, last.score, last.ended, end)
+    lengths = decoded.lengths + last.ended
+    return decoded._replace(scores=last.score / _penalty(lengths, length_penalty))
+
+
+class _Greedy(NamedTuple):
+    """A greedy search before step `i`: the decoder's state, the last token and what was found."""
+
+    i: Array
+    state: Any
+    token: Array
+    ended: Array
+    score: Array
+    tokens: Array
+    alignment: Array
 
 
 class Ended(NamedTuple):
-    """The best sequences `(b, k)` that have come to their end: score, the step that ended them, and
-    where they stood in the beam then.
+    """The best sequences `(b, k)` that have come to their end.
+
+    `step` is the step that ended them, `place` their index in the beam then.
     """
 
     score: Float[Array, "b k"]
@@ -145,65 +148,91 @@ def beam_search(
         raise ValueError(f"expected a length_penalty of 0 or above, got {length_penalty}")
     batch = len(jax.tree.leaves(state)[0])
     state = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (batch, beam, *leaf.shape[2:])), state)
-    num_source = _num_source(step, state, batch, beam)
     penalty = functools.partial(_penalty, alpha=length_penalty)
 
-    def over(score: Array, ended: Ended) -> Bool[Array, " b"]:
-        enough = jnp.isfinite(ended.score).all(axis=-1)
-        return enough | (ended.score[:, num_best - 1] >= score[:, 0] / penalty(max_length))
+    def is_over(now: _Beam) -> Bool[Array, " b"]:
+        enough = jnp.isfinite(now.ended.score).all(axis=-1)
+        least = now.ended.score[:, num_best - 1]
+        return enough | (least >= now.score[:, 0] / penalty(max_length))
 
-    def go_on(carry: tuple) -> Array:
-        i, _, _, score, ended, _ = carry
-        return (i < max_length) & ~over(score, ended).all()
+    def go_on(now: _Beam) -> Array:
+        return (now.i < max_length) & ~is_over(now).all()
 
-    def body(carry: tuple) -> tuple:
-        i, state, before, score, ended, history = carry
-        searched = ~over(score, ended)[:, None]
-        logits, state, weights = step(state, before)
-        size = logits.shape[-1]
-        scores = (score[..., None] + _log_softmax(logits, forbidden)).reshape(batch, -1)
-        best, chosen = _top_k(scores, 2 * beam)  # as many again, for those that end
-        parent, token = jnp.divmod(chosen, size)
-        ends = token == end
-        ending = jnp.where((ends & searched)[:, :beam], best[:, :beam], -jnp.inf) / penalty(i + 1)
-        new = Ended(ending, jnp.full_like(parent[:, :beam], i), parent[:, :beam])
-        joined = jax.tree.map(lambda *both: jnp.concatenate(both, axis=1), ended, new)
-        kept = jax.lax.top_k(joined.score, beam)[1]
-        ended = jax.tree.map(lambda leaf: _take(leaf, kept), joined)
-        score, going = jax.lax.top_k(jnp.where(ends, -jnp.inf, best), beam)
-        parent, token = _take(parent, going), _take(token, going)
-        history = [past.at[i].set(now) for past, now in zip(history, (token, parent, weights))]
-        return (
-            i + 1,
-            jax.tree.map(lambda leaf: _take(leaf, parent), state),
-            token,
-            score,
-            ended,
-            history,
-        )
+    def body(now: _Beam) -> _Beam:
+        is_searched = ~is_over(now)[:, None]
+        logits, state, weights = step(now.state, now.token)
+        log_probabilities = _log_softmax(logits, forbidden)
+        return _extend(now, log_probabilities, state, weights, is_searched, end, penalty(now.i + 1))
 
-    places = jnp.broadcast_to(jnp.arange(beam)[None], (batch, beam))
-    nothing = jnp.zeros((max_length, batch, beam), int)
-    history = [nothing, nothing, jnp.zeros((max_length, batch, beam, num_source))]
-    none = Ended(jnp.full(places.shape, -jnp.inf), jnp.zeros_like(places), jnp.zeros_like(places))
-    start = (
-        0,
-        state,
-        jnp.full_like(places, end),
-        jnp.where(places == 0, 0, -jnp.inf),
-        none,
-        history,
-    )
-    last, _, _, score, ended, history = jax.lax.while_loop(go_on, body, start)
+    num_source = _num_source(step, state, batch, beam)
+    start = _start(state, (batch, beam), end, max_length, num_source)
+    return _best(jax.lax.while_loop(go_on, body, start), penalty, num_best, end)
 
-    cut = Ended(
-        score / penalty(last), jnp.full_like(places, last), places
-    )  # the end of these would be the next token
-    every = jax.tree.map(lambda *both: jnp.concatenate(both, axis=1), ended, cut)
-    has_ended = jnp.concatenate([jnp.isfinite(ended.score), jnp.zeros_like(places, bool)], axis=1)
+
+class _Beam(NamedTuple):
+    """A beam search before step `i`.
+
+    `token` and `score` are `(b, k)`, the last tokens of the beginnings and their log-probabilities.
+    `history` holds of every step the tokens, the parents in the beam before, and the weights.
+    """
+
+    i: Array
+    state: Any
+    token: Array
+    score: Array
+    ended: Ended
+    history: list[Array]
+
+
+def _start(state: Any, shape: tuple[int, int], end: int, max_length: int, num_source: int) -> _Beam:
+    """The beam before the first step: one beginning a row, with nothing in it."""
+    places = jnp.broadcast_to(jnp.arange(shape[1])[None], shape)
+    nothing = jnp.zeros((max_length, *shape), int)
+    history = [nothing, nothing, jnp.zeros((max_length, *shape, num_source))]
+    none = jnp.full(places.shape, -jnp.inf)
+    ended = Ended(none, jnp.zeros_like(places), jnp.zeros_like(places))
+    score = jnp.where(places == 0, 0, -jnp.inf)
+    return _Beam(jnp.asarray(0), state, jnp.full_like(places, end), score, ended, history)
+
+
+def _extend(
+    now: _Beam,
+    log_probabilities: Float[Array, "b k v"],
+    state: Any,
+    weights: Float[Array, "b k s"],
+    is_searched: Bool[Array, "b 1"],
+    end: int,
+    penalty: Array | float,
+) -> _Beam:
+    """The beam after a step: the best continuations, and the best sequences that have ended."""
+    batch, beam, size = log_probabilities.shape
+    scores = (now.score[..., None] + log_probabilities).reshape(batch, -1)
+    best, chosen = top_k(scores, 2 * beam)  # as many again, for those that end
+    parent, token = jnp.divmod(chosen, size)
+    ends = token == end
+    ending = jnp.where((ends & is_searched)[:, :beam], best[:, :beam], -jnp.inf) / penalty
+    new = Ended(ending, jnp.full_like(parent[:, :beam], now.i), parent[:, :beam])
+    candidates = jax.tree.map(lambda *both: jnp.concatenate(both, axis=1), now.ended, new)
+    kept = jax.lax.top_k(candidates.score, beam)[1]
+    ended = jax.tree.map(lambda leaf: _take(leaf, kept), candidates)
+    score, going = jax.lax.top_k(jnp.where(ends, -jnp.inf, best), beam)
+    parent, token = _take(parent, going), _take(token, going)
+    history = [past.at[now.i].set(new) for past, new in zip(now.history, (token, parent, weights))]
+    state = jax.tree.map(lambda leaf: _take(leaf, parent), state)
+    return _Beam(now.i + 1, state, token, score, ended, history)
+
+
+def _best(last: _Beam, penalty: Callable[[Array], Any], num_best: int, end: int) -> Decoded:
+    """The best sequences of a search, those that have not ended behind all that have."""
+    places = jnp.broadcast_to(jnp.arange(last.score.shape[1])[None], last.score.shape)
+    # the end of these would be the next token
+    cut = Ended(last.score / penalty(last.i), jnp.full_like(places, last.i), places)
+    every = jax.tree.map(lambda *both: jnp.concatenate(both, axis=1), last.ended, cut)
+    is_ended = jnp.isfinite(last.ended.score)
+    has_ended = jnp.concatenate([is_ended, jnp.zeros_like(places, bool)], axis=1)
     order = jnp.lexsort((-every.score, ~has_ended), axis=-1)[:, :num_best]
-    found, has_ended = jax.tree.map(lambda leaf: _take(leaf, order), (every, has_ended))
-    return _decoded(*_follow(found, history, end), found.score, has_ended, end)
+    best, has_ended = jax.tree.map(lambda leaf: _take(leaf, order), (every, has_ended))
+    return _decoded(*_follow(best, last.history, end), best.score, has_ended, end)
 
 
 def _follow(found: Ended, history: list[Array], end: int) -> tuple[Array, Array]:
@@ -241,25 +270,6 @@ def _log_softmax(logits: Array, forbidden: tuple[int, ...]) -> Array:
     """Log-probabilities in float32, minus infinity for what is forbidden."""
     found = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
     return found.at[..., list(forbidden)].set(-jnp.inf) if forbidden else found
-
-
-def _top_k(scores: Float[Array, "b n"], k: int) -> tuple[Array, Array]:
-    """As `jax.lax.top_k`: the `k` largest lie in the `k` blocks with the largest maxima.
-
-    Inside a loop XLA's own sorts the whole row on CPU, which takes fifty times as long as all else
-    in a step.
-    """
-    blocks = -(-scores.shape[1] // TOP_K_BLOCK)
-    padded = jnp.pad(
-        scores, ((0, 0), (0, blocks * TOP_K_BLOCK - scores.shape[1])), constant_values=-jnp.inf
-    )
-    padded = padded.reshape(len(scores), blocks, TOP_K_BLOCK)
-    _, block = jax.lax.top_k(padded.max(axis=-1), min(k, blocks))
-    best, place = jax.lax.top_k(_take(padded, block).reshape(len(scores), -1), k)
-    found = _take(block, place // TOP_K_BLOCK) * TOP_K_BLOCK + place % TOP_K_BLOCK
-    return best, jnp.minimum(
-        found, scores.shape[1] - 1
-    )  # what fills up the last block is none of them
 
 
 def _take(leaf: Array, places: Array) -> Array:

@@ -124,7 +124,7 @@ def _epochs(directory: Path) -> list[int]:
 
 
 def _layout(state: Any) -> dict[str, str]:
-    """Dtype and shape of every array by its path; Orbax would cast to another dtype without a word."""
+    """Dtype and shape of every array by its path. Orbax would cast without a word."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
 

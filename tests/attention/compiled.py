@@ -1,4 +1,6 @@
-"""Numbers without JAX, and functions and layers as one program: op by op they would be dozens, and to compile is most of the work here."""
+"""Numbers without JAX, and functions and layers as one program: op by op they would be dozens, and
+to compile is most of the work here.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,9 @@ def normal(seed, *shape):
 
 
 def run(function, *args, **options):
-    """`function(*args, **options)` as one program that takes the arrays as arguments; what it returns is in NumPy."""
+    """`function(*args, **options)` as one program that takes the arrays as arguments; what it
+    returns is in NumPy.
+    """
     program, arrays = _program(function, args, options)
     return jax.device_get(jax.jit(program)(arrays))
 
@@ -19,7 +23,10 @@ def init(layer, *args, **options):
     """Parameters of a layer, normal at random, biases too, without running its initialisers."""
     rng = np.random.default_rng(2)
     program, arrays = _program(layer.init, (jax.random.key(2), *args), options)
-    return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0, 0.4, leaf.shape).astype(leaf.dtype)), jax.eval_shape(program, arrays))
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(rng.normal(0, 0.4, leaf.shape).astype(leaf.dtype)),
+        jax.eval_shape(program, arrays),
+    )
 
 
 def apply(layer, variables, *args, **options):
@@ -31,7 +38,11 @@ def _program(function, args, options):
     leaves, tree = jax.tree.flatten((args, options))
 
     def program(arrays):
-        args, options = jax.tree.unflatten(tree, [arrays.get(index, leaf) for index, leaf in enumerate(leaves)])
+        args, options = jax.tree.unflatten(
+            tree, [arrays.get(index, leaf) for index, leaf in enumerate(leaves)]
+        )
         return function(*args, **options)
 
-    return program, {index: leaf for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array | np.ndarray)}
+    return program, {
+        index: leaf for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array | np.ndarray)
+    }

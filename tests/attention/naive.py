@@ -1,4 +1,6 @@
-"""Attention as loops over scalars in NumPy, in double precision: slow, and plain enough to be believed."""
+"""Attention as loops over scalars in NumPy, in double precision: slow, and plain enough to be
+believed.
+"""
 
 import numpy as np
 
@@ -19,7 +21,10 @@ SCORES = {
     "bilinear": lambda q, k, p: np.tanh(q @ p["kernel"] @ k + p["bias"]),
     "additive": tanh_score,
     "concat": lambda q, k, p: p["vector"] @ np.tanh(np.concatenate([q, k]) @ p["kernel"]),
-    "trilinear": lambda q, k, p: np.concatenate([p["query_vector"], p["key_vector"], p["product_vector"]]) @ np.concatenate([q, k, q * k]),
+    "trilinear": lambda q, k, p: (
+        np.concatenate([p["query_vector"], p["key_vector"], p["product_vector"]])
+        @ np.concatenate([q, k, q * k])
+    ),
     "no_score": lambda q, k, p: 0.0,
 }
 
@@ -66,7 +71,9 @@ ROWS = {
 
 
 def monotonic(scores, allowed, is_hard):
-    """The expectation of where each query stops, one key after another; `is_hard` rounds its probabilities."""
+    """The expectation of where each query stops, one key after another; `is_hard` rounds its
+    probabilities.
+    """
     weights, previous = np.zeros(scores.shape), np.eye(scores.shape[1])[0]
     for i, row in enumerate(allowed):
         arrives = 0.0
@@ -79,20 +86,44 @@ def monotonic(scores, allowed, is_hard):
     return weights
 
 
-def attend(query, key, value, *, score="scaled_dot", params=None, normalizer="masked_softmax", mask=None, bias=None):
-    """Context and weights for `(b, q, d)`, `(b, k, d)`, `(b, k, e)`, by names in `SCORES` and `ROWS`, or monotonic."""
+def attend(
+    query,
+    key,
+    value,
+    *,
+    score="scaled_dot",
+    params=None,
+    normalizer="masked_softmax",
+    mask=None,
+    bias=None,
+):
+    """Context and weights for `(b, q, d)`, `(b, k, d)`, `(b, k, e)`, by names in `SCORES` and
+    `ROWS`, or monotonic.
+    """
     query, key, value = (np.asarray(array, np.float64) for array in (query, key, value))
     params = {name: np.asarray(array, np.float64) for name, array in (params or {}).items()}
     (batch, num_queries, _), num_keys = query.shape, key.shape[1]
-    allowed = np.ones((batch, num_queries, num_keys), bool) if mask is None else np.broadcast_to(mask, (batch, num_queries, num_keys))
-    bias = np.zeros(allowed.shape) if bias is None else np.broadcast_to(np.asarray(bias, np.float64), allowed.shape)
+    allowed = (
+        np.ones((batch, num_queries, num_keys), bool)
+        if mask is None
+        else np.broadcast_to(mask, (batch, num_queries, num_keys))
+    )
+    bias = (
+        np.zeros(allowed.shape)
+        if bias is None
+        else np.broadcast_to(np.asarray(bias, np.float64), allowed.shape)
+    )
     allowed = allowed & (bias > -np.inf)
     weights = np.zeros(allowed.shape)
     for b in range(batch):
         scores = np.zeros(allowed.shape[1:])
         for q in range(num_queries):
             for k in range(num_keys):
-                scores[q, k] = SCORES[score](query[b, q], key[b, k], params) + bias[b, q, k] if allowed[b, q, k] else 0.0
+                scores[q, k] = (
+                    SCORES[score](query[b, q], key[b, k], params) + bias[b, q, k]
+                    if allowed[b, q, k]
+                    else 0.0
+                )
         if normalizer in ROWS:
             for q in range(num_queries):
                 if allowed[b, q].any():

@@ -23,9 +23,14 @@ def naive(query, key, value, mask=None, bias=None):
     for b in range(B):
         for q in range(Q):
             allowed = [k for k in range(K) if mask is None or mask[b, q, k]]
-            scores = {k: query[b, q] @ key[b, k] / np.sqrt(D) + (0 if bias is None else bias[b, q, k]) for k in allowed}
+            scores = {
+                k: query[b, q] @ key[b, k] / np.sqrt(D) + (0 if bias is None else bias[b, q, k])
+                for k in allowed
+            }
             for k in allowed:
-                weights[b, q, k] = np.exp(scores[k]) / sum(np.exp(score) for score in scores.values())
+                weights[b, q, k] = np.exp(scores[k]) / sum(
+                    np.exp(score) for score in scores.values()
+                )
                 context[b, q] += weights[b, q, k] * value[b, k]
     return context, weights
 
@@ -77,7 +82,8 @@ def test_padding_leaks_nothing_in_values_and_gradients(bad):
 
 
 def test_scores_of_half_precision_do_not_overflow():
-    query, key = np.full((1, 1, 64), 60.0, np.float16), np.full((1, 2, 64), 60.0, np.float16)  # 64 * 60^2 > 65504
+    # 64 * 60^2 > 65504
+    query, key = np.full((1, 1, 64), 60.0, np.float16), np.full((1, 2, 64), 60.0, np.float16)
     attended = run(attend, query, key, np.array([[[1.0], [3.0]]], np.float16), score=dot)
     np.testing.assert_allclose(attended.context, 2.0)
 
@@ -85,13 +91,19 @@ def test_scores_of_half_precision_do_not_overflow():
 def test_bias_of_minus_infinity_masks():
     query, key, value = make()
     mask = some_mask()
-    chex.assert_trees_all_close(attend(query, key, value, bias=np.where(mask, 0.0, -np.inf)), attend(query, key, value, mask=mask))
+    chex.assert_trees_all_close(
+        attend(query, key, value, bias=np.where(mask, 0.0, -np.inf)),
+        attend(query, key, value, mask=mask),
+    )
 
 
 def test_permuting_keys_permutes_weights():
     query, key, value = make()
     order = np.array([3, 0, 4, 1, 2])
-    plain, permuted = (jax.device_get(attend(query, *arrays)) for arrays in ((key, value), (key[:, order], value[:, order])))
+    plain, permuted = (
+        jax.device_get(attend(query, *arrays))
+        for arrays in ((key, value), (key[:, order], value[:, order]))
+    )
     np.testing.assert_allclose(permuted.weights, plain.weights[..., order], atol=1e-6)
     np.testing.assert_allclose(permuted.context, plain.context, atol=1e-6)
 
@@ -106,17 +118,28 @@ def test_any_leading_axes(leading):
 def test_parameters_of_the_score_receive_gradients():
     query, key, value = make()
     kernel, direction, step = normal(9, D, D), normal(10, D, D), 1e-2
-    function = lambda kernel: jnp.sum(attend(query, key, value, score=lambda q, k: bilinear(q, k, kernel=kernel)).context ** 2)
+    function = lambda kernel: jnp.sum(
+        attend(query, key, value, score=lambda q, k: bilinear(q, k, kernel=kernel)).context ** 2
+    )
     both = jax.jit(jax.value_and_grad(function))
-    (above, _), (below, _), (_, gradient) = (both(kernel + shift * direction) for shift in (step, -step, 0))
-    np.testing.assert_allclose(np.vdot(gradient, direction), (above - below) / (2 * step), rtol=1e-2)
+    (above, _), (below, _), (_, gradient) = (
+        both(kernel + shift * direction) for shift in (step, -step, 0)
+    )
+    np.testing.assert_allclose(
+        np.vdot(gradient, direction), (above - below) / (2 * step), rtol=1e-2
+    )
 
 
 def test_dropout_scales_what_it_keeps_and_leaves_the_weights_returned():
-    query, key, value = np.zeros((1, 1, D)), np.zeros((1, 4000, D)), np.eye(4000, dtype=np.float32)[None]
+    query, key, value = (
+        np.zeros((1, 1, D)),
+        np.zeros((1, 4000, D)),
+        np.eye(4000, dtype=np.float32)[None],
+    )
     attended = run(attend, query, key, value, dropout_rate=0.25, dropout_rng=jax.random.key(0))
     np.testing.assert_allclose(attended.weights, 1 / 4000, rtol=1e-5)
-    kept = attended.context[0, 0] * 4000  # the value of key k is the k-th unit vector, so these are the weights used
+    # the value of key k is the k-th unit vector, so these are the weights used
+    kept = attended.context[0, 0] * 4000
     np.testing.assert_allclose(np.unique(np.round(kept, 3)), [0, 1.333])
     assert 0.73 < (kept > 0).mean() < 0.77
 
@@ -132,7 +155,9 @@ def test_result_has_the_dtype_of_the_query(dtype):
     query, key, value = (array.astype(dtype) for array in make())
     attended = run(attend, query, key, value)
     assert attended.context.dtype == attended.weights.dtype == dtype
-    np.testing.assert_allclose(attended.context.astype(float), naive(query, key, value)[0], atol=0.05)
+    np.testing.assert_allclose(
+        attended.context.astype(float), naive(query, key, value)[0], atol=0.05
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,12 +165,21 @@ def test_result_has_the_dtype_of_the_query(dtype):
     [
         ({"mask": np.ones((B, Q, K))}, TypeError, "bias="),
         ({"mask": np.ones((B, K, Q), bool)}, ValueError, r"weights \(2, 3, 5\), got \(2, 5, 3\)"),
-        ({"bias": np.ones((Q, K, 1))}, ValueError, r"bias that broadcasts to the weights \(2, 3, 5\), got \(3, 5, 1\)"),
+        (
+            {"bias": np.ones((Q, K, 1))},
+            ValueError,
+            r"bias that broadcasts to the weights \(2, 3, "
+            r"5\), got \(3, 5, 1\)",
+        ),
         ({"bias": np.ones((Q, K), int)}, TypeError, "bias of floats, got int32"),
         ({"query": np.ones((B, Q, D), int)}, TypeError, "query of floats, got int32"),
         ({"key": np.ones((B, K + 1, D))}, ValueError, r"\(2, 6, 7\), \(2, 5, 11\)"),
         ({"query": np.ones(D)}, ValueError, r"got \(7,\), \(2, 5, 7\)"),
-        ({"score": lambda query, key: query @ key.mT @ jnp.ones((B, K, 1))}, ValueError, r"score of shape \(2, 3, 5\) .* got \(2, 3, 1\)"),
+        (
+            {"score": lambda query, key: query @ key.mT @ jnp.ones((B, K, 1))},
+            ValueError,
+            r"score of shape \(2, 3, 5\) .* got \(2, 3, 1\)",
+        ),
         ({"dropout_rate": 0.1}, ValueError, "dropout_rng"),
         ({"dropout_rate": 1.0, "dropout_rng": jax.random.key(0)}, ValueError, r"\[0, 1\), got 1.0"),
     ],
@@ -159,7 +193,9 @@ def test_bad_arguments_are_told_apart(change, error, said):
 def test_numpy_arrays_are_taken():
     arrays, mask = make(), some_mask()
     attended = attend(*map(np.float64, arrays), mask=mask)
-    chex.assert_trees_all_close(attended, attend(*map(jnp.asarray, arrays), mask=jnp.asarray(mask)), atol=1e-6)
+    chex.assert_trees_all_close(
+        attended, attend(*map(jnp.asarray, arrays), mask=jnp.asarray(mask)), atol=1e-6
+    )
 
 
 def test_a_nan_in_the_bias_is_seen():

@@ -1,4 +1,6 @@
-"""Where it is easy to be wrong without a word: odd sizes, padding at every position, half precision, decoding with biases."""
+"""Where it is easy to be wrong without a word: odd sizes, padding at every position, half
+precision, decoding with biases.
+"""
 
 import functools
 
@@ -25,7 +27,13 @@ RNG = jax.random.key(2)
 @pytest.mark.parametrize("chunk_size", [None, 3])
 def test_dropout_in_double_precision(chunk_size):
     with jax.enable_x64(True):
-        context = run(fa.attend, *[X.astype(np.float64)] * 3, dropout_rate=0.3, dropout_rng=RNG, chunk_size=chunk_size).context
+        context = run(
+            fa.attend,
+            *[X.astype(np.float64)] * 3,
+            dropout_rate=0.3,
+            dropout_rng=RNG,
+            chunk_size=chunk_size,
+        ).context
         assert context.dtype == np.float64
     single = run(fa.attend, X, X, X, dropout_rate=0.3, dropout_rng=RNG).context
     np.testing.assert_allclose(context, single, atol=1e-5)  # the same weights are dropped
@@ -34,7 +42,11 @@ def test_dropout_in_double_precision(chunk_size):
 @pytest.mark.parametrize("draw", ["dropout", "sampled_hard"])
 def test_longer_padding_draws_the_same(draw):
     sampled = draw == "sampled_hard"
-    how = How(fa.scaled_dot, functools.partial(fa.sampled_hard, rng=RNG)) if sampled else How(fa.scaled_dot)
+    how = (
+        How(fa.scaled_dot, functools.partial(fa.sampled_hard, rng=RNG))
+        if sampled
+        else How(fa.scaled_dot)
+    )
 
     def context(x):
         heads = x.reshape(B, -1, 2, 2)
@@ -49,13 +61,19 @@ def test_longer_padding_draws_the_same(draw):
 def test_a_cache_takes_no_more_tokens_than_are_given():
     layer = fa.MultiHeadAttention(2)
     variables, cache, lengths = init(layer, X), layer.init_cache(D, (B,), 8), jnp.array([1, 5])
-    decode = lambda lengths: layer.apply(variables, jnp.asarray(X[:, :3]), cache, lengths=lengths, method="decode")
+    decode = lambda lengths: layer.apply(
+        variables, jnp.asarray(X[:, :3]), cache, lengths=lengths, method="decode"
+    )
     with pytest.raises(ValueError, match=r"lengths of at most the 3 tokens of .*, got 5"):
         jax.eval_shape(lambda: decode(lengths))
     (context, _), _ = run(decode, lengths)
     assert np.isfinite(context[0]).all()
     assert np.isnan(context[1]).all()
-    with pytest.raises(ValueError, match=r"lengths of shape \(2,\), one a row of the batch, got \(3,\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"lengths of shape \(2,\), one a row of the batch, got "
+        r"\(3,\)",
+    ):
         jax.eval_shape(decode, np.array([1, 2, 3]))
 
 
@@ -68,10 +86,17 @@ class Biased(nn.Module):
 
     def __call__(self, x, cache=None):
         bias = self.bias() if self.relative else fa.alibi(2)
-        return self.attention(x, causal=True, bias=bias) if cache is None else self.attention.decode(x, cache, bias=bias)
+        return (
+            self.attention(x, causal=True, bias=bias)
+            if cache is None
+            else self.attention.decode(x, cache, bias=bias)
+        )
 
 
-CROSSED = [pytest.param(True, None, marks=pytest.mark.full), pytest.param(False, 3, marks=pytest.mark.full)]
+CROSSED = [
+    pytest.param(True, None, marks=pytest.mark.full),
+    pytest.param(False, 3, marks=pytest.mark.full),
+]
 
 
 @pytest.mark.parametrize(("relative", "chunk_size"), [(False, None), (True, 3), *CROSSED])
@@ -89,7 +114,9 @@ def test_biases_of_distance_decode_as_in_the_whole(relative, chunk_size):
 def test_a_mask_function_counts_from_the_offset_as_causality_does():
     query, key = X[:, :1, None], X[:, :6, None]
     by_function = run(fa.dot_product_attention, query, key, key, query_offset=5, mask=masks.causal)
-    chex.assert_trees_all_close(by_function, run(fa.dot_product_attention, query, key, key, query_offset=5, causal=True))
+    chex.assert_trees_all_close(
+        by_function, run(fa.dot_product_attention, query, key, key, query_offset=5, causal=True)
+    )
 
 
 def test_monotonic_attention_does_not_decode():
@@ -134,11 +161,16 @@ def test_half_precision_is_scaled_after_the_sum():
 @pytest.mark.parametrize("low", [-jnp.inf, -1e9])
 def test_linen_is_not_given_an_additive_mask_turned_round(low):
     layer = nn.MultiHeadDotProductAttention(2, attention_fn=fa.linen_attention_fn())
-    variables, mask = init(layer, X), jnp.asarray(np.where(np.tri(T) > 0, 0.0, low)[None, None], jnp.float32)
+    variables, mask = (
+        init(layer, X),
+        jnp.asarray(np.where(np.tri(T) > 0, 0.0, low)[None, None], jnp.float32),
+    )
     with pytest.raises(ValueError, match="mask of zeros and ones"):
         jax.eval_shape(lambda: layer.apply(variables, jnp.asarray(X), mask=mask))
     out = variables["params"]["out"]["bias"]
-    np.testing.assert_allclose(apply(layer, variables, X, mask=mask), np.broadcast_to(out, X.shape), atol=1e-6)
+    np.testing.assert_allclose(
+        apply(layer, variables, X, mask=mask), np.broadcast_to(out, X.shape), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("option", ["bias", "windw"])
@@ -154,7 +186,11 @@ def test_key_lengths_follow_query_lengths_only_without_a_key():
     copy = apply(layer, variables, X, X, query_lengths=LENGTHS).context
     np.testing.assert_array_equal(same, copy)
     own = apply(layer, variables, X, query_lengths=LENGTHS).context
-    np.testing.assert_allclose(own, apply(layer, variables, X, X, query_lengths=LENGTHS, key_lengths=LENGTHS).context, atol=1e-6)
+    np.testing.assert_allclose(
+        own,
+        apply(layer, variables, X, X, query_lengths=LENGTHS, key_lengths=LENGTHS).context,
+        atol=1e-6,
+    )
     assert np.abs(own - same)[1, :4].max() > 1e-3
 
 
@@ -162,16 +198,25 @@ def test_heads_without_anything_to_attend_leave_the_output_bias():
     layer = fa.MultiHeadAttention(2)
     variables = init(layer, X)
     attended = apply(layer, variables, X, key_lengths=np.array([7, 0]))
-    np.testing.assert_allclose(attended.context[1], np.tile(variables["params"]["out"]["bias"], (T, 1)), atol=1e-6)
+    np.testing.assert_allclose(
+        attended.context[1], np.tile(variables["params"]["out"]["bias"], (T, 1)), atol=1e-6
+    )
     np.testing.assert_array_equal(attended.weights[1], 0)
 
 
 PADDED = {
-    "mask over keys": (fa.MultiHeadAttention(2), lambda m, x: m(jnp.asarray(Y), x, mask=REAL[:, None, None, :])),
-    "mask over both": (fa.MultiHeadAttention(2), lambda m, x: m(x, mask=(REAL[:, None, :] & REAL[:, :, None])[:, None])),
+    "mask over keys": (
+        fa.MultiHeadAttention(2),
+        lambda m, x: m(jnp.asarray(Y), x, mask=REAL[:, None, None, :]),
+    ),
+    "mask over both": (
+        fa.MultiHeadAttention(2),
+        lambda m, x: m(x, mask=(REAL[:, None, :] & REAL[:, :, None])[:, None]),
+    ),
     "encoder": (LAYERS["EncoderBlock"], lambda m, x: m(x, lengths=LENGTHS)),
     "encoder, post-norm": (
-        fa.EncoderBlock(fa.MultiHeadAttention(2), fa.FeedForward(5), pre_norm=False), lambda m, x: m(x, lengths=LENGTHS)
+        fa.EncoderBlock(fa.MultiHeadAttention(2), fa.FeedForward(5), pre_norm=False),
+        lambda m, x: m(x, lengths=LENGTHS),
     ),
     "decoder": (
         fa.DecoderBlock(fa.MultiHeadAttention(2), fa.MultiHeadAttention(2), fa.FeedForward(5)),
@@ -188,10 +233,16 @@ def test_what_padding_holds_reaches_no_parameter(name, bad):
 
     def loss(variables, x):
         context = layer.apply(variables, x, method=call).context
-        return jnp.sum(jnp.where(REAL[..., None], context, 0)) if context.shape[1] == T and name != "mask over keys" else context.sum()
+        return (
+            jnp.sum(jnp.where(REAL[..., None], context, 0))
+            if context.shape[1] == T and name != "mask over keys"
+            else context.sum()
+        )
 
     gradient = jax.jit(jax.grad(loss))
-    clean, dirty = (gradient(variables, np.where(REAL[..., None], X, np.float32(value))) for value in (0.0, bad))
+    clean, dirty = (
+        gradient(variables, np.where(REAL[..., None], X, np.float32(value))) for value in (0.0, bad)
+    )
     chex.assert_tree_all_finite(dirty)
     chex.assert_trees_all_close(clean, dirty, atol=1e-5)
 
@@ -201,11 +252,20 @@ def test_a_score_singular_at_zero_is_exact_in_blocks():
 
     def loss(kernel, chunk_size):
         return jnp.sum(
-            fa.attend(X, Y, Y, score=lambda q, k: fa.dot(unit(q @ kernel), unit(k @ kernel)), chunk_size=chunk_size).context ** 2
+            fa.attend(
+                X,
+                Y,
+                Y,
+                score=lambda q, k: fa.dot(unit(q @ kernel), unit(k @ kernel)),
+                chunk_size=chunk_size,
+            ).context
+            ** 2
         )
 
     kernel = normal(4, D, D)
-    np.testing.assert_allclose(run(jax.grad(loss), kernel, 3), run(jax.grad(loss), kernel, None), atol=1e-5)
+    np.testing.assert_allclose(
+        run(jax.grad(loss), kernel, 3), run(jax.grad(loss), kernel, None), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("chunk_size", [None, 2])
@@ -224,14 +284,20 @@ def test_a_memory_of_another_width_can_be_cached():
     layer = fa.MultiHeadAttention(2)
     variables = init(layer, X, memory)
     cache = apply(layer, variables, layer.init_cache(D, (B,), 5), memory, method="extend")
-    chex.assert_trees_all_close(apply(layer, variables, X, cache=cache), apply(layer, variables, X, memory), atol=1e-6)
+    chex.assert_trees_all_close(
+        apply(layer, variables, X, cache=cache), apply(layer, variables, X, memory), atol=1e-6
+    )
     with pytest.raises(ValueError, match="beside a cache"):
         apply(layer, variables, X, memory, cache=cache)
 
 
 def test_pooling_takes_a_mask_of_positions_alone():
     layer = fa.AttentionPooling()
-    with pytest.raises(ValueError, match=r"mask that broadcasts to the weights \(2, 7\), got \(2, 1, 7\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"mask that broadcasts to the weights \(2, 7\), got \(2, "
+        r"1, 7\)",
+    ):
         init(layer, X, mask=masks.from_lengths(LENGTHS, T))
 
 
@@ -239,11 +305,17 @@ def test_learned_positions_of_each_row_and_none_outside_of_the_table():
     layer = fa.LearnedPositions(10, 3)
     variables = init(layer, 2)
     table = np.asarray(variables["params"]["embedding"])
-    np.testing.assert_array_equal(apply(layer, variables, 2, np.array([0, 3])), np.stack([table[:2], table[3:5]]))
+    np.testing.assert_array_equal(
+        apply(layer, variables, 2, np.array([0, 3])), np.stack([table[:2], table[3:5]])
+    )
     with pytest.raises(ValueError, match="at most max_length=10 positions, got 3 from 9 on"):
         layer.apply(variables, 3, jnp.array([0, 9]))
     inside = apply(layer, variables, 3, np.array([7, 9, -1]))
-    assert np.isfinite(inside).all(axis=-1).tolist() == [[True, True, True], [True, False, False], [False, True, True]]
+    assert np.isfinite(inside).all(axis=-1).tolist() == [
+        [True, True, True],
+        [True, False, False],
+        [False, True, True],
+    ]
     rows, whole = run(fa.sinusoidal, 3, 4, offset=np.array([0, 5])), run(fa.sinusoidal, 8, 4)
     np.testing.assert_allclose(rows, np.stack([whole[:3], whole[5:]]), atol=1e-6)
 
@@ -253,18 +325,41 @@ def test_a_normaliser_that_hides_what_it_is_is_refused_in_blocks():
     with pytest.raises(ValueError, match="monotonic_expectation must see all queries at once"):
         jax.eval_shape(lambda: fa.attend(X, X, X, normalizer=hidden, chunk_size=3))
     marked = fa.across_queries(hidden)
-    in_blocks, whole = run(fa.attend, X, X, X, normalizer=marked, chunk_size=3), run(fa.attend, X, X, X, normalizer=hidden)
+    in_blocks, whole = (
+        run(fa.attend, X, X, X, normalizer=marked, chunk_size=3),
+        run(fa.attend, X, X, X, normalizer=hidden),
+    )
     np.testing.assert_allclose(in_blocks.context, whole.context, atol=1e-6)
 
 
 def test_bad_sizes_are_told():
     heads = X.reshape(B, T, 2, 2)
     for error, said, call in (
-        (ValueError, "chunk_size of 1 or above, or None, got 0", lambda: fa.attend(X, X, X, chunk_size=0)),
-        (ValueError, "softcap above 0 and finite, or None, got 0.0", lambda: fa.dot_product_attention(heads, heads, heads, softcap=0.0)),
-        (ValueError, "reach to be an integer of 1 or above, got 0", lambda: init(fa.PredictiveLocalAttention(0, 3), X, X)),
-        (ValueError, "num_buckets to be a multiple of 2 from 4 on", lambda: init(fa.RelativeBias(2, 2))),
-        (ValueError, r"key_lengths of shape \(2,\)", lambda: init(fa.MultiHeadAttention(2), X, key_lengths=np.array([1, 2, 3]))),
+        (
+            ValueError,
+            "chunk_size of 1 or above, or None, got 0",
+            lambda: fa.attend(X, X, X, chunk_size=0),
+        ),
+        (
+            ValueError,
+            "softcap above 0 and finite, or None, got 0.0",
+            lambda: fa.dot_product_attention(heads, heads, heads, softcap=0.0),
+        ),
+        (
+            ValueError,
+            "reach to be an integer of 1 or above, got 0",
+            lambda: init(fa.PredictiveLocalAttention(0, 3), X, X),
+        ),
+        (
+            ValueError,
+            "num_buckets to be a multiple of 2 from 4 on",
+            lambda: init(fa.RelativeBias(2, 2)),
+        ),
+        (
+            ValueError,
+            r"key_lengths of shape \(2,\)",
+            lambda: init(fa.MultiHeadAttention(2), X, key_lengths=np.array([1, 2, 3])),
+        ),
     ):
         with pytest.raises(error, match=said):
             call()

@@ -1,7 +1,8 @@
 """Every score, normaliser, kind of mask and bias, on every path, equals loops over scalars.
 
-By default in pairs, so that each value of each axis meets each value of every other, but for scores and normalisers, which know
-nothing of each other; and for gradients so that each is met once. `pytest -m full` runs the product, and pairs for gradients.
+By default in pairs, so that each value of each axis meets each value of every other, but for scores
+and normalisers, which know nothing of each other; and for gradients so that each is met once.
+`pytest -m full` runs the product, and pairs for gradients.
 """
 
 import functools
@@ -68,12 +69,14 @@ BIASES = {
     "function": lambda q, k: -0.3 * jnp.abs(q - k).astype(jnp.float32),
 }
 PATHS = {"dense": None, "blocks of 2": 2, "blocks of 3": 3, "one block": 64}
-MOST_MASKS = [name for name in MASKS if name not in ("per key", "query lengths", "window")]  # these meet the rest in the product
+# these meet the rest in the product
+MOST_MASKS = [name for name in MASKS if name not in ("per key", "query lengths", "window")]
 AXES = (SCORES, NORMALIZERS, MOST_MASKS, BIASES, PATHS)
 
 
 def covering(strength, *axes, apart=()):
-    """Combinations in which every `strength` values of different axes meet, the greedy choice among many at random.
+    """Combinations in which every `strength` values of different axes meet, the greedy choice among
+    many at random.
 
     The axes whose numbers are in `apart` need not meet.
     """
@@ -105,13 +108,27 @@ def check(score, normalizer, mask, bias, path, jit="jit"):
     def function(query, key, value, params):
         bound_score = functools.partial(getattr(fa, score), **params, **OPTIONS.get(score, {}))
         return attend(
-            query, key, value, score=bound_score, normalizer=NORMALIZERS[normalizer], mask=mask, bias=bias, chunk_size=PATHS[path]
+            query,
+            key,
+            value,
+            score=bound_score,
+            normalizer=NORMALIZERS[normalizer],
+            mask=mask,
+            bias=bias,
+            chunk_size=PATHS[path],
         )
 
     arguments = QUERY, KEY, VALUE, jax.tree.map(jnp.asarray, SCORES[score])
     attended = run(function, *arguments) if jit == "jit" else function(*arguments)
     context, weights = naive.attend(
-        QUERY, KEY, VALUE, score=score, params=SCORES[score], normalizer=normalizer, mask=whole(mask), bias=whole(bias)
+        QUERY,
+        KEY,
+        VALUE,
+        score=score,
+        params=SCORES[score],
+        normalizer=normalizer,
+        mask=whole(mask),
+        bias=whole(bias),
     )
     np.testing.assert_allclose(attended.context, context, atol=1e-5)
     if path == "dense":
@@ -127,7 +144,13 @@ def test_equals_loops_over_scalars(case):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "case", list(itertools.product(SCORES, NORMALIZERS, MASKS, ["none"], ["dense", "blocks of 3"], ["jit", "eager"])), ids=" | ".join
+    "case",
+    list(
+        itertools.product(
+            SCORES, NORMALIZERS, MASKS, ["none"], ["dense", "blocks of 3"], ["jit", "eager"]
+        )
+    ),
+    ids=" | ".join,
 )
 def test_every_combination_equals_loops_over_scalars(case):
     check(*case)
@@ -139,17 +162,31 @@ in_program = jax.jit(attend, static_argnames="chunk_size")
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("shift", [-1e4, 1e4])
 def test_scores_of_any_size_are_normalised(shift, path):
-    """Shifted all alike, and rising block by block, on which no weight of softmax depends, or only on the last."""
+    """Shifted all alike, and rising block by block, on which no weight of softmax depends, or only
+    on the last.
+    """
 
     def context(bias):
         return in_program(QUERY, KEY, VALUE, bias=np.float32(bias), chunk_size=PATHS[path]).context
 
-    np.testing.assert_allclose(context(np.full((1, 1, K), shift)), context(np.zeros((1, 1, K))), atol=2e-3)  # 1e4 has 3 digits left
+    # 1e4 has 3 digits left
+    np.testing.assert_allclose(
+        context(np.full((1, 1, K), shift)), context(np.zeros((1, 1, K))), atol=2e-3
+    )
     rising = shift * np.arange(K).reshape(1, 1, K)
-    np.testing.assert_allclose(context(rising), np.broadcast_to(VALUE[:, [0 if shift < 0 else -1]], (B, Q, E)), atol=1e-6)
+    np.testing.assert_allclose(
+        context(rising), np.broadcast_to(VALUE[:, [0 if shift < 0 else -1]], (B, Q, E)), atol=1e-6
+    )
 
 
-GRADIENT_AXES = (SCORES, [*NORMALIZERS, "sampled_hard"], MASKS, BIASES, ["blocks of 2", "blocks of 3", "one block"], ["kept", "dropout"])
+GRADIENT_AXES = (
+    SCORES,
+    [*NORMALIZERS, "sampled_hard"],
+    MASKS,
+    BIASES,
+    ["blocks of 2", "blocks of 3", "one block"],
+    ["kept", "dropout"],
+)
 
 
 @pytest.mark.parametrize("case", covering(1, *GRADIENT_AXES), ids=" | ".join)
@@ -164,22 +201,45 @@ def test_blocks_give_the_context_and_gradients_of_the_whole_in_pairs(case):
 
 
 def check_gradients(score, normalizer, mask, bias, path, dropout):
-    """With respect to queries, keys, values, the parameters of the score and the bias, with dropout too."""
+    """With respect to queries, keys, values, the parameters of the score and the bias, with dropout
+    too.
+    """
     rng = jax.random.key(5)
-    normalizer = functools.partial(fa.sampled_hard, rng=rng) if normalizer == "sampled_hard" else NORMALIZERS[normalizer]
+    normalizer = (
+        functools.partial(fa.sampled_hard, rng=rng)
+        if normalizer == "sampled_hard"
+        else NORMALIZERS[normalizer]
+    )
     rate = 0.3 if dropout == "dropout" else 0.0
 
     def loss(arguments, chunk_size):
         query, key, value, params, given = arguments
         bound_score = functools.partial(getattr(fa, score), **params, **OPTIONS.get(score, {}))
-        options = {"normalizer": normalizer, "mask": MASKS[mask], "dropout_rate": rate, "dropout_rng": rng, "chunk_size": chunk_size}
-        context = attend(query, key, value, score=bound_score, bias=BIASES[bias] if callable(BIASES[bias]) else given, **options).context
-        return jnp.sum(jnp.sin(context + jnp.arange(E, dtype=jnp.float32).reshape(1, 1, E))), context
+        options = {
+            "normalizer": normalizer,
+            "mask": MASKS[mask],
+            "dropout_rate": rate,
+            "dropout_rng": rng,
+            "chunk_size": chunk_size,
+        }
+        context = attend(
+            query,
+            key,
+            value,
+            score=bound_score,
+            bias=BIASES[bias] if callable(BIASES[bias]) else given,
+            **options,
+        ).context
+        return jnp.sum(
+            jnp.sin(context + jnp.arange(E, dtype=jnp.float32).reshape(1, 1, E))
+        ), context
 
     arguments = (QUERY, KEY, VALUE, SCORES[score], None if callable(BIASES[bias]) else BIASES[bias])
     function = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
     (_, dense), gradients = function(arguments, None)
     (_, chunked), chunked_gradients = function(arguments, PATHS[path])
     np.testing.assert_allclose(chunked, dense, atol=1e-5)
-    for ours, expected in zip(jax.tree.leaves(chunked_gradients), jax.tree.leaves(gradients), strict=True):
+    for ours, expected in zip(
+        jax.tree.leaves(chunked_gradients), jax.tree.leaves(gradients), strict=True
+    ):
         np.testing.assert_allclose(ours, expected, atol=2e-5)

@@ -1,4 +1,6 @@
-"""One query, or a few, against many keys: taken where it is the fastest form, and equal to the dense one."""
+"""One query, or a few, against many keys: taken where it is the fastest form, and equal to the
+dense one.
+"""
 
 import chex
 import jax
@@ -10,16 +12,26 @@ from flax_attn.attention import dot_product_attention, few_queries
 from tests.attention.compiled import normal
 
 B, Q, K, HEADS, KEY_HEADS, D, E = 2, 3, 257, 4, 2, 8, 5
-QUERY, KEY, VALUE = (jnp.asarray(normal(i, B, *shape)) for i, shape in enumerate([(Q, HEADS, D), (K, KEY_HEADS, D), (K, KEY_HEADS, E)]))
+QUERY, KEY, VALUE = (
+    jnp.asarray(normal(i, B, *shape))
+    for i, shape in enumerate([(Q, HEADS, D), (K, KEY_HEADS, D), (K, KEY_HEADS, E)])
+)
 LENGTHS = jnp.array([201, 0])
 RANDOM = np.random.default_rng(3).random((B, HEADS, Q, K)) < 0.4
 OPTIONS = {
     "plain": {},
-    "cache": {"causal": True, "query_offset": jnp.array([100, 20]), "key_lengths": jnp.array([103, 23])},
+    "cache": {
+        "causal": True,
+        "query_offset": jnp.array([100, 20]),
+        "key_lengths": jnp.array([103, 23]),
+    },
     "window": {"causal": True, "window": (9, 0), "query_offset": 90},
     "empty": {"key_lengths": LENGTHS},
     "mask and bias": {"mask": jnp.asarray(RANDOM), "bias": jnp.asarray(normal(4, HEADS, 1, K))},
-    "functions": {"mask": lambda q, k: k % 3 > 0, "bias": lambda q, k: -0.1 * jnp.abs(q - k).astype(jnp.float32)},
+    "functions": {
+        "mask": lambda q, k: k % 3 > 0,
+        "bias": lambda q, k: -0.1 * jnp.abs(q - k).astype(jnp.float32),
+    },
     "scale and cap": {"scale": 0.7, "softcap": 2.0},
 }
 on_cpu = pytest.mark.skipif(jax.default_backend() != "cpu", reason="a form for CPUs")
@@ -30,7 +42,9 @@ def outcome(arrays, need_weights, **options):
         context = dot_product_attention(*arrays, **options, need_weights=need_weights).context
         return jnp.sum(jnp.sin(context)), context
 
-    return jax.device_get(jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))(*arrays))
+    return jax.device_get(
+        jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))(*arrays)
+    )
 
 
 @pytest.fixture
@@ -62,7 +76,13 @@ def test_what_hidden_keys_hold_does_not_count(bad, taken):
 
 
 @pytest.mark.parametrize(
-    "options", [{"need_weights": True}, {"chunk_size": 64}, {"dropout_rate": 0.5, "dropout_rng": jax.random.key(0)}], ids=str
+    "options",
+    [
+        {"need_weights": True},
+        {"chunk_size": 64},
+        {"dropout_rate": 0.5, "dropout_rng": jax.random.key(0)},
+    ],
+    ids=str,
 )
 def test_it_is_taken_only_without_weights_blocks_and_dropout(options, taken):
     dot_product_attention(QUERY, KEY, VALUE, **({"need_weights": False} | options))

@@ -1,4 +1,6 @@
-"""The fused kernel's terms: what we hand it means what the dense path computes; and on a GPU that has it, it is taken and agrees."""
+"""The fused kernel's terms: what we hand it means what the dense path computes; and on a GPU that
+has it, it is taken and agrees.
+"""
 
 import chex
 import jax
@@ -11,7 +13,9 @@ from flax_attn.attention.core import dot_product_attention
 from tests.attention.compiled import normal, run
 
 LEADING, Q, K, HEADS, KEY_HEADS, D = (2, 3), 6, 10, 4, 2, 8
-HAS_KERNEL = jax.default_backend() == "gpu" and fused.available(*[jnp.zeros((1, 2, 1, 8), jnp.bfloat16)] * 3)
+HAS_KERNEL = jax.default_backend() == "gpu" and fused.available(
+    *[jnp.zeros((1, 2, 1, 8), jnp.bfloat16)] * 3
+)
 
 
 def arrays(dtype=jnp.float32):
@@ -22,14 +26,26 @@ def arrays(dtype=jnp.float32):
 def mask_of(kind):
     if kind is None:
         return None
-    shape = {"pairs": (1, 1, 1, Q, K), "heads": (1, 1, HEADS, Q, K), "rows": (*LEADING, 1, 1, K), "all": (*LEADING, HEADS, Q, K)}[kind]
+    shape = {
+        "pairs": (1, 1, 1, Q, K),
+        "heads": (1, 1, HEADS, Q, K),
+        "rows": (*LEADING, 1, 1, K),
+        "all": (*LEADING, HEADS, Q, K),
+    }[kind]
     mask = np.random.default_rng(7).random(shape) < 0.6
     mask[..., 3] = False
     mask[(..., 2, slice(None)) if shape[-2] > 1 else (1, 2)] = False
     return mask
 
 
-@pytest.mark.parametrize("kind", ["rows", "all", *[pytest.param(kind, marks=pytest.mark.full) for kind in (None, "pairs", "heads")]])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "rows",
+        "all",
+        *[pytest.param(kind, marks=pytest.mark.full) for kind in (None, "pairs", "heads")],
+    ],
+)
 def test_masks_mean_the_same(kind):
     query, key, value = arrays()
     mask = mask_of(kind)
@@ -45,7 +61,9 @@ def test_masks_mean_the_same(kind):
         return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))(query, key, value)
 
     expected = outcome(lambda *arrays: dot_product_attention(*arrays, mask=mask).context)
-    chex.assert_trees_all_close(outcome(lambda *arrays: fused.attend(*arrays, mask, False, "xla")), expected, atol=1e-5)
+    chex.assert_trees_all_close(
+        outcome(lambda *arrays: fused.attend(*arrays, mask, False, "xla")), expected, atol=1e-5
+    )
     chex.assert_tree_all_finite(expected)
 
 
@@ -74,7 +92,10 @@ OPTIONS = {
     "plain": {},
     "causal": {"causal": True},
     "offset": {"causal": True, "query_offset": 4},
-    "lengths": {"query_lengths": np.array([[6, 0, 3], [1, 2, 5]]), "key_lengths": np.array([[0, 10, 7], [1, 2, 3]])},
+    "lengths": {
+        "query_lengths": np.array([[6, 0, 3], [1, 2, 5]]),
+        "key_lengths": np.array([[0, 10, 7], [1, 2, 3]]),
+    },
     "mask": {"mask": mask_of("all"), "window": (3, 2)},
 }
 
@@ -92,9 +113,14 @@ def test_constraints_reach_the_kernel(name, monkeypatch):
     in_kernel = fused.attend
     monkeypatch.setattr(fused, "available", lambda *arrays: True)
     monkeypatch.setattr(fused, "attend", attend)
-    np.testing.assert_allclose(run(dot_product_attention, *arrays(), **OPTIONS[name], need_weights=False).context, expected, atol=1e-6)
+    np.testing.assert_allclose(
+        run(dot_product_attention, *arrays(), **OPTIONS[name], need_weights=False).context,
+        expected,
+        atol=1e-6,
+    )
     ((*_, mask, causal),) = taken
-    assert (mask is None, causal) == (name == "plain", False)  # there are more keys than causality leaves to see
+    # there are more keys than causality leaves to see
+    assert (mask is None, causal) == (name == "plain", False)
 
 
 @pytest.mark.skipif(not HAS_KERNEL, reason="needs an NVIDIA GPU of capability 8.0")
@@ -102,11 +128,15 @@ def test_constraints_reach_the_kernel(name, monkeypatch):
 def test_on_a_gpu_it_is_taken_and_agrees(name):
     def outcome(need_weights, dtype):
         def loss(query, key, value):
-            context = dot_product_attention(query, key, value, **OPTIONS[name], need_weights=need_weights).context
+            context = dot_product_attention(
+                query, key, value, **OPTIONS[name], need_weights=need_weights
+            ).context
             return jnp.sum(jnp.sin(context.astype(jnp.float32))), context
 
         function = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))
-        assert ("fmha" in function.lower(*arrays(dtype)).as_text()) == (dtype == jnp.bfloat16 and not need_weights)
+        assert ("fmha" in function.lower(*arrays(dtype)).as_text()) == (
+            dtype == jnp.bfloat16 and not need_weights
+        )
         return function(*arrays(dtype))
 
     (_, context), gradients = outcome(False, jnp.bfloat16)

@@ -1,4 +1,6 @@
-"""What no query sees, or sees nothing, reaches no parameter, whichever way it is hidden; and other ways to be silently wrong."""
+"""What no query sees, or sees nothing, reaches no parameter, whichever way it is hidden; and other
+ways to be silently wrong.
+"""
 
 import chex
 import flax.linen as nn
@@ -30,7 +32,9 @@ HIDDEN = {
 @pytest.mark.parametrize("chunk_size", [None, pytest.param(2, marks=pytest.mark.full)])
 def test_a_nan_in_keys_that_none_sees_reaches_no_parameter(name, chunk_size):
     layer, (query, options) = fa.MultiHeadAttention(2, chunk_size=chunk_size), HIDDEN[name]
-    function = jax.jit(jax.value_and_grad(lambda v, key: layer.apply(v, query, key, **options).context.sum()))
+    function = jax.jit(
+        jax.value_and_grad(lambda v, key: layer.apply(v, query, key, **options).context.sum())
+    )
     variables = init(layer, X)
     chex.assert_trees_all_close(function(variables, BAD), function(variables, X), rtol=1e-5)
 
@@ -40,12 +44,16 @@ def test_the_padding_of_a_prompt_reaches_no_parameter_and_decodes_to_no_nan():
     variables, cache = init(layer, X), layer.init_cache(D, (B,), 6)
 
     def total(variables):
-        attended, _ = layer.apply(variables, X.at[1, 3:].set(jnp.nan), cache, lengths=lengths, method="decode")
+        attended, _ = layer.apply(
+            variables, X.at[1, 3:].set(jnp.nan), cache, lengths=lengths, method="decode"
+        )
         return attended.context.sum(), attended
 
     gradients, (context, weights) = jax.jit(jax.grad(total, has_aux=True))(variables)
     chex.assert_tree_all_finite(gradients)
-    np.testing.assert_allclose(context[1, 3:], np.broadcast_to(variables["params"]["out"]["bias"], (2, D)), atol=1e-6)
+    np.testing.assert_allclose(
+        context[1, 3:], np.broadcast_to(variables["params"]["out"]["bias"], (2, D)), atol=1e-6
+    )
     np.testing.assert_array_equal(weights[1, :, 3:], 0)
 
 
@@ -53,9 +61,18 @@ def test_the_padding_of_a_prompt_reaches_no_parameter_and_decodes_to_no_nan():
 def test_a_bias_of_heads_and_keys_is_one_whether_rows_have_offsets_or_not(chunk_size):
     """As many heads as rows, which could pass for each other."""
     x = jnp.asarray(normal(1, 2, T, 2, 4))
-    for bias in (lambda q, k: jnp.array([0.0, 5.0])[:, None, None] * k[None], lambda q, k: 0.1 * jnp.subtract(*masks.aligned(q, k))):
-        attend = lambda offset, bias=bias: fa.dot_product_attention(x, x, x, bias=bias, query_offset=offset, chunk_size=chunk_size).context
-        np.testing.assert_allclose(jax.jit(attend)(jnp.zeros(2, int)), jax.jit(attend)(0), atol=1e-6)
+    for bias in (
+        lambda q, k: jnp.array([0.0, 5.0])[:, None, None] * k[None],
+        lambda q, k: 0.1 * jnp.subtract(*masks.aligned(q, k)),
+    ):
+        attend = lambda offset, bias=bias: (
+            fa.dot_product_attention(
+                x, x, x, bias=bias, query_offset=offset, chunk_size=chunk_size
+            ).context
+        )
+        np.testing.assert_allclose(
+            jax.jit(attend)(jnp.zeros(2, int)), jax.jit(attend)(0), atol=1e-6
+        )
 
 
 def test_a_window_of_any_width_leaves_all_keys():
@@ -77,19 +94,34 @@ def test_layers_in_one_model_have_a_score_each():
 
 def test_a_draw_is_finite_whatever_the_random_bits(monkeypatch):
     for bits in (0, 2**32 - 1):
-        monkeypatch.setattr(normalizers, "positional_bits", lambda *a, bits=bits: jnp.full((1, 2, 3), bits, jnp.uint32))
-        np.testing.assert_allclose(fa.sampled_hard(jnp.zeros((2, 3)), rng=jax.random.key(0)), [[1, 0, 0]] * 2)
+        monkeypatch.setattr(
+            normalizers,
+            "positional_bits",
+            lambda *a, bits=bits: jnp.full((1, 2, 3), bits, jnp.uint32),
+        )
+        np.testing.assert_allclose(
+            fa.sampled_hard(jnp.zeros((2, 3)), rng=jax.random.key(0)), [[1, 0, 0]] * 2
+        )
 
 
 def test_linen_that_decodes_is_not_given_places_it_does_not_know():
-    ours = nn.MultiHeadDotProductAttention(2, attention_fn=fa.linen_attention_fn(causal=True), decode=True)
+    ours = nn.MultiHeadDotProductAttention(
+        2, attention_fn=fa.linen_attention_fn(causal=True), decode=True
+    )
     variables = init(nn.MultiHeadDotProductAttention(2), X)
-    empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(ours.init, jax.random.key(0), X)["cache"])
+    empty = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+        jax.eval_shape(ours.init, jax.random.key(0), X)["cache"],
+    )
     variables = {**variables, "cache": empty}
-    with pytest.raises(ValueError, match="expected query_offset with causal or window for 1 query and 5 keys"):
+    with pytest.raises(
+        ValueError, match="expected query_offset with causal or window for 1 query and 5 keys"
+    ):
         ours.apply(variables, X[:, :1], mutable=["cache"])
     free = nn.MultiHeadDotProductAttention(2, attention_fn=fa.linen_attention_fn(), decode=True)
-    full = nn.MultiHeadDotProductAttention(2).apply({"params": variables["params"]}, X, mask=nn.make_causal_mask(X[..., 0]))
+    full = nn.MultiHeadDotProductAttention(2).apply(
+        {"params": variables["params"]}, X, mask=nn.make_causal_mask(X[..., 0])
+    )
     step = jax.jit(lambda v, x: free.apply(v, x, mutable=["cache"]))
     for t in range(T):
         found, state = step(variables, X[:, t : t + 1])
@@ -98,7 +130,9 @@ def test_linen_that_decodes_is_not_given_places_it_does_not_know():
 
 
 def test_a_recurrent_cell_keeps_its_carry_in_half_precision():
-    outputs = nn.RNN(fa.InputAttentionCell(4, 3)).init_with_output(jax.random.key(0), X.astype(jnp.bfloat16))[0]
+    outputs = nn.RNN(fa.InputAttentionCell(4, 3)).init_with_output(
+        jax.random.key(0), X.astype(jnp.bfloat16)
+    )[0]
     assert outputs.context.dtype == jnp.bfloat16
     assert outputs.context.shape == (B, T, 3)
 
@@ -106,13 +140,21 @@ def test_a_recurrent_cell_keeps_its_carry_in_half_precision():
 def test_a_decoder_masks_its_memory_and_refuses_lengths_beside_a_cached_one():
     block = fa.DecoderBlock(fa.MultiHeadAttention(2), fa.MultiHeadAttention(2), fa.FeedForward(5))
     variables = init(block, X, X)
-    masked, cut = (apply(block, variables, X, *given, **options) for given, options in (([BAD], {"memory_mask": REAL}), ([X[:, :3]], {})))
+    masked, cut = (
+        apply(block, variables, X, *given, **options)
+        for given, options in (([BAD], {"memory_mask": REAL}), ([X[:, :3]], {}))
+    )
     np.testing.assert_allclose(masked.context, cut.context, atol=1e-5)
     unseen = apply(block, variables, X, X, need_weights=False)
     assert unseen.weights is None
     assert unseen.cross_weights is None
     with pytest.raises(ValueError, match="key_lengths beside a cache"):
-        block.apply(variables, X, fa.MultiHeadAttention(2).init_cache(D, (B,), T), memory_lengths=jnp.array([2, 2]))
+        block.apply(
+            variables,
+            X,
+            fa.MultiHeadAttention(2).init_cache(D, (B,), T),
+            memory_lengths=jnp.array([2, 2]),
+        )
 
 
 @pytest.mark.parametrize("chunk_size", [None, 2])
@@ -132,33 +174,82 @@ def test_the_block_size_counts_arrays_inside_branches_and_recomputed_parts():
         jax.checkpoint(hidden),
         lambda query, key: jax.lax.cond(True, hidden, lambda query, key: query @ key.T, query, key),
     ]
-    assert [block_size._largest_inside(jax.make_jaxpr(score)(x, x).jaxpr) for score in inside] == [64 * 64 * 16] * 3
+    assert [block_size._largest_inside(jax.make_jaxpr(score)(x, x).jaxpr) for score in inside] == [
+        64 * 64 * 16
+    ] * 3
 
 
 def test_a_function_as_mask_makes_no_whole_mask_in_blocks():
     layer = fa.SelfAttention(4, 4, chunk_size=64)
     x = jax.ShapeDtypeStruct((1, 2048, D), jnp.float32)
     variables = init(layer, X)
-    program = jax.jit(lambda x: layer.apply(variables, x, mask=masks.causal).context).lower(x).compile()
+    program = (
+        jax.jit(lambda x: layer.apply(variables, x, mask=masks.causal).context).lower(x).compile()
+    )
     assert program.memory_analysis().temp_size_in_bytes < 2**20  # the mask alone would be 4 MiB
 
 
 @pytest.mark.parametrize(
     ("call", "error", "said"),
     [
-        (lambda: fa.attend(X, X, X, normalizer=lambda s, mask: s.sum(-1, keepdims=True)), ValueError, r"weights of shape \(2, 5, 5\)"),
-        (lambda: fa.attend(X, X, X, normalizer=lambda s, mask: s[..., :1], chunk_size=2), ValueError, r"weights of shape \(2, 2, 5\)"),
-        (lambda: fa.hard(X, temperature=0.0), ValueError, "temperature above 0"),
-        (lambda: fa.dot_product_attention(*[X[:, :, None]] * 3, softcap=np.inf), ValueError, "softcap above 0 and finite"),
-        (lambda: fa.attend(X, X, X, score=lambda q, k: None), TypeError, "score of shape .* got None"),
-        (lambda: fa.attend(X, X, X, score=lambda q, k: None, chunk_size=2), TypeError, "score of shape .* got None"),
-        (lambda: fa.attend(X, X, X, normalizer=lambda s, mask: None), TypeError, "weights of shape .* got None"),
-        (lambda: fa.attend(X, X, X, mask=lambda q, k: None), TypeError, "mask function to return an array, got None"),
-        (lambda: fa.attend(X, X, X, score=fa.AdditiveScore), TypeError, r"got a class; make an object of it: AdditiveScore\(...\)"),
-        (lambda: fa.MultiHeadAttention(2).init(jax.random.key(0), X, query_lengths=jnp.array([-1, 2])), ValueError, "in query_lengths"),
-        (lambda: fa.MultiHeadAttention(2, chunk_size=0).init(jax.random.key(0), X, X), ValueError, "chunk_size of 1 or above"),
         (
-            lambda: fa.multi_head_params_from_torch({"in_proj_weight": np.ones((12, 5)), "out_proj.weight": np.ones((4, 4))}, 2),
+            lambda: fa.attend(X, X, X, normalizer=lambda s, mask: s.sum(-1, keepdims=True)),
+            ValueError,
+            r"weights of shape \(2, 5, 5\)",
+        ),
+        (
+            lambda: fa.attend(X, X, X, normalizer=lambda s, mask: s[..., :1], chunk_size=2),
+            ValueError,
+            r"weights of shape \(2, 2, 5\)",
+        ),
+        (lambda: fa.hard(X, temperature=0.0), ValueError, "temperature above 0"),
+        (
+            lambda: fa.dot_product_attention(*[X[:, :, None]] * 3, softcap=np.inf),
+            ValueError,
+            "softcap above 0 and finite",
+        ),
+        (
+            lambda: fa.attend(X, X, X, score=lambda q, k: None),
+            TypeError,
+            "score of shape .* got None",
+        ),
+        (
+            lambda: fa.attend(X, X, X, score=lambda q, k: None, chunk_size=2),
+            TypeError,
+            "score of shape .* got None",
+        ),
+        (
+            lambda: fa.attend(X, X, X, normalizer=lambda s, mask: None),
+            TypeError,
+            "weights of shape .* got None",
+        ),
+        (
+            lambda: fa.attend(X, X, X, mask=lambda q, k: None),
+            TypeError,
+            "mask function to return an array, got None",
+        ),
+        (
+            lambda: fa.attend(X, X, X, score=fa.AdditiveScore),
+            TypeError,
+            r"got a class; make an object of it: "
+            r"AdditiveScore\(...\)",
+        ),
+        (
+            lambda: fa.MultiHeadAttention(2).init(
+                jax.random.key(0), X, query_lengths=jnp.array([-1, 2])
+            ),
+            ValueError,
+            "in query_lengths",
+        ),
+        (
+            lambda: fa.MultiHeadAttention(2, chunk_size=0).init(jax.random.key(0), X, X),
+            ValueError,
+            "chunk_size of 1 or above",
+        ),
+        (
+            lambda: fa.multi_head_params_from_torch(
+                {"in_proj_weight": np.ones((12, 5)), "out_proj.weight": np.ones((4, 4))}, 2
+            ),
             ValueError,
             r"in_proj_weight of shape \(3 d, d\)",
         ),

@@ -1,6 +1,8 @@
-"""One law: what no query may see, and a query that sees nothing, reaches no parameter, even where it is NaN.
+"""One law: what no query may see, and a query that sees nothing, reaches no parameter, even where
+it is NaN.
 
-Every way to hide a position x every layer: the gradient of a loss in the real rows is that with zeros in place of NaN.
+Every way to hide a position x every layer: the gradient of a loss in the real rows is that with
+zeros in place of NaN.
 """
 
 import functools
@@ -21,20 +23,37 @@ NOT_2, FIRST_4 = np.arange(T) != 2, np.arange(T) < 4
 PAIRS_NOT_2 = NOT_2[:, None] & NOT_2
 ALL = np.ones(T, bool)
 
-# Arguments, the real queries and the keys that are seen. Those of `own` go to layers where queries are the keys.
+# Arguments, the real queries and the keys that are seen. Those of `own` go to layers where queries
+# are the keys.
 WAYS = {
     "mask": ({"mask": PAIRS_NOT_2}, NOT_2, NOT_2),
     "mask function": ({"mask": lambda q, k: both(q != 2, k != 2)}, NOT_2, NOT_2),
     "bias": ({"bias": np.where(PAIRS_NOT_2, 0.0, -np.inf).astype(np.float32)}, NOT_2, NOT_2),
-    "bias function": ({"bias": lambda q, k: jnp.where(both(q != 2, k != 2), 0.0, -jnp.inf)}, NOT_2, NOT_2),
+    "bias function": (
+        {"bias": lambda q, k: jnp.where(both(q != 2, k != 2), 0.0, -jnp.inf)},
+        NOT_2,
+        NOT_2,
+    ),
     "causal and offset": ({"causal": True, "query_offset": -3}, ~(np.arange(T) < 3), FIRST_4),
-    "causal and window": ({"causal": True, "window": (1, 0), "key_lengths": np.array([3, 3])}, FIRST_4, np.arange(T) < 3),
+    "causal and window": (
+        {"causal": True, "window": (1, 0), "key_lengths": np.array([3, 3])},
+        FIRST_4,
+        np.arange(T) < 3,
+    ),
     "window": ({"window": (1, 0), "key_lengths": np.array([3, 3])}, FIRST_4, np.arange(T) < 3),
     "query lengths": ({"query_lengths": np.array([4, 4])}, FIRST_4, ALL),
     "key lengths": ({"key_lengths": np.array([4, 4])}, ALL, FIRST_4),
     "no keys": ({"key_lengths": np.array([0, 0])}, ~ALL, ~ALL),
-    "lengths": ({"query_lengths": np.array([4, 4]), "key_lengths": np.array([4, 4])}, FIRST_4, FIRST_4),
-    "segments": ({"query_segments": np.where(NOT_2, 0, 1), "key_segments": np.where(NOT_2, 0, 2)}, NOT_2, NOT_2),
+    "lengths": (
+        {"query_lengths": np.array([4, 4]), "key_lengths": np.array([4, 4])},
+        FIRST_4,
+        FIRST_4,
+    ),
+    "segments": (
+        {"query_segments": np.where(NOT_2, 0, 1), "key_segments": np.where(NOT_2, 0, 2)},
+        NOT_2,
+        NOT_2,
+    ),
 }
 OWN = {
     "mask": WAYS["mask"],
@@ -42,9 +61,17 @@ OWN = {
     "bias": WAYS["bias"],
     "bias function": WAYS["bias function"],
     "lengths": ({"lengths": np.array([4, 4])}, FIRST_4, FIRST_4),
-    "lengths and window": ({"lengths": np.array([4, 4]), "window": (1, 1), "causal": True}, FIRST_4, FIRST_4),
+    "lengths and window": (
+        {"lengths": np.array([4, 4]), "window": (1, 1), "causal": True},
+        FIRST_4,
+        FIRST_4,
+    ),
     "no positions": ({"lengths": np.array([0, 0])}, ~ALL, ~ALL),
-    "mask and segments": ({"mask": PAIRS_NOT_2, "segments": (np.arange(T) > 3).astype(int)}, NOT_2, NOT_2),
+    "mask and segments": (
+        {"mask": PAIRS_NOT_2, "segments": (np.arange(T) > 3).astype(int)},
+        NOT_2,
+        NOT_2,
+    ),
 }
 POOLED = {
     "mask": ({"mask": NOT_2}, ALL[:1], NOT_2),
@@ -79,27 +106,43 @@ DECODER = fa.DecoderBlock(heads(), heads(), fa.FeedForward(5))
 
 
 def pairs_of(rows, columns, row, column):
-    """All pairs of names. Those with neither the first name nor the second are left to `pytest -m full`."""
+    """All pairs of names.
+
+    Those with neither the first name nor the second are left to `pytest -m full`.
+    """
     mark = lambda a, b: () if a == row or b == column else pytest.mark.full
-    return [pytest.param(a, b, marks=mark(a, b)) for a in rows for b in columns if has_argument(a, b)]
+    return [
+        pytest.param(a, b, marks=mark(a, b)) for a in rows for b in columns if has_argument(a, b)
+    ]
 
 
 def has_argument(name, way):
-    """Whether the layer takes the arguments: an offset only multi-head attention, a window all but those that have one."""
+    """Whether the layer takes the arguments: an offset only multi-head attention, a window all but
+    those that have one.
+    """
     arguments = WAYS[way][0] if name in BETWEEN and way in WAYS else {}
-    return not ("query_offset" in arguments and name not in MULTI_HEAD) and not ("window" in arguments and "Local" in name)
+    return not ("query_offset" in arguments and name not in MULTI_HEAD) and not (
+        "window" in arguments and "Local" in name
+    )
 
 
 def check(call, variables, arrays, real, hidden):
-    """Gradients are finite, and those with zeros, where `hidden` names the positions of each array that hold a NaN."""
+    """Gradients are finite, and those with zeros, where `hidden` names the positions of each array
+    that hold a NaN.
+    """
 
     def loss(variables, arrays):
         context = call(variables, *arrays)
         return jnp.sum(jnp.where(real[:, None], jnp.sin(context), 0)), context
 
     gradient = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))
-    filled = lambda number: [np.where(away[:, None], np.float32(number), array) for array, away in zip(arrays, hidden)]
-    (found, context), (expected, clean) = gradient(variables, filled(np.nan)), gradient(variables, filled(0.0))
+    filled = lambda number: [
+        np.where(away[:, None], np.float32(number), array) for array, away in zip(arrays, hidden)
+    ]
+    (found, context), (expected, clean) = (
+        gradient(variables, filled(np.nan)),
+        gradient(variables, filled(0.0)),
+    )
     chex.assert_tree_all_finite((found, context[..., real, :]))
     chex.assert_trees_all_close(found, expected, atol=1e-6)
     np.testing.assert_allclose(context[..., real, :], clean[..., real, :], atol=1e-6)
@@ -115,17 +158,23 @@ def test_between_queries_and_keys(name, way):
     check(call, variables, (X, Y, Y), real, (~real, ~seen, ~seen))
 
 
-@pytest.mark.parametrize(("name", "way"), pairs_of(WITHIN, OWN, "EncoderBlock", "lengths and window"))
+@pytest.mark.parametrize(
+    ("name", "way"), pairs_of(WITHIN, OWN, "EncoderBlock", "lengths and window")
+)
 def test_within_a_sequence(name, way):
     layer, (options, real, seen) = WITHIN[name], OWN[way]
     call = lambda variables, x: layer.apply(variables, x, **options).context
     check(call, init(layer, X), (X,), real, (~seen,))
 
 
-@pytest.mark.parametrize(("name", "way"), pairs_of(POOLING, POOLED, "AttentionPooling", "no positions"))
+@pytest.mark.parametrize(
+    ("name", "way"), pairs_of(POOLING, POOLED, "AttentionPooling", "no positions")
+)
 def test_in_pooling(name, way):
     layer, (options, real, seen) = POOLING[name], POOLED[way]
-    call = lambda variables, x: jnp.reshape(layer.apply(variables, x, **options).context, (B, 1, -1))
+    call = lambda variables, x: jnp.reshape(
+        layer.apply(variables, x, **options).context, (B, 1, -1)
+    )
     check(call, init(layer, X), (X,), real, (~seen,))
 
 
@@ -139,7 +188,12 @@ MEMORIES = {
 
 @pytest.mark.parametrize(("cached", "way"), pairs_of([False, True], MEMORIES, True, "mask"))
 @pytest.mark.parametrize(
-    "own", ["mask", pytest.param("lengths", marks=pytest.mark.full), pytest.param("mask and segments", marks=pytest.mark.full)]
+    "own",
+    [
+        "mask",
+        pytest.param("lengths", marks=pytest.mark.full),
+        pytest.param("mask and segments", marks=pytest.mark.full),
+    ],
 )
 def test_in_a_decoder(way, cached, own):
     memory_options, seen = MEMORIES[way]
@@ -150,7 +204,9 @@ def test_in_a_decoder(way, cached, own):
     def call(variables, x, memory):
         if cached:
             params = {"params": variables["params"]["cross_attention"]}
-            memory = heads().apply(params, heads().init_cache(D, (B,), T), memory, lengths=lengths, method="extend")
+            memory = heads().apply(
+                params, heads().init_cache(D, (B,), T), memory, lengths=lengths, method="extend"
+            )
         return DECODER.apply(variables, x, memory, **options, **memory_options).context
 
     check(call, init(DECODER, X, Y), (X, Y), real, (~own_seen, ~seen))
@@ -159,9 +215,14 @@ def test_in_a_decoder(way, cached, own):
 CACHED = ["mask of a query", "mask of a key", "empty", "lengths", "causal and offset"]
 
 
-@pytest.mark.parametrize(("name", "way"), pairs_of(MULTI_HEAD, CACHED, "MultiHeadAttention", "empty"))
+@pytest.mark.parametrize(
+    ("name", "way"), pairs_of(MULTI_HEAD, CACHED, "MultiHeadAttention", "empty")
+)
 def test_with_a_cached_memory(name, way):
-    layer, lengths = BETWEEN[name], {"empty": np.array([0, 0]), "lengths": np.array([4, 4])}.get(way)
+    layer, lengths = (
+        BETWEEN[name],
+        {"empty": np.array([0, 0]), "lengths": np.array([4, 4])}.get(way),
+    )
     options, real, seen = {
         "mask of a query": ({"mask": NOT_2[:, None]}, NOT_2, ALL),
         "mask of a key": ({"mask": NOT_2}, ALL, NOT_2),
@@ -171,7 +232,9 @@ def test_with_a_cached_memory(name, way):
     }[way]
 
     def call(variables, x, memory):
-        cache = layer.apply(variables, layer.init_cache(D, (B,), T), memory, lengths=lengths, method="extend")
+        cache = layer.apply(
+            variables, layer.init_cache(D, (B,), T), memory, lengths=lengths, method="extend"
+        )
         return layer.apply(variables, x, cache=cache, **options).context
 
     check(call, init(layer, X, Y), (X, Y), real, (~real, ~seen))
@@ -188,7 +251,9 @@ def test_in_decoding(name, sliding, way):
     options, real, seen = OWN["no positions"] if way == "no tokens" else OWN[way]
 
     def call(variables, x, y):
-        cache = layer.init_cache(D, (B,), **({"window": (3, 0)} if sliding else {"max_length": 2 * T}))
+        cache = layer.init_cache(
+            D, (B,), **({"window": (3, 0)} if sliding else {"max_length": 2 * T})
+        )
         window = {"window": (3, 0)} if sliding else {}
         first, cache = layer.apply(variables, x, cache, method="decode", **options, **window)
         hiding = {name: options[name] for name in ("mask", "bias") if name in options}

@@ -5,13 +5,29 @@ import numpy as np
 import pytest
 from jaxtyping import config
 
-from flax_attn.attention import AdditiveScore, BilinearScore, ConcatScore, TrilinearScore, additive, attend, bilinear, concat, trilinear
+from flax_attn.attention import (
+    AdditiveScore,
+    BilinearScore,
+    ConcatScore,
+    TrilinearScore,
+    additive,
+    attend,
+    bilinear,
+    concat,
+    trilinear,
+)
 from tests.attention.compiled import normal
 
 B, Q, K, D, E, H = 2, 3, 5, 7, 11, 13
 
-MODULES = {  # the module, the width of its keys, the shapes of its parameters, and the function it closes over
-    "additive": (AdditiveScore(H), E, {"query_kernel": (D, H), "key_kernel": (E, H), "vector": (H,)}, additive),
+# the module, the width of its keys, the shapes of its parameters, and the function it closes over
+MODULES = {
+    "additive": (
+        AdditiveScore(H),
+        E,
+        {"query_kernel": (D, H), "key_kernel": (E, H), "vector": (H,)},
+        additive,
+    ),
     "concat": (ConcatScore(H), E, {"kernel": (D + E, H), "vector": (H,)}, concat),
     "bilinear": (BilinearScore(), E, {"kernel": (D, E)}, bilinear),
     "bilinear with bias and activation": (
@@ -20,7 +36,12 @@ MODULES = {  # the module, the width of its keys, the shapes of its parameters, 
         {"kernel": (D, E), "bias": ()},
         lambda query, key, kernel, bias: jnp.tanh(bilinear(query, key, kernel=kernel) + bias),
     ),
-    "trilinear": (TrilinearScore(), D, {"query_vector": (D,), "key_vector": (D,), "product_vector": (D,)}, trilinear),
+    "trilinear": (
+        TrilinearScore(),
+        D,
+        {"query_vector": (D,), "key_vector": (D,), "product_vector": (D,)},
+        trilinear,
+    ),
 }
 every_module = pytest.mark.parametrize("name", MODULES)
 
@@ -28,7 +49,9 @@ every_module = pytest.mark.parametrize("name", MODULES)
 def make(name):
     """The module, parameters of the right shapes, a query and a key."""
     module, width, shapes, _ = MODULES[name]
-    params = {name: jnp.asarray(normal(seed, *shape)) for seed, (name, shape) in enumerate(shapes.items())}
+    params = {
+        name: jnp.asarray(normal(seed, *shape)) for seed, (name, shape) in enumerate(shapes.items())
+    }
     return module, params, jnp.asarray(normal(7, B, Q, D)), jnp.asarray(normal(8, B, K, width))
 
 
@@ -47,7 +70,12 @@ def test_parameters_have_these_shapes_and_vary(name):
 @every_module
 def test_equals_the_function_on_the_same_parameters(name):
     module, params, query, key = make(name)
-    both = jax.jit(lambda params: [module.apply({"params": params}, D, key.shape[-1])(query, key), MODULES[name][3](query, key, **params)])
+    both = jax.jit(
+        lambda params: [
+            module.apply({"params": params}, D, key.shape[-1])(query, key),
+            MODULES[name][3](query, key, **params),
+        ]
+    )
     np.testing.assert_allclose(*both(params), rtol=1e-5, atol=1e-6)
 
 
@@ -56,7 +84,12 @@ def test_every_parameter_receives_a_gradient_through_attend(name):
     module, params, query, key = make(name)
 
     def total(params):
-        return jnp.sum(attend(query, key, key, score=module.apply({"params": params}, D, key.shape[-1])).context ** 2)
+        return jnp.sum(
+            attend(
+                query, key, key, score=module.apply({"params": params}, D, key.shape[-1])
+            ).context
+            ** 2
+        )
 
     gradients = jax.device_get(jax.jit(jax.grad(total))(params))
     for name, gradient in gradients.items():
@@ -130,7 +163,7 @@ def test_features_may_be_an_integer_of_numpy():
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_module_outside_of_a_flax_module_is_told_what_attend_takes(name):
     module, query, key = MAKERS[name](H), jnp.ones((Q, D)), jnp.ones((K, D))
-    told = rf"expected {type(module).__name__} inside a Flax module, .* pass score=module.apply\(variables, "
+    told = rf"expected {type(module).__name__} inside a Flax module, .* pass score=module.apply\("
     for chunk_size in (None, 2):
         with pytest.raises(TypeError, match=told):
             attend(query, key, key, score=module, chunk_size=chunk_size)
@@ -146,5 +179,9 @@ def test_a_module_inside_of_a_flax_module_is_told_that_it_takes_widths(name):
         def __call__(self, query, key):
             return attend(query, key, key, score=MAKERS[name](H))
 
-    with pytest.raises(TypeError, match=r"the widths of query and key, got \(3, 7\) and \(5, 7\); pass score=module\(query.shape"):
+    with pytest.raises(
+        TypeError,
+        match=r"the widths of query and key, got \(3, 7\) and \(5, 7\); "
+        r"pass score=module\(query.shape",
+    ):
         jax.eval_shape(Layer().init, jax.random.key(0), jnp.ones((Q, D)), jnp.ones((K, D)))

@@ -43,11 +43,15 @@ def test_parts_of_the_keys_join_to_the_whole(chunk_size):
 
     whole = functools.partial(lambda query: fa.attend(query, KEY, VALUE, mask=MASK).context)
     loss = lambda function: jax.value_and_grad(lambda query: jnp.sum(jnp.sin(function(query))))
-    (value, gradient), (expected, expected_gradient) = (run(loss(function), QUERY) for function in (joined, whole))
+    (value, gradient), (expected, expected_gradient) = (
+        run(loss(function), QUERY) for function in (joined, whole)
+    )
     np.testing.assert_allclose(value, expected, rtol=1e-5)
     np.testing.assert_allclose(gradient, expected_gradient, atol=1e-5)
 
 
 @pytest.mark.parametrize("chunk_size", [None, 3])
 def test_without_keys_it_is_minus_infinity(chunk_size):
-    np.testing.assert_array_equal(fa.log_sum_exp(QUERY, KEY[:, :0], chunk_size=chunk_size), np.full((2, 5), -np.inf))
+    np.testing.assert_array_equal(
+        fa.log_sum_exp(QUERY, KEY[:, :0], chunk_size=chunk_size), np.full((2, 5), -np.inf)
+    )

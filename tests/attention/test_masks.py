@@ -41,10 +41,14 @@ def test_causal_allows_no_key_later_than_the_query(offset):
 
 def test_causal_counts_from_the_offset_of_each_row():
     mask = masks.causal(*masks.grid(Q, K, integers(0, 3)))
-    np.testing.assert_array_equal(mask, [[[k <= o + q for k in range(K)] for q in range(Q)] for o in (0, 3)])
+    np.testing.assert_array_equal(
+        mask, [[[k <= o + q for k in range(K)] for q in range(Q)] for o in (0, 3)]
+    )
 
 
-@pytest.mark.parametrize(("left", "right"), [(1, 0), (0, 1), (2, 1), (None, 1), (1, None), (None, None), (0, 0), (9, 9)])
+@pytest.mark.parametrize(
+    ("left", "right"), [(1, 0), (0, 1), (2, 1), (None, 1), (1, None), (None, None), (0, 0), (9, 9)]
+)
 @pytest.mark.parametrize("offset", [0, 2])
 def test_window_allows_so_many_keys_to_each_side(left, right, offset):
     mask = masks.window(*masks.grid(Q, K, offset), left, right)
@@ -54,13 +58,25 @@ def test_window_allows_so_many_keys_to_each_side(left, right, offset):
 
 def test_window_counts_from_the_offset_of_each_row():
     mask = masks.window(*masks.grid(Q, K, integers(0, 2)), left=1, right=0)
-    np.testing.assert_array_equal(mask, [[[q + o - 1 <= k <= q + o for k in range(K)] for q in range(Q)] for o in (0, 2)])
+    np.testing.assert_array_equal(
+        mask, [[[q + o - 1 <= k <= q + o for k in range(K)] for q in range(Q)] for o in (0, 2)]
+    )
 
 
 @pytest.mark.parametrize(
     ("left", "right", "expected"),
     [
-        (1, 0, [[1, 0, 0, 0, 0], [1 / 2, 1 / 2, 0, 0, 0], [0, 1 / 2, 1 / 2, 0, 0], [0, 0, 1 / 2, 1 / 2, 0], [0, 0, 0, 1 / 2, 1 / 2]]),
+        (
+            1,
+            0,
+            [
+                [1, 0, 0, 0, 0],
+                [1 / 2, 1 / 2, 0, 0, 0],
+                [0, 1 / 2, 1 / 2, 0, 0],
+                [0, 0, 1 / 2, 1 / 2, 0],
+                [0, 0, 0, 1 / 2, 1 / 2],
+            ],
+        ),
         (
             1,
             1,
@@ -76,13 +92,22 @@ def test_window_counts_from_the_offset_of_each_row():
 )
 def test_zero_scores_spread_over_the_window(left, right, expected):
     ones = np.ones((5, 1))
-    weights = run(attend, ones, ones, ones, score=no_score, mask=lambda query, key: masks.window(query, key, left, right)).weights
+    weights = run(
+        attend,
+        ones,
+        ones,
+        ones,
+        score=no_score,
+        mask=lambda query, key: masks.window(query, key, left, right),
+    ).weights
     np.testing.assert_allclose(weights, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_window_below_zero_is_told(side):
-    with pytest.raises(ValueError, match=f"{side} of a window to be an integer of 0 or above, or None, got -1"):
+    with pytest.raises(
+        ValueError, match=f"{side} of a window to be an integer of 0 or above, or None, got -1"
+    ):
         masks.window(*FIVE, **{side: -1})
 
 
@@ -97,7 +122,9 @@ def test_from_lengths_allows_the_first_keys_of_each_row():
 def test_from_query_lengths_allows_the_first_keys_of_each_query():
     lengths = [[1, 0, 4], [5, 2, 3]]
     mask = masks.from_query_lengths(jnp.array(lengths), K)
-    np.testing.assert_array_equal(mask, [[[k < n for k in range(K)] for n in row] for row in lengths])
+    np.testing.assert_array_equal(
+        mask, [[[k < n for k in range(K)] for n in row] for row in lengths]
+    )
 
 
 def test_lengths_of_queries_allow_the_first_queries():
@@ -105,7 +132,14 @@ def test_lengths_of_queries_allow_the_first_queries():
     np.testing.assert_array_equal(mask, [[[True], [False], [False]], [[True], [True], [False]]])
 
 
-@pytest.mark.parametrize("make", [masks.from_lengths, masks.from_query_lengths, lambda valid, _: masks.lengths(valid, jnp.arange(K))])
+@pytest.mark.parametrize(
+    "make",
+    [
+        masks.from_lengths,
+        masks.from_query_lengths,
+        lambda valid, _: masks.lengths(valid, jnp.arange(K)),
+    ],
+)
 @pytest.mark.parametrize(
     ("lengths", "error", "said"),
     [
@@ -116,7 +150,12 @@ def test_lengths_of_queries_allow_the_first_queries():
 )
 def test_bad_lengths_are_told(make, lengths, error, said):
     with pytest.raises(error, match=said):
-        make(jnp.array(lengths)[:, None] if make not in (masks.from_lengths, masks.from_query_lengths) else jnp.array(lengths), K)
+        make(
+            jnp.array(lengths)[:, None]
+            if make not in (masks.from_lengths, masks.from_query_lengths)
+            else jnp.array(lengths),
+            K,
+        )
 
 
 def test_an_offset_that_is_no_integer_is_told():
@@ -132,7 +171,9 @@ def test_lengths_under_jit_are_taken_unseen():
 def test_segments_keep_to_themselves():
     query, key = [[1, 1, 2], [3, 0, 3]], [[1, 2, 2, 1, 0], [0, 0, 3, 1, 3]]
     mask = masks.segments(jnp.array(query), jnp.array(key))
-    np.testing.assert_array_equal(mask, [[[q == k for k in keys] for q in queries] for queries, keys in zip(query, key)])
+    np.testing.assert_array_equal(
+        mask, [[[q == k for k in keys] for q in queries] for queries, keys in zip(query, key)]
+    )
 
 
 def test_combine_is_all_of_the_masks_whichever_has_more_axes():
@@ -141,7 +182,9 @@ def test_combine_is_all_of_the_masks_whichever_has_more_axes():
     np.testing.assert_array_equal(masks.combine(rows, None, early), expected)
     np.testing.assert_array_equal(masks.combine(early, rows), expected)
     near = masks.window(*masks.grid(Q, K), left=0)
-    np.testing.assert_array_equal(masks.combine(early, rows, near), np.asarray(expected) & np.asarray(near))
+    np.testing.assert_array_equal(
+        masks.combine(early, rows, near), np.asarray(expected) & np.asarray(near)
+    )
 
 
 def test_combine_of_nothing_is_none():
@@ -149,7 +192,9 @@ def test_combine_of_nothing_is_none():
     assert masks.combine(None, None) is None
 
 
-@pytest.mark.parametrize("check", [masks.as_mask, lambda mask: masks.combine.__wrapped__(jnp.ones((2, 2), bool), mask)])
+@pytest.mark.parametrize(
+    "check", [masks.as_mask, lambda mask: masks.combine.__wrapped__(jnp.ones((2, 2), bool), mask)]
+)
 @pytest.mark.parametrize("dtype", [jnp.int32, jnp.float32])
 def test_a_mask_that_is_not_boolean_is_told(check, dtype):
     with pytest.raises(TypeError, match=rf"boolean mask, .* got {jnp.dtype(dtype)}; .* bias="):
@@ -159,6 +204,12 @@ def test_a_mask_that_is_not_boolean_is_told(check, dtype):
 def test_take_gives_the_entries_at_the_places():
     mask = jnp.array(np.random.default_rng(0).random((2, Q, K)) < 0.5)
     queries, keys = integers(2, 0)[:, None], integers(4, 1, 3)[None]
-    np.testing.assert_array_equal(arrays.take(mask, queries, keys), np.asarray(mask)[:, [2, 0]][:, :, [4, 1, 3]])
-    np.testing.assert_array_equal(arrays.take(mask[:, :1], queries, keys), np.asarray(mask)[:, :1][:, :, [4, 1, 3]])
-    np.testing.assert_array_equal(arrays.take(mask[..., :1], queries, keys), np.asarray(mask)[:, [2, 0], :1])
+    np.testing.assert_array_equal(
+        arrays.take(mask, queries, keys), np.asarray(mask)[:, [2, 0]][:, :, [4, 1, 3]]
+    )
+    np.testing.assert_array_equal(
+        arrays.take(mask[:, :1], queries, keys), np.asarray(mask)[:, :1][:, :, [4, 1, 3]]
+    )
+    np.testing.assert_array_equal(
+        arrays.take(mask[..., :1], queries, keys), np.asarray(mask)[:, [2, 0], :1]
+    )

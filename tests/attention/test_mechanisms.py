@@ -38,7 +38,9 @@ def both(lengths, t):
 
 
 def function(attend, **facts):
-    return Mechanism(lambda x, lengths: {}, lambda variables, x, lengths: attend(x, lengths), **facts)
+    return Mechanism(
+        lambda x, lengths: {}, lambda variables, x, lengths: attend(x, lengths), **facts
+    )
 
 
 def module(module, call, **facts):
@@ -50,12 +52,16 @@ def module(module, call, **facts):
 
 
 def masked(normalizer, chunk_size=None):
-    return lambda x, lengths: fa.attend(x, x, x, normalizer=normalizer, mask=both(lengths, x.shape[1]), chunk_size=chunk_size)
+    return lambda x, lengths: fa.attend(
+        x, x, x, normalizer=normalizer, mask=both(lengths, x.shape[1]), chunk_size=chunk_size
+    )
 
 
 def in_heads(x, lengths, **options):
     heads = x.reshape(*x.shape[:2], 2, -1)
-    attended = fa.dot_product_attention(heads, heads, heads, query_lengths=lengths, key_lengths=lengths, **options)
+    attended = fa.dot_product_attention(
+        heads, heads, heads, query_lengths=lengths, key_lengths=lengths, **options
+    )
     return fa.Attended(attended.context.reshape(x.shape), attended.weights)
 
 
@@ -90,22 +96,38 @@ MECHANISMS = {
     "heads": function(in_heads),
     "heads in blocks": function(functools.partial(in_heads, chunk_size=2)),
     "capped heads": function(functools.partial(in_heads, softcap=3.0, bias=jnp.ones((2, 1, 1)))),
-    "SelfAttention": module(fa.SelfAttention(4, D), lambda m, x, lengths: m(x, mask=both(lengths, x.shape[1]))),
-    "SelfAttention, folded": module(fa.SelfAttention(9, D, scale=1.0), lambda m, x, lengths: m(x, mask=both(lengths, x.shape[1]))),
-    "SelfAttention, biases": module(fa.SelfAttention(9, D, use_bias=True), lambda m, x, lengths: m(x, mask=both(lengths, x.shape[1]))),
+    "SelfAttention": module(
+        fa.SelfAttention(4, D), lambda m, x, lengths: m(x, mask=both(lengths, x.shape[1]))
+    ),
+    "SelfAttention, folded": module(
+        fa.SelfAttention(9, D, scale=1.0),
+        lambda m, x, lengths: m(x, mask=both(lengths, x.shape[1])),
+    ),
+    "SelfAttention, biases": module(
+        fa.SelfAttention(9, D, use_bias=True),
+        lambda m, x, lengths: m(x, mask=both(lengths, x.shape[1])),
+    ),
     "Attention, additive": module(fa.Attention(fa.AdditiveScore(4)), of_itself),
     "Attention, bilinear": module(fa.Attention(fa.BilinearScore(use_bias=True)), of_itself),
     "Attention, concat in blocks": module(fa.Attention(fa.ConcatScore(4), chunk_size=2), of_itself),
     "Attention, trilinear": module(fa.Attention(fa.TrilinearScore()), of_itself),
     "Attention, cosine": module(fa.Attention(fa.cosine, fa.entmax15), of_itself),
     "HardAttention": module(fa.HardAttention(), of_itself),
-    "HardAttention, sampled": module(fa.HardAttention(), functools.partial(of_itself, train=True), ordered=True),
+    "HardAttention, sampled": module(
+        fa.HardAttention(), functools.partial(of_itself, train=True), ordered=True
+    ),
     "MultiHeadAttention": module(Heads(fa.MultiHeadAttention(2)), Heads.__call__),
-    "MultiHeadAttention, grouped": module(Heads(fa.MultiHeadAttention(2, num_key_heads=1, score=fa.AdditiveScore(3))), Heads.__call__),
+    "MultiHeadAttention, grouped": module(
+        Heads(fa.MultiHeadAttention(2, num_key_heads=1, score=fa.AdditiveScore(3))), Heads.__call__
+    ),
     "AttentionPooling": module(fa.AttentionPooling(), pooled),
     "AttentionPooling, hidden": module(fa.AttentionPooling(4), pooled),
     "StructuredSelfAttention": module(fa.StructuredSelfAttention(4, 3), pooled),
-    "LocalAttention": module(fa.LocalAttention(1), lambda m, x, lengths: m(x, x, query_lengths=lengths, key_lengths=lengths), ordered=True),
+    "LocalAttention": module(
+        fa.LocalAttention(1),
+        lambda m, x, lengths: m(x, x, query_lengths=lengths, key_lengths=lengths),
+        ordered=True,
+    ),
     "PredictiveLocalAttention": module(
         fa.PredictiveLocalAttention(2, 4),
         lambda m, x, lengths: m(x, x, query_lengths=lengths, key_lengths=lengths),
@@ -131,27 +153,41 @@ RELATIVES = {
     "MultiHeadAttention, grouped",
     "AttentionPooling, hidden",
 }
-every = pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.full) if name in RELATIVES else name for name in MECHANISMS])
+every = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.full) if name in RELATIVES else name
+        for name in MECHANISMS
+    ],
+)
 
 
 def real_rows(context, lengths):
     """The context without that of padded queries, which is nobody's business."""
     if context.ndim == 2 or context.shape[1] == 3 != T:
         return context
-    return jnp.where(jnp.arange(context.shape[1])[None, :, None] < lengths[:, None, None], context, 0)
+    return jnp.where(
+        jnp.arange(context.shape[1])[None, :, None] < lengths[:, None, None], context, 0
+    )
 
 
 @functools.cache
 def variables_of(name):
-    """Variables of the mechanism, normal at random but for the biases, without running its initialisers."""
+    """Variables of the mechanism, normal at random but for the biases, without running its
+    initialisers.
+    """
     rng = np.random.default_rng(0)
-    draw = lambda path, leaf: rng.normal(0, 0 if "bias" in str(path[-1]) else 0.4, leaf.shape).astype(leaf.dtype)
+    draw = lambda path, leaf: rng.normal(
+        0, 0 if "bias" in str(path[-1]) else 0.4, leaf.shape
+    ).astype(leaf.dtype)
     return jax.tree_util.tree_map_with_path(draw, jax.eval_shape(MECHANISMS[name].init, X, LENGTHS))
 
 
 @functools.cache
 def compiled(name):
-    """The gradients of a loss in the first `seen` rows of the context, with respect to variables and sequence; and what is attended."""
+    """The gradients of a loss in the first `seen` rows of the context, with respect to variables
+    and sequence; and what is attended.
+    """
 
     def loss(variables, x, lengths, seen):
         attended = MECHANISMS[name].apply(variables, x, lengths)
@@ -163,11 +199,19 @@ def compiled(name):
 
 @functools.cache
 def results(name):
-    """Attended and gradients on clean data, on data with NaN, inf and a large number in padding, and longer padding."""
+    """Attended and gradients on clean data, on data with NaN, inf and a large number in padding,
+    and longer padding.
+    """
     padding = ~(np.arange(T)[None, :, None] < LENGTHS[:, None, None])
-    data = {label: np.where(padding, np.float32(bad), X) for label, bad in (("nan", np.nan), ("inf", np.inf), ("large", 1e30))}
+    data = {
+        label: np.where(padding, np.float32(bad), X)
+        for label, bad in (("nan", np.nan), ("inf", np.inf), ("large", 1e30))
+    }
     data |= {"clean": X, "longer": np.pad(X, ((0, 0), (0, 4), (0, 0)), constant_values=7.0)}
-    return {label: compiled(name)(variables_of(name), x, LENGTHS, LENGTHS)[::-1] for label, x in data.items()}
+    return {
+        label: compiled(name)(variables_of(name), x, LENGTHS, LENGTHS)[::-1]
+        for label, x in data.items()
+    }
 
 
 @every
@@ -182,16 +226,23 @@ def test_an_empty_row_has_weights_and_context_0(name):
 @pytest.mark.parametrize("bad", ["nan", "inf", "large"])
 def test_what_padding_holds_changes_no_value_and_no_gradient(name, bad):
     (clean, clean_grads), (dirty, dirty_grads) = results(name)["clean"], results(name)[bad]
-    np.testing.assert_allclose(real_rows(dirty.context, LENGTHS), real_rows(clean.context, LENGTHS), atol=1e-6)
+    np.testing.assert_allclose(
+        real_rows(dirty.context, LENGTHS), real_rows(clean.context, LENGTHS), atol=1e-6
+    )
     chex.assert_trees_all_close(dirty_grads, clean_grads, atol=1e-5)
     chex.assert_tree_all_finite(clean_grads)
 
 
 @every
 def test_longer_padding_changes_nothing(name):
-    (clean, (clean_grads, clean_x)), (longer, (grads, x)) = results(name)["clean"], results(name)["longer"]
+    (clean, (clean_grads, clean_x)), (longer, (grads, x)) = (
+        results(name)["clean"],
+        results(name)["longer"],
+    )
     same = slice(None, clean.context.shape[1])
-    np.testing.assert_allclose(real_rows(longer.context[:, same], LENGTHS), real_rows(clean.context, LENGTHS), atol=1e-6)
+    np.testing.assert_allclose(
+        real_rows(longer.context[:, same], LENGTHS), real_rows(clean.context, LENGTHS), atol=1e-6
+    )
     chex.assert_trees_all_close(grads, clean_grads, atol=1e-5)
     np.testing.assert_allclose(x[:, :T], clean_x, atol=1e-5)
     np.testing.assert_array_equal(x[:, T:], 0)
@@ -218,12 +269,19 @@ def test_permuting_the_sequence_permutes_the_weights_where_order_plays_no_part(n
     mechanism, order = MECHANISMS[name], np.array([3, 0, 4, 1, 2])
     if mechanism.ordered:
         return
-    (_, plain), (_, permuted) = (compiled(name)(variables_of(name), x, FULL, FULL) for x in (X, X[:, order]))
-    own_places = plain.context.shape[1] == T and plain.context.ndim == 3  # queries move with the keys
-    np.testing.assert_allclose(permuted.context, plain.context[:, order] if own_places else plain.context, atol=1e-5)
+    (_, plain), (_, permuted) = (
+        compiled(name)(variables_of(name), x, FULL, FULL) for x in (X, X[:, order])
+    )
+    # queries move with the keys
+    own_places = plain.context.shape[1] == T and plain.context.ndim == 3
+    np.testing.assert_allclose(
+        permuted.context, plain.context[:, order] if own_places else plain.context, atol=1e-5
+    )
     if plain.weights is not None:
         expected = plain.weights[..., order]
-        np.testing.assert_allclose(permuted.weights, expected[..., order, :] if own_places else expected, atol=1e-5)
+        np.testing.assert_allclose(
+            permuted.weights, expected[..., order, :] if own_places else expected, atol=1e-5
+        )
 
 
 @every
@@ -248,14 +306,21 @@ CAUSAL = {
     "heads": lambda x: in_heads(x, None, causal=True).context,
     "heads in blocks": lambda x: in_heads(x, None, causal=True, chunk_size=3).context,
     "MultiHeadAttention": in_layer(fa.MultiHeadAttention(2), causal=True),
-    "EncoderBlock": in_layer(fa.EncoderBlock(fa.MultiHeadAttention(2), fa.FeedForward(7)), causal=True),
-    "DecoderBlock": in_layer(fa.DecoderBlock(fa.MultiHeadAttention(2), fa.MultiHeadAttention(2), fa.FeedForward(7)), jnp.asarray(X)),
+    "EncoderBlock": in_layer(
+        fa.EncoderBlock(fa.MultiHeadAttention(2), fa.FeedForward(7)), causal=True
+    ),
+    "DecoderBlock": in_layer(
+        fa.DecoderBlock(fa.MultiHeadAttention(2), fa.MultiHeadAttention(2), fa.FeedForward(7)),
+        jnp.asarray(X),
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CAUSAL)
 def test_causality_is_seen_by_gradient(name):
-    """The gradient of what is at `q` with respect to what is at `k` is 0 for later `k`, and for no other."""
+    """The gradient of what is at `q` with respect to what is at `k` is 0 for later `k`, and for no
+    other.
+    """
     near = 0.2 * X  # so that no weight of sparsemax is 0
     jacobian = jax.jit(jax.jacrev(lambda x: CAUSAL[name](x).sum(axis=(0, 2))))(near)  # (q, b, k, d)
     reach = np.abs(np.asarray(jacobian)).max(axis=(1, 3)) > 1e-9

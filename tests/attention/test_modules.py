@@ -24,22 +24,37 @@ def test_additive_attention_averages_values_where_all_keys_are_equal():
     np.testing.assert_allclose(attended.context[:, 0], [[0, 1, 2, 3], [10, 11, 12, 13]], atol=1e-5)
     kernels = jax.tree.map(jnp.shape, variables["params"]["score"])
     assert kernels == {"query_kernel": (20, 8), "key_kernel": (2, 8), "vector": (8,)}
-    trained = apply(layer, variables, query, key, value, mask=mask, train=True, rngs={"dropout": jax.random.key(3)})
+    trained = apply(
+        layer,
+        variables,
+        query,
+        key,
+        value,
+        mask=mask,
+        train=True,
+        rngs={"dropout": jax.random.key(3)},
+    )
     np.testing.assert_array_equal(trained.weights, attended.weights)
 
 
 def test_softmax_of_ones_by_lengths():
     weights = run(
-        lambda scores, lengths: fa.masked_softmax(scores, fa.masks.from_lengths(lengths, 4)[:, 0]), np.ones((3, 4)), np.array([3, 2, 1])
+        lambda scores, lengths: fa.masked_softmax(scores, fa.masks.from_lengths(lengths, 4)[:, 0]),
+        np.ones((3, 4)),
+        np.array([3, 2, 1]),
     )
-    np.testing.assert_allclose(weights, [[1 / 3, 1 / 3, 1 / 3, 0], [0.5, 0.5, 0, 0], [1, 0, 0, 0]], atol=1e-6)
+    np.testing.assert_allclose(
+        weights, [[1 / 3, 1 / 3, 1 / 3, 0], [0.5, 0.5, 0, 0], [1, 0, 0, 0]], atol=1e-6
+    )
 
 
 def test_identity_weights_turn_self_attention_into_a_perceptron():
     """Where every position attends to itself alone, the layer is `x W_v + b_v`."""
     layer = fa.SelfAttention(D, 4, use_bias=True)
     variables = init(layer, X)
-    kernel, bias = (np.asarray(variables["params"][name]) for name in ("value_kernel", "value_bias"))
+    kernel, bias = (
+        np.asarray(variables["params"][name]) for name in ("value_kernel", "value_bias")
+    )
     attended = apply(layer, variables, X, mask=np.eye(T, dtype=bool)[None])
     np.testing.assert_allclose(attended.context, X @ kernel + bias, atol=1e-6)
     np.testing.assert_array_equal(attended.weights, np.broadcast_to(np.eye(T), (2, T, T)))
@@ -47,7 +62,8 @@ def test_identity_weights_turn_self_attention_into_a_perceptron():
 
 def test_self_attention_of_49_features_with_biases_has_7350_parameters():
     variables = init(fa.SelfAttention(49, 49, use_bias=True), np.zeros((1, 16, 49)))
-    assert sum(leaf.size for leaf in jax.tree.leaves(variables)) == 7_350  # 15,200 less the tutorial's Dense 784-10
+    # 15,200 less the tutorial's Dense 784-10
+    assert sum(leaf.size for leaf in jax.tree.leaves(variables)) == 7_350
 
 
 @pytest.mark.parametrize("hidden", [None, 3])
@@ -66,7 +82,9 @@ def test_pooling_is_its_formula(hidden):
 def test_structured_self_attention_is_its_formula_and_its_penalty_is_squared():
     layer = fa.StructuredSelfAttention(3, 2)
     variables = init(layer, X)
-    first, second = (np.asarray(variables["params"][name]["kernel"]) for name in ("hidden", "energies"))
+    first, second = (
+        np.asarray(variables["params"][name]["kernel"]) for name in ("hidden", "energies")
+    )
     shares = np.exp(np.tanh(X @ first) @ second).swapaxes(1, 2)
     weights = shares / shares.sum(axis=-1, keepdims=True)
     attended = apply(layer, variables, X)
@@ -83,7 +101,16 @@ def test_input_attention_cell_is_its_equations_and_runs_over_a_sequence():
     variables = init(cell, carry, X[:, 0])
     p = jax.tree.map(np.asarray, variables["params"])
     x, h = X[:, 0], carry
-    a = 1 / (1 + np.exp(-(h @ p["state_gate"]["kernel"] + x @ p["input_gate"]["kernel"] + p["input_gate"]["bias"])))
+    a = 1 / (
+        1
+        + np.exp(
+            -(
+                h @ p["state_gate"]["kernel"]
+                + x @ p["input_gate"]["kernel"]
+                + p["input_gate"]["bias"]
+            )
+        )
+    )
     g = np.exp(4 * a) / np.exp(4 * a).sum(axis=-1, keepdims=True)
     new = np.tanh(h @ p["state"]["kernel"] + (x * g) @ p["input"]["kernel"] + p["input"]["bias"])
     state, attended = apply(cell, variables, carry, x)
@@ -110,14 +137,20 @@ def test_local_attention_sees_its_window_and_nothing_else():
     layer = fa.LocalAttention(1, fa.no_score)
     weights = apply(layer, {}, X, X, key_lengths=np.array([T, 4])).weights
     for row, length in enumerate((T, 4)):
-        near = np.array([[abs(q - k) <= 1 and k < length for k in range(T)] for q in range(T)], float)
-        np.testing.assert_allclose(weights[row], near / np.maximum(near.sum(axis=1, keepdims=True), 1), atol=1e-6)
+        near = np.array(
+            [[abs(q - k) <= 1 and k < length for k in range(T)] for q in range(T)], float
+        )
+        np.testing.assert_allclose(
+            weights[row], near / np.maximum(near.sum(axis=1, keepdims=True), 1), atol=1e-6
+        )
 
 
 def test_predictive_local_attention_is_its_formula_and_learns_where_to_look():
     layer, lengths = fa.PredictiveLocalAttention(2, 3, fa.dot), np.array([T, 4])
     variables = init(layer, X, X)
-    hidden, position = (np.asarray(variables["params"][name]["kernel"]) for name in ("hidden", "place"))
+    hidden, position = (
+        np.asarray(variables["params"][name]["kernel"]) for name in ("hidden", "place")
+    )
     x = X.astype(np.float64)
     center = lengths[:, None] / (1 + np.exp(-np.tanh(x @ hidden) @ position))[..., 0]
     attended = apply(layer, variables, X, X, key_lengths=lengths)
@@ -128,12 +161,18 @@ def test_predictive_local_attention_is_its_formula_and_learns_where_to_look():
             weights = shares / shares.sum() * np.exp([-((k - center[b, q]) ** 2) / 2 for k in keys])
             np.testing.assert_allclose(attended.weights[b, q, keys], weights, atol=1e-5)
             np.testing.assert_allclose(attended.weights[b, q].sum(), weights.sum(), atol=1e-5)
-    gradient = run(jax.grad(lambda v, x: jnp.sum(layer.apply(v, x, x).context ** 2)), variables, X)["params"]
+    gradient = run(jax.grad(lambda v, x: jnp.sum(layer.apply(v, x, x).context ** 2)), variables, X)[
+        "params"
+    ]
     assert np.abs(gradient["place"]["kernel"]).max() > 1e-3
 
 
 def test_hard_attention_takes_the_likeliest_and_draws_in_training():
-    layer, query, key = fa.HardAttention(fa.dot), np.ones((1, 2000, 1)), np.log([[[0.2], [0.5], [0.3]]])
+    layer, query, key = (
+        fa.HardAttention(fa.dot),
+        np.ones((1, 2000, 1)),
+        np.log([[[0.2], [0.5], [0.3]]]),
+    )
     assert (apply(layer, {}, query, key).weights[0, :, 1] == 1).all()
     drawn = apply(layer, {}, query, key, train=True, rngs={"sample": jax.random.key(0)}).weights
     assert set(np.unique(drawn)) == {0.0, 1.0}
@@ -146,19 +185,33 @@ def test_dropout_of_a_block_is_that_of_the_whole():
     whole = run(drop, weights, 0.25, rng, rows, columns)
     block = run(drop, weights[:, :, 2:5, 4:], 0.25, rng, rows[2:5], columns[:, 4:])
     np.testing.assert_array_equal(block, whole[:, :, 2:5, 4:])
-    many = run(drop, np.ones((4, 100, 100), np.float32), 0.25, rng, np.arange(100)[:, None], np.arange(100)[None, :])
+    many = run(
+        drop,
+        np.ones((4, 100, 100), np.float32),
+        0.25,
+        rng,
+        np.arange(100)[:, None],
+        np.arange(100)[None, :],
+    )
     assert abs((many > 0).mean() - 0.75) < 0.01
     kept = many > 0
     for other in (np.roll(kept, 1, axis=0), np.roll(kept, 1, axis=1), np.roll(kept, 1, axis=2)):
-        assert abs((kept & other).mean() - 0.75**2) < 0.01  # neighbours along every axis are independent
+        # neighbours along every axis are independent
+        assert abs((kept & other).mean() - 0.75**2) < 0.01
 
 
 def test_masks_and_biases_may_be_functions_on_both_paths():
     causal, distance = fa.masks.causal, lambda q, k: -jnp.abs(q - k).astype(jnp.float32)
     arrays = np.tri(T, dtype=bool), np.float32(-np.abs(np.arange(T)[:, None] - np.arange(T)))
     expected = run(fa.attend, X, X, X, mask=arrays[0], bias=arrays[1])
-    chex.assert_trees_all_close(run(fa.attend, X, X, X, mask=causal, bias=distance), expected, atol=1e-6)
-    np.testing.assert_allclose(run(fa.attend, X, X, X, mask=causal, bias=distance, chunk_size=3).context, expected.context, atol=1e-6)
+    chex.assert_trees_all_close(
+        run(fa.attend, X, X, X, mask=causal, bias=distance), expected, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        run(fa.attend, X, X, X, mask=causal, bias=distance, chunk_size=3).context,
+        expected.context,
+        atol=1e-6,
+    )
     with pytest.raises(TypeError, match="boolean mask"):
         run(fa.attend, X, X, X, mask=distance, chunk_size=3)
     with pytest.raises(ValueError, match="broadcasts to the weights"):
@@ -166,15 +219,27 @@ def test_masks_and_biases_may_be_functions_on_both_paths():
 
 
 def test_blocks_never_hold_what_the_whole_would():
-    """Additive attention at length 1,024: the pairs of positions and hidden units, 256 MiB, do not exist in blocks."""
+    """Additive attention at length 1,024: the pairs of positions and hidden units, 256 MiB, do not
+    exist in blocks.
+    """
     x = jax.ShapeDtypeStruct((1, 1024, 8), jnp.float32)
-    kernels = {"query_kernel": np.ones((8, 64)), "key_kernel": np.ones((8, 64)), "vector": np.ones(64)}
+    kernels = {
+        "query_kernel": np.ones((8, 64)),
+        "key_kernel": np.ones((8, 64)),
+        "vector": np.ones(64),
+    }
 
     def loss(x, kernels, chunk_size):
         score = lambda q, k: fa.additive(q, k, **kernels)
         return fa.attend(x, x, x, score=score, chunk_size=chunk_size).context.sum()
 
-    lowered = {size: jax.jit(jax.grad(loss, argnums=1), static_argnums=2).lower(x, kernels, size) for size in (None, 128)}
-    used = {size: low.compile().memory_analysis().temp_size_in_bytes / 2**20 for size, low in lowered.items()}
+    lowered = {
+        size: jax.jit(jax.grad(loss, argnums=1), static_argnums=2).lower(x, kernels, size)
+        for size in (None, 128)
+    }
+    used = {
+        size: low.compile().memory_analysis().temp_size_in_bytes / 2**20
+        for size, low in lowered.items()
+    }
     assert used[None] > 256
     assert used[128] < 32

@@ -11,7 +11,9 @@ BIG = 1e4  # a score whose probability is 1, and below 0, is 0
 
 
 def make(leading=(B,), seed=0):
-    """Scores and a mask with a query in the middle that has nothing to attend, and a key that no query may attend."""
+    """Scores and a mask with a query in the middle that has nothing to attend, and a key that no
+    query may attend.
+    """
     random = np.random.default_rng(seed)
     scores, mask = random.normal(size=(*leading, Q, K)), random.random((*leading, Q, K)) < 0.7
     mask[..., 2, :] = False
@@ -20,14 +22,18 @@ def make(leading=(B,), seed=0):
 
 
 def naive_expectation(scores, mask):
-    """Over queries and keys: the query before stopped at a key up to this one, and none between was stopped at."""
+    """Over queries and keys: the query before stopped at a key up to this one, and none between was
+    stopped at.
+    """
     weights = np.zeros(scores.shape)
     for row in np.ndindex(scores.shape[:-2]):
         stop = np.where(mask[row], 1 / (1 + np.exp(-scores[row])), 0)
         previous = np.eye(K)[0]
         for i in range(Q):
             for j in range(K):
-                weights[row][i, j] = stop[i, j] * sum(previous[start] * np.prod(1 - stop[i, start:j]) for start in range(j + 1))
+                weights[row][i, j] = stop[i, j] * sum(
+                    previous[start] * np.prod(1 - stop[i, start:j]) for start in range(j + 1)
+                )
             if mask[row][i].any():
                 previous = weights[row][i]
     return weights
@@ -62,23 +68,40 @@ def test_equals_a_loop_over_queries_and_keys(leading, masked, seed):
     scores, mask = make(leading, seed)
     mask = mask if masked else np.ones_like(mask)
     arguments = jnp.float32(scores + 0.3), jnp.asarray(mask) if masked else None
-    np.testing.assert_allclose(jax.jit(monotonic_expectation)(*arguments), naive_expectation(scores + 0.3, mask), atol=1e-6)
-    np.testing.assert_array_equal(jax.jit(monotonic_hard)(*arguments), naive_hard(scores + 0.3, mask))
+    np.testing.assert_allclose(
+        jax.jit(monotonic_expectation)(*arguments), naive_expectation(scores + 0.3, mask), atol=1e-6
+    )
+    np.testing.assert_array_equal(
+        jax.jit(monotonic_hard)(*arguments), naive_hard(scores + 0.3, mask)
+    )
 
 
 def test_gradient_of_the_expectation_equals_the_numerical_one():
     with jax.enable_x64(True):
         scores, mask = map(jnp.asarray, make())
-        check_grads(jax.jit(lambda s: monotonic_expectation(s, mask)), (scores,), order=1, modes=["rev"], atol=1e-5, rtol=1e-5)
+        check_grads(
+            jax.jit(lambda s: monotonic_expectation(s, mask)),
+            (scores,),
+            order=1,
+            modes=["rev"],
+            atol=1e-5,
+            rtol=1e-5,
+        )
 
 
 def test_gradient_of_hard_is_that_of_the_expectation():
     scores, mask = map(jnp.asarray, make())
-    scores, cotangent = jnp.float32(scores), jnp.float32(np.random.default_rng(3).normal(size=scores.shape))
+    scores, cotangent = (
+        jnp.float32(scores),
+        jnp.float32(np.random.default_rng(3).normal(size=scores.shape)),
+    )
 
     @jax.jit
     def gradients(scores):
-        return [jax.grad(lambda s: jnp.vdot(f(s, mask), cotangent))(scores) for f in (monotonic_hard, monotonic_expectation)]  # noqa: B023
+        return [
+            jax.grad(lambda s, f=f: jnp.vdot(f(s, mask), cotangent))(scores)
+            for f in (monotonic_hard, monotonic_expectation)
+        ]
 
     chosen, expected = gradients(scores)
     assert np.abs(expected).max() > 0.1
@@ -94,25 +117,37 @@ def test_tensorflow_addons_case(normalizer):
 def test_hard_is_the_expectation_where_every_probability_is_zero_or_one():
     scores, mask = make((50,))
     scores, mask = jnp.float32(BIG * np.sign(scores)), jnp.asarray(mask)
-    chosen, expected = jax.jit(lambda *given: (monotonic_hard(*given), monotonic_expectation(*given)))(scores, mask)
+    chosen, expected = jax.jit(
+        lambda *given: (monotonic_hard(*given), monotonic_expectation(*given))
+    )(scores, mask)
     np.testing.assert_array_equal(chosen, expected)
 
 
-@pytest.mark.parametrize(("score", "weight"), [(1e-3, 1), (1e-9, 1), (1e-30, 1), (0.0, 0), (-1e-9, 0)])
+@pytest.mark.parametrize(
+    ("score", "weight"), [(1e-3, 1), (1e-9, 1), (1e-30, 1), (0.0, 0), (-1e-9, 0)]
+)
 def test_hard_stops_at_a_score_above_zero_however_small(score, weight):
-    np.testing.assert_array_equal(jax.jit(monotonic_hard)(np.array([[score]], np.float32)), [[weight]])
+    np.testing.assert_array_equal(
+        jax.jit(monotonic_hard)(np.array([[score]], np.float32)), [[weight]]
+    )
 
 
 def test_a_query_stays_at_the_position_of_the_one_before_or_goes_on():
-    """Three queries: the second finds its key where the first stopped, the third passes it; both see no key before it."""
+    """Three queries: the second finds its key where the first stopped, the third passes it; both
+    see no key before it.
+    """
     scores = BIG * np.array([[-1.0, 1, -1, 1], [1, 1, 1, -1], [1, -1, -1, 1]])
-    np.testing.assert_array_equal(jax.jit(monotonic_hard)(scores), [[0, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]])
+    np.testing.assert_array_equal(
+        jax.jit(monotonic_hard)(scores), [[0, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]]
+    )
 
 
 def test_one_past_the_end_attends_to_nothing_and_so_do_all_that_follow():
     scores = BIG * np.array([[-1.0, 1, -1], [1, -1, -1], [1, 1, 1]])
     for normalizer in (monotonic_hard, monotonic_expectation):
-        np.testing.assert_array_equal(jax.jit(normalizer)(scores), [[0, 1, 0], [0, 0, 0], [0, 0, 0]])
+        np.testing.assert_array_equal(
+            jax.jit(normalizer)(scores), [[0, 1, 0], [0, 0, 0], [0, 0, 0]]
+        )
 
 
 def test_a_query_with_no_key_allowed_moves_nothing():
@@ -120,7 +155,11 @@ def test_a_query_with_no_key_allowed_moves_nothing():
     without = np.delete(np.arange(Q), 2)
     for normalizer in map(jax.jit, (monotonic_hard, monotonic_expectation)):
         weights = np.asarray(normalizer(np.float32(scores), mask))
-        np.testing.assert_allclose(weights[:, without], normalizer(np.float32(scores[:, without]), mask[:, without]), atol=1e-6)
+        np.testing.assert_allclose(
+            weights[:, without],
+            normalizer(np.float32(scores[:, without]), mask[:, without]),
+            atol=1e-6,
+        )
         np.testing.assert_array_equal(weights[:, 2], 0)
 
 
@@ -133,7 +172,11 @@ def test_no_weight_moves_backwards():
 
 def test_an_earlier_query_sees_nothing_of_a_later_one():
     scores = jnp.float32(make()[0])
-    gradient = np.asarray(jax.jit(jax.grad(lambda scores: jnp.square(monotonic_expectation(scores)[:, 1]).sum()))(scores))
+    gradient = np.asarray(
+        jax.jit(jax.grad(lambda scores: jnp.square(monotonic_expectation(scores)[:, 1]).sum()))(
+            scores
+        )
+    )
     np.testing.assert_array_equal(gradient[:, 2:], 0)
     assert (np.abs(gradient[:, :2]).max(axis=(0, 2)) > 1e-3).all()
 

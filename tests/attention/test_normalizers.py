@@ -68,7 +68,9 @@ def some_mask(shape=(B, Q, K)):
 def run(name, scores, mask=None, dtype=jnp.float32):
     mask = np.ones(scores.shape, bool) if mask is None else mask
     cotangent = some_scores(2, scores.shape)
-    weights, gradient = compiled(name)(jnp.asarray(scores, dtype), jnp.asarray(mask), jnp.asarray(cotangent, jnp.float32))
+    weights, gradient = compiled(name)(
+        jnp.asarray(scores, dtype), jnp.asarray(mask), jnp.asarray(cotangent, jnp.float32)
+    )
     return np.asarray(weights), np.asarray(gradient.astype(jnp.float32))
 
 
@@ -99,7 +101,9 @@ def naive_sparsemax(row):
 
 
 def naive_entmax15(row):
-    tau = bisected(lambda tau: (np.maximum(row / 2 - tau, 0) ** 2).sum(), row.max() / 2 - 1, row.max() / 2)
+    tau = bisected(
+        lambda tau: (np.maximum(row / 2 - tau, 0) ** 2).sum(), row.max() / 2 - 1, row.max() / 2
+    )
     return np.maximum(row / 2 - tau, 0) ** 2
 
 
@@ -140,7 +144,9 @@ def test_equals_a_loop_in_float64(name, shape, scale):
 def test_a_row_alone_and_no_mask(name):
     scores = np.float32(some_scores(3, (K,)))
     expected = NAIVE[name](np.float64(scores))
-    both = jax.jit(lambda scores: [NORMALIZERS[name](scores), NORMALIZERS[name](scores, jnp.ones(1, bool))])
+    both = jax.jit(
+        lambda scores: [NORMALIZERS[name](scores), NORMALIZERS[name](scores, jnp.ones(1, bool))]
+    )
     for weights in both(jnp.asarray(scores)):
         np.testing.assert_allclose(weights, expected, atol=1e-6)
 
@@ -157,19 +163,27 @@ def test_gradients_equal_numerical_ones(name):
 def test_gradient_of_hard_is_that_of_softmax_at_its_temperature():
     scores, mask = some_scores(4), some_mask()
     soft = rowwise(naive_softmax, scores / 0.7, mask)
-    np.testing.assert_allclose(run("hard", scores, mask)[1], softmax_gradient(soft, some_scores(2)) / 0.7, atol=1e-5)
+    np.testing.assert_allclose(
+        run("hard", scores, mask)[1], softmax_gradient(soft, some_scores(2)) / 0.7, atol=1e-5
+    )
 
 
 def test_gradient_of_top_k_is_that_of_softmax_over_the_kept():
     scores, mask = some_scores(4), some_mask()
     weights = rowwise(naive_top_k, scores, mask)
-    np.testing.assert_allclose(run("top_k", scores, mask)[1], softmax_gradient(weights, some_scores(2)), atol=1e-5)
+    np.testing.assert_allclose(
+        run("top_k", scores, mask)[1], softmax_gradient(weights, some_scores(2)), atol=1e-5
+    )
 
 
 def test_gradient_of_sampled_hard_is_that_of_softmax_of_what_it_compared():
-    """Nothing is said of how the noise is drawn: the softmax is read off its Jacobian, and the same rng gives the same noise."""
+    """Nothing is said of how the noise is drawn: the softmax is read off its Jacobian, and the same
+    rng gives the same noise.
+    """
     temperature, scores = 0.7, np.array([some_scores(6, (4,)), some_scores(7, (4,))])
-    weights_and_jacobian = jax.jit(lambda row: (NORMALIZERS["sampled_hard"](row), jax.jacrev(NORMALIZERS["sampled_hard"])(row)))
+    weights_and_jacobian = jax.jit(
+        lambda row: (NORMALIZERS["sampled_hard"](row), jax.jacrev(NORMALIZERS["sampled_hard"])(row))
+    )
     perturbed = []
     for row in scores:
         chosen, jacobian = weights_and_jacobian(jnp.float32(row))
@@ -180,33 +194,43 @@ def test_gradient_of_sampled_hard_is_that_of_softmax_of_what_it_compared():
         np.testing.assert_allclose(soft.sum(), 1, rtol=1e-4)
         assert soft.argmax() == np.argmax(chosen)
         perturbed.append(temperature * np.log(soft))
-    moved = (perturbed[1] - perturbed[0]) - (scores[1] - scores[0])  # the noise is gone, a constant is left
+    # the noise is gone, a constant is left
+    moved = (perturbed[1] - perturbed[0]) - (scores[1] - scores[0])
     np.testing.assert_allclose(moved, moved[0], atol=1e-3)
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0])
 def test_sampled_hard_draws_with_the_probabilities_of_softmax(temperature):
-    row, mask, draws = np.array([0.3, -1.0, 9.0, 1.2, 0.1], np.float32), np.array([[True, True, False, True, True]]), 20_000
+    row, mask, draws = (
+        np.array([0.3, -1.0, 9.0, 1.2, 0.1], np.float32),
+        np.array([[True, True, False, True, True]]),
+        20_000,
+    )
     sample = jax.jit(functools.partial(sampled_hard, temperature=temperature))
     weights = np.asarray(sample(np.tile(row, (draws, 1)), mask, rng=jax.random.key(0)))
     assert ((weights == 0) | (weights == 1)).all()
     counts, expected = weights.sum(axis=0), draws * naive_softmax(np.float64(row)[[0, 1, 3, 4]])
     assert counts[2] == 0
     assert scipy.stats.chisquare(counts[[0, 1, 3, 4]], expected).pvalue > 0.01
-    together = (weights[1:] * weights[:-1]).sum(axis=1).mean()  # rows that follow one another are drawn apart
+    # rows that follow one another are drawn apart
+    together = (weights[1:] * weights[:-1]).sum(axis=1).mean()
     np.testing.assert_allclose(together, np.sum((expected / draws) ** 2), atol=0.02)
 
 
 def test_sampled_hard_draws_by_its_key():
     scores = np.zeros((100, K), np.float32)
     sample = jax.jit(sampled_hard)
-    first, again, other = (np.asarray(sample(scores, rng=jax.random.key(seed))) for seed in (0, 0, 1))
+    first, again, other = (
+        np.asarray(sample(scores, rng=jax.random.key(seed))) for seed in (0, 0, 1)
+    )
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
 
 
 @every_normalizer
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "dtype", [jnp.float32, jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)]
+)
 @pytest.mark.parametrize("hidden", [0.0, 6e4, jnp.nan])
 def test_an_empty_row_is_zero_with_finite_gradients(name, dtype, hidden):
     mask = some_mask()
@@ -220,7 +244,9 @@ def test_an_empty_row_is_zero_with_finite_gradients(name, dtype, hidden):
 
 
 @every_normalizer
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "dtype", [jnp.float32, jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)]
+)
 def test_nothing_but_empty_rows(name, dtype):
     weights, gradient = run(name, some_scores(), np.zeros((B, Q, K), bool), dtype)
     np.testing.assert_array_equal(weights, 0)
@@ -286,13 +312,23 @@ def test_a_constant_added_changes_nothing(name):
     np.testing.assert_allclose(moved[1], plain[1], atol=1e-4)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.full) if name in RELATIVES else name for name in NORMALIZERS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.full) if name in RELATIVES else name
+        for name in NORMALIZERS
+    ],
+)
 def test_a_mask_broadcasts(name):
     scores = np.float32(some_scores())
     masks = [some_mask()[:1, :1], some_mask()[:, :, :1], np.ones((1, 1, 1), bool)]
-    all_weights = jax.jit(lambda scores, masks: [NORMALIZERS[name](scores, mask) for mask in masks])(scores, masks)
+    all_weights = jax.jit(
+        lambda scores, masks: [NORMALIZERS[name](scores, mask) for mask in masks]
+    )(scores, masks)
     for mask, weights in zip(masks, all_weights):
-        np.testing.assert_allclose(weights, run(name, scores, np.broadcast_to(mask, scores.shape))[0], atol=1e-6)
+        np.testing.assert_allclose(
+            weights, run(name, scores, np.broadcast_to(mask, scores.shape))[0], atol=1e-6
+        )
 
 
 @every_normalizer
@@ -322,12 +358,18 @@ def test_keras_cases():
     ],
 )
 def test_allennlp_cases(scores, mask, expected):
-    np.testing.assert_allclose(SOFTMAX(np.array(scores, np.float32), np.array(mask, bool)), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        SOFTMAX(np.array(scores, np.float32), np.array(mask, bool)), expected, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
     ("normalizer", "expected"),
-    [(masked_softmax, [0.0486, 0.3592, 0.5922]), (entmax15, [0, 0.3260, 0.6740]), (sparsemax, [0, 0.25, 0.75])],
+    [
+        (masked_softmax, [0.0486, 0.3592, 0.5922]),
+        (entmax15, [0, 0.3260, 0.6740]),
+        (sparsemax, [0, 0.25, 0.75]),
+    ],
 )
 def test_entmax_readme_cases(normalizer, expected):
     np.testing.assert_allclose(jax.jit(normalizer)(jnp.array([-2, 0, 0.5])), expected, atol=5e-5)
@@ -473,27 +515,47 @@ def test_a_huge_masked_entry_has_gradient_zero():
 
 
 def test_half_precision_does_not_overflow():
-    scores = jnp.array([11.0, 11.0, 11.0, 11.0], jnp.float16)  # 4 exp(11) > 65504, were the largest not taken off
+    # 4 exp(11) > 65504, were the largest not taken off
+    scores = jnp.array([11.0, 11.0, 11.0, 11.0], jnp.float16)
     np.testing.assert_allclose(SOFTMAX(scores), 0.25)
 
 
 @pytest.mark.parametrize("normalizer", [sparsemax, entmax15])
 def test_thresholds_hold_over_many_keys(normalizer):
     naive = {sparsemax: naive_sparsemax, entmax15: naive_entmax15}[normalizer]
-    for scores in (some_scores(1, (20_011,), 0.01), some_scores(1, (20_011,), 3.0), np.zeros(20_011)):
-        np.testing.assert_allclose(jax.jit(normalizer)(jnp.float32(scores)), naive(np.float64(np.float32(scores))), atol=3e-5)
+    for scores in (
+        some_scores(1, (20_011,), 0.01),
+        some_scores(1, (20_011,), 3.0),
+        np.zeros(20_011),
+    ):
+        np.testing.assert_allclose(
+            jax.jit(normalizer)(jnp.float32(scores)),
+            naive(np.float64(np.float32(scores))),
+            atol=3e-5,
+        )
 
 
-@pytest.mark.parametrize(("normalizer", "expected"), [(hard, [0, 1, 0, 0, 0]), (functools.partial(top_k, k=2), [0, 0.5, 0, 0.5, 0])])
+@pytest.mark.parametrize(
+    ("normalizer", "expected"),
+    [(hard, [0, 1, 0, 0, 0]), (functools.partial(top_k, k=2), [0, 0.5, 0, 0.5, 0])],
+)
 def test_the_first_of_equal_scores_wins(normalizer, expected):
-    np.testing.assert_allclose(jax.jit(normalizer)(np.array([0.0, 2, 1, 2, 2], np.float32)), expected)
+    np.testing.assert_allclose(
+        jax.jit(normalizer)(np.array([0.0, 2, 1, 2, 2], np.float32)), expected
+    )
 
 
 def test_top_k_of_all_is_softmax_and_of_one_is_the_largest():
-    scores, mask, largest = np.float32(some_scores()), some_mask(), jax.jit(top_k, static_argnames="k")
+    scores, mask, largest = (
+        np.float32(some_scores()),
+        some_mask(),
+        jax.jit(top_k, static_argnames="k"),
+    )
     for k in (K, K + 2):
         np.testing.assert_allclose(largest(scores, mask, k=k), SOFTMAX(scores, mask), atol=1e-6)
-    np.testing.assert_allclose(largest(scores, mask, k=1), rowwise(naive_hard, some_scores(), some_mask()), atol=1e-6)
+    np.testing.assert_allclose(
+        largest(scores, mask, k=1), rowwise(naive_hard, some_scores(), some_mask()), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -539,6 +601,8 @@ def test_temperature_changes_the_gradient_and_not_the_weights():
     normalizers = [functools.partial(hard, temperature=temperature) for temperature in (0.5, 2.0)]
     scores = jnp.float32(some_scores())
     weights = jax.jit(lambda scores: [normalizer(scores) for normalizer in normalizers])(scores)
-    gradients = jax.jit(lambda scores: [jax.grad(lambda s: n(s)[0, 0, 0])(scores) for n in normalizers])(scores)  # noqa: B023
+    gradients = jax.jit(
+        lambda scores: [jax.grad(lambda s, n=n: n(s)[0, 0, 0])(scores) for n in normalizers]
+    )(scores)
     np.testing.assert_array_equal(*weights)
     assert not np.allclose(*gradients, atol=1e-2)

@@ -27,20 +27,30 @@ class Cell(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        return fa.InputAttentionCell(3, 4, dtype=self.dtype, param_dtype=self.param_dtype)(x[:, 0, :3], x[:, 1])[1]
+        return fa.InputAttentionCell(3, 4, dtype=self.dtype, param_dtype=self.param_dtype)(
+            x[:, 0, :3], x[:, 1]
+        )[1]
 
 
 LAYERS = {
     "Attention": (lambda **o: fa.Attention(dtype=o["dtype"]), 2),
     "HardAttention": (lambda **o: fa.HardAttention(dtype=o["dtype"]), 2),
-    "MultiHeadAttention": (functools.partial(fa.MultiHeadAttention, 3, query_key_norm=True, rotary=True), 1),
+    "MultiHeadAttention": (
+        functools.partial(fa.MultiHeadAttention, 3, query_key_norm=True, rotary=True),
+        1,
+    ),
     "SelfAttention": (functools.partial(fa.SelfAttention, 3, 4, use_bias=True), 1),
     "LocalAttention": (functools.partial(fa.LocalAttention, 1), 2),
     "PredictiveLocalAttention": (functools.partial(fa.PredictiveLocalAttention, 1, 3), 2),
     "AttentionPooling": (functools.partial(fa.AttentionPooling, 3), 1),
     "StructuredSelfAttention": (functools.partial(fa.StructuredSelfAttention, 3, 2), 1),
     "EncoderBlock": (lambda **o: fa.EncoderBlock(heads(**o), fa.FeedForward(5, **o), **o), 1),
-    "DecoderBlock": (lambda **o: fa.DecoderBlock(heads(**o), heads(**o), fa.FeedForward(5, **o), pre_norm=False, **o), 2),
+    "DecoderBlock": (
+        lambda **o: fa.DecoderBlock(
+            heads(**o), heads(**o), fa.FeedForward(5, **o), pre_norm=False, **o
+        ),
+        2,
+    ),
     "InputAttentionCell": (Cell, 1),
 }
 
@@ -72,8 +82,14 @@ OPTIONS = {
     "norms of queries and keys": ({"query_key_norm": True}, {"normalize_qk": True}),
     "half precision": (HALF, HALF),
     "precision": ({"precision": "highest"}, {"precision": "highest"}),
-    "initialiser of biases": ({"bias_init": nn.initializers.normal()}, {"bias_init": nn.initializers.normal()}),
-    "all": (HALF | {"query_key_norm": True, "use_bias": False}, HALF | {"normalize_qk": True, "use_bias": False}),
+    "initialiser of biases": (
+        {"bias_init": nn.initializers.normal()},
+        {"bias_init": nn.initializers.normal()},
+    ),
+    "all": (
+        HALF | {"query_key_norm": True, "use_bias": False},
+        HALF | {"normalize_qk": True, "use_bias": False},
+    ),
 }
 
 
@@ -84,7 +100,11 @@ def test_parameters_are_those_of_linen_in_every_option(name):
     variables = init(ours, X)
     expected, found = apply(linen, variables, X, Y), apply(ours, variables, X, Y).context
     assert found.dtype == expected.dtype
-    np.testing.assert_allclose(found.astype(np.float32), expected.astype(np.float32), atol=0.1 if "dtype" in OPTIONS[name][0] else 1e-5)
+    np.testing.assert_allclose(
+        found.astype(np.float32),
+        expected.astype(np.float32),
+        atol=0.1 if "dtype" in OPTIONS[name][0] else 1e-5,
+    )
 
 
 def test_normalised_queries_and_keys_do_not_grow_with_the_inputs():
@@ -95,14 +115,22 @@ def test_normalised_queries_and_keys_do_not_grow_with_the_inputs():
 
 
 def test_the_epsilon_of_the_norms_is_that_of_the_blocks():
-    make = lambda pre_norm, epsilon: fa.EncoderBlock(heads(), fa.FeedForward(5), pre_norm, epsilon=epsilon)
+    make = lambda pre_norm, epsilon: fa.EncoderBlock(
+        heads(), fa.FeedForward(5), pre_norm, epsilon=epsilon
+    )
     variables = init(make(True, 1e-6), X)
     small, large = (apply(make(True, epsilon), variables, X).context for epsilon in (1e-6, 1e6))
     assert np.abs(small - large).max() > 0.1
     norm = {"scale": jnp.ones(D), "bias": jnp.zeros(D)}
-    params = jax.tree.map(jnp.zeros_like, variables["params"]) | {"attention_norm": norm, "feed_forward_norm": norm}
-    found = apply(make(False, 1e6), {"params": params}, X).context  # both norms alone: each divides by 1e3
-    np.testing.assert_allclose(1e6 * found, X - X.mean(axis=-1, keepdims=True), rtol=1e-4, atol=1e-5)
+    params = jax.tree.map(jnp.zeros_like, variables["params"]) | {
+        "attention_norm": norm,
+        "feed_forward_norm": norm,
+    }
+    # both norms alone: each divides by 1e3
+    found = apply(make(False, 1e6), {"params": params}, X).context
+    np.testing.assert_allclose(
+        1e6 * found, X - X.mean(axis=-1, keepdims=True), rtol=1e-4, atol=1e-5
+    )
 
 
 # Sizes and rates.
@@ -131,7 +159,9 @@ SIZES = {
 def test_a_size_is_an_integer_above_0(name):
     SIZES[name](2)
     for size, error in ((0, ValueError), (-3, ValueError), (True, TypeError)):
-        with pytest.raises(error, match=f"expected {name.strip()} to be an integer of 1 or above, got {size!r}"):
+        with pytest.raises(
+            error, match=f"expected {name.strip()} to be an integer of 1 or above, got {size!r}"
+        ):
             SIZES[name](size)
 
 
@@ -149,14 +179,21 @@ RATES = {
     "PredictiveLocalAttention": lambda rate: fa.PredictiveLocalAttention(1, 2, dropout_rate=rate),
     "FeedForward": lambda rate: fa.FeedForward(3, dropout_rate=rate),
     "EncoderBlock": lambda rate: fa.EncoderBlock(heads(), fa.FeedForward(3), dropout_rate=rate),
-    "DecoderBlock": lambda rate: fa.DecoderBlock(heads(), heads(), fa.FeedForward(3), dropout_rate=rate),
+    "DecoderBlock": lambda rate: fa.DecoderBlock(
+        heads(), heads(), fa.FeedForward(3), dropout_rate=rate
+    ),
 }
 
 
 @pytest.mark.parametrize("name", RATES)
 def test_a_rate_of_dropout_is_refused_before_training(name):
     RATES[name](0.5)
-    for rate, error in ((1.5, ValueError), (1.0, ValueError), (-0.1, ValueError), (float("nan"), ValueError)):
+    for rate, error in (
+        (1.5, ValueError),
+        (1.0, ValueError),
+        (-0.1, ValueError),
+        (float("nan"), ValueError),
+    ):
         with pytest.raises(error, match=rf"expected dropout_rate in \[0, 1\), got {rate!r}"):
             RATES[name](rate)
 
@@ -223,13 +260,15 @@ SAID = {
     "a word": "expected num_hops to be an integer of 1 or above, got '4'",
     "a rate": "expected dropout_rate in [0, 1), got '0.1'",
     "no attention": "expected a module as attention, such as MultiHeadAttention(8), got 8",
-    "no cross-attention": "expected a module as cross_attention, such as MultiHeadAttention(8), got 'heads'",
+    "no cross-attention": "expected a module as cross_attention, such as MultiHeadAttention(8), "
+    "got 'heads'",
     "no network": "expected a module as feed_forward, such as FeedForward(256), got 64",
     "softcap": "expected softcap above 0 and finite, or None, got 'a'",
     "scale": "expected scale to be a number or None, got 'a'",
     "window nan": "expected left of a window to be an integer of 0 or above, or None, got nan",
     "window inf": "expected right of a window to be an integer of 0 or above, or None, got inf",
-    "an array for a size": "expected an integer chunk_size of 1 or above, or None, got Array(2, dtype=int32, weak_type=True)",
+    "an array for a size": "expected an integer chunk_size of 1 or above, or None, got Array(2, "
+    "dtype=int32, weak_type=True)",
     "a function's rate": "expected dropout_rate in [0, 1), got '0.5'",
     "sliding": "expected a KeyValueCache, got a SlidingCache, which only decode reads",
 }
@@ -237,7 +276,9 @@ SAID = {
 
 @functools.cache
 def said():
-    result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120)
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120
+    )
     return json.loads(result.stdout)
 
 
@@ -255,4 +296,12 @@ def test_help_names_all_arguments_of_decode():
     for name in ("inputs", "cache", "lengths", "mask", "bias", "window", "train", "need_weights"):
         assert name in fa.MultiHeadAttention.decode.__annotations__
     for block in (fa.EncoderBlock, fa.DecoderBlock):
-        assert {"mask", "bias", "window", "lengths", "segments", "train", "need_weights"} <= block.__call__.__annotations__.keys()
+        assert {
+            "mask",
+            "bias",
+            "window",
+            "lengths",
+            "segments",
+            "train",
+            "need_weights",
+        } <= block.__call__.__annotations__.keys()

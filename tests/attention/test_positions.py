@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from jaxtyping import config
 
-from flax_attn.attention import LearnedPositions, RelativeBias, alibi, binary_digits, dot_product_attention, masks, rotary, sinusoidal
+from flax_attn.attention import (
+    LearnedPositions,
+    RelativeBias,
+    alibi,
+    binary_digits,
+    dot_product_attention,
+    masks,
+    rotary,
+    sinusoidal,
+)
 from tests.attention.compiled import apply, init, normal, run
 
 B, T, D = 2, 5, 14
@@ -17,13 +26,22 @@ def test_binary_digits_spell_the_position():
     digits = run(binary_digits, 100)
     assert digits.shape == (100, 7)
     np.testing.assert_array_equal(digits @ 2 ** np.arange(7), np.arange(100))
-    np.testing.assert_array_equal(run(binary_digits, 3, 4), [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]])
+    np.testing.assert_array_equal(
+        run(binary_digits, 3, 4), [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]]
+    )
 
 
 @pytest.mark.parametrize("max_period", [10_000.0, 100.0])
 def test_sinusoidal_is_its_formula(max_period):
-    table = np.array([[(math.sin, math.cos)[j % 2](t / max_period ** ((j - j % 2) / D)) for j in range(D)] for t in range(101)])
-    np.testing.assert_allclose(jax.jit(lambda: sinusoidal(101, D, max_period=max_period))(), table, atol=2e-5)
+    table = np.array(
+        [
+            [(math.sin, math.cos)[j % 2](t / max_period ** ((j - j % 2) / D)) for j in range(D)]
+            for t in range(101)
+        ]
+    )
+    np.testing.assert_allclose(
+        jax.jit(lambda: sinusoidal(101, D, max_period=max_period))(), table, atol=2e-5
+    )
 
 
 def test_sinusoidal_starts_with_zeros_and_ones():
@@ -42,19 +60,27 @@ def test_rotary_turns_each_pair_by_its_angle():
 
 def test_rotary_turns_the_first_axis_towards_the_second():
     turned = jax.jit(lambda: rotary(jnp.tile(jnp.array([1.0, 0, 1, 0]), (3, 1)), max_period=4.0))()
-    np.testing.assert_allclose(turned, [[math.cos(t), math.sin(t), math.cos(t / 2), math.sin(t / 2)] for t in range(3)], atol=1e-6)
+    np.testing.assert_allclose(
+        turned,
+        [[math.cos(t), math.sin(t), math.cos(t / 2), math.sin(t / 2)] for t in range(3)],
+        atol=1e-6,
+    )
 
 
 def test_rotary_keeps_norms():
     vectors = normal(0, B, 3, T, D)
-    np.testing.assert_allclose(np.linalg.norm(TURN(vectors), axis=-1), np.linalg.norm(vectors, axis=-1), rtol=1e-5)
+    np.testing.assert_allclose(
+        np.linalg.norm(TURN(vectors), axis=-1), np.linalg.norm(vectors, axis=-1), rtol=1e-5
+    )
 
 
 def test_a_product_of_rotary_vectors_depends_on_their_distance_alone():
     query, key = (np.tile(normal(seed, D), (11, 1)) for seed in (0, 1))
     products = np.asarray(TURN(query)) @ np.asarray(TURN(key)).T
     for distance in range(-10, 11):
-        np.testing.assert_allclose(np.diagonal(products, distance), np.diagonal(products, distance)[0], atol=1e-4)
+        np.testing.assert_allclose(
+            np.diagonal(products, distance), np.diagonal(products, distance)[0], atol=1e-4
+        )
     assert abs(products[0, 3] - products[3, 0]) > 1e-2  # and on its sign
     assert np.ptp(products[0]) > 1
 
@@ -74,7 +100,9 @@ def test_rotary_keeps_half_precision_and_turns_in_float32(dtype):
     vectors = normal(0, 1, D).astype(dtype)
     turned = TURN(vectors, np.array([1001]))  # bfloat16 knows no 1001
     assert turned.dtype == dtype
-    np.testing.assert_array_equal(turned, np.asarray(TURN(vectors.astype(np.float32), np.array([1001]))).astype(dtype))
+    np.testing.assert_array_equal(
+        turned, np.asarray(TURN(vectors.astype(np.float32), np.array([1001]))).astype(dtype)
+    )
 
 
 @pytest.mark.parametrize("function", [lambda: sinusoidal(T, 7), lambda: rotary(jnp.ones((T, 7)))])
@@ -99,13 +127,18 @@ def slopes_of_the_paper(heads):
 @pytest.mark.parametrize("heads", [1, 2, 3, 8, 12, 16, 20])
 def test_alibi_falls_with_the_distance_by_the_slopes_of_the_paper(heads):
     bias = run(lambda: alibi(heads)(*masks.grid(3, T, 1)))
-    expected = [[[-slope * abs(1 + q - k) for k in range(T)] for q in range(3)] for slope in slopes_of_the_paper(heads)]
+    expected = [
+        [[-slope * abs(1 + q - k) for k in range(T)] for q in range(3)]
+        for slope in slopes_of_the_paper(heads)
+    ]
     np.testing.assert_allclose(bias, expected, rtol=1e-6)
 
 
 def test_alibi_of_eight_heads_halves():
     bias = run(lambda: alibi(8)(*masks.grid(1, 2)))
-    np.testing.assert_allclose(-bias[:, 0, 1], [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256])
+    np.testing.assert_allclose(
+        -bias[:, 0, 1], [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
+    )
 
 
 def test_alibi_without_heads_is_told():
@@ -114,12 +147,19 @@ def test_alibi_without_heads_is_told():
 
 
 def test_alibi_counts_from_the_offset_of_each_row():
-    together, *alone = run(lambda *offsets: [alibi(3)(*masks.grid(2, T, offset)) for offset in offsets], np.array([0, 3]), 0, 3)
+    together, *alone = run(
+        lambda *offsets: [alibi(3)(*masks.grid(2, T, offset)) for offset in offsets],
+        np.array([0, 3]),
+        0,
+        3,
+    )
     np.testing.assert_array_equal(together, np.stack(alone))
 
 
 def t5_bucket(distance, bidirectional, num_buckets, max_distance):
-    """T5's `_relative_position_bucket` for one distance, with the logarithm done in whole numbers, free of rounding."""
+    """T5's `_relative_position_bucket` for one distance, with the logarithm done in whole numbers,
+    free of rounding.
+    """
     bucket = 0
     if bidirectional:
         num_buckets //= 2
@@ -130,7 +170,8 @@ def t5_bucket(distance, bidirectional, num_buckets, max_distance):
     exact = num_buckets // 2
     if size < exact:
         return bucket + size
-    wide = num_buckets - exact  # floor(log(size / exact) / log(max_distance / exact) * wide) is the most m with:
+    # floor(log(size / exact) / log(max_distance / exact) * wide) is the most m with:
+    wide = num_buckets - exact
     reached = [m for m in range(wide) if size**wide * exact**m >= max_distance**m * exact**wide]
     return bucket + exact + max(reached)
 
@@ -140,7 +181,9 @@ def t5_bucket(distance, bidirectional, num_buckets, max_distance):
 def test_relative_buckets_are_those_of_t5(bidirectional, num_buckets, max_distance):
     module = RelativeBias(1, num_buckets, max_distance, bidirectional)
     distances = np.arange(-300, 301)
-    expected = [t5_bucket(int(distance), bidirectional, num_buckets, max_distance) for distance in distances]
+    expected = [
+        t5_bucket(int(distance), bidirectional, num_buckets, max_distance) for distance in distances
+    ]
     np.testing.assert_array_equal(jax.jit(module.bucket)(jnp.asarray(distances)), expected)
 
 
@@ -166,7 +209,9 @@ def test_relative_bias_looks_up_key_minus_query_in_every_head(bidirectional):
 
 def test_relative_bias_counts_from_the_offset_of_each_row():
     module = RelativeBias(3)
-    bias = lambda variables, *offsets: [module.apply(variables)(*masks.grid(2, T, offset)) for offset in offsets]
+    bias = lambda variables, *offsets: [
+        module.apply(variables)(*masks.grid(2, T, offset)) for offset in offsets
+    ]
     together, *alone = run(bias, init(module), np.array([0, 3]), 0, 3)
     np.testing.assert_array_equal(together, np.stack(alone))
 
@@ -181,11 +226,15 @@ def test_learned_positions_are_rows_of_their_table_from_the_offset_on():
     np.testing.assert_array_equal(apply(module, variables, 3, np.array(5)), table[5:8])
 
 
-@pytest.mark.parametrize(("length", "offset"), [(12, 0), (3, 9), (3, np.int64(9)), (3, jnp.array(9)), (3, -1)])
+@pytest.mark.parametrize(
+    ("length", "offset"), [(12, 0), (3, 9), (3, np.int64(9)), (3, jnp.array(9)), (3, -1)]
+)
 def test_positions_outside_the_table_are_told(length, offset):
     module = LearnedPositions(11, 7)
     variables = init(module, 3)
-    with pytest.raises(ValueError, match=rf"max_length=11 positions, got {length} from {offset} on"):
+    with pytest.raises(
+        ValueError, match=rf"max_length=11 positions, got {length} from {offset} on"
+    ):
         module.apply(variables, length, offset)
 
 
@@ -218,7 +267,10 @@ def test_sizes_that_are_no_sizes_are_told(name, module, args, size):
 @pytest.mark.usefixtures("as_users_run_it")
 @pytest.mark.parametrize("length", [-3, 1.5, "4", True])
 def test_a_length_that_is_none_is_told(length):
-    with pytest.raises((TypeError, ValueError), match=f"expected length to be an integer of 0 or above, got {length!r}"):
+    with pytest.raises(
+        (TypeError, ValueError),
+        match=f"expected length to be an integer of 0 or above, got {length!r}",
+    ):
         LearnedPositions(11, 7).init(jax.random.key(0), length)
 
 
@@ -238,7 +290,10 @@ def test_learned_positions_have_the_dtypes_asked_for(options, param_dtype, dtype
 
 
 def test_learned_positions_are_rounded_to_their_dtype():
-    module, variables = LearnedPositions(11, 7, dtype=jnp.bfloat16), init(LearnedPositions(11, 7), 3)
+    module, variables = (
+        LearnedPositions(11, 7, dtype=jnp.bfloat16),
+        init(LearnedPositions(11, 7), 3),
+    )
     expected = np.asarray(variables["params"]["embedding"][2:5]).astype(jnp.bfloat16)
     np.testing.assert_array_equal(apply(module, variables, 3, 2), expected)
 
@@ -249,7 +304,12 @@ def test_a_relative_bias_has_the_dtype_asked_for_and_is_added_to_scores(dtype):
     variables = init(module)
     assert variables["params"]["embedding"].dtype == dtype
     query = normal(0, B, T, 3, D)
-    weights = run(lambda variables: dot_product_attention(query, query, query, bias=module.apply(variables)).weights, variables)
+    weights = run(
+        lambda variables: (
+            dot_product_attention(query, query, query, bias=module.apply(variables)).weights
+        ),
+        variables,
+    )
     bias = np.float32(run(lambda variables: module.apply(variables)(*masks.grid(T, T)), variables))
     expected = run(lambda bias: dot_product_attention(query, query, query, bias=bias).weights, bias)
     np.testing.assert_allclose(weights, expected, atol=1e-6)

@@ -7,15 +7,38 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from flax_attn.attention import additive, bilinear, concat, cosine, dot, location, masked_softmax, no_score, scaled_dot, trilinear
+from flax_attn.attention import (
+    additive,
+    bilinear,
+    concat,
+    cosine,
+    dot,
+    location,
+    masked_softmax,
+    no_score,
+    scaled_dot,
+    trilinear,
+)
 from tests.attention.compiled import run
 
 B, Q, K, D, E, H = 2, 3, 5, 7, 11, 13  # distinct primes, so that no two axes can be confused
 
-SCORES = {  # the score, the width of its keys, the shapes of its parameters, and the score of one pair as a loop
+# the score, the width of its keys, the shapes of its parameters, and the score of one pair as a
+# loop
+SCORES = {
     "dot": (dot, D, {}, lambda q, k: sum(q[i] * k[i] for i in range(D))),
-    "scaled_dot": (scaled_dot, D, {}, lambda q, k: sum(q[i] * k[i] for i in range(D)) / math.sqrt(D)),
-    "cosine": (cosine, D, {}, lambda q, k: sum(q[i] * k[i] for i in range(D)) / math.sqrt(sum(q * q) * sum(k * k))),
+    "scaled_dot": (
+        scaled_dot,
+        D,
+        {},
+        lambda q, k: sum(q[i] * k[i] for i in range(D)) / math.sqrt(D),
+    ),
+    "cosine": (
+        cosine,
+        D,
+        {},
+        lambda q, k: sum(q[i] * k[i] for i in range(D)) / math.sqrt(sum(q * q) * sum(k * k)),
+    ),
     "bilinear": (bilinear, E, {"kernel": (D, E)}, lambda q, k, kernel: _form(q, k, kernel)),
     "bilinear with bias and activation": (
         functools.partial(bilinear, activation=jnp.tanh),
@@ -27,7 +50,9 @@ SCORES = {  # the score, the width of its keys, the shapes of its parameters, an
         additive,
         E,
         {"query_kernel": (D, H), "key_kernel": (E, H), "vector": (H,)},
-        lambda q, k, query_kernel, key_kernel, vector: _layer(np.concatenate([q, k]), np.concatenate([query_kernel, key_kernel]), vector),
+        lambda q, k, query_kernel, key_kernel, vector: _layer(
+            np.concatenate([q, k]), np.concatenate([query_kernel, key_kernel]), vector
+        ),
     ),
     "concat": (
         concat,
@@ -40,7 +65,8 @@ SCORES = {  # the score, the width of its keys, the shapes of its parameters, an
         D,
         {"query_vector": (D,), "key_vector": (D,), "product_vector": (D,)},
         lambda q, k, query_vector, key_vector, product_vector: sum(
-            query_vector[i] * q[i] + key_vector[i] * k[i] + product_vector[i] * q[i] * k[i] for i in range(D)
+            query_vector[i] * q[i] + key_vector[i] * k[i] + product_vector[i] * q[i] * k[i]
+            for i in range(D)
         ),
     ),
 }
@@ -52,7 +78,10 @@ def _form(q, k, kernel):
 
 
 def _layer(pair, kernel, vector):
-    return sum(vector[h] * math.tanh(sum(pair[i] * kernel[i, h] for i in range(len(pair)))) for h in range(H))
+    return sum(
+        vector[h] * math.tanh(sum(pair[i] * kernel[i, h] for i in range(len(pair))))
+        for h in range(H)
+    )
 
 
 def make(name, query_leading=(B,), key_leading=(B,), scale=1.0):
@@ -75,10 +104,14 @@ def naive(name, query, key, parameters):
 
 
 @every_score
-@pytest.mark.parametrize(("query_leading", "key_leading"), [((), ()), ((B,), (B,)), ((2, 1), (1, 3))])
+@pytest.mark.parametrize(
+    ("query_leading", "key_leading"), [((), ()), ((B,), (B,)), ((2, 1), (1, 3))]
+)
 def test_equals_a_loop_over_scalars(name, query_leading, key_leading):
     score, query, key, parameters = make(name, query_leading, key_leading)
-    scores = jax.jit(score)(*jax.tree.map(jnp.float32, (query, key)), **jax.tree.map(jnp.float32, parameters))
+    scores = jax.jit(score)(
+        *jax.tree.map(jnp.float32, (query, key)), **jax.tree.map(jnp.float32, parameters)
+    )
     assert scores.dtype == jnp.float32
     np.testing.assert_allclose(scores, naive(name, query, key, parameters), rtol=2e-5, atol=2e-5)
 
@@ -88,7 +121,14 @@ def test_gradients_of_all_arguments_equal_numerical_ones(name):
     with jax.enable_x64(True):
         score, *arguments = make(name)
         arguments = jax.tree.map(jnp.asarray, arguments)
-        check_grads(jax.jit(lambda query, key, p: score(query, key, **p)), arguments, order=1, modes=["rev"], atol=1e-5, rtol=1e-5)
+        check_grads(
+            jax.jit(lambda query, key, p: score(query, key, **p)),
+            arguments,
+            order=1,
+            modes=["rev"],
+            atol=1e-5,
+            rtol=1e-5,
+        )
 
 
 @every_score
@@ -98,13 +138,19 @@ def test_half_precision_gives_float32(name, dtype):
     query, key, parameters = jax.tree.map(lambda array: array.astype(dtype), arguments)
     scores = jax.jit(score)(query, key, **parameters)
     assert scores.dtype == jnp.float32
-    exact = naive(name, *jax.tree.map(lambda array: np.asarray(array, np.float64), (query, key, parameters)))
+    exact = naive(
+        name, *jax.tree.map(lambda array: np.asarray(array, np.float64), (query, key, parameters))
+    )
     np.testing.assert_allclose(scores, exact, atol=0.02 * np.abs(exact).max())
 
 
-@pytest.mark.parametrize("name", ["dot", "scaled_dot", "cosine", "bilinear", "additive", "concat", "trilinear"])
+@pytest.mark.parametrize(
+    "name", ["dot", "scaled_dot", "cosine", "bilinear", "additive", "concat", "trilinear"]
+)
 def test_sums_of_half_precision_do_not_overflow(name):
-    """No input, parameter or score is near 65504, the largest float16; the sums on the way to the score are beyond it."""
+    """No input, parameter or score is near 65504, the largest float16; the sums on the way to the
+    score are beyond it.
+    """
     query, key, ones = (np.full(shape, 60, np.float16) for shape in ((1, 64), (2, 64), (64, 64)))
     key = key if name in ("dot", "scaled_dot", "trilinear") else -key
     small = np.full((64,), 1 / 64, np.float16)
@@ -114,7 +160,12 @@ def test_sums_of_half_precision_do_not_overflow(name):
         "concat": {"kernel": np.concatenate([ones, ones]), "vector": small},
         "trilinear": {"query_vector": query[0], "key_vector": key[0], "product_vector": small},
     }.get(name, {})
-    score = {"bilinear": bilinear, "additive": additive, "concat": concat, "trilinear": trilinear}.get(name) or SCORES[name][0]
+    score = {
+        "bilinear": bilinear,
+        "additive": additive,
+        "concat": concat,
+        "trilinear": trilinear,
+    }.get(name) or SCORES[name][0]
     expected = {
         "dot": 64 * 60**2,
         "scaled_dot": 8 * 60**2,
@@ -128,7 +179,10 @@ def test_sums_of_half_precision_do_not_overflow(name):
 
 
 def test_additive_equals_allennlp():
-    kernels = {"query_kernel": [[-0.2, 0.3], [-0.5, 0.5]], "key_kernel": [[0.0, 1.0], [1.0, 1.0], [1.0, -1.0]]}
+    kernels = {
+        "query_kernel": [[-0.2, 0.3], [-0.5, 0.5]],
+        "key_kernel": [[0.0, 1.0], [1.0, 1.0], [1.0, -1.0]],
+    }
     query = np.array([[[0.7, -0.8]], [[0.4, 0.9]]])
     key = np.array(
         [
@@ -136,14 +190,23 @@ def test_additive_equals_allennlp():
             [[-2, 3, -3], [0.6, 0.2, 2], [0.5, -0.4, -1], [0.2, 0.2, 0]],
         ]
     )
-    expected = [[1.975072, -0.04997836, 1.2176098, -0.9205586], [-1.4851665, 1.489604, -1.890285, -1.0672251]]
-    parameters = {name: np.array(kernel) for name, kernel in kernels.items()} | {"vector": np.array([1.0, -1.0])}
+    expected = [
+        [1.975072, -0.04997836, 1.2176098, -0.9205586],
+        [-1.4851665, 1.489604, -1.890285, -1.0672251],
+    ]
+    parameters = {name: np.array(kernel) for name, kernel in kernels.items()} | {
+        "vector": np.array([1.0, -1.0])
+    }
     np.testing.assert_allclose(run(additive, query, key, **parameters)[:, 0], expected, atol=1e-6)
 
 
 def test_additive_weights_equal_keras():
     query, key, eye = jnp.eye(2), jnp.eye(2)[::-1], jnp.eye(2)
-    weights = jax.jit(lambda: masked_softmax(additive(query, key, query_kernel=eye, key_kernel=eye, vector=jnp.ones(2))))()
+    weights = jax.jit(
+        lambda: masked_softmax(
+            additive(query, key, query_kernel=eye, key_kernel=eye, vector=jnp.ones(2))
+        )
+    )()
     np.testing.assert_allclose(weights, [[0.636, 0.3637], [0.3637, 0.636]], atol=1e-3)
     context = weights @ jnp.array([[1.0, 2.0], [3.0, 4.0]])
     np.testing.assert_allclose(context, [[1.727, 2.727], [2.2725, 3.2725]], atol=1e-3)
@@ -155,7 +218,12 @@ def test_scaled_dot_weights_equal_keras():
 
 
 def test_bilinear_equals_allennlp():
-    scores = bilinear(jnp.array([[1.0, 1.0], [2.0, 2.0]]), jnp.eye(2), kernel=jnp.array([[-0.3, 0.5], [2.0, -1.0]]), bias=jnp.array(0.1))
+    scores = bilinear(
+        jnp.array([[1.0, 1.0], [2.0, 2.0]]),
+        jnp.eye(2),
+        kernel=jnp.array([[-0.3, 0.5], [2.0, -1.0]]),
+        bias=jnp.array(0.1),
+    )
     np.testing.assert_allclose(scores, [[1.8, -0.4], [3.5, -0.9]], rtol=1e-5)
 
 
@@ -165,21 +233,31 @@ def test_dot_scaled_dot_and_cosine_equal_allennlp():
     products = np.array([[[0, 0], [32, 77]], [[-194, -266], [266, 365]]])
     np.testing.assert_array_equal(run(dot, query, key), products)
     np.testing.assert_allclose(run(scaled_dot, query, key), products / np.sqrt(3), rtol=1e-5)
-    np.testing.assert_allclose(run(cosine, query, key), [[[0, 0], [0.9746, 1]], [[-1, -0.9996], [0.9996, 1]]], atol=1e-3)
+    np.testing.assert_allclose(
+        run(cosine, query, key), [[[0, 0], [0.9746, 1]], [[-1, -0.9996], [0.9996, 1]]], atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-25, 1e-15, 1.0, 1e15, 1e25])
 def test_cosine_knows_no_length_and_has_finite_gradients(size):
     query, key = jnp.array([[3.0, 4.0]]) * size, jnp.array([[4.0, 3.0]])
-    scores, gradient = jax.jit(jax.value_and_grad(lambda query, key: cosine(query, key).sum()))(query, key)
+    scores, gradient = jax.jit(jax.value_and_grad(lambda query, key: cosine(query, key).sum()))(
+        query, key
+    )
     np.testing.assert_allclose(scores, 24 / 25 if size else 0, rtol=1e-5)
     assert jnp.isfinite(gradient).all()
 
 
 def test_location_is_a_projection_of_the_query_alone():
-    query, kernel = (np.random.default_rng(seed).normal(size=shape) for seed, shape in enumerate(((B, Q, D), (D, K))))
+    query, kernel = (
+        np.random.default_rng(seed).normal(size=shape)
+        for seed, shape in enumerate(((B, Q, D), (D, K)))
+    )
     scores = location(jnp.float32(query), kernel=jnp.float32(kernel))
-    expected = [[[sum(query[b, q, i] * kernel[i, k] for i in range(D)) for k in range(K)] for q in range(Q)] for b in range(B)]
+    expected = [
+        [[sum(query[b, q, i] * kernel[i, k] for i in range(D)) for k in range(K)] for q in range(Q)]
+        for b in range(B)
+    ]
     np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 
@@ -191,9 +269,12 @@ def test_no_score_is_zero_for_every_pair():
 
 def test_widths_that_differ_are_told():
     with pytest.raises(ValueError, match=r"one width, got \(3, 7\) and \(5, 11\)"):
-        dot.__wrapped__(jnp.ones((Q, D)), jnp.ones((K, E)))  # without the check of shapes that only tests have
+        # without the check of shapes that only tests have
+        dot.__wrapped__(jnp.ones((Q, D)), jnp.ones((K, E)))
 
 
 def test_a_concat_kernel_of_another_height_is_told():
     with pytest.raises(ValueError, match=r"kernel of 7 \+ 11 rows .* got \(17, 13\)"):
-        concat(jnp.ones((Q, D)), jnp.ones((K, E)), kernel=jnp.ones((D + E - 1, H)), vector=jnp.ones(H))
+        concat(
+            jnp.ones((Q, D)), jnp.ones((K, E)), kernel=jnp.ones((D + E - 1, H)), vector=jnp.ones(H)
+        )

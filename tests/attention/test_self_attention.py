@@ -17,20 +17,26 @@ X = normal(0, 2, T, D)
 def reference(params, x, scale, mask=True):
     """The definition, written out: softmax(scale (x W_q + b_q) (x W_k + b_k)^T) (x W_v + b_v)."""
     param = lambda name: np.asarray(params.get(name, 0))
-    query, key, value = (x @ param(f"{name}_kernel") + param(f"{name}_bias") for name in ("query", "key", "value"))
+    query, key, value = (
+        x @ param(f"{name}_kernel") + param(f"{name}_bias") for name in ("query", "key", "value")
+    )
     shares = mask * np.exp(scale * query @ key.swapaxes(-1, -2))
     weights = shares / shares.sum(-1, keepdims=True)
     return weights @ value, weights
 
 
-@pytest.mark.parametrize("key_features", [2, 7, 13])  # keys narrower than the input, as wide, and wider, which folds the kernels
+# keys narrower than the input, as wide, and wider, which folds the kernels
+@pytest.mark.parametrize("key_features", [2, 7, 13])
 @pytest.mark.parametrize(
-    ("scale", "use_bias", "masked"), [(1.0, False, False), (None, False, True), (None, True, False), (0.7, True, True)]
+    ("scale", "use_bias", "masked"),
+    [(1.0, False, False), (None, False, True), (None, True, False), (0.7, True, True)],
 )
 def test_equals_the_definition_in_value_and_gradient(key_features, scale, use_bias, masked):
     layer = SelfAttention(key_features, E, scale, use_bias, bias_init=nn.initializers.normal(1.0))
     variables, mask = init(layer, X), np.tri(T, dtype=bool)[None] if masked else None
-    expected = functools.partial(reference, x=X, scale=scale or key_features**-0.5, mask=True if mask is None else mask)
+    expected = functools.partial(
+        reference, x=X, scale=scale or key_features**-0.5, mask=True if mask is None else mask
+    )
     context, weights = expected(variables["params"])
 
     def loss(variables, x):
@@ -43,9 +49,17 @@ def test_equals_the_definition_in_value_and_gradient(key_features, scale, use_bi
 
     for name, kernel in variables["params"].items():
         direction = normal(2, *kernel.shape)
-        moved = [dict(variables["params"], **{name: np.asarray(kernel) + step * direction}) for step in (1e-4, -1e-4)]
+        moved = [
+            dict(variables["params"], **{name: np.asarray(kernel) + step * direction})
+            for step in (1e-4, -1e-4)
+        ]
         above, below = (np.sum(expected(params)[0] ** 2) for params in moved)
-        np.testing.assert_allclose(np.vdot(gradient["params"][name], direction), (above - below) / 2e-4, rtol=2e-2, atol=2e-2)
+        np.testing.assert_allclose(
+            np.vdot(gradient["params"][name], direction),
+            (above - below) / 2e-4,
+            rtol=2e-2,
+            atol=2e-2,
+        )
 
 
 def test_folded_kernels_do_not_overflow_half_precision():
@@ -82,5 +96,7 @@ def test_a_nan_in_padding_reaches_no_gradient_of_the_kernels(key_features):
     mask = (real[:, None] & real)[None]
     layer = SelfAttention(key_features, E)
     variables = init(layer, X)
-    gradient = jax.jit(jax.grad(lambda variables, x: layer.apply(variables, x, mask=mask).context.sum()))
+    gradient = jax.jit(
+        jax.grad(lambda variables, x: layer.apply(variables, x, mask=mask).context.sum())
+    )
     chex.assert_trees_all_close(gradient(variables, dirty), gradient(variables, X))

@@ -1,4 +1,6 @@
-"""Attention in blocks has a derivative of its own: it equals the dense form, and computes no block that nobody can see."""
+"""Attention in blocks has a derivative of its own: it equals the dense form, and computes no block
+that nobody can see.
+"""
 
 import functools
 import itertools
@@ -23,7 +25,11 @@ SCORES = {
     "scaled_dot": {},
     "cosine": {},
     "bilinear": {"kernel": normal(3, D, D), "bias": normal(4)},
-    "additive": {"query_kernel": normal(5, D, H), "key_kernel": normal(6, D, H), "vector": normal(7, H)},
+    "additive": {
+        "query_kernel": normal(5, D, H),
+        "key_kernel": normal(6, D, H),
+        "vector": normal(7, H),
+    },
     "concat": {"kernel": normal(8, 2 * D, H), "vector": normal(9, H)},
     "trilinear": {name: normal(10, D) for name in ("query_vector", "key_vector", "product_vector")},
     "no_score": {},
@@ -36,7 +42,11 @@ LIMITS = {
     "nothing": {},
     "causal": {"causal": True},
     "window": {"window": (3, 2)},
-    "causal window at an offset": {"causal": True, "window": (5, 0), "query_offset": np.array([4, -2])},
+    "causal window at an offset": {
+        "causal": True,
+        "window": (5, 0),
+        "query_offset": np.array([4, -2]),
+    },
     "lengths": {"query_lengths": np.array([17, 6]), "key_lengths": LENGTHS},
     "segments": {"query_segments": SEGMENTS[:, :Q], "key_segments": SEGMENTS},
     "array": {"mask": RANDOM},
@@ -53,7 +63,12 @@ AXES = (SCORES, LIMITS, BIASES, [0.0, 0.3], SIZES)
 
 
 def pairs_of(limits, bias):
-    limits = dict.fromkeys(("mask", "window", "query_lengths", "key_lengths", "query_segments", "key_segments")) | limits
+    limits = (
+        dict.fromkeys(
+            ("mask", "window", "query_lengths", "key_lengths", "query_segments", "key_segments")
+        )
+        | limits
+    )
     return (
         Pairs.in_heads(B, HEADS, Q, K)
         .under(limits["mask"], bias)
@@ -64,20 +79,30 @@ def pairs_of(limits, bias):
 
 
 def outcome(score, limits, bias, rate, chunk_size, dtype=np.float32):
-    """Context and gradients with respect to queries, keys, values, the parameters of the score, and the bias."""
+    """Context and gradients with respect to queries, keys, values, the parameters of the score, and
+    the bias.
+    """
     from flax_attn.attention.core import How, attend_pairs
 
     def loss(query, key, value, params, bias):
         given = BIASES["function"] if bias is None else bias
         pairs = pairs_of(LIMITS[limits], None if biases == "nothing" else given)
         pairs = pairs.dropping(rate, jax.random.key(3) if rate else None)
-        how = How(functools.partial(getattr(fa, score), **params), chunk_size=chunk_size, need_weights=chunk_size is None)
+        how = How(
+            functools.partial(getattr(fa, score), **params),
+            chunk_size=chunk_size,
+            need_weights=chunk_size is None,
+        )
         context = attend_pairs(query, key, value, pairs, how).context
-        return jnp.sum(jnp.sin(context) * jnp.arange(1.0, 1 + Q, dtype=dtype)[None, None, :, None]), context
+        return jnp.sum(
+            jnp.sin(context) * jnp.arange(1.0, 1 + Q, dtype=dtype)[None, None, :, None]
+        ), context
 
     biases = bias
     array = None if bias == "nothing" or callable(BIASES[bias]) else BIASES[bias]
-    arrays = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), (QUERY, KEY, VALUE, SCORES[score], array))
+    arrays = jax.tree.map(
+        lambda leaf: jnp.asarray(leaf, dtype), (QUERY, KEY, VALUE, SCORES[score], array)
+    )
     gradients, context = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3, 4), has_aux=True))(*arrays)
     return jax.device_get((context, gradients))
 
@@ -87,7 +112,8 @@ def check(score, limits, bias, rate, chunk_size, dtype=np.float32):
     tolerance = 1e-12 if dtype == np.float64 else 1e-5
     for blockwise, whole in zip(jax.tree.leaves(ours), jax.tree.leaves(dense), strict=True):
         assert blockwise.dtype == dtype
-        largest = max(np.abs(whole[np.isfinite(whole)]).max(), 2)  # some gradients are 0 but for rounding
+        # some gradients are 0 but for rounding
+        largest = max(np.abs(whole[np.isfinite(whole)]).max(), 2)
         np.testing.assert_allclose(blockwise, whole, rtol=0, atol=tolerance * largest)
 
 
@@ -108,7 +134,10 @@ def name(case):
 
 
 PAIRS = meeting_in_pairs()
-SOME = [case if i % 3 == 0 else pytest.param(case, marks=pytest.mark.full) for i, case in enumerate(PAIRS)]
+SOME = [
+    case if i % 3 == 0 else pytest.param(case, marks=pytest.mark.full)
+    for i, case in enumerate(PAIRS)
+]
 
 
 @pytest.mark.parametrize("case", SOME, ids=map(name, PAIRS))
@@ -164,25 +193,34 @@ def test_values_and_gradients_under_transformations(name):
 
 
 def test_lengths_and_parameters_that_are_vectorised():
-    """A score's parameters and the lengths differ from row to row, and the function closes over both."""
+    """A score's parameters and the lengths differ from row to row, and the function closes over
+    both.
+    """
     kernels, lengths = jnp.asarray(normal(21, 3, 4, 4)), jnp.array([24, 7, 1])
     x = X[:, :, 0]
 
     def total(kernels, chunk_size):
         def one(kernel, length):
             score = functools.partial(fa.bilinear, kernel=kernel)
-            return fa.attend(x, x, x, score=score, mask=lambda q, k: k < length, chunk_size=chunk_size).context
+            return fa.attend(
+                x, x, x, score=score, mask=lambda q, k: k < length, chunk_size=chunk_size
+            ).context
 
         return jnp.sum(jnp.sin(jax.vmap(one)(kernels, lengths)))
 
-    ours, dense = (jax.jit(jax.value_and_grad(total), static_argnums=1)(kernels, size) for size in (5, None))
+    ours, dense = (
+        jax.jit(jax.value_and_grad(total), static_argnums=1)(kernels, size) for size in (5, None)
+    )
     chex.assert_trees_all_close(ours, dense, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_half_precision_is_that_of_the_whole(dtype):
     x = X.astype(dtype)
-    ours, dense = (jax.value_and_grad(lambda x, size=size: loss(x, chunk_size=size).astype(jnp.float32))(x) for size in (5, None))
+    ours, dense = (
+        jax.value_and_grad(lambda x, size=size: loss(x, chunk_size=size).astype(jnp.float32))(x)
+        for size in (5, None)
+    )
     assert ours[1].dtype == dtype
     np.testing.assert_allclose(ours[1].astype(jnp.float32), dense[1].astype(jnp.float32), atol=0.05)
 
@@ -190,7 +228,13 @@ def test_half_precision_is_that_of_the_whole(dtype):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
 def test_one_visible_key_passes_no_gradient_to_the_score(dtype):
     x = 3 * X.astype(dtype)
-    function = lambda q, k: jnp.sum(jnp.sin(fa.dot_product_attention(q, k, x, window=(0, 0), chunk_size=5).context.astype(jnp.float32)))
+    function = lambda q, k: jnp.sum(
+        jnp.sin(
+            fa.dot_product_attention(q, k, x, window=(0, 0), chunk_size=5).context.astype(
+                jnp.float32
+            )
+        )
+    )
     for gradient in jax.jit(jax.grad(function, argnums=(0, 1)))(x, x):
         np.testing.assert_allclose(gradient.astype(jnp.float32), 0, atol=1e-5)
 
@@ -211,12 +255,17 @@ def test_other_derivatives_are_refused_in_blocks_and_right_in_the_whole(name):
 
 
 def test_the_error_of_a_second_derivative_says_what_to_do():
-    with pytest.raises(TypeError, match="pass need_weights=True and chunk_size=None for second derivatives"):
+    with pytest.raises(
+        TypeError, match="pass need_weights=True and chunk_size=None for second derivatives"
+    ):
         DERIVATIVES["second derivative"](loss)
 
 
 VISIBLE = LIMITS | {
-    "packed the other way round": {"query_segments": SEGMENTS[:, :Q][:, ::-1], "key_segments": SEGMENTS},
+    "packed the other way round": {
+        "query_segments": SEGMENTS[:, :Q][:, ::-1],
+        "key_segments": SEGMENTS,
+    },
     "a mask of heads": {"mask": np.random.default_rng(22).random((HEADS, 1, K))[None] < 0.1},
 }
 
@@ -228,7 +277,9 @@ def test_visible_blocks_hold_every_visible_pair_and_few_others(name, sizes):
     mask = pairs.whole().mask
     mask = np.broadcast_to(True if mask is None else mask, pairs.shape).any(axis=(0, 1))
     starts = [range(0, length, size) for length, size in zip(mask.shape, sizes)]
-    expected = [[mask[q : q + sizes[0], k : k + sizes[1]].any() for k in starts[1]] for q in starts[0]]
+    expected = [
+        [mask[q : q + sizes[0], k : k + sizes[1]].any() for k in starts[1]] for q in starts[0]
+    ]
     visible = np.asarray(reach.visible_blocks(pairs, *sizes))
     if "segments" in name or "packed" in name:  # the least and the largest id of a block decide
         assert (visible >= expected).all()
@@ -255,7 +306,13 @@ def blocks_computed(function, *arrays):
 
 
 @pytest.mark.parametrize(
-    ("mask", "expected"), [(None, 36), (masks.causal, 21), (lambda q, k: masks.window(q, k, 3, 0), 11), (lambda q, k: k < 4, 6)]
+    ("mask", "expected"),
+    [
+        (None, 36),
+        (masks.causal, 21),
+        (lambda q, k: masks.window(q, k, 3, 0), 11),
+        (lambda q, k: k < 4, 6),
+    ],
 )
 def test_blocks_that_nobody_sees_are_not_computed(mask, expected):
     x = X[0, :, 0]
@@ -263,7 +320,10 @@ def test_blocks_that_nobody_sees_are_not_computed(mask, expected):
     def forward(score, x):
         return fa.attend(x, x, x, score=score, mask=mask, chunk_size=4).context
 
-    assert blocks_computed(lambda score, x: jax.jit(functools.partial(forward, score))(x), x) == expected
+    assert (
+        blocks_computed(lambda score, x: jax.jit(functools.partial(forward, score))(x), x)
+        == expected
+    )
 
 
 def test_the_longest_length_of_the_batch_bounds_the_blocks():
@@ -274,7 +334,9 @@ def test_the_longest_length_of_the_batch_bounds_the_blocks():
 def test_memory_is_linear_in_the_length_forward_and_backward():
     def needed(length, **options):
         x = jax.ShapeDtypeStruct((1, length, 2, 8), jnp.float32)
-        program = jax.jit(jax.grad(functools.partial(loss, chunk_size=64, **options))).lower(x).compile()
+        program = (
+            jax.jit(jax.grad(functools.partial(loss, chunk_size=64, **options))).lower(x).compile()
+        )
         return program.memory_analysis().temp_size_in_bytes
 
     for options in ({}, {"causal": True, "window": (32, 0)}, {"mask": masks.causal}):
@@ -283,8 +345,18 @@ def test_memory_is_linear_in_the_length_forward_and_backward():
 
 @pytest.mark.parametrize("chunk_size", [None, 3])
 def test_scores_that_are_nan_or_infinite(chunk_size):
-    """NaN and inf at a visible key give NaN, as softmax does; -inf masks; what is hidden does not count."""
-    scores = jnp.array([[0.0, jnp.nan, 1.0, 2.0], [jnp.inf, 0.0, 0.0, 0.0], [-jnp.inf] * 4, [0.0, -jnp.inf, -jnp.inf, 0.0], [jnp.nan] * 4])
+    """NaN and inf at a visible key give NaN, as softmax does; -inf masks; what is hidden does not
+    count.
+    """
+    scores = jnp.array(
+        [
+            [0.0, jnp.nan, 1.0, 2.0],
+            [jnp.inf, 0.0, 0.0, 0.0],
+            [-jnp.inf] * 4,
+            [0.0, -jnp.inf, -jnp.inf, 0.0],
+            [jnp.nan] * 4,
+        ]
+    )
     mask = jnp.ones((5, 4), bool).at[4].set(False)
     value = jnp.eye(4)
 
@@ -317,7 +389,13 @@ def test_the_score_may_close_over_a_number_or_a_complex_array(chunk_size):
     x = X[0, :, 0]
 
     def by_scale(scale):
-        return jnp.sum(jnp.sin(fa.attend(x, x, x, score=lambda q, k: scale * (q @ k.T), chunk_size=chunk_size).context))
+        return jnp.sum(
+            jnp.sin(
+                fa.attend(
+                    x, x, x, score=lambda q, k: scale * (q @ k.T), chunk_size=chunk_size
+                ).context
+            )
+        )
 
     def by_phase(phase):
         turn = jnp.exp(1j * phase).reshape(1, -1)
@@ -335,7 +413,10 @@ def test_the_score_may_close_over_a_number_or_a_complex_array(chunk_size):
 @pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8])
 def test_offsets_of_few_bits_do_not_overflow(dtype, chunk_size):
     x = jnp.asarray(normal(23, 1, 200, 1, 4))
-    contexts = [context(x, chunk_size, causal=True, window=(150, 0), query_offset=jnp.array([100], kind)) for kind in (dtype, jnp.int32)]
+    contexts = [
+        context(x, chunk_size, causal=True, window=(150, 0), query_offset=jnp.array([100], kind))
+        for kind in (dtype, jnp.int32)
+    ]
     np.testing.assert_array_equal(*contexts)
 
 
@@ -355,20 +436,31 @@ def test_lengths_beyond_the_keys_hide_nothing_more_and_leak_nothing(options):
 def test_a_visible_nan_reaches_no_hidden_key(chunk_size):
     x = X[:, :, :1]
     query = x.at[0, 0].set(jnp.nan)
-    total = lambda value: fa.dot_product_attention(query, x, value, mask=jnp.arange(24) < 3, chunk_size=chunk_size).context[0, 1:].sum()
+    total = lambda value: (
+        fa.dot_product_attention(query, x, value, mask=jnp.arange(24) < 3, chunk_size=chunk_size)
+        .context[0, 1:]
+        .sum()
+    )
     np.testing.assert_array_equal(jax.grad(total)(x)[0, 3:], 0)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_one_visible_key_passes_no_gradient_to_the_score_with_dropout(dtype):
     x = 3 * X.astype(dtype)
-    options = {"window": (0, 0), "dropout_rate": 0.1, "dropout_rng": jax.random.key(1), "chunk_size": 4}
-    total = lambda q: jnp.sum(jnp.sin(fa.dot_product_attention(q, x, x, **options).context.astype(jnp.float32)))
+    options = {
+        "window": (0, 0),
+        "dropout_rate": 0.1,
+        "dropout_rng": jax.random.key(1),
+        "chunk_size": 4,
+    }
+    total = lambda q: jnp.sum(
+        jnp.sin(fa.dot_product_attention(q, x, x, **options).context.astype(jnp.float32))
+    )
     np.testing.assert_allclose(jax.jit(jax.grad(total))(x).astype(jnp.float32), 0, atol=1e-4)
 
 
 def test_segments_and_lengths_of_one_row_decide_together():
-    """Not the length of one row with the ids of another, which would be a table for every two rows."""
+    """Not the length of one row with the ids of another: that is a table for every two rows."""
     ids = jnp.array([[0] * 4 + [1] * 4, [1] * 4 + [0] * 4])
     pairs = Pairs((2, 8, 8)).padded(None, jnp.array([8, 4])).packed(ids, ids)
     np.testing.assert_array_equal(reach.visible_blocks(pairs, 4, 4), [[True, False], [False, True]])

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from configs import ag_news_rnn_attention, mnist_attention, series_input_attention, sst_gru_attention, text_csv
+from configs import (
+    ag_news_rnn_attention,
+    mnist_attention,
+    series_input_attention,
+    sst_gru_attention,
+    text_csv,
+)
 from flax_attn import experiment
 from flax_attn.__main__ import main
 from flax_attn.analysis import drawing
@@ -28,7 +34,12 @@ NEWS = "The final tennis tournament starts next week."
 def news(manual_dir, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "news"
     config = ag_news_rnn_attention.get_config("quick")
-    config.num_epochs, config.num_seeds, config.learning_rate, config.model.initialization = 2, 2, 3e-3, "flax"
+    config.num_epochs, config.num_seeds, config.learning_rate, config.model.initialization = (
+        2,
+        2,
+        3e-3,
+        "flax",
+    )
     experiment.run(config, workdir, manual_dir=manual_dir)
     return workdir
 
@@ -58,11 +69,21 @@ def test_a_run_on_texts_is_whole_and_learns(news):
     assert set(run.summary["classes"]) == {"Business", "Sci/Tech", "Sports", "World"}
     assert sum(each["support"] for each in run.summary["classes"].values()) == 1_140
     assert run.examples["confusion"].sum() == 2 * 1_140
-    np.testing.assert_allclose(metrics["test/accuracy"]["mean"], np.trace(run.examples["confusion"]) / (2 * 1_140), rtol=1e-6)
+    np.testing.assert_allclose(
+        metrics["test/accuracy"]["mean"],
+        np.trace(run.examples["confusion"]) / (2 * 1_140),
+        rtol=1e-6,
+    )
     assert metrics["ensemble/test/f1"]["mean"] > metrics["test/f1"]["mean"] - 0.05
     assert json.loads((news / "labels.json").read_text()) == sorted(run.summary["classes"])
-    assert {path.name for path in (news / "figures").iterdir()} == {"loss.png", "confusion.png", "attention.png"}
-    for words, length, weights in zip(run.examples["words"], run.examples["lengths"], run.examples["attention/attention"]):
+    assert {path.name for path in (news / "figures").iterdir()} == {
+        "loss.png",
+        "confusion.png",
+        "attention.png",
+    }
+    for words, length, weights in zip(
+        run.examples["words"], run.examples["lengths"], run.examples["attention/attention"]
+    ):
         assert (words[length:] == "").all()
         assert (weights[length:] == 0).all()
 
@@ -76,7 +97,8 @@ def test_a_text_gets_its_classes_and_the_weights_of_its_tokens(news, tmp_path, c
     assert next(iter(found["classes"])) == "Sports"
     tokens = [each["token"] for each in found["tokens"]]
     assert tokens == ["final", "tennis", "tournament", "starts", "next", "week"]
-    assert [each["token"] for each in found["tokens"] if not each["known"]] == ["tournament"]  # too rare for the 5,000 words
+    # too rare for the 5,000 words
+    assert [each["token"] for each in found["tokens"] if not each["known"]] == ["tournament"]
     np.testing.assert_allclose(sum(each["weight"] for each in found["tokens"]), 1, atol=1e-5)
     out, _ = predict(capsys, news, "--figure", tmp_path / "map.png", NEWS)
     assert (tmp_path / "map.png").stat().st_size > 5_000
@@ -92,9 +114,13 @@ def test_a_file_of_texts_and_a_run_moved_elsewhere(news, tmp_path, capsys):
     arguments = "--input", tmp_path / "texts.txt", "--json", "--figure", tmp_path / "first.png"
     found = json.loads(predict(capsys, tmp_path / "moved", *arguments).out)
     assert [each["input"] for each in found] == given
-    assert all(sum(token["weight"] for token in each["tokens"]) == pytest.approx(1) for each in found)
+    assert all(
+        sum(token["weight"] for token in each["tokens"]) == pytest.approx(1) for each in found
+    )
     alone = json.loads(predict(capsys, news, NEWS, "--json").out)
-    np.testing.assert_allclose(list(found[0]["classes"].values()), list(alone[0]["classes"].values()), atol=1e-5)
+    np.testing.assert_allclose(
+        list(found[0]["classes"].values()), list(alone[0]["classes"].values()), atol=1e-5
+    )
 
 
 @pytest.mark.full
@@ -106,15 +132,33 @@ def test_images_get_their_classes(digits, manual_dir, tmp_path, capsys):
     expected = {str(i): float(share) for i, share in enumerate(run.examples["predictions"][0])}
     for name in ("seven.png", "dark_on_light.png"):
         (found,) = json.loads(predict(capsys, digits, "--input", tmp_path / name, "--json").out)
-        np.testing.assert_allclose([found["classes"][key] for key in expected], list(expected.values()), atol=1e-4)
-    found = json.loads(predict(capsys, digits, "--input", manual_dir / "mnist" / "t10k-images-idx3-ubyte.gz", "--json").out)
+        np.testing.assert_allclose(
+            [found["classes"][key] for key in expected], list(expected.values()), atol=1e-4
+        )
+    found = json.loads(
+        predict(
+            capsys, digits, "--input", manual_dir / "mnist" / "t10k-images-idx3-ubyte.gz", "--json"
+        ).out
+    )
     assert len(found) == 10_000
     assert found[0]["classes"].keys() == expected.keys()
     transparent = np.zeros((28, 28, 2), np.uint8)  # black ink on nothing
     transparent[..., 1] = image
     Image.fromarray(transparent).save(tmp_path / "transparent.png")
-    (found,) = json.loads(predict(capsys, digits, "--input", tmp_path / "transparent.png", "--json", "--figure", tmp_path / "map.png").out)
-    np.testing.assert_allclose([found["classes"][key] for key in expected], list(expected.values()), atol=1e-4)
+    (found,) = json.loads(
+        predict(
+            capsys,
+            digits,
+            "--input",
+            tmp_path / "transparent.png",
+            "--json",
+            "--figure",
+            tmp_path / "map.png",
+        ).out
+    )
+    np.testing.assert_allclose(
+        [found["classes"][key] for key in expected], list(expected.values()), atol=1e-4
+    )
     np.testing.assert_allclose(sum(found["patches"]), 1, atol=1e-5)
 
 
@@ -135,7 +179,10 @@ def test_bad_texts_and_images_are_one_line(news, digits, tmp_path, capsys):
         ((news, "--input", tmp_path / "empty.txt"), "got none"),
         ((news, "--input", tmp_path / "gone.txt"), "No such file"),
         ((news, NEWS, "--output", "x.npy"), "no --output"),
-        ((news, NEWS, "--figure", tmp_path / "gone" / "x.png"), "--figure to be a file in a directory that exists"),
+        (
+            (news, NEWS, "--figure", tmp_path / "gone" / "x.png"),
+            "--figure to be a file in a directory that exists",
+        ),
         ((digits, "a text"), "--input FILE with an image"),
         ((digits, "--input", tmp_path / "wide.png"), "28 x 28 pixels"),
         ((digits, "--input", tmp_path / "none.png"), "expected a PNG"),
@@ -173,7 +220,10 @@ def test_other_data_than_the_run_began_with_is_refused(news, manual_dir, tmp_pat
     (tmp_path / "data" / "ag_news" / "test.csv").write_text("\n".join(rows[1:]) + "\n")
     stored = read_config(tmp_path / "run")
     config = ag_news_rnn_attention.get_config("quick")
-    config.update({key: value for key, value in stored.items() if key not in ("derived", "evaluate")} | {"num_epochs": 4})
+    config.update(
+        {key: value for key, value in stored.items() if key not in ("derived", "evaluate")}
+        | {"num_epochs": 4}
+    )
     with pytest.raises(UsageError, match=r"began with other contents of test.csv"):
         experiment.run(config, tmp_path / "run", manual_dir=tmp_path / "data")
 
@@ -181,10 +231,22 @@ def test_other_data_than_the_run_began_with_is_refused(news, manual_dir, tmp_pat
 @pytest.mark.full
 def test_a_table_of_ones_own_trains_and_predicts(tmp_path, capsys):
     words = {"good": ["fine", "lovely", "great"], "bad": ["poor", "awful", "dull"]}
-    rows = [f"{label},a {word} film {i}" for label, some in words.items() for word in some for i in range(20)]
+    rows = [
+        f"{label},a {word} film {i}"
+        for label, some in words.items()
+        for word in some
+        for i in range(20)
+    ]
     (tmp_path / "own.csv").write_text("kind,words\n" + "\n".join(rows) + "\n")
     config = text_csv.get_config("quick")
-    config.data.update({"train_file": str(tmp_path / "own.csv"), "text_column": "words", "label_column": "kind", "num_buckets": 2})
+    config.data.update(
+        {
+            "train_file": str(tmp_path / "own.csv"),
+            "text_column": "words",
+            "label_column": "kind",
+            "num_buckets": 2,
+        }
+    )
     config.num_epochs, config.batch_size, config.learning_rate = 12, 16, 1e-2
     summary = experiment.run(config, tmp_path / "run")
     assert summary["metrics"]["test/accuracy"]["mean"] == 1
@@ -198,13 +260,23 @@ def test_a_table_of_ones_own_trains_and_predicts(tmp_path, capsys):
     [
         ("words,pos\n" * 20, "at least two classes to train on, got pos"),
         ("!?,pos\n!?,neg\n" * 20, "preprocessing leaves nothing"),
-        ("a,pos\nb,neg\n" * 20 + "c,rare\n", "at least 3 rows of every class, one for each split, got 1 of 'rare'"),
+        (
+            "a,pos\nb,neg\n" * 20 + "c,rare\n",
+            "at least 3 rows of every class, one for each split, got 1 of 'rare'",
+        ),
     ],
 )
 def test_texts_that_cannot_be_learned_are_told(tmp_path, rows, said):
     (tmp_path / "own.csv").write_text(rows)
     config = text_csv.get_config("quick")
-    config.data.update({"train_file": str(tmp_path / "own.csv"), "text_column": "1", "label_column": "2", "preprocessing": "news"})
+    config.data.update(
+        {
+            "train_file": str(tmp_path / "own.csv"),
+            "text_column": "1",
+            "label_column": "2",
+            "preprocessing": "news",
+        }
+    )
     with pytest.raises(UsageError, match=said):
         load(config, None)
 
@@ -212,7 +284,11 @@ def test_texts_that_cannot_be_learned_are_told(tmp_path, rows, said):
 def test_a_joined_file_is_not_taken_for_titles(tmp_path):
     (tmp_path / "ag_news").mkdir()
     (tmp_path / "ag_news" / "train.csv").write_text('"1","title and description joined"\n')
-    with pytest.raises(UsageError, match=r"columns of their own in ag_news/train.csv, got them joined"):
+    with pytest.raises(
+        UsageError,
+        match=r"columns of their own in ag_news/train.csv, got them "
+        r"joined",
+    ):
         load(ag_news_rnn_attention.get_config("full"), tmp_path)
 
 
@@ -220,14 +296,19 @@ def test_pictures_take_a_dollar_for_a_dollar(tmp_path):
     words = ["$_$", "costs", "$5_$"]
     figure = text_figures.attention_map(words, np.eye(3), False, "a $_$ title")
     drawing.save(figure, tmp_path / "map.png")
-    drawing.save(text_figures.attention_on_tokens([words], [[0.1, 0.2, 0.7]], [("$x_$", "black")], "title"), tmp_path / "tokens.png")
+    drawing.save(
+        text_figures.attention_on_tokens([words], [[0.1, 0.2, 0.7]], [("$x_$", "black")], "title"),
+        tmp_path / "tokens.png",
+    )
 
 
 def test_hops_are_not_taken_for_queries():
     weights = np.array([[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.2, 0.8, 0.0]])
     np.testing.assert_allclose(text_figures.over_tokens("hops", weights, 2), [0.4, 0.6])
     np.testing.assert_allclose(text_figures.over_tokens("attention", weights, 2), [0.5, 0.5])
-    assert text_figures.attention_map(["a", "b"], weights, True, "title").axes[0].get_ylabel() == "hop"
+    assert (
+        text_figures.attention_map(["a", "b"], weights, True, "title").axes[0].get_ylabel() == "hop"
+    )
 
 
 def test_a_long_text_has_a_picture_of_a_size_to_look_at():
@@ -242,18 +323,32 @@ def test_a_class_weighs_one_over_its_examples_where_the_config_says_so(weighted)
     weights = classification.class_weights(np.array([0, 0, 0, 1]), 2)
     measure = functools.partial(classification.measure, Recipe(class_weights=weighted), weights)
     logits, targets = np.array([[2, 0], [2, 0]], np.float32), np.array([0, 1])
-    loss, _ = jax.jit(lambda logits, targets: measure(logits, {}, {"targets": targets}, True))(logits, targets)
+    loss, _ = jax.jit(lambda logits, targets: measure(logits, {}, {"targets": targets}, True))(
+        logits, targets
+    )
     of_each = np.log1p(np.exp([-2.0, 2.0]))
-    np.testing.assert_allclose(loss, np.average(of_each, weights=[1 / 3, 1] if weighted else [1, 1]), rtol=1e-6)
+    np.testing.assert_allclose(
+        loss, np.average(of_each, weights=[1 / 3, 1] if weighted else [1, 1]), rtol=1e-6
+    )
 
 
 @pytest.mark.usefixtures("no_pictures")
 def test_a_seed_that_stops_early_waits_for_the_others_and_the_run_is_finished(tmp_path):
-    (tmp_path / "own.csv").write_text("text,label\n" + "".join(f"word{i} here,{'ab'[i % 2]}\n" for i in range(60)))
+    (tmp_path / "own.csv").write_text(
+        "text,label\n" + "".join(f"word{i} here,{'ab'[i % 2]}\n" for i in range(60))
+    )
     config = text_csv.get_config()
     config.data.train_file = str(tmp_path / "own.csv")
-    config.num_epochs, config.num_seeds, config.patience, config.batch_size, config.learning_rate = 30, 2, 2, 16, 1e-2
-    config.model.update({"cell": "rnn", "bidirectional": False, "dropout_rate": 0.0, "embedding_dropout_rate": 0.0})
+    (
+        config.num_epochs,
+        config.num_seeds,
+        config.patience,
+        config.batch_size,
+        config.learning_rate,
+    ) = 30, 2, 2, 16, 1e-2
+    config.model.update(
+        {"cell": "rnn", "bidirectional": False, "dropout_rate": 0.0, "embedding_dropout_rate": 0.0}
+    )
     summary = experiment.run(config, tmp_path / "run")
     assert summary["stopped"]
     assert summary["epochs"] < 30
@@ -262,15 +357,21 @@ def test_a_seed_that_stops_early_waits_for_the_others_and_the_run_is_finished(tm
         losses = [row["valid/loss"] for row in run.rows if row["seed"] == seed]
         best = int(np.argmin(losses[1:])) + 1
         assert losses[min(best + 2, len(losses) - 1)] == losses[-1]
-        np.testing.assert_allclose(summary["metrics"]["valid/loss"]["values"][i], losses[best], rtol=1e-4)
-    assert experiment.run(config, tmp_path / "run") == json.loads((tmp_path / "run" / "summary.json").read_text())
+        np.testing.assert_allclose(
+            summary["metrics"]["valid/loss"]["values"][i], losses[best], rtol=1e-4
+        )
+    assert experiment.run(config, tmp_path / "run") == json.loads(
+        (tmp_path / "run" / "summary.json").read_text()
+    )
 
 
 @pytest.mark.full
 def test_sst_trains_in_buckets(manual_dir, tmp_path):
     config = sst_gru_attention.get_config("quick")
     config.num_epochs, config.steps_per_epoch = 1, 20
-    assert experiment.run(config, tmp_path / "sst", manual_dir=manual_dir)["parameters"] == 1_877_639
+    assert (
+        experiment.run(config, tmp_path / "sst", manual_dir=manual_dir)["parameters"] == 1_877_639
+    )
 
 
 def test_a_gate_finds_its_series(tmp_path):

@@ -10,7 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import dates_bahdanau, reverse_bahdanau, translate_multi30k, translate_multi30k_transformer, translate_tsv
+from configs import (
+    dates_bahdanau,
+    reverse_bahdanau,
+    translate_multi30k,
+    translate_multi30k_transformer,
+    translate_tsv,
+)
 from flax_attn import experiment
 from flax_attn.__main__ import main
 from flax_attn.analysis import drawing
@@ -44,14 +50,21 @@ def test_a_run_learns_to_reverse_and_says_where_it_looked(reverse):
     assert metrics["greedy/test/exact_match"]["mean"] > 0.9
     assert metrics["test/anti_diagonal"]["mean"] > 0.5  # of one in four to six
     assert "test/bleu" not in metrics
-    header, *lines = [line.split("\t") for line in (reverse / "translations.tsv").read_text().splitlines()]
+    header, *lines = [
+        line.split("\t") for line in (reverse / "translations.tsv").read_text().splitlines()
+    ]
     assert header == ["source", "reference", "translation 0"]
     assert len(lines) == 100
     assert all(reference == source[::-1] for source, reference, _ in lines)
-    np.testing.assert_allclose(np.mean([a == b for _, a, b in lines]), metrics["test/exact_match"]["mean"])
+    np.testing.assert_allclose(
+        np.mean([a == b for _, a, b in lines]), metrics["test/exact_match"]["mean"]
+    )
     assert {path.name for path in (reverse / "figures").iterdir()} == {"loss.png", "alignment.png"}
     for i in range(16):
-        num_source, num_target = run.examples["source_lengths"][i], run.examples["prediction_lengths"][i]
+        num_source, num_target = (
+            run.examples["source_lengths"][i],
+            run.examples["prediction_lengths"][i],
+        )
         weights = run.examples["attention/alignment"][i]
         np.testing.assert_allclose(weights[:num_target, :num_source].sum(axis=-1), 1, atol=1e-5)
         assert (weights[num_target:] == 0).all()
@@ -61,7 +74,18 @@ def test_a_run_learns_to_reverse_and_says_where_it_looked(reverse):
 
 
 def test_texts_are_translated_with_their_alignment(reverse, tmp_path, capsys):
-    out, _ = predict(capsys, reverse, "c a b d", "--json", "--beam", "3", "--best", "2", "--figure", tmp_path / "map.png")
+    out, _ = predict(
+        capsys,
+        reverse,
+        "c a b d",
+        "--json",
+        "--beam",
+        "3",
+        "--best",
+        "2",
+        "--figure",
+        tmp_path / "map.png",
+    )
     (found,) = json.loads(out)
     best, second = found["translations"]
     assert best["text"] == "d b a c"
@@ -78,7 +102,16 @@ def test_texts_are_translated_with_their_alignment(reverse, tmp_path, capsys):
 def test_a_file_of_texts_in_a_run_moved_elsewhere_becomes_a_file(reverse, tmp_path, capsys):
     shutil.copytree(reverse, tmp_path / "moved")
     (tmp_path / "in.txt").write_text("a b c\n\nd e f g\n? !\nb ? a c\n")
-    out, err = predict(capsys, tmp_path / "moved", "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt", "--beam", "1")
+    out, err = predict(
+        capsys,
+        tmp_path / "moved",
+        "--input",
+        tmp_path / "in.txt",
+        "--output",
+        tmp_path / "out.txt",
+        "--beam",
+        "1",
+    )
     lines = (tmp_path / "out.txt").read_text().split("\n")
     assert lines[:4] == ["c b a", "", "g f e d", ""]
     assert (len(lines[4].split()) > 2, lines[5:]) == (True, [""])
@@ -91,7 +124,10 @@ def test_a_file_of_texts_in_a_run_moved_elsewhere_becomes_a_file(reverse, tmp_pa
 
 def test_a_source_longer_than_any_is_translated_with_a_warning(reverse, capsys):
     out, err = predict(capsys, reverse, "a b c d e f", "a b c d e f g")
-    assert err.splitlines() == ["warning: text 2 has 7 tokens, where the longest in training had 6; expect less, or split it"]
+    assert err.splitlines() == [
+        "warning: text 2 has 7 tokens, where the longest in training had "
+        "6; expect less, or split it"
+    ]
     assert len(out.splitlines()) == 4
 
 
@@ -126,7 +162,9 @@ def test_a_picture_that_shows_nothing_is_refused_before_the_work(reverse, tmp_pa
 def test_a_tokenizer_of_another_run_is_told(reverse, tmp_path, capsys):
     shutil.copytree(reverse, tmp_path / "run")
     content = json.loads((reverse / "target_tokenizer.json").read_text())
-    (tmp_path / "run" / "target_tokenizer.json").write_text(json.dumps(content | {"entries": [*content["entries"], "new"]}))
+    (tmp_path / "run" / "target_tokenizer.json").write_text(
+        json.dumps(content | {"entries": [*content["entries"], "new"]})
+    )
     assert main(["predict", str(tmp_path / "run"), "a b"]) == 2
     assert "target_tokenizer.json, got other contents" in capsys.readouterr().err
     (tmp_path / "run" / "summary.json").unlink()  # a run that is not finished knows the sizes alone
@@ -143,28 +181,50 @@ def changed(run, copy, change):
     return copy
 
 
-def test_a_translation_has_twice_the_tokens_of_the_longest_and_is_said_to_be_cut(reverse, tmp_path, capsys):
-    run = changed(reverse, tmp_path / "run", lambda config: config["derived"]["longest"].update(target=1))
+def test_a_translation_has_twice_the_tokens_of_the_longest_and_is_said_to_be_cut(
+    reverse, tmp_path, capsys
+):
+    run = changed(
+        reverse, tmp_path / "run", lambda config: config["derived"]["longest"].update(target=1)
+    )
     out, err = predict(capsys, run, "c a b d")
     assert err == "warning: the translation of text 1 did not come to its end in 2 tokens\n"
     assert out.splitlines()[1].split() == ["d", "b"]
 
 
 def test_scores_have_the_length_penalty_of_the_run(reverse, tmp_path, capsys):
-    run = changed(reverse, tmp_path / "run", lambda config: config["decoding"].update(length_penalty=0.0))
+    run = changed(
+        reverse, tmp_path / "run", lambda config: config["decoding"].update(length_penalty=0.0)
+    )
     for beam in (1, 2):
-        plain, penalised = (json.loads(predict(capsys, each, "c a b d", "--json", "--beam", beam)[0])[0] for each in (run, reverse))
+        plain, penalised = (
+            json.loads(predict(capsys, each, "c a b d", "--json", "--beam", beam)[0])[0]
+            for each in (run, reverse)
+        )
         (plain,), (penalised,) = plain["translations"], penalised["translations"]
         assert plain["ended"]
-        np.testing.assert_allclose(plain["score"] / penalised["score"], (5 + 5) / 6, rtol=1e-4)  # four letters and the end
+        # four letters and the end
+        np.testing.assert_allclose(plain["score"] / penalised["score"], (5 + 5) / 6, rtol=1e-4)
 
 
 def test_a_picture_of_nothing_costs_no_translations(reverse, tmp_path, capsys):
     (tmp_path / "in.txt").write_text("? !\n")
-    out, err = predict(capsys, reverse, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt", "--figure", tmp_path / "map.png")
+    out, err = predict(
+        capsys,
+        reverse,
+        "--input",
+        tmp_path / "in.txt",
+        "--output",
+        tmp_path / "out.txt",
+        "--figure",
+        tmp_path / "map.png",
+    )
     assert (tmp_path / "out.txt").read_text() == "\n"
     assert not (tmp_path / "map.png").exists()
-    assert err.splitlines()[-1] == f"warning: every translation is empty; {tmp_path / 'map.png'} is not drawn"
+    assert (
+        err.splitlines()[-1]
+        == f"warning: every translation is empty; {tmp_path / 'map.png'} is not drawn"
+    )
     assert out == f"wrote {tmp_path / 'out.txt'}\n"
 
 
@@ -199,7 +259,10 @@ def test_tokens_and_their_marks():
     task = load(config)
     rows, given, reader = task.test, task.pairs, task.encoder
     inputs, mark = rows["inputs"], reader.target.size
-    assert task.kept.sizes == {"source_vocabulary_size": reader.source.size, "target_vocabulary_size": mark + 1}
+    assert task.kept.sizes == {
+        "source_vocabulary_size": reader.source.size,
+        "target_vocabulary_size": mark + 1,
+    }
     for i, pair in enumerate(given):
         target, length = rows["targets"][i], inputs["target_lengths"][i]
         assert reader.write(target[: length - 1].tolist()) == pair.target
@@ -209,7 +272,10 @@ def test_tokens_and_their_marks():
         assert inputs["source_lengths"][i] == len(pair.source)
     longest = task.longest_source
     train, test = (
-        {reader.source.decode(row[:length].tolist()) for row, length in zip(some["source"], some["source_lengths"])}
+        {
+            reader.source.decode(row[:length].tolist())
+            for row, length in zip(some["source"], some["source_lengths"])
+        }
         for some in (task.rows.train["inputs"], inputs)
     )
     assert (len(train), len(test)) == (50, 5)
@@ -220,7 +286,11 @@ def test_tokens_and_their_marks():
 def test_a_pair_that_is_too_long_is_told():
     config = dates_bahdanau.get_config()
     config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5, "max_length": 12})
-    with pytest.raises(UsageError, match=r"from 1 to data.max_length=12 tokens in source and target, got"):
+    with pytest.raises(
+        UsageError,
+        match=r"from 1 to data.max_length=12 tokens in source and "
+        r"target, got",
+    ):
         load(config)
 
 
@@ -228,7 +298,9 @@ def test_weights_of_the_month_on_its_name():
     read = np.zeros((10, 13))  # 2006-07-11
     read[5, 3:7] = 0.2
     read[6, 6], read[6, 7], read[4, 5] = 0.5, 0.5, 1.0
-    assert alignment.month_from_name(["11 july 2006", "2 may 1999"], [read, read[:6]]) == pytest.approx((0.8 + 0.5) / 2)
+    assert alignment.month_from_name(
+        ["11 july 2006", "2 may 1999"], [read, read[:6]]
+    ) == pytest.approx((0.8 + 0.5) / 2)
 
 
 def test_weights_on_the_anti_diagonal():
@@ -244,7 +316,9 @@ def test_translations_are_measured_against_references():
     texts = ["a man is sleeping.", "two dogs run through snow, it's cold."]
     scores, signature = translation.score(texts, references, str.lower, natural=True)
     assert scores["exact_match"] == 0.5
-    np.testing.assert_allclose(scores["bleu"], sacrebleu.corpus_bleu(texts, [references], lowercase=True).score)
+    np.testing.assert_allclose(
+        scores["bleu"], sacrebleu.corpus_bleu(texts, [references], lowercase=True).score
+    )
     assert 80 < scores["chrf"] < 100
     assert "case:lc" in signature[0]
     assert "tok:13a" in signature[0]
@@ -258,8 +332,16 @@ def test_translations_are_measured_against_references():
         (translate_multi30k, {"num_train": -5}, "data.num_train of 0"),
         (translate_tsv, {}, "--config.data.file=FILE.tsv"),
         (translate_tsv, {"file": "x", "target_column": 1}, "two columns from 1"),
-        (translate_multi30k_transformer, {"shared_vocabulary": False}, "data.shared_vocabulary=True with model.shared_embeddings"),
-        (reverse_bahdanau, {"min_letters": 9, "max_letters": 3}, "data.min_letters from 1 to data.max_letters"),
+        (
+            translate_multi30k_transformer,
+            {"shared_vocabulary": False},
+            "data.shared_vocabulary=True with model.shared_embeddings",
+        ),
+        (
+            reverse_bahdanau,
+            {"min_letters": 9, "max_letters": 3},
+            "data.min_letters from 1 to data.max_letters",
+        ),
         (dates_bahdanau, {"num_test": 0}, "'data.num_test' to be a number above 0, got 0"),
     ],
 )
@@ -274,9 +356,20 @@ def test_pairs_of_one_source_stay_together_and_come_once(tmp_path):
     lines = [f"{i}\tsource {i % 60}\ttarget {i % 120}" for i in range(240)]
     (tmp_path / "own.tsv").write_text("\n".join(lines))
     config = translate_tsv.get_config()
-    config.data.update({"file": str(tmp_path / "own.tsv"), "source_column": 2, "target_column": 3, "test_fraction": 0.2})
+    config.data.update(
+        {
+            "file": str(tmp_path / "own.tsv"),
+            "source_column": 2,
+            "target_column": 3,
+            "test_fraction": 0.2,
+        }
+    )
     split, _ = Config.of(config).data.load(None)
-    assert {name: len(some) for name, some in split.items()} == {"valid": 6, "test": 24, "train": 90}
+    assert {name: len(some) for name, some in split.items()} == {
+        "valid": 6,
+        "test": 24,
+        "train": 90,
+    }
     sources = [{pair.source for pair in some} for some in split.values()]
     assert not (sources[0] & sources[1] | sources[1] & sources[2] | sources[0] & sources[2])
 
@@ -287,14 +380,23 @@ def test_padding_has_no_part_in_the_loss_and_smoothing_none_in_evaluation():
     config.label_smoothing = 0.1
     measure = load(config).measure
     rng = np.random.default_rng(0)
-    logits, labels, mask = rng.normal(size=(3, 4, 5)).astype(np.float32), rng.integers(1, 5, (3, 4)), np.array([True, True, False])
+    logits, labels, mask = (
+        rng.normal(size=(3, 4, 5)).astype(np.float32),
+        rng.integers(1, 5, (3, 4)),
+        np.array([True, True, False]),
+    )
     labels[0, 2:] = 0
     log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     real = [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
     plain = -np.mean([log_p[i, j, labels[i, j]] for i, j in real])
     smooth = np.mean([-0.9 * log_p[i, j, labels[i, j]] - 0.1 * log_p[i, j].mean() for i, j in real])
     for train, expected in ((False, plain), (True, smooth)):
-        loss, metrics = measure(jnp.asarray(logits), {}, {"targets": jnp.asarray(labels), "mask": jnp.asarray(mask)}, train)
+        loss, metrics = measure(
+            jnp.asarray(logits),
+            {},
+            {"targets": jnp.asarray(labels), "mask": jnp.asarray(mask)},
+            train,
+        )
         np.testing.assert_allclose(loss, expected, rtol=1e-5)
         np.testing.assert_allclose(metrics["loss"].compute(), plain, rtol=1e-5)
         hits = np.mean([logits[i, j].argmax() == labels[i, j] for i, j in real])
@@ -302,21 +404,36 @@ def test_padding_has_no_part_in_the_loss_and_smoothing_none_in_evaluation():
 
 
 def test_a_dollar_is_a_dollar_in_a_picture(tmp_path):
-    drawing.save(alignment_map(["$x_$", "a"], ["$"], np.ones((1, 2)) / 2, "title $_$"), tmp_path / "map.png")
+    drawing.save(
+        alignment_map(["$x_$", "a"], ["$"], np.ones((1, 2)) / 2, "title $_$"), tmp_path / "map.png"
+    )
 
 
 @pytest.mark.full
 def test_pairs_of_ones_own_train_and_are_translated(tmp_path, capsys):
-    words = {"ein": "a", "zwei": "two", "hund": "dog", "katze": "cat", "schläft": "sleeps", "läuft": "runs"}
+    words = {
+        "ein": "a",
+        "zwei": "two",
+        "hund": "dog",
+        "katze": "cat",
+        "schläft": "sleeps",
+        "läuft": "runs",
+    }
     three = [list(words)[i : i + 2] for i in (0, 2, 4)]
     lines = [
-        f"{' '.join(some)} {n}.\t{' '.join(words[word] for word in some)} {n}." for n in range(10) for some in itertools.product(*three)
+        f"{' '.join(some)} {n}.\t{' '.join(words[word] for word in some)} {n}."
+        for n in range(10)
+        for some in itertools.product(*three)
     ]
     (tmp_path / "own.tsv").write_text("\n".join(lines), encoding="utf-8")
     config = translate_tsv.get_config("quick")
-    config.data.update({"file": str(tmp_path / "own.tsv"), "preprocessing": "words", "tokenizer": "word"})
+    config.data.update(
+        {"file": str(tmp_path / "own.tsv"), "preprocessing": "words", "tokenizer": "word"}
+    )
     config.num_epochs, config.learning_rate = 60, 1e-2
-    config.model.update({"features": 32, "embedding_features": 16, "attention_features": 16, "dropout_rate": 0.0})
+    config.model.update(
+        {"features": 32, "embedding_features": 16, "attention_features": 16, "dropout_rate": 0.0}
+    )
     summary = experiment.run(config, tmp_path / "run")
     assert summary["metrics"]["test/bleu"]["mean"] > 90
     assert "tok:13a" in summary["signatures"][0]
@@ -336,7 +453,8 @@ def test_the_real_sentences_train(manual_dir, tmp_path, no_pictures):
     config = translate_multi30k.get_config("quick")
     config.data.update({"vocabulary_size": 300, "num_buckets": 1})
     config.model.update({"features": 16, "embedding_features": 8, "attention_features": 8})
-    config.num_epochs, config.batch_size, config.decoding.beam = 1, 32, 1  # greedy alone, the rest is tried elsewhere
+    # greedy alone, the rest is tried elsewhere
+    config.num_epochs, config.batch_size, config.decoding.beam = 1, 32, 1
     config.optimizer.warmup_steps = 2
     summary = experiment.run(config, tmp_path / "run", manual_dir=tmp_path)
     assert summary["metrics"]["test/bleu"]["mean"] >= 0

@@ -1,4 +1,6 @@
-"""Data sets from files: read whole, or told what is wrong and where; prepared once, by what is in them."""
+"""Data sets from files: read whole, or told what is wrong and where; prepared once, by what is in
+them.
+"""
 
 import functools
 import gzip
@@ -22,7 +24,11 @@ def own_data_dir(tmp_path, monkeypatch, request):
 
 
 def idx(array):
-    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.astype(np.uint8).tobytes()
+    return (
+        bytes([0, 0, 8, array.ndim])
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.astype(np.uint8).tobytes()
+    )
 
 
 IMAGES, LABELS = np.arange(3 * 784).reshape(3, 28, 28) % 251, np.array([7, 0, 2])
@@ -43,22 +49,36 @@ def test_images_and_labels_come_in_the_order_of_the_files(tmp_path):
         np.testing.assert_array_equal(arrays[split][0], IMAGES)
         np.testing.assert_array_equal(arrays[split][1], LABELS)
     assert (
-        sums["train-images-idx3-ubyte.gz"] == hashlib.sha256((tmp_path / "mnist" / "train-images-idx3-ubyte.gz").read_bytes()).hexdigest()
+        sums["train-images-idx3-ubyte.gz"]
+        == hashlib.sha256(
+            (tmp_path / "mnist" / "train-images-idx3-ubyte.gz").read_bytes()
+        ).hexdigest()
     )
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"train-images-idx3": gzip.compress(idx(IMAGES))[:-50]}, "train-images-idx3-ubyte.gz is damaged"),
+        (
+            {"train-images-idx3": gzip.compress(idx(IMAGES))[:-50]},
+            "train-images-idx3-ubyte.gz is damaged",
+        ),
         (
             {"t10k-labels-idx1": gzip.compress(idx(LABELS)[:-1])},
             r"t10k-labels-idx1-ubyte.gz is damaged \(its header says \(3,\), 3 bytes, and 2",
         ),
         ({"train-images-idx3": b"\x1f\x8bnonsense"}, "train-images-idx3-ubyte.gz is damaged"),
         ({"train-images-idx3": b"PNG"}, "begins with 00 00 08"),
-        ({"train-images-idx3": idx(IMAGES[:, :, :27])}, r"images of 28 x 28 pixels in .*, got shape \(3, 28, 27\)"),
-        ({"train-labels-idx1": idx(LABELS[:2])}, r"expected 3 labels below 10 in .*, got shape \(2,\)"),
+        (
+            {"train-images-idx3": idx(IMAGES[:, :, :27])},
+            r"images of 28 x 28 pixels in .*, got "
+            r"shape \(3, 28, 27\)",
+        ),
+        (
+            {"train-labels-idx1": idx(LABELS[:2])},
+            r"expected 3 labels below 10 in .*, got shape "
+            r"\(2,\)",
+        ),
     ],
 )
 def test_a_damaged_file_is_named_and_nothing_is_left_of_it(tmp_path, change, said):
@@ -71,7 +91,9 @@ def test_a_damaged_file_is_named_and_nothing_is_left_of_it(tmp_path, change, sai
 
 def test_other_files_never_pass_for_those_prepared_before(tmp_path):
     mnist.load_mnist(write_mnist(tmp_path))
-    arrays, _ = mnist.load_mnist(write_mnist(tmp_path, **{"train-labels-idx1": gzip.compress(idx(LABELS + 1))}))
+    arrays, _ = mnist.load_mnist(
+        write_mnist(tmp_path, **{"train-labels-idx1": gzip.compress(idx(LABELS + 1))})
+    )
     np.testing.assert_array_equal(arrays["train"][1], LABELS + 1)
 
 
@@ -93,16 +115,25 @@ def test_the_same_files_may_be_prepared_twice_at_once(tmp_path, monkeypatch):
 def test_a_missing_file_is_told_with_both_ways_to_get_it(tmp_path):
     write_mnist(tmp_path)
     (tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
-    with pytest.raises(UsageError, match=r"no file .*t10k-labels.*; put it there \(https://.*\), or leave out --manual_dir to download it"):
+    with pytest.raises(
+        UsageError,
+        match=r"no file .*t10k-labels.*; put it there \(https://.*\), "
+        r"or leave out --manual_dir to download it",
+    ):
         mnist.load_mnist(tmp_path)
 
 
 def test_without_files_and_network_it_is_told_within_a_second(monkeypatch):
-    files = {name: file._replace(url=f"http://localhost:9/{name}") for name, file in ag_news.AGNews.FILES.items()}
+    files = {
+        name: file._replace(url=f"http://localhost:9/{name}")
+        for name, file in ag_news.AGNews.FILES.items()
+    }
     monkeypatch.setattr(ag_news.AGNews, "FILES", files)
     began = time.perf_counter()
     with pytest.raises(
-        UsageError, match=r"cannot download http://localhost:9/.*; connect to the network, or give the folder with ag_news/test.csv"
+        UsageError,
+        match=r"cannot download http://localhost:9/.*; connect to the network, or "
+        r"give the folder with ag_news/test.csv",
     ):
         ag_news.load_ag_news(("test",), None)
     assert time.perf_counter() - began < 2
@@ -119,10 +150,15 @@ def test_a_download_is_checked_against_its_sum(tmp_path, monkeypatch, whole):
     (tmp_path / "served").mkdir()
     for name in ("train.csv", "test.csv"):
         (tmp_path / "served" / name).write_bytes(content if whole else content + b"\n")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(tmp_path / "served")))
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(tmp_path / "served"))
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address, digest = f"http://127.0.0.1:{server.server_port}/", hashlib.sha256(content).hexdigest()
-    files = {name: builders.File(address + name, len(content), digest) for name in ("train.csv", "test.csv")}
+    files = {
+        name: builders.File(address + name, len(content), digest)
+        for name in ("train.csv", "test.csv")
+    }
     monkeypatch.setattr(ag_news.AGNews, "FILES", files)
     monkeypatch.setattr(ag_news.AGNews, "url_infos", builders.url_infos(files))
     try:
@@ -130,7 +166,9 @@ def test_a_download_is_checked_against_its_sum(tmp_path, monkeypatch, whole):
             found, _ = ag_news.load_ag_news(("test",), None)
             assert found == {"test": [ag_news.News("Title", "Words", 2)]}
         else:
-            with pytest.raises(UsageError, match=r"cannot prepare data set ag_news: .*wrong checksum"):
+            with pytest.raises(
+                UsageError, match=r"cannot prepare data set ag_news: .*wrong checksum"
+            ):
                 ag_news.load_ag_news(("test",), None)
     finally:
         server.shutdown()
@@ -140,7 +178,11 @@ def test_a_download_is_checked_against_its_sum(tmp_path, monkeypatch, whole):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('"5","a class too far","x"', r"a class from 1 to 4 and one or two texts in .*, line 2, got \['5'"),
+        (
+            '"5","a class too far","x"',
+            r"a class from 1 to 4 and one or two texts in .*, line 2, "
+            r"got \['5'",
+        ),
         ('"1"', "line 2, got"),
         ('"1","a","b","c"', "line 2, got"),
         ('"1","not closed\n', "expected a CSV row in .*, line 2"),
@@ -148,13 +190,17 @@ def test_a_download_is_checked_against_its_sum(tmp_path, monkeypatch, whole):
     ],
 )
 def test_a_malformed_row_of_news_is_named(tmp_path, line, said):
-    (tmp_path / "test.csv").write_text(f'"1","fine","words"\n{line}\n"2","fine","words"\n', encoding="latin-1")
+    (tmp_path / "test.csv").write_text(
+        f'"1","fine","words"\n{line}\n"2","fine","words"\n', encoding="latin-1"
+    )
     with pytest.raises(UsageError, match=said):
         list(ag_news.read_news(tmp_path / "test.csv"))
 
 
 def test_news_have_two_or_three_columns(tmp_path):
-    (tmp_path / "train.csv").write_text('\ufeff"1","title ""quoted""","words, more"\n\n"4","joined"\n\n', encoding="utf-8")
+    (tmp_path / "train.csv").write_text(
+        '\ufeff"1","title ""quoted""","words, more"\n\n"4","joined"\n\n', encoding="utf-8"
+    )
     assert list(ag_news.read_news(tmp_path / "train.csv")) == [
         ag_news.News('title "quoted"', "words, more", 0),
         ag_news.News("joined", "", 3),
@@ -164,7 +210,9 @@ def test_news_have_two_or_three_columns(tmp_path):
 def test_a_tree_is_its_phrases_the_whole_first():
     found = sst.phrases("(3 (2 It) (4 (2 's) (4 (2 -LRB-) (1 hit))))")
     assert found[0] == sst.Phrase(("It", "'s", "(", "hit"), 3)
-    assert sorted(" ".join(phrase.words) for phrase in found) == sorted(["It 's ( hit", "It", "'s ( hit", "'s", "( hit", "(", "hit"])
+    assert sorted(" ".join(phrase.words) for phrase in found) == sorted(
+        ["It 's ( hit", "It", "'s ( hit", "'s", "( hit", "(", "hit"]
+    )
     assert [sst.in_classes(label, 3) for label in range(5)] == [0, 0, 1, 2, 2]
     assert [sst.in_classes(label, 5) for label in range(5)] == [0, 1, 2, 3, 4]
 
@@ -198,16 +246,27 @@ def test_a_malformed_tree_is_named_with_its_line(tmp_path, line):
 @pytest.mark.full
 def test_the_real_files(manual_dir):
     arrays, _ = mnist.load_mnist(manual_dir)
-    assert {split: images.shape for split, (images, _) in arrays.items()} == {"train": (60_000, 28, 28), "test": (10_000, 28, 28)}
+    assert {split: images.shape for split, (images, _) in arrays.items()} == {
+        "train": (60_000, 28, 28),
+        "test": (10_000, 28, 28),
+    }
     assert arrays["train"][1][:5].tolist() == [5, 0, 4, 1, 9]
     news, _ = ag_news.load_ag_news(("train", "test"), manual_dir)
-    assert [np.bincount([each.label for each in news[split]]).tolist() for split in ("train", "test")] == [
+    assert [
+        np.bincount([each.label for each in news[split]]).tolist() for split in ("train", "test")
+    ] == [
         [5048, 3443, 3333, 5101],
         [1900] * 4,
     ]
     trees, _ = sst.load_sst(manual_dir)
-    assert {split: len(sentences) for split, sentences in trees.items()} == {"train": 8_544, "valid": 1_101, "test": 2_210}
-    assert len({word.lower() for sentence in trees["train"] for word in sentence[0].words}) == 16_581
+    assert {split: len(sentences) for split, sentences in trees.items()} == {
+        "train": 8_544,
+        "valid": 1_101,
+        "test": 2_210,
+    }
+    assert (
+        len({word.lower() for sentence in trees["train"] for word in sentence[0].words}) == 16_581
+    )
 
 
 @pytest.mark.parametrize(
@@ -232,7 +291,10 @@ def test_a_table_has_its_columns_by_name_or_number(tmp_path, content, columns, e
         ("text,label\n", "got only a header"),
         ("words,label\na,b\n", "no column 'text' in .*, which has words, label, or 1 to 2"),
         ("text,label\na,b\nc\n", "2 columns in .*, line 3, as in the first, got 1"),
-        ("text,label\na,b\nGreat, superb film,pos\n", "2 columns in .*, line 3, as in the first, got 3"),
+        (
+            "text,label\na,b\nGreat, superb film,pos\n",
+            "2 columns in .*, line 3, as in the first, got 3",
+        ),
         ("text,label\na, \n", "a label in .*, line 2"),
         ('text,label\na,b\n"c,d\n', "a CSV row in .*, line 3"),
         ("text,label,label\na,b,c\n", "one column 'label' in .*, got 2; give its number"),
@@ -248,7 +310,11 @@ def test_a_table_that_is_none_is_told(tmp_path, content, said):
 
 def test_a_header_that_would_pass_for_a_row_and_one_column_for_both_are_told(tmp_path):
     (tmp_path / "own.csv").write_text("text,label\na,x\nb,x\nc,y\n")
-    with pytest.raises(UsageError, match=r"the label 'label' of line 1 comes in no other, as in a header"):
+    with pytest.raises(
+        UsageError,
+        match=r"the label 'label' of line 1 comes in no other, as in a "
+        r"header",
+    ):
         table.read(tmp_path / "own.csv", "1", "2")
     with pytest.raises(UsageError, match="a column of texts and another of labels"):
         table.read(tmp_path / "own.csv", "text", "1")

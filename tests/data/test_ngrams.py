@@ -7,7 +7,13 @@ from flax_attn.data import ngrams
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("the stock market", "the_stock stock_market"), ("stocks", ""), ("", ""), ("a b a b", "a_b b_a a_b")]
+    ("text", "expected"),
+    [
+        ("the stock market", "the_stock stock_market"),
+        ("stocks", ""),
+        ("", ""),
+        ("a b a b", "a_b b_a a_b"),
+    ],
 )
 def test_every_word_is_paired_with_the_next(text, expected):
     assert ngrams.pairs(text) == expected
@@ -15,8 +21,11 @@ def test_every_word_is_paired_with_the_next(text, expected):
 
 def test_the_ngrams_of_a_word_are_its_parts_of_3_to_6_characters_with_its_marks():
     (row,) = ngrams.character_ngrams(["cats"], 1_000)
-    parts = ["<ca", "cat", "ats", "ts>", "<cat", "cats", "ats>", "<cats", "cats>"]  # and never <cats>, the word itself
-    np.testing.assert_array_equal(row, [*[1 + zlib.crc32(part.encode()) % 999 for part in parts], 0, 0, 0])
+    # and never <cats>, the word itself
+    parts = ["<ca", "cat", "ats", "ts>", "<cat", "cats", "ats>", "<cats", "cats>"]
+    np.testing.assert_array_equal(
+        row, [*[1 + zlib.crc32(part.encode()) % 999 for part in parts], 0, 0, 0]
+    )
     assert row.dtype == np.uint16
 
 

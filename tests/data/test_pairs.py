@@ -14,14 +14,23 @@ def write(folder, **files):
     (folder / "multi30k").mkdir(exist_ok=True)
     for name in multi30k.NAMES.values():
         for language in ("de", "en"):
-            content = files.get(f"{name}_{language}", f"{language} eins\n{language} zwei \n{language}  drei\u2028vier\n".encode())
-            (folder / "multi30k" / f"{name}.{language}.gz").write_bytes(content if content[:1] == b"\x1f" else gzip.compress(content))
+            content = files.get(
+                f"{name}_{language}",
+                f"{language} eins\n{language} zwei \n{language}  drei\u2028vier\n".encode(),
+            )
+            (folder / "multi30k" / f"{name}.{language}.gz").write_bytes(
+                content if content[:1] == b"\x1f" else gzip.compress(content)
+            )
     return folder
 
 
 def test_lines_of_two_languages_are_pairs_in_either_direction(tmp_path):
     found, sums = multi30k.load_multi30k("de", "en", write(tmp_path))
-    assert found["valid"] == [("de eins", "en eins"), ("de zwei", "en zwei"), ("de drei vier", "en drei vier")]
+    assert found["valid"] == [
+        ("de eins", "en eins"),
+        ("de zwei", "en zwei"),
+        ("de drei vier", "en drei vier"),
+    ]
     assert sorted(found) == ["test", "train", "valid"]
     assert len(sums) == 6
     assert multi30k.load_multi30k("en", "de", tmp_path)[0]["test"][0] == ("en eins", "de eins")
@@ -30,10 +39,19 @@ def test_lines_of_two_languages_are_pairs_in_either_direction(tmp_path):
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"val_en": b"one\ntwo\n"}, "val.de.gz and val.en.gz to say the same line by line, got 3 and 2 lines"),
+        (
+            {"val_en": b"one\ntwo\n"},
+            "val.de.gz and val.en.gz to say the same line by line, got 3 and 2 lines",
+        ),
         ({"train_de": b"one\n\nthree\n"}, r"a sentence in .*train.de.gz, line 2, got an empty one"),
-        ({"train_de": "één\n".encode("latin-1")}, "text in UTF-8 under gzip in .*train.de.gz, line 1"),
-        ({"train_de": gzip.compress(b"one two three\n" * 100)[:40]}, "under gzip in .*train.de.gz, line"),
+        (
+            {"train_de": "één\n".encode("latin-1")},
+            "text in UTF-8 under gzip in .*train.de.gz, line 1",
+        ),
+        (
+            {"train_de": gzip.compress(b"one two three\n" * 100)[:40]},
+            "under gzip in .*train.de.gz, line",
+        ),
     ],
 )
 def test_files_that_do_not_fit_are_named(tmp_path, files, said):
@@ -49,21 +67,32 @@ def test_a_language_that_is_not_there_is_told(tmp_path):
 @pytest.mark.full
 def test_the_real_files(manual_dir):
     found, _ = multi30k.load_multi30k("de", "fr", manual_dir)
-    assert {split: len(some) for split, some in found.items()} == {"train": 29_000, "valid": 1_014, "test": 1_000}
+    assert {split: len(some) for split, some in found.items()} == {
+        "train": 29_000,
+        "valid": 1_014,
+        "test": 1_000,
+    }
     source, target = found["train"][2]
     assert source == "Ein kleines Mädchen klettert in ein Spielhaus aus Holz."
     assert target == "Une petite fille grimpe dans une maisonnette en bois."
 
 
 @pytest.mark.parametrize(
-    ("text", "name"), [("monday, 3 mar 2021", "mar"), ("sunday september 1st 1991", "september"), ("may 2, 1999", "may")]
+    ("text", "name"),
+    [
+        ("monday, 3 mar 2021", "mar"),
+        ("sunday september 1st 1991", "september"),
+        ("may 2, 1999", "may"),
+    ],
 )
 def test_the_month_of_a_date_is_found(text, name):
     assert text[dates.place_of_month(text)] == name
 
 
 def test_the_users_pairs_stand_on_lines_with_a_tab_between(tmp_path):
-    (tmp_path / "own.tsv").write_text("\ufeffein  Haus\ta house\tCC-BY\n\nzwei\ttwo\r\n", encoding="utf-8")
+    (tmp_path / "own.tsv").write_text(
+        "\ufeffein  Haus\ta house\tCC-BY\n\nzwei\ttwo\r\n", encoding="utf-8"
+    )
     assert pairs.read_tsv(tmp_path / "own.tsv") == [("ein Haus", "a house"), ("zwei", "two")]
 
 
@@ -75,7 +104,10 @@ def test_the_users_pairs_stand_on_lines_with_a_tab_between(tmp_path):
         (b"a\tb\n\tb\n", "a tab between in .*, line 2"),
         (b"a\tb\nc\t \n", "a tab between in .*, line 2"),
         (b"a\tb\n\xe9\tb\n", "text in UTF-8 in .*, line 2"),
-        (b"1276\tLet's try.\n1277\tTry.\n", "texts in column 1 of .*, got numbers; see data.source_column"),
+        (
+            b"1276\tLet's try.\n1277\tTry.\n",
+            "texts in column 1 of .*, got numbers; see data.source_column",
+        ),
     ],
 )
 def test_lines_that_are_no_pairs_are_named(tmp_path, content, said):

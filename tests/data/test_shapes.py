@@ -12,7 +12,9 @@ RULES = [("by_shape", "triangles"), ("by_shape", "both"), ("by_location", "trian
 
 
 def rasterise(centers, heights, widths):
-    """The four signals of each example by the formulas, point by point, in double precision: (n, 4, 100)."""
+    """The four signals of each example by the formulas, point by point, in double precision: (n, 4,
+    100).
+    """
     c, h, w = (np.asarray(array, np.float64)[:, :, None] for array in (centers, heights, widths))
     distance = np.abs(np.arange(100) - c)
     triangles = np.maximum(h - np.maximum(distance - 0.5, 0) * 2 * h / w, 0)
@@ -21,13 +23,17 @@ def rasterise(centers, heights, widths):
 
 
 def most_covered(signals):
-    """By how many shapes the most covered point of each example is covered, each also covering the point before its first."""
+    """By how many shapes the most covered point of each example is covered, each also covering the
+    point before its first.
+    """
     on = signals > 0
     return (on[:, :, :-1] | on[:, :, 1:]).sum(axis=1).max(axis=1)
 
 
 def levels(centers, heights, task):
-    order = np.argsort(centers) if task == "by_location" else np.tile(np.arange(4), (len(centers), 1))
+    order = (
+        np.argsort(centers) if task == "by_location" else np.tile(np.arange(4), (len(centers), 1))
+    )
     means = np.take_along_axis(heights, order, axis=1).reshape(-1, 2, 2).mean(axis=2)
     out = np.empty_like(heights)
     np.put_along_axis(out, order, means.repeat(2, axis=1), axis=1)
@@ -37,15 +43,23 @@ def levels(centers, heights, task):
 def sampler(rng, num_draws, task, rule):
     """A plain rejection sampler: draw, rasterise, reject what overlaps or is too alike."""
     c, h, w = (rng.uniform(*bounds, (num_draws, 4)) for bounds in ((5.5, 94.5), (1, 25), (5, 11)))
-    compared = [h[:, :2], h[:, 2:]][: 2 if rule == "both" else 1] if task == "by_shape" else [levels(c, h, task)]
-    kept = np.all([np.ptp(heights, axis=1) > 4 for heights in compared], axis=0) & (most_covered(rasterise(c, h, w)) <= 1)
+    compared = (
+        [h[:, :2], h[:, 2:]][: 2 if rule == "both" else 1]
+        if task == "by_shape"
+        else [levels(c, h, task)]
+    )
+    kept = np.all([np.ptp(heights, axis=1) > 4 for heights in compared], axis=0) & (
+        most_covered(rasterise(c, h, w)) <= 1
+    )
     return c[kept], h[kept], w[kept]
 
 
 @functools.cache
 def examples(task="by_shape", rule="triangles"):
     generate = jax.jit(shapes.generate, static_argnums=1, static_argnames=("task", "height_rule"))
-    return jax.tree.map(np.asarray, generate(jax.random.key(1), 20_000, task=task, height_rule=rule))
+    return jax.tree.map(
+        np.asarray, generate(jax.random.key(1), 20_000, task=task, height_rule=rule)
+    )
 
 
 @pytest.mark.parametrize(("task", "rule"), RULES)
@@ -61,11 +75,15 @@ def test_parameters_are_distributed_as_a_plain_sampler_draws_them(task, rule):
 
 @pytest.mark.parametrize(("task", "rule"), RULES)
 def test_every_row_is_a_valid_example_of_its_task(task, rule):
-    inputs, targets, (centers, heights, widths) = jax.tree.map(lambda array: array[:300], examples(task, rule))
+    inputs, targets, (centers, heights, widths) = jax.tree.map(
+        lambda array: array[:300], examples(task, rule)
+    )
     signals, level = rasterise(centers, heights, widths), levels(centers, heights, task)
     assert (most_covered(signals) == 1).all()
     np.testing.assert_allclose(inputs[:, :, 0], signals.max(axis=1), atol=0.15 + 1e-4)
-    np.testing.assert_allclose(targets[:, :, 0], rasterise(centers, level, widths).max(axis=1), atol=0.15 + 1e-4)
+    np.testing.assert_allclose(
+        targets[:, :, 0], rasterise(centers, level, widths).max(axis=1), atol=0.15 + 1e-4
+    )
     if task == "by_location":
         assert (np.ptp(level, axis=1) > 4).all()
     else:
@@ -73,9 +91,15 @@ def test_every_row_is_a_valid_example_of_its_task(task, rule):
         assert rule == "triangles" or (abs(heights[:, 2] - heights[:, 3]) > 4).all()
 
 
-@pytest.mark.parametrize(("rule", "acceptance"), [(RULES[0], 0.1654), (RULES[1], 0.1150), (RULES[2], 0.1375)])
+@pytest.mark.parametrize(
+    ("rule", "acceptance"), [(RULES[0], 0.1654), (RULES[1], 0.1150), (RULES[2], 0.1375)]
+)
 def test_acceptance(rule, acceptance):
-    accepted = jax.jit(lambda key: shapes.is_valid(shapes.propose(key, 1_000_000), task=rule[0], height_rule=rule[1]))
+    accepted = jax.jit(
+        lambda key: shapes.is_valid(
+            shapes.propose(key, 1_000_000), task=rule[0], height_rule=rule[1]
+        )
+    )
     assert abs(np.asarray(accepted(jax.random.key(2))).mean() / acceptance - 1) < 0.01
 
 
@@ -96,11 +120,14 @@ def test_noise_is_uniform_and_drawn_afresh_for_the_target():
 
 
 @pytest.mark.parametrize(
-    ("n", "block_size", "rule"), [(0, None, 0), (1, 1, 0), (7, 1, 0), (7, 3, 1), (7, None, 0), (128, 100, 2), (128, None, 0)]
+    ("n", "block_size", "rule"),
+    [(0, None, 0), (1, 1, 0), (7, 1, 0), (7, 3, 1), (7, None, 0), (128, 100, 2), (128, None, 0)],
 )
 def test_exactly_so_many_rows_whatever_the_luck(n, block_size, rule):
     options = dict(zip(("task", "height_rule"), RULES[rule]))
-    drawn = jax.jit(lambda key: shapes.sample(key, n, block_size=block_size, **options))(jax.random.key(3))
+    drawn = jax.jit(lambda key: shapes.sample(key, n, block_size=block_size, **options))(
+        jax.random.key(3)
+    )
     assert drawn.centers.shape == (n, 4)
     assert np.asarray(jax.jit(functools.partial(shapes.is_valid, **options))(drawn)).all()
     assert len(np.unique(drawn.centers)) == 4 * n  # none is repeated, none is zero
@@ -108,8 +135,12 @@ def test_exactly_so_many_rows_whatever_the_luck(n, block_size, rule):
 
 @pytest.mark.full
 def test_blocks_fill_in_order():
-    """Rows are the accepted proposals, one after another: small blocks give other luck and the same rule."""
-    small, large = (shapes.sample(jax.random.key(4), 600, block_size=size) for size in (700, 20_000))
+    """Rows are the accepted proposals, one after another: small blocks give other luck and the same
+    rule.
+    """
+    small, large = (
+        shapes.sample(jax.random.key(4), 600, block_size=size) for size in (700, 20_000)
+    )
     for a, b in zip(small, large):
         assert stats.ks_2samp(np.ravel(a), np.ravel(b)).pvalue > 0.01
 

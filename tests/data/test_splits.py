@@ -25,4 +25,8 @@ def test_the_seed_decides_which_rows():
 
 def test_the_tutorials_split():
     labels = np.repeat(np.arange(4), 1900)
-    assert [len(part) for part in stratified(labels, (0.7, 0.15, 0.15), 42)] == [5_320, 1_140, 1_140]
+    assert [len(part) for part in stratified(labels, (0.7, 0.15, 0.15), 42)] == [
+        5_320,
+        1_140,
+        1_140,
+    ]

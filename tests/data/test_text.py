@@ -43,7 +43,10 @@ def test_there_are_179_stop_words():
 
 
 def test_words_clitics_and_punctuation_come_apart():
-    assert text.split_words("It's a well-made film, isn't it?") == "it 's a well-made film , is n't it ?"
+    assert (
+        text.split_words("It's a well-made film, isn't it?")
+        == "it 's a well-made film , is n't it ?"
+    )
 
 
 def test_marks_stand_at_both_ends_and_a_space_that_does_not_break_stays():
@@ -63,7 +66,11 @@ def test_what_is_known_comes_back_and_so_does_the_tokenizer(kind):
     again = text.tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
     for each in (tokenizer, again):
         assert [each.decode(each.encode(line)) for line in TEXTS] == TEXTS
-    assert again.size == tokenizer.size == len(set(" ".join(TEXTS) if kind == "character" else " ".join(TEXTS).split())) + 2
+    assert (
+        again.size
+        == tokenizer.size
+        == len(set(" ".join(TEXTS) if kind == "character" else " ".join(TEXTS).split())) + 2
+    )
 
 
 def test_byte_pairs_come_back():
@@ -77,7 +84,13 @@ def test_byte_pairs_come_back():
 
 
 @pytest.mark.parametrize(
-    "content", [{}, {"kind": "word", "entries": ["a"]}, {"kind": "bpe", "model": {}}, {"kind": "other", "entries": []}]
+    "content",
+    [
+        {},
+        {"kind": "word", "entries": ["a"]},
+        {"kind": "bpe", "model": {}},
+        {"kind": "other", "entries": []},
+    ],
 )
 def test_a_damaged_tokenizer_is_told(content):
     with pytest.raises(UsageError, match=r"tokenizer as training wrote it|package tokenizers"):

@@ -59,7 +59,9 @@ def predict(run, inputs):
     return prediction.outputs, prediction.attention
 
 
-@pytest.mark.parametrize("module", [shapes_lstm, pytest.param(shapes_attention, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "module", [shapes_lstm, pytest.param(shapes_attention, marks=pytest.mark.full)]
+)
 def test_a_seed_among_three_equals_that_seed_alone_after_20_steps(module):
     _, data, programs, together = start(small(module, num_seeds=3, seed=5))
     for number in range(1, 6):
@@ -71,7 +73,9 @@ def test_a_seed_among_three_equals_that_seed_alone_after_20_steps(module):
         alone = programs.create(range(5 + i, 6 + i))
         for number in range(1, 6):
             alone, _ = programs.train_epoch(alone, jnp.int32(number), data.rows.train)
-        chex.assert_trees_all_close(jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], together), alone, atol=1e-5)
+        chex.assert_trees_all_close(
+            jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], together), alone, atol=1e-5
+        )
 
 
 @pytest.mark.full
@@ -81,7 +85,8 @@ def test_seeds_at_once_equal_seeds_in_turn(monkeypatch):
     monkeypatch.setattr(epoch, "sequential", epoch.vectorized)
     _, data, programs, states = start(small(shapes_attention, num_seeds=2, batch_size=8))
     at_once, _ = programs.train_epoch(states, jnp.int32(1), data.rows.train)
-    chex.assert_trees_all_close(at_once.params, in_turn.params, atol=1e-4)  # four steps of Adam move them by 4e-3
+    # four steps of Adam move them by 4e-3
+    chex.assert_trees_all_close(at_once.params, in_turn.params, atol=1e-4)
 
 
 def test_one_compilation_serves_all_epochs(monkeypatch):
@@ -129,20 +134,39 @@ def test_the_step_descends_and_decay_spares_biases():
 
 
 def test_a_cosine_falls_to_zero_with_the_last_step_of_training():
-    config = small(shapes_cnn, **{"optimizer.schedule": "cosine", "optimizer.warmup_steps": 2, "optimizer.weight_decay": 0.0})
+    config = small(
+        shapes_cnn,
+        **{
+            "optimizer.schedule": "cosine",
+            "optimizer.warmup_steps": 2,
+            "optimizer.weight_decay": 0.0,
+        },
+    )
     _, data, programs, states = start(config)  # 2 epochs of 4 steps
     moved = []
     for number in (1, 2, 3):
         before = jax.tree.map(np.asarray, states.params)
         states, _ = programs.train_epoch(states, jnp.int32(number), data.rows.train)
-        moved.append(max(np.abs(a - b).max() for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(states.params))))
+        moved.append(
+            max(
+                np.abs(a - b).max()
+                for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(states.params))
+            )
+        )
     assert moved[0] > moved[1] > 0
     assert moved[2] == 0
 
 
 @pytest.mark.parametrize(("warmup_steps", "first"), [(0, 1e-3), (100, 0.0)])
 def test_a_rise_longer_than_training_takes_half_of_it(warmup_steps, first):
-    config = small(shapes_cnn, **{"optimizer.schedule": "cosine", "optimizer.warmup_steps": warmup_steps, "optimizer.weight_decay": 0.0})
+    config = small(
+        shapes_cnn,
+        **{
+            "optimizer.schedule": "cosine",
+            "optimizer.warmup_steps": warmup_steps,
+            "optimizer.weight_decay": 0.0,
+        },
+    )
     optimizer, params = Config.of(config).optimizer.build(1e-3, 4), {"bias": np.ones(3, np.float32)}
     state, rates = optimizer.init(params), []
     for _ in range(5):
@@ -174,14 +198,35 @@ def finished(tmp_path_factory):
 def test_the_run_directory(finished):
     _, workdir, summary, output = finished
     names = {path.name for path in workdir.iterdir()}
-    assert names == {"config.json", "metrics.jsonl", "summary.json", "examples.npz", "checkpoints", "figures"}
-    assert {path.name for path in (workdir / "figures").iterdir()} == {"data_sample.png", "loss.png", "predictions.png", "attention.png"}
+    assert names == {
+        "config.json",
+        "metrics.jsonl",
+        "summary.json",
+        "examples.npz",
+        "checkpoints",
+        "figures",
+    }
+    assert {path.name for path in (workdir / "figures").iterdir()} == {
+        "data_sample.png",
+        "loss.png",
+        "predictions.png",
+        "attention.png",
+    }
     rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    assert [(row["epoch"], row["seed"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
+    assert [(row["epoch"], row["seed"]) for row in rows] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+        (2, 0),
+        (2, 1),
+    ]
     assert set(rows[-1]) == {"epoch", "seed", "step", "train/mse", "valid/mse", "test/mse"}
     assert json.loads((workdir / "summary.json").read_text()) == summary
     assert (summary["parameters"], summary["steps"], summary["seeds"]) == (58_177, 8, [0, 1])
-    assert summary["metrics"]["test/mse"]["mean"] == np.mean(summary["metrics"]["test/mse"]["values"])
+    assert summary["metrics"]["test/mse"]["mean"] == np.mean(
+        summary["metrics"]["test/mse"]["values"]
+    )
     for word in ("cpu", "58,177", "epoch 2/2", "0.00075", str(workdir)):
         assert word in output
 
@@ -192,8 +237,12 @@ def test_test_figures_are_of_the_epoch_best_on_validation(finished):
     for i, seed in enumerate((0, 1)):
         own = [row for row in rows if row["seed"] == seed and row["epoch"] > 0]
         best = min(own, key=lambda row: row["valid/mse"])
-        np.testing.assert_allclose(summary["metrics"]["test/mse"]["values"][i], best["test/mse"], rtol=1e-6)
-        np.testing.assert_allclose(summary["metrics"]["last/test/mse"]["values"][i], own[-1]["test/mse"], rtol=1e-6)
+        np.testing.assert_allclose(
+            summary["metrics"]["test/mse"]["values"][i], best["test/mse"], rtol=1e-6
+        )
+        np.testing.assert_allclose(
+            summary["metrics"]["last/test/mse"]["values"][i], own[-1]["test/mse"], rtol=1e-6
+        )
 
 
 def test_examples_hold_what_the_model_predicts(finished):
@@ -211,7 +260,9 @@ def test_a_finished_run_is_reported_and_left_alone(finished):
     before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*") if path.is_file()}
     output = io.StringIO()
     assert train(config, workdir, Console(file=output, width=120)) == summary
-    assert before == {path: path.stat().st_mtime_ns for path in workdir.rglob("*") if path.is_file()}
+    assert before == {
+        path: path.stat().st_mtime_ns for path in workdir.rglob("*") if path.is_file()
+    }
     assert "finished" in output.getvalue()
     assert "test/mse" in output.getvalue()
 
@@ -265,7 +316,11 @@ def test_a_loss_that_is_not_finite_is_told_and_never_written(tmp_path):
 
 def test_nor_is_one_before_training(tmp_path, monkeypatch):
     original = running.metric_rows
-    monkeypatch.setattr(running, "metric_rows", lambda *args: [row | {"valid/mse": math.nan} for row in original(*args)])
+    monkeypatch.setattr(
+        running,
+        "metric_rows",
+        lambda *args: [row | {"valid/mse": math.nan} for row in original(*args)],
+    )
     with pytest.raises(UsageError, match=r"valid/mse is nan in epoch 0 of seed 0"):
         experiment.run(small(shapes_lstm), tmp_path)
     assert not (tmp_path / "metrics.jsonl").exists()
@@ -273,27 +328,40 @@ def test_nor_is_one_before_training(tmp_path, monkeypatch):
 
 @pytest.mark.full
 def test_boxes_come_to_attend_to_boxes():
-    """The first thing that attention learns here: after 400 steps a box looks at both boxes, far more than at triangles."""
+    """The first thing that attention learns here: after 400 steps a box looks at both boxes, far
+    more than at triangles.
+    """
     config = small(shapes_attention, batch_size=64, steps_per_epoch=400, **{"data.fresh": True})
     model, data, programs, states = start(config)
     states, _ = programs.train_epoch(states, jnp.int32(1), data.rows.train)
     inputs, _, marks = jax.tree.map(np.asarray, data.test)
     drawn = shapes.Shapes(**marks)
-    _, aux = jax.jit(model.apply)({"params": first_seed(states.params)}, data.normalization.apply(inputs))
+    _, aux = jax.jit(model.apply)(
+        {"params": first_seed(states.params)}, data.normalization.apply(inputs)
+    )
     weights = np.asarray(aux["attention"]["attention"])
 
     distance = np.abs(np.arange(100) - drawn.centers[:, :, None])  # (n, 4, t)
     inside, middle = distance < drawn.widths[:, :, None] / 2 + 1, distance < 1
-    share = np.einsum("nsq,nqk,nrk->nsr", middle / middle.sum(axis=-1, keepdims=True), weights, inside).mean(axis=0)
-    from_boxes = share[2:]  # weight that the middle of a box lays on each of triangle, triangle, box, box
+    share = np.einsum(
+        "nsq,nqk,nrk->nsr", middle / middle.sum(axis=-1, keepdims=True), weights, inside
+    ).mean(axis=0)
+    # weight that the middle of a box lays on each of triangle, triangle, box, box
+    from_boxes = share[2:]
     assert from_boxes[:, 2:].min() > 2 * from_boxes[:, :2].max()
 
 
 def contents(folder):
-    """What is in a run directory, without what differs from one run to the next: seconds, and figures and checkpoints."""
+    """What is in a run directory, without what differs from one run to the next: seconds, and
+    figures and checkpoints.
+    """
     summary = json.loads((folder / "summary.json").read_text()) | {"train_seconds": 0}
     with np.load(folder / "examples.npz") as examples:
-        return {"metrics": (folder / "metrics.jsonl").read_text(), "summary": summary, "examples": dict(examples)}
+        return {
+            "metrics": (folder / "metrics.jsonl").read_text(),
+            "summary": summary,
+            "examples": dict(examples),
+        }
 
 
 def remove(name):
@@ -307,7 +375,8 @@ def overwrite(name, content):
 def flip_bits(name, place):
     def damage(folder):
         content = bytearray((folder / name).read_bytes())
-        start = content.index(b"PK\x01\x02") + place + 2  # in the directory at the end of the archive
+        # in the directory at the end of the archive
+        start = content.index(b"PK\x01\x02") + place + 2
         content[start] ^= 0xFF
         (folder / name).write_bytes(content)
 
@@ -380,15 +449,22 @@ def test_a_run_goes_on_with_the_recorded_instruction_set(tmp_path, monkeypatch):
         experiment.run(small(shapes_cnn, num_epochs=num_epochs, **narrow), tmp_path / begun)
         return reading.read(tmp_path / begun).config["derived"]["instruction_set"]
 
-    for begun, other, form in (("avx512", "avx2", "by_batched_tiles"), ("avx2", "avx512", "by_tiles")):
+    for begun, other, form in (
+        ("avx512", "avx2", "by_batched_tiles"),
+        ("avx2", "avx512", "by_tiles"),
+    ):
         for machine, num_epochs in ((begun, 1), (other, 2)):
             assert run(machine, num_epochs) == begun
             assert traced == {form}
 
 
 @pytest.mark.usefixtures("no_pictures")
-@pytest.mark.parametrize(("recorded", "said"), [(None, None), ("sse", "avx512, avx2, other, got 'sse' under 'derived'")])
-def test_a_run_that_records_no_instruction_set_goes_on_as_it_began(short, tmp_path, monkeypatch, recorded, said):
+@pytest.mark.parametrize(
+    ("recorded", "said"), [(None, None), ("sse", "avx512, avx2, other, got 'sse' under 'derived'")]
+)
+def test_a_run_that_records_no_instruction_set_goes_on_as_it_began(
+    short, tmp_path, monkeypatch, recorded, said
+):
     config, workdir = small(shapes_lstm, num_epochs=3), tmp_path / "run"
     shutil.copytree(short[1], workdir)
     stored = json.loads((workdir / "config.json").read_text())
@@ -447,7 +523,11 @@ def test_a_figure_that_is_gone_is_drawn_again(short, tmp_path):
     figures = tmp_path / "run" / "figures"
     (figures / "loss.png").unlink()
     experiment.run(config, tmp_path / "run")
-    assert {path.name for path in figures.iterdir()} == {"data_sample.png", "loss.png", "predictions.png"}
+    assert {path.name for path in figures.iterdir()} == {
+        "data_sample.png",
+        "loss.png",
+        "predictions.png",
+    }
 
 
 def stop(*args, **kwargs):
@@ -488,7 +568,10 @@ def test_a_grown_run_is_not_finished_until_it_is(short, tmp_path, monkeypatch):
         ({"derived.std": "wide"}, "what the data decided under 'derived'"),
         ({"derived.std": 0.0}, "what the data decided under 'derived'"),
         ({"optimizer": {}}, "'optimizer.b1', got None"),
-        ({"data.num_trian": 3}, "unknown config key 'data.num_trian'; did you mean 'data.num_train'"),
+        (
+            {"data.num_trian": 3},
+            "unknown config key 'data.num_trian'; did you mean 'data.num_train'",
+        ),
     ],
 )
 def test_a_config_edited_by_hand_is_told_when_it_is_read_back(short, tmp_path, change, said):
@@ -504,11 +587,15 @@ def test_a_config_edited_by_hand_is_told_when_it_is_read_back(short, tmp_path, c
 
 
 def test_data_are_what_the_config_says():
-    config = small(shapes_attention, **{"data.task": "by_location", "data.seed": 7, "data.subset": 100})
+    config = small(
+        shapes_attention, **{"data.task": "by_location", "data.seed": 7, "data.subset": 100}
+    )
     data = load(config)
     normalization = data.normalization
     splits = shapes.splits(7, num_train=400, num_test=50, task="by_location")
-    arrays = [np.asarray(array, np.float64) for name in ("train", "valid") for array in splits[name][:2]]
+    arrays = [
+        np.asarray(array, np.float64) for name in ("train", "valid") for array in splits[name][:2]
+    ]
     elements = np.concatenate([array.ravel() for array in arrays])
     np.testing.assert_allclose(normalization, [elements.mean(), elements.std()], rtol=1e-6)
     np.testing.assert_array_equal(data.test.inputs, splits["test"].inputs)
@@ -528,7 +615,9 @@ def test_data_drawn_and_stored_are_of_the_same_kind(monkeypatch, task, rule):
         return original(*args, **options)
 
     monkeypatch.setattr(shapes, "generate", spy)
-    _, data, programs, states = start(small(shapes_lstm, **{"data.fresh": True, "data.task": task, "data.height_rule": rule}))
+    _, data, programs, states = start(
+        small(shapes_lstm, **{"data.fresh": True, "data.task": task, "data.height_rule": rule})
+    )
     stored = len(asked)
     programs.train_epoch(states, jnp.int32(1), data.rows.train)
     assert (stored, len(asked)) == (3, 4)
@@ -541,13 +630,19 @@ def test_evaluation_counts_every_example_once():
     model, data, programs, states = start(config)
     normalization = data.normalization
     scores = programs.evaluate(states.params, states.carry, make_batches(Config.of(config), data))
-    outputs, _ = jax.jit(model.apply)({"params": first_seed(states.params)}, normalization.apply(data.test.inputs))
-    expected = np.mean((np.asarray(outputs) - np.asarray(normalization.apply(data.test.targets))) ** 2)
+    outputs, _ = jax.jit(model.apply)(
+        {"params": first_seed(states.params)}, normalization.apply(data.test.inputs)
+    )
+    expected = np.mean(
+        (np.asarray(outputs) - np.asarray(normalization.apply(data.test.targets))) ** 2
+    )
     np.testing.assert_allclose(scores["test"]["mse"][0], expected, rtol=1e-5)
 
 
 def test_best_is_chosen_on_validation_alone(tmp_path):
-    """With the validation targets turned over, what improves the test makes validation worse, so the first epoch is kept."""
+    """With the validation targets turned over, what improves the test makes validation worse, so
+    the first epoch is kept.
+    """
     config = small(shapes_lstm, num_epochs=3)
     _, data, programs, _ = start(config)
     valid = data.rows.splits["valid"]
@@ -564,7 +659,9 @@ def test_best_is_chosen_on_validation_alone(tmp_path):
 
 @pytest.mark.usefixtures("no_pictures")
 def test_figures_examples_and_predictions_are_of_the_kept_parameters_in_true_units(tmp_path):
-    """Kept parameters of zero: the outputs are 0 in normalised units, so the predictions are the mean."""
+    """Kept parameters of zero: the outputs are 0 in normalised units, so the predictions are the
+    mean.
+    """
     config = small(shapes_lstm, num_epochs=1)
     model, data, programs, states = start(config)
     states = states.replace(best_params=jax.tree.map(np.zeros_like, states.params))
@@ -579,6 +676,8 @@ def test_figures_examples_and_predictions_are_of_the_kept_parameters_in_true_uni
     expected = np.mean(np.asarray(normalization.apply(data.test.targets)) ** 2)
     np.testing.assert_allclose(summary["metrics"]["test/mse"]["mean"], expected, rtol=1e-5)
     assert abs(summary["metrics"]["last/test/mse"]["mean"] - expected) > 1e-4
-    np.testing.assert_allclose(reading.read(tmp_path).examples["predictions"], normalization.mean, rtol=1e-5)
+    np.testing.assert_allclose(
+        reading.read(tmp_path).examples["predictions"], normalization.mean, rtol=1e-5
+    )
     outputs, _ = predict(tmp_path, np.zeros((2, 100, 1), np.float32))
     np.testing.assert_allclose(outputs, normalization.mean, rtol=1e-5)

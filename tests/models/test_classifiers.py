@@ -1,4 +1,6 @@
-"""Classifiers and the layers they are made of: published sizes, padding that changes nothing, cells as loops."""
+"""Classifiers and the layers they are made of: published sizes, padding that changes nothing, cells
+as loops.
+"""
 
 import functools
 
@@ -24,21 +26,38 @@ from flax_attn.models.recurrent import CELLS, Recurrent, RecurrentLayer
 from tests.models import variables
 
 IMAGES = np.random.default_rng(0).uniform(size=(3, 28, 28)).astype(np.float32)
-TEXTS = {"tokens": jnp.array([[2, 3, 4, 5, 6], [6, 5, 0, 0, 0], [0, 0, 0, 0, 0]]), "lengths": jnp.array([5, 2, 0])}
-SMALL = {"vocabulary_size": 7, "num_classes": 3, "embedding_features": 5, "features": 4, "dropout_rate": 0.5}
+TEXTS = {
+    "tokens": jnp.array([[2, 3, 4, 5, 6], [6, 5, 0, 0, 0], [0, 0, 0, 0, 0]]),
+    "lengths": jnp.array([5, 2, 0]),
+}
+SMALL = {
+    "vocabulary_size": 7,
+    "num_classes": 3,
+    "embedding_features": 5,
+    "features": 4,
+    "dropout_rate": 0.5,
+}
 TEXT_MODELS = {
     "RNN": RNNAttention(**SMALL),
-    "LSTM, two layers, both directions": RNNAttention(**SMALL, cell="lstm", num_layers=2, bidirectional=True, initialization="flax"),
+    "LSTM, two layers, both directions": RNNAttention(
+        **SMALL, cell="lstm", num_layers=2, bidirectional=True, initialization="flax"
+    ),
     "GRU attention": GRUAttention(**SMALL),
     "structured": StructuredAttention(**SMALL, num_hops=2),
 }
-IMAGE_MODELS = {"MLP": MLP(10), "patches": PatchAttention(10), "Transformer": PatchTransformer(10, 7, 8, 2, 1, 8)}
+IMAGE_MODELS = {
+    "MLP": MLP(10),
+    "patches": PatchAttention(10),
+    "Transformer": PatchTransformer(10, 7, 8, 2, 1, 8),
+}
 SIGNALS = np.random.default_rng(1).normal(size=(7, 2, 3)).astype(np.float32)
 
 
 @functools.cache
 def evaluate(name):
-    """A function of parameters and texts: `((loss, (logits, aux)), gradient)` without dropout, compiled."""
+    """A function of parameters and texts: `((loss, (logits, aux)), gradient)` without dropout,
+    compiled.
+    """
 
     def loss(params, inputs):
         logits, aux = TEXT_MODELS[name].apply({"params": params}, inputs)
@@ -65,7 +84,10 @@ def test_published_sizes(model, inputs, count):
 @pytest.mark.parametrize("name", TEXT_MODELS)
 def test_a_longer_padding_changes_no_output_and_no_gradient(name):
     params = variables.draw(TEXT_MODELS[name], TEXTS)["params"]
-    longer = {"tokens": np.pad(TEXTS["tokens"], ((0, 0), (0, 3)), constant_values=4), "lengths": TEXTS["lengths"]}
+    longer = {
+        "tokens": np.pad(TEXTS["tokens"], ((0, 0), (0, 3)), constant_values=4),
+        "lengths": TEXTS["lengths"],
+    }
     (value, (logits, aux)), gradient = evaluate(name)(params, longer)
     (expected, _), expected_gradient = evaluate(name)(params, TEXTS)
     chex.assert_trees_all_close((value, gradient), (expected, expected_gradient), atol=1e-6)
@@ -82,18 +104,26 @@ def test_a_text_does_not_see_the_others(name):
     model = TEXT_MODELS[name]
     drawn = variables.draw(model, TEXTS)
     together, _ = jax.jit(model.apply)(drawn, TEXTS)
-    alone, _ = jax.jit(model.apply)(drawn, {"tokens": TEXTS["tokens"][1:2, :2], "lengths": TEXTS["lengths"][1:2]})
+    alone, _ = jax.jit(model.apply)(
+        drawn, {"tokens": TEXTS["tokens"][1:2, :2], "lengths": TEXTS["lengths"][1:2]}
+    )
     np.testing.assert_allclose(together[1:2], alone, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", TEXT_MODELS)
 def test_dropout_is_on_in_training_alone(name):
     drawn = variables.draw(TEXT_MODELS[name], TEXTS)
-    train = jax.jit(lambda drawn, key: TEXT_MODELS[name].apply(drawn, TEXTS, train=True, rngs={"dropout": key})[0])
+    train = jax.jit(
+        lambda drawn, key: TEXT_MODELS[name].apply(drawn, TEXTS, train=True, rngs={"dropout": key})[
+            0
+        ]
+    )
     outputs = [np.asarray(train(drawn, jax.random.key(i)))[0] for i in (0, 1)]
     assert np.abs(outputs[0] - outputs[1]).max() > 1e-4
     without = jax.jit(TEXT_MODELS[name].clone(dropout_rate=0.0).apply)
-    np.testing.assert_allclose(evaluate(name)(drawn["params"], TEXTS)[0][1][0], without(drawn, TEXTS)[0], atol=1e-6)
+    np.testing.assert_allclose(
+        evaluate(name)(drawn["params"], TEXTS)[0][1][0], without(drawn, TEXTS)[0], atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", IMAGE_MODELS)
@@ -109,7 +139,11 @@ def test_images_to_logits(name):
 def test_images_to_logits_under_jit_and_eager(name):
     model = IMAGE_MODELS[name]
     drawn = variables.draw(model, IMAGES)
-    np.testing.assert_allclose(model.apply(drawn, jnp.asarray(IMAGES))[0], jax.jit(model.apply)(drawn, IMAGES)[0], atol=1e-5)
+    np.testing.assert_allclose(
+        model.apply(drawn, jnp.asarray(IMAGES))[0],
+        jax.jit(model.apply)(drawn, IMAGES)[0],
+        atol=1e-5,
+    )
 
 
 def test_patches_are_cut_row_by_row():
@@ -127,7 +161,10 @@ def sigmoid(x):
 
 def naive(cell, params, inputs, features):
     """The equations of PyTorch's cells, a step at a time."""
-    w, u, b, c = (np.asarray(params[key], np.float64) for key in ("input_kernel", "recurrent_kernel", "input_bias", "recurrent_bias"))
+    w, u, b, c = (
+        np.asarray(params[key], np.float64)
+        for key in ("input_kernel", "recurrent_kernel", "input_bias", "recurrent_bias")
+    )
     h, outputs = np.zeros(features), []
     memory = np.zeros(features)
     for x in np.asarray(inputs, np.float64):
@@ -151,11 +188,15 @@ def naive(cell, params, inputs, features):
 def test_cells_equal_their_equations_whatever_stands_behind_the_end(cell, reverse):
     layer = RecurrentLayer(cell, 5, reverse)
     drawn = variables.draw(layer, SIGNALS)
-    outputs, state = jax.tree.map(np.asarray, jax.jit(layer.apply)(drawn, SIGNALS, lengths=np.array([7, 4], np.int32)))
+    outputs, state = jax.tree.map(
+        np.asarray, jax.jit(layer.apply)(drawn, SIGNALS, lengths=np.array([7, 4], np.int32))
+    )
     for row, length in enumerate([7, 4]):
         steps = SIGNALS[:length, row]
         expected = naive(cell, drawn["params"], steps[::-1] if reverse else steps, 5)
-        np.testing.assert_allclose(outputs[:length, row], expected[::-1] if reverse else expected, atol=1e-5)
+        np.testing.assert_allclose(
+            outputs[:length, row], expected[::-1] if reverse else expected, atol=1e-5
+        )
         np.testing.assert_array_equal(outputs[length:, row], 0)
         np.testing.assert_allclose(state[0][row], expected[-1], atol=1e-5)
 
@@ -163,17 +204,26 @@ def test_cells_equal_their_equations_whatever_stands_behind_the_end(cell, revers
 @pytest.mark.parametrize("use_bias", [False, True])
 @pytest.mark.parametrize("cell", CELLS)
 def test_gradients_of_a_recurrent_layer_are_those_of_its_loop(cell, use_bias, monkeypatch):
-    """The kernel's gradient is made outside the loop; JAX differentiates the loop as it stands, in both directions and past ends."""
-    x, lengths = np.random.default_rng(0).normal(size=(7, 3, 4)).astype(np.float32), np.array([7, 3, 0])
+    """The kernel's gradient is made outside the loop; JAX differentiates the loop as it stands, in
+    both directions and past ends.
+    """
+    x, lengths = (
+        np.random.default_rng(0).normal(size=(7, 3, 4)).astype(np.float32),
+        np.array([7, 3, 0]),
+    )
     state = (np.full((3, 5), 0.3, np.float32),) * CELLS[cell].num_states
-    layers = [RecurrentLayer(cell, 5, reverse=reverse, use_bias=use_bias) for reverse in (False, True)]
+    layers = [
+        RecurrentLayer(cell, 5, reverse=reverse, use_bias=use_bias) for reverse in (False, True)
+    ]
     drawn = [variables.draw(layer, x, state) for layer in layers]
 
     def loss(drawn, x, state, lengths):
         found = [layer.apply(each, x, state, lengths) for layer, each in zip(layers, drawn)]
         return sum((leaf**2).sum() for leaf in jax.tree.leaves(found))
 
-    gradient = lambda: jax.jit(jax.value_and_grad(lambda *args: loss(*args), argnums=(0, 1, 2)))(drawn, x, state, lengths)
+    gradient = lambda: jax.jit(jax.value_and_grad(lambda *args: loss(*args), argnums=(0, 1, 2)))(
+        drawn, x, state, lengths
+    )
     ours = gradient()
     in_a_loop = lambda *arguments: recurrent.run(CELLS[cell].step, *arguments)[:2]
     monkeypatch.setitem(CELLS, cell, CELLS[cell]._replace(recur=in_a_loop))
@@ -182,7 +232,9 @@ def test_gradients_of_a_recurrent_layer_are_those_of_its_loop(cell, use_bias, mo
 
 def test_both_directions_are_joined_and_layers_stacked():
     layer = Recurrent("gru", 5, num_layers=2, bidirectional=True)
-    outputs, found = jax.eval_shape(layer.init_with_output, jax.random.key(3), np.zeros((2, 7, 3), np.float32))
+    outputs, found = jax.eval_shape(
+        layer.init_with_output, jax.random.key(3), np.zeros((2, 7, 3), np.float32)
+    )
     assert outputs.shape == (2, 7, 10)
     assert set(found["params"]) == {"forward1", "backward1", "forward2", "backward2"}
 
@@ -203,4 +255,6 @@ def test_input_attention_weighs_the_series_of_each_step():
     model = InputAttentionRNN(4)
     outputs, aux = jax.jit(model.apply)(variables.draw(model, SIGNALS), SIGNALS)
     assert outputs.shape == (7, 2, 1)
-    np.testing.assert_allclose(np.asarray(aux["attention"]["input"]).sum(axis=-1), np.ones((7, 2)), atol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(aux["attention"]["input"]).sum(axis=-1), np.ones((7, 2)), atol=1e-5
+    )

@@ -13,7 +13,8 @@ from flax_attn.models import instruction_set
     ],
 )
 def test_the_flags_decide(flags, expected):
-    cpuinfo = f"processor\t: 0\nflags\t\t: {flags}\nvmx flags\t: none\n\nprocessor\t: 1\nflags\t\t: {flags}\n"
+    cores = [f"processor\t: {i}\nflags\t\t: {flags}\nvmx flags\t: none\n" for i in (0, 1)]
+    cpuinfo = "\n".join(cores)
     assert instruction_set.of_flags(cpuinfo) == expected
 
 
@@ -37,5 +38,7 @@ def test_one_in_force_is_taken_and_given_back():
 
 
 def test_an_unknown_one_is_refused():
-    with pytest.raises(ValueError, match="expected an instruction set of avx512, avx2, other, got 'sse'"):
+    with pytest.raises(
+        ValueError, match="expected an instruction set of avx512, avx2, other, got 'sse'"
+    ):
         instruction_set.taking("sse")

@@ -37,14 +37,18 @@ def in_a_loop(reverse, kernel, x, state, lengths):
 
 
 def loss(recurrence, kernel, x, state):
-    """Depends on every hidden state and on both last states, with a slope at 0, which stands past the end."""
+    """Depends on every hidden state and on both last states, with a slope at 0, which stands past
+    the end.
+    """
     hidden, (last, memory) = recurrence(kernel, x, state)
     offsets = jnp.arange(1, 1 + STEPS, dtype=hidden.dtype).reshape(-1, *[1] * (hidden.ndim - 1))
     return jnp.sin(3 * hidden + offsets).sum() + (last**2).sum() + jnp.cos(memory).sum()
 
 
 def gradient(recurrence, reverse, lengths):
-    return jax.grad(functools.partial(loss, functools.partial(recurrence, reverse, lengths=lengths)), (0, 1, 2))
+    return jax.grad(
+        functools.partial(loss, functools.partial(recurrence, reverse, lengths=lengths)), (0, 1, 2)
+    )
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -57,7 +61,9 @@ def test_values_and_gradients_are_those_of_the_loop(case, reverse):
         values = jax.jit(functools.partial(recurrence, reverse, lengths=lengths))(*arguments)
         return values, jax.jit(gradient(recurrence, reverse, lengths))(*arguments)
 
-    chex.assert_trees_all_close(found(lstm_recurrence.recur), found(in_a_loop), rtol=1e-4, atol=1e-5)
+    chex.assert_trees_all_close(
+        found(lstm_recurrence.recur), found(in_a_loop), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("reverse", [False, pytest.param(True, marks=pytest.mark.full)])
@@ -67,17 +73,26 @@ def test_second_gradients_are_those_of_the_loop(case, reverse):
 
     def found(recurrence):
         first = gradient(recurrence, reverse, lengths)
-        second = jax.grad(lambda *arguments: sum(jnp.sin(leaf).sum() for leaf in jax.tree.leaves(first(*arguments))), (0, 1, 2))
+        second = jax.grad(
+            lambda *arguments: sum(
+                jnp.sin(leaf).sum() for leaf in jax.tree.leaves(first(*arguments))
+            ),
+            (0, 1, 2),
+        )
         return jax.jit(second)(*draw(leading))
 
-    chex.assert_trees_all_close(found(lstm_recurrence.recur), found(in_a_loop), rtol=1e-4, atol=1e-4)
+    chex.assert_trees_all_close(
+        found(lstm_recurrence.recur), found(in_a_loop), rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_seeds_together_are_the_seeds_alone(reverse):
     kernel, x, state = draw((3,))
     kernels, lengths = [kernel, 2 * kernel], [jnp.array([7, 2, 0]), jnp.array([1, 7, 4])]
-    of_seed = lambda kernel, lengths: gradient(lstm_recurrence.recur, reverse, lengths)(kernel, x, state)
+    of_seed = lambda kernel, lengths: gradient(lstm_recurrence.recur, reverse, lengths)(
+        kernel, x, state
+    )
     together = jax.jit(jax.vmap(of_seed))(jnp.stack(kernels), jnp.stack(lengths))
     alone = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(of_seed, kernels, lengths))
     chex.assert_trees_all_close(together, alone, rtol=1e-4, atol=1e-5)
@@ -101,7 +116,10 @@ def test_half_precision_stays_half(case):
     leading, lengths = setting(case)
     arguments = draw(leading, jnp.bfloat16)
     found = gradient(lstm_recurrence.recur, False, lengths)
-    ours, exact = found(*arguments), found(*jax.tree.map(lambda leaf: leaf.astype(jnp.float32), arguments))
+    ours, exact = (
+        found(*arguments),
+        found(*jax.tree.map(lambda leaf: leaf.astype(jnp.float32), arguments)),
+    )
     chex.assert_trees_all_equal_dtypes(ours, arguments)
     for half, single in zip(jax.tree.leaves(ours), jax.tree.leaves(exact)):
         assert np.linalg.norm(half.astype(jnp.float32) - single) < 0.05 * np.linalg.norm(single)

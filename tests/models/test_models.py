@@ -12,7 +12,13 @@ from tests.models import variables
 from tests.models.test_convolution import naive
 
 SIGNALS = np.random.default_rng(0).normal(size=(3, 100, 1)).astype(np.float32)
-PARAMETERS = {CNN(): 62_337, CNNAttention(): 58_177, ResidualAttention(): 95_169, LSTM(): 130_660, BiLSTM(): 34_433}
+PARAMETERS = {
+    CNN(): 62_337,
+    CNNAttention(): 58_177,
+    ResidualAttention(): 95_169,
+    LSTM(): 130_660,
+    BiLSTM(): 34_433,
+}
 by_model = functools.partial(pytest.mark.parametrize, ids=lambda value: type(value).__name__)
 
 
@@ -40,7 +46,9 @@ def test_outputs_have_the_shape_of_the_inputs(model):
 @by_model("model", PARAMETERS)
 def test_outputs_are_the_same_under_jit_and_eager(model):
     drawn = variables.draw(model, SIGNALS)
-    np.testing.assert_allclose(model.apply(drawn, jnp.asarray(SIGNALS))[0], compiled(model)(drawn, SIGNALS)[0], atol=1e-5)
+    np.testing.assert_allclose(
+        model.apply(drawn, jnp.asarray(SIGNALS))[0], compiled(model)(drawn, SIGNALS)[0], atol=1e-5
+    )
 
 
 def depends_on(model, position):
@@ -61,7 +69,9 @@ def test_a_cnn_sees_21_points_and_attention_sees_all():
 
 
 def test_attention_without_positions_is_blind_to_order_and_with_them_is_not():
-    """A bump moved far from the borders moves the output with it, unless the model knows where it is."""
+    """A bump moved far from the borders moves the output with it, unless the model knows where it
+    is.
+    """
     bump = np.zeros((3, 100, 1), np.float32)
     bump[0, 30:36] = 2.0
     moved = np.roll(bump, 31, axis=1)
@@ -77,18 +87,27 @@ def test_residual_attention_is_its_equation():
     signals = SIGNALS[:2, :23]
     drawn = variables.draw(model, signals)
     outputs, aux = compiled(model)(drawn, signals)
-    p, relu = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), drawn["params"]), lambda x: np.maximum(x, 0)
+    p, relu = (
+        jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), drawn["params"]),
+        lambda x: np.maximum(x, 0),
+    )
     same_convolution = lambda x, q: naive(x[None], q["kernel"])[0] + q["bias"]
-    block = lambda x, q: relu(x + same_convolution(relu(same_convolution(x, q["conv1"])), q["conv2"]))
+    block = lambda x, q: relu(
+        x + same_convolution(relu(same_convolution(x, q["conv1"])), q["conv2"])
+    )
     for row, signal in enumerate(np.asarray(signals, np.float64)):
         x = block(relu(same_convolution(signal, p["conv_in"])), p["block0"])
         for i in (1, 2):
-            query, key, value = (x @ p[f"attention{i}"][f"{name}_kernel"] for name in ("query", "key", "value"))
+            query, key, value = (
+                x @ p[f"attention{i}"][f"{name}_kernel"] for name in ("query", "key", "value")
+            )
             shares = np.exp(query @ key.T / np.sqrt(3))
             weights = shares / shares.sum(axis=-1, keepdims=True)
             np.testing.assert_allclose(aux["attention"][f"attention{i}"][row], weights, atol=1e-4)
             x = block(relu(x + weights @ value), p[f"block{i}"])
-        np.testing.assert_allclose(outputs[row], same_convolution(x, p["conv_out"]), rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(
+            outputs[row], same_convolution(x, p["conv_out"]), rtol=1e-3, atol=1e-3
+        )
 
 
 def test_attention_weights_are_returned_and_sum_to_one():
@@ -106,7 +125,12 @@ def naive_lstm(params, x):
     n = p["recurrent_kernel"].shape[0]
     hidden, memory, outputs = np.zeros(n), np.zeros(n), []
     for step in np.asarray(x, np.float64):
-        z = step @ p["input_kernel"] + p["input_bias"] + hidden @ p["recurrent_kernel"] + p["recurrent_bias"]
+        z = (
+            step @ p["input_kernel"]
+            + p["input_bias"]
+            + hidden @ p["recurrent_kernel"]
+            + p["recurrent_bias"]
+        )
         i, f, g, o = z[:n], z[n : 2 * n], z[2 * n : 3 * n], z[3 * n :]
         memory = sigmoid(f) * memory + sigmoid(i) * np.tanh(g)
         hidden = sigmoid(o) * np.tanh(memory)

@@ -1,4 +1,6 @@
-"""The classifier of words, character n-grams and pairs: padding changes nothing, and each part is heard."""
+"""The classifier of words, character n-grams and pairs: padding changes nothing, and each part is
+heard.
+"""
 
 import functools
 
@@ -12,10 +14,19 @@ from flax_attn.models import NGramAttention
 from flax_attn.models.ngrams import sum_over_root
 from tests.models.variables import draw
 
-SMALL = {"vocabulary_size": 7, "num_classes": 3, "embedding_features": 5, "features": 4, "attention_features": 3, "num_hops": 2}
+SMALL = {
+    "vocabulary_size": 7,
+    "num_classes": 3,
+    "embedding_features": 5,
+    "features": 4,
+    "attention_features": 3,
+    "num_hops": 2,
+}
 MODELS = {
     "GRU, n-grams": NGramAttention(**SMALL, num_ngrams=11),
-    "convolution and RNN, n-grams, pairs": NGramAttention(**SMALL, num_ngrams=11, num_pairs=6, encoders=("convolution", "rnn")),
+    "convolution and RNN, n-grams, pairs": NGramAttention(
+        **SMALL, num_ngrams=11, num_pairs=6, encoders=("convolution", "rnn")
+    ),
 }
 rng = np.random.default_rng(0)
 LENGTHS = np.array([5, 2, 1, 0])
@@ -31,9 +42,14 @@ TEXTS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_a_longer_padding_changes_no_output_and_no_gradient(name):
     longer = {
-        key: array if key == "lengths" else np.pad(array, ((0, 0), (0, 3), *[(0, 0)] * (array.ndim - 2))) for key, array in TEXTS.items()
+        key: array
+        if key == "lengths"
+        else np.pad(array, ((0, 0), (0, 3), *[(0, 0)] * (array.ndim - 2)))
+        for key, array in TEXTS.items()
     }
-    function = jax.jit(jax.value_and_grad(lambda v, inputs: jnp.sum(jnp.sin(MODELS[name].apply(v, inputs)[0]))))
+    function = jax.jit(
+        jax.value_and_grad(lambda v, inputs: jnp.sum(jnp.sin(MODELS[name].apply(v, inputs)[0])))
+    )
     given = draw(MODELS[name], TEXTS)
     chex.assert_trees_all_close(function(given, longer), function(given, TEXTS), atol=1e-6)
     attention = jax.jit(MODELS[name].apply)(given, longer)[1]["attention"]
@@ -43,7 +59,9 @@ def test_a_longer_padding_changes_no_output_and_no_gradient(name):
         assert weights.shape == (4, 2, 8)
         np.testing.assert_array_equal(weights[1, :, 2:], 0)
         np.testing.assert_array_equal(weights[3], 0)
-    whole = [attention[key] for key in attention if key not in of_pairs] + ([sum(attention[key] for key in of_pairs)] if of_pairs else [])
+    whole = [attention[key] for key in attention if key not in of_pairs] + (
+        [sum(attention[key] for key in of_pairs)] if of_pairs else []
+    )
     for weights in whole:
         np.testing.assert_allclose(weights[:3].sum(axis=-1), 1, atol=1e-6)
 
@@ -59,16 +77,28 @@ def test_every_part_is_heard_and_what_is_unknown_is_not(name):
     for key, other in changes:
         changed = texts | {key: np.where(texts[key] > 0, other, 0)}
         assert np.abs(apply(changed) - heard)[0].max() > 1e-3, key
-    unknown = [texts | {"tokens": np.where(PRESENT, 1, 0), "pairs": pairs} for pairs in (0 * TEXTS["pairs"], np.minimum(TEXTS["pairs"], 1))]
+    unknown = [
+        texts | {"tokens": np.where(PRESENT, 1, 0), "pairs": pairs}
+        for pairs in (0 * TEXTS["pairs"], np.minimum(TEXTS["pairs"], 1))
+    ]
     np.testing.assert_array_equal(apply(unknown[0]), apply(unknown[1]))
     params = given["params"]
-    silent = {**params, "words": {"embedding": params["words"]["embedding"] * np.array([1, 100, *[1] * 5])[:, None]}}
+    silent = {
+        **params,
+        "words": {
+            "embedding": params["words"]["embedding"] * np.array([1, 100, *[1] * 5])[:, None]
+        },
+    }
     np.testing.assert_array_equal(logits({"params": silent}, unknown[0]), apply(unknown[0]))
 
 
 def test_a_text_of_one_word_keeps_it_when_words_are_dropped():
-    model = MODELS["GRU, n-grams"].clone(word_dropout_rate=0.9, embedding_dropout_rate=0.0, dropout_rate=0.0)
-    train = jax.jit(lambda v, texts, key: model.apply(v, texts, train=True, rngs={"dropout": key})[0])
+    model = MODELS["GRU, n-grams"].clone(
+        word_dropout_rate=0.9, embedding_dropout_rate=0.0, dropout_rate=0.0
+    )
+    train = jax.jit(
+        lambda v, texts, key: model.apply(v, texts, train=True, rngs={"dropout": key})[0]
+    )
     given = draw(MODELS["GRU, n-grams"], TEXTS)
     outputs = np.stack([train(given, TEXTS, jax.random.key(i)) for i in range(5)])
     expected = np.asarray(jax.jit(model.apply)(given, TEXTS)[0])
@@ -78,9 +108,13 @@ def test_a_text_of_one_word_keeps_it_when_words_are_dropped():
 
 def test_a_sum_over_the_root_of_their_number_keeps_the_variance():
     mask = np.array([[True] * 4, [False] * 4])
-    np.testing.assert_allclose(sum_over_root(jnp.ones((2, 4, 3)), jnp.asarray(mask)), [[2.0] * 3, [0.0] * 3])
+    np.testing.assert_allclose(
+        sum_over_root(jnp.ones((2, 4, 3)), jnp.asarray(mask)), [[2.0] * 3, [0.0] * 3]
+    )
 
 
 def test_another_encoder_is_refused():
     with pytest.raises(ValueError, match="rnn, gru, lstm and convolution, got 'cnn'"):
-        jax.eval_shape(MODELS["GRU, n-grams"].clone(encoders=("cnn",)).init, jax.random.key(0), TEXTS)
+        jax.eval_shape(
+            MODELS["GRU, n-grams"].clone(encoders=("cnn",)).init, jax.random.key(0), TEXTS
+        )

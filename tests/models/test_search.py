@@ -1,4 +1,6 @@
-"""Greedy and beam search against loops over every sequence there is, on a decoder small enough for that."""
+"""Greedy and beam search against loops over every sequence there is, on a decoder small enough for
+that.
+"""
 
 import functools
 
@@ -8,12 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.models import search
+from flax_attn.models import largest, search
 
 VOCABULARY, SOURCE, STEPS, BATCH, WIDTH = 4, 3, 4, 2, 8
 END = VOCABULARY - 1
 rng = np.random.default_rng(0)
-RECURRENT, OUT, LOOK = (rng.normal(size=(WIDTH, n)).astype(np.float32) for n in (WIDTH, VOCABULARY, SOURCE))
+RECURRENT, OUT, LOOK = (
+    rng.normal(size=(WIDTH, n)).astype(np.float32) for n in (WIDTH, VOCABULARY, SOURCE)
+)
 EMBEDDING = rng.normal(size=(VOCABULARY, WIDTH)).astype(np.float32)
 START = rng.normal(size=(BATCH, 1, WIDTH)).astype(np.float32)
 
@@ -24,7 +28,9 @@ def step(state, tokens):
 
 
 def every_sequence(start, forbidden=()):
-    """All sequences from a state `(WIDTH,)`: log-probability, tokens with the mark where they end, and weights of each."""
+    """All sequences from a state `(WIDTH,)`: log-probability, tokens with the mark where they end,
+    and weights of each.
+    """
     found = []
 
     def go_on(state, token, tokens, weights, score):
@@ -51,8 +57,12 @@ def test_a_wide_beam_finds_what_a_search_through_all_finds(length_penalty):
     decoded = search_all(START, beam=VOCABULARY**STEPS, length_penalty=length_penalty, num_best=5)
     orders = []
     for row in range(BATCH):
-        penalised = [(score / ((5 + len(t)) / 6) ** length_penalty, t, w) for score, t, w in every_sequence(START[row, 0])]
-        best = sorted(penalised, key=lambda each: (END not in each[1], -each[0]))[:5]  # those that have ended first
+        penalised = [
+            (score / ((5 + len(t)) / 6) ** length_penalty, t, w)
+            for score, t, w in every_sequence(START[row, 0])
+        ]
+        # those that have ended first
+        best = sorted(penalised, key=lambda each: (END not in each[1], -each[0]))[:5]
         for i, (score, tokens, weights) in enumerate(best):
             real = [token for token in tokens if token != END]
             assert decoded.tokens[row, i].tolist() == real + [0] * (STEPS - len(real))
@@ -60,7 +70,9 @@ def test_a_wide_beam_finds_what_a_search_through_all_finds(length_penalty):
             assert bool(decoded.ended[row, i]) == (END in tokens)
             np.testing.assert_allclose(decoded.scores[row, i], score, atol=1e-4)
             np.testing.assert_allclose(
-                decoded.alignment[row, i, : len(real)], np.array(weights[: len(real)]).reshape(-1, SOURCE), atol=1e-5
+                decoded.alignment[row, i, : len(real)],
+                np.array(weights[: len(real)]).reshape(-1, SOURCE),
+                atol=1e-5,
             )
             np.testing.assert_array_equal(decoded.alignment[row, i, len(real) :], 0)
         orders.append([tokens for _, tokens, _ in best])
@@ -68,7 +80,9 @@ def test_a_wide_beam_finds_what_a_search_through_all_finds(length_penalty):
 
 
 def beam_by_hand(start, *, beam, length_penalty, num_best, forbidden, max_length):
-    """The sequences from a state `(WIDTH,)`: score, tokens without the mark, their weights, and whether they ended."""
+    """The sequences from a state `(WIDTH,)`: score, tokens without the mark, their weights, and
+    whether they ended.
+    """
     going, ended = [(0.0, [END], [], start)], []
     for length in range(1, max_length + 1):
         found = []
@@ -77,15 +91,26 @@ def beam_by_hand(start, *, beam, length_penalty, num_best, forbidden, max_length
             logits, look = 2 * state @ OUT, np.exp(state @ LOOK)
             gains = logits - np.log(np.exp(logits).sum())
             weights = [*weights, look / look.sum()]
-            found += [(score + gains[new], [*tokens, new], weights, state) for new in range(VOCABULARY) if new not in forbidden]
+            found += [
+                (score + gains[new], [*tokens, new], weights, state)
+                for new in range(VOCABULARY)
+                if new not in forbidden
+            ]
         found.sort(key=lambda each: -each[0])
         divisor = ((5 + length) / 6) ** length_penalty
-        ended += [(score / divisor, tokens[1:-1], weights[:-1], True) for score, tokens, weights, _ in found[:beam] if tokens[-1] == END]
+        ended += [
+            (score / divisor, tokens[1:-1], weights[:-1], True)
+            for score, tokens, weights, _ in found[:beam]
+            if tokens[-1] == END
+        ]
         ended = sorted(ended, key=lambda each: -each[0])[:beam]
         going = [each for each in found[: 2 * beam] if each[1][-1] != END][:beam]
         if len(ended) == beam:
             break
-    return (ended + [(score / divisor, tokens[1:], weights, False) for score, tokens, weights, _ in going])[:num_best]
+    return (
+        ended
+        + [(score / divisor, tokens[1:], weights, False) for score, tokens, weights, _ in going]
+    )[:num_best]
 
 
 @pytest.mark.parametrize(
@@ -104,9 +129,16 @@ def test_a_narrow_beam_finds_what_a_loop_finds(options):
         for i, (score, tokens, weights, ended) in enumerate(beam_by_hand(start[0], **options)):
             lengths.add(len(tokens))
             assert decoded.tokens[row, i].tolist() == tokens + [0] * (9 - len(tokens))
-            assert (int(decoded.lengths[row, i]), bool(decoded.ended[row, i])) == (len(tokens), ended)
+            assert (int(decoded.lengths[row, i]), bool(decoded.ended[row, i])) == (
+                len(tokens),
+                ended,
+            )
             np.testing.assert_allclose(decoded.scores[row, i], score, atol=1e-4)
-            np.testing.assert_allclose(decoded.alignment[row, i, : len(tokens)], np.reshape(weights, (-1, SOURCE)), atol=1e-5)
+            np.testing.assert_allclose(
+                decoded.alignment[row, i, : len(tokens)],
+                np.reshape(weights, (-1, SOURCE)),
+                atol=1e-5,
+            )
     assert len(lengths) > 3
 
 
@@ -114,14 +146,18 @@ def test_a_narrow_beam_finds_what_a_loop_finds(options):
 def test_a_beam_of_one_is_greedy(length_penalty):
     options = {"end": END, "max_length": STEPS, "length_penalty": length_penalty}
     greedy = jax.jit(lambda start: search.greedy(step, start, **options))(START)
-    chex.assert_trees_all_close(search_all(START, beam=1, length_penalty=length_penalty), greedy, atol=1e-5)
+    chex.assert_trees_all_close(
+        search_all(START, beam=1, length_penalty=length_penalty), greedy, atol=1e-5
+    )
     for row in range(BATCH):
         state, token, tokens = START[row, 0], END, []
         while len(tokens) < STEPS and tokens[-1:] != [END]:
             state = np.tanh(state @ RECURRENT + EMBEDDING[token])
             token = int(np.argmax(state @ OUT))
             tokens.append(token)
-        assert greedy.tokens[row, 0].tolist() == [t for t in tokens if t != END] + [0] * (STEPS - sum(t != END for t in tokens))
+        assert greedy.tokens[row, 0].tolist() == [t for t in tokens if t != END] + [0] * (
+            STEPS - sum(t != END for t in tokens)
+        )
 
 
 def chain(probabilities):
@@ -131,9 +167,18 @@ def chain(probabilities):
 
 
 def test_a_sequence_that_has_ended_is_not_lost_to_better_beginnings():
-    """After 0 comes the end, or with more probability 1, which has two continuations that are better at first and never end well."""
+    """After 0 comes the end, or with more probability 1, which has two continuations that are
+    better at first and never end well.
+    """
     low = 1e-6
-    step = chain([[low, 0.7, low, 0.3], [low, 0.5, 0.5, low], [low, 0.5, 0.5, low], [1 - 3 * low, low, low, low]])
+    step = chain(
+        [
+            [low, 0.7, low, 0.3],
+            [low, 0.5, 0.5, low],
+            [low, 0.5, 0.5, low],
+            [1 - 3 * low, low, low, low],
+        ]
+    )
     decoded = search.beam_search(step, jnp.zeros((1, 1)), end=3, max_length=8, beam=2)
     assert decoded.tokens[0, 0].tolist() == [0, 0, 0, 0, 0, 0, 0, 0]
     assert int(decoded.lengths[0, 0]) == 1
@@ -144,7 +189,7 @@ def test_a_sequence_that_has_ended_is_not_lost_to_better_beginnings():
 def test_the_largest_are_found_by_blocks():
     scores = np.random.default_rng(2).normal(size=(3, 150)).astype(np.float32)
     scores[1, :145] = -np.inf  # fewer than are wanted, and what fills up the last block beside them
-    best, found = jax.jit(search._top_k, static_argnums=1)(scores, 9)
+    best, found = jax.jit(largest.top_k, static_argnums=1)(scores, 9)
     np.testing.assert_array_equal(best, -np.sort(-scores)[:, :9])
     np.testing.assert_array_equal(np.take_along_axis(scores, np.asarray(found), axis=1), best)
 
@@ -170,7 +215,11 @@ def test_what_is_forbidden_never_comes():
 
 def test_rows_do_not_know_of_each_other():
     alone = [search_all(START[i : i + 1], beam=3, num_best=2) for i in range(BATCH)]
-    chex.assert_trees_all_close(search_all(START, beam=3, num_best=2), jax.tree.map(lambda *rows: jnp.concatenate(rows), *alone), atol=1e-5)
+    chex.assert_trees_all_close(
+        search_all(START, beam=3, num_best=2),
+        jax.tree.map(lambda *rows: jnp.concatenate(rows), *alone),
+        atol=1e-5,
+    )
 
 
 def test_more_than_the_beam_is_told():

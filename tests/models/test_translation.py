@@ -1,4 +1,6 @@
-"""Encoder-decoders: a step of decoding is a step of training, padding changes nothing, and alignments are weights."""
+"""Encoder-decoders: a step of decoding is a step of training, padding changes nothing, and
+alignments are weights.
+"""
 
 import functools
 
@@ -9,13 +11,15 @@ import numpy as np
 import pytest
 
 from flax_attn.attention import AdditiveScore
-from flax_attn.models import Seq2Seq, TranslationTransformer, search
+from flax_attn.models import Seq2Seq, TranslationTransformer
 from flax_attn.models.translation import SCORES
 from tests.models.variables import draw
 
 rng = np.random.default_rng(0)
 LENGTHS, TARGET_LENGTHS = np.array([7, 4, 1]), np.array([5, 3, 2])
-tokens = lambda shape, lengths: np.where(np.arange(shape[1]) < lengths[:, None], rng.integers(2, 11, shape), 0).astype(np.int32)
+tokens = lambda shape, lengths: np.where(
+    np.arange(shape[1]) < lengths[:, None], rng.integers(2, 11, shape), 0
+).astype(np.int32)
 TEXTS = {
     "source": tokens((3, 7), LENGTHS),
     "source_lengths": LENGTHS.astype(np.int32),
@@ -25,32 +29,49 @@ TEXTS = {
 ARRAYS = jax.tree.map(jnp.asarray, TEXTS)
 REAL = np.arange(5) < TARGET_LENGTHS[:, None]
 SIZES = {"source_vocabulary_size": 11, "target_vocabulary_size": 13}
-SMALL = SIZES | {"embedding_features": 6, "features": 6, "attention_features": 6, "dropout_rate": 0.5}
+SMALL = SIZES | {
+    "embedding_features": 6,
+    "features": 6,
+    "attention_features": 6,
+    "dropout_rate": 0.5,
+}
 MODELS = {f"bahdanau, {score}": Seq2Seq(**SMALL, attention=score) for score in SCORES}
 MODELS |= {
     "luong": Seq2Seq(**SMALL, decoder="luong", attention="general"),
-    "luong, local-p": Seq2Seq(**SMALL, decoder="luong", attention="general", reach=2, tied_embeddings=True),
+    "luong, local-p": Seq2Seq(
+        **SMALL, decoder="luong", attention="general", reach=2, tied_embeddings=True
+    ),
     "bahdanau, local-p": Seq2Seq(**SMALL, reach=2),
     "LSTM, two layers": Seq2Seq(**SMALL, cell="lstm", num_layers=2, tied_embeddings=True),
     "LSTM, luong": Seq2Seq(**SMALL, cell="lstm", decoder="luong", attention="dot"),
     "RNN, shared": Seq2Seq(**SMALL, cell="rnn", tied_embeddings=True, shared_embeddings=True),
-    "Transformer": TranslationTransformer(**SIZES, features=8, num_heads=2, num_blocks=2, hidden_features=5, dropout_rate=0.5),
+    "Transformer": TranslationTransformer(
+        **SIZES, features=8, num_heads=2, num_blocks=2, hidden_features=5, dropout_rate=0.5
+    ),
 }
 
 
 def each_model(*quick):
     """Every model, all but these in the full tests."""
-    return pytest.mark.parametrize("name", [name if name in quick else pytest.param(name, marks=pytest.mark.full) for name in MODELS])
+    return pytest.mark.parametrize(
+        "name",
+        [name if name in quick else pytest.param(name, marks=pytest.mark.full) for name in MODELS],
+    )
 
 
 @functools.cache
 def evaluate(name):
-    """A function of variables and texts: `((loss over the real, (logits, alignment)), gradient)` without dropout, compiled."""
+    """A function of variables and texts: `((loss over the real, (logits, alignment)), gradient)`
+    without dropout, compiled.
+    """
 
     def loss(variables, texts):
         logits, aux = MODELS[name].apply(variables, texts)
         real = jnp.pad(REAL, ((0, 0), (0, logits.shape[1] - REAL.shape[1])))
-        return jnp.sum(jnp.where(real[..., None], jnp.sin(logits), 0)), (logits, aux["attention"]["alignment"])
+        return jnp.sum(jnp.where(real[..., None], jnp.sin(logits), 0)), (
+            logits,
+            aux["attention"]["alignment"],
+        )
 
     return jax.jit(jax.value_and_grad(loss, has_aux=True))
 
@@ -65,7 +86,9 @@ def test_a_step_of_decoding_is_a_step_of_teacher_forcing(name):
         memory = apply({key: texts[key] for key in ("source", "source_lengths")}, method="encode")
         state, found = apply(memory, 5, method="start"), []
         for i in range(5):
-            logits, state, weights = apply(state, texts["target"][:, i : i + 1], memory, method="decode_step")
+            logits, state, weights = apply(
+                state, texts["target"][:, i : i + 1], memory, method="decode_step"
+            )
             found.append((logits, weights))
         return jax.tree.map(lambda *steps: jnp.concatenate(steps, axis=1), *found)
 
@@ -74,7 +97,9 @@ def test_a_step_of_decoding_is_a_step_of_teacher_forcing(name):
 
 
 def gru(hidden, inputs, recurrent):
-    """The next state from `inputs` and `recurrent(hidden)`, whose columns are the reset gate, the update gate and the new state."""
+    """The next state from `inputs` and `recurrent(hidden)`, whose columns are the reset gate, the
+    update gate and the new state.
+    """
     sigmoid = lambda x: 1 / (1 + np.exp(-x))
     (a, b, c), (d, e, f) = np.split(inputs, 3, axis=-1), np.split(recurrent, 3, axis=-1)
     update = sigmoid(b + e)
@@ -85,18 +110,28 @@ def gru(hidden, inputs, recurrent):
 def test_the_decoders_equations_hold_in_a_loop(name):
     model, variables = MODELS[name], draw(MODELS[name], TEXTS)
     (_, (logits, alignment)), _ = evaluate(name)(variables, TEXTS)
-    p, values = jax.tree.map(np.asarray, variables["params"]), np.asarray(model.apply(variables, ARRAYS, method="encode").values)
+    p, values = (
+        jax.tree.map(np.asarray, variables["params"]),
+        np.asarray(model.apply(variables, ARRAYS, method="encode").values),
+    )
     step, dense = p["step"], lambda name, x: x @ p[name]["kernel"] + p[name].get("bias", 0)
-    hidden = np.tanh(dense("bridge", values[:, 0, 3:]))  # the state that has read from the end to the start
+    # the state that has read from the end to the start
+    hidden = np.tanh(dense("bridge", values[:, 0, 3:]))
     output, keys = np.zeros_like(hidden), values @ p["keys"]["kernel"]
     for i in range(5):
         embedded = p["target_embedding"]["embedding"][TEXTS["target"][:, i]]
-        recurrent, inputs = hidden @ step["recurrent_kernel"] + step["recurrent_bias"], dense("inputs", embedded)
+        recurrent, inputs = (
+            hidden @ step["recurrent_kernel"] + step["recurrent_bias"],
+            dense("inputs", embedded),
+        )
         if name == "luong":
             hidden = gru(hidden, inputs + output @ step["read_kernel"], recurrent)
             scores = np.einsum("bh,bsh->bs", hidden, keys)
         else:
-            scores = np.tanh((hidden @ step["score"]["query_kernel"])[:, None] + keys) @ step["score"]["vector"]
+            scores = (
+                np.tanh((hidden @ step["score"]["query_kernel"])[:, None] + keys)
+                @ step["score"]["vector"]
+            )
         weights = np.where(np.arange(7) < LENGTHS[:, None], np.exp(scores), 0)
         weights /= weights.sum(axis=-1, keepdims=True)
         context = np.einsum("bs,bsd->bd", weights, values)
@@ -104,7 +139,9 @@ def test_the_decoders_equations_hold_in_a_loop(name):
             output = np.tanh(np.concatenate([context, hidden], axis=-1) @ step["output"]["kernel"])
         else:
             hidden = gru(hidden, inputs + context @ step["read_kernel"], recurrent)
-            found = dense("output", np.concatenate([hidden, context], axis=-1)) + dense("output_of_embedding", embedded)
+            found = dense("output", np.concatenate([hidden, context], axis=-1)) + dense(
+                "output_of_embedding", embedded
+            )
             output = np.tanh(found)
         np.testing.assert_allclose(weights, alignment[:, i], atol=1e-5)
         np.testing.assert_allclose(dense("logits", output), logits[:, i], atol=1e-4)
@@ -121,25 +158,38 @@ def test_what_is_shared_and_normalised():
 def test_dropout_is_of_training_alone(name):
     model, variables = MODELS[name], draw(MODELS[name], TEXTS)
     (_, (logits, _)), _ = evaluate(name)(variables, TEXTS)
-    train = jax.jit(lambda key: model.apply(variables, ARRAYS, train=True, rngs={"dropout": key})[0])
+    train = jax.jit(
+        lambda key: model.apply(variables, ARRAYS, train=True, rngs={"dropout": key})[0]
+    )
     one, other = train(jax.random.key(0)), train(jax.random.key(1))
     for a, b in ((one, other), (one, logits)):
         assert (np.abs(a - b).max(axis=-1) > 1e-4)[REAL].all()
     if name != "Transformer":
-        dropped = model.apply(variables, ARRAYS, train=True, rngs={"dropout": jax.random.key(0)}, method="encode").values
+        dropped = model.apply(
+            variables, ARRAYS, train=True, rngs={"dropout": jax.random.key(0)}, method="encode"
+        ).values
         assert 0.2 < (np.asarray(dropped)[0] == 0).mean() < 0.8
 
 
 @each_model("bahdanau, additive", "luong, local-p", "Transformer")
 def test_padding_of_either_side_changes_nothing(name):
     variables = draw(MODELS[name], TEXTS)
-    wide = lambda array, by: np.pad(array, ((0, 0), (0, by)), constant_values=4) if array.ndim > 1 else array
-    longer = {key: wide(array, {"source": 3, "target": 2}.get(key, 0)) for key, array in TEXTS.items()}
-    longer["source"] = np.where(np.arange(10) < LENGTHS[:, None], longer["source"], 5)  # whatever padding holds
-    ((value, (logits, alignment)), gradient), ((other, (others, weights)), same) = (evaluate(name)(variables, t) for t in (TEXTS, longer))
+    wide = lambda array, by: (
+        np.pad(array, ((0, 0), (0, by)), constant_values=4) if array.ndim > 1 else array
+    )
+    longer = {
+        key: wide(array, {"source": 3, "target": 2}.get(key, 0)) for key, array in TEXTS.items()
+    }
+    # whatever padding holds
+    longer["source"] = np.where(np.arange(10) < LENGTHS[:, None], longer["source"], 5)
+    ((value, (logits, alignment)), gradient), ((other, (others, weights)), same) = (
+        evaluate(name)(variables, t) for t in (TEXTS, longer)
+    )
     np.testing.assert_allclose(other, value, rtol=1e-5)
     np.testing.assert_allclose(np.asarray(others)[:, :5][REAL], np.asarray(logits)[REAL], atol=1e-5)
-    np.testing.assert_allclose(np.asarray(weights)[:, :5, :7][REAL], np.asarray(alignment)[REAL], atol=1e-6)
+    np.testing.assert_allclose(
+        np.asarray(weights)[:, :5, :7][REAL], np.asarray(alignment)[REAL], atol=1e-6
+    )
     chex.assert_trees_all_close(same, gradient, atol=1e-4)
 
 
@@ -160,12 +210,21 @@ def test_alignments_are_weights_on_the_real_source(name):
 def test_a_later_target_changes_nothing_before_it_and_the_source_changes_all(name):
     variables = draw(MODELS[name], TEXTS)
     (_, (logits, _)), _ = evaluate(name)(variables, TEXTS)
-    changed = TEXTS | {"target": np.where(np.arange(5) == 2, 9 - TEXTS["target"] % 3, TEXTS["target"]).astype(np.int32)}
+    changed = TEXTS | {
+        "target": np.where(np.arange(5) == 2, 9 - TEXTS["target"] % 3, TEXTS["target"]).astype(
+            np.int32
+        )
+    }
     moved = np.abs(np.asarray(evaluate(name)(variables, changed)[0][1][0]) - logits)[0].max(axis=-1)
     np.testing.assert_array_equal(moved[:2], 0)
     assert moved[2] > 1e-4
-    other = TEXTS | {"source": np.where(TEXTS["source"] > 0, 12 - TEXTS["source"], 0).astype(np.int32)}
-    assert (np.abs(np.asarray(evaluate(name)(variables, other)[0][1][0]) - logits)[0].max(axis=-1) > 1e-4).all()
+    other = TEXTS | {
+        "source": np.where(TEXTS["source"] > 0, 12 - TEXTS["source"], 0).astype(np.int32)
+    }
+    assert (
+        np.abs(np.asarray(evaluate(name)(variables, other)[0][1][0]) - logits)[0].max(axis=-1)
+        > 1e-4
+    ).all()
 
 
 @each_model("luong, local-p")
@@ -176,9 +235,13 @@ def test_translations_do_not_depend_on_the_batch(name):
     options = {"decoding": decoding.Decoding(3, 1.0), "end": 12, "max_length": 9, "num_best": 2}
     found = decoding.translate(model, params, texts, **options)
     for i in range(3):
-        (alone,) = decoding.translate(model, params, {key: array[i : i + 1] for key, array in texts.items()}, **options)
+        (alone,) = decoding.translate(
+            model, params, {key: array[i : i + 1] for key, array in texts.items()}, **options
+        )
         assert [each.tokens for each in alone] == [each.tokens for each in found[i]]
-        np.testing.assert_allclose([each.score for each in alone], [each.score for each in found[i]], atol=1e-5)
+        np.testing.assert_allclose(
+            [each.score for each in alone], [each.score for each in found[i]], atol=1e-5
+        )
         for each in alone:
             assert each.alignment.shape == (len(each.tokens), LENGTHS[i])
             assert not {0, 1} & set(each.tokens)
@@ -186,7 +249,9 @@ def test_translations_do_not_depend_on_the_batch(name):
 
 
 def test_keys_that_are_projected_once_give_the_same_score():
-    query, key = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((2, 3, 4), (2, 5, 6)))
+    query, key = (
+        jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((2, 3, 4), (2, 5, 6))
+    )
     whole, given = AdditiveScore(7), AdditiveScore(7, project_keys=False)
     variables = whole.init(jax.random.key(0), 4, 6)
     params = variables["params"]
@@ -205,7 +270,10 @@ def test_keys_that_are_projected_once_give_the_same_score():
         ({"cell": "gruu"}, "expected cell of rnn, gru, lstm, got 'gruu'"),
         ({"features": 7}, "an even number of features"),
         ({"decoder": "luong", "features": 8, "tied_embeddings": True}, "embedding_features=8"),
-        ({"source_vocabulary_size": 14, "shared_embeddings": True}, "one vocabulary of source and target"),
+        (
+            {"source_vocabulary_size": 14, "shared_embeddings": True},
+            "one vocabulary of source and target",
+        ),
     ],
 )
 def test_a_model_that_cannot_be_is_told(fields, said):

@@ -37,7 +37,9 @@ def files(directory):
 
 
 def test_every_flipped_bit_is_found(directory, tmp_path_factory):
-    """In each file of the newest checkpoint in turn, in the middle of it; the one before it is used."""
+    """In each file of the newest checkpoint in turn, in the middle of it; the one before it is
+    used.
+    """
     for i, path in enumerate(files(directory)):
         copy = tmp_path_factory.mktemp(f"flip{i}") / "checkpoints"
         shutil.copytree(directory, copy)
@@ -71,7 +73,11 @@ def test_when_none_is_whole_nothing_is_guessed_or_removed(directory):
     for number in (1, 2):
         (directory / str(number) / "metadata.json").write_text("{}")
     before = sorted(directory.rglob("*"))
-    with pytest.raises(UsageError, match=r"2 is damaged .*metadata.json has changed.* none before it is whole; remove"):
+    with pytest.raises(
+        UsageError,
+        match=r"2 is damaged .*metadata.json has changed.* none before "
+        r"it is whole; remove",
+    ):
         restore(directory)
     assert sorted(directory.rglob("*")) == before
 
@@ -92,8 +98,14 @@ def test_what_orbax_would_take_for_the_latest_step_is_passed_over(directory):
 @pytest.mark.parametrize(
     ("template", "said"),
     [
-        ({"params": {"w": jnp.zeros((10, 99))}}, r"\['w'\] float32\[10, 99\], got float32\[10, 100\]"),
-        ({"params": {"w": jnp.zeros((10, 100), jnp.bfloat16)}}, r"\['w'\] bfloat16\[10, 100\], got float32"),
+        (
+            {"params": {"w": jnp.zeros((10, 99))}},
+            r"\['w'\] float32\[10, 99\], got float32\[10, 100\]",
+        ),
+        (
+            {"params": {"w": jnp.zeros((10, 100), jnp.bfloat16)}},
+            r"\['w'\] bfloat16\[10, 100\], got float32",
+        ),
         ({"params": {"v": jnp.zeros((10, 100))}}, r"\['v'\] float32\[10, 100\], got None"),
         ({"params": {}}, r"\['w'\] None, got float32"),
     ],

@@ -46,7 +46,9 @@ def test_a_run_is_finished_until_it_goes_on(directory):
     directory.append_metrics(rows[4:])
     assert {path.name for path in directory.path.iterdir()} == {"config.json", "metrics.jsonl"}
     assert read_config(directory.path)["num_epochs"] == 6
-    assert [json.loads(line) for line in (directory.path / "metrics.jsonl").read_text().splitlines()] == rows
+    assert [
+        json.loads(line) for line in (directory.path / "metrics.jsonl").read_text().splitlines()
+    ] == rows
 
 
 def test_what_a_stopped_start_leaves_is_no_foreign_directory(tmp_path):
@@ -88,7 +90,11 @@ def test_a_run_whose_rate_falls_to_zero_does_not_grow(tmp_path):
     config = CONFIG | {"optimizer": {"schedule": "cosine"}}
     RunDirectory.open(tmp_path / "run", config).begin(config)
     RunDirectory.open(tmp_path / "run", config)
-    with pytest.raises(UsageError, match=r"'num_epochs' was 5 .* now 6 \(the rate of that run falls to 0 by then\)"):
+    with pytest.raises(
+        UsageError,
+        match=r"'num_epochs' was 5 .* now 6 \(the rate of that run "
+        r"falls to 0 by then\)",
+    ):
         RunDirectory.open(tmp_path / "run", config | {"num_epochs": 6})
 
 
@@ -116,5 +122,10 @@ def test_reading_what_is_not_there():
 
 def test_flatten_and_unknown():
     assert flatten({"a": 1, "b": {"c": {"d": 2}}}) == {"a": 1, "b.c.d": 2}
-    assert unknown("config key", "num_head", ["num_heads", "depth"]) == "unknown config key 'num_head'; did you mean 'num_heads'?"
-    assert unknown("model", "zzz", ["cnn", "lstm"]) == "unknown model 'zzz'; expected one of cnn, lstm"
+    assert (
+        unknown("config key", "num_head", ["num_heads", "depth"])
+        == "unknown config key 'num_head'; did you mean 'num_heads'?"
+    )
+    assert (
+        unknown("model", "zzz", ["cnn", "lstm"]) == "unknown model 'zzz'; expected one of cnn, lstm"
+    )

@@ -12,14 +12,25 @@ from flax_attn.training.metrics import Mean, squared_error
 from flax_attn.training.state import Plateau, TrainState
 
 X = np.random.default_rng(0).normal(size=(23, 3)).astype(np.float32)
-DATA = jax.tree.map(jnp.asarray, {"inputs": X, "targets": X @ np.array([[1.0], [-2.0], [0.5]], np.float32)})
+DATA = jax.tree.map(
+    jnp.asarray, {"inputs": X, "targets": X @ np.array([[1.0], [-2.0], [0.5]], np.float32)}
+)
 OPTIMIZER = optax.adam(1e-2)
 
 
 def loss(params, carry, batch, key):
-    """A linear model that counts its batches, to see what is carried, and reports the count before each."""
-    error = squared_error(batch["inputs"] @ params["w"], batch["targets"], batch.get("mask", jnp.ones(len(batch["inputs"]), bool)))
-    return error.compute(), ({"batches": carry["batches"] + 1}, {"mse": error, "before": Mean(carry["batches"], jnp.float32(1))})
+    """A linear model that counts its batches, to see what is carried, and reports the count before
+    each.
+    """
+    error = squared_error(
+        batch["inputs"] @ params["w"],
+        batch["targets"],
+        batch.get("mask", jnp.ones(len(batch["inputs"]), bool)),
+    )
+    return error.compute(), (
+        {"batches": carry["batches"] + 1},
+        {"mse": error, "before": Mean(carry["batches"], jnp.float32(1))},
+    )
 
 
 def init(key):
@@ -71,14 +82,19 @@ def test_seeds_together_equal_seeds_alone_in_one_compilation(over_seeds):
         alone = [train_alone(state, jnp.int32(number), DATA)[0] for state in alone]
     together = jax.tree.map(np.asarray, together)
     for i, state in enumerate(alone):
-        chex.assert_trees_all_close(jax.tree.map(lambda leaf, i=i: leaf[i], together), state, atol=1e-5)
+        chex.assert_trees_all_close(
+            jax.tree.map(lambda leaf, i=i: leaf[i], together), state, atol=1e-5
+        )
     assert not np.allclose(together.params["w"][0], together.params["w"][1])
 
 
 def test_the_seed_and_the_epoch_decide_the_order():
     one, other = (create(jnp.uint32(seed)) for seed in (0, 1))
     other = other.replace(params=one.params, best_params=one.params)
-    moved = [train_alone(state, jnp.int32(number), DATA)[0].params["w"] for state, number in ((one, 1), (other, 1), (one, 2))]
+    moved = [
+        train_alone(state, jnp.int32(number), DATA)[0].params["w"]
+        for state, number in ((one, 1), (other, 1), (one, 2))
+    ]
     assert not np.array_equal(moved[0], moved[1])
     assert not np.array_equal(moved[0], moved[2])
 
@@ -96,13 +112,17 @@ def test_evaluation_is_exact_whatever_the_batch(batch_size):
     params = {"w": np.ones((3, 1), np.float32)}
     batches = [epoch.pad_batches(DATA, batch_size)]
     expected = np.mean((X.sum(axis=1, keepdims=True) - np.asarray(DATA["targets"])) ** 2)
-    np.testing.assert_allclose(evaluate(params, {"batches": jnp.float32(3)}, batches)["mse"], expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        evaluate(params, {"batches": jnp.float32(3)}, batches)["mse"], expected, rtol=1e-5
+    )
 
 
 def test_best_parameters_are_those_of_the_lowest_score():
     state = create(jnp.uint32(0))
     for number, score in enumerate([3.0, 1.0, 2.0, jnp.nan], start=1):
         state = state.replace(params={"w": np.full((3, 1), number, np.float32)})
-        state = state.after_epoch(jnp.float32(score), jnp.int32(number), plateau=Plateau(), patience=0)
+        state = state.after_epoch(
+            jnp.float32(score), jnp.int32(number), plateau=Plateau(), patience=0
+        )
     assert float(np.asarray(state.best_params["w"])[0, 0]) == 2.0
     assert (float(state.best_score), int(state.best_epoch)) == (1.0, 2)

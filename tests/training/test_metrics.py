@@ -20,7 +20,10 @@ from flax_attn.training.metrics import (
 
 
 def test_masked_rows_count_nothing():
-    outputs, targets = jnp.array([[1.0, 2.0], [9.0, 9.0], [0.0, 0.0]]), jnp.array([[0.0, 0.0], [0.0, 0.0], [0.0, 4.0]])
+    outputs, targets = (
+        jnp.array([[1.0, 2.0], [9.0, 9.0], [0.0, 0.0]]),
+        jnp.array([[0.0, 0.0], [0.0, 0.0], [0.0, 4.0]]),
+    )
     error = squared_error(outputs, targets, jnp.array([True, False, True]))
     assert float(error.compute()) == (1 + 4 + 0 + 16) / 4
 
@@ -29,13 +32,18 @@ def test_uneven_batches_add_up_to_the_whole():
     x, y = np.random.default_rng(0).normal(size=(2, 12, 3)).astype(np.float32)
     whole = jax.jit(squared_error)(x, y, np.ones(12, bool)).compute()
     mask = np.array([[True] * 5, [True] * 5, [True] * 2 + [False] * 3])
-    padded = np.pad(x, ((0, 3), (0, 0)), constant_values=7.0).reshape(3, 5, 3), np.pad(y, ((0, 3), (0, 0))).reshape(3, 5, 3)
+    padded = (
+        np.pad(x, ((0, 3), (0, 0)), constant_values=7.0).reshape(3, 5, 3),
+        np.pad(y, ((0, 3), (0, 0))).reshape(3, 5, 3),
+    )
     batches = jax.jit(jax.vmap(squared_error))(*padded, mask)
     np.testing.assert_allclose(compute(accumulate({"mse": batches}))["mse"], whole, rtol=1e-6)
 
 
 def test_adding_leaves_joins_means():
-    joined = jax.tree.map(jnp.add, Mean(jnp.float32(6), jnp.float32(2)), Mean(jnp.float32(3), jnp.float32(1)))
+    joined = jax.tree.map(
+        jnp.add, Mean(jnp.float32(6), jnp.float32(2)), Mean(jnp.float32(3), jnp.float32(1))
+    )
     assert float(joined.compute()) == 3.0
 
 
@@ -44,14 +52,21 @@ LABELS, PREDICTED = np.array([0, 0, 1, 2, 2, 2, 0, 1, 3]), np.array([0, 1, 1, 2,
 
 @pytest.mark.parametrize("split", [9, 4, 2])
 def test_scores_of_classes_equal_scikit_learns_whatever_the_batches(split):
-    logits = np.eye(5, dtype=np.float32)[PREDICTED]  # the fifth class never occurs and is never predicted
+    # the fifth class never occurs and is never predicted
+    logits = np.eye(5, dtype=np.float32)[PREDICTED]
     batches = [slice(i, i + split) for i in range(0, 9, split)]
-    found = [jax.jit(confusion)(logits[b], LABELS[b], np.ones(len(LABELS[b]), bool)) for b in batches]
+    found = [
+        jax.jit(confusion)(logits[b], LABELS[b], np.ones(len(LABELS[b]), bool)) for b in batches
+    ]
     matrix = jnp.asarray(sum(np.asarray(each.matrix) for each in found))
-    np.testing.assert_array_equal(np.asarray(matrix)[:4, :4], sklearn.metrics.confusion_matrix(LABELS, PREDICTED))
+    np.testing.assert_array_equal(
+        np.asarray(matrix)[:4, :4], sklearn.metrics.confusion_matrix(LABELS, PREDICTED)
+    )
     scores = jax.jit(compute)({"confusion": Confusion(matrix)})
     options = {"average": "weighted", "zero_division": 0}
-    precision, recall, f1, _ = sklearn.metrics.precision_recall_fscore_support(LABELS, PREDICTED, **options)
+    precision, recall, f1, _ = sklearn.metrics.precision_recall_fscore_support(
+        LABELS, PREDICTED, **options
+    )
     expected = {
         "accuracy": sklearn.metrics.accuracy_score(LABELS, PREDICTED),
         "precision": precision,
@@ -62,8 +77,12 @@ def test_scores_of_classes_equal_scikit_learns_whatever_the_batches(split):
     assert scores.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(scores[name], value, rtol=1e-6)
-    each = sklearn.metrics.precision_recall_fscore_support(LABELS, PREDICTED, average=None, zero_division=0)
-    np.testing.assert_allclose([np.asarray(values)[:4] for values in class_scores(matrix)], each[:3], rtol=1e-6)
+    each = sklearn.metrics.precision_recall_fscore_support(
+        LABELS, PREDICTED, average=None, zero_division=0
+    )
+    np.testing.assert_allclose(
+        [np.asarray(values)[:4] for values in class_scores(matrix)], each[:3], rtol=1e-6
+    )
 
 
 def test_the_largest_logit_is_the_first_of_equal_ones():
@@ -79,8 +98,14 @@ def test_the_largest_logit_is_the_first_of_equal_ones():
 
 def test_cross_entropy_is_weighted_masked_and_smoothed():
     logits = np.array([[2.0, 0.0, -1.0], [0.0, 1.0, 0.0], [5.0, 5.0, 5.0]], np.float32)
-    labels, mask, weights = np.array([0, 2, 1]), np.array([True, True, False]), np.array([1.0, 7.0, 3.0], np.float32)
-    loss = lambda *weights, smoothing=0.0: jax.jit(functools.partial(cross_entropy, smoothing=smoothing))(logits, labels, mask, *weights)
+    labels, mask, weights = (
+        np.array([0, 2, 1]),
+        np.array([True, True, False]),
+        np.array([1.0, 7.0, 3.0], np.float32),
+    )
+    loss = lambda *weights, smoothing=0.0: jax.jit(
+        functools.partial(cross_entropy, smoothing=smoothing)
+    )(logits, labels, mask, *weights)
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     plain = -np.log([shares[0, 0], shares[1, 2]])
     np.testing.assert_allclose(loss().compute(), plain.mean(), rtol=1e-6)
