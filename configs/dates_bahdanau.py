@@ -1,11 +1,11 @@
 """Dates as people write them, to ISO 8601, letter by letter.
 
 Task     `tuesday, 11 july 2006` becomes `2006-07-11`: eight ways to write a date, the month always
-by its name
+         by its name
 Source   made in code; the encoder-decoder of Bahdanau et al. 2015 (arXiv:1409.0473)
 Command  python train.py --config=configs/dates_bahdanau.py
-Expect   exact match 1.000, 0.87 of the weight of the month's digits on its name (3 seeds), 1 minute
-a seed
+Expect   exact match 1.000, 0.87 of the weight of the month's digits on its name (3 seeds), 1
+         minute a seed
 """
 
 from typing import Any

@@ -1,11 +1,11 @@
 """Letters in reverse: the smallest translation, whose alignment is known.
 
 Task     `d a f` becomes `f a d`: 3 to 12 letters of 26; the attention has to run from the last to
-the first
+         the first
 Source   made in code; the encoder-decoder of Bahdanau et al. 2015 (arXiv:1409.0473)
 Command  python train.py --config=configs/reverse_bahdanau.py
 Expect   exact match 1.000 and 0.93 of the weight on the anti-diagonal (5 seeds; the least 0.90),
-half a minute a seed
+         half a minute a seed
 """
 
 from typing import Any

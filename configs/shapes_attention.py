@@ -1,13 +1,12 @@
 """Shapes with a CNN and one attention layer: triangles attend to triangles and boxes to boxes.
 
 Task     level two triangles and two boxes pairwise
-Source   François Fleuret's attention on synthetic sequences; unscaled dot-product attention, 58,177
-parameters
+Source   François Fleuret's attention on synthetic sequences; unscaled dot-product attention,
+         58,177 parameters
 Command  python train.py --config=configs/shapes_attention.py
 Expect   test MSE 0.0006 at the epoch best on validation, 0.0007 as the median of the last 10
-epochs, 5 minutes a seed
-         (the recipe in PyTorch: 0.0031 after epoch 50, 0.00075 at its best; the noise floor is
-         0.00021)
+         epochs, 5 minutes a seed (the recipe in PyTorch: 0.0031 after epoch 50, 0.00075 at its
+         best; the noise floor is 0.00021)
 """
 
 from typing import Any

@@ -3,10 +3,10 @@ position as input.
 
 Task     level the two leftmost shapes and the two rightmost, whatever their kind
 Source   this project, as `shapes_best`; the positions are those of François Fleuret's attention on
-synthetic sequences
+         synthetic sequences
 Command  python train.py --config=configs/shapes_by_location_best.py
 Expect   test MSE 0.00025 (the tutorial's recipe: 0.0090), and 0.0070 with
---config.model.binary_positions=False; 10 minutes a seed
+         --config.model.binary_positions=False; 10 minutes a seed
 """
 
 from typing import Any

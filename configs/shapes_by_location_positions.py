@@ -4,7 +4,7 @@ Task     level the two leftmost shapes and the two rightmost, whatever their kin
 Source   François Fleuret's attention on synthetic sequences, whose positional encoding this is
 Command  python train.py --config=configs/shapes_by_location_positions.py
 Expect   test MSE 0.005-0.010 after 50 epochs (the recipe in PyTorch: 0.0090; without positions
-0.0556), 5 minutes a seed
+         0.0556), 5 minutes a seed
 """
 
 from typing import Any

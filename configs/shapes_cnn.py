@@ -2,10 +2,10 @@
 
 Task     level two triangles and two boxes pairwise; each output sees 21 of the 100 points
 Source   François Fleuret's attention on synthetic sequences; five convolutions of 5 taps, 62,337
-parameters
+         parameters
 Command  python train.py --config=configs/shapes_cnn.py
 Expect   test MSE 0.067 in normalised units after 50 epochs (the recipe in PyTorch: 0.0665), 3
-minutes a seed
+         minutes a seed
 """
 
 from typing import Any

@@ -4,8 +4,7 @@ Task     learn 20 training sequences by heart; an epoch is 1,000 steps on all of
 Source   the tutorial, 5,001 steps with Adam at 1e-3
 Command  python train.py --config=configs/shapes_overfit.py
 Expect   train MSE before training and after each 1,000 steps near 0.97, 0.016, 0.0062, 0.0039,
-0.0020, 0.00055,
-         as the tutorial printed them; 20 seconds
+         0.0020, 0.00055, as the tutorial printed them; 20 seconds
 """
 
 from typing import Any

@@ -2,7 +2,7 @@
 
 Task     negative, neutral or positive
 Source   a tutorial on attention in recurrent networks: 4 epochs of 200 batches of 4; 1,877,639
-parameters
+         parameters
 Command  python train.py --config=configs/sst_gru_attention.py --manual_dir=DIR
 Expect   test accuracy 0.527, 6 seconds a seed (the recipe in PyTorch: 0.519 to 0.528)
 """

@@ -2,10 +2,10 @@
 
 Task     that of `configs/translate_multi30k.py`
 Source   Vaswani et al. 2017 (arXiv:1706.03762), normalised before each part; the same 8,000 byte
-pairs
+         pairs
 Command  python train.py --config=configs/translate_multi30k_transformer.py --manual_dir=DIR
 Expect   test_2016 (seed 0): BLEU 38.9 with a beam of 5, 37.9 greedily, chrF 58.7; 28 minutes on 2
-cores
+         cores
 """
 
 from typing import Any

@@ -127,6 +127,7 @@ def run_predict(args: argparse.Namespace) -> int:
     from flax_attn.analysis.tables import wide_console
     from flax_attn.commands.predicting import predict
     from flax_attn.commands.requests import Request
+    from flax_attn.commands.training import keep_compiled
 
     for text in args.text:
         try:
@@ -147,6 +148,7 @@ def run_predict(args: argparse.Namespace) -> int:
         args.best,
         tuple(args.allow),
     )
+    keep_compiled()
     report(predict(request, wide_console()), args.json)
     return 0
 

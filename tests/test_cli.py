@@ -92,6 +92,8 @@ def run(tmp_path_factory):
     code, out, err = train(*SMALL, "--config.num_epochs=2", f"--workdir={workdir}")
     assert (code, err) == (0, ""), err
     assert "epoch 2/2" in out
+    assert f"look at {workdir}/figures/attention.png" in out
+    assert f"then try: flax-attn predict {workdir} --input SIGNALS.npy" in out
     return workdir
 
 

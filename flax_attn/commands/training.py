@@ -15,6 +15,8 @@ from flax_attn.runs.directory import flatten
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from flax_attn.experiment import Config
+
 FLAGS = ("config", "workdir", "manual_dir")
 
 
@@ -118,7 +120,27 @@ def train(
         summary = experiment.run(config, workdir, manual_dir=manual_dir, say=say, on_epoch=on_epoch)
     tables.print_results(summary, checked.reference, console)
     say(f"run directory: {workdir}")
+    for line in next_steps(checked, workdir):
+        say(line)
     return summary
+
+
+def next_steps(config: "Config", workdir: Path) -> list[str]:
+    """What there is to look at after a run, and what to type."""
+    from flax_attn.tasks import ImageClasses, PairsOfTexts, Signals, TextClasses
+
+    pictures = sorted((workdir / "figures").glob("*.png"))
+    best = [path for path in pictures if path.stem in ("attention", "alignment")] or pictures
+    lines = [f"look at {best[0]}"] if best else []
+    inputs = {
+        Signals: "--input SIGNALS.npy --figure prediction.png",
+        ImageClasses: "--input IMAGE.png --figure attention.png",
+        TextClasses: '"A TEXT" --figure attention.png',
+        PairsOfTexts: '"A TEXT" --figure alignment.png',
+    }
+    if config.task_class in inputs:
+        lines.append(f"then try: flax-attn predict {workdir} {inputs[config.task_class]}")
+    return lines
 
 
 def keep_compiled() -> None:

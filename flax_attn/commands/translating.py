@@ -21,7 +21,7 @@ from flax_attn.tasks import PairsOfTexts, Prediction
 def predict_translations(request: Request, config: Config, console: Console) -> list[Path]:
     """Prints translations, or writes the best of each line. Draws the first that is not empty."""
     if request.output is not None:
-        files.check_destination(request.output, "--output", files.LINES, request.source)
+        files.check_text_file(request.output, "--output", request.source)
         if request.num_best > 1 or request.as_json:
             raise UsageError(
                 "expected --output alone, for it holds the best translation of each line; leave "

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 PICTURES = (".png", ".pdf", ".svg")
 ARRAYS = (".npy", ".csv")
-LINES = (".txt",)
 
 
 def check_destination(
@@ -32,10 +31,22 @@ def check_destination(
         raise UsageError(f"expected {flag} to be another file than --input, got {path} for both")
 
 
+def check_text_file(path: Path, flag: str, source: Path | None = None) -> None:
+    """Raises a UsageError for a text file that cannot be written, or that is the user's own input.
+
+    Any ending will do that is not of an array or a picture.
+    """
+    if path.suffix in (*PICTURES, *ARRAYS):
+        raise UsageError(f"expected {flag} to be a text file, such as out.txt, got {path}")
+    check_destination(path, flag, (path.suffix,), source)
+
+
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file, empty ones too. Raises a UsageError where none has a text."""
-    if path.suffix not in LINES:
-        raise UsageError(f"expected --input to end in {LINES[0]} for a run on texts, got {path}")
+    """The lines of a text file of any ending, empty ones too.
+
+    Raises:
+        UsageError: no such file, another kind of file, or no line with a text.
+    """
     try:
         lines = read_text(path).split("\n")
     except OSError as error:

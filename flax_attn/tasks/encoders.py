@@ -173,7 +173,8 @@ class PairEncoder(NamedTuple):
 
     def sources(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         """Tokens `(n, s)` and lengths `(n,)` of sources."""
-        tokens, lengths = pad([self.source.encode(self.clean(text)) for text in texts])
+        prepared = [self.clean(self.data.prepare(text)) for text in texts]
+        tokens, lengths = pad([self.source.encode(text) for text in prepared])
         return {"source": tokens, "source_lengths": lengths}
 
     def rows(self, pairs: Sequence[Pair]) -> Batch:
@@ -199,7 +200,7 @@ class PairEncoder(NamedTuple):
 
     def source_parts(self, text: str) -> list[Part]:
         """The parts of a source that the model sees."""
-        return known_parts(self.source, self.clean(text))
+        return known_parts(self.source, self.clean(self.data.prepare(text)))
 
     def source_words(self, text: str) -> list[str]:
         """The parts as pictures show them, in brackets those that the model does not know."""

@@ -99,6 +99,14 @@ def test_texts_are_translated_with_their_alignment(reverse, tmp_path, capsys):
     assert "text 1 has what the run does not know: ?" in err
 
 
+def test_letters_need_no_spaces_and_files_no_ending(reverse, tmp_path, capsys):
+    spaced, joined = (predict(capsys, reverse, text, "--json").out for text in ("c a b d", "cabd"))
+    assert json.loads(joined)[0]["translations"] == json.loads(spaced)[0]["translations"]
+    (tmp_path / "in.de").write_text("cab\n")
+    predict(capsys, reverse, "--input", tmp_path / "in.de", "--output", tmp_path / "out.en")
+    assert (tmp_path / "out.en").read_text() == "b a c\n"
+
+
 def test_a_file_of_texts_in_a_run_moved_elsewhere_becomes_a_file(reverse, tmp_path, capsys):
     shutil.copytree(reverse, tmp_path / "moved")
     (tmp_path / "in.txt").write_text("a b c\n\nd e f g\n? !\nb ? a c\n")
@@ -141,7 +149,7 @@ def test_a_source_longer_than_any_is_translated_with_a_warning(reverse, capsys):
         (("a b", "--beam", "0"), "--beam and --best above 0, got 0 and 1"),
         (("a \udce4 b",), "expected a text in UTF-8"),
         (("a b", "--output", "x.txt", "--json"), "expected --output alone"),
-        (("a b", "--output", "x.npy"), "--output to end in .txt"),
+        (("a b", "--output", "x.npy"), "--output to be a text file, such as out.txt, got x.npy"),
         (("a b", "--output", "x.txt", "--best", "2"), "expected --output alone"),
         (("a b", "--figure", "gone/x.png"), "--figure to be a file in a directory that exists"),
         (("--input", "gone.txt"), "No such file"),

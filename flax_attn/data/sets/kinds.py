@@ -231,6 +231,10 @@ class PairData(Tokens):
     num_buckets: int = 4
     shared_vocabulary: bool = False
 
+    def prepare(self, source: str) -> str:
+        """A source of the user's as the data set writes its own."""
+        return source
+
     @abc.abstractmethod
     def load(self, manual_dir: Path | None) -> Pairs:
         """The splits `train`, `valid` and `test`."""

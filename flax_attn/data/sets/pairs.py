@@ -59,6 +59,10 @@ class Reverse(MadePairs):
                 f"and {self.max_letters}"
             )
 
+    def prepare(self, source: str) -> str:
+        """Letters with spaces between, so `abc` is the same as `a b c`."""
+        return " ".join(source.replace(" ", ""))
+
     def load(self, manual_dir: Path | None) -> Pairs:
         del manual_dir  # made in code
         sizes = {"min_length": self.min_letters, "max_length": self.max_letters}
