@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+import flax_attn
 from docs.draw import DOCS, PAGES, run_example
 
 SHORT = ("attend", "self_attention")
@@ -29,19 +30,18 @@ def test_the_example_of_a_page_runs(page):
     assert (DOCS / "images" / f"{page}.png").is_file()
 
 
-def test_the_library_example_of_the_readme_runs():
-    names = run_example(block_with("context, weights", README))
+def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiny = {"model.features": 8, "steps_per_epoch": 2, "batch_size": 16, "data.num_train": 200, "data.num_test": 20}
+    flax_attn.train("shapes_attention:quick", num_epochs=1, workdir="runs/shapes_attention", overrides=tiny)  # by its first command
+    names = run_example(README.read_text())
     assert (names["context"].shape, names["weights"].shape) == ((2, 3, 4), (2, 3, 5))
+    assert names["prediction"].outputs.shape == (4, 100, 1)
+    assert (tmp_path / "attention.png").stat().st_size > 10_000
 
 
-def block_with(words, path):
-    """The Python block of a page that holds these words, with its fence."""
-    (block,) = (block for block in re.findall(r"```python\n.*?```", path.read_text(), re.DOTALL) if words in block)
-    return block
-
-
-def test_the_shapes_example_of_the_training_page_runs():
-    names = run_example(block_with("by_location", DOCS / "training.md"))
+def test_the_example_of_the_training_page_runs():
+    names = run_example((DOCS / "training.md").read_text())
     assert names["inputs"].shape == names["targets"].shape == (1000, 100, 1)
 
 
