@@ -1,4 +1,4 @@
-"""Shapes levelled by place, not kind, with a model that does not know places: attention alone is blind to order.
+"""Shapes levelled by location, not kind, with a model that does not know positions: attention alone is blind to order.
 
 Task     level the two leftmost shapes and the two rightmost, whatever their kind
 Source   announced by the tutorial as its next step; the attention model without positions
