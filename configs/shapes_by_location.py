@@ -1,4 +1,4 @@
-"""Shapes levelled by position, not kind, with a model that does not know positions.
+"""Shapes levelled by location, not kind, with a model that does not know positions.
 
 Attention alone is blind to order.
 

@@ -1,4 +1,4 @@
-"""Shapes levelled by place, by the model and recipe of `shapes_best` with the binary digits of the
+"""Shapes levelled by location, by the model and recipe of `shapes_best` with the binary digits of the
 position as input.
 
 Task     level the two leftmost shapes and the two rightmost, whatever their kind

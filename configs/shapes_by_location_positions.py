@@ -1,4 +1,4 @@
-"""Shapes levelled by place with the 7 binary digits of the position as input channels.
+"""Shapes levelled by location with the 7 binary digits of the position as input channels.
 
 Task     level the two leftmost shapes and the two rightmost, whatever their kind
 Source   François Fleuret's attention on synthetic sequences, whose positional encoding this is

@@ -1,11 +1,17 @@
-"""Every example in the pages runs as it stands, and leaves the weights that its picture shows."""
+"""Every example in the pages runs as it stands, and leaves the weights that its picture shows. Every link leads to a file."""
+
+import re
+import sys
 
 import numpy as np
 import pytest
 
+import flax_attn
 from docs.draw import DOCS, PAGES, run_example
 
 SHORT = ("attend", "self_attention")
+GUIDES = ("python", "build_your_own")
+README = DOCS.parent / "README.md"
 
 
 @pytest.mark.parametrize(
@@ -27,9 +33,94 @@ def test_the_example_of_a_page_runs(page):
     assert (DOCS / "images" / f"{page}.png").is_file()
 
 
-def test_the_library_examples_of_the_readme_run():
-    readme = (DOCS.parent / "README.md").read_text()
-    names = run_example(readme)
+def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiny = {
+        "model.features": 8,
+        "steps_per_epoch": 2,
+        "batch_size": 16,
+        "data.num_train": 200,
+        "data.num_test": 20,
+    }
+    flax_attn.train(
+        "shapes_attention:quick", num_epochs=1, workdir="runs/shapes_attention", overrides=tiny
+    )  # by its first command
+    names = run_example(README.read_text())
     assert (names["context"].shape, names["weights"].shape) == ((2, 3, 4), (2, 3, 5))
+    assert names["prediction"].outputs.shape == (4, 100, 1)
+    assert (tmp_path / "attention.png").stat().st_size > 10_000
+
+
+def test_the_example_of_the_training_page_runs():
+    names = run_example((DOCS / "training.md").read_text())
+    assert names["inputs"].shape == names["targets"].shape == (1000, 100, 1)
+
+
+def test_every_page_is_found_from_the_readme():
+    reached, left = set(), [README]
+    while left:
+        page = left.pop()
+        if page not in reached:
+            reached.add(page)
+            left += [path for path in targets(page) if path.suffix == ".md"]
+    assert not set(DOCS.rglob("*.md")) - reached
+    index = targets(DOCS / "index.md")
+    assert DOCS / "index.md" in targets(README)
     for page in PAGES:
-        assert f"docs/attention/{page}.md" in readme
+        assert DOCS / "attention" / f"{page}.md" in index
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_the_blocks_of_a_guide_run_one_after_another(page, tmp_path, monkeypatch):
+    """A block that begins with the name of a file is that file; the others run in one namespace, in the same folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    before, names = set(sys.modules), {}
+    text = (DOCS / f"{page}.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) > 5
+    for block in blocks:
+        name = re.match(r"# (\w+\.py)\n", block)
+        if name:
+            (tmp_path / name[1]).write_text(block)
+        else:
+            exec(compile(block, f"{page}.md: {block.splitlines()[0]}", "exec"), names)
+    for module in set(sys.modules) - before:  # those of the page
+        if (tmp_path / f"{module}.py").exists():
+            del sys.modules[module]
+    assert (tmp_path / "runs").is_dir()
+    assert names["figure"].axes
+
+
+@pytest.mark.parametrize(
+    "page",
+    [README, *sorted(DOCS.rglob("*.md")), *sorted(DOCS.parent.glob("C*.md"))],
+    ids=lambda path: path.stem,
+)
+def test_links_lead_to_files_and_headings(page):
+    for path, anchor in links(page):
+        assert path.exists(), f"{page.name} links to {path}, which is not there"
+        if anchor:
+            assert anchor in anchors(path), (
+                f"{page.name} links to #{anchor} of {path.name}, which has no such heading"
+            )
+
+
+def links(page):
+    """The relative links of a page: the paths that they lead to, each with the heading, or ''."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    found = re.findall(r"\[[^\]]*\]\(\s*([^)\s]+)\s*\)", text) + re.findall(
+        r'(?:src|href)="([^"]+)"', text
+    )
+    local = [link.partition("#") for link in found if not re.match(r"[a-z]+:", link)]
+    return [((page.parent / path).resolve() if path else page, anchor) for path, _, anchor in local]
+
+
+def targets(page):
+    return {path for path, _ in links(page)}
+
+
+def anchors(page):
+    """The headings of a page as links name them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
