@@ -22,7 +22,7 @@ def get_config(variant: str = "") -> Any:
         0.2
     )
     config = recipes.translation("reverse_bahdanau", variant, data, model)
-    config.num_epochs = 2 if variant else 12
+    config.num_epochs = 4 if variant else 12
     config.learning_rate = 5e-3
     config.optimizer.schedule = "cosine"
     return config

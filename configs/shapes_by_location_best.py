@@ -1,5 +1,6 @@
-"""Shapes levelled by location, by the model and recipe of `shapes_best` with the binary digits of the
-position as input.
+"""Shapes levelled by location, by the model and recipe of `shapes_best`.
+
+The binary digits of the position are inputs too.
 
 Task     level the two leftmost shapes and the two rightmost, whatever their kind
 Source   this project, as `shapes_best`; the positions are those of François Fleuret's attention on

@@ -1,4 +1,7 @@
-"""Every example in the pages runs as it stands, and leaves the weights that its picture shows. Every link leads to a file."""
+"""Every example in the pages runs as it stands, and leaves the weights that its picture shows.
+
+Every link leads to a file.
+"""
 
 import re
 import sys
@@ -72,7 +75,9 @@ def test_every_page_is_found_from_the_readme():
 
 @pytest.mark.parametrize("page", GUIDES)
 def test_the_blocks_of_a_guide_run_one_after_another(page, tmp_path, monkeypatch):
-    """A block that begins with the name of a file is that file; the others run in one namespace, in the same folder."""
+    """A block that begins with the name of a file is that file; the others run in one namespace, in
+    the same folder.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     before, names = set(sys.modules), {}

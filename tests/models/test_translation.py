@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from flax_attn.attention import AdditiveScore
-from flax_attn.models import Seq2Seq, TranslationTransformer
+from flax_attn.models import Seq2Seq, TranslationTransformer, decoding
 from flax_attn.models.translation import SCORES
 from tests.models.variables import draw
 
