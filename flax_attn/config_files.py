@@ -4,10 +4,10 @@ import ast
 import runpy
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from flax_attn.errors import UsageError, one_line, unknown
 from flax_attn.runs.directory import flatten
+from flax_attn.types import ConfigValues, Json, JsonObject, UserInput
 
 PACKAGE = Path(__file__).parent
 FOLDERS = (PACKAGE / "configs", PACKAGE.parent / "configs")  # of a wheel, and of a checkout
@@ -43,7 +43,7 @@ def find(name: str) -> tuple[Path, str]:
     raise UsageError(f"no config file {stem}; configs/ has {', '.join(names())}")
 
 
-def read(name: str) -> Any:
+def read(name: str) -> ConfigValues:
     """The config of a name or path, as `get_config(variant)` of its file returns it.
 
     Raises:
@@ -63,7 +63,7 @@ def read(name: str) -> Any:
     return config
 
 
-def change(config: Any, overrides: Mapping[str, Any]) -> None:
+def change(config: ConfigValues, overrides: Mapping[str, UserInput]) -> None:
     """Sets keys such as `model.features`.
 
     Raises:
@@ -82,7 +82,7 @@ def change(config: Any, overrides: Mapping[str, Any]) -> None:
             ) from error
 
 
-def parse(config: Any, texts: Mapping[str, str]) -> dict[str, Any]:
+def parse(config: ConfigValues, texts: Mapping[str, str]) -> JsonObject:
     """The values that a command line gives as text, by key, each of the type that the config has.
 
     Raises:
@@ -103,7 +103,7 @@ def parse(config: Any, texts: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
-def _value(kind: type, text: str) -> Any:
+def _value(kind: type, text: str) -> Json:
     if kind is bool:
         return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
     if kind in (int, float, str):

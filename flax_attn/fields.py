@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from flax_attn.errors import UsageError, unknown
+from flax_attn.types import Json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +26,7 @@ class Part:
 AnyPart = TypeVar("AnyPart", bound=Part)
 
 
-def build(
-    part: type[AnyPart], values: Mapping[str, Any], complete: bool = False
-) -> AnyPart:  # Any: what a config may hold
+def build(part: type[AnyPart], values: Mapping[str, Json], complete: bool = False) -> AnyPart:
     """The part with these values, and with the defaults of those that are missing, unless they must
     be `complete`.
 
@@ -99,7 +98,7 @@ def key_of(part: Part, name: str) -> str:
 
 
 def _check_type(
-    key: str, kind: Any, value: Any
+    key: str, kind: Any, value: Json
 ) -> None:  # Any: a type as annotations hold it, a value of a config
     union = typing.get_origin(kind) in (typing.Union, types.UnionType)
     kinds = tuple(

@@ -1,17 +1,17 @@
 """The recipes that experiments share; each config changes what it is about."""
 
-from typing import Any
-
 from ml_collections import ConfigDict
 
+from flax_attn.types import ConfigValues, JsonObject
 
-def common(name: str, variant: str, task: str) -> Any:
+
+def common(name: str, variant: str, task: str) -> ConfigValues:
     """What every experiment has: seeds, epochs, and an optimiser that does nothing but Adam."""
     if variant not in ("", "quick"):
         raise ValueError(
             f"unknown variant '{variant}' of config '{name}'; expected none or 'quick'"
         )
-    config: Any = ConfigDict()
+    config: ConfigValues = ConfigDict()
     config.name = f"{name}:{variant}" if variant else name
     config.task = task
     config.seed = 0
@@ -45,7 +45,7 @@ def common(name: str, variant: str, task: str) -> Any:
     return config
 
 
-def shapes(name: str, variant: str, model: dict[str, Any]) -> Any:
+def shapes(name: str, variant: str, model: JsonObject) -> ConfigValues:
     """The tutorial's recipe for a model: 50 epochs of Adam at a flat rate on 20,000 of 25,000
     sequences.
     """
@@ -69,7 +69,7 @@ def shapes(name: str, variant: str, model: dict[str, Any]) -> Any:
     return config
 
 
-def images(name: str, variant: str, model: dict[str, Any]) -> Any:
+def images(name: str, variant: str, model: JsonObject) -> ConfigValues:
     """MNIST by the tutorial's recipe: 5 epochs of Adam at 3e-3, the last weights kept."""
     config = common(name, variant, "classification")
     config.num_epochs = 1 if variant else 5
@@ -84,7 +84,7 @@ def images(name: str, variant: str, model: dict[str, Any]) -> Any:
     return config
 
 
-def texts(name: str, variant: str, data: dict[str, Any], model: dict[str, Any]) -> Any:
+def texts(name: str, variant: str, data: JsonObject, model: JsonObject) -> ConfigValues:
     """Texts as words, padded to the longest: batches of 64 in up to 50 epochs, those best on
     validation kept.
     """
@@ -104,7 +104,7 @@ def texts(name: str, variant: str, data: dict[str, Any], model: dict[str, Any]) 
     return config
 
 
-def translation(name: str, variant: str, data: dict[str, Any], model: dict[str, Any]) -> Any:
+def translation(name: str, variant: str, data: JsonObject, model: JsonObject) -> ConfigValues:
     """Texts to texts: batches of 64 pairs of like length, the weights best on validation kept."""
     config = common(name, variant, "translation")
     config.decoding = ConfigDict({"beam": 5, "length_penalty": 1.0})

@@ -9,7 +9,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 # plain Python, open to all
-BASE = {"flax_attn.errors", "flax_attn.fields", "flax_attn.files", "flax_attn.config_files"}
+BASE = {
+    "flax_attn.errors",
+    "flax_attn.fields",
+    "flax_attn.files",
+    "flax_attn.config_files",
+    "flax_attn.types",
+}
 ROOMS = (
     "attention",
     "models",
@@ -37,10 +43,11 @@ ALLOWED = {  # what a room may import besides itself
 TOP = {  # what the files beside the rooms may import
     "__init__": {"flax_attn.experiment", "flax_attn.tasks", "flax_attn.analysis.plotting"},
     "__main__": {"flax_attn"},
-    "config_files": {"flax_attn.runs.directory"},
-    "recipes": set(),
+    "config_files": {"flax_attn.runs.directory", "flax_attn.types"},
+    "recipes": {"flax_attn.types"},
+    "types": set(),
     "errors": set(),
-    "fields": {"flax_attn.errors"},
+    "fields": {"flax_attn.errors", "flax_attn.types"},
     "files": set(),
 }
 OUTSIDE = {"attention": {"jax", "chex", "jaxtyping", "numpy"}}

@@ -21,11 +21,12 @@ from matplotlib.colors import PowerNorm, to_hex
 from matplotlib.figure import Figure
 
 from flax_attn.files import replacing
+from flax_attn.types import Options
 
 BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 SKY, YELLOW, BLACK = "#56B4E9", "#E69F00", "#222222"
 CYCLE = (BLUE, ORANGE, YELLOW, SKY, "#666666")  # green and pink are the shapes'
-STYLE: dict[Any, Any] = {  # matplotlib types its keys as a union of all of their names
+STYLE: Options = {  # matplotlib types its keys as a union of all of their names
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -35,7 +36,7 @@ STYLE: dict[Any, Any] = {  # matplotlib types its keys as a union of all of thei
 }
 # A square-root scale: on a linear one a single full weight leaves many small ones dark.
 # Queries run downwards from the top, as a matrix is printed.
-HEAT: dict[str, Any] = {
+HEAT: Options = {
     "origin": "upper",
     "cmap": "viridis",
     "interpolation": "nearest",
@@ -58,7 +59,7 @@ class Picture(Figure):
         super().__init__(*args, **kwargs)
         FigureCanvasAgg(self)
         names: tuple[Any, ...] = (*STYLE, "text.parse_math")
-        self._settings: dict[Any, Any] = {name: matplotlib.rcParams[name] for name in names}
+        self._settings: Options = {name: matplotlib.rcParams[name] for name in names}
 
     def draw(self, renderer) -> None:
         with matplotlib.rc_context(self._settings):
@@ -74,7 +75,7 @@ class Picture(Figure):
 def styled(draw: Callable[Arguments, Figure], **further: Any) -> Callable[Arguments, Figure]:
     """Draws with the sizes and lines of the project; a user's other settings stay."""
 
-    settings: dict[Any, Any] = STYLE | further
+    settings: Options = STYLE | further
 
     @functools.wraps(draw)
     def wrapper(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
@@ -111,7 +112,7 @@ def quietly() -> Iterator[None]:
         yield
 
 
-def heat_up_to(top: float) -> tuple[dict[str, Any], list[float]]:
+def heat_up_to(top: float) -> tuple[Options, list[float]]:
     """Colours and ticks of a scale that ends at `top`, for attention spread over many tokens."""
     top = max(float(top), 0.01)
     ticks = [tick for tick in TICKS if tick < 0.8 * top]

@@ -1,7 +1,5 @@
 """A matrix of attention weights on the axes of a figure: queries downwards, keys across."""
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis, XAxis
@@ -11,14 +9,15 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from flax_attn.analysis.drawing import ORANGE, frame, heat_up_to
+from flax_attn.types import Options
 
-MASKED: dict[str, Any] = {
+MASKED: Options = {
     "facecolor": "#ececec",
     "edgecolor": "#b4b4b4",
     "hatch": "////",
     "linewidth": 0,
 }
-NOT_A_NUMBER: dict[str, Any] = {"facecolor": ORANGE}
+NOT_A_NUMBER: Options = {"facecolor": ORANGE}
 CELL = 0.27  # inches, room for a word in 8 points
 LEAST_STEP = 0.15  # inches from one word to the next
 SMALLEST, LARGEST, LARGEST_WITHOUT_NAMES = 2.4, 16.0, 5.0  # inches

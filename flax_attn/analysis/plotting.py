@@ -5,7 +5,7 @@ and pyplot and its backend stay as they are.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -25,6 +25,7 @@ from flax_attn.analysis.matrices import (
     panel_size,
     title_room,
 )
+from flax_attn.types import UserInput
 
 MOST_ACROSS = 4  # heads in a row
 
@@ -42,8 +43,8 @@ class Heads(NamedTuple):
 @literal
 def attention(
     weights: ArrayLike,
-    rows: Iterable[Any] | None = None,
-    columns: Iterable[Any] | None = None,
+    rows: Iterable[UserInput] | None = None,
+    columns: Iterable[UserInput] | None = None,
     *,
     mask: ArrayLike | None = None,
     title: str = "",
@@ -91,7 +92,7 @@ def attention(
 
 @literal
 def attention_on_text(
-    tokens: Sequence[Any],
+    tokens: Sequence[UserInput],
     weights: ArrayLike | Sequence[ArrayLike],
     *,
     title: str = "",
@@ -113,7 +114,7 @@ def attention_on_text(
         raise ValueError(f"expected a list of tokens, got the text {tokens[:30]!r}; split it")
     is_one = all(isinstance(token, str) for token in tokens)
     texts = [list(text) for text in ([tokens] if is_one else tokens)]
-    of_texts: list[Any] = [weights] if is_one else list(weights)  # pyright: ignore
+    of_texts: list[UserInput] = [weights] if is_one else list(weights)  # pyright: ignore
     if not any(texts):
         raise ValueError("expected at least one token, got none")
     if len(texts) != len(of_texts):
@@ -134,8 +135,8 @@ def _draw_head(ax: Axes, heads: Heads, number: int, panel: tuple[float, float]) 
 
 def _read(
     weights: ArrayLike,
-    rows: Iterable[Any] | None,
-    columns: Iterable[Any] | None,
+    rows: Iterable[UserInput] | None,
+    columns: Iterable[UserInput] | None,
     mask: ArrayLike | None,
     top: float | None,
 ) -> Heads:
@@ -173,7 +174,9 @@ def _numbers(weights: ArrayLike, expected: str) -> np.ndarray:
         raise ValueError(f"expected weights {expected} as numbers, got {error}") from error
 
 
-def _names(name: str, labels: Iterable[Any] | None, size: int, of_what: str) -> list[str] | None:
+def _names(
+    name: str, labels: Iterable[UserInput] | None, size: int, of_what: str
+) -> list[str] | None:
     """Words as they are and positions as numbers."""
     if labels is None:
         return None

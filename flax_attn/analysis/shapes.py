@@ -1,7 +1,5 @@
 """The pictures of the shapes task. Triangles and boxes differ in colour and marker."""
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -23,6 +21,7 @@ from flax_attn.analysis.drawing import (
 from flax_attn.analysis.losses import error_on_test
 from flax_attn.analysis.matrices import KEY, QUERY, draw_matrix
 from flax_attn.runs.reading import Record
+from flax_attn.types import Options
 
 KINDS = (("triangle", "^", GREEN), ("box", "s", PINK))
 Marks = dict[str, np.ndarray]
@@ -80,7 +79,7 @@ def mark_shapes(axes: Axes, marks: Marks) -> None:
 
 def kind_legend(figure: Figure, lines: list[Line2D], has_marks: bool = True) -> None:
     """A legend under the figure: the lines, and the markers of the kinds of shapes."""
-    style: dict[str, Any] = {"ls": "", "ms": 7}
+    style: Options = {"ls": "", "ms": 7}
     kinds = KINDS if has_marks else ()
     markers = [Line2D([], [], marker=m, color=c, label=kind, **style) for kind, m, c in kinds]
     num_columns = min(len(lines) + len(markers), 6)
@@ -164,10 +163,10 @@ def mark_map(heat: Axes, across: Axes, beside: Axes, marks: Marks) -> None:
     for center, first, last, _, marker, colour in spans(marks):
         across.axvspan(first, last, color=colour, alpha=0.3, lw=0)
         beside.axhspan(first, last, color=colour, alpha=0.3, lw=0)
-        style: dict[str, Any] = {"marker": marker, "color": colour, "ms": 8, "clip_on": False}
+        style: Options = {"marker": marker, "color": colour, "ms": 8, "clip_on": False}
         heat.plot(center, 1.02, **style, transform=heat.get_xaxis_transform())
         heat.plot(1.02, center, **style, transform=heat.get_yaxis_transform())
-    outline: dict[str, Any] = {"fill": False, "lw": 1.2, "ls": ":"}
+    outline: Options = {"fill": False, "lw": 1.2, "ls": ":"}
     for _, top, bottom, kind, _, colour in spans(marks):
         for _, left, right, other, _, _ in spans(marks):
             if kind == other:

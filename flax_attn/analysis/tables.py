@@ -1,12 +1,11 @@
 """Tables of results for the terminal."""
 
-from typing import Any
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from flax_attn.runs.reading import Record, late_median
+from flax_attn.types import JsonObject
 
 FURTHER = (
     "test/f1",
@@ -24,7 +23,7 @@ def wide_console() -> Console:
     return console if console.is_terminal else Console(width=130)
 
 
-def print_results(summary: dict[str, Any], reference: dict[str, float], console: Console) -> None:
+def print_results(summary: JsonObject, reference: dict[str, float], console: Console) -> None:
     """The metrics of a run beside the figures of the tutorial's recipe."""
     seeds = summary["seeds"]
     title = f"{summary['config']}: {summary['model']}, {summary['parameters']:,} parameters, "

@@ -10,8 +10,9 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 
 from flax_attn.analysis.drawing import ORANGE, Picture, colour_bar, of_weight, quietly
+from flax_attn.types import Options
 
-FONT: dict[str, Any] = {"family": "monospace", "size": 10}
+FONT: Options = {"family": "monospace", "size": 10}
 # All lengths are in points.
 ROOM = 560.0  # for a line of tokens
 PAD, GAP = 3.0, 3.0  # between a token and the edge of its box, and between boxes
@@ -139,7 +140,7 @@ def draw_box(ax: Axes, box: Box, top: float) -> None:
     """A token on the colour of its weight, on a scale that ends at `top`."""
     if np.isnan(box.weight):
         front = ORANGE
-        ground: dict[str, Any] = {"facecolor": "none", "edgecolor": ORANGE, "linestyle": "--"}
+        ground: Options = {"facecolor": "none", "edgecolor": ORANGE, "linestyle": "--"}
     else:
         back, front = of_weight(box.weight, top)
         ground = {"facecolor": back, "edgecolor": "none"}

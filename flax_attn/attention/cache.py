@@ -1,11 +1,11 @@
 """Caches of keys and values for decoding: pytrees, and pure functions that make and extend them."""
 
 import math
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float, Int
 
 from flax_attn.attention.checks import as_lengths, check_bound, known_bound
@@ -47,7 +47,7 @@ def empty_cache(
     num_heads: int,
     key_features: int,
     value_features: int,
-    dtype: Any = jnp.float32,
+    dtype: DTypeLike = jnp.float32,
 ) -> KeyValueCache:
     """A cache for `max_length` tokens with nothing in it; the features are those of one head."""
     return KeyValueCache(
@@ -103,7 +103,7 @@ def empty_sliding_cache(
     num_heads: int,
     key_features: int,
     value_features: int,
-    dtype: Any = jnp.float32,
+    dtype: DTypeLike = jnp.float32,
 ) -> SlidingCache:
     """A cache for the `left + 1` keys of a window `(left, right)`, with nothing in it.
 

@@ -20,7 +20,7 @@ Source: Rabe & Staats 2021 (arXiv:2112.05682), section 3; Milakov & Gimelshein 2
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ from flax_attn.attention.blocks import BlockFunctions, Blocks, in_blocks
 from flax_attn.attention.how import How
 from flax_attn.attention.pairs import Pairs
 from flax_attn.attention.reach import reachable
+from flax_attn.attention.types import Tree
 
 
 def attend(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> tuple[Array, Array]:
@@ -92,7 +93,7 @@ def _forward(of: BlockFunctions, blocks: Blocks) -> tuple[tuple[Array, Array], t
     return (context, log), (blocks, context, log)
 
 
-def _backward(of: BlockFunctions, results: tuple, gradients: tuple[Array, Array]) -> tuple[Any]:
+def _backward(of: BlockFunctions, results: tuple, gradients: tuple[Array, Array]) -> tuple[Tree]:
     return (_gradients(of, results, gradients),)
 
 
@@ -126,7 +127,7 @@ class QueryRow(NamedTuple):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _gradients(of: BlockFunctions, results: tuple, gradients: tuple[Array, Array]) -> Any:
+def _gradients(of: BlockFunctions, results: tuple, gradients: tuple[Array, Array]) -> Tree:
     """The gradients of the blocks, from those of the contexts and of `l`."""
     blocks, contexts, logs = results
     floats, with_floats = _floats(blocks.of_scores)
@@ -151,7 +152,7 @@ def _gradients(of: BlockFunctions, results: tuple, gradients: tuple[Array, Array
     )
     sums, (of_query_blocks, of_bias) = jax.lax.scan(of_queries, start, rows)
     of_floats = [array.astype(like.dtype) for array, like in zip(sums.of_scores, floats)]
-    gradients_of: Any = Blocks  # None stands for no gradient
+    gradients_of: Tree = Blocks  # None stands for no gradient
     return gradients_of(
         of_query_blocks,
         _transposed(sums.keys).astype(blocks.keys.dtype),
@@ -197,7 +198,7 @@ def _gradients_of_block(
     return add_up(of_query, more[1]), of_bias, sums
 
 
-def _refuse(*args: Any) -> Any:
+def _refuse(*args: Tree) -> Tree:
     raise TypeError(
         "expected a first derivative of attention in blocks, got a second one; "
         "pass need_weights=True and chunk_size=None for second derivatives"

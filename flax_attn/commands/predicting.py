@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -19,6 +18,7 @@ from flax_attn.experiment.config import Config
 from flax_attn.predict import drawing, files
 from flax_attn.runs.directory import read_config
 from flax_attn.tasks import ImageClasses, PairsOfTexts, Prediction, Signals, Task, TextClasses
+from flax_attn.types import JsonObject
 
 
 def predict(request: Request, console: Console) -> list[Path]:
@@ -60,7 +60,7 @@ def predict_signals(request: Request, config: Config, console: Console) -> list[
     check_figure(request)
     run = loading.load(request.run, warn, allow=request.allow)
     prediction = run.predict(signals)
-    to_write: dict[Path, Callable[[Path], Any]] = {
+    to_write: dict[Path, Callable[[Path], object]] = {
         output: lambda path: files.write_signals(path, prediction.outputs)
     }
     if request.figure is not None:
@@ -126,14 +126,14 @@ def read_images(request: Request, config: Config) -> tuple[list[str], np.ndarray
     return names, images
 
 
-def describe(names: list[str], prediction: Prediction) -> list[dict[str, Any]]:
+def describe(names: list[str], prediction: Prediction) -> list[JsonObject]:
     """Of each input the classes in falling order, and its tokens or the weights of its patches."""
     rows = []
     weights = drawing.token_weights(prediction)
     attention = next(iter(prediction.attention.values()), None)
     for i, (name, shares) in enumerate(zip(names, prediction.outputs)):
         order = np.argsort(-shares, kind="stable")
-        row: dict[str, Any] = {"input": name}
+        row: JsonObject = {"input": name}
         row["classes"] = {prediction.names[k]: float(shares[k]) for k in order}
         if attention is not None and prediction.tokens:
             tokens = zip(prediction.tokens[i], prediction.known[i], weights[i])
@@ -147,7 +147,7 @@ def describe(names: list[str], prediction: Prediction) -> list[dict[str, Any]]:
     return rows
 
 
-def print_classes(request: Request, rows: list[dict[str, Any]], console: Console) -> None:
+def print_classes(request: Request, rows: list[JsonObject], console: Console) -> None:
     if request.as_json:
         console.print_json(json.dumps(rows, ensure_ascii=False))
         return
@@ -155,7 +155,7 @@ def print_classes(request: Request, rows: list[dict[str, Any]], console: Console
         show_classes(row, console)
 
 
-def show_classes(row: dict[str, Any], console: Console) -> None:
+def show_classes(row: JsonObject, console: Console) -> None:
     """The classes in falling order, and the tokens on the colours of their weights."""
     console.print(Text(row["input"], style="bold"), soft_wrap=True)
     width = max(map(len, row["classes"]))

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flax_attn.errors import UsageError
 from flax_attn.files import replacing
@@ -47,7 +46,7 @@ def check_figure(request: Request) -> None:
         files.check_destination(request.figure, "--figure", files.PICTURES, request.source)
 
 
-def write_all(to_write: dict[Path, Callable[[Path], Any]]) -> list[Path]:
+def write_all(to_write: dict[Path, Callable[[Path], object]]) -> list[Path]:
     """Writes files by functions of a path, all of them or none."""
     try:
         with contextlib.ExitStack() as stack:

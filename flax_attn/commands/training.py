@@ -6,11 +6,12 @@ import platform
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flax_attn import config_files
 from flax_attn.errors import UsageError, unknown
 from flax_attn.runs.directory import flatten
+from flax_attn.types import ConfigValues, JsonObject
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,7 +69,7 @@ def run_command(
     return 0
 
 
-def overrides(arguments: list[str], known: dict[str, Any]) -> dict[str, str]:
+def overrides(arguments: list[str], known: JsonObject) -> dict[str, str]:
     """The values that flags give to keys of the config, as text.
 
     A flag is `--KEY=VALUE`, `--KEY VALUE`, or for a truth value `--KEY` and `--noKEY`.
@@ -104,8 +105,8 @@ def overrides(arguments: list[str], known: dict[str, Any]) -> dict[str, str]:
 
 
 def train(
-    config: Any, workdir: Path, console: "Console", manual_dir: Path | None = None
-) -> dict[str, Any]:  # Any: a ConfigDict, and JSON
+    config: ConfigValues, workdir: Path, console: "Console", manual_dir: Path | None = None
+) -> JsonObject:
     """Trains a config, and shows its progress and its results.
 
     Arguments and errors are those of `experiment.run`.

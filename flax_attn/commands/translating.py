@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -16,6 +15,7 @@ from flax_attn.experiment import loading
 from flax_attn.experiment.config import Config
 from flax_attn.predict import drawing, files
 from flax_attn.tasks import PairsOfTexts, Prediction
+from flax_attn.types import JsonObject
 
 
 def predict_translations(request: Request, config: Config, console: Console) -> list[Path]:
@@ -111,7 +111,7 @@ def show_translations(text: str, prediction: Prediction, i: int, console: Consol
         console.print(Text(f"  {score}{written}"), soft_wrap=True)
 
 
-def translations_to_json(text: str, prediction: Prediction, i: int) -> dict[str, Any]:
+def translations_to_json(text: str, prediction: Prediction, i: int) -> JsonObject:
     translations = [
         {
             "text": written,
@@ -131,9 +131,9 @@ def translations_to_json(text: str, prediction: Prediction, i: int) -> dict[str,
 
 def translations_to_write(
     request: Request, prediction: Prediction, usable: list[int]
-) -> dict[Path, Callable[[Path], Any]]:
+) -> dict[Path, Callable[[Path], object]]:
     """The files that a request for translations wants."""
-    to_write: dict[Path, Callable[[Path], Any]] = {}
+    to_write: dict[Path, Callable[[Path], object]] = {}
     if request.output is not None:
         lines = "".join(f"{text}\n" for text in prediction.outputs)
         to_write[request.output] = lambda path: path.write_text(lines, encoding="utf-8")

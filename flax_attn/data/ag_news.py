@@ -7,7 +7,7 @@ joined.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -15,6 +15,7 @@ import tensorflow_datasets as tfds
 from flax_attn.data.builders import File, FilesBuilder, load, url_infos
 from flax_attn.data.files import read_rows
 from flax_attn.errors import UsageError
+from flax_attn.types import JsonObject
 
 CLASSES = ("World", "Sports", "Business", "Sci/Tech")
 ADDRESS = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/"
@@ -47,7 +48,7 @@ class AGNews(FilesBuilder, skip_registration=True):
     HOMEPAGE = "http://groups.di.unipi.it/~gulli/AG_corpus_of_news_articles.html"
     url_infos = url_infos(FILES)
 
-    def _generate_examples(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _generate_examples(self, path: Path) -> Iterator[tuple[int, JsonObject]]:
         for i, news in enumerate(read_news(path)):
             yield i, news._asdict()
 

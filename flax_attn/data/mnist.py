@@ -10,7 +10,6 @@ import math
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -18,6 +17,7 @@ from jaxtyping import UInt8
 
 from flax_attn.data.builders import File, FilesBuilder, load, url_infos
 from flax_attn.errors import UsageError
+from flax_attn.types import JsonObject
 
 SIZE = 28
 NUM_CLASSES = 10
@@ -66,7 +66,7 @@ class MNIST(FilesBuilder, skip_registration=True):
 
     def _generate_examples(
         self, images_file: Path, labels_file: Path
-    ) -> Iterator[tuple[int, dict[str, Any]]]:
+    ) -> Iterator[tuple[int, JsonObject]]:
         images, labels = read_idx(images_file), read_idx(labels_file)
         if images.shape[1:] != (SIZE, SIZE):
             raise UsageError(

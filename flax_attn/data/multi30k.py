@@ -9,13 +9,13 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import tensorflow_datasets as tfds
 
 from flax_attn.data.builders import File, FilesBuilder, load, url_infos
 from flax_attn.data.pairs import LANGUAGES, Pair, check_aligned
 from flax_attn.errors import UsageError
+from flax_attn.types import JsonObject
 
 ADDRESS = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
 NAMES = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
@@ -83,7 +83,7 @@ class Multi30k(FilesBuilder, skip_registration=True):
     HOMEPAGE = "https://github.com/multi30k/dataset"
     url_infos = url_infos(FILES)
 
-    def _generate_examples(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _generate_examples(self, path: Path) -> Iterator[tuple[int, JsonObject]]:
         for number, line in enumerate(read_lines(path)):
             yield number, {"text": line}
 

@@ -1,8 +1,10 @@
 """Normalisation by one mean and one standard deviation."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+
+from flax_attn.types import Tree
 
 
 class Normalization(NamedTuple):
@@ -12,7 +14,7 @@ class Normalization(NamedTuple):
     std: float
 
     @classmethod
-    def of(cls, *arrays: Any) -> "Normalization":
+    def of(cls, *arrays: Tree) -> "Normalization":
         """The mean and standard deviation of all elements of all arrays together, in double
         precision.
         """
@@ -22,8 +24,8 @@ class Normalization(NamedTuple):
         squares = sum(np.square(np.subtract(part, mean, dtype=np.float64)).sum() for part in parts)
         return cls(float(mean), float(np.sqrt(squares / count)))
 
-    def apply(self, x: Any) -> Any:
+    def apply(self, x: Tree) -> Tree:
         return (x - self.mean) / self.std
 
-    def undo(self, x: Any) -> Any:
+    def undo(self, x: Tree) -> Tree:
         return x * self.std + self.mean

@@ -15,7 +15,7 @@ keys, and called in a scan.
 import functools
 import math
 import operator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -247,7 +247,7 @@ def splits(
     counts = {"train": num_train - num_valid, "valid": num_valid, "test": num_test}
 
     @jax.jit
-    def make(seed: Any) -> dict[str, Examples]:
+    def make(seed: Array) -> dict[str, Examples]:
         keys = jax.random.split(jax.random.key(seed), len(counts))
         return {
             name: generate(key, n, task=task, height_rule=height_rule)

@@ -9,13 +9,14 @@ import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow_datasets as tfds
 
 from flax_attn.data.builders import File, FilesBuilder, load, url_infos
 from flax_attn.data.files import read_text
 from flax_attn.errors import UsageError
+from flax_attn.types import JsonObject
 
 CLASSES = {
     3: ("negative", "neutral", "positive"),
@@ -40,7 +41,7 @@ class SST(FilesBuilder, skip_registration=True):
     HOMEPAGE = "https://nlp.stanford.edu/sentiment/treebank.html"
     url_infos = url_infos(FILES)
 
-    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Any]:
+    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> JsonObject:
         if self.paths is not None:
             return super()._split_generators(dl_manager)
         archive = Path(dl_manager.download(self.FILES[ARCHIVE].url))
@@ -50,7 +51,7 @@ class SST(FilesBuilder, skip_registration=True):
 
     def _generate_examples(
         self, path: Path, content: bytes | None = None
-    ) -> Iterator[tuple[int, dict[str, Any]]]:
+    ) -> Iterator[tuple[int, JsonObject]]:
         text = read_text(path) if content is None else content.decode("utf-8")
         for number, line in enumerate(text.rstrip("\n").split("\n"), 1):
             try:

@@ -18,6 +18,7 @@ from jaxtyping import Int32
 
 from flax_attn.data.stop_words import STOP_WORDS
 from flax_attn.errors import UsageError, one_line
+from flax_attn.types import JsonObject
 
 PADDING, UNKNOWN = "<PAD>", "<UNK>"
 START, END = "<S>", "</S>"
@@ -108,7 +109,7 @@ class Tokenizer(Protocol):
 
     def split(self, text: str) -> list[str]: ...
 
-    def to_json(self) -> dict[str, Any]: ...
+    def to_json(self) -> JsonObject: ...
 
 
 class Vocabulary(NamedTuple):
@@ -147,7 +148,7 @@ class Vocabulary(NamedTuple):
     def split(self, text: str) -> list[str]:
         return list(_parts(self.level, text))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {"kind": self.level, "entries": list(self.entries)}
 
 
@@ -190,7 +191,7 @@ class BytePairs:
             for part, token, place in zip(known, found.ids, found.offsets)
         ]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {"kind": "bpe", "model": json.loads(self.model.to_str())}
 
 
@@ -202,7 +203,7 @@ def fit_tokenizer(kind: str, texts: Iterable[str], size: int) -> Tokenizer:
     return BytePairs.fit(texts, size) if kind == "bpe" else Vocabulary.fit(kind, texts, size)
 
 
-def tokenizer_from_json(content: dict[str, Any]) -> Tokenizer:
+def tokenizer_from_json(content: JsonObject) -> Tokenizer:
     """The tokenizer that `to_json` gave. Raises a UsageError for anything else."""
     try:
         if content["kind"] == "bpe":

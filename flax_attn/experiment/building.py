@@ -18,6 +18,7 @@ from flax_attn.models.forward import Inputs, Params
 from flax_attn.tasks import Task, row_lengths
 from flax_attn.training import buckets, epoch
 from flax_attn.training.state import TrainState
+from flax_attn.types import Json, Options, Tree
 
 States = TrainState  # of all seeds, stacked along the leading axis
 Scores = dict[str, Array]  # (seeds,) by metric
@@ -50,7 +51,7 @@ def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
         raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
 
 
-def _frozen(value: Any) -> Any:  # Any: what JSON can hold
+def _frozen(value: Json) -> Json:
     """Lists as tuples: a model with a list has no hash."""
     return tuple(value) if isinstance(value, list) else value
 
@@ -81,12 +82,12 @@ def count_parameters(params: Params) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
-def make_loss(model: nn.Module, measure: Callable[..., Any]) -> epoch.Loss:
+def make_loss(model: nn.Module, measure: Callable[..., Tree]) -> epoch.Loss:
     """`loss(params, carry, batch, key) -> (loss, (carry, metrics))`; evaluation has no key."""
 
-    def loss(params: Params, carry: Params, batch: epoch.Batch, key: Key[Array, ""] | None) -> Any:
+    def loss(params: Params, carry: Params, batch: epoch.Batch, key: Key[Array, ""] | None) -> Tree:
         variables, train = {"params": params, "carry": carry}, key is not None
-        options: Any = {
+        options: Options = {
             "train": train,
             "mutable": ["carry"],
         }  # Any: options of Flax and the model's
@@ -175,7 +176,7 @@ def count_steps(config: Config, task: Task) -> int:
     )
 
 
-def make_plan(config: Config, task: Task, num_steps: int) -> tuple[Callable, Any]:
+def make_plan(config: Config, task: Task, num_steps: int) -> tuple[Callable, Tree]:
     """How an epoch is laid out, and how a batch is made.
 
     A batch is drawn, gathered, or gathered from a bucket of rows of like length. There is a

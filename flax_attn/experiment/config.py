@@ -2,10 +2,9 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import flax.linen as nn
 from ml_collections import ConfigDict
@@ -21,8 +20,8 @@ from flax_attn.runs.directory import flatten
 from flax_attn.runs.rows import SPLITS
 from flax_attn.tasks import Recipe, Task, task_of
 from flax_attn.training.optimizer import Optimizer
+from flax_attn.types import ConfigValues, JsonObject, UserInput
 
-Values = Any  # a ConfigDict, or a dict of what one holds
 PLAIN = (bool, int, float, str, tuple, list, NoneType)
 
 
@@ -67,16 +66,21 @@ class Config(Part):
     label_smoothing: float
     optimizer: Optimizer
     data: DataSet
-    model: dict[str, Any]
+    model: JsonObject
     model_class: type
     decoding: Decoding = dataclasses.field(default_factory=Decoding)
     reference: dict[str, float] = dataclasses.field(default_factory=dict)
-    values: dict[str, Any] = dataclasses.field(default_factory=dict)
+    values: JsonObject = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, values: Values, *, complete: bool = False, content: Any = None, allowed: Allowed = None
-    ) -> "Config":  # Any: what `data.sets.from_python` made
+        cls,
+        values: ConfigValues,
+        *,
+        complete: bool = False,
+        content: UserInput = None,
+        allowed: Allowed = None,
+    ) -> "Config":
         """The config of these values, and of the defaults of what is missing from data, optimiser
         and decoding.
 
@@ -100,7 +104,7 @@ class Config(Part):
         if content is not None:
             data = dataclasses.replace(data, content=content)  # pyright: ignore
         optimizer = build(Optimizer, _part(values, "optimizer"), complete)
-        parts: dict[str, Any] = {
+        parts: JsonObject = {
             "data": data,
             "optimizer": optimizer,
             "model": _part(values, "model"),
@@ -182,16 +186,14 @@ class Config(Part):
         return range(self.seed, self.seed + self.num_seeds)
 
 
-def build_data(
-    fields: Mapping[str, Any], complete: bool = False, allowed: Allowed = None
-) -> DataSet:
+def build_data(fields: JsonObject, complete: bool = False, allowed: Allowed = None) -> DataSet:
     """The data set of a config's `data` part: `name` chooses the class, the rest are its fields."""
     options = dict(fields)
     name = str(options.pop("name", None))
     return build(class_of("data.name", name, DATA, DataSet, allowed), options, complete)
 
 
-def stored_fields(data: DataSet) -> dict[str, Any]:
+def stored_fields(data: DataSet) -> JsonObject:
     """The fields of a data set that a run directory holds."""
     fields = [
         field.name for field in dataclasses.fields(data) if field.metadata.get("stored", True)
@@ -199,20 +201,20 @@ def stored_fields(data: DataSet) -> dict[str, Any]:
     return {name: getattr(data, name) for name in fields}
 
 
-def _model_name(fields: Mapping[str, Any]) -> str:
+def _model_name(fields: JsonObject) -> str:
     name = fields.get("name")
     if not isinstance(name, str):
         raise UsageError(f"expected str for config key 'model.name', got {name!r}")
     return name
 
 
-def check_model(fields: Mapping[str, Any], model_class: type) -> None:
+def check_model(fields: JsonObject, model_class: type) -> None:
     """Raises a UsageError for numbers that no model takes; what a model needs it says itself when
     it is built.
 
     An integer must be above 0, or 0 or above where 0 is the model's default.
     """
-    known: dict[str, Any] = model_class.__dataclass_fields__  # pyright: ignore
+    known: JsonObject = model_class.__dataclass_fields__  # pyright: ignore
     may_be_zero = [name for name, field in known.items() if field.default == 0]
     for name, value in fields.items():
         key = f"config key 'model.{name}'"
@@ -229,7 +231,7 @@ def check_model(fields: Mapping[str, Any], model_class: type) -> None:
             raise UsageError(f"expected {key} to be a number in [0, 1), got {value}")
 
 
-def _part(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _part(values: JsonObject, name: str) -> JsonObject:
     part = values.get(name)
     if not isinstance(part, dict):
         raise UsageError(f"expected a part '{name}' of the config, got {part!r}")

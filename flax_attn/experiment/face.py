@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -11,22 +10,22 @@ from flax_attn import config_files
 from flax_attn.data.sets import DATA, DataSet, from_python
 from flax_attn.data.sets.memory import Content
 from flax_attn.errors import UsageError
-from flax_attn.experiment.config import Values
 from flax_attn.experiment.foreign import class_of
 from flax_attn.experiment.loading import Run, load
 from flax_attn.experiment.running import OnEpoch, Say, run, silent
+from flax_attn.types import ConfigValues, UserInput
 
 
 def train(
-    config: str | Path | Values,
+    config: str | Path | ConfigValues,
     *,
-    data: Mapping[str, Any] | None = None,
+    data: Mapping[str, UserInput] | None = None,
     workdir: str | Path | None = None,
     manual_dir: str | Path | None = None,
     on_epoch: OnEpoch = silent,
     say: Say = silent,
-    overrides: Mapping[str, Any] | None = None,
-    **changes: Any,
+    overrides: Mapping[str, UserInput] | None = None,
+    **changes: UserInput,
 ) -> Run:
     """Trains a config, or resumes it, and returns the run. A finished run is only loaded.
 
@@ -48,7 +47,7 @@ def train(
         UsageError: a config that cannot be run, data that are not there, or a directory that is not
             this run's.
     """
-    values: Values = (
+    values: ConfigValues = (
         config_files.read(str(config)) if isinstance(config, str | Path) else ConfigDict(config)
     )
     config_files.change(values, {**(overrides or {}), **changes})
@@ -60,7 +59,7 @@ def train(
     return load(directory, say, allow=own)
 
 
-def take_data(config: Any, data: Mapping[str, Any]) -> Content:  # Any: a ConfigDict
+def take_data(config: ConfigValues, data: Mapping[str, UserInput]) -> Content:
     """Puts data from Python in the place of a config's, and returns their contents as the data set
     holds them.
     """
@@ -73,7 +72,7 @@ def take_data(config: Any, data: Mapping[str, Any]) -> Content:  # Any: a Config
     return content
 
 
-def default_workdir(config: Values) -> Path:
+def default_workdir(config: ConfigValues) -> Path:
     """The run directory of a config for which the user names none."""
     name = config.get("name")
     if not isinstance(name, str):

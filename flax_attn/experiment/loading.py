@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import flax.linen as nn
 import jax
@@ -20,6 +19,7 @@ from flax_attn.runs.directory import MEND, read_config
 from flax_attn.runs.rows import Row
 from flax_attn.tasks import Kept, Prediction, Task
 from flax_attn.training import epoch
+from flax_attn.types import Json, JsonObject, UserInput
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Run:
     task: Task
     model: nn.Module
     params: dict[int, Params]
-    summary: dict[str, Any]
+    summary: JsonObject
     rows: list[Row]
 
-    def predict(self, inputs: Any, **options: Any) -> Prediction:
+    def predict(self, inputs: UserInput, **options: int | None) -> Prediction:
         """What the run says of inputs of the user's.
 
         Args:
@@ -86,7 +86,7 @@ def load(
     )
 
 
-def restore_task(path: Path, config: Config, derived: dict[str, Any]) -> Task:
+def restore_task(path: Path, config: Config, derived: JsonObject) -> Task:
     """The task of a run, by what its directory keeps of the data."""
     names = config.task_class.file_names(config.data)
     files = {name: read_kept(path, name) for name in names}
@@ -114,7 +114,7 @@ def damaged(path: Path, error: Exception, *names: str) -> UsageError:
     )
 
 
-def read_kept(path: Path, name: str) -> Any:
+def read_kept(path: Path, name: str) -> Json:
     """The content of a JSON file that a run keeps.
 
     Raises:
@@ -161,7 +161,7 @@ def restore_params(
     return dict(zip(config.seeds, by_seed(kept_params(config, states), config.num_seeds)))
 
 
-def _results(path: Path) -> tuple[dict[str, Any], list[Row]]:
+def _results(path: Path) -> tuple[JsonObject, list[Row]]:
     """The summary and the rows of metrics, as far as they are there."""
     metrics, results = path / "metrics.jsonl", path / "summary.json"
     try:

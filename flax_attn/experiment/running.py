@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -22,7 +22,7 @@ from flax_attn.experiment.building import (
     make_programs,
 )
 from flax_attn.experiment.checks import check_enough, check_same_data
-from flax_attn.experiment.config import Config, Values
+from flax_attn.experiment.config import Config
 from flax_attn.files import replacing, sha256
 from flax_attn.models import instruction_set
 from flax_attn.models.forward import Params
@@ -37,22 +37,23 @@ from flax_attn.runs.rows import (
     summarize_values,
 )
 from flax_attn.tasks import Task
+from flax_attn.types import ConfigValues, JsonObject, UserInput
 
-Summary = dict[str, Any]  # what `summary.json` holds
+Summary = JsonObject  # what `summary.json` holds
 Say = Callable[[str], None]  # takes a line, or several, for the user
 OnEpoch = Callable[[list[Row]], None]  # takes the rows of an epoch, one a seed
 
 
-def silent(_: Any) -> None:
+def silent(_: object) -> None:
     """Takes what nobody wants to hear."""
 
 
 def run(
-    config: Values,
+    config: ConfigValues,
     workdir: Path,
     *,
     manual_dir: Path | None = None,
-    content: Any = None,
+    content: UserInput = None,
     say: Say = silent,
     on_epoch: OnEpoch = silent,
 ) -> Summary:

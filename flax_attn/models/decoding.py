@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from flax_attn.fields import Part, above_zero, zero_or_above
 from flax_attn.models.search import Decoded, beam_search, greedy
+from flax_attn.types import Tree
 
 SEQUENCES_AT_ONCE = 320  # 64 sources with a beam of 5
 ROUNDED_TO = 8  # the length of a batch of sources, so that few are compiled
@@ -56,13 +57,13 @@ class Decoder(Protocol):
     `decode_step(state, tokens, memory) -> (logits, state, weights)`.
     """
 
-    def apply(self, variables: Any, *args: Any, method: Any = None) -> Any: ...
+    def apply(self, variables: Tree, *args: Tree, method: str | None = None) -> Tree: ...
 
 
 def translate(
     model: Decoder,
-    params: Any,
-    inputs: dict[str, Any],
+    params: Tree,
+    inputs: dict[str, Tree],
     decoding: Decoding,
     *,
     end: int,
@@ -98,7 +99,7 @@ def translate(
 @functools.partial(jax.jit, static_argnames=("model", "decoding", "end", "max_length", "num_best"))
 def _search(
     model: Decoder,
-    params: Any,
+    params: Tree,
     inputs: dict[str, Array],
     *,
     decoding: Decoding,
@@ -110,7 +111,7 @@ def _search(
     memory = apply(inputs, method="encode")
     step = lambda state, tokens: apply(state, tokens, memory, method="decode_step")
     state = apply(memory, max_length, method="start")
-    common: dict[str, Any] = {"end": end, "max_length": max_length, "forbidden": (0, 1)}
+    common: dict[str, Tree] = {"end": end, "max_length": max_length, "forbidden": (0, 1)}
     common["length_penalty"] = decoding.length_penalty
     if decoding.beam == num_best == 1:
         return greedy(step, state, **common)

@@ -1,17 +1,18 @@
 """A trained model applied to any number of inputs."""
 
 import functools
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from flax_attn.types import Tree
+
 AT_ONCE = 64
 
-Inputs = Any  # an array `(n, ...)`, or a dict of them
-Params = Any  # a tree of arrays
+Inputs = Tree  # an array `(n, ...)`, or a dict of them
+Params = Tree  # a tree of arrays
 
 
 def forward(
@@ -40,5 +41,5 @@ def forward(
 
 
 @functools.partial(jax.jit, static_argnames="model")
-def _apply(model: nn.Module, variables: dict[str, Any], inputs: Inputs) -> Any:  # (outputs, aux)
+def _apply(model: nn.Module, variables: dict[str, Tree], inputs: Inputs) -> tuple[Tree, Tree]:
     return model.apply(variables, inputs)

@@ -14,15 +14,18 @@ eq. 14, for the length penalty.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from flax_attn.models.largest import top_k
+from flax_attn.types import Tree
 
-Step = Callable[[Any, Int[Array, "b k"]], tuple[Float[Array, "b k v"], Any, Float[Array, "b k s"]]]
+Step = Callable[
+    [Tree, Int[Array, "b k"]], tuple[Float[Array, "b k v"], Tree, Float[Array, "b k s"]]
+]
 
 
 class Decoded(NamedTuple):
@@ -42,7 +45,7 @@ class Decoded(NamedTuple):
 
 def greedy(
     step: Step,
-    state: Any,
+    state: Tree,
     *,
     end: int,
     max_length: int,
@@ -94,7 +97,7 @@ class _Greedy(NamedTuple):
     """A greedy search before step `i`: the decoder's state, the last token and what was found."""
 
     i: Array
-    state: Any
+    state: Tree
     token: Array
     ended: Array
     score: Array
@@ -115,7 +118,7 @@ class Ended(NamedTuple):
 
 def beam_search(
     step: Step,
-    state: Any,
+    state: Tree,
     *,
     beam: int,
     end: int,
@@ -177,14 +180,16 @@ class _Beam(NamedTuple):
     """
 
     i: Array
-    state: Any
+    state: Tree
     token: Array
     score: Array
     ended: Ended
     history: list[Array]
 
 
-def _start(state: Any, shape: tuple[int, int], end: int, max_length: int, num_source: int) -> _Beam:
+def _start(
+    state: Tree, shape: tuple[int, int], end: int, max_length: int, num_source: int
+) -> _Beam:
     """The beam before the first step: one beginning a row, with nothing in it."""
     places = jnp.broadcast_to(jnp.arange(shape[1])[None], shape)
     nothing = jnp.zeros((max_length, *shape), int)
@@ -198,7 +203,7 @@ def _start(state: Any, shape: tuple[int, int], end: int, max_length: int, num_so
 def _extend(
     now: _Beam,
     log_probabilities: Float[Array, "b k v"],
-    state: Any,
+    state: Tree,
     weights: Float[Array, "b k s"],
     is_searched: Bool[Array, "b 1"],
     end: int,
@@ -222,7 +227,9 @@ def _extend(
     return _Beam(now.i + 1, state, token, score, ended, history)
 
 
-def _best(last: _Beam, penalty: Callable[[Array], Any], num_best: int, end: int) -> Decoded:
+def _best(
+    last: _Beam, penalty: Callable[[Array], Array | float], num_best: int, end: int
+) -> Decoded:
     """The best sequences of a search, those that have not ended behind all that have."""
     places = jnp.broadcast_to(jnp.arange(last.score.shape[1])[None], last.score.shape)
     # the end of these would be the next token
@@ -262,7 +269,7 @@ def _penalty(length: Array | int, alpha: float) -> Array | float:
     return ((5 + length) / 6) ** alpha
 
 
-def _num_source(step: Step, state: Any, batch: int, beam: int) -> int:
+def _num_source(step: Step, state: Tree, batch: int, beam: int) -> int:
     return jax.eval_shape(step, state, jnp.zeros((batch, beam), int))[2].shape[-1]
 
 

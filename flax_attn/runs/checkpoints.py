@@ -10,12 +10,12 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from flax_attn.errors import UsageError
 from flax_attn.files import replacing, sha256
+from flax_attn.types import JsonObject, Tree
 
 SUMS = "sha256.json"
 METADATA = "metadata.json"
@@ -23,7 +23,7 @@ KEEP = 2
 ITEM = "default"  # the name that the manager gives to the one thing it saves
 
 
-def save(directory: Path, epoch: int, state: Any, metadata: dict[str, Any]) -> None:
+def save(directory: Path, epoch: int, state: Tree, metadata: JsonObject) -> None:
     """Writes the checkpoint of an epoch and removes all but the newest two."""
     import orbax.checkpoint as ocp  # a fifth of a second, which no first epoch waits for
 
@@ -41,8 +41,8 @@ def save(directory: Path, epoch: int, state: Any, metadata: dict[str, Any]) -> N
 
 
 def restore(
-    directory: Path, template: Any, warn: Callable[[str], None]
-) -> tuple[int, Any, dict[str, Any]] | None:
+    directory: Path, template: Tree, warn: Callable[[str], None]
+) -> tuple[int, Tree, JsonObject] | None:
     """Restores the newest whole checkpoint: `(epoch, state, metadata)`, or None where none was ever
     written to its end.
 
@@ -123,7 +123,7 @@ def _epochs(directory: Path) -> list[int]:
     return [int(name) for name in names if name.isdecimal() and str(int(name)) == name]
 
 
-def _layout(state: Any) -> dict[str, str]:
+def _layout(state: Tree) -> dict[str, str]:
     """Dtype and shape of every array by its path. Orbax would cast without a word."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}

@@ -15,10 +15,10 @@ figures/         pictures, drawn from the rest
 
 import json
 from pathlib import Path
-from typing import Any
 
 from flax_attn.errors import UsageError
 from flax_attn.files import PARTIAL, replacing
+from flax_attn.types import Json, JsonObject
 
 GROWABLE = "num_epochs"
 FREE = "reference."  # what results are shown beside; it decides nothing
@@ -37,7 +37,7 @@ class RunDirectory:
         self.checkpoints = path / "checkpoints"
 
     @classmethod
-    def open(cls, path: Path, config: dict[str, Any]) -> "RunDirectory":
+    def open(cls, path: Path, config: JsonObject) -> "RunDirectory":
         """The directory of a run of this config, one that exists or is to be made.
 
         Nothing is written yet.
@@ -58,7 +58,7 @@ class RunDirectory:
             ) from error
         return cls(path)
 
-    def begin(self, config: dict[str, Any]) -> None:
+    def begin(self, config: JsonObject) -> None:
         """Makes a new directory, so that a run stopped at any later point is known as this one;
         leaves one that is there.
 
@@ -75,7 +75,7 @@ class RunDirectory:
                 f"choose another --workdir"
             ) from error
 
-    def go_on(self, config: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    def go_on(self, config: JsonObject, rows: list[JsonObject]) -> None:
         """Sets the directory back to where training goes on: no summary, the config, and the
         metrics until there.
         """
@@ -84,7 +84,7 @@ class RunDirectory:
         with replacing(self.path / "metrics.jsonl") as partial:
             partial.write_text(_as_lines(rows))
 
-    def write_json(self, name: str, content: Any) -> None:
+    def write_json(self, name: str, content: Json) -> None:
         self.write_text(name, _as_text(content))
 
     def write_text(self, name: str, content: str) -> None:
@@ -104,12 +104,12 @@ class RunDirectory:
         """The epoch of the last row of the metrics."""
         return json.loads((self.path / "metrics.jsonl").read_text().splitlines()[-1])["epoch"]
 
-    def append_metrics(self, rows: list[dict[str, Any]]) -> None:
+    def append_metrics(self, rows: list[JsonObject]) -> None:
         with open(self.path / "metrics.jsonl", "a") as file:
             file.write(_as_lines(rows))
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> JsonObject:
     """The config of a run directory.
 
     Raises:
@@ -147,7 +147,7 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(config: JsonObject, prefix: str = "") -> JsonObject:
     """Nested dicts as one, with dotted keys."""
     flat = {}
     for key, value in config.items():
@@ -157,15 +157,15 @@ def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _as_text(content: Any) -> str:
+def _as_text(content: Json) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def _as_lines(rows: list[dict[str, Any]]) -> str:
+def _as_lines(rows: list[JsonObject]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def _check_same(path: Path, stored: dict[str, Any], config: dict[str, Any]) -> None:
+def _check_same(path: Path, stored: JsonObject, config: JsonObject) -> None:
     before = flatten({key: value for key, value in stored.items() if key != "derived"})
     now = flatten(json.loads(json.dumps(config)))
     falls = before.get("optimizer.schedule") == "cosine"

@@ -4,13 +4,14 @@ import json
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from flax_attn.errors import UsageError, one_line
 from flax_attn.files import sha256
 from flax_attn.runs.directory import MEND, read_config
+from flax_attn.types import JsonObject
 
 DAMAGED = "the run in {} is damaged"
 # of runs that do not record it
@@ -28,10 +29,10 @@ class Record(NamedTuple):
 
     name: str
     path: Path
-    config: dict[str, Any]
-    rows: list[dict[str, Any]]
+    config: JsonObject
+    rows: list[JsonObject]
     examples: dict[str, np.ndarray]
-    summary: dict[str, Any]
+    summary: JsonObject
 
     @property
     def measured(self) -> str:
@@ -90,22 +91,22 @@ def read(path: Path) -> Record:
     return Record(path.resolve().name, path, config, rows, examples, summary)
 
 
-def measured_by(config: dict[str, Any], summary: dict[str, Any]) -> str:
+def measured_by(config: JsonObject, summary: JsonObject) -> str:
     """The metric that a run is known by. Older runs do not record it."""
     older = "mse" if config["task"] == "regression" else "accuracy"
     return summary.get("measured", older)
 
 
-def _has_files(path: Path, summary: dict[str, Any]) -> bool:
+def _has_files(path: Path, summary: JsonObject) -> bool:
     """Whether the files that the summary knows are there as they were written."""
     sums = summary["files"].items()
     return all((path / name).is_file() and sha256(path / name) == known for name, known in sums)
 
 
 def _is_whole(
-    config: dict[str, Any],
-    summary: dict[str, Any],
-    rows: list[dict[str, Any]],
+    config: JsonObject,
+    summary: JsonObject,
+    rows: list[JsonObject],
     examples: dict[str, np.ndarray],
 ) -> bool:
     """Whether the summary is of the config's epochs, with one row an epoch and seed and every
@@ -138,7 +139,7 @@ def _is_whole(
     )
 
 
-def curve(rows: list[dict[str, Any]], metric: str) -> tuple[np.ndarray, np.ndarray]:
+def curve(rows: list[JsonObject], metric: str) -> tuple[np.ndarray, np.ndarray]:
     """Steps `(epochs,)` and values `(seeds, epochs)` of a metric, over the epochs that have it;
     empty where none has.
     """
@@ -152,7 +153,7 @@ def curve(rows: list[dict[str, Any]], metric: str) -> tuple[np.ndarray, np.ndarr
     return steps, np.array([[row[metric] for row in rows if row["seed"] == seed] for seed in seeds])
 
 
-def late_median(rows: list[dict[str, Any]], metric: str, epochs: int = 10) -> float:
+def late_median(rows: list[JsonObject], metric: str, epochs: int = 10) -> float:
     """The median of a metric over the last epochs of training and all seeds: a figure that one
     lucky epoch does not make.
     """

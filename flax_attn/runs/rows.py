@@ -4,17 +4,17 @@ summaries of a run.
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 from jaxtyping import Array
 
 from flax_attn.errors import UsageError
+from flax_attn.types import JsonObject, Tree
 
 SPLITS = ("train", "valid", "test")
 
 Scores = dict[str, dict[str, Array]]  # by split and metric, each (seeds,)
-Row = dict[str, Any]
+Row = JsonObject
 
 
 def flat_scores(scores: Scores) -> dict[str, np.ndarray]:
@@ -27,7 +27,7 @@ def flat_scores(scores: Scores) -> dict[str, np.ndarray]:
     }
 
 
-def metric_rows(epoch: int, states: Any, scores: Scores) -> list[Row]:
+def metric_rows(epoch: int, states: Tree, scores: Scores) -> list[Row]:
     """One row a seed: the epoch, the seed, the step, and every metric as `split/metric`."""
     flat = flat_scores(scores)
     return [
@@ -59,14 +59,14 @@ def check_finite(rows: list[Row]) -> None:
                 )
 
 
-def summarize(prefix: str, scores: Scores) -> dict[str, Any]:
+def summarize(prefix: str, scores: Scores) -> JsonObject:
     """Mean, deviation (of the sample, 0 for one seed) and values over the seeds, by `prefix +
     split/metric`.
     """
     return {prefix + name: summarize_values(values) for name, values in flat_scores(scores).items()}
 
 
-def summarize_values(values: Iterable[Any]) -> dict[str, Any]:
+def summarize_values(values: Iterable[float | np.floating | Array]) -> JsonObject:
     """Mean, deviation and values of one metric."""
     numbers = [float(value) for value in values]
     std = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0

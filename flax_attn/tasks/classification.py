@@ -1,7 +1,6 @@
 """What all classification has in common: the loss, and what the test says of it."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from flax_attn.errors import UsageError
-from flax_attn.tasks.task import Batch, Json, Measured, Recipe, mask_of
+from flax_attn.tasks.task import Measured, Recipe, mask_of
 from flax_attn.training.metrics import (
     Confusion,
     Metric,
@@ -18,6 +17,7 @@ from flax_attn.training.metrics import (
     cross_entropy,
     weighted_mean,
 )
+from flax_attn.types import Batch, Json, Tree
 
 KIND = "classification"
 SCORE = "loss"
@@ -27,7 +27,7 @@ def measure(
     recipe: Recipe,
     weights: Sequence[float],
     outputs: Array,
-    aux: dict[str, Any],
+    aux: Tree,
     batch: Batch,
     train: bool,
 ) -> Measured:

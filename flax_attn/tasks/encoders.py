@@ -1,7 +1,7 @@
 """Texts to the inputs of a model, and tokens back to text."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from flax_attn.data.text import (
     tokenizer_from_json,
 )
 from flax_attn.errors import UsageError
-from flax_attn.tasks.task import Batch, Json, Kept
+from flax_attn.tasks.task import Kept
+from flax_attn.types import Batch, Json
 
 Part = tuple[str, bool]  # of a text, as it is written, and whether the model knows it
 
@@ -216,7 +217,7 @@ class PairEncoder(NamedTuple):
         return join_words(text) if self.data.preprocessing == "words" else text
 
 
-def check_sizes(sizes: Mapping[str, int], expected: Mapping[str, Any]) -> None:
+def check_sizes(sizes: Mapping[str, int], expected: Mapping[str, int]) -> None:
     """Raises a ValueError for tokenizers of other sizes than those that a model was made for."""
     for name, size in sizes.items():
         if size != expected.get(name):

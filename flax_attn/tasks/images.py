@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import flax.linen as nn
 import numpy as np
@@ -13,7 +12,8 @@ from flax_attn.data.sets import ImageData
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, forward
 from flax_attn.tasks import classification
-from flax_attn.tasks.task import Batch, Examples, Kept, Measured, Prediction, Recipe, Rows, Task
+from flax_attn.tasks.task import Examples, Kept, Measured, Prediction, Recipe, Rows, Task
+from flax_attn.types import Batch, Tree, UserInput
 
 NUM_EXAMPLES = 64
 
@@ -62,7 +62,7 @@ class ImageClasses(Task):
     def sample(self) -> Inputs:
         return np.zeros((self.recipe.batch_size, *self.data.image_shape), np.float32)
 
-    def measure(self, outputs: Array, aux: dict[str, Any], batch: Batch, train: bool) -> Measured:
+    def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
         """As `classification.measure`."""
         weights = self.kept.derived["class_weights"]
         return classification.measure(self.recipe, weights, outputs, aux, batch, train)
@@ -83,7 +83,7 @@ class ImageClasses(Task):
         attention = {f"attention/{name}": weights for name, weights in attentions[0].items()}
         return Examples(arrays | attention, metrics, figures)
 
-    def predict(self, model: nn.Module, params: Sequence[Params], inputs: Any) -> Prediction:
+    def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         """The classes of images `(n, height, width)` or `(height, width)`, of bytes or of numbers
         in [0, 1].
 
@@ -97,7 +97,9 @@ class ImageClasses(Task):
         return Prediction(shares, self.classes, best, attention=attentions[0])
 
 
-def check_images(images: Any, shape: tuple[int, int], source: str = "the inputs") -> np.ndarray:
+def check_images(
+    images: UserInput, shape: tuple[int, int], source: str = "the inputs"
+) -> np.ndarray:
     """The images `(n, height, width)` as float32 in [0, 1].
 
     Raises a UsageError for anything else.

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import flax.linen as nn
 import numpy as np
@@ -13,18 +12,9 @@ from flax_attn.data.sets import SeriesData
 from flax_attn.data.sets.kinds import SeriesRows
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, forward
-from flax_attn.tasks.task import (
-    Batch,
-    Examples,
-    Kept,
-    Measured,
-    Prediction,
-    Recipe,
-    Rows,
-    Task,
-    mask_of,
-)
+from flax_attn.tasks.task import Examples, Kept, Measured, Prediction, Recipe, Rows, Task, mask_of
 from flax_attn.training.metrics import squared_error, weighted_mean
+from flax_attn.types import Batch, Tree, UserInput
 
 NUM_EXAMPLES = 16
 
@@ -71,7 +61,7 @@ class Series(Task):
             (self.recipe.batch_size, self.data.length, self.data.num_series), np.float32
         )
 
-    def measure(self, outputs: Array, aux: dict[str, Any], batch: Batch, train: bool) -> Measured:
+    def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
         """The mean squared error, and the mean weight of the series that decides the output."""
         mask = mask_of(batch, len(outputs))
         error = squared_error(outputs, batch["targets"], mask)
@@ -87,7 +77,7 @@ class Series(Task):
             arrays | {f"attention/{name}": weights for name, weights in attention.items()}
         )
 
-    def predict(self, model: nn.Module, params: Sequence[Params], inputs: Any) -> Prediction:
+    def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         """Predictions by the first seed for series `(n, t, series)`.
 
         Raises:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import flax.linen as nn
 import jax
@@ -15,18 +14,9 @@ from flax_attn.data.sets import SignalData
 from flax_attn.data.sets.kinds import SignalRows
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, forward
-from flax_attn.tasks.task import (
-    Batch,
-    Examples,
-    Kept,
-    Measured,
-    Prediction,
-    Recipe,
-    Rows,
-    Task,
-    mask_of,
-)
+from flax_attn.tasks.task import Examples, Kept, Measured, Prediction, Recipe, Rows, Task, mask_of
 from flax_attn.training.metrics import squared_error
+from flax_attn.types import Batch, Tree, UserInput
 
 NUM_EXAMPLES = 16  # test examples kept for the pictures
 
@@ -93,7 +83,7 @@ class Signals(Task):
     def sample(self) -> Inputs:
         return np.zeros((self.recipe.batch_size, *self.data.shape), np.float32)
 
-    def measure(self, outputs: Array, aux: dict[str, Any], batch: Batch, train: bool) -> Measured:
+    def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
         """The mean squared error."""
         error = squared_error(outputs, batch["targets"], mask_of(batch, len(outputs)))
         return error.compute(), {"mse": error}
@@ -113,7 +103,7 @@ class Signals(Task):
             arrays | marks | {f"attention/{name}": weights for name, weights in attention.items()}
         )
 
-    def predict(self, model: nn.Module, params: Sequence[Params], inputs: Any) -> Prediction:
+    def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         """Predictions by the first seed for signals `(t,)`, `(n, t)` or `(n, t, channels)`, in the
         user's units.
 
@@ -134,7 +124,9 @@ class Signals(Task):
         return Prediction(outputs, attention=attention)
 
 
-def check_signals(signals: Any, shape: tuple[int, int], source: str = "the inputs") -> np.ndarray:
+def check_signals(
+    signals: UserInput, shape: tuple[int, int], source: str = "the inputs"
+) -> np.ndarray:
     """The signals as float32.
 
     Raises a UsageError for another shape, and for what are no finite numbers.

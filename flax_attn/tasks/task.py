@@ -9,7 +9,7 @@ import abc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -17,12 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
+from flax_attn.data.sets import DataSet
 from flax_attn.models.decoding import Decoding, Translation
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.training.metrics import Metric
-
-Batch = dict[str, Any]  # `inputs`, an array or a dict of arrays, and `targets`
-Json = Any  # what JSON can hold
+from flax_attn.types import Batch, Json, Tree, UserInput
 
 
 class Recipe(NamedTuple):
@@ -81,7 +80,7 @@ class Examples(NamedTuple):
         texts: further files of the run directory, by name.
     """
 
-    arrays: dict[str, Any]
+    arrays: Tree
     metrics: dict[str, list[float]] = {}
     summary: dict[str, Json] = {}
     texts: dict[str, str] = {}
@@ -107,12 +106,12 @@ class Prediction:
         target_tokens: their tokens as text.
     """
 
-    outputs: Any
+    outputs: Tree
     names: list[str] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)
     tokens: list[list[str]] = field(default_factory=list)
     known: list[list[bool]] = field(default_factory=list)
-    attention: dict[str, Any] = field(default_factory=dict)
+    attention: dict[str, Tree] = field(default_factory=dict)
     translations: list[list[Translation]] = field(default_factory=list)
     written: list[list[str]] = field(default_factory=list)
     target_tokens: list[list[list[str]]] = field(default_factory=list)
@@ -142,7 +141,7 @@ class Task(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def load(cls, data: Any, recipe: Recipe, manual_dir: Path | None) -> "Task":
+    def load(cls, data: DataSet, recipe: Recipe, manual_dir: Path | None) -> "Task":
         """The task of a data set of this kind, with rows to train on.
 
         Raises:
@@ -151,7 +150,7 @@ class Task(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def restore(cls, data: Any, recipe: Recipe, kept: Kept) -> "Task":
+    def restore(cls, data: DataSet, recipe: Recipe, kept: Kept) -> "Task":
         """The task of a run that is there, without rows.
 
         Raises:
@@ -159,7 +158,7 @@ class Task(abc.ABC):
         """
 
     @classmethod
-    def file_names(cls, data: Any) -> tuple[str, ...]:
+    def file_names(cls, data: DataSet) -> tuple[str, ...]:
         """The names of the further files that a run keeps for `restore`."""
         del data
         return ()
@@ -169,7 +168,7 @@ class Task(abc.ABC):
         """Inputs of the shapes and dtypes that a model is built for."""
 
     @abc.abstractmethod
-    def measure(self, outputs: Any, aux: dict[str, Any], batch: Batch, train: bool) -> Measured:
+    def measure(self, outputs: Tree, aux: Tree, batch: Batch, train: bool) -> Measured:
         """The loss of a batch, and its metrics."""
 
     @abc.abstractmethod
@@ -177,7 +176,7 @@ class Task(abc.ABC):
         """What is said of the test, by the parameters of every seed."""
 
     @abc.abstractmethod
-    def predict(self, model: nn.Module, params: Sequence[Params], inputs: Any) -> Prediction:
+    def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         """What a run says of a user's own inputs, by the parameters of every seed.
 
         Raises:

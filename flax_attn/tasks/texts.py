@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import flax.linen as nn
 import numpy as np
@@ -16,17 +15,8 @@ from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, forward
 from flax_attn.tasks import classification
 from flax_attn.tasks.encoders import Part, TextEncoder
-from flax_attn.tasks.task import (
-    Batch,
-    Examples,
-    Kept,
-    Measured,
-    Prediction,
-    Recipe,
-    Rows,
-    Task,
-    by_length,
-)
+from flax_attn.tasks.task import Examples, Kept, Measured, Prediction, Recipe, Rows, Task, by_length
+from flax_attn.types import Batch, Tree, UserInput
 
 NUM_EXAMPLES = 16
 
@@ -111,7 +101,7 @@ class TextClasses(Task):
             inputs["ngrams"] = np.zeros((*shape, ngrams.A_WORD), np.uint16)
         return inputs
 
-    def measure(self, outputs: Array, aux: dict[str, Any], batch: Batch, train: bool) -> Measured:
+    def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
         """As `classification.measure`."""
         weights = self.kept.derived["class_weights"]
         return classification.measure(self.recipe, weights, outputs, aux, batch, train)
@@ -138,7 +128,7 @@ class TextClasses(Task):
         }
         return Examples(arrays | attention, metrics, figures)
 
-    def predict(self, model: nn.Module, params: Sequence[Params], inputs: Any) -> Prediction:
+    def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         """The classes of a text, or of several.
 
         Raises:

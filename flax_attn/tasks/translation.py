@@ -7,7 +7,6 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import flax.linen as nn
 import numpy as np
@@ -22,7 +21,6 @@ from flax_attn.models.forward import Inputs, Params
 from flax_attn.tasks import alignment
 from flax_attn.tasks.encoders import PairEncoder
 from flax_attn.tasks.task import (
-    Batch,
     Examples,
     Kept,
     Measured,
@@ -34,6 +32,7 @@ from flax_attn.tasks.task import (
     mask_of,
 )
 from flax_attn.training.metrics import largest, token_cross_entropy, weighted_mean
+from flax_attn.types import Batch, Tree, UserInput
 
 NUM_EXAMPLES = 16
 
@@ -109,7 +108,7 @@ class PairsOfTexts(Task):
             "target_lengths": lengths,
         }
 
-    def measure(self, outputs: Array, aux: dict[str, Any], batch: Batch, train: bool) -> Measured:
+    def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
         """Cross-entropy a token, and the share of tokens that are the most probable ones.
 
         In training, labels are smoothed.
@@ -214,7 +213,7 @@ class PairsOfTexts(Task):
         self,
         model: nn.Module,
         params: Sequence[Params],
-        inputs: Any,
+        inputs: UserInput,
         *,
         beam: int | None = None,
         num_best: int = 1,

@@ -7,7 +7,7 @@ of a run; which rows of it on the run's seed too.
 """
 
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Int, Key
 
 from flax_attn.training.epoch import Batch
+from flax_attn.types import Tree
 
 
 class Bucket(NamedTuple):
@@ -92,7 +93,7 @@ def count_steps(buckets: tuple[Bucket, ...], batch_size: int) -> int:
     return sum(-(-(bucket.last - bucket.first) // batch_size) for bucket in buckets)
 
 
-def fetch(data: Any, rows: Int[Array, " batch"], length: int) -> Batch:
+def fetch(data: Tree, rows: Int[Array, " batch"], length: int) -> Batch:
     """The batch of the given rows, with sequences cut to a length; rows of -1 are masked out."""
     batch = jax.tree.map(lambda array: array[jnp.maximum(rows, 0)], data)
     return cut(batch, length) | {"mask": rows >= 0}

@@ -6,7 +6,6 @@ cores took 1.1 to 2.3 times as long, whatever the model.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +15,10 @@ from jaxtyping import Array, Int, Key
 
 from flax_attn.training.metrics import Metric, accumulate, compute
 from flax_attn.training.state import TrainState, reset
+from flax_attn.types import Batch, Tree
 
-Batch = dict[str, Any]
 Metrics = dict[str, Metric]
-Loss = Callable[..., tuple[Array, tuple[Any, Metrics]]]
+Loss = Callable[..., tuple[Array, tuple[Tree, Metrics]]]
 
 
 def train_step(
@@ -48,11 +47,11 @@ def train_step(
 def train_epoch(
     state: TrainState,
     epoch: Array,
-    data: Any,
+    data: Tree,
     *,
     step: Callable[[TrainState, Batch, Array], tuple[TrainState, Metrics]],
-    plan: Callable[[Array, Array], Any],
-    fetch: Callable[[Any, Any], Batch] | Sequence[Callable[[Any, Any], Batch]],
+    plan: Callable[[Array, Array], Tree],
+    fetch: Callable[[Tree, Tree], Batch] | Sequence[Callable[[Tree, Tree], Batch]],
 ) -> tuple[TrainState, dict[str, Array]]:
     """Runs one epoch and returns the state and the mean of each metric over the epoch's batches; a
     stopped seed stays as it is.
@@ -63,7 +62,7 @@ def train_epoch(
     takes.
     """
 
-    def body(state: TrainState, entry: Any) -> tuple[TrainState, Metrics]:
+    def body(state: TrainState, entry: Tree) -> tuple[TrainState, Metrics]:
         if callable(fetch):
             return step(state, fetch(data, entry), step_key)
         number, taken = entry
@@ -84,12 +83,14 @@ def train_epoch(
     return state, compute(metrics)
 
 
-def evaluate(params: Any, carry: Any, batches: Sequence[Batch], *, loss: Loss) -> dict[str, Array]:
+def evaluate(
+    params: Tree, carry: Tree, batches: Sequence[Batch], *, loss: Loss
+) -> dict[str, Array]:
     """Metrics over stacked batches, as `pad_batches` makes them, one stack a length; exact, for
     masked rows count nothing.
     """
 
-    def body(carry: Any, batch: Batch) -> tuple[Any, Metrics]:
+    def body(carry: Tree, batch: Batch) -> tuple[Tree, Metrics]:
         _, (carry, metrics) = loss(params, carry, batch, None)
         return carry, metrics
 
@@ -101,7 +102,7 @@ def evaluate(params: Any, carry: Any, batches: Sequence[Batch], *, loss: Loss) -
 
 
 def shuffled_rows(
-    key: Key[Array, ""], epoch: Any, num_examples: int, batch_size: int, num_steps: int
+    key: Key[Array, ""], epoch: Array | int, num_examples: int, batch_size: int, num_steps: int
 ) -> Int[Array, "steps batch"]:
     """The rows of each step's batch: permutations of the examples, one after another, each without
     its last partial batch.
@@ -116,7 +117,7 @@ def shuffled_rows(
     return orders.reshape(-1, batch_size)[:num_steps]
 
 
-def gather(data: Any, rows: Int[Array, " batch"]) -> Batch:
+def gather(data: Tree, rows: Int[Array, " batch"]) -> Batch:
     """The batch of the given rows of every array."""
     return jax.tree.map(lambda array: array[rows], data)
 
@@ -130,7 +131,7 @@ def pad_batches(arrays: Batch, batch_size: int) -> Batch:
     num_examples = len(jax.tree.leaves(arrays)[0])
     num_batches = -(-num_examples // batch_size)
 
-    def cut(array: Any) -> np.ndarray:
+    def cut(array: Tree) -> np.ndarray:
         array = np.asarray(array)
         padding = [(0, num_batches * batch_size - num_examples)] + [(0, 0)] * (array.ndim - 1)
         return np.pad(array, padding).reshape(num_batches, batch_size, *array.shape[1:])
@@ -155,7 +156,7 @@ def sequential(function: Callable) -> Callable:
     return lambda states, *shared: jax.lax.map(lambda state: function(state, *shared), states)
 
 
-def stack_seeds(create: Callable[[Any], TrainState], seeds: range) -> TrainState:
+def stack_seeds(create: Callable[[Array], TrainState], seeds: range) -> TrainState:
     """One state a seed, stacked; every seed is created alone, so it starts the same whatever its
     company.
     """

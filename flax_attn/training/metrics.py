@@ -1,6 +1,6 @@
 """Metrics as sums and counts, so that batches add up exactly whatever their padding."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import chex
 import jax
@@ -157,7 +157,7 @@ def accumulate(metrics: dict[str, Metric]) -> dict[str, Metric]:
     return jax.tree.map(lambda leaf: leaf.sum(axis=0), metrics)
 
 
-def compute(metrics: dict[str, Metric]) -> dict[str, Any]:
+def compute(metrics: dict[str, Metric]) -> dict[str, Array]:
     """The figures that the sums and counts stand for, by name."""
     scores = {}
     for name, metric in metrics.items():

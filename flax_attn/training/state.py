@@ -4,13 +4,15 @@ Seeds are its leading axis.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import struct
 from jaxtyping import Array
+
+from flax_attn.types import Tree
 
 
 class Plateau(NamedTuple):
@@ -36,26 +38,26 @@ class TrainState:
     `plateau_score` for `plateau_epochs`. A seed that has `stopped` changes no more.
     """
 
-    # uint32; leaves are typed Any, for jax puts what it likes in their place while it maps over
+    # uint32; leaves have no types, for jax puts what it likes in their place while it maps over
     # trees
-    seed: Any
-    step: Any  # int32
-    params: Any
-    carry: Any
-    opt_state: Any
-    best_params: Any
-    best_score: Any  # float32
-    best_epoch: Any  # int32
-    rate_scale: Any  # float32
-    plateau_score: Any  # float32
-    plateau_epochs: Any  # int32
-    stopped: Any  # bool
+    seed: Tree
+    step: Tree  # int32
+    params: Tree
+    carry: Tree
+    opt_state: Tree
+    best_params: Tree
+    best_score: Tree  # float32
+    best_epoch: Tree  # int32
+    rate_scale: Tree  # float32
+    plateau_score: Tree  # float32
+    plateau_epochs: Tree  # int32
+    stopped: Tree  # bool
 
     @classmethod
     def create(
         cls,
         seed: Array,
-        init: Callable[[Array], tuple[Any, Any]],
+        init: Callable[[Array], tuple[Tree, Tree]],
         optimizer: optax.GradientTransformation,
     ) -> "TrainState":
         """Initialises from `init(key) -> (params, carry)`."""
@@ -113,6 +115,6 @@ class TrainState:
         return choose(self.stopped, self, after)
 
 
-def reset(carry: Any) -> Any:
+def reset(carry: Tree) -> Tree:
     """The carry at the start of an epoch or an evaluation: zeros."""
     return jax.tree.map(jnp.zeros_like, carry)

@@ -1,7 +1,6 @@
 """The feed-forward network of a Transformer block."""
 
 from collections.abc import Callable
-from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention.checks import check_rate, check_size
 from flax_attn.attention.layers.attention import as_input
+from flax_attn.attention.types import Options
 
 
 class FeedForward(nn.Module):
@@ -44,7 +44,7 @@ class FeedForward(nn.Module):
         self, inputs: Float[Array, "*b t d"], *, train: bool = False
     ) -> Float[Array, "*b t d"]:
         inputs = as_input("inputs", inputs, self.dtype)
-        options: dict[str, Any] = {
+        options: Options = {
             "dtype": inputs.dtype,
             "param_dtype": self.param_dtype,
             "precision": self.precision,

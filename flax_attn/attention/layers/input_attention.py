@@ -1,7 +1,6 @@
 """Attention of a recurrent network over the features of its input."""
 
 from collections.abc import Callable
-from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -13,6 +12,7 @@ from flax_attn.attention.checks import check_size
 from flax_attn.attention.core import Attended
 from flax_attn.attention.layers.attention import as_input
 from flax_attn.attention.normalizers import masked_softmax
+from flax_attn.attention.types import Options
 
 
 class InputAttentionCell(nn.RNNCellBase):
@@ -58,7 +58,7 @@ class InputAttentionCell(nn.RNNCellBase):
         The context is the output `y` `(..., out_features)`, the weights are `g` `(..., d)`.
         """
         inputs = as_input("inputs", inputs, self.dtype)
-        options: dict[str, Any] = {
+        options: Options = {
             "kernel_init": self.kernel_init,
             "dtype": inputs.dtype,
             "param_dtype": self.param_dtype,

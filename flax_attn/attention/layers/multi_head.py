@@ -209,14 +209,15 @@ class MultiHeadAttention(HeadProjections):
         Raises:
             ValueError: neither `max_length` nor `window`, or a window without a left bound.
         """
-        dtype = dtype or self.dtype or jnp.float32
+        dtype = self.dtype if dtype is None else dtype
+        own_dtype = jnp.float32 if dtype is None else dtype
         sizes = self._sizes(features)
         if window is not None:
-            return caches.empty_sliding_cache(leading, window, *sizes, dtype=dtype)
+            return caches.empty_sliding_cache(leading, window, *sizes, dtype=own_dtype)
         if max_length is None:
             raise ValueError("expected max_length or window for a cache, got neither")
         check_size("max_length", max_length, least=0)
-        return caches.empty_cache(leading, max_length, *sizes, dtype=dtype)
+        return caches.empty_cache(leading, max_length, *sizes, dtype=own_dtype)
 
     def _memory(
         self,

@@ -6,11 +6,12 @@ from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Key
 
 from flax_attn.attention.checks import known_bound
 from flax_attn.attention.core import dot_product_attention
+from flax_attn.attention.types import Options
 
 
 def linen_attention_fn(**options: Any) -> Callable[..., Array]:
@@ -53,7 +54,7 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
         dropout_rng: Key[Array, ""] | None = None,
         dropout_rate: float = 0.0,
         deterministic: bool = False,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         module: nn.Module | None = None,
     ) -> Array:
         query, key, value = (
@@ -86,7 +87,7 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
     return attention_fn
 
 
-def _check_options(options: dict[str, Any]) -> None:
+def _check_options(options: Options) -> None:
     """Raises a TypeError for an option that is unknown, or that linen passes."""
     of_linen = {"query", "key", "value", "bias", "mask"}
     of_linen |= {"dropout_rng", "dropout_rate", "need_weights"}
@@ -98,7 +99,7 @@ def _check_options(options: dict[str, Any]) -> None:
         )
 
 
-def _check_position_known(query: Array, key: Array, options: dict[str, Any]) -> None:
+def _check_position_known(query: Array, key: Array, options: Options) -> None:
     """Raises a ValueError for causality or a window, with one query at an unknown position."""
     is_limited = options.get("causal") or options.get("window")
     if query.shape[-3] == 1 < key.shape[-3] and is_limited and "query_offset" not in options:

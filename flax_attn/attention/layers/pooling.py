@@ -1,7 +1,6 @@
 """Attention that sums up a sequence: weights over its positions, and their weighted sums."""
 
 import dataclasses
-from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ from flax_attn.attention.how import How
 from flax_attn.attention.layers.attention import as_input
 from flax_attn.attention.pairs import Pairs
 from flax_attn.attention.reach import reachable
+from flax_attn.attention.types import Options
 
 
 class AttentionPooling(nn.Module):
@@ -61,7 +61,7 @@ class AttentionPooling(nn.Module):
         """
         inputs = as_input("inputs", inputs, self.dtype)
         inputs, pairs = _without_padding(inputs, mask, lengths)
-        options: dict[str, Any] = {
+        options: Options = {
             "use_bias": self.use_bias,
             "kernel_init": self.kernel_init,
             "dtype": inputs.dtype,
@@ -118,7 +118,7 @@ class StructuredSelfAttention(nn.Module):
         """
         inputs = as_input("inputs", inputs, self.dtype)
         inputs, pairs = _without_padding(inputs, mask, lengths)
-        options: dict[str, Any] = {
+        options: Options = {
             "use_bias": False,
             "kernel_init": self.kernel_init,
             "dtype": inputs.dtype,

@@ -1,6 +1,6 @@
 """The projections of multi-head attention, with rotary encoding and query-key norm."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from flax_attn.attention.core import scaled_dot
 from flax_attn.attention.layers.attention import as_input, without_padding
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.positions import rotary_in_heads
-from flax_attn.attention.types import Normalizer, Score
+from flax_attn.attention.types import Normalizer, Options, Score
 
 
 class HeadSizes(NamedTuple):
@@ -100,7 +100,7 @@ class HeadProjections(nn.Module):
         inputs: Array,
         axis: int | tuple[int, ...] = -1,
     ) -> Array:
-        dtypes: dict[str, Any] = {"dtype": inputs.dtype, "param_dtype": self.param_dtype}
+        dtypes: Options = {"dtype": inputs.dtype, "param_dtype": self.param_dtype}
         outputs = nn.DenseGeneral(
             features,
             axis=axis,

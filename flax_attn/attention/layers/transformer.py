@@ -9,7 +9,7 @@ for pre-norm.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from flax_attn.attention.layers.attention import as_input, without_padding
 from flax_attn.attention.layers.multi_head import MultiHeadAttention
 from flax_attn.attention.pairs import Pairs
 from flax_attn.attention.reach import reachable_in_any_head
-from flax_attn.attention.types import PerPair, Window
+from flax_attn.attention.types import Options, PerPair, Window
 
 
 class EncoderBlock(nn.Module):
@@ -76,10 +76,10 @@ class EncoderBlock(nn.Module):
             mask, bias, causal, window, train, need_weights: as in `MultiHeadAttention`.
         """
         x = without_padding(as_input("inputs", inputs, self.dtype), lengths)
-        limits: dict[str, Any] = {"mask": mask, "bias": bias, "causal": causal, "window": window}
+        limits: Options = {"mask": mask, "bias": bias, "causal": causal, "window": window}
         x = _without_hidden(x, self.attention, lengths, segments, limits)
-        rows: dict[str, Any] = {"query_lengths": lengths, "query_segments": segments}
-        calls: dict[str, Any] = {"train": train, "need_weights": need_weights}
+        rows: Options = {"query_lengths": lengths, "query_segments": segments}
+        calls: Options = {"train": train, "need_weights": need_weights}
         attend = functools.partial(self.attention, **limits, **rows, **calls)
         feed = functools.partial(self.feed_forward, train=train)
         norm, drop = _norm(self, x.dtype), _drop(self, train)
@@ -172,12 +172,12 @@ class DecoderBlock(nn.Module):
             ValueError: segments beside a cache; lengths beside a cached memory.
         """
         x = without_padding(as_input("inputs", inputs, self.dtype), lengths)
-        limits: dict[str, Any] = {"mask": mask, "bias": bias, "window": window}
+        limits: Options = {"mask": mask, "bias": bias, "window": window}
         if cache is None:
             x = _without_hidden(x, self.attention, lengths, segments, {"causal": True} | limits)
-        calls: dict[str, Any] = {"train": train, "need_weights": need_weights}
+        calls: Options = {"train": train, "need_weights": need_weights}
         attend = lambda x: self._attend(x, cache, lengths, segments, limits | calls)
-        rows: dict[str, Any] = {"query_lengths": lengths, "key_lengths": memory_lengths}
+        rows: Options = {"query_lengths": lengths, "key_lengths": memory_lengths}
         if memory_segments is not None:
             rows |= {"query_segments": segments, "key_segments": memory_segments}
         look = lambda x: self._look(x, memory, cache, {"mask": memory_mask} | rows | calls)
@@ -210,7 +210,7 @@ class DecoderBlock(nn.Module):
         cache: KeyValueCache | SlidingCache | None,
         lengths: ArrayLike | None,
         segments: ArrayLike | None,
-        options: dict[str, Any],
+        options: Options,
     ) -> tuple[Attended, KeyValueCache | SlidingCache | None]:
         """Causal self-attention, and the cache with the new tokens where there is one."""
         if cache is None:
@@ -225,7 +225,7 @@ class DecoderBlock(nn.Module):
         x: Array,
         memory: Array | KeyValueCache,
         cache: KeyValueCache | SlidingCache | None,
-        options: dict[str, Any],
+        options: Options,
     ) -> Attended:
         """Attention to the memory, or to the cache of its keys and values."""
         offset = 0 if cache is None else cache.length
@@ -236,7 +236,7 @@ class DecoderBlock(nn.Module):
 
 def _norm(block: EncoderBlock | DecoderBlock, dtype: DTypeLike) -> Callable[..., nn.LayerNorm]:
     """Makes the norm of a name."""
-    options: dict[str, Any] = {"epsilon": block.epsilon, "param_dtype": block.param_dtype}
+    options: Options = {"epsilon": block.epsilon, "param_dtype": block.param_dtype}
     return functools.partial(nn.LayerNorm, dtype=dtype, **options)
 
 
@@ -250,7 +250,7 @@ def _without_hidden(
     attention: MultiHeadAttention,
     lengths: ArrayLike | None,
     segments: ArrayLike | None,
-    limits: dict[str, Any],
+    limits: Options,
 ) -> Array:
     """The inputs `(..., t, d)` with zeros where a position that a mask or bias hides holds a NaN.
 

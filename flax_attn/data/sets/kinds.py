@@ -9,7 +9,7 @@ import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Array
@@ -59,7 +59,7 @@ class SignalRows(NamedTuple):
 
     inputs: Array | np.ndarray
     targets: Array | np.ndarray
-    marks: dict[str, Any]
+    marks: dict[str, Array | np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -32,9 +31,10 @@ from flax_attn.data.sets.texts import split
 from flax_attn.data.splits import stratified
 from flax_attn.errors import UsageError
 from flax_attn.fields import shares
+from flax_attn.types import JsonObject, UserInput
 
 Content = Mapping[
-    str, tuple[Any, Any]
+    str, tuple[UserInput, UserInput]
 ]  # inputs and targets by split: train, test, and perhaps valid
 SPLITS = ("train", "valid", "test")
 
@@ -53,7 +53,7 @@ class InMemory(DataSet):
     splits: tuple | list
     sha256: str
     valid_fraction: float = 0.1
-    content: Any = dataclasses.field(
+    content: UserInput = dataclasses.field(
         default=None, repr=False, compare=False, metadata={"stored": False}
     )
 
@@ -179,8 +179,8 @@ MEMORY: dict[type[DataSet], type[InMemory]] = {
 
 
 def from_python(
-    kind: type[DataSet], data: Mapping[str, Any]
-) -> tuple[type[InMemory], dict[str, Any], Content]:
+    kind: type[DataSet], data: Mapping[str, UserInput]
+) -> tuple[type[InMemory], JsonObject, Content]:
     """The class for contents of a kind, its own fields, and the contents as it holds them.
 
     Args:
@@ -204,7 +204,7 @@ def from_python(
     cls = next(own for base, own in MEMORY.items() if issubclass(kind, base))
     convert = {SignalArrays: _signals, ImageArrays: _images}.get(cls, _texts)
     content = {name: convert(name, *_two(name, data[name])) for name in SPLITS if name in data}
-    fields: dict[str, Any] = {"splits": tuple(content), "sha256": digest(content)}
+    fields: JsonObject = {"splits": tuple(content), "sha256": digest(content)}
     inputs = content["train"][0]
     if cls is SignalArrays:
         fields |= {"length": inputs.shape[1], "channels": inputs.shape[2]}
@@ -227,7 +227,7 @@ def digest(content: Content) -> str:
     return total.hexdigest()
 
 
-def _two(name: str, rows: Any) -> tuple[Any, Any]:
+def _two(name: str, rows: UserInput) -> tuple[UserInput, UserInput]:
     """Inputs and targets, equally many."""
     if not isinstance(rows, tuple | list) or len(rows) != 2:
         raise UsageError(
@@ -242,7 +242,7 @@ def _two(name: str, rows: Any) -> tuple[Any, Any]:
     return inputs, targets
 
 
-def _signals(name: str, inputs: Any, targets: Any) -> tuple[np.ndarray, np.ndarray]:
+def _signals(name: str, inputs: UserInput, targets: UserInput) -> tuple[np.ndarray, np.ndarray]:
     inputs, targets = np.asarray(inputs, np.float32), np.asarray(targets, np.float32)
     inputs, targets = (
         array[..., None] if array.ndim == 2 else array for array in (inputs, targets)
@@ -257,7 +257,7 @@ def _signals(name: str, inputs: Any, targets: Any) -> tuple[np.ndarray, np.ndarr
     return inputs, targets
 
 
-def _images(name: str, images: Any, labels: Any) -> tuple[np.ndarray, list[str]]:
+def _images(name: str, images: UserInput, labels: UserInput) -> tuple[np.ndarray, list[str]]:
     images = np.asarray(images)
     if images.ndim != 3:
         raise UsageError(
@@ -272,7 +272,9 @@ def _images(name: str, images: Any, labels: Any) -> tuple[np.ndarray, list[str]]
     return images.astype(np.float32), [str(label) for label in labels]
 
 
-def _texts(name: str, texts: Sequence[Any], others: Sequence[Any]) -> tuple[list[str], list[str]]:
+def _texts(
+    name: str, texts: Sequence[UserInput], others: Sequence[UserInput]
+) -> tuple[list[str], list[str]]:
     """Texts, and their classes or the texts that they become."""
     if not all(isinstance(text, str) for text in texts):
         strange = next(text for text in texts if not isinstance(text, str))
