@@ -1,5 +1,4 @@
-"""Attention in Flax: a library of attention mechanisms, models that use them, and a program that
-trains them.
+"""Attention in Flax: a library of mechanisms, models with them, and a program that trains them.
 
     run = flax_attn.train("shapes_attention:quick")
     run = flax_attn.load("runs/shapes_attention-quick")

@@ -11,8 +11,9 @@ from flax_attn.errors import UsageError
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs the command and returns its exit code: 0, or 2 with one line on standard error for bad
-    input.
+    """Runs the command and returns its exit code.
+
+    The code is 0, or 2 for bad input, with one line on standard error.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -27,8 +27,9 @@ AnyPart = TypeVar("AnyPart", bound=Part)
 
 
 def build(part: type[AnyPart], values: Mapping[str, Json], complete: bool = False) -> AnyPart:
-    """The part with these values, and with the defaults of those that are missing, unless they must
-    be `complete`.
+    """The part with these values, and with the defaults of those that are missing.
+
+    With `complete`, none may be missing.
 
     Raises:
         UsageError: an unknown key, one that is missing, or a value of another type.

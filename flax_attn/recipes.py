@@ -46,8 +46,9 @@ def common(name: str, variant: str, task: str) -> ConfigValues:
 
 
 def shapes(name: str, variant: str, model: JsonObject) -> ConfigValues:
-    """The tutorial's recipe for a model: 50 epochs of Adam at a flat rate on 20,000 of 25,000
-    sequences.
+    """The tutorial's recipe for a model.
+
+    It is 50 epochs of Adam at a flat rate on 20,000 of 25,000 sequences.
     """
     config = common(name, variant, "regression")
     config.num_epochs = 5 if variant else 50
@@ -85,8 +86,9 @@ def images(name: str, variant: str, model: JsonObject) -> ConfigValues:
 
 
 def texts(name: str, variant: str, data: JsonObject, model: JsonObject) -> ConfigValues:
-    """Texts as words, padded to the longest: batches of 64 in up to 50 epochs, those best on
-    validation kept.
+    """Texts as words, padded to the longest.
+
+    Batches of 64 in up to 50 epochs; the weights best on validation are kept.
     """
     config = common(name, variant, "classification")
     config.num_epochs = 2 if variant else 50

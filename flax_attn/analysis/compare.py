@@ -14,8 +14,9 @@ from flax_attn.runs.reading import read
 
 
 def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
-    """Prints one table of the runs and draws their losses, and their predictions where they were
-    tested on the same data.
+    """Prints one table of the runs and draws their losses.
+
+    Predictions are drawn where the runs were tested on the same data.
 
     Returns the paths of the figures, in the directory `output`.
 

@@ -16,9 +16,7 @@ FURTHER = (
 
 
 def wide_console() -> Console:
-    """A console that is as wide as the terminal, and wide enough for every table where there is
-    none.
-    """
+    """A console as wide as the terminal, or wide enough for every table where there is none."""
     console = Console()
     return console if console.is_terminal else Console(width=130)
 
@@ -48,8 +46,10 @@ def print_results(summary: JsonObject, reference: dict[str, float], console: Con
 
 
 def print_comparison(runs: list[Record], console: Console) -> None:
-    """One row a run: size, time, and the test error or accuracy kept, last, and as the median of
-    the last 10 epochs.
+    """Prints one row a run.
+
+    A row has size, time, and the test error or accuracy: kept, last, and the median of the last 10
+    epochs.
     """
     measured = f"test/{runs[0].measured}"
     table = Table(

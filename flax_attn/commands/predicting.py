@@ -44,8 +44,9 @@ def predict(request: Request, console: Console) -> list[Path]:
 
 
 def predict_signals(request: Request, config: Config, console: Console) -> list[Path]:
-    """Writes predictions in the shape and units of the signals, beside them unless the user says
-    where.
+    """Writes predictions in the shape and units of the signals.
+
+    They go beside the signals unless the user says where.
     """
     assert isinstance(config.data, SignalData)
     source = request.source

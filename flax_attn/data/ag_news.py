@@ -1,5 +1,6 @@
-"""AG News: titles and descriptions of news in four classes (Zhang, Zhao & LeCun 2015,
-arXiv:1509.01626).
+"""AG News: titles and descriptions of news in four classes.
+
+Source: Zhang, Zhao & LeCun 2015 (arXiv:1509.01626).
 
 A row is `"class","title","description"` with classes 1 to 4, or `"class","title and description"`,
 joined.
@@ -54,8 +55,9 @@ class AGNews(FilesBuilder, skip_registration=True):
 
 
 class News(NamedTuple):
-    """One row; where title and description come joined, they are the title and the description is
-    empty.
+    """One row.
+
+    Where title and description come joined, they are the title, and the description is empty.
     """
 
     title: str
@@ -66,8 +68,9 @@ class News(NamedTuple):
 def load_ag_news(
     splits: tuple[str, ...], manual_dir: Path | None
 ) -> tuple[dict[str, list[News]], dict[str, str]]:
-    """The news of each split, `train` or `test`, and the sums of the files; errors are those of
-    `builders.load`.
+    """The news of each split, `train` or `test`, and the sums of the files.
+
+    Errors are those of `builders.load`.
     """
     rows, sums = load(AGNews, splits, manual_dir)
     return {

@@ -1,5 +1,6 @@
-"""Data sets made of files, as builders of tensorflow-datasets that are prepared and read without
-TensorFlow.
+"""Data sets made of files, as builders of tensorflow-datasets.
+
+They are prepared and read without TensorFlow.
 
 The files come from a folder, `--manual_dir`, or from their public address, whose checksums bind
 what is downloaded. A prepared data set is known by the contents of its files, so other files never
@@ -36,8 +37,9 @@ class File(NamedTuple):
 
 
 class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """A data set that is made of files; what is abstract is which files, which features, and how a
-    file is read.
+    """A data set that is made of files.
+
+    A subclass says which files, which features, and how a file is read.
 
     `FILES` are what is downloaded; `SPLITS` says which files a split is made of, by the names that
     they have in a folder.
@@ -79,8 +81,7 @@ class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 def load(
     cls: type[FilesBuilder], splits: tuple[str, ...], manual_dir: Path | None
 ) -> tuple[dict[str, list[dict]], dict[str, str]]:
-    """The rows of each split, in the order of the files, and the SHA-256 of every file they came
-    from.
+    """The rows of each split in the order of the files, and the SHA-256 of every file.
 
     Args:
         cls: the builder.
@@ -116,9 +117,7 @@ def load(
 
 
 def data_dir() -> Path:
-    """Where prepared data sets are kept: `TFDS_DATA_DIR`, as for tensorflow-datasets, or
-    `~/tensorflow_datasets`.
-    """
+    """Where prepared data sets are kept: `TFDS_DATA_DIR`, or `~/tensorflow_datasets`."""
     return Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
 
 
@@ -140,8 +139,9 @@ def _address(cls: type[FilesBuilder], name: str) -> str:
 
 
 def _check_reachable(cls: type[FilesBuilder], wanted: list[str]) -> None:
-    """Asks for a connection once and briefly, where tensorflow-datasets would try for minutes; a
-    proxy is left to answer for itself.
+    """Asks for a connection once and briefly.
+
+    tensorflow-datasets would try for minutes. A proxy answers for itself.
     """
     if urllib.request.getproxies():
         return

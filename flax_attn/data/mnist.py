@@ -1,5 +1,6 @@
-"""MNIST: 60,000 and 10,000 handwritten digits of 28 x 28 pixels, from the IDX files (LeCun, Cortes
-& Burges 1998).
+"""MNIST: 60,000 and 10,000 handwritten digits of 28 x 28 pixels, from the IDX files.
+
+Source: LeCun, Cortes & Burges 1998.
 
 An IDX file is two zero bytes, the type of its numbers, the number of its axes, their sizes as
 big-endian integers, and the numbers; the original files are compressed.
@@ -85,8 +86,9 @@ class MNIST(FilesBuilder, skip_registration=True):
 def load_mnist(
     manual_dir: Path | None,
 ) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], dict[str, str]]:
-    """Images `(n, 28, 28)` of bytes and labels `(n,)` by split, and the sums of the files; errors
-    are those of `builders.load`.
+    """Images `(n, 28, 28)` of bytes and labels `(n,)` by split, and the sums of the files.
+
+    Errors are those of `builders.load`.
     """
     rows, sums = load(MNIST, ("train", "test"), manual_dir)
     arrays = {

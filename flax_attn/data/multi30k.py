@@ -1,5 +1,6 @@
-"""Multi30k: descriptions of photographs in English, German and French (Elliott et al. 2016,
-arXiv:1605.00459).
+"""Multi30k: descriptions of photographs in English, German and French.
+
+Source: Elliott et al. 2016 (arXiv:1605.00459).
 
 A file is one language of one split, one sentence a line, compressed by gzip; line `i` of each
 language says the same.
@@ -91,8 +92,7 @@ class Multi30k(FilesBuilder, skip_registration=True):
 def load_multi30k(
     source: str, target: str, manual_dir: Path | None
 ) -> tuple[dict[str, list[Pair]], dict[str, str]]:
-    """The pairs of `train`, `valid` and `test` in two of the `LANGUAGES`, and the sums of the
-    files.
+    """The pairs of each split in two of the `LANGUAGES`, and the sums of the files.
 
     Errors are those of `builders.load`, and a UsageError for files of different numbers of lines.
     """

@@ -18,8 +18,9 @@ class Pair(NamedTuple):
 
 
 def read_tsv(path: Path, source_column: int = 1, target_column: int = 2) -> list[Pair]:
-    """The pairs of a file, one a line, in columns from 1 with tabs between; empty lines are left
-    out.
+    """The pairs of a file, one a line, in columns from 1 with tabs between.
+
+    Empty lines are left out.
 
     Raises:
         UsageError: no such file, a line that is no pair, or bytes that are not UTF-8, with the

@@ -42,8 +42,9 @@ ACCEPTANCE = {
 
 
 class Shapes(NamedTuple):
-    """Parameters of the four shapes of `n` signals, in grid points and signal units: triangles at
-    0, 1, boxes at 2, 3.
+    """Parameters of the four shapes of `n` signals, in grid points and signal units.
+
+    Triangles are at 0 and 1, boxes at 2 and 3.
     """
 
     centers: Float[Array, "n 4"]
@@ -52,9 +53,7 @@ class Shapes(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """Signals with their targets, both in signal units, and the shapes that are drawn in the
-    inputs.
-    """
+    """Signals with their targets, in signal units, and the shapes in the inputs."""
 
     inputs: Float[Array, "n 100 1"]
     targets: Float[Array, "n 100 1"]
@@ -62,8 +61,9 @@ class Examples(NamedTuple):
 
 
 def propose(key: Key[Array, ""], num_proposals: int) -> Shapes:
-    """Draws shapes without any rule: centres, heights and widths independent and uniform over their
-    ranges.
+    """Draws shapes without any rule.
+
+    Centres, heights and widths are independent and uniform over their ranges.
     """
     ranges = (CENTER_RANGE, HEIGHT_RANGE, WIDTH_RANGE)
     uniform = (_words(key, (3, num_proposals, 4)) >> 8).astype(jnp.float32) / 2**24
@@ -91,8 +91,9 @@ def is_left(shapes: Shapes) -> Bool[Array, "n 4"]:
 
 
 def target_heights(shapes: Shapes, task: str) -> Float[Array, "n 4"]:
-    """The mean height of each shape's group: of its own kind (`by_shape`) or of its side
-    (`by_location`).
+    """The mean height of each shape's group.
+
+    The group is its kind (`by_shape`) or its side (`by_location`).
     """
     if task == "by_shape":
         return jnp.repeat(shapes.heights.reshape(-1, 2, 2).mean(axis=-1), 2, axis=-1)
@@ -240,8 +241,9 @@ def splits(
     task: str = "by_shape",
     height_rule: str = "triangles",
 ) -> dict[str, Examples]:
-    """Examples for `train`, `valid` and `test`, of which the second is the given share of
-    `num_train`.
+    """Examples for `train`, `valid` and `test`.
+
+    `valid` is the given share of `num_train`.
     """
     num_valid = round(num_train * valid_fraction)
     counts = {"train": num_train - num_valid, "valid": num_valid, "test": num_test}
@@ -258,8 +260,7 @@ def splits(
 
 
 def _words(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:
-    """Random 32-bit words: `jax.random.bits` with both words of every Threefry block used, not
-    their exclusive or.
+    """Random 32-bit words, as `jax.random.bits`, with both words of every Threefry block used.
 
     That is half the work, and on CPU five times faster, for XLA vectorises this form at every size.
     """

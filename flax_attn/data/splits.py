@@ -9,8 +9,9 @@ from jaxtyping import Int
 def stratified(
     labels: Int[np.ndarray, " n"], shares: Sequence[float], seed: int
 ) -> list[Int[np.ndarray, " m"]]:
-    """The rows of each part, in ascending order: parts of the given shares of all rows, and as
-    nearly as can be of each class.
+    """The rows of each part, in ascending order.
+
+    Parts have the given shares of all rows, and as nearly as can be of each class.
 
     Sizes are rounded so that the parts add up to all rows, in total and for each class.
 

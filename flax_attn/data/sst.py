@@ -1,5 +1,6 @@
-"""The Stanford Sentiment Treebank: sentences of film reviews, each phrase of them judged (Socher et
-al. 2013).
+"""The Stanford Sentiment Treebank: sentences of film reviews, each phrase of them judged.
+
+Source: Socher et al. 2013.
 
 A line is a tree, `(3 (2 It) (4 (2 's) (4 (2 a) (4 hit))))`: a label from 0, very negative, to 4,
 very positive, and two parts or a word.
@@ -72,8 +73,9 @@ class Phrase(NamedTuple):
 
 
 def load_sst(manual_dir: Path | None) -> tuple[dict[str, list[list[Phrase]]], dict[str, str]]:
-    """The phrases of every sentence of `train`, `valid` and `test`, whole sentence first, and the
-    sums of the files.
+    """The phrases of every sentence by split, and the sums of the files.
+
+    The whole sentence comes first.
 
     Errors are those of `builders.load`.
     """

@@ -7,8 +7,9 @@ from flax_attn.errors import UsageError
 
 
 def read(path: Path, text_column: str, label_column: str) -> tuple[list[str], list[str]]:
-    """Texts and labels of a CSV file, whose columns are given by name, with a header in the first
-    row, or by number from 1.
+    """Texts and labels of a CSV file.
+
+    Columns are given by name, with a header in the first row, or by number from 1.
 
     Raises:
         UsageError: no such file or column, a row of another number of columns, or a label or file
@@ -47,8 +48,9 @@ def read(path: Path, text_column: str, label_column: str) -> tuple[list[str], li
 
 
 def _columns(path: Path, first: list[str], *wanted: str) -> tuple[tuple[int, ...], bool]:
-    """The places of the columns, and whether the first row is a header: it is where a column goes
-    by name.
+    """The indices of the columns, and whether the first row is a header.
+
+    It is where a column goes by name.
     """
     names, places = [name.strip() for name in first], []
     for name in wanted:

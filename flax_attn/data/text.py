@@ -41,8 +41,9 @@ def clean_news(text: str) -> str:
 
 
 def split_words(text: str) -> str:
-    """Lower case, with spaces between words, clitics and punctuation: `It's a hit.` becomes `it 's
-    a hit .`.
+    """Lower case, with spaces between words, clitics and punctuation.
+
+    `It's a hit.` becomes `it 's a hit .`.
     """
     return " ".join(
         re.findall(r"n't\b|'(?:s|re|ve|ll|d|m)\b|\w+(?=n't\b)|\w+(?:-\w+)*|[^\w\s]", text.lower())
@@ -50,8 +51,9 @@ def split_words(text: str) -> str:
 
 
 def join_words(text: str) -> str:
-    """What `split_words` split, joined again as English is written: `it 's a hit .` becomes `it's a
-    hit.`
+    """What `split_words` split, joined again as English is written.
+
+    `it 's a hit .` becomes `it's a hit.`
 
     Numbers (`3.5`), other apostrophes and quotation marks stay apart, for what stood there is not
     known; byte pairs lose nothing.
@@ -96,8 +98,10 @@ PREPROCESSING: dict[str, Callable[[str], str]] = {
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """What every tokenizer does: texts to integers, back, to the parts that the integers stand for,
-    and itself to JSON.
+    """What every tokenizer does.
+
+    It turns texts to integers and back, and to the parts that the integers stand for, and itself to
+    JSON.
     """
 
     @property
@@ -113,8 +117,9 @@ class Tokenizer(Protocol):
 
 
 class Vocabulary(NamedTuple):
-    """Words or characters: the most frequent ones of the texts it was fitted on, first among equals
-    the one met first.
+    """Words or characters: the most frequent ones of the texts it was fitted on.
+
+    Of equally frequent ones, the one met first comes first.
 
     Encoding and decoding give back the text, but for what is unknown and for runs of spaces between
     words.
@@ -153,8 +158,9 @@ class Vocabulary(NamedTuple):
 
 
 class BytePairs:
-    """Byte-pair encoding (Sennrich, Haddow & Birch 2016, arXiv:1508.07909) by the package
-    `tokenizers`, the extra `bpe`.
+    """Byte-pair encoding by the package `tokenizers`, the extra `bpe`.
+
+    Source: Sennrich, Haddow & Birch 2016 (arXiv:1508.07909).
     """
 
     def __init__(self, model: Any):

@@ -27,8 +27,9 @@ def input_series(
     relevant: int = 3,
     length: int = 20,
 ) -> Series:
-    """Series of numbers in [-1, 1]; the output is `y_t = (x_t + x_{t-1}) / 2` of the relevant one,
-    with 0 before its start.
+    """Series of numbers in [-1, 1], of which one decides the output.
+
+    The output is `y_t = (x_t + x_{t-1}) / 2` of the relevant one, with 0 before its start.
 
     The others say nothing about it.
     """

@@ -1,6 +1,4 @@
-"""From a config to what trains: the model, its loss and optimiser, and the compiled programs over
-all seeds.
-"""
+"""From a config to what trains: model, loss, optimiser and compiled programs over all seeds."""
 
 import dataclasses
 import functools
@@ -25,8 +23,9 @@ Scores = dict[str, Array]  # (seeds,) by metric
 
 
 def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
-    """The model of a config: its fields are those of the config's `model` part, and what the data
-    decide.
+    """The model of a config.
+
+    Its fields are those of the config's `model` part, and what the data decide.
 
     Raises:
         UsageError: an unknown field, or a model that is not for such data.

@@ -29,9 +29,7 @@ def check_same_data(workdir: Path, task: Task) -> None:
 
 
 def check_enough(config: Config, task: Task) -> None:
-    """Raises a UsageError for a split without rows, or fewer training examples than a batch must
-    have.
-    """
+    """Raises a UsageError for a split without rows, or for too few training examples."""
     rows = task.rows
     for split, batch in rows.splits.items():
         if not len(jax.tree.leaves(batch)[0]):

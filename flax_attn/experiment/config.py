@@ -81,8 +81,7 @@ class Config(Part):
         content: UserInput = None,
         allowed: Allowed = None,
     ) -> "Config":
-        """The config of these values, and of the defaults of what is missing from data, optimiser
-        and decoding.
+        """The config of these values, with the defaults of what is missing.
 
         Args:
             values: a ConfigDict, or a dict of what one holds.
@@ -209,8 +208,9 @@ def _model_name(fields: JsonObject) -> str:
 
 
 def check_model(fields: JsonObject, model_class: type) -> None:
-    """Raises a UsageError for numbers that no model takes; what a model needs it says itself when
-    it is built.
+    """Raises a UsageError for numbers that no model takes.
+
+    What a model needs, it says itself when it is built.
 
     An integer must be above 0, or 0 or above where 0 is the model's default.
     """

@@ -60,8 +60,9 @@ def train(
 
 
 def take_data(config: ConfigValues, data: Mapping[str, UserInput]) -> Content:
-    """Puts data from Python in the place of a config's, and returns their contents as the data set
-    holds them.
+    """Puts data from Python in the place of a config's.
+
+    Returns their contents as the data set holds them.
     """
     before = config.data.to_dict()
     kind = class_of("data.name", before["name"], DATA, DataSet, None)

@@ -14,8 +14,9 @@ Allowed = Collection[str] | None  # modules that may be imported; None for all
 def class_of(
     key: str, name: str, known: dict[str, type[Found]], base: type[Found], allowed: Allowed
 ) -> type[Found]:
-    """The class of a name: one of those known, or `package.module:Class` from the user's own Python
-    path.
+    """The class of a name.
+
+    It is one of those known, or `package.module:Class` from the user's own Python path.
 
     A module that is imported already is always taken.
 

@@ -111,8 +111,9 @@ def fill(
 
 
 def read_finished(workdir: Path, config: Config) -> reading.Record | None:
-    """The run in a directory, if it is whole and as long as the config says; else going on mends
-    it.
+    """The run in a directory, if it is whole and as long as the config says.
+
+    Training mends any other.
     """
     try:
         record = reading.read(workdir)
@@ -126,9 +127,7 @@ def read_finished(workdir: Path, config: Config) -> reading.Record | None:
 
 
 class Start(NamedTuple):
-    """Where training goes on: after this epoch, with the seconds and the rows of metrics until
-    there.
-    """
+    """Where training goes on: after this epoch, with the seconds and metrics until there."""
 
     epoch: int
     states: States
@@ -205,8 +204,9 @@ def restore(config: Config, programs: Programs, directory: RunDirectory, say: Sa
 
 
 def begin_to_write(config: Config, task: Task, directory: RunDirectory, history: list[Row]) -> None:
-    """Sets the directory to where training goes on: what the data decided, and the metrics until
-    there.
+    """Sets the directory to where training goes on.
+
+    It then holds what the data decided, and the metrics until there.
     """
     for name, content in task.kept.files.items():
         directory.write_json(name, content)

@@ -50,8 +50,9 @@ class Decoding(Part):
 
 @runtime_checkable
 class Decoder(Protocol):
-    """A model that turns sources into sequences, one token after another, through three methods of
-    its `apply`.
+    """A model that turns sources into sequences, one token after another.
+
+    It has three methods, which its `apply` calls.
 
     `encode(inputs) -> memory`, `start(memory, max_length) -> state`, and
     `decode_step(state, tokens, memory) -> (logits, state, weights)`.

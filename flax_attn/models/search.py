@@ -243,8 +243,9 @@ def _best(
 
 
 def _follow(found: Ended, history: list[Array], end: int) -> tuple[Array, Array]:
-    """Tokens `(t, b, n)` and weights `(t, b, n, s)` of sequences, from the step that ended each
-    back to the first.
+    """Tokens `(t, b, n)` and weights `(t, b, n, s)` of sequences.
+
+    They are read from the step that ended each back to the first.
 
     What a step chose stands in the history by its place in the new beam, and its weights by their
     place in the beam before.

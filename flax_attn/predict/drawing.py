@@ -68,8 +68,9 @@ def draw_translation(prediction: Prediction, i: int, title: str) -> Figure:
 
 
 def token_weights(prediction: Prediction) -> list[list[float]]:
-    """The weight of each token of each text in the first attention; nothing for a model that does
-    not attend.
+    """The weight of each token of each text in the first attention.
+
+    There are none for a model that does not attend.
     """
     if not prediction.attention:
         return [[] for _ in prediction.tokens]

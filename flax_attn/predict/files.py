@@ -59,8 +59,9 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_signals(path: Path, shape: tuple[int, int]) -> np.ndarray:
-    """Signals of a shape `(t, channels)` as float32, one or several from .npy, one a line from
-    .csv.
+    """Signals of a shape `(t, channels)` as float32.
+
+    A .npy file holds one or several, a .csv file one a line.
 
     Raises:
         UsageError: no such file, another format, or what are no such signals.

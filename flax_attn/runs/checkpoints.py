@@ -1,5 +1,6 @@
-"""Checkpoints that are whole or not there: Orbax writes them, a list of SHA-256 sums vouches for
-them.
+"""Checkpoints that are whole or not there.
+
+Orbax writes them, and a list of SHA-256 sums vouches for them.
 
 Orbax restores a flipped bit without a word, takes an empty directory for the latest step, and
 leaves a half-written step behind when it is killed. So a checkpoint counts only once its list of
@@ -43,8 +44,9 @@ def save(directory: Path, epoch: int, state: Tree, metadata: JsonObject) -> None
 def restore(
     directory: Path, template: Tree, warn: Callable[[str], None]
 ) -> tuple[int, Tree, JsonObject] | None:
-    """Restores the newest whole checkpoint: `(epoch, state, metadata)`, or None where none was ever
-    written to its end.
+    """Restores the newest whole checkpoint: `(epoch, state, metadata)`.
+
+    None where none was ever written to its end.
 
     Damaged ones are passed over, each with a line to `warn`.
 
@@ -83,17 +85,16 @@ def restore(
 
 
 def discard_after(directory: Path, epoch: int) -> None:
-    """Removes what stands after an epoch, damaged or half-written, so that the run can go on from
-    there.
-    """
+    """Removes what stands after an epoch, so that the run can go on from there."""
     for other in _epochs(directory):
         if other > epoch:
             shutil.rmtree(directory / str(other))
 
 
 def find_damage(folder: Path) -> str:
-    """What is wrong with a checkpoint, or an empty string: every file must be there with the sum it
-    was written with.
+    """What is wrong with a checkpoint, or an empty string.
+
+    Every file must be there with the sum it was written with.
     """
     try:
         expected = json.loads((folder / SUMS).read_text())

@@ -1,5 +1,6 @@
-"""The run directory as it is written: what a run leaves behind, and the only thing that pictures
-and predictions read.
+"""The run directory as it is written.
+
+It is what a run leaves behind, and all that pictures and predictions read.
 
 config.json      the resolved config, and under "derived" what the data decided, with the
 instruction set
@@ -59,8 +60,9 @@ class RunDirectory:
         return cls(path)
 
     def begin(self, config: JsonObject) -> None:
-        """Makes a new directory, so that a run stopped at any later point is known as this one;
-        leaves one that is there.
+        """Makes a new directory, and leaves one that is there.
+
+        A run stopped at any later point is then known as this one.
 
         Raises:
             UsageError: it cannot be written.
@@ -76,8 +78,9 @@ class RunDirectory:
             ) from error
 
     def go_on(self, config: JsonObject, rows: list[JsonObject]) -> None:
-        """Sets the directory back to where training goes on: no summary, the config, and the
-        metrics until there.
+        """Sets the directory back to where training goes on.
+
+        It then has no summary, the config, and the metrics until there.
         """
         (self.path / "summary.json").unlink(missing_ok=True)
         self.write_json("config.json", config)
@@ -92,8 +95,9 @@ class RunDirectory:
             partial.write_text(content, encoding="utf-8")
 
     def instruction_set(self) -> str | None:
-        """The instruction set that the run's forms were chosen by; None for a run that has not
-        begun to train.
+        """The instruction set that the run's forms were chosen by.
+
+        None for a run that has not begun to train.
         """
         if not (self.path / "config.json").exists():
             return None

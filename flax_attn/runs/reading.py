@@ -21,8 +21,9 @@ PICTURES |= dict.fromkeys(("reverse", "dates", "multi30k", "pairs"), "translatio
 
 
 class Record(NamedTuple):
-    """What the directory of a finished run holds: config and summary, one row per epoch and seed,
-    and the kept test examples.
+    """What the directory of a finished run holds.
+
+    `rows` has one row per epoch and seed, `examples` the kept test examples.
 
     The name is that of the directory.
     """
@@ -46,8 +47,9 @@ class Record(NamedTuple):
 
     @property
     def attention(self) -> dict[str, np.ndarray]:
-        """Attention weights of the examples by name, `(n, q, k)`, with heads or without queries;
-        empty for a model without attention.
+        """Attention weights of the examples by name; empty for a model without attention.
+
+        They are `(n, q, k)`, with heads or without queries.
         """
         return {
             key.removeprefix("attention/"): value
@@ -109,9 +111,7 @@ def _is_whole(
     rows: list[JsonObject],
     examples: dict[str, np.ndarray],
 ) -> bool:
-    """Whether the summary is of the config's epochs, with one row an epoch and seed and every
-    figure that is shown.
-    """
+    """Whether the summary is of the config's epochs, with every row and every figure shown."""
     every = [(epoch, seed) for epoch in range(summary["epochs"] + 1) for seed in summary["seeds"]]
     measured = f"test/{measured_by(config, summary)}"
     known = {
@@ -140,8 +140,9 @@ def _is_whole(
 
 
 def curve(rows: list[JsonObject], metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """Steps `(epochs,)` and values `(seeds, epochs)` of a metric, over the epochs that have it;
-    empty where none has.
+    """Steps `(epochs,)` and values `(seeds, epochs)` of a metric, over the epochs that have it.
+
+    Both are empty where none has.
     """
     rows = [row for row in rows if metric in row]
     seeds = sorted({row["seed"] for row in rows})
@@ -154,8 +155,9 @@ def curve(rows: list[JsonObject], metric: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def late_median(rows: list[JsonObject], metric: str, epochs: int = 10) -> float:
-    """The median of a metric over the last epochs of training and all seeds: a figure that one
-    lucky epoch does not make.
+    """The median of a metric over the last epochs and all seeds.
+
+    One lucky epoch does not make this figure.
     """
     return float(
         np.median(curve([row for row in rows if row["epoch"] > 0], metric)[1][:, -epochs:])

@@ -1,5 +1,6 @@
-"""From scores on the device, an array over seeds for each metric of each split, to the rows and
-summaries of a run.
+"""From scores on the device to the rows and summaries of a run.
+
+Scores are an array over seeds for each metric of each split.
 """
 
 import math
@@ -60,8 +61,9 @@ def check_finite(rows: list[Row]) -> None:
 
 
 def summarize(prefix: str, scores: Scores) -> JsonObject:
-    """Mean, deviation (of the sample, 0 for one seed) and values over the seeds, by `prefix +
-    split/metric`.
+    """Mean, deviation and values over the seeds, by `prefix + split/metric`.
+
+    The deviation is that of the sample, 0 for one seed.
     """
     return {prefix + name: summarize_values(values) for name, values in flat_scores(scores).items()}
 

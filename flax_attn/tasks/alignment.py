@@ -1,6 +1,4 @@
-"""Whether attention reads from where the answer is known to stand, in the two tasks whose answers
-are known.
-"""
+"""Whether attention reads from the right position, in the two tasks whose answers are known."""
 
 from collections.abc import Sequence
 
@@ -10,16 +8,18 @@ from flax_attn.data import dates
 
 
 def anti_diagonal(alignments: Sequence[np.ndarray]) -> float:
-    """The mean weight of the source token that is as far from the end as the target token is from
-    the start.
+    """The mean weight of the source token that mirrors the target token.
+
+    It is as far from the end as the other is from the start.
     """
     weights = [weights[i, -1 - i] for weights in alignments for i in range(min(weights.shape))]
     return float(np.mean(weights)) if weights else 0.0
 
 
 def month_from_name(sources: Sequence[str], alignments: Sequence[np.ndarray]) -> float:
-    """The mean weight that the two digits of the month, `mm` of `yyyy-mm-dd`, put on the letters of
-    its name.
+    """The mean weight of the two digits of a month on the letters of its name.
+
+    The digits are `mm` of `yyyy-mm-dd`.
     """
     weights = [
         weights[5:7, dates.place_of_month(text)].sum(axis=1)

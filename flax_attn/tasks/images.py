@@ -68,8 +68,9 @@ class ImageClasses(Task):
         return classification.measure(self.recipe, weights, outputs, aux, batch, train)
 
     def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
-        """The first test images with the probabilities of the first seed; the confusion matrix of
-        all.
+        """The first test images with the first seed's probabilities.
+
+        The confusion matrix is of all seeds.
         """
         inputs, targets = self.test["inputs"], self.test["targets"]
         outputs, attentions = zip(*(forward(model, seed, inputs) for seed in params))
@@ -84,8 +85,9 @@ class ImageClasses(Task):
         return Examples(arrays | attention, metrics, figures)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
-        """The classes of images `(n, height, width)` or `(height, width)`, of bytes or of numbers
-        in [0, 1].
+        """The classes of images.
+
+        Images are `(n, height, width)` or `(height, width)`, of bytes or of numbers in [0, 1].
 
         Raises:
             UsageError: images of another size, or values outside [0, 1].

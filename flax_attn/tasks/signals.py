@@ -104,8 +104,9 @@ class Signals(Task):
         )
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
-        """Predictions by the first seed for signals `(t,)`, `(n, t)` or `(n, t, channels)`, in the
-        user's units.
+        """Predictions by the first seed, in the user's units.
+
+        Signals are `(t,)`, `(n, t)` or `(n, t, channels)`.
 
         Raises:
             UsageError: signals of another shape, values that are not finite numbers, or predictions

@@ -190,8 +190,9 @@ def mask_of(batch: Batch, num_rows: int) -> Bool[Array, " b"]:
 
 
 def row_lengths(rows: Batch) -> Int[np.ndarray, " n"] | None:
-    """The length of each row, of the longest where it has several sequences; None for rows of one
-    shape.
+    """The length of each row; None for rows of one shape.
+
+    Where a row has several sequences, it is that of the longest.
     """
     inputs = rows["inputs"]
     if not isinstance(inputs, dict):

@@ -107,8 +107,9 @@ class TextClasses(Task):
         return classification.measure(self.recipe, weights, outputs, aux, batch, train)
 
     def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
-        """The first test texts with the probabilities of the first seed; the confusion matrix of
-        all.
+        """The first test texts with the first seed's probabilities.
+
+        The confusion matrix is of all seeds.
         """
         targets = self.test["targets"]
         outputs, attentions = zip(*(forward(model, seed, self.test["inputs"]) for seed in params))

@@ -1,5 +1,6 @@
-"""Texts that become other texts: translations, the user's own pairs, and two tasks whose answers
-are known.
+"""Texts that become other texts.
+
+These are translations, the user's own pairs, and two tasks whose answers are known.
 """
 
 import dataclasses
@@ -135,8 +136,9 @@ class PairsOfTexts(Task):
         return translate(model, params, sources, decoding, **options)
 
     def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
-        """All of the test translated by beam and greedily, and some of it with the alignments of
-        the first seed.
+        """All of the test translated by beam and greedily.
+
+        Some of it has the alignments of the first seed.
         """
         sources = {key: self.test["inputs"][key] for key in ("source", "source_lengths")}
         search = lambda decoding: [

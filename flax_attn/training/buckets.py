@@ -1,5 +1,6 @@
-"""Sequences of different lengths in a few lengths of batches, so that little is padding and little
-is compiled.
+"""Sequences of different lengths in batches of a few lengths.
+
+Little is then padding, and little is compiled.
 
 Rows are sorted by length and cut into buckets; a batch is of one bucket and as long as the longest
 row in it. Which bucket a step takes depends on the data's seed and the epoch, shared by the seeds
@@ -27,8 +28,9 @@ class Bucket(NamedTuple):
 
 
 def make_buckets(lengths: Int[np.ndarray, " n"], num_buckets: int) -> tuple[Bucket, ...]:
-    """At most so many buckets, with the least padding there can be, for lengths in ascending order;
-    one takes rows in any order.
+    """Buckets with the least padding there can be, at most `num_buckets`.
+
+    Lengths are in ascending order. One bucket takes rows in any order.
     """
     if num_buckets == 1:
         return (Bucket(0, len(lengths), max(int(lengths.max()), 1)),)
@@ -61,8 +63,9 @@ def plan(
     data_seed: int,
     shuffle: bool = True,
 ) -> tuple[Int[Array, " steps"], Int[Array, "steps batch"]]:
-    """For each step the number of its bucket and the rows of its batch, -1 where a bucket has no
-    more.
+    """For each step the number of its bucket and the rows of its batch.
+
+    A row is -1 where a bucket has no more.
 
     Every row comes once, and again in further passes where there are more steps than that takes.
     Without `shuffle` rows and buckets come in their order.

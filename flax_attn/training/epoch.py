@@ -53,8 +53,9 @@ def train_epoch(
     plan: Callable[[Array, Array], Tree],
     fetch: Callable[[Tree, Tree], Batch] | Sequence[Callable[[Tree, Tree], Batch]],
 ) -> tuple[TrainState, dict[str, Array]]:
-    """Runs one epoch and returns the state and the mean of each metric over the epoch's batches; a
-    stopped seed stays as it is.
+    """Runs one epoch and returns the state and the mean of each metric over its batches.
+
+    A stopped seed stays as it is.
 
     `plan(key, epoch)` lays out the epoch along a leading axis, one entry a step: rows to gather, or
     keys to draw from. `fetch(data, entry)` makes a step's batch of it. Where batches differ in
@@ -86,8 +87,9 @@ def train_epoch(
 def evaluate(
     params: Tree, carry: Tree, batches: Sequence[Batch], *, loss: Loss
 ) -> dict[str, Array]:
-    """Metrics over stacked batches, as `pad_batches` makes them, one stack a length; exact, for
-    masked rows count nothing.
+    """Metrics over stacked batches, as `pad_batches` makes them, one stack a length.
+
+    They are exact: masked rows count nothing.
     """
 
     def body(carry: Tree, batch: Batch) -> tuple[Tree, Metrics]:
@@ -104,8 +106,9 @@ def evaluate(
 def shuffled_rows(
     key: Key[Array, ""], epoch: Array | int, num_examples: int, batch_size: int, num_steps: int
 ) -> Int[Array, "steps batch"]:
-    """The rows of each step's batch: permutations of the examples, one after another, each without
-    its last partial batch.
+    """The rows of each step's batch.
+
+    They are permutations of the examples, one after another, each without its last partial batch.
 
     They depend on the key alone, whatever the epoch.
     """
@@ -123,8 +126,9 @@ def gather(data: Tree, rows: Int[Array, " batch"]) -> Batch:
 
 
 def pad_batches(arrays: Batch, batch_size: int) -> Batch:
-    """Cuts arrays into batches `(num_batches, batch_size, ...)`, the last padded with zeros and
-    masked out.
+    """Cuts arrays into batches `(num_batches, batch_size, ...)`.
+
+    The last is padded with zeros and masked out.
 
     The added entry `mask` is True on real rows.
     """
@@ -140,15 +144,12 @@ def pad_batches(arrays: Batch, batch_size: int) -> Batch:
 
 
 def vectorized(function: Callable) -> Callable:
-    """Maps `function(states, *shared)` over the leading axis of its first argument, all seeds at
-    once.
-    """
+    """Maps `function(states, *shared)` over the leading axis of `states`, all seeds at once."""
     return lambda states, *shared: jax.vmap(lambda state: function(state, *shared))(states)
 
 
 def sequential(function: Callable) -> Callable:
-    """Maps `function(states, *shared)` over the leading axis of its first argument, one seed after
-    another.
+    """Maps `function(states, *shared)` over the leading axis of `states`, a seed at a time.
 
     The faster way on CPU, where one seed fills the machine and products over a batch of kernels
     lose their fast path.
@@ -157,8 +158,9 @@ def sequential(function: Callable) -> Callable:
 
 
 def stack_seeds(create: Callable[[Array], TrainState], seeds: range) -> TrainState:
-    """One state a seed, stacked; every seed is created alone, so it starts the same whatever its
-    company.
+    """One state a seed, stacked.
+
+    Every seed is created alone, so the other seeds change nothing.
     """
     stack_of_one = jax.jit(lambda seed: jax.tree.map(lambda leaf: leaf[None], create(seed)))
     join = jax.jit(lambda states: jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states))

@@ -25,9 +25,7 @@ class Mean(NamedTuple):
 def squared_error(
     outputs: Float[Array, "b *d"], targets: Float[Array, "b *d"], mask: Bool[Array, " b"]
 ) -> Mean:
-    """Mean squared error, `mean (y - t)^2` over the examples that the mask allows and all their
-    elements.
-    """
+    """Mean squared error, `mean (y - t)^2`, over the unmasked examples and all their elements."""
     chex.assert_equal_shape([outputs, targets])
     weights = mask.reshape(mask.shape + (1,) * (outputs.ndim - 1)) * jnp.ones_like(outputs)
     return Mean(jnp.sum(weights * jnp.square(outputs - targets)), jnp.sum(weights))
@@ -88,8 +86,9 @@ def cross_entropy(
     class_weights: Float[Array, " c"] | None = None,
     smoothing: float = 0.0,
 ) -> Mean:
-    """Mean cross-entropy over the examples that the mask allows, weighted by class: `sum w_y ce /
-    sum w_y`, as in PyTorch.
+    """Mean cross-entropy over the unmasked examples.
+
+    With class weights it is `sum w_y ce / sum w_y`, as in PyTorch.
 
     Args:
         smoothing: share of the target that is spread over all classes; an example keeps the weight
@@ -109,8 +108,9 @@ def token_cross_entropy(
     mask: Bool[Array, "b t"],
     smoothing: float = 0.0,
 ) -> Mean:
-    """Mean cross-entropy over the tokens that the mask allows, `log sum exp(z) - (1 - s) z_y - s
-    mean(z)`.
+    """Mean cross-entropy over the unmasked tokens.
+
+    That of a token is `log sum exp(z) - (1 - s) z_y - s mean(z)`.
 
     Args:
         smoothing: share of the target that is spread over all tokens.
@@ -122,8 +122,9 @@ def token_cross_entropy(
 
 
 def largest(logits: Float[Array, "*b v"], labels: Int[Array, "*b"]) -> Bool[Array, "*b"]:
-    """Whether the label's logit is the largest, the first of equal ones: `argmax z = y`, which XLA
-    on CPU looks for one by one.
+    """Whether the label's logit is the largest, the first of equal ones.
+
+    It is `argmax z = y`. XLA on CPU searches for an argmax one by one.
 
     Labels lie within the logits; where one of these is NaN none is the largest.
     """
@@ -134,8 +135,9 @@ def largest(logits: Float[Array, "*b v"], labels: Int[Array, "*b"]) -> Bool[Arra
 
 
 def _at(labels: Int[Array, "*b"], logits: Float[Array, "*b v"]) -> Float[Array, "*b v"]:
-    """The label's logit in its place, and zeros: nothing is gathered, and so nothing scattered
-    back.
+    """The label's logit at its index, and zeros.
+
+    Nothing is gathered, and so nothing scattered back.
     """
     return jnp.where(_places(logits) == labels[..., None], logits, 0)
 

@@ -16,8 +16,9 @@ from flax_attn.types import Tree
 
 
 class Plateau(NamedTuple):
-    """The rule of PyTorch's ReduceLROnPlateau: the rate is multiplied by `factor` at the epoch
-    after `patience` without a gain.
+    """The rule of PyTorch's ReduceLROnPlateau.
+
+    The rate is multiplied by `factor` at the epoch after `patience` without a gain.
 
     A gain is a score below the best by more than the share `threshold` of it. Patience 0 leaves the
     rate alone.
@@ -78,16 +79,18 @@ class TrainState:
         )
 
     def epoch_key(self, epoch: Array) -> Array:
-        """The key of everything random in an epoch, from the seed and the number of the epoch
-        alone; epochs count from 1.
+        """The key of everything random in an epoch.
+
+        It depends on the seed and the number of the epoch alone. Epochs count from 1.
         """
         return jax.random.fold_in(jax.random.key(self.seed), epoch)
 
     def after_epoch(
         self, score: Array, epoch: Array, *, plateau: Plateau, patience: int
     ) -> "TrainState":
-        """Keeps the parameters where validation is the best so far, and lowers the rate or stops
-        where it gains no more.
+        """Keeps the parameters where validation is the best so far.
+
+        Lowers the rate or stops where validation gains no more.
 
         Args:
             score: of validation after the epoch, lower is better.

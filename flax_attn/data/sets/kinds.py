@@ -23,8 +23,9 @@ NUM_SEEDS = 2**32
 
 
 class Training(NamedTuple):
-    """What a data set must fit: the splits that are measured, the batch, and whether the best epoch
-    is kept.
+    """What a data set must fit.
+
+    These are the splits that are measured, the batch, and whether the best epoch is kept.
     """
 
     evaluate: tuple[str, ...]
@@ -134,8 +135,9 @@ LabelledTexts = tuple[Sequence[str], Sequence[str]]  # texts and the name of the
 
 
 class Texts(NamedTuple):
-    """Texts and the names of their classes by split, all classes, and the SHA-256 sums of the files
-    that were read.
+    """Texts and the names of their classes by split, and the names of all classes.
+
+    `files` are the SHA-256 sums of the files that were read.
     """
 
     splits: dict[str, LabelledTexts]

@@ -123,8 +123,9 @@ class TextLists(InMemory, TextData):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageArrays(InMemory, ImageData):
-    """Images from Python, `(n, height, width)` of bytes or of numbers in [0, 1], and the name of
-    the class of each.
+    """Images from Python, and the name of the class of each.
+
+    Images are `(n, height, width)`, of bytes or of numbers in [0, 1].
 
     Attributes:
         height, width: of the images.

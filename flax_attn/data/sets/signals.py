@@ -75,8 +75,9 @@ class Shapes(SignalData):
 
     @property
     def num_used(self) -> int:
-        """How many stored examples a run trains on: those that validation leaves, or the subset of
-        them.
+        """The number of stored examples that a run trains on.
+
+        It is what validation leaves, or the subset of that.
         """
         num_left = self.num_train - round(self.num_train * self.valid_fraction)
         return min(self.subset, num_left) if self.subset else num_left

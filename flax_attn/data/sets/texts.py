@@ -174,8 +174,9 @@ def split(
     seed: int,
     test: LabelledTexts | None = None,
 ) -> dict[str, LabelledTexts]:
-    """Texts split alike in every class: in three by the shares of validation and test, or in two
-    beside a given test.
+    """Texts split alike in every class.
+
+    They are split in three by the shares of validation and test, or in two beside a given test.
 
     Raises:
         UsageError: a class with fewer rows than there are splits.
