@@ -13,7 +13,7 @@ import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Integer
 
 from flax_attn.attention import StructuredSelfAttention, masks
 from flax_attn.models.initializers import flax
@@ -114,14 +114,14 @@ class NGramAttention(nn.Module):
             words = jnp.where(is_known, words, 0) + sum_over_root(ngrams, inputs["ngrams"] > 0)
         return jnp.where(kept[..., None], words, dropped[None, None])
 
-    def _embed(self, name: str, size: int, ids: Int[Array, "..."]) -> Float[Array, "..."]:
+    def _embed(self, name: str, size: int, ids: Integer[Array, "..."]) -> Float[Array, "..."]:
         return nn.Embed(size, self.embedding_features, embedding_init=small, name=name)(ids)
 
     def _add_pairs(
         self,
         words: Float[Array, "b t d"],
         kept: Bool[Array, "b t"],
-        ids: Int[Array, "b p"],
+        ids: Integer[Array, "b p"],
         train: bool,
     ) -> tuple[Float[Array, "b n d"], Bool[Array, "b n"]]:
         """Words and pairs one after the other, and the mask of those that are not dropped."""
