@@ -27,8 +27,9 @@ def measure(num_seeds: int, steps: int, repeats: int) -> dict[str, float]:
     data = jax.tree.map(jnp.asarray, task.rows.train)
 
     def epochs_of(together: int) -> Callable[[], Any]:
-        """An epoch of every seed: of so many together, and then of as many others, each going on
-        from where it was.
+        """An epoch of every seed, `together` seeds at a time.
+
+        Each seed goes on from where it was.
         """
         now = [
             programs.create(range(first, first + together))

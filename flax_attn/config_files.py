@@ -76,31 +76,28 @@ def change(config: ConfigValues, overrides: Mapping[str, UserInput]) -> None:
         try:
             config.update_from_flattened_dict({key: value})
         except (TypeError, ValueError) as error:
-            kind = type(known[key]).__name__
-            raise UsageError(
-                f"expected {kind} for config key '{key}', such as {known[key]!r}, got {value!r}"
-            ) from error
+            raise _other_type(key, known[key], value) from error
 
 
 def parse(config: ConfigValues, texts: Mapping[str, str]) -> JsonObject:
-    """The values that a command line gives as text, by key, each of the type that the config has.
+    """The values that a command line gives as text, by key of the config, each of its type.
 
     Raises:
-        UsageError: an unknown key, or a text that is no such value.
+        UsageError: a text that is no such value.
     """
     known, values = flatten(config.to_dict()), {}
     for key, text in texts.items():
-        if key not in known:
-            raise UsageError(unknown("config key", key, known))
-        kind = type(known[key])
         try:
-            values[key] = _value(kind, text)
+            values[key] = _value(type(known[key]), text)
         except (SyntaxError, ValueError, KeyError) as error:
-            raise UsageError(
-                f"expected {kind.__name__} for config key '{key}', such as {known[key]!r}, got "
-                f"'{text}'"
-            ) from error
+            raise _other_type(key, known[key], text) from error
     return values
+
+
+def _other_type(key: str, example: Json, value: UserInput) -> UsageError:
+    """The error for a value of another type than the config has."""
+    kind = type(example).__name__
+    return UsageError(f"expected {kind} for config key '{key}', such as {example!r}, got {value!r}")
 
 
 def _value(kind: type, text: str) -> Json:

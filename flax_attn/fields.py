@@ -34,11 +34,7 @@ def build(part: type[AnyPart], values: Mapping[str, Json], complete: bool = Fals
     Raises:
         UsageError: an unknown key, one that is missing, or a value of another type.
     """
-    fields = {
-        field.name: field
-        for field in dataclasses.fields(part)
-        if field.metadata.get("stored", True)
-    }
+    fields = {field.name: field for field in stored(part)}
     prefix = f"{part.PART}." if part.PART else ""
     for name in values:
         if name not in fields:
@@ -54,6 +50,11 @@ def build(part: type[AnyPart], values: Mapping[str, Json], complete: bool = Fals
         if name in values or complete or not has_default:
             _check_type(prefix + name, hints[name], values.get(name))
     return part(**values)
+
+
+def stored(part: Part | type[Part]) -> list[dataclasses.Field]:
+    """The fields that a config holds: all but those marked otherwise in their metadata."""
+    return [field for field in dataclasses.fields(part) if field.metadata.get("stored", True)]
 
 
 def above_zero(part: Part, *names: str) -> None:

@@ -82,7 +82,7 @@ def test_each_limit_is_held_to_the_line():
 
 
 def test_any_is_rare():
-    """A type says more. Where there is none, an alias of `flax_attn.types` says why."""
+    """A type says more than `Any`. An alias in `flax_attn.types` says why there is none."""
     lines = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in sorted((ROOT / "flax_attn").rglob("*.py"))

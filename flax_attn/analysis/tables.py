@@ -16,7 +16,7 @@ FURTHER = (
 
 
 def wide_console() -> Console:
-    """A console as wide as the terminal, or wide enough for every table where there is none."""
+    """A console as wide as the terminal. Without a terminal, every table fits."""
     console = Console()
     return console if console.is_terminal else Console(width=130)
 

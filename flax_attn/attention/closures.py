@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from flax_attn.attention.types import Tree
+from flax_attn.types import Tree
 
 
 def without_closure(function: Callable, *examples: Tree) -> tuple[Callable, list[Tree]]:

@@ -31,7 +31,7 @@ from flax_attn.attention.blocks import BlockFunctions, Blocks, in_blocks
 from flax_attn.attention.how import How
 from flax_attn.attention.pairs import Pairs
 from flax_attn.attention.reach import reachable
-from flax_attn.attention.types import Tree
+from flax_attn.types import Tree
 
 
 def attend(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> tuple[Array, Array]:

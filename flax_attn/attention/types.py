@@ -4,7 +4,7 @@ Letters: `q`, `k` query and key positions, `d`, `e` features.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
@@ -38,6 +38,3 @@ PerPair = ArrayLike | Callable[..., Array]
 
 # (left, right): the number of keys before and after the query's position; None for no bound.
 Window = tuple[int | None, int | None]
-
-Tree = Any  # a tree of arrays, as JAX maps over
-Options = dict[str, Any]  # keyword arguments, each of another type

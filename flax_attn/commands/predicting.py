@@ -1,5 +1,6 @@
 """What `flax-attn predict` prints, writes and draws, for each kind of task."""
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,6 @@ from flax_attn.errors import UsageError
 from flax_attn.experiment import loading
 from flax_attn.experiment.config import Config
 from flax_attn.predict import drawing, files
-from flax_attn.runs.directory import read_config
 from flax_attn.tasks import ImageClasses, PairsOfTexts, Prediction, Signals, Task, TextClasses
 from flax_attn.types import JsonObject
 
@@ -28,9 +28,7 @@ def predict(request: Request, console: Console) -> list[Path]:
         UsageError: no run, an option that is not for its kind of task, inputs that are not of its
             kind, or a place that cannot be written. Nothing is written then.
     """
-    stored = read_config(request.run)
-    stored = {key: value for key, value in stored.items() if key != "derived"}
-    config = Config.of(stored, complete=True, allowed=request.allow)
+    config, _ = loading.read_values(request.run, request.allow)
     if config.task_class is not PairsOfTexts and (
         request.beam is not None or request.num_best != 1
     ):
@@ -38,7 +36,7 @@ def predict(request: Request, console: Console) -> list[Path]:
     if config.task_class not in COMMANDS:
         raise UsageError(
             f"expected a run on shapes, texts, images or translation, got one on "
-            f"{stored['data'].get('name')}"
+            f"{config.values['data']['name']}"
         )
     return COMMANDS[config.task_class](request, config, console)
 
@@ -75,22 +73,30 @@ def predict_texts(request: Request, config: Config, console: Console) -> list[Pa
     """Prints the classes of texts in falling order, with the weights of the tokens."""
     check_classes(request)
     texts = read_texts(request, '"The final starts next week."', skip_empty=True)
-    prediction = loading.load(request.run, warn, allow=request.allow).predict(texts)
-    print_classes(request, describe(texts, prediction), console)
-    if request.figure is None:
-        return []
-    return [save(drawing.draw_texts(prediction, request.run.name), request.figure)]
+    return predict_classes(request, texts, texts, drawing.draw_texts, console)
 
 
 def predict_images(request: Request, config: Config, console: Console) -> list[Path]:
     """Prints the classes of images in falling order."""
     check_classes(request)
     names, images = read_images(request, config)
-    prediction = loading.load(request.run, warn, allow=request.allow).predict(images)
+    draw = functools.partial(drawing.draw_images, images)
+    return predict_classes(request, names, images, draw, console)
+
+
+def predict_classes(
+    request: Request,
+    names: list[str],
+    inputs: list[str] | np.ndarray,
+    draw: Callable[[Prediction, str], drawing.Figure],
+    console: Console,
+) -> list[Path]:
+    """Prints the classes of inputs by these names, and draws them on request."""
+    prediction = loading.load(request.run, warn, allow=request.allow).predict(inputs)
     print_classes(request, describe(names, prediction), console)
     if request.figure is None:
         return []
-    return [save(drawing.draw_images(images, prediction, request.run.name), request.figure)]
+    return [save(draw(prediction, request.run.name), request.figure)]
 
 
 COMMANDS: dict[type[Task], Callable[[Request, Config, Console], list[Path]]] = {

@@ -15,6 +15,7 @@ from flax_attn.experiment import loading
 from flax_attn.experiment.config import Config
 from flax_attn.predict import drawing, files
 from flax_attn.tasks import PairsOfTexts, Prediction
+from flax_attn.tasks.encoders import knows_any
 from flax_attn.types import JsonObject
 
 
@@ -76,7 +77,7 @@ def check_sources(task: PairsOfTexts, texts: list[str], in_file: bool) -> list[i
     for i, text in enumerate(texts):
         which = f"line {i + 1}" if in_file else f"text {i + 1}"
         parts = task.encoder.source_parts(text)
-        if not any(known and part.strip() for part, known in parts):
+        if not knows_any(parts):
             if not in_file:
                 expected = (
                     "at least one word that the run has seen, got none in"

@@ -2,8 +2,8 @@
 
 Every example is a signal over 100 grid points that holds two triangles and two boxes of random
 heights. The target is the same signal with the two heights of each pair replaced by their mean, so
-every shape has to look across the signal for its partner. The task is François Fleuret's; the sizes
-here are his:
+every shape has to look across the signal for its partner. The task is François Fleuret's. The
+sizes are his:
 
     center ~ U(5.5, 94.5),  height ~ U(1, 25),  width ~ U(5, 11),  noise ~ U(-0.15, 0.15)
 
@@ -200,8 +200,7 @@ def generate(
         key: a typed key, `jax.random.key(seed)`; the same key gives the same examples.
         num_examples: how many; static under `jax.jit`.
         task: `"by_shape"` levels the triangles and the boxes, each among themselves;
-            `"by_location"` levels the two leftmost shapes and the two rightmost, whatever their
-            kind.
+            `"by_location"` levels the two leftmost shapes and the two rightmost, of any kind.
         height_rule: which heights must differ by more than 4 under `"by_shape"`. `"triangles"`, the
             default, tests the triangles alone: the published generator compares them twice and
             never the boxes, and published figures come from such data. `"both"` tests the boxes

@@ -27,7 +27,7 @@ def input_series(
     relevant: int = 3,
     length: int = 20,
 ) -> Series:
-    """Series of numbers in [-1, 1], of which one decides the output.
+    """Series of numbers in [-1, 1]. One of them decides the output.
 
     The output is `y_t = (x_t + x_{t-1}) / 2` of the relevant one, with 0 before its start.
 

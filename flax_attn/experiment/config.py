@@ -13,7 +13,7 @@ from flax_attn.data.sets import DATA, DataSet, PairData, Training
 from flax_attn.data.sets.kinds import NUM_SEEDS
 from flax_attn.errors import UsageError
 from flax_attn.experiment.foreign import Allowed, class_of
-from flax_attn.fields import Part, above_zero, build, shares, zero_or_above
+from flax_attn.fields import Part, above_zero, build, shares, stored, zero_or_above
 from flax_attn.models import MODELS
 from flax_attn.models.decoding import Decoding
 from flax_attn.runs.directory import flatten
@@ -109,7 +109,8 @@ class Config(Part):
             "model": _part(values, "model"),
         }
         parts["reference"] = flatten(values.get("reference", {}))
-        resolved = {"data": {"name": values["data"]["name"]} | stored_fields(data)}
+        fields = {field.name: getattr(data, field.name) for field in stored(data)}
+        resolved = {"data": {"name": values["data"]["name"]} | fields}
         resolved["optimizer"] = dataclasses.asdict(optimizer)
         if "decoding" in values or issubclass(type(data), PairData):
             parts["decoding"] = build(Decoding, values.get("decoding", {}), complete)
@@ -190,14 +191,6 @@ def build_data(fields: JsonObject, complete: bool = False, allowed: Allowed = No
     options = dict(fields)
     name = str(options.pop("name", None))
     return build(class_of("data.name", name, DATA, DataSet, allowed), options, complete)
-
-
-def stored_fields(data: DataSet) -> JsonObject:
-    """The fields of a data set that a run directory holds."""
-    fields = [
-        field.name for field in dataclasses.fields(data) if field.metadata.get("stored", True)
-    ]
-    return {name: getattr(data, name) for name in fields}
 
 
 def _model_name(fields: JsonObject) -> str:

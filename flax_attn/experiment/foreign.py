@@ -7,13 +7,13 @@ from typing import TypeVar
 
 from flax_attn.errors import UsageError, one_line, unknown
 
-Found = TypeVar("Found")
+Kind = TypeVar("Kind")
 Allowed = Collection[str] | None  # modules that may be imported; None for all
 
 
 def class_of(
-    key: str, name: str, known: dict[str, type[Found]], base: type[Found], allowed: Allowed
-) -> type[Found]:
+    key: str, name: str, known: dict[str, type[Kind]], base: type[Kind], allowed: Allowed
+) -> type[Kind]:
     """The class of a name.
 
     It is one of those known, or `package.module:Class` from the user's own Python path.
@@ -39,14 +39,14 @@ def class_of(
             f"load(run, allow=['{module}']), or --allow {module}"
         )
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        own = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # whatever the user's module may raise
         raise UsageError(
             f"cannot import {key} '{name}' ({type(error).__name__}: {one_line(error)})"
         ) from error
-    if not isinstance(found, type) or not issubclass(found, base):
+    if not isinstance(own, type) or not issubclass(own, base):
         raise UsageError(
             f"expected {key} '{name}' to be a subclass of {base.__module__}.{base.__name__}, got "
-            f"{found!r}"
+            f"{own!r}"
         )
-    return found
+    return own

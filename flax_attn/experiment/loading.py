@@ -72,18 +72,26 @@ def load(
         UsageError: no run, one that has not begun to train, or one whose files are damaged.
     """
     path = Path(path).expanduser()
-    stored = read_config(path)
-    if "derived" not in stored:
+    config, derived = read_values(path, allow)
+    if derived is None:
         raise UsageError(
             f"the run in {path} has not begun to train; run train.py with --workdir={path} again"
         )
-    derived = stored.pop("derived")
-    config = Config.of(stored, complete=True, allowed=allow)
     task = restore_task(path, config, derived)
     model = build_model(config, task.kept.sizes)
     return Run(
         path, config, task, model, restore_params(path, config, model, task, warn), *_results(path)
     )
+
+
+def read_values(path: Path, allow: Collection[str] = ()) -> tuple[Config, JsonObject | None]:
+    """The config of a run, and what its data decided; None for a run that has not begun to train.
+
+    Errors and `allow` are those of `load`.
+    """
+    stored = read_config(path)
+    derived = stored.pop("derived", None)
+    return Config.of(stored, complete=True, allowed=allow), derived
 
 
 def restore_task(path: Path, config: Config, derived: JsonObject) -> Task:

@@ -83,5 +83,5 @@ def token_weights(prediction: Prediction) -> list[list[float]]:
 
 
 def first_of(name: str, shown: int, number: int) -> str:
-    """The title of a picture that has room for so many."""
+    """The title of a picture that shows at most `shown` of `number` inputs."""
     return name if number <= shown else f"{name}: the first {shown} of {number}"

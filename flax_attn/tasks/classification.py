@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from flax_attn.errors import UsageError
-from flax_attn.tasks.task import Measured, Recipe, mask_of
+from flax_attn.models.forward import Inputs, Params, forward
+from flax_attn.tasks.task import Measured, Prediction, Recipe, mask_of
 from flax_attn.training.metrics import (
     Confusion,
     Metric,
@@ -50,6 +52,17 @@ def measure(
     return loss, metrics
 
 
+def predict(
+    model: nn.Module, params: Sequence[Params], inputs: Inputs, classes: list[str]
+) -> Prediction:
+    """The mean of the seeds' probabilities, and the attention of the first seed."""
+    num_inputs = len(jax.tree.leaves(inputs)[0])
+    outputs, attentions = zip(*(forward(model, seed, inputs, num_inputs) for seed in params))
+    shares = np.mean([probabilities(logits) for logits in outputs], axis=0)
+    best = [classes[i] for i in shares.argmax(axis=-1)]
+    return Prediction(shares, classes, best, attention=attentions[0])
+
+
 def check_classes(classes: Json, weights: Json) -> tuple[list[str], list[float]]:
     """The classes and their weights, as `load` derives them.
 
@@ -64,8 +77,8 @@ def check_classes(classes: Json, weights: Json) -> tuple[list[str], list[float]]
 
 def check_labels(labels: Json, num_classes: int) -> list[str]:
     """The classes in the order of the logits. Raises a ValueError unless they are as many names."""
-    names_differ = all(isinstance(name, str) for name in labels) and len(set(labels)) == len(labels)
-    if not names_differ or len(labels) != num_classes:
+    are_names = all(isinstance(name, str) for name in labels) and len(set(labels)) == len(labels)
+    if not are_names or len(labels) != num_classes:
         raise ValueError(f"expected {num_classes} names")
     return list(labels)
 

@@ -217,6 +217,11 @@ class PairEncoder(NamedTuple):
         return join_words(text) if self.data.preprocessing == "words" else text
 
 
+def knows_any(parts: Sequence[Part]) -> bool:
+    """Whether the model knows one of the parts that is more than a space."""
+    return any(known and part.strip() for part, known in parts)
+
+
 def check_sizes(sizes: Mapping[str, int], expected: Mapping[str, int]) -> None:
     """Raises a ValueError for tokenizers of other sizes than those that a model was made for."""
     for name, size in sizes.items():

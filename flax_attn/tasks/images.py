@@ -9,10 +9,11 @@ import numpy as np
 from jaxtyping import Array
 
 from flax_attn.data.sets import ImageData
+from flax_attn.data.sets.images import as_pixels
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, forward
 from flax_attn.tasks import classification
-from flax_attn.tasks.task import Examples, Kept, Measured, Prediction, Recipe, Rows, Task
+from flax_attn.tasks.task import Examples, Kept, Measured, Prediction, Recipe, Rows, Task, to_store
 from flax_attn.types import Batch, Tree, UserInput
 
 NUM_EXAMPLES = 64
@@ -81,8 +82,7 @@ class ImageClasses(Task):
             "confusion": matrix,
         }
         arrays["predictions"] = classification.probabilities(outputs[0][:NUM_EXAMPLES])
-        attention = {f"attention/{name}": weights for name, weights in attentions[0].items()}
-        return Examples(arrays | attention, metrics, figures)
+        return Examples(arrays | to_store(attentions[0]), metrics, figures)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         """The classes of images.
@@ -93,10 +93,7 @@ class ImageClasses(Task):
             UsageError: images of another size, or values outside [0, 1].
         """
         images = check_images(inputs, self.data.image_shape)
-        outputs, attentions = zip(*(forward(model, seed, images, len(images)) for seed in params))
-        shares = np.mean([classification.probabilities(logits) for logits in outputs], axis=0)
-        best = [self.classes[i] for i in shares.argmax(axis=-1)]
-        return Prediction(shares, self.classes, best, attention=attentions[0])
+        return classification.predict(model, params, images, self.classes)
 
 
 def check_images(
@@ -113,10 +110,4 @@ def check_images(
         raise UsageError(
             f"expected images of {height} x {width} pixels in {source}, got shape {images.shape}"
         )
-    if images.dtype == np.uint8:
-        return images.astype(np.float32) / 255
-    if images.dtype.kind != "f" or not ((images >= 0) & (images <= 1)).all():
-        raise UsageError(
-            f"expected bytes or numbers in [0, 1] as pixels of {source}, got {images.dtype}"
-        )
-    return images.astype(np.float32)
+    return as_pixels(images, source)

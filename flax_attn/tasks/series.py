@@ -1,4 +1,4 @@
-"""Several input series of which one decides the output: which does input attention weigh?"""
+"""Several input series. One decides the output. Which one does input attention weigh?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,17 @@ from flax_attn.data.sets import SeriesData
 from flax_attn.data.sets.kinds import SeriesRows
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, forward
-from flax_attn.tasks.task import Examples, Kept, Measured, Prediction, Recipe, Rows, Task, mask_of
+from flax_attn.tasks.task import (
+    Examples,
+    Kept,
+    Measured,
+    Prediction,
+    Recipe,
+    Rows,
+    Task,
+    mask_of,
+    to_store,
+)
 from flax_attn.training.metrics import squared_error, weighted_mean
 from flax_attn.types import Batch, Tree, UserInput
 
@@ -21,7 +31,7 @@ NUM_EXAMPLES = 16
 
 @dataclass(frozen=True)
 class Series(Task):
-    """A task on series, of which the number `relevant` decides the output."""
+    """A task on series. The series number `relevant` decides the output."""
 
     kind = "regression"
     score = "mse"
@@ -73,9 +83,7 @@ class Series(Task):
         inputs, targets = (np.asarray(array[:NUM_EXAMPLES]) for array in self.test)
         outputs, attention = forward(model, params[0], inputs)
         arrays = {"inputs": inputs, "targets": targets, "predictions": outputs}
-        return Examples(
-            arrays | {f"attention/{name}": weights for name, weights in attention.items()}
-        )
+        return Examples(arrays | to_store(attention))
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         """Predictions by the first seed for series `(n, t, series)`.

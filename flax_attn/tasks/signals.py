@@ -14,7 +14,17 @@ from flax_attn.data.sets import SignalData
 from flax_attn.data.sets.kinds import SignalRows
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, forward
-from flax_attn.tasks.task import Examples, Kept, Measured, Prediction, Recipe, Rows, Task, mask_of
+from flax_attn.tasks.task import (
+    Examples,
+    Kept,
+    Measured,
+    Prediction,
+    Recipe,
+    Rows,
+    Task,
+    mask_of,
+    to_store,
+)
 from flax_attn.training.metrics import squared_error
 from flax_attn.types import Batch, Tree, UserInput
 
@@ -45,11 +55,9 @@ class Signals(Task):
         normalization = Normalization.of(
             *(array for name in ("train", "valid") for array in splits[name][:2])
         )
-        num_used = getattr(data, "num_used", len(splits["train"].inputs))
-        train = splits["train"]
-        train = _batch(
-            SignalRows(train.inputs[:num_used], train.targets[:num_used], {}), normalization
-        )
+        inputs, targets, _ = splits["train"]
+        used = SignalRows(inputs[: data.num_used], targets[: data.num_used], {})
+        train = _batch(used, normalization)
         measured = {
             name: train if name == "train" else _batch(splits[name], normalization)
             for name in recipe.evaluate
@@ -99,9 +107,7 @@ class Signals(Task):
             "targets": targets,
             "predictions": self.normalization.undo(outputs),
         }
-        return Examples(
-            arrays | marks | {f"attention/{name}": weights for name, weights in attention.items()}
-        )
+        return Examples(arrays | marks | to_store(attention))
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         """Predictions by the first seed, in the user's units.

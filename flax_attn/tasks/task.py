@@ -184,6 +184,11 @@ class Task(abc.ABC):
         """
 
 
+def to_store(attention: dict[str, Tree]) -> dict[str, Tree]:
+    """Attention by the names that the kept test examples have for it."""
+    return {f"attention/{name}": weights for name, weights in attention.items()}
+
+
 def mask_of(batch: Batch, num_rows: int) -> Bool[Array, " b"]:
     """Which rows of a batch are real; all of them where it does not say."""
     return batch["mask"] if "mask" in batch else jnp.ones(num_rows, bool)

@@ -1,5 +1,6 @@
 """Texts in classes."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,18 @@ from flax_attn.data.text import END, PREPROCESSING, START, encode_labels
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, forward
 from flax_attn.tasks import classification
-from flax_attn.tasks.encoders import Part, TextEncoder
-from flax_attn.tasks.task import Examples, Kept, Measured, Prediction, Recipe, Rows, Task, by_length
+from flax_attn.tasks.encoders import Part, TextEncoder, knows_any
+from flax_attn.tasks.task import (
+    Examples,
+    Kept,
+    Measured,
+    Prediction,
+    Recipe,
+    Rows,
+    Task,
+    by_length,
+    to_store,
+)
 from flax_attn.types import Batch, Tree, UserInput
 
 NUM_EXAMPLES = 16
@@ -124,10 +135,8 @@ class TextClasses(Task):
             "predictions": classification.probabilities(outputs[0][:NUM_EXAMPLES]),
             "confusion": matrix,
         }
-        attention = {
-            f"attention/{name}": weights[:NUM_EXAMPLES] for name, weights in attentions[0].items()
-        }
-        return Examples(arrays | attention, metrics, figures)
+        attention = {name: weights[:NUM_EXAMPLES] for name, weights in attentions[0].items()}
+        return Examples(arrays | to_store(attention), metrics, figures)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         """The classes of a text, or of several.
@@ -138,17 +147,10 @@ class TextClasses(Task):
         texts = [inputs] if isinstance(inputs, str) else list(inputs)
         parts = self._parts(texts)
         encoded = self.encoder.inputs([self.encoder.clean(text) for text in texts])
-        outputs, attentions = zip(*(forward(model, seed, encoded, len(texts)) for seed in params))
-        shares = np.mean([classification.probabilities(logits) for logits in outputs], axis=0)
-        best = [self.classes[i] for i in shares.argmax(axis=-1)]
-        return Prediction(
-            shares,
-            self.classes,
-            best,
-            tokens=[[part for part, _ in row] for row in parts],
-            known=[[known for _, known in row] for row in parts],
-            attention=attentions[0],
-        )
+        prediction = classification.predict(model, params, encoded, self.classes)
+        tokens = [[part for part, _ in row] for row in parts]
+        known = [[known for _, known in row] for row in parts]
+        return dataclasses.replace(prediction, tokens=tokens, known=known)
 
     def _parts(self, texts: Sequence[str]) -> list[list[Part]]:
         """The parts of each text that the model sees."""
@@ -162,10 +164,8 @@ class TextClasses(Task):
             if not text.strip() or not parts:
                 left = f", of which '{cleaned}' is left" if text.strip() else ""
                 raise UsageError(f"expected a text with words in it, got {text!r}{left}{which}")
-            is_known = any(
-                known and part.strip() and part not in (START, END) for part, known in parts
-            )
-            if not self.data.num_ngrams and not is_known:
+            words = [part for part in parts if part[0] not in (START, END)]
+            if not self.data.num_ngrams and not knows_any(words):
                 raise UsageError(
                     f"expected a text with at least one word that the run has seen, got none in "
                     f"{text[:60]!r}{which}"

@@ -20,7 +20,7 @@ from flax_attn.errors import UsageError
 from flax_attn.models.decoding import Decoding, Translation, translate
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.tasks import alignment
-from flax_attn.tasks.encoders import PairEncoder
+from flax_attn.tasks.encoders import PairEncoder, knows_any
 from flax_attn.tasks.task import (
     Examples,
     Kept,
@@ -238,9 +238,7 @@ class PairsOfTexts(Task):
                 f"{num_best}"
             )
         parts = [self.encoder.source_parts(text) for text in texts]
-        usable = [
-            i for i, row in enumerate(parts) if any(known and part.strip() for part, known in row)
-        ]
+        usable = [i for i, row in enumerate(parts) if knows_any(row)]
         translations: list[list[Translation]] = [[] for _ in texts]
         if usable:
             sources = self.encoder.sources([texts[i] for i in usable])

@@ -37,8 +37,9 @@ def files(directory):
 
 
 def test_every_flipped_bit_is_found(directory, tmp_path_factory):
-    """In each file of the newest checkpoint in turn, in the middle of it; the one before it is
-    used.
+    """One bit is flipped in the middle of each file of the newest checkpoint, a file at a time.
+
+    The checkpoint before it is used.
     """
     for i, path in enumerate(files(directory)):
         copy = tmp_path_factory.mktemp(f"flip{i}") / "checkpoints"

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention.checks import check_rate, check_size
 from flax_attn.attention.layers.attention import as_input
-from flax_attn.attention.types import Options
+from flax_attn.types import Options
 
 
 class FeedForward(nn.Module):

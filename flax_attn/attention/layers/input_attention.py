@@ -12,7 +12,7 @@ from flax_attn.attention.checks import check_size
 from flax_attn.attention.core import Attended
 from flax_attn.attention.layers.attention import as_input
 from flax_attn.attention.normalizers import masked_softmax
-from flax_attn.attention.types import Options
+from flax_attn.types import Options
 
 
 class InputAttentionCell(nn.RNNCellBase):

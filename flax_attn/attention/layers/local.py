@@ -167,7 +167,7 @@ class PredictiveLocalAttention(nn.Module):
         return lambda scores, mask: masked_softmax(scores, mask) * gaussian
 
     def _predict(self, query: Array) -> Float[Array, "*b q 1"]:
-        """The position as a share of the length, `sigmoid(v · tanh(W q))`, in float32 or better."""
+        """The position as a share of the length: `sigmoid(v · tanh(W q))` in float32 or better."""
         hidden = self._dense(self.features, "hidden", query)
         # "place" is the position: checkpoints have the parameter under this name.
         position = self._dense(1, "place", jnp.tanh(hidden))

@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 
 from flax_attn.attention.checks import known_bound
 from flax_attn.attention.core import dot_product_attention
-from flax_attn.attention.types import Options
+from flax_attn.types import Options
 
 
 def linen_attention_fn(**options: Any) -> Callable[..., Array]:

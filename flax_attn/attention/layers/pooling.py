@@ -15,7 +15,7 @@ from flax_attn.attention.how import How
 from flax_attn.attention.layers.attention import as_input
 from flax_attn.attention.pairs import Pairs
 from flax_attn.attention.reach import reachable
-from flax_attn.attention.types import Options
+from flax_attn.types import Options
 
 
 class AttentionPooling(nn.Module):

@@ -15,7 +15,8 @@ from flax_attn.attention.core import scaled_dot
 from flax_attn.attention.layers.attention import as_input, without_padding
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.positions import rotary_in_heads
-from flax_attn.attention.types import Normalizer, Options, Score
+from flax_attn.attention.types import Normalizer, Score
+from flax_attn.types import Options
 
 
 class HeadSizes(NamedTuple):

@@ -24,7 +24,8 @@ from flax_attn.attention.layers.attention import as_input, without_padding
 from flax_attn.attention.layers.multi_head import MultiHeadAttention
 from flax_attn.attention.pairs import Pairs
 from flax_attn.attention.reach import reachable_in_any_head
-from flax_attn.attention.types import Options, PerPair, Window
+from flax_attn.attention.types import PerPair, Window
+from flax_attn.types import Options
 
 
 class EncoderBlock(nn.Module):

@@ -7,6 +7,7 @@ import numpy as np
 
 from flax_attn.data.sets.kinds import ImageData, Images, Training, check_held_out
 from flax_attn.data.splits import stratified
+from flax_attn.errors import UsageError
 from flax_attn.fields import shares, zero_or_above
 
 
@@ -44,13 +45,34 @@ class MNIST(ImageData):
             "test": _first(*arrays["test"], self.num_test),
         }
         if self.valid_fraction:
-            images, labels = splits["train"]
-            parts = stratified(labels, (self.valid_fraction, 1 - self.valid_fraction), self.seed)
-            splits["valid"], splits["train"] = ((images[part], labels[part]) for part in parts)
+            splits |= hold_out(*splits["train"], self.valid_fraction, self.seed)
         return Images(splits, [str(digit) for digit in range(mnist.NUM_CLASSES)], files)
 
 
 def _first(images: np.ndarray, labels: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
     """The first images, as numbers in [0, 1]; all of them for 0."""
     last = number or len(images)
-    return images[:last].astype(np.float32) / 255, labels[:last]
+    return as_pixels(images[:last], "MNIST"), labels[:last]
+
+
+def hold_out(
+    images: np.ndarray, labels: np.ndarray, fraction: float, seed: int
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The splits `valid`, a share of every class, and `train`, the rest."""
+    parts = stratified(labels, (fraction, 1 - fraction), seed)
+    return {name: (images[part], labels[part]) for name, part in zip(("valid", "train"), parts)}
+
+
+def as_pixels(images: np.ndarray, source: str) -> np.ndarray:
+    """Images as float32 in [0, 1], from bytes or such numbers.
+
+    Raises:
+        UsageError: other numbers.
+    """
+    if images.dtype == np.uint8:
+        return images.astype(np.float32) / 255
+    if images.dtype.kind != "f" or not ((images >= 0) & (images <= 1)).all():
+        raise UsageError(
+            f"expected bytes or numbers in [0, 1] as pixels of {source}, got {images.dtype}"
+        )
+    return images.astype(np.float32)

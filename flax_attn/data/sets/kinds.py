@@ -77,6 +77,11 @@ class SignalData(DataSet):
         """The splits `train`, `valid` and `test`; `valid` may be empty."""
 
     @property
+    def num_used(self) -> int | None:
+        """How many of the first training examples are trained on; None for all."""
+        return None
+
+    @property
     def draws_afresh(self) -> bool:
         """Whether every step draws new examples by `draw`."""
         return False
@@ -95,7 +100,7 @@ class SeriesRows(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesData(DataSet):
-    """Several input series of which one, the number `relevant`, decides the output."""
+    """Several input series. The series number `relevant` decides the output."""
 
     length: int
     num_series: int

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from flax_attn.data.pairs import Pair
+from flax_attn.data.sets.images import as_pixels, hold_out
 from flax_attn.data.sets.kinds import (
     DataSet,
     ImageData,
@@ -28,14 +29,12 @@ from flax_attn.data.sets.kinds import (
     Training,
 )
 from flax_attn.data.sets.texts import split
-from flax_attn.data.splits import stratified
 from flax_attn.errors import UsageError
 from flax_attn.fields import shares
 from flax_attn.types import JsonObject, UserInput
 
-Content = Mapping[
-    str, tuple[UserInput, UserInput]
-]  # inputs and targets by split: train, test, and perhaps valid
+# inputs and targets by split: train, test, and perhaps valid
+Content = Mapping[str, tuple[UserInput, UserInput]]
 SPLITS = ("train", "valid", "test")
 
 
@@ -77,7 +76,7 @@ class InMemory(DataSet):
         return self.content
 
     def _held_out(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """The rows that validate and those that train, of so many."""
+        """The rows that validate, and the rows that train."""
         order = np.random.default_rng(self.seed).permutation(number)
         held = round(number * self.valid_fraction)
         return np.sort(order[:held]), np.sort(order[held:])
@@ -148,9 +147,7 @@ class ImageArrays(InMemory, ImageData):
             for name, (images, labels) in content.items()
         }
         if "valid" not in splits and self.valid_fraction:
-            images, labels = splits["train"]
-            parts = stratified(labels, (self.valid_fraction, 1 - self.valid_fraction), self.seed)
-            splits["valid"], splits["train"] = ((images[part], labels[part]) for part in parts)
+            splits |= hold_out(*splits["train"], self.valid_fraction, self.seed)
         return Images(splits, classes, {"data": self.sha256})
 
 
@@ -264,13 +261,7 @@ def _images(name: str, images: UserInput, labels: UserInput) -> tuple[np.ndarray
         raise UsageError(
             f"expected images (n, height, width) in the {name} split, got {images.shape}"
         )
-    if images.dtype == np.uint8:
-        images = images.astype(np.float32) / 255
-    if images.dtype.kind != "f" or not ((images >= 0) & (images <= 1)).all():
-        raise UsageError(
-            f"expected bytes or numbers in [0, 1] as images in the {name} split, got {images.dtype}"
-        )
-    return images.astype(np.float32), [str(label) for label in labels]
+    return as_pixels(images, f"the {name} split"), [str(label) for label in labels]
 
 
 def _texts(

@@ -13,7 +13,7 @@ from flax_attn.fields import above_zero
 
 @dataclass(frozen=True, kw_only=True)
 class InputSeries(SeriesData):
-    """Series made in code, of which one decides the output."""
+    """Series made in code. One of them decides the output."""
 
     num_series: int = 8
     relevant: int = 3

@@ -112,7 +112,7 @@ class SST(TextData):
 
 
 def _distinct(phrases: "list[Phrase]") -> "list[Phrase]":
-    """Every phrase once, in whatever case, with the mean of its labels, rounded."""
+    """Every phrase once, with the rounded mean of its labels. Upper and lower case are equal."""
     labels: dict[tuple[str, ...], list[int]] = {}
     for phrase in phrases:
         labels.setdefault(tuple(word.lower() for word in phrase.words), []).append(phrase.label)
