@@ -47,11 +47,11 @@ def run(quick: bool, failed: list[str]) -> Iterator[timing.Row]:
             failed.append(name)
 
 
-def tabulate(found: list[timing.Row]) -> Table:
+def tabulate(rows: list[timing.Row]) -> Table:
     table = Table(
         "comparison", "case", "ours", "peer", "its figure", "ratio", title=timing.machine()
     )
-    for row in found:
+    for row in rows:
         for peer, ratio in row.ratios().items():
             figures = (
                 f"{row.ours:.4g} {row.unit}",
@@ -63,13 +63,13 @@ def tabulate(found: list[timing.Row]) -> Table:
     return table
 
 
-def draw(found: list[timing.Row]) -> Figure:
+def draw(rows: list[timing.Row]) -> Figure:
     """A dot for the ratio of each peer, by row."""
-    peers = list(dict.fromkeys(peer for row in found for peer in row.peers))
-    figure = Picture(figsize=(9, 0.35 * len(found) + 1.5), layout="constrained")
+    peers = list(dict.fromkeys(peer for row in rows for peer in row.peers))
+    figure = Picture(figsize=(9, 0.35 * len(rows) + 1.5), layout="constrained")
     ax = figure.subplots()
     for i, peer in enumerate(peers):
-        points = [(row.ratios()[peer], j) for j, row in enumerate(found) if peer in row.peers]
+        points = [(row.ratios()[peer], j) for j, row in enumerate(rows) if peer in row.peers]
         ax.scatter(
             *zip(*points),
             color=(BLUE, *CYCLE)[i % 6],
@@ -78,11 +78,11 @@ def draw(found: list[timing.Row]) -> Figure:
             zorder=3,
         )
     ax.axvline(1, color="#222222", linewidth=1)
-    ax.set_yticks(range(len(found)), [f"{row.comparison}: {row.case}" for row in found])
+    ax.set_yticks(range(len(rows)), [f"{row.comparison}: {row.case}" for row in rows])
     ax.set(
         xscale="log",
         xlabel="times what ours takes (to the right of 1 ours is ahead)",
-        ylim=(len(found) - 0.5, -0.5),
+        ylim=(len(rows) - 0.5, -0.5),
     )
     ax.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
     ax.minorticks_off()
@@ -107,10 +107,10 @@ def main() -> None:
     )
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
-    found, failed = [], []
+    rows, failed = [], []
     with open(args.output / "rows.jsonl", "w") as file:
         for row in run(args.quick, failed):
-            found.append(row)
+            rows.append(row)
             file.write(
                 json.dumps({"machine": timing.machine()} | row._asdict() | {"ratios": row.ratios()})
                 + "\n"
@@ -122,8 +122,8 @@ def main() -> None:
                 {peer: round(ratio, 2) for peer, ratio in row.ratios().items()},
                 flush=True,
             )
-    Console(width=120).print(tabulate(found))
-    print(f"wrote {args.output / 'rows.jsonl'} and {save(draw(found), args.output / 'ratios.png')}")
+    Console(width=120).print(tabulate(rows))
+    print(f"wrote {args.output / 'rows.jsonl'} and {save(draw(rows), args.output / 'ratios.png')}")
     if failed:
         sys.exit(f"failed, see above: {', '.join(failed)}")
 

@@ -117,21 +117,21 @@ def measure(form: str, length: int, repeats: int) -> tuple[float, float, float]:
 
 def sweep(lengths: list[int], repeats: int) -> dict[str, dict[int, tuple[float, float]]]:
     """Seconds and GiB by form and length; the losses of one length are checked to agree."""
-    found: dict[str, dict[int, tuple[float, float]]] = {form: {} for form in FORMS}
+    figures_by_form: dict[str, dict[int, tuple[float, float]]] = {form: {} for form in FORMS}
     for length in lengths:
         losses = []
         for form in (form for form, longest in FORMS.items() if length <= longest):
             *figures, loss = measure(form, length, repeats)
-            found[form][length] = tuple(figures)
+            figures_by_form[form][length] = tuple(figures)
             losses.append(loss)
         assert np.ptp(losses) < 1e-4 * losses[0], f"unequal work at length {length}: {losses}"
-    return found
+    return figures_by_form
 
 
 def rows(quick: bool) -> Iterator[timing.Row]:
-    found = sweep([1024 if quick else 2048], 1 if quick else 5)
-    ((length, (seconds, memory)),) = found[BLOCKS].items()
-    others = {form: each[length] for form, each in found.items() if form != BLOCKS}
+    figures = sweep([1024 if quick else 2048], 1 if quick else 5)
+    ((length, (seconds, memory)),) = figures[BLOCKS].items()
+    others = {form: of_form[length] for form, of_form in figures.items() if form != BLOCKS}
     yield timing.Row(
         "additive attention",
         f"length {length:,}, time",
@@ -148,7 +148,7 @@ def rows(quick: bool) -> Iterator[timing.Row]:
     )
 
 
-def draw(found: dict[str, dict[int, tuple[float, float]]]) -> Any:
+def draw(figures: dict[str, dict[int, tuple[float, float]]]) -> Any:
     """Time and memory over length."""
     from flax_attn.analysis.drawing import BLUE, ORANGE, YELLOW, Picture
 
@@ -158,10 +158,10 @@ def draw(found: dict[str, dict[int, tuple[float, float]]]) -> Any:
         zip(axes, ("seconds, forward and backward", "GiB at the peak"))
     ):
         for form, colour, marker in zip(FORMS, (ORANGE, YELLOW, BLUE), "sDo"):
-            each = found[form]
+            of_form = figures[form]
             ax.loglog(
-                list(each),
-                [pair[i] for pair in each.values()],
+                list(of_form),
+                [pair[i] for pair in of_form.values()],
                 color=colour,
                 marker=marker,
                 label=form,
@@ -200,17 +200,17 @@ def main() -> None:
 
     from flax_attn.analysis.drawing import save
 
-    found = sweep(args.lengths, args.repeats)
+    figures = sweep(args.lengths, args.repeats)
     table = Table(
         "length",
         *(f"{form}, {unit}" for form in FORMS for unit in ("s", "GiB")),
         title=timing.machine(),
     )
     for length in args.lengths:
-        cells = [f"{value:.3f}" for form in FORMS for value in found[form].get(length, ())]
+        cells = [f"{value:.3f}" for form in FORMS for value in figures[form].get(length, ())]
         table.add_row(f"{length:,}", *[*["-"] * (6 - len(cells)), *cells])
     Console(width=120).print(table)
-    print(f"wrote {save(draw(found), args.output / 'additive.png')}")
+    print(f"wrote {save(draw(figures), args.output / 'additive.png')}")
 
 
 if __name__ == "__main__":

@@ -81,9 +81,9 @@ def draw(rows: list[Row]) -> Figure:
 def message(rows: list[Row]) -> str:
     """What the picture says, from the longest length that has all of it."""
     both = [row for row in rows if PASSES[row.passes]]
-    found = {(row.case, row.length): row.figures for row in both}
+    figures = {(row.case, row.length): row.figures for row in both}
     length = max(row.length for row in rows if "SDPA" in row.figures)  # pyright: ignore
-    window, everything = found[WINDOW, length], found["all keys", length]
+    window, everything = figures[WINDOW, length], figures["all keys", length]
     ours, peer = (100 * window[form] / everything[form] for form in ("ours", "SDPA"))
     of_ours = f"takes flax_attn {ours:.0f} % of the time of all keys"
     among = f"A window of {cases.WINDOW} among {length:,} keys"

@@ -70,8 +70,8 @@ def measure(number: int, repeats: int) -> dict[str, float]:
 
 def rows(quick: bool) -> Iterator[timing.Row]:
     number, repeats = (5_000, 1) if quick else (25_000, 15)
-    found = measure(number, repeats)
-    yield timing.Row("generator", f"{number:,} shapes examples", "ms", found.pop("ours"), found)
+    times = measure(number, repeats)
+    yield timing.Row("generator", f"{number:,} shapes examples", "ms", times.pop("ours"), times)
 
 
 def main() -> None:

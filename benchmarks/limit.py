@@ -64,6 +64,6 @@ def count(jaxpr: core.Jaxpr) -> int:
 def _jaxprs(value: Any) -> list[core.Jaxpr]:
     """The programs within a parameter of an equation."""
     if isinstance(value, (tuple, list)):
-        return [inner for each in value for inner in _jaxprs(each)]
+        return [inner for item in value for inner in _jaxprs(item)]
     value = getattr(value, "jaxpr", value)
     return [value] if isinstance(value, core.Jaxpr) else []

@@ -152,8 +152,10 @@ class Seq2Seq(nn.Module):
             in_axes=axes,
             out_axes=1,
         )
-        _, found = scan(name="step")(hidden, embedded, states, keys, mask)
-        outputs = jnp.tanh(nn.Dense(256, name="output")(jnp.concatenate([found, embedded], -1)))
+        _, states_and_contexts = scan(name="step")(hidden, embedded, states, keys, mask)
+        outputs = jnp.tanh(
+            nn.Dense(256, name="output")(jnp.concatenate([states_and_contexts, embedded], -1))
+        )
         bias = self.param("logit_bias", nn.initializers.zeros, (self.target_vocabulary_size,))
         return embed.attend(dropout(outputs)) + bias
 
@@ -238,12 +240,12 @@ def seq2seq(params: Params, sizes: dict[str, int], dropout_rate: float) -> Built
             read, step["recurrent_kernel"], params["inputs"]["bias"], step["recurrent_bias"]
         ),
     }
-    joined = np.concatenate([params["output"]["kernel"], params["output_of_embedding"]["kernel"]])
+    kernel = np.concatenate([params["output"]["kernel"], params["output_of_embedding"]["kernel"]])
     kept = {
         name: params[name]
         for name in ("source_embedding", "target_embedding", "bridge", "keys", "logit_bias")
     }
-    output = {"output": {"kernel": joined, "bias": params["output"]["bias"]}}
+    output = {"output": {"kernel": kernel, "bias": params["output"]["bias"]}}
     return Seq2Seq(**sizes, dropout_rate=dropout_rate), kept | encoder | {"step": decoder} | output
 
 

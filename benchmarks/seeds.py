@@ -37,7 +37,7 @@ def measure(num_seeds: int, steps: int, repeats: int) -> dict[str, float]:
         ]
 
         def run() -> None:
-            now[:] = [programs.train_epoch(states, jnp.int32(1), data)[0] for states in now]
+            now[:] = [programs.train_epoch(states, 1, data)[0] for states in now]
             jax.block_until_ready(now)
 
         return run

@@ -227,15 +227,15 @@ def measure(
                 )
             ),
         )
-    found = {peer: float(loss() if callable(loss) else loss) for peer, loss in losses.items()}
-    assert all(abs(loss - found["ours"]) < 1e-4 * abs(found["ours"]) for loss in found.values()), (
-        f"unequal work on {name}: losses {found}"
-    )
+    numbers = {peer: float(loss() if callable(loss) else loss) for peer, loss in losses.items()}
+    assert all(
+        abs(loss - numbers["ours"]) < 1e-4 * abs(numbers["ours"]) for loss in numbers.values()
+    ), f"unequal work on {name}: losses {numbers}"
 
     now = [start]  # given away to an epoch, which returns the next
 
     def ours() -> None:
-        now[0] = jax.block_until_ready(programs.train_epoch(now[0], jnp.int32(1), data))[0]
+        now[0] = jax.block_until_ready(programs.train_epoch(now[0], 1, data))[0]
 
     def again(step: Callable[[], Any]) -> None:
         for _ in range(case.steps):
@@ -276,8 +276,8 @@ def caller(state: TrainState, batch: Batch, train_step: Callable) -> Callable[[]
 def rows(quick: bool, name: str) -> Iterator[timing.Row]:
     if quick and name in SLOW_TO_COMPILE:
         return
-    found = measure(name, 1 if quick else 9, compiled=not quick)
-    yield timing.Row("training step", name, "ms", found.pop("ours"), found)
+    times = measure(name, 1 if quick else 9, compiled=not quick)
+    yield timing.Row("training step", name, "ms", times.pop("ours"), times)
 
 
 def main() -> None:
@@ -289,8 +289,8 @@ def main() -> None:
     parser.add_argument("--calls", action="store_true", help="our own step called alone, too")
     parser.add_argument("--compile", action="store_true", help="PyTorch compiled, too")
     args = parser.parse_args()
-    found = {name: measure(name, args.repeats, args.calls, args.compile) for name in args.only}
-    peers = list(dict.fromkeys(peer for ms in found.values() for peer in ms if peer != "ours"))
+    times = {name: measure(name, args.repeats, args.calls, args.compile) for name in args.only}
+    peers = list(dict.fromkeys(peer for ms in times.values() for peer in ms if peer != "ours"))
     table = Table(
         "model",
         "ours, ms",
@@ -298,14 +298,14 @@ def main() -> None:
         *(f"{peer} / ours" for peer in peers),
         title=timing.machine(),
     )
-    for name, ms in found.items():
+    for name, ms in times.items():
         ratios = (f"{ms[peer] / ms['ours']:.2f}" if peer in ms else "-" for peer in peers)
         table.add_row(
             name, *(f"{ms[peer]:.2f}" if peer in ms else "-" for peer in ("ours", *peers)), *ratios
         )
     Console(width=120).print(table)
     for peer in peers:
-        ratios = [ms[peer] / ms["ours"] for ms in found.values() if peer in ms]
+        ratios = [ms[peer] / ms["ours"] for ms in times.values() if peer in ms]
         print(f"{peer} / ours: least {min(ratios):.2f}, median {np.median(ratios):.2f}")
 
 

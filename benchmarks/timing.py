@@ -19,8 +19,8 @@ VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX", "sve": "SVE", "as
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
     """The seconds that a function took, and what it returned."""
     began = time.perf_counter()
-    found = function()
-    return time.perf_counter() - began, found
+    result = function()
+    return time.perf_counter() - began, result
 
 
 def alternate(

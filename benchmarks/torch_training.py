@@ -63,14 +63,14 @@ def arguments(batch: Any) -> tuple[list[Tensor], Tensor]:
     """What the models take, and the targets: signals channels first, whole numbers of 64 bits."""
 
     def tensor(array: Any) -> Tensor:
-        found = torch.from_numpy(np.array(array))
-        if not found.is_floating_point():
-            return found.long()
-        return found.transpose(1, 2).contiguous() if found.shape[-1] == 1 else found
+        numbers = torch.from_numpy(np.array(array))
+        if not numbers.is_floating_point():
+            return numbers.long()
+        return numbers.transpose(1, 2).contiguous() if numbers.shape[-1] == 1 else numbers
 
     inputs = batch["inputs"]
     names = ("tokens", "lengths", "source", "source_lengths", "target")
-    given = (
+    arrays = (
         [inputs[name] for name in names if name in inputs] if isinstance(inputs, dict) else [inputs]
     )
-    return [tensor(array) for array in given], tensor(batch["targets"])
+    return [tensor(array) for array in arrays], tensor(batch["targets"])

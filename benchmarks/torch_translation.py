@@ -55,14 +55,16 @@ class Seq2Seq(nn.Module):
             torch.tanh(self.bridge(states[:, 0, states.shape[-1] // 2 :])),
         )
         mask = torch.arange(states.shape[1])[None] < lengths[:, None]
-        embedded, found = self.dropout(self.target_embedding(target)), []
+        embedded, states_and_contexts = self.dropout(self.target_embedding(target)), []
         for i in range(target.shape[1]):
             energies = self.vector(torch.tanh(self.query(hidden)[:, None] + keys))[..., 0]
             weights = energies.masked_fill(~mask, -torch.inf).softmax(-1)
             context = (weights[:, None] @ states)[:, 0]
             hidden = self.cell(torch.cat([embedded[:, i], context], -1), hidden)
-            found.append(torch.cat([hidden, context], -1))
-        outputs = torch.tanh(self.output(torch.cat([torch.stack(found, 1), embedded], -1)))
+            states_and_contexts.append(torch.cat([hidden, context], -1))
+        outputs = torch.tanh(
+            self.output(torch.cat([torch.stack(states_and_contexts, 1), embedded], -1))
+        )
         return nn.functional.linear(
             self.dropout(outputs), self.target_embedding.weight, self.logit_bias
         )
@@ -89,7 +91,7 @@ def seq2seq(params: Any, sizes: dict[str, int], dropout_rate: float) -> Seq2Seq:
         turned(step["recurrent_kernel"]),
         tensor(step["recurrent_bias"]),
     )
-    joined = np.concatenate([params["output"]["kernel"], params["output_of_embedding"]["kernel"]])
-    load_dense(model.output, {"kernel": joined, "bias": params["output"]["bias"]})
+    kernel = np.concatenate([params["output"]["kernel"], params["output_of_embedding"]["kernel"]])
+    load_dense(model.output, {"kernel": kernel, "bias": params["output"]["bias"]})
     model.logit_bias.data = tensor(params["logit_bias"])
     return model

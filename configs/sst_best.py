@@ -22,7 +22,7 @@ def get_config(variant: str = "") -> Any:
         "preprocessing": "words",
         "vocabulary_size": 20_000,
         "num_ngrams": 20_000,
-        "num_buckets": 6,
+        "num_buckets": 1 if variant else 6,
     }
     model = {
         "name": "ngram_attention",

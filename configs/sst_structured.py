@@ -19,7 +19,7 @@ def get_config(variant: str = "") -> Any:
         "phrases": False,
         "preprocessing": "marked",
         "vocabulary_size": 20_000,
-        "num_buckets": 4,
+        "num_buckets": 1 if variant else 4,
     }
     model = {
         "name": "structured_attention",

@@ -1,10 +1,10 @@
-"""Your own texts: a CSV file of texts and labels, with a bidirectional GRU and attention over its
-states.
+"""Your own texts: a CSV or TSV file of texts and labels, with a bidirectional GRU and attention
+over its states.
 
 Task     any labels; one file is split 70 / 15 / 15 alike in every class, or a file for the test is
          given
 Source   the model of ag_news_rnn_attention, with a GRU in both directions
-Command  python train.py --config=configs/text_csv.py --config.data.train_file=FILE.csv
+Command  python train.py --config=configs/text_csv.py --config.data.train_file=FILE.csv (or .tsv)
          [--config.data.test_file=FILE.csv] [--config.data.text_column=text
          --config.data.label_column=label], by the names in the first row, or by numbers from 1
 Expect   what your texts allow
@@ -25,7 +25,7 @@ def get_config(variant: str = "") -> Any:
         "valid_fraction": 0.15,
         "test_fraction": 0.15,  # of the one file; none where there is a test_file
         "vocabulary_size": 20_000,
-        "num_buckets": 4,
+        "num_buckets": 1 if variant else 4,
     }
     model = {
         "name": "rnn_attention",

@@ -1,9 +1,9 @@
-"""The user's own pairs of sentences, one pair a line with a tab between, by the model of
-`configs/translate_multi30k.py`, smaller.
+"""The user's own pairs of sentences, one pair a line with a tab between, or in a CSV file, by the
+model of `configs/translate_multi30k.py`, smaller.
 
 Task     one column becomes another; 5 % of the sources validate and 5 % test
 Source   Bahdanau et al. 2015 (arXiv:1409.0473)
-Command  python train.py --config=configs/translate_tsv.py --config.data.file=FILE.tsv
+Command  python train.py --config=configs/translate_tsv.py --config.data.file=FILE.tsv (or .csv)
 Expect   `translations.tsv` in the run directory, and BLEU and chrF beside
 """
 

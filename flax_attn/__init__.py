@@ -4,15 +4,18 @@
     run = flax_attn.load("runs/shapes_attention-quick")
     prediction = run.predict(signals)
     figure = flax_attn.plot.attention(prediction.attention["attention"][0])
+    flax_attn.export(run, "exported")
 
 What is named here is imported when it is asked for.
 """
+# pyright: strict
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flax_attn.analysis import plotting as plot
+    from flax_attn.experiment.exporting import export as export
     from flax_attn.experiment.face import train as train
     from flax_attn.experiment.loading import Run as Run
     from flax_attn.experiment.loading import load as load
@@ -23,21 +26,24 @@ __version__ = "0.1.0"
 FACE = {
     "load": "flax_attn.experiment.loading",
     "train": "flax_attn.experiment.face",
+    "export": "flax_attn.experiment.exporting",
     "Run": "flax_attn.experiment.loading",
     "Prediction": "flax_attn.tasks.task",
 }
 MODULES = {"plot": "flax_attn.analysis.plotting"}
-__all__ = ["Prediction", "Run", "load", "plot", "train"]
+__all__ = ["Prediction", "Run", "export", "load", "plot", "train"]
 
 
-def __getattr__(name: str) -> Any:  # a function or a class
-    if name in MODULES:
-        return importlib.import_module(MODULES[name])
-    if name not in FACE:
-        raise AttributeError(f"module 'flax_attn' has no attribute {name!r}")
-    value = getattr(importlib.import_module(FACE[name]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker knows the names above, and refuses others
+
+    def __getattr__(name: str) -> object:
+        if name in MODULES:
+            return importlib.import_module(MODULES[name])
+        if name not in FACE:
+            raise AttributeError(f"module 'flax_attn' has no attribute {name!r}")
+        value = getattr(importlib.import_module(FACE[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import NoReturn
 
 import flax_attn
-from flax_attn.errors import UsageError
+from flax_attn.errors import UsageError, escaped, one_line
+
+LEAST_MEMORY = 2_000_000_000  # bytes, in which a small run trains on two cores
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -22,21 +24,48 @@ def main(argv: list[str] | None = None) -> int:
             )  # a terminal that cannot show a character shows a question mark
     try:
         args = parse(argv)
-        return {"train": run_train, "predict": run_predict, "compare": run_compare}[args.command](
-            args
-        )
+        run = {"train": run_train, "predict": run_predict, "compare": run_compare}[args.command]
+        code = run(args)
+        sys.stdout.flush()
+        return code
     except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return complain(str(error))
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stdout = None
         return 0
     except OSError as error:
-        print(f"error: cannot read or write {error.filename} ({error.strerror})", file=sys.stderr)
-        return 2
+        what = error.filename or "the output"
+        return complain(f"cannot read or write {what} ({error.strerror or one_line(error)})")
+    except RecursionError:
+        return complain("expected files that are not nested so deep; restore them")
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        said = one_line(error)[:120]
+        return complain(f"out of memory ({said}); lower batch_size, num_seeds or model.features")
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
+
+
+def complain(message: str) -> int:
+    """Prints the one line of an error and returns the exit code for it."""
+    print(f"error: {escaped(message)}", file=sys.stderr)
+    return 2
+
+
+def check_memory() -> None:
+    """Raises a UsageError where JAX, imported, would abort for want of addresses."""
+    try:
+        import resource
+    except ImportError:  # of Unix alone, as is such a limit
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY:
+        raise UsageError(
+            f"expected at least {LEAST_MEMORY / 1e9:.1f} GB of memory for JAX, got a limit of "
+            f"{limit / 1e9:.1f} GB; raise it, as with ulimit -v unlimited"
+        )
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -44,7 +73,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
     Texts may also come behind the options, where argparse does not look, and so may overrides.
     """
-    args, rest = make_parser().parse_known_args(argv)
+    arguments = sys.argv[1:] if argv is None else argv
+    for argument in arguments:
+        if "\0" in argument:
+            refuse(f"expected arguments without NUL characters, got {argument[:60]!r}")
+    args, rest = make_parser().parse_known_args(arguments)
     if args.command == "train":
         args.rest = rest
         return args
@@ -55,8 +88,16 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
+def check_text(text: str, what: str, advice: str) -> None:
+    """Raises a UsageError for an argument with bytes that are not UTF-8, or for its locale not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"expected {what} in UTF-8, got {text[-60:]!a}; {advice}") from error
+
+
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="flax-attn", description=__doc__)
+    parser = argparse.ArgumentParser(prog="flax-attn", description=__doc__, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"flax-attn {flax_attn.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     usage = "flax-attn train NAME[:quick] [--workdir DIR] [--manual_dir DIR] [--KEY=VALUE ...]"
@@ -82,6 +123,8 @@ def add_training(train: argparse.ArgumentParser) -> None:
     train.add_argument("--workdir", type=Path, help=workdir)
     manual_dir = "a folder with one folder a data set (default: downloads)"
     train.add_argument("--manual_dir", type=Path, help=manual_dir)
+    debug = "end at the first number that is not finite, and say where it arose"
+    train.add_argument("--debug_nans", action="store_true", help=debug)
     train.epilog = "Any key of the config is a flag: --num_epochs=3, --model.features=32."
 
 
@@ -121,23 +164,27 @@ def run_train(args: argparse.Namespace) -> int:
 
     is_name = bool(args.rest) and not args.rest[0].startswith("-")
     names, rest = args.config + args.rest[:is_name], args.rest[is_name:]
-    return run_command(names, rest, args.workdir, args.manual_dir)
+    place = args.workdir or Path("runs")
+    for argument in (*rest, str(place.absolute())):
+        check_text(argument, "arguments", "rename, or set LC_ALL=C.UTF-8")
+    check_memory()
+    return run_command(names, rest, args.workdir, args.manual_dir, args.debug_nans)
 
 
 def run_predict(args: argparse.Namespace) -> int:
+    from flax_attn.runs.directory import read_config
+
+    check_memory()
+    # Orbax takes no other path
+    check_text(str(args.run.absolute()), "the path of a run", "rename it, or set LC_ALL=C.UTF-8")
+    read_config(args.run)  # before jax is there, so that a wrong path is told at once
     from flax_attn.analysis.tables import wide_console
     from flax_attn.commands.predicting import predict
     from flax_attn.commands.requests import Request
     from flax_attn.commands.training import keep_compiled
 
     for text in args.text:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError(
-                f"expected a text in UTF-8, got {text[:60]!a}; set the terminal to UTF-8, or give "
-                f"a file"
-            ) from error
+        check_text(text, "a text", "set the terminal to UTF-8, or give a file")
     request = Request(
         args.run,
         args.text,
@@ -157,15 +204,14 @@ def run_predict(args: argparse.Namespace) -> int:
 def report(paths: list[Path], as_json: bool = False) -> None:
     """Says what was written, and beside JSON where it is not in the way."""
     for path in paths:
-        print(f"wrote {path}", file=sys.stderr if as_json else sys.stdout)
+        print(f"wrote {escaped(str(path))}", file=sys.stderr if as_json else sys.stdout)
 
 
 def run_compare(args: argparse.Namespace) -> int:
     from flax_attn.analysis.compare import compare
     from flax_attn.analysis.tables import wide_console
 
-    for path in compare(args.runs, args.output, wide_console()):
-        print(f"wrote {path}")
+    report(compare(args.runs, args.output, wide_console()))
     return 0
 
 

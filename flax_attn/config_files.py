@@ -9,6 +9,8 @@ from flax_attn.errors import UsageError, one_line, unknown
 from flax_attn.runs.directory import flatten
 from flax_attn.types import ConfigValues, Json, JsonObject, UserInput
 
+LARGEST = 2**20  # bytes of a config file
+LONGEST_SHOWN = 100  # characters of a value in an error
 PACKAGE = Path(__file__).parent
 FOLDERS = (PACKAGE / "configs", PACKAGE.parent / "configs")  # of a wheel, and of a checkout
 
@@ -50,12 +52,14 @@ def read(name: str) -> ConfigValues:
         UsageError: no such file, no such variant, or a file that does not return a ConfigDict.
     """
     path, variant = find(name)
+    if path.stat().st_size > LARGEST:
+        raise UsageError(f"expected a config file of at most {LARGEST:,} bytes, got {path}")
     try:
         config = runpy.run_path(str(path))["get_config"](variant)
         config.to_dict()
     except ValueError as error:
         raise UsageError(one_line(error)) from error
-    except Exception as error:  # whatever the code of a config file may raise
+    except (Exception, SystemExit) as error:  # whatever the code of a config file may raise
         raise UsageError(
             f"expected get_config(variant) in {path} to return a ConfigDict, got "
             f"{type(error).__name__}: {one_line(error)}"
@@ -89,7 +93,7 @@ def parse(config: ConfigValues, texts: Mapping[str, str]) -> JsonObject:
     for key, text in texts.items():
         try:
             values[key] = _value(type(known[key]), text)
-        except (SyntaxError, ValueError, KeyError) as error:
+        except (KeyError, MemoryError, RecursionError, SyntaxError, TypeError, ValueError) as error:
             raise _other_type(key, known[key], text) from error
     return values
 
@@ -97,7 +101,9 @@ def parse(config: ConfigValues, texts: Mapping[str, str]) -> JsonObject:
 def _other_type(key: str, example: Json, value: UserInput) -> UsageError:
     """The error for a value of another type than the config has."""
     kind = type(example).__name__
-    return UsageError(f"expected {kind} for config key '{key}', such as {example!r}, got {value!r}")
+    got = repr(value)
+    got = got if len(got) <= LONGEST_SHOWN else f"{got[:LONGEST_SHOWN]}..."
+    return UsageError(f"expected {kind} for config key '{key}', such as {example!r}, got {got}")
 
 
 def _value(kind: type, text: str) -> Json:

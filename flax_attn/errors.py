@@ -1,7 +1,18 @@
-"""The error for what a caller can mend: shown as one line on the command line, with exit code 2."""
+"""The error for what a caller can mend: shown as one line on the command line, with exit code 2.
+
+Also the characters that are never shown as they are, in an error or anywhere else.
+"""
 
 import difflib
 from collections.abc import Iterable
+
+CONTROLS = {*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029}  # also what ends a line
+DIRECTIONS = {0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+NO_CHARACTERS = {*range(0xD800, 0xE000), 0xFFFE, 0xFFFF}  # halves of pairs, and what is in no XML
+ESCAPES = {
+    code: chr(code).encode("unicode_escape").decode()
+    for code in CONTROLS | DIRECTIONS | NO_CHARACTERS
+}
 
 
 class UsageError(ValueError):
@@ -11,6 +22,20 @@ class UsageError(ValueError):
 def one_line(error: BaseException) -> str:
     """What an error says, as one line."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def escaped(text: str) -> str:
+    """The text with escapes, such as `\\x1b` and `\\u202e`, for what would change more than itself.
+
+    These are control characters, which steer a terminal or end a line, marks that turn the
+    direction of writing, and what is no character. A file keeps the text as it is.
+    """
+    return text.translate(ESCAPES)
+
+
+def escaped_lines(text: str) -> str:
+    """Lines, each of them escaped."""
+    return "\n".join(map(escaped, text.split("\n")))
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:

@@ -15,6 +15,27 @@ from typing import Any, ClassVar, TypeVar
 from flax_attn.errors import UsageError, unknown
 from flax_attn.types import Json
 
+LARGEST = 2**31 - 1  # of an integer, which may become one of 32 bits
+LARGEST_BY_NAME = {  # beyond these nothing would ever end, or fit into a memory
+    "num_epochs": 1_000_000,
+    "steps_per_epoch": 1_000_000,
+    "batch_size": 1_000_000,
+    "num_train": 10_000_000,
+    "num_valid": 10_000_000,
+    "num_test": 10_000_000,
+    "num_seeds": 10_000,
+    "num_heads": 10_000,
+    "num_hops": 10_000,
+    "num_layers": 1_000,
+    "num_blocks": 1_000,
+    "num_attentions": 1_000,
+    "num_buckets": 1_000,
+    "kernel_size": 1_000,
+    "max_shift": 1_000,
+    "beam": 1_000,
+    "seed": 2**32 - 1,
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Part:
@@ -92,6 +113,18 @@ def one_of(part: Part, name: str, known: Sequence[str]) -> None:
     value = getattr(part, name)
     if value not in known:
         raise UsageError(unknown(key_of(part, name).strip("'"), value, known))
+
+
+def check_limits(values: Mapping[str, Json]) -> None:
+    """Raises a UsageError for a number, by dotted config key, that is too large or not finite."""
+    for key, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"expected a finite number for config key '{key}', got {value}")
+        largest = LARGEST_BY_NAME.get(key.rpartition(".")[2], LARGEST)
+        if isinstance(value, int) and abs(value) > largest:
+            bits = value.bit_length()
+            number = f"{value:,}" if bits < 100 else f"one of {bits} bits"
+            raise UsageError(f"expected at most {largest:,} for config key '{key}', got {number}")
 
 
 def key_of(part: Part, name: str) -> str:

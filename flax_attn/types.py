@@ -1,6 +1,7 @@
 """Types of what Python's own types cannot describe, with the reason beside each `Any`."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 Json = Any  # what JSON can hold: the type would be recursive
 JsonObject = dict[str, Any]  # the same, with names
@@ -9,3 +10,14 @@ Batch = dict[str, Any]  # a tree of arrays with the entries `inputs` and `target
 UserInput = Any  # what a user passes; checked as the program runs
 ConfigValues = Any  # a ConfigDict, whose attributes are known when it runs, or a dict of the same
 Options = dict[Any, Any]  # keyword arguments of another library, which types each of them
+
+# What the public functions expect. A type checker sees it. As the program runs anything may come,
+# and what does not fit is told in one line.
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    ArraysOrTexts = ArrayLike  # arrays, a text, or a list of texts
+    InputsAndTargets = tuple[ArrayLike, ArrayLike]
+    ConfigValue = bool | int | float | str | Sequence[bool | int | float | str] | None
+else:
+    ArraysOrTexts = InputsAndTargets = ConfigValue = Any

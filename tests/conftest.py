@@ -20,6 +20,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 import jax
+import jaxtyping
 import pytest
 from jaxtyping import install_import_hook
 
@@ -43,6 +44,12 @@ def pytest_addoption(parser):
 
 
 @pytest.fixture
+def symbolic_sizes(monkeypatch):
+    """Leaves annotations unchecked: the sizes of a program that is exported are no integers."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.fixture
 def no_pictures(monkeypatch):
     """Runs draw none, where a test looks at none."""
     from flax_attn.analysis import figures
@@ -55,10 +62,10 @@ def manual_dir(request):
     """The real data sets: of the folder given, or of the one beside the checkout; skips where there
     is neither.
     """
-    given, beside = (
+    folder, beside = (
         request.config.getoption("--manual_dir"),
         Path(__file__).parents[2] / "shared" / "data",
     )
-    if given is None and not beside.is_dir():
+    if folder is None and not beside.is_dir():
         pytest.skip("no --manual_dir with the real data sets")
-    return given or beside
+    return folder or beside

@@ -16,7 +16,13 @@ from flax_attn.experiment.config import Config
 NAMES = sorted(path.stem for path in (Path(__file__).parent.parent / "configs").glob("*_*.py"))
 
 
-OWN = {"text_csv": "train_file", "translate_tsv": "file"}  # what the user's own file is given by
+# what the user's own file is given by
+OWN = {
+    "text_csv": "train_file",
+    "translate_tsv": "file",
+    "signals_npz": "file",
+    "images_folder": "path",
+}
 
 
 def load(name, variant=""):
@@ -27,7 +33,7 @@ def load(name, variant=""):
 def test_quick_is_the_same_experiment_made_short(name):
     full, quick = load(name), load(name, "quick")
     if name in OWN:
-        quick.data[OWN[name]] = "texts"
+        quick.data[OWN[name]] = "own"
     Config.of(quick)
     assert quick.model == full.model
     assert quick.num_epochs < full.num_epochs
@@ -46,6 +52,26 @@ def test_the_best_on_shapes_have_no_more_than_150_000_parameters_and_a_million_e
     )["params"]
     assert count_parameters(params) == count <= 150_000
     assert config.num_epochs * (20_000 // config.batch_size) * config.batch_size <= 1_000_000
+
+
+def write_own(name, folder):
+    """A small file of the user's for a config that needs one."""
+    random = np.random.default_rng(0)
+    if name == "text_csv":
+        rows = [f"a {word} text,{label}\n" for word, label in (("good", "yes"), ("bad", "no"))]
+        (folder / "own.csv").write_text("text,label\n" + "".join(rows * 20))
+        return folder / "own.csv"
+    if name == "translate_tsv":
+        lines = [f"ein hund {i}\ta dog {i}\n" for i in range(40)]
+        (folder / "own.tsv").write_text("".join(lines))
+        return folder / "own.tsv"
+    if name == "signals_npz":
+        signals = random.normal(size=(80, 24)).cumsum(axis=1)
+        np.savez(folder / "own.npz", inputs=signals, targets=signals[:, ::-1])
+    else:
+        images = random.integers(0, 256, (80, 28, 20), np.uint8)
+        np.savez(folder / "own.npz", images=images, labels=np.arange(80) % 2)
+    return folder / "own.npz"
 
 
 NOT_RUN_ELSEWHERE = ("sst_gru_attention",)  # nor a relative of it
@@ -70,17 +96,8 @@ def test_two_steps(name, request, tmp_path):
             if key in config.data
         }
     )
-    if name == "text_csv":
-        config.data.train_file = str(tmp_path / "texts.csv")
-        rows = [
-            f"a {word} text,{label}\n"
-            for word, label in (("good", "yes"), ("bad", "no"))
-            for _ in range(20)
-        ]
-        Path(config.data.train_file).write_text("text,label\n" + "".join(rows))
-    if name == "translate_tsv":
-        config.data.file = str(tmp_path / "pairs.tsv")
-        Path(config.data.file).write_text("".join(f"ein hund {i}\ta dog {i}\n" for i in range(40)))
+    if name in OWN:
+        config.data[OWN[name]] = str(write_own(name, tmp_path))
     files = config.data.name in ("mnist", "ag_news", "sst", "multi30k")
     config = Config.of(config)
     manual_dir = request.getfixturevalue("manual_dir") if files else None

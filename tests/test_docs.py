@@ -6,6 +6,7 @@ Every link leads to a file.
 import re
 import sys
 
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -14,6 +15,7 @@ from docs.draw import DOCS, PAGES, run_example
 
 SHORT = ("attend", "self_attention")
 GUIDES = ("python", "build_your_own")
+BRIDGES = ("nnx", "equinox")
 README = DOCS.parent / "README.md"
 
 
@@ -85,6 +87,9 @@ def test_the_blocks_of_a_guide_run_one_after_another(page, tmp_path, monkeypatch
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert len(blocks) > 5
     for block in blocks:
+        # as the fixture `symbolic_sizes`
+        unchecked = "flax_attn.export(" in block
+        monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", unchecked)
         name = re.match(r"# (\w+\.py)\n", block)
         if name:
             (tmp_path / name[1]).write_text(block)
@@ -95,6 +100,20 @@ def test_the_blocks_of_a_guide_run_one_after_another(page, tmp_path, monkeypatch
             del sys.modules[module]
     assert (tmp_path / "runs").is_dir()
     assert names["figure"].axes
+    if page == "python":
+        (events,) = (tmp_path / "runs" / "tensorboard").iterdir()
+        assert b"valid/mse/seed_0" in events.read_bytes()
+
+
+@pytest.mark.parametrize("page", BRIDGES)
+def test_the_models_of_a_bridge_learn_where_to_attend(page, tmp_path, monkeypatch):
+    if page == "equinox":
+        pytest.importorskip("equinox")
+    monkeypatch.chdir(tmp_path)
+    names = run_example((DOCS / f"{page}.md").read_text())
+    assert names["losses"][-1] < names["losses"][0] / 4
+    assert names["own"] > 0.9
+    assert (tmp_path / "one_head.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize(
@@ -114,10 +133,10 @@ def test_links_lead_to_files_and_headings(page):
 def links(page):
     """The relative links of a page: the paths that they lead to, each with the heading, or ''."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    found = re.findall(r"\[[^\]]*\]\(\s*([^)\s]+)\s*\)", text) + re.findall(
+    addresses = re.findall(r"\[[^\]]*\]\(\s*([^)\s]+)\s*\)", text) + re.findall(
         r'(?:src|href)="([^"]+)"', text
     )
-    local = [link.partition("#") for link in found if not re.match(r"[a-z]+:", link)]
+    local = [link.partition("#") for link in addresses if not re.match(r"[a-z]+:", link)]
     return [((page.parent / path).resolve() if path else page, anchor) for path, _, anchor in local]
 
 

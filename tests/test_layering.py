@@ -13,7 +13,9 @@ BASE = {
     "flax_attn.errors",
     "flax_attn.fields",
     "flax_attn.files",
+    "flax_attn.logs",
     "flax_attn.config_files",
+    "flax_attn.stopping",
     "flax_attn.types",
 }
 ROOMS = (
@@ -49,6 +51,8 @@ TOP = {  # what the files beside the rooms may import
     "errors": set(),
     "fields": {"flax_attn.errors", "flax_attn.types"},
     "files": set(),
+    "logs": set(),
+    "stopping": {"flax_attn.types"},
 }
 OUTSIDE = {"attention": {"jax", "chex", "jaxtyping", "numpy"}}
 OUTSIDE["layers"] = OUTSIDE["attention"] | {"flax"}
@@ -186,6 +190,19 @@ def test_to_start_on_shapes_imports_no_figures_data_sets_or_checkpoints():
         "tokenizers",
         "sacrebleu",
     } & set(modules)
+
+
+def test_to_predict_imports_no_figures_and_no_readers_of_data_sets():
+    code = "import sys; from flax_attn.commands import predicting; print(*sys.modules)"
+    modules = run(code)
+    assert "flax_attn.experiment.loading" in modules
+    assert not {"matplotlib", "tensorflow_datasets", "scipy", "tokenizers"} & set(modules)
+
+
+def test_a_command_line_that_names_no_run_is_told_without_jax():
+    code = "import sys; from flax_attn.__main__ import main; "
+    code += "print(main(['predict', 'none', 'text']), 'jax' in sys.modules)"
+    assert run(code) == ["2", "False"]
 
 
 def test_the_walk_sees_imports_inside_functions_and_relative_ones(tmp_path, monkeypatch):

@@ -3,14 +3,19 @@ its tests need.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import venv
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import flax_attn
 
 ROOT = Path(__file__).parent.parent
 PARTS = ("flax_attn", "configs", "tests", "docs", "benchmarks")
@@ -22,6 +27,7 @@ FILES = (
     "LICENSE",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
 )
 
 
@@ -75,40 +81,74 @@ def test_the_source_archive_holds_tests_configs_and_the_program(built):
     assert any(name.startswith("docs/") for name in names)
 
 
-@pytest.mark.full
-def test_a_wheel_trains_and_predicts_elsewhere(built, tmp_path):
-    """Its files alone are on the path, beside the packages that are installed here."""
-    (wheel,) = built.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "site")
-    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
+SUBSET = ("tests/test_configs.py", "tests/test_docs.py", "tests/attention/test_core.py")
+HERE = """
+from pathlib import Path
+import flax_attn
 
-    def run(*arguments):
-        command = [sys.executable, "-m", "flax_attn", *arguments]
+def test_the_package_is_that_of_the_archive():
+    assert Path(flax_attn.__file__).parents[1] == Path(__file__).parents[1]
+"""
+
+
+@pytest.mark.full
+def test_the_tests_of_the_source_archive_run_from_it(built, tmp_path):
+    """Some of them: of configs, pages and attention, and one on where the package is from."""
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.iterdir()
+    (unpacked / "tests" / "test_here.py").write_text(HERE)
+    command = [sys.executable, "-m", "pytest", "-n", "0", *SUBSET, "tests/test_here.py"]
+    done = subprocess.run(
+        [*command, "-k", "quick or note or readme or links or core or archive"],
+        cwd=unpacked,
+        env=elsewhere(),
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 100
+    assert "skipped" not in done.stdout
+
+
+def elsewhere():
+    """The environment of a user who has no checkout."""
+    return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+
+@pytest.mark.full
+def test_the_command_of_a_wheel_trains_predicts_and_compares_without_a_checkout(built, tmp_path):
+    """The wheel is installed into an environment that has, else, the packages of this one."""
+    venv.create(tmp_path / "venv", symlinks=True)
+    (packages,) = tmp_path.glob("venv/lib/python*/site-packages")
+    installed = [path for path in sys.path if Path(path).name == "site-packages"]
+    (packages / "installed.pth").write_text("\n".join(installed))
+    (wheel,) = built.glob("*.whl")
+    pip = [sys.executable, "-m", "pip", "--python", str(tmp_path / "venv"), "install", "--no-index"]
+    subprocess.run([*pip, "--no-deps", str(wheel)], check=True, capture_output=True)
+
+    def run(*command):
         done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240
+            [tmp_path / "venv" / "bin" / command[0], *command[1:]],
+            cwd=tmp_path,
+            env=elsewhere(),
+            capture_output=True,
+            text=True,
+            timeout=240,
         )
-        assert done.returncode == 0, done.stderr
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
         return done.stdout
 
     where = "import flax_attn; print(flax_attn.__file__)"
-    found = subprocess.run(
-        [sys.executable, "-c", where],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert str(tmp_path / "site") in found.stdout
-    assert run("--version").startswith("flax-attn ")
-    run(
-        "train",
-        "shapes_by_location_best:quick",
-        "--num_epochs=1",
-        "--steps_per_epoch=2",
-        "--data.num_train=200",
-        "--batch_size=16",
-    )
-    assert (tmp_path / "runs" / "shapes_by_location_best-quick" / "summary.json").exists()
-    assert "test/mse" in run("compare", "runs/shapes_by_location_best-quick")
+    assert Path(run("python", "-c", where).strip()).is_relative_to(packages)
+    assert run("flax-attn", "--version") == f"flax-attn {flax_attn.__version__}\n"
+    tiny = ("--num_epochs=1", "--steps_per_epoch=2", "--batch_size=16", "--model.features=8")
+    run("flax-attn", "train", "shapes_attention:quick", "--data.num_train=200", *tiny)
+    directory = tmp_path / "runs" / "shapes_attention-quick"
+    assert (directory / "figures" / "attention.png").exists()
+    np.save(tmp_path / "signals.npy", np.zeros((3, 100)))
+    run("flax-attn", "predict", str(directory), "--input", "signals.npy")
+    assert np.load(tmp_path / "signals.predictions.npy").shape == (3, 100)
+    assert "test/mse" in run("flax-attn", "compare", str(directory))

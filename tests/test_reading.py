@@ -81,6 +81,58 @@ def test_each_limit_is_held_to_the_line():
     assert len(faults("#" * (LINE_WIDTH + 1))) == 1
 
 
+VAGUE = {"found", "seen", "joined", "given", "each"}  # names that say nothing of the thing
+
+
+def bound_names(tree):
+    """The names that code gives to values, arguments, functions and classes, with their lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, Function | ast.ClassDef | ast.ExceptHandler | ast.alias):
+            yield (node.asname if isinstance(node, ast.alias) else node.name) or "", node.lineno
+
+
+def vague_names(source):
+    """Words in names that no value has as its own; names of tests are sentences."""
+    return [
+        f"line {line}: {name}"
+        for name, line in bound_names(ast.parse(source))
+        if VAGUE & set(name.split("_")) and not name.startswith("test_")
+    ]
+
+
+@pytest.mark.parametrize("folder", [*FOLDERS, "tests", "benchmarks", "docs"])
+def test_a_name_says_what_the_thing_is(folder):
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    assert paths
+    vague = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in paths
+        for name in vague_names(path.read_text())
+    ]
+    assert not vague, "\n".join(vague)
+
+
+def test_vague_names_are_noticed_wherever_they_are_bound():
+    for code in (
+        "found = 1",
+        "found: int = 1",
+        "for i, each in pairs: pass",
+        "with open(path) as given: pass",
+        "def f(*, seen=None): pass",
+        "rows = [joined for joined in parts]",
+        "(first, *found) = row",
+        "if (seen := f()): pass",
+        "f = lambda found_x: 1",
+        "import numpy as found",
+    ):
+        assert len(vague_names(code)) == 1, code
+    assert vague_names("# each\nrows = {'found': given.seen(each=1)}") == []
+
+
 def test_any_is_rare():
     """A type says more than `Any`. An alias in `flax_attn.types` says why there is none."""
     lines = [

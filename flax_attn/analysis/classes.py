@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from flax_attn.analysis.drawing import Picture, frame, literal
+from flax_attn.errors import escaped
 from flax_attn.runs.reading import Record
 
 
@@ -13,7 +14,8 @@ def confusion_matrix(run: Record) -> Figure:
 
     Colours are shares of the true class over all seeds, numbers are counts.
     """
-    counts, names = run.examples["confusion"], run.config["derived"]["classes"]
+    counts = run.examples["confusion"]
+    names = [escaped(name) for name in run.config["derived"]["classes"]]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     size = max(4.5, 0.62 * len(names) + 2)
     figure = Picture(figsize=(size + 1, size), layout="constrained")

@@ -19,7 +19,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
 from matplotlib.colors import PowerNorm, to_hex
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
+from flax_attn.errors import escaped_lines
 from flax_attn.files import replacing
 from flax_attn.types import Options
 
@@ -52,17 +54,19 @@ class Picture(Figure):
 
     A bare `Figure` is shown in a notebook only after pyplot has set up a backend there. Matplotlib
     also makes some of its ticks and texts only when it draws, and reads the settings then. Both
-    can be changed in a subclass alone.
+    can be changed in a subclass alone. What an SVG or a font cannot hold is escaped in every text.
     """
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(self, **settings: Any):
+        super().__init__(**settings)
         FigureCanvasAgg(self)
         names: tuple[Any, ...] = (*STYLE, "text.parse_math")
         self._settings: Options = {name: matplotlib.rcParams[name] for name in names}
 
     def draw(self, renderer) -> None:
         with matplotlib.rc_context(self._settings):
+            for text in self.findobj(Text):
+                text.set_text(escaped_lines(text.get_text()))  # pyright: ignore
             super().draw(renderer)
 
     def _repr_png_(self) -> bytes:

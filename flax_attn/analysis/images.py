@@ -24,7 +24,7 @@ INK = 0.65  # how much the colours of weights cover the image under them
 
 def draw(run: Record) -> dict[str, Figure]:
     """All pictures of a run on images, by name."""
-    images, targets = run.examples["inputs"], run.examples["targets"]
+    images, targets = as_ink(run), run.examples["targets"]
     classes = run.config["derived"]["classes"]
     shares = run.examples["predictions"]
     drawn = {
@@ -41,6 +41,12 @@ def draw(run: Record) -> dict[str, Figure]:
         title = f"{run.name}, {name}: which patches of test example 0 {reader} reads"
         drawn[name] = attention_on_image(images[0], weights[0], title)
     return drawn
+
+
+def as_ink(run: Record) -> np.ndarray:
+    """The images of a run as pictures draw them, 1 in black: digits in ink, others as they are."""
+    images = run.examples["inputs"]
+    return images if run.config["data"]["name"] == "mnist" else 1 - images
 
 
 @literal
@@ -110,18 +116,18 @@ def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Fi
     """
     weights = np.atleast_2d(weights)
     heads = weights.reshape(-1, *weights.shape[-2:])
-    side = int(np.sqrt(heads.shape[-1]))
-    queries = [] if heads.shape[1] == 1 else ink(image, side)
+    size = round(np.sqrt(image.size / heads.shape[-1]))  # of a patch
+    queries = [] if heads.shape[1] == 1 else ink(image, size)
     across = 1 + len(queries)
-    size = 2.1 * across + 1.2, 2.1 * len(heads) + 0.7
-    figure = Picture(figsize=size, layout="compressed")
+    figsize = 2.1 * across + 1.2, 2.1 * len(heads) + 0.7
+    figure = Picture(figsize=figsize, layout="compressed")
     axes = figure.subplots(len(heads), across, squeeze=False)
     top = float(np.quantile(heads, 0.999)) or 1.0
     for head, row in zip(heads, axes):
-        draw_patches(row[0], image, head.mean(axis=0).reshape(side, side), top)
+        draw_patches(row[0], image, head.mean(axis=0), size, top)
         for ax, query in zip(row[1:], queries):
-            draw_patches(ax, image, head[query].reshape(side, side), top)
-            outline_patch(ax, query, side, image.shape[0] // side)
+            draw_patches(ax, image, head[query], size, top)
+            outline_patch(ax, query, image.shape[1] // size, size)
     axes[0, 0].set_title("mean over queries" if queries else "pooling")
     for ax, query in zip(axes[0, 1:], queries):
         ax.set_title(f"from patch {query}")
@@ -133,27 +139,27 @@ def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Fi
     return figure
 
 
-def draw_patches(ax: Axes, image: np.ndarray, weights: np.ndarray, top: float) -> None:
-    """The weights of patches `(side, side)` over the image they are cut from."""
+def draw_patches(ax: Axes, image: np.ndarray, weights: np.ndarray, size: int, top: float) -> None:
+    """The weights of patches `(k,)` of `size x size` pixels over the image they are cut from."""
     ax.imshow(image, cmap="gray_r", vmin=0, vmax=1, alpha=0.5)
-    size = image.shape[0] // len(weights)
     heat, _ = heat_up_to(top)
-    ax.imshow(np.kron(weights, np.ones((size, size))), **heat, alpha=INK)
+    rows = weights.reshape(image.shape[0] // size, image.shape[1] // size)
+    ax.imshow(np.kron(rows, np.ones((size, size))), **heat, alpha=INK)
     ax.set(xticks=[], yticks=[])
     frame(ax)
 
 
-def outline_patch(ax: Axes, number: int, side: int, size: int) -> None:
-    """Frames one patch of `size` pixels, counted row by row with `side` patches in a row."""
-    y, x = divmod(number, side)
+def outline_patch(ax: Axes, number: int, columns: int, size: int) -> None:
+    """Frames one patch of `size` pixels, counted row by row with `columns` patches in a row."""
+    y, x = divmod(number, columns)
     corner = x * size - 0.5, y * size - 0.5
     ax.add_patch(Rectangle(corner, size, size, fill=False, edgecolor=ORANGE, lw=2))
 
 
-def ink(image: np.ndarray, side: int) -> list[int]:
+def ink(image: np.ndarray, size: int) -> list[int]:
     """Four patches that have something on them, spread over the image."""
-    size = image.shape[0] // side
-    dark = image.reshape(side, size, side, size).sum(axis=(1, 3)).ravel()
+    rows, columns = image.shape[0] // size, image.shape[1] // size
+    dark = image.reshape(rows, size, columns, size).sum(axis=(1, 3)).ravel()
     used = np.flatnonzero(dark > dark.max() / 4)
     return [int(used[i]) for i in np.unique(np.linspace(0, len(used) - 1, 4).astype(int))]
 

@@ -29,7 +29,7 @@ def loss_curves(runs: list[Record]) -> Figure:
     for metric, ax in zip(metrics, axes[0]):
         draw_curves(ax, runs, metric)
     scale_errors(axes[0, 0])
-    num_seeds = max(len({row["seed"] for row in run.rows}) for run in runs)
+    num_seeds = max(len({row["seed"] for row in run.sound_rows}) for run in runs)
     band = f"\nmean and range over {num_seeds} seeds" if num_seeds > 1 else ""
     figure.suptitle((outcome(runs[0]) if len(runs) == 1 else best(runs)) + band)
     return figure
@@ -37,7 +37,7 @@ def loss_curves(runs: list[Record]) -> Figure:
 
 def ends(run: Record) -> tuple[float, float] | None:
     """The validation score before training and after it, the mean over seeds."""
-    _, values = curve(run.rows, f"valid/{run.measured}")
+    _, values = curve(run.sound_rows, f"valid/{run.measured}")
     return (float(values[:, 0].mean()), float(values[:, -1].mean())) if values.size else None
 
 
@@ -88,7 +88,7 @@ def draw_curves(ax: Axes, runs: list[Record], metric: str) -> None:
         for split, line, own in (("train", ":", SKY), ("valid", "-", BLUE), ("test", "--", ORANGE)):
             if split == "test" and len(runs) > 1:
                 continue
-            steps, values = curve(run.rows, f"{split}/{metric}")
+            steps, values = curve(run.sound_rows, f"{split}/{metric}")
             if not values.size:
                 continue
             shade = colour if len(runs) > 1 else own

@@ -9,6 +9,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from flax_attn.analysis.drawing import ORANGE, frame, heat_up_to
+from flax_attn.errors import escaped
 from flax_attn.types import Options
 
 MASKED: Options = {
@@ -77,7 +78,8 @@ def label_sides(ax: Axes, panel: tuple[float, float], is_left: bool, is_lowest: 
 
 
 def shorten(name: str) -> str:
-    """A name short enough to stand beside a picture."""
+    """A name short enough to stand beside a picture, with escapes for what no picture holds."""
+    name = escaped(name)
     return name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…"
 
 

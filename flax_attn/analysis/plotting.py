@@ -3,9 +3,10 @@
 Each function returns a matplotlib `Figure`. A notebook shows it, `figure.savefig(path)` writes it,
 and pyplot and its backend stay as they are.
 """
+# pyright: strict, reportUnknownMemberType=false
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -43,8 +44,8 @@ class Heads(NamedTuple):
 @literal
 def attention(
     weights: ArrayLike,
-    rows: Iterable[UserInput] | None = None,
-    columns: Iterable[UserInput] | None = None,
+    rows: Iterable[object] | None = None,
+    columns: Iterable[object] | None = None,
     *,
     mask: ArrayLike | None = None,
     title: str = "",
@@ -92,7 +93,7 @@ def attention(
 
 @literal
 def attention_on_text(
-    tokens: Sequence[UserInput],
+    tokens: Sequence[str] | Sequence[Sequence[str]],
     weights: ArrayLike | Sequence[ArrayLike],
     *,
     title: str = "",
@@ -113,8 +114,8 @@ def attention_on_text(
     if isinstance(tokens, str):
         raise ValueError(f"expected a list of tokens, got the text {tokens[:30]!r}; split it")
     is_one = all(isinstance(token, str) for token in tokens)
-    texts = [list(text) for text in ([tokens] if is_one else tokens)]
-    of_texts: list[UserInput] = [weights] if is_one else list(weights)  # pyright: ignore
+    texts = [list(text) for text in cast(Sequence[Sequence[str]], [tokens] if is_one else tokens)]
+    of_texts = list(cast(Sequence[ArrayLike], [weights] if is_one else weights))
     if not any(texts):
         raise ValueError("expected at least one token, got none")
     if len(texts) != len(of_texts):
@@ -135,8 +136,8 @@ def _draw_head(ax: Axes, heads: Heads, number: int, panel: tuple[float, float]) 
 
 def _read(
     weights: ArrayLike,
-    rows: Iterable[UserInput] | None,
-    columns: Iterable[UserInput] | None,
+    rows: Iterable[object] | None,
+    columns: Iterable[object] | None,
     mask: ArrayLike | None,
     top: float | None,
 ) -> Heads:
@@ -199,7 +200,7 @@ def _visible(mask: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
         ) from None
 
 
-def _of_tokens(tokens: list[str], weights: ArrayLike, number: int) -> list[float]:
+def _of_tokens(tokens: Sequence[str], weights: ArrayLike, number: int) -> list[float]:
     """The weights of one text, checked."""
     numbers = _numbers(weights, "(k,)")
     if numbers.shape != (len(tokens),):
@@ -209,4 +210,4 @@ def _of_tokens(tokens: list[str], weights: ArrayLike, number: int) -> list[float
     wrong = numbers[(numbers < 0) | np.isinf(numbers)]
     if wrong.size:
         raise ValueError(f"expected finite weights of at least 0, got {wrong[0]:.3g}")
-    return numbers.tolist()
+    return [float(number) for number in numbers]

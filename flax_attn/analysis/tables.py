@@ -4,8 +4,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flax_attn.errors import escaped
 from flax_attn.runs.reading import Record, late_median
-from flax_attn.types import JsonObject
+from flax_attn.runs.results import Summary
 
 FURTHER = (
     "test/f1",
@@ -21,13 +22,13 @@ def wide_console() -> Console:
     return console if console.is_terminal else Console(width=130)
 
 
-def print_results(summary: JsonObject, reference: dict[str, float], console: Console) -> None:
+def print_results(summary: Summary, reference: dict[str, float], console: Console) -> None:
     """The metrics of a run beside the figures of the tutorial's recipe."""
     seeds = summary["seeds"]
     title = f"{summary['config']}: {summary['model']}, {summary['parameters']:,} parameters, "
     title += f"{summary['steps']:,} steps, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}, "
     title += f"{summary['train_seconds'] / 60:.1f} minutes"
-    console.print(title, style="bold", highlight=False, markup=False, soft_wrap=True)
+    console.print(escaped(title), style="bold", highlight=False, markup=False, soft_wrap=True)
     table = Table()
     table.add_column("metric")
     for column in ("mean", "std", "tutorial"):
@@ -35,14 +36,14 @@ def print_results(summary: JsonObject, reference: dict[str, float], console: Con
     for name, metric in summary["metrics"].items():
         std = f"{metric['std']:.2g}" if len(seeds) > 1 else "-"
         table.add_row(
-            name,
+            Text(escaped(name)),
             f"{metric['mean']:.4g}",
             std,
             f"{reference[name]:.4g}" if name in reference else "-",
         )
     console.print(table)
     for signature in summary.get("signatures", ()):
-        console.print(signature, highlight=False, markup=False, soft_wrap=True)
+        console.print(escaped(signature), highlight=False, markup=False, soft_wrap=True)
 
 
 def print_comparison(runs: list[Record], console: Console) -> None:
@@ -52,9 +53,8 @@ def print_comparison(runs: list[Record], console: Console) -> None:
     epochs.
     """
     measured = f"test/{runs[0].measured}"
-    table = Table(
-        title=f"{measured}, mean ± std over seeds", title_justify="left", title_style="bold"
-    )
+    title = Text(escaped(f"{measured}, mean ± std over seeds"))
+    table = Table(title=title, title_justify="left", title_style="bold")
     further = [name for name in FURTHER if all(name in run.summary["metrics"] for run in runs)]
     for column in (
         "run",
@@ -83,8 +83,8 @@ def print_comparison(runs: list[Record], console: Console) -> None:
         shown = [
             show(kept),
             show(last),
-            f"{late_median(run.rows, measured):.4g}",
+            f"{late_median(run.sound_rows, measured):.4g}",
             *(show(metrics[name]) for name in further),
         ]
-        table.add_row(Text(run.name), *counts, *shown)
+        table.add_row(Text(escaped(run.name)), *counts, *shown)
     console.print(table)

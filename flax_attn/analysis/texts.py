@@ -7,6 +7,7 @@ from flax_attn.analysis.classes import confusion_matrix
 from flax_attn.analysis.drawing import GREEN, ORANGE, literal
 from flax_attn.analysis.plotting import attention
 from flax_attn.analysis.token_lines import draw_texts
+from flax_attn.analysis.token_weights import of_hops, over_tokens
 from flax_attn.runs.reading import Record
 
 SHOWN = 8
@@ -49,22 +50,10 @@ def verdict(
     return (said, GREEN) if best == target else (f"{said}, not {classes[target]}", ORANGE)
 
 
-def of_hops(name: str) -> bool:
-    """Whether attention of this name is `(hops, k)`, and not of queries `(q, k)`."""
-    return name.startswith("hops")
-
-
 def named(name: str) -> str:
     """What tells the attentions of a model with several of them apart."""
     _, _, part = name.partition("_")
     return f"{part}, " if part else ""
-
-
-def over_tokens(name: str, weights: np.ndarray, length: int) -> np.ndarray:
-    """One weight a token: as they are, or the mean over hops, or over queries but padding."""
-    if weights.ndim == 1:
-        return weights[:length]
-    return (weights if of_hops(name) else weights[:length]).mean(axis=0)[:length]
 
 
 @literal

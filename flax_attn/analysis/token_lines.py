@@ -10,6 +10,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 
 from flax_attn.analysis.drawing import ORANGE, Picture, colour_bar, of_weight, quietly
+from flax_attn.errors import escaped
 from flax_attn.types import Options
 
 FONT: Options = {"family": "monospace", "size": 10}
@@ -121,7 +122,7 @@ def lay_out(
 
 def printable(token: str) -> str:
     """A token as it is written: on one line, and cut where it is very long."""
-    token = token.translate(CONTROL)
+    token = escaped(token.translate(CONTROL))
     return token if len(token) <= LONGEST_TOKEN else f"{token[: LONGEST_TOKEN - 1]}…"
 
 

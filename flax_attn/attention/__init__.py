@@ -4,7 +4,7 @@ The functions know jax alone. The layers are imported when they are asked for, a
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flax_attn.attention import masks as masks
 from flax_attn.attention.all_queries import across_queries as across_queries
@@ -145,10 +145,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # a layer, a class or a function
-    if name not in LAYERS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.layers.{LAYERS[name]}"), name)
+if not TYPE_CHECKING:  # a type checker knows the layers above, and refuses other names
+
+    def __getattr__(name: str) -> object:
+        if name not in LAYERS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{__name__}.layers.{LAYERS[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -31,9 +31,9 @@ def add(a: Array, b: Array) -> Array:
 
 def take(array: Array, queries: Array, keys: Array) -> Array:
     """The entries of `(..., q, k)` at indices `(q, 1)` and `(1, k)`; an axis of size 1 stays."""
-    if array.shape[-2] > 1:
+    if array.shape[-2] != 1:
         array = jnp.take(array, queries[:, 0], axis=-2, mode="clip")
-    if array.shape[-1] > 1:
+    if array.shape[-1] != 1:
         array = jnp.take(array, keys[0], axis=-1, mode="clip")
     return array
 

@@ -22,9 +22,12 @@ def best_chunk_size(query: Array, key: Array, pairs: Pairs, score: Score) -> int
     It is a fixed rule of sizes, limits and device, made from benchmarks: every process and every
     resumed run takes the same. The rule looks at the largest array inside the score, such as the
     hidden layer of an additive one. Causality or a window makes blocks smaller, so that blocks
-    outside it can be left out.
+    outside it can be left out. Symbolic sizes, those of a program that is exported, are not known:
+    such a program computes all scores at once.
     """
     num_queries, num_keys = pairs.shape[-2:]
+    if pairs.is_symbolic:
+        return None
     largest = _largest_inside(jax.make_jaxpr(score)(query, key).jaxpr)
     if jax.default_backend() != "cpu":
         return LARGEST if largest > GPU_DENSE else None

@@ -108,7 +108,12 @@ def check_dropout(rate: float, rng: Array | None) -> None:
 
 
 def check_size(name: str, size: int, least: int = 1) -> None:
-    """Raises for a size that is not an integer of `least` or above."""
+    """Raises for a size that is not an integer of `least` or above.
+
+    The symbolic size of a program that is exported stands for an integer of 1 or above.
+    """
+    if jax.export.is_symbolic_dim(size):
+        return
     message = f"expected {name} to be an integer of {least} or above, got {size!r}"
     if isinstance(size, bool) or not isinstance(size, numbers.Integral):
         raise TypeError(message)

@@ -26,6 +26,8 @@ MOST_QUERIES = 4
 
 def applies(query: Array, key: Array, pairs: Pairs) -> bool:
     """Whether this form is the fastest: few queries, many keys, single precision, on a CPU."""
+    if pairs.is_symbolic:
+        return False
     num_queries, num_keys = pairs.shape[-2:]
     few = 0 < num_queries <= MOST_QUERIES and num_keys >= 256 and 0 not in pairs.shape
     single = query.dtype == key.dtype == jnp.float32

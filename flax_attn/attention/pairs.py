@@ -163,6 +163,11 @@ class Pairs:
         )
 
     @property
+    def is_symbolic(self) -> bool:
+        """Whether some size is not known, as in a program that is exported for any size."""
+        return any(map(jax.export.is_symbolic_dim, self.shape))
+
+    @property
     def only_causal(self) -> bool:
         """Whether causality alone limits what a query may attend to."""
         others = self.mask, self.bias, self.left

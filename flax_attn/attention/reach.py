@@ -51,7 +51,7 @@ def reachable_in_any_head(pairs: Pairs, chunk_size: int | None = None) -> tuple[
 def _reachable_in_window(pairs: Pairs) -> tuple[Real, Real]:
     """`reachable` by lengths, causality and window alone: the ends of each window decide."""
     num_queries, num_keys = pairs.shape[-2:]
-    known = isinstance(pairs.query_offset, int)
+    known = isinstance(pairs.query_offset, int) and not pairs.is_symbolic
     known = known and pairs.query_lengths is None and pairs.key_lengths is None
     xp: Any = np if known else jnp  # known while tracing
     last: Any = lambda term: term if isinstance(term, int) or not term.ndim else term[..., 0]

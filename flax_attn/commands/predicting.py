@@ -1,7 +1,5 @@
 """What `flax-attn predict` prints, writes and draws, for each kind of task."""
 
-import functools
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,14 +7,20 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from flax_attn.analysis.drawing import of_weight, save
-from flax_attn.commands.requests import Request, check_figure, read_texts, warn, write_all
+from flax_attn.commands.requests import (
+    Request,
+    check_figure,
+    print_json,
+    read_texts,
+    warn,
+    write_all,
+)
 from flax_attn.commands.translating import predict_translations
-from flax_attn.data.sets import SignalData
-from flax_attn.errors import UsageError
+from flax_attn.errors import UsageError, escaped
 from flax_attn.experiment import loading
 from flax_attn.experiment.config import Config
-from flax_attn.predict import drawing, files
+from flax_attn.experiment.loading import Run
+from flax_attn.predict import arrays, files
 from flax_attn.tasks import ImageClasses, PairsOfTexts, Prediction, Signals, Task, TextClasses
 from flax_attn.types import JsonObject
 
@@ -46,26 +50,28 @@ def predict_signals(request: Request, config: Config, console: Console) -> list[
 
     They go beside the signals unless the user says where.
     """
-    assert isinstance(config.data, SignalData)
-    source = request.source
+    run = loading.load(request.run, warn, allow=request.allow)
+    assert isinstance(run.task, Signals)
+    source, shape = request.source, run.task.shape
     if request.texts or request.as_json or source is None:
         raise UsageError(
-            f"expected --input FILE with signals of {config.data.shape[0]} points, and neither a "
-            f"text nor --json, for a run on signals"
+            f"expected --input FILE with signals of {shape[0]} points, and neither a text nor "
+            f"--json, for a run on signals"
         )
-    signals = files.read_signals(source, config.data.shape)
+    signals = files.read_signals(source, shape)
     output = request.output or source.with_suffix(".predictions" + source.suffix)
     files.check_destination(output, "--output", files.ARRAYS, source)
     check_figure(request)
-    run = loading.load(request.run, warn, allow=request.allow)
     prediction = run.predict(signals)
     to_write: dict[Path, Callable[[Path], object]] = {
-        output: lambda path: files.write_signals(path, prediction.outputs)
+        output: lambda path: files.write_signals(path, arrays.outputs_of(prediction))
     }
     if request.figure is not None:
+        from flax_attn.predict import drawing  # and matplotlib, for a picture alone
+
         title = f"{run.path.name} on {source.name}"
-        figure = drawing.draw_signals(signals, prediction, title)
-        to_write[request.figure] = lambda path: save(figure, path)
+        figure = drawing.draw_signals(signals.reshape(-1, *shape), prediction, title)
+        to_write[request.figure] = lambda path: drawing.save(figure, path)
     return write_all(to_write)
 
 
@@ -73,30 +79,41 @@ def predict_texts(request: Request, config: Config, console: Console) -> list[Pa
     """Prints the classes of texts in falling order, with the weights of the tokens."""
     check_classes(request)
     texts = read_texts(request, '"The final starts next week."', skip_empty=True)
-    return predict_classes(request, texts, texts, drawing.draw_texts, console)
+    run = loading.load(request.run, warn, allow=request.allow)
+    return predict_classes(request, run, texts, texts, console)
 
 
 def predict_images(request: Request, config: Config, console: Console) -> list[Path]:
     """Prints the classes of images in falling order."""
     check_classes(request)
-    names, images = read_images(request, config)
-    draw = functools.partial(drawing.draw_images, images)
-    return predict_classes(request, names, images, draw, console)
+    run = loading.load(request.run, warn, allow=request.allow)
+    assert isinstance(run.task, ImageClasses)
+    names, images = read_images(request, run.task)
+    return predict_classes(request, run, names, images, console)
 
 
 def predict_classes(
     request: Request,
+    run: Run,
     names: list[str],
     inputs: list[str] | np.ndarray,
-    draw: Callable[[Prediction, str], drawing.Figure],
     console: Console,
 ) -> list[Path]:
     """Prints the classes of inputs by these names, and draws them on request."""
-    prediction = loading.load(request.run, warn, allow=request.allow).predict(inputs)
+    prediction = run.predict(inputs)
     print_classes(request, describe(names, prediction), console)
     if request.figure is None:
         return []
-    return [save(draw(prediction, request.run.name), request.figure)]
+    from flax_attn.predict import drawing
+
+    if isinstance(inputs, list):
+        figure = drawing.draw_texts(prediction, request.run.name)
+    else:  # pictures show ink; photographs are shown as they are
+        has_ink = isinstance(run.task, ImageClasses) and run.task.data.light_ink
+        figure = drawing.draw_images(
+            inputs if has_ink else 1 - inputs, prediction, request.run.name
+        )
+    return [drawing.save(figure, request.figure)]
 
 
 COMMANDS: dict[type[Task], Callable[[Request, Config, Console], list[Path]]] = {
@@ -117,16 +134,16 @@ def check_classes(request: Request) -> None:
     check_figure(request)
 
 
-def read_images(request: Request, config: Config) -> tuple[list[str], np.ndarray]:
-    """The images of a file, in [0, 1], and a name for each."""
+def read_images(request: Request, task: ImageClasses) -> tuple[list[str], np.ndarray]:
+    """The images of a file, in [0, 1] and of the size that the model takes, and a name for each."""
     source = request.source
-    height, width = config.data.image_shape  # pyright: ignore
+    height, width = task.image_shape
     if request.texts or source is None:
         raise UsageError(
-            f"expected --input FILE with an image of {height} x {width} pixels (PNG), or an IDX "
-            f"file of images"
+            f"expected --input FILE with an image of {height} x {width} pixels (PNG), or a .npy or "
+            f"IDX file of images"
         )
-    images = files.read_images(source, (height, width)).astype(np.float32) / 255
+    images = task.prepare(files.read_images(source, task.data.light_ink), str(source))
     names = (
         [source.name] if len(images) == 1 else [f"{source.name} [{i}]" for i in range(len(images))]
     )
@@ -136,9 +153,9 @@ def read_images(request: Request, config: Config) -> tuple[list[str], np.ndarray
 def describe(names: list[str], prediction: Prediction) -> list[JsonObject]:
     """Of each input the classes in falling order, and its tokens or the weights of its patches."""
     rows = []
-    weights = drawing.token_weights(prediction)
-    attention = next(iter(prediction.attention.values()), None)
-    for i, (name, shares) in enumerate(zip(names, prediction.outputs)):
+    weights = arrays.token_weights(prediction)
+    attention = next(iter(arrays.attention_of(prediction).values()), None)
+    for i, (name, shares) in enumerate(zip(names, arrays.outputs_of(prediction))):
         order = np.argsort(-shares, kind="stable")
         row: JsonObject = {"input": name}
         row["classes"] = {prediction.names[k]: float(shares[k]) for k in order}
@@ -156,7 +173,7 @@ def describe(names: list[str], prediction: Prediction) -> list[JsonObject]:
 
 def print_classes(request: Request, rows: list[JsonObject], console: Console) -> None:
     if request.as_json:
-        console.print_json(json.dumps(rows, ensure_ascii=False))
+        print_json(rows, console)
         return
     for row in rows:
         show_classes(row, console)
@@ -164,19 +181,30 @@ def print_classes(request: Request, rows: list[JsonObject], console: Console) ->
 
 def show_classes(row: JsonObject, console: Console) -> None:
     """The classes in falling order, and the tokens on the colours of their weights."""
-    console.print(Text(row["input"], style="bold"), soft_wrap=True)
-    width = max(map(len, row["classes"]))
-    for name, share in row["classes"].items():
+    console.print(Text(escaped(row["input"]), style="bold"), soft_wrap=True)
+    classes = {escaped(name): share for name, share in row["classes"].items()}
+    width = max(map(len, classes))
+    for name, share in classes.items():
         console.print(Text(f"  {name:<{width}}  {share:6.1%}  {'█' * round(30 * share)}"))
     tokens = row.get("tokens")
     if not tokens:
         return
     line, top = Text("  "), max(token["weight"] for token in tokens)
     for token in tokens:
-        back, front = of_weight(token["weight"], top)
-        text = f" {token['token']} " if token["known"] else f" ({token['token']}) "
-        line.append(text, style=f"{front} on {back}")
+        written = escaped(token["token"])
+        text = f" {written} " if token["known"] else f" ({written}) "
+        line.append(text, style=style_of(token["weight"], top, console))
         line.append(f"{token['weight']:.2f} ", style="dim")
     console.print(line, soft_wrap=True)
     if not all(token["known"] for token in tokens):
         console.print(Text("  in brackets: not among the words that the run knows", style="dim"))
+
+
+def style_of(weight: float, top: float, console: Console) -> str:
+    """The colours of a token; none where the console has none, as in a file."""
+    if console.color_system is None:
+        return ""
+    from flax_attn.analysis.drawing import of_weight  # and matplotlib, for its colours
+
+    back, front = of_weight(weight, top)
+    return f"{front} on {back}"

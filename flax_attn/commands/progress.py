@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from flax_attn.runs.rows import Row
+from flax_attn.runs.results import Row
 
 SHOWN = ("mse", "loss", "accuracy", "gate")
 
@@ -33,7 +33,7 @@ def shown(num_epochs: int, console: Console) -> Iterator[Callable[[list[Row]], N
             epoch = rows[0]["epoch"]
             if task is None:  # the bar comes with the first epoch, below what is said before it
                 stack.enter_context(bar)
-                task = bar.add_task("epoch", completed=epoch - 1, total=num_epochs, losses="")
+                task = bar.add_task("epoch", completed=int(epoch) - 1, total=num_epochs, losses="")
             bar.update(task, completed=epoch, losses=describe(mean_over_seeds(rows)))
 
         yield show

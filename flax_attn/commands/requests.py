@@ -1,14 +1,21 @@
 """What a user asks of `flax-attn predict`, and what all kinds of task do with it."""
 
 import contextlib
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from flax_attn.errors import UsageError
+from rich.console import Console
+from rich.highlighter import JSONHighlighter
+
+from flax_attn.errors import ESCAPES, UsageError, escaped
 from flax_attn.files import replacing
 from flax_attn.predict import files
+from flax_attn.types import JsonObject
+
+JSON_ESCAPES = {code: f"\\u{code:04x}" for code in ESCAPES if code != ord("\n")}
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,14 @@ class Request:
 
 
 def warn(line: str) -> None:
-    print(line, file=sys.stderr)
+    print(escaped(line), file=sys.stderr)
+
+
+def print_json(rows: list[JsonObject], console: Console) -> None:
+    """Prints rows as JSON. A character that could do harm is escaped as JSON does it."""
+    is_ascii = not console.encoding.startswith("utf")  # there, JSON's own escapes lose nothing
+    text = json.dumps(rows, indent=2, ensure_ascii=is_ascii).translate(JSON_ESCAPES)
+    console.print(JSONHighlighter()(text), soft_wrap=True)
 
 
 def check_figure(request: Request) -> None:

@@ -4,25 +4,32 @@ import gc
 import os
 import platform
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flax_attn import config_files
-from flax_attn.errors import UsageError, unknown
+from flax_attn.errors import UsageError, escaped_lines, one_line, unknown
+from flax_attn.fields import check_limits
 from flax_attn.runs.directory import flatten
+from flax_attn.runs.results import Summary
+from flax_attn.stopping import Stopped, leave_by_stderr, listening
 from flax_attn.types import ConfigValues, JsonObject
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from flax_attn.experiment import Config
+    from flax_attn.stopping import Stop
 
-FLAGS = ("config", "workdir", "manual_dir")
+FLAGS = ("config", "workdir", "manual_dir", "debug_nans")
 
 
 def run_command(
-    names: list[str], rest: list[str], workdir: Path | None, manual_dir: Path | None
+    names: list[str],
+    rest: list[str],
+    workdir: Path | None,
+    manual_dir: Path | None,
+    debug_nans: bool = False,
 ) -> int:
     """Trains the config of a name, changed by the flags in `rest`. Returns the exit code.
 
@@ -38,35 +45,42 @@ def run_command(
     config_files.change(
         config, config_files.parse(config, overrides(rest, flatten(config.to_dict())))
     )
+    check_limits(flatten(config.to_dict()))
+    try:
+        with listening(leave_by_stderr) as stop:
+            import_jax()
+            from flax_attn.analysis.tables import wide_console
+            from flax_attn.experiment.face import default_workdir
+
+            directory = default_workdir(config) if workdir is None else workdir.expanduser()
+            folder = None if manual_dir is None else manual_dir.expanduser()
+            train(config, directory, wide_console(), folder, stop=stop, debug_nans=debug_nans)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read or write {error.filename or 'the run directory'} ({error.strerror}); "
+            f"what was written before is kept"
+        ) from error
+    except FloatingPointError as error:
+        raise UsageError(f"a number is not finite {one_line(error)}") from error
+    except Stopped as stopped:
+        leave_by_stderr(stopped.said)
+        os._exit(128 + stopped.number)  # XLA may still compute, and would crash a longer goodbye
+    return 0
+
+
+def import_jax() -> None:
+    """Imports JAX for training, and looks for garbage again when that is done."""
     gc.disable()
     import jax
+
+    import flax_attn.experiment  # noqa: F401
 
     keep_compiled()
     # to note each operation's lines of Python takes a tenth of tracing
     jax.config.update("jax_traceback_in_locations_limit", 0)
-    from flax_attn.analysis.tables import wide_console
-    from flax_attn.experiment.face import default_workdir
-
     # what is imported stays, and tracing makes so many objects that looking at it takes long
     gc.freeze()
     gc.enable()
-    directory = default_workdir(config) if workdir is None else workdir.expanduser()
-    try:
-        train(
-            config,
-            directory,
-            wide_console(),
-            None if manual_dir is None else manual_dir.expanduser(),
-        )
-    except OSError as error:
-        raise UsageError(
-            f"cannot read or write {error.filename} ({error.strerror}); what was written before "
-            f"is kept"
-        ) from error
-    except KeyboardInterrupt:
-        print("\nstopped; the same command goes on after the last checkpoint", file=sys.stderr)
-        return 130
-    return 0
 
 
 def overrides(arguments: list[str], known: JsonObject) -> dict[str, str]:
@@ -89,6 +103,8 @@ def overrides(arguments: list[str], known: JsonObject) -> dict[str, str]:
         no, prefix, key, value = match.groups()
         if no and key not in known:
             no, key = None, f"no{key}"  # a key that begins with these letters
+        if no and (value is not None or not isinstance(known[key], bool)):
+            raise UsageError(f"expected --KEY=VALUE, or --noKEY for a truth value, got {argument}")
         if key not in known:
             what, choices = (
                 ("config key", known) if prefix else ("flag or config key", [*FLAGS, *known])
@@ -105,8 +121,14 @@ def overrides(arguments: list[str], known: JsonObject) -> dict[str, str]:
 
 
 def train(
-    config: ConfigValues, workdir: Path, console: "Console", manual_dir: Path | None = None
-) -> JsonObject:
+    config: ConfigValues,
+    workdir: Path,
+    console: "Console",
+    manual_dir: Path | None = None,
+    *,
+    stop: "Stop | None" = None,
+    debug_nans: bool = False,
+) -> Summary:
     """Trains a config, and shows its progress and its results.
 
     Arguments and errors are those of `experiment.run`.
@@ -115,10 +137,13 @@ def train(
     from flax_attn.analysis import tables
     from flax_attn.commands import progress
 
-    say = lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True)
+    def say(text: str) -> None:
+        console.print(escaped_lines(text), markup=False, highlight=False, soft_wrap=True)
+
     checked = experiment.Config.of(config)
     with progress.shown(checked.num_epochs, console) as on_epoch:
-        summary = experiment.run(config, workdir, manual_dir=manual_dir, say=say, on_epoch=on_epoch)
+        hearing = {"on_epoch": on_epoch, "say": say, "stop": stop, "debug_nans": debug_nans}
+        summary = experiment.run(config, workdir, manual_dir=manual_dir, **hearing)
     tables.print_results(summary, checked.reference, console)
     say(f"run directory: {workdir}")
     for line in next_steps(checked, workdir):

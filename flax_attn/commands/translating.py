@@ -1,6 +1,5 @@
 """What `flax-attn predict` prints, writes and draws for a run on translation."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,12 +7,19 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from flax_attn.analysis.drawing import save
-from flax_attn.commands.requests import Request, check_figure, read_texts, warn, write_all
-from flax_attn.errors import UsageError
+from flax_attn.commands.requests import (
+    Request,
+    check_figure,
+    print_json,
+    read_texts,
+    warn,
+    write_all,
+)
+from flax_attn.errors import UsageError, escaped
 from flax_attn.experiment import loading
 from flax_attn.experiment.config import Config
-from flax_attn.predict import drawing, files
+from flax_attn.fields import LARGEST_BY_NAME
+from flax_attn.predict import files
 from flax_attn.tasks import PairsOfTexts, Prediction
 from flax_attn.tasks.encoders import knows_any
 from flax_attn.types import JsonObject
@@ -32,6 +38,8 @@ def predict_translations(request: Request, config: Config, console: Console) -> 
     beam = config.decoding.beam if request.beam is None else request.beam
     if min(beam, request.num_best) < 1:
         raise UsageError(f"expected --beam and --best above 0, got {beam} and {request.num_best}")
+    if beam > LARGEST_BY_NAME["beam"]:
+        raise UsageError(f"expected --beam of at most {LARGEST_BY_NAME['beam']:,}, got {beam}")
     if request.num_best > beam:
         raise UsageError(
             f"expected --best from 1 to the beam of {beam}, got {request.num_best}; raise --beam"
@@ -41,6 +49,8 @@ def predict_translations(request: Request, config: Config, console: Console) -> 
     assert isinstance(run.task, PairsOfTexts)
     usable = check_sources(run.task, texts, in_file=request.source is not None)
     if request.figure is not None and usable:
+        from flax_attn.predict import drawing  # and matplotlib, for a picture alone
+
         length = len(run.task.encoder.source_parts(texts[usable[0]]))
         if length > drawing.MOST_DRAWN:
             raise UsageError(
@@ -56,7 +66,7 @@ def predict_translations(request: Request, config: Config, console: Console) -> 
             )
     if request.as_json:
         rows = [translations_to_json(text, prediction, i) for i, text in enumerate(texts)]
-        console.print_json(json.dumps(rows, ensure_ascii=False))
+        print_json(rows, console)
     elif request.output is None:
         for i in usable:
             show_translations(texts[i], prediction, i, console)
@@ -105,11 +115,11 @@ def check_sources(task: PairsOfTexts, texts: list[str], in_file: bool) -> list[i
 
 def show_translations(text: str, prediction: Prediction, i: int, console: Console) -> None:
     """The text and its translations, the best first, with their scores where there are several."""
-    console.print(Text(text, style="bold"), soft_wrap=True)
+    console.print(Text(escaped(text), style="bold"), soft_wrap=True)
     several = len(prediction.translations[i]) > 1
     for translation, written in zip(prediction.translations[i], prediction.written[i]):
         score = f"{translation.score:8.3f}  " if several else ""
-        console.print(Text(f"  {score}{written}"), soft_wrap=True)
+        console.print(Text(f"  {score}{escaped(written)}"), soft_wrap=True)
 
 
 def translations_to_json(text: str, prediction: Prediction, i: int) -> JsonObject:
@@ -143,6 +153,8 @@ def translations_to_write(
         if drawn is None:
             warn(f"warning: every translation is empty; {request.figure} is not drawn")
         else:
+            from flax_attn.predict import drawing
+
             figure = drawing.draw_translation(prediction, drawn, request.run.resolve().name)
-            to_write[request.figure] = lambda path: save(figure, path)
+            to_write[request.figure] = lambda path: drawing.save(figure, path)
     return to_write

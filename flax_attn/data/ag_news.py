@@ -74,8 +74,8 @@ def load_ag_news(
     """
     rows, sums = load(AGNews, splits, manual_dir)
     return {
-        split: [News(**{**row, "label": int(row["label"])}) for row in found]
-        for split, found in rows.items()
+        split: [News(**{**row, "label": int(row["label"])}) for row in of_split]
+        for split, of_split in rows.items()
     }, sums
 
 

@@ -10,6 +10,7 @@ pass for it, and is renamed into place once it is whole.
 import contextlib
 import hashlib
 import io
+import logging
 import os
 import socket
 import threading
@@ -22,8 +23,10 @@ from typing import Any, ClassVar, NamedTuple
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download.checksums import UrlInfo
 
+from flax_attn.data import bounded
 from flax_attn.errors import UsageError, one_line
 from flax_attn.files import sha256
+from flax_attn.logs import same_handlers
 
 PATIENCE = 0.8  # seconds in which a public address must answer
 
@@ -54,7 +57,13 @@ class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     def __init__(self, paths: dict[str, Path] | None, digest: str, data_dir: Path):
         self.paths = paths
         config = tfds.core.BuilderConfig(name=digest[:16], description=f"files of SHA-256 {digest}")
-        super().__init__(data_dir=data_dir, config=config, file_format="array_record")
+        log = logging.getLogger("absl")
+        level = log.level
+        log.setLevel(logging.ERROR)  # a config that is made here is nothing to warn of
+        try:
+            super().__init__(data_dir=data_dir, config=config, file_format="array_record")
+        finally:
+            log.setLevel(level)
 
     def _info(self) -> tfds.core.DatasetInfo:
         return tfds.core.DatasetInfo(
@@ -78,6 +87,7 @@ class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         return {split: self._generate_examples(*files) for split, files in present.items()}
 
 
+@same_handlers()
 def load(
     cls: type[FilesBuilder], splits: tuple[str, ...], manual_dir: Path | None
 ) -> tuple[dict[str, list[dict]], dict[str, str]]:
@@ -129,6 +139,7 @@ def _find(cls: type[FilesBuilder], wanted: list[str], manual_dir: Path) -> dict[
                 f"no file {folder / name}; put it there ({_address(cls, name)}), or leave out "
                 f"--manual_dir to download it"
             )
+        bounded.open_file(folder / name).close()  # its sum takes long where it is too large
     return {name: folder / name for name in wanted}
 
 

@@ -64,9 +64,9 @@ def write(date: datetime.date, form: str) -> str:
 
 def place_of_month(text: str) -> slice:
     """Where the name of the month stands in a date that `write` wrote."""
-    found = re.search("|".join(rf"\b{name}\b|\b{name[:3]}\b" for name in MONTHS), text)
-    assert found is not None, f"no month in {text!r}"
-    return slice(*found.span())
+    month = re.search("|".join(rf"\b{name}\b|\b{name[:3]}\b" for name in MONTHS), text)
+    assert month is not None, f"no month in {text!r}"
+    return slice(*month.span())
 
 
 def ordinal(number: int) -> str:

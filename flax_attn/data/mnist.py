@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 from jaxtyping import UInt8
 
+from flax_attn.data import bounded
 from flax_attn.data.builders import File, FilesBuilder, load, url_infos
 from flax_attn.errors import UsageError
 from flax_attn.types import JsonObject
@@ -24,6 +25,7 @@ SIZE = 28
 NUM_CLASSES = 10
 ADDRESS = "https://storage.googleapis.com/cvdf-datasets/mnist/"
 UNSIGNED_BYTE = 8
+AT_ONCE = 2**20  # bytes of a file that are read at once
 
 
 class MNIST(FilesBuilder, skip_registration=True):
@@ -105,28 +107,49 @@ def read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
     """The array of bytes in an IDX file, compressed or not.
 
     Raises:
+        OSError: as `bounded.open_file`.
         UsageError: the file is cut off, is no IDX file of bytes, or holds more or less than its
             header says.
     """
-    content = path.read_bytes()
-    if content[:2] == b"\x1f\x8b":
+    with bounded.open_file(path) as file:
+        is_packed = file.read(2) == b"\x1f\x8b"
+        most = bounded.most_unpacked(file) if is_packed else path.stat().st_size
+        file.seek(0)
         try:
-            content = gzip.decompress(content)
+            if not is_packed:
+                return _read_array(path, file, most)
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                return _read_array(path, unpacked, most)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise UsageError(f"{path} is damaged ({error}); get the file again") from error
-    if len(content) < 4 or content[:3] != bytes([0, 0, UNSIGNED_BYTE]):
+
+
+def _read_array(path: Path, file: bounded.OpenFile, most: int) -> UInt8[np.ndarray, "..."]:
+    """The array in an open IDX file that holds at most `most` bytes."""
+    start = file.read(4)
+    if len(start) < 4 or start[:3] != bytes([0, 0, UNSIGNED_BYTE]):
         raise UsageError(
             f"expected an IDX file of bytes, which begins with 00 00 08, in {path}, got "
-            f"{content[:3].hex(' ') or 'nothing'}"
+            f"{start[:3].hex(' ') or 'nothing'}"
         )
-    axes = content[3]
-    if len(content) < 4 + 4 * axes:
+    axes, sizes = start[3], file.read(4 * start[3])
+    if len(sizes) < 4 * axes:
         raise UsageError(f"{path} is damaged (its header is cut off); get the file again")
-    shape = tuple(int(size) for size in np.frombuffer(content, ">u4", axes, 4))
-    found = len(content) - 4 - 4 * axes
-    if found != math.prod(shape):
+    shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
+    if not 0 < axes <= bounded.MOST_AXES or 0 in shape:
         raise UsageError(
-            f"{path} is damaged (its header says {shape}, {math.prod(shape)} bytes, and {found} "
-            f"follow); get the file again"
+            f"expected 1 to {bounded.MOST_AXES} axes with something on each in {path}, got shape "
+            f"{shape}"
         )
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
+    said = f"{path} is damaged (its header says {shape}, {math.prod(shape)} bytes"
+    if math.prod(shape) > most:
+        raise UsageError(f"{said}, more than the {most:,} that it may hold); get the file again")
+    content = np.empty(math.prod(shape), np.uint8)
+    filled = 0
+    while part := file.read(min(AT_ONCE, len(content) - filled)):
+        content[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
+        filled += len(part)
+    if filled < len(content) or file.read(1):
+        follow = filled if filled < len(content) else "more"
+        raise UsageError(f"{said}, and {follow} follow); get the file again")
+    return content.reshape(shape)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import tensorflow_datasets as tfds
 
+from flax_attn.data import bounded
 from flax_attn.data.builders import File, FilesBuilder, load, url_infos
 from flax_attn.data.pairs import LANGUAGES, Pair, check_aligned
 from flax_attn.errors import UsageError
@@ -114,19 +115,21 @@ def load_multi30k(
 def read_lines(path: Path) -> list[str]:
     """The sentences of a file.
 
-    Raises a UsageError with the line for one that is empty or cannot be read.
+    Raises:
+        OSError, UsageError: as `bounded.open_file` and `bounded.lines`, and with the line of a
+            sentence that is empty or cannot be read.
     """
     lines = []
     try:
-        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
-            for line in file:
+        with bounded.open_file(path) as packed, gzip.GzipFile(fileobj=packed) as file:
+            for line in bounded.lines(path, file, bounded.most_unpacked(packed)):
                 lines.append(" ".join(line.split()))
                 if not lines[-1]:
                     raise UsageError(
                         f"expected a sentence in {path}, line {len(lines)}, got an empty one; get "
                         f"the file again"
                     )
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UsageError(
             f"expected text in UTF-8 under gzip in {path}, line {len(lines) + 1} ({error}); get "
             f"the file again"

@@ -32,10 +32,10 @@ def character_ngrams(words: Sequence[str], size: int) -> Integer[np.ndarray, "t 
 @functools.cache
 def _hashed(word: str, size: int) -> list[int]:
     marked = f"<{word}>"
-    found = [
+    parts = [
         marked[i : i + n] for n in LENGTHS if n < len(marked) for i in range(len(marked) - n + 1)
     ]
-    if len(found) > A_WORD:
-        found = [found[i] for i in np.linspace(0, len(found) - 1, A_WORD).astype(int)]
-    rows = [1 + zlib.crc32(part.encode()) % (size - 1) for part in found]
+    if len(parts) > A_WORD:
+        parts = [parts[i] for i in np.linspace(0, len(parts) - 1, A_WORD).astype(int)]
+    rows = [1 + zlib.crc32(part.encode()) % (size - 1) for part in parts]
     return rows + [0] * (A_WORD - len(rows))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from flax_attn.data.files import read_text
+from flax_attn.data.files import COMMA, TAB, read_rows
 from flax_attn.errors import UsageError
 
 LANGUAGES = ("en", "de", "fr")  # of Multi30k
@@ -17,40 +17,36 @@ class Pair(NamedTuple):
     target: str
 
 
-def read_tsv(path: Path, source_column: int = 1, target_column: int = 2) -> list[Pair]:
-    """The pairs of a file, one a line, in columns from 1 with tabs between.
+def read(path: Path, source_column: int = 1, target_column: int = 2) -> list[Pair]:
+    """The pairs of a table without a header, one a row, in columns from 1.
 
-    Empty lines are left out.
+    The table is CSV where the file ends in `.csv`, else TSV. Empty rows are left out.
 
     Raises:
-        UsageError: no such file, a line that is no pair, or bytes that are not UTF-8, with the
+        UsageError: no such file, a row that is no pair, or bytes that are not UTF-8, with the
             number of the line; or sources that are all numbers, as in a column of another thing.
     """
+    is_csv = path.suffix.lower() == ".csv"
+    separator, name = (COMMA, "comma") if is_csv else (TAB, "tab")
+    columns, pairs = (source_column, target_column), []
     try:
-        lines = read_text(path).split("\n")
+        for number, row in read_rows(path, separator):
+            cells = [" ".join(cell.split()) for cell in row]
+            if not any(cells):
+                continue
+            pair = Pair(*(cells[i - 1] if i <= len(cells) else "" for i in columns))
+            if not all(pair):
+                raise UsageError(
+                    f"expected source and target with a {name} between in {path}, line {number}, "
+                    f"columns {source_column} and {target_column}, "
+                    f"got {separator.join(row)[:60]!r}; mend it"
+                )
+            pairs.append(pair)
     except OSError as error:
         raise UsageError(
             f"cannot read {path} ({error.strerror}); give a file of pairs, source and target with "
-            f"a tab between"
+            f"a {name} between"
         ) from error
-    pairs = []
-    for number, line in enumerate(lines, 1):
-        cells = [" ".join(cell.split()) for cell in line.split("\t")]
-        if not any(cells):
-            continue
-        pair = Pair(
-            *(
-                cells[column - 1] if column <= len(cells) else ""
-                for column in (source_column, target_column)
-            )
-        )
-        if not all(pair):
-            raise UsageError(
-                f"expected source and target with a tab between in {path}, line {number}, columns "
-                f"{source_column} and {target_column}, "
-                f"got {line[:60]!r}; mend it"
-            )
-        pairs.append(pair)
     if not pairs:
         raise UsageError(f"expected pairs of sentences in {path}, got none")
     if all(pair.source.isdecimal() for pair in pairs):

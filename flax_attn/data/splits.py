@@ -1,9 +1,51 @@
-"""Splits of examples in classes."""
+"""Splits of examples at random, and alike in every class."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int
+
+from flax_attn.data.text import encode_labels
+from flax_attn.errors import UsageError
+
+
+def at_random(number: int, shares: Sequence[float], seed: int) -> list[Int[np.ndarray, " m"]]:
+    """The rows of parts with these shares of all rows, and last those that are left.
+
+    The rows of a part are in ascending order.
+    """
+    order = np.random.default_rng(seed).permutation(number)
+    ends = np.cumsum([round(number * share) for share in shares])
+    return [np.sort(part) for part in np.split(order, ends)]
+
+
+def by_class(
+    labels: Sequence[str], fractions: tuple[float, float], seed: int, has_test: bool = False
+) -> dict[str, Int[np.ndarray, " m"]]:
+    """The rows of the splits `train`, `valid` and `test`, alike in every class.
+
+    Args:
+        labels: the class of each row.
+        fractions: shares that validate and test; there is no `valid` where its share is 0.
+        seed: decides which rows go where.
+        has_test: whether there is a test already; then none is split off.
+
+    Raises:
+        UsageError: a class with fewer rows than there are splits.
+    """
+    valid, test = fractions[0], 0.0 if has_test else fractions[1]
+    shares = {"train": 1 - valid - test}
+    shares |= {"valid": valid} if valid else {}
+    shares |= {} if has_test else {"test": test}
+    for label, count in Counter(labels).items():
+        if count < len(shares):
+            raise UsageError(
+                f"expected at least {len(shares)} rows of every class, one for each split, got "
+                f"{count} of '{label}'"
+            )
+    numbers = encode_labels(labels, sorted(set(labels)))
+    return dict(zip(shares, stratified(numbers, list(shares.values()), seed)))
 
 
 def stratified(

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import tensorflow_datasets as tfds
 
 from flax_attn.data.builders import File, FilesBuilder, load, url_infos
-from flax_attn.data.files import read_text
+from flax_attn.data.files import read_lines
 from flax_attn.errors import UsageError
 from flax_attn.types import JsonObject
 
@@ -25,6 +25,7 @@ CLASSES = {
 }
 ARCHIVE = "trainDevTestTrees_PTB.zip"
 BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
+MOST_WORDS = 1_000  # of a tree, whose phrases together may have half the square of them
 
 
 class SST(FilesBuilder, skip_registration=True):
@@ -53,8 +54,11 @@ class SST(FilesBuilder, skip_registration=True):
     def _generate_examples(
         self, path: Path, content: bytes | None = None
     ) -> Iterator[tuple[int, JsonObject]]:
-        text = read_text(path) if content is None else content.decode("utf-8")
-        for number, line in enumerate(text.rstrip("\n").split("\n"), 1):
+        lines = read_lines(path) if content is None else content.decode("utf-8").split("\n")
+        trees = list(lines)
+        while len(trees) > 1 and not trees[-1]:
+            trees.pop()
+        for number, line in enumerate(trees or [""], 1):
             try:
                 phrases(line)
             except ValueError as error:
@@ -80,12 +84,14 @@ def load_sst(manual_dir: Path | None) -> tuple[dict[str, list[list[Phrase]]], di
     Errors are those of `builders.load`.
     """
     rows, sums = load(SST, ("train", "valid", "test"), manual_dir)
-    return {split: [phrases(row["tree"]) for row in found] for split, found in rows.items()}, sums
+    return {
+        split: [phrases(row["tree"]) for row in of_split] for split, of_split in rows.items()
+    }, sums
 
 
 def phrases(tree: str) -> list[Phrase]:
     """All phrases of a tree, the whole of it first. Raises a ValueError where it is none."""
-    found: list[Phrase | None] = []
+    all_phrases: list[Phrase | None] = []
     opened: list[
         tuple[int, int, int, list[str]]
     ] = []  # place among the phrases, label, first word, and the kinds of its parts
@@ -93,7 +99,7 @@ def phrases(tree: str) -> list[Phrase]:
     tokens = re.findall(r"\(|\)|[^ ()]+", tree)
     i = 0
     while i < len(tokens):
-        if found and not opened:
+        if all_phrases and not opened:
             raise ValueError(
                 "more than one tree"
                 if tokens[i] == "("
@@ -101,11 +107,11 @@ def phrases(tree: str) -> list[Phrase]:
             )
         if tokens[i] == "(":
             if i + 1 >= len(tokens) or tokens[i + 1] not in ("0", "1", "2", "3", "4"):
-                raise ValueError(f"no label after bracket {len(found) + 1}")
+                raise ValueError(f"no label after bracket {len(all_phrases) + 1}")
             if opened:
                 opened[-1][-1].append("part")
-            opened.append((len(found), int(tokens[i + 1]), len(words), []))
-            found.append(None)
+            opened.append((len(all_phrases), int(tokens[i + 1]), len(words), []))
+            all_phrases.append(None)
             i += 2
             continue
         if not opened:
@@ -114,14 +120,16 @@ def phrases(tree: str) -> list[Phrase]:
             place, label, first, parts = opened.pop()
             if parts not in (["word"], ["part", "part"]):
                 raise ValueError(f"bracket {place + 1} holds neither one word nor two parts")
-            found[place] = Phrase(tuple(words[first:]), label)
+            all_phrases[place] = Phrase(tuple(words[first:]), label)
         else:
             opened[-1][-1].append("word")
             words.append(BRACKETS.get(tokens[i]) or tokens[i])
+            if len(words) > MOST_WORDS:
+                raise ValueError(f"more than {MOST_WORDS:,} words")
         i += 1
-    if opened or not found:
+    if opened or not all_phrases:
         raise ValueError("a bracket is not closed" if opened else "no bracket")
-    return [phrase for phrase in found if phrase is not None]
+    return [phrase for phrase in all_phrases if phrase is not None]
 
 
 def in_classes(label: int, num_classes: int) -> int:

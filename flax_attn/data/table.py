@@ -1,13 +1,13 @@
-"""A user's own texts and labels, from a CSV file."""
+"""A user's own texts and labels, from a CSV or TSV file."""
 
 from pathlib import Path
 
-from flax_attn.data.files import read_rows
+from flax_attn.data.files import COMMA, TAB, read_rows
 from flax_attn.errors import UsageError
 
 
 def read(path: Path, text_column: str, label_column: str) -> tuple[list[str], list[str]]:
-    """Texts and labels of a CSV file.
+    """Texts and labels of a table: TSV where the file ends in `.tsv`, else CSV.
 
     Columns are given by name, with a header in the first row, or by number from 1.
 
@@ -15,20 +15,23 @@ def read(path: Path, text_column: str, label_column: str) -> tuple[list[str], li
         UsageError: no such file or column, a row of another number of columns, or a label or file
             that is empty.
     """
+    separator = TAB if path.suffix.lower() == ".tsv" else COMMA
     try:
-        rows = list(read_rows(path))
-    except FileNotFoundError:
-        raise UsageError(f"no file {path}; give a CSV file of texts and labels") from None
+        rows = list(read_rows(path, separator))
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path} ({error.strerror}); give a CSV or TSV file of texts and labels"
+        ) from error
     if not rows:
         raise UsageError(f"expected rows of texts and labels in {path}, got an empty file")
     columns, header = _columns(path, rows[0][1], text_column, label_column)
     texts, labels = [], []
     for line, row in rows[header:]:
         if len(row) != len(rows[0][1]):
+            hint = ' (a text with commas stands in quotes, "so, as here")'
             raise UsageError(
                 f"expected {len(rows[0][1])} columns in {path}, line {line}, as in the first, got "
-                f"{len(row)}: {str(row)[:60]}; mend it "
-                '(a text with commas stands in quotes, "so, as here")'
+                f"{len(row)}: {str(row)[:60]}; mend it{hint if separator == COMMA else ''}"
             )
         if not row[columns[1]].strip():
             raise UsageError(

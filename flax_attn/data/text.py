@@ -35,7 +35,7 @@ def clean_news(text: str) -> str:
     become one space.
     """
     text = _STOP_WORDS.sub("", text.lower())
-    text = re.sub(r"\([^)]*\)", "", text)
+    text = _without(text, "(", ")")
     text = re.sub(r"([-;.,!?<=>])", r" \1 ", text)
     return re.sub(r"[^a-z0-9]+", " ", text).strip()
 
@@ -79,12 +79,23 @@ def split_news(text: str) -> str:
     Entities are restored, also those that lost their `&`; digits become zeros, but for years.
     """
     text = re.sub(r"(?<!&)(#\d+|\b(?:quot|amp|lt|gt|nbsp));", r"&\1;", text.replace("\\", " "))
-    text = re.sub(r"<[^>]*>", " ", html.unescape(html.unescape(text))).lower()
+    text = _without(_unescape(_unescape(text)), "<", ">", " ").lower()
     text = re.sub(r"\b([a-z])\.(?=[a-z]\.)", r"\1", text)
     words = re.findall(r"[a-z]+|\d+|[$%?!()\-:]", text.replace("'s ", " ").replace("'", ""))
     return " ".join(
         "0" * min(len(word), 5) if word.isdigit() and len(word) != 4 else word for word in words
     )
+
+
+def _without(text: str, first: str, last: str, instead: str = "") -> str:
+    """`instead` from each `first` to the next `last`; nothing is searched behind the final one."""
+    head, end, tail = text.rpartition(last)
+    return re.sub(f"[{first}][^{last}]*[{last}]", instead, head + end) + tail
+
+
+def _unescape(text: str) -> str:
+    """As in `html`, and U+FFFD for a number of so many digits that Python does not read it."""
+    return html.unescape(re.sub(r"&#\d{600,};?", "\ufffd", text))
 
 
 PREPROCESSING: dict[str, Callable[[str], str]] = {
@@ -190,11 +201,11 @@ class BytePairs:
         return self.model.decode(list(tokens))
 
     def split(self, text: str) -> list[str]:
-        found = self.model.encode(text)
-        known = [token.replace("▁", "") or " " for token in found.tokens]
+        encoding = self.model.encode(text)
+        known = [token.replace("▁", "") or " " for token in encoding.tokens]
         return [
             text[slice(*place)] if token == 1 else part
-            for part, token, place in zip(known, found.ids, found.offsets)
+            for part, token, place in zip(known, encoding.ids, encoding.offsets)
         ]
 
     def to_json(self) -> JsonObject:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -99,20 +99,36 @@ def make_loss(model: nn.Module, measure: Callable[..., Tree]) -> epoch.Loss:
 
 
 class Programs(NamedTuple):
-    """The compiled parts of a run, over all seeds at once.
+    """The parts of a run that are compiled, over all seeds at once.
 
     Attributes:
         create: from seeds to states.
-        train_epoch: from states, the number of the epoch and rows to states and metrics. Compiled
-            when it is called.
+        zero_sums: from states and rows to sums of metrics to begin an epoch with.
+        train_steps: from states, sums, the number of the epoch, two steps of it and rows to the
+            states and sums after the steps between, and whether they are finite.
+        guarded_steps: the same, where a step that is not finite changes nothing.
+        one_seed: `train_steps` of one seed, not compiled.
         evaluate: from parameters, carry and batches by split to metrics by split.
         after_epoch: from states, the scores of validation and the number of the epoch to states.
+        steps_an_epoch: how many there are.
     """
 
     create: Callable[[range], States]
-    train_epoch: Any  # jax.stages.Wrapped[States, int, Batch -> tuple[States, Scores]]
-    evaluate: Callable[[Params, Params, dict[str, list[epoch.Batch]]], dict[str, Scores]]
+    zero_sums: Callable[[States, epoch.Batch], epoch.Metrics]
+    train_steps: jax.stages.Wrapped
+    guarded_steps: jax.stages.Wrapped
+    one_seed: Callable
+    evaluate: jax.stages.Wrapped
     after_epoch: Callable[[States, Array, Array], States]
+    steps_an_epoch: int
+
+    def train_epoch(
+        self, states: States, number: int | Array, rows: epoch.Batch
+    ) -> tuple[States, Scores]:
+        """A whole epoch in one call: the states and the metrics."""
+        bounds = (np.int32(number), np.int32(0), np.int32(self.steps_an_epoch))
+        states, sums, _ = self.train_steps(states, self.zero_sums(states, rows), *bounds, rows)
+        return states, epoch.compute(sums)
 
 
 def make_programs(config: Config, model: nn.Module, task: Task) -> Programs:
@@ -124,15 +140,19 @@ def make_programs(config: Config, model: nn.Module, task: Task) -> Programs:
     over_seeds = epoch.sequential if jax.default_backend() == "cpu" else epoch.vectorized
 
     def evaluate(
-        weights: tuple[Params, Params], batches: dict[str, list[epoch.Batch]]
+        params: Params, carry: Params, batches: dict[str, list[epoch.Batch]]
     ) -> dict[str, Scores]:
         return {
-            name: epoch.evaluate(*weights, stacks, loss=loss) for name, stacks in batches.items()
+            name: epoch.evaluate(params, carry, stacks, loss=loss)
+            for name, stacks in batches.items()
         }
 
     plan, fetch = make_plan(config, task, steps_an_epoch)
     step = functools.partial(epoch.train_step, loss=loss, optimizer=optimizer)
-    train_epoch = functools.partial(epoch.train_epoch, step=step, plan=plan, fetch=fetch)
+    guarded = functools.partial(step, max_bad_steps=config.max_bad_steps)
+    layout = {"plan": plan, "fetch": fetch}
+    one_seed = functools.partial(epoch.train_steps, step=step, **layout)
+    guarded_seed = functools.partial(epoch.train_steps, step=guarded, **layout)
     after_epoch = functools.partial(
         TrainState.after_epoch, plateau=config.optimizer.plateau, patience=config.patience
     )
@@ -140,11 +160,13 @@ def make_programs(config: Config, model: nn.Module, task: Task) -> Programs:
         create=functools.partial(
             epoch.stack_seeds, make_create(config, model, task.sample(), num_steps)
         ),
-        train_epoch=jax.jit(over_seeds(train_epoch), donate_argnums=0),
-        evaluate=jax.jit(
-            lambda params, carry, batches: over_seeds(evaluate)((params, carry), batches)
-        ),
+        zero_sums=jax.jit(functools.partial(epoch.zero_sums, step=step, **layout)),
+        train_steps=jax.jit(over_seeds(one_seed, 2)),
+        guarded_steps=jax.jit(over_seeds(guarded_seed, 2)),
+        one_seed=one_seed,
+        evaluate=jax.jit(over_seeds(evaluate, 2)),
         after_epoch=jax.jit(jax.vmap(after_epoch, in_axes=(0, 0, None))),
+        steps_an_epoch=steps_an_epoch,
     )
 
 
@@ -156,7 +178,7 @@ def make_create(
 
     def init(key: Key[Array, ""]) -> tuple[Params, Params]:
         variables = model.init(key, sample)
-        return variables["params"], variables.get("carry", {})
+        return variables["params"], variables.get("carry") or {}
 
     optimizer = config.optimizer.build(config.learning_rate, num_steps)
     return functools.partial(TrainState.create, init=init, optimizer=optimizer)

@@ -1,23 +1,29 @@
 """Whether a config and its data can be trained on in a directory."""
 
+import math
+import os
 from pathlib import Path
 
+import flax.linen as nn
 import jax
 
-from flax_attn.errors import UsageError
+from flax_attn.errors import UsageError, one_line
+from flax_attn.experiment.building import build_model
 from flax_attn.experiment.config import Config
-from flax_attn.runs.directory import read_config
+from flax_attn.models.forward import Inputs
 from flax_attn.tasks import Task, row_lengths
+from flax_attn.types import JsonObject
+
+ALWAYS_SMALL = 2**28  # a product of sizes up to which counting, a quarter of a second, is not worth
+COPIES = 4  # of the parameters while they train: theirs, the best, and two moments
 
 
-def check_same_data(workdir: Path, task: Task) -> None:
-    """Raises a UsageError where a run that goes on began with other files."""
-    if not (workdir / "config.json").exists():
-        return
-    before, now = (
-        read_config(workdir).get("derived", {}).get("files"),
-        task.kept.derived.get("files"),
-    )
+def check_same_data(workdir: Path, derived: JsonObject | None, task: Task) -> None:
+    """Raises a UsageError where a run that goes on began with other files.
+
+    `derived` is what its data decided; None for a run that has not begun.
+    """
+    before, now = (derived or {}).get("files"), task.kept.derived.get("files")
     if before is not None and now is not None and before != now:
         changed = sorted(
             name for name in before.keys() | now.keys() if before.get(name) != now.get(name)
@@ -29,10 +35,13 @@ def check_same_data(workdir: Path, task: Task) -> None:
 
 
 def check_enough(config: Config, task: Task) -> None:
-    """Raises a UsageError for a split without rows, or for too few training examples."""
+    """Raises a UsageError for a split without rows, for too few training examples, or for a model
+    that does not fit into the memory.
+    """
     rows = task.rows
-    for split, batch in rows.splits.items():
-        if not len(jax.tree.leaves(batch)[0]):
+    needed = ["test", "valid"] if config.by_validation else ["test"]
+    for split in dict.fromkeys([*rows.splits, *needed]):
+        if split not in rows.splits or not len(jax.tree.leaves(rows.splits[split])[0]):
             raise UsageError(
                 f"expected examples in the {split} split, got none; change the sizes under "
                 f"config.data"
@@ -44,3 +53,39 @@ def check_enough(config: Config, task: Task) -> None:
             f"expected batch_size at most the {num_train} training examples, got "
             f"{config.batch_size}"
         )
+    if math.prod(sizes_of(config)) > ALWAYS_SMALL:
+        check_memory(config, build_model(config, task.kept.sizes), task.sample())
+
+
+def sizes_of(config: Config) -> list[int]:
+    """The numbers of the config that multiply the parameters of a model, at least roughly."""
+    options = [*config.model.values(), getattr(config.data, "num_ngrams", 0), config.num_seeds]
+    return [size for size in options if isinstance(size, int) and size > 0]
+
+
+def check_memory(config: Config, model: nn.Module, sample: Inputs) -> None:
+    """Raises a UsageError for parameters that, with what trains them, take more than the memory.
+
+    Only their shapes are made. What a batch takes beside them is not counted.
+    """
+    try:
+        shapes = jax.eval_shape(model.init, jax.random.key(0), sample)["params"]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
+    needed = (
+        COPIES
+        * config.num_seeds
+        * sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+    )
+    if needed > memory():
+        raise UsageError(
+            f"expected a model whose training fits into {memory() / 1e9:.1f} GB of memory, got "
+            f"parameters that take {needed / 1e9:.3g} GB; lower the sizes under config part "
+            f"'model', or num_seeds"
+        )
+
+
+def memory() -> int:
+    """The bytes of the memory of the first device."""
+    of_device = jax.devices()[0].memory_stats() or {}  # a CPU has none of its own
+    return of_device.get("bytes_limit") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -11,17 +11,20 @@ from ml_collections import ConfigDict
 
 from flax_attn.data.sets import DATA, DataSet, PairData, Training
 from flax_attn.data.sets.kinds import NUM_SEEDS
+from flax_attn.data.sets.memory import Content
 from flax_attn.errors import UsageError
 from flax_attn.experiment.foreign import Allowed, class_of
-from flax_attn.fields import Part, above_zero, build, shares, stored, zero_or_above
+from flax_attn.fields import Part, above_zero, build, check_limits, shares, stored, zero_or_above
 from flax_attn.models import MODELS
 from flax_attn.models.decoding import Decoding
 from flax_attn.runs.directory import flatten
 from flax_attn.runs.rows import SPLITS
 from flax_attn.tasks import Recipe, Task, task_of
 from flax_attn.training.optimizer import Optimizer
-from flax_attn.types import ConfigValues, JsonObject, UserInput
+from flax_attn.types import ConfigValues, JsonObject
 
+# what decides the size of data made in code, and their numbers at most
+DRAWN, MOST_DRAWN = ("num_train", "length", "num_series", "max_letters"), 2**31
 PLAIN = (bool, int, float, str, tuple, list, NoneType)
 
 
@@ -40,6 +43,7 @@ class Config(Part):
             last.
         patience: epochs without a best one after which a seed stops; 0 for never.
         evaluate: the splits that are measured after every epoch.
+        max_bad_steps: steps in a row that are not finite, after which a seed stops.
         learning_rate: the highest of the schedule.
         class_weights: whether each class is weighed by one over its training examples.
         label_smoothing: share of the target that is spread over all classes in training.
@@ -68,6 +72,7 @@ class Config(Part):
     data: DataSet
     model: JsonObject
     model_class: type
+    max_bad_steps: int = 10
     decoding: Decoding = dataclasses.field(default_factory=Decoding)
     reference: dict[str, float] = dataclasses.field(default_factory=dict)
     values: JsonObject = dataclasses.field(default_factory=dict)
@@ -78,7 +83,7 @@ class Config(Part):
         values: ConfigValues,
         *,
         complete: bool = False,
-        content: UserInput = None,
+        content: Content | None = None,
         allowed: Allowed = None,
     ) -> "Config":
         """The config of these values, with the defaults of what is missing.
@@ -95,10 +100,12 @@ class Config(Part):
                 no sense.
         """
         values = values.to_dict() if isinstance(values, ConfigDict) else dict(values)
-        for key, value in flatten(values).items():
+        flat = flatten(values)
+        for key, value in flat.items():
             if not isinstance(value, PLAIN):
                 kind = type(value).__name__
                 raise UsageError(f"expected a plain value for config key '{key}', got {kind}")
+        check_limits(flat)
         data = build_data(_part(values, "data"), complete, allowed)
         if content is not None:
             data = dataclasses.replace(data, content=content)  # pyright: ignore
@@ -108,12 +115,13 @@ class Config(Part):
             "optimizer": optimizer,
             "model": _part(values, "model"),
         }
-        parts["reference"] = flatten(values.get("reference", {}))
+        parts["reference"] = flatten(_part({"reference": {}} | values, "reference"))
         fields = {field.name: getattr(data, field.name) for field in stored(data)}
         resolved = {"data": {"name": values["data"]["name"]} | fields}
         resolved["optimizer"] = dataclasses.asdict(optimizer)
         if "decoding" in values or issubclass(type(data), PairData):
-            parts["decoding"] = build(Decoding, values.get("decoding", {}), complete)
+            decoding = _part({"decoding": {}} | values, "decoding")
+            parts["decoding"] = build(Decoding, decoding, complete)
             resolved["decoding"] = dataclasses.asdict(parts["decoding"])
         model_class = class_of(
             "model.name", _model_name(parts["model"]), MODELS, nn.Module, allowed
@@ -123,10 +131,13 @@ class Config(Part):
         )
 
     def __post_init__(self) -> None:
-        above_zero(self, "num_epochs", "num_seeds", "batch_size", "learning_rate")
+        above_zero(self, "num_epochs", "num_seeds", "batch_size", "learning_rate", "max_bad_steps")
         zero_or_above(self, "steps_per_epoch", "seed", "patience")
         shares(self, "label_smoothing")
+        if not self.name:
+            raise UsageError("expected config key 'name' to be a name, got ''")
         check_model(self.model, self.model_class)
+        check_amount(self.data)
         if self.seed + self.num_seeds > NUM_SEEDS:
             raise UsageError(
                 f"expected seeds below 2**32, got seed={self.seed} and num_seeds={self.num_seeds}"
@@ -151,11 +162,12 @@ class Config(Part):
         needed = (
             {"test", "valid"} if self.keep_best or self.patience or self.by_validation else {"test"}
         )
-        if not needed <= set(self.evaluate) <= set(SPLITS):
+        are_names = all(isinstance(name, str) for name in self.evaluate)
+        if not are_names or not needed <= set(self.evaluate) <= set(SPLITS):
             names = " and ".join(sorted(needed))
             raise UsageError(
                 f"expected config key 'evaluate' to name splits of {SPLITS}, among them {names}, "
-                f"got {self.evaluate}"
+                f"got {str(self.evaluate)[:60]}"
             )
         if self.patience and not self.keep_best:
             raise UsageError(
@@ -220,8 +232,18 @@ def check_model(fields: JsonObject, model_class: type) -> None:
         ):
             rule = "0 or above" if name in may_be_zero else "above 0"
             raise UsageError(f"expected {key} to be a number {rule}, got {value}")
-        if name.endswith("dropout_rate") and not 0 <= value < 1:
-            raise UsageError(f"expected {key} to be a number in [0, 1), got {value}")
+        if name.endswith("dropout_rate") and not (
+            isinstance(value, int | float) and 0 <= value < 1
+        ):
+            raise UsageError(f"expected {key} to be a number in [0, 1), got {value!r}")
+
+
+def check_amount(data: DataSet) -> None:
+    """Raises a UsageError for data made in code that fit into no memory."""
+    sizes = {name: getattr(data, name) for name in DRAWN if hasattr(data, name)}
+    if math.prod(sizes.values()) > MOST_DRAWN:
+        names = " and ".join(f"data.{name}={size}" for name, size in sizes.items())
+        raise UsageError(f"expected at most {MOST_DRAWN:,} numbers to draw, got {names}")
 
 
 def _part(values: JsonObject, name: str) -> JsonObject:

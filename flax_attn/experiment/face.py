@@ -1,6 +1,8 @@
 """Training from Python."""
+# pyright: strict, reportMissingTypeStubs=false
 
 import dataclasses
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,20 +14,23 @@ from flax_attn.data.sets.memory import Content
 from flax_attn.errors import UsageError
 from flax_attn.experiment.foreign import class_of
 from flax_attn.experiment.loading import Run, load
-from flax_attn.experiment.running import OnEpoch, Say, run, silent
-from flax_attn.types import ConfigValues, UserInput
+from flax_attn.experiment.loop import OnEpoch, Say
+from flax_attn.experiment.running import run, silent
+from flax_attn.stopping import Stopped, listening
+from flax_attn.types import ConfigValue, ConfigValues, InputsAndTargets
 
 
 def train(
-    config: str | Path | ConfigValues,
+    config: str | Path | ConfigDict | Mapping[str, object],
     *,
-    data: Mapping[str, UserInput] | None = None,
+    data: Mapping[str, InputsAndTargets] | None = None,
     workdir: str | Path | None = None,
     manual_dir: str | Path | None = None,
     on_epoch: OnEpoch = silent,
     say: Say = silent,
-    overrides: Mapping[str, UserInput] | None = None,
-    **changes: UserInput,
+    debug_nans: bool = False,
+    overrides: Mapping[str, ConfigValue] | None = None,
+    **changes: ConfigValue,
 ) -> Run:
     """Trains a config, or resumes it, and returns the run. A finished run is only loaded.
 
@@ -40,26 +45,47 @@ def train(
         manual_dir: a folder with one folder a data set; by default data sets are downloaded.
         on_epoch: takes the rows of metrics of each epoch as it ends, one a seed.
         say: takes lines on what happens; by default nobody hears them.
+        debug_nans: whether the first step that is not finite ends the run with a
+            `FloatingPointError` that says where the NaN arose.
         overrides: values by nested key, such as `{"model.features": 32}`.
         changes: values of the config's own keys, such as `num_epochs=3`.
 
     Raises:
         UsageError: a config that cannot be run, data that are not there, or a directory that is not
             this run's.
+        KeyboardInterrupt: an interrupt; where training stands is saved. SIGTERM and SIGHUP save,
+            too, and end the process with 143 and 129.
     """
-    values: ConfigValues = (
-        config_files.read(str(config)) if isinstance(config, str | Path) else ConfigDict(config)
-    )
+    values: ConfigValues
+    if isinstance(config, str | Path):
+        values = config_files.read(str(config))
+    else:
+        values = ConfigDict(config)  # pyright: ignore
     config_files.change(values, {**(overrides or {}), **changes})
     content = None if data is None else take_data(values, data)
     directory = Path(workdir).expanduser() if workdir is not None else default_workdir(values)
     folder = None if manual_dir is None else Path(manual_dir).expanduser()
-    run(values, directory, manual_dir=folder, content=content, on_epoch=on_epoch, say=say)
+    try:
+        with listening() as stop:
+            run(
+                values,
+                directory,
+                manual_dir=folder,
+                content=content,
+                say=say,
+                on_epoch=on_epoch,
+                stop=stop,
+                debug_nans=debug_nans,
+            )
+    except Stopped as stopped:
+        if stopped.number != signal.SIGINT:
+            raise SystemExit(128 + stopped.number) from stopped
+        raise
     own = [str(values[part]["name"]).partition(":")[0] for part in ("model", "data")]
     return load(directory, say, allow=own)
 
 
-def take_data(config: ConfigValues, data: Mapping[str, UserInput]) -> Content:
+def take_data(config: ConfigValues, data: Mapping[str, InputsAndTargets]) -> Content:
     """Puts data from Python in the place of a config's.
 
     Returns their contents as the data set holds them.

@@ -40,7 +40,7 @@ def class_of(
         )
     try:
         own = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # whatever the user's module may raise
+    except (Exception, SystemExit) as error:  # whatever the user's module may raise
         raise UsageError(
             f"cannot import {key} '{name}' ({type(error).__name__}: {one_line(error)})"
         ) from error

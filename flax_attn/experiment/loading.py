@@ -1,9 +1,11 @@
 """A run that is there, ready for predictions."""
+# pyright: strict, reportUnknownMemberType=false
 
 import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import flax.linen as nn
 import jax
@@ -11,15 +13,17 @@ import jax
 from flax_attn.errors import UsageError, one_line
 from flax_attn.experiment.building import build_model, make_create
 from flax_attn.experiment.config import Config
-from flax_attn.experiment.running import by_seed, kept_params, silent
+from flax_attn.experiment.running import kept_params, params_by_seed, silent
 from flax_attn.files import sha256
 from flax_attn.models.forward import Params
-from flax_attn.runs import checkpoints
-from flax_attn.runs.directory import MEND, read_config
-from flax_attn.runs.rows import Row
+from flax_attn.runs import checkpoints, metrics_log, sums
+from flax_attn.runs.checkpoints import Checkpoint
+from flax_attn.runs.directory import read_config
+from flax_attn.runs.results import Row, Summary
+from flax_attn.runs.sums import MEND
 from flax_attn.tasks import Kept, Prediction, Task
 from flax_attn.training import epoch
-from flax_attn.types import Json, JsonObject, UserInput
+from flax_attn.types import ArraysOrTexts, Json, JsonObject
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Run:
         config: all that decided the run.
         task: its kind of task, with what the data decided.
         model: the Flax module.
-        params: the kept parameters by seed.
+        params: the kept parameters by seed, without those of seeds that diverged.
         summary: the results, as in `summary.json`; empty for a run that is not finished.
         rows: the metrics, one row an epoch and seed.
     """
@@ -41,10 +45,10 @@ class Run:
     task: Task
     model: nn.Module
     params: dict[int, Params]
-    summary: JsonObject
+    summary: Summary
     rows: list[Row]
 
-    def predict(self, inputs: UserInput, **options: int | None) -> Prediction:
+    def predict(self, inputs: ArraysOrTexts, **options: int | None) -> Prediction:
         """What the run says of inputs of the user's.
 
         Args:
@@ -79,9 +83,12 @@ def load(
         )
     task = restore_task(path, config, derived)
     model = build_model(config, task.kept.sizes)
-    return Run(
-        path, config, task, model, restore_params(path, config, model, task, warn), *_results(path)
-    )
+    checkpoint = restore_states(path, config, model, task, warn)
+    summary = read_summary(path)
+    params = params_by_seed(kept_params(config, checkpoint.state), config)
+    diverged = summary.get("diverged", {})
+    sound = {seed: own for seed, own in params.items() if str(seed) not in diverged}
+    return Run(path, config, task, model, sound, summary, read_rows(path, checkpoint.metadata))
 
 
 def read_values(path: Path, allow: Collection[str] = ()) -> tuple[Config, JsonObject | None]:
@@ -90,6 +97,7 @@ def read_values(path: Path, allow: Collection[str] = ()) -> tuple[Config, JsonOb
     Errors and `allow` are those of `load`.
     """
     stored = read_config(path)
+    sums.check(path)
     derived = stored.pop("derived", None)
     return Config.of(stored, complete=True, allowed=allow), derived
 
@@ -131,9 +139,10 @@ def read_kept(path: Path, name: str) -> Json:
     file = path / name
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        summary = path / "summary.json"
-        known = json.loads(summary.read_text())["files"][name] if summary.exists() else None
-    except (OSError, KeyError, TypeError, ValueError) as error:
+        summary = path / "summary.json"  # which had the sums in earlier versions
+        results: JsonObject = json.loads(summary.read_text()) if summary.exists() else {}
+        known: str | None = results.get("files", {}).get(name)
+    except (OSError, AttributeError, TypeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"expected what training wrote in {file} ({one_line(error)}); {MEND}"
         ) from error
@@ -145,39 +154,41 @@ def read_kept(path: Path, name: str) -> Json:
     return content
 
 
-def restore_params(
+def restore_states(
     path: Path, config: Config, model: nn.Module, task: Task, warn: Callable[[str], None]
-) -> dict[int, Params]:
-    """The kept parameters of each seed, of the newest whole checkpoint."""
+) -> Checkpoint:
+    """The newest checkpoint, with the states of all seeds."""
     create = make_create(
         config, model, task.sample(), num_steps=1
     )  # only the shapes of its states count
     try:
-        template = jax.eval_shape(lambda: epoch.stack_seeds(create, config.seeds))
+        states = jax.eval_shape(lambda: epoch.stack_seeds(create, config.seeds))
     except (AttributeError, TypeError, ValueError) as error:
         raise UsageError(
             f"expected the model of a run in {path / 'config.json'} ({one_line(error)}); restore "
             f"that file"
         ) from error
-    checkpoint = checkpoints.restore(path / "checkpoints", template, warn)
+    folder = path / "checkpoints"
+    checkpoint = checkpoints.restore(folder, states, warn, only_newest=True)
     if checkpoint is None:
         raise UsageError(
-            f"no whole checkpoint in {path / 'checkpoints'}; run train.py with --workdir={path} "
-            f"again"
+            f"no whole checkpoint in {folder}; run train.py with --workdir={path} again"
         )
-    _, states, _ = checkpoint
-    return dict(zip(config.seeds, by_seed(kept_params(config, states), config.num_seeds)))
+    return checkpoint
 
 
-def _results(path: Path) -> tuple[JsonObject, list[Row]]:
-    """The summary and the rows of metrics, as far as they are there."""
-    metrics, results = path / "metrics.jsonl", path / "summary.json"
+def read_summary(path: Path) -> Summary:
+    """The results; empty for a run that is not finished."""
+    file = path / "summary.json"
     try:
-        rows = (
-            [json.loads(line) for line in metrics.read_text().splitlines()]
-            if metrics.exists()
-            else []
-        )
-        return json.loads(results.read_text()) if results.exists() else {}, rows
-    except ValueError as error:
+        return json.loads(file.read_text()) if file.exists() else cast(Summary, {})
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"the run in {path} is damaged ({one_line(error)}); {MEND}") from error
+
+
+def read_rows(path: Path, metadata: JsonObject) -> list[Row]:
+    """The rows of metrics that a checkpoint knows."""
+    if "rows" in metadata:  # of an earlier version
+        rows: list[Row] = metadata["rows"]
+        return rows
+    return metrics_log.read_until(path, metadata["metrics"])

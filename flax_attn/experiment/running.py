@@ -1,47 +1,35 @@
 """Training from a config into a run directory."""
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import cast
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from flax_attn.data.sets.memory import Content
 from flax_attn.errors import UsageError
 from flax_attn.experiment.building import (
-    Programs,
     States,
     build_model,
     count_parameters,
     layer_table,
-    make_batches,
     make_programs,
 )
 from flax_attn.experiment.checks import check_enough, check_same_data
 from flax_attn.experiment.config import Config
-from flax_attn.files import replacing, sha256
+from flax_attn.experiment.loop import Loop, OnEpoch, Say, Standing
+from flax_attn.files import replacing
 from flax_attn.models import instruction_set
 from flax_attn.models.forward import Params
-from flax_attn.runs import checkpoints, reading
+from flax_attn.runs import checkpoints, lock, reading, sums
 from flax_attn.runs.directory import RunDirectory
-from flax_attn.runs.rows import (
-    Row,
-    check_finite,
-    metric_rows,
-    repeat_stopped,
-    summarize,
-    summarize_values,
-)
+from flax_attn.runs.results import Summary
+from flax_attn.runs.rows import summarize, summarize_values
+from flax_attn.stopping import Stop
 from flax_attn.tasks import Task
-from flax_attn.types import ConfigValues, JsonObject, UserInput
-
-Summary = JsonObject  # what `summary.json` holds
-Say = Callable[[str], None]  # takes a line, or several, for the user
-OnEpoch = Callable[[list[Row]], None]  # takes the rows of an epoch, one a seed
+from flax_attn.types import ConfigValues
 
 
 def silent(_: object) -> None:
@@ -53,13 +41,15 @@ def run(
     workdir: Path,
     *,
     manual_dir: Path | None = None,
-    content: UserInput = None,
+    content: Content | None = None,
     say: Say = silent,
     on_epoch: OnEpoch = silent,
+    stop: Stop | None = None,
+    debug_nans: bool = False,
 ) -> Summary:
     """Trains what the config describes, or resumes it, and returns the summary.
 
-    A finished run is left alone.
+    A finished run is left alone. One whose files are damaged is mended.
 
     Args:
         config: a ConfigDict, or a dict of what one holds.
@@ -68,170 +58,123 @@ def run(
         content: of data that are given from Python, as `data.sets.from_python` makes it.
         say: takes lines for the user.
         on_epoch: takes the rows of each epoch as it ends.
+        stop: what hears signals; None for nothing.
+        debug_nans: whether the first step that is not finite ends the run, and says where.
 
     Raises:
         UsageError: a config that cannot be run, data that are not there, or a directory that is not
-            this run's; all of these before anything is written. All checkpoints damaged, or a loss
-            that is not finite; what was there is left as it is.
+            this run's, or in use; all of these before anything is written. All checkpoints damaged,
+            a disk that is full, or seeds that all went bad; what was there is left as it is.
+        Stopped: a signal has come. Where training stands is saved.
+        FloatingPointError: with `debug_nans`, where the first NaN arose.
     """
     config = Config.of(config, content=content)
-    directory = RunDirectory.open(workdir, config.values)
-    record = read_finished(workdir, config)
-    if record is not None:
-        from flax_attn.analysis import figures  # matplotlib is not there to train
+    RunDirectory.open(workdir, config.values, silent)  # before anything is made
+    with lock.held(workdir):
+        directory = RunDirectory.open(workdir, config.values, say)
+        summary = report_finished(directory, config, say)
+        if summary is not None:
+            return summary
+        try:
+            forms = instruction_set.taking(directory.instruction_set or instruction_set.current())
+        except ValueError as error:
+            raise UsageError(
+                f"{error} under 'derived' in {workdir / 'config.json'}; restore that file"
+            ) from error
+        with forms:
+            task = config.task_class.load(config.data, config.recipe, manual_dir)
+            check_same_data(directory.path, directory.derived, task)
+            check_enough(config, task)
+            return fill(config, directory, task, say, on_epoch, stop or Stop(), debug_nans)
 
-        figures.draw_missing(record)
-        say("this run is finished; its results:")
-        return record.summary
+
+def report_finished(directory: RunDirectory, config: Config, say: Say) -> Summary | None:
+    """The summary of a run that is whole and as long as the config says.
+
+    Figures that are gone or damaged are drawn again. None for any other run, which training mends.
+    """
+    if directory.stored is None or not (directory.path / "summary.json").exists():
+        return None
     try:
-        forms = instruction_set.taking(directory.instruction_set() or instruction_set.current())
-    except ValueError as error:
-        raise UsageError(
-            f"{error} under 'derived' in {workdir / 'config.json'}; restore that file"
-        ) from error
-    with forms:
-        return fill(config, directory, manual_dir, say, on_epoch)
+        record = reading.read(directory.path)
+        _, damaged = checkpoints.newest_whole(directory.checkpoints, silent)
+    except UsageError as error:
+        say(f"{str(error).partition(';')[0]}; mending it")
+        return None
+    if damaged:
+        say(f"{damaged[0]}; mending it")
+        return None
+    if record.summary["epochs"] != config.num_epochs and not record.summary["stopped"]:
+        return None
+    from flax_attn.analysis import figures  # matplotlib is not there to train
+
+    for name in sums.changed(directory.path):
+        (directory.path / name).unlink(missing_ok=True)  # figures alone: the rest was read
+    if figures.draw_missing(record):
+        directory.end(name for name in sums.read(directory.path) if "/" not in name)
+    say("this run is finished; its results:")
+    return record.summary
 
 
 def fill(
-    config: Config, directory: RunDirectory, manual_dir: Path | None, say: Say, on_epoch: OnEpoch
+    config: Config,
+    directory: RunDirectory,
+    task: Task,
+    say: Say,
+    on_epoch: OnEpoch,
+    stop: Stop,
+    debug_nans: bool,
 ) -> Summary:
     """Trains a run that is not finished, fills its directory and returns the summary."""
-    task = config.task_class.load(config.data, config.recipe, manual_dir)
-    check_same_data(directory.path, task)
-    check_enough(config, task)
     model = build_model(config, task.kept.sizes)
     layers = layer_table(model, task.sample())
     programs = make_programs(config, model, task)
     directory.begin(config.values)
     say(f"device: {describe_device()}")
     say(layers)
-    states, seconds = train(config, programs, task, directory, say, on_epoch)
-    return finish(config, model, programs, task, directory, Trained(states, seconds))
+    loop = Loop(config, programs, task, directory, stop, debug_nans)
+    at = loop.begin(loop.restore(say))
+    begin_to_write(config, task, directory)
+    loop.log.begin(at.rows)
+    stop.check("nothing is saved yet" if not at.place.epoch else f"epoch {at.place.epoch} is saved")
+    at = loop.train(at, on_epoch)
+    summary = finish(config, model, loop, task, directory, at)
+    stop.check("the run is finished")
+    return summary
 
 
-def read_finished(workdir: Path, config: Config) -> reading.Record | None:
-    """The run in a directory, if it is whole and as long as the config says.
-
-    Training mends any other.
-    """
-    try:
-        record = reading.read(workdir)
-    except UsageError:
-        return None
-    return (
-        record
-        if record.summary["epochs"] == config.num_epochs or record.summary["stopped"]
-        else None
-    )
-
-
-class Start(NamedTuple):
-    """Where training goes on: after this epoch, with the seconds and metrics until there."""
-
-    epoch: int
-    states: States
-    seconds: float
-    history: list[Row]
-
-
-class Trained(NamedTuple):
-    """The states after training, and the seconds that it took in all tries."""
-
-    states: States
-    seconds: float
-
-
-def train(
-    config: Config,
-    programs: Programs,
-    task: Task,
-    directory: RunDirectory,
-    say: Say,
-    on_epoch: OnEpoch,
-) -> Trained:
-    """Trains from the last whole checkpoint, or from the start, to `num_epochs`."""
-    rows, batches = jax.device_put(task.rows.train), make_batches(config, task)
-    start = restore(config, programs, directory, say)
-    states, seconds, history = start.states, start.seconds, start.history
-    before = None if start.epoch else programs.evaluate(states.params, states.carry, batches)
-    train_epoch = None
-    if start.epoch < config.num_epochs:
-        began = time.perf_counter()
-        lowered = programs.train_epoch.lower(states, np.int32(0), rows)
-        train_epoch = lowered.compile()  # beside that evaluation
-        seconds += time.perf_counter() - began
-    if before is not None:
-        history = metric_rows(0, states, before)
-        check_finite(history)
-    begin_to_write(config, task, directory, history)
-    for number in range(start.epoch + 1, config.num_epochs + 1):
-        stopped = np.asarray(states.stopped)
-        if stopped.all():
-            break
-        assert train_epoch is not None
-        began = time.perf_counter()
-        states, train_scores = train_epoch(states, np.int32(number), rows)
-        scores = {"train": train_scores} | programs.evaluate(states.params, states.carry, batches)
-        if config.by_validation:
-            states = programs.after_epoch(states, scores["valid"][task.score], jnp.int32(number))
-        new = repeat_stopped(metric_rows(number, states, scores), stopped, history)
-        check_finite(new)
-        seconds += time.perf_counter() - began
-        history = history + new
-        directory.append_metrics(new)
-        metadata = {"train_seconds": seconds, "rows": history}
-        checkpoints.save(directory.checkpoints, number, states, metadata)
-        on_epoch(new)
-    return Trained(states, seconds)
-
-
-def restore(config: Config, programs: Programs, directory: RunDirectory, say: Say) -> Start:
-    """The last whole checkpoint, or the start. What stands after it is removed.
-
-    A checkpoint holds the rows of all epochs up to its own, so `metrics.jsonl` is written anew from
-    it.
-    """
-    states = programs.create(config.seeds)
-    checkpoint = checkpoints.restore(directory.checkpoints, states, warn=say)
-    start = Start(0, states, 0.0, [])
-    if checkpoint is not None:
-        epoch, states, metadata = checkpoint
-        start = Start(epoch, states, metadata["train_seconds"], metadata["rows"])
-        say(f"resuming after epoch {epoch}")
-    checkpoints.discard_after(directory.checkpoints, start.epoch)
-    return start
-
-
-def begin_to_write(config: Config, task: Task, directory: RunDirectory, history: list[Row]) -> None:
-    """Sets the directory to where training goes on.
-
-    It then holds what the data decided, and the metrics until there.
-    """
+def begin_to_write(config: Config, task: Task, directory: RunDirectory) -> None:
+    """Writes what the data decided."""
     for name, content in task.kept.files.items():
         directory.write_json(name, content)
     derived = task.kept.derived | {
         "sizes": task.kept.sizes,
         "instruction_set": instruction_set.current(),
     }
-    directory.go_on(config.values | {"derived": derived}, history)
+    directory.go_on(config.values | {"derived": derived}, task.kept.files)
 
 
 def finish(
     config: Config,
     model: nn.Module,
-    programs: Programs,
+    loop: Loop,
     task: Task,
     directory: RunDirectory,
-    trained: Trained,
+    at: Standing,
 ) -> Summary:
-    """Writes the examples, the summary, and last the figures, which are drawn from both."""
-    states, batches = trained.states, make_batches(config, task)
+    """Writes the examples, the summary and the figures, and last the sums of everything.
+
+    Seeds that diverged are named, and left out of all results.
+    """
+    states, diverged = at.states, loop.diverged(at.states)
+    good = [i for i, seed in enumerate(config.seeds) if str(seed) not in diverged]
     kept = kept_params(config, states)
-    metrics = summarize("", programs.evaluate(kept, states.carry, batches))
+    metrics = summarize("", loop.evaluate(kept, states.carry, loop.batches), good)
     if config.keep_best:
-        metrics |= summarize("last/", programs.evaluate(states.params, states.carry, batches))
-    examples = task.examples(model, by_seed(kept, config.num_seeds))
+        last = loop.evaluate(states.params, states.carry, loop.batches)
+        metrics |= summarize("last/", last, good)
+    by_seed = params_by_seed(kept, config)
+    examples = task.examples(model, [by_seed[config.seeds[i]] for i in good])
     metrics |= {name: summarize_values(values) for name, values in examples.metrics.items()}
     summary = {
         "config": config.name,
@@ -239,10 +182,11 @@ def finish(
         "model": config.model["name"],
         "parameters": count_parameters(states.params) // config.num_seeds,
         "seeds": [int(seed) for seed in states.seed],
-        "epochs": directory.last_epoch(),
+        "diverged": diverged,
+        "epochs": at.place.epoch,
         "stopped": bool(np.asarray(states.stopped).all()),
         "steps": int(states.step.max()),
-        "train_seconds": round(trained.seconds, 1),
+        "train_seconds": round(at.seconds, 1),
         "measured": task.measured,
         "pictures": task.pictures,
         "metrics": metrics,
@@ -251,14 +195,13 @@ def finish(
         np.savez_compressed(partial, **examples.arrays)
     for name, text in examples.texts.items():
         directory.write_text(name, text)
-    summary["files"] = {
-        name: sha256(directory.path / name) for name in (*task.kept.files, *examples.texts)
-    }
     directory.write_json("summary.json", summary)
+    directory.end((*task.kept.files, *examples.texts))
     from flax_attn.analysis import figures
 
     figures.draw_run(directory.path)
-    return summary
+    directory.end((*task.kept.files, *examples.texts))
+    return cast(Summary, summary)
 
 
 def kept_params(config: Config, states: States) -> Params:
@@ -266,9 +209,11 @@ def kept_params(config: Config, states: States) -> Params:
     return states.best_params if config.keep_best else states.params
 
 
-def by_seed(params: Params, num_seeds: int) -> list[Params]:
+def params_by_seed(params: Params, config: Config) -> dict[int, Params]:
     """The parameters of each seed, from those of all."""
-    return [jax.tree.map(lambda leaf, i=i: leaf[i], params) for i in range(num_seeds)]
+    return {
+        seed: jax.tree.map(lambda leaf, i=i: leaf[i], params) for i, seed in enumerate(config.seeds)
+    }
 
 
 def describe_device() -> str:

@@ -55,7 +55,8 @@ class Conv1D(nn.Module):
 def convolve(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
     """Convolves along `t` with zero padding to the same length.
 
-    The form is the fastest one for the device and the widths.
+    The form is the fastest one for the device and the widths, and XLA's own in a program that is
+    exported.
 
     Raises:
         ValueError: an even number of taps.
@@ -65,6 +66,8 @@ def convolve(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Fl
         raise ValueError(
             f"expected an odd kernel_size, whose padding is even on both sides, got {taps}"
         )
+    if instruction_set.current() == instruction_set.PORTABLE:
+        return by_xla(inputs, kernel)
     is_wide = 3 <= taps <= len(POINTS) - OUTPUTS_PER_TILE + 2 and min(widths) >= 16
     has_avx512 = instruction_set.current() == instruction_set.AVX512
     at_tiles = by_batched_tiles if has_avx512 else by_tiles

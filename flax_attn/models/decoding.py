@@ -91,14 +91,14 @@ def translate(
         source = np.pad(source, ((0, 0), (0, longest - source.shape[1])))
         batch = {"source": source, "source_lengths": lengths[filled]}
         options = {"decoding": decoding, "end": end, "max_length": max_length, "num_best": num_best}
-        decoded = jax.device_get(_search(model, params, batch, **options))
+        decoded = jax.device_get(decode(model, params, batch, **options))
         for i, row in enumerate(rows):
             translations[int(row)] = _translations(decoded, i, int(lengths[row]))
     return [translations[i] for i in range(len(lengths))]
 
 
 @functools.partial(jax.jit, static_argnames=("model", "decoding", "end", "max_length", "num_best"))
-def _search(
+def decode(
     model: Decoder,
     params: Tree,
     inputs: dict[str, Array],
@@ -108,6 +108,7 @@ def _search(
     max_length: int,
     num_best: int,
 ) -> Decoded:
+    """The best sequences for each source of a batch; arguments as in `translate`."""
     apply = functools.partial(model.apply, {"params": params})
     memory = apply(inputs, method="encode")
     step = lambda state, tokens: apply(state, tokens, memory, method="decode_step")
@@ -120,10 +121,10 @@ def _search(
 
 
 def _translations(decoded: Decoded, i: int, num_source: int) -> list[Translation]:
-    each = zip(*(leaf[i] for leaf in decoded))
+    sequences = zip(*(leaf[i] for leaf in decoded))
     return [
         Translation(
             tokens[:length].tolist(), float(score), bool(ended), weights[:length, :num_source]
         )
-        for tokens, length, score, ended, weights in each
+        for tokens, length, score, ended, weights in sequences
     ]

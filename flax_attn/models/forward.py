@@ -1,18 +1,19 @@
 """A trained model applied to any number of inputs."""
 
-import functools
+from collections.abc import Mapping
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from flax_attn.types import Tree
 
 AT_ONCE = 64
 
 Inputs = Tree  # an array `(n, ...)`, or a dict of them
-Params = Tree  # a tree of arrays
+Params = Mapping[str, Tree]  # by the name of the layer
 
 
 def forward(
@@ -20,26 +21,45 @@ def forward(
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Outputs `(n, ...)`, and by name the attention on the first inputs.
 
-    The attention is that on at least `num_attended` inputs where there are as many. A model that
-    carries state from one example to the next starts afresh for each, so no prediction depends on
-    the others.
+    The attention is that on at least `num_attended` inputs where there are as many.
     """
     num_examples = len(jax.tree.leaves(inputs)[0])
-    rows = lambda first, last: jax.tree.map(lambda array: jnp.asarray(array[first:last]), inputs)
-    carry = jax.eval_shape(model.init, jax.random.key(0), rows(0, 1)).get("carry", {})
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), carry)
-    variables, size = {"params": params, "carry": zeros}, 1 if carry else AT_ONCE
     outputs, attentions = [], []
-    for first in range(0, num_examples, size):
-        batch, aux = _apply(model, variables, rows(first, first + size))
+    for first in range(0, num_examples, AT_ONCE):
+        rows = slice(first, first + AT_ONCE)
+        batch, attention = _apply(
+            model, params, jax.tree.map(lambda array, rows=rows: jnp.asarray(array[rows]), inputs)
+        )
         outputs.append(np.asarray(batch))
         if first < num_attended:
-            attentions.append(jax.device_get(aux.get("attention", {})))
+            attentions.append(jax.device_get(attention))
     return np.concatenate(outputs), jax.tree.map(
         lambda *batches: np.concatenate(batches), *attentions
     )
 
 
-@functools.partial(jax.jit, static_argnames="model")
-def _apply(model: nn.Module, variables: dict[str, Tree], inputs: Inputs) -> tuple[Tree, Tree]:
-    return model.apply(variables, inputs)
+def apply(
+    model: nn.Module, params: Params, inputs: Inputs
+) -> tuple[Float[Array, "n ..."], dict[str, Array]]:
+    """Outputs `(n, ...)`, and the attention by name: a pure function, all inputs at once.
+
+    A model that carries state from one example to the next starts afresh for each, so no prediction
+    depends on the others.
+    """
+    one = jax.tree.map(lambda array: array[:1], inputs)
+    carry = jax.eval_shape(model.init, jax.random.key(0), one).get("carry", {})
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), carry)
+
+    def together(inputs: Inputs) -> tuple[Array, dict[str, Array]]:
+        applied: Tree = model.apply({"params": params, "carry": zeros}, inputs)
+        outputs, aux = applied
+        return outputs, aux.get("attention", {})
+
+    def alone(row: Inputs) -> tuple[Array, dict[str, Array]]:
+        outputs = together(jax.tree.map(lambda array: array[None], row))
+        return jax.tree.map(lambda array: array[0], outputs)
+
+    return jax.vmap(alone)(inputs) if carry else together(inputs)
+
+
+_apply = jax.jit(apply, static_argnames="model")

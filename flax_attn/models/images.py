@@ -41,7 +41,7 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b height width"], *, train: bool = False) -> Outputs:
-        pixels = inputs.reshape(len(inputs), -1)
+        pixels = inputs.reshape(inputs.shape[0], -1)
         hidden = nn.relu(torch.dense(self.hidden_features, pixels.shape[1], "hidden")(pixels))
         logits = torch.dense(self.num_classes, self.hidden_features, "logits")(hidden)
         return logits, {}
@@ -73,7 +73,7 @@ class PatchAttention(nn.Module):
             name="attention",
         )
         context, weights = attention(patches)
-        x = nn.relu(context).reshape(len(inputs), -1)
+        x = nn.relu(context).reshape(inputs.shape[0], -1)
         logits = torch.dense(self.num_classes, x.shape[1], "logits")(x)
         return logits, {"attention": {"attention": weights}}
 

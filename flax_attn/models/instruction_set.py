@@ -14,6 +14,7 @@ import jax
 
 AVX512, AVX2, OTHER = "avx512", "avx2", "other"
 NAMES = (AVX512, AVX2, OTHER)
+PORTABLE = "portable"  # of no machine: the forms of a program that is exported
 CPUINFO = Path("/proc/cpuinfo")
 
 _taken = jax.make_user_context(None)  # a part of the key of JAX's caches of traced functions
@@ -33,6 +34,14 @@ def taking(name: str) -> AbstractContextManager:
     if name not in NAMES:
         raise ValueError(f"expected an instruction set of {', '.join(NAMES)}, got {name!r}")
     return _taken(name)
+
+
+def portable() -> AbstractContextManager:
+    """A context manager in which models take the forms of a program that is exported.
+
+    Such a form runs on every platform, and for any batch size and length.
+    """
+    return _taken(PORTABLE)
 
 
 @functools.cache

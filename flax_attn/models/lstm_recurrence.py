@@ -151,7 +151,7 @@ def _going(
     """Whether each row goes on at each step; None where all rows do."""
     if lengths is None:
         return None
-    steps = jnp.arange(len(x)).reshape(-1, *(1,) * lengths.ndim)
+    steps = jnp.arange(x.shape[0]).reshape(-1, *(1,) * lengths.ndim)
     return (steps < lengths[None])[..., None]
 
 

@@ -79,7 +79,7 @@ class NGramAttention(nn.Module):
         z = jnp.concatenate(contexts, axis=-1)
         z = nn.Dropout(self.dropout_rate, deterministic=not train)(z)
         logits = nn.Dense(self.num_classes, name="logits")(z)
-        chex.assert_shape(logits, (len(lengths), self.num_classes))
+        chex.assert_shape(logits, (lengths.shape[0], self.num_classes))
         return logits, {"attention": attention}
 
     def _dropout(self, x: Float[Array, "b t d"], train: bool) -> Float[Array, "b t d"]:
@@ -92,7 +92,7 @@ class NGramAttention(nn.Module):
         attention = StructuredSelfAttention(self.attention_features, self.num_hops, name=name)
         context, weights = attention(x, mask=mask)  # (b, r, d), (b, r, t)
         assert weights is not None
-        return context.reshape(len(x), -1), weights
+        return context.reshape(x.shape[0], -1), weights
 
     def _kept(self, mask: Bool[Array, "b t"], train: bool) -> Bool[Array, "b t"]:
         """The mask, in training without the words or pairs that are dropped."""

@@ -72,7 +72,7 @@ def run(
         kept = tuple(jnp.where(is_going, a, b) for a, b in zip(new, state))
         return kept, (jnp.where(is_going, new[0], 0), state[0])
 
-    positions = jnp.arange(len(terms[0]))
+    positions = jnp.arange(terms[0].shape[0])
     last, (hidden, before) = jax.lax.scan(body, state, (terms, positions), reverse=reverse)
     return hidden, last, before
 

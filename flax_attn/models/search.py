@@ -61,7 +61,7 @@ def greedy(
         length_penalty: `alpha` above; it changes the scores alone.
         forbidden: tokens that never come.
     """
-    batch = len(jax.tree.leaves(state)[0])
+    batch = jax.tree.leaves(state)[0].shape[0]
     num_source = _num_source(step, state, batch, 1)
 
     def go_on(now: _Greedy) -> Array:
@@ -149,7 +149,7 @@ def beam_search(
         raise ValueError(f"expected num_best from 1 to the beam of {beam}, got {num_best}")
     if length_penalty < 0:
         raise ValueError(f"expected a length_penalty of 0 or above, got {length_penalty}")
-    batch = len(jax.tree.leaves(state)[0])
+    batch = jax.tree.leaves(state)[0].shape[0]
     state = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (batch, beam, *leaf.shape[2:])), state)
     penalty = functools.partial(_penalty, alpha=length_penalty)
 
@@ -242,7 +242,7 @@ def _best(
     return _decoded(*_follow(best, last.history, end), best.score, has_ended, end)
 
 
-def _follow(found: Ended, history: list[Array], end: int) -> tuple[Array, Array]:
+def _follow(ended: Ended, history: list[Array], end: int) -> tuple[Array, Array]:
     """Tokens `(t, b, n)` and weights `(t, b, n, s)` of sequences.
 
     They are read from the step that ended each back to the first.
@@ -250,18 +250,18 @@ def _follow(found: Ended, history: list[Array], end: int) -> tuple[Array, Array]
     What a step chose stands in the history by its place in the new beam, and its weights by their
     place in the beam before.
     """
-    steps = jnp.arange(len(history[0]))
+    steps = jnp.arange(history[0].shape[0])
 
     def back(place: Array, now: tuple) -> tuple[Array, tuple]:
         i, token, parent, weights = now
         before, chosen = _take(parent, place), _take(token, place)
-        going = i < found.step
+        going = i < ended.step
         return jnp.where(going, before, place), (
             jnp.where(going, chosen, end),
             _take(weights, before),
         )
 
-    _, (tokens, weights) = jax.lax.scan(back, found.place, (steps, *history), reverse=True)
+    _, (tokens, weights) = jax.lax.scan(back, ended.place, (steps, *history), reverse=True)
     return tokens, weights
 
 
@@ -276,8 +276,10 @@ def _num_source(step: Step, state: Tree, batch: int, beam: int) -> int:
 
 def _log_softmax(logits: Array, forbidden: tuple[int, ...]) -> Array:
     """Log-probabilities in float32, minus infinity for what is forbidden."""
-    found = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
-    return found.at[..., list(forbidden)].set(-jnp.inf) if forbidden else found
+    log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
+    return (
+        log_probabilities.at[..., list(forbidden)].set(-jnp.inf) if forbidden else log_probabilities
+    )
 
 
 def _take(leaf: Array, places: Array) -> Array:

@@ -35,6 +35,6 @@ class InputAttentionRNN(nn.Module):
             in_axes=1,
             out_axes=1,
         )
-        _, attended = scan(cell, jnp.zeros((len(inputs), self.features), inputs.dtype), inputs)
+        _, attended = scan(cell, jnp.zeros((inputs.shape[0], self.features), inputs.dtype), inputs)
         chex.assert_shape(attended.context, (*inputs.shape[:2], 1))
         return attended.context, {"attention": {"input": attended.weights}}

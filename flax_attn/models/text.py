@@ -78,7 +78,7 @@ class RNNAttention(nn.Module):
         x = init.dense(self.hidden_features, context.shape[-1], "hidden")(context)
         x = nn.Dropout(self.dropout_rate, deterministic=not train)(x)
         logits = init.dense(self.num_classes, self.hidden_features, "logits")(x)
-        chex.assert_shape(logits, (len(lengths), self.num_classes))
+        chex.assert_shape(logits, (lengths.shape[0], self.num_classes))
         return logits, {"attention": {"attention": weights}}
 
 
@@ -125,7 +125,7 @@ class GRUAttention(nn.Module):
         context, weights = attention(x, x, mask=both_real, train=train)
         mean = context.sum(axis=1) / jnp.maximum(lengths, 1)[:, None]
         logits = init.dense(self.num_classes, self.features, "logits")(mean)
-        chex.assert_shape(logits, (len(lengths), self.num_classes))
+        chex.assert_shape(logits, (lengths.shape[0], self.num_classes))
         return logits, {"attention": {"attention": weights}}
 
 
@@ -172,10 +172,10 @@ class StructuredAttention(nn.Module):
         )
         context, weights = attention(x, mask=mask)  # (b, r, d), (b, r, t)
         assert weights is not None
-        x = dropout(context.reshape(len(lengths), -1))
+        x = dropout(context.reshape(lengths.shape[0], -1))
         x = dropout(nn.relu(init.dense(self.hidden_features, x.shape[-1], "hidden")(x)))
         logits = init.dense(self.num_classes, self.hidden_features, "logits")(x)
-        chex.assert_shape(logits, (len(lengths), self.num_classes))
+        chex.assert_shape(logits, (lengths.shape[0], self.num_classes))
         penalty = self.penalty * diversity_penalty(weights)
         return logits, {"attention": {"hops": weights}, "penalty": penalty}
 

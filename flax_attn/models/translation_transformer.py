@@ -112,7 +112,7 @@ class TranslationTransformer(nn.Module):
 
     def start(self, memory: Caches, max_length: int) -> Caches:
         """Empty caches `(b, 1, max_length, heads, d)` of the targets."""
-        leading = len(memory[0].length), 1
+        leading = memory[0].length.shape[0], 1
         return tuple(
             block.attention.init_cache(self.features, leading, max_length) for block in self.decoder
         )
@@ -122,10 +122,12 @@ class TranslationTransformer(nn.Module):
     ) -> tuple[Array, Caches, Array]:
         """Logits `(b, k, vocabulary)` of the tokens that follow, caches, weights `(b, k, s)`."""
         x = self._embed(self.target_embedding, tokens[..., None], False, state[0].length)
-        for_each = lambda array: jnp.broadcast_to(array[:, None], (*tokens.shape, *array.shape[1:]))
+        for_beginnings = lambda array: jnp.broadcast_to(
+            array[:, None], (*tokens.shape, *array.shape[1:])
+        )
         caches, weights = [], None
         for block, cache, read in zip(self.decoder, state, memory):  # x is (b, k, 1, d)
-            x, _, weights, extended = block(x, jax.tree.map(for_each, read), cache=cache)
+            x, _, weights, extended = block(x, jax.tree.map(for_beginnings, read), cache=cache)
             caches.append(extended)
         assert weights is not None
         return self._logits(x)[..., 0, :], tuple(caches), weights[..., 0, :].mean(axis=-2)

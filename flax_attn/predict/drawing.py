@@ -1,28 +1,27 @@
 """Pictures of predictions for a user's own inputs."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 from flax_attn.analysis import images as image_figures
 from flax_attn.analysis import shapes as signal_figures
 from flax_attn.analysis import texts as text_figures
 from flax_attn.analysis.drawing import Figure
+from flax_attn.analysis.drawing import save as save
+from flax_attn.analysis.token_weights import of_hops
 from flax_attn.analysis.translation import alignment_map
 from flax_attn.data.text import bracketed
 from flax_attn.errors import UsageError
+from flax_attn.predict.arrays import attention_of, outputs_of, token_weights
 from flax_attn.tasks import Prediction
 
 MOST_DRAWN = 200  # tokens of a translation's source, at which there is still something to see
 
 
 def draw_signals(inputs: np.ndarray, prediction: Prediction, title: str) -> Figure:
-    """Signals beside their predictions, and the first attention."""
-    weights = next(iter(prediction.attention.values()), None)
-    rows = inputs.shape[0] if inputs.ndim > 1 else 1
-    signals, outputs = (array.reshape(rows, -1, 1) for array in (inputs, prediction.outputs))
-    return signal_figures.predicted(signals, outputs, weights, title)
+    """Signals `(n, t, channels)` beside their predictions, and the first attention."""
+    weights = next(iter(attention_of(prediction).values()), None)
+    outputs = outputs_of(prediction).reshape(len(inputs), -1, 1)
+    return signal_figures.predicted(inputs, outputs, weights, title)
 
 
 def draw_texts(prediction: Prediction, name: str) -> Figure:
@@ -33,12 +32,12 @@ def draw_texts(prediction: Prediction, name: str) -> Figure:
     """
     if not prediction.attention:
         raise UsageError(f"the model of {name} does not attend; leave out --figure")
-    kind, weights = next(iter(prediction.attention.items()))
+    kind, weights = next(iter(attention_of(prediction).items()))
     words = [bracketed(zip(row, known)) for row, known in zip(prediction.tokens, prediction.known)]
-    verdicts = [text_figures.verdict(shares, prediction.names) for shares in prediction.outputs]
+    verdicts = [text_figures.verdict(shares, prediction.names) for shares in outputs_of(prediction)]
     if len(words) == 1 and weights.ndim == 3:
         return text_figures.attention_map(
-            words[0], weights[0], text_figures.of_hops(kind), f"{name}: {verdicts[0][0]}"
+            words[0], weights[0], of_hops(kind), f"{name}: {verdicts[0][0]}"
         )
     shown = slice(None, text_figures.SHOWN)
     return text_figures.attention_on_tokens(
@@ -51,12 +50,13 @@ def draw_texts(prediction: Prediction, name: str) -> Figure:
 
 def draw_images(images: np.ndarray, prediction: Prediction, name: str) -> Figure:
     """The images with their classes, or the attention on a single image."""
-    weights = next(iter(prediction.attention.values()), None)
+    weights = next(iter(attention_of(prediction).values()), None)
+    shares = outputs_of(prediction)
     if len(images) == 1 and weights is not None:
-        verdict, _ = text_figures.verdict(prediction.outputs[0], prediction.names)
+        verdict, _ = text_figures.verdict(shares[0], prediction.names)
         return image_figures.attention_on_image(images[0], weights[0], f"{name}: {verdict}")
     title = first_of(name, image_figures.SHOWN, len(images))
-    return image_figures.predictions(images, prediction.outputs, None, prediction.names, title)
+    return image_figures.predictions(images, shares, None, prediction.names, title)
 
 
 def draw_translation(prediction: Prediction, i: int, title: str) -> Figure:
@@ -65,21 +65,6 @@ def draw_translation(prediction: Prediction, i: int, title: str) -> Figure:
     return alignment_map(
         words, prediction.target_tokens[i][0], prediction.translations[i][0].alignment, title
     )
-
-
-def token_weights(prediction: Prediction) -> list[list[float]]:
-    """The weight of each token of each text in the first attention.
-
-    There are none for a model that does not attend.
-    """
-    if not prediction.attention:
-        return [[] for _ in prediction.tokens]
-    kind, weights = next(iter(prediction.attention.items()))
-    rows: Sequence[Any] = zip(prediction.tokens, weights)  # pyright: ignore
-    return [
-        [float(w) for w in text_figures.over_tokens(kind, array, len(tokens))]
-        for tokens, array in rows
-    ]
 
 
 def first_of(name: str, shown: int, number: int) -> str:

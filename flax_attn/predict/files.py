@@ -1,18 +1,14 @@
 """The files that a user names: what is in them, and whether they can be written."""
 
 import warnings
-import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flax_attn.data.files import read_text
+from flax_attn.data import bounded, pictures
+from flax_attn.data import files as text_files
 from flax_attn.errors import UsageError, one_line
 from flax_attn.tasks.signals import check_signals
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 PICTURES = (".png", ".pdf", ".svg")
 ARRAYS = (".npy", ".csv")
@@ -45,17 +41,18 @@ def read_lines(path: Path) -> list[str]:
     """The lines of a text file of any ending, empty ones too.
 
     Raises:
-        UsageError: no such file, another kind of file, or no line with a text.
+        UsageError: no such file, another kind of file, one beyond the limits of `bounded`, or no
+            line with a text.
     """
     try:
-        lines = read_text(path).split("\n")
+        lines = list(text_files.read_lines(path))
     except OSError as error:
         raise UsageError(
             f"cannot read --input {path} ({error.strerror}); give a text file"
         ) from error
     if not any(line.strip() for line in lines):
         raise UsageError(f"expected texts in --input {path}, one a line, got none")
-    return lines if lines[-1] else lines[:-1]
+    return lines
 
 
 def read_signals(path: Path, shape: tuple[int, int]) -> np.ndarray:
@@ -64,29 +61,41 @@ def read_signals(path: Path, shape: tuple[int, int]) -> np.ndarray:
     A .npy file holds one or several, a .csv file one a line.
 
     Raises:
-        UsageError: no such file, another format, or what are no such signals.
+        UsageError: no such file, another format, one beyond the limits of `bounded`, or what are
+            no such signals.
     """
     if path.suffix not in ARRAYS:
         raise UsageError(f"expected --input to end in .npy or .csv, got {path}")
     try:
-        with open(path, "rb") as file, warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*input contained no data")
-            signals = (
-                np.load(file) if path.suffix == ".npy" else np.loadtxt(file, delimiter=",", ndmin=2)
-            )
+        signals = read_array(path)
     except OSError as error:
-        reason = error.strerror or error
         raise UsageError(
-            f"cannot read --input {path} ({reason}); give a .npy or .csv file of signals"
+            f"cannot read --input {path} ({error.strerror}); give a .npy or .csv file of signals"
         ) from error
-    except (EOFError, MemoryError, ValueError, zipfile.BadZipFile) as error:
-        raise UsageError(f"expected numbers in --input {path}: {one_line(error)}") from error
-    if not isinstance(signals, np.ndarray):
-        raise UsageError(
-            f"expected one array in --input {path}, got an archive of several; save one with "
-            f"numpy.save"
-        )
     return check_signals(signals, shape, str(path))
+
+
+def read_array(path: Path) -> np.ndarray:
+    """The array in a .npy file, or the numbers in a .csv file."""
+    return bounded.read_npy(path) if path.suffix == ".npy" else read_csv(path)
+
+
+def read_csv(path: Path) -> np.ndarray:
+    """The numbers `(lines, columns)` of a CSV file.
+
+    Raises:
+        OSError: no such file.
+        UsageError: what are no numbers, or lines of unequal lengths.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*input contained no data")
+            return np.loadtxt(text_files.read_lines(path), delimiter=",", ndmin=2)
+    except UsageError:
+        raise
+    except ValueError as error:
+        said, _, _ = one_line(error).partition("; use")  # NumPy's advice is for its own callers
+        raise UsageError(f"expected numbers in {path} ({said}); mend it") from error
 
 
 def write_signals(path: Path, signals: np.ndarray) -> None:
@@ -102,54 +111,24 @@ def write_signals(path: Path, signals: np.ndarray) -> None:
         )
 
 
-def read_images(path: Path, shape: tuple[int, int]) -> np.ndarray:
-    """Images `(n, height, width)` of bytes from a picture or an IDX file.
+def read_images(path: Path, light_ink: bool) -> np.ndarray:
+    """Images `(n, height, width)` from a picture, a .npy file or an IDX file.
 
-    In a picture with a light ground, dark counts as ink.
+    A picture is of bytes, and its colours become grey. With `light_ink`, one with a light ground is
+    inverted.
 
     Raises:
-        UsageError: no such file, another format, or images of another size.
+        UsageError: no such file, another format, or one beyond the limits of `bounded`.
     """
-    from flax_attn.data import mnist  # its reader takes as long to import as jax
-
     try:
-        images = read_png(path)[None] if path.suffix.lower() == ".png" else mnist.read_idx(path)
+        if path.suffix.lower() in pictures.ENDINGS:
+            return (pictures.read_ink(path) if light_ink else pictures.read(path))[None]
+        if path.suffix == ".npy":
+            return bounded.read_npy(path)
+        from flax_attn.data import mnist  # its reader takes as long to import as jax
+
+        return mnist.read_idx(path)
     except OSError as error:
-        reason = error.strerror or error
         raise UsageError(
-            f"cannot read --input {path} ({reason}); give a PNG or an IDX file"
+            f"cannot read --input {path} ({error.strerror}); give a picture, a .npy or an IDX file"
         ) from error
-    height, width = shape
-    if images.ndim != 3 or images.shape[1:] != shape or not len(images):
-        raise UsageError(
-            f"expected images of {height} x {width} pixels in {path}, got shape {images.shape}"
-        )
-    return images
-
-
-def read_png(path: Path) -> np.ndarray:
-    """The pixels `(height, width)` of a picture as bytes, light ink on a dark ground."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(path) as picture:
-            pixels = np.asarray(on_ground(picture))
-    except (UnidentifiedImageError, SyntaxError) as error:
-        raise UsageError(f"expected a PNG in {path}, got another kind of file") from error
-    if pixels.min() == pixels.max():
-        raise UsageError(f"expected something drawn in {path}, got pixels that are all alike")
-    border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
-    return 255 - pixels if border.mean() > 127 else pixels
-
-
-def on_ground(picture: "Image") -> "Image":
-    """The picture in grey. Transparent parts are white, or black where the ink is light."""
-    from PIL import Image
-
-    if not picture.has_transparency_data:
-        return picture.convert("L")
-    inks = picture.convert("LA")
-    grey, opaque = (np.asarray(band, np.float32) for band in inks.split())
-    is_light = (grey * opaque).sum() > 127 * opaque.sum()
-    ground = Image.new("LA", picture.size, (0 if is_light else 255, 255))
-    return Image.alpha_composite(ground.convert("RGBA"), inks.convert("RGBA")).convert("L")

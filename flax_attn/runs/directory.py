@@ -3,27 +3,30 @@
 It is what a run leaves behind, and all that pictures and predictions read.
 
 config.json      the resolved config, and under "derived" what the data decided, with the
-instruction set
-                 of the machine that began the run
+                 instruction set of the machine that began the run
 metrics.jsonl    one line per epoch and seed, epoch 0 before training
 tokenizer.json   for texts, and labels.json for classes
 examples.npz     some test inputs, targets and predictions, with attention and what marks the
-pictures
+                 pictures
 summary.json     the results, written when all of the above is there and removed before a run grows
-checkpoints/     the newest two epochs
+sums.json        the SHA-256 of all of these
+checkpoints/     the newest two epochs, where a stopped run stood, and a copy of the metrics
 figures/         pictures, drawn from the rest
 """
 
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from flax_attn.errors import UsageError
-from flax_attn.files import PARTIAL, replacing
+from flax_attn.files import PARTIAL, remove_partial, replacing
+from flax_attn.runs import checkpoints, sums
+from flax_attn.runs.lock import LOCK
 from flax_attn.types import Json, JsonObject
 
 GROWABLE = "num_epochs"
 FREE = "reference."  # what results are shown beside; it decides nothing
-MEND = "run the command that made it again to mend it"
+LATER = {"max_bad_steps": 10}  # keys that configs of earlier versions lack
 BEFORE_RECORDED = "avx2"  # the instruction set whose forms every run took that records none
 
 
@@ -31,17 +34,25 @@ class RunDirectory:
     """A run directory open for writing.
 
     Every file is replaced whole or appended to by whole lines.
+
+    Attributes:
+        path, checkpoints: the folders.
+        stored: the config of the run that is there, with what its data decided; None for a new one.
+        written: the same as this process has written it.
     """
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, stored: JsonObject | None):
+        self.path, self.stored, self.written = path, stored, stored
         self.checkpoints = path / "checkpoints"
 
     @classmethod
-    def open(cls, path: Path, config: JsonObject) -> "RunDirectory":
+    def open(
+        cls, path: Path, config: JsonObject, say: Callable[[str], None] = print
+    ) -> "RunDirectory":
         """The directory of a run of this config, one that exists or is to be made.
 
-        Nothing is written yet.
+        Nothing is written yet. Where config.json is damaged, the newest checkpoint has the config,
+        too.
 
         Raises:
             UsageError: the directory holds something else, or a run of another config.
@@ -51,24 +62,31 @@ class RunDirectory:
                 raise UsageError(
                     f"expected --workdir to be a directory, but {path} is a file; choose another"
                 )
-            if path.is_dir() and any(PARTIAL not in entry.name for entry in path.iterdir()):
-                _check_same(path, read_config(path), config)
+            others = [entry.name for entry in path.iterdir()] if path.is_dir() else []
+            if all(PARTIAL in name or name == LOCK for name in others):
+                return cls(path, None)
+            stored = _read_or_mend(path, say)
         except OSError as error:
             raise UsageError(
                 f"cannot read run directory {path} ({error.strerror}); choose another --workdir"
             ) from error
-        return cls(path)
+        if stored is not None:
+            _check_same(path, stored, config)
+        return cls(path, stored)
 
     def begin(self, config: JsonObject) -> None:
-        """Makes a new directory, and leaves one that is there.
+        """Begins a new directory, and leaves one that is there.
 
-        A run stopped at any later point is then known as this one.
+        A run stopped at any later point is then known as this one. What killed processes left is
+        removed.
 
         Raises:
             UsageError: it cannot be written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            remove_partial(self.path)
+            remove_partial(self.path / "figures")
             with replacing(self.path / "config.json", keep=True) as partial:
                 partial.write_text(_as_text(config))
         except OSError as error:
@@ -77,15 +95,25 @@ class RunDirectory:
                 f"choose another --workdir"
             ) from error
 
-    def go_on(self, config: JsonObject, rows: list[JsonObject]) -> None:
+    def go_on(self, config: JsonObject, kept: Iterable[str]) -> None:
         """Sets the directory back to where training goes on.
 
-        It then has no summary, the config, and the metrics until there.
+        It then has no summary, the config, and the sums of it and of the `kept` files.
         """
+        (self.path / sums.SUMS).unlink(missing_ok=True)
         (self.path / "summary.json").unlink(missing_ok=True)
         self.write_json("config.json", config)
-        with replacing(self.path / "metrics.jsonl") as partial:
-            partial.write_text(_as_lines(rows))
+        sums.write(self.path, ["config.json", *kept])
+        self.written = config
+
+    def end(self, names: Iterable[str]) -> None:
+        """Lists the sums of everything that a finished run has, `names` among it."""
+        newest, _ = checkpoints.newest_whole(self.checkpoints, lambda line: None)
+        names = ["config.json", "metrics.jsonl", "summary.json", "examples.npz", *names]
+        names += [f"figures/{path.name}" for path in (self.path / "figures").glob("*.*")]
+        if newest is not None:
+            names.append(f"checkpoints/{newest.name}/{checkpoints.SUMS}")
+        sums.write(self.path, names)
 
     def write_json(self, name: str, content: Json) -> None:
         self.write_text(name, _as_text(content))
@@ -94,23 +122,34 @@ class RunDirectory:
         with replacing(self.path / name) as partial:
             partial.write_text(content, encoding="utf-8")
 
+    @property
+    def derived(self) -> JsonObject | None:
+        """What the data decided; None for a run that has not begun to train."""
+        return None if self.stored is None else self.stored.get("derived")
+
+    @property
     def instruction_set(self) -> str | None:
         """The instruction set that the run's forms were chosen by.
 
         None for a run that has not begun to train.
         """
-        if not (self.path / "config.json").exists():
-            return None
-        derived = read_config(self.path).get("derived")
+        derived = self.derived
         return None if derived is None else derived.get("instruction_set", BEFORE_RECORDED)
 
-    def last_epoch(self) -> int:
-        """The epoch of the last row of the metrics."""
-        return json.loads((self.path / "metrics.jsonl").read_text().splitlines()[-1])["epoch"]
 
-    def append_metrics(self, rows: list[JsonObject]) -> None:
-        with open(self.path / "metrics.jsonl", "a") as file:
-            file.write(_as_lines(rows))
+def _read_or_mend(path: Path, say: Callable[[str], None]) -> JsonObject | None:
+    """The config of a run directory, by config.json or by the newest checkpoint."""
+    is_run = (path / sums.SUMS).exists() or (path / "checkpoints").is_dir()
+    try:
+        if "config.json" not in sums.changed(path):
+            return read_config(path)
+        reason = f"{path / 'config.json'} has changed since training wrote it"
+    except UsageError as error:
+        if not is_run:
+            raise
+        reason = str(error).partition(";")[0]
+    say(f"{reason}; it is written again")
+    return checkpoints.stored_metadata(path / "checkpoints").get("config")
 
 
 def read_config(path: Path) -> JsonObject:
@@ -136,7 +175,7 @@ def read_config(path: Path) -> JsonObject:
             f"expected a run directory, but {path} cannot be read "
             f"({error.strerror}); choose another"
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"expected JSON in {path / 'config.json'} ({error}); choose another directory"
         ) from None
@@ -165,20 +204,16 @@ def _as_text(content: Json) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def _as_lines(rows: list[JsonObject]) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
 def _check_same(path: Path, stored: JsonObject, config: JsonObject) -> None:
-    before = flatten({key: value for key, value in stored.items() if key != "derived"})
-    now = flatten(json.loads(json.dumps(config)))
+    before = LATER | flatten({key: value for key, value in stored.items() if key != "derived"})
+    now = LATER | flatten(json.loads(json.dumps(config)))
     falls = before.get("optimizer.schedule") == "cosine"
     for key in sorted(before.keys() | now.keys()):
         old, new = before.get(key), now.get(key)
         if (
             old == new
             or key.startswith(FREE)
-            or (key == GROWABLE and not falls and old is not None and old < new)
+            or (key == GROWABLE and not falls and old is not None and new is not None and old < new)
         ):
             continue
         only = (

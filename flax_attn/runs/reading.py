@@ -10,7 +10,10 @@ import numpy as np
 
 from flax_attn.errors import UsageError, one_line
 from flax_attn.files import sha256
-from flax_attn.runs.directory import MEND, read_config
+from flax_attn.runs import sums
+from flax_attn.runs.directory import read_config
+from flax_attn.runs.results import Row, Summary
+from flax_attn.runs.sums import MEND
 from flax_attn.types import JsonObject
 
 DAMAGED = "the run in {} is damaged"
@@ -31,9 +34,15 @@ class Record(NamedTuple):
     name: str
     path: Path
     config: JsonObject
-    rows: list[JsonObject]
+    rows: list[Row]
     examples: dict[str, np.ndarray]
-    summary: JsonObject
+    summary: Summary
+
+    @property
+    def sound_rows(self) -> list[Row]:
+        """The rows of the seeds that did not diverge."""
+        diverged = self.summary.get("diverged", {})
+        return [row for row in self.rows if str(row["seed"]) not in diverged]
 
     @property
     def measured(self) -> str:
@@ -64,10 +73,15 @@ def read(path: Path) -> Record:
     Raises:
         UsageError: it is not a run directory, the run is not finished, or its files are damaged.
     """
-    config = read_config(path)
+    config, listed = read_config(path), sums.read(path)
+    if listed and "summary.json" not in listed:
+        raise UsageError(
+            f"the run in {path} is not finished; run the command that made it again, and it goes on"
+        )
     try:
         summary = json.loads((path / "summary.json").read_text())
         rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        sums.check(path)
         with np.load(path / "examples.npz") as archive:
             examples = dict(archive)
     except FileNotFoundError as error:
@@ -79,6 +93,8 @@ def read(path: Path) -> Record:
         raise UsageError(
             f"the run in {path} {what}; run the command that made it again, and it goes on"
         ) from None
+    except UsageError:
+        raise
     except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError(f"{DAMAGED.format(path)} ({one_line(error)}); {MEND}") from error
     try:
@@ -93,27 +109,28 @@ def read(path: Path) -> Record:
     return Record(path.resolve().name, path, config, rows, examples, summary)
 
 
-def measured_by(config: JsonObject, summary: JsonObject) -> str:
+def measured_by(config: JsonObject, summary: Summary) -> str:
     """The metric that a run is known by. Older runs do not record it."""
     older = "mse" if config["task"] == "regression" else "accuracy"
     return summary.get("measured", older)
 
 
-def _has_files(path: Path, summary: JsonObject) -> bool:
+def _has_files(path: Path, summary: Summary) -> bool:
     """Whether the files that the summary knows are there as they were written."""
-    sums = summary["files"].items()
-    return all((path / name).is_file() and sha256(path / name) == known for name, known in sums)
+    files = summary.get("files", {}).items()  # of runs without a list of sums
+    return all((path / name).is_file() and sha256(path / name) == known for name, known in files)
 
 
 def _is_whole(
     config: JsonObject,
-    summary: JsonObject,
-    rows: list[JsonObject],
+    summary: Summary,
+    rows: list[Row],
     examples: dict[str, np.ndarray],
 ) -> bool:
     """Whether the summary is of the config's epochs, with every row and every figure shown."""
     every = [(epoch, seed) for epoch in range(summary["epochs"] + 1) for seed in summary["seeds"]]
     measured = f"test/{measured_by(config, summary)}"
+    num_sound = len(summary["seeds"]) - len(summary.get("diverged", {}))
     known = {
         "config": str,
         "model": str,
@@ -130,7 +147,7 @@ def _is_whole(
         and [(row["epoch"], row["seed"]) for row in rows] == every
         and all(measured in row and "step" in row for row in rows)
         and all(
-            len(metric["values"]) == (1 if name.startswith("ensemble/") else len(summary["seeds"]))
+            len(metric["values"]) == (1 if name.startswith("ensemble/") else num_sound)
             and {"mean", "std"} <= set(metric)
             for name, metric in summary["metrics"].items()
         )
@@ -139,7 +156,7 @@ def _is_whole(
     )
 
 
-def curve(rows: list[JsonObject], metric: str) -> tuple[np.ndarray, np.ndarray]:
+def curve(rows: list[Row], metric: str) -> tuple[np.ndarray, np.ndarray]:
     """Steps `(epochs,)` and values `(seeds, epochs)` of a metric, over the epochs that have it.
 
     Both are empty where none has.
@@ -154,7 +171,7 @@ def curve(rows: list[JsonObject], metric: str) -> tuple[np.ndarray, np.ndarray]:
     return steps, np.array([[row[metric] for row in rows if row["seed"] == seed] for seed in seeds])
 
 
-def late_median(rows: list[JsonObject], metric: str, epochs: int = 10) -> float:
+def late_median(rows: list[Row], metric: str, epochs: int = 10) -> float:
     """The median of a metric over the last epochs and all seeds.
 
     One lucky epoch does not make this figure.

@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Array
 
 from flax_attn.errors import UsageError
-from flax_attn.types import JsonObject, Tree
+from flax_attn.runs.results import Measure, Row
+from flax_attn.types import Tree
 
 SPLITS = ("train", "valid", "test")
 
 Scores = dict[str, dict[str, Array]]  # by split and metric, each (seeds,)
-Row = JsonObject
 
 
 def flat_scores(scores: Scores) -> dict[str, np.ndarray]:
@@ -38,13 +38,17 @@ def metric_rows(epoch: int, states: Tree, scores: Scores) -> list[Row]:
     ]
 
 
-def repeat_stopped(rows: list[Row], stopped: np.ndarray, history: list[Row]) -> list[Row]:
-    """The rows of an epoch, where a seed that had stopped before has its last row again."""
-    last = history[-len(rows) :]
+def repeat_last(rows: list[Row], stopped: np.ndarray, before: list[Row]) -> list[Row]:
+    """The rows of an epoch, where a seed that has stopped has its last row again."""
     return [
-        before | {"epoch": row["epoch"]} if done else row
-        for row, before, done in zip(rows, last, stopped)
+        last | {"epoch": row["epoch"]} if done else row
+        for row, last, done in zip(rows, before[-len(rows) :], stopped)
     ]
+
+
+def finite_seeds(rows: list[Row]) -> np.ndarray:
+    """Which rows have finite numbers alone, `(seeds,)`."""
+    return np.array([all(math.isfinite(value) for value in row.values()) for row in rows])
 
 
 def check_finite(rows: list[Row]) -> None:
@@ -60,15 +64,15 @@ def check_finite(rows: list[Row]) -> None:
                 )
 
 
-def summarize(prefix: str, scores: Scores) -> JsonObject:
-    """Mean, deviation and values over the seeds, by `prefix + split/metric`.
+def summarize(prefix: str, scores: Scores, seeds: list[int]) -> dict[str, Measure]:
+    """The measures over seeds, by their places, by `prefix + split/metric`."""
+    return {
+        prefix + name: summarize_values(values[seeds])
+        for name, values in flat_scores(scores).items()
+    }
 
-    The deviation is that of the sample, 0 for one seed.
-    """
-    return {prefix + name: summarize_values(values) for name, values in flat_scores(scores).items()}
 
-
-def summarize_values(values: Iterable[float | np.floating | Array]) -> JsonObject:
+def summarize_values(values: Iterable[float | np.floating | Array]) -> Measure:
     """Mean, deviation and values of one metric."""
     numbers = [float(value) for value in values]
     std = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from flax_attn.errors import UsageError
-from flax_attn.models.forward import Inputs, Params, forward
+from flax_attn.models.forward import Inputs, Params, apply, forward
 from flax_attn.tasks.task import Measured, Prediction, Recipe, mask_of
 from flax_attn.training.metrics import (
     Confusion,
@@ -63,6 +62,13 @@ def predict(
     return Prediction(shares, classes, best, attention=attentions[0])
 
 
+def compute(model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
+    """`predict` as a pure function: the probabilities `(b, classes)` and the attention by name."""
+    logits, attentions = zip(*(apply(model, seed, inputs) for seed in params))
+    shares = jax.nn.softmax(jnp.stack(logits), axis=-1).mean(axis=0)
+    return {"outputs": shares, "attention": attentions[0]}
+
+
 def check_classes(classes: Json, weights: Json) -> tuple[list[str], list[float]]:
     """The classes and their weights, as `load` derives them.
 
@@ -87,21 +93,6 @@ def class_weights(labels: np.ndarray, num_classes: int) -> list[float]:
     """One over the number of training examples of each class; 0 for a class without any."""
     counts = np.bincount(labels, minlength=num_classes)
     return [1 / int(count) if count else 0.0 for count in counts]
-
-
-def check_contents(labels: dict[str, Sequence[str]]) -> None:
-    """Raises a UsageError for labels by split that cannot be learned."""
-    known = set(labels["train"])
-    if len(known) < 2:
-        raise UsageError(
-            f"expected at least two classes to train on, got {', '.join(known) or 'none'}"
-        )
-    for split, names in labels.items():
-        if strange := sorted(set(names) - known):
-            raise UsageError(
-                f"expected classes in the {split} split that the training split has, got "
-                f"'{strange[0]}'"
-            )
 
 
 def results(

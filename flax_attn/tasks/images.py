@@ -8,12 +8,22 @@ import flax.linen as nn
 import numpy as np
 from jaxtyping import Array
 
+from flax_attn.data.contents import as_pixels
 from flax_attn.data.sets import ImageData
-from flax_attn.data.sets.images import as_pixels
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, forward
 from flax_attn.tasks import classification
-from flax_attn.tasks.task import Examples, Kept, Measured, Prediction, Recipe, Rows, Task, to_store
+from flax_attn.tasks.task import (
+    Examples,
+    Kept,
+    Measured,
+    Prediction,
+    Recipe,
+    Rows,
+    Task,
+    check_shape,
+    to_store,
+)
 from flax_attn.types import Batch, Tree, UserInput
 
 NUM_EXAMPLES = 64
@@ -42,6 +52,7 @@ class ImageClasses(Task):
         }
         weights = classification.class_weights(batches["train"]["targets"], len(classes))
         derived = {"classes": list(classes), "class_weights": weights, "files": sums}
+        derived["shape"] = list(splits["train"][0].shape[1:])
         kept = Kept(derived, {"num_classes": len(classes)}, {"labels.json": list(classes)})
         rows = Rows(batches["train"], {name: batches[name] for name in recipe.evaluate})
         return cls(data, recipe, kept, rows, batches["test"])
@@ -50,7 +61,9 @@ class ImageClasses(Task):
     def restore(cls, data: ImageData, recipe: Recipe, kept: Kept) -> "ImageClasses":
         classification.check_classes(kept.derived["classes"], kept.derived["class_weights"])
         classification.check_labels(kept.files["labels.json"], kept.sizes["num_classes"])
-        return cls(data, recipe, kept, Rows({}, {}), {})
+        task = cls(data, recipe, kept, Rows({}, {}), {})
+        check_shape(task.image_shape)
+        return task
 
     @classmethod
     def file_names(cls, data: ImageData) -> tuple[str, ...]:
@@ -60,8 +73,14 @@ class ImageClasses(Task):
     def classes(self) -> list[str]:
         return self.kept.files["labels.json"]
 
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """The height and width of the images."""
+        height, width = self.data.image_shape or self.kept.derived["shape"]
+        return height, width
+
     def sample(self) -> Inputs:
-        return np.zeros((self.recipe.batch_size, *self.data.image_shape), np.float32)
+        return np.zeros((self.recipe.batch_size, *self.image_shape), np.float32)
 
     def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
         """As `classification.measure`."""
@@ -87,27 +106,38 @@ class ImageClasses(Task):
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         """The classes of images.
 
-        Images are `(n, height, width)` or `(height, width)`, of bytes or of numbers in [0, 1].
+        Images are `(n, height, width)` or `(height, width)`, of bytes or of numbers in [0, 1]. They
+        may have any size where the data set scales its images.
 
         Raises:
             UsageError: images of another size, or values outside [0, 1].
         """
-        images = check_images(inputs, self.data.image_shape)
+        images = self.prepare(inputs)
         return classification.predict(model, params, images, self.classes)
 
+    def input_shapes(self) -> Tree:
+        height, width = self.image_shape
+        return f"b, {height}, {width}"
 
-def check_images(
-    images: UserInput, shape: tuple[int, int], source: str = "the inputs"
-) -> np.ndarray:
-    """The images `(n, height, width)` as float32 in [0, 1].
+    def compute(
+        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
+    ) -> dict[str, Tree]:
+        """As `classification.compute`, of images in [0, 1]."""
+        return classification.compute(model, params, inputs)
 
-    Raises a UsageError for anything else.
-    """
-    images = np.asarray(images)
-    images = images[None] if images.ndim == 2 else images
-    height, width = shape
-    if images.ndim != 3 or images.shape[1:] != shape or not len(images):
-        raise UsageError(
-            f"expected images of {height} x {width} pixels in {source}, got shape {images.shape}"
-        )
-    return as_pixels(images, source)
+    def prepare(self, inputs: UserInput, source: str = "the inputs") -> np.ndarray:
+        """Images `(n, height, width)` as float32 in [0, 1], of the size that the model takes.
+
+        Raises a UsageError for anything else.
+        """
+        images = np.asarray(inputs)
+        images = images[None] if images.ndim == 2 else images
+        if images.ndim == 3 and images.size:
+            images = self.data.prepare(as_pixels(images, source))
+        height, width = self.image_shape
+        if images.ndim != 3 or images.shape[1:] != (height, width) or not len(images):
+            raise UsageError(
+                f"expected images of {height} x {width} pixels in {source}, got shape "
+                f"{images.shape}"
+            )
+        return images

@@ -11,7 +11,7 @@ from jaxtyping import Array
 from flax_attn.data.sets import SeriesData
 from flax_attn.data.sets.kinds import SeriesRows
 from flax_attn.errors import UsageError
-from flax_attn.models.forward import Inputs, Params, forward
+from flax_attn.models.forward import Inputs, Params, apply, forward
 from flax_attn.tasks.task import (
     Examples,
     Kept,
@@ -100,3 +100,13 @@ class Series(Task):
             raise UsageError("expected finite numbers in the series, got some that are not")
         outputs, attention = forward(model, params[0], series, len(series))
         return Prediction(outputs, attention=attention)
+
+    def input_shapes(self) -> Tree:
+        return f"b, t, {self.data.num_series}"
+
+    def compute(
+        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
+    ) -> dict[str, Tree]:
+        """Predictions by the first seed."""
+        outputs, attention = apply(model, params[0], inputs)
+        return {"outputs": outputs, "attention": attention}

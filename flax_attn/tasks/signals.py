@@ -13,7 +13,7 @@ from flax_attn.data.normalization import Normalization
 from flax_attn.data.sets import SignalData
 from flax_attn.data.sets.kinds import SignalRows
 from flax_attn.errors import UsageError
-from flax_attn.models.forward import Inputs, Params, forward
+from flax_attn.models.forward import Inputs, Params, apply, forward
 from flax_attn.tasks.task import (
     Examples,
     Kept,
@@ -22,6 +22,7 @@ from flax_attn.tasks.task import (
     Recipe,
     Rows,
     Task,
+    check_shape,
     mask_of,
     to_store,
 )
@@ -35,7 +36,8 @@ NUM_EXAMPLES = 16  # test examples kept for the pictures
 class Signals(Task):
     """A task on signals.
 
-    Its normalisation is by one mean and one deviation of inputs and targets together.
+    Its normalisation is by one mean and one deviation of inputs and targets together. `shape` is
+    the length and the number of channels of the inputs, and `files` are the sums of what was read.
     """
 
     kind = "regression"
@@ -48,6 +50,8 @@ class Signals(Task):
     normalization: Normalization
     rows: Rows
     test: SignalRows
+    shape: tuple[int, int]
+    files: dict[str, str]
 
     @classmethod
     def load(cls, data: SignalData, recipe: Recipe, manual_dir: Path | None) -> "Signals":
@@ -55,6 +59,11 @@ class Signals(Task):
         normalization = Normalization.of(
             *(array for name in ("train", "valid") for array in splits[name][:2])
         )
+        if normalization.std == 0:
+            raise UsageError(
+                "expected signals to train on that vary, got one number everywhere; nothing can be "
+                "learned from it"
+            )
         inputs, targets, _ = splits["train"]
         used = SignalRows(inputs[: data.num_used], targets[: data.num_used], {})
         train = _batch(used, normalization)
@@ -68,7 +77,9 @@ class Signals(Task):
 
         splits_measured = {name: batch for name, batch in measured.items() if len(batch["inputs"])}
         rows = Rows(train, splits_measured, draw if data.draws_afresh else None)
-        return cls(data, recipe, normalization, rows, splits["test"])
+        _, length, channels = inputs.shape
+        shape = length, channels
+        return cls(data, recipe, normalization, rows, splits["test"], shape, data.files())
 
     @classmethod
     def restore(cls, data: SignalData, recipe: Recipe, kept: Kept) -> "Signals":
@@ -81,15 +92,21 @@ class Signals(Task):
             raise ValueError(str(error)) from error
         if not np.isfinite(normalization).all() or normalization.std <= 0:
             raise ValueError(f"got {kept.derived}")
-        nothing = np.zeros((0, *data.shape), np.float32)
-        return cls(data, recipe, normalization, Rows({}, {}), SignalRows(nothing, nothing, {}))
+        length, channels = data.shape or kept.derived["shape"]
+        shape = length, channels
+        check_shape(shape)
+        nothing = np.zeros((0, *shape), np.float32)
+        rows = SignalRows(nothing, nothing, {})
+        files = kept.derived.get("files", {})
+        return cls(data, recipe, normalization, Rows({}, {}), rows, shape, files)
 
     @property
     def kept(self) -> Kept:
-        return Kept(dict(self.normalization._asdict()), {}, {})
+        derived = {**self.normalization._asdict(), "shape": list(self.shape), "files": self.files}
+        return Kept(derived, {}, {})
 
     def sample(self) -> Inputs:
-        return np.zeros((self.recipe.batch_size, *self.data.shape), np.float32)
+        return np.zeros((self.recipe.batch_size, *self.shape), np.float32)
 
     def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
         """The mean squared error."""
@@ -118,8 +135,8 @@ class Signals(Task):
             UsageError: signals of another shape, values that are not finite numbers, or predictions
                 that overflow.
         """
-        signals = check_signals(inputs, self.data.shape)
-        normalized = self.normalization.apply(signals.reshape(-1, *self.data.shape))
+        signals = check_signals(inputs, self.shape)
+        normalized = self.normalization.apply(signals.reshape(-1, *self.shape))
         outputs, attention = forward(model, params[0], normalized, len(normalized))
         outputs = self.normalization.undo(outputs)
         if not np.isfinite(outputs).all():
@@ -129,6 +146,16 @@ class Signals(Task):
             )
         outputs = outputs.reshape(signals.shape) if outputs.size == signals.size else outputs
         return Prediction(outputs, attention=attention)
+
+    def input_shapes(self) -> Tree:
+        return f"b, t, {self.shape[1]}"
+
+    def compute(
+        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
+    ) -> dict[str, Tree]:
+        """Predictions by the first seed, in the user's units."""
+        outputs, attention = apply(model, params[0], self.normalization.apply(inputs))
+        return {"outputs": self.normalization.undo(outputs), "attention": attention}
 
 
 def check_signals(

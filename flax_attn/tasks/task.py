@@ -4,12 +4,13 @@ There is one class a kind of task. A task is made in two ways. `load` reads data
 `restore` takes what a run has kept, to predict with. Data, loss and predictions meet here. A task
 gets arrays and never a run.
 """
+# pyright: strict, reportUnknownMemberType=false
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 import flax.linen as nn
 import jax
@@ -106,15 +107,17 @@ class Prediction:
         target_tokens: their tokens as text.
     """
 
-    outputs: Tree
-    names: list[str] = field(default_factory=list)
-    classes: list[str] = field(default_factory=list)
-    tokens: list[list[str]] = field(default_factory=list)
-    known: list[list[bool]] = field(default_factory=list)
-    attention: dict[str, Tree] = field(default_factory=dict)
-    translations: list[list[Translation]] = field(default_factory=list)
-    written: list[list[str]] = field(default_factory=list)
-    target_tokens: list[list[list[str]]] = field(default_factory=list)
+    outputs: np.ndarray | list[str]
+    names: list[str] = field(default_factory=list[str])
+    classes: list[str] = field(default_factory=list[str])
+    tokens: list[list[str]] = field(default_factory=list[list[str]])
+    known: list[list[bool]] = field(default_factory=list[list[bool]])
+    attention: Mapping[str, np.ndarray | list[np.ndarray]] = field(
+        default_factory=dict[str, np.ndarray]
+    )
+    translations: list[list[Translation]] = field(default_factory=list[list[Translation]])
+    written: list[list[str]] = field(default_factory=list[list[str]])
+    target_tokens: list[list[list[str]]] = field(default_factory=list[list[list[str]]])
 
 
 Measured = tuple[Array, dict[str, Metric]]  # the loss, and metrics by name
@@ -183,10 +186,32 @@ class Task(abc.ABC):
             UsageError: inputs that are not of this kind.
         """
 
+    @abc.abstractmethod
+    def input_shapes(self) -> Tree:
+        """The shapes of the arrays that `compute` takes, each as text, as `jax.export` reads them.
+
+        A letter is a size that may differ: `b` rows of the length `t`, or `s` of sources.
+        """
+
+    @abc.abstractmethod
+    def compute(
+        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
+    ) -> dict[str, Tree]:
+        """`predict` as a pure function from arrays to arrays by name, which JAX can export.
+
+        Inputs are those of `sample`, but signals are in the user's units.
+        """
+
 
 def to_store(attention: dict[str, Tree]) -> dict[str, Tree]:
     """Attention by the names that the kept test examples have for it."""
     return {f"attention/{name}": weights for name, weights in attention.items()}
+
+
+def check_shape(shape: Sequence[Json]) -> None:
+    """Raises a ValueError unless a shape that a run keeps is of two whole numbers above 0."""
+    if not all(isinstance(number, int) and number > 0 for number in shape):
+        raise ValueError(f"got shape {shape}")
 
 
 def mask_of(batch: Batch, num_rows: int) -> Bool[Array, " b"]:
@@ -202,7 +227,8 @@ def row_lengths(rows: Batch) -> Int[np.ndarray, " n"] | None:
     inputs = rows["inputs"]
     if not isinstance(inputs, dict):
         return None
-    lengths = [np.asarray(array) for key, array in inputs.items() if key.endswith("lengths")]
+    arrays = cast(dict[str, np.ndarray], inputs)
+    lengths = [np.asarray(array) for key, array in arrays.items() if key.endswith("lengths")]
     return np.max(lengths, axis=0) if lengths else None
 
 
@@ -211,4 +237,9 @@ def by_length(rows: Batch) -> Batch:
     lengths = row_lengths(rows)
     assert lengths is not None
     order = np.argsort(lengths, kind="stable")
-    return jax.tree.map(lambda array: array[order], rows)
+
+    def sort(array: np.ndarray) -> np.ndarray:
+        return array[order]
+
+    ordered: Batch = jax.tree.map(sort, rows)
+    return ordered

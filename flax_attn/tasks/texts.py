@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from flax_attn.data import ngrams
+from flax_attn.data.contents import check_classes
 from flax_attn.data.sets import TextData
 from flax_attn.data.text import END, PREPROCESSING, START, encode_labels
 from flax_attn.errors import UsageError
@@ -64,7 +65,7 @@ class TextClasses(Task):
                 "expected texts to train on, but preprocessing leaves nothing of any; choose "
                 "another data.preprocessing"
             )
-        classification.check_contents({name: labels for name, (_, labels) in splits.items()})
+        check_classes({name: labels for name, (_, labels) in splits.items()})
         batches: dict[str, Batch] = {
             name: {
                 "inputs": encoder.inputs(cleaned[name]),
@@ -109,7 +110,8 @@ class TextClasses(Task):
         if self.data.num_pairs:
             inputs["pairs"] = np.zeros(shape, np.int32)
         if self.data.num_ngrams:
-            inputs["ngrams"] = np.zeros((*shape, ngrams.A_WORD), np.uint16)
+            dtype = np.min_scalar_type(self.data.num_ngrams - 1)
+            inputs["ngrams"] = np.zeros((*shape, ngrams.A_WORD), dtype)
         return inputs
 
     def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
@@ -151,6 +153,16 @@ class TextClasses(Task):
         tokens = [[part for part, _ in row] for row in parts]
         known = [[known for _, known in row] for row in parts]
         return dataclasses.replace(prediction, tokens=tokens, known=known)
+
+    def input_shapes(self) -> Tree:
+        shapes = {"tokens": "b, t", "lengths": "b", "pairs": "b, t", "ngrams": "b, t, ..."}
+        return {name: shapes[name] for name in self.sample()}
+
+    def compute(
+        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
+    ) -> dict[str, Tree]:
+        """As `classification.compute`, of tokens and lengths."""
+        return classification.compute(model, params, inputs)
 
     def _parts(self, texts: Sequence[str]) -> list[list[Part]]:
         """The parts of each text that the model sees."""

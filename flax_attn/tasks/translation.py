@@ -17,7 +17,7 @@ from flax_attn.data.pairs import Pair
 from flax_attn.data.sets import Dates, PairData, Reverse
 from flax_attn.data.text import pad
 from flax_attn.errors import UsageError
-from flax_attn.models.decoding import Decoding, Translation, translate
+from flax_attn.models.decoding import Decoding, Translation, decode, translate
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.tasks import alignment
 from flax_attn.tasks.encoders import PairEncoder, knows_any
@@ -260,6 +260,20 @@ class PairsOfTexts(Task):
                 [self.encoder.target_words(best.tokens) for best in row] for row in translations
             ],
         )
+
+    def input_shapes(self) -> Tree:
+        return {"source": "b, s", "source_lengths": "b"}
+
+    def compute(
+        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
+    ) -> dict[str, Tree]:
+        """Greedy translations by the first seed: `tokens` `(b, n)`, zeros after their `lengths`."""
+        decoding = dataclasses.replace(self.recipe.decoding, beam=1)
+        options = {"end": self.encoder.end, "max_length": self.max_length, "num_best": 1}
+        decoded = decode(model, params[0], inputs, decoding=decoding, **options)
+        tokens, lengths, scores, _, alignment = (leaf[:, 0] for leaf in decoded)
+        arrays = {"tokens": tokens, "lengths": lengths, "scores": scores}
+        return arrays | {"attention": {"alignment": alignment}}
 
 
 def score(

@@ -78,7 +78,7 @@ def plan(
         rows = [_rows(key, bucket, batch_size, shuffle) for key, bucket in zip(keys, buckets)]
         numbers = jnp.repeat(
             jnp.arange(len(buckets)),
-            np.array([len(each) for each in rows]),
+            np.array([len(of_bucket) for of_bucket in rows]),
             total_repeat_length=steps_a_pass,
         )
         order = jnp.arange(steps_a_pass)

@@ -36,7 +36,8 @@ class TrainState:
     `carry` is what a model hands from batch to batch, `{}` for most. `best_params` are the
     parameters of the epoch `best_epoch`, whose validation score `best_score` was the lowest.
     `rate_scale` multiplies the learning rate; it falls when validation has not gained on
-    `plateau_score` for `plateau_epochs`. A seed that has `stopped` changes no more.
+    `plateau_score` for `plateau_epochs`. A seed that has `stopped` changes no more. `bad_steps`
+    were not finite and changed nothing, the last `bad_in_a_row` of all steps among them.
     """
 
     # uint32; leaves have no types, for jax puts what it likes in their place while it maps over
@@ -53,6 +54,8 @@ class TrainState:
     plateau_score: Tree  # float32
     plateau_epochs: Tree  # int32
     stopped: Tree  # bool
+    bad_steps: Tree  # int32
+    bad_in_a_row: Tree  # int32
 
     @classmethod
     def create(
@@ -76,6 +79,8 @@ class TrainState:
             plateau_score=jnp.float32(jnp.inf),
             plateau_epochs=jnp.int32(0),
             stopped=jnp.bool_(False),
+            bad_steps=jnp.int32(0),
+            bad_in_a_row=jnp.int32(0),
         )
 
     def epoch_key(self, epoch: Array) -> Array:
@@ -84,6 +89,20 @@ class TrainState:
         It depends on the seed and the number of the epoch alone. Epochs count from 1.
         """
         return jax.random.fold_in(jax.random.key(self.seed), epoch)
+
+    def with_changes(self, **changes: Tree) -> "TrainState":
+        """The same state with other values of some fields."""
+        return self.replace(**changes)  # pyright: ignore
+
+    def bad_step(self, max_bad_steps: int) -> "TrainState":
+        """The state after a step that is not finite. After so many in a row the seed stops."""
+        bad_in_a_row = self.bad_in_a_row + 1
+        return self.replace(  # pyright: ignore
+            step=self.step + 1,
+            bad_steps=self.bad_steps + 1,
+            bad_in_a_row=bad_in_a_row,
+            stopped=self.stopped | (bad_in_a_row >= max_bad_steps),
+        )
 
     def after_epoch(
         self, score: Array, epoch: Array, *, plateau: Plateau, patience: int
@@ -99,9 +118,6 @@ class TrainState:
             patience: stops after so many epochs without a best one; 0 never.
         """
         better = score < self.best_score
-        choose = lambda condition, new, old: jax.tree.map(
-            lambda a, b: jnp.where(condition, a, b), new, old
-        )
         best_epoch = jnp.where(better, jnp.asarray(epoch, jnp.int32), self.best_epoch)
         gained = score < self.plateau_score * (1 - plateau.threshold)
         waited = jnp.where(gained, 0, self.plateau_epochs + 1)
@@ -121,3 +137,8 @@ class TrainState:
 def reset(carry: Tree) -> Tree:
     """The carry at the start of an epoch or an evaluation: zeros."""
     return jax.tree.map(jnp.zeros_like, carry)
+
+
+def choose(condition: Array, new: Tree, old: Tree) -> Tree:
+    """The leaves of one tree where a condition holds, and of another where it does not."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)

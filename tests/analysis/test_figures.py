@@ -2,6 +2,7 @@ import numpy as np
 
 from flax_attn.analysis import losses, plotting, shapes, texts, translation
 from flax_attn.runs import reading
+from tests.runs.test_reading import make_run
 
 SIGNAL = np.arange(100.0)
 MARKS = {
@@ -70,69 +71,8 @@ def test_the_title_of_a_map_says_how_much_shapes_attend_to_their_kind():
     assert f"shapes put {share:.0%} of their weight" in title
 
 
-def make_run(seeds=2):
-    rows = [
-        {"epoch": e, "seed": s, "step": 10 * e}
-        | {"valid/mse": 1.0 / (e + 1 + s), "test/mse": 2.0 / (e + 1 + s)}
-        | ({"train/mse": 0.5} if e else {})
-        for e in range(4)
-        for s in range(seeds)
-    ]
-    config = {"task": "regression", "data": {"task": "by_shape"}}
-    return reading.Record("some run", None, config, rows, {}, {})  # pyright: ignore
-
-
-def tick_labels(axis):
-    return [tick.get_text() for tick in axis.get_ticklabels()]
-
-
-def test_the_error_has_plain_numbers_and_a_log_scale_only_over_a_factor_of_ten():
-    losses_of_news = [1.3905, 1.372, 1.356]
-    rows = [
-        {"epoch": e, "seed": 0, "step": e, "valid/loss": loss, "valid/accuracy": accuracy}
-        for e, (loss, accuracy) in enumerate(zip(losses_of_news, (0.25, 0.3, 0.45)))
-    ]
-    config = {"task": "classification", "data": {}}
-    run = reading.Record("news", None, config, rows, {}, {})  # pyright: ignore
-    figure = losses.loss_curves([run])
-    figure.canvas.draw()
-    ax = figure.axes[0]
-    assert ax.get_yscale() == "linear"
-    assert ax.yaxis.get_offset_text().get_text() == ""
-    assert {"1.360", "1.380"} <= set(tick_labels(ax.yaxis))
-    assert figure.get_suptitle() == "news: validation accuracy goes from 0.25 to 0.45"
-    figure = losses.loss_curves([make_run()])
-    figure.canvas.draw()
-    assert {"0.2", "0.5", "1", "2"} <= set(tick_labels(figure.axes[0].yaxis))
-
-
 def test_the_title_of_several_runs_names_the_best():
     better, other = make_run(1)._replace(name="better"), make_run(2)._replace(name="other")
     better = better._replace(rows=[row | {"valid/mse": 0.01} for row in better.rows])
     title = "better ends with the lowest validation error, 0.01"
     assert losses.best([other, better]) == title
-
-
-def test_loss_curves_are_logarithmic_with_a_band_over_seeds():
-    figure = losses.loss_curves([make_run()])
-    (ax,) = figure.axes
-    assert ax.get_yscale() == "log"
-    assert {line.get_label() for line in ax.lines} == {"train", "valid", "test"}
-    assert len(ax.collections) == 3
-    valid = next(line for line in ax.lines if line.get_label() == "valid")
-    means = [(1 / (e + 1) + 1 / (e + 2)) / 2 for e in range(4)]
-    np.testing.assert_allclose(valid.get_ydata(), means)
-    assert labels(figure) == {"training step", "mean squared error (normalised units)"}
-    ends = "some run: validation error goes from 0.75 to 0.225"
-    assert figure.get_suptitle() == f"{ends}\nmean and range over 2 seeds"
-
-
-def test_curves_and_late_median():
-    run = make_run()
-    steps, values = reading.curve(run.rows, "train/mse")
-    np.testing.assert_array_equal(steps, [10, 20, 30])
-    assert values.shape == (2, 3)
-    late = reading.late_median(run.rows, "valid/mse", epochs=2)
-    np.testing.assert_allclose(late, np.median([1 / 3, 1 / 4, 1 / 4, 1 / 5]))
-    trained = [1 / (e + 1 + s) for e in (1, 2, 3) for s in (0, 1)]
-    np.testing.assert_allclose(reading.late_median(run.rows, "valid/mse"), np.median(trained))

@@ -157,11 +157,11 @@ def test_a_nan_in_padding_reaches_no_parameter(chunk_size):
     gradient = jax.jit(
         jax.grad(lambda variables, x: jnp.sum(jnp.where(real, context(variables, x), 0) ** 2))
     )
-    found, expected = (
+    padded, expected = (
         gradient(variables(), np.where(real, X, np.float32(padding))) for padding in (np.nan, 0.0)
     )
-    chex.assert_tree_all_finite(found)
-    chex.assert_trees_all_close(found, expected, atol=1e-5)
+    chex.assert_tree_all_finite(padded)
+    chex.assert_trees_all_close(padded, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("chunk_size", [None, 2])

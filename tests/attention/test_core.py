@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import flax_attn.attention as fa
 from flax_attn.attention import attend, bilinear, dot, masked_softmax, scaled_dot
 from tests.attention.compiled import normal, run
 
@@ -210,3 +211,37 @@ def test_softmax_is_the_default_and_scaling_matters():
     expected = run(lambda query, key: masked_softmax(scaled_dot(query, key)), query, key)
     np.testing.assert_allclose(attend(query, key, value).weights, expected, atol=1e-6)
     assert not np.allclose(attend(query, key, value, score=dot).weights, expected, atol=1e-2)
+
+
+def test_identity_in_every_head_is_keras_case():
+    eye = np.eye(8).reshape(1, 8, 1, 8)
+    weights = run(fa.dot_product_attention, eye, eye, eye).weights
+    assert weights is not None
+    np.testing.assert_allclose(weights[0, 0], np.where(np.eye(8), 0.1691, 0.1187), atol=1e-4)
+
+
+def test_grouped_heads_share_their_keys_and_values():
+    """Equal to as many key heads as query heads, each key head repeated."""
+    query, key, value = normal(3, 2, 7, 6, 4), normal(4, 2, 5, 3, 4), normal(5, 2, 5, 3, 2)
+    options = {
+        "mask": np.random.default_rng(6).random((2, 6, 7, 5)) < 0.7,
+        "bias": normal(7, 6, 1, 5),
+    }
+    grouped = run(fa.dot_product_attention, query, key, value, **options)
+    repeated = [np.repeat(array, 2, axis=2) for array in (key, value)]
+    chex.assert_trees_all_close(
+        grouped, run(fa.dot_product_attention, query, *repeated, **options), atol=1e-6
+    )
+    chunked = run(fa.dot_product_attention, query, key, value, chunk_size=3, **options)
+    np.testing.assert_allclose(chunked.context, grouped.context, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [None, 2.0])
+def test_scale_softcap_and_bias_in_their_order(scale):
+    query, key, bias = normal(3, 1, 3, 1, 4), normal(4, 1, 5, 1, 4), normal(5, 3, 5)
+    weights = run(
+        fa.dot_product_attention, query, key, key, scale=scale, softcap=1.5, bias=bias
+    ).weights
+    scores = 1.5 * np.tanh((scale or 0.5) * query[0, :, 0] @ key[0, :, 0].T / 1.5) + bias
+    expected = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(weights[0, 0], expected, atol=1e-6)

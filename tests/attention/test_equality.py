@@ -213,7 +213,7 @@ def check_gradients(score, normalizer, mask, bias, path, dropout):
     rate = 0.3 if dropout == "dropout" else 0.0
 
     def loss(arguments, chunk_size):
-        query, key, value, params, given = arguments
+        query, key, value, params, bias_array = arguments
         bound_score = functools.partial(getattr(fa, score), **params, **OPTIONS.get(score, {}))
         options = {
             "normalizer": normalizer,
@@ -227,7 +227,7 @@ def check_gradients(score, normalizer, mask, bias, path, dropout):
             key,
             value,
             score=bound_score,
-            bias=BIASES[bias] if callable(BIASES[bias]) else given,
+            bias=BIASES[bias] if callable(BIASES[bias]) else bias_array,
             **options,
         ).context
         return jnp.sum(

@@ -69,11 +69,11 @@ def test_masks_mean_the_same(kind):
 
 def test_causality_alone_needs_no_mask(monkeypatch):
     query, key, value = arrays()
-    given = query, key[..., :Q, :, :], value[..., :Q, :, :]
+    square = query, key[..., :Q, :, :], value[..., :Q, :, :]
     taken = []
     monkeypatch.setattr(fused, "available", lambda *arrays: True)
     monkeypatch.setattr(fused, "attend", lambda *args: taken.append(args) or args[0])
-    run(dot_product_attention, *given, causal=True, need_weights=False)
+    run(dot_product_attention, *square, causal=True, need_weights=False)
     assert taken[0][3:] == (None, True)
 
 

@@ -139,43 +139,43 @@ def check(call, variables, arrays, real, hidden):
     filled = lambda number: [
         np.where(away[:, None], np.float32(number), array) for array, away in zip(arrays, hidden)
     ]
-    (found, context), (expected, clean) = (
+    (gradients, context), (expected, clean) = (
         gradient(variables, filled(np.nan)),
         gradient(variables, filled(0.0)),
     )
-    chex.assert_tree_all_finite((found, context[..., real, :]))
-    chex.assert_trees_all_close(found, expected, atol=1e-6)
+    chex.assert_tree_all_finite((gradients, context[..., real, :]))
+    chex.assert_trees_all_close(gradients, expected, atol=1e-6)
     np.testing.assert_allclose(context[..., real, :], clean[..., real, :], atol=1e-6)
 
 
 @pytest.mark.parametrize(("name", "way"), pairs_of(BETWEEN, WAYS, "MultiHeadAttention", "no keys"))
 def test_between_queries_and_keys(name, way):
-    layer, (options, real, seen) = BETWEEN[name], WAYS[way]
+    layer, (options, real, visible) = BETWEEN[name], WAYS[way]
     variables = init(layer, X, Y, Y)
     call = lambda variables, *arrays: layer.apply(variables, *arrays, **options).context
     if isinstance(layer, fa.LocalAttention) and way == "query lengths":
-        seen = np.arange(T) < 4 + layer.reach
-    check(call, variables, (X, Y, Y), real, (~real, ~seen, ~seen))
+        visible = np.arange(T) < 4 + layer.reach
+    check(call, variables, (X, Y, Y), real, (~real, ~visible, ~visible))
 
 
 @pytest.mark.parametrize(
     ("name", "way"), pairs_of(WITHIN, OWN, "EncoderBlock", "lengths and window")
 )
 def test_within_a_sequence(name, way):
-    layer, (options, real, seen) = WITHIN[name], OWN[way]
+    layer, (options, real, visible) = WITHIN[name], OWN[way]
     call = lambda variables, x: layer.apply(variables, x, **options).context
-    check(call, init(layer, X), (X,), real, (~seen,))
+    check(call, init(layer, X), (X,), real, (~visible,))
 
 
 @pytest.mark.parametrize(
     ("name", "way"), pairs_of(POOLING, POOLED, "AttentionPooling", "no positions")
 )
 def test_in_pooling(name, way):
-    layer, (options, real, seen) = POOLING[name], POOLED[way]
+    layer, (options, real, visible) = POOLING[name], POOLED[way]
     call = lambda variables, x: jnp.reshape(
         layer.apply(variables, x, **options).context, (B, 1, -1)
     )
-    check(call, init(layer, X), (X,), real, (~seen,))
+    check(call, init(layer, X), (X,), real, (~visible,))
 
 
 MEMORIES = {
@@ -196,8 +196,8 @@ MEMORIES = {
     ],
 )
 def test_in_a_decoder(way, cached, own):
-    memory_options, seen = MEMORIES[way]
-    options, real, own_seen = OWN[own]
+    memory_options, visible = MEMORIES[way]
+    options, real, own_visible = OWN[own]
     memory_options = dict(memory_options)
     lengths = memory_options.pop("memory_lengths", None) if cached else None
 
@@ -209,7 +209,7 @@ def test_in_a_decoder(way, cached, own):
             )
         return DECODER.apply(variables, x, memory, **options, **memory_options).context
 
-    check(call, init(DECODER, X, Y), (X, Y), real, (~own_seen, ~seen))
+    check(call, init(DECODER, X, Y), (X, Y), real, (~own_visible, ~visible))
 
 
 CACHED = ["mask of a query", "mask of a key", "empty", "lengths", "causal and offset"]
@@ -223,7 +223,7 @@ def test_with_a_cached_memory(name, way):
         BETWEEN[name],
         {"empty": np.array([0, 0]), "lengths": np.array([4, 4])}.get(way),
     )
-    options, real, seen = {
+    options, real, visible = {
         "mask of a query": ({"mask": NOT_2[:, None]}, NOT_2, ALL),
         "mask of a key": ({"mask": NOT_2}, ALL, NOT_2),
         "empty": ({}, ~ALL, ~ALL),
@@ -237,7 +237,7 @@ def test_with_a_cached_memory(name, way):
         )
         return layer.apply(variables, x, cache=cache, **options).context
 
-    check(call, init(layer, X, Y), (X, Y), real, (~real, ~seen))
+    check(call, init(layer, X, Y), (X, Y), real, (~real, ~visible))
 
 
 DECODED = ["lengths", "no tokens", "mask function", "bias function"]
@@ -248,7 +248,7 @@ DECODED = ["lengths", "no tokens", "mask function", "bias function"]
 def test_in_decoding(name, sliding, way):
     """A prompt whose padding or hidden token is NaN, and then a part that attends to it."""
     layer = BETWEEN[name]
-    options, real, seen = OWN["no positions"] if way == "no tokens" else OWN[way]
+    options, real, visible = OWN["no positions"] if way == "no tokens" else OWN[way]
 
     def call(variables, x, y):
         cache = layer.init_cache(
@@ -260,7 +260,7 @@ def test_in_decoding(name, sliding, way):
         second, _ = layer.apply(variables, y[:, :3], cache, method="decode", **hiding, **window)
         return jnp.concatenate([first.context, second.context], axis=1)
 
-    check(call, init(layer, X), (X, Y), np.concatenate([real, ALL[:3]]), (~seen, ~ALL))
+    check(call, init(layer, X), (X, Y), np.concatenate([real, ALL[:3]]), (~visible, ~ALL))
 
 
 @pytest.mark.parametrize("name", [*BETWEEN, *WITHIN])

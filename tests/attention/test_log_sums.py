@@ -31,7 +31,7 @@ def test_it_is_the_logarithm_of_the_sum_over_visible_keys(chunk_size):
 def test_parts_of_the_keys_join_to_the_whole(chunk_size):
     """Gradients too."""
 
-    def joined(query):
+    def in_parts(query):
         parts = []
         for keys in (slice(0, 3), slice(3, 7)):
             options = {"mask": MASK[..., keys], "chunk_size": chunk_size}
@@ -44,7 +44,7 @@ def test_parts_of_the_keys_join_to_the_whole(chunk_size):
     whole = functools.partial(lambda query: fa.attend(query, KEY, VALUE, mask=MASK).context)
     loss = lambda function: jax.value_and_grad(lambda query: jnp.sum(jnp.sin(function(query))))
     (value, gradient), (expected, expected_gradient) = (
-        run(loss(function), QUERY) for function in (joined, whole)
+        run(loss(function), QUERY) for function in (in_parts, whole)
     )
     np.testing.assert_allclose(value, expected, rtol=1e-5)
     np.testing.assert_allclose(gradient, expected_gradient, atol=1e-5)

@@ -213,3 +213,8 @@ def test_take_gives_the_entries_at_the_places():
     np.testing.assert_array_equal(
         arrays.take(mask[..., :1], queries, keys), np.asarray(mask)[:, [2, 0], :1]
     )
+
+
+def test_a_window_of_any_width_leaves_all_keys():
+    mask = masks.window(*masks.grid(3, 4), 2**31 - 1, 2**40)
+    assert np.asarray(mask).all()

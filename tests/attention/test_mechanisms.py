@@ -189,9 +189,9 @@ def compiled(name):
     and sequence; and what is attended.
     """
 
-    def loss(variables, x, lengths, seen):
+    def loss(variables, x, lengths, num_real):
         attended = MECHANISMS[name].apply(variables, x, lengths)
-        return jnp.sum(jnp.sin(real_rows(attended.context, seen).astype(jnp.float32))), attended
+        return jnp.sum(jnp.sin(real_rows(attended.context, num_real).astype(jnp.float32))), attended
 
     function = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))
     return lambda *args: jax.device_get(function(*args))

@@ -118,7 +118,7 @@ def test_hard_is_the_expectation_where_every_probability_is_zero_or_one():
     scores, mask = make((50,))
     scores, mask = jnp.float32(BIG * np.sign(scores)), jnp.asarray(mask)
     chosen, expected = jax.jit(
-        lambda *given: (monotonic_hard(*given), monotonic_expectation(*given))
+        lambda *arrays: (monotonic_hard(*arrays), monotonic_expectation(*arrays))
     )(scores, mask)
     np.testing.assert_array_equal(chosen, expected)
 

@@ -14,8 +14,10 @@ from flax_attn.attention import (
     entmax15,
     hard,
     masked_softmax,
+    masks,
     monotonic_expectation,
     monotonic_hard,
+    normalizers,
     sampled_hard,
     sparsemax,
     top_k,
@@ -606,3 +608,24 @@ def test_temperature_changes_the_gradient_and_not_the_weights():
     )(scores)
     np.testing.assert_array_equal(*weights)
     assert not np.allclose(*gradients, atol=1e-2)
+
+
+def test_softmax_of_ones_by_lengths():
+    weights = jax.jit(
+        lambda scores, lengths: masked_softmax(scores, masks.from_lengths(lengths, 4)[:, 0])
+    )(np.ones((3, 4)), np.array([3, 2, 1]))
+    np.testing.assert_allclose(
+        weights, [[1 / 3, 1 / 3, 1 / 3, 0], [0.5, 0.5, 0, 0], [1, 0, 0, 0]], atol=1e-6
+    )
+
+
+def test_a_draw_is_finite_whatever_the_random_bits(monkeypatch):
+    for bits in (0, 2**32 - 1):
+        monkeypatch.setattr(
+            normalizers,
+            "positional_bits",
+            lambda *a, bits=bits: jnp.full((1, 2, 3), bits, jnp.uint32),
+        )
+        np.testing.assert_allclose(
+            sampled_hard(jnp.zeros((2, 3)), rng=jax.random.key(0)), [[1, 0, 0]] * 2
+        )

@@ -62,11 +62,11 @@ def test_dtype_is_that_of_the_result_and_param_dtype_that_of_the_parameters(name
     variables = init(make(**HALF), *inputs)
     for leaf in jax.tree.leaves(variables):
         assert leaf.dtype == jnp.float16
-    found = apply(make(**HALF), variables, *inputs)
-    assert found.context.dtype == found.weights.dtype == jnp.bfloat16
+    attended = apply(make(**HALF), variables, *inputs)
+    assert attended.context.dtype == attended.weights.dtype == jnp.bfloat16
     expected = apply(make(dtype=jnp.float32, param_dtype=jnp.float32), variables, *inputs)
     assert expected.context.dtype == expected.weights.dtype == jnp.float32
-    np.testing.assert_allclose(found.context.astype(np.float32), expected.context, atol=0.1)
+    np.testing.assert_allclose(attended.context.astype(np.float32), expected.context, atol=0.1)
 
 
 def test_a_cache_has_the_dtype_of_its_layer():
@@ -98,10 +98,10 @@ def test_parameters_are_those_of_linen_in_every_option(name):
     ours, linen = heads(**OPTIONS[name][0]), nn.MultiHeadDotProductAttention(2, **OPTIONS[name][1])
     chex.assert_trees_all_equal(ours.init(jax.random.key(0), X), linen.init(jax.random.key(0), X))
     variables = init(ours, X)
-    expected, found = apply(linen, variables, X, Y), apply(ours, variables, X, Y).context
-    assert found.dtype == expected.dtype
+    expected, context = apply(linen, variables, X, Y), apply(ours, variables, X, Y).context
+    assert context.dtype == expected.dtype
     np.testing.assert_allclose(
-        found.astype(np.float32),
+        context.astype(np.float32),
         expected.astype(np.float32),
         atol=0.1 if "dtype" in OPTIONS[name][0] else 1e-5,
     )
@@ -110,8 +110,8 @@ def test_parameters_are_those_of_linen_in_every_option(name):
 def test_normalised_queries_and_keys_do_not_grow_with_the_inputs():
     layer = heads(query_key_norm=True, use_bias=False)
     variables = init(layer, X)
-    found, larger = (apply(layer, variables, x).weights for x in (X, 1000 * X))
-    np.testing.assert_allclose(larger, found, atol=1e-4)
+    weights, larger = (apply(layer, variables, x).weights for x in (X, 1000 * X))
+    np.testing.assert_allclose(larger, weights, atol=1e-4)
 
 
 def test_the_epsilon_of_the_norms_is_that_of_the_blocks():
@@ -127,9 +127,9 @@ def test_the_epsilon_of_the_norms_is_that_of_the_blocks():
         "feed_forward_norm": norm,
     }
     # both norms alone: each divides by 1e3
-    found = apply(make(False, 1e6), {"params": params}, X).context
+    context = apply(make(False, 1e6), {"params": params}, X).context
     np.testing.assert_allclose(
-        1e6 * found, X - X.mean(axis=-1, keepdims=True), rtol=1e-4, atol=1e-5
+        1e6 * context, X - X.mean(axis=-1, keepdims=True), rtol=1e-4, atol=1e-5
     )
 
 

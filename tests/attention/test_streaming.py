@@ -85,8 +85,8 @@ def outcome(score, limits, bias, rate, chunk_size, dtype=np.float32):
     from flax_attn.attention.core import How, attend_pairs
 
     def loss(query, key, value, params, bias):
-        given = BIASES["function"] if bias is None else bias
-        pairs = pairs_of(LIMITS[limits], None if biases == "nothing" else given)
+        any_bias = BIASES["function"] if bias is None else bias
+        pairs = pairs_of(LIMITS[limits], None if biases == "nothing" else any_bias)
         pairs = pairs.dropping(rate, jax.random.key(3) if rate else None)
         how = How(
             functools.partial(getattr(fa, score), **params),
@@ -261,33 +261,6 @@ def test_the_error_of_a_second_derivative_says_what_to_do():
         DERIVATIVES["second derivative"](loss)
 
 
-VISIBLE = LIMITS | {
-    "packed the other way round": {
-        "query_segments": SEGMENTS[:, :Q][:, ::-1],
-        "key_segments": SEGMENTS,
-    },
-    "a mask of heads": {"mask": np.random.default_rng(22).random((HEADS, 1, K))[None] < 0.1},
-}
-
-
-@pytest.mark.parametrize("sizes", [(4, 4), (5, 3), (1, 7)])
-@pytest.mark.parametrize("name", VISIBLE)
-def test_visible_blocks_hold_every_visible_pair_and_few_others(name, sizes):
-    pairs = pairs_of(VISIBLE[name], None)
-    mask = pairs.whole().mask
-    mask = np.broadcast_to(True if mask is None else mask, pairs.shape).any(axis=(0, 1))
-    starts = [range(0, length, size) for length, size in zip(mask.shape, sizes)]
-    expected = [
-        [mask[q : q + sizes[0], k : k + sizes[1]].any() for k in starts[1]] for q in starts[0]
-    ]
-    visible = np.asarray(reach.visible_blocks(pairs, *sizes))
-    if "segments" in name or "packed" in name:  # the least and the largest id of a block decide
-        assert (visible >= expected).all()
-        assert visible.sum() < visible.size
-    else:
-        np.testing.assert_array_equal(visible, expected)
-
-
 def blocks_computed(function, *arrays):
     """How many blocks of scores were computed."""
     count = 0
@@ -324,11 +297,6 @@ def test_blocks_that_nobody_sees_are_not_computed(mask, expected):
         blocks_computed(lambda score, x: jax.jit(functools.partial(forward, score))(x), x)
         == expected
     )
-
-
-def test_the_longest_length_of_the_batch_bounds_the_blocks():
-    pairs = Pairs((3, 16, 16)).padded(None, np.array([3, 9, 0]))
-    np.testing.assert_array_equal(reach.visible_blocks(pairs, 4, 4).sum(axis=-1), [3, 3, 3, 3])
 
 
 def test_memory_is_linear_in_the_length_forward_and_backward():

@@ -6,6 +6,7 @@ import functools
 import gzip
 import hashlib
 import http.server
+import logging
 import struct
 import threading
 import time
@@ -89,6 +90,12 @@ def test_a_damaged_file_is_named_and_nothing_is_left_of_it(tmp_path, change, sai
     mnist.load_mnist(write_mnist(tmp_path))
 
 
+def test_reading_adds_no_handler_to_the_root_logger(tmp_path, monkeypatch):
+    monkeypatch.setattr(logging.root, "handlers", [])
+    mnist.load_mnist(write_mnist(tmp_path))
+    assert logging.root.handlers == []
+
+
 def test_other_files_never_pass_for_those_prepared_before(tmp_path):
     mnist.load_mnist(write_mnist(tmp_path))
     arrays, _ = mnist.load_mnist(
@@ -163,8 +170,8 @@ def test_a_download_is_checked_against_its_sum(tmp_path, monkeypatch, whole):
     monkeypatch.setattr(ag_news.AGNews, "url_infos", builders.url_infos(files))
     try:
         if whole:
-            found, _ = ag_news.load_ag_news(("test",), None)
-            assert found == {"test": [ag_news.News("Title", "Words", 2)]}
+            rows, _ = ag_news.load_ag_news(("test",), None)
+            assert rows == {"test": [ag_news.News("Title", "Words", 2)]}
         else:
             with pytest.raises(
                 UsageError, match=r"cannot prepare data set ag_news: .*wrong checksum"
@@ -208,9 +215,9 @@ def test_news_have_two_or_three_columns(tmp_path):
 
 
 def test_a_tree_is_its_phrases_the_whole_first():
-    found = sst.phrases("(3 (2 It) (4 (2 's) (4 (2 -LRB-) (1 hit))))")
-    assert found[0] == sst.Phrase(("It", "'s", "(", "hit"), 3)
-    assert sorted(" ".join(phrase.words) for phrase in found) == sorted(
+    phrases = sst.phrases("(3 (2 It) (4 (2 's) (4 (2 -LRB-) (1 hit))))")
+    assert phrases[0] == sst.Phrase(("It", "'s", "(", "hit"), 3)
+    assert sorted(" ".join(phrase.words) for phrase in phrases) == sorted(
         ["It 's ( hit", "It", "'s ( hit", "'s", "( hit", "(", "hit"]
     )
     assert [sst.in_classes(label, 3) for label in range(5)] == [0, 0, 1, 2, 2]
@@ -253,7 +260,7 @@ def test_the_real_files(manual_dir):
     assert arrays["train"][1][:5].tolist() == [5, 0, 4, 1, 9]
     news, _ = ag_news.load_ag_news(("train", "test"), manual_dir)
     assert [
-        np.bincount([each.label for each in news[split]]).tolist() for split in ("train", "test")
+        np.bincount([row.label for row in news[split]]).tolist() for split in ("train", "test")
     ] == [
         [5048, 3443, 3333, 5101],
         [1900] * 4,
@@ -304,8 +311,20 @@ def test_a_table_that_is_none_is_told(tmp_path, content, said):
     (tmp_path / "own.csv").write_text(content)
     with pytest.raises(UsageError, match=said):
         table.read(tmp_path / "own.csv", "text", "label")
-    with pytest.raises(UsageError, match="no file"):
-        table.read(tmp_path / "gone.csv", "text", "label")
+    for name in ("gone.csv", "."):
+        with pytest.raises(UsageError, match=r"cannot read .*; give a CSV or TSV file"):
+            table.read(tmp_path / name, "text", "label")
+
+
+def test_a_table_with_tabs_ends_in_tsv(tmp_path):
+    (tmp_path / "own.TSV").write_text('text\tlabel\r\n"a, b\t x\r\n\r\nc "d"\ty\r\n')
+    texts, labels = table.read(tmp_path / "own.TSV", "text", "label")
+    assert (texts, labels) == (['"a, b', 'c "d"'], ["x", "y"])
+    (tmp_path / "own.tsv").write_text("text\tlabel\na\tx\nb, c\n")
+    with pytest.raises(
+        UsageError, match=r"2 columns in .*, line 3, .* got 1: \['b, c'\]; mend it$"
+    ):
+        table.read(tmp_path / "own.tsv", "text", "label")
 
 
 def test_a_header_that_would_pass_for_a_row_and_one_column_for_both_are_told(tmp_path):
@@ -324,8 +343,8 @@ def test_only_the_files_that_are_wanted_are_read(tmp_path):
     (tmp_path / "ag_news").mkdir()
     (tmp_path / "ag_news" / "test.csv").write_text('"1","fine","words"\n')
     (tmp_path / "ag_news" / "train.csv").write_text("broken")
-    found, sums = ag_news.load_ag_news(("test",), tmp_path)
-    assert (len(found["test"]), list(sums)) == (1, ["test.csv"])
+    rows, sums = ag_news.load_ag_news(("test",), tmp_path)
+    assert (len(rows["test"]), list(sums)) == (1, ["test.csv"])
 
 
 def test_a_damaged_data_set_that_was_prepared_is_told(tmp_path, monkeypatch):

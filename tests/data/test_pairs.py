@@ -25,13 +25,13 @@ def write(folder, **files):
 
 
 def test_lines_of_two_languages_are_pairs_in_either_direction(tmp_path):
-    found, sums = multi30k.load_multi30k("de", "en", write(tmp_path))
-    assert found["valid"] == [
+    by_split, sums = multi30k.load_multi30k("de", "en", write(tmp_path))
+    assert by_split["valid"] == [
         ("de eins", "en eins"),
         ("de zwei", "en zwei"),
         ("de drei vier", "en drei vier"),
     ]
-    assert sorted(found) == ["test", "train", "valid"]
+    assert sorted(by_split) == ["test", "train", "valid"]
     assert len(sums) == 6
     assert multi30k.load_multi30k("en", "de", tmp_path)[0]["test"][0] == ("en eins", "de eins")
 
@@ -46,7 +46,7 @@ def test_lines_of_two_languages_are_pairs_in_either_direction(tmp_path):
         ({"train_de": b"one\n\nthree\n"}, r"a sentence in .*train.de.gz, line 2, got an empty one"),
         (
             {"train_de": "één\n".encode("latin-1")},
-            "text in UTF-8 under gzip in .*train.de.gz, line 1",
+            "text in UTF-8 in .*train.de.gz, line 1",
         ),
         (
             {"train_de": gzip.compress(b"one two three\n" * 100)[:40]},
@@ -66,13 +66,13 @@ def test_a_language_that_is_not_there_is_told(tmp_path):
 
 @pytest.mark.full
 def test_the_real_files(manual_dir):
-    found, _ = multi30k.load_multi30k("de", "fr", manual_dir)
-    assert {split: len(some) for split, some in found.items()} == {
+    by_split, _ = multi30k.load_multi30k("de", "fr", manual_dir)
+    assert {split: len(some) for split, some in by_split.items()} == {
         "train": 29_000,
         "valid": 1_014,
         "test": 1_000,
     }
-    source, target = found["train"][2]
+    source, target = by_split["train"][2]
     assert source == "Ein kleines Mädchen klettert in ein Spielhaus aus Holz."
     assert target == "Une petite fille grimpe dans une maisonnette en bois."
 
@@ -93,7 +93,23 @@ def test_the_users_pairs_stand_on_lines_with_a_tab_between(tmp_path):
     (tmp_path / "own.tsv").write_text(
         "\ufeffein  Haus\ta house\tCC-BY\n\nzwei\ttwo\r\n", encoding="utf-8"
     )
-    assert pairs.read_tsv(tmp_path / "own.tsv") == [("ein Haus", "a house"), ("zwei", "two")]
+    assert pairs.read(tmp_path / "own.tsv") == [("ein Haus", "a house"), ("zwei", "two")]
+
+
+def test_pairs_may_stand_in_a_csv_file(tmp_path):
+    (tmp_path / "own.CSV").write_text('1,"ein Haus, so",a house\n\n2,zwei,"""two"""\n')
+    assert pairs.read(tmp_path / "own.CSV", 2, 3) == [
+        ("ein Haus, so", "a house"),
+        ("zwei", '"two"'),
+    ]
+    (tmp_path / "bad.csv").write_text("a,b\nalone\n")
+    with pytest.raises(UsageError, match=r"a comma between in .*, line 2, .* got 'alone'"):
+        pairs.read(tmp_path / "bad.csv")
+
+
+def test_a_quote_in_a_tsv_file_is_a_character(tmp_path):
+    (tmp_path / "own.tsv").write_text('"ein, zwei\t"one" two\n')
+    assert pairs.read(tmp_path / "own.tsv") == [('"ein, zwei', '"one" two')]
 
 
 @pytest.mark.parametrize(
@@ -113,17 +129,17 @@ def test_the_users_pairs_stand_on_lines_with_a_tab_between(tmp_path):
 def test_lines_that_are_no_pairs_are_named(tmp_path, content, said):
     (tmp_path / "own.tsv").write_bytes(content)
     with pytest.raises(UsageError, match=said):
-        pairs.read_tsv(tmp_path / "own.tsv")
+        pairs.read(tmp_path / "own.tsv")
     with pytest.raises(UsageError, match=r"cannot read .*gone.tsv"):
-        pairs.read_tsv(tmp_path / "gone.tsv")
+        pairs.read(tmp_path / "gone.tsv")
 
 
 def test_letters_are_reversed():
-    found = toy.reversed_letters(3, 200, min_length=2, max_length=5)
-    assert all(pair.target.split() == pair.source.split()[::-1] for pair in found)
-    assert {len(pair.source.split()) for pair in found} == {2, 3, 4, 5}
-    assert found == toy.reversed_letters(3, 200, min_length=2, max_length=5)
-    assert found != toy.reversed_letters(4, 200, min_length=2, max_length=5)
+    drawn = toy.reversed_letters(3, 200, min_length=2, max_length=5)
+    assert all(pair.target.split() == pair.source.split()[::-1] for pair in drawn)
+    assert {len(pair.source.split()) for pair in drawn} == {2, 3, 4, 5}
+    assert drawn == toy.reversed_letters(3, 200, min_length=2, max_length=5)
+    assert drawn != toy.reversed_letters(4, 200, min_length=2, max_length=5)
 
 
 @pytest.mark.parametrize(
@@ -155,11 +171,11 @@ def test_ordinals():
 
 
 def test_dates_say_what_they_become():
-    found = dates.generate(0, 500)
-    assert found == dates.generate(0, 500)
-    for source, target in found:
+    drawn = dates.generate(0, 500)
+    assert drawn == dates.generate(0, 500)
+    for source, target in drawn:
         date = datetime.date.fromisoformat(target)
         assert str(date.year) in source
         assert dates.MONTHS[date.month - 1][:3] in source
         assert str(date.day) in source
-    assert len({target[:4] for _, target in found}) > 80
+    assert len({target[:4] for _, target in drawn}) > 80

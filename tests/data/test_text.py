@@ -12,7 +12,7 @@ TEXTS = ["the cat saw the dog", "a cat", "the end"]
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("raw", "expected"),
     [
         ("Great week for the NYSE!", "great week nyse"),
         ("Oil (Reuters) rises, again", "oil rises"),
@@ -21,12 +21,12 @@ TEXTS = ["the cat saw the dog", "a cat", "the end"]
         ("The of and", ""),
     ],
 )
-def test_news_are_cleaned_as_in_the_tutorial(given, expected):
-    assert text.clean_news(given) == expected
+def test_news_are_cleaned_as_in_the_tutorial(raw, expected):
+    assert text.clean_news(raw) == expected
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("raw", "expected"),
     [
         ("U.S. stocks&lt;b&gt; up 12%", "us stocks up 00 %"),
         ("AT#38;T's 2004 profit", "at t 2004 profit"),
@@ -34,8 +34,8 @@ def test_news_are_cleaned_as_in_the_tutorial(given, expected):
         ("", ""),
     ],
 )
-def test_news_come_apart_into_words_numbers_and_marks(given, expected):
-    assert text.split_news(given) == expected
+def test_news_come_apart_into_words_numbers_and_marks(raw, expected):
+    assert text.split_news(raw) == expected
 
 
 def test_there_are_179_stop_words():
@@ -64,8 +64,8 @@ def test_the_most_frequent_words_are_kept_first_met_first():
 def test_what_is_known_comes_back_and_so_does_the_tokenizer(kind):
     tokenizer = text.fit_tokenizer(kind, TEXTS, 100)
     again = text.tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
-    for each in (tokenizer, again):
-        assert [each.decode(each.encode(line)) for line in TEXTS] == TEXTS
+    for either in (tokenizer, again):
+        assert [either.decode(either.encode(line)) for line in TEXTS] == TEXTS
     assert (
         again.size
         == tokenizer.size

@@ -109,10 +109,12 @@ def test_texts_have_classes_tokens_and_attention_as_the_command_prints_them(text
 
 def test_the_same_data_from_python_and_from_files_give_the_same_figures(text_run, tmp_path):
     rows = texts()
-    for name, (some, labels) in {"train": rows, "test": tuple(part[::5] for part in rows)}.items():
-        lines = "".join(f"{text},{label}\n" for text, label in zip(some, labels))
-        (tmp_path / f"{name}.csv").write_text("text,label\n" + lines)
-    files = {f"data.{name}_file": str(tmp_path / f"{name}.csv") for name in ("train", "test")}
+    data = {"train.tsv": rows, "test.csv": tuple(part[::5] for part in rows)}
+    for name, (some, labels) in data.items():
+        between = "," if name.endswith("csv") else "\t"
+        lines = [f"{text}{between}{label}\n" for text, label in zip(some, labels)]
+        (tmp_path / name).write_text(f"text{between}label\n" + "".join(lines))
+    files = {f"data.{name[:-4]}_file": str(tmp_path / name) for name in data}
     by_file = flax_attn.train(
         "text_csv",
         num_epochs=2,

@@ -6,7 +6,6 @@ import shutil
 
 import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
@@ -16,12 +15,14 @@ from flax_attn import experiment
 from flax_attn.commands.training import train
 from flax_attn.data import shapes
 from flax_attn.errors import UsageError
-from flax_attn.experiment import running
+from flax_attn.experiment import loop, running
 from flax_attn.experiment.building import build_model, count_steps, make_batches, make_programs
 from flax_attn.experiment.config import Config
 from flax_attn.models import convolution, instruction_set
 from flax_attn.runs import checkpoints, reading
+from flax_attn.runs.checkpoints import Place
 from flax_attn.runs.directory import RunDirectory
+from flax_attn.stopping import Stop
 from flax_attn.tasks import Task, signals
 from flax_attn.training import epoch
 
@@ -65,14 +66,14 @@ def predict(run, inputs):
 def test_a_seed_among_three_equals_that_seed_alone_after_20_steps(module):
     _, data, programs, together = start(small(module, num_seeds=3, seed=5))
     for number in range(1, 6):
-        together, _ = programs.train_epoch(together, jnp.int32(number), data.rows.train)
+        together, _ = programs.train_epoch(together, number, data.rows.train)
     assert int(together.step[0]) == 20
     together = jax.tree.map(np.asarray, together)
     _, data, programs, _ = start(small(module))
     for i in range(3):
         alone = programs.create(range(5 + i, 6 + i))
         for number in range(1, 6):
-            alone, _ = programs.train_epoch(alone, jnp.int32(number), data.rows.train)
+            alone, _ = programs.train_epoch(alone, number, data.rows.train)
         chex.assert_trees_all_close(
             jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], together), alone, atol=1e-5
         )
@@ -81,41 +82,41 @@ def test_a_seed_among_three_equals_that_seed_alone_after_20_steps(module):
 @pytest.mark.full
 def test_seeds_at_once_equal_seeds_in_turn(monkeypatch):
     _, data, programs, states = start(small(shapes_attention, num_seeds=2, batch_size=8))
-    in_turn, _ = programs.train_epoch(states, jnp.int32(1), data.rows.train)
+    in_turn, _ = programs.train_epoch(states, 1, data.rows.train)
     monkeypatch.setattr(epoch, "sequential", epoch.vectorized)
     _, data, programs, states = start(small(shapes_attention, num_seeds=2, batch_size=8))
-    at_once, _ = programs.train_epoch(states, jnp.int32(1), data.rows.train)
+    at_once, _ = programs.train_epoch(states, 1, data.rows.train)
     # four steps of Adam move them by 4e-3
     chex.assert_trees_all_close(at_once.params, in_turn.params, atol=1e-4)
 
 
 def test_one_compilation_serves_all_epochs(monkeypatch):
-    counted = chex.assert_max_traces(epoch.train_epoch, n=1)
-    monkeypatch.setattr(epoch, "train_epoch", counted)
+    counted = chex.assert_max_traces(epoch.train_steps, n=1)
+    monkeypatch.setattr(epoch, "train_steps", counted)
     _, data, programs, states = start(small(shapes_lstm, num_seeds=3))
     for number in range(1, 5):
-        states, _ = programs.train_epoch(states, jnp.int32(number), data.rows.train)
+        states, _ = programs.train_epoch(states, number, data.rows.train)
     assert int(states.step[0]) == 16
 
 
 def test_fresh_data_is_new_in_every_step():
     config = small(shapes_lstm, **{"data.fresh": True, "learning_rate": 1e-3})
-    seen = []
+    batches = []
     original = signals.squared_error
 
     def spy(outputs, targets, mask):
-        jax.debug.callback(lambda t: seen.append(np.asarray(t)), targets)
+        jax.debug.callback(lambda t: batches.append(np.asarray(t)), targets)
         return original(outputs, targets, mask)
 
     signals.squared_error = spy
     try:
         _, data, programs, states = start(config)
         for number in (1, 2):
-            states, _ = programs.train_epoch(states, jnp.int32(number), data.rows.train)
+            states, _ = programs.train_epoch(states, number, data.rows.train)
         jax.effects_barrier()
     finally:
         signals.squared_error = original
-    rows = np.concatenate(seen)[:, :, 0]
+    rows = np.concatenate(batches)[:, :, 0]
     assert len(rows) == 2 * 4 * 32
     assert len(np.unique(rows[:, 50])) == len(rows)
     assert abs(rows.mean()) < 0.2  # normalised as the stored data are
@@ -146,7 +147,7 @@ def test_a_cosine_falls_to_zero_with_the_last_step_of_training():
     moved = []
     for number in (1, 2, 3):
         before = jax.tree.map(np.asarray, states.params)
-        states, _ = programs.train_epoch(states, jnp.int32(number), data.rows.train)
+        states, _ = programs.train_epoch(states, number, data.rows.train)
         moved.append(
             max(
                 np.abs(a - b).max()
@@ -202,6 +203,7 @@ def test_the_run_directory(finished):
         "config.json",
         "metrics.jsonl",
         "summary.json",
+        "sums.json",
         "examples.npz",
         "checkpoints",
         "figures",
@@ -285,7 +287,7 @@ def test_a_finished_run_is_reported_and_left_alone(finished):
         ({"model.features": 0}, "'model.features'"),
         ({"data.subset": 40, "data.fresh": True}, "no subset"),
         ({"seed": 2**32 - 1, "num_seeds": 2}, r"below 2\*\*32, got seed=4294967295"),
-        ({"data.seed": 2**32}, r"below 2\*\*32"),
+        ({"data.seed": 2**32}, "at most 4,294,967,295.*data.seed"),
         ({"data.name": "shape"}, "unknown data.name 'shape'; did you mean 'shapes'"),
         ({"optimizer.b2": 1.0}, r"'optimizer.b2' to be a number in \[0, 1\), got 1.0"),
         ({"optimizer.eps": 0.0}, "'optimizer.eps' to be a number above 0"),
@@ -315,9 +317,9 @@ def test_a_loss_that_is_not_finite_is_told_and_never_written(tmp_path):
 
 
 def test_nor_is_one_before_training(tmp_path, monkeypatch):
-    original = running.metric_rows
+    original = loop.metric_rows
     monkeypatch.setattr(
-        running,
+        loop,
         "metric_rows",
         lambda *args: [row | {"valid/mse": math.nan} for row in original(*args)],
     )
@@ -333,7 +335,7 @@ def test_boxes_come_to_attend_to_boxes():
     """
     config = small(shapes_attention, batch_size=64, steps_per_epoch=400, **{"data.fresh": True})
     model, data, programs, states = start(config)
-    states, _ = programs.train_epoch(states, jnp.int32(1), data.rows.train)
+    states, _ = programs.train_epoch(states, 1, data.rows.train)
     inputs, _, marks = jax.tree.map(np.asarray, data.test)
     drawn = shapes.Shapes(**marks)
     _, aux = jax.jit(model.apply)(
@@ -407,10 +409,15 @@ def short(tmp_path_factory):
     ],
 )
 def test_damage_to_a_finished_run_is_told(short, tmp_path, damage, said):
-    shutil.copytree(short[1], tmp_path / "run")
-    damage(tmp_path / "run")
+    """With the list of sums and, as in runs of earlier versions, without."""
+    for name in ("listed", "older"):
+        shutil.copytree(short[1], tmp_path / name)
+        damage(tmp_path / name)
+    (tmp_path / "older" / "sums.json").unlink()
     with pytest.raises(UsageError, match=said):
-        reading.read(tmp_path / "run")
+        reading.read(tmp_path / "older")
+    with pytest.raises(UsageError, match=r"since training wrote it|is damaged|not finished|lost"):
+        reading.read(tmp_path / "listed")
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -471,6 +478,7 @@ def test_a_run_that_records_no_instruction_set_goes_on_as_it_began(
     stored["derived"].pop("instruction_set")
     stored["derived"] |= {"instruction_set": recorded} if recorded else {}
     (workdir / "config.json").write_text(json.dumps(stored))
+    (workdir / "sums.json").unlink()  # which earlier versions did not write
     monkeypatch.setattr(instruction_set, "of_machine", lambda: "avx512")
     if said:
         with pytest.raises(UsageError, match=said):
@@ -530,6 +538,14 @@ def test_a_figure_that_is_gone_is_drawn_again(short, tmp_path):
     }
 
 
+def prepare(config, programs, data, directory):
+    """The loop of a run, and where it stands before training."""
+    made = loop.Loop(config, programs, data, directory, Stop())
+    at = made.begin(made.restore(print))
+    made.log.begin(at.rows)
+    return made, at
+
+
 def stop(*args, **kwargs):
     raise KeyboardInterrupt
 
@@ -538,7 +554,7 @@ def stop(*args, **kwargs):
 def test_a_run_stopped_before_it_trains_goes_on(short, tmp_path, monkeypatch):
     config, original = short
     workdir = tmp_path / "run"
-    monkeypatch.setattr(running, "train", stop)
+    monkeypatch.setattr(loop.Loop, "begin", stop)
     with pytest.raises(KeyboardInterrupt):
         experiment.run(config, workdir)
     monkeypatch.undo()
@@ -582,6 +598,9 @@ def test_a_config_edited_by_hand_is_told_when_it_is_read_back(short, tmp_path, c
         part, _, name = key.rpartition(".")
         (config[part] if part else config)[name] = value
     (workdir / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UsageError, match=r"config\.json has changed since training wrote it"):
+        experiment.load(workdir, print)
+    (workdir / "sums.json").unlink()  # which earlier versions did not write
     with pytest.raises(UsageError, match=said):
         experiment.load(workdir, print)
 
@@ -619,7 +638,7 @@ def test_data_drawn_and_stored_are_of_the_same_kind(monkeypatch, task, rule):
         small(shapes_lstm, **{"data.fresh": True, "data.task": task, "data.height_rule": rule})
     )
     stored = len(asked)
-    programs.train_epoch(states, jnp.int32(1), data.rows.train)
+    programs.train_epoch(states, 1, data.rows.train)
     assert (stored, len(asked)) == (3, 4)
     assert all(options == {"task": task, "height_rule": rule} for options in asked)
 
@@ -651,7 +670,8 @@ def test_best_is_chosen_on_validation_alone(tmp_path):
     config = Config.of(config)
     directory = RunDirectory.open(tmp_path, config.values)
     directory.begin(config.values)
-    states, _ = running.train(config, programs, data, directory, print, print)
+    made, at = prepare(config, programs, data, directory)
+    states = made.train(at, print).states
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()][1:]
     assert min(rows, key=lambda row: row["test/mse"])["epoch"] == 3
     assert min(rows, key=lambda row: row["valid/mse"])["epoch"] == int(states.best_epoch[0]) == 1
@@ -670,9 +690,12 @@ def test_figures_examples_and_predictions_are_of_the_kept_parameters_in_true_uni
     directory.begin(config.values)
     rows = [{"epoch": epoch, "seed": 0, "step": 4 * epoch, "test/mse": 1.0} for epoch in (0, 1)]
     normalization = data.normalization
-    directory.go_on(config.values | {"derived": data.kept.derived | {"sizes": {}}}, rows)
-    checkpoints.save(directory.checkpoints, 1, states, {"train_seconds": 0.0, "rows": rows})
-    summary = running.finish(config, model, programs, data, directory, running.Trained(states, 0.0))
+    made, at = prepare(config, programs, data, directory)
+    made.log.begin(rows)
+    directory.go_on(config.values | {"derived": data.kept.derived | {"sizes": {}}}, [])
+    at = at._replace(place=Place(1), states=states, rows=rows)
+    made.save(at)
+    summary = running.finish(config, model, made, data, directory, at)
     expected = np.mean(np.asarray(normalization.apply(data.test.targets)) ** 2)
     np.testing.assert_allclose(summary["metrics"]["test/mse"]["mean"], expected, rtol=1e-5)
     assert abs(summary["metrics"]["last/test/mse"]["mean"] - expected) > 1e-4

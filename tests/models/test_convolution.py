@@ -102,6 +102,13 @@ def test_the_instruction_set_chooses_the_form_also_of_what_was_traced_before(nam
     assert str(traced.jaxpr).count("dot_general[") == products
 
 
+def test_a_program_that_is_exported_takes_xlas_form():
+    convolve, arguments = jax.jit(convolution.convolve), draw(100, 5)
+    assert "conv_general_dilated" not in str(convolve.trace(*arguments).jaxpr)
+    with instruction_set.portable():
+        assert "conv_general_dilated" in str(convolve.trace(*arguments).jaxpr)
+
+
 def test_cook_toom_is_exact_in_double_precision():
     outputs_of, kernel_of, inputs_of = convolution.cook_toom(4, 5)
     x, w = np.random.default_rng(0).normal(size=8), np.random.default_rng(1).normal(size=5)

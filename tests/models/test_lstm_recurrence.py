@@ -57,12 +57,15 @@ def test_values_and_gradients_are_those_of_the_loop(case, reverse):
     leading, lengths = setting(case)
     arguments = draw(leading)
 
-    def found(recurrence):
+    def values_and_gradient(recurrence):
         values = jax.jit(functools.partial(recurrence, reverse, lengths=lengths))(*arguments)
         return values, jax.jit(gradient(recurrence, reverse, lengths))(*arguments)
 
     chex.assert_trees_all_close(
-        found(lstm_recurrence.recur), found(in_a_loop), rtol=1e-4, atol=1e-5
+        values_and_gradient(lstm_recurrence.recur),
+        values_and_gradient(in_a_loop),
+        rtol=1e-4,
+        atol=1e-5,
     )
 
 
@@ -71,7 +74,7 @@ def test_values_and_gradients_are_those_of_the_loop(case, reverse):
 def test_second_gradients_are_those_of_the_loop(case, reverse):
     leading, lengths = setting(case)
 
-    def found(recurrence):
+    def second_derivative(recurrence):
         first = gradient(recurrence, reverse, lengths)
         second = jax.grad(
             lambda *arguments: sum(
@@ -82,7 +85,7 @@ def test_second_gradients_are_those_of_the_loop(case, reverse):
         return jax.jit(second)(*draw(leading))
 
     chex.assert_trees_all_close(
-        found(lstm_recurrence.recur), found(in_a_loop), rtol=1e-4, atol=1e-4
+        second_derivative(lstm_recurrence.recur), second_derivative(in_a_loop), rtol=1e-4, atol=1e-4
     )
 
 
@@ -115,10 +118,10 @@ def test_nothing_past_the_end_leaks(reverse):
 def test_half_precision_stays_half(case):
     leading, lengths = setting(case)
     arguments = draw(leading, jnp.bfloat16)
-    found = gradient(lstm_recurrence.recur, False, lengths)
+    gradients = gradient(lstm_recurrence.recur, False, lengths)
     ours, exact = (
-        found(*arguments),
-        found(*jax.tree.map(lambda leaf: leaf.astype(jnp.float32), arguments)),
+        gradients(*arguments),
+        gradients(*jax.tree.map(lambda leaf: leaf.astype(jnp.float32), arguments)),
     )
     chex.assert_trees_all_equal_dtypes(ours, arguments)
     for half, single in zip(jax.tree.leaves(ours), jax.tree.leaves(exact)):

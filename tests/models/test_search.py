@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.models import largest, search
+from flax_attn.models import search
 
 VOCABULARY, SOURCE, STEPS, BATCH, WIDTH = 4, 3, 4, 2, 8
 END = VOCABULARY - 1
@@ -31,11 +31,11 @@ def every_sequence(start, forbidden=()):
     """All sequences from a state `(WIDTH,)`: log-probability, tokens with the mark where they end,
     and weights of each.
     """
-    found = []
+    sequences = []
 
     def go_on(state, token, tokens, weights, score):
         if len(tokens) == STEPS or tokens[-1:] == [END]:
-            found.append((score, tokens, weights))
+            sequences.append((score, tokens, weights))
             return
         state = np.tanh(state @ RECURRENT + EMBEDDING[token])
         logits, look = 2 * state @ OUT, np.exp(state @ LOOK)
@@ -44,7 +44,7 @@ def every_sequence(start, forbidden=()):
             go_on(state, new, [*tokens, new], [*weights, look / look.sum()], score + gained)
 
     go_on(start, END, [], [], 0.0)
-    return found
+    return sequences
 
 
 @functools.partial(jax.jit, static_argnames=("beam", "length_penalty", "num_best", "forbidden"))
@@ -62,7 +62,7 @@ def test_a_wide_beam_finds_what_a_search_through_all_finds(length_penalty):
             for score, t, w in every_sequence(START[row, 0])
         ]
         # those that have ended first
-        best = sorted(penalised, key=lambda each: (END not in each[1], -each[0]))[:5]
+        best = sorted(penalised, key=lambda sequence: (END not in sequence[1], -sequence[0]))[:5]
         for i, (score, tokens, weights) in enumerate(best):
             real = [token for token in tokens if token != END]
             assert decoded.tokens[row, i].tolist() == real + [0] * (STEPS - len(real))
@@ -85,26 +85,26 @@ def beam_by_hand(start, *, beam, length_penalty, num_best, forbidden, max_length
     """
     going, ended = [(0.0, [END], [], start)], []
     for length in range(1, max_length + 1):
-        found = []
+        longer = []
         for score, tokens, weights, state in going:
             state = np.tanh(state @ RECURRENT + EMBEDDING[tokens[-1]])
             logits, look = 2 * state @ OUT, np.exp(state @ LOOK)
             gains = logits - np.log(np.exp(logits).sum())
             weights = [*weights, look / look.sum()]
-            found += [
+            longer += [
                 (score + gains[new], [*tokens, new], weights, state)
                 for new in range(VOCABULARY)
                 if new not in forbidden
             ]
-        found.sort(key=lambda each: -each[0])
+        longer.sort(key=lambda beginning: -beginning[0])
         divisor = ((5 + length) / 6) ** length_penalty
         ended += [
             (score / divisor, tokens[1:-1], weights[:-1], True)
-            for score, tokens, weights, _ in found[:beam]
+            for score, tokens, weights, _ in longer[:beam]
             if tokens[-1] == END
         ]
-        ended = sorted(ended, key=lambda each: -each[0])[:beam]
-        going = [each for each in found[: 2 * beam] if each[1][-1] != END][:beam]
+        ended = sorted(ended, key=lambda beginning: -beginning[0])[:beam]
+        going = [beginning for beginning in longer[: 2 * beam] if beginning[1][-1] != END][:beam]
         if len(ended) == beam:
             break
     return (
@@ -186,14 +186,6 @@ def test_a_sequence_that_has_ended_is_not_lost_to_better_beginnings():
     assert bool(decoded.ended[0, 0])
 
 
-def test_the_largest_are_found_by_blocks():
-    scores = np.random.default_rng(2).normal(size=(3, 150)).astype(np.float32)
-    scores[1, :145] = -np.inf  # fewer than are wanted, and what fills up the last block beside them
-    best, found = jax.jit(largest.top_k, static_argnums=1)(scores, 9)
-    np.testing.assert_array_equal(best, -np.sort(-scores)[:, :9])
-    np.testing.assert_array_equal(np.take_along_axis(scores, np.asarray(found), axis=1), best)
-
-
 def test_what_does_not_end_is_said_to_be_cut():
     low = 1e-6
     step = chain([[1 - 2 * low, low, low], [1 - 2 * low, low, low], [1 - 2 * low, low, low]])
@@ -209,7 +201,7 @@ def test_what_is_forbidden_never_comes():
     assert (every == 1).any()
     allowed = search_all(START, beam=16, num_best=8, forbidden=(0, 1))
     assert not ((np.asarray(allowed.tokens) == 1) & np.isfinite(allowed.scores)[..., None]).any()
-    best = max(every_sequence(START[0, 0], forbidden=(0, 1)), key=lambda each: each[0])
+    best = max(every_sequence(START[0, 0], forbidden=(0, 1)), key=lambda sequence: sequence[0])
     np.testing.assert_allclose(allowed.scores[0, 0], best[0], atol=1e-4)
 
 

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.attention import AdditiveScore
 from flax_attn.models import Seq2Seq, TranslationTransformer, decoding
 from flax_attn.models.translation import SCORES
 from tests.models.variables import draw
@@ -51,7 +50,7 @@ MODELS |= {
 }
 
 
-def each_model(*quick):
+def with_models(*quick):
     """Every model, all but these in the full tests."""
     return pytest.mark.parametrize(
         "name",
@@ -76,7 +75,7 @@ def evaluate(name):
     return jax.jit(jax.value_and_grad(loss, has_aux=True))
 
 
-@each_model("bahdanau, additive", "luong, local-p", "Transformer")
+@with_models("bahdanau, additive", "luong, local-p", "Transformer")
 def test_a_step_of_decoding_is_a_step_of_teacher_forcing(name):
     model, variables = MODELS[name], draw(MODELS[name], TEXTS)
 
@@ -84,13 +83,13 @@ def test_a_step_of_decoding_is_a_step_of_teacher_forcing(name):
     def one_by_one(variables, texts):
         apply = functools.partial(model.apply, variables)
         memory = apply({key: texts[key] for key in ("source", "source_lengths")}, method="encode")
-        state, found = apply(memory, 5, method="start"), []
+        state, decoded = apply(memory, 5, method="start"), []
         for i in range(5):
             logits, state, weights = apply(
                 state, texts["target"][:, i : i + 1], memory, method="decode_step"
             )
-            found.append((logits, weights))
-        return jax.tree.map(lambda *steps: jnp.concatenate(steps, axis=1), *found)
+            decoded.append((logits, weights))
+        return jax.tree.map(lambda *steps: jnp.concatenate(steps, axis=1), *decoded)
 
     (_, expected), _ = evaluate(name)(variables, TEXTS)
     chex.assert_trees_all_close(one_by_one(variables, TEXTS), expected, atol=1e-5)
@@ -139,10 +138,10 @@ def test_the_decoders_equations_hold_in_a_loop(name):
             output = np.tanh(np.concatenate([context, hidden], axis=-1) @ step["output"]["kernel"])
         else:
             hidden = gru(hidden, inputs + context @ step["read_kernel"], recurrent)
-            found = dense("output", np.concatenate([hidden, context], axis=-1)) + dense(
+            both = dense("output", np.concatenate([hidden, context], axis=-1)) + dense(
                 "output_of_embedding", embedded
             )
-            output = np.tanh(found)
+            output = np.tanh(both)
         np.testing.assert_allclose(weights, alignment[:, i], atol=1e-5)
         np.testing.assert_allclose(dense("logits", output), logits[:, i], atol=1e-4)
 
@@ -171,7 +170,7 @@ def test_dropout_is_of_training_alone(name):
         assert 0.2 < (np.asarray(dropped)[0] == 0).mean() < 0.8
 
 
-@each_model("bahdanau, additive", "luong, local-p", "Transformer")
+@with_models("bahdanau, additive", "luong, local-p", "Transformer")
 def test_padding_of_either_side_changes_nothing(name):
     variables = draw(MODELS[name], TEXTS)
     wide = lambda array, by: (
@@ -193,7 +192,7 @@ def test_padding_of_either_side_changes_nothing(name):
     chex.assert_trees_all_close(same, gradient, atol=1e-4)
 
 
-@each_model("bahdanau, additive", "luong, local-p", "Transformer")
+@with_models("bahdanau, additive", "luong, local-p", "Transformer")
 def test_alignments_are_weights_on_the_real_source(name):
     (_, (_, alignment)), _ = evaluate(name)(draw(MODELS[name], TEXTS), TEXTS)
     alignment = np.asarray(alignment)
@@ -206,7 +205,7 @@ def test_alignments_are_weights_on_the_real_source(name):
         np.testing.assert_allclose(total, 1, atol=1e-5)
 
 
-@each_model("bahdanau, additive", "Transformer")
+@with_models("bahdanau, additive", "Transformer")
 def test_a_later_target_changes_nothing_before_it_and_the_source_changes_all(name):
     variables = draw(MODELS[name], TEXTS)
     (_, (logits, _)), _ = evaluate(name)(variables, TEXTS)
@@ -227,39 +226,29 @@ def test_a_later_target_changes_nothing_before_it_and_the_source_changes_all(nam
     ).all()
 
 
-@each_model("luong, local-p")
+@with_models("luong, local-p")
 def test_translations_do_not_depend_on_the_batch(name):
     model = MODELS[name]
     params = draw(model, TEXTS)["params"]
     texts = {key: TEXTS[key] for key in ("source", "source_lengths")}
     options = {"decoding": decoding.Decoding(3, 1.0), "end": 12, "max_length": 9, "num_best": 2}
-    found = decoding.translate(model, params, texts, **options)
+    together = decoding.translate(model, params, texts, **options)
     for i in range(3):
         (alone,) = decoding.translate(
             model, params, {key: array[i : i + 1] for key, array in texts.items()}, **options
         )
-        assert [each.tokens for each in alone] == [each.tokens for each in found[i]]
+        assert [translation.tokens for translation in alone] == [
+            translation.tokens for translation in together[i]
+        ]
         np.testing.assert_allclose(
-            [each.score for each in alone], [each.score for each in found[i]], atol=1e-5
+            [translation.score for translation in alone],
+            [translation.score for translation in together[i]],
+            atol=1e-5,
         )
-        for each in alone:
-            assert each.alignment.shape == (len(each.tokens), LENGTHS[i])
-            assert not {0, 1} & set(each.tokens)
-            assert max(each.tokens, default=0) < 12
-
-
-def test_keys_that_are_projected_once_give_the_same_score():
-    query, key = (
-        jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((2, 3, 4), (2, 5, 6))
-    )
-    whole, given = AdditiveScore(7), AdditiveScore(7, project_keys=False)
-    variables = whole.init(jax.random.key(0), 4, 6)
-    params = variables["params"]
-    rest = {"params": {name: params[name] for name in ("query_kernel", "vector")}}
-    scores = given.apply(rest, 4, 7)(query, key @ params["key_kernel"])
-    np.testing.assert_allclose(scores, whole.apply(variables, 4, 6)(query, key), atol=1e-5)
-    with pytest.raises(ValueError, match=r"projected keys as wide as the vector \(7,\)"):
-        given.apply(rest, 4, 7)(query, key)
+        for translation in alone:
+            assert translation.alignment.shape == (len(translation.tokens), LENGTHS[i])
+            assert not {0, 1} & set(translation.tokens)
+            assert max(translation.tokens, default=0) < 12
 
 
 @pytest.mark.parametrize(

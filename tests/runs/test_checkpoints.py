@@ -7,6 +7,7 @@ import pytest
 
 from flax_attn.errors import UsageError
 from flax_attn.runs import checkpoints
+from flax_attn.runs.checkpoints import Place
 
 W = np.arange(1000, dtype=np.float32).reshape(10, 100)
 FIRST = {"params": {"w": jnp.asarray(W)}, "step": jnp.int32(1)}
@@ -16,7 +17,7 @@ SECOND = {"params": {"w": jnp.asarray(-W)}, "step": jnp.int32(2)}
 @pytest.fixture
 def directory(tmp_path):
     for number, state in ((1, FIRST), (2, SECOND)):
-        checkpoints.save(tmp_path, number, state, {"train_seconds": 0.1 * number})
+        checkpoints.save(tmp_path, Place(number), state, {"train_seconds": 0.1 * number})
     return tmp_path
 
 
@@ -27,9 +28,10 @@ def restore(directory):
 
 
 def test_the_newest_is_restored(directory):
-    (number, state, metadata), lines = restore(directory)
+    (place, state, sums, metadata), lines = restore(directory)
     chex.assert_trees_all_equal(state, SECOND)
-    assert (number, metadata, lines) == (2, {"train_seconds": 0.2}, [])
+    assert (place, sums, lines) == (Place(2), None, [])
+    assert metadata["train_seconds"] == 0.2
 
 
 def files(directory):
@@ -50,12 +52,12 @@ def test_every_flipped_bit_is_found(directory, tmp_path_factory):
             continue
         content[len(content) // 2] ^= 0x10
         victim.write_bytes(content)
-        (number, state, _), lines = restore(copy)
-        chex.assert_trees_all_equal(state, FIRST)
-        assert number == 1
+        checkpoint, lines = restore(copy)
+        chex.assert_trees_all_equal(checkpoint.state, FIRST)
+        assert checkpoint.place == Place(1)
         assert len(lines) == 1
         assert "is damaged" in lines[0]
-        assert "using that of epoch 1" in lines[0]
+        assert "using 1" in lines[0]
 
 
 @pytest.mark.parametrize("damage", ["truncate", "remove"])
@@ -65,9 +67,11 @@ def test_short_and_missing_files_are_found(directory, damage):
         data.write_bytes(data.read_bytes()[:-1])
     else:
         data.unlink()
-    (number, _, _), lines = restore(directory)
-    assert number == 1
+    checkpoint, lines = restore(directory)
+    assert checkpoint.place == Place(1)
     assert data.name in lines[0]
+    with pytest.raises(UsageError, match=r"2 is damaged .*; run the command that made the run"):
+        checkpoints.restore(directory, FIRST, print, only_newest=True)
 
 
 def test_when_none_is_whole_nothing_is_guessed_or_removed(directory):
@@ -83,17 +87,53 @@ def test_when_none_is_whole_nothing_is_guessed_or_removed(directory):
     assert sorted(directory.rglob("*")) == before
 
 
-def test_what_orbax_would_take_for_the_latest_step_is_passed_over(directory):
+def test_what_is_not_whole_is_passed_over_and_what_is_not_ours_stays(directory):
     (directory / "999").mkdir()
     (directory / "007").mkdir()
-    (number, _, _), lines = restore(directory)
-    assert number == 2
-    assert len(lines) == 1
+    (directory / "998").mkdir()
+    (directory / "998" / "letter.txt").write_text("of the user")
+    checkpoint, lines = restore(directory)
+    assert checkpoint.place == Place(2)
+    assert len(lines) == 2
     assert "999 was not written to its end" in lines[0]
-    checkpoints.discard_after(directory, 2)
-    assert restore(directory)[1] == []
-    checkpoints.save(directory, 3, FIRST, {})
-    assert restore(directory)[0][0] == 3
+    checkpoints.discard_after(directory, Place(2))
+    assert not (directory / "999").exists()
+    assert (directory / "998" / "letter.txt").exists()
+    checkpoints.save(directory, Place(3), FIRST, {})
+    assert restore(directory)[0].place == Place(3)
+
+
+def test_what_stands_after_a_place_is_discarded_with_what_killed_processes_left(directory):
+    checkpoints.save(directory, Place(2, 5), FIRST, {})
+    (directory / "3.orbax-checkpoint-tmp").mkdir()
+    checkpoints.discard_after(directory, Place(1))
+    assert [path.name for path in directory.iterdir()] == ["1"]
+
+
+def test_saving_where_something_is_raises_and_vouches_for_nothing(directory):
+    before = (directory / "2" / "sha256.json").read_bytes()
+    with pytest.raises(UsageError, match="cannot write checkpoint"):
+        checkpoints.save(directory, Place(2), FIRST, {"new": True})
+    assert (directory / "2" / "sha256.json").read_bytes() == before
+    chex.assert_trees_all_equal(restore(directory)[0].state, SECOND)
+
+
+def test_a_begun_epoch_keeps_its_sums_and_gives_way_to_the_next_end(directory):
+    sums = {"mse": jnp.float32(0.5)}
+    checkpoints.save(directory, Place(2, 7), FIRST, {}, sums)
+    restored = checkpoints.restore(directory, SECOND, print, sums={"mse": jnp.float32(0)})
+    assert restored.place == Place(2, 7)
+    chex.assert_trees_all_equal((restored.state, restored.sums), (FIRST, sums))
+    assert {path.name for path in directory.iterdir()} == {"1", "2", "2+7"}
+    checkpoints.save(directory, Place(3), FIRST, {})
+    assert {path.name for path in directory.iterdir()} == {"2", "3"}
+
+
+def test_a_checkpoint_under_another_name_is_damaged(directory):
+    (directory / "2").rename(directory / "7")
+    checkpoint, lines = restore(directory)
+    assert checkpoint.place == Place(1)
+    assert "it is 2 under another name" in lines[0]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +157,6 @@ def test_the_state_of_another_model_is_refused(directory, template, said):
 
 
 def test_two_are_kept_and_none_is_no_error(directory, tmp_path):
-    checkpoints.save(directory, 3, FIRST, {})
+    checkpoints.save(directory, Place(3), FIRST, {})
     assert sorted(path.name for path in directory.iterdir() if path.is_dir()) == ["2", "3"]
     assert checkpoints.restore(tmp_path / "nowhere", FIRST, print) is None

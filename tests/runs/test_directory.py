@@ -1,10 +1,10 @@
-import json
 from pathlib import Path
 
 import pytest
 
 from flax_attn.errors import UsageError, unknown
 from flax_attn.files import replacing
+from flax_attn.runs import sums
 from flax_attn.runs.directory import RunDirectory, flatten, read_config
 
 CONFIG = {
@@ -41,14 +41,10 @@ def test_a_run_is_finished_until_it_goes_on(directory):
     before = files(directory.path)
     directory.begin(CONFIG | {"num_epochs": 6})
     assert files(directory.path) == before
-    rows = [{"epoch": epoch, "seed": seed} for epoch in range(3) for seed in (0, 1)]
-    directory.go_on(CONFIG | {"num_epochs": 6}, rows[:4])
-    directory.append_metrics(rows[4:])
-    assert {path.name for path in directory.path.iterdir()} == {"config.json", "metrics.jsonl"}
+    directory.go_on(CONFIG | {"num_epochs": 6}, [])
+    assert {path.name for path in directory.path.iterdir()} == {"config.json", "sums.json"}
     assert read_config(directory.path)["num_epochs"] == 6
-    assert [
-        json.loads(line) for line in (directory.path / "metrics.jsonl").read_text().splitlines()
-    ] == rows
+    assert sums.changed(directory.path) == []
 
 
 def test_what_a_stopped_start_leaves_is_no_foreign_directory(tmp_path):

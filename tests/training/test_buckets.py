@@ -11,12 +11,15 @@ LENGTHS = np.array([0, 1, 1, 2, 2, 2, 3, 5, 5, 9])
 
 
 def test_buckets_hold_every_row_once_and_none_is_longer_than_its_bucket():
-    found = buckets.make_buckets(LENGTHS, 3)
-    assert [bucket.first for bucket in found] == [0, *[bucket.last for bucket in found[:-1]]]
-    assert found[-1].last == len(LENGTHS)
-    for bucket in found:
+    all_buckets = buckets.make_buckets(LENGTHS, 3)
+    assert [bucket.first for bucket in all_buckets] == [
+        0,
+        *[bucket.last for bucket in all_buckets[:-1]],
+    ]
+    assert all_buckets[-1].last == len(LENGTHS)
+    for bucket in all_buckets:
         assert LENGTHS[bucket.first : bucket.last].max() == bucket.length
-    assert len(found) == 3
+    assert len(all_buckets) == 3
     assert buckets.make_buckets(LENGTHS, 1) == (buckets.Bucket(0, 10, 9),)
     assert buckets.make_buckets(np.array([4, 4, 4]), 3) == (buckets.Bucket(0, 3, 4),)
 
@@ -46,12 +49,12 @@ def lay_out(key, epoch, **changes):
 
 
 def test_a_pass_takes_every_row_once_in_batches_of_its_bucket():
-    found = buckets.make_buckets(LENGTHS, 3)
-    numbers, rows = lay_out(0, 1, num_steps=buckets.count_steps(found, 4))
+    all_buckets = buckets.make_buckets(LENGTHS, 3)
+    numbers, rows = lay_out(0, 1, num_steps=buckets.count_steps(all_buckets, 4))
     assert sorted(rows[rows >= 0].tolist()) == list(range(10))
     for number, batch in zip(numbers, rows):
         real = batch[batch >= 0]
-        assert ((found[number].first <= real) & (real < found[number].last)).all()
+        assert ((all_buckets[number].first <= real) & (real < all_buckets[number].last)).all()
 
 
 def test_the_data_and_the_epoch_decide_the_buckets_the_seed_the_rows():

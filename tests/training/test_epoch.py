@@ -1,4 +1,5 @@
 import functools
+import itertools
 
 import chex
 import jax
@@ -40,8 +41,18 @@ def init(key):
 create = jax.jit(functools.partial(TrainState.create, init=init, optimizer=OPTIMIZER))
 step = functools.partial(epoch.train_step, loss=loss, optimizer=OPTIMIZER)
 plan = functools.partial(epoch.shuffled_rows, num_examples=23, batch_size=5, num_steps=6)
-train = functools.partial(epoch.train_epoch, step=step, plan=plan, fetch=epoch.gather)
-train_alone = jax.jit(train)
+parts = {"step": step, "plan": plan, "fetch": epoch.gather}
+train_steps = jax.jit(functools.partial(epoch.train_steps, **parts))
+NOTHING = {name: Mean(jnp.float32(0), jnp.float32(0)) for name in ("mse", "before")}
+
+
+def train(state, number, data, first=0, last=6, sums=NOTHING):
+    """A whole epoch: the state and the metrics."""
+    state, sums, _ = train_steps(state, sums, number, np.int32(first), np.int32(last), data)
+    return state, epoch.compute(sums)
+
+
+train_alone = train
 evaluate = jax.jit(functools.partial(epoch.evaluate, loss=loss))
 
 
@@ -61,6 +72,69 @@ def test_an_epoch_is_its_steps_one_after_another():
     for rows in np.asarray(plan(order_key, 1)):
         state = one_step(state, rows)
     chex.assert_trees_all_close(scanned, state, rtol=1e-5)
+
+
+@pytest.mark.parametrize("cuts", [(1,), (2, 3), (1, 2, 3, 4, 5)])
+def test_an_epoch_in_parts_is_the_epoch_in_one_to_the_last_bit(cuts):
+    start = create(jnp.uint32(3))
+    whole, metrics = train(start, jnp.int32(2), DATA)
+    state, sums = start, NOTHING
+    for first, last in itertools.pairwise((0, *cuts, 6)):
+        places = (jnp.int32(2), np.int32(first), np.int32(last))
+        state, sums, finite = train_steps(state, sums, *places, DATA)
+    chex.assert_trees_all_equal(state, whole)
+    chex.assert_trees_all_equal(epoch.compute(sums), metrics)
+    assert finite
+
+
+def guarded_loss(params, carry, batch, key):
+    """The loss, but NaN in the gradient alone where the batch holds a certain number."""
+    value, rest = loss(params, carry, batch, key)
+    is_bad = (batch["inputs"] == 7).any()
+    return value + jnp.sqrt(jnp.where(is_bad, 0 * params["w"], 1)).sum(), rest
+
+
+def bad_rows(count):
+    """Data in which some rows give a NaN."""
+    inputs = X.copy()
+    inputs[:count] = 7
+    return DATA | {"inputs": jnp.asarray(inputs)}
+
+
+def guarded(max_bad_steps):
+    own = functools.partial(
+        epoch.train_step, loss=guarded_loss, optimizer=OPTIMIZER, max_bad_steps=max_bad_steps
+    )
+    return jax.jit(functools.partial(epoch.train_steps, **parts | {"step": own}))
+
+
+def test_a_step_that_is_not_finite_changes_nothing_and_is_counted():
+    data, places = bad_rows(1), (jnp.int32(1), np.int32(0), np.int32(6))
+    plain = jax.jit(
+        functools.partial(
+            epoch.train_steps,
+            **parts
+            | {"step": functools.partial(epoch.train_step, loss=guarded_loss, optimizer=OPTIMIZER)},
+        )
+    )
+    start = create(jnp.uint32(0))
+    assert not plain(start, NOTHING, *places, data)[2]
+    state, sums, finite = guarded(10)(start, NOTHING, *places, data)
+    rows = np.asarray(plan(jax.random.split(start.epoch_key(jnp.int32(1)))[0], 1))
+    num_bad = int((rows == 0).any(axis=1).sum())
+    assert finite
+    assert num_bad == int(state.bad_steps) in (1, 2)
+    assert float(sums["mse"].count) == 5 * (6 - num_bad)
+    assert (int(state.step), bool(state.stopped)) == (6, False)
+    chex.assert_tree_all_finite((state.params, state.opt_state))
+
+
+def test_a_seed_stops_after_so_many_bad_steps_in_a_row():
+    data, places = bad_rows(23), (jnp.int32(1), np.int32(0), np.int32(6))
+    start = create(jnp.uint32(0))
+    state, _, _ = guarded(4)(start, NOTHING, *places, data)
+    assert (int(state.step), int(state.bad_steps), bool(state.stopped)) == (4, 4, True)
+    chex.assert_trees_all_equal(state.params, start.params)
 
 
 def test_the_carry_starts_at_zero_in_every_epoch_and_evaluation():

@@ -41,10 +41,10 @@ def test_uneven_batches_add_up_to_the_whole():
 
 
 def test_adding_leaves_joins_means():
-    joined = jax.tree.map(
+    total = jax.tree.map(
         jnp.add, Mean(jnp.float32(6), jnp.float32(2)), Mean(jnp.float32(3), jnp.float32(1))
     )
-    assert float(joined.compute()) == 3.0
+    assert float(total.compute()) == 3.0
 
 
 LABELS, PREDICTED = np.array([0, 0, 1, 2, 2, 2, 0, 1, 3]), np.array([0, 1, 1, 2, 0, 2, 0, 0, 2])
@@ -55,10 +55,10 @@ def test_scores_of_classes_equal_scikit_learns_whatever_the_batches(split):
     # the fifth class never occurs and is never predicted
     logits = np.eye(5, dtype=np.float32)[PREDICTED]
     batches = [slice(i, i + split) for i in range(0, 9, split)]
-    found = [
+    parts = [
         jax.jit(confusion)(logits[b], LABELS[b], np.ones(len(LABELS[b]), bool)) for b in batches
     ]
-    matrix = jnp.asarray(sum(np.asarray(each.matrix) for each in found))
+    matrix = jnp.asarray(sum(np.asarray(part.matrix) for part in parts))
     np.testing.assert_array_equal(
         np.asarray(matrix)[:4, :4], sklearn.metrics.confusion_matrix(LABELS, PREDICTED)
     )
@@ -77,11 +77,11 @@ def test_scores_of_classes_equal_scikit_learns_whatever_the_batches(split):
     assert scores.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(scores[name], value, rtol=1e-6)
-    each = sklearn.metrics.precision_recall_fscore_support(
+    of_classes = sklearn.metrics.precision_recall_fscore_support(
         LABELS, PREDICTED, average=None, zero_division=0
     )
     np.testing.assert_allclose(
-        [np.asarray(values)[:4] for values in class_scores(matrix)], each[:3], rtol=1e-6
+        [np.asarray(values)[:4] for values in class_scores(matrix)], of_classes[:3], rtol=1e-6
     )
 
 

@@ -5,6 +5,7 @@ Each is a frozen dataclass whose fields are the keys under `data`; `DATA` maps a
 """
 
 from flax_attn.data.sets.images import MNIST as MNIST
+from flax_attn.data.sets.images import ImageFiles as ImageFiles
 from flax_attn.data.sets.kinds import DataSet as DataSet
 from flax_attn.data.sets.kinds import ImageData as ImageData
 from flax_attn.data.sets.kinds import PairData as PairData
@@ -23,13 +24,16 @@ from flax_attn.data.sets.pairs import PairsTSV as PairsTSV
 from flax_attn.data.sets.pairs import Reverse as Reverse
 from flax_attn.data.sets.series import InputSeries as InputSeries
 from flax_attn.data.sets.signals import Shapes as Shapes
+from flax_attn.data.sets.signals import SignalsNPZ as SignalsNPZ
 from flax_attn.data.sets.texts import SST as SST
 from flax_attn.data.sets.texts import AGNews as AGNews
 from flax_attn.data.sets.texts import TextCSV as TextCSV
 
 DATA: dict[str, type[DataSet]] = {
     "shapes": Shapes,
+    "signals_npz": SignalsNPZ,
     "mnist": MNIST,
+    "image_files": ImageFiles,
     "ag_news": AGNews,
     "sst": SST,
     "text_csv": TextCSV,

@@ -1,14 +1,26 @@
 """Data sets of images."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
-from flax_attn.data.sets.kinds import ImageData, Images, Training, check_held_out
-from flax_attn.data.splits import stratified
+from flax_attn.data import archive, contents, pictures
+from flax_attn.data.contents import ALL, as_pixels
+from flax_attn.data.sets.kinds import (
+    ImageData,
+    Images,
+    Training,
+    check_fractions,
+    check_held_out,
+    check_validation,
+)
+from flax_attn.data.splits import by_class, stratified
 from flax_attn.errors import UsageError
 from flax_attn.fields import shares, zero_or_above
+from flax_attn.files import sha256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +31,8 @@ class MNIST(ImageData):
         valid_fraction: the share of the training images that validates.
         num_train, num_test: use the first images only, this many; 0 for all.
     """
+
+    light_ink: ClassVar[bool] = True
 
     valid_fraction: float = 0.0
     num_train: int = 0
@@ -63,16 +77,99 @@ def hold_out(
     return {name: (images[part], labels[part]) for name, part in zip(("valid", "train"), parts)}
 
 
-def as_pixels(images: np.ndarray, source: str) -> np.ndarray:
-    """Images as float32 in [0, 1], from bytes or such numbers.
+@dataclass(frozen=True, kw_only=True)
+class ImageFiles(ImageData):
+    """The user's own images, from a folder by class or from a `.npz` file.
+
+    A folder holds pictures as `train/CLASS/*.png` and `test/CLASS/*.png`, and perhaps
+    `valid/CLASS/*.png`; or as `CLASS/*.png`, which are split in three. Colours become grey. A file
+    has the arrays `train_images`, `train_labels`, `test_images` and `test_labels`, and perhaps
+    `valid_images` and `valid_labels`; or `images` and `labels` alone, which are split in three.
+    Images are `(n, height, width)`, of bytes or of numbers in [0, 1]; labels are names or whole
+    numbers `(n,)`.
+
+    Attributes:
+        path: of the folder, or of the file, whose name ends in `.npz`.
+        height, width: the size to which images are scaled; 0 for the one size that they have.
+        valid_fraction: the share of the training images that validates, where there is no `valid`;
+            the share of all where they are split in three.
+        test_fraction: the share of all that tests, where they are split in three.
+    """
+
+    path: str
+    height: int = 0
+    width: int = 0
+    valid_fraction: float = 0.1
+    test_fraction: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fractions(self.valid_fraction, self.test_fraction)
+        zero_or_above(self, "height", "width")
+        if (self.height == 0) != (self.width == 0):
+            raise UsageError(
+                f"expected data.height and data.width both above 0, or both 0, got {self.height} "
+                f"and {self.width}"
+            )
+        if not self.path:
+            raise UsageError(
+                "expected --config.data.path=FOLDER, with a folder of pictures for each class, or "
+                "FILE.npz"
+            )
+
+    def check_training(self, training: Training) -> None:
+        check_validation(self.valid_fraction, training)
+
+    @property
+    def image_shape(self) -> tuple[int, int] | None:
+        return (self.height, self.width) if self.height else None
+
+    def prepare(self, images: np.ndarray) -> np.ndarray:
+        return images if self.image_shape is None else pictures.scale(images, self.image_shape)
+
+    def load(self, manual_dir: Path | None) -> Images:
+        del manual_dir  # the user names the folder or file
+        path = Path(self.path).expanduser()
+        if path.suffix.lower() == ".npz":
+            splits, digest = archive.read(path, "images", "labels"), sha256(path)
+        else:
+            splits, digest = pictures.read_folder(path, self.image_shape)
+        content = {}
+        for name, (images, labels) in splits.items():
+            images, labels = contents.images(contents.place(name, self.path), images, labels)
+            content[name] = self.prepare(images), labels
+        contents.check_one_shape({name: images for name, (images, _) in content.items()})
+        if ALL in content:
+            images, labels = content[ALL]
+            parts = by_class(labels, (self.valid_fraction, self.test_fraction), self.seed)
+            content = {
+                name: (images[rows], [labels[i] for i in rows]) for name, rows in parts.items()
+            }
+        return in_classes(content, self.valid_fraction, self.seed, {self.path: digest})
+
+
+def in_classes(
+    content: Mapping[str, tuple[np.ndarray, Sequence[str]]],
+    valid_fraction: float,
+    seed: int,
+    files: dict[str, str],
+) -> Images:
+    """Images with the numbers of their classes, from images and the names of their classes.
+
+    Where there is no `valid`, it is held out of `train`.
 
     Raises:
-        UsageError: other numbers.
+        UsageError: fewer than two classes, or one that the training split does not have.
     """
-    if images.dtype == np.uint8:
-        return images.astype(np.float32) / 255
-    if images.dtype.kind != "f" or not ((images >= 0) & (images <= 1)).all():
-        raise UsageError(
-            f"expected bytes or numbers in [0, 1] as pixels of {source}, got {images.dtype}"
-        )
-    return images.astype(np.float32)
+    classes = sorted({label for _, labels in content.values() for label in labels})
+    number = {name: i for i, name in enumerate(classes)}
+    splits = {
+        name: (images, np.array([number[label] for label in labels], np.int32))
+        for name, (images, labels) in content.items()
+    }
+    if "valid" not in splits and valid_fraction:
+        splits |= hold_out(*splits["train"], valid_fraction, seed)
+    contents.check_classes(
+        {name: [classes[i] for i in labels] for name, (_, labels) in splits.items()}
+    )
+    return Images(splits, classes, files)

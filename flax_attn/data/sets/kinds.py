@@ -68,13 +68,17 @@ class SignalData(DataSet):
     """Signals that become other signals, in the user's units."""
 
     @property
-    @abc.abstractmethod
-    def shape(self) -> tuple[int, int]:
-        """The length and the number of channels of the inputs."""
+    def shape(self) -> tuple[int, int] | None:
+        """The length and the number of channels of the inputs; None where only the data say."""
+        return None
 
     @abc.abstractmethod
     def load(self, manual_dir: Path | None) -> dict[str, SignalRows]:
         """The splits `train`, `valid` and `test`; `valid` may be empty."""
+
+    def files(self) -> dict[str, str]:
+        """The SHA-256 sums of the files that are read, by name."""
+        return {}
 
     @property
     def num_used(self) -> int | None:
@@ -124,16 +128,27 @@ class Images(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageData(DataSet):
-    """Images in classes."""
+    """Images in classes.
+
+    Attributes:
+        light_ink: whether they are light ink on a dark ground. Then a picture to predict that has a
+            light ground is inverted.
+    """
+
+    light_ink: ClassVar[bool] = False
 
     @abc.abstractmethod
     def load(self, manual_dir: Path | None) -> Images:
         """The splits `train` and `test`, and `valid` where one is held out."""
 
     @property
-    @abc.abstractmethod
-    def image_shape(self) -> tuple[int, int]:
-        """The height and width of the images."""
+    def image_shape(self) -> tuple[int, int] | None:
+        """The height and width of the images; None where only the data say."""
+        return None
+
+    def prepare(self, images: np.ndarray) -> np.ndarray:
+        """Images `(n, height, width)` in [0, 1], scaled where the data set scales its own."""
+        return images
 
 
 LabelledTexts = tuple[Sequence[str], Sequence[str]]  # texts and the name of the class of each
@@ -253,6 +268,14 @@ def check_fractions(valid: float, test: float) -> None:
         raise UsageError(
             f"expected data.valid_fraction and data.test_fraction of 0 or above, together below "
             f"1, got {valid} and {test}"
+        )
+
+
+def check_validation(valid_fraction: float, training: Training) -> None:
+    """Raises a UsageError where `valid` is measured and none is held out."""
+    if "valid" in training.evaluate and not valid_fraction:
+        raise UsageError(
+            "expected data.valid_fraction above 0 with 'valid' in config key 'evaluate'"
         )
 
 

@@ -6,14 +6,16 @@ A config records their SHA-256, not the contents.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from flax_attn.data import contents
+from flax_attn.data.contents import SPLITS
 from flax_attn.data.pairs import Pair
-from flax_attn.data.sets.images import as_pixels, hold_out
+from flax_attn.data.sets.images import in_classes
 from flax_attn.data.sets.kinds import (
     DataSet,
     ImageData,
@@ -28,14 +30,15 @@ from flax_attn.data.sets.kinds import (
     Texts,
     Training,
 )
+from flax_attn.data.sets.signals import with_valid
 from flax_attn.data.sets.texts import split
+from flax_attn.data.splits import at_random
 from flax_attn.errors import UsageError
 from flax_attn.fields import shares
 from flax_attn.types import JsonObject, UserInput
 
-# inputs and targets by split: train, test, and perhaps valid
+# inputs and targets by split: train, test, and perhaps valid; arrays or lists of texts
 Content = Mapping[str, tuple[UserInput, UserInput]]
-SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +55,7 @@ class InMemory(DataSet):
     splits: tuple | list
     sha256: str
     valid_fraction: float = 0.1
-    content: UserInput = dataclasses.field(
+    content: Content | None = dataclasses.field(
         default=None, repr=False, compare=False, metadata={"stored": False}
     )
 
@@ -75,12 +78,6 @@ class InMemory(DataSet):
             )
         return self.content
 
-    def _held_out(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """The rows that validate, and the rows that train."""
-        order = np.random.default_rng(self.seed).permutation(number)
-        held = round(number * self.valid_fraction)
-        return np.sort(order[:held]), np.sort(order[held:])
-
 
 @dataclass(frozen=True, kw_only=True)
 class SignalArrays(InMemory, SignalData):
@@ -100,12 +97,7 @@ class SignalArrays(InMemory, SignalData):
     def load(self, manual_dir: Path | None) -> dict[str, SignalRows]:
         del manual_dir
         rows = {name: SignalRows(*arrays, {}) for name, arrays in self._content().items()}
-        if "valid" not in rows:
-            train, (held, left) = rows["train"], self._held_out(len(rows["train"].inputs))
-            rows["valid"], rows["train"] = (
-                SignalRows(train.inputs[part], train.targets[part], {}) for part in (held, left)
-            )
-        return rows
+        return with_valid(rows, self.valid_fraction, self.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,16 +131,7 @@ class ImageArrays(InMemory, ImageData):
 
     def load(self, manual_dir: Path | None) -> Images:
         del manual_dir
-        content = self._content()
-        classes = sorted({label for _, labels in content.values() for label in labels})
-        number = {name: i for i, name in enumerate(classes)}
-        splits = {
-            name: (images, np.array([number[label] for label in labels], np.int32))
-            for name, (images, labels) in content.items()
-        }
-        if "valid" not in splits and self.valid_fraction:
-            splits |= hold_out(*splits["train"], self.valid_fraction, self.seed)
-        return Images(splits, classes, {"data": self.sha256})
+        return in_classes(self._content(), self.valid_fraction, self.seed, {"data": self.sha256})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,9 +144,10 @@ class PairLists(InMemory, PairData):
             name: [Pair(*pair) for pair in zip(*texts)] for name, texts in self._content().items()
         }
         if "valid" not in splits:
-            held, left = self._held_out(len(splits["train"]))
+            pairs = splits["train"]
             splits["valid"], splits["train"] = (
-                [splits["train"][i] for i in part] for part in (held, left)
+                [pairs[i] for i in part]
+                for part in at_random(len(pairs), (self.valid_fraction,), self.seed)
             )
         return Pairs(splits, {"data": self.sha256})
 
@@ -200,14 +184,17 @@ def from_python(
             f"expected data of the splits train and test, and perhaps valid, got {', '.join(data)}"
         )
     cls = next(own for base, own in MEMORY.items() if issubclass(kind, base))
-    convert = {SignalArrays: _signals, ImageArrays: _images}.get(cls, _texts)
-    content = {name: convert(name, *_two(name, data[name])) for name in SPLITS if name in data}
+    check = {SignalArrays: contents.signals, ImageArrays: contents.images}.get(cls, contents.texts)
+    content = {
+        name: check(contents.place(name), *_two(name, data[name]))
+        for name in SPLITS
+        if name in data
+    }
     fields: JsonObject = {"splits": tuple(content), "sha256": digest(content)}
-    inputs = content["train"][0]
-    if cls is SignalArrays:
-        fields |= {"length": inputs.shape[1], "channels": inputs.shape[2]}
-    if cls is ImageArrays:
-        fields |= {"height": inputs.shape[1], "width": inputs.shape[2]}
+    if cls in (SignalArrays, ImageArrays):
+        contents.check_one_shape({name: inputs for name, (inputs, _) in content.items()})
+        names = ("length", "channels") if cls is SignalArrays else ("height", "width")
+        fields |= dict(zip(names, content["train"][0].shape[1:]))
     return cls, fields, content
 
 
@@ -226,49 +213,9 @@ def digest(content: Content) -> str:
 
 
 def _two(name: str, rows: UserInput) -> tuple[UserInput, UserInput]:
-    """Inputs and targets, equally many."""
+    """Inputs and targets."""
     if not isinstance(rows, tuple | list) or len(rows) != 2:
         raise UsageError(
-            f"expected (inputs, targets) as the {name} split, got {type(rows).__name__}"
+            f"expected (inputs, targets) as {contents.place(name)}, got {type(rows).__name__}"
         )
-    inputs, targets = rows
-    if len(inputs) != len(targets) or not len(inputs):
-        raise UsageError(
-            f"expected as many targets as inputs in the {name} split, at least one, got "
-            f"{len(inputs)} and {len(targets)}"
-        )
-    return inputs, targets
-
-
-def _signals(name: str, inputs: UserInput, targets: UserInput) -> tuple[np.ndarray, np.ndarray]:
-    inputs, targets = np.asarray(inputs, np.float32), np.asarray(targets, np.float32)
-    inputs, targets = (
-        array[..., None] if array.ndim == 2 else array for array in (inputs, targets)
-    )
-    if inputs.ndim != 3 or targets.shape != (*inputs.shape[:2], 1):
-        raise UsageError(
-            f"expected signals (n, t) or (n, t, channels) with targets (n, t) in the {name} "
-            f"split, got {inputs.shape} and {targets.shape}"
-        )
-    if not (np.isfinite(inputs).all() and np.isfinite(targets).all()):
-        raise UsageError(f"expected finite numbers in the {name} split, got some that are not")
-    return inputs, targets
-
-
-def _images(name: str, images: UserInput, labels: UserInput) -> tuple[np.ndarray, list[str]]:
-    images = np.asarray(images)
-    if images.ndim != 3:
-        raise UsageError(
-            f"expected images (n, height, width) in the {name} split, got {images.shape}"
-        )
-    return as_pixels(images, f"the {name} split"), [str(label) for label in labels]
-
-
-def _texts(
-    name: str, texts: Sequence[UserInput], others: Sequence[UserInput]
-) -> tuple[list[str], list[str]]:
-    """Texts, and their classes or the texts that they become."""
-    if not all(isinstance(text, str) for text in texts):
-        strange = next(text for text in texts if not isinstance(text, str))
-        raise UsageError(f"expected texts in the {name} split, got {strange!r}")
-    return list(texts), [str(other) for other in others]
+    return rows[0], rows[1]

@@ -113,10 +113,10 @@ class Multi30k(PairData):
 
 @dataclass(frozen=True, kw_only=True)
 class PairsTSV(PairData):
-    """The user's own file of pairs, one a line.
+    """The user's own table of pairs, one a row: CSV where the file ends in `.csv`, else TSV.
 
     Attributes:
-        file: columns with tabs between.
+        file: a table without a header.
         source_column, target_column: numbers from 1.
         valid_fraction, test_fraction: shares of the sources that validate and test.
     """
@@ -140,7 +140,7 @@ class PairsTSV(PairData):
         if not self.file:
             raise UsageError(
                 "expected --config.data.file=FILE.tsv, with a source and a target in every line, "
-                "a tab between"
+                "a tab between, or a FILE.csv"
             )
         if not (
             self.valid_fraction > 0 < self.test_fraction
@@ -155,7 +155,7 @@ class PairsTSV(PairData):
         del manual_dir  # the user names the file
         path = Path(self.file).expanduser()
         by_source: dict[str, dict[Pair, None]] = {}
-        for pair in pairs.read_tsv(path, self.source_column, self.target_column):
+        for pair in pairs.read(path, self.source_column, self.target_column):
             by_source.setdefault(pair.source, {})[pair] = None
         groups = list(by_source.values())
         num_valid, num_test = (

@@ -4,12 +4,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jax
+import numpy as np
 from jaxtyping import Array
 
-from flax_attn.data import shapes
-from flax_attn.data.sets.kinds import SignalData, SignalRows, Training
+from flax_attn.data import archive, contents, shapes
+from flax_attn.data.sets.kinds import (
+    SignalData,
+    SignalRows,
+    Training,
+    check_fractions,
+    check_validation,
+)
+from flax_attn.data.splits import at_random
 from flax_attn.errors import UsageError
 from flax_attn.fields import above_zero, shares, zero_or_above
+from flax_attn.files import sha256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,3 +113,73 @@ class Shapes(SignalData):
 
 def _rows(examples: shapes.Examples) -> SignalRows:
     return SignalRows(examples.inputs, examples.targets, examples.shapes._asdict())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignalsNPZ(SignalData):
+    """The user's own signals, from a `.npz` file.
+
+    The file has the arrays `train_inputs`, `train_targets`, `test_inputs` and `test_targets`, and
+    perhaps `valid_inputs` and `valid_targets`. Or it has `inputs` and `targets` alone, which are
+    split in three at random. Inputs are `(n, t)` or `(n, t, channels)`, targets `(n, t)`.
+
+    Attributes:
+        file: the path of the file.
+        valid_fraction: the share of the training signals that validates, where the file has no
+            `valid_inputs`; the share of all where they are split in three.
+        test_fraction: the share of all that tests, where they are split in three.
+    """
+
+    file: str
+    valid_fraction: float = 0.1
+    test_fraction: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fractions(self.valid_fraction, self.test_fraction)
+        if not self.file:
+            raise UsageError(
+                "expected --config.data.file=FILE.npz, with the arrays inputs and targets"
+            )
+
+    def check_training(self, training: Training) -> None:
+        check_validation(self.valid_fraction, training)
+
+    def load(self, manual_dir: Path | None) -> dict[str, SignalRows]:
+        del manual_dir  # the user names the file
+        rows = {}
+        for name, pair in archive.read(self._path, "inputs", "targets").items():
+            rows[name] = SignalRows(*contents.signals(contents.place(name, self.file), *pair), {})
+        contents.check_one_shape({name: inputs for name, (inputs, _, _) in rows.items()})
+        if contents.ALL in rows:
+            number = len(rows[contents.ALL].inputs)
+            parts = at_random(number, (self.valid_fraction, self.test_fraction), self.seed)
+            rows = _parts(rows[contents.ALL], ("valid", "test", "train"), parts)
+        return with_valid(rows, self.valid_fraction, self.seed)
+
+    def files(self) -> dict[str, str]:
+        return {self.file: sha256(self._path)}
+
+    @property
+    def _path(self) -> Path:
+        return Path(self.file).expanduser()
+
+
+def with_valid(
+    rows: dict[str, SignalRows], valid_fraction: float, seed: int
+) -> dict[str, SignalRows]:
+    """The splits. Where there is no `valid`, it is held out of `train` at random."""
+    if "valid" in rows:
+        return rows
+    parts = at_random(len(rows["train"].inputs), (valid_fraction,), seed)
+    return rows | _parts(rows["train"], ("valid", "train"), parts)
+
+
+def _parts(
+    rows: SignalRows, names: tuple[str, ...], parts: list[np.ndarray]
+) -> dict[str, SignalRows]:
+    """The splits of these names, with these rows."""
+    return {
+        name: SignalRows(rows.inputs[part], rows.targets[part], {})
+        for name, part in zip(names, parts)
+    }

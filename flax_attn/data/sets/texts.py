@@ -1,6 +1,5 @@
 """Data sets of texts in classes."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,7 @@ from flax_attn.data.sets.kinds import (
     check_fractions,
     check_held_out,
 )
-from flax_attn.data.splits import stratified
-from flax_attn.data.text import encode_labels
+from flax_attn.data.splits import by_class
 from flax_attn.errors import UsageError
 from flax_attn.fields import one_of
 from flax_attn.files import sha256
@@ -122,7 +120,7 @@ def _distinct(phrases: "list[Phrase]") -> "list[Phrase]":
 
 @dataclass(frozen=True, kw_only=True)
 class TextCSV(TextData):
-    """The user's own table of texts and labels.
+    """The user's own table of texts and labels: TSV where the file ends in `.tsv`, else CSV.
 
     Attributes:
         train_file: split in three, or in two where there is a `test_file`.
@@ -143,7 +141,8 @@ class TextCSV(TextData):
         check_fractions(self.valid_fraction, self.test_fraction)
         if not self.train_file:
             raise UsageError(
-                "expected --config.data.train_file=FILE.csv, a table of texts and labels"
+                "expected --config.data.train_file=FILE.csv, or a FILE.tsv, a table of texts and "
+                "labels"
             )
 
     def check_training(self, training: Training) -> None:
@@ -174,27 +173,13 @@ def split(
     seed: int,
     test: LabelledTexts | None = None,
 ) -> dict[str, LabelledTexts]:
-    """Texts split alike in every class.
-
-    They are split in three by the shares of validation and test, or in two beside a given test.
+    """Texts split alike in every class, as `splits.by_class` does, with the test where it is given.
 
     Raises:
         UsageError: a class with fewer rows than there are splits.
     """
-    valid_fraction, test_fraction = fractions
-    test_fraction = test_fraction if test is None else 0.0
-    shares = {"train": 1 - valid_fraction - test_fraction}
-    shares |= {"valid": valid_fraction} if valid_fraction else {}
-    shares |= {"test": test_fraction} if test is None else {}
-    for label, count in Counter(labels).items():
-        if count < len(shares):
-            raise UsageError(
-                f"expected at least {len(shares)} rows of every class, one for each split, got "
-                f"{count} of '{label}'"
-            )
-    parts = stratified(encode_labels(labels, sorted(set(labels))), list(shares.values()), seed)
     splits: dict[str, LabelledTexts] = {
         name: ([str(texts[i]) for i in rows], [str(labels[i]) for i in rows])
-        for name, rows in zip(shares, parts)
+        for name, rows in by_class(labels, fractions, seed, has_test=test is not None).items()
     }
     return splits if test is None else splits | {"test": test}

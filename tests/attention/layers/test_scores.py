@@ -185,3 +185,15 @@ def test_a_module_inside_of_a_flax_module_is_told_that_it_takes_widths(name):
         r"pass score=module\(query.shape",
     ):
         jax.eval_shape(Layer().init, jax.random.key(0), jnp.ones((Q, D)), jnp.ones((K, D)))
+
+
+def test_keys_that_are_projected_once_give_the_same_score():
+    query, key = jnp.asarray(normal(0, 2, 3, 4)), jnp.asarray(normal(1, 2, 5, 6))
+    whole, projected = AdditiveScore(7), AdditiveScore(7, project_keys=False)
+    variables = whole.init(jax.random.key(0), 4, 6)
+    params = variables["params"]
+    rest = {"params": {name: params[name] for name in ("query_kernel", "vector")}}
+    scores = projected.apply(rest, 4, 7)(query, key @ params["key_kernel"])
+    np.testing.assert_allclose(scores, whole.apply(variables, 4, 6)(query, key), atol=1e-5)
+    with pytest.raises(ValueError, match=r"projected keys as wide as the vector \(7,\)"):
+        projected.apply(rest, 4, 7)(query, key)

@@ -50,9 +50,9 @@ def test_a_longer_padding_changes_no_output_and_no_gradient(name):
     function = jax.jit(
         jax.value_and_grad(lambda v, inputs: jnp.sum(jnp.sin(MODELS[name].apply(v, inputs)[0])))
     )
-    given = draw(MODELS[name], TEXTS)
-    chex.assert_trees_all_close(function(given, longer), function(given, TEXTS), atol=1e-6)
-    attention = jax.jit(MODELS[name].apply)(given, longer)[1]["attention"]
+    drawn = draw(MODELS[name], TEXTS)
+    chex.assert_trees_all_close(function(drawn, longer), function(drawn, TEXTS), atol=1e-6)
+    attention = jax.jit(MODELS[name].apply)(drawn, longer)[1]["attention"]
     of_pairs = ["hops_words", "hops_pairs"] if MODELS[name].num_pairs else []
     assert set(attention) == {*(f"hops_{encoder}" for encoder in MODELS[name].encoders), *of_pairs}
     for weights in map(np.asarray, attention.values()):
@@ -69,8 +69,8 @@ def test_a_longer_padding_changes_no_output_and_no_gradient(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_every_part_is_heard_and_what_is_unknown_is_not(name):
     logits = jax.jit(lambda v, inputs: MODELS[name].apply(v, inputs)[0])
-    given = draw(MODELS[name], TEXTS)
-    apply = functools.partial(logits, given)
+    drawn = draw(MODELS[name], TEXTS)
+    apply = functools.partial(logits, drawn)
     texts = TEXTS | {"tokens": np.where(PRESENT, 2, 0), "pairs": np.where(TEXTS["pairs"] > 0, 2, 0)}
     heard = apply(texts)
     changes = [("tokens", 3), ("ngrams", 4)] + ([("pairs", 3)] if MODELS[name].num_pairs else [])
@@ -82,7 +82,7 @@ def test_every_part_is_heard_and_what_is_unknown_is_not(name):
         for pairs in (0 * TEXTS["pairs"], np.minimum(TEXTS["pairs"], 1))
     ]
     np.testing.assert_array_equal(apply(unknown[0]), apply(unknown[1]))
-    params = given["params"]
+    params = drawn["params"]
     silent = {
         **params,
         "words": {
@@ -99,9 +99,9 @@ def test_a_text_of_one_word_keeps_it_when_words_are_dropped():
     train = jax.jit(
         lambda v, texts, key: model.apply(v, texts, train=True, rngs={"dropout": key})[0]
     )
-    given = draw(MODELS["GRU, n-grams"], TEXTS)
-    outputs = np.stack([train(given, TEXTS, jax.random.key(i)) for i in range(5)])
-    expected = np.asarray(jax.jit(model.apply)(given, TEXTS)[0])
+    drawn = draw(MODELS["GRU, n-grams"], TEXTS)
+    outputs = np.stack([train(drawn, TEXTS, jax.random.key(i)) for i in range(5)])
+    expected = np.asarray(jax.jit(model.apply)(drawn, TEXTS)[0])
     np.testing.assert_allclose(outputs[:, 2], np.broadcast_to(expected[2], (5, 3)), atol=1e-6)
     assert np.abs(outputs[:, 0] - expected[0]).max() > 1e-3
 

@@ -1,0 +1,45 @@
+"""Your own images in classes, by a small Transformer over patches.
+
+Task     any classes. A folder has `train/CLASS/*.png` and `test/CLASS/*.png`, or `CLASS/*.png`
+         alone, which are split 80 / 10 / 10 alike in every class. A `.npz` file has the arrays
+         `train_images`, `train_labels`, `test_images` and `test_labels`, or `images` and `labels`
+         alone. Colours become grey, and images are scaled to 32 x 32 pixels
+Source   the model of mnist_transformer
+Command  python train.py --config=configs/images_folder.py --config.data.path=FOLDER, or
+         --config.data.path=FILE.npz
+Expect   what your images allow; test accuracy 0.908 with 1,500 digits of MNIST to train on and
+         2,000 to test, 7 minutes (two dense layers: 0.864, 30 epochs)
+"""
+
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from flax_attn import recipes
+
+
+def get_config(variant: str = "") -> Any:
+    model = {
+        "name": "patch_transformer",
+        "patch_size": 4,
+        "features": 64,
+        "num_heads": 4,
+        "num_blocks": 3,
+        "hidden_features": 128,
+        "dropout_rate": 0.1,
+        "max_shift": 2,
+    }
+    config = recipes.images("images_folder", variant, model)
+    config.data = ConfigDict({"name": "image_files", "seed": 42, "path": ""})
+    config.data.update({"height": 32, "width": 32})  # multiples of the patch_size; 0: as they are
+    config.data.update({"valid_fraction": 0.1, "test_fraction": 0.1})
+    config.evaluate = ("valid", "test")
+    config.num_epochs = 5 if variant else 50
+    config.batch_size = 32  # small folders have enough for a batch
+    config.keep_best = True
+    config.learning_rate = 2e-3
+    config.optimizer.weight_decay = 0.05
+    config.optimizer.clip_norm = 1.0
+    config.optimizer.warmup_steps = 100
+    config.optimizer.schedule = "cosine"
+    return config

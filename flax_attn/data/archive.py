@@ -1,0 +1,68 @@
+"""A user's own arrays, from a `.npz` file."""
+
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from flax_attn.data.contents import ALL, SPLITS
+from flax_attn.errors import UsageError, one_line
+
+Arrays = tuple[np.ndarray, np.ndarray]  # inputs and targets
+
+
+def read(path: Path, inputs: str, targets: str) -> dict[str, Arrays]:
+    """Inputs and targets by split, or under the name `all` where they are yet to be split.
+
+    With the names `x` and `y` they are the arrays `train_x`, `train_y`, `test_x`, `test_y`, and
+    perhaps `valid_x` and `valid_y`; or `x` and `y` alone. Other arrays are left alone.
+
+    Raises:
+        UsageError: no such file, another kind of file, or arrays that are missing or misnamed.
+    """
+    try:
+        with open(path, "rb") as file:
+            return _read(path, file, inputs, targets)
+    except UsageError:
+        raise
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path} ({error.strerror or one_line(error)}); give a .npz file with the "
+            f"arrays {inputs} and {targets}"
+        ) from error
+    except Exception as error:  # whatever NumPy raises for a file that is damaged
+        raise UsageError(
+            f"expected arrays in {path} ({one_line(error)}); save it with numpy.savez, without "
+            f"Python objects"
+        ) from error
+
+
+def _read(path: Path, file: BinaryIO, inputs: str, targets: str) -> dict[str, Arrays]:
+    archive = np.load(file)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise UsageError(
+            f"expected an archive of several arrays in {path}, got one array; save it with "
+            f"numpy.savez"
+        )
+    with archive:
+        names = _names(path, archive.files, inputs, targets)
+        return {
+            split: (np.asarray(archive[x]), np.asarray(archive[y]))
+            for split, (x, y) in names.items()
+        }
+
+
+def _names(path: Path, known: list[str], inputs: str, targets: str) -> dict[str, tuple[str, str]]:
+    """The names of the two arrays of each split."""
+    pairs = {name: (f"{name}_{inputs}", f"{name}_{targets}") for name in SPLITS}
+    pairs[ALL] = inputs, targets
+    names = {split: pair for split, pair in pairs.items() if set(pair) & set(known)}
+    complete = {name for pair in names.values() for name in pair}
+    of_this_kind = {name for name in known if name.endswith((inputs, targets))}
+    if complete != of_this_kind or set(names) not in ({ALL}, {"train", "test"}, set(SPLITS)):
+        raise UsageError(
+            f"expected in {path} the arrays {inputs} and {targets}, or train_{inputs}, "
+            f"train_{targets}, test_{inputs} and test_{targets}, and perhaps valid_{inputs} and "
+            f"valid_{targets}, got {', '.join(known) or 'none'}"
+        )
+    return names

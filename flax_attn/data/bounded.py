@@ -1,0 +1,183 @@
+"""Limits on the files that a user names, so that a bad one is refused before it takes memory.
+
+Only regular files are opened: a pipe or a device may never end. A size that a header tells is
+checked before anything is allocated. An error names the limit.
+"""
+
+import contextlib
+import errno
+import gzip
+import io
+import math
+import os
+import stat
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flax_attn.errors import UsageError, one_line
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+LARGEST_FILE = 4 * 2**30  # bytes
+LARGEST_PICTURE = 2**28  # bytes of its file
+MOST_PIXELS = 2**26
+LONGEST_LINE = 10_000_000  # characters, also of a row of a table and of all its cells
+LONGEST_HEADER = 10_000  # bytes, of a .npy file
+MOST_AXES = 8
+MOST_TIMES = 100  # a compressed file may grow by this factor
+ALWAYS_UNPACKED = 2**26  # bytes that every compressed file may grow to
+
+OpenFile = io.BufferedReader | gzip.GzipFile
+
+
+def open_file(path: Path, largest: int = LARGEST_FILE) -> io.BufferedReader:
+    """Opens a regular file to read its bytes.
+
+    Raises:
+        OSError: no such file, or a folder, a pipe or a device.
+        UsageError: a file of more than `largest` bytes.
+    """
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "a pipe or a device, not a regular file", str(path))
+    if status.st_size > largest:
+        raise UsageError(
+            f"expected a file of at most {largest:,} bytes in {path}, got {status.st_size:,}; "
+            f"split it"
+        )
+    return open(path, "rb")
+
+
+def most_unpacked(file: io.BufferedReader) -> int:
+    """The bytes that may come out of an open compressed file."""
+    return min(LARGEST_FILE, max(ALWAYS_UNPACKED, MOST_TIMES * os.fstat(file.fileno()).st_size))
+
+
+def lines(
+    path: Path, file: OpenFile, most: int = LARGEST_FILE, newline: str = "\n"
+) -> Iterator[str]:
+    """The lines of text in an open file, each with its end, without a byte order mark.
+
+    Args:
+        path: of the file, for errors.
+        file: open at its beginning.
+        most: characters of all lines together.
+        newline: what ends a line; '' for every usual end.
+
+    Raises:
+        UsageError: other bytes than UTF-8, with the number of their line; a line or a file that is
+            too long.
+    """
+    number, total = 0, 0
+    with io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline) as text:
+        while line := text.readline(LONGEST_LINE + 1):
+            number, total = number + 1, total + len(line)
+            if len(line) > LONGEST_LINE:
+                raise UsageError(
+                    f"expected lines of at most {LONGEST_LINE:,} characters in {path}, line "
+                    f"{number} has more; split it"
+                )
+            if total > most:
+                raise UsageError(
+                    f"expected at most {most:,} characters in {path}, got more; split it, or write "
+                    f"it without compression"
+                )
+            if not line.isascii() and not _is_text(line):
+                raise UsageError(
+                    f"expected text in UTF-8 in {path}, line {number}, got other bytes; save it in "
+                    f"UTF-8"
+                )
+            yield line
+
+
+def _is_text(line: str) -> bool:
+    """Whether no byte of a line had to be escaped."""
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """The array in a .npy file. It stays on disk until it is used.
+
+    Raises:
+        OSError: as `open_file`.
+        UsageError: no array, one of Python objects, an empty one, or a file that is cut off.
+    """
+    with open_file(path) as file:
+        head = io.BytesIO(file.read(LONGEST_HEADER))
+        size = os.fstat(file.fileno()).st_size
+    if head.getvalue()[:2] == b"PK":
+        raise UsageError(
+            f"expected one array in {path}, got an archive of several; save one with numpy.save"
+        )
+    shape, is_fortran, dtype = _npy_header(path, head)
+    needed = math.prod(shape) * dtype.itemsize
+    if dtype.hasobject or not needed or len(shape) > MOST_AXES or min(shape, default=1) < 0:
+        raise UsageError(f"expected numbers in {path}, got {dtype} of shape {shape}")
+    offset = head.tell()
+    if needed > size - offset:
+        raise UsageError(
+            f"{path} is cut off: its header says {needed:,} bytes, and {size - offset:,} follow; "
+            f"get the file again"
+        )
+    return np.memmap(path, dtype, "r", offset, shape, "F" if is_fortran else "C")
+
+
+def _npy_header(path: Path, head: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """The shape, whether the first axis is innermost, and the type of the numbers."""
+    formats = np.lib.format
+    readers = {(1, 0): formats.read_array_header_1_0, (2, 0): formats.read_array_header_2_0}
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return readers[formats.read_magic(head)](head)
+    except Exception as error:  # whatever numpy makes of a header, which is an expression of Python
+        raise UsageError(
+            f"expected numbers in {path}, got no .npy file with a header of at most "
+            f"{LONGEST_HEADER:,} bytes; write it with numpy.save"
+        ) from error
+
+
+@contextlib.contextmanager
+def open_picture(path: Path, formats: Sequence[str] = ("PNG",)) -> Iterator["Image"]:
+    """Opens a picture of these formats of Pillow, and lets it be decoded where it is small enough.
+
+    Pillow tries no other format: some start another program.
+
+    Raises:
+        OSError: as `open_file`.
+        UsageError: another kind of file, a damaged one, or more than `MOST_PIXELS`.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    names = formats[0] if len(formats) == 1 else f"picture ({', '.join(formats)})"
+    too_large = (Image.DecompressionBombWarning, Image.DecompressionBombError)
+    with open_file(path, LARGEST_PICTURE) as file, warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        try:
+            with Image.open(file, formats=list(formats)) as picture:
+                if math.prod(picture.size) > MOST_PIXELS:
+                    raise Image.DecompressionBombError
+                yield picture
+        except UsageError:
+            raise
+        except too_large as error:
+            raise UsageError(
+                f"expected a picture of at most {MOST_PIXELS:,} pixels in {path}, got more; make "
+                f"it smaller"
+            ) from error
+        except (UnidentifiedImageError, SyntaxError) as error:
+            raise UsageError(f"expected a {names} in {path}, got another kind of file") from error
+        except Exception as error:  # whatever Pillow makes of a damaged file
+            raise UsageError(
+                f"expected a whole {names} in {path}, got a damaged one ({one_line(error)})"
+            ) from error

@@ -1,0 +1,156 @@
+"""What a user gives to train on, checked: signals, images and texts, from Python or from files.
+
+`where` names the contents in an error, such as `the train split`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from flax_attn.errors import UsageError, one_line
+from flax_attn.types import UserInput
+
+SPLITS = ("train", "valid", "test")
+ALL = "all"  # the name of rows that are yet to be split
+
+
+def place(split: str, source: str = "") -> str:
+    """The name of a split in an error; with a source, of the split in that file or folder."""
+    if split == ALL:
+        return source
+    return f"the {split} split of {source}" if source else f"the {split} split"
+
+
+def signals(where: str, inputs: UserInput, targets: UserInput) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs `(n, t, channels)` and targets `(n, t, 1)` as float32.
+
+    Inputs may also be `(n, t)`, and so may targets.
+
+    Raises:
+        UsageError: other shapes, or what are no finite real numbers.
+    """
+    inputs, targets = _numbers(where, inputs), _numbers(where, targets)
+    shapes = f"{inputs.shape} and {targets.shape}"
+    inputs, targets = (
+        array[..., None] if array.ndim == 2 else array for array in (inputs, targets)
+    )
+    if inputs.ndim == 3:
+        check_as_many(where, inputs, targets)
+    if inputs.ndim != 3 or targets.shape != (*inputs.shape[:2], 1) or not inputs.size:
+        raise UsageError(
+            f"expected signals (n, t) or (n, t, channels) with targets (n, t) in {where}, got "
+            f"{shapes}"
+        )
+    if not (np.isfinite(inputs).all() and np.isfinite(targets).all()):
+        raise UsageError(f"expected finite numbers in {where}, got some that are not")
+    return inputs, targets
+
+
+def images(where: str, images: UserInput, labels: UserInput) -> tuple[np.ndarray, list[str]]:
+    """Images `(n, height, width)` as float32 in [0, 1], and the name of the class of each.
+
+    A class may also be a whole number, whose digits are its name.
+
+    Raises:
+        UsageError: other shapes, pixels or classes.
+    """
+    images, labels = _array(where, images), np.asarray(labels)
+    if images.ndim != 3 or not images.size:
+        raise UsageError(
+            f"expected images (n, height, width) in {where}, without an axis of colours, got "
+            f"{images.shape}"
+        )
+    if labels.ndim != 1 or labels.dtype.kind in "fc":
+        raise UsageError(
+            f"expected the class of each image (n,) in {where}, a name or a whole number, got "
+            f"{labels.dtype} of shape {labels.shape}"
+        )
+    check_as_many(where, images, labels)
+    return as_pixels(images, where), [_name(label) for label in labels.tolist()]
+
+
+def texts(
+    where: str, texts: Sequence[UserInput], others: Sequence[UserInput]
+) -> tuple[list[str], list[str]]:
+    """Texts, and their classes or the texts that they become.
+
+    Raises:
+        UsageError: unequal numbers of both, or other things than texts.
+    """
+    check_as_many(where, texts, others)
+    for text in texts:
+        if not isinstance(text, str):
+            raise UsageError(f"expected texts in {where}, got {text!r}")
+    return list(texts), [str(other) for other in others]
+
+
+def as_pixels(images: np.ndarray, where: str) -> np.ndarray:
+    """Images as float32 in [0, 1], from bytes or such numbers.
+
+    Raises:
+        UsageError: other numbers.
+    """
+    if images.dtype == np.uint8:
+        return images.astype(np.float32) / 255
+    if images.dtype.kind != "f" or not ((images >= 0) & (images <= 1)).all():
+        raise UsageError(
+            f"expected bytes or numbers in [0, 1] as pixels of {where}, got {images.dtype}"
+        )
+    return images.astype(np.float32)
+
+
+def check_as_many(
+    where: str, inputs: Sequence | np.ndarray, targets: Sequence | np.ndarray
+) -> None:
+    """Raises a UsageError unless there are as many targets as inputs, at least one."""
+    if len(inputs) != len(targets) or not len(inputs):
+        raise UsageError(
+            f"expected as many targets as inputs in {where}, at least one, got {len(inputs)} and "
+            f"{len(targets)}"
+        )
+
+
+def check_one_shape(arrays: Mapping[str, np.ndarray]) -> None:
+    """Raises a UsageError unless the rows of the arrays of all splits have one shape."""
+    first, *others = arrays
+    for name in others:
+        if arrays[name].shape[1:] != arrays[first].shape[1:]:
+            raise UsageError(
+                f"expected rows of one shape in all splits, got {arrays[first].shape[1:]} in "
+                f"{first} and {arrays[name].shape[1:]} in {name}"
+            )
+
+
+def check_classes(labels: Mapping[str, Sequence[str]]) -> None:
+    """Raises a UsageError for classes by split that cannot be learned."""
+    known = set(labels["train"])
+    if len(known) < 2:
+        raise UsageError(
+            f"expected at least two classes to train on, got {', '.join(known) or 'none'}"
+        )
+    for split, names in labels.items():
+        if strange := sorted(set(names) - known):
+            raise UsageError(
+                f"expected classes in the {split} split that the training split has, got "
+                f"'{strange[0]}'"
+            )
+
+
+def _array(where: str, values: UserInput) -> np.ndarray:
+    """The values as an array of real numbers."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # rows of several lengths
+        raise UsageError(f"expected one array in {where} ({one_line(error)})") from error
+    if array.dtype.kind not in "biuf":
+        raise UsageError(f"expected real numbers in {where}, got {array.dtype}")
+    return array
+
+
+def _numbers(where: str, values: UserInput) -> np.ndarray:
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is told
+        return _array(where, values).astype(np.float32)
+
+
+def _name(label: str | bytes | int) -> str:
+    return label.decode(errors="replace") if isinstance(label, bytes) else str(label)

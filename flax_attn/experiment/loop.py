@@ -1,0 +1,199 @@
+"""The training loop: epochs in segments, a checkpoint after each epoch, and another at a stop."""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from flax_attn.errors import UsageError
+from flax_attn.experiment.building import Programs, Scores, States, make_batches
+from flax_attn.experiment.config import Config
+from flax_attn.experiment.debugging import find_nan
+from flax_attn.runs import checkpoints
+from flax_attn.runs.checkpoints import Place
+from flax_attn.runs.directory import RunDirectory
+from flax_attn.runs.metrics_log import MetricsLog, read_until
+from flax_attn.runs.rows import Row, check_finite, finite_seeds, metric_rows, repeat_last
+from flax_attn.stopping import Stop
+from flax_attn.tasks import Task
+from flax_attn.training import epoch, segments
+from flax_attn.training.state import choose
+from flax_attn.types import JsonObject
+
+Say = Callable[[str], None]  # takes a line, or several, for the user
+OnEpoch = Callable[[list[Row]], None]  # takes the rows of an epoch, one a seed
+
+
+class Standing(NamedTuple):
+    """Where training stands.
+
+    Attributes:
+        place: epochs and steps of the next.
+        states: of all seeds.
+        sums: of the metrics of the steps of the next epoch.
+        seconds: of training in all tries.
+        rows: metrics, at least those of the last epoch.
+    """
+
+    place: Place
+    states: States
+    sums: epoch.Metrics
+    seconds: float
+    rows: list[Row]
+
+
+class Loop:
+    """Trains a run, from its last checkpoint or from the start."""
+
+    def __init__(
+        self,
+        config: Config,
+        programs: Programs,
+        task: Task,
+        directory: RunDirectory,
+        stop: Stop,
+        debug_nans: bool = False,
+    ):
+        self.config, self.programs, self.task = config, programs, task
+        self.directory, self.stop, self.debug_nans = directory, stop, debug_nans
+        self.rows, self.batches = jax.device_put(task.rows.train), make_batches(config, task)
+        self.log = MetricsLog(directory.path)
+
+    def restore(self, say: Say) -> Standing:
+        """The last whole checkpoint, or the start. What stands after it is removed."""
+        states = self.programs.create(self.config.seeds)
+        sums = self.programs.zero_sums(states, self.rows)
+        checkpoint = checkpoints.restore(self.directory.checkpoints, states, say, sums=sums)
+        at = Standing(Place(0), states, sums, 0.0, [])
+        if checkpoint is not None:
+            place, states, begun, metadata = checkpoint
+            rows = metadata.get("rows")  # earlier versions kept them there
+            rows = read_until(self.directory.path, metadata["metrics"]) if rows is None else rows
+            at = Standing(place, states, begun or sums, metadata["train_seconds"], rows)
+            say(f"resuming after {describe(place)}")
+        checkpoints.discard_after(self.directory.checkpoints, at.place)
+        return at
+
+    def begin(self, at: Standing) -> Standing:
+        """Compiles, and measures what has not trained yet."""
+        weights = (at.states.params, at.states.carry, self.batches)
+        self.evaluate = self.programs.evaluate.lower(*weights).compile()
+        before = None if at.rows else self.evaluate(*weights)
+        seconds = at.seconds
+        if at.place.epoch < self.config.num_epochs:
+            began = time.perf_counter()
+            places = (np.int32(0),) * 3
+            traced = self.programs.train_steps.trace(at.states, at.sums, *places, self.rows)
+            self.size = segments.steps_a_segment(traced.jaxpr)
+            self.train_steps = traced.lower().compile()  # beside that evaluation
+            seconds += time.perf_counter() - began
+        rows = at.rows
+        if before is not None:
+            rows = metric_rows(0, at.states, before)
+            check_finite(rows)
+        return at._replace(rows=rows, seconds=seconds)
+
+    def train(self, at: Standing, on_epoch: OnEpoch) -> Standing:
+        """Trains to `num_epochs`, or until all seeds have stopped."""
+        while at.place.epoch < self.config.num_epochs and not np.asarray(at.states.stopped).all():
+            self.stop.saves = True
+            at = self.run_epoch(at)
+            self.save(at)
+            self.stop.check(f"epoch {at.place.epoch} is saved")
+            self.stop.saves = False
+            on_epoch(at.rows)
+        return at
+
+    def run_epoch(self, at: Standing) -> Standing:
+        """The rest of an epoch in segments, and its metrics."""
+        began, stopped = at.seconds - time.perf_counter(), np.asarray(at.states.stopped)
+        number = at.place.epoch + 1
+        while at.place.step < self.programs.steps_an_epoch:
+            at = self.run_segment(at)._replace(seconds=began + time.perf_counter())
+            if self.stop.number is not None:
+                self.save_and_stop(at)
+        scores = self.evaluate(at.states.params, at.states.carry, self.batches)
+        if not self.stop.wait(jax.tree.leaves(scores)):
+            self.save_and_stop(at)
+        train_scores = epoch.compute(at.sums)
+        at = self.judge(at, {"train": train_scores} | scores, stopped)
+        states = at.states
+        if self.config.by_validation:
+            states = self.programs.after_epoch(
+                states, scores["valid"][self.task.score], jnp.int32(number)
+            )
+        zeros = jax.tree.map(jnp.zeros_like, at.sums)
+        self.log.append(at.rows)
+        return Standing(Place(number), states, zeros, began + time.perf_counter(), at.rows)
+
+    def run_segment(self, at: Standing) -> Standing:
+        """Some steps. Seeds in which they are not all finite take them again, guarded."""
+        number, first = at.place.epoch + 1, at.place.step
+        last = min(first + self.size, self.programs.steps_an_epoch)
+        places = (np.int32(number), np.int32(first), np.int32(last), self.rows)
+        states, sums, finite = self.train_steps(at.states, at.sums, *places)
+        if not np.asarray(finite).all():
+            if self.debug_nans:
+                find_nan(self.programs, at.states, at.sums, places, self.task.rows.train)
+            guarded = self.programs.guarded_steps(at.states, at.sums, *places)[:2]
+            states, sums = jax.vmap(choose)(finite, (states, sums), guarded)
+        return at._replace(place=Place(at.place.epoch, last), states=states, sums=sums)
+
+    def judge(self, at: Standing, scores: dict[str, Scores], stopped: np.ndarray) -> Standing:
+        """Makes the rows of an epoch, and stops the seeds whose steps or metrics are not finite.
+
+        Raises:
+            UsageError: no seed is left.
+        """
+        rows = metric_rows(at.place.epoch + 1, at.states, scores)
+        bad = np.asarray(at.states.bad_in_a_row) >= self.config.max_bad_steps
+        diverged = ~stopped & (bad | ~finite_seeds(rows))
+        if diverged.any() and (diverged | (stopped & bad)).all():
+            if not bad.all():
+                check_finite(rows)
+            raise UsageError(
+                f"expected finite numbers, but {self.config.max_bad_steps} steps in a row were not "
+                f"in epoch {at.place.epoch + 1}; start another run with a lower learning_rate, or "
+                f"see where they arise with --debug_nans"
+            )
+        states = at.states
+        if diverged.any():
+            limit = jnp.where(diverged, self.config.max_bad_steps, states.bad_in_a_row)
+            stop = states.stopped | diverged
+            states = states.with_changes(stopped=stop, bad_in_a_row=limit)
+        return at._replace(states=states, rows=repeat_last(rows, stopped | diverged, at.rows))
+
+    def diverged(self, states: States) -> JsonObject:
+        """The seeds that steps or metrics that are not finite have stopped, and after what."""
+        bad = np.asarray(states.stopped & (states.bad_in_a_row >= self.config.max_bad_steps))
+        counts = zip(self.config.seeds, bad, states.step, states.bad_steps)
+        return {
+            str(seed): {"step": int(step), "bad_steps": int(number)}
+            for seed, is_bad, step, number in counts
+            if is_bad
+        }
+
+    def save(self, at: Standing) -> None:
+        """Writes a checkpoint of where training stands."""
+        metadata = {
+            "train_seconds": at.seconds,
+            "metrics": self.log.mark(),
+            "config": self.directory.written,
+        }
+        sums = at.sums if at.place.step else None
+        checkpoints.save(self.directory.checkpoints, at.place, at.states, metadata, sums)
+
+    def save_and_stop(self, at: Standing) -> None:
+        """Saves where training stands, and raises `Stopped`."""
+        self.save(at)
+        steps = self.programs.steps_an_epoch
+        self.stop.check(f"{at.place.step} of {steps} steps of epoch {at.place.epoch + 1} are saved")
+
+
+def describe(place: Place) -> str:
+    """A place in words."""
+    steps = f" and {place.step} steps of epoch {place.epoch + 1}" if place.step else ""
+    return f"epoch {place.epoch}{steps}"

@@ -1,0 +1,95 @@
+"""A lock on a run directory, so that no two processes train into it.
+
+The operating system holds it for the process, and so lets go of it however the process ends. The
+file says who holds it.
+"""
+
+import contextlib
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from flax_attn.errors import UsageError
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such lock
+    fcntl = None
+
+LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Holds the lock of a run directory, and makes the directory if need be.
+
+    A directory that holds nothing afterwards is removed, as are the folders made for it.
+
+    Raises:
+        UsageError: another process holds it, or the directory cannot be written.
+    """
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    file = path / LOCK
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = _lock(file)
+    except OSError as error:
+        _remove_empty(made)
+        raise UsageError(
+            f"cannot write to run directory {path} ({error.strerror}); choose another --workdir"
+        ) from error
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+        os.close(descriptor)
+        _remove_empty(made)
+
+
+def _lock(file: Path) -> int:
+    """The open file that holds the lock."""
+    while True:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 1_000).decode(errors="replace")
+            os.close(descriptor)
+            raise UsageError(
+                f"{file.parent} is in use by {_describe(holder)}; wait for it or choose another "
+                f"--workdir"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        if _is_there(file, descriptor):
+            break
+        os.close(descriptor)  # the one who held it has removed it
+    os.ftruncate(descriptor, 0)
+    who = {"pid": os.getpid(), "host": platform.node(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    os.write(descriptor, json.dumps(who).encode())
+    return descriptor
+
+
+def _is_there(file: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(file), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _describe(holder: str) -> str:
+    try:
+        who = json.loads(holder)
+        return f"process {who['pid']} on {who['host']} since {who['since']}"
+    except (ValueError, TypeError, KeyError):  # it has not written yet who it is
+        return "another process"
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()

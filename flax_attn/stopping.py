@@ -1,0 +1,133 @@
+"""Signals that end training: SIGTERM, SIGHUP and SIGINT.
+
+They set a flag. Training looks at it between segments, saves where it stands and raises `Stopped`.
+A command must also leave while XLA compiles, when no Python runs. There a thread of its own hears
+the signal, and ends the process.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from flax_attn.types import Tree
+
+NAMES = ("SIGTERM", "SIGHUP", "SIGINT")  # Windows has no SIGHUP
+NUMBERS = tuple(int(getattr(signal, name)) for name in NAMES if hasattr(signal, name))
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal has ended training. What was trained is saved.
+
+    Attributes:
+        number: of the signal.
+        said: where training stands, and how it goes on.
+    """
+
+    def __init__(self, number: int, said: str):
+        super().__init__(said)
+        self.number, self.said = number, said
+
+
+class Stop:
+    """Whether a signal has come, and what is lost if the process ends now.
+
+    Attributes:
+        number: of the first signal, or None.
+        saved: how far training is saved, in words.
+        saves: whether training will look at `number` soon, and save.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.saved = "nothing is saved yet"
+        self.saves = False
+
+    def check(self, saved: str) -> None:
+        """Raises `Stopped` where a signal has come. `saved` says how far training is saved."""
+        self.saved = saved
+        if self.number is not None:
+            raise Stopped(self.number, describe(self.number, saved))
+
+    def wait(self, arrays: list[Tree]) -> bool:
+        """Waits for arrays, or for a signal. Returns whether the arrays are there."""
+        while self.number is None and not all(array.is_ready() for array in arrays):
+            time.sleep(0.002)
+        return self.number is None
+
+
+def describe(number: int, saved: str) -> str:
+    return f"stopped by {signal.Signals(number).name}; {saved}; the same command goes on from there"
+
+
+@contextlib.contextmanager
+def listening(leave: Callable[[str], None] | None = None) -> Iterator[Stop]:
+    """Hears signals while it lasts, in the main thread. Elsewhere none are heard.
+
+    A signal that is ignored stays ignored, as under `nohup`. A second one interrupts at once.
+
+    Args:
+        leave: of a command: takes the last line before the process ends. None leaves the process
+            alone, as befits a notebook.
+    """
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    heard = [number for number in NUMBERS if before[number] not in (signal.SIG_IGN, None)]
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        del frame
+        if stop.number is not None and leave is None:
+            raise KeyboardInterrupt
+        stop.number = stop.number or number
+
+    with contextlib.ExitStack() as stack:
+        if leave is not None:
+            stack.enter_context(_watching(stop, frozenset(heard), leave))
+        for number in heard:
+            signal.signal(number, hear)
+            stack.callback(signal.signal, number, before[number])
+        yield stop
+
+
+@contextlib.contextmanager
+def _watching(stop: Stop, heard: frozenset[int], leave: Callable[[str], None]) -> Iterator[None]:
+    """A thread that ends the process where nothing would be saved, or at a second signal.
+
+    Python writes the number of every signal into a pipe, also while the main thread compiles.
+    """
+    receiver, sender = os.pipe()
+    os.set_blocking(sender, False)
+    before = signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
+
+    def watch() -> None:
+        first = True
+        while numbers := os.read(receiver, 64):
+            for number in (number for number in numbers if number in heard):
+                if not (first and stop.saves):
+                    leave(describe(number, stop.saved))
+                    os._exit(128 + number)
+                first = False
+
+    thread = threading.Thread(target=watch, daemon=True, name="signals")
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(sender)
+        thread.join()
+        os.close(receiver)
+
+
+def leave_by_stderr(line: str) -> None:
+    """Writes the last line of a process."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        os.write(2, f"\n{line}\n".encode(errors="replace"))

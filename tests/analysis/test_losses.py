@@ -1,0 +1,49 @@
+"""Errors and losses, drawn."""
+
+import numpy as np
+
+from flax_attn.analysis import losses
+from flax_attn.runs import reading
+from tests.runs.test_reading import make_run
+
+
+def labels(figure):
+    return {ax.get_xlabel() for ax in figure.axes} | {ax.get_ylabel() for ax in figure.axes}
+
+
+def tick_labels(axis):
+    return [tick.get_text() for tick in axis.get_ticklabels()]
+
+
+def test_the_error_has_plain_numbers_and_a_log_scale_only_over_a_factor_of_ten():
+    losses_of_news = [1.3905, 1.372, 1.356]
+    rows = [
+        {"epoch": e, "seed": 0, "step": e, "valid/loss": loss, "valid/accuracy": accuracy}
+        for e, (loss, accuracy) in enumerate(zip(losses_of_news, (0.25, 0.3, 0.45)))
+    ]
+    config = {"task": "classification", "data": {}}
+    run = reading.Record("news", None, config, rows, {}, {})  # pyright: ignore
+    figure = losses.loss_curves([run])
+    figure.canvas.draw()
+    ax = figure.axes[0]
+    assert ax.get_yscale() == "linear"
+    assert ax.yaxis.get_offset_text().get_text() == ""
+    assert {"1.360", "1.380"} <= set(tick_labels(ax.yaxis))
+    assert figure.get_suptitle() == "news: validation accuracy goes from 0.25 to 0.45"
+    figure = losses.loss_curves([make_run()])
+    figure.canvas.draw()
+    assert {"0.2", "0.5", "1", "2"} <= set(tick_labels(figure.axes[0].yaxis))
+
+
+def test_loss_curves_are_logarithmic_with_a_band_over_seeds():
+    figure = losses.loss_curves([make_run()])
+    (ax,) = figure.axes
+    assert ax.get_yscale() == "log"
+    assert {line.get_label() for line in ax.lines} == {"train", "valid", "test"}
+    assert len(ax.collections) == 3
+    valid = next(line for line in ax.lines if line.get_label() == "valid")
+    means = [(1 / (e + 1) + 1 / (e + 2)) / 2 for e in range(4)]
+    np.testing.assert_allclose(valid.get_ydata(), means)
+    assert labels(figure) == {"training step", "mean squared error (normalised units)"}
+    ends = "some run: validation error goes from 0.75 to 0.225"
+    assert figure.get_suptitle() == f"{ends}\nmean and range over 2 seeds"

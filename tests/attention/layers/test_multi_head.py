@@ -1,0 +1,167 @@
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flax_attn.attention as fa
+from flax_attn.attention.cache import append, empty_cache
+from tests.attention.compiled import apply, init, normal, run
+
+B, T, D = 2, 7, 12
+X, MEMORY = normal(0, B, T, D), normal(1, B, 5, D)
+
+
+def test_parameters_are_those_of_linen_and_move_both_ways():
+    ours, linen = fa.MultiHeadAttention(3), nn.MultiHeadDotProductAttention(3)
+    variables = init(ours, X)
+    chex.assert_trees_all_equal_shapes_and_dtypes(variables, init(linen, X))
+    for inputs in ((X,), (X, MEMORY)):
+        np.testing.assert_allclose(
+            apply(ours, variables, *inputs).context, apply(linen, variables, *inputs), atol=1e-6
+        )
+
+
+def test_512_features_in_8_heads_have_1050624_parameters():
+    variables = jax.eval_shape(lambda: init(fa.MultiHeadAttention(8), jnp.zeros((1, 2, 512))))
+    assert sum(leaf.size for leaf in jax.tree.leaves(variables)) == 1_050_624
+
+
+def test_weights_before_dropout_and_dropout_only_in_training():
+    layer = fa.MultiHeadAttention(3, dropout_rate=0.5)
+    variables, rngs = init(layer, X), {"dropout": jax.random.key(0)}
+    plain, dropped = apply(layer, variables, X), apply(layer, variables, X, train=True, rngs=rngs)
+    np.testing.assert_array_equal(plain.weights, dropped.weights)
+    assert np.abs(plain.context - dropped.context).max() > 0.1
+    chunked = apply(
+        fa.MultiHeadAttention(3, dropout_rate=0.5, chunk_size=2),
+        variables,
+        X,
+        train=True,
+        rngs=rngs,
+    )
+    np.testing.assert_allclose(chunked.context, dropped.context, atol=1e-5)
+
+
+@pytest.mark.parametrize("groups", [1, pytest.param(None, marks=pytest.mark.full)])
+def test_decoding_equals_the_causal_pass_at_every_step(groups):
+    layer = fa.MultiHeadAttention(2, num_key_heads=groups, value_features=8)
+    variables = init(layer, X)
+    full = apply(layer, variables, X, causal=True)
+    decode = jax.jit(lambda x, cache: layer.apply(variables, x, cache, method="decode"))
+    cache = layer.init_cache(D, (B,), 9)
+    steps = [(0, 3), (3, 4), (4, 6), (6, 7)]  # a prompt of three, then one, two, one
+    for first, last in steps:
+        attended, cache = decode(X[:, first:last], cache)
+        np.testing.assert_allclose(attended.context, full.context[:, first:last], atol=1e-6)
+        np.testing.assert_allclose(
+            np.asarray(attended.weights)[..., :T], full.weights[:, :, first:last], atol=1e-6
+        )
+    np.testing.assert_array_equal(cache.length, T)
+
+
+def test_prompts_of_different_lengths_decode_as_they_would_alone():
+    layer, lengths = fa.MultiHeadAttention(3), np.array([4, 2])
+    variables = init(layer, X)
+    _, cache = apply(
+        layer, variables, X[:, :4], layer.init_cache(D, (B,), 8), lengths=lengths, method="decode"
+    )
+    attended, cache = apply(layer, variables, X[:, 4:5], cache, method="decode")
+    np.testing.assert_array_equal(cache.length, [5, 3])
+    for row, length in enumerate((4, 2)):
+        alone = X[[row]][:, [*range(length), 4]]
+        np.testing.assert_allclose(
+            attended.context[row, 0],
+            apply(layer, variables, alone, causal=True).context[0, -1],
+            atol=1e-6,
+        )
+
+
+def test_a_cached_memory_is_the_memory():
+    layer, lengths = fa.MultiHeadAttention(3), np.array([5, 3])
+    variables = init(layer, X, MEMORY)
+    cache = apply(
+        layer, variables, layer.init_cache(D, (B,), 6), MEMORY, lengths=lengths, method="extend"
+    )
+    expected = apply(layer, variables, X, MEMORY, key_lengths=lengths)
+    np.testing.assert_allclose(
+        apply(layer, variables, X, cache=cache).context, expected.context, atol=1e-6
+    )
+
+
+def test_a_cache_that_would_overflow_is_an_error_or_nan_never_wrong():
+    cache, new = empty_cache((B,), 4, 1, 2, 2), jnp.asarray(np.ones((B, 3, 1, 2), np.float32))
+    cache = append(cache, new, new)
+    with pytest.raises(ValueError, match="at most the 4 tokens that the cache has room for, got 6"):
+        append(cache, new, new)
+    with pytest.raises(ValueError, match=r"key of shape \(2, 'n', 1, 2\) .* got \(2, 3, 1, 3\)"):
+        append(cache, jnp.ones((B, 3, 1, 3)), new)
+    ragged = run(append, cache, new, new, np.array([1, 2]))
+    assert np.isfinite(ragged.key[0]).all()
+    assert np.isnan(ragged.key[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"mask": np.ones((1, 1, T, T))}, TypeError, "bias="),
+        (
+            {"mask": np.ones((B, 2, T, T), bool)},
+            ValueError,
+            r"mask that broadcasts to the weights "
+            r"\(2, 3, 7, 7\), got \(2, 2, 7, 7\)",
+        ),
+        (
+            {"bias": np.ones((T, 6))},
+            ValueError,
+            r"bias that broadcasts to the weights \(2, 3, 7, "
+            r"7\), got \(7, 6\)",
+        ),
+        ({"key_lengths": np.array([1.0, 2.0])}, TypeError, "integers in key_lengths"),
+        ({"key_lengths": np.array([3, -1])}, ValueError, "key_lengths, got -1"),
+        (
+            {"query_lengths": np.array([3, 3, 3])},
+            ValueError,
+            r"query_lengths of shape \(2,\), .* got \(3,\)",
+        ),
+        ({"query_offset": 0.5}, TypeError, "integers in query_offset"),
+        ({"window": (-1, 0)}, ValueError, "left of a window"),
+        (
+            {"key": np.ones((B, T, 2, 4)), "value": np.ones((B, T, 2, 4))},
+            ValueError,
+            "multiple of the key heads, got 3 and 2",
+        ),
+        (
+            {"key": np.ones((B, T, 3, 5))},
+            ValueError,
+            r"one width, got \(2, 7, 3, 4\) and \(2, 7, 3, 5\)",
+        ),
+        (
+            {"key": np.ones((3, T, 3, 4))},
+            ValueError,
+            r"got \(2, 7, 3, 4\), \(3, 7, 3, 4\), \(2, "
+            r"7, 3, 4\)",
+        ),
+        (
+            {"value": np.ones((B, 6, 3, 4))},
+            ValueError,
+            r"got \(2, 7, 3, 4\), \(2, 7, 3, 4\), \(2, "
+            r"6, 3, 4\)",
+        ),
+        ({"chunk_size": 0}, ValueError, "chunk_size of 1 or above"),
+    ],
+)
+def test_bad_arguments_name_themselves_and_both_shapes(change, error, said):
+    arguments = {name: np.ones((B, T, 3, 4)) for name in ("query", "key", "value")} | change
+    with pytest.raises(error, match=said):
+        fa.dot_product_attention(**arguments)
+
+
+def test_heads_that_do_not_divide_are_told():
+    with pytest.raises(ValueError, match="key_features to be a multiple of 5 heads, got 12"):
+        init(fa.MultiHeadAttention(5), X)
+    with pytest.raises(
+        ValueError, match="num_heads to be a multiple of num_key_heads, both above 0, got 3 and 2"
+    ):
+        init(fa.MultiHeadAttention(3, num_key_heads=2), X)

@@ -1,0 +1,107 @@
+"""Attention beside linen, nnx and PyTorch: their parameters, masks and outputs."""
+
+from pathlib import Path
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import flax_attn.attention as fa
+from tests.attention.compiled import apply, init, normal
+
+B, T, D = 2, 7, 12
+
+
+X, MEMORY = normal(0, B, T, D), normal(1, B, 5, D)
+
+
+TORCH = np.load(Path(__file__).parent / "data" / "torch_multi_head.npz")
+
+
+@pytest.mark.parametrize("name", ["same", "own_widths", "no_bias"])
+def test_weights_of_pytorch_give_its_outputs(name):
+    state = {
+        key.split("/state/")[1]: TORCH[key] for key in TORCH if key.startswith(f"{name}/state/")
+    }
+    query, key, value, padding = (
+        TORCH[f"{name}/{part}"] for part in ("query", "key", "value", "padding")
+    )
+    layer = fa.MultiHeadAttention(3, use_bias=name != "no_bias")
+    variables = {"params": fa.multi_head_params_from_torch(state, 3)}
+    attended = apply(layer, variables, query, key, value, mask=~padding[:, None, None, :])
+    np.testing.assert_allclose(attended.context, TORCH[f"{name}/context"], atol=1e-5)
+    np.testing.assert_allclose(attended.weights, TORCH[f"{name}/weights"], atol=1e-6)
+    chex.assert_trees_all_equal_shapes(variables, init(layer, query, key, value))
+
+
+def test_weights_that_are_not_pytorchs_are_refused():
+    with pytest.raises(ValueError, match="expected 'q_proj_weight' among the weights"):
+        fa.multi_head_params_from_torch({"kernel": np.zeros((3, 3))}, 1)
+    state = {"in_proj_weight": np.zeros((12, 4)), "out_proj.weight": np.zeros((4, 4))}
+    with pytest.raises(ValueError, match="expected no bias_k"):
+        fa.multi_head_params_from_torch(state | {"bias_k": np.zeros((1, 1, 4))}, 2)
+    with pytest.raises(ValueError, match="num_heads to divide the width 4, got 3"):
+        fa.multi_head_params_from_torch(state, 3)
+
+
+def test_linen_takes_our_attention_with_its_own_masks_weights_and_dropout():
+    linen = nn.MultiHeadDotProductAttention(3)
+    ours = nn.MultiHeadDotProductAttention(3, attention_fn=fa.linen_attention_fn())
+    variables = init(linen, X)
+    real = np.arange(T) < np.array([[7], [4]])
+    mask = nn.combine_masks(
+        nn.make_causal_mask(X[..., 0]), nn.make_attention_mask(np.ones((B, T)), real)
+    )
+    assert mask.dtype == jnp.float32
+    masked = {"mask": mask, "sow_weights": True, "mutable": ["intermediates"]}
+    expected, sown = apply(linen, variables, X, **masked)
+    context, own = apply(ours, variables, X, **masked)
+    np.testing.assert_allclose(context, expected, atol=1e-6)
+    chex.assert_trees_all_close(own, sown, atol=1e-6)
+    dropping = nn.MultiHeadDotProductAttention(
+        3, attention_fn=fa.linen_attention_fn(), dropout_rate=0.5
+    )
+    rngs = {"dropout": jax.random.key(0)}
+    plain = apply(ours, variables, X)
+    assert np.abs(apply(dropping, variables, X, deterministic=False, rngs=rngs) - plain).max() > 0.1
+    np.testing.assert_allclose(apply(dropping, variables, X, deterministic=True), plain, atol=1e-6)
+
+
+def test_linen_gets_zeros_for_an_empty_row_and_what_else_we_can():
+    ours = nn.MultiHeadDotProductAttention(
+        3, attention_fn=fa.linen_attention_fn(window=(1, 0), chunk_size=2)
+    )
+    variables = init(ours, X)
+    bias = variables["params"]["out"]["bias"]
+    nothing = apply(ours, variables, X, mask=np.zeros((B, 1, T, T), np.float32))
+    np.testing.assert_array_equal(nothing, np.broadcast_to(bias, X.shape))
+    near = np.eye(T, dtype=bool) | np.eye(T, k=-1, dtype=bool)
+    expected = apply(nn.MultiHeadDotProductAttention(3), variables, X, mask=near[None, None])
+    np.testing.assert_allclose(apply(ours, variables, X), expected, atol=1e-6)
+
+
+def test_a_module_of_ours_in_an_nnx_model():
+    class Model(nnx.Module):
+        def __init__(self, rngs):
+            self.attention = nnx.bridge.ToNNX(fa.MultiHeadAttention(3), rngs=rngs).lazy_init(x)
+            self.head = nnx.Linear(D, 1, rngs=rngs)
+
+        def __call__(self, x):
+            return self.head(self.attention(x).context)
+
+    x = jnp.asarray(X)
+    model = Model(nnx.Rngs(0))
+    assert nnx.eval_shape(lambda model: model(x), model).shape == (B, T, 1)
+    gradients = nnx.jit(nnx.grad(lambda model: jnp.sum(model(x) ** 2)))(model)
+    leaves = jax.tree.leaves(nnx.to_pure_dict(nnx.state(gradients)))
+    assert len(leaves) == 10
+    # the bias of the keys moves every score alike
+    assert sum(np.abs(leaf).max() > 1e-3 for leaf in leaves) == 9
+    cache = model.attention.init_cache(D, (B,), max_length=T)
+    decoded, cache = model.attention.decode(x, cache)
+    np.testing.assert_array_equal(cache.length, [T] * B)
+    np.testing.assert_allclose(decoded.context, model.attention(x, causal=True).context, atol=1e-5)

@@ -1,0 +1,166 @@
+"""Positions that are learned: tables of rows, and biases by distance."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import config
+
+from flax_attn.attention import (
+    LearnedPositions,
+    RelativeBias,
+    dot_product_attention,
+    masks,
+)
+from tests.attention.compiled import apply, init, normal, run
+
+B, T, D = 2, 5, 14
+
+
+def t5_bucket(distance, bidirectional, num_buckets, max_distance):
+    """T5's `_relative_position_bucket` for one distance, with the logarithm done in whole numbers,
+    free of rounding.
+    """
+    bucket = 0
+    if bidirectional:
+        num_buckets //= 2
+        bucket += num_buckets if distance > 0 else 0
+        size = abs(distance)
+    else:
+        size = -min(distance, 0)
+    exact = num_buckets // 2
+    if size < exact:
+        return bucket + size
+    # floor(log(size / exact) / log(max_distance / exact) * wide) is the most m with:
+    wide = num_buckets - exact
+    reached = [m for m in range(wide) if size**wide * exact**m >= max_distance**m * exact**wide]
+    return bucket + exact + max(reached)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (16, 50), (6, 9)])
+def test_relative_buckets_are_those_of_t5(bidirectional, num_buckets, max_distance):
+    module = RelativeBias(1, num_buckets, max_distance, bidirectional)
+    distances = np.arange(-300, 301)
+    expected = [
+        t5_bucket(int(distance), bidirectional, num_buckets, max_distance) for distance in distances
+    ]
+    np.testing.assert_array_equal(jax.jit(module.bucket)(jnp.asarray(distances)), expected)
+
+
+def test_relative_buckets_of_keys_before_start_at_these_distances():
+    """The table of the published models, 32 buckets up to a distance of 128."""
+    starts = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91]
+    bucket = jax.jit(RelativeBias(1).bucket)
+    np.testing.assert_array_equal(bucket(-np.array(starts)), np.arange(16))
+    np.testing.assert_array_equal(bucket(1 - np.array(starts[1:])), np.arange(15))
+    np.testing.assert_array_equal(bucket(np.array(starts[1:])), np.arange(17, 32))
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_relative_bias_looks_up_key_minus_query_in_every_head(bidirectional):
+    module = RelativeBias(3, bidirectional=bidirectional)
+    variables = init(module)
+    table = np.asarray(variables["params"]["embedding"])
+    assert table.shape == (32, 3)
+    bias = jax.jit(lambda variables: module.apply(variables)(*masks.grid(2, T, 1)))(variables)
+    buckets = [[t5_bucket(k - q - 1, bidirectional, 32, 128) for k in range(T)] for q in range(2)]
+    np.testing.assert_array_equal(bias, np.moveaxis(table[np.array(buckets)], -1, 0))
+
+
+def test_relative_bias_counts_from_the_offset_of_each_row():
+    module = RelativeBias(3)
+    bias = lambda variables, *offsets: [
+        module.apply(variables)(*masks.grid(2, T, offset)) for offset in offsets
+    ]
+    together, *alone = run(bias, init(module), np.array([0, 3]), 0, 3)
+    np.testing.assert_array_equal(together, np.stack(alone))
+
+
+def test_learned_positions_are_rows_of_their_table_from_the_offset_on():
+    module = LearnedPositions(11, 7)
+    variables = init(module, 3)
+    table = np.asarray(variables["params"]["embedding"])
+    assert table.shape == (11, 7)
+    np.testing.assert_array_equal(apply(module, variables, 3), table[:3])
+    np.testing.assert_array_equal(apply(module, variables, 3, 8), table[8:])
+    np.testing.assert_array_equal(apply(module, variables, 3, np.array(5)), table[5:8])
+
+
+@pytest.mark.parametrize(
+    ("length", "offset"), [(12, 0), (3, 9), (3, np.int64(9)), (3, jnp.array(9)), (3, -1)]
+)
+def test_positions_outside_the_table_are_told(length, offset):
+    module = LearnedPositions(11, 7)
+    variables = init(module, 3)
+    with pytest.raises(
+        ValueError, match=rf"max_length=11 positions, got {length} from {offset} on"
+    ):
+        module.apply(variables, length, offset)
+
+
+@pytest.fixture
+def as_users_run_it():
+    """Without the checks of annotations, which only tests have."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize("size", [0, -3, 1.5, "4", True])
+@pytest.mark.parametrize(
+    ("name", "module", "args"),
+    [
+        ("max_length", lambda size: LearnedPositions(size, 7), [0]),
+        ("features", lambda size: LearnedPositions(11, size), [3]),
+        ("num_heads", lambda size: RelativeBias(size), []),
+        ("num_buckets", lambda size: RelativeBias(3, size), []),
+        ("max_distance", lambda size: RelativeBias(3, 2, size, bidirectional=False), []),
+    ],
+)
+def test_sizes_that_are_no_sizes_are_told(name, module, args, size):
+    with pytest.raises((TypeError, ValueError)) as told:
+        module(size).init(jax.random.key(0), *args)
+    assert str(told.value) == f"expected {name} to be an integer of 1 or above, got {size!r}"
+
+
+@pytest.mark.parametrize(
+    ("options", "param_dtype", "dtype"),
+    [
+        ({}, jnp.float32, jnp.float32),
+        ({"param_dtype": jnp.bfloat16}, jnp.bfloat16, jnp.bfloat16),
+        ({"dtype": jnp.bfloat16}, jnp.float32, jnp.bfloat16),
+    ],
+)
+def test_learned_positions_have_the_dtypes_asked_for(options, param_dtype, dtype):
+    module = LearnedPositions(11, 7, **options)
+    vectors, variables = jax.eval_shape(lambda: module.init_with_output(jax.random.key(0), 3))
+    assert variables["params"]["embedding"].dtype == param_dtype
+    assert vectors.dtype == dtype
+
+
+def test_learned_positions_are_rounded_to_their_dtype():
+    module, variables = (
+        LearnedPositions(11, 7, dtype=jnp.bfloat16),
+        init(LearnedPositions(11, 7), 3),
+    )
+    expected = np.asarray(variables["params"]["embedding"][2:5]).astype(jnp.bfloat16)
+    np.testing.assert_array_equal(apply(module, variables, 3, 2), expected)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_a_relative_bias_has_the_dtype_asked_for_and_is_added_to_scores(dtype):
+    module = RelativeBias(3, param_dtype=dtype)
+    variables = init(module)
+    assert variables["params"]["embedding"].dtype == dtype
+    query = normal(0, B, T, 3, D)
+    weights = run(
+        lambda variables: (
+            dot_product_attention(query, query, query, bias=module.apply(variables)).weights
+        ),
+        variables,
+    )
+    bias = np.float32(run(lambda variables: module.apply(variables)(*masks.grid(T, T)), variables))
+    expected = run(lambda bias: dot_product_attention(query, query, query, bias=bias).weights, bias)
+    np.testing.assert_allclose(weights, expected, atol=1e-6)

@@ -1,0 +1,82 @@
+"""What depends on a pair of positions: causality, windows, offsets, lengths, masks and biases."""
+
+import chex
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flax_attn.attention as fa
+from tests.attention.compiled import normal, run
+
+B, T = 2, 7
+X = normal(0, B, T, 5)
+OPTIONS = {
+    "causal": ({"causal": True}, lambda q, k: k <= q),
+    "window": ({"window": (1, 2)}, lambda q, k: q - 1 <= k <= q + 2),
+    "window to the left": ({"window": (2, None)}, lambda q, k: q - 2 <= k),
+    "causal, offset": ({"causal": True, "query_offset": 2}, lambda q, k: k <= q + 2),
+    "window, offset": ({"window": (1, 0), "query_offset": -1}, lambda q, k: q - 2 <= k <= q - 1),
+    "lengths": (
+        {"query_lengths": np.array([6, 6]), "key_lengths": np.array([4, 4])},
+        lambda q, k: q < 6 and k < 4,
+    ),
+    "all": (
+        {"causal": True, "window": (3, None), "key_lengths": np.array([4, 4])},
+        lambda q, k: q - 3 <= k <= q and k < 4,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("chunk_size", [None, 3])
+def test_each_constraint_is_its_mask(name, chunk_size):
+    query, key, value = (normal(seed, B, t, 3, 4) for seed, t in ((3, T), (4, 5), (5, 5)))
+    options, allowed = OPTIONS[name]
+    mask = np.array([[allowed(q, k) for k in range(5)] for q in range(T)])
+    extra = np.random.default_rng(6).random((B, 1, T, 5)) < 0.7
+    expected = fa.dot_product_attention(query, key, value, mask=mask & extra)
+    attended = fa.dot_product_attention(
+        query, key, value, mask=extra, chunk_size=chunk_size, **options
+    )
+    np.testing.assert_allclose(attended.context, expected.context, atol=1e-6)
+    if chunk_size is None:
+        np.testing.assert_allclose(attended.weights, expected.weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("window", [(1, 0), (1, 1)])
+def test_windows_on_zero_scores(window):
+    zeros = np.zeros((1, 5, 1, 2))
+    weights = run(fa.dot_product_attention, zeros, zeros, zeros, window=window).weights[0, 0]
+    expected = [[abs(q - k) <= 1 and (k <= q or window[1]) for k in range(5)] for q in range(5)]
+    np.testing.assert_allclose(
+        weights, np.array(expected) / np.sum(expected, axis=1, keepdims=True), atol=1e-6
+    )
+
+
+def test_offsets_and_lengths_of_each_row():
+    query, key = normal(3, B, T, 3, 4), normal(4, B, 9, 3, 4)
+    attend = lambda query, key, offset, lengths: fa.dot_product_attention(
+        query, key, key, causal=True, query_offset=offset, key_lengths=lengths
+    )
+    together = run(attend, query, key, np.array([0, 2]), np.array([9, 4]))
+    for row, (offset, length) in enumerate(((0, 9), (2, 4))):
+        alone = run(attend, query[[row]], key[[row]], offset, np.array([length]))
+        np.testing.assert_allclose(together.context[row], alone.context[0], atol=1e-6)
+
+
+def test_masks_and_biases_may_be_functions_on_both_paths():
+    causal, distance = fa.masks.causal, lambda q, k: -jnp.abs(q - k).astype(jnp.float32)
+    arrays = np.tri(T, dtype=bool), np.float32(-np.abs(np.arange(T)[:, None] - np.arange(T)))
+    expected = run(fa.attend, X, X, X, mask=arrays[0], bias=arrays[1])
+    chex.assert_trees_all_close(
+        run(fa.attend, X, X, X, mask=causal, bias=distance), expected, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        run(fa.attend, X, X, X, mask=causal, bias=distance, chunk_size=3).context,
+        expected.context,
+        atol=1e-6,
+    )
+    with pytest.raises(TypeError, match="boolean mask"):
+        run(fa.attend, X, X, X, mask=distance, chunk_size=3)
+    with pytest.raises(ValueError, match="broadcasts to the weights"):
+        run(fa.attend, X, X, X, mask=lambda q, k: jnp.ones((3, 1, 1), bool), chunk_size=3)

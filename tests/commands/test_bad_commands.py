@@ -1,0 +1,635 @@
+"""A bad command is told in one line with exit code 2, and leaves nothing on the disk."""
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import flax_attn
+from configs import shapes_cnn, text_csv, translate_tsv
+from flax_attn import experiment
+from flax_attn.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+SMALL = ["--data.num_train=400", "--data.num_test=50", "--batch_size=32"]
+HUGE = "999999999999999999999"
+RED, TURNED = "\x1b[31m", "\u202e"  # steer a terminal: what follows is red, or written backwards
+
+
+def snapshot(folder):
+    """The sizes and times of all that is below a folder."""
+    return {
+        path: (path.lstat().st_size, path.lstat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if not path.is_dir()
+    }
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """A directory of its own, where runs and figures would go."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
+def complaint(capsys, *arguments):
+    """The one line that a bad command prints."""
+    before = snapshot(Path.cwd())
+    code = main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    assert (code, out, len(err.splitlines())) == (2, "", 1), err
+    assert err.startswith("error: ")
+    assert "Traceback" not in err
+    assert len(err) < 1_000
+    assert snapshot(Path.cwd()) == before
+    return err
+
+
+TRAINING = [  # arguments after `train shapes_cnn`, and what is said
+    (["--model.feature=3"], "did you mean 'model.features'?"),
+    (["--num_head=3"], "unknown flag or config key 'num_head'"),
+    (["--config.num_head=3"], "unknown config key 'num_head'"),
+    (["--confg=3"], "did you mean 'config'?"),
+    (["--nothing"], "unknown flag or config key 'nothing'"),
+    (["--=1"], "unknown flag or config key '-'"),
+    (["--"], "unknown flag or config key '-'"),
+    (["-"], "unexpected argument '-'"),
+    (["--config.=1"], "unknown flag or config key 'config.'"),
+    (["--config=other"], "expected one --config, got 2"),
+    (["--config"], "expected one argument"),
+    (["--workdir"], "expected one argument"),
+    (["--flagfile=/nope"], "unknown flag or config key 'flagfile'"),
+    (["--logtostderr"], "unknown flag or config key 'logtostderr'"),
+    (["leftover"], "unexpected argument 'leftover'"),
+    (["--batch_size", "32", "leftover"], "unexpected argument 'leftover'"),
+    (["---batch_size=3"], "unknown flag or config key '-batch_size'"),
+    (["--batch_size"], "expected a value for --batch_size"),
+    (["--keep_best", "false"], "unexpected argument 'false'"),
+    (["--nokeep_best=True"], "--noKEY for a truth value, got --nokeep_best=True"),
+    (["--noconfig.keep_best=True"], "--noKEY for a truth value"),
+    (["--nobatch_size"], "--noKEY for a truth value"),
+    (["--nobatch_size=3"], "--noKEY for a truth value"),
+    (["--nokeep_best="], "--noKEY for a truth value"),
+    (["--keep_best=maybe"], "expected bool for config key 'keep_best'"),
+    (["--keep_best=2"], "expected bool for config key 'keep_best'"),
+    (["--batch_size=many"], "expected int for config key 'batch_size', such as 128, got 'many'"),
+    (["--batch_size="], "expected int for config key 'batch_size'"),
+    (["--batch_size=1e3"], "expected int for config key 'batch_size'"),
+    (["--batch_size=3.0"], "expected int for config key 'batch_size'"),
+    (["--batch_size=0x10"], "expected int for config key 'batch_size'"),
+    (["--batch_size=" + "9" * 5_000], "expected int for config key 'batch_size'"),
+    (["--batch_size=0"], "'batch_size' to be a number above 0"),
+    (["--batch_size=-1"], "'batch_size' to be a number above 0"),
+    (["--batch_size=30000"], "at most the 20000 training examples"),
+    (["--batch_size=1000000000"], "at most 1,000,000 for config key 'batch_size'"),
+    ([f"--batch_size={HUGE}"], "at most 1,000,000 for config key 'batch_size'"),
+    (["--num_seeds=0"], "'num_seeds' to be a number above 0"),
+    (["--num_seeds=1000000000"], "at most 10,000 for config key 'num_seeds', got 1,000,000,000"),
+    ([f"--num_seeds={HUGE}"], "at most 10,000 for config key 'num_seeds'"),
+    (["--num_seeds=" + "9" * 4_000], "got one of 13288 bits"),
+    (["--num_epochs=0"], "'num_epochs' to be a number above 0"),
+    (["--num_epochs=-5"], "'num_epochs' to be a number above 0"),
+    ([f"--num_epochs={HUGE}"], "at most 1,000,000 for config key 'num_epochs'"),
+    (["--steps_per_epoch=-1"], "'steps_per_epoch' to be a number 0 or above"),
+    (["--steps_per_epoch=1000000000"], "at most 1,000,000 for config key 'steps_per_epoch'"),
+    (["--patience=-1"], "'patience' to be a number 0 or above"),
+    ([f"--patience={HUGE}"], "at most 2,147,483,647 for config key 'patience'"),
+    (["--seed=-1"], "'seed' to be a number 0 or above"),
+    (["--seed=4294967296"], "at most 4,294,967,295 for config key 'seed'"),
+    (["--seed=4294967295", "--num_seeds=2"], "expected seeds below 2**32"),
+    ([f"--data.seed={HUGE}"], "at most 4,294,967,295 for config key 'data.seed'"),
+    (["--learning_rate=0"], "'learning_rate' to be a number above 0"),
+    (["--learning_rate=-1e-3"], "'learning_rate' to be a number above 0"),
+    (["--learning_rate=nan"], "expected a finite number for config key 'learning_rate'"),
+    (["--learning_rate=1e999"], "expected a finite number for config key 'learning_rate'"),
+    (["--learning_rate=fast"], "expected float for config key 'learning_rate'"),
+    (["--label_smoothing=1"], "'label_smoothing' to be a number in [0, 1)"),
+    (["--optimizer.b1=1"], "'optimizer.b1' to be a number in [0, 1)"),
+    (["--optimizer.eps=0"], "'optimizer.eps' to be a number above 0"),
+    (["--optimizer.eps=1e-400"], "'optimizer.eps' to be a number above 0"),
+    (["--optimizer.clip_norm=-1"], "'optimizer.clip_norm' to be a number 0 or above"),
+    (["--optimizer.warmup_steps=" + HUGE], "for config key 'optimizer.warmup_steps'"),
+    (["--optimizer.schedule=linear"], "unknown optimizer.schedule 'linear'"),
+    (
+        ["--reference.last/test/mse=nan"],
+        "expected a finite number for config key 'reference.last/test/mse'",
+    ),
+    (["--evaluate=test"], "expected tuple for config key 'evaluate'"),
+    (["--evaluate=('test',"], "expected tuple for config key 'evaluate'"),
+    (["--evaluate=()"], "to name splits of"),
+    (["--evaluate=('test', 'valid', 'trial')"], "to name splits of"),
+    (["--evaluate=('test', 'valid', 3)"], "to name splits of"),
+    (["--evaluate=([], {})"], "to name splits of"),
+    (["--evaluate=" + "(" * 10_000], "expected tuple for config key 'evaluate'"),
+    (["--evaluate=" + "-" * 100_000 + "1"], "expected tuple for config key 'evaluate'"),
+    (["--evaluate={[]: 1}"], "expected tuple for config key 'evaluate'"),
+    (["--evaluate=__import__('os').abort()"], "expected tuple for config key 'evaluate'"),
+    (["--evaluate=('test',)"], "among them test and valid"),
+    (["--keep_best=False", "--patience=3"], "expected keep_best=True with patience"),
+    (["--task=classification"], "expected config key 'task' to be 'regression'"),
+    (["--name="], "expected config key 'name' to be a name"),
+    (["--data.name=shape"], "did you mean 'shapes'?"),
+    (["--data.name=no.module:Class"], "cannot import data.name"),
+    (["--data.num_train=0"], "'data.num_train' to be a number above 0"),
+    (["--data.num_train=1000000000"], "at most 10,000,000 for config key 'data.num_train'"),
+    ([f"--data.num_test={HUGE}"], "at most 10,000,000 for config key 'data.num_test'"),
+    (["--data.valid_fraction=1"], "'data.valid_fraction' to be a number in [0, 1)"),
+    (["--data.valid_fraction=0"], "expected validation examples"),
+    (["--data.subset=-1"], "'data.subset' to be a number 0 or above"),
+    (["--data.subset=3"], "at most the 3 training examples"),
+    (["--data.subset=30", "--data.fresh"], "expected data.subset=0 with data.fresh=True"),
+    (["--data.task=by_color"], "data.task"),
+    (["--data.height_rule=boxes and more"], "data.height_rule"),
+    (["--data.fresh=maybe"], "expected bool for config key 'data.fresh'"),
+    (["--model.name="], "unknown model.name ''"),
+    (["--model.name=transfomer"], "unknown model.name 'transfomer'"),
+    (["--model.name=os:system"], "to be a subclass of flax.linen"),
+    (["--model.name=:"], "cannot import model.name"),
+    (["--model.features=0"], "'model.features' to be a number above 0"),
+    (["--model.features=-64"], "'model.features' to be a number above 0"),
+    ([f"--model.features={HUGE}"], "at most 2,147,483,647 for config key 'model.features'"),
+    (["--model.num_layers=1000000"], "at most 1,000 for config key 'model.num_layers'"),
+    (["--manual_dir"], "expected one argument"),
+    ([f"--workdir={ROOT / 'train.py'}"], "is a file"),
+    (["--workdir=/dev/null/run"], "Not a directory"),
+    ([f"--workdir={'x' * 300}"], "File name too long"),
+    (["--workdir=a\0b"], "without NUL characters"),
+    (["--name=a\0b"], "without NUL characters"),
+    ([f"--name={RED}", "--num_seeds=0"], "'num_seeds' to be a number above 0"),
+    ([f"--data.task={RED}{TURNED}"], "\\x1b[31m\\u202e"),
+    ([*SMALL, "--model.features=1000000000"], "whose training fits into"),
+    (["--model.kernel_size=1000001"], "at most 1,000 for config key 'model.kernel_size'"),
+    ([*SMALL, "--model.features=60000", "--num_seeds=10000"], "whose training fits into"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), TRAINING)
+def test_a_bad_command_to_train_is_one_line(arguments, said, capsys):
+    assert said in complaint(capsys, "train", "shapes_cnn", *arguments)
+
+
+OTHERS = [  # whole commands
+    ([], "the following arguments are required: command"),
+    (["divine"], "invalid choice: 'divine'"),
+    (["--batch_size=3"], "see flax-attn --help"),
+    (["train"], "expected --config=configs/NAME.py"),
+    (["train", "shapes_cn"], "no config file shapes_cn"),
+    (["train", "--config="], "no config file"),
+    (["train", "shapes_cnn:fast"], "unknown variant 'fast' of config 'shapes_cnn'"),
+    (["train", "/dev/zero"], "no config file /dev/zero"),
+    (["train", "/dev/null:quick"], "no config file /dev/null"),
+    (["train", "."], "no config file ."),
+    (["train", "shapes_cnn", "shapes_lstm"], "unexpected argument 'shapes_lstm'"),
+    (["train", "shapes_cnn", "--workdir=\udcff"], "expected arguments in UTF-8"),
+    (["train", "shapes_cnn", "--name=\udcff"], "arguments in UTF-8"),
+    (["predict", "run\udcff"], "the path of a run in UTF-8, got"),
+    (["train", "base"], "got KeyError: 'get_config'"),
+    (["train", "text_csv"], "expected --config.data.train_file=FILE.csv"),
+    (["train", "text_csv", "--data.train_file=/none.csv"], "/none.csv"),
+    (["train", "text_csv", "--data.train_file=/dev/zero"], "a device"),
+    (["train", "text_csv", "--data.train_file=/"], "Is a directory"),
+    (["train", "text_csv", "--data.train_file=" + "x" * 300], "File name too long"),
+    (["train", "translate_tsv"], "expected --config.data.file=FILE.tsv"),
+    (["train", "translate_tsv", "--data.file=/dev/zero"], "a device"),
+    (["train", "translate_tsv", "--data.source_column=0"], "expected two columns from 1"),
+    (["train", "reverse_bahdanau", "--decoding.beam=0"], "'decoding.beam' to be a number above 0"),
+    (["train", "reverse_bahdanau", "--decoding.beam=100000000"], "at most 1,000 for config key"),
+    (["train", "reverse_bahdanau", "--data.max_letters=2000000000"], "numbers to draw"),
+    (["train", "series_input_attention", "--data.length=1000000000"], "numbers to draw"),
+    (["train", "series_input_attention", "--data.relevant=8"], "data.relevant"),
+    (["train", "mnist_mlp", "--manual_dir=/none"], "no file /none/mnist/"),
+    (["train", "mnist_mlp", "--manual_dir=/none", "--data.num_train=-1"], "0 or above"),
+    (["predict"], "the following arguments are required: RUN"),
+    (["predict", "/none"], "no run directory /none"),
+    (["predict", "/dev/null"], "cannot be read (Not a directory)"),
+    (["predict", "."], "has no config.json"),
+    (["predict", "a\0b"], "without NUL characters"),
+    (["predict", "x", "--beam", "five"], "invalid int value: 'five'"),
+    (["predict", "x", "--best", "1.5"], "invalid int value: '1.5'"),
+    (["predict", "x", "--beam"], "expected one argument"),
+    (["predict", "x", "text", "--unknown"], "unrecognized arguments: --unknown"),
+    (["predict", "x" * 300], "File name too long"),
+    (["compare"], "the following arguments are required: RUN"),
+    (["compare", "/none"], "no run directory /none"),
+    (["compare", "."], "has no config.json"),
+    (["compare", "x", "--outputs=3", "--what"], "unrecognized arguments"),
+    (["compare", "a\0b"], "without NUL characters"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), OTHERS)
+def test_a_bad_command_is_one_line(arguments, said, capsys):
+    assert said in complaint(capsys, *arguments)
+
+
+CONFIGS = {  # files of the user's own
+    "raise ImportError('first\\nsecond')": "got ImportError: first second",
+    "def get_config(variant) return": "got SyntaxError",
+    "import sys\nsys.exit(0)": "got SystemExit: 0",
+    "def get_config(variant): exit()": "got SystemExit",
+    "def get_config(variant): return {}": "got AttributeError: 'dict' object has no attribute",
+    "def get_config(): pass": "got TypeError",
+    "get_config = 3": "got TypeError",
+    "": "got KeyError: 'get_config'",
+    "def get_config(variant): raise ValueError('first\\nsecond')": "error: first second",
+    "def get_config(variant): return get_config(variant)": "got RecursionError",
+    "def get_config(variant): raise MemoryError": "got MemoryError",
+    "def get_config(variant): raise RuntimeError('\\x1b[31m')": "got RuntimeError: \\x1b[31m",
+    "a = '\0'": "null bytes",
+    "#" * 2_000_000: "a config file of at most 1,048,576 bytes",
+    "c.name = 3": "expected str for config key 'name'",
+    "c.data = 3": "expected a part 'data' of the config",
+    "del c.data.name": "unknown data.name 'None'",
+    "del c.model": "expected a part 'model' of the config",
+    "c.model.name = 3": "expected str for config key 'model.name'",
+    "c.model.dropout_rate = 'high'": "'model.dropout_rate' to be a number in [0, 1)",
+    "c.model.features = float('nan')": "expected a finite number for config key 'model.features'",
+    "c.model.features = '64'": "config part 'model' does not make a model",
+    "c.model.features = 10**5000": "got one of 16610 bits",
+    "c.reference = 3": "expected a part 'reference' of the config",
+    "c.decoding = 3": "expected a part 'decoding' of the config",
+    "c.seed = True": "expected int for config key 'seed'",
+    "c.extra = print": "expected a plain value for config key 'extra'",
+    "c.extra = 3": "unknown config key 'extra'",
+    "c.evaluate = 'test'": "expected tuple for config key 'evaluate'",
+    "del c.batch_size": "expected int for config key 'batch_size', got None",
+}
+
+
+@pytest.mark.parametrize(("text", "said"), CONFIGS.items(), ids=list(CONFIGS.values()))
+def test_a_bad_config_file_is_one_line(text, said, tmp_path, capsys):
+    if text.startswith(("c.", "del c.")):
+        text = (
+            "from configs import shapes_cnn\ndef get_config(variant):\n"
+            f"  c = shapes_cnn.get_config()\n  c.data.num_train, c.batch_size = 400, 32\n"
+            f"  with c.ignore_type():\n    {text}\n"
+            "  return c\n"
+        )
+    (tmp_path / "mine.py").write_text(text)
+    assert said in complaint(capsys, "train", tmp_path / "mine.py")
+
+
+def test_a_module_of_ones_own_that_ends_the_program_is_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "leaving.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for key in ("model.name", "data.name"):
+        said = complaint(capsys, "train", "shapes_cnn", f"--{key}=leaving:Class")
+        assert f"cannot import {key} 'leaving:Class' (SystemExit: 0)" in said
+
+
+@pytest.mark.parametrize("said", ["model.feature", "num_seeds=10000000", "batch_size=many"])
+def test_names_types_and_sizes_are_checked_before_jax_is_imported(said):
+    code = "import sys; from flax_attn.__main__ import main; main(); print('jax' in sys.modules)"
+    command = [sys.executable, "-c", code, "train", "shapes_cnn", f"--{said}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert (done.stdout, len(done.stderr.splitlines())) == ("False\n", 1), done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train.py", "--config=configs/shapes_cnn.py", "--config.num_seeds=1000000000"],
+        ["train.py", "--config=configs/shapes_cnn.py", *SMALL, "--model.features=1000000000"],
+        ["-m", "flax_attn", "train", "shapes_cnn", f"--model.features={HUGE}"],
+        ["-m", "flax_attn", "train", "shapes_cnn", "--noconfig.keep_best=True"],
+        ["-m", "flax_attn", "predict", "/dev/null", "--beam", HUGE],
+        ["-m", "flax_attn", "compare", "/none"],
+    ],
+)
+def test_a_bad_command_is_one_line_in_a_process_of_its_own(arguments, tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    arguments = [str(ROOT / arguments[0]), *arguments[1:]] if len(arguments[0]) > 2 else arguments
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
+    assert done.stderr.startswith("error: ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here"]
+
+
+def test_too_little_memory_is_told_before_jax_aborts():
+    command = f"ulimit -v 1500000; exec {sys.executable} -m flax_attn train shapes_cnn"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=240
+    )
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "expected at least 2.0 GB of memory for JAX, got a limit of 1.5 GB" in done.stderr
+
+
+# --- predictions ---------------------------------------------------------------------------------
+
+
+def trained(config, workdir, **options):
+    """A run of two steps."""
+    config.num_epochs, config.batch_size = 1, 16
+    config.steps_per_epoch = 2
+    experiment.run(config, workdir, **options)
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def signals(tmp_path_factory):
+    config = shapes_cnn.get_config("quick")
+    config.data.num_train, config.data.num_test, config.model.features = 200, 20, 8
+    return trained(config, tmp_path_factory.mktemp("runs") / "signals")
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """A run on texts and labels that hold what steers a terminal."""
+    folder = tmp_path_factory.mktemp("runs")
+    rows = [
+        (f"a good {RED}film number {i}", f"yes{TURNED}") if i % 2 else (f"bad {i}", f"no{RED}")
+        for i in range(60)
+    ]
+    lines = "".join(f'"{text}","{label}"\n' for text, label in rows)
+    (folder / "own.csv").write_text("text,label\n" + lines, encoding="utf-8")
+    config = text_csv.get_config("quick")
+    config.data.train_file, config.data.preprocessing = str(folder / "own.csv"), "lower"
+    return trained(config, folder / "texts")
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """A run on pairs whose targets hold what steers a terminal."""
+    folder = tmp_path_factory.mktemp("runs")
+    lines = "".join(f"wort {'ein ' * (i % 5)}{i}\t{RED}word {i}{TURNED}\n" for i in range(60))
+    (folder / "own.tsv").write_text(lines, encoding="utf-8")
+    config = translate_tsv.get_config("quick")
+    config.data.file, config.data.num_buckets = str(folder / "own.tsv"), 1
+    config.data.tokenizer = "word"
+    config.model.features = config.model.embedding_features = 8
+    return trained(config, folder / "pairs")
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    chance = np.random.default_rng(0)
+    data = {
+        split: (chance.integers(0, 256, (32, 28, 28), np.uint8), ["one", f"two{RED}"] * 16)
+        for split in ("train", "test")
+    }
+    run = flax_attn.train(
+        "mnist_mlp:quick",
+        data=data,
+        workdir=tmp_path_factory.mktemp("runs") / "digits",
+        overrides={"num_epochs": 1, "batch_size": 16, "data.valid_fraction": 0.0},
+    )
+    return run.path
+
+
+def chunk(kind, content):
+    sum_ = struct.pack(">I", zlib.crc32(kind + content))
+    return struct.pack(">I", len(content)) + kind + content + sum_
+
+
+@pytest.fixture
+def inputs(tmp_path, monkeypatch):
+    """Good and bad files, in the directory that commands are run in."""
+    folder = tmp_path / "here"
+    np.save(folder / "good.npy", np.zeros((1, 100)))
+    np.save(folder / "objects.npy", np.array([{"a": 1}, None]), allow_pickle=True)
+    np.savez(folder / "archive.npz", np.zeros(100))
+    (folder / "archive.npz").rename(folder / "archive.npy")
+    (folder / "folder.npy").mkdir()
+    os.mkfifo(folder / "pipe.npy")
+    for ending in ("csv", "txt", "png", "idx"):
+        (folder / f"zero.{ending}").symlink_to("/dev/zero")
+        (folder / f"pipe.{ending}").symlink_to("pipe.npy")
+    for name, shape in {
+        "huge": "(99999999999999999999, 100)",
+        "large": "(1000000000000, 100)",
+        "open": "(" * 200,
+        "nested": "[" * 3_000 + "]" * 3_000,
+    }.items():
+        head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+        start = b"\x93NUMPY\1\0" + struct.pack("<H", len(head))
+        (folder / f"{name}.npy").write_bytes(start + head + bytes(800))
+    (folder / "words.csv").write_text(f"1,2,{RED}three\n")
+    (folder / "uneven.csv").write_text("1,2\n1\n")
+    (folder / "quoted.csv").write_text('"1","2"\n')
+    (folder / "latin.txt").write_bytes(b"fine\ncaf\xe9\n")
+    (folder / "binary.txt").write_bytes(bytes(range(256)))
+    (folder / "empty.txt").write_text("\n \n")
+    (folder / "long.txt").write_bytes(b"x" * 10_000_001)
+    (folder / "good.txt").write_text("a good film\nbad 2\n")
+    (folder / "unknown.txt").write_text("zzz yyy\n")
+    (folder / "script.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 28 28\n")
+    header = struct.pack(">2I5B", 13_000, 13_000, 1, 0, 0, 0, 0)
+    (folder / "large.png").write_bytes(
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+    )
+    (folder / "cut.idx").write_bytes(bytes([0, 0, 8, 3]) + struct.pack(">3I", 10**6, 28, 28))
+    return folder
+
+
+PREDICTIONS = [  # the run, the arguments behind it, and what is said
+    ("signals", [], "expected --input FILE with signals of 100 points"),
+    ("signals", ["a text"], "neither a text nor --json"),
+    ("signals", ["--input", "good.npy", "--json"], "neither a text nor --json"),
+    ("signals", ["--input", "good.npy", "--beam", "3"], "for a run on translation alone"),
+    ("signals", ["--input", "good.npy", "--best", "3"], "for a run on translation alone"),
+    ("signals", ["--input", ""], "to end in .npy or .csv"),
+    ("signals", ["--input", "none.npy"], "No such file"),
+    ("signals", ["--input", "x" * 300 + ".npy"], "File name too long"),
+    ("signals", ["--input", "a\0.npy"], "without NUL characters"),
+    ("signals", ["--input", f"{RED}{TURNED}.npy"], "\\x1b[31m\\u202e.npy"),
+    ("signals", ["--input", "folder.npy"], "Is a directory"),
+    ("signals", ["--input", "pipe.npy"], "a pipe or a device"),
+    ("signals", ["--input", "pipe.csv"], "a pipe or a device"),
+    ("signals", ["--input", "zero.csv"], "a pipe or a device"),
+    ("signals", ["--input", "good.txt"], "to end in .npy or .csv"),
+    ("signals", ["--input", "objects.npy"], "got object of shape"),
+    ("signals", ["--input", "archive.npy"], "got an archive of several"),
+    ("signals", ["--input", "huge.npy"], "is cut off"),
+    ("signals", ["--input", "large.npy"], "is cut off"),
+    ("signals", ["--input", "open.npy"], "write it with numpy.save"),
+    ("signals", ["--input", "nested.npy"], "write it with numpy.save"),
+    ("signals", ["--input", "words.csv"], "could not convert string '\\x1b[31mthree'"),
+    ("signals", ["--input", "uneven.csv"], "number of columns changed from 2 to 1"),
+    ("signals", ["--input", "quoted.csv"], "expected numbers in quoted.csv"),
+    ("signals", ["--input", "good.npy", "--figure", "x"], "--figure to end in .png, .pdf or .svg"),
+    ("signals", ["--input", "good.npy", "--figure", "a\0.png"], "without NUL characters"),
+    ("signals", ["--input", "good.npy", "--figure", "folder.npy"], "to end in .png"),
+    ("signals", ["--input", "good.npy", "--figure", "no/x.png"], "in a directory that exists"),
+    ("signals", ["--input", "good.npy", "--output", "folder.npy"], "to be a file"),
+    ("signals", ["--input", "good.npy", "--output", "good.npy"], "another file than --input"),
+    ("signals", ["--input", "good.npy", "--output", "/dev/null"], "to end in .npy or .csv"),
+    ("signals", ["--input", "good.npy", "--output", "/proc/x.npy"], "cannot write /proc/x.npy"),
+    ("signals", ["--inputs", "good.npy"], "unrecognized arguments"),
+    ("texts", [], "expected a text"),
+    ("texts", [""], "expected a text with words in it"),
+    ("texts", [" \n "], "expected a text with words in it"),
+    ("texts", ["zzz"], "at least one word that the run has seen"),
+    ("texts", [f"{RED}{TURNED}"], "got none in '\\x1b[31m\\u202e'"),
+    ("texts", ["a\0b"], "without NUL characters"),
+    ("texts", ["a \udcff b"], "expected a text in UTF-8"),
+    ("texts", ["a good film", "--input", "good.txt"], "expected a text"),
+    ("texts", ["a good film", "--output", "x.txt"], "no --output for a run on texts"),
+    ("texts", ["a good film", "--beam", "5"], "for a run on translation alone"),
+    ("texts", ["--input", "none.txt"], "No such file"),
+    ("texts", ["--input", "."], "Is a directory"),
+    ("texts", ["--input", "zero.txt"], "a pipe or a device"),
+    ("texts", ["--input", "pipe.txt"], "a pipe or a device"),
+    ("texts", ["--input", "latin.txt"], "text in UTF-8 in latin.txt, line 2"),
+    ("texts", ["--input", "binary.txt"], "text in UTF-8 in binary.txt"),
+    ("texts", ["--input", "empty.txt"], "expected texts in --input empty.txt"),
+    ("texts", ["--input", "long.txt"], "at most 10,000,000 characters in long.txt"),
+    ("texts", ["--input", "unknown.txt"], "at least one word that the run has seen"),
+    ("digits", [], "expected --input FILE with an image of 28 x 28 pixels"),
+    ("digits", ["a text"], "expected --input FILE with an image"),
+    ("digits", ["--input", "none.png"], "No such file"),
+    ("digits", ["--input", "zero.png"], "a pipe or a device"),
+    ("digits", ["--input", "pipe.idx"], "a pipe or a device"),
+    ("digits", ["--input", "script.png"], "expected a picture (PNG, JPEG, BMP, GIF) in script.png"),
+    ("digits", ["--input", "large.png"], "at most 67,108,864 pixels"),
+    ("digits", ["--input", "good.txt"], "an IDX file of bytes"),
+    ("digits", ["--input", "cut.idx"], "is damaged"),
+    ("pairs", [], "expected a text"),
+    ("pairs", ["zzz"], "at least one word that the run has seen"),
+    ("pairs", [""], "words in it"),
+    ("pairs", ["wort", "--beam", "0"], "--beam and --best above 0"),
+    ("pairs", ["wort", "--beam", "-3"], "--beam and --best above 0"),
+    ("pairs", ["wort", "--best", "0"], "--beam and --best above 0"),
+    ("pairs", ["wort", "--best", "9"], "from 1 to the beam"),
+    ("pairs", ["wort", "--beam", "100000000"], "expected --beam of at most 1,000"),
+    ("pairs", ["wort", "--beam", "9" * 20], "expected --beam of at most 1,000"),
+    ("pairs", ["wort", "--beam", "5.0"], "invalid int value"),
+    ("pairs", ["wort", "--json", "--output", "x.txt"], "expected --output alone"),
+    ("pairs", ["wort", "--output", "x.png"], "expected --output to be a text file"),
+    ("pairs", ["wort", "--output", "folder.npy"], "expected --output to be a text file"),
+    ("pairs", ["--input", "latin.txt"], "text in UTF-8 in latin.txt, line 2"),
+]
+
+
+@pytest.mark.usefixtures("inputs")
+@pytest.mark.parametrize(("run", "arguments", "said"), PREDICTIONS)
+def test_a_bad_command_to_predict_is_one_line(run, arguments, said, request, capsys):
+    assert said in complaint(capsys, "predict", request.getfixturevalue(run), *arguments)
+
+
+def test_json_that_is_nested_too_deep_is_one_line(signals, tmp_path, capsys):
+    shutil.copytree(signals, tmp_path / "deep")
+    (tmp_path / "deep" / "config.json").write_text("[" * 200_000)
+    for command in ("predict", "compare"):
+        complaint(capsys, command, tmp_path / "deep")
+    complaint(capsys, "train", "shapes_cnn", "--workdir", tmp_path / "deep")
+
+
+def test_a_signal_of_excel_begins_with_a_mark_and_is_read(signals, tmp_path, capsys):
+    rows = "\r\n".join(",".join(str(i + j) for j in range(100)) for i in range(2))
+    for name, mark in (("marked.csv", "\ufeff"), ("plain.csv", "")):
+        (tmp_path / name).write_text(mark + rows + "\r\n", encoding="utf-8")
+        assert main(["predict", str(signals), "--input", str(tmp_path / name)]) == 0
+    first, second = (tmp_path / f"{name}.predictions.csv" for name in ("marked", "plain"))
+    assert first.read_bytes() == second.read_bytes()
+    assert "wrote" in capsys.readouterr().out
+
+
+# --- what is printed of data ---------------------------------------------------------------------
+
+
+def is_plain(text):
+    """Whether no character of a text steers a terminal."""
+    return not {"\x1b", TURNED, "\x9b", "\r", "\x07"} & set(text)
+
+
+def test_labels_and_texts_are_printed_with_escapes(texts, tmp_path, capsys):
+    run, source = str(texts), f"a good {RED}film{TURNED}\x9b"
+    (tmp_path / "in.txt").write_text(f"{source}\nbad 2\n", encoding="utf-8")
+    for arguments in ([source], ["--input", str(tmp_path / "in.txt")]):
+        assert main(["predict", run, *arguments]) == 0
+        out, err = capsys.readouterr()
+        assert is_plain(out + err)
+        for escaped in ("yes\\u202e", "no\\x1b[31m", "\\x1b[31mfilm\\u202e\\x9b"):
+            assert escaped in out
+    assert main(["predict", run, "--json", source]) == 0
+    out, err = capsys.readouterr()
+    assert is_plain(out + err)
+    (row,) = json.loads(out)
+    assert row["input"] == source
+    assert set(row["classes"]) == {f"yes{TURNED}", f"no{RED}"}
+    assert json.loads((texts / "labels.json").read_text()) == [f"no{RED}", f"yes{TURNED}"]
+
+
+def test_translations_and_what_is_unknown_are_printed_with_escapes(pairs, tmp_path, capsys):
+    source = f"wort {RED}neu{TURNED} 3"
+    assert main(["predict", str(pairs), source, "--best", "2"]) == 0
+    out, err = capsys.readouterr()
+    assert is_plain(out + err)
+    assert "what the run does not know: \\x1b[31mneu\\u202e" in err
+    assert "wort \\x1b[31mneu\\u202e 3" in out
+    assert main(["predict", str(pairs), source, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert is_plain(out + err)
+    assert json.loads(out)[0]["input"] == source
+
+
+def test_names_of_files_and_runs_are_printed_with_escapes(texts, signals, tmp_path, capsys):
+    np.save(tmp_path / f"{RED}{TURNED}.npy", np.zeros((1, 100)))
+    assert main(["predict", str(signals), "--input", str(tmp_path / f"{RED}{TURNED}.npy")]) == 0
+    shutil.copytree(signals, tmp_path / f"run{RED}")
+    assert main(["compare", str(tmp_path / f"run{RED}"), str(tmp_path / f"run{RED}")]) == 0
+    command = ["train", "shapes_cnn", "--workdir", str(tmp_path / f"run{RED}")]
+    assert main(command) == 2
+    assert is_plain("".join(capsys.readouterr()))
+
+
+def test_pictures_of_such_texts_are_whole(texts, pairs, tmp_path):
+    """A control character makes an SVG that no program reads, half a pair makes no picture."""
+    from xml.etree import ElementTree
+
+    for run, text in ((texts, f"a good {RED}film{TURNED}"), (pairs, f"wort {RED} 3")):
+        for path in (tmp_path / "x.svg", tmp_path / "x.png"):
+            assert main(["predict", str(run), text, "--figure", str(path)]) == 0
+        ElementTree.parse(tmp_path / "x.svg")
+    figure = flax_attn.plot.attention(
+        np.eye(2), ["\x1b", "\udcff"], ["\ufffe", "b"], title="\udcff\x07"
+    )
+    figure.savefig(tmp_path / "x.svg")
+    ElementTree.parse(tmp_path / "x.svg")
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"PYTHONIOENCODING": "latin-1"},
+        {"PYTHONIOENCODING": "ascii"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+)
+def test_a_terminal_of_another_encoding_shows_question_marks(environment, signals, texts):
+    """`train.py` on a finished run prints its table, and `predict` its bars."""
+    summary = json.loads((signals / "summary.json").read_text())
+    values = flax_attn.load(signals).config.values
+    changed = {key: values[key] for key in ("num_epochs", "batch_size", "steps_per_epoch")}
+    changed |= {f"data.{key}": values["data"][key] for key in ("num_train", "num_test")}
+    flags = [f"--config.{key}={value}" for key, value in changed.items()]
+    config = f"--config=configs/{summary['config'].partition(':')[0]}.py:quick"
+    for command in (
+        ["train.py", config, *flags, "--model.features=8", f"--workdir={signals}"],
+        ["-m", "flax_attn", "predict", str(texts), "a good film"],
+        ["-m", "flax_attn", "predict", str(texts), "a good film", "--json"],
+    ):
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=ROOT,
+            env=os.environ | environment,
+            capture_output=True,
+            timeout=240,
+        )
+        assert (done.returncode, done.stderr) == (0, b""), done.stderr
+        if command[-1] == "--json":
+            assert f"yes{TURNED}" in json.loads(done.stdout.decode("ascii"))[0]["classes"]

@@ -1,0 +1,157 @@
+"""Pictures of the user's own: read in grey, or told in one line that names the file."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from flax_attn.data import pictures
+from flax_attn.errors import UsageError
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (5, 7), np.uint8)
+
+
+def png(pixels):
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "png")
+    return content.getvalue()
+
+
+def write(folder, **images):
+    """Pictures by their path in a folder, whose parts have `__` between."""
+    for name, pixels in images.items():
+        path = folder.joinpath(*name.split("__")).with_suffix(".png")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(pixels if isinstance(pixels, bytes) else png(pixels))
+    return folder
+
+
+def test_grey_is_as_it_is_and_colours_become_grey(tmp_path):
+    write(tmp_path, grey=PIXELS, red=np.full((2, 3, 3), (255, 0, 0), np.uint8))
+    np.testing.assert_array_equal(pictures.read(tmp_path / "grey.png"), PIXELS)
+    # 0.299 of 255, by ITU-R 601-2
+    np.testing.assert_array_equal(pictures.read(tmp_path / "red.png"), np.full((2, 3), 76))
+
+
+def test_transparent_parts_are_ground(tmp_path):
+    for ink, ground in ((0, 255), (255, 0)):
+        drawn = np.zeros((2, 3, 4), np.uint8)
+        drawn[0, 0] = ink, ink, ink, 255
+        pixels = pictures.read(write(tmp_path, drawn=drawn) / "drawn.png")
+        assert (pixels[0, 0], pixels[1].tolist()) == (ink, [ground] * 3)
+    palette = Image.fromarray(PIXELS).convert("P")
+    palette.info["transparency"] = bytes(range(256))
+    palette.save(tmp_path / "palette.png")
+    assert pictures.read(tmp_path / "palette.png").shape == (5, 7)
+
+
+def test_a_photograph_stands_upright(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise
+    Image.fromarray(PIXELS).save(tmp_path / "own.png", exif=exif)
+    np.testing.assert_array_equal(pictures.read(tmp_path / "own.png"), np.rot90(PIXELS, -1))
+
+
+def test_ink_is_light(tmp_path):
+    ink = np.zeros((5, 5), np.uint8)
+    ink[2, 2] = 200
+    write(tmp_path, light=ink, dark=255 - ink, blank=np.zeros((5, 5), np.uint8))
+    for name in ("light", "dark"):
+        np.testing.assert_array_equal(pictures.read_ink(tmp_path / f"{name}.png"), ink)
+    with pytest.raises(UsageError, match=r"something drawn in .*blank.png"):
+        pictures.read_ink(tmp_path / "blank.png")
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 5\n%%EndComments\nshowpage\n%%EOF\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "another kind of file"),
+        (b"words", "another kind of file"),
+        (EPS, "another kind of file"),
+        (png(PIXELS)[:-30], "a whole picture .*in .*own.png, got a damaged one"),
+        (png(PIXELS)[:45], "a whole picture .*in .*own.png, got a damaged one"),
+        (png(PIXELS)[:60] + b"\0" * 8 + png(PIXELS)[68:], "a whole picture .*in .*own.png"),
+        (png(PIXELS.astype(np.uint16)), "8 bits a pixel in .*own.png, got Pillow's mode I;16"),
+    ],
+)
+def test_a_bad_file_is_named_and_postscript_is_never_run(tmp_path, content, said):
+    write(tmp_path, own=content)
+    with pytest.raises(UsageError, match=said) as error:
+        pictures.read(tmp_path / "own.png")
+    assert len(str(error.value).splitlines()) == 1
+    with pytest.raises(UsageError, match=r"cannot read .*gone.png \(No such file"):
+        pictures.read(tmp_path / "gone.png")
+
+
+def test_a_folder_by_class_is_in_the_order_of_names(tmp_path):
+    write(tmp_path, dog__b=PIXELS, dog__a=PIXELS + 1, cat__c=PIXELS + 2)
+    (tmp_path / ".DS_Store").write_bytes(b"hidden")
+    (tmp_path / "cat" / ".hidden").mkdir()
+    splits, before = pictures.read_folder(tmp_path)
+    images, labels = splits["all"]
+    assert (list(splits), labels) == (["all"], ["cat", "dog", "dog"])
+    np.testing.assert_array_equal(images, [PIXELS + 2, PIXELS + 1, PIXELS])
+    assert pictures.read_folder(tmp_path)[1] == before
+    (tmp_path / "dog" / "a.png").rename(tmp_path / "cat" / "d.png")  # the contents in their order
+    assert pictures.read_folder(tmp_path)[1] != before
+
+
+def test_a_folder_by_split(tmp_path):
+    write(tmp_path, train__cat__a=PIXELS, train__dog__a=PIXELS, test__cat__a=PIXELS)
+    assert {name: labels for name, (_, labels) in pictures.read_folder(tmp_path)[0].items()} == {
+        "train": ["cat", "dog"],
+        "test": ["cat"],
+    }
+    write(tmp_path, valid__dog__a=PIXELS)
+    assert list(pictures.read_folder(tmp_path)[0]) == ["train", "valid", "test"]
+    write(tmp_path, val__dog__a=PIXELS)
+    with pytest.raises(
+        UsageError, match=r"train, test and perhaps valid in .*, got test, train, val"
+    ):
+        pictures.read_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("images", "said"),
+    [
+        ({}, "pictures by class in .*, got nothing"),
+        ({"a": PIXELS}, "one folder for each class, got the file a.png"),
+        ({"a__b__c": PIXELS}, r"pictures alone \(.png.* got .*a/b; give train/CLASS/"),
+        (
+            {"a__b": PIXELS, "c__d": PIXELS.T},
+            r"images of one size, got \(5, 7\) pixels in .*b.png and \(7, 5\) in .*d.png; set data",
+        ),
+        ({"a__b": PIXELS, "c__d": b"words"}, "in .*d.png, got another kind of file"),
+    ],
+)
+def test_a_folder_that_is_none_is_told(tmp_path, images, said):
+    with pytest.raises(UsageError, match=said):
+        pictures.read_folder(write(tmp_path, **images))
+
+
+def test_other_files_and_empty_classes_are_told(tmp_path):
+    write(tmp_path, cat__a=PIXELS)
+    (tmp_path / "dog").mkdir()
+    with pytest.raises(UsageError, match=r"got nothing in .*dog"):
+        pictures.read_folder(tmp_path)
+    (tmp_path / "dog" / "notes.txt").write_text("notes")
+    with pytest.raises(UsageError, match=r"pictures alone .*, got .*notes.txt"):
+        pictures.read_folder(tmp_path)
+    with pytest.raises(UsageError, match=r"cannot read .*gone \(No such file"):
+        pictures.read_folder(tmp_path / "gone")
+
+
+def test_images_of_several_sizes_are_scaled(tmp_path):
+    flat = np.full((10, 14), 51, np.uint8)
+    halves = np.repeat(np.array([[0, 255]], np.uint8), 8, axis=1).repeat(8, axis=0)
+    write(tmp_path, a__flat=flat, b__halves=halves)
+    images, _ = pictures.read_folder(tmp_path, (4, 6))[0]["all"]
+    assert (images.shape, images.dtype) == ((2, 4, 6), np.float32)
+    np.testing.assert_allclose(images[0], 0.2, atol=1e-6)
+    np.testing.assert_allclose(images[1].mean(), 0.5, atol=1e-6)
+    assert (images[1][:, 0] < 0.01).all()
+    assert (images[1][:, -1] > 0.99).all()

@@ -1,0 +1,258 @@
+"""An export says what the run says, to a program that has neither Flax nor `flax_attn`."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load, load_file
+
+import flax_attn
+from flax_attn.errors import UsageError
+from flax_attn.experiment.exporting import as_safetensors, takes_any_length
+from flax_attn.models import CNN, LSTM, BiLSTM, CNNAttention, ResidualAttention
+
+pytestmark = pytest.mark.usefixtures("symbolic_sizes")
+
+SHORT = {"batch_size": 16, "steps_per_epoch": 2}
+TWO = SHORT | {"num_seeds": 2, "seed": 3}
+RNG = np.random.default_rng(0)
+SIGNALS = RNG.normal(size=(64, 30)).astype(np.float32) * 3 + 1
+IMAGES = RNG.integers(0, 256, (60, 8, 8), np.uint8)
+SHADES = ["dark" if image.mean() < 127.5 else "light" for image in IMAGES]
+TEXTS = ["a fine film", "a lovely little film", "a poor film", "an awful film"] * 8
+JUDGED = TEXTS, ["good", "good", "bad", "bad"] * 8
+SOURCES = ["a b c", "d e", "f g h i", "b a"] * 8
+PAIRS = SOURCES, [source[::-1] for source in SOURCES]
+PATCHES = TWO | {"model.patch_size": 4, "model.features": 8, "model.num_blocks": 1}
+KINDS = {  # the config, its data and what is changed of it
+    "cnn": ("shapes_cnn", (SIGNALS, np.cumsum(SIGNALS, axis=1)), {"model.features": 8}),
+    "attention": ("shapes_attention", (SIGNALS, SIGNALS[:, ::-1]), {"model.features": 8}),
+    "carry": ("shapes_lstm", (SIGNALS, SIGNALS[:, ::-1]), {"model.features": 8}),
+    "images": ("mnist_transformer", (IMAGES, SHADES), PATCHES),
+    "texts": ("text_csv", JUDGED, TWO | {"data.num_buckets": 1}),
+    "ngrams": ("ag_news_best", JUDGED, {"data.num_buckets": 1, "model.features": 8}),
+    "series": ("series_input_attention", None, {"data.num_train": 32, "data.num_valid": 8}),
+    "pairs": ("reverse_bahdanau", PAIRS, {"model.features": 8}),
+    "transformer": ("translate_multi30k_transformer", PAIRS, {"model.features": 8}),
+}
+full = lambda *values: pytest.param(*values, marks=pytest.mark.full)
+
+ELSEWHERE = """
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+from safetensors.numpy import load_file
+
+folder = Path(sys.argv[1])
+program = jax.export.deserialize((folder / "prediction.jax").read_bytes())
+assert program.platforms == ("cpu", "cuda", "tpu")
+for number, path in enumerate(sys.argv[2:]):
+    inputs = dict(np.load(path))
+    outputs = program.call(inputs.get("inputs", inputs))
+    attention = {f"attention/{name}": array for name, array in outputs.pop("attention").items()}
+    np.savez(path + ".outputs.npz", **outputs, **attention)
+parameters = load_file(folder / "params.safetensors")
+assert all(name.startswith("params.") for name in parameters)
+assert "flax" not in sys.modules
+assert "flax_attn" not in sys.modules
+"""
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory):
+    """Runs of each kind with their exports, by name, made when they are asked for."""
+    folder, made = tmp_path_factory.mktemp("exports"), {}
+
+    def make(name):
+        if name not in made:
+            config, rows, changes = KINDS[name]
+            data = None if rows is None else {"train": rows, "test": rows}
+            options = {"num_epochs": 1, "workdir": folder / name, "overrides": SHORT | changes}
+            run = flax_attn.train(f"{config}:quick", data=data, **options)
+            made[name] = run, flax_attn.export(run, folder / f"{name} export")
+        return made[name]
+
+    return make
+
+
+def elsewhere(folder, *batches):
+    """What the program says of batches, in a process with jax, numpy and safetensors alone."""
+    paths = [folder / f"batch{number}.npz" for number in range(len(batches))]
+    for path, batch in zip(paths, batches):
+        np.savez(path, **(batch if isinstance(batch, dict) else {"inputs": batch}))
+    command = [sys.executable, "-c", ELSEWHERE, str(folder), *map(str, paths)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return [dict(np.load(f"{path}.outputs.npz")) for path in paths]
+
+
+def assert_same(outputs, prediction):
+    np.testing.assert_allclose(outputs["outputs"], prediction.outputs, atol=1e-5, rtol=1e-5)
+    names = {name.partition("/")[2] for name in outputs if name.startswith("attention/")}
+    assert names == set(prediction.attention)
+    for name, weights in prediction.attention.items():
+        np.testing.assert_allclose(outputs[f"attention/{name}"], weights, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["attention", full("cnn"), full("carry")])
+def test_signals_are_in_the_users_units(exports, name, no_pictures):
+    run, folder = exports(name)
+    (outputs,) = elsewhere(folder, SIGNALS[:5, :, None])
+    prediction = run.predict(SIGNALS[:5, :, None])
+    assert_same(outputs, prediction)
+    assert bool(prediction.attention) == (name == "attention")
+
+
+@pytest.mark.parametrize("name", ["attention", full("cnn")])
+def test_signals_of_another_length_are_those_of_the_model(exports, name, no_pictures):
+    run, folder = exports(name)
+    signals = np.concatenate([SIGNALS, SIGNALS[:, :7]], axis=1)[:3, :, None]
+    (outputs,) = elsewhere(folder, signals)
+    mean, std = run.task.normalization
+    normalized = jnp.asarray((signals - mean) / std)
+    expected, _ = run.model.apply({"params": run.params[0]}, normalized)
+    np.testing.assert_allclose(outputs["outputs"], expected * std + mean, atol=1e-4, rtol=1e-5)
+
+
+def test_images_have_the_mean_probabilities_of_the_seeds(exports, no_pictures):
+    run, folder = exports("images")
+    assert list(run.params) == [3, 4]
+    (outputs,) = elsewhere(folder, IMAGES[:5].astype(np.float32) / 255)
+    assert_same(outputs, run.predict(IMAGES[:5]))
+    assert outputs["outputs"].shape == (5, 2)
+    assert json.loads((folder / "labels.json").read_text()) == ["dark", "light"]
+
+
+@pytest.mark.parametrize("name", ["texts", full("ngrams")])
+def test_texts_of_any_length_have_their_classes(exports, name, no_pictures):
+    run, folder = exports(name)
+    batches = ["a film"], ["an awful film", "a fine little film of a poor film", "lovely"]
+    clean, encode = run.task.encoder.clean, run.task.encoder.inputs
+    outputs = elsewhere(folder, *(encode([clean(text) for text in texts]) for texts in batches))
+    for texts, answer in zip(batches, outputs):
+        assert_same(answer, run.predict(texts))
+    assert json.loads((folder / "tokenizer.json").read_text())["entries"][0] == "<PAD>"
+
+
+def test_series_of_any_length_are_predicted(exports, no_pictures):
+    run, folder = exports("series")
+    series = RNG.normal(size=(5, 31, 8)).astype(np.float32)
+    outputs = elsewhere(folder, series, series[:2, :1])
+    assert_same(outputs[0], run.predict(series))
+    assert_same(outputs[1], run.predict(series[:2, :1]))
+
+
+@pytest.mark.parametrize("name", ["pairs", full("transformer")])
+def test_translations_are_the_greedy_ones(exports, name, no_pictures):
+    run, folder = exports(name)
+    sources = ["a b", "c d e f g h i a b", "b"]
+    (outputs,) = elsewhere(folder, run.task.encoder.sources(sources))
+    for i, (best,) in enumerate(run.predict(sources, beam=1).translations):
+        length = outputs["lengths"][i]
+        assert outputs["tokens"][i].tolist() == best.tokens + [0] * (run.task.max_length - length)
+        np.testing.assert_allclose(outputs["scores"][i], best.score, rtol=1e-4)
+        weights = outputs["attention/alignment"][i, :length, : best.alignment.shape[1]]
+        np.testing.assert_allclose(weights, best.alignment, atol=1e-5)
+
+
+def test_parameters_of_each_seed_are_there_by_name(exports, no_pictures):
+    run, folder = exports("texts")
+    assert json.loads((folder / "export.json").read_text())["params"] == {
+        "3": "params.safetensors",
+        "4": "params-4.safetensors",
+    }
+    for seed, name in ((3, "params.safetensors"), (4, "params-4.safetensors")):
+        stored = load_file(folder / name)
+        kernel = run.params[seed]["hidden"]["kernel"]
+        np.testing.assert_array_equal(stored["params.hidden.kernel"], kernel, strict=True)
+        assert len(stored) == len(jax.tree.leaves(run.params[seed]))
+
+
+def test_a_transposed_parameter_is_stored_as_it_is():
+    kernel = np.arange(6.0).reshape(2, 3).T
+    stored = load(as_safetensors({"layer": {"kernel": kernel}}))
+    np.testing.assert_array_equal(stored["params.layer.kernel"], kernel)
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "outputs"),
+    [
+        ("attention", ["b", "t", 1], {"outputs": ["b", "t", 1]}),
+        full("carry", ["b", 30, 1], {"outputs": ["b", 30, 1]}),
+        ("images", ["b", 8, 8], {"outputs": ["b", 2]}),
+        ("texts", {"tokens": ["b", "t"], "lengths": ["b"]}, {"outputs": ["b", 2]}),
+        (
+            "pairs",
+            {"source": ["b", "s"], "source_lengths": ["b"]},
+            {"tokens": ["b", 10], "lengths": ["b"], "scores": ["b"]},
+        ),
+    ],
+)
+def test_the_note_has_names_and_shapes(exports, name, inputs, outputs, no_pictures):
+    _, folder = exports(name)
+    note = json.loads((folder / "export.json").read_text())
+    shapes = lambda tree: jax.tree.map(
+        lambda leaf: leaf["shape"], tree, is_leaf=lambda node: "shape" in node
+    )
+    assert shapes(note["inputs"]) == inputs
+    assert {key: shapes(note["outputs"][key]) for key in outputs} == outputs
+    assert all((folder / file).exists() for file in (*note["files"], *note["params"].values()))
+    assert bool(note["texts"]) == (name in ("texts", "pairs"))
+
+
+@pytest.mark.parametrize(
+    ("model", "any_length"),
+    [
+        (CNN(8), True),
+        (CNNAttention(8), True),
+        (ResidualAttention(8), True),
+        (BiLSTM(8), True),
+        (CNN(8, binary_positions=True), False),
+        (LSTM(8), False),
+    ],
+)
+def test_parameters_say_whether_a_model_takes_any_length(model, any_length):
+    assert takes_any_length(model, jnp.zeros((2, 30, 1))) == any_length
+
+
+def test_a_path_will_do_and_files_are_replaced(exports, tmp_path, no_pictures):
+    run, folder = exports("attention")
+    (tmp_path / "export.json").write_text("old")
+    assert flax_attn.export(str(run.path), tmp_path) == tmp_path
+    names = sorted(path.name for path in folder.iterdir() if "batch" not in path.name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    for name in ("params.safetensors", "export.json"):
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+class Halved(nn.Module):
+    """A model of one's own that looks at its batch size."""
+
+    @nn.compact
+    def __call__(self, inputs, *, train=False):
+        return nn.Dense(1)(inputs) / len(inputs), {}
+
+
+def test_what_cannot_be_exported_is_told_in_one_line(exports, tmp_path, monkeypatch, no_pictures):
+    run, _ = exports("attention")
+    model = Halved()
+    params = model.init(jax.random.key(0), jnp.zeros((2, 30, 1)))["params"]
+    own = dataclasses.replace(run, model=model, params={0: params})
+    with pytest.raises(UsageError, match=r"every batch size and length, got .*_DimExpr") as error:
+        flax_attn.export(own, tmp_path / "own")
+    assert len(str(error.value).splitlines()) == 1
+    assert not (tmp_path / "own").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"cannot write to folder .*file \(File exists\)"):
+        flax_attn.export(run, tmp_path / "file")
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(UsageError, match=r'package safetensors.*"flax-attn\[export\]"'):
+        flax_attn.export(run, tmp_path / "none")

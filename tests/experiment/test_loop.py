@@ -1,0 +1,149 @@
+import json
+import shutil
+import signal
+import threading
+
+import chex
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flax_attn
+from configs import shapes_lstm
+from flax_attn import experiment
+from flax_attn.errors import UsageError
+from flax_attn.runs import reading
+from flax_attn.stopping import Stop, Stopped, listening
+from tests.experiment.test_running import small
+
+
+class Poisoned(nn.Module):
+    """A model that gives NaN in training, from the third step on, where a random number is high."""
+
+    limit: float = 1.0
+
+    @nn.compact
+    def __call__(self, inputs, *, train=False):
+        poison = self.param("poison", nn.initializers.normal(1.0), ())
+        count = self.variable("carry", "count", lambda: jnp.float32(0))
+        outputs = nn.Dense(1)(inputs)
+        if train:
+            is_bad = (poison > self.limit) & (count.value >= 2)
+            count.value = count.value + 1
+            outputs = outputs * jnp.sqrt(jnp.where(is_bad, -1.0, 1.0))
+        return outputs, {}
+
+
+def poisoned(limit, **changes):
+    config = small(shapes_lstm, num_seeds=4, num_epochs=3, max_bad_steps=2, **changes)
+    config.model = {"name": f"{__name__}:Poisoned", "limit": limit}
+    return config
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Four seeds of which none goes bad, and of which one does."""
+    folder = tmp_path_factory.mktemp("runs")
+    sound = flax_attn.train(poisoned(99.0), workdir=folder / "sound")
+    values = {seed: float(params["poison"]) for seed, params in sound.params.items()}
+    first, second = sorted(values.values())[-2:]
+    limit = (first + second) / 2
+    bad = flax_attn.train(poisoned(limit), workdir=folder / "bad")
+    return sound, bad, max(values, key=values.__getitem__)
+
+
+def test_a_seed_that_goes_bad_stops_alone_and_is_named(runs):
+    sound, bad, seed = runs
+    assert bad.summary["diverged"] == {str(seed): {"step": 4, "bad_steps": 2}}
+    assert set(bad.params) == {0, 1, 2, 3} - {seed}
+    for other, params in bad.params.items():
+        chex.assert_trees_all_equal(params, sound.params[other])
+    rows = [[row for row in run.rows if row["seed"] != seed] for run in (sound, bad)]
+    assert rows[0] == rows[1]
+    assert len(bad.summary["metrics"]["test/mse"]["values"]) == 3
+    before, *after = [row for row in bad.rows if row["seed"] == seed]
+    assert all(row | {"epoch": 0} == before for row in after)
+    values = np.delete(sound.summary["metrics"]["test/mse"]["values"], seed)
+    assert bad.summary["metrics"]["test/mse"]["mean"] == np.mean(values)
+    assert reading.read(bad.path).summary["epochs"] == 3
+    assert (bad.path / "figures" / "loss.png").exists()
+
+
+def test_nothing_that_is_saved_is_not_finite(runs):
+    _, bad, _ = runs
+    assert "NaN" not in (bad.path / "metrics.jsonl").read_text()
+    chex.assert_tree_all_finite(list(bad.params.values()))
+
+
+def test_when_all_seeds_go_bad_the_run_ends_in_one_line(tmp_path):
+    with pytest.raises(UsageError, match=r"2 steps in a row were not in epoch 1; .*--debug_nans"):
+        flax_attn.train(poisoned(-99.0), workdir=tmp_path / "run")
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_debugging_says_where_the_first_nan_arose(tmp_path):
+    with pytest.raises(FloatingPointError, match=r"in step 3 of epoch 1, seed 0: .*nan.* sqrt"):
+        flax_attn.train(poisoned(-99.0), workdir=tmp_path / "run", debug_nans=True)
+
+
+def test_a_stop_saves_and_the_same_call_goes_on(runs, tmp_path):
+    sound, _, _ = runs
+    stop = Stop()
+
+    def end(rows):
+        stop.number = int(signal.SIGTERM)
+
+    with pytest.raises(Stopped, match="stopped by SIGTERM; 4 of 4 steps of epoch 2 are saved"):
+        experiment.run(poisoned(99.0), tmp_path / "run", on_epoch=end, stop=stop)
+    assert (tmp_path / "run" / "checkpoints" / "1").exists()
+    run = flax_attn.train(poisoned(99.0), workdir=tmp_path / "run")
+    assert run.rows == sound.rows
+    chex.assert_trees_all_equal(run.params, sound.params)
+
+
+def test_damaged_metrics_are_mended_from_their_copy(runs, tmp_path):
+    sound, _, _ = runs
+    for damaged in ("metrics.jsonl", "checkpoints/metrics.jsonl"):
+        path = tmp_path / damaged.replace("/", "-")
+        shutil.copytree(sound.path, path)
+        lines = (path / damaged).read_text().splitlines()
+        lines[1] = json.dumps(json.loads(lines[1]) | {"test/mse": 0.0})
+        (path / damaged).write_text("\n".join(lines) + "\n")
+        (path / "summary.json").unlink()
+        assert flax_attn.train(poisoned(99.0), workdir=path).rows == sound.rows
+    for name in ("metrics.jsonl", "checkpoints/metrics.jsonl"):
+        (path / name).write_text("")
+    (path / "summary.json").unlink()
+    with pytest.raises(UsageError, match=r"and its copy in .* remove .*checkpoints to train"):
+        flax_attn.train(poisoned(99.0), workdir=path)
+
+
+def test_handlers_are_set_in_the_main_thread_alone_and_put_back():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with listening() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.number == signal.SIGTERM
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+    def elsewhere():
+        with listening():
+            set_to.append(signal.getsignal(signal.SIGTERM))
+
+    set_to = []
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert set_to == before[1:]
+
+
+def test_an_ignored_signal_stays_ignored():
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with listening() as stop:
+            signal.raise_signal(signal.SIGTERM)
+            assert stop.number is None
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,244 @@
+"""Trainings with a fault: killed at a file operation, told to stop, or damaged; then run again.
+
+    python -m tests.faults kills [--number 200] [--seed 0]
+    python -m tests.faults signals [--number 50] [--seed 0]
+    python -m tests.faults damage [--offsets 20]
+
+What comes of a run with faults is compared with that of the unbroken one, to the last bit.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parent.parent
+TINY = ["--batch_size=16", "--steps_per_epoch=6", "--num_seeds=2", "--num_epochs=3"]
+SHAPES = [*TINY, "--data.num_train=200", "--data.num_test=20"]
+PAIRS = ["--data.num_train=200", "--data.num_valid=20", "--data.num_test=20"]
+TASKS = {
+    "signals": ["shapes_lstm", *SHAPES],
+    "attention": ["shapes_attention", *SHAPES, "--model.features=8"],
+    "series": ["series_input_attention", *TINY, *PAIRS, "--model.features=8"],
+    "pairs": ["reverse_bahdanau", *TINY, *PAIRS, "--model.features=8", "--model.dropout_rate=0.2"],
+    "texts": ["text_csv", *TINY, "--data.train_file=texts.csv", "--model.features=8"],
+}
+# counts the file operations on a folder, and kills its own process before one of them
+KILLER = """
+import os, signal, sys
+left, folder = int(sys.argv[1]), sys.argv[2]
+EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree")
+def count(event, args):
+    global left
+    if event in EVENTS and any(folder in str(arg) for arg in args[:2]):
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(count)
+from flax_attn.__main__ import main
+code = main(["train", *sys.argv[3:], f"--workdir={folder}"])
+print(f"operations left: {left}")
+sys.exit(code)
+"""
+LAST = 10**9  # an operation that never comes
+
+
+def start(task: list[str], workdir: Path, kill_at: int = LAST) -> subprocess.Popen:
+    """A process that trains."""
+    (workdir.parent / "texts.csv").write_text(
+        "text,label\n" + "".join(f"word{i % 7} and word{i % 5},{'ab'[i % 2]}\n" for i in range(200))
+    )
+    command = [sys.executable, "-u", "-c", KILLER, str(kill_at), str(workdir), *task]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=workdir.parent, env=environment, **pipes)
+
+
+def train(task: list[str], workdir: Path, kill_at: int = LAST) -> tuple[int, str, str]:
+    """Trains to the end, or to its death: the exit code, and what was said."""
+    process = start(task, workdir, kill_at)
+    out, err = process.communicate(timeout=600)
+    return process.returncode, out, err
+
+
+def operations(out: str) -> int:
+    """How many file operations a run took, by what it printed."""
+    return LAST - int(out.rpartition("operations left: ")[2])
+
+
+def contents(workdir: Path) -> dict:
+    """All that a run leaves, but the seconds and the bytes of figures and checkpoints."""
+    summary = json.loads((workdir / "summary.json").read_text()) | {"train_seconds": 0}
+    kept = {path.name: path.read_text() for path in workdir.glob("*.json")}
+    with np.load(workdir / "examples.npz") as examples:
+        arrays = dict(examples)
+    for folder in (workdir / "checkpoints").iterdir():
+        if folder.is_dir():
+            arrays |= {f"{folder.name}/{name}": leaf for name, leaf in leaves(folder).items()}
+    return {
+        "names": sorted(str(path.relative_to(workdir)) for path in shown(workdir)),
+        "kept": {
+            name: text for name, text in kept.items() if name not in ("summary.json", "sums.json")
+        },
+        "metrics": (workdir / "metrics.jsonl").read_text(),
+        "summary": summary,
+        "arrays": {name: (str(array.dtype), array.tobytes()) for name, array in arrays.items()},
+    }
+
+
+def shown(workdir: Path) -> list[Path]:
+    """The files of a run, without those inside of checkpoints, whose names Orbax draws."""
+    return [
+        path
+        for path in workdir.rglob("*")
+        if "checkpoints" not in path.parts or path.parent.name == "checkpoints"
+    ]
+
+
+def leaves(folder: Path) -> dict[str, np.ndarray]:
+    """The arrays of a checkpoint by name."""
+    import jax
+    import orbax.checkpoint as ocp
+
+    with ocp.StandardCheckpointer() as checkpointer:
+        tree = checkpointer.restore((folder / "default").absolute())
+    return {
+        jax.tree_util.keystr(path): np.asarray(leaf)
+        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
+    }
+
+
+def kills(number: int, seed: int) -> int:
+    """Kills at random file operations, some twice. Returns how many runs came out different."""
+    draw, bad = random.Random(seed), 0
+    with tempfile.TemporaryDirectory() as folder:
+        unbroken = {}
+        for name, task in TASKS.items():
+            code, out, err = train(task, Path(folder, f"unbroken-{name}"))
+            assert code == 0, err
+            unbroken[name] = (contents(Path(folder, f"unbroken-{name}")), operations(out))
+        for i in range(number):
+            name = draw.choice(list(TASKS))
+            expected, last = unbroken[name]
+            workdir, moments = Path(folder, "run"), []
+            shutil.rmtree(workdir, ignore_errors=True)
+            for _ in range(draw.choice((1, 1, 2))):
+                moments.append(draw.randint(1, last))
+                train(TASKS[name], workdir, moments[-1])
+            code, _, err = train(TASKS[name], workdir)
+            same = code == 0 and contents(workdir) == expected
+            bad += not same
+            said = "same" if same else err or "DIFFERENT"
+            print(f"{i + 1} {name} killed at {moments} of {last}: {said}", flush=True)
+    print(f"{number - bad} of {number} bit-identical")
+    return bad
+
+
+def signals(number: int, seed: int) -> int:
+    """Signals at random times. Returns how many were answered late or not resumed alike."""
+    draw, bad = random.Random(seed), 0
+    task = [*TASKS["attention"][:-1], "--steps_per_epoch=150"]
+    with tempfile.TemporaryDirectory() as folder:
+        unbroken = Path(folder, "unbroken")
+        train(task, unbroken)
+        began = time.monotonic()
+        shutil.rmtree(unbroken)
+        train(task, unbroken)
+        total = time.monotonic() - began
+        for i in range(number):
+            workdir = Path(folder, "run")
+            shutil.rmtree(workdir, ignore_errors=True)
+            number_of = draw.choice([signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+            process, delay = start(task, workdir), draw.uniform(0.3 * total, total)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(delay)
+            sent = time.monotonic()
+            process.send_signal(number_of)
+            _, err = process.communicate(timeout=120)
+            took, line = time.monotonic() - sent, err.strip().splitlines()[-1:]
+            answered = process.returncode in (0, 128 + number_of) and took < 5
+            code, _, err = train(task, workdir)
+            same = code == 0 and contents(workdir) == contents(unbroken)
+            bad += not (answered and same)
+            said = f"code {process.returncode} in {took:.1f} s {line}"
+            after = "same" if same else f"DIFFERENT {err}"
+            print(f"{i + 1} {number_of.name} after {delay:.1f} s: {said}, {after}", flush=True)
+    print(f"{number - bad} of {number} answered within 5 s and resumed to the last bit")
+    return bad
+
+
+def damage(offsets: int) -> int:
+    """Damages every file of a run in turn. Returns how often other numbers came with code 0."""
+    from flax_attn.__main__ import main
+
+    def call(*args: str) -> tuple[int, str]:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            code = main(list(args))
+        return code, out.getvalue()
+
+    bad, tried = 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        run, inputs = Path(folder, "run"), Path(folder, "inputs.npy")
+        assert train(TASKS["signals"], run)[0] == 0
+        np.save(inputs, np.linspace(0, 9, 200).reshape(2, 100))
+
+        def numbers() -> tuple[int, bytes, int, str]:
+            out = Path(folder, "out.csv")
+            out.unlink(missing_ok=True)
+            code, _ = call("predict", str(run), "--input", str(inputs), "--output", str(out))
+            compared = call("compare", str(run), "--output", str(Path(folder, "compared")))
+            return code, out.read_bytes() if out.exists() else b"", *compared
+
+        expected = numbers()
+        for path in sorted(path for path in run.rglob("*") if path.is_file()):
+            content = path.read_bytes()
+            size = len(content)
+            places = sorted({size * i // offsets for i in range(offsets)}) if size else []
+            variants = [("deleted", None), ("emptied", b""), ("halved", content[: size // 2])]
+            variants += [(f"flipped at {i}", flipped(content, i)) for i in places]
+            for what, damaged in variants:
+                path.unlink()
+                if damaged is not None:
+                    path.write_bytes(damaged)
+                tried += 1
+                code, predicted, code_compared, table = numbers()
+                wrong = (code == 0 and predicted != expected[1]) or (
+                    code_compared == 0 and table != expected[3]
+                )
+                bad += wrong
+                if wrong:
+                    print(f"{path.relative_to(run)} {what}: other numbers with exit code 0")
+                path.write_bytes(content)
+    print(f"{tried} damages, {bad} with other numbers and exit code 0")
+    return bad
+
+
+def flipped(content: bytes, place: int) -> bytes:
+    """Bytes with one bit flipped."""
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="what", required=True)
+    for name, default in (("kills", 200), ("signals", 50)):
+        command = commands.add_parser(name)
+        command.add_argument("--number", type=int, default=default)
+        command.add_argument("--seed", type=int, default=0)
+    commands.add_parser("damage").add_argument("--offsets", type=int, default=20)
+    args = parser.parse_args()
+    if args.what == "damage":
+        sys.exit(bool(damage(args.offsets)))
+    sys.exit(bool({"kills": kills, "signals": signals}[args.what](args.number, args.seed)))

@@ -1,0 +1,18 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from flax_attn.models import LSTM
+from flax_attn.models.forward import forward
+
+
+def test_a_model_that_carries_state_predicts_each_example_alone():
+    model = LSTM(features=5)
+    signals = np.random.default_rng(0).normal(size=(3, 7, 1)).astype(np.float32)
+    drawn = model.init(jax.random.key(0), jnp.asarray(signals))
+    together, _ = forward(model, drawn["params"], signals)
+    for row, outputs in zip(signals, together):
+        alone, _ = model.apply(drawn, jnp.asarray(row[None]))
+        np.testing.assert_allclose(outputs, alone[0], atol=1e-6)
+    in_turn, _ = model.apply(drawn, jnp.asarray(signals))
+    assert np.abs(in_turn - together).max() > 1e-3

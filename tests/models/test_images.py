@@ -1,0 +1,46 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from flax_attn.models import MLP, PatchAttention, PatchTransformer
+from flax_attn.models.images import cut_patches
+from tests.models import variables
+
+IMAGES = np.random.default_rng(0).uniform(size=(3, 28, 28)).astype(np.float32)
+
+
+IMAGE_MODELS = {
+    "MLP": MLP(10),
+    "patches": PatchAttention(10),
+    "Transformer": PatchTransformer(10, 7, 8, 2, 1, 8),
+}
+
+
+@pytest.mark.parametrize("name", IMAGE_MODELS)
+def test_images_to_logits(name):
+    model = IMAGE_MODELS[name]
+    logits = jax.jit(model.apply)(variables.draw(model, IMAGES), IMAGES)[0]
+    assert logits.shape == (3, 10)
+    assert np.isfinite(logits).all()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", IMAGE_MODELS)
+def test_images_to_logits_under_jit_and_eager(name):
+    model = IMAGE_MODELS[name]
+    drawn = variables.draw(model, IMAGES)
+    np.testing.assert_allclose(
+        model.apply(drawn, jnp.asarray(IMAGES))[0],
+        jax.jit(model.apply)(drawn, IMAGES)[0],
+        atol=1e-5,
+    )
+
+
+def test_patches_are_cut_row_by_row():
+    image = jnp.asarray(np.arange(24.0).reshape(1, 4, 6))
+    patches = np.asarray(cut_patches(image, 2))
+    np.testing.assert_array_equal(patches[0, 1], [2, 3, 8, 9])
+    np.testing.assert_array_equal(patches[0, 3], [12, 13, 18, 19])
+    with pytest.raises(ValueError, match="patch_size that divides 4 and 6 pixels, got 4"):
+        cut_patches(image, 4)

@@ -1,0 +1,57 @@
+"""Measures of translations, and the loss."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import dates_bahdanau
+from flax_attn.experiment.config import Config
+from flax_attn.tasks import PairsOfTexts, translation
+
+
+def load(config):
+    config = Config.of(config)
+    return PairsOfTexts.load(config.data, config.recipe, None)
+
+
+def test_translations_are_measured_against_references():
+    sacrebleu = pytest.importorskip("sacrebleu")
+    references = ["A man is sleeping.", "Two dogs run through the snow, it's cold."]
+    texts = ["a man is sleeping.", "two dogs run through snow, it's cold."]
+    scores, signature = translation.score(texts, references, str.lower, natural=True)
+    assert scores["exact_match"] == 0.5
+    np.testing.assert_allclose(
+        scores["bleu"], sacrebleu.corpus_bleu(texts, [references], lowercase=True).score
+    )
+    assert 80 < scores["chrf"] < 100
+    assert "case:lc" in signature[0]
+    assert "tok:13a" in signature[0]
+
+
+def test_padding_has_no_part_in_the_loss_and_smoothing_none_in_evaluation():
+    config = dates_bahdanau.get_config()
+    config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5, "num_buckets": 1})
+    config.label_smoothing = 0.1
+    measure = load(config).measure
+    rng = np.random.default_rng(0)
+    logits, labels, mask = (
+        rng.normal(size=(3, 4, 5)).astype(np.float32),
+        rng.integers(1, 5, (3, 4)),
+        np.array([True, True, False]),
+    )
+    labels[0, 2:] = 0
+    log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    real = [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
+    plain = -np.mean([log_p[i, j, labels[i, j]] for i, j in real])
+    smooth = np.mean([-0.9 * log_p[i, j, labels[i, j]] - 0.1 * log_p[i, j].mean() for i, j in real])
+    for train, expected in ((False, plain), (True, smooth)):
+        loss, metrics = measure(
+            jnp.asarray(logits),
+            {},
+            {"targets": jnp.asarray(labels), "mask": jnp.asarray(mask)},
+            train,
+        )
+        np.testing.assert_allclose(loss, expected, rtol=1e-5)
+        np.testing.assert_allclose(metrics["loss"].compute(), plain, rtol=1e-5)
+        hits = np.mean([logits[i, j].argmax() == labels[i, j] for i, j in real])
+        np.testing.assert_allclose(metrics["accuracy"].compute(), hits, rtol=1e-6)

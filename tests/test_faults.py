@@ -1,0 +1,136 @@
+"""A few of the faults of `tests/faults.py`, in real processes."""
+
+import os
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import faults
+
+TASK = faults.TASKS["signals"]
+ROOT = Path(__file__).parent.parent
+
+
+def test_every_promise_has_its_test():
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    named = re.findall(r"`(\w+): (test_\w+)`", page)
+    assert len(named) > 15
+    files = {path.stem.removeprefix("test_"): path for path in (ROOT / "tests").rglob("test_*.py")}
+    for file, test in named:
+        assert f"def {test}(" in files[file.removeprefix("test_")].read_text(), test
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """A run that nothing disturbed, and the number of its file operations."""
+    workdir = tmp_path_factory.mktemp("runs") / "unbroken"
+    code, out, err = faults.train(TASK, workdir)
+    assert (code, err) == (0, "")
+    return workdir, faults.operations(out)
+
+
+@pytest.mark.parametrize("share", [0.15, 0.5, 0.85])
+def test_a_run_killed_at_any_moment_goes_on_to_the_last_bit(unbroken, tmp_path, share):
+    expected, last = unbroken
+    workdir = tmp_path / "run"
+    code, _, _ = faults.train(TASK, workdir, kill_at=int(share * last))
+    assert code == -signal.SIGKILL
+    code, _, err = faults.train(TASK, workdir)
+    assert (code, err) == (0, "")
+    assert faults.contents(workdir) == faults.contents(expected)
+
+
+LONG = [*TASK, "--steps_per_epoch=20_000", "--num_epochs=1"]
+
+
+def wait_for(condition, process):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_second_start_says_who_is_there_and_the_first_goes_on(tmp_path):
+    workdir = tmp_path / "run"
+    first = faults.start(LONG, workdir)
+    wait_for((workdir / "metrics.jsonl").exists, first)
+    code, _, err = faults.train(LONG, workdir)
+    assert code == 2
+    assert err.startswith(f"error: {workdir} is in use by process {first.pid} on ")
+    assert len(err.splitlines()) == 1
+    first.send_signal(signal.SIGTERM)
+    _, err = first.communicate(timeout=60)
+    assert first.returncode == 143
+    assert "stopped by SIGTERM; " in err
+    assert "steps of epoch 1 are saved; the same command goes on from there" in err
+    assert not (workdir / ".lock").exists()
+    (begun,) = (path.name for path in (workdir / "checkpoints").iterdir() if path.is_dir())
+    assert begun.startswith("0+")
+    again = faults.start(LONG, workdir)
+    while "resuming after epoch 0 and" not in again.stdout.readline():
+        assert again.poll() is None
+    for _ in range(3):
+        again.send_signal(signal.SIGINT)
+    again.communicate(timeout=60)
+    assert again.returncode == 130
+
+
+def test_an_epoch_cut_by_a_signal_ends_as_the_unbroken_one(tmp_path):
+    task = [*TASK, "--steps_per_epoch=600", "--num_epochs=1"]
+    code, _, _ = faults.train(task, tmp_path / "unbroken")
+    assert code == 0
+    process = faults.start(task, tmp_path / "run")
+    wait_for((tmp_path / "run" / "metrics.jsonl").exists, process)
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=60)
+    assert process.returncode == 129
+    code, _, _ = faults.train(task, tmp_path / "run")
+    assert code == 0
+    assert faults.contents(tmp_path / "run") == faults.contents(tmp_path / "unbroken")
+
+
+def test_no_damage_gives_other_numbers(unbroken, tmp_path, capsys):
+    """One byte of each file, or the whole file, of a finished run: train mends every one."""
+    run = tmp_path / "run"
+    shutil.copytree(unbroken[0], run)
+    (run / "metrics.jsonl").write_bytes(faults.flipped((run / "metrics.jsonl").read_bytes(), 30))
+    (run / "summary.json").unlink()
+    config = (run / "config.json").read_bytes()
+    (run / "config.json").write_bytes(config.replace(b'"seed": 42', b'"seed": 43'))
+    from flax_attn.__main__ import main
+
+    assert main(["predict", str(run), "--input", "inputs.npy"]) == 2
+    assert "has changed since training wrote it; run the command" in capsys.readouterr().err
+    code, out, err = faults.train(TASK, run)
+    assert (code, err) == (0, "")
+    assert "it is written again" in out
+    assert faults.contents(run) == faults.contents(unbroken[0])
+
+
+def test_all_checkpoints_damaged_ends_in_a_way_out(unbroken, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(unbroken[0], run)
+    for folder in (path for path in (run / "checkpoints").iterdir() if path.is_dir()):
+        (folder / "metadata.json").write_text("{}")
+    code, _, err = faults.train(TASK, run)
+    assert code == 2
+    assert f"remove {run / 'checkpoints'} to train from the start" in err
+    shutil.rmtree(run / "checkpoints")
+    code, _, _ = faults.train(TASK, run)
+    assert code == 0
+    assert faults.contents(run) == faults.contents(unbroken[0])
+
+
+def test_a_lock_of_a_killed_process_holds_nobody(unbroken, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(unbroken[0], run)
+    (run / ".lock").write_text('{"pid": 1, "host": "gone", "since": "2001"}')
+    os.utime(run / ".lock", (0, 0))
+    code, out, _ = faults.train(TASK, run)
+    assert code == 0
+    assert "this run is finished" in out
