@@ -1,4 +1,4 @@
-"""A few of the faults of `tests/faults.py`, in real processes."""
+"""A few of the faults of `tests/faults.py` and `tests/damage.py`, in real processes."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import faults
+from tests import damage, faults
 
 TASK = faults.TASKS["signals"]
 ROOT = Path(__file__).parent.parent
@@ -98,7 +98,7 @@ def test_no_damage_gives_other_numbers(unbroken, tmp_path, capsys):
     """One byte of each file, or the whole file, of a finished run: train mends every one."""
     run = tmp_path / "run"
     shutil.copytree(unbroken[0], run)
-    (run / "metrics.jsonl").write_bytes(faults.flipped((run / "metrics.jsonl").read_bytes(), 30))
+    (run / "metrics.jsonl").write_bytes(damage.flipped((run / "metrics.jsonl").read_bytes(), 30))
     (run / "summary.json").unlink()
     config = (run / "config.json").read_bytes()
     (run / "config.json").write_bytes(config.replace(b'"seed": 42', b'"seed": 43'))

@@ -160,7 +160,7 @@ def make_programs(config: Config, model: nn.Module, task: Task) -> Programs:
         create=functools.partial(
             epoch.stack_seeds, make_create(config, model, task.sample(), num_steps)
         ),
-        zero_sums=jax.jit(functools.partial(epoch.zero_sums, step=step, **layout)),
+        zero_sums=jax.jit(functools.partial(epoch.zero_sums, loss=loss, **layout)),
         train_steps=jax.jit(over_seeds(one_seed, 2)),
         guarded_steps=jax.jit(over_seeds(guarded_seed, 2)),
         one_seed=one_seed,

@@ -211,8 +211,10 @@ def kept_params(config: Config, states: States) -> Params:
 
 def params_by_seed(params: Params, config: Config) -> dict[int, Params]:
     """The parameters of each seed, from those of all."""
+    host = jax.device_get(params)  # to index an array on the device compiles a program
     return {
-        seed: jax.tree.map(lambda leaf, i=i: leaf[i], params) for i, seed in enumerate(config.seeds)
+        seed: jax.device_put(jax.tree.map(lambda leaf, i=i: leaf[i], host))
+        for i, seed in enumerate(config.seeds)
     }
 
 

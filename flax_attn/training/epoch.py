@@ -80,15 +80,16 @@ def take_step(
     )
 
 
-def zero_sums(states: TrainState, data: Tree, *, step: Step, plan: Plan, fetch: Fetch) -> Metrics:
+def zero_sums(states: TrainState, data: Tree, *, loss: Loss, plan: Plan, fetch: Fetch) -> Metrics:
     """What the sums of the metrics of several seeds are before an epoch."""
 
-    def first_step(state: TrainState, data: Tree) -> Metrics:
+    def measure(state: TrainState, data: Tree) -> Metrics:
         key = state.epoch_key(jnp.int32(1))
         entry = jax.tree.map(lambda leaf: leaf[0], plan(key, jnp.int32(1)))
-        return take_step(state, entry, data=data, key=key, step=step, fetch=fetch)[1]
+        batch = fetch(data, entry) if callable(fetch) else fetch[0](data, entry[1])
+        return loss(state.params, state.carry, batch, key)[1][1]
 
-    shapes = jax.eval_shape(jax.vmap(first_step, in_axes=(0, None)), states, data)
+    shapes = jax.eval_shape(jax.vmap(measure, in_axes=(0, None)), states, data)
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 

@@ -1,0 +1,269 @@
+"""Mutants: single changes of the code, each of which a test must notice.
+
+By file below `flax_attn/`: what stands there, and what is written in its place. `TESTS` says which
+tests belong to a file beside the ones of its own name.
+"""
+
+ACROSS_ATTENTION = ("attention/test_equality.py", "attention/test_hidden.py")
+RUNS = ("experiment/test_loop.py", "experiment/test_running.py", "test_faults.py")
+STREAM = ("attention/test_streaming.py",)
+TESTS = {
+    "attention/blocks.py": STREAM,
+    "attention/core.py": ("attention/test_edges.py", *ACROSS_ATTENTION),
+    "attention/dropout.py": ACROSS_ATTENTION,
+    "attention/few_queries.py": ("attention/test_cache.py",),
+    "attention/pairs.py": ("attention/test_masks.py", *ACROSS_ATTENTION),
+    "attention/reach.py": (*STREAM, *ACROSS_ATTENTION),
+    "experiment/loading.py": ("experiment/test_face.py",),
+    "experiment/loop.py": RUNS[1:],
+    "files.py": ("runs/test_directory.py", *RUNS),
+    "runs/checkpoints.py": RUNS,
+    "runs/directory.py": RUNS,
+    "runs/lock.py": RUNS,
+    "runs/metrics_log.py": ("runs/test_directory.py", *RUNS),
+    "runs/reading.py": RUNS,
+    "runs/rows.py": ("runs/test_directory.py", *RUNS),
+    "runs/sums.py": ("runs/test_directory.py", *RUNS),
+    "stopping.py": RUNS,
+    "tasks/classification.py": ("commands/test_predicting_classes.py",),
+    "training/epoch.py": RUNS,
+    "training/optimizer.py": ("experiment/test_running.py", "test_configs.py"),
+    "training/segments.py": ("training/test_epoch.py", *RUNS),
+    "training/state.py": ("training/test_epoch.py", *RUNS),
+}
+MUTANTS = {
+    "training/epoch.py": [
+        ("jax.random.fold_in(key, state.step)", "key"),
+        ("optax.tree.scale(state.rate_scale, updates)", "updates"),
+        ("bad_in_a_row=jnp.int32(0), **changes", "**changes"),
+        ("is_finite((value, metrics, changes))", "is_finite(value)"),
+        ("choose(\n        state.stopped,", "choose(\n        jnp.bool_(False),"),
+        ("jnp.isfinite(leaf).all()", "jnp.isfinite(leaf).any()"),
+        ("choose(first == 0, reset(state.carry), state.carry)", "reset(state.carry)"),
+        ("choose(first == 0, reset(state.carry), state.carry)", "state.carry"),
+        ("fori_loop(first, last,", "fori_loop(first, last - 1,"),
+        ("lax.cond(state.stopped,", "lax.cond(jnp.bool_(False),"),
+        ("is_finite((state.params, state.carry, state.opt_state, sums))", "is_finite(sums)"),
+        ("carry, of_stacks = reset(carry), []", "of_stacks = []"),
+        ("cut(np.ones(num_examples, bool))", "cut(np.ones(num_examples, bool)) | True"),
+        (
+            "orders.reshape(-1, batch_size)[:num_steps]",
+            "orders.reshape(-1, batch_size)[-num_steps:]",
+        ),
+    ],
+    "training/state.py": [
+        ("better = score < self.best_score", "better = score <= self.best_score"),
+        ("score < self.plateau_score *", "score <= self.plateau_score *"),
+        ("waited > plateau.patience", "waited >= plateau.patience"),
+        ("jnp.where(falls, 0, waited)", "waited"),
+        ("epoch - best_epoch >= patience", "epoch - best_epoch > patience"),
+        ("bad_in_a_row >= max_bad_steps", "bad_in_a_row > max_bad_steps"),
+        ("bad_steps=self.bad_steps + 1", "bad_steps=self.bad_steps"),
+        ("return choose(self.stopped, self, after)", "return after"),
+        ("jax.random.fold_in(jax.random.key(self.seed), epoch)", "jax.random.key(self.seed)"),
+    ],
+    "training/buckets.py": [
+        ('{"mask": rows >= 0}', '{"mask": rows >= -1}'),
+        ("jnp.maximum(rows, 0)", "jnp.maximum(rows, 1)"),
+        ("jax.random.fold_in(order_key, number)", "jax.random.fold_in(key, number)"),
+    ],
+    "training/metrics.py": [
+        ("share(2 * hits, predicted + true)", "share(hits, predicted + true)"),
+        ("smoothing * logits.mean(axis=-1)", "smoothing * logits.max(axis=-1)"),
+        ("(_places(logits) >= labels[..., None])", "(_places(logits) <= labels[..., None])"),
+    ],
+    "training/optimizer.py": [
+        ("leaf.ndim > 1", "leaf.ndim > 0"),
+        ("if not self.clip_norm:", "if self.clip_norm:"),
+    ],
+    "training/segments.py": [
+        ('params["length"] if name == "scan" else 1', "1"),
+        ("max(weigh(branch.jaxpr)", "min(weigh(branch.jaxpr)"),
+    ],
+    "runs/checkpoints.py": [
+        ("folder.mkdir(parents=True)", "folder.mkdir(parents=True, exist_ok=True)"),
+        (
+            "with replacing(folder / SUMS) as partial:\n            partial.write_text(files)",
+            "(folder / SUMS).write_text(files)",
+        ),
+        ("if place > newest and", "if place > Place(newest.epoch + 1) and"),
+        ("if TEMPORARY in path.name", "if not TEMPORARY in path.name"),
+        ("if present[name] != digest:", "if False:"),
+        ("if name not in present:", "if False:"),
+        ("Place(*place).name != folder.name", "False"),
+        ("return all(name in ours or", "return any(name in ours or"),
+        ("if expected.get(name) != stored.get(name):", "if False:"),
+        ("epochs[:KEEP]", "epochs[:1]"),
+        (
+            "for place in sorted(_places(directory), reverse=True):\n        folder",
+            "for place in sorted(_places(directory)):\n        folder",
+        ),
+        ("if damaged and only_newest:", "if False:"),
+        (
+            "_restore_older(folder, template, later) if later else _read(folder / ITEM, template)",
+            "_read(folder / ITEM, template)",
+        ),
+    ],
+    "runs/directory.py": [
+        ("remove_partial(self.path)\n", "pass\n"),
+        ('(self.path / "summary.json").unlink(missing_ok=True)', "pass"),
+        ('if "config.json" not in sums.changed(path):', "if True:"),
+        ("old < new)", "old != new)"),
+        ("key.startswith(FREE)", "False"),
+        ("LATER | flatten({key", "flatten({key"),
+        ('names.append(f"checkpoints/{newest.name}/{checkpoints.SUMS}")', "pass"),
+    ],
+    "runs/lock.py": [
+        ("fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB"),
+        ("if _is_there(file, descriptor):", "if True:"),
+        ("os.close(descriptor)\n        _remove_empty(made)", "_remove_empty(made)"),
+    ],
+    "runs/metrics_log.py": [
+        ('.hexdigest() == mark["sha256"]', ".hexdigest()"),
+        ('file.read(mark["bytes"])', "file.read()"),
+        ("self._size += len(content)", "self._size = len(content)"),
+        ('(run / NAME, run / "checkpoints" / NAME)', "(run / NAME,)"),
+    ],
+    "runs/reading.py": [
+        ("sums.check(path)", "pass"),
+        ("not _has_files(path, summary)", "False"),
+        ('if listed and "summary.json" not in listed:', "if False:"),
+        ('[(row["epoch"], row["seed"]) for row in rows] == every', "True"),
+    ],
+    "runs/rows.py": [
+        ('last | {"epoch": row["epoch"]} if done else row', "row"),
+        ("ddof=1", "ddof=0"),
+        ("if not math.isfinite(value):", "if False:"),
+        ("values[seeds]", "values"),
+    ],
+    "runs/sums.py": [
+        ("if _sum(path / name) != known", "if _sum(path / name) is None"),
+        ('if not name.startswith("figures/"):', 'if name.startswith("figures/"):'),
+    ],
+    "files.py": [
+        ("partial.unlink(missing_ok=True)\n        raise", "raise"),
+        ("if keep and path.exists():", "if path.exists():"),
+    ],
+    "stopping.py": [
+        ("if not (first and stop.saves):", "if not stop.saves:"),
+        ("os._exit(128 + number)", "os._exit(number)"),
+        ("stack.callback(signal.signal, number, before[number])", "pass"),
+        ("not in (signal.SIG_IGN, None)", "is not None"),
+    ],
+    "experiment/loop.py": [
+        ("checkpoints.discard_after(self.directory.checkpoints, at.place)", "pass"),
+        (
+            'at = Standing(place, states, begun or sums, metadata["train_seconds"], rows)',
+            "at = Standing(place, states, begun or sums, 0.0, rows)",
+        ),
+        (
+            "states, sums = jax.vmap(choose)(finite, (states, sums), guarded)",
+            "states, sums = guarded",
+        ),
+        ("at = Standing(place, states, begun or sums,", "at = Standing(place, states, sums,"),
+        ("diverged = ~stopped & (bad |", "diverged = ~stopped & bad & (bad |"),
+    ],
+    "experiment/loading.py": [
+        (
+            "params_by_seed(kept_params(config, checkpoint.state), config)",
+            "dict.fromkeys(config.seeds, params_by_seed(kept_params(config, checkpoint.state), "
+            "config)[config.seeds[0]])",
+        ),
+        ("if str(seed) not in diverged}", "}"),
+    ],
+    "tasks/classification.py": [
+        (
+            "np.mean([probabilities(logits) for logits in outputs], axis=0)",
+            "probabilities(outputs[0])",
+        ),
+    ],
+    "attention/masks.py": [
+        ("jnp.greater_equal(*aligned(query", "jnp.greater(*aligned(query"),
+        ("-distance <= min(left, FARTHEST)", "-distance < min(left, FARTHEST)"),
+        ("jnp.logical_and(*aligned(first", "jnp.logical_or(*aligned(first"),
+    ],
+    "attention/pairs.py": [
+        (
+            "axes = groups if array.shape[-3] > 1 else (1, 1)",
+            "axes = groups[::-1] if array.shape[-3] > 1 else (1, 1)",
+        ),
+        ("jnp.where(finite, bias, 0)", "bias"),
+        ("visible.append(finite)", "pass"),
+        (
+            "jnp.less(*aligned(keys, self.key_lengths))",
+            "jnp.less_equal(*aligned(keys, self.key_lengths))",
+        ),
+        ("return queries + self.query_offset", "return queries"),
+        ("if causal:\n            right = 0", "if causal:\n            right = right or 0"),
+        ("self.right == 0 and all", "all"),
+    ],
+    "attention/reach.py": [
+        ("before <= pairs.left", "before < pairs.left"),
+        ("after <= pairs.right", "after < pairs.right"),
+        ("least[..., 0, :, None] <= most_key", "least[..., 0, :, None] < most_key"),
+        ("queries < real_queries", "queries <= real_queries"),
+        ("xp.maximum(positions - pairs.left, 0)", "positions - pairs.left"),
+    ],
+    "attention/streaming.py": [
+        ("rescale * total + shares", "total + shares"),
+        ("rescale * context + more", "context + more"),
+        ("pull(weights * (of.scale * change - row.along))", "pull(weights * of.scale * change)"),
+        ("jnp.where(is_kept, change, 0)", "change"),
+        ("keepdims=True) - of_log", "keepdims=True)"),
+        ("jnp.where(new == -jnp.inf, 0, new)", "new"),
+    ],
+    "attention/blocks.py": [
+        ("if num_keys % key_size:", "if False:"),
+        ("1 / (1 - pairs.dropout_rate)", "1.0"),
+        ("jnp.argsort(~visible,", "jnp.argsort(visible,"),
+    ],
+    "attention/dropout.py": [
+        ("weights / (1 - rate)", "weights"),
+        (
+            "(indices, shape).ravel() for indices in (query_indices, key_indices)",
+            "(indices, shape).ravel() for indices in (query_indices, query_indices)",
+        ),
+        ("jax.random.fold_in(rng, row)", "rng"),
+    ],
+    "attention/normalizers.py": [
+        ("jnp.where(weights != 0, tangents[0], 0)", "tangents[0]"),
+        ("keepdims=True), 1)", "keepdims=True), 2)"),
+        ("1 - spread, 0) / rank", "1 - spread, 0) * rank"),
+        ("mask & (kept | ~_finite(scores))", "mask & kept"),
+        ("scores - jnp.log(-jnp.log(uniform))", "scores + jnp.log(-jnp.log(uniform))"),
+    ],
+    "attention/core.py": [
+        ("softcap * jnp.tanh(scores / self.softcap)", "softcap * jnp.tanh(scores)"),
+        (
+            "weights if not pairs.dropout_rate else pairs.drop(weights, block or pairs.whole())",
+            "weights",
+        ),
+        (
+            "query, key, value = hide(query, has_key), hide(key, has_query), hide(",
+            "value = hide(",
+        ),
+        ("jnp.promote_types(value.dtype, jnp.float32)", "value.dtype"),
+    ],
+    "attention/cache.py": [
+        ("step >= count - slots", "step >= 0"),
+        ("step < count, (count", "step <= count, (count"),
+        ("wrong |= start + count > slots", "wrong |= start > slots"),
+    ],
+    "attention/sliding.py": [
+        ("keys >= 0))", "keys >= -1))"),
+        ("window[0] > most:", "window[0] > most + 1:"),
+    ],
+    "attention/few_queries.py": [
+        ("lambda: context, lambda: exact(query, key, value))", "lambda: context, lambda: context)"),
+        ("return context if is_finite else exact(query, key, value)", "return context"),
+    ],
+    "attention/monotonic.py": [
+        ("jnp.where(has_key, weights, previous)", "weights"),
+    ],
+    "attention/positions.py": [
+        (
+            "max_period ** (-jnp.arange(0, features, 2) / features)",
+            "max_period ** (-jnp.arange(0, features, 2) / (features - 1))",
+        ),
+    ],
+}
