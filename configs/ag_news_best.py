@@ -1,6 +1,6 @@
-"""AG News, title and description, as well as its own files allow.
+"""AG News, title and description: the best model that is trained on its own files alone.
 
-The model sees words, character n-grams and pairs of words, under attention hops.
+Its inputs are words, character n-grams and pairs of words. Several attention hops pool them.
 
 Task     World, Sports, Business or Sci/Tech, from title and description, on the official test split
 Source   the training file alone; nothing pretrained

@@ -4,11 +4,11 @@ Task     World, Sports, Business or Sci/Tech, from the title alone
 Source   a tutorial on text classification with attention, 542,873 parameters
 Command  python train.py --config=configs/ag_news_rnn_attention.py --manual_dir=DIR
 Expect   weighted F1 0.546 +- 0.012 (10 seeds) on the 7,600 titles of test.csv, split 70 / 15 / 15,
-         of the weights best on validation, and 0.555 of the last; the recipe in PyTorch on the
-         same rows, 5 seeds: 0.573 and 0.590 attending to padding, as published, 0.556 and 0.561
-         with it masked, as here. --config.model.initialization=flax 0.637. 7 seconds a seed. The
-         variant `full` takes the 120,000 titles of the official train.csv, for which the
-         tutorial printed 0.8133
+         with the parameters best on validation, and 0.555 with the last. 7 seconds a seed. The
+         recipe in PyTorch on the same rows, 5 seeds: 0.573 and 0.590 if it attends to padding, as
+         published; 0.556 and 0.561 if padding is masked, as here.
+         --config.model.initialization=flax: 0.637. The variant `full` takes the 120,000 titles of
+         the official train.csv, for which the tutorial printed 0.8133
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """The recipes that experiments share.
 
-They are in the package, so that a config of one's own can import them from there.
+They are in the package `flax_attn.recipes`, so your own configs can import them from there.
 """
 
 from flax_attn.recipes import common as common

@@ -1,10 +1,10 @@
 """Dates as people write them, to ISO 8601, letter by letter.
 
-Task     `tuesday, 11 july 2006` becomes `2006-07-11`: eight ways to write a date, the month always
-         by its name
+Task     `tuesday, 11 july 2006` becomes `2006-07-11`: there are eight ways to write a date,
+         and the month is always a name
 Source   made in code; the encoder-decoder of Bahdanau et al. 2015 (arXiv:1409.0473)
 Command  python train.py --config=configs/dates_bahdanau.py
-Expect   exact match 1.000, 0.87 of the weight of the month's digits on its name (3 seeds), 1
+Expect   exact match 1.000; the month's digits put 0.87 of their weight on its name (3 seeds); 1
          minute a seed
 """
 

@@ -1,14 +1,14 @@
 """Your own images in classes, by a small Transformer over patches.
 
 Task     any classes. A folder has `train/CLASS/*.png` and `test/CLASS/*.png`, or `CLASS/*.png`
-         alone, which are split 80 / 10 / 10 alike in every class. A `.npz` file has the arrays
+         alone, which are split 80 / 10 / 10 within each class. A `.npz` file has the arrays
          `train_images`, `train_labels`, `test_images` and `test_labels`, or `images` and `labels`
          alone. Colours become grey, and images are scaled to 32 x 32 pixels
 Source   the model of mnist_transformer
 Command  python train.py --config=configs/images_folder.py --config.data.path=FOLDER, or
          --config.data.path=FILE.npz
-Expect   what your images allow; test accuracy 0.908 with 1,500 digits of MNIST to train on and
-         2,000 to test, 7 minutes (two dense layers: 0.864, 30 epochs)
+Expect   what your images allow; test accuracy 0.908 with 1,500 training and 2,000 test
+         digits of MNIST, 7 minutes (two dense layers: 0.864, 30 epochs)
 """
 
 from typing import Any

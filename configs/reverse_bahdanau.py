@@ -1,10 +1,10 @@
-"""Letters in reverse: the smallest translation, whose alignment is known.
+"""Letters in reverse: a small translation task with a known alignment.
 
-Task     `d a f` becomes `f a d`: 3 to 12 letters of 26; the attention has to run from the last to
-         the first
+Task     `d a f` becomes `f a d`: 3 to 12 letters of 26; the decoder has to attend from the last
+         letter to the first
 Source   made in code; the encoder-decoder of Bahdanau et al. 2015 (arXiv:1409.0473)
 Command  python train.py --config=configs/reverse_bahdanau.py
-Expect   exact match 1.000 and 0.93 of the weight on the anti-diagonal (5 seeds; the least 0.90),
+Expect   exact match 1.000, and 0.93 of the weight on the anti-diagonal (5 seeds, the lowest 0.90);
          half a minute a seed
 """
 

@@ -1,7 +1,7 @@
-"""Which of 8 input series decides the output? The gate of input attention must find it.
+"""Which of 8 input series decides the output? The weights of input attention have to find it.
 
-Task     y_t = (x_t + x_{t-1}) / 2 of one series; the others say nothing
-Source   a tutorial's input-attention RNN, with its gate sharpened to alpha = 10
+Task     y_t = (x_t + x_{t-1}) / 2 of one series; the others have no effect
+Source   a tutorial's input-attention RNN, with sharper weights (alpha = 10)
 Command  python train.py --config=configs/series_input_attention.py
 Expect   0.955 of the weight on the right series (test/gate), 2 seconds a seed
 """

@@ -4,8 +4,8 @@ Task     level two triangles and two boxes pairwise
 Source   François Fleuret's attention on synthetic sequences; unscaled dot-product attention,
          58,177 parameters
 Command  python train.py --config=configs/shapes_attention.py
-Expect   test MSE 0.0006 at the epoch best on validation, 0.0007 as the median of the last 10
-         epochs, 5 minutes a seed (the recipe in PyTorch: 0.0031 after epoch 50, 0.00075 at its
+Expect   test MSE 0.0006 at the epoch best on validation, and a median of 0.0007 over the last 10
+         epochs; 5 minutes a seed (the recipe in PyTorch: 0.0031 after epoch 50, 0.00075 at its
          best; the noise floor is 0.00021)
 """
 

@@ -2,7 +2,7 @@
 
 The binary digits of the position are inputs too.
 
-Task     level the two leftmost shapes and the two rightmost, whatever their kind
+Task     level the two leftmost shapes and the two rightmost, of any kind
 Source   this project, as `shapes_best`; the positions are those of François Fleuret's attention on
          synthetic sequences
 Command  python train.py --config=configs/shapes_by_location_best.py

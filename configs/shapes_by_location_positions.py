@@ -1,7 +1,7 @@
 """Shapes levelled by location with the 7 binary digits of the position as input channels.
 
-Task     level the two leftmost shapes and the two rightmost, whatever their kind
-Source   François Fleuret's attention on synthetic sequences, whose positional encoding this is
+Task     level the two leftmost shapes and the two rightmost, of any kind
+Source   François Fleuret's attention on synthetic sequences, with its positional encoding
 Command  python train.py --config=configs/shapes_by_location_positions.py
 Expect   test MSE 0.005-0.010 after 50 epochs (the recipe in PyTorch: 0.0090; without positions
          0.0556), 5 minutes a seed

@@ -1,4 +1,6 @@
-"""Shapes with the tutorial's LSTM, whose time axis is the batch: a gated dense layer, as published.
+"""Shapes with the tutorial's LSTM, as published: a step in time is a signal, not a point.
+
+Its time axis is the batch, so it is a dense layer with gates.
 
 Task     level two triangles and two boxes pairwise
 Source   an LSTM that reads each signal as one time step, 130,660 parameters

@@ -1,5 +1,6 @@
-"""SST in three classes with a bidirectional LSTM and structured self-attention, which the tutorial
-sets as an exercise.
+"""SST in three classes with a bidirectional LSTM and structured self-attention.
+
+The tutorial on recurrent networks leaves this model as an exercise.
 
 Task     negative, neutral or positive
 Source   Lin et al. 2017 (arXiv:1703.03130), with its squared penalty

@@ -1,12 +1,12 @@
 """Your own texts: a CSV or TSV file of texts and labels, with a bidirectional GRU and attention
 over its states.
 
-Task     any labels; one file is split 70 / 15 / 15 alike in every class, or a file for the test is
-         given
+Task     any labels; one file is split 70 / 15 / 15 within each class, or a second file has the
+         test split
 Source   the model of ag_news_rnn_attention, with a GRU in both directions
 Command  python train.py --config=configs/text_csv.py --config.data.train_file=FILE.csv (or .tsv)
          [--config.data.test_file=FILE.csv] [--config.data.text_column=text
-         --config.data.label_column=label], by the names in the first row, or by numbers from 1
+         --config.data.label_column=label]; a column is a name in the first row, or a number from 1
 Expect   what your texts allow
 """
 

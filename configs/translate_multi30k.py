@@ -1,12 +1,12 @@
 """German to English on Multi30k: a recurrent encoder-decoder with additive attention.
 
 Task     descriptions of photographs; `data.source` and `data.target` choose among de, en and fr
-Source   Bahdanau et al. 2015 (arXiv:1409.0473); Elliott et al. 2016 (arXiv:1605.00459); 8,000 byte
-         pairs for both languages
+Source   Bahdanau et al. 2015 (arXiv:1409.0473); Elliott et al. 2016 (arXiv:1605.00459); 8,000
+         byte-pair tokens for both languages
 Command  python train.py --config=configs/translate_multi30k.py --manual_dir=DIR
 Expect   test_2016 (seed 0): BLEU 41.1 with a beam of 5, 40.0 greedily (sacrebleu
-         nrefs:1|case:lc|eff:no|tok:13a|smooth:exp), chrF 60.4; 53 minutes on 2 cores that did
-         other work besides
+         nrefs:1|case:lc|eff:no|tok:13a|smooth:exp), chrF 60.4; 53 minutes on 2 cores while
+         other work ran
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """German to English on Multi30k by a small Transformer.
 
 Task     that of `configs/translate_multi30k.py`
-Source   Vaswani et al. 2017 (arXiv:1706.03762), normalised before each part; the same 8,000 byte
-         pairs
+Source   Vaswani et al. 2017 (arXiv:1706.03762), with the norm before each part; the same 8,000
+         byte-pair tokens
 Command  python train.py --config=configs/translate_multi30k_transformer.py --manual_dir=DIR
 Expect   test_2016 (seed 0): BLEU 38.9 with a beam of 5, 37.9 greedily, chrF 58.7; 28 minutes on 2
          cores

@@ -1,10 +1,11 @@
-"""The user's own pairs of sentences, one pair a line with a tab between, or in a CSV file, by the
-model of `configs/translate_multi30k.py`, smaller.
+"""Your own pairs of sentences, by a smaller model than that of `configs/translate_multi30k.py`.
 
-Task     one column becomes another; 5 % of the sources validate and 5 % test
+A TSV file has one pair in each line, with a tab between. A CSV file works, too.
+
+Task     one column becomes another; 5 % of the sources are for validation, 5 % for the test
 Source   Bahdanau et al. 2015 (arXiv:1409.0473)
 Command  python train.py --config=configs/translate_tsv.py --config.data.file=FILE.tsv (or .csv)
-Expect   `translations.tsv` in the run directory, and BLEU and chrF beside
+Expect   `translations.tsv` in the run directory, and BLEU and chrF in the table of results
 """
 
 from typing import Any

@@ -6,7 +6,7 @@
     figure = flax_attn.plot.attention(prediction.attention["attention"][0])
     flax_attn.export(run, "exported")
 
-What is named here is imported when it is asked for.
+Each name is imported when it is first used.
 """
 # pyright: strict
 

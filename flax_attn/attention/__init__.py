@@ -1,6 +1,6 @@
 """The attention library: scores, masks, normalisers, `attend`, and Flax layers around them.
 
-The functions know jax alone. The layers are imported when they are asked for, and flax with them.
+The functions need jax alone. A layer is imported, and flax with it, when it is first used.
 """
 
 import importlib

@@ -1,10 +1,10 @@
 """Attention itself: scores, weights, context.
 
-    e = score(query, key) + bias          (..., q, k)
-    w = normalizer(e, mask=mask)          (..., q, k), rows sum to 1, or to 0 with nothing to attend
-    context = w value                     (..., q, e)
+    scores  = score(query, key) + bias       (..., q, k)
+    weights = normalizer(scores, mask=mask)  (..., q, k), rows sum to 1; to 0 if all is masked
+    context = weights value                  (..., q, e)
 
-Letters: `q`, `k` query and key positions, `d` features, `e` value features.
+Letters: `q` queries, `k` keys, `d` features of a query or key, `e` features of a value.
 """
 
 from typing import NamedTuple
@@ -44,7 +44,7 @@ class Attended(NamedTuple):
 def dot(query: Queries, key: Keys) -> Scores:
     """Dot product, `e_qk = q · k` (Luong et al. 2015, arXiv:1508.04025, eq. 8, `dot`).
 
-    Half precision is multiplied as it is and added up in float32, so no sum overflows.
+    Products in half precision are summed in float32, so no sum overflows.
 
     Raises:
         ValueError: a query and a key of different widths.
@@ -81,27 +81,28 @@ def attend(
     Args:
         query, key, value: `(..., q, d)`, `(..., k, d')`, `(..., k, e)`; leading axes are equal, or
             1 on one side.
-        score: `(query, key) -> (..., q, k)`. Its parameters enter by closure; a module makes them
-            before, for a score may be traced more than once. It gets vectors, not
-            positions. Padding is replaced by zeros, so its gradient at zero must be finite.
+        score: `(query, key) -> (..., q, k)`. It gets vectors, not positions. Bind parameters by a
+            closure or `functools.partial`. Make them before the call: JAX may trace a score twice.
+            Padding becomes zero vectors, so the gradient of the score must be finite there.
         normalizer: `(scores, mask=mask) -> weights` over the last axis.
-        mask: boolean, True where a key may be attended; broadcasts to the weights. Or a function of
-            the positions of queries `(q, 1)` and keys `(1, k)` that returns one, such as
-            `masks.causal`. A query with nothing to attend gets context 0 and weights 0. Such a
-            query, and a key that no query may attend, leak nothing, not even a NaN they hold.
-        bias: added to the scores; an array or a function, as the mask is; `-inf` masks.
+        mask: boolean, True where a query may attend to a key; broadcasts to the weights. Or a
+            function of the positions of queries `(q, 1)` and keys `(1, k)` that returns such an
+            array, such as `masks.causal`. A query that may attend to no key gets context 0 and
+            weights 0. Neither it nor a key that no query may attend to changes any other result or
+            gradient, even if it holds NaN.
+        bias: is added to the scores; an array or a function, like the mask; `-inf` masks.
         dropout_rate: share of the weights that are dropped. The others are scaled by
             `1 / (1 - rate)`. It needs `dropout_rng`.
         chunk_size: None computes all scores at once. With a number, queries and keys are processed
-            in blocks of that size: the same context and gradients in memory linear in the lengths.
-            A block whose queries may attend to none of its keys is not computed. The weights are
-            then None. Normalisers other than softmax get blocks of queries with all keys, and those
-            of `across_queries` all scores at once.
-        need_weights: False leaves the weights out: they are None. A block size is then chosen by
-            a fixed rule where that is faster.
+            in blocks of that size. Context and gradients are the same, memory is linear in the
+            lengths, and the weights are None. A block is skipped if none of its queries may attend
+            to any of its keys. Normalisers other than softmax get blocks of queries with all keys.
+            Those marked by `across_queries` get all scores at once.
+        need_weights: with False the weights are None. A fixed rule then chooses a block size if
+            blocks are faster.
 
-    In blocks, softmax has a derivative of its own, which has no forward mode and no second
-    derivative: JAX raises a TypeError. `need_weights=True` without a `chunk_size` has both.
+    Softmax in blocks has no forward-mode derivative and no second derivative: JAX raises a
+    TypeError. Without `chunk_size` and with `need_weights=True`, there are both.
 
     Returns:
         `Attended(context, weights)` in the query's dtype; the weights are those before dropout.
@@ -110,8 +111,8 @@ def attend(
         TypeError: a query, key, value or bias that is not of floats, a mask that is not boolean (an
             additive one belongs in `bias`), or a score or normalizer that is no function.
         ValueError: shapes that do not fit, a mask or bias that does not broadcast to the weights, a
-            rate outside [0, 1), dropout without a key, a chunk size below 1, or one with a
-            normaliser of `across_queries` that is not marked.
+            rate outside [0, 1), dropout without a random key, a chunk size below 1, or in blocks a
+            normaliser without the mark of `across_queries` that calls one with it.
     """
     query, key, value, pairs = arrays_and_pairs(query, key, value)
     pairs = pairs.under(mask, bias).dropping(dropout_rate, dropout_rng)
@@ -148,12 +149,12 @@ def dot_product_attention(
         query, key, value: `(..., q, heads, d)`, `(..., k, key_heads, d)`, `(..., k, key_heads, e)`.
             The number of heads is a multiple of the number of key heads; consecutive heads share a
             key head.
-        mask: boolean, True where a key may be attended; broadcasts to `(..., heads, q, k)`. Or a
-            function of the positions of queries `(q, 1)` and keys `(1, k)`. Query positions start
-            at `query_offset`; they are `(..., q, 1)` where each batch row has its own. The
-            arguments from `causal` to `key_segments` are ANDed with it.
-        bias: added to the scores; an array or a function, as the mask is; `-inf` masks.
-        scale: factor on the products; None for `1 / sqrt(d)`.
+        mask: boolean, True where a query may attend to a key; broadcasts to `(..., heads, q, k)`.
+            Or a function of the positions of queries `(q, 1)` and keys `(1, k)`. Query positions
+            start at `query_offset`; they are `(..., q, 1)` if each batch row has its own. A key is
+            visible only if the mask and the arguments from `causal` to `key_segments` all allow it.
+        bias: is added to the scores; an array or a function, like the mask; `-inf` masks.
+        scale: factor of the dot products; None for `1 / sqrt(d)`.
         causal: a query attends to no key after its own position.
         window: `(left, right)`, the number of keys before and after the query's position that it
             attends to; None for no bound.
@@ -162,14 +163,15 @@ def dot_product_attention(
         query_lengths, key_lengths: `(...)`, the number of real queries and keys in each batch row.
         query_segments, key_segments: `(..., q)` and `(..., k)`, the ids of the sequences that are
             packed into each batch row. A query attends to the keys with its id.
-        softcap: scores are held within it, `softcap tanh(e / softcap)`, before the bias; above 0.
+        softcap: a number above 0. A score `e` becomes `softcap tanh(e / softcap)`, before the bias,
+            so it lies between `-softcap` and `softcap`. None for no limit.
         dropout_rate, dropout_rng, chunk_size: as in `attend`.
-        need_weights: False leaves the weights out: they are None. The fastest form is then taken
-            by a fixed rule: blocks of a chosen size for long sequences (see
-            `attend` on their derivatives), another form for few queries on a CPU. Neither has a
-            forward mode. An NVIDIA GPU of capability 8.0 or above takes cuDNN's fused kernel for
-            bfloat16 and float16 where it computes the same: `scale` 1 / sqrt(d), no bias, soft-cap,
-            dropout or chunks, even lengths, one width that is a multiple of 8 and at most 128.
+        need_weights: with False the weights are None. A fixed rule then chooses the fastest form:
+            blocks for long sequences (`attend` says which derivatives they have), and another form
+            for few queries on a CPU. Neither has forward-mode derivatives. An NVIDIA GPU of
+            capability 8.0 or above uses cuDNN's fused kernel in bfloat16 and float16, if there is
+            no scale, bias, soft-cap, dropout or `chunk_size`, the lengths are even, and queries,
+            keys and values have one width that is a multiple of 8 and at most 128.
 
     Returns:
         `Attended` with the context `(..., q, heads, e)` and the weights `(..., heads, q, k)`,

@@ -32,29 +32,31 @@ def train(
     overrides: Mapping[str, ConfigValue] | None = None,
     **changes: ConfigValue,
 ) -> Run:
-    """Trains a config, or resumes it, and returns the run. A finished run is only loaded.
+    """Trains a config and returns the run.
+
+    The same call again resumes a run that was stopped, and only loads a run that is finished.
 
     Args:
         config: the name of a config, such as `shapes_attention:quick`, the path of a config file,
             or a ConfigDict.
-        data: the user's own in place of the config's, `(inputs, targets)` by split: `train`,
-            `test`, and perhaps `valid`. Signals `(n, t)` and their targets; images and the names of
-            their classes; texts and the names of their classes, or the texts that they become. The
-            run records their SHA-256. The same call resumes it.
+        data: your own data instead of the config's: a dict with `(inputs, targets)` for the splits
+            `train` and `test`, and for `valid` if you have it. Inputs are signals `(n, t)` or
+            `(n, t, channels)`, images `(n, height, width)`, or a list of texts. Targets are
+            signals, the names of classes, or texts. The run records only the SHA-256 of the data.
+            Pass the same data to resume it.
         workdir: the run directory; by default `runs/NAME`, or `runs/NAME-quick`.
-        manual_dir: a folder with one folder a data set; by default data sets are downloaded.
-        on_epoch: takes the rows of metrics of each epoch as it ends, one a seed.
-        say: takes lines on what happens; by default nobody hears them.
+        manual_dir: a folder with one folder for each data set; by default data sets are downloaded.
+        on_epoch: a function that is called after each epoch with its metrics, one row a seed.
+        say: a function that gets lines of text on the progress, such as `print`.
         debug_nans: whether the first step that is not finite ends the run with a
             `FloatingPointError` that says where the NaN arose.
         overrides: values by nested key, such as `{"model.features": 32}`.
         changes: values of the config's own keys, such as `num_epochs=3`.
 
     Raises:
-        UsageError: a config that cannot be run, data that are not there, or a directory that is not
-            this run's.
-        KeyboardInterrupt: an interrupt; where training stands is saved. SIGTERM and SIGHUP save,
-            too, and end the process with 143 and 129.
+        UsageError: a config that cannot run, missing data, or the directory of another run.
+        KeyboardInterrupt: Ctrl-C. What was trained is saved. SIGTERM and SIGHUP save, too, and end
+            the process with the exit codes 143 and 129.
     """
     values: ConfigValues
     if isinstance(config, str | Path):
@@ -86,9 +88,9 @@ def train(
 
 
 def take_data(config: ConfigValues, data: Mapping[str, InputsAndTargets]) -> Content:
-    """Puts data from Python in the place of a config's.
+    """Replaces the data of a config by data from Python.
 
-    Returns their contents as the data set holds them.
+    Returns them as the data set holds them.
     """
     before = config.data.to_dict()
     kind = class_of("data.name", before["name"], DATA, DataSet, None)
@@ -100,7 +102,7 @@ def take_data(config: ConfigValues, data: Mapping[str, InputsAndTargets]) -> Con
 
 
 def default_workdir(config: ConfigValues) -> Path:
-    """The run directory of a config for which the user names none."""
+    """The run directory of a config if the user names none."""
     name = config.get("name")
     if not isinstance(name, str):
         raise UsageError(f"expected str for config key 'name', got {name!r}")

@@ -49,10 +49,11 @@ class Run:
     rows: list[Row]
 
     def predict(self, inputs: ArraysOrTexts, **options: int | None) -> Prediction:
-        """What the run says of inputs of the user's.
+        """The predictions of the run for your own inputs.
 
         Args:
-            inputs: signals `(n, t)`, images `(n, height, width)`, a text or a list of texts.
+            inputs: signals `(n, t)` or `(n, t, channels)`, series `(n, t, series)`, images
+                `(n, height, width)`, a text or a list of texts.
             options: for translations `beam` and `num_best`.
 
         Raises:
@@ -64,13 +65,13 @@ class Run:
 def load(
     path: Path | str, warn: Callable[[str], None] = silent, *, allow: Collection[str] = ()
 ) -> Run:
-    """The run in a directory.
+    """Opens the run in a directory.
 
     Args:
-        path: of the run directory.
-        warn: takes a line on a damaged checkpoint.
-        allow: modules of the user's own that may be imported, where the run has a model or data set
-            of them.
+        path: the run directory.
+        warn: a function that gets a line of text if a checkpoint is damaged.
+        allow: names of your own modules that may be imported, if the run has a model or data set
+            from them.
 
     Raises:
         UsageError: no run, one that has not begun to train, or one whose files are damaged.

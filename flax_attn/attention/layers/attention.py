@@ -1,4 +1,4 @@
-"""Attention between queries, keys and values as they are, without projections."""
+"""Attention between queries, keys and values without projections."""
 
 import functools
 
@@ -23,14 +23,14 @@ from flax_attn.attention.types import Normalizer, PerPair, Score, Window
 
 
 class Attention(nn.Module):
-    """Queries attend to keys and gather values, `normalizer(score(query, key) + bias) value`.
+    """Attention without projections, `normalizer(score(query, key) + bias) value`.
 
     Source: Bahdanau et al. 2015 (arXiv:1409.0473), section 3.1; Luong et al. 2015
     (arXiv:1508.04025), section 3.1.
 
     Attributes:
         score: a score function, or a module that makes one, such as `AdditiveScore(64)`.
-        normalizer: from scores to weights.
+        normalizer: a function from scores to weights.
         dropout_rate: share of the weights that are dropped in training.
         chunk_size: as in `attend`.
         dtype: dtype of the computation and of the result; None for that of the inputs.
@@ -63,10 +63,10 @@ class Attention(nn.Module):
         train: bool = False,
         need_weights: bool = True,
     ) -> Attended:
-        """Attends; the values are the keys where none are given.
+        """Attends. Without `value`, the values are the keys.
 
-        `mask`, `bias`, result and errors are those of `attend`; the other arguments are those of
-        `dot_product_attention`.
+        `mask`, `bias`, the result and the errors are those of `attend`. The other arguments are
+        those of `dot_product_attention`.
         """
         query, key, value = as_inputs(query, key, value, self.dtype)
         pairs = (
@@ -85,14 +85,15 @@ class Attention(nn.Module):
 class HardAttention(nn.Module):
     """Every query attends to one key.
 
-    In training the key is drawn with the probabilities of softmax, else it is the most probable.
+    In training the key is drawn at random with the probabilities of softmax. Otherwise it is the
+    most probable key.
 
     Source: Xu et al. 2015 (arXiv:1502.03044), section 4.1. The gradient is that of the
-    Gumbel-softmax (straight-through); theirs is by REINFORCE.
+    Gumbel-softmax (straight-through). The paper uses REINFORCE instead.
 
     Attributes:
         score: as in `Attention`.
-        temperature: of the softmax that gives the gradient.
+        temperature: temperature of the softmax that gives the gradient.
         dtype: as in `Attention`.
     """
 
@@ -117,7 +118,7 @@ class HardAttention(nn.Module):
         train: bool = False,
         need_weights: bool = True,
     ) -> Attended:
-        """Attends as `Attention` does; in training it draws from the random stream `sample`."""
+        """Attends as `Attention` does. In training it takes keys of the random stream `sample`."""
         query, key, value = as_inputs(query, key, value, self.dtype)
         pairs = (
             Pairs(weights_shape(query, key, value))

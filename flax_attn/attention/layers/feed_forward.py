@@ -24,7 +24,7 @@ class FeedForward(nn.Module):
         dropout_rate: share of the hidden units that are dropped in training.
         dtype: dtype of the computation and of the result; None for that of the inputs.
         param_dtype: dtype of the parameters.
-        precision: of both products, as in `jax.lax.Precision`.
+        precision: precision of both products, as in `jax.lax.Precision`.
     """
 
     features: int

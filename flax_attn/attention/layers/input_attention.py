@@ -16,19 +16,21 @@ from flax_attn.types import Options
 
 
 class InputAttentionCell(nn.RNNCellBase):
-    """A recurrent cell that weighs the features of its input by what it remembers.
+    """A recurrent cell that gives a weight to each feature of its input.
 
         a_t = sigmoid(W_ha h_{t-1} + W_xa x_t + b_a),   g_t = softmax(alpha a_t)
         h_t = phi(W_hh h_{t-1} + W_xh (x_t * g_t) + b_h),   y_t = phi_y(W_hy h_t)
 
-    Source: the idea is the input attention of Qin et al. 2017 (arXiv:1704.02971), section 3.2.1;
-    these equations are a tutorial's. There alpha is 1. Since `a` is between 0 and 1, one of n
-    weights is then at most `e / (e + n - 1)`.
+    The weights `g_t` depend on the state `h_{t-1}` and on the input `x_t`.
+
+    Source: the idea is from Qin et al. 2017 (arXiv:1704.02971), section 3.2.1; the equations are
+    from a tutorial, with `alpha = 1`. Since `a_t` is between 0 and 1, one of n weights is then at
+    most `e / (e + n - 1)`, with Euler's number `e`.
 
     Attributes:
         features: width of the state.
         out_features: width of `y`.
-        alpha: sharpness of the weights.
+        alpha: factor of the scores; with a larger one the weights differ more.
         activation, out_activation: `phi` and `phi_y`.
         kernel_init: initialiser of the kernels.
         dtype: dtype of the computation and of the result; None for that of the inputs.
@@ -53,7 +55,7 @@ class InputAttentionCell(nn.RNNCellBase):
     def __call__(
         self, carry: Float[Array, "*b h"], inputs: Float[Array, "*b d"]
     ) -> tuple[Float[Array, "*b h"], Attended]:
-        """One step: the next state, and `Attended`.
+        """One step. Returns the next state and `Attended`.
 
         The context is the output `y` `(..., out_features)`, the weights are `g` `(..., d)`.
         """

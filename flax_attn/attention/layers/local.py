@@ -1,6 +1,6 @@
-"""Luong's local attention: each query looks at a window of the keys.
+"""Luong's local attention: each query attends to a window of keys around a position.
 
-The window is around the query's own position (local-m), or around one that it predicts (local-p).
+The position is the query's own (local-m), or one that the query predicts (local-p).
 """
 
 import flax.linen as nn
@@ -23,17 +23,19 @@ from flax_attn.attention.types import Normalizer, PerPair, Score
 
 
 class LocalAttention(nn.Module):
-    """Query `t` attends to keys `t - D` to `t + D`: local-m, for sequences that run in step.
+    """Query `t` attends to keys `t - D` to `t + D` (local-m).
+
+    It fits a source and a target in which equal positions belong together.
 
     Source: Luong et al. 2015 (arXiv:1508.04025), section 3.2, "monotonic alignment".
 
     Attributes:
-        reach: `D`, keys to each side.
+        reach: `D`, the number of keys on each side.
         score: a score function, or a module that makes one; None for `BilinearScore`.
         dropout_rate: share of the weights that are dropped in training.
         chunk_size: as in `attend`.
         dtype: dtype of the computation and of the result; None for that of the inputs.
-        param_dtype: dtype of the parameters of `BilinearScore`, where no score is given.
+        param_dtype: dtype of the parameters of `BilinearScore`, if `score` is None.
     """
 
     reach: int
@@ -65,7 +67,7 @@ class LocalAttention(nn.Module):
         train: bool = False,
         need_weights: bool = True,
     ) -> Attended:
-        """Attends as `Attention` does, with its arguments; the values are by default the keys."""
+        """Attends as `Attention` does. Without `value`, the values are the keys."""
         query, key, value = as_inputs(query, key, value, self.dtype)
         pairs = (
             Pairs(weights_shape(query, key, value))
@@ -81,24 +83,24 @@ class LocalAttention(nn.Module):
 
 
 class PredictiveLocalAttention(nn.Module):
-    """Each query predicts the position it attends to, and looks at a window around it: local-p.
+    """Each query predicts a position, and attends to a window of keys around it (local-p).
 
         p = S sigmoid(v · tanh(W q)),
         weights_s = softmax_s(e) exp(-(s - p)^2 / (2 sigma^2)) for |s - p| <= D
 
-    with `S` the number of keys and `sigma = D / 2`. Rows sum to at most 1. The gradient reaches `p`
-    by the Gaussian.
+    Here `e` are the scores, `S` is the number of keys, and `sigma = D / 2`. Rows sum to at most 1.
+    The gradient reaches `p` through the Gaussian.
 
     Source: Luong et al. 2015 (arXiv:1508.04025), section 3.2, eq. 9 and 10, "predictive alignment".
 
     Attributes:
-        reach: `D`, keys to each side.
+        reach: `D`, the number of keys on each side.
         features: rows of `W`.
         score: a score function, or a module that makes one; None for `BilinearScore`.
         kernel_init: initialiser of `W` and of `v`.
         dropout_rate: share of the weights that are dropped in training.
         dtype: dtype of the computation and of the result; None for that of the inputs.
-        param_dtype: dtype of `W` and `v`, and of `BilinearScore` where no score is given.
+        param_dtype: dtype of `W` and `v`, and of `BilinearScore` if `score` is None.
     """
 
     reach: int
@@ -132,7 +134,7 @@ class PredictiveLocalAttention(nn.Module):
         train: bool = False,
         need_weights: bool = True,
     ) -> Attended:
-        """Attends as `LocalAttention` does, with its arguments."""
+        """Attends. The arguments are those of `LocalAttention`."""
         query, key, value = as_inputs(query, key, value, self.dtype)
         pairs = (
             Pairs(weights_shape(query, key, value))

@@ -50,31 +50,32 @@ class MultiHeadAttention(HeadProjections):
     ways.
 
     Attributes:
-        num_heads: query heads.
-        num_key_heads: key and value heads; they divide the query heads. None for the same number.
-        key_features: width of queries and keys over all query heads; None for the query's width.
-        value_features: width of values likewise; None for `key_features`.
+        num_heads: number of query heads.
+        num_key_heads: number of key and value heads, a divisor of `num_heads`; None for
+            `num_heads`.
+        key_features: width of all query heads together; None for the width of the query.
+        value_features: the same for values; None for `key_features`.
         out_features: width of the context; None for the width of the query.
         score: function of queries and keys `(..., heads, t, d)`, or a module that makes one, such
-            as `AdditiveScore(64)`, shared by the heads. It gets vectors, not positions. A score
-            that rotates its vectors starts at position 0 in every block and at every step of
-            decoding. The result is wrong, and there is no error. Set `rotary` instead.
-        normalizer: from scores to weights.
+            as `AdditiveScore(64)`. The heads share it. It gets vectors, not positions. Do not
+            rotate inside a score: it would start at position 0 in every block and at every step of
+            decoding, and the result would be wrong without an error. Set `rotary` instead.
+        normalizer: a function from scores to weights.
         use_bias: whether the four projections have biases.
         dropout_rate: share of the weights that are dropped in training.
         chunk_size: as in `attend`.
         kernel_init, bias_init: initialisers of the four kernels and of the four biases.
-        rotary: whether queries and keys are turned by the angles of their positions after the
-            projection. Queries are at `query_offset` onwards, keys at 0 onwards. A cache holds keys
-            that are turned.
-        rotary_features: the number of features of each head that are turned, the first ones, an
-            even number; None for all.
-        rotary_max_period: as in `rotary`.
-        query_key_norm: whether queries and keys are normalised over the features of each head after
-            the projection, with scales and without biases.
+        rotary: whether queries and keys are turned after the projection, by angles that grow with
+            their positions. Positions of queries start at `query_offset`, those of keys at 0. A
+            cache holds keys that are already turned.
+        rotary_features: the number of features of each head that are turned, the first ones. It is
+            even; None for all.
+        rotary_max_period: `max_period` of the function `rotary`.
+        query_key_norm: whether a layer norm with scales and without biases follows the projection
+            of queries and keys, over the features of each head.
         dtype: dtype of the computation and of the result; None for that of the inputs.
         param_dtype: dtype of the parameters.
-        precision: of the four projections, as in `jax.lax.Precision`.
+        precision: precision of the four projections, as in `jax.lax.Precision`.
     """
 
     def __call__(
@@ -96,19 +97,18 @@ class MultiHeadAttention(HeadProjections):
         train: bool = False,
         need_weights: bool = True,
     ) -> Attended:
-        """Attends from `query` to `key`, and gathers `value`.
+        """Attends from `query` to `key`.
 
-        The key is by default the query, the value by default the key.
+        Without `key`, the key is the query. Without `value`, the value is the key.
 
-        A query with nothing to attend, and a key that no query may attend, are zeroed before they
-        are projected, so they leak nothing into the parameters. In a row with nothing to attend
-        every head is 0, so its context is the bias of `out`.
+        A query that may attend to no key, and a key that no query may attend to, are set to zero
+        before their projection. So they have no effect on the gradients of the parameters. If a
+        query may attend to no key, every head is 0, and its context is the bias of `out`.
 
         Args:
             query, key, value: `(..., q, d)` and `(..., k, _)`.
-            cache: keys and values as `extend` made them, instead of `key`, `value` and
-                `key_lengths`.
-            key_lengths, key_segments: by default those of the query where no `key` is given.
+            cache: keys and values from `extend`, instead of `key`, `value` and `key_lengths`.
+            key_lengths, key_segments: without `key`, by default those of the query.
 
         Returns:
             `Attended` with the context `(..., q, out_features)` and weights `(..., heads, q, k)`.
@@ -130,11 +130,11 @@ class MultiHeadAttention(HeadProjections):
         value: Float[Array, "*b t _"] | None = None,
         lengths: ArrayLike | None = None,
     ) -> Cache:
-        """The cache with the keys and values of `t` more tokens, `lengths` of them real.
+        """Returns the cache with the keys and values of `t` more tokens, `lengths` of them real.
 
         They may be one token, a whole prompt, or the memory that a decoder attends to. With
-        `rotary` their positions start at `cache.length`. The keys and values of a token that holds
-        a NaN are NaN, and it reaches no parameter: a mask may hide it later.
+        `rotary` their positions start at `cache.length`. If a token holds NaN, its keys and values
+        are NaN. A mask can still hide them later. The NaN reaches no parameter.
 
         Errors are those of `append`.
         """
@@ -154,8 +154,8 @@ class MultiHeadAttention(HeadProjections):
     ) -> tuple[Attended, Cache]:
         """Causal self-attention of `t` new tokens to themselves and to the cached ones.
 
-        The cache that is returned holds the new tokens too. `decode` token by token, or prompt
-        first, gives what `__call__(..., causal=True)` gives for all at once.
+        The cache that is returned holds the new tokens, too. Decoding token by token, or a prompt
+        first, gives the same result as `__call__(..., causal=True)` on all tokens at once.
 
         Args:
             inputs: `(..., t, d)`.
@@ -165,13 +165,13 @@ class MultiHeadAttention(HeadProjections):
                 and bias are functions of positions.
 
         Returns:
-            `Attended` and the cache. The keys of the weights `(..., heads, t, k)` are all positions
-            that the cache has room for. With a sliding cache of `left + 1` slots they are the last
-            `left` tokens in it, then the `t` new tokens.
+            `Attended` and the cache. In the weights `(..., heads, t, k)`, the keys are all
+            positions that the cache has room for. With a sliding cache of `left + 1` slots, they
+            are the last `left` tokens in it, and then the `t` new tokens.
 
         Raises:
-            ValueError: a normaliser that must see all queries at once, such as the monotonic ones:
-                it cannot go on from a cache; with a sliding cache no window, or a larger one.
+            ValueError: a normaliser that needs all queries at once, such as the monotonic ones.
+            ValueError: a sliding cache without a window, or with a larger one than its own.
         """
         _check_decodes(self.normalizer)
         inputs = as_input("inputs", inputs, self.dtype)
@@ -198,11 +198,13 @@ class MultiHeadAttention(HeadProjections):
         dtype: DTypeLike | None = None,
         window: Window | None = None,
     ) -> KeyValueCache | SlidingCache:
-        """An empty cache, for queries of `features` with these leading axes.
+        """Makes an empty cache.
 
         Args:
-            max_length: the number of tokens that there is room for. A sliding cache needs none.
-            dtype: of keys and values; None for that of the layer, or float32.
+            features: width of the inputs that `decode` will get.
+            leading: their batch axes, such as `(batch size,)`.
+            max_length: the number of tokens that the cache has room for; not for a sliding cache.
+            dtype: dtype of keys and values; None for that of the layer, or float32.
             window: `(left, right)`, as in the calls of `decode`. The cache is then a
                 `SlidingCache` of `left + 1` slots. It takes any number of tokens.
 

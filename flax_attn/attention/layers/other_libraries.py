@@ -1,4 +1,4 @@
-"""For other libraries: an attention function for `flax.linen`, and parameters from PyTorch."""
+"""Use with other libraries: an attention function for `flax.linen`, parameters from PyTorch."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -21,17 +21,16 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
         nn.MultiHeadDotProductAttention(num_heads=8, attention_fn=attention_fn)
 
     Masks may be boolean, or zeros and ones as linen's helpers make them. Numbers below 0 or above 1
-    are a ValueError. Under `jit` numbers are not known: there a key may be attended where the
-    number is above 0.
+    raise a ValueError. Under `jit` the numbers cannot be checked: a number above 0 counts as True.
 
     Dropout takes linen's arguments. Each head and each batch row drops its own weights.
 
     With `sow_weights=True` the weights are sown where linen sows its own, in
     `intermediates/attention_weights`. That needs the option `chunk_size=None`.
 
-    With `decode=True` only linen's mask knows how many tokens are cached. `causal` and `window`
-    would count from the first key, so they are a ValueError unless `query_offset` gives the
-    position of the query.
+    With `decode=True` only linen's mask contains the number of cached tokens. `causal` and `window`
+    would count from the first key. They raise a ValueError unless `query_offset` gives the position
+    of the query.
 
     Args:
         options: arguments of `dot_product_attention` other than those that linen passes.
@@ -128,7 +127,7 @@ def _as_boolean(mask: Array) -> Array:
 def multi_head_params_from_torch(
     state: Mapping[str, ArrayLike], num_heads: int
 ) -> dict[str, dict[str, Array]]:
-    """The parameters of `MultiHeadAttention` from those of PyTorch's `nn.MultiheadAttention`.
+    """Makes parameters of `MultiHeadAttention` from those of PyTorch's `nn.MultiheadAttention`.
 
         state = {name: tensor.numpy() for name, tensor in layer.state_dict().items()}
         variables = {"params": multi_head_params_from_torch(state, layer.num_heads)}
@@ -144,8 +143,8 @@ def multi_head_params_from_torch(
         The dict `{"query", "key", "value", "out"}` of kernels, and of biases where there are some.
 
     Raises:
-        ValueError: an array that is missing, that `MultiHeadAttention` has no parameter for, or
-            that has another shape; a width that is not a multiple of `num_heads`.
+        ValueError: a missing array, an array without a parameter of `MultiHeadAttention`, an array
+            of another shape, or a width that is not a multiple of `num_heads`.
     """
     names = ("query", "key", "value")
     state = {name: jnp.asarray(array) for name, array in state.items()}

@@ -1,4 +1,4 @@
-"""Attention that sums up a sequence: weights over its positions, and their weighted sums."""
+"""Attention pooling: a sequence becomes one weighted sum of its vectors, or several."""
 
 import dataclasses
 
@@ -28,7 +28,7 @@ class AttentionPooling(nn.Module):
 
     Attributes:
         hidden_features: width of the hidden layer; None for none.
-        use_bias: whether there are biases; softmax does not see `b`, other programs count it.
+        use_bias: whether there are biases. `b` does not change the weights; other programs have it.
         kernel_init: initialiser of the kernels.
         dtype: dtype of the computation and of the result; None for that of the inputs.
         param_dtype: dtype of the parameters.
@@ -82,7 +82,7 @@ class StructuredSelfAttention(nn.Module):
         A = softmax(W_2 tanh(W_1 H^T)),   M = A H
 
     Source: Lin et al. 2017 (arXiv:1703.03130), eq. 6 and 7. Add `diversity_penalty` of the weights
-    to the loss, so that the hops look at different positions.
+    to the loss. It makes the hops attend to different positions.
 
     Attributes:
         hidden_features: rows of `W_1`.
@@ -134,7 +134,7 @@ class StructuredSelfAttention(nn.Module):
 def diversity_penalty(weights: Float[Array, "*b r t"]) -> Float[Array, "*b"]:
     """The squared Frobenius norm `||A A^T - I||_F^2` of the weights in each row of the batch.
 
-    It is 0 where every hop looks at one position of its own.
+    It is 0 if each hop attends to a single position, and no two hops to the same one.
 
     Source: Lin et al. 2017 (arXiv:1703.03130), eq. 8.
     """

@@ -72,18 +72,17 @@ class LearnedPositions(nn.Module):
 class RelativeBias(nn.Module):
     """A learned bias for each head and each bucket of distances between key and query.
 
-    Half of the buckets of a side hold one distance each, the shortest ones. From there on the
-    number of the bucket grows with the logarithm of the distance.
+    On each side, the first half of the buckets holds the shortest distances, one in each bucket.
+    For larger distances, the number of the bucket grows with the logarithm of the distance.
 
     Source: Raffel et al. 2020 (arXiv:1910.10683), section 2.1, T5.
 
     Attributes:
         num_heads: number of heads; each has its own biases.
-        num_buckets: number of buckets, those of both sides together. With `bidirectional` it is
-            even.
-        max_distance: all distances from this one on share the last bucket.
-        bidirectional: whether keys after the query have half of the buckets. Without it they share
-            the bucket of distance 0.
+        num_buckets: number of buckets of both sides together. With `bidirectional` it is even.
+        max_distance: this distance and all larger ones share the last bucket.
+        bidirectional: True gives half of the buckets to keys after the query. With False, these
+            keys share the bucket of distance 0.
         embedding_init: initialiser of the table `(num_buckets, num_heads)`.
         param_dtype: dtype of the table.
     """
@@ -97,9 +96,9 @@ class RelativeBias(nn.Module):
 
     @nn.compact
     def __call__(self) -> Callable[[Array, Array], Array]:
-        """The bias, a function of positions `(q, 1)` and `(1, k)` to `(heads, q, k)`.
+        """Returns a function from positions `(q, 1)` and `(1, k)` to the bias `(heads, q, k)`.
 
-        It goes into `dot_product_attention(bias=...)` or into a layer with heads.
+        Pass it as `bias` to `dot_product_attention` or to a layer with heads.
 
         Raises:
             TypeError, ValueError: a size that is not an integer of 1 or above.

@@ -24,7 +24,7 @@ glorot = nn.initializers.glorot_uniform()
 
 
 class LearnedScore(nn.Module):
-    """Base of the modules in this file. It is called with the widths of query and key."""
+    """Base class of the modules in this file. Call a module with the widths of query and key."""
 
     def __call__(self, query_features: int, key_features: int) -> Score:
         """The score of queries `(..., q, query_features)` and keys `(..., k, key_features)`.
@@ -62,8 +62,8 @@ class AdditiveScore(LearnedScore):
         features: width `h` of the hidden layer.
         kernel_init: initialiser of the kernels `W` `(d, h)` and `U` `(e, h)`. The vector `v` `(h,)`
             is initialised as a column of a kernel.
-        project_keys: whether there is a `U`. Without it, keys are `k U` already: a decoder projects
-            them once, for all its steps.
+        project_keys: whether there is a `U`. With False, the keys are `k U` already: a decoder can
+            project them once for all its steps.
         param_dtype: dtype of the parameters.
     """
 

@@ -35,9 +35,9 @@ class SelfAttention(nn.Module):
     Attributes:
         key_features: width of queries and keys.
         value_features: width of values and of the context.
-        scale: factor on the dot products; None for `1 / sqrt(key_features)`.
+        scale: factor of the dot products; None for `1 / sqrt(key_features)`.
         use_bias: whether the projections have biases.
-        normalizer: from scores to weights.
+        normalizer: a function from scores to weights.
         dropout_rate: share of the weights that are dropped in training.
         chunk_size: as in `attend`.
         kernel_init: initialiser of the three kernels `(d, key_features)`, `(d, key_features)`,
@@ -81,9 +81,9 @@ class SelfAttention(nn.Module):
     ) -> Attended:
         """Attends from every position to every position; the context is `(..., t, value_features)`.
 
-        `mask` and `bias` are those of `attend`, `causal` and `window` those of
+        `mask` and `bias` are those of `attend`. `causal` and `window` are those of
         `dot_product_attention`. `lengths` `(...)` is the number of real positions in each batch
-        row, `segments` `(..., t)` the id of the sequence that each position belongs to.
+        row. `segments` `(..., t)` is the id of the sequence that each position belongs to.
         """
         inputs = as_input("inputs", inputs, self.dtype)
         num = inputs.shape[-2]

@@ -1,7 +1,7 @@
 """Blocks of the Transformer: attention and a feed-forward network, each in a residual connection.
 
-    pre-norm    x + f(norm(x))         (trains without a warm-up; add a norm after the last block)
-    post-norm   norm(x + f(x))         (as published)
+    pre-norm    x + f(norm(x))         (trains without warm-up; add a norm after the last block)
+    post-norm   norm(x + f(x))         (as in the first paper; needs a warm-up of the rate)
 
 Source: Vaswani et al. 2017 (arXiv:1706.03762), section 3.1; Xiong et al. 2020 (arXiv:2002.04745)
 for pre-norm.
@@ -34,9 +34,9 @@ class EncoderBlock(nn.Module):
     Attributes:
         attention: the self-attention, such as `MultiHeadAttention(8)`.
         feed_forward: the network, such as `FeedForward(2048)`.
-        pre_norm: whether a norm is before each part, or after its residual connection.
-        dropout_rate: share of each part's outputs that are dropped in training.
-        epsilon: is added to the variance in the norms.
+        pre_norm: True puts a norm before each part, False after each residual connection.
+        dropout_rate: share of the outputs of each part that are dropped in training.
+        epsilon: number that the norms add to the variance.
         dtype: dtype of the norms and of the result; None for that of the inputs. The parts have
             dtypes of their own.
         param_dtype: dtype of the norms' parameters.
@@ -69,7 +69,7 @@ class EncoderBlock(nn.Module):
         train: bool = False,
         need_weights: bool = True,
     ) -> Attended:
-        """Encodes `(..., t, d)`: outputs of that shape as context, and the attention's weights.
+        """Encodes `(..., t, d)`. Returns outputs of this shape as context, and attention weights.
 
         Args:
             lengths: `(...)`, the number of real positions in each batch row.
@@ -98,8 +98,8 @@ class EncoderBlock(nn.Module):
 class Decoded(NamedTuple):
     """The result of a decoder block.
 
-    Outputs `(..., t, d)` as context, weights on the targets and on the memory, and the cache or
-    None.
+    The context is the outputs `(..., t, d)`. `weights` are on the target tokens, `cross_weights` on
+    the memory. `cache` is None if the call had none.
     """
 
     context: Float[Array, "*b t d"]
@@ -155,18 +155,18 @@ class DecoderBlock(nn.Module):
         train: bool = False,
         need_weights: bool = True,
     ) -> Decoded:
-        """Decodes `t` tokens: a whole target, or with a `cache` the tokens that follow those in it.
+        """Decodes `t` tokens: a whole target, or with `cache` the tokens after those in the cache.
 
         Args:
-            memory: the encoder's outputs, or the cache of their keys and values that
-                `cross_attention.extend` made. The cache saves their projection at every step.
-            lengths, memory_lengths: `(...)`, the number of real tokens of each. A cached memory
-                knows its own lengths, so it takes none.
+            memory: the encoder's outputs, or a cache of their keys and values from
+                `cross_attention.extend`. With the cache, they are not projected at every step.
+            lengths, memory_lengths: `(...)`, the number of real tokens in each batch row. A cached
+                memory has its own lengths: pass no `memory_lengths`.
             memory_mask: the mask of the cross-attention.
             cache: from `attention.init_cache`, or from the step before.
             mask, bias, window: of the self-attention.
             segments, memory_segments: `(..., t)` and `(..., s)`, the id of the sequence that each
-                token belongs to. With both, a target attends to the memory of its own sequence.
+                token belongs to. With both, a target token attends to the memory of its sequence.
             train, need_weights: of both attentions.
 
         Raises:
