@@ -64,26 +64,26 @@ def copy(folder: Path) -> Path:
     return folder
 
 
-def run_tests(root: Path, names: list[str], manual_dir: Path | None) -> int:
-    """Runs tests in a copy of the project until one fails, and returns pytest's exit code."""
+def run_tests(root: Path, names: list[str], manual_dir: Path | None) -> tuple[int, str]:
+    """Runs tests in a copy of the project until one fails. Returns pytest's exit code and words."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
     command += [f"--manual_dir={manual_dir}"] if manual_dir else []
     environment = os.environ | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.run([*command, *names], cwd=root, env=environment, **quiet).returncode
+    done = subprocess.run([*command, *names], cwd=root, env=environment, capture_output=True)
+    return done.returncode, done.stdout.decode()
 
 
 def try_mutant(
     mutant: Mutant | None, names: list[str], manual_dir: Path | None
-) -> tuple[int, float]:
-    """The exit code of the tests of a mutant, or of the code as it is, and the seconds taken."""
+) -> tuple[int, str, float]:
+    """What the tests say of a mutant, or of the code as it is, and the seconds taken."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         root = copy(Path(folder))
         if mutant is not None:
             write(mutant, root)
-        code = run_tests(root, names, manual_dir)
-    return code, time.perf_counter() - began
+        code, said = run_tests(root, names, manual_dir)
+    return code, said, time.perf_counter() - began
 
 
 def main() -> None:
@@ -108,11 +108,12 @@ def main() -> None:
     began, survivors = time.perf_counter(), []
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         every = sorted({name for mutant in mutants for name in tests_of(mutant.file)})
-        if pool.submit(try_mutant, None, every, manual_dir).result()[0] != SURVIVED:
-            sys.exit("expected tests that pass before anything is changed; run them alone")
+        code, said, _ = try_mutant(None, every, manual_dir)
+        if code != SURVIVED:
+            sys.exit(f"{said}\nexpected tests that pass before anything is changed")
         tries = [pool.submit(try_mutant, m, tests_of(m.file), manual_dir) for m in mutants]
         for mutant, future in zip(mutants, tries):
-            code, seconds = future.result()
+            code, _, seconds = future.result()
             verdict = {KILLED: "killed", SURVIVED: "SURVIVED"}.get(code, f"ended with {code}")
             print(f"{verdict:9} {seconds:5.0f} s  {mutant}", flush=True)
             survivors += [mutant] if code != KILLED else []

@@ -134,3 +134,13 @@ def test_a_lock_of_a_killed_process_holds_nobody(unbroken, tmp_path):
     code, out, _ = faults.train(TASK, run)
     assert code == 0
     assert "this run is finished" in out
+
+
+@pytest.mark.skipif(shutil.which("prlimit") is None, reason="needs prlimit")
+def test_a_checkpoint_that_cannot_be_written_is_one_line_and_the_run_goes_on(unbroken, tmp_path):
+    code, _, err = faults.train(TASK, tmp_path / "run", largest=4_000)
+    assert damage.is_one_line(code, err), err
+    assert "cannot write checkpoint" in err
+    code, _, err = faults.train(TASK, tmp_path / "run")
+    assert (code, err) == (0, "")
+    assert faults.contents(tmp_path / "run") == faults.contents(unbroken[0])

@@ -17,18 +17,16 @@ from flax_attn.attention import blocks, checks, few_queries, fused, streaming
 from flax_attn.attention.all_queries import needs_all_queries
 from flax_attn.attention.arrays import add, hide
 from flax_attn.attention.block_size import best_chunk_size
+from flax_attn.attention.dot_products import DotProduct, scaled_dot
 from flax_attn.attention.how import How
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.pairs import Block, Pairs, arrays_and_pairs
 from flax_attn.attention.reach import reachable
 from flax_attn.attention.types import (
     HeadVectors,
-    Keys,
     Normalizer,
     PerPair,
-    Queries,
     Score,
-    Scores,
     Vectors,
     Window,
 )
@@ -39,24 +37,6 @@ class Attended(NamedTuple):
 
     context: Float[Array, "..."]
     weights: Float[Array, "..."] | None
-
-
-def dot(query: Queries, key: Keys) -> Scores:
-    """Dot product, `e_qk = q · k` (Luong et al. 2015, arXiv:1508.04025, eq. 8, `dot`).
-
-    Products in half precision are summed in float32, so no sum overflows.
-
-    Raises:
-        ValueError: a query and a key of different widths.
-    """
-    checks.check_same_width(query, key)
-    dtype = jnp.promote_types(jnp.result_type(query, key), jnp.float32)
-    return jnp.einsum("...qd,...kd->...qk", query, key, preferred_element_type=dtype)
-
-
-def scaled_dot(query: Queries, key: Keys) -> Scores:
-    """Scaled dot product, `q · k / sqrt(d)` (Vaswani et al. 2017, arXiv:1706.03762, eq. 1)."""
-    return DotProduct()(query, key)
 
 
 def attend(
@@ -199,6 +179,7 @@ def dot_product_attention(
 def attend_in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> Attended:
     """`attend_pairs` for arrays `(..., length, heads, d)`, whose heads may share key heads."""
     score, is_softmax = how.score, how.normalizer is masked_softmax
+    score = DotProduct() if score is scaled_dot else score
     may_choose = how.chunk_size is None and not how.need_weights
     if may_choose and is_softmax and isinstance(score, DotProduct):
         plain = score == DotProduct() and pairs.bias is None and not pairs.dropout_rate
@@ -277,24 +258,3 @@ def weighted_sum(weights: Array, value: Array) -> Array:
     """The context `(..., q, e)`, added up in float32 or better."""
     weights, dtype = weights.astype(value.dtype), jnp.promote_types(value.dtype, jnp.float32)
     return jnp.einsum("...qk,...ke->...qe", weights, value, preferred_element_type=dtype)
-
-
-class DotProduct(NamedTuple):
-    """The score `softcap tanh(scale q · k / softcap)`; None for `1 / sqrt(d)` and for no cap."""
-
-    scale: float | None = None
-    softcap: float | None = None
-
-    def __call__(self, query: Array, key: Array) -> Array:
-        scale = max(query.shape[-1], 1) ** -0.5 if self.scale is None else self.scale
-        if jnp.promote_types(query.dtype, jnp.float32) == query.dtype:
-            return self._capped(dot(query * scale, key))
-        return self._capped(dot(query, key) * scale)  # a factor before costs half precision digits
-
-    def of_products(self, products: Array, width: int) -> Array:
-        """The scores, from the dot products of vectors of that width."""
-        scale = max(width, 1) ** -0.5 if self.scale is None else self.scale
-        return self._capped(products * scale)
-
-    def _capped(self, scores: Array) -> Array:
-        return scores if self.softcap is None else self.softcap * jnp.tanh(scores / self.softcap)

@@ -6,7 +6,8 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention import streaming
 from flax_attn.attention.checks import as_floats, check_chunk_size, check_function
-from flax_attn.attention.core import dense, scaled_dot
+from flax_attn.attention.core import dense
+from flax_attn.attention.dot_products import scaled_dot
 from flax_attn.attention.how import How
 from flax_attn.attention.pairs import arrays_and_pairs
 from flax_attn.attention.types import PerPair, Score, Vectors

@@ -4,7 +4,7 @@ A score with parameters takes them as keyword arguments. Bind them before you pa
 
     attend(query, key, value, score=functools.partial(bilinear, kernel=kernel))
 
-The modules in `layers.scores` make such parameters. `dot` and `scaled_dot` are in `core`.
+The modules in `layers.scores` make such parameters. `dot` and `scaled_dot` are in `dot_products`.
 
 Half precision is multiplied in half precision and summed in float32, so no sum overflows.
 """
@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import wide, with_rank
-from flax_attn.attention.core import dot as dot
-from flax_attn.attention.core import scaled_dot as scaled_dot
+from flax_attn.attention.dot_products import dot as dot
+from flax_attn.attention.dot_products import scaled_dot as scaled_dot
 from flax_attn.attention.projection import project_wide
 from flax_attn.attention.types import Keys, KeysOfOtherWidth, Queries, Scores
 

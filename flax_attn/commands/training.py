@@ -4,11 +4,12 @@ import gc
 import os
 import platform
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flax_attn import config_files
-from flax_attn.errors import UsageError, escaped_lines, one_line, unknown
+from flax_attn.errors import NotSavedError, UsageError, escaped, escaped_lines, one_line, unknown
 from flax_attn.fields import check_limits
 from flax_attn.runs.directory import flatten
 from flax_attn.runs.results import Summary
@@ -56,12 +57,15 @@ def run_command(
             folder = None if manual_dir is None else manual_dir.expanduser()
             train(config, directory, wide_console(), folder, stop=stop, debug_nans=debug_nans)
     except OSError as error:
+        name = error.filename or workdir or "the run directory"
         raise UsageError(
-            f"cannot read or write {error.filename or 'the run directory'} ({error.strerror}); "
-            f"what was written before is kept"
+            f"cannot read or write {name} ({error.strerror}); what was written before is kept"
         ) from error
     except FloatingPointError as error:
         raise UsageError(f"a number is not finite {one_line(error)}") from error
+    except NotSavedError as error:
+        print(f"error: {escaped(str(error))}", file=sys.stderr, flush=True)
+        os._exit(2)  # Orbax's threads still print what went wrong
     except Stopped as stopped:
         leave_by_stderr(stopped.said)
         os._exit(128 + stopped.number)  # XLA may still compute, and would crash a longer goodbye

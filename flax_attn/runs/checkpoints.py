@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from flax_attn.errors import UsageError, one_line
+from flax_attn.errors import NotSavedError, UsageError, one_line
 from flax_attn.files import replacing, sha256, sync
-from flax_attn.logs import same_handlers
+from flax_attn.logs import raised_errors, same_handlers
 from flax_attn.types import JsonObject, Tree
 
 SUMS = "sha256.json"
@@ -52,13 +52,14 @@ class Checkpoint(NamedTuple):
 
 
 @same_handlers()
+@raised_errors()
 def save(
     directory: Path, place: Place, state: Tree, metadata: JsonObject, sums: Tree = None
 ) -> None:
     """Writes a checkpoint, and removes all but the newest two ends of epochs.
 
     Raises:
-        UsageError: it cannot be written, for instance on a full disk.
+        NotSavedError: it cannot be written.
     """
     import orbax.checkpoint as ocp  # a fifth of a second, which no first epoch waits for
 
@@ -78,7 +79,7 @@ def save(
         with replacing(folder / SUMS) as partial:
             partial.write_text(files)
     except (OSError, ValueError) as error:  # Orbax has a ValueError for a full disk
-        raise UsageError(
+        raise NotSavedError(
             f"cannot write checkpoint {folder} ({_reason(error)}); the same command goes on after "
             f"the last one"
         ) from error
@@ -243,8 +244,13 @@ def _is_ours(folder: Path) -> bool:
 
 def _reason(error: Exception) -> str:
     text = one_line(error)
-    full = any(word in text for word in ("RESOURCE_EXHAUSTED", "No space left", "quota"))
-    return "no space left on the disk" if full else text[:200]
+    reasons = {
+        "No space left": "no space left on the disk",
+        "RESOURCE_EXHAUSTED": "no space left on the disk",
+        "quota": "no space left of the quota",
+        "File too large": "a file is larger than is allowed",
+    }
+    return next((reason for sign, reason in reasons.items() if sign in text), text[:200])
 
 
 def _layout(state: Tree) -> dict[str, str]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.attention import dot_product_attention, few_queries
+from flax_attn.attention import MultiHeadAttention, dot_product_attention, few_queries
 from tests.attention.compiled import normal
 
 B, Q, K, HEADS, KEY_HEADS, D, E = 2, 3, 257, 4, 2, 8, 5
@@ -94,3 +94,17 @@ def test_it_is_not_taken_for_many_queries_or_few_keys(taken):
     dot_product_attention(many, KEY, VALUE, need_weights=False)
     dot_product_attention(QUERY, KEY[:, :20], VALUE[:, :20], need_weights=False)
     assert not taken
+
+
+@on_cpu
+def test_a_layer_that_decodes_takes_it(taken):
+    layer = MultiHeadAttention(HEADS)
+    inputs = jnp.asarray(normal(6, B, Q, 32))
+    cache = layer.init_cache(32, (B,), max_length=K)
+    decode = lambda needs: layer.init_with_output(
+        jax.random.key(0), inputs, cache, need_weights=needs, method="decode"
+    )[0][0].context
+    expected = decode(True)
+    assert not taken
+    chex.assert_trees_all_close(decode(False), expected, atol=1e-5)
+    assert taken

@@ -15,7 +15,8 @@ from flax_attn.attention.checks import (
     check_rate,
     weights_shape,
 )
-from flax_attn.attention.core import Attended, attend_pairs, scaled_dot
+from flax_attn.attention.core import Attended, attend_pairs
+from flax_attn.attention.dot_products import scaled_dot
 from flax_attn.attention.how import How
 from flax_attn.attention.normalizers import hard, masked_softmax, sampled_hard
 from flax_attn.attention.pairs import Pairs

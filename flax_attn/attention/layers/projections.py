@@ -11,7 +11,7 @@ from jaxtyping import Array
 from flax_attn.attention.arrays import hide
 from flax_attn.attention.cache import KeyValueCache, SlidingCache
 from flax_attn.attention.checks import check_rate, check_size
-from flax_attn.attention.core import scaled_dot
+from flax_attn.attention.dot_products import scaled_dot
 from flax_attn.attention.layers.attention import as_input, without_padding
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.positions import rotary_in_heads

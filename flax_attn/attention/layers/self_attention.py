@@ -11,7 +11,8 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import hide, with_rank
 from flax_attn.attention.checks import check_rate, check_size
-from flax_attn.attention.core import Attended, attend_pairs, dot
+from flax_attn.attention.core import Attended, attend_pairs
+from flax_attn.attention.dot_products import dot
 from flax_attn.attention.how import How
 from flax_attn.attention.layers.attention import as_input, with_dropout
 from flax_attn.attention.normalizers import masked_softmax

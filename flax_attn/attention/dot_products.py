@@ -1,0 +1,48 @@
+"""Dot products as scores: plain, scaled, and with a cap."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from flax_attn.attention import checks
+from flax_attn.attention.types import Keys, Queries, Scores
+
+
+def dot(query: Queries, key: Keys) -> Scores:
+    """Dot product, `e_qk = q · k` (Luong et al. 2015, arXiv:1508.04025, eq. 8, `dot`).
+
+    Products in half precision are summed in float32, so no sum overflows.
+
+    Raises:
+        ValueError: a query and a key of different widths.
+    """
+    checks.check_same_width(query, key)
+    dtype = jnp.promote_types(jnp.result_type(query, key), jnp.float32)
+    return jnp.einsum("...qd,...kd->...qk", query, key, preferred_element_type=dtype)
+
+
+def scaled_dot(query: Queries, key: Keys) -> Scores:
+    """Scaled dot product, `q · k / sqrt(d)` (Vaswani et al. 2017, arXiv:1706.03762, eq. 1)."""
+    return DotProduct()(query, key)
+
+
+class DotProduct(NamedTuple):
+    """The score `softcap tanh(scale q · k / softcap)`; None for `1 / sqrt(d)` and for no cap."""
+
+    scale: float | None = None
+    softcap: float | None = None
+
+    def __call__(self, query: Array, key: Array) -> Array:
+        scale = max(query.shape[-1], 1) ** -0.5 if self.scale is None else self.scale
+        if jnp.promote_types(query.dtype, jnp.float32) == query.dtype:
+            return self._capped(dot(query * scale, key))
+        return self._capped(dot(query, key) * scale)  # a factor before costs half precision digits
+
+    def of_products(self, products: Array, width: int) -> Array:
+        """The scores, from the dot products of vectors of that width."""
+        scale = max(width, 1) ** -0.5 if self.scale is None else self.scale
+        return self._capped(products * scale)
+
+    def _capped(self, scores: Array) -> Array:
+        return scores if self.softcap is None else self.softcap * jnp.tanh(scores / self.softcap)
