@@ -101,9 +101,11 @@ def test_a_layer_that_decodes_takes_it(taken):
     layer = MultiHeadAttention(HEADS)
     inputs = jnp.asarray(normal(6, B, Q, 32))
     cache = layer.init_cache(32, (B,), max_length=K)
-    decode = lambda needs: layer.init_with_output(
-        jax.random.key(0), inputs, cache, need_weights=needs, method="decode"
-    )[0][0].context
+    decode = lambda needs: (
+        layer.init_with_output(
+            jax.random.key(0), inputs, cache, need_weights=needs, method="decode"
+        )[0][0].context
+    )
     expected = decode(True)
     assert not taken
     chex.assert_trees_all_close(decode(False), expected, atol=1e-5)

@@ -119,6 +119,15 @@ def test_damaged_metrics_are_mended_from_their_copy(runs, tmp_path):
         flax_attn.train(poisoned(99.0), workdir=path)
 
 
+@pytest.fixture
+def interruptible():
+    """SIGINT interrupts, as in a shell; what runs in its background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_handlers_are_set_in_the_main_thread_alone_and_put_back():
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with listening() as stop:
