@@ -45,6 +45,7 @@ def count(event, args):
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(count)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in a background ignores it
 from flax_attn.__main__ import main
 code = main(["train", *sys.argv[3:], f"--workdir={folder}"])
 print(f"operations left: {left}")
