@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from flax_attn import config_files
 from flax_attn.errors import NotSavedError, UsageError, escaped, escaped_lines, one_line, unknown
 from flax_attn.fields import check_limits
-from flax_attn.runs.directory import flatten
+from flax_attn.runs import lock
+from flax_attn.runs.directory import default_workdir, flatten
 from flax_attn.runs.results import Summary
 from flax_attn.stopping import Stopped, leave_by_stderr, listening
 from flax_attn.types import ConfigValues, JsonObject
@@ -47,17 +48,17 @@ def run_command(
         config, config_files.parse(config, overrides(rest, flatten(config.to_dict())))
     )
     check_limits(flatten(config.to_dict()))
+    directory = default_workdir(config) if workdir is None else workdir.expanduser()
+    lock.check_free(directory)
     try:
         with listening(leave_by_stderr) as stop:
             import_jax()
             from flax_attn.analysis.tables import wide_console
-            from flax_attn.experiment.face import default_workdir
 
-            directory = default_workdir(config) if workdir is None else workdir.expanduser()
             folder = None if manual_dir is None else manual_dir.expanduser()
             train(config, directory, wide_console(), folder, stop=stop, debug_nans=debug_nans)
     except OSError as error:
-        name = error.filename or workdir or "the run directory"
+        name = error.filename or directory
         raise UsageError(
             f"cannot read or write {name} ({error.strerror}); what was written before is kept"
         ) from error

@@ -11,11 +11,11 @@ from ml_collections import ConfigDict
 from flax_attn import config_files
 from flax_attn.data.sets import DATA, DataSet, from_python
 from flax_attn.data.sets.memory import Content
-from flax_attn.errors import UsageError
 from flax_attn.experiment.foreign import class_of
 from flax_attn.experiment.loading import Run, load
 from flax_attn.experiment.loop import OnEpoch, Say
 from flax_attn.experiment.running import run, silent
+from flax_attn.runs.directory import default_workdir
 from flax_attn.stopping import Stopped, listening
 from flax_attn.types import ConfigValue, ConfigValues, InputsAndTargets
 
@@ -99,11 +99,3 @@ def take_data(config: ConfigValues, data: Mapping[str, InputsAndTargets]) -> Con
     shared = {field.name for field in dataclasses.fields(own_class)} & before.keys() - fields.keys()
     config.data = ConfigDict({"name": name} | {key: before[key] for key in shared} | fields)
     return content
-
-
-def default_workdir(config: ConfigValues) -> Path:
-    """The run directory of a config if the user names none."""
-    name = config.get("name")
-    if not isinstance(name, str):
-        raise UsageError(f"expected str for config key 'name', got {name!r}")
-    return Path("runs") / name.replace(":", "-")

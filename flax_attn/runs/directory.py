@@ -22,7 +22,7 @@ from flax_attn.errors import UsageError
 from flax_attn.files import PARTIAL, remove_partial, replacing
 from flax_attn.runs import checkpoints, sums
 from flax_attn.runs.lock import LOCK
-from flax_attn.types import Json, JsonObject
+from flax_attn.types import ConfigValues, Json, JsonObject
 
 GROWABLE = "num_epochs"
 FREE = "reference."  # what results are shown beside; it decides nothing
@@ -188,6 +188,14 @@ def read_config(path: Path) -> JsonObject:
             f"something else; choose another directory"
         )
     return config
+
+
+def default_workdir(config: ConfigValues) -> Path:
+    """The run directory of a config if the user names none."""
+    name = config.get("name")
+    if not isinstance(name, str):
+        raise UsageError(f"expected str for config key 'name', got {name!r}")
+    return Path("runs") / name.replace(":", "-")
 
 
 def flatten(config: JsonObject, prefix: str = "") -> JsonObject:

@@ -49,22 +49,25 @@ def held(path: Path) -> Iterator[None]:
         _remove_empty(made)
 
 
+def check_free(path: Path) -> None:
+    """Raises a UsageError where another process holds the lock of a run directory."""
+    with contextlib.suppress(OSError):  # no such directory, or not one to be read
+        descriptor = os.open(path / LOCK, os.O_RDONLY)
+        try:
+            _take(path / LOCK, descriptor, share=True)
+        finally:
+            os.close(descriptor)
+
+
 def _lock(file: Path) -> int:
     """The open file that holds the lock."""
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            if fcntl is not None:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 1_000).decode(errors="replace")
+            _take(file, descriptor)
+        except UsageError:
             os.close(descriptor)
-            raise UsageError(
-                f"{file.parent} is in use by {_describe(holder)}; wait for it or choose another "
-                f"--workdir"
-            ) from None
-        except OSError:  # a file system without locks
-            pass
+            raise
         if _is_there(file, descriptor):
             break
         os.close(descriptor)  # the one who held it has removed it
@@ -72,6 +75,24 @@ def _lock(file: Path) -> int:
     who = {"pid": os.getpid(), "host": platform.node(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
     os.write(descriptor, json.dumps(who).encode())
     return descriptor
+
+
+def _take(file: Path, descriptor: int, share: bool = False) -> None:
+    """Locks an open file. Raises a UsageError that says who holds it."""
+    if fcntl is None:
+        return
+    kind = fcntl.LOCK_SH if share else fcntl.LOCK_EX
+    for patience in (0.02, 0.02, 0):  # `check_free` holds it for a moment
+        try:
+            return fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(patience)
+        except OSError:  # a file system without locks
+            return
+    holder = os.read(descriptor, 1_000).decode(errors="replace")
+    raise UsageError(
+        f"{file.parent} is in use by {_describe(holder)}; wait for it or choose another --workdir"
+    )
 
 
 def _is_there(file: Path, descriptor: int) -> bool:
