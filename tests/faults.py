@@ -102,6 +102,13 @@ def contents(workdir: Path) -> dict:
     }
 
 
+def difference(ours: dict, expected: dict) -> str:
+    """In what the contents of two runs differ, in words; empty where in nothing."""
+    names = set(ours["names"]) ^ set(expected["names"])
+    parts = [part for part in expected if ours[part] != expected[part]]
+    return f"DIFFERENT in {parts}, files {sorted(names)}" if parts else ""
+
+
 def shown(workdir: Path) -> list[Path]:
     """The files of a run, without those inside of checkpoints, whose names Orbax draws."""
     return [
@@ -142,9 +149,9 @@ def kills(number: int, seed: int) -> int:
                 moments.append(draw.randint(1, last))
                 train(TASKS[name], workdir, moments[-1])
             code, _, err = train(TASKS[name], workdir)
-            same = code == 0 and contents(workdir) == expected
-            bad += not same
-            said = "same" if same else err or "DIFFERENT"
+            different = difference(contents(workdir), expected) if code == 0 else err
+            bad += bool(different)
+            said = different or "same"
             print(f"{i + 1} {name} killed at {moments} of {last}: {said}", flush=True)
     print(f"{number - bad} of {number} bit-identical")
     return bad

@@ -49,14 +49,14 @@ def run_command(
     )
     check_limits(flatten(config.to_dict()))
     directory = default_workdir(config) if workdir is None else workdir.expanduser()
-    lock.check_free(directory)
-    try:
-        with listening(leave_by_stderr) as stop:
+    try:  # a second start need not import JAX to be told
+        with lock.held(directory), listening(leave_by_stderr) as stop:
             import_jax()
             from flax_attn.analysis.tables import wide_console
 
             folder = None if manual_dir is None else manual_dir.expanduser()
-            train(config, directory, wide_console(), folder, stop=stop, debug_nans=debug_nans)
+            hearing = {"stop": stop, "debug_nans": debug_nans, "is_locked": True}
+            train(config, directory, wide_console(), folder, **hearing)
     except OSError as error:
         name = error.filename or directory
         raise UsageError(
@@ -133,6 +133,7 @@ def train(
     *,
     stop: "Stop | None" = None,
     debug_nans: bool = False,
+    is_locked: bool = False,
 ) -> Summary:
     """Trains a config, and shows its progress and its results.
 
@@ -148,6 +149,7 @@ def train(
     checked = experiment.Config.of(config)
     with progress.shown(checked.num_epochs, console) as on_epoch:
         hearing = {"on_epoch": on_epoch, "say": say, "stop": stop, "debug_nans": debug_nans}
+        hearing["is_locked"] = is_locked
         summary = experiment.run(config, workdir, manual_dir=manual_dir, **hearing)
     tables.print_results(summary, checked.reference, console)
     say(f"run directory: {workdir}")

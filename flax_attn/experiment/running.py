@@ -1,5 +1,6 @@
 """Training from a config into a run directory."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import cast
@@ -46,6 +47,7 @@ def run(
     on_epoch: OnEpoch = silent,
     stop: Stop | None = None,
     debug_nans: bool = False,
+    is_locked: bool = False,
 ) -> Summary:
     """Trains what the config describes, or resumes it, and returns the summary.
 
@@ -60,6 +62,7 @@ def run(
         on_epoch: takes the rows of each epoch as it ends.
         stop: what hears signals; None for nothing.
         debug_nans: whether the first step that is not finite ends the run, and says where.
+        is_locked: whether the caller holds the lock of the directory.
 
     Raises:
         UsageError: a config that cannot be run, data that are not there, or a directory that is not
@@ -70,7 +73,7 @@ def run(
     """
     config = Config.of(config, content=content)
     RunDirectory.open(workdir, config.values, silent)  # before anything is made
-    with lock.held(workdir):
+    with contextlib.nullcontext() if is_locked else lock.held(workdir):
         directory = RunDirectory.open(workdir, config.values, say)
         summary = report_finished(directory, config, say)
         if summary is not None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from flax_attn.errors import UsageError
 from flax_attn.files import PARTIAL, remove_partial, replacing
 from flax_attn.runs import checkpoints, sums
-from flax_attn.runs.lock import LOCK
+from flax_attn.runs.lock import LOCK, check_no_file
 from flax_attn.types import ConfigValues, Json, JsonObject
 
 GROWABLE = "num_epochs"
@@ -57,11 +57,8 @@ class RunDirectory:
         Raises:
             UsageError: the directory holds something else, or a run of another config.
         """
+        check_no_file(path)
         try:
-            if path.exists() and not path.is_dir():
-                raise UsageError(
-                    f"expected --workdir to be a directory, but {path} is a file; choose another"
-                )
             others = [entry.name for entry in path.iterdir()] if path.is_dir() else []
             if all(PARTIAL in name or name == LOCK for name in others):
                 return cls(path, None)

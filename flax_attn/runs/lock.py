@@ -31,6 +31,7 @@ def held(path: Path) -> Iterator[None]:
     Raises:
         UsageError: another process holds it, or the directory cannot be written.
     """
+    check_no_file(path)
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     file = path / LOCK
     try:
@@ -49,14 +50,12 @@ def held(path: Path) -> Iterator[None]:
         _remove_empty(made)
 
 
-def check_free(path: Path) -> None:
-    """Raises a UsageError where another process holds the lock of a run directory."""
-    with contextlib.suppress(OSError):  # no such directory, or not one to be read
-        descriptor = os.open(path / LOCK, os.O_RDONLY)
-        try:
-            _take(path / LOCK, descriptor, share=True)
-        finally:
-            os.close(descriptor)
+def check_no_file(path: Path) -> None:
+    """Raises a UsageError where a file has the name of a run directory."""
+    if path.exists() and not path.is_dir():
+        raise UsageError(
+            f"expected --workdir to be a directory, but {path} is a file; choose another"
+        )
 
 
 def _lock(file: Path) -> int:
@@ -77,22 +76,20 @@ def _lock(file: Path) -> int:
     return descriptor
 
 
-def _take(file: Path, descriptor: int, share: bool = False) -> None:
+def _take(file: Path, descriptor: int) -> None:
     """Locks an open file. Raises a UsageError that says who holds it."""
     if fcntl is None:
         return
-    kind = fcntl.LOCK_SH if share else fcntl.LOCK_EX
-    for patience in (0.02, 0.02, 0):  # `check_free` holds it for a moment
-        try:
-            return fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(patience)
-        except OSError:  # a file system without locks
-            return
-    holder = os.read(descriptor, 1_000).decode(errors="replace")
-    raise UsageError(
-        f"{file.parent} is in use by {_describe(holder)}; wait for it or choose another --workdir"
-    )
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(descriptor, 1_000).decode(errors="replace")
+        raise UsageError(
+            f"{file.parent} is in use by {_describe(holder)}; wait for it or choose another "
+            f"--workdir"
+        ) from None
+    except OSError:  # a file system without locks
+        pass
 
 
 def _is_there(file: Path, descriptor: int) -> bool:
