@@ -11,8 +11,11 @@ import os
 import tempfile
 from pathlib import Path
 
+from tests.quick_compiling import with_flags
+
 # thousands of small programs that run once each: to compile them is the work
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+os.environ["XLA_FLAGS"] = with_flags()
 os.environ["PYTHONWARNINGS"] = "ignore:Error reading persistent compilation cache entry"
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     cache = tempfile.TemporaryDirectory(prefix="flax_attn-tests-", ignore_cleanup_errors=True)
