@@ -11,6 +11,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from tests import tiny
 from tests.quick_compiling import with_flags
 
 # thousands of small programs that run once each: to compile them is the work
@@ -53,11 +54,10 @@ def symbolic_sizes(monkeypatch):
 
 
 @pytest.fixture
-def no_pictures(monkeypatch):
+def no_pictures():
     """Runs draw none, where a test looks at none."""
-    from flax_attn.analysis import figures
-
-    monkeypatch.setattr(figures, "draw_run", lambda path: [])
+    with tiny.no_pictures():
+        yield
 
 
 @pytest.fixture(scope="session")
