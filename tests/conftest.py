@@ -21,7 +21,7 @@ os.environ["PYTHONWARNINGS"] = "ignore:Error reading persistent compilation cach
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     cache = tempfile.TemporaryDirectory(prefix="flax_attn-tests-", ignore_cleanup_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = cache.name
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 import jax
 import jaxtyping
