@@ -11,13 +11,17 @@ import os
 import tempfile
 from pathlib import Path
 
+from tests import tiny
+from tests.quick_compiling import with_flags
+
 # thousands of small programs that run once each: to compile them is the work
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+os.environ["XLA_FLAGS"] = with_flags()
 os.environ["PYTHONWARNINGS"] = "ignore:Error reading persistent compilation cache entry"
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     cache = tempfile.TemporaryDirectory(prefix="flax_attn-tests-", ignore_cleanup_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = cache.name
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 import jax
 import jaxtyping
@@ -50,11 +54,10 @@ def symbolic_sizes(monkeypatch):
 
 
 @pytest.fixture
-def no_pictures(monkeypatch):
+def no_pictures():
     """Runs draw none, where a test looks at none."""
-    from flax_attn.analysis import figures
-
-    monkeypatch.setattr(figures, "draw_run", lambda path: [])
+    with tiny.no_pictures():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ import flax_attn
 from configs import shapes_cnn, text_csv, translate_tsv
 from flax_attn import experiment
 from flax_attn.__main__ import main
+from tests import tiny
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--data.num_train=400", "--data.num_test=50", "--batch_size=32"]
@@ -331,19 +332,17 @@ def test_too_little_memory_is_told_before_jax_aborts():
 # --- predictions ---------------------------------------------------------------------------------
 
 
-def trained(config, workdir, **options):
+def trained(config, workdir, overrides):
     """A run of two steps."""
-    config.num_epochs, config.batch_size = 1, 16
-    config.steps_per_epoch = 2
-    experiment.run(config, workdir, **options)
+    config.update_from_flattened_dict(overrides | {"num_epochs": 1})
+    experiment.run(config, workdir)
     return workdir
 
 
 @pytest.fixture(scope="module")
 def signals(tmp_path_factory):
-    config = shapes_cnn.get_config("quick")
-    config.data.num_train, config.data.num_test, config.model.features = 200, 20, 8
-    return trained(config, tmp_path_factory.mktemp("runs") / "signals")
+    workdir = tmp_path_factory.mktemp("runs") / "signals"
+    return trained(shapes_cnn.get_config("quick"), workdir, tiny.CNN | tiny.SHAPES)
 
 
 @pytest.fixture(scope="module")
@@ -358,7 +357,7 @@ def texts(tmp_path_factory):
     (folder / "own.csv").write_text("text,label\n" + lines, encoding="utf-8")
     config = text_csv.get_config("quick")
     config.data.train_file, config.data.preprocessing = str(folder / "own.csv"), "lower"
-    return trained(config, folder / "texts")
+    return trained(config, folder / "texts", tiny.TEXTS)
 
 
 @pytest.fixture(scope="module")
@@ -368,10 +367,8 @@ def pairs(tmp_path_factory):
     lines = "".join(f"wort {'ein ' * (i % 5)}{i}\t{RED}word {i}{TURNED}\n" for i in range(60))
     (folder / "own.tsv").write_text(lines, encoding="utf-8")
     config = translate_tsv.get_config("quick")
-    config.data.file, config.data.num_buckets = str(folder / "own.tsv"), 1
-    config.data.tokenizer = "word"
-    config.model.features = config.model.embedding_features = 8
-    return trained(config, folder / "pairs")
+    config.data.file, config.data.tokenizer = str(folder / "own.tsv"), "word"
+    return trained(config, folder / "pairs", tiny.PAIRS)
 
 
 @pytest.fixture(scope="module")
@@ -381,12 +378,10 @@ def digits(tmp_path_factory):
         split: (chance.integers(0, 256, (32, 28, 28), np.uint8), ["one", f"two{RED}"] * 16)
         for split in ("train", "test")
     }
-    run = flax_attn.train(
-        "mnist_mlp:quick",
-        data=data,
-        workdir=tmp_path_factory.mktemp("runs") / "digits",
-        overrides={"num_epochs": 1, "batch_size": 16, "data.valid_fraction": 0.0},
-    )
+    overrides = {"num_epochs": 1, "batch_size": 16, "data.valid_fraction": 0.0}
+    workdir = tmp_path_factory.mktemp("runs") / "digits"
+    with tiny.no_pictures():
+        run = flax_attn.train("mnist_mlp:quick", data=data, workdir=workdir, overrides=overrides)
     return run.path
 
 
@@ -611,25 +606,25 @@ def test_pictures_of_such_texts_are_whole(texts, pairs, tmp_path):
     ],
 )
 def test_a_terminal_of_another_encoding_shows_question_marks(environment, signals, texts):
-    """`train.py` on a finished run prints its table, and `predict` its bars."""
-    summary = json.loads((signals / "summary.json").read_text())
-    values = flax_attn.load(signals).config.values
-    changed = {key: values[key] for key in ("num_epochs", "batch_size", "steps_per_epoch")}
-    changed |= {f"data.{key}": values["data"][key] for key in ("num_train", "num_test")}
-    flags = [f"--config.{key}={value}" for key, value in changed.items()]
-    config = f"--config=configs/{summary['config'].partition(':')[0]}.py:quick"
-    for command in (
-        ["train.py", config, *flags, "--model.features=8", f"--workdir={signals}"],
-        ["-m", "flax_attn", "predict", str(texts), "a good film"],
-        ["-m", "flax_attn", "predict", str(texts), "a good film", "--json"],
-    ):
-        done = subprocess.run(
-            [sys.executable, *command],
-            cwd=ROOT,
-            env=os.environ | environment,
-            capture_output=True,
-            timeout=240,
-        )
-        assert (done.returncode, done.stderr) == (0, b""), done.stderr
-        if command[-1] == "--json":
-            assert f"yes{TURNED}" in json.loads(done.stdout.decode("ascii"))[0]["classes"]
+    """`train` on a finished run prints its table, and `predict` its bars."""
+    changed = tiny.CNN | tiny.SHAPES | {"num_epochs": 1}
+    flags = [f"--{key}={value}" for key, value in changed.items()]
+    commands = (
+        ["train", "shapes_cnn:quick", *flags, f"--workdir={signals}"],
+        ["predict", str(texts), "a good film"],
+        ["predict", str(texts), "a good film", "--json"],
+    )
+    code = "import json, sys; from flax_attn.__main__ import main\n"
+    code += "for command in json.loads(sys.argv[1]): print('code', main(command))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(commands)],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        timeout=240,
+    )
+    assert (done.returncode, done.stderr) == (0, b""), done.stderr
+    *said, rest = done.stdout.split(b"code 0")
+    assert (len(said), rest) == (3, b"\n")
+    assert b"?" in said[1]
+    assert f"yes{TURNED}" in json.loads(said[2].decode("ascii"))[0]["classes"]

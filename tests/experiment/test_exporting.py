@@ -16,11 +16,11 @@ import flax_attn
 from flax_attn.errors import UsageError
 from flax_attn.experiment.exporting import as_safetensors, takes_any_length
 from flax_attn.models import CNN, LSTM, BiLSTM, CNNAttention, ResidualAttention
+from tests import tiny
 
 pytestmark = pytest.mark.usefixtures("symbolic_sizes")
 
-SHORT = {"batch_size": 16, "steps_per_epoch": 2}
-TWO = SHORT | {"num_seeds": 2, "seed": 3}
+TWO = {"num_seeds": 2, "seed": 3}
 RNG = np.random.default_rng(0)
 SIGNALS = RNG.normal(size=(64, 30)).astype(np.float32) * 3 + 1
 IMAGES = RNG.integers(0, 256, (60, 8, 8), np.uint8)
@@ -30,15 +30,17 @@ JUDGED = TEXTS, ["good", "good", "bad", "bad"] * 8
 SOURCES = ["a b c", "d e", "f g h i", "b a"] * 8
 PAIRS = SOURCES, [source[::-1] for source in SOURCES]
 PATCHES = TWO | {"model.patch_size": 4, "model.features": 8, "model.num_blocks": 1}
+PATCHES |= {"model.num_heads": 2, "model.hidden_features": 8}
+SERIES = {"data.num_train": 32, "data.num_valid": 8, "data.num_test": 8, "model.features": 8}
 KINDS = {  # the config, its data and what is changed of it
     "cnn": ("shapes_cnn", (SIGNALS, np.cumsum(SIGNALS, axis=1)), {"model.features": 8}),
-    "attention": ("shapes_attention", (SIGNALS, SIGNALS[:, ::-1]), {"model.features": 8}),
+    "attention": ("shapes_attention", (SIGNALS, SIGNALS[:, ::-1]), tiny.ATTENTION),
     "carry": ("shapes_lstm", (SIGNALS, SIGNALS[:, ::-1]), {"model.features": 8}),
     "images": ("mnist_transformer", (IMAGES, SHADES), PATCHES),
-    "texts": ("text_csv", JUDGED, TWO | {"data.num_buckets": 1}),
+    "texts": ("text_csv", JUDGED, TWO | tiny.TEXTS),
     "ngrams": ("ag_news_best", JUDGED, {"data.num_buckets": 1, "model.features": 8}),
-    "series": ("series_input_attention", None, {"data.num_train": 32, "data.num_valid": 8}),
-    "pairs": ("reverse_bahdanau", PAIRS, {"model.features": 8}),
+    "series": ("series_input_attention", None, SERIES),
+    "pairs": ("reverse_bahdanau", PAIRS, tiny.PAIRS),
     "transformer": ("translate_multi30k_transformer", PAIRS, {"model.features": 8}),
 }
 full = lambda *values: pytest.param(*values, marks=pytest.mark.full)
@@ -75,7 +77,7 @@ def exports(tmp_path_factory):
         if name not in made:
             config, rows, changes = KINDS[name]
             data = None if rows is None else {"train": rows, "test": rows}
-            options = {"num_epochs": 1, "workdir": folder / name, "overrides": SHORT | changes}
+            options = {"num_epochs": 1, "workdir": folder / name, "overrides": tiny.STEPS | changes}
             run = flax_attn.train(f"{config}:quick", data=data, **options)
             made[name] = run, flax_attn.export(run, folder / f"{name} export")
         return made[name]

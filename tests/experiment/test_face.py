@@ -12,9 +12,9 @@ import pytest
 import flax_attn
 from flax_attn.__main__ import main
 from flax_attn.errors import UsageError
+from tests import tiny
 
 ROOT = Path(__file__).parents[2]
-SHORT = {"batch_size": 16, "steps_per_epoch": 4}
 
 
 def signals(number=64, length=30):
@@ -48,7 +48,7 @@ def signal_run(tmp_path_factory):
         data=data,
         num_epochs=1,
         workdir=workdir,
-        overrides=SHORT | {"model.features": 8},
+        overrides=tiny.CNN,
     )
 
 
@@ -62,7 +62,7 @@ def text_run(tmp_path_factory):
         data=data,
         num_epochs=2,
         workdir=workdir,
-        overrides=SHORT | {"data.num_buckets": 1},
+        overrides=tiny.TEXTS,
     )
 
 
@@ -107,7 +107,9 @@ def test_texts_have_classes_tokens_and_attention_as_the_command_prints_them(text
     assert weights.shape[0] == 1
 
 
-def test_the_same_data_from_python_and_from_files_give_the_same_figures(text_run, tmp_path):
+def test_the_same_data_from_python_and_from_files_give_the_same_figures(
+    text_run, tmp_path, no_pictures
+):
     rows = texts()
     data = {"train.tsv": rows, "test.csv": tuple(part[::5] for part in rows)}
     for name, (some, labels) in data.items():
@@ -119,16 +121,16 @@ def test_the_same_data_from_python_and_from_files_give_the_same_figures(text_run
         "text_csv",
         num_epochs=2,
         workdir=tmp_path / "run",
-        overrides=SHORT | files | {"data.num_buckets": 1},
+        overrides=tiny.TEXTS | files,
     )
     assert by_file.rows == text_run.rows
     assert by_file.summary["metrics"] == text_run.summary["metrics"]
 
 
-def test_data_from_python_resume_from_python_alone(signal_run, capsys):
+def test_data_from_python_resume_from_python_alone(signal_run, capsys, no_pictures):
     rows = signals()
     data = {"train": rows, "test": (rows[0][:20], rows[1][:20])}
-    options = {"workdir": signal_run.path, "overrides": SHORT | {"model.features": 8}}
+    options = {"workdir": signal_run.path, "overrides": tiny.CNN}
     epochs = []
     longer = flax_attn.train(
         "shapes_cnn:quick", data=data, num_epochs=2, on_epoch=epochs.append, **options
@@ -154,7 +156,7 @@ def test_pairs_and_images_from_python_train(tmp_path):
         data=data,
         num_epochs=1,
         workdir=tmp_path / "pairs",
-        overrides=SHORT,
+        overrides=tiny.PAIRS,
     )
     prediction = run.predict(["a b", "? !"], beam=2, num_best=2)
     assert [len(row) for row in prediction.written] == [2, 0]
@@ -163,7 +165,11 @@ def test_pairs_and_images_from_python_train(tmp_path):
     labels = ["dark" if image.mean() < 127.5 else "light" for image in images]
     data = {"train": (images, labels), "test": (images[:9], labels[:9])}
     run = flax_attn.train(
-        "mnist_mlp:quick", data=data, num_epochs=1, workdir=tmp_path / "images", overrides=SHORT
+        "mnist_mlp:quick",
+        data=data,
+        num_epochs=1,
+        workdir=tmp_path / "images",
+        overrides=tiny.STEPS,
     )
     assert set(run.predict(images[:3]).classes) <= {"dark", "light"}
 

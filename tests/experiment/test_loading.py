@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import flax_attn
+from tests import tiny
 
-SHORT = {"batch_size": 8, "steps_per_epoch": 1, "num_epochs": 1}
 COMPILED = "/jax/core/compile/backend_compile_duration"  # one event a program
 
 
@@ -26,12 +26,12 @@ def pairs(number):
     return ["a b c", "d e", "f g h i", "b a", "e d c b a"][:number] * (-(-number // 5))
 
 
-ONE_BUCKET = {"model.features": 8, "data.num_buckets": 1}
+OWN = {"model.features": 6}  # so that no other test has compiled these programs before
 KINDS = {  # a config, overrides, the inputs, and the targets of 40 of them
-    "signals": ("shapes_attention", {}, signals, np.cumsum(signals(40), axis=1)),
-    "images": ("mnist_attention", {}, images, ["dark", "light"] * 20),
-    "texts": ("text_csv", ONE_BUCKET, texts, ["good", "bad"] * 20),
-    "pairs": ("reverse_bahdanau", ONE_BUCKET, pairs, [text[::-1] for text in pairs(40)]),
+    "signals": ("shapes_attention", tiny.ATTENTION | OWN, signals, np.cumsum(signals(40), axis=1)),
+    "images": ("mnist_attention", tiny.STEPS, images, ["dark", "light"] * 20),
+    "texts": ("text_csv", tiny.TEXTS | OWN, texts, ["good", "bad"] * 20),
+    "pairs": ("reverse_bahdanau", tiny.PAIRS | OWN, pairs, [text[::-1] for text in pairs(40)]),
 }
 CLASSES = ("images", "texts")  # which take the same way as signals
 
@@ -56,7 +56,7 @@ def compiled():
 def test_a_second_prediction_compiles_nothing(kind, tmp_path, no_pictures, compiled):
     config, overrides, inputs, targets = KINDS[kind]
     data = dict.fromkeys(("train", "test"), (inputs(40), targets))
-    run = flax_attn.train(config, data=data, workdir=tmp_path, overrides=SHORT | overrides)
+    run = flax_attn.train(config, data=data, num_epochs=1, workdir=tmp_path, overrides=overrides)
     compiled.clear()
     first = run.predict(inputs(5))
     assert compiled
