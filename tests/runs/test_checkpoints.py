@@ -1,9 +1,11 @@
 import shutil
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import struct
 
 from flax_attn.errors import UsageError
 from flax_attn.runs import checkpoints
@@ -160,3 +162,39 @@ def test_two_are_kept_and_none_is_no_error(directory, tmp_path):
     checkpoints.save(directory, Place(3), FIRST, {})
     assert sorted(path.name for path in directory.iterdir() if path.is_dir()) == ["2", "3"]
     assert checkpoints.restore(tmp_path / "nowhere", FIRST, print) is None
+
+
+def test_the_state_of_an_earlier_version_has_zeros_in_later_fields(tmp_path):
+    @struct.dataclass
+    class Earlier:
+        step: jax.Array
+
+    @struct.dataclass
+    class Later:
+        step: jax.Array
+        bad_steps: jax.Array
+        bad_in_a_row: jax.Array
+
+    checkpoints.save(tmp_path, Place(1), Earlier(jnp.int32(7)), {})
+    template = Later(*[jnp.int32(9)] * 3)
+    restored = checkpoints.restore(tmp_path, template, print)
+    chex.assert_trees_all_equal(restored.state, Later(*map(jnp.int32, (7, 0, 0))))
+
+
+def test_a_folder_with_a_users_file_is_left_and_ours_with_a_later_place_is_not(directory):
+    (directory / "3").mkdir()
+    (directory / "3" / "notes.txt").touch()
+    (directory / "3" / "metadata.json").touch()
+    checkpoints.discard_after(directory, Place(1))
+    assert sorted(path.name for path in directory.iterdir()) == ["1", "3"]
+
+
+def test_only_the_newest_will_do_where_it_is_asked_for(directory):
+    (directory / "2" / "metadata.json").write_text("{}")
+    with pytest.raises(UsageError, match="run the command that made the run again to mend it"):
+        checkpoints.restore(directory, FIRST, print, only_newest=True)
+
+
+def test_the_next_place_is_discarded_too(directory):
+    checkpoints.discard_after(directory, Place(1))
+    assert [path.name for path in directory.iterdir()] == ["1"]

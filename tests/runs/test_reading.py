@@ -1,8 +1,13 @@
-"""Curves over the epochs, as runs are read."""
+"""Finished runs as they are read, and curves over their epochs."""
+
+import json
 
 import numpy as np
+import pytest
 
-from flax_attn.runs import reading
+from flax_attn.errors import UsageError
+from flax_attn.files import sha256
+from flax_attn.runs import reading, sums
 
 
 def make_run(seeds=2):
@@ -26,3 +31,93 @@ def test_curves_and_late_median():
     np.testing.assert_allclose(late, np.median([1 / 3, 1 / 4, 1 / 4, 1 / 5]))
     trained = [1 / (e + 1 + s) for e in (1, 2, 3) for s in (0, 1)]
     np.testing.assert_allclose(reading.late_median(run.rows, "valid/mse"), np.median(trained))
+
+
+SUMMARY = {
+    "config": "some",
+    "model": "cnn",
+    "parameters": 3,
+    "seeds": [0, 1],
+    "epochs": 1,
+    "stopped": False,
+    "steps": 10,
+    "train_seconds": 1.5,
+    "measured": "mse",
+    "metrics": {"test/mse": {"mean": 1.0, "std": 0.0, "values": [1.0, 1.0]}},
+}
+FILES = ["config.json", "metrics.jsonl", "summary.json", "examples.npz"]
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """A directory with all that a finished run has."""
+
+    def write(**changes):
+        config = {"name": "some", "task": "regression", "num_epochs": 1}
+        config |= {"model": {}, "data": {"name": "shapes"}}
+        rows = [
+            {"epoch": e, "seed": s, "step": 10 * e, "test/mse": 1.0} for e in (0, 1) for s in (0, 1)
+        ]
+        contents = {"config": config, "rows": rows, "summary": SUMMARY} | changes
+        (tmp_path / "config.json").write_text(json.dumps(contents["config"]))
+        lines = "".join(json.dumps(row) + "\n" for row in contents["rows"])
+        (tmp_path / "metrics.jsonl").write_text(lines)
+        (tmp_path / "summary.json").write_text(json.dumps(contents["summary"]))
+        arrays = {name: np.zeros(2) for name in ("inputs", "targets", "predictions")}
+        np.savez(tmp_path / "examples.npz", **arrays)
+        return tmp_path
+
+    return write
+
+
+def test_a_finished_run_is_read(finished):
+    path = finished()
+    assert reading.read(path).measured == "mse"  # of an earlier version, without sums
+    sums.write(path, FILES)
+    assert [row["seed"] for row in reading.read(path).rows] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [{"epoch": 0, "seed": 0, "step": 0, "test/mse": 1.0}] * 4,
+        [{"epoch": e, "seed": s, "step": 0} for e in (0, 1) for s in (0, 1)],
+    ],
+    ids=["none", "of one seed", "without the metric"],
+)
+def test_rows_that_do_not_fit_the_summary_are_told(finished, rows):
+    with pytest.raises(UsageError, match="does not fit together"):
+        reading.read(finished(rows=rows))
+
+
+@pytest.mark.parametrize("change", [{"epochs": 2}, {"steps": "ten"}, {"metrics": {}}], ids=str)
+def test_a_summary_that_does_not_fit_is_told(finished, change):
+    with pytest.raises(UsageError, match="is damaged"):
+        reading.read(finished(summary=SUMMARY | change))
+
+
+def test_a_changed_file_is_told_by_the_list_of_sums(finished):
+    path = finished()
+    sums.write(path, FILES)
+    text = (path / "metrics.jsonl").read_text()
+    (path / "metrics.jsonl").write_text(text.replace("1.0", "1.5", 1))
+    with pytest.raises(UsageError, match=r"metrics\.jsonl has changed"):
+        reading.read(path)
+
+
+def test_a_run_that_goes_on_is_not_finished(finished):
+    path = finished()
+    sums.write(path, ["config.json"])
+    with pytest.raises(UsageError, match="is not finished"):
+        reading.read(path)
+
+
+def test_an_earlier_versions_sums_of_further_files_are_checked(finished):
+    path = finished()
+    (path / "labels.json").write_text('["a", "b"]')
+    files = {"labels.json": sha256(path / "labels.json")}
+    reading.read(finished(summary=SUMMARY | {"files": files}))
+    (path / "labels.json").write_text('["b", "a"]')
+    with pytest.raises(UsageError, match="does not fit together"):
+        reading.read(path)

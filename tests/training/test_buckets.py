@@ -81,9 +81,9 @@ def test_a_batch_is_cut_to_its_length_and_masks_what_is_not_there():
         "inputs": {"tokens": np.arange(30).reshape(10, 3), "lengths": np.arange(10)},
         "targets": np.arange(10),
     }
-    batch = jax.jit(buckets.fetch, static_argnums=2)(data, np.array([4, -1]), 2)
-    np.testing.assert_array_equal(np.asarray(batch["inputs"]["tokens"])[0], [12, 13])
-    assert batch["mask"].tolist() == [True, False]
+    batch = jax.jit(buckets.fetch, static_argnums=2)(data, np.array([4, 0, -1]), 2)
+    np.testing.assert_array_equal(np.asarray(batch["inputs"]["tokens"])[:2], [[12, 13], [0, 1]])
+    assert batch["mask"].tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize("num_steps", [2, 5, 9])

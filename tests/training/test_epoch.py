@@ -129,6 +129,59 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_counted():
     chex.assert_tree_all_finite((state.params, state.opt_state))
 
 
+def test_a_part_is_finite_where_all_numbers_of_it_are():
+    take = functools.partial(epoch.train_step, loss=guarded_loss, optimizer=OPTIMIZER)
+    run = jax.jit(functools.partial(epoch.train_steps, **parts | {"step": take}))
+    start, one_step = create(jnp.uint32(0)), (jnp.int32(1), np.int32(0), np.int32(1))
+    assert run(start, NOTHING, *one_step, DATA)[2]
+    state, sums, finite = run(start, NOTHING, *one_step, bad_rows(23))
+    chex.assert_tree_all_finite(sums)  # the loss is, its gradient is not
+    assert np.isnan(state.params["w"]).all()
+    assert not finite
+    assert not epoch.is_finite({"a": jnp.ones(3), "b": jnp.array([0.0, jnp.inf])})
+
+
+def test_a_stopped_seed_stays_as_it_is():
+    start = create(jnp.uint32(0)).with_changes(stopped=jnp.bool_(True))
+    state, sums, _ = train_steps(start, NOTHING, jnp.int32(1), np.int32(0), np.int32(6), DATA)
+    chex.assert_trees_all_equal((state, sums), (start, NOTHING))
+
+
+def test_a_finite_step_ends_the_row_of_bad_steps():
+    at = create(jnp.uint32(0)).with_changes(bad_in_a_row=jnp.int32(1), bad_steps=jnp.int32(1))
+    take = functools.partial(epoch.train_step, loss=guarded_loss, optimizer=OPTIMIZER)
+    state, _ = jax.jit(functools.partial(take, max_bad_steps=2))(at, DATA, jax.random.key(0))
+    assert (int(state.bad_in_a_row), int(state.bad_steps), int(state.step)) == (0, 1, 1)
+
+
+def test_every_step_has_a_key_of_its_own():
+    def draw(params, carry, batch, key):
+        value, (carry, _) = loss(params, carry, batch, key)
+        return value, (carry, {"drawn": Mean(jax.random.uniform(key), jnp.float32(1))})
+
+    take = functools.partial(epoch.train_step, loss=draw, optimizer=OPTIMIZER)
+    run = jax.jit(functools.partial(epoch.train_steps, **parts | {"step": take}))
+    nothing = {"drawn": NOTHING["mse"]}
+    state, drawn = create(jnp.uint32(0)), set()
+    for number in (1, 2):
+        for i in range(6):
+            places = jnp.int32(number), np.int32(i), np.int32(i + 1)
+            state, sums, _ = run(state, nothing, *places, DATA)
+            drawn.add(float(sums["drawn"].total))
+    assert len(drawn) == 12
+
+
+def test_a_step_is_as_long_as_the_scale_of_the_rate_says():
+    start = create(jnp.uint32(0))
+    half, _ = jax.jit(step)(
+        start.with_changes(rate_scale=jnp.float32(0.5)), DATA, jax.random.key(0)
+    )
+    whole, _ = jax.jit(step)(start, DATA, jax.random.key(0))
+    change = lambda state: state.params["w"] - start.params["w"]
+    np.testing.assert_allclose(change(half), change(whole) / 2, rtol=1e-3)
+    assert np.abs(change(whole)).min() > 0
+
+
 def test_a_seed_stops_after_so_many_bad_steps_in_a_row():
     data, places = bad_rows(23), (jnp.int32(1), np.int32(0), np.int32(6))
     start = create(jnp.uint32(0))

@@ -16,6 +16,7 @@ from flax_attn.training.metrics import (
     cross_entropy,
     largest,
     squared_error,
+    token_cross_entropy,
 )
 
 
@@ -112,3 +113,13 @@ def test_cross_entropy_is_weighted_masked_and_smoothed():
     np.testing.assert_allclose(loss(weights).compute(), (plain[0] + 3 * plain[1]) / 4, rtol=1e-6)
     smooth = 0.9 * plain + 0.1 * -np.log(shares[:2]).mean(axis=1)
     np.testing.assert_allclose(loss(smoothing=0.1).compute(), smooth.mean(), rtol=1e-6)
+
+
+def test_cross_entropy_of_tokens_is_that_of_examples():
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(2, 3, 5)).astype(np.float32), rng.integers(0, 5, (2, 3))
+    mask = np.array([[True, True, False], [True, False, False]])
+    for smoothing in (0.0, 0.1):
+        tokens = token_cross_entropy(logits, labels, mask, smoothing).compute()
+        rows = cross_entropy(logits[mask], labels[mask], np.ones(3, bool), smoothing=smoothing)
+        np.testing.assert_allclose(tokens, rows.compute(), rtol=1e-6)

@@ -67,3 +67,13 @@ def test_each_seed_has_its_own_patience():
         states, np.array([2.0, 0.5], np.float32), np.int32(2)
     )
     assert after.stopped.tolist() == [True, False]
+
+
+def test_an_equal_score_is_no_better_one():
+    last = run([2.0, 2.0])[-1]
+    assert (int(last.best_epoch), float(last.best_params["w"])) == (1, 1.0)
+
+
+def test_a_gain_of_the_threshold_is_none():
+    last = run([1.0, 0.5], Plateau(patience=3, threshold=0.5))[-1]
+    assert (int(last.plateau_epochs), float(last.plateau_score)) == (1, 1.0)

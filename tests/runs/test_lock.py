@@ -1,0 +1,44 @@
+"""The lock of a run directory."""
+
+import json
+import os
+
+import pytest
+
+from flax_attn.errors import UsageError
+from flax_attn.runs import lock
+
+
+def test_one_holds_it_and_the_next_is_told_who(tmp_path):
+    run = tmp_path / "run"
+    with lock.held(run):
+        who = json.loads((run / lock.LOCK).read_text())
+        with pytest.raises(UsageError, match=f"in use by process {os.getpid()} on {who['host']}"):
+            lock.held(run).__enter__()
+        assert (run / lock.LOCK).exists()
+        (run / "config.json").touch()
+    assert [path.name for path in run.iterdir()] == ["config.json"]
+    with lock.held(run):  # it is free again
+        pass
+
+
+def test_a_directory_that_stays_empty_is_not_left(tmp_path):
+    with lock.held(tmp_path / "a" / "b"):
+        assert (tmp_path / "a" / "b").is_dir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_its_holder_removes_meanwhile_is_made_anew(tmp_path, monkeypatch):
+    run, opened, open_file = tmp_path / "run", [], os.open
+
+    def open_and_lose(path, *args):
+        descriptor = open_file(path, *args)
+        if not opened:
+            os.unlink(path)
+        opened.append(path)
+        return descriptor
+
+    monkeypatch.setattr(lock.os, "open", open_and_lose)
+    with lock.held(run):
+        assert len(opened) == 2
+        assert json.loads((run / lock.LOCK).read_text())["pid"] == os.getpid()
