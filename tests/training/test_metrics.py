@@ -117,9 +117,10 @@ def test_cross_entropy_is_weighted_masked_and_smoothed():
 
 def test_cross_entropy_of_tokens_is_that_of_examples():
     rng = np.random.default_rng(0)
-    logits, labels = rng.normal(size=(2, 3, 5)).astype(np.float32), rng.integers(0, 5, (2, 3))
-    mask = np.array([[True, True, False], [True, False, False]])
+    logits = jnp.asarray(rng.normal(size=(2, 3, 5)), jnp.float32)
+    labels, every = jnp.asarray(rng.integers(0, 5, (2, 3))), jnp.ones(3, bool)
+    mask = jnp.array([[True, True, False], [True, False, False]])
     for smoothing in (0.0, 0.1):
         tokens = token_cross_entropy(logits, labels, mask, smoothing).compute()
-        rows = cross_entropy(logits[mask], labels[mask], np.ones(3, bool), smoothing=smoothing)
+        rows = cross_entropy(logits[mask], labels[mask], every, smoothing=smoothing)
         np.testing.assert_allclose(tokens, rows.compute(), rtol=1e-6)
