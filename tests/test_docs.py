@@ -93,7 +93,7 @@ def smaller(train):
 
 
 @pytest.mark.parametrize("page", GUIDES)
-def test_the_blocks_of_a_guide_run_one_after_another(page, tmp_path, monkeypatch):
+def test_the_blocks_of_a_guide_run_one_after_another(page, tmp_path, monkeypatch, no_pictures):
     """A block that begins with the name of a file is that file; the others run in one namespace, in
     the same folder.
     """
