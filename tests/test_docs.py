@@ -12,6 +12,7 @@ import pytest
 
 import flax_attn
 from docs.draw import DOCS, PAGES, run_example
+from tests import tiny
 
 SHORT = ("attend", "self_attention")
 GUIDES = ("python", "build_your_own")
@@ -40,16 +41,13 @@ def test_the_example_of_a_page_runs(page):
 
 def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    tiny = {
-        "model.features": 8,
-        "steps_per_epoch": 2,
-        "batch_size": 16,
-        "data.num_train": 200,
-        "data.num_test": 20,
-    }
-    flax_attn.train(
-        "shapes_attention:quick", num_epochs=1, workdir="runs/shapes_attention", overrides=tiny
-    )  # by its first command
+    with tiny.no_pictures():
+        flax_attn.train(  # by its first command
+            "shapes_attention:quick",
+            num_epochs=1,
+            workdir="runs/shapes_attention",
+            overrides=tiny.ATTENTION | tiny.SHAPES,
+        )
     names = run_example(README.read_text())
     assert (names["context"].shape, names["weights"].shape) == ((2, 3, 4), (2, 3, 5))
     assert names["prediction"].outputs.shape == (4, 100, 1)
@@ -75,13 +73,33 @@ def test_every_page_is_found_from_the_readme():
         assert DOCS / "attention" / f"{page}.md" in index
 
 
+SMALLER = {  # of the configs that a page trains, what costs time and shows in nothing on the page
+    "shapes_cnn": {"model.num_layers": 1},
+    "shapes_attention": {"model.key_features": 8},
+    "text_csv": tiny.TEXTS,
+    "reverse_bahdanau": tiny.PAIRS,
+    "mnist_mlp": {"model.hidden_features": 8},
+}
+
+
+def smaller(train):
+    """`train` with models that are smaller still than those of the page."""
+
+    def train_smaller(config, *args, overrides=None, **options):
+        overrides = (overrides or {}) | SMALLER.get(config.partition(":")[0], {})
+        return train(config, *args, overrides=overrides or None, **options)
+
+    return train_smaller
+
+
 @pytest.mark.parametrize("page", GUIDES)
-def test_the_blocks_of_a_guide_run_one_after_another(page, tmp_path, monkeypatch):
+def test_the_blocks_of_a_guide_run_one_after_another(page, tmp_path, monkeypatch, no_pictures):
     """A block that begins with the name of a file is that file; the others run in one namespace, in
     the same folder.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(flax_attn, "train", smaller(flax_attn.train))
     before, names = set(sys.modules), {}
     text = (DOCS / f"{page}.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -16,6 +16,7 @@ TEXTS = STEPS | {"data.num_buckets": 1, "model.cell": "rnn", "model.bidirectiona
 TEXTS |= {"model.embedding_features": 8, "model.features": 8, "model.hidden_features": 8}
 PAIRS = STEPS | {"data.num_buckets": 1, "model.cell": "rnn"}
 PAIRS |= {"model.embedding_features": 8, "model.features": 8, "model.attention_features": 8}
+PAIRS |= {"decoding.beam": 1}
 
 
 @contextlib.contextmanager

@@ -368,7 +368,7 @@ def pairs(tmp_path_factory):
     (folder / "own.tsv").write_text(lines, encoding="utf-8")
     config = translate_tsv.get_config("quick")
     config.data.file, config.data.tokenizer = str(folder / "own.tsv"), "word"
-    return trained(config, folder / "pairs", tiny.PAIRS)
+    return trained(config, folder / "pairs", tiny.PAIRS | {"decoding.beam": 2})
 
 
 @pytest.fixture(scope="module")

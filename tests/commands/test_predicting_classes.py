@@ -24,6 +24,7 @@ from flax_attn.experiment.config import Config
 from flax_attn.runs import reading
 from flax_attn.runs.directory import read_config
 from flax_attn.tasks import TextClasses
+from tests import tiny
 
 NEWS = "The final tennis tournament starts next week."
 
@@ -315,16 +316,9 @@ def test_a_seed_that_stops_early_waits_for_the_others_and_the_run_is_finished(tm
     )
     config = text_csv.get_config()
     config.data.train_file = str(tmp_path / "own.csv")
-    (
-        config.num_epochs,
-        config.num_seeds,
-        config.patience,
-        config.batch_size,
-        config.learning_rate,
-    ) = 30, 2, 2, 16, 1e-2
-    config.model.update(
-        {"cell": "rnn", "bidirectional": False, "dropout_rate": 0.0, "embedding_dropout_rate": 0.0}
-    )
+    config.update_from_flattened_dict(tiny.TEXTS | {"steps_per_epoch": 0})
+    config.num_epochs, config.num_seeds, config.patience, config.learning_rate = 30, 2, 2, 1e-2
+    config.model.dropout_rate = config.model.embedding_dropout_rate = 0.0
     summary = experiment.run(config, tmp_path / "run")
     assert summary["stopped"]
     assert summary["epochs"] < 30

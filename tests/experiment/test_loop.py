@@ -15,6 +15,7 @@ from flax_attn import experiment
 from flax_attn.errors import UsageError
 from flax_attn.runs import reading
 from flax_attn.stopping import Stop, Stopped, listening
+from tests import tiny
 from tests.experiment.test_running import small
 
 
@@ -45,7 +46,8 @@ def poisoned(limit, **changes):
 def runs(tmp_path_factory):
     """Four seeds of which none goes bad, and of which one does."""
     folder = tmp_path_factory.mktemp("runs")
-    sound = flax_attn.train(poisoned(99.0), workdir=folder / "sound")
+    with tiny.no_pictures():
+        sound = flax_attn.train(poisoned(99.0), workdir=folder / "sound")
     values = {seed: float(params["poison"]) for seed, params in sound.params.items()}
     first, second = sorted(values.values())[-2:]
     limit = (first + second) / 2
@@ -87,7 +89,7 @@ def test_debugging_says_where_the_first_nan_arose(tmp_path):
         flax_attn.train(poisoned(-99.0), workdir=tmp_path / "run", debug_nans=True)
 
 
-def test_a_stop_saves_and_the_same_call_goes_on(runs, tmp_path):
+def test_a_stop_saves_and_the_same_call_goes_on(runs, tmp_path, no_pictures):
     sound, _, _ = runs
     stop = Stop()
 
@@ -102,7 +104,7 @@ def test_a_stop_saves_and_the_same_call_goes_on(runs, tmp_path):
     chex.assert_trees_all_equal(run.params, sound.params)
 
 
-def test_damaged_metrics_are_mended_from_their_copy(runs, tmp_path):
+def test_damaged_metrics_are_mended_from_their_copy(runs, tmp_path, no_pictures):
     sound, _, _ = runs
     for damaged in ("metrics.jsonl", "checkpoints/metrics.jsonl"):
         path = tmp_path / damaged.replace("/", "-")
