@@ -1,4 +1,5 @@
 import shutil
+from pathlib import Path
 
 import chex
 import jax
@@ -198,3 +199,29 @@ def test_only_the_newest_will_do_where_it_is_asked_for(directory):
 def test_the_next_place_is_discarded_too(directory):
     checkpoints.discard_after(directory, Place(1))
     assert [path.name for path in directory.iterdir()] == ["1"]
+
+
+def test_nothing_is_written_into_a_folder_that_is_there(directory):
+    (directory / "3").mkdir()
+    (directory / "3" / "notes.txt").touch()
+    with pytest.raises(UsageError, match="cannot write checkpoint"):
+        checkpoints.save(directory, Place(3), FIRST, {})
+    assert [path.name for path in (directory / "3").iterdir()] == ["notes.txt"]
+
+
+def test_a_list_of_sums_is_there_whole_or_not_at_all(directory, monkeypatch):
+    write = Path.write_text
+
+    def fill_the_disk(path, text):
+        write(path, text[:20])
+        if checkpoints.SUMS.removesuffix(".json") in path.name:
+            raise OSError(28, "No space left on device")
+        return write(path, text)
+
+    monkeypatch.setattr(Path, "write_text", fill_the_disk)
+    with pytest.raises(UsageError, match="no space left on the disk"):
+        checkpoints.save(directory, Place(3), FIRST, {})
+    assert not (directory / "3" / checkpoints.SUMS).exists()
+    lines = []
+    assert checkpoints.restore(directory, FIRST, lines.append).place == Place(2)
+    assert "was not written to its end" in lines[0]
