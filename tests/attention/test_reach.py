@@ -1,7 +1,11 @@
 """Which blocks of queries and keys can meet."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given as of
+from hypothesis import settings
+from hypothesis import strategies as st
 
 from flax_attn.attention import reach
 from flax_attn.attention.pairs import Pairs
@@ -37,3 +41,39 @@ def test_visible_blocks_hold_every_visible_pair_and_few_others(name, sizes):
 def test_the_longest_length_of_the_batch_bounds_the_blocks():
     pairs = Pairs((3, 16, 16)).padded(None, np.array([3, 9, 0]))
     np.testing.assert_array_equal(reach.visible_blocks(pairs, 4, 4).sum(axis=-1), [3, 3, 3, 3])
+
+
+NUM_QUERIES, NUM_KEYS, SIZES = 7, 9, (3, 4)
+bounds = st.none() | st.integers(0, 12)
+lengths = st.none() | st.tuples(st.integers(0, 11), st.integers(0, 11))
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@of(bounds, bounds, st.booleans(), st.integers(-5, 12), lengths, lengths)
+def test_masks_and_what_they_leave_are_those_of_loops(
+    left, right, causal, offset, query_lengths, key_lengths
+):
+    def is_visible(row, q, k):
+        distance = k - (q + offset)
+        return (
+            (left is None or -distance <= left)
+            and (right is None or distance <= right)
+            and (not causal or distance <= 0)
+            and (query_lengths is None or q < query_lengths[row])
+            and (key_lengths is None or k < key_lengths[row])
+        )
+
+    shape = 2, NUM_QUERIES, NUM_KEYS
+    expected = np.array([is_visible(*place) for place in np.ndindex(shape)]).reshape(shape)
+    of_rows = lambda rows: None if rows is None else jnp.array(rows)
+    pairs = Pairs(shape).limited(causal, (left, right), offset)
+    pairs = pairs.padded(of_rows(query_lengths), of_rows(key_lengths))
+    mask = pairs.whole().mask
+    mask = np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape)
+    np.testing.assert_array_equal(mask, expected)
+    has_key, has_query = reach.reachable(pairs)
+    np.testing.assert_array_equal(np.broadcast_to(has_key, shape[:2]), expected.any(axis=2))
+    np.testing.assert_array_equal(np.broadcast_to(has_query, shape[::2]), expected.any(axis=1))
+    padded = np.pad(expected.any(axis=0), ((0, -NUM_QUERIES % 3), (0, -NUM_KEYS % 4)))
+    blocks = padded.reshape(-1, SIZES[0], padded.shape[1] // SIZES[1], SIZES[1]).any(axis=(1, 3))
+    assert (np.asarray(reach.visible_blocks(pairs, *SIZES)) >= blocks).all()
