@@ -47,13 +47,6 @@ READERS = {
 }
 HEADS = [b"", b"\x89PNG\r\n\x1a\n", b"\x93NUMPY\x01\x00", b"\xef\xbb\xbf"]
 HEADS += [b"\x1f\x8b\x08", b"PK\x03\x04"]
-    b"",
-    b"\x89PNG\r\n\x1a\n",
-    b"\x93NUMPY\x01\x00",
-    b"\xef\xbb\xbf",
-    b"\x1f\x8b\x08",
-    b"PK\x03\x04",
-]
 
 
 @pytest.mark.parametrize("name", READERS)

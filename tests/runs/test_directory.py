@@ -1,10 +1,12 @@
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 
 from flax_attn.errors import UsageError, unknown
 from flax_attn.files import replacing
-from flax_attn.runs import sums
+from flax_attn.runs import checkpoints, sums
+from flax_attn.runs.checkpoints import Place
 from flax_attn.runs.directory import RunDirectory, flatten, read_config
 
 CONFIG = {
@@ -125,3 +127,39 @@ def test_flatten_and_unknown():
     assert (
         unknown("model", "zzz", ["cnn", "lstm"]) == "unknown model 'zzz'; expected one of cnn, lstm"
     )
+
+
+def test_what_killed_processes_left_is_removed(directory):
+    left = [
+        directory.path / ".config.1.partial.json",
+        directory.path / "figures" / ".a.partial.png",
+    ]
+    (directory.path / "figures").mkdir()
+    for path in left:
+        path.touch()
+    directory.begin(CONFIG)
+    assert not any(path.exists() for path in left)
+
+
+def test_a_config_that_has_changed_is_written_again_from_the_checkpoint(directory):
+    directory.go_on(CONFIG, [])
+    saved = {"config": read_config(directory.path)}
+    checkpoints.save(directory.checkpoints, Place(1), {"step": jnp.int32(1)}, saved)
+    text = (directory.path / "config.json").read_text()
+    (directory.path / "config.json").write_text(
+        text.replace('"batch_size": 128', '"batch_size": 64')
+    )
+    lines = []
+    stored = RunDirectory.open(directory.path, CONFIG, lines.append).stored
+    assert stored["batch_size"] == 128
+    assert "config.json has changed since training wrote it; it is written again" in lines[0]
+
+
+def test_a_finished_run_vouches_for_its_newest_checkpoint(directory):
+    checkpoints.save(directory.checkpoints, Place(1), {"step": jnp.int32(1)}, {})
+    for name in ("metrics.jsonl", "summary.json", "examples.npz"):
+        (directory.path / name).touch()
+    directory.end([])
+    assert sums.changed(directory.path) == []
+    (directory.checkpoints / "1" / checkpoints.SUMS).write_text("{}")
+    assert sums.changed(directory.path) == [f"checkpoints/1/{checkpoints.SUMS}"]
