@@ -5,7 +5,6 @@ tests belong to a file beside the ones of its own name.
 """
 
 ACROSS_ATTENTION = ("attention/test_equality.py", "attention/test_hidden.py")
-RUNS = ("experiment/test_loop.py", "experiment/test_running.py", "test_faults.py")
 STREAM = ("attention/test_streaming.py",)
 TESTS = {
     "attention/blocks.py": STREAM,
@@ -14,22 +13,14 @@ TESTS = {
     "attention/few_queries.py": ("attention/test_cache.py",),
     "attention/pairs.py": ("attention/test_masks.py", *ACROSS_ATTENTION),
     "attention/reach.py": (*STREAM, *ACROSS_ATTENTION),
-    "experiment/loading.py": ("experiment/test_face.py",),
-    "experiment/loop.py": RUNS[1:],
-    "files.py": ("runs/test_directory.py", *RUNS),
-    "runs/checkpoints.py": RUNS,
-    "runs/directory.py": RUNS,
-    "runs/lock.py": RUNS,
-    "runs/metrics_log.py": ("runs/test_directory.py", *RUNS),
-    "runs/reading.py": RUNS,
-    "runs/rows.py": ("runs/test_directory.py", *RUNS),
-    "runs/sums.py": ("runs/test_directory.py", *RUNS),
-    "stopping.py": RUNS,
+    "experiment/loading.py": ("experiment/test_loop.py", "experiment/test_running.py"),
+    "experiment/loop.py": ("experiment/test_running.py",),
+    "files.py": ("runs/test_directory.py",),
+    "runs/directory.py": ("experiment/test_running.py",),
+    "stopping.py": ("experiment/test_loop.py", "test_faults.py"),
     "tasks/classification.py": ("commands/test_predicting_classes.py",),
-    "training/epoch.py": RUNS,
-    "training/optimizer.py": ("experiment/test_running.py", "test_configs.py"),
-    "training/segments.py": ("training/test_epoch.py", *RUNS),
-    "training/state.py": ("training/test_epoch.py", *RUNS),
+    "training/optimizer.py": ("experiment/test_running.py",),
+    "training/state.py": ("training/test_epoch.py",),
 }
 MUTANTS = {
     "training/epoch.py": [
