@@ -13,6 +13,7 @@ keys, and called in a scan.
 """
 
 import functools
+import itertools
 import math
 import operator
 from typing import NamedTuple
@@ -86,8 +87,17 @@ def collide(shapes: Shapes) -> Bool[Array, " n"]:
 
 
 def is_left(shapes: Shapes) -> Bool[Array, "n 4"]:
-    """True for the two shapes of each signal whose centres come first."""
-    return shapes.centers < jnp.sort(shapes.centers, axis=-1)[:, 2:3]
+    """True for the two shapes of each signal whose centres come first.
+
+    Every pair is compared once. XLA may compute a centre twice, and round it differently, so a
+    centre must not be compared with itself.
+    """
+    number_before = [jnp.zeros(len(shapes.centers), int)] * 4
+    for i, j in itertools.combinations(range(4), 2):
+        i_is_first = shapes.centers[:, i] < shapes.centers[:, j]
+        number_before[j] += i_is_first
+        number_before[i] += ~i_is_first
+    return jnp.stack(number_before, axis=-1) < 2
 
 
 def target_heights(shapes: Shapes, task: str) -> Float[Array, "n 4"]:

@@ -433,6 +433,16 @@ def test_the_same_command_mends_a_damaged_run(short, tmp_path):
 
 
 @pytest.mark.usefixtures("no_pictures")
+def test_a_figure_that_was_half_written_is_removed(short, tmp_path):
+    config, original = short
+    workdir = shutil.copytree(original, tmp_path / "run")
+    (workdir / "figures").mkdir(exist_ok=True)
+    (workdir / "figures" / ".loss.1.partial.png").touch()
+    experiment.run(config, workdir)
+    assert not (workdir / "figures" / ".loss.1.partial.png").exists()
+
+
+@pytest.mark.usefixtures("no_pictures")
 def test_more_epochs_go_on_from_the_last(short, tmp_path):
     longer = small(shapes_lstm, num_epochs=3)
     experiment.run(longer, tmp_path / "straight")
