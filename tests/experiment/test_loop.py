@@ -20,16 +20,24 @@ from tests.experiment.test_running import small
 
 
 class Poisoned(nn.Module):
-    """A model that gives NaN in training, from the third step on, where a random number is high."""
+    """A model that gives NaN where a random number is high.
+
+    It does so in training from the third step on, or only when it is measured after training.
+    """
 
     limit: float = 1.0
+    in_training: bool = True
 
     @nn.compact
     def __call__(self, inputs, *, train=False):
         poison = self.param("poison", nn.initializers.normal(1.0), ())
         count = self.variable("carry", "count", lambda: jnp.float32(0))
-        outputs = nn.Dense(1)(inputs)
-        if train:
+        is_trained = self.param("trained", nn.initializers.zeros, ())
+        outputs = nn.Dense(1)(inputs) + is_trained
+        if not train and not self.in_training:
+            is_bad = (poison > self.limit) & (is_trained != 0)
+            return jnp.where(is_bad, jnp.nan, outputs), {}
+        if train and self.in_training:
             is_bad = (poison > self.limit) & (count.value >= 2)
             count.value = count.value + 1
             outputs = outputs * jnp.sqrt(jnp.where(is_bad, -1.0, 1.0))
@@ -37,8 +45,8 @@ class Poisoned(nn.Module):
 
 
 def poisoned(limit, **changes):
-    config = small(shapes_lstm, num_seeds=4, num_epochs=3, max_bad_steps=2, **changes)
-    config.model = {"name": f"{__name__}:Poisoned", "limit": limit}
+    config = small(shapes_lstm, num_seeds=4, num_epochs=3, max_bad_steps=2)
+    config.model = {"name": f"{__name__}:Poisoned", "limit": limit} | changes
     return config
 
 
@@ -70,6 +78,20 @@ def test_a_seed_that_goes_bad_stops_alone_and_is_named(runs):
     assert bad.summary["metrics"]["test/mse"]["mean"] == np.mean(values)
     assert reading.read(bad.path).summary["epochs"] == 3
     assert (bad.path / "figures" / "loss.png").exists()
+
+
+def test_every_seed_has_parameters_of_its_own(runs):
+    sound, _, _ = runs
+    assert len({float(params["poison"]) for params in sound.params.values()}) == 4
+
+
+def test_a_seed_whose_metrics_are_not_finite_stops_alone(runs, tmp_path, no_pictures):
+    _sound, bad, seed = runs
+    limit = bad.config.model["limit"]
+    run = flax_attn.train(poisoned(limit, in_training=False), workdir=tmp_path / "run")
+    assert run.summary["diverged"] == {str(seed): {"step": 4, "bad_steps": 0}}
+    assert set(run.params) == {0, 1, 2, 3} - {seed}
+    assert "NaN" not in (run.path / "metrics.jsonl").read_text()
 
 
 def test_nothing_that_is_saved_is_not_finite(runs):
