@@ -11,7 +11,7 @@ TESTS = {
     "attention/core.py": ("attention/test_edges.py", *ACROSS_ATTENTION),
     "attention/dropout.py": ACROSS_ATTENTION,
     "attention/few_queries.py": ("attention/test_cache.py",),
-    "attention/pairs.py": ("attention/test_masks.py", *ACROSS_ATTENTION),
+    "attention/pairs.py": ("attention/test_reach.py", "attention/test_fused.py", *ACROSS_ATTENTION),
     "attention/reach.py": (*STREAM, *ACROSS_ATTENTION),
     "experiment/loading.py": ("experiment/test_loop.py", "experiment/test_running.py"),
     "experiment/loop.py": ("experiment/test_running.py",),

@@ -1,5 +1,7 @@
 """What depends on a pair of positions: causality, windows, offsets, lengths, masks and biases."""
 
+import functools
+
 import chex
 import jax.numpy as jnp
 import numpy as np
@@ -80,3 +82,17 @@ def test_masks_and_biases_may_be_functions_on_both_paths():
         run(fa.attend, X, X, X, mask=distance, chunk_size=3)
     with pytest.raises(ValueError, match="broadcasts to the weights"):
         run(fa.attend, X, X, X, mask=lambda q, k: jnp.ones((3, 1, 1), bool), chunk_size=3)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 3])
+def test_a_mask_and_a_bias_of_heads_that_share_keys_are_those_of_each_head(chunk_size):
+    """Six heads on two key heads: heads 0 to 2 read the first, 3 to 5 the second."""
+    query, key, value = (normal(seed, B, T, heads, 4) for seed, heads in ((7, 6), (8, 2), (9, 2)))
+    mask = np.random.default_rng(10).random((B, 6, T, T)) < 0.6
+    bias = normal(11, 6, T, T)
+    attend = functools.partial(fa.dot_product_attention, chunk_size=chunk_size)
+    together = run(attend, query, key, value, mask=mask, bias=bias).context
+    for head in range(6):
+        own = query[:, :, [head]], key[:, :, [head // 3]], value[:, :, [head // 3]]
+        alone = run(attend, *own, mask=mask[:, [head]], bias=bias[[head]]).context
+        np.testing.assert_allclose(together[:, :, [head]], alone, atol=1e-6)
