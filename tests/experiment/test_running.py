@@ -649,7 +649,7 @@ def test_data_drawn_and_stored_are_of_the_same_kind(monkeypatch, task, rule):
     )
     stored = len(asked)
     programs.train_epoch(states, 1, data.rows.train)
-    assert (stored, len(asked)) == (3, 4)
+    assert stored == 3 < len(asked)
     assert all(options == {"task": task, "height_rule": rule} for options in asked)
 
 
