@@ -96,7 +96,7 @@ MUTANTS = {
         ),
     ],
     "runs/directory.py": [
-        ("remove_partial(self.path)\n", "pass\n"),
+        ("            self.clear()\n", "            pass\n"),
         ('(self.path / "summary.json").unlink(missing_ok=True)', "pass"),
         ('if "config.json" not in sums.changed(path):', "if True:"),
         ("old < new)", "old != new)"),

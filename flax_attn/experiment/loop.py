@@ -75,6 +75,7 @@ class Loop:
             at = Standing(place, states, begun or sums, metadata["train_seconds"], rows)
             say(f"resuming after {describe(place)}")
         checkpoints.discard_after(self.directory.checkpoints, at.place)
+        checkpoints.prune(self.directory.checkpoints, at.place)
         return at
 
     def begin(self, at: Standing) -> Standing:

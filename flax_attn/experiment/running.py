@@ -21,7 +21,7 @@ from flax_attn.experiment.building import (
 from flax_attn.experiment.checks import check_enough, check_same_data
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.loop import Loop, OnEpoch, Say, Standing
-from flax_attn.files import remove_partial, replacing
+from flax_attn.files import replacing
 from flax_attn.models import instruction_set
 from flax_attn.models.forward import Params
 from flax_attn.runs import checkpoints, lock, reading, sums
@@ -111,7 +111,7 @@ def report_finished(directory: RunDirectory, config: Config, say: Say) -> Summar
         return None
     from flax_attn.analysis import figures  # matplotlib is not there to train
 
-    remove_partial(directory.path / "figures")
+    directory.clear()
     for name in sums.changed(directory.path):
         (directory.path / name).unlink(missing_ok=True)  # figures alone: the rest was read
     if figures.draw_missing(record):

@@ -71,6 +71,11 @@ class RunDirectory:
             _check_same(path, stored, config)
         return cls(path, stored)
 
+    def clear(self) -> None:
+        """Removes what killed processes left of files that they were writing."""
+        for folder in (self.path, self.checkpoints, self.path / "figures"):
+            remove_partial(folder)
+
     def begin(self, config: JsonObject) -> None:
         """Begins a new directory, and leaves one that is there.
 
@@ -82,8 +87,7 @@ class RunDirectory:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            remove_partial(self.path)
-            remove_partial(self.path / "figures")
+            self.clear()
             with replacing(self.path / "config.json", keep=True) as partial:
                 partial.write_text(_as_text(config))
         except OSError as error:

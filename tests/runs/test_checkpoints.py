@@ -196,6 +196,13 @@ def test_only_the_newest_will_do_where_it_is_asked_for(directory):
         checkpoints.restore(directory, FIRST, print, only_newest=True)
 
 
+def test_what_a_killed_process_did_not_remove_is_removed_later(directory):
+    checkpoints.save(directory, Place(3), FIRST, {})
+    (directory / "1" / "default").mkdir(parents=True)  # half removed
+    checkpoints.prune(directory, Place(3))
+    assert sorted(path.name for path in directory.iterdir()) == ["2", "3"]
+
+
 def test_the_next_place_is_discarded_too(directory):
     checkpoints.discard_after(directory, Place(1))
     assert [path.name for path in directory.iterdir()] == ["1"]

@@ -134,7 +134,9 @@ def test_what_killed_processes_left_is_removed(directory):
         directory.path / ".config.1.partial.json",
         directory.path / "figures" / ".a.partial.png",
     ]
-    (directory.path / "figures").mkdir()
+    left.append(directory.checkpoints / ".metrics.1.partial.jsonl")
+    for folder in (directory.path / "figures", directory.checkpoints):
+        folder.mkdir()
     for path in left:
         path.touch()
     directory.begin(CONFIG)
