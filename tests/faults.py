@@ -64,7 +64,9 @@ def start(
     command = [sys.executable, "-u", "-c", KILLER, str(kill_at), str(workdir), *task]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    command = command if largest is None else ["prlimit", f"--fsize={largest}", *command]
+    if largest is not None:
+        command = ["prlimit", f"--fsize={largest}", *command]
+        environment["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # its files are as large
     return subprocess.Popen(command, cwd=workdir.parent, env=environment, **pipes)
 
 
