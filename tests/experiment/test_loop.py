@@ -13,6 +13,7 @@ import flax_attn
 from configs import shapes_lstm
 from flax_attn import experiment
 from flax_attn.errors import UsageError
+from flax_attn.files import sha256
 from flax_attn.runs import reading
 from flax_attn.stopping import Stop, Stopped, listening
 from tests import tiny
@@ -124,6 +125,35 @@ def test_a_stop_saves_and_the_same_call_goes_on(runs, tmp_path, no_pictures):
     run = flax_attn.train(poisoned(99.0), workdir=tmp_path / "run")
     assert run.rows == sound.rows
     chex.assert_trees_all_equal(run.params, sound.params)
+
+
+def unfinished(run, path):
+    """A copy of a run that was killed before its results were written, and its last checkpoint."""
+    shutil.copytree(run.path, path)
+    (path / "summary.json").unlink()
+    return path, path / "checkpoints" / "3"
+
+
+def test_an_epoch_whose_checkpoint_is_damaged_is_trained_again(runs, tmp_path, no_pictures):
+    sound, _, _ = runs
+    path, newest = unfinished(sound, tmp_path / "run")
+    (newest / "metadata.json").write_text("{}")
+    lines = []
+    experiment.run(poisoned(99.0), path, say=lines.append)
+    assert any("is damaged (metadata.json has changed); using 2" in line for line in lines)
+    again = flax_attn.load(path)
+    assert again.rows == sound.rows
+    chex.assert_trees_all_equal(again.params, sound.params)
+
+
+def test_the_seconds_of_all_tries_add_up(runs, tmp_path, no_pictures):
+    path, newest = unfinished(runs[0], tmp_path / "run")
+    metadata = json.loads((newest / "metadata.json").read_text()) | {"train_seconds": 1e6}
+    (newest / "metadata.json").write_text(json.dumps(metadata))
+    files = json.loads((newest / "sha256.json").read_text())
+    files["metadata.json"] = sha256(newest / "metadata.json")
+    (newest / "sha256.json").write_text(json.dumps(files))
+    assert flax_attn.train(poisoned(99.0), workdir=path).summary["train_seconds"] >= 1e6
 
 
 def test_damaged_metrics_are_mended_from_their_copy(runs, tmp_path, no_pictures):
