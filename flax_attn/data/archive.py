@@ -5,6 +5,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from flax_attn.data import bounded
 from flax_attn.data.contents import ALL, SPLITS
 from flax_attn.errors import UsageError, one_line
 
@@ -21,7 +22,7 @@ def read(path: Path, inputs: str, targets: str) -> dict[str, Arrays]:
         UsageError: no such file, another kind of file, or arrays that are missing or misnamed.
     """
     try:
-        with open(path, "rb") as file:
+        with bounded.open_file(path) as file:
             return _read(path, file, inputs, targets)
     except UsageError:
         raise
