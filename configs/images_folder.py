@@ -19,27 +19,12 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    model = {
-        "name": "patch_transformer",
-        "patch_size": 4,
-        "features": 64,
-        "num_heads": 4,
-        "num_blocks": 3,
-        "hidden_features": 128,
-        "dropout_rate": 0.1,
-        "max_shift": 2,
-    }
-    config = recipes.images("images_folder", variant, model)
+    config = recipes.patch_transformer("images_folder", variant)
     config.data = ConfigDict({"name": "image_files", "seed": 42, "path": ""})
     config.data.update({"height": 32, "width": 32})  # multiples of the patch_size; 0: as they are
     config.data.update({"valid_fraction": 0.1, "test_fraction": 0.1})
-    config.evaluate = ("valid", "test")
     config.num_epochs = 5 if variant else 50
     config.batch_size = 32  # small folders have enough for a batch
     config.keep_best = True
-    config.learning_rate = 2e-3
-    config.optimizer.weight_decay = 0.05
-    config.optimizer.clip_norm = 1.0
     config.optimizer.warmup_steps = 100
-    config.optimizer.schedule = "cosine"
     return config

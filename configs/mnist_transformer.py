@@ -15,24 +15,9 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    model = {
-        "name": "patch_transformer",
-        "patch_size": 4,
-        "features": 64,
-        "num_heads": 4,
-        "num_blocks": 3,
-        "hidden_features": 128,
-        "dropout_rate": 0.1,
-        "max_shift": 2,
-    }
-    config = recipes.images("mnist_transformer", variant, model)
+    config = recipes.patch_transformer("mnist_transformer", variant)
     config.num_epochs = 1 if variant else 32
     config.batch_size = 128
-    config.learning_rate = 2e-3
-    config.evaluate = ("valid", "test")
     config.data.valid_fraction = 0.1
-    config.optimizer.weight_decay = 0.05
-    config.optimizer.clip_norm = 1.0
     config.optimizer.warmup_steps = 400
-    config.optimizer.schedule = "cosine"
     return config
