@@ -1,4 +1,4 @@
-"""Mutants: single changes of the code, each of which a test must notice.
+"""Mutants: small changes of the code. For each of them some test must fail.
 
 By file below `flax_attn/`: what stands there, and what is written in its place. `TESTS` says which
 tests belong to a file beside the ones of its own name.
@@ -9,6 +9,7 @@ STREAM = ("attention/test_streaming.py",)
 TESTS = {
     "attention/blocks.py": STREAM,
     "attention/core.py": ("attention/test_edges.py", *ACROSS_ATTENTION),
+    "attention/dot_products.py": ("attention/test_edges.py", *ACROSS_ATTENTION),
     "attention/dropout.py": ACROSS_ATTENTION,
     "attention/few_queries.py": ("attention/test_cache.py",),
     "attention/pairs.py": ("attention/test_reach.py", "attention/test_fused.py", *ACROSS_ATTENTION),
@@ -208,6 +209,9 @@ MUTANTS = {
         ("1 / (1 - pairs.dropout_rate)", "1.0"),
         ("jnp.argsort(~visible,", "jnp.argsort(visible,"),
     ],
+    "attention/dot_products.py": [
+        ("softcap * jnp.tanh(scores / self.softcap)", "softcap * jnp.tanh(scores)"),
+    ],
     "attention/dropout.py": [
         ("weights / (1 - rate)", "weights"),
         (
@@ -224,7 +228,6 @@ MUTANTS = {
         ("scores - jnp.log(-jnp.log(uniform))", "scores + jnp.log(-jnp.log(uniform))"),
     ],
     "attention/core.py": [
-        ("softcap * jnp.tanh(scores / self.softcap)", "softcap * jnp.tanh(scores)"),
         (
             "weights if not pairs.dropout_rate else pairs.drop(weights, block or pairs.whole())",
             "weights",
