@@ -79,7 +79,7 @@ def damage_bytes(offsets: int) -> int:
 
 @contextlib.contextmanager
 def disk(folder: Path, size: int) -> Iterator[Path]:
-    """A disk of so many bytes, in memory."""
+    """Mounts a disk of `size` bytes in memory."""
     folder.mkdir(exist_ok=True)
     mount(folder, f"size={size}")
     try:

@@ -29,7 +29,7 @@ Size = tuple[int, int]  # height and width
 def read(path: Path) -> np.ndarray:
     """The pixels `(height, width)` of a picture as bytes; colours become grey.
 
-    Transparent parts are white, or black where what is drawn is light.
+    Transparent parts become white. They become black if the drawing is light.
 
     Raises:
         UsageError: no such file, another format, a damaged file, or more than 8 bits a pixel.
@@ -63,7 +63,7 @@ def read_ink(path: Path) -> np.ndarray:
 
 
 def _on_ground(picture: "Image") -> "Image":
-    """The picture in grey. Transparent parts are white, or black where the ink is light."""
+    """The picture in grey, with a ground for its transparent parts."""
     from PIL import Image
 
     if not picture.has_transparency_data:

@@ -94,7 +94,7 @@ def _without(text: str, first: str, last: str, instead: str = "") -> str:
 
 
 def _unescape(text: str) -> str:
-    """As in `html`, and U+FFFD for a number of so many digits that Python does not read it."""
+    """As in `html`. A number with too many digits for Python becomes U+FFFD."""
     return html.unescape(re.sub(r"&#\d{600,};?", "\ufffd", text))
 
 

@@ -178,7 +178,7 @@ def newest_whole(directory: Path, warn: Callable[[str], None]) -> tuple[Place | 
 
 
 def stored_metadata(directory: Path) -> JsonObject:
-    """The metadata of the newest whole checkpoint; empty where there is none."""
+    """The metadata of the newest whole checkpoint, or an empty dict."""
     place, _ = newest_whole(directory, lambda line: None)
     return {} if place is None else json.loads((directory / place.name / METADATA).read_text())
 

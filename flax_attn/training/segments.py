@@ -1,8 +1,8 @@
 """Segments: how many steps of an epoch run in one call.
 
-Between segments training can stop and save. A segment shall take about a second, whatever the
-model and its data. The number of steps follows from the operations of one step, not from a clock,
-so it is the same in every process and on every start.
+Between segments training can stop and save. A segment takes about a second with every model. The
+number of steps follows from the operations of one step, not from a clock, so it is the same in
+every process and on every start.
 """
 
 import math

@@ -95,7 +95,10 @@ class TrainState:
         return self.replace(**changes)  # pyright: ignore
 
     def bad_step(self, max_bad_steps: int) -> "TrainState":
-        """The state after a step that is not finite. After so many in a row the seed stops."""
+        """The state after a step that is not finite.
+
+        `max_bad_steps` of them in a row stop the seed.
+        """
         bad_in_a_row = self.bad_in_a_row + 1
         return self.replace(  # pyright: ignore
             step=self.step + 1,

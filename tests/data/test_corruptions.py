@@ -1,4 +1,4 @@
-"""A damaged file is read or refused by a UsageError, whatever the damage."""
+"""Readers read a damaged file, or refuse it with a UsageError. They raise nothing else."""
 
 import gzip
 import io

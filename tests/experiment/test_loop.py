@@ -53,7 +53,7 @@ def poisoned(limit, **changes):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Four seeds of which none goes bad, and of which one does."""
+    """Two runs of four seeds: all stay finite in the first, and one goes bad in the second."""
     folder = tmp_path_factory.mktemp("runs")
     with tiny.no_pictures():
         sound = flax_attn.train(poisoned(99.0), workdir=folder / "sound")

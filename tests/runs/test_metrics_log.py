@@ -10,7 +10,7 @@ ROWS = [[{"epoch": epoch, "seed": 0, "mse": 1 / (epoch + 1)}] for epoch in range
 
 @pytest.fixture
 def marked(tmp_path):
-    """A log with three epochs, of which a checkpoint knows two, and that mark."""
+    """A log with three epochs, and the mark after the second."""
     log = MetricsLog(tmp_path)
     log.begin(ROWS[0])
     log.append(ROWS[1])
