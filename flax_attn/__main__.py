@@ -175,7 +175,7 @@ def run_predict(args: argparse.Namespace) -> int:
     from flax_attn.runs.directory import read_config
 
     check_memory()
-    # Orbax takes no other path
+    # what a line can print
     check_text(str(args.run.absolute()), "the path of a run", "rename it, or set LC_ALL=C.UTF-8")
     read_config(args.run)  # before jax is there, so that a wrong path is told at once
     from flax_attn.analysis.tables import wide_console

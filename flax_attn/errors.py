@@ -19,10 +19,6 @@ class UsageError(ValueError):
     """Says in one line what was expected, what came, and what to do."""
 
 
-class NotSavedError(UsageError):
-    """A checkpoint cannot be written, for instance on a full disk."""
-
-
 def one_line(error: BaseException) -> str:
     """What an error says, as one line."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -94,7 +94,7 @@ def contents(workdir: Path) -> dict:
         if folder.is_dir():
             arrays |= {f"{folder.name}/{name}": leaf for name, leaf in leaves(folder).items()}
     return {
-        "names": sorted(str(path.relative_to(workdir)) for path in shown(workdir)),
+        "names": sorted(str(path.relative_to(workdir)) for path in workdir.rglob("*")),
         "kept": {
             name: text for name, text in kept.items() if name not in ("summary.json", "sums.json")
         },
@@ -111,26 +111,13 @@ def difference(ours: dict, expected: dict) -> str:
     return f"DIFFERENT in {parts}, files {sorted(names)}" if parts else ""
 
 
-def shown(workdir: Path) -> list[Path]:
-    """The files of a run, without those inside of checkpoints, whose names Orbax draws."""
-    return [
-        path
-        for path in workdir.rglob("*")
-        if "checkpoints" not in path.parts or path.parent.name == "checkpoints"
-    ]
-
-
 def leaves(folder: Path) -> dict[str, np.ndarray]:
     """The arrays of a checkpoint by name."""
-    import jax
-    import orbax.checkpoint as ocp
+    from flax import serialization
 
-    with ocp.StandardCheckpointer() as checkpointer:
-        tree = checkpointer.restore((folder / "default").absolute())
-    return {
-        jax.tree_util.keystr(path): np.asarray(leaf)
-        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
-    }
+    files = sorted(folder.glob("*.msgpack"))
+    trees = {path.stem: serialization.msgpack_restore(path.read_bytes()) for path in files}
+    return {f"{stem}{name}": array for stem, tree in trees.items() for name, array in tree.items()}
 
 
 def kills(number: int, seed: int) -> int:

@@ -47,8 +47,8 @@ def attend(
     `scores_of(products, width)` are the scores, from the products of vectors of that width.
 
     Hidden keys are read too. Where a product is not finite, perhaps for a NaN in a key or value
-    that nobody may attend to, the context is that of `exact`, which zeroes them first. The gradient
-    is that of `exact`.
+    that is hidden from all queries, the context is that of `exact`, which zeroes them first. The
+    gradient is that of `exact`.
     """
     context, is_finite = _read(query, key, value, pairs, scores_of)
     # outside `jit` a `cond` would be compiled at every call

@@ -1,9 +1,9 @@
 """Positional encodings: they tell a layer where in the sequence each element stands.
 
-There are three kinds. `sinusoidal`, `binary_digits` and the layer `LearnedPositions` are added to
-the inputs. `rotary` turns queries and keys. `alibi` and the layer `RelativeBias` are added to the
-scores: they are functions of positions, `(heads, q, k)`, for `dot_product_attention(bias=...)` and
-the layers with heads.
+There are four kinds. `sinusoidal` and the layer `LearnedPositions` are added to the inputs.
+`binary_digits` are further features of the inputs. `rotary` turns queries and keys. `alibi` and the
+layer `RelativeBias` are added to the scores: they are functions of positions, `(heads, q, k)`, for
+`dot_product_attention(bias=...)` and the layers with heads.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,8 @@ def sinusoidal(
     Args:
         length: number of positions.
         features: `d`, an even number.
-        max_period: of the slowest pair.
+        max_period: sets the slowest pair. Its period is a little below `2 pi max_period`
+            positions.
         offset: of the first position, one for all or `(...)`; in decoding, the number of cached
             tokens.
 
@@ -77,7 +78,8 @@ def rotary(
         positions: of the vectors, `(..., t)`; None for 0, 1, 2, ... In decoding they start at the
             number of cached keys.
         features: `d`, the number of features that are turned, the first ones; None for all.
-        max_period: of the slowest pair.
+        max_period: sets the slowest pair. Its period is a little below `2 pi max_period`
+            positions.
 
     Raises:
         ValueError: an odd number of features, or more than the vectors have.

@@ -4,12 +4,11 @@ import gc
 import os
 import platform
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flax_attn import config_files
-from flax_attn.errors import NotSavedError, UsageError, escaped, escaped_lines, one_line, unknown
+from flax_attn.errors import UsageError, escaped_lines, one_line, unknown
 from flax_attn.fields import check_limits
 from flax_attn.runs import lock
 from flax_attn.runs.directory import default_workdir, flatten
@@ -64,9 +63,6 @@ def run_command(
         ) from error
     except FloatingPointError as error:
         raise UsageError(f"a number is not finite {one_line(error)}") from error
-    except NotSavedError as error:
-        print(f"error: {escaped(str(error))}", file=sys.stderr, flush=True)
-        os._exit(2)  # Orbax's threads still print what went wrong
     except Stopped as stopped:
         leave_by_stderr(stopped.said)
         os._exit(128 + stopped.number)  # XLA may still compute, and would crash a longer goodbye

@@ -34,7 +34,7 @@ from flax_attn.types import ConfigValues
 
 
 def silent(_: object) -> None:
-    """Takes what nobody wants to hear."""
+    """Takes lines, and shows none."""
 
 
 def run(

@@ -1,16 +1,14 @@
 """Checkpoints that are whole or not there.
 
-Orbax writes them, and a list of SHA-256 sums vouches for them.
-
-Orbax restores a flipped bit without a word, and leaves a half-written step behind when it is
-killed. So a checkpoint counts only once its list of sums is in place, and is verified against it
-before anything is restored.
+A checkpoint is a folder. `flax.serialization` writes its arrays, and a list of SHA-256 sums is
+written last. A checkpoint without this list was not written to its end. Before anything is
+restored, every file is compared with its sum.
 
 `checkpoints/7` is the end of epoch 7. `checkpoints/7+120` is 120 steps after it, where training
 was told to stop.
 """
 
-import dataclasses
+import errno
 import json
 import re
 import shutil
@@ -18,17 +16,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from flax_attn.errors import NotSavedError, UsageError, one_line
+from flax_attn.errors import UsageError, one_line
 from flax_attn.files import replacing, sha256, sync
-from flax_attn.logs import raised_errors, same_handlers
 from flax_attn.types import JsonObject, Tree
 
 SUMS = "sha256.json"
 METADATA = "metadata.json"
+STATE, METRIC_SUMS = "state.msgpack", "sums.msgpack"
 KEEP = 2  # ends of epochs
-ITEM, SUMS_ITEM = "default", "sums"
-TEMPORARY = ".orbax-checkpoint-tmp"
-LATER = ("bad_steps", "bad_in_a_row")  # fields of a state that older checkpoints lack
+OLDER = ("default", "sums")  # folders that earlier versions wrote with Orbax
+OLDER_TEMPORARY = ".orbax-checkpoint-tmp"
 
 
 class Place(NamedTuple):
@@ -51,35 +48,30 @@ class Checkpoint(NamedTuple):
     metadata: JsonObject
 
 
-@same_handlers()
-@raised_errors()
 def save(
     directory: Path, place: Place, state: Tree, metadata: JsonObject, sums: Tree = None
 ) -> None:
     """Writes a checkpoint, and removes all but the newest two ends of epochs.
 
     Raises:
-        NotSavedError: it cannot be written.
+        UsageError: it cannot be written.
     """
-    import orbax.checkpoint as ocp  # a fifth of a second, which no first epoch waits for
+    from flax_attn.runs import arrays  # which to read a config does not need
 
     folder = directory / place.name
-    metadata = metadata | {"place": list(place), "layout": _layout(state)}
     try:
         folder.mkdir(parents=True)
-        with ocp.StandardCheckpointer() as checkpointer:
-            checkpointer.save(folder.absolute() / ITEM, state)
-            if sums is not None:
-                checkpointer.wait_until_finished()
-                checkpointer.save(folder.absolute() / SUMS_ITEM, sums)
-        (folder / METADATA).write_text(json.dumps(metadata))
-        for path in (*folder.rglob("*"), folder, directory):
+        arrays.write(folder / STATE, state)
+        if sums is not None:
+            arrays.write(folder / METRIC_SUMS, sums)
+        (folder / METADATA).write_text(json.dumps(metadata | {"place": list(place)}))
+        for path in (*folder.iterdir(), folder, directory):
             sync(path)
         files = json.dumps(_sums(folder))
         with replacing(folder / SUMS) as partial:
             partial.write_text(files)
-    except (OSError, ValueError) as error:  # Orbax has a ValueError for a full disk
-        raise NotSavedError(
+    except OSError as error:
+        raise UsageError(
             f"cannot write checkpoint {folder} ({_reason(error)}); the same command goes on after "
             f"the last one"
         ) from error
@@ -94,7 +86,6 @@ def prune(directory: Path, newest: Place) -> None:
             shutil.rmtree(directory / place.name)
 
 
-@same_handlers()
 def restore(
     directory: Path,
     template: Tree,
@@ -111,7 +102,7 @@ def restore(
         directory: where the checkpoints of the run are.
         template: a state of the same structure, shapes and dtypes; its values do not matter.
         warn: takes a line of text.
-        sums: those of a begun epoch, like the template. None where nobody wants them.
+        sums: those of a begun epoch, like the template. None where they are not needed.
         only_newest: whether a newest one that is damaged is an error.
 
     Raises:
@@ -131,35 +122,18 @@ def restore(
         warn(f"{line}; using {place.name}")
     folder = directory / place.name
     metadata = json.loads((folder / METADATA).read_text())
-    layout = metadata.pop("layout")
-    later = {f".{name}" for name in LATER if hasattr(template, name)} - layout.keys()
-    expected = {name: kind for name, kind in _layout(template).items() if name not in later}
-    _check_layout(folder, layout, expected)
-    state = _restore_older(folder, template, later) if later else _read(folder / ITEM, template)
-    if sums is not None:
-        sums = _read(folder / SUMS_ITEM, sums) if place.step else None
+    has_sums = sums is not None and place.step > 0
+    if "layout" in metadata:
+        from flax_attn.runs import older
+
+        state = older.read_state(folder, template, metadata.pop("layout"))
+        sums = older.read(folder / older.SUMS, sums) if has_sums else None
+    else:
+        from flax_attn.runs import arrays  # which to read a config does not need
+
+        state = arrays.read(folder / STATE, template)
+        sums = arrays.read(folder / METRIC_SUMS, sums) if has_sums else None
     return Checkpoint(place, state, sums, metadata)
-
-
-def _read(item: Path, template: Tree) -> Tree:
-    import orbax.checkpoint as ocp
-
-    with ocp.StandardCheckpointer() as checkpointer:
-        return checkpointer.restore(item.absolute(), template)
-
-
-def _restore_older(folder: Path, state: Tree, later: set[str]) -> Tree:
-    """A state whose later fields are zeros, since the checkpoint does not have them."""
-    import jax.numpy as jnp
-
-    fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
-    known = {name: value for name, value in fields.items() if f".{name}" not in later}
-    zeros = {
-        name: jnp.zeros(fields[name].shape, fields[name].dtype)
-        for name in fields
-        if f".{name}" in later
-    }
-    return state.replace(**_read(folder / ITEM, known), **zeros)
 
 
 def newest_whole(directory: Path, warn: Callable[[str], None]) -> tuple[Place | None, list[str]]:
@@ -193,7 +167,7 @@ def discard_after(directory: Path, newest: Place) -> None:
             shutil.rmtree(directory / place.name)
     if directory.is_dir():
         for path in directory.iterdir():
-            if TEMPORARY in path.name and path.is_dir():
+            if OLDER_TEMPORARY in path.name and path.is_dir():
                 shutil.rmtree(path)
 
 
@@ -238,34 +212,14 @@ def _places(directory: Path) -> list[Place]:
 def _is_ours(folder: Path) -> bool:
     """Whether a folder is a checkpoint, whole or not, and no other's."""
     names = {path.name for path in folder.iterdir()}
-    ours = (METADATA, SUMS, ITEM, SUMS_ITEM)
-    return all(name in ours or name.startswith((".", ITEM, SUMS_ITEM)) for name in names)
+    ours = (METADATA, SUMS, STATE, METRIC_SUMS)
+    return all(name in ours or name.startswith((".", *OLDER)) for name in names)
 
 
-def _reason(error: Exception) -> str:
-    text = one_line(error)
+def _reason(error: OSError) -> str:
     reasons = {
-        "No space left": "no space left on the disk",
-        "RESOURCE_EXHAUSTED": "no space left on the disk",
-        "quota": "no space left of the quota",
-        "File too large": "a file is larger than is allowed",
+        errno.ENOSPC: "no space left on the disk",
+        errno.EDQUOT: "no space left of the quota",
+        errno.EFBIG: "a file is larger than is allowed",
     }
-    return next((reason for sign, reason in reasons.items() if sign in text), text[:200])
-
-
-def _layout(state: Tree) -> dict[str, str]:
-    """Dtype and shape of every array by its path. Orbax would cast without a word."""
-    import jax  # which to read a config does not need
-
-    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
-
-
-def _check_layout(folder: Path, stored: dict[str, str], expected: dict[str, str]) -> None:
-    for name in expected | stored:
-        if expected.get(name) != stored.get(name):
-            raise UsageError(
-                f"checkpoint {folder} is not of the config beside it: expected {name} "
-                f"{expected.get(name)}, got {stored.get(name)}; "
-                "restore that config.json, or train in another directory"
-            )
+    return reasons.get(error.errno or 0, one_line(error)[:200])

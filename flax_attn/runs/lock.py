@@ -1,7 +1,7 @@
 """A lock on a run directory, so that no two processes train into it.
 
-The operating system holds it for the process, and so lets go of it however the process ends. The
-file says who holds it.
+The operating system holds it for the process, and releases it when the process ends, also after a
+`kill -9`. The file says which process holds it.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
-"""The list of sums of a run directory, `sums.json`: the SHA-256 of every file that it vouches for.
+"""The list `sums.json` of a run directory: the SHA-256 of every file that decides a number.
 
 It is written when training begins, over the config and what the data decided, and again when the
-run is finished, over everything. So a changed byte is told before a wrong figure is shown. A run
-directory of an earlier version has no list, and is read without.
+run is finished, over everything. A changed byte is reported before any number is shown. A run
+directory of an earlier version has no list, and is read without one.
 """
 
 import json

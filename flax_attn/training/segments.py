@@ -23,7 +23,7 @@ def weigh(jaxpr: core.Jaxpr) -> int:
     """The weight of a program: multiplications of products, elements of all else, and the calls.
 
     The body of a loop counts as often as a `scan` runs it, and once in a `while`, whose number
-    nobody knows. Of branches the heaviest counts.
+    is not known. Of branches the heaviest counts.
     """
     return sum(_weigh_equation(equation) for equation in jaxpr.eqns)
 

@@ -1,3 +1,4 @@
+import json
 import shutil
 from pathlib import Path
 
@@ -5,11 +6,12 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from flax import struct
 
 from flax_attn.errors import UsageError
-from flax_attn.runs import checkpoints
+from flax_attn.runs import arrays, checkpoints
 from flax_attn.runs.checkpoints import Place
 
 W = np.arange(1000, dtype=np.float32).reshape(10, 100)
@@ -165,21 +167,53 @@ def test_two_are_kept_and_none_is_no_error(directory, tmp_path):
     assert checkpoints.restore(tmp_path / "nowhere", FIRST, print) is None
 
 
+@struct.dataclass
+class Earlier:
+    step: jax.Array
+
+
+@struct.dataclass
+class Later:
+    step: jax.Array
+    bad_steps: jax.Array
+    bad_in_a_row: jax.Array
+
+
+def write_as_earlier_versions(directory, place, state, sums=None):
+    """A checkpoint by Orbax, with its layout in the metadata."""
+    folder = directory / place.name
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(folder / "default", state)
+        if sums is not None:
+            checkpointer.wait_until_finished()
+            checkpointer.save(folder / "sums", sums)
+    layout = arrays.layout(arrays.by_path(state))
+    metadata = {"place": list(place), "layout": layout, "rows": [1]}
+    (folder / "metadata.json").write_text(json.dumps(metadata))
+    (folder / "sha256.json").write_text(json.dumps(checkpoints._sums(folder)))
+
+
 def test_the_state_of_an_earlier_version_has_zeros_in_later_fields(tmp_path):
-    @struct.dataclass
-    class Earlier:
-        step: jax.Array
-
-    @struct.dataclass
-    class Later:
-        step: jax.Array
-        bad_steps: jax.Array
-        bad_in_a_row: jax.Array
-
-    checkpoints.save(tmp_path, Place(1), Earlier(jnp.int32(7)), {})
+    write_as_earlier_versions(tmp_path, Place(1), Earlier(jnp.int32(7)))
     template = Later(*[jnp.int32(9)] * 3)
     restored = checkpoints.restore(tmp_path, template, print)
     chex.assert_trees_all_equal(restored.state, Later(*map(jnp.int32, (7, 0, 0))))
+    assert restored.metadata == {"place": [1, 0], "rows": [1]}
+    with pytest.raises(UsageError, match=r"expected \.step None, got int32"):
+        checkpoints.restore(tmp_path, {}, print)
+
+
+def test_a_begun_epoch_of_an_earlier_version_keeps_its_sums(tmp_path):
+    sums = {"mse": jnp.float32(0.5)}
+    write_as_earlier_versions(tmp_path, Place(1), FIRST)
+    write_as_earlier_versions(tmp_path, Place(1, 7), SECOND, sums)
+    restored = checkpoints.restore(tmp_path, FIRST, print, sums={"mse": jnp.float32(0)})
+    assert restored.place == Place(1, 7)
+    chex.assert_trees_all_equal((restored.state, restored.sums), (SECOND, sums))
+    checkpoints.save(tmp_path, Place(2), FIRST, {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
+    checkpoints.save(tmp_path, Place(3), FIRST, {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "3"]
 
 
 def test_a_folder_with_a_users_file_is_left_and_ours_with_a_later_place_is_not(directory):
