@@ -48,10 +48,15 @@ def tests_of(file: str) -> list[str]:
 def write(mutant: Mutant, root: Path) -> None:
     """Writes a mutant into a copy of the project."""
     file = root / "flax_attn" / mutant.file
-    text = file.read_text()
-    if text.count(mutant.before) != 1:
-        raise SystemExit(f"expected once what stands before in {mutant}")
-    file.write_text(text.replace(mutant.before, mutant.after))
+    file.write_text(file.read_text().replace(mutant.before, mutant.after))
+
+
+def check(mutant: Mutant) -> None:
+    """Ends the program where a mutant has no tests, or its code does not stand there once."""
+    tests_of(mutant.file) or sys.exit(f"no tests belong to {mutant.file}")
+    number = (ROOT / "flax_attn" / mutant.file).read_text().count(mutant.before)
+    if number != 1:
+        sys.exit(f"expected the code once, got it {number} times: {mutant}")
 
 
 def copy(folder: Path) -> Path:
@@ -98,7 +103,7 @@ def main() -> None:
         for change in changes
     ]
     for mutant in mutants:
-        tests_of(mutant.file) or sys.exit(f"no tests belong to {mutant.file}")
+        check(mutant)
     os.environ.setdefault(
         "JAX_COMPILATION_CACHE_DIR", tempfile.mkdtemp(prefix="flax_attn-mutants-")
     )
