@@ -148,8 +148,9 @@ def make_programs(config: Config, model: nn.Module, task: Task) -> Programs:
         }
 
     plan, fetch = make_plan(config, task, steps_an_epoch)
-    step = functools.partial(epoch.train_step, loss=loss, optimizer=optimizer)
-    guarded = functools.partial(step, max_bad_steps=config.max_bad_steps)
+    take_step = functools.partial(epoch.train_step, loss=loss, optimizer=optimizer)
+    step = jax.jit(take_step, inline=True)  # traced once, for its sums and for its steps
+    guarded = functools.partial(take_step, max_bad_steps=config.max_bad_steps)
     layout = {"plan": plan, "fetch": fetch}
     one_seed = functools.partial(epoch.train_steps, step=step, **layout)
     guarded_seed = functools.partial(epoch.train_steps, step=guarded, **layout)
@@ -160,7 +161,7 @@ def make_programs(config: Config, model: nn.Module, task: Task) -> Programs:
         create=functools.partial(
             epoch.stack_seeds, make_create(config, model, task.sample(), num_steps)
         ),
-        zero_sums=jax.jit(functools.partial(epoch.zero_sums, loss=loss, **layout)),
+        zero_sums=functools.partial(epoch.zero_sums, step=step, **layout),
         train_steps=jax.jit(over_seeds(one_seed, 2)),
         guarded_steps=jax.jit(over_seeds(guarded_seed, 2)),
         one_seed=one_seed,

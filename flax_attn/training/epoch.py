@@ -80,17 +80,19 @@ def take_step(
     )
 
 
-def zero_sums(states: TrainState, data: Tree, *, loss: Loss, plan: Plan, fetch: Fetch) -> Metrics:
+def zero_sums(states: TrainState, data: Tree, *, step: Step, plan: Plan, fetch: Fetch) -> Metrics:
     """What the sums of the metrics of several seeds are before an epoch."""
 
-    def measure(state: TrainState, data: Tree) -> Metrics:
+    def measure(states: TrainState, data: Tree) -> Metrics:
+        state = jax.tree.map(lambda leaf: leaf[0], states)
         key = state.epoch_key(jnp.int32(1))
         entry = jax.tree.map(lambda leaf: leaf[0], plan(key, jnp.int32(1)))
         batch = fetch(data, entry) if callable(fetch) else fetch[0](data, entry[1])
-        return loss(state.params, state.carry, batch, key)[1][1]
+        return step(state, batch, key)[1]
 
-    shapes = jax.eval_shape(jax.vmap(measure, in_axes=(0, None)), states, data)
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    one, num_seeds = jax.eval_shape(measure, states, data), len(states.seed)
+    zeros = lambda leaf: np.zeros((num_seeds, *leaf.shape), leaf.dtype)
+    return jax.device_put(jax.tree.map(zeros, one))
 
 
 def train_steps(

@@ -203,6 +203,13 @@ def test_the_state_of_an_earlier_version_has_zeros_in_later_fields(tmp_path):
         checkpoints.restore(tmp_path, {}, print)
 
 
+def test_the_counts_of_an_earlier_version_that_has_them_are_kept(tmp_path):
+    state = Later(*map(jnp.int32, (7, 3, 2)))
+    write_as_earlier_versions(tmp_path, Place(1), state)
+    restored = checkpoints.restore(tmp_path, Later(*[jnp.int32(9)] * 3), print)
+    chex.assert_trees_all_equal(restored.state, state)
+
+
 def test_a_begun_epoch_of_an_earlier_version_keeps_its_sums(tmp_path):
     sums = {"mse": jnp.float32(0.5)}
     write_as_earlier_versions(tmp_path, Place(1), FIRST)

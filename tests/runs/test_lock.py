@@ -22,6 +22,16 @@ def test_one_holds_it_and_the_next_is_told_who(tmp_path):
         pass
 
 
+def test_the_file_of_the_lock_is_closed_at_the_end(tmp_path, monkeypatch):
+    opened, closed, open_file, close = [], [], os.open, os.close
+    monkeypatch.setattr(os, "open", lambda *args: opened.append(open_file(*args)) or opened[-1])
+    monkeypatch.setattr(os, "close", lambda number: closed.append(number) or close(number))
+    with lock.held(tmp_path / "run"):
+        assert len(opened) == 1
+        assert closed == []
+    assert closed == opened
+
+
 def test_a_directory_that_stays_empty_is_not_left(tmp_path):
     with lock.held(tmp_path / "a" / "b"):
         assert (tmp_path / "a" / "b").is_dir()
