@@ -10,6 +10,7 @@ import pytest
 
 from flax_attn.attention import fused
 from flax_attn.attention.core import dot_product_attention
+from flax_attn.attention.pairs import Pairs
 from tests.attention.compiled import normal, run
 
 LEADING, Q, K, HEADS, KEY_HEADS, D = (2, 3), 6, 10, 4, 2, 8
@@ -36,6 +37,19 @@ def mask_of(kind):
     mask[..., 3] = False
     mask[(..., 2, slice(None)) if shape[-2] > 1 else (1, 2)] = False
     return mask
+
+
+def test_causality_alone_is_handed_over_without_a_mask():
+    pairs = Pairs.in_heads(1, 6, 6)
+    assert fused.limits(pairs) == (None, False)
+    assert fused.limits(pairs.limited(True, None)) == (None, True)
+    for causal, window, offset in ((False, (None, 3), 0), (True, (2, None), 0), (True, None, 1)):
+        mask, is_causal = fused.limits(pairs.limited(causal, window, offset))
+        assert not is_causal
+        (left, right), distance = window or (None, None), np.arange(6) - np.arange(6)[:, None]
+        visible = distance - offset <= (0 if causal else right)
+        visible &= left is None or distance >= -left
+        np.testing.assert_array_equal(mask[0], visible)
 
 
 @pytest.mark.parametrize(

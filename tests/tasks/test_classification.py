@@ -1,6 +1,8 @@
 import functools
 
+import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -19,3 +21,23 @@ def test_a_class_weighs_one_over_its_examples_where_the_config_says_so(weighted)
     np.testing.assert_allclose(
         loss, np.average(errors, weights=[1 / 3, 1] if weighted else [1, 1]), rtol=1e-6
     )
+
+
+def test_seeds_predict_the_mean_of_their_probabilities():
+    """Not the mean of their logits, and not those of one seed."""
+
+    class Constant(nn.Module):
+        @nn.compact
+        def __call__(self, inputs, train=False):
+            logits = self.param("logits", nn.initializers.zeros, (3,))
+            return jnp.broadcast_to(logits, (len(inputs), 3)), {}
+
+    seeds = [
+        {"logits": jnp.log(jnp.array(shares))} for shares in ((0.7, 0.2, 0.1), (0.1, 0.8, 0.1))
+    ]
+    inputs, expected = np.zeros((2, 4), np.float32), np.array([[0.4, 0.5, 0.1]] * 2)
+    prediction = classification.predict(Constant(), seeds, inputs, ["a", "b", "c"])
+    np.testing.assert_allclose(prediction.outputs, expected, rtol=1e-6)
+    assert prediction.classes == ["b", "b"]
+    computed = classification.compute(Constant(), seeds, jnp.asarray(inputs))
+    np.testing.assert_allclose(computed["outputs"], expected, rtol=1e-6)
