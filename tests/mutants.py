@@ -9,11 +9,16 @@ STREAM = ("attention/test_streaming.py",)
 TESTS = {
     "attention/blocks.py": STREAM,
     "attention/core.py": ("attention/test_edges.py", *ACROSS_ATTENTION),
-    "attention/dot_products.py": ("attention/test_edges.py", *ACROSS_ATTENTION),
+    "attention/dot_products.py": (
+        "attention/test_core.py",
+        "attention/test_edges.py",
+        *ACROSS_ATTENTION,
+    ),
     "attention/dropout.py": ACROSS_ATTENTION,
     "attention/few_queries.py": ("attention/test_cache.py",),
     "attention/pairs.py": ("attention/test_reach.py", "attention/test_fused.py", *ACROSS_ATTENTION),
     "attention/reach.py": (*STREAM, *ACROSS_ATTENTION),
+    "attention/streaming.py": ("attention/test_log_sums.py",),
     "experiment/loading.py": ("experiment/test_loop.py", "experiment/test_running.py"),
     "experiment/loop.py": ("experiment/test_running.py",),
     "files.py": ("runs/test_directory.py",),
