@@ -7,6 +7,7 @@ import pytest
 
 import flax_attn.attention as fa
 from flax_attn.attention import masks
+from flax_attn.attention.cache import append, empty_cache
 from tests.attention.compiled import apply, init, run
 from tests.attention.decoding import CUTS, MEMORY, B, D, T, X, decoded, in_rows, sequences
 
@@ -147,3 +148,19 @@ def test_rotary_in_the_blocks_of_a_transformer():
 def test_features_that_do_not_turn_are_told(options, said):
     with pytest.raises(ValueError, match=said):
         init(fa.MultiHeadAttention(3, **options), X)
+
+
+def test_the_real_tokens_of_each_row_are_appended_and_nothing_else():
+    cache = empty_cache((2,), max_length=4, num_heads=1, key_features=2, value_features=3)
+    tokens = np.arange(1.0, 7).reshape(2, 3, 1, 1)
+    key, value = jnp.tile(tokens, 2), jnp.tile(-tokens, 3)
+    cache = append(cache, key, value, lengths=np.array([1, 3]))
+    np.testing.assert_array_equal(cache.length, [1, 3])
+    np.testing.assert_array_equal(cache.key[:, :, 0, 0], [[1, 0, 0, 0], [4, 5, 6, 0]])
+    np.testing.assert_array_equal(cache.value[:, :, 0, 2], [[-1, 0, 0, 0], [-4, -5, -6, 0]])
+    last = jax.jit(append)(cache, key[:, :2], value[:, :2])  # the second row has room for one
+    np.testing.assert_array_equal(last.key[0, :, 0, 0], [1, 1, 2, 0])
+    assert np.isnan(last.key[1]).all()
+    assert np.isnan(last.value[1]).all()
+    with pytest.raises(ValueError, match="at most the 4 tokens that the cache has room for, got 5"):
+        append(cache, key[:, :2], value[:, :2])

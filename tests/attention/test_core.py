@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import flax_attn.attention as fa
-from flax_attn.attention import attend, bilinear, dot, masked_softmax, scaled_dot
+from flax_attn.attention import attend, bilinear, core, dot, masked_softmax, scaled_dot
 from tests.attention.compiled import normal, run
 
 B, Q, K, D, E = 2, 3, 5, 7, 11  # distinct primes, so that no two axes can be confused
@@ -245,3 +245,11 @@ def test_scale_softcap_and_bias_in_their_order(scale):
     scores = 1.5 * np.tanh((scale or 0.5) * query[0, :, 0] @ key[0, :, 0].T / 1.5) + bias
     expected = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(weights[0, 0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_half_precision_is_added_up_in_float32(dtype):
+    weights, value = jnp.ones((1, 4), dtype), jnp.full((4, 2), 60_000, dtype)
+    context = run(core.weighted_sum, weights, value)
+    assert context.dtype == jnp.float32
+    np.testing.assert_array_equal(context, 4 * np.asarray(value[:1], np.float32))
