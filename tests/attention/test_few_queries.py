@@ -72,7 +72,9 @@ def test_what_hidden_keys_hold_does_not_count(bad, taken):
     dirty = QUERY, jnp.where(hidden, bad, KEY), jnp.where(hidden, bad, VALUE)
     expected = outcome((QUERY, KEY, VALUE), True, key_lengths=LENGTHS)
     chex.assert_trees_all_close(outcome(dirty, False, key_lengths=LENGTHS), expected, atol=1e-5)
-    assert taken
+    uncompiled = dot_product_attention(*dirty, key_lengths=LENGTHS, need_weights=False).context
+    np.testing.assert_allclose(uncompiled, expected[0][1], atol=1e-5)
+    assert len(taken) == 2
 
 
 @pytest.mark.parametrize(
