@@ -25,8 +25,9 @@ def read(path: Path, template: Tree) -> Tree:
         UsageError: the file has other names, shapes or dtypes than the template.
     """
     stored = cast(dict[str, np.ndarray], serialization.msgpack_restore(path.read_bytes()))
-    check_layout(path.parent, layout(stored), layout(by_path(template)))
-    leaves = [jnp.array(stored[name]) for name in by_path(template)]
+    expected = by_path(template)
+    check_layout(path.parent, layout(stored), layout(expected))
+    leaves = [jnp.array(stored[name]) for name in expected]
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
 

@@ -87,8 +87,7 @@ def zero_sums(states: TrainState, data: Tree, *, step: Step, plan: Plan, fetch: 
         state = jax.tree.map(lambda leaf: leaf[0], states)
         key = state.epoch_key(jnp.int32(1))
         entry = jax.tree.map(lambda leaf: leaf[0], plan(key, jnp.int32(1)))
-        batch = fetch(data, entry) if callable(fetch) else fetch[0](data, entry[1])
-        return step(state, batch, key)[1]
+        return take_step(state, entry, data=data, key=key, step=step, fetch=fetch)[1]
 
     one, num_seeds = jax.eval_shape(measure, states, data), len(states.seed)
     zeros = lambda leaf: np.zeros((num_seeds, *leaf.shape), leaf.dtype)
