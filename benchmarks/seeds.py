@@ -13,8 +13,9 @@ import jax.numpy as jnp
 
 from benchmarks import timing
 from configs import shapes_attention
-from flax_attn.experiment.building import build_model, make_programs
+from flax_attn.experiment.building import build_model
 from flax_attn.experiment.config import Config
+from flax_attn.experiment.programs import make_programs
 
 
 def measure(num_seeds: int, steps: int, repeats: int) -> dict[str, float]:

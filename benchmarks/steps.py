@@ -41,8 +41,9 @@ from configs import (
     sst_gru_attention,
     translate_multi30k,
 )
-from flax_attn.experiment.building import build_model, make_loss, make_programs
+from flax_attn.experiment.building import build_model, make_loss
 from flax_attn.experiment.config import Config
+from flax_attn.experiment.programs import make_programs
 from flax_attn.tasks import ImageClasses, Kept, PairsOfTexts, Rows, Signals, Task, TextClasses
 from flax_attn.training import epoch
 from flax_attn.training.state import TrainState

@@ -19,8 +19,9 @@ import numpy as np
 
 from benchmarks import timing, torch_models, torch_training
 from configs import shapes_attention, shapes_best
-from flax_attn.experiment.building import build_model, make_batches, make_programs
+from flax_attn.experiment.building import build_model, make_batches
 from flax_attn.experiment.config import Config
+from flax_attn.experiment.programs import make_programs
 from flax_attn.training import epoch
 
 ERROR, PYTORCH_STEPS = 0.00075, 7_020

@@ -44,7 +44,7 @@ def get_config(variant: str = "") -> Any:
         config.data.update({"vocabulary_size": 10_000, "num_ngrams": 10_000, "num_pairs": 10_000})
         config.data.update({"max_length": 64, "num_buckets": 1})
     config.num_epochs = 1 if variant else 6
-    config.steps_per_epoch = 50 if variant else 264  # once through the 16,925 rows
+    config.steps_per_epoch = 40 if variant else 264  # once through the 16,925 rows
     config.evaluate = ("test",)
     config.keep_best = False
     config.patience = 0

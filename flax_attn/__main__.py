@@ -3,6 +3,7 @@
 import argparse
 import io
 import sys
+import traceback
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,6 +23,22 @@ def main(argv: list[str] | None = None) -> int:
             stream.reconfigure(
                 errors="replace"
             )  # a terminal that cannot show a character shows a question mark
+    if "--distributed" not in (sys.argv[1:] if argv is None else argv):
+        return run_safely(argv)
+    try:
+        code = run_safely(argv)
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    if "jax" in sys.modules:
+        from flax_attn.experiment import processes
+
+        processes.part(code)
+    return code
+
+
+def run_safely(argv: list[str] | None) -> int:
+    """Runs the command, and turns errors into a line and a code."""
     try:
         args = parse(argv)
         run = {"train": run_train, "predict": run_predict, "compare": run_compare}[args.command]
@@ -125,6 +142,10 @@ def add_training(train: argparse.ArgumentParser) -> None:
     train.add_argument("--manual_dir", type=Path, help=manual_dir)
     debug = "end at the first number that is not finite, and say where it arose"
     train.add_argument("--debug_nans", action="store_true", help=debug)
+    joins = "join the other processes of the run (the page on many devices says how)"
+    train.add_argument("--distributed", action="store_true", help=joins)
+    timeout = "the seconds that one of several processes waits for the others (default: 300)"
+    train.add_argument("--timeout", type=int, default=300, help=timeout)
     train.epilog = "Any key of the config is a flag: --num_epochs=3, --model.features=32."
 
 
@@ -168,7 +189,11 @@ def run_train(args: argparse.Namespace) -> int:
     for argument in (*rest, str(place.absolute())):
         check_text(argument, "arguments", "rename, or set LC_ALL=C.UTF-8")
     check_memory()
-    return run_command(names, rest, args.workdir, args.manual_dir, args.debug_nans)
+    if args.timeout < 1:
+        refuse(f"expected --timeout of at least 1 second, got {args.timeout}")
+    wait = args.timeout if args.distributed else None
+    command = (names, rest, args.workdir, args.manual_dir, args.debug_nans, wait)
+    return run_command(*command)
 
 
 def run_predict(args: argparse.Namespace) -> int:

@@ -40,24 +40,34 @@ class Stop:
         number: of the first signal, or None.
         saved: how far training is saved, in words.
         saves: whether training will look at `number` soon, and save.
+        agree: from the number of a signal, or 0, to the largest that any process has; None for a
+            process alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, agree: Callable[[int], int] | None = None) -> None:
         self.number: int | None = None
         self.saved = "nothing is saved yet"
         self.saves = False
+        self.agree = agree
+
+    def heard(self) -> int:
+        """The number of the signal that has come, to any of the processes; 0 for none."""
+        own = self.number or 0
+        return own if self.agree is None else self.agree(own)
 
     def check(self, saved: str) -> None:
         """Raises `Stopped` where a signal has come. `saved` says how far training is saved."""
         self.saved = saved
-        if self.number is not None:
-            raise Stopped(self.number, describe(self.number, saved))
+        if number := self.heard():
+            raise Stopped(number, describe(number, saved))
 
     def wait(self, arrays: list[Tree]) -> bool:
-        """Waits for arrays, or for a signal. Returns whether the arrays are there."""
-        while self.number is None and not all(array.is_ready() for array in arrays):
+        """Waits for arrays, or for a signal to a process alone. Returns whether none has come."""
+        while not all(array.is_ready() for array in arrays):
+            if self.agree is None and self.number is not None:
+                break
             time.sleep(0.002)
-        return self.number is None
+        return not self.heard()
 
 
 def describe(number: int, saved: str) -> str:
@@ -65,7 +75,9 @@ def describe(number: int, saved: str) -> str:
 
 
 @contextlib.contextmanager
-def listening(leave: Callable[[str], None] | None = None) -> Iterator[Stop]:
+def listening(
+    leave: Callable[[str], None] | None = None, agree: Callable[[int], int] | None = None
+) -> Iterator[Stop]:
     """Hears signals while it lasts, in the main thread. Elsewhere none are heard.
 
     A signal that is ignored stays ignored, as under `nohup`. A second one interrupts at once.
@@ -73,8 +85,9 @@ def listening(leave: Callable[[str], None] | None = None) -> Iterator[Stop]:
     Args:
         leave: of a command: takes the last line before the process ends. None leaves the process
             alone, as befits a notebook.
+        agree: of one of several processes, as in `Stop`.
     """
-    stop = Stop()
+    stop = Stop(agree)
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return

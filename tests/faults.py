@@ -46,6 +46,7 @@ def count(event, args):
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(count)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in a background ignores it
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and what runs under nohup this one
 from flax_attn.__main__ import main
 code = main(["train", *sys.argv[3:], f"--workdir={folder}"])
 print(f"operations left: {left}")

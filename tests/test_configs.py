@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.experiment.building import build_model, count_parameters, make_programs
+from flax_attn.experiment.building import build_model, count_parameters
 from flax_attn.experiment.config import Config
+from flax_attn.experiment.programs import make_programs
 
 NAMES = sorted(path.stem for path in (Path(__file__).parent.parent / "configs").glob("*_*.py"))
 

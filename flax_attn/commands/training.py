@@ -1,9 +1,11 @@
 """The command that trains, and what it prints."""
 
+import contextlib
 import gc
 import os
 import platform
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from flax_attn.experiment import Config
     from flax_attn.stopping import Stop
 
-FLAGS = ("config", "workdir", "manual_dir", "debug_nans")
+FLAGS = ("config", "workdir", "manual_dir", "debug_nans", "distributed", "timeout")
 
 
 def run_command(
@@ -31,8 +33,15 @@ def run_command(
     workdir: Path | None,
     manual_dir: Path | None,
     debug_nans: bool = False,
+    wait: int | None = None,
 ) -> int:
     """Trains the config of a name, changed by the flags in `rest`. Returns the exit code.
+
+    Args:
+        names: of configs, of which there must be one.
+        rest: the flags that change it.
+        workdir, manual_dir, debug_nans: as in `experiment.run`.
+        wait: the seconds that one of several processes waits for the others; None for one alone.
 
     Raises:
         UsageError: as `experiment.run`, or no name, several, or a flag that is none.
@@ -48,14 +57,13 @@ def run_command(
     )
     check_limits(flatten(config.to_dict()))
     directory = default_workdir(config) if workdir is None else workdir.expanduser()
-    try:  # a second start need not import JAX to be told
-        with lock.held(directory), listening(leave_by_stderr) as stop:
-            import_jax()
-            from flax_attn.analysis.tables import wide_console
-
-            folder = None if manual_dir is None else manual_dir.expanduser()
-            hearing = {"stop": stop, "debug_nans": debug_nans, "is_locked": True}
-            train(config, directory, wide_console(), folder, **hearing)
+    arguments = (config, directory, None if manual_dir is None else manual_dir.expanduser())
+    try:
+        if wait is not None:
+            train_in_processes(*arguments, debug_nans, wait)
+            return 0
+        with lock.held(directory):  # a second start need not import JAX to be told
+            train_and_print(*arguments, debug_nans)
     except OSError as error:
         name = error.filename or directory
         raise UsageError(
@@ -65,8 +73,39 @@ def run_command(
         raise UsageError(f"a number is not finite {one_line(error)}") from error
     except Stopped as stopped:
         leave_by_stderr(stopped.said)
+        if wait is not None:
+            return 128 + stopped.number
         os._exit(128 + stopped.number)  # XLA may still compute, and would crash a longer goodbye
     return 0
+
+
+def train_in_processes(
+    config: ConfigValues, workdir: Path, manual_dir: Path | None, debug_nans: bool, wait: int
+) -> None:
+    """Trains as one of several processes."""
+    import_jax()
+    from flax_attn.experiment import processes
+
+    processes.join(wait)
+    processes.check_same(config.to_dict() | {"workdir": str(workdir)})
+    with lock.held(workdir) if processes.is_first() else contextlib.nullcontext():
+        train_and_print(config, workdir, manual_dir, debug_nans, processes.agree)
+
+
+def train_and_print(
+    config: ConfigValues,
+    workdir: Path,
+    manual_dir: Path | None,
+    debug_nans: bool,
+    agree: Callable[[int], int] | None = None,
+) -> None:
+    """Trains, and prints progress and results. `agree` is as in `stopping.Stop`."""
+    with listening(leave_by_stderr, agree) as stop:
+        import_jax()
+        from flax_attn.analysis.tables import wide_console
+
+        hearing = {"stop": stop, "debug_nans": debug_nans, "is_locked": True}
+        train(config, workdir, wide_console(), manual_dir, **hearing)
 
 
 def import_jax() -> None:
@@ -138,6 +177,7 @@ def train(
     from flax_attn import experiment
     from flax_attn.analysis import tables
     from flax_attn.commands import progress
+    from flax_attn.experiment import processes
 
     def say(text: str) -> None:
         console.print(escaped_lines(text), markup=False, highlight=False, soft_wrap=True)
@@ -147,6 +187,8 @@ def train(
         hearing = {"on_epoch": on_epoch, "say": say, "stop": stop, "debug_nans": debug_nans}
         hearing["is_locked"] = is_locked
         summary = experiment.run(config, workdir, manual_dir=manual_dir, **hearing)
+    if not processes.is_first():
+        return summary
     tables.print_results(summary, checked.reference, console)
     say(f"run directory: {workdir}")
     for line in next_steps(checked, workdir):

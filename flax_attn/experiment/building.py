@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -15,6 +14,9 @@ from flax_attn.experiment.config import Config
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.tasks import Task, row_lengths
 from flax_attn.training import buckets, epoch
+from flax_attn.training.mesh import (
+    cut_rows,
+)
 from flax_attn.training.state import TrainState
 from flax_attn.types import Json, Options, Tree
 
@@ -85,6 +87,7 @@ def make_loss(model: nn.Module, measure: Callable[..., Tree]) -> epoch.Loss:
     """`loss(params, carry, batch, key) -> (loss, (carry, metrics))`; evaluation has no key."""
 
     def loss(params: Params, carry: Params, batch: epoch.Batch, key: Key[Array, ""] | None) -> Tree:
+        batch = cut_rows(batch)
         variables, train = {"params": params, "carry": carry}, key is not None
         options: Options = {
             "train": train,
@@ -96,79 +99,6 @@ def make_loss(model: nn.Module, measure: Callable[..., Tree]) -> epoch.Loss:
         return value, (updates.get("carry", {}), metrics)
 
     return loss
-
-
-class Programs(NamedTuple):
-    """The parts of a run that are compiled, over all seeds at once.
-
-    Attributes:
-        create: from seeds to states.
-        zero_sums: from states and rows to sums of metrics to begin an epoch with.
-        train_steps: from states, sums, the number of the epoch, two steps of it and rows to the
-            states and sums after the steps between, and whether they are finite.
-        guarded_steps: the same, where a step that is not finite changes nothing.
-        one_seed: `train_steps` of one seed, not compiled.
-        evaluate: from parameters, carry and batches by split to metrics by split.
-        after_epoch: from states, the scores of validation and the number of the epoch to states.
-        steps_an_epoch: how many there are.
-    """
-
-    create: Callable[[range], States]
-    zero_sums: Callable[[States, epoch.Batch], epoch.Metrics]
-    train_steps: jax.stages.Wrapped
-    guarded_steps: jax.stages.Wrapped
-    one_seed: Callable
-    evaluate: jax.stages.Wrapped
-    after_epoch: Callable[[States, Array, Array], States]
-    steps_an_epoch: int
-
-    def train_epoch(
-        self, states: States, number: int | Array, rows: epoch.Batch
-    ) -> tuple[States, Scores]:
-        """A whole epoch in one call: the states and the metrics."""
-        bounds = (np.int32(number), np.int32(0), np.int32(self.steps_an_epoch))
-        states, sums, _ = self.train_steps(states, self.zero_sums(states, rows), *bounds, rows)
-        return states, epoch.compute(sums)
-
-
-def make_programs(config: Config, model: nn.Module, task: Task) -> Programs:
-    """Builds the run's programs; one compilation of each serves all epochs."""
-    loss = make_loss(model, task.measure)
-    steps_an_epoch = count_steps(config, task)
-    num_steps = config.num_epochs * steps_an_epoch
-    optimizer = config.optimizer.build(config.learning_rate, num_steps)
-    over_seeds = epoch.sequential if jax.default_backend() == "cpu" else epoch.vectorized
-
-    def evaluate(
-        params: Params, carry: Params, batches: dict[str, list[epoch.Batch]]
-    ) -> dict[str, Scores]:
-        return {
-            name: epoch.evaluate(params, carry, stacks, loss=loss)
-            for name, stacks in batches.items()
-        }
-
-    plan, fetch = make_plan(config, task, steps_an_epoch)
-    take_step = functools.partial(epoch.train_step, loss=loss, optimizer=optimizer)
-    step = jax.jit(take_step, inline=True)  # traced once, for its sums and for its steps
-    guarded = functools.partial(take_step, max_bad_steps=config.max_bad_steps)
-    layout = {"plan": plan, "fetch": fetch}
-    one_seed = functools.partial(epoch.train_steps, step=step, **layout)
-    guarded_seed = functools.partial(epoch.train_steps, step=guarded, **layout)
-    after_epoch = functools.partial(
-        TrainState.after_epoch, plateau=config.optimizer.plateau, patience=config.patience
-    )
-    return Programs(
-        create=functools.partial(
-            epoch.stack_seeds, make_create(config, model, task.sample(), num_steps)
-        ),
-        zero_sums=functools.partial(epoch.zero_sums, step=step, **layout),
-        train_steps=jax.jit(over_seeds(one_seed, 2)),
-        guarded_steps=jax.jit(over_seeds(guarded_seed, 2)),
-        one_seed=one_seed,
-        evaluate=jax.jit(over_seeds(evaluate, 2)),
-        after_epoch=jax.jit(jax.vmap(after_epoch, in_axes=(0, 0, None))),
-        steps_an_epoch=steps_an_epoch,
-    )
 
 
 def make_create(
@@ -231,7 +161,7 @@ def make_batches(config: Config, task: Task) -> dict[str, list[epoch.Batch]]:
             batches.append(epoch.pad_batches(buckets.cut(part, bucket.length), config.batch_size))
         return batches
 
-    return jax.device_put({name: stacks(rows) for name, rows in task.rows.splits.items()})
+    return {name: stacks(rows) for name, rows in task.rows.splits.items()}
 
 
 def num_buckets(config: Config) -> int:

@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from flax_attn.experiment.building import Programs, States
+from flax_attn.experiment import processes
+from flax_attn.experiment.building import States
+from flax_attn.experiment.programs import Programs
 from flax_attn.training.epoch import Metrics
 from flax_attn.types import Tree
 
@@ -28,12 +30,13 @@ def find_nan(
             break
         states, sums = after, after_sums
     seed = int(np.argmin(np.asarray(finite)))
-    where = f"in step {step + 1} of epoch {number}, seed {int(states.seed[seed])}"
+    host = jax.tree.map(lambda leaf: leaf[seed], processes.gather((states, sums)))
+    one_state, one_sums = jax.device_put(host)
+    where = f"in step {step + 1} of epoch {number}, seed {int(one_state.seed)}"
     bounds = (*map(jnp.int32, bounds[:3]), rows)
-    one_state, one_sums = jax.tree.map(lambda leaf: leaf[seed], (states, sums))
     try:
         with jax.disable_jit(), jax.debug_nans(True):
-            programs.one_seed(one_state, one_sums, *bounds)
+            programs.one_seed.train_steps(one_state, one_sums, *bounds)
     except FloatingPointError as error:
         raise FloatingPointError(f"{where}: {error}") from error
     raise FloatingPointError(f"{where}: no NaN, but an infinite number")

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from flax_attn.errors import UsageError
-from flax_attn.experiment.building import Programs, Scores, States, make_batches
+from flax_attn.experiment import processes
+from flax_attn.experiment.building import Scores, States, make_batches
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.debugging import find_nan
+from flax_attn.experiment.programs import Programs
 from flax_attn.runs import checkpoints
 from flax_attn.runs.checkpoints import Place
 from flax_attn.runs.directory import RunDirectory
@@ -20,7 +21,7 @@ from flax_attn.runs.rows import Row, check_finite, finite_seeds, metric_rows, re
 from flax_attn.stopping import Stop
 from flax_attn.tasks import Task
 from flax_attn.training import epoch, segments
-from flax_attn.training.state import choose
+from flax_attn.training.mesh import EVERYWHERE, SEEDS, put
 from flax_attn.types import JsonObject
 
 Say = Callable[[str], None]  # takes a line, or several, for the user
@@ -59,29 +60,45 @@ class Loop:
     ):
         self.config, self.programs, self.task = config, programs, task
         self.directory, self.stop, self.debug_nans = directory, stop, debug_nans
-        self.rows, self.batches = jax.device_put(task.rows.train), make_batches(config, task)
+        rows = (task.rows.train, make_batches(config, task))
+        self.rows, self.batches = put(programs.mesh, rows, EVERYWHERE)
         self.log = MetricsLog(directory.path)
 
     def restore(self, say: Say) -> Standing:
         """The last whole checkpoint, or the start. What stands after it is removed."""
         states = self.programs.create(self.config.seeds)
-        sums = self.programs.zero_sums(states, self.rows)
-        checkpoint = checkpoints.restore(self.directory.checkpoints, states, say, sums=sums)
-        at = Standing(Place(0), states, sums, 0.0, [])
-        if checkpoint is not None:
-            place, states, begun, metadata = checkpoint
-            rows = metadata.get("rows")  # earlier versions kept them there
-            rows = read_until(self.directory.path, metadata["metrics"]) if rows is None else rows
-            at = Standing(place, states, begun or sums, metadata["train_seconds"], rows)
-            say(f"resuming after {describe(place)}")
-        checkpoints.discard_after(self.directory.checkpoints, at.place)
-        checkpoints.prune(self.directory.checkpoints, at.place)
-        return at
+        self.zeros = self.programs.zero_sums(states, self.rows)
+        host = processes.gather(states), processes.gather(self.zeros)
+        first = start = Standing(Place(0), host[0], host[1], 0.0, [])
+        if processes.is_first():
+            first = self.read_checkpoint(start, say)
+            checkpoints.discard_after(self.directory.checkpoints, first.place)
+            checkpoints.prune(self.directory.checkpoints, first.place)
+        place, seconds, rows = processes.tell([first.place, first.seconds, first.rows])
+        if not any(place):
+            return start._replace(states=states, sums=self.zeros)
+        arrays = processes.tell_arrays((first.states, first.sums))
+        states, sums = put(self.programs.mesh, arrays, SEEDS)
+        return Standing(Place(*place), states, sums, seconds, rows)
+
+    def read_checkpoint(self, start: Standing, say: Say) -> Standing:
+        """The last whole checkpoint, or the start."""
+        checkpoint = checkpoints.restore(
+            self.directory.checkpoints, start.states, say, sums=start.sums
+        )
+        if checkpoint is None:
+            return start
+        place, states, sums, metadata = checkpoint
+        rows = metadata.get("rows")  # earlier versions kept them there
+        rows = read_until(self.directory.path, metadata["metrics"]) if rows is None else rows
+        say(f"resuming after {describe(place)}")
+        return Standing(place, states, sums or start.sums, metadata["train_seconds"], rows)
 
     def begin(self, at: Standing) -> Standing:
         """Compiles, and measures what has not trained yet."""
         weights = (at.states.params, at.states.carry, self.batches)
         self.evaluate = self.programs.evaluate.lower(*weights).compile()
+        processes.meet("the first evaluation")
         before = None if at.rows else self.evaluate(*weights)
         seconds = at.seconds
         if at.place.epoch < self.config.num_epochs:
@@ -93,13 +110,16 @@ class Loop:
             seconds += time.perf_counter() - began
         rows = at.rows
         if before is not None:
-            rows = metric_rows(0, at.states, before)
+            rows = metric_rows(0, processes.gather(at.states.counts()), before)
             check_finite(rows)
         return at._replace(rows=rows, seconds=seconds)
 
     def train(self, at: Standing, on_epoch: OnEpoch) -> Standing:
         """Trains to `num_epochs`, or until all seeds have stopped."""
-        while at.place.epoch < self.config.num_epochs and not np.asarray(at.states.stopped).all():
+        while (
+            at.place.epoch < self.config.num_epochs
+            and not processes.gather(at.states.stopped).all()
+        ):
             self.stop.saves = True
             at = self.run_epoch(at)
             self.save(at)
@@ -110,25 +130,25 @@ class Loop:
 
     def run_epoch(self, at: Standing) -> Standing:
         """The rest of an epoch in segments, and its metrics."""
-        began, stopped = at.seconds - time.perf_counter(), np.asarray(at.states.stopped)
+        began, stopped = at.seconds - time.perf_counter(), processes.gather(at.states.stopped)
         number = at.place.epoch + 1
         while at.place.step < self.programs.steps_an_epoch:
             at = self.run_segment(at)._replace(seconds=began + time.perf_counter())
-            if self.stop.number is not None:
+            if self.stop.heard():
                 self.save_and_stop(at)
         scores = self.evaluate(at.states.params, at.states.carry, self.batches)
         if not self.stop.wait(jax.tree.leaves(scores)):
             self.save_and_stop(at)
-        train_scores = epoch.compute(at.sums)
+        train_scores = epoch.compute(jax.device_put(processes.gather(at.sums)))
         at = self.judge(at, {"train": train_scores} | scores, stopped)
         states = at.states
         if self.config.by_validation:
             states = self.programs.after_epoch(
-                states, scores["valid"][self.task.score], jnp.int32(number)
+                states, scores["valid"][self.task.score], np.int32(number)
             )
-        zeros = jax.tree.map(jnp.zeros_like, at.sums)
-        self.log.append(at.rows)
-        return Standing(Place(number), states, zeros, began + time.perf_counter(), at.rows)
+        if processes.is_first():
+            self.log.append(at.rows)
+        return Standing(Place(number), states, self.zeros, began + time.perf_counter(), at.rows)
 
     def run_segment(self, at: Standing) -> Standing:
         """Some steps. Seeds in which they are not all finite take them again, guarded."""
@@ -140,7 +160,7 @@ class Loop:
             if self.debug_nans:
                 find_nan(self.programs, at.states, at.sums, places, self.task.rows.train)
             guarded = self.programs.guarded_steps(at.states, at.sums, *places)[:2]
-            states, sums = jax.vmap(choose)(finite, (states, sums), guarded)
+            states, sums = self.programs.choose(finite, (states, sums), guarded)
         return at._replace(place=Place(at.place.epoch, last), states=states, sums=sums)
 
     def judge(self, at: Standing, scores: dict[str, Scores], stopped: np.ndarray) -> Standing:
@@ -149,8 +169,9 @@ class Loop:
         Raises:
             UsageError: no seed is left.
         """
-        rows = metric_rows(at.place.epoch + 1, at.states, scores)
-        bad = np.asarray(at.states.bad_in_a_row) >= self.config.max_bad_steps
+        counts = processes.gather(at.states.counts())
+        rows = metric_rows(at.place.epoch + 1, counts, scores)
+        bad = counts["bad_in_a_row"] >= self.config.max_bad_steps
         diverged = ~stopped & (bad | ~finite_seeds(rows))
         if diverged.any() and (diverged | (stopped & bad)).all():
             if not bad.all():
@@ -162,18 +183,19 @@ class Loop:
             )
         states = at.states
         if diverged.any():
-            limit = jnp.where(diverged, self.config.max_bad_steps, states.bad_in_a_row)
-            stop = states.stopped | diverged
-            states = states.with_changes(stopped=stop, bad_in_a_row=limit)
+            limit = np.where(diverged, np.int32(self.config.max_bad_steps), counts["bad_in_a_row"])
+            changes = {"stopped": counts["stopped"] | diverged, "bad_in_a_row": limit}
+            states = states.with_changes(**put(self.programs.mesh, changes, SEEDS))
         return at._replace(states=states, rows=repeat_last(rows, stopped | diverged, at.rows))
 
     def diverged(self, states: States) -> JsonObject:
         """The seeds that steps or metrics that are not finite have stopped, and after what."""
-        bad = np.asarray(states.stopped & (states.bad_in_a_row >= self.config.max_bad_steps))
-        counts = zip(self.config.seeds, bad, states.step, states.bad_steps)
+        counts = processes.gather(states.counts())
+        bad = counts["stopped"] & (counts["bad_in_a_row"] >= self.config.max_bad_steps)
+        by_seed = zip(self.config.seeds, bad, counts["step"], counts["bad_steps"])
         return {
             str(seed): {"step": int(step), "bad_steps": int(number)}
-            for seed, is_bad, step, number in counts
+            for seed, is_bad, step, number in by_seed
             if is_bad
         }
 
@@ -184,8 +206,9 @@ class Loop:
             "metrics": self.log.mark(),
             "config": self.directory.written,
         }
-        sums = at.sums if at.place.step else None
-        checkpoints.save(self.directory.checkpoints, at.place, at.states, metadata, sums)
+        states, sums = processes.gather((at.states, at.sums if at.place.step else None))
+        if processes.is_first():
+            checkpoints.save(self.directory.checkpoints, at.place, states, metadata, sums)
 
     def save_and_stop(self, at: Standing) -> None:
         """Saves where training stands, and raises `Stopped`."""

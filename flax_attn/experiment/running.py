@@ -8,25 +8,27 @@ from typing import cast
 import flax.linen as nn
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from flax_attn.data.sets.memory import Content
 from flax_attn.errors import UsageError
+from flax_attn.experiment import processes
 from flax_attn.experiment.building import (
     States,
     build_model,
     count_parameters,
     layer_table,
-    make_programs,
 )
 from flax_attn.experiment.checks import check_enough, check_same_data
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.loop import Loop, OnEpoch, Say, Standing
+from flax_attn.experiment.programs import make_programs
 from flax_attn.files import replacing
 from flax_attn.models import instruction_set
 from flax_attn.models.forward import Params
 from flax_attn.runs import checkpoints, lock, reading, sums
 from flax_attn.runs.directory import RunDirectory
-from flax_attn.runs.results import Summary
+from flax_attn.runs.results import Measure, Summary
 from flax_attn.runs.rows import summarize, summarize_values
 from flax_attn.stopping import Stop
 from flax_attn.tasks import Task
@@ -72,12 +74,17 @@ def run(
         FloatingPointError: with `debug_nans`, where the first NaN arose.
     """
     config = Config.of(config, content=content)
+    if not processes.is_first():
+        say, on_epoch, is_locked = silent, silent, True
     RunDirectory.open(workdir, config.values, silent)  # before anything is made
     with contextlib.nullcontext() if is_locked else lock.held(workdir):
-        directory = RunDirectory.open(workdir, config.values, say)
-        summary = report_finished(directory, config, say)
+        processes.check_shared(workdir)
+        with processes.first_ahead("the run directory"):
+            directory = RunDirectory.open(workdir, config.values, say)
+        is_first = processes.is_first()
+        summary = processes.tell(report_finished(directory, config, say) if is_first else None)
         if summary is not None:
-            return summary
+            return cast(Summary, summary)
         try:
             forms = instruction_set.taking(directory.instruction_set or instruction_set.current())
         except ValueError as error:
@@ -85,7 +92,8 @@ def run(
                 f"{error} under 'derived' in {workdir / 'config.json'}; restore that file"
             ) from error
         with forms:
-            task = config.task_class.load(config.data, config.recipe, manual_dir)
+            with processes.first_ahead("the data"):
+                task = config.task_class.load(config.data, config.recipe, manual_dir)
             check_same_data(directory.path, directory.derived, task)
             check_enough(config, task)
             return fill(config, directory, task, say, on_epoch, stop or Stop(), debug_nans)
@@ -133,13 +141,17 @@ def fill(
     model = build_model(config, task.kept.sizes)
     layers = layer_table(model, task.sample())
     programs = make_programs(config, model, task)
-    directory.begin(config.values)
+    if processes.is_first():
+        directory.begin(config.values)
     say(f"device: {describe_device()}")
+    if jax.device_count() > 1:
+        say(describe_mesh(programs.mesh, config))
     say(layers)
     loop = Loop(config, programs, task, directory, stop, debug_nans)
     at = loop.begin(loop.restore(say))
-    begin_to_write(config, task, directory)
-    loop.log.begin(at.rows)
+    if processes.is_first():
+        begin_to_write(config, task, directory)
+        loop.log.begin(at.rows)
     stop.check("nothing is saved yet" if not at.place.epoch else f"epoch {at.place.epoch} is saved")
     at = loop.train(at, on_epoch)
     summary = finish(config, model, loop, task, directory, at)
@@ -170,14 +182,13 @@ def finish(
 
     Seeds that diverged are named, and left out of all results.
     """
-    states, diverged = at.states, loop.diverged(at.states)
+    diverged = loop.diverged(at.states)
     good = [i for i, seed in enumerate(config.seeds) if str(seed) not in diverged]
-    kept = kept_params(config, states)
-    metrics = summarize("", loop.evaluate(kept, states.carry, loop.batches), good)
-    if config.keep_best:
-        last = loop.evaluate(states.params, states.carry, loop.batches)
-        metrics |= summarize("last/", last, good)
-    by_seed = params_by_seed(kept, config)
+    metrics = measure(config, loop, at, good)
+    states: States = processes.gather(at.states)
+    if not processes.is_first():
+        return cast(Summary, processes.tell(None))
+    by_seed = params_by_seed(kept_params(config, states), config)
     examples = task.examples(model, [by_seed[config.seeds[i]] for i in good])
     metrics |= {name: summarize_values(values) for name, values in examples.metrics.items()}
     summary = {
@@ -188,7 +199,7 @@ def finish(
         "seeds": [int(seed) for seed in states.seed],
         "diverged": diverged,
         "epochs": at.place.epoch,
-        "stopped": bool(np.asarray(states.stopped).all()),
+        "stopped": bool(states.stopped.all()),
         "steps": int(states.step.max()),
         "train_seconds": round(at.seconds, 1),
         "measured": task.measured,
@@ -205,7 +216,16 @@ def finish(
 
     figures.draw_run(directory.path)
     directory.end((*task.kept.files, *examples.texts))
-    return cast(Summary, summary)
+    return cast(Summary, processes.tell(summary))
+
+
+def measure(config: Config, loop: Loop, at: Standing, good: list[int]) -> dict[str, Measure]:
+    """The metrics of the kept parameters over the good seeds, and of the last ones beside them."""
+    kept, carry = kept_params(config, at.states), at.states.carry
+    metrics = summarize("", loop.evaluate(kept, carry, loop.batches), good)
+    if config.keep_best:
+        metrics |= summarize("last/", loop.evaluate(at.states.params, carry, loop.batches), good)
+    return metrics
 
 
 def kept_params(config: Config, states: States) -> Params:
@@ -228,3 +248,13 @@ def describe_device() -> str:
     if device.platform == "cpu":
         count = f"{os.cpu_count()} cores"
     return f"{device.platform}, {count} (jax {jax.__version__})"
+
+
+def describe_mesh(mesh: Mesh, config: Config) -> str:
+    """How the seeds and the rows of a batch lie on the devices."""
+    groups, size = mesh.shape["seed"], mesh.shape["data"]
+    seeds, rows = config.num_seeds // groups, config.batch_size // size
+    text = f"mesh: {groups} x {size} (seed x data); {seeds} of {config.num_seeds} seed(s) and "
+    text += f"{rows} of {config.batch_size} rows a device"
+    idle = jax.device_count() - mesh.size
+    return f"{text}; {idle} device(s) idle, which do not divide the work" if idle else text

@@ -123,15 +123,23 @@ def by_batched_tiles(
 
     XLA computes the factors of all points in one pass. The gradient of the kernel contracts the
     rows. XLA on CPU does not give that product to YNNPACK, and it takes 1.3 times as long for all
-    rows at once as for two halves.
+    rows at once as for two halves. Rows that XLA may cut over devices are not halved: it would move
+    them.
     """
     xs, ws = _at_points(inputs, kernel)
-    halves = 2 if len(inputs) % 2 == 0 else 1
-    x = jnp.stack(xs).reshape(len(xs) * halves, -1, inputs.shape[-1])  # (points halves, n, d)
-    w = jnp.repeat(jnp.stack(ws), halves, axis=0)  # (points halves, d, e)
-    products = jnp.einsum("pnd,pde->pne", x, w).reshape(len(xs), *xs[0].shape[:2], -1)
+    halves = 2 if len(inputs) % 2 == 0 and _are_rows_whole() else 1
+    x = jnp.stack(xs).reshape(len(xs), halves, -1, inputs.shape[-1])  # (points, halves, n, d)
+    w = jnp.stack([jnp.stack(ws)] * halves, axis=1)  # (points, halves, d, e)
+    products = jnp.einsum("phnd,phde->phne", x, w).reshape(len(xs), *xs[0].shape[:2], -1)
     points = jax.lax.split(products, (1,) * len(xs))  # its transpose is one concatenation
     return _at_outputs([point[0] for point in points], inputs.shape[1], len(kernel))
+
+
+def _are_rows_whole() -> bool:
+    """Whether no mesh of devices is there over which XLA may cut the rows of a batch."""
+    mesh = jax.sharding.get_abstract_mesh()
+    automatic = jax.sharding.AxisType.Auto
+    return all(n == 1 for n, kind in zip(mesh.axis_sizes, mesh.axis_types) if kind == automatic)
 
 
 def _at_points(inputs: Array, kernel: Array) -> tuple[list[Array], list[Array]]:

@@ -11,7 +11,6 @@ from jaxtyping import Array
 
 from flax_attn.errors import UsageError
 from flax_attn.runs.results import Measure, Row
-from flax_attn.types import Tree
 
 SPLITS = ("train", "valid", "test")
 
@@ -28,13 +27,16 @@ def flat_scores(scores: Scores) -> dict[str, np.ndarray]:
     }
 
 
-def metric_rows(epoch: int, states: Tree, scores: Scores) -> list[Row]:
-    """One row a seed: the epoch, the seed, the step, and every metric as `split/metric`."""
+def metric_rows(epoch: int, counts: dict[str, np.ndarray], scores: Scores) -> list[Row]:
+    """One row a seed: the epoch, the seed, the step, and every metric as `split/metric`.
+
+    `counts` has `seed` and `step`, `(seeds,)` each.
+    """
     flat = flat_scores(scores)
     return [
         {"epoch": epoch, "seed": int(seed), "step": int(step)}
         | {name: float(values[i]) for name, values in flat.items()}
-        for i, (seed, step) in enumerate(zip(np.asarray(states.seed), np.asarray(states.step)))
+        for i, (seed, step) in enumerate(zip(counts["seed"], counts["step"]))
     ]
 
 

@@ -80,18 +80,13 @@ def take_step(
     )
 
 
-def zero_sums(states: TrainState, data: Tree, *, step: Step, plan: Plan, fetch: Fetch) -> Metrics:
-    """What the sums of the metrics of several seeds are before an epoch."""
-
-    def measure(states: TrainState, data: Tree) -> Metrics:
-        state = jax.tree.map(lambda leaf: leaf[0], states)
-        key = state.epoch_key(jnp.int32(1))
-        entry = jax.tree.map(lambda leaf: leaf[0], plan(key, jnp.int32(1)))
-        return take_step(state, entry, data=data, key=key, step=step, fetch=fetch)[1]
-
-    one, num_seeds = jax.eval_shape(measure, states, data), len(states.seed)
-    zeros = lambda leaf: np.zeros((num_seeds, *leaf.shape), leaf.dtype)
-    return jax.device_put(jax.tree.map(zeros, one))
+def first_metrics(
+    state: TrainState, data: Tree, *, step: Step, plan: Plan, fetch: Fetch
+) -> Metrics:
+    """The metrics of the first step of all."""
+    key = state.epoch_key(jnp.int32(1))
+    entry = jax.tree.map(lambda leaf: leaf[0], plan(key, jnp.int32(1)))
+    return take_step(state, entry, data=data, key=key, step=step, fetch=fetch)[1]
 
 
 def train_steps(

@@ -83,6 +83,11 @@ class TrainState:
             bad_in_a_row=jnp.int32(0),
         )
 
+    def counts(self) -> dict[str, Tree]:
+        """What the loop reads after every epoch."""
+        names = ("seed", "step", "stopped", "bad_steps", "bad_in_a_row")
+        return {name: getattr(self, name) for name in names}
+
     def epoch_key(self, epoch: Array) -> Array:
         """The key of everything random in an epoch.
 

@@ -16,8 +16,9 @@ from flax_attn.commands.training import train
 from flax_attn.data import shapes
 from flax_attn.errors import UsageError
 from flax_attn.experiment import loop, running
-from flax_attn.experiment.building import build_model, count_steps, make_batches, make_programs
+from flax_attn.experiment.building import build_model, count_steps, make_batches
 from flax_attn.experiment.config import Config
+from flax_attn.experiment.programs import make_programs
 from flax_attn.models import convolution, instruction_set
 from flax_attn.runs import checkpoints, reading
 from flax_attn.runs.checkpoints import Place

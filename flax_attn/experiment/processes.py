@@ -1,0 +1,252 @@
+"""Several processes that train one run together, each with devices of its own.
+
+All processes take the same steps. What one of them decides or hears must be known to all before the
+next step, so they meet there. Process 0 alone writes the run directory. A process alone is the
+first, and waits for nobody.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import jax
+import numpy as np
+
+from flax_attn.errors import UsageError, one_line
+from flax_attn.runs.directory import flatten
+from flax_attn.runs.lock import LOCK
+from flax_attn.types import Json, JsonObject, Tree
+
+VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+TIMEOUT = 300  # seconds
+HEARTBEAT = 100  # seconds after which a process that is gone is missed
+NETWORK = 10  # seconds until another machine sees a new file
+
+_timeout = TIMEOUT
+_meetings = itertools.count()
+
+
+def join(timeout: int = TIMEOUT) -> None:
+    """Joins the other processes of a run, before anything else is done with JAX.
+
+    Who they are is said by three environment variables, or found by JAX under Slurm, Open MPI, and
+    on TPUs.
+
+    Args:
+        timeout: the seconds that a process waits for the others, here and before every segment.
+
+    Raises:
+        UsageError: variables that say nothing, or an address that cannot be used.
+    """
+    global _timeout
+    _timeout = timeout
+    if jax.distributed.is_initialized():
+        return
+    own = read_variables()
+    jax.config.update("jax_enable_preemption_service", False)  # signals are heard by `stopping`
+    timer = threading.Timer(timeout, _give_up, [own])
+    timer.daemon = True
+    timer.start()
+    try:
+        jax.distributed.initialize(
+            own.address,
+            own.count,
+            own.number,
+            initialization_timeout=timeout + 60,  # where JAX aborts without a line
+            heartbeat_timeout_seconds=min(HEARTBEAT, timeout),
+            shutdown_timeout_seconds=timeout,
+        )
+    except (ValueError, RuntimeError) as error:
+        raise UsageError(
+            f"cannot join the other processes ({one_line(error)}); set {', '.join(VARIABLES)}, or "
+            f"start under Slurm or Open MPI"
+        ) from error
+    finally:
+        timer.cancel()
+
+
+class Own(NamedTuple):
+    """What the environment says of the processes: the first one's address, how many, and which.
+
+    JAX finds what is None.
+    """
+
+    address: str | None = None
+    count: int | None = None
+    number: int | None = None
+
+
+def read_variables() -> Own:
+    """What the environment says of the processes.
+
+    Raises:
+        UsageError: some of the variables alone, or numbers that are none.
+    """
+    address, count, number = values = [os.environ.get(name) for name in VARIABLES]
+    if count is None and number is None:
+        return Own()
+    if address is None or count is None or number is None:
+        missing = VARIABLES[values.index(None)]
+        raise UsageError(f"expected all of {', '.join(VARIABLES)}, but {missing} is not set")
+    if not (count.isdecimal() and number.isdecimal() and int(number) < int(count)):
+        raise UsageError(
+            f"expected JAX_PROCESS_ID to be 0 to JAX_NUM_PROCESSES - 1, got {number!r} of {count!r}"
+        )
+    return Own(address, int(count), int(number))
+
+
+def _give_up(own: Own) -> NoReturn:
+    who = f"process {own.number} of {own.count} at {own.address}" if own.address else "this one"
+    print(
+        f"error: expected all processes to join within {_timeout} s, but {who} still waits; start "
+        f"the missing ones, or raise --timeout",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(2)
+
+
+def is_first() -> bool:
+    """Whether this is the process that writes."""
+    return jax.process_index() == 0
+
+
+def meet(what: str) -> None:
+    """Waits until all processes are here.
+
+    Raises:
+        UsageError: some are not, after the timeout. It names them.
+    """
+    if jax.process_count() == 1:
+        return
+    from orbax.checkpoint import multihost
+
+    name = f"{next(_meetings)}: {what}"
+    everyone = set(range(jax.process_count()))
+    try:
+        multihost.sync_global_processes(name, timeout=_timeout, processes=everyone)
+    except Exception as error:  # of the type that JAX takes from its runtime
+        missing = re.search(r"timed out task names:\s*([\d,\s]*\d)", str(error))
+        who = f"process {' '.join(missing[1].split())} is missing" if missing else one_line(error)
+        raise UsageError(
+            f"expected all processes at {what} within {_timeout} s, but {who}; look at its output"
+        ) from error
+
+
+def agree(number: int) -> int:
+    """The largest number of any process. Raises a UsageError that names a missing one."""
+    if jax.process_count() == 1:
+        return number
+    return int(_all_of(np.int32(number)).max())
+
+
+def tell(value: Json) -> Json:
+    """What process 0 has as `value`, in all of them."""
+    if jax.process_count() == 1:
+        return value
+    content = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    size = int(tell_arrays(np.int32(len(content))))
+    padded = np.zeros(size, np.uint8)
+    if is_first():
+        padded[:] = content
+    return json.loads(tell_arrays(padded).tobytes())
+
+
+def tell_arrays(tree: Tree) -> Tree:
+    """The arrays that process 0 has, in all of them. All have trees of the same shapes."""
+    if jax.process_count() == 1:
+        return tree
+    from jax.experimental import multihost_utils
+
+    meet("what process 0 tells")
+    return multihost_utils.broadcast_one_to_all(tree)
+
+
+def gather(tree: Tree) -> Tree:
+    """Arrays from all devices, whole, as NumPy's, in every process."""
+    if jax.process_count() == 1:
+        return jax.device_get(tree)
+    from jax.experimental import multihost_utils
+
+    meet("what all devices hold")
+    return multihost_utils.process_allgather(tree, tiled=True)
+
+
+def _all_of(array: np.generic) -> np.ndarray:
+    """An array from every process, stacked."""
+    from jax.experimental import multihost_utils
+
+    meet("what all tell")
+    return np.asarray(multihost_utils.process_allgather(array))
+
+
+@contextlib.contextmanager
+def first_ahead(what: str) -> Iterator[None]:
+    """Lets process 0 through before the others, which then find what it wrote."""
+    if not is_first():
+        meet(what)
+    yield
+    if is_first():
+        meet(what)
+
+
+def check_same(values: JsonObject) -> None:
+    """Raises a UsageError in every process where one has other values than process 0."""
+    own, first = flatten(values), tell(flatten(values))
+    assert isinstance(first, dict)
+    own = json.loads(json.dumps(own))
+    other = [key for key in sorted(own | first) if own.get(key) != first.get(key)]
+    differs = np.flatnonzero(_all_of(np.int32(len(other)))) if jax.process_count() > 1 else []
+    if other:
+        raise UsageError(
+            f"expected the same config in every process, but {other[0]} is {own.get(other[0])!r} "
+            f"in process {jax.process_index()} and {first.get(other[0])!r} in process 0"
+        )
+    if len(differs):
+        raise UsageError(
+            f"expected the same config in every process, but process {differs[0]} has another"
+        )
+
+
+def check_shared(workdir: Path) -> None:
+    """Raises a UsageError in every process where one does not see the lock that process 0 holds."""
+    if jax.process_count() == 1:
+        return
+    file = workdir / LOCK
+    expected, deadline = tell(file.read_text() if is_first() else ""), time.monotonic() + NETWORK
+    while not (sees := file.exists() and file.read_text() == expected):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.1)
+    blind = np.flatnonzero(_all_of(np.int32(not sees)))
+    if len(blind):
+        raise UsageError(
+            f"expected a run directory that all processes share, but process {blind[0]} does not "
+            f"see what process 0 writes in {workdir}; choose a --workdir that all machines mount"
+        )
+
+
+def part(code: int) -> NoReturn:
+    """Ends this process with a code.
+
+    After a clean end, or a stop that all have agreed on, it waits for the others: JAX ends those
+    that miss one. After an error of its own it waits for two seconds, in which others may print
+    the same.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if not jax.distributed.is_initialized():
+        os._exit(code)
+    if code in (1, 2):
+        time.sleep(2)
+        os._exit(code)  # at a longer goodbye JAX would wait for those that wait for this one
+    jax.distributed.shutdown()
+    os._exit(code)

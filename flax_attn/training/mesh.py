@@ -1,0 +1,115 @@
+"""One mesh of devices for every run: seeds over one axis, the rows of a batch over another.
+
+Seeds need no communication. Each group of devices runs the program of one device over its own
+seeds, so its numbers are the same to the last bit. Within a group each device takes a part of every
+batch. XLA adds up what the parts give, in another order than one device does.
+
+A run on one device has a mesh of one. There is no second path.
+"""
+
+import math
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from flax_attn.types import Tree
+
+SEEDS, ROWS, EVERYWHERE = P("seed"), P("data"), P()
+
+
+def shape_of_mesh(num_devices: int, num_seeds: int, batch_size: int) -> tuple[int, int] | None:
+    """The groups of seeds and the devices of a group, with as many groups as can be.
+
+    The groups divide the seeds, and the devices of a group divide the batch. None where no such
+    mesh has all devices.
+    """
+    for groups in range(math.gcd(num_devices, num_seeds), 0, -1):
+        if num_devices % groups == 0 == num_seeds % groups:
+            size = num_devices // groups
+            if batch_size % size == 0:
+                return groups, size
+    return None
+
+
+def numbers_that_fit(most: int, num_seeds: int, batch_size: int, multiple: int = 1) -> list[int]:
+    """The numbers of devices up to `most` that divide the work. A mesh has all of them."""
+    numbers = range(multiple, most + 1, multiple)
+    return [n for n in numbers if shape_of_mesh(n, num_seeds, batch_size) is not None]
+
+
+def make_mesh(num_seeds: int, batch_size: int, num_devices: int | None = None) -> Mesh:
+    """The mesh of all devices, or of as many as divide the work.
+
+    Args:
+        num_seeds, batch_size: what is divided.
+        num_devices: uses the first ones alone; None for all.
+
+    Raises:
+        ValueError: several processes whose devices do not divide the work.
+    """
+    devices = jax.devices()[:num_devices]
+    fitting = numbers_that_fit(len(devices), num_seeds, batch_size)
+    if fitting[-1] < len(devices) and jax.process_count() > 1:
+        per_process = jax.local_device_count()
+        fitting = numbers_that_fit(4 * len(devices), num_seeds, batch_size, per_process)
+        numbers = " or ".join(str(n // per_process) for n in fitting) or "other numbers of"
+        raise ValueError(
+            f"expected devices that divide {num_seeds} seed(s) and batches of {batch_size}, got "
+            f"{jax.process_count()} processes of {per_process}; start {numbers} processes"
+        )
+    shape = shape_of_mesh(fitting[-1], num_seeds, batch_size)
+    assert shape is not None
+    axes = ("seed", "data")
+    return jax.make_mesh(shape, axes, (AxisType.Auto,) * 2, devices=devices[: fitting[-1]])
+
+
+def over_seeds(mesh: Mesh, function: Callable, mapped: int = 1) -> Callable:
+    """Gives each group of devices its own seeds of the first `mapped` arguments and of the results.
+
+    `function` takes and returns arrays with seeds along the leading axis. All other arguments are
+    the same for every group.
+    """
+
+    def run(*args: Tree) -> Tree:
+        specs = (SEEDS,) * mapped + (EVERYWHERE,) * (len(args) - mapped)
+        return jax.shard_map(
+            function,
+            mesh=mesh,
+            in_specs=specs,
+            out_specs=SEEDS,
+            axis_names={"seed"},
+            check_vma=False,  # the branches of a seed that has stopped vary over other axes
+        )(*args)
+
+    return run
+
+
+def cut_rows(batch: Tree) -> Tree:
+    """Gives each device of a group its rows of a batch. Without a mesh the batch stays whole."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return batch
+    return jax.lax.with_sharding_constraint(batch, ROWS)
+
+
+def keep_whole(tree: Tree) -> Tree:
+    """Gives each device of a group all of an array, as the order of an epoch's rows.
+
+    XLA would cut it along the rows of a batch, and gather what the devices sort.
+    """
+    if jax.sharding.get_abstract_mesh().empty:
+        return tree
+    return jax.lax.with_sharding_constraint(tree, EVERYWHERE)
+
+
+def put(mesh: Mesh, tree: Tree, spec: P) -> Tree:
+    """Puts arrays that every process holds whole on the devices of a mesh."""
+    sharding = NamedSharding(mesh, spec)
+
+    def put_leaf(leaf: Tree) -> jax.Array:
+        array = np.asarray(leaf)
+        return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
+
+    return jax.tree.map(put_leaf, tree)

@@ -1,0 +1,117 @@
+"""What trains on a mesh of eight virtual devices, printed as JSON.
+
+    XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.experiment.on_mesh NAME
+
+Each function trains the same on two meshes, and measures how far they come apart.
+"""
+
+import json
+import re
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from configs import shapes_attention, shapes_cnn
+from flax_attn.experiment import processes
+from flax_attn.experiment.building import build_model
+from flax_attn.experiment.config import Config
+from flax_attn.experiment.programs import make_programs
+from flax_attn.training.mesh import SEEDS, put
+
+SIZES = {"batch_size": 16, "steps_per_epoch": 20, "data.num_train": 200, "data.num_test": 16}
+ATTENTION = {"model.features": 8, "model.key_features": 8}
+
+
+def start(module, num_devices, **changes):
+    """The programs of a config on some devices, its states and rows.
+
+    Where JAX has 64 bits, states and rows have them.
+    """
+    values = module.get_config()
+    values.update_from_flattened_dict(SIZES | changes)
+    config = Config.of(values)
+    with jax.enable_x64(False):
+        task = config.task_class.load(config.data, config.recipe, None)
+    model = build_model(config, task.kept.sizes)
+    programs = make_programs(config, model, task, num_devices)
+    states = put(programs.mesh, widest(programs.create(config.seeds)), SEEDS)
+    return programs, states, widest(task.rows.train)
+
+
+def widest(tree):
+    """The same tree with floats as wide as JAX has them."""
+    wide = lambda leaf: leaf.astype(float) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+    return jax.tree.map(lambda leaf: wide(jnp.asarray(leaf)), tree)
+
+
+def train(module, num_devices, num_epochs=1, **changes):
+    """The parameters and metrics after some epochs, and how often the epoch was traced."""
+    programs, states, rows = start(module, num_devices, **changes)
+    scores = []
+    for number in range(1, num_epochs + 1):
+        states, metrics = programs.train_epoch(states, number, rows)
+        scores.append(processes.gather(metrics))
+    return processes.gather(states.params), scores, programs
+
+
+def difference(one, other):
+    """The largest difference of two trees, over the largest entry of each leaf."""
+    leaves = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return max(float(np.max(np.abs(a - b)) / max(np.max(np.abs(a)), 1e-30)) for a, b in leaves)
+
+
+def collectives(programs, states, rows):
+    """The collectives of the compiled steps by name, and the bytes of what is between them."""
+    zeros = programs.zero_sums(states, rows)
+    places = (np.int32(1), np.int32(0), np.int32(1))
+    compiled = programs.train_steps.lower(states, zeros, *places, rows).compile()
+    names = re.findall(r"= .*? ([a-z-]+)(?:-start)?\(", compiled.as_text())
+    known = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute", "all-to-all")
+    counts = {name: names.count(name) for name in known if name in names}
+    return counts, compiled.memory_analysis().temp_size_in_bytes
+
+
+def seeds():
+    """Eight seeds on eight devices beside one: bit-identical."""
+    options = {"num_seeds": 8, **ATTENTION}
+    on_one, scores, _ = train(shapes_attention, 1, 2, **options)
+    on_all, scores_of_all, programs = train(shapes_attention, 8, 2, **options)
+    counts, _ = collectives(*start(shapes_attention, 8, **options))
+    return {
+        "mesh": dict(programs.mesh.shape),
+        "params": difference(on_one, on_all),
+        "scores": difference(scores, scores_of_all),
+        "traces": programs.train_steps._cache_size(),
+        "collectives": counts,
+    }
+
+
+def rows(**options):
+    """One seed with its batch cut over eight devices."""
+    options = ATTENTION | options
+    on_one, scores, _ = train(shapes_attention, 1, **options)
+    on_all, scores_of_all, programs = train(shapes_attention, 8, **options)
+    counts, _ = collectives(*start(shapes_attention, 8, **options))
+    return {
+        "mesh": dict(programs.mesh.shape),
+        "params": difference(on_one, on_all),
+        "scores": difference(scores, scores_of_all),
+        "collectives": counts,
+    }
+
+
+def both():
+    """Four seeds, each on two devices."""
+    return rows(num_seeds=4)
+
+
+def memory():
+    """The temporary bytes of a device, of one and of eight."""
+    sizes = {"batch_size": 128, "steps_per_epoch": 2}
+    return [collectives(*start(shapes_cnn, n, **sizes))[1] for n in (1, 8)]
+
+
+if __name__ == "__main__":
+    print(json.dumps(globals()[sys.argv[1]]()))

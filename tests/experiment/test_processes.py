@@ -1,0 +1,231 @@
+"""Several processes on this machine that train one run together, and what ends them."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from flax_attn.errors import UsageError
+from flax_attn.experiment import processes as of_runs
+from tests import faults
+
+TINY = ["--batch_size=16", "--num_seeds=2", "--data.num_train=200", "--data.num_test=20"]
+TINY += ["--model.features=8", "--model.num_layers=2"]
+TASK = ["shapes_cnn", *TINY, "--steps_per_epoch=6", "--num_epochs=25"]
+STUCK = """
+import sys, time
+from flax_attn.experiment import loop
+original = loop.Loop.run_epoch
+def run_epoch(self, at):
+    if at.place.epoch == 2:
+        time.sleep(3600)
+    return original(self, at)
+loop.Loop.run_epoch = run_epoch
+from flax_attn.__main__ import main
+sys.exit(main())
+"""
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("localhost", 0))
+        return one.getsockname()[1]
+
+
+def environments(number, **more):
+    """What each of several processes is told of the others."""
+    address = f"localhost:{free_port()}"
+    shared = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(number)}
+    return [shared | more | {"JAX_PROCESS_ID": str(i)} for i in range(number)]
+
+
+def start(arguments, environment, code=None, timeout=120, folder=faults.ROOT):
+    how = ["-c", code] if code else ["-m", "flax_attn"]
+    command = [sys.executable, *how, "train", "--distributed", f"--timeout={timeout}", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, env=os.environ | environment, **pipes)
+
+
+def end(processes, seconds=150):
+    """The codes of processes, and what they wrote."""
+    deadline = time.monotonic() + seconds
+    try:
+        out = [p.communicate(timeout=max(1, deadline - time.monotonic())) for p in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [p.returncode for p in processes], [o for o, _ in out], [e for _, e in out]
+
+
+def train_on(number, task, workdir, **more):
+    arguments = [*task, f"--workdir={workdir}"]
+    return end([start(arguments, own) for own in environments(number, **more)])
+
+
+def wait_for_epoch(workdir, number, processes):
+    deadline = time.monotonic() + 120
+    while not (workdir / "checkpoints" / str(number) / "sha256.json").exists():
+        assert all(process.poll() is None for process in processes), end(processes)
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def lines(err):
+    """The lines that are ours."""
+    return [line for line in err.splitlines() if line.startswith(("error:", "stopped"))]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The run of one process."""
+    workdir = tmp_path_factory.mktemp("alone") / "run"
+    assert faults.train(TASK, workdir)[0] == 0
+    return faults.contents(workdir)
+
+
+def test_two_processes_train_what_one_does(alone, tmp_path):
+    """Also where one of them is told to stop, and the same command goes on."""
+    workdir = tmp_path / "run"
+    processes = [start([*TASK, f"--workdir={workdir}"], own) for own in environments(2)]
+    wait_for_epoch(workdir, 2, processes)
+    processes[1].send_signal(signal.SIGTERM)
+    codes, _, err = end(processes, 60)
+    assert codes == [143, 143], err
+    assert lines(err[0]) == lines(err[1])
+    (line,) = lines(err[0])
+    assert line.startswith("stopped by SIGTERM; ")
+    assert not (workdir / "summary.json").exists()
+    codes, out, err = train_on(2, TASK, workdir)
+    assert codes == [0, 0], err
+    assert "mesh: 2 x 1 (seed x data); 1 of 2 seed(s) and 16 of 16 rows a device" in out[0]
+    assert "resuming after epoch " in out[0]
+    assert [line for line in out[1].splitlines() if "Gloo" not in line] == []
+    assert faults.contents(workdir) == alone
+
+
+def test_other_configs_are_refused_in_every_process(tmp_path):
+    arguments = [*TASK, f"--workdir={tmp_path / 'run'}"]
+    first, second = environments(2)
+    processes = [start(arguments, first), start([*arguments, "--learning_rate=0.5"], second)]
+    codes, _, err = end(processes)
+    assert codes == [2, 2]
+    assert lines(err[1]) == [
+        "error: expected the same config in every process, but learning_rate is 0.5 in process 1 "
+        "and 0.001 in process 0"
+    ]
+    assert lines(err[0]) == [
+        "error: expected the same config in every process, but process 1 has another"
+    ]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", [0, 1])
+def test_when_one_is_killed_the_other_ends_and_the_run_goes_on(alone, tmp_path, number):
+    """Also where it is the first one, through which they meet."""
+    workdir = tmp_path / "run"
+    arguments = [*TASK, f"--workdir={workdir}"]
+    processes = [start(arguments, own, timeout=10) for own in environments(2)]
+    wait_for_epoch(workdir, 3, processes)
+    processes[number].kill()
+    began = time.monotonic()
+    codes, _, _ = end(processes, 60)
+    assert time.monotonic() - began < 15
+    assert codes[number] == -signal.SIGKILL
+    assert codes[1 - number] != 0
+    codes, _, err = train_on(2, TASK, workdir)
+    assert codes == [0, 0], err
+    assert faults.contents(workdir) == alone
+
+
+@pytest.mark.full
+def test_a_run_of_two_processes_goes_on_in_one(alone, tmp_path):
+    workdir = tmp_path / "run"
+    processes = [start([*TASK, f"--workdir={workdir}"], own) for own in environments(2)]
+    wait_for_epoch(workdir, 3, processes)
+    processes[0].send_signal(signal.SIGINT)
+    codes, _, err = end(processes, 60)
+    assert codes == [130, 130], err
+    code, _, err = faults.train(TASK, workdir)
+    assert code == 0, err
+    assert faults.contents(workdir) == alone
+
+
+@pytest.mark.full
+def test_a_run_directory_that_is_not_shared_is_refused_in_every_process(tmp_path):
+    """Two directories of one name, each seen by one process, as on machines without a mount."""
+    processes = []
+    for own in environments(2):
+        folder = tmp_path / own["JAX_PROCESS_ID"]
+        folder.mkdir()
+        own["PYTHONPATH"] = str(faults.ROOT)
+        processes.append(start([*TASK, "--workdir=run"], own, folder=folder))
+    codes, _, err = end(processes)
+    assert codes == [2, 2]
+    line = (
+        "error: expected a run directory that all processes share, but process 1 does not see "
+        "what process 0 writes in run; choose a --workdir that all machines mount"
+    )
+    assert lines(err[0]) == lines(err[1]) == [line]
+
+
+@pytest.mark.full
+def test_a_process_that_is_missing_is_waited_for_in_vain(tmp_path):
+    first, _ = environments(2)
+    codes, _, err = end([start([*TASK, f"--workdir={tmp_path / 'run'}"], first, timeout=5)])
+    assert codes == [2]
+    (line,) = lines(err[0])
+    assert line.startswith(
+        "error: expected all processes to join within 5 s, but process 0 of 2 at"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_process_that_is_stuck_is_named_and_all_end(tmp_path, number):
+    arguments = [*TASK, f"--workdir={tmp_path / 'run'}"]
+    codes = [STUCK if i == number else None for i in range(2)]
+    own = environments(2)
+    processes = [start(arguments, own[i], codes[i], timeout=10) for i in range(2)]
+    codes, _, err = end(processes, 90)
+    assert 0 not in codes
+    (line,) = lines(err[1 - number])
+    assert f"within 10 s, but process {number} is missing; look at its output" in line
+
+
+@pytest.mark.full
+def test_an_error_in_one_process_ends_all(tmp_path):
+    arguments = [*TASK, f"--workdir={tmp_path / 'run'}"]
+    own = environments(2)
+    wrong = STUCK.replace("time.sleep(3600)", "raise KeyError('wrong')")
+    processes = [start(arguments, own[0], timeout=10), start(arguments, own[1], wrong, timeout=10)]
+    codes, _, err = end(processes, 60)
+    assert codes[1] == 1
+    assert codes[0] != 0
+    assert "KeyError: 'wrong'" in err[1]
+
+
+@pytest.mark.parametrize(
+    ("variables", "line"),
+    [
+        ({"JAX_NUM_PROCESSES": "2"}, "but JAX_COORDINATOR_ADDRESS is not set"),
+        (
+            {
+                "JAX_NUM_PROCESSES": "2",
+                "JAX_PROCESS_ID": "2",
+                "JAX_COORDINATOR_ADDRESS": "localhost:1",
+            },
+            "expected JAX_PROCESS_ID to be 0 to JAX_NUM_PROCESSES - 1, got '2' of '2'",
+        ),
+    ],
+)
+def test_variables_that_say_nothing_are_told(monkeypatch, variables, line):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=line):
+        of_runs.read_variables()
