@@ -75,6 +75,19 @@ def write_own(name, folder):
     return folder / "own.npz"
 
 
+def cut_down(name, folder):
+    """A config that trains for two steps, with a file of the user's in `folder` if it needs one."""
+    config = load(name)
+    config.steps_per_epoch, config.batch_size = 2, min(config.batch_size, 32)
+    if "num_buckets" in config.data:
+        config.data.num_buckets = 1
+    sizes = {"num_train": 400, "num_test": 20}
+    config.data.update({key: number for key, number in sizes.items() if key in config.data})
+    if name in OWN:
+        config.data[OWN[name]] = str(write_own(name, folder))
+    return config
+
+
 NOT_RUN_ELSEWHERE = ("sst_gru_attention",)  # nor a relative of it
 
 
@@ -86,19 +99,7 @@ NOT_RUN_ELSEWHERE = ("sst_gru_attention",)  # nor a relative of it
     ],
 )
 def test_two_steps(name, request, tmp_path):
-    config = load(name)
-    config.steps_per_epoch, config.batch_size = 2, min(config.batch_size, 32)
-    if "num_buckets" in config.data:
-        config.data.num_buckets = 1
-    config.data.update(
-        {
-            key: number
-            for key, number in (("num_train", 400), ("num_test", 20))
-            if key in config.data
-        }
-    )
-    if name in OWN:
-        config.data[OWN[name]] = str(write_own(name, tmp_path))
+    config = cut_down(name, tmp_path)
     files = config.data.name in ("mnist", "ag_news", "sst", "multi30k")
     config = Config.of(config)
     manual_dir = request.getfixturevalue("manual_dir") if files else None

@@ -1,6 +1,6 @@
 """What trains on a mesh of eight virtual devices, printed as JSON.
 
-    XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.experiment.on_mesh NAME
+    XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.experiment.on_mesh NAME [ARG]
 
 Each function trains the same on two meshes, and measures how far they come apart.
 """
@@ -8,6 +8,7 @@ Each function trains the same on two meshes, and measures how far they come apar
 import json
 import re
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from flax_attn.experiment.building import build_model
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import make_programs
 from flax_attn.training.mesh import SEEDS, put
+from tests import test_configs
 
 SIZES = {"batch_size": 16, "steps_per_epoch": 20, "data.num_train": 200, "data.num_test": 16}
 ATTENTION = {"model.features": 8, "model.key_features": 8}
@@ -102,6 +104,17 @@ def rows(**options):
     }
 
 
+def few_rows():
+    """The same over four steps, after which rounding has not grown yet."""
+    return rows(steps_per_epoch=4)
+
+
+def sent(num_seeds):
+    """The collectives of the compiled steps, by name."""
+    start_of = start(shapes_attention, 8, num_seeds=int(num_seeds), batch_size=128)
+    return collectives(*start_of)[0]
+
+
 def both():
     """Four seeds, each on two devices."""
     return rows(num_seeds=4)
@@ -113,5 +126,26 @@ def memory():
     return [collectives(*start(shapes_cnn, n, **sizes))[1] for n in (1, 8)]
 
 
+def one_config(name, manual_dir, folder):
+    """Two steps of a shipped config, two seeds on two devices each, beside one device."""
+    config = test_configs.cut_down(name, Path(folder))
+    config.num_seeds = 2
+    config = Config.of(config)
+    with jax.enable_x64(False):
+        task = config.task_class.load(config.data, config.recipe, Path(manual_dir))
+    model, results = build_model(config, task.kept.sizes), []
+    for num_devices in (1, 4):
+        programs = make_programs(config, model, task, num_devices)
+        states = put(programs.mesh, widest(programs.create(config.seeds)), SEEDS)
+        states, metrics = programs.train_epoch(states, 1, widest(task.rows.train))
+        results.append(processes.gather((states.params, metrics)))
+    (params, scores), (params_of_all, scores_of_all) = results
+    return {
+        "mesh": dict(programs.mesh.shape),
+        "params": difference(params, params_of_all),
+        "scores": difference(scores, scores_of_all),
+    }
+
+
 if __name__ == "__main__":
-    print(json.dumps(globals()[sys.argv[1]]()))
+    print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Several processes on this machine: launch/here.sh NUMBER --config=configs/NAME.py ...
+set -uo pipefail
+number=$1; shift
+export JAX_COORDINATOR_ADDRESS=localhost:${PORT:-9876} JAX_NUM_PROCESSES=$number
+for ((i = 0; i < number; i++)); do
+  JAX_PROCESS_ID=$i python train.py --distributed "$@" &
+done
+for ((i = 0; i < number; i++)); do
+  wait -n || { code=$?; kill $(jobs -p) 2>/dev/null; wait; exit $code; }  # one has failed: end all
+done

@@ -1,0 +1,70 @@
+"""Training on a mesh of virtual devices, in processes that have several."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests import faults, test_configs
+from tests.quick_compiling import with_flags
+
+
+def on(num_devices, *arguments, **environment):
+    """What a function of `on_mesh` prints, in a process with so many devices."""
+    devices = f"--xla_force_host_platform_device_count={num_devices}"
+    environment = os.environ | {"XLA_FLAGS": with_flags() + " " + devices} | environment
+    command = [sys.executable, "-m", "tests.experiment.on_mesh", *map(str, arguments)]
+    done = subprocess.run(command, cwd=faults.ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+OPTIMIZED = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "XLA_FLAGS": ""}
+
+
+def test_seeds_on_eight_devices_are_those_of_one_to_the_last_bit():
+    result = on(8, "seeds")
+    assert result["mesh"] == {"seed": 8, "data": 1}
+    assert result["params"] == result["scores"] == 0
+    assert result["traces"] == 1
+
+
+def test_a_batch_on_eight_devices_trains_as_on_one():
+    result = on(8, "rows", JAX_ENABLE_X64="1")
+    assert result["mesh"] == {"seed": 1, "data": 8}
+    assert max(result["params"], result["scores"]) <= 1e-12
+
+
+@pytest.mark.full
+def test_seeds_and_rows_together():
+    result = on(8, "both", JAX_ENABLE_X64="1")
+    assert result["mesh"] == {"seed": 4, "data": 2}
+    assert max(result["params"], result["scores"]) <= 1e-12
+
+
+@pytest.mark.full
+def test_single_precision_over_four_steps():
+    result = on(8, "few_rows")
+    assert max(result["params"], result["scores"]) <= 1e-6
+
+
+@pytest.mark.full
+def test_what_devices_send_and_hold():
+    """Seeds send nothing within a step. A cut batch sends two sums."""
+    devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    options = devices | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}
+    assert on(8, "sent", 8, **options) == {"all-gather": 1}
+    assert on(8, "sent", 1, **options) == {"all-reduce": 2}
+    on_one, on_eight = on(8, "memory", **options)
+    assert on_eight <= on_one / 6
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", test_configs.NAMES)
+def test_every_config_on_two_by_two(name, manual_dir, tmp_path):
+    precise = {} if name in SINGLE else {"JAX_ENABLE_X64": "1"}
+    result = on(4, "one_config", name, manual_dir or "", tmp_path, **precise)
+    assert result["mesh"] == {"seed": 2, "data": 2}
+    assert max(result["params"], result["scores"]) <= (1e-12 if precise else 1e-5)
