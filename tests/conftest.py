@@ -72,3 +72,14 @@ def manual_dir(request):
     if folder is None and not beside.is_dir():
         pytest.skip("no --manual_dir with the real data sets")
     return folder or beside
+
+
+@pytest.fixture(scope="session")
+def trained_alone(tmp_path_factory):
+    """What one process leaves of the run that tests train in several."""
+    from tests import faults, processes
+
+    workdir = tmp_path_factory.mktemp("alone") / "run"
+    code, _, err = faults.train(processes.TASK, workdir)
+    assert code == 0, err
+    return faults.contents(workdir)

@@ -124,8 +124,9 @@ class Loop:
             at = self.run_epoch(at)
             self.save(at)
             self.stop.check(f"epoch {at.place.epoch} is saved")
-            self.stop.saves = False
+            self.stop.saves = self.stop.agree is not None  # several processes stop together
             on_epoch(at.rows)
+        self.stop.saves = False
         return at
 
     def run_epoch(self, at: Standing) -> Standing:

@@ -1,10 +1,6 @@
-"""Several processes on this machine that train one run together, and what ends them."""
+"""Several processes that train one run together, and what ends them."""
 
-import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 
 import pytest
@@ -12,10 +8,8 @@ import pytest
 from flax_attn.errors import UsageError
 from flax_attn.experiment import processes as of_runs
 from tests import faults
+from tests.processes import TASK, end, environments, lines, start, train_on, wait_for_epoch
 
-TINY = ["--batch_size=16", "--num_seeds=2", "--data.num_train=200", "--data.num_test=20"]
-TINY += ["--model.features=8", "--model.num_layers=2"]
-TASK = ["shapes_cnn", *TINY, "--steps_per_epoch=6", "--num_epochs=25"]
 STUCK = """
 import sys, time
 from flax_attn.experiment import loop
@@ -30,64 +24,7 @@ sys.exit(main())
 """
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("localhost", 0))
-        return one.getsockname()[1]
-
-
-def environments(number, **more):
-    """What each of several processes is told of the others."""
-    address = f"localhost:{free_port()}"
-    shared = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(number)}
-    return [shared | more | {"JAX_PROCESS_ID": str(i)} for i in range(number)]
-
-
-def start(arguments, environment, code=None, timeout=120, folder=faults.ROOT):
-    how = ["-c", code] if code else ["-m", "flax_attn"]
-    command = [sys.executable, *how, "train", "--distributed", f"--timeout={timeout}", *arguments]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=folder, env=os.environ | environment, **pipes)
-
-
-def end(processes, seconds=150):
-    """The codes of processes, and what they wrote."""
-    deadline = time.monotonic() + seconds
-    try:
-        out = [p.communicate(timeout=max(1, deadline - time.monotonic())) for p in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    return [p.returncode for p in processes], [o for o, _ in out], [e for _, e in out]
-
-
-def train_on(number, task, workdir, **more):
-    arguments = [*task, f"--workdir={workdir}"]
-    return end([start(arguments, own) for own in environments(number, **more)])
-
-
-def wait_for_epoch(workdir, number, processes):
-    deadline = time.monotonic() + 120
-    while not (workdir / "checkpoints" / str(number) / "sha256.json").exists():
-        assert all(process.poll() is None for process in processes), end(processes)
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def lines(err):
-    """The lines that are ours."""
-    return [line for line in err.splitlines() if line.startswith(("error:", "stopped"))]
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    """The run of one process."""
-    workdir = tmp_path_factory.mktemp("alone") / "run"
-    assert faults.train(TASK, workdir)[0] == 0
-    return faults.contents(workdir)
-
-
-def test_two_processes_train_what_one_does(alone, tmp_path):
+def test_two_processes_train_what_one_does(trained_alone, tmp_path):
     """Also where one of them is told to stop, and the same command goes on."""
     workdir = tmp_path / "run"
     processes = [start([*TASK, f"--workdir={workdir}"], own) for own in environments(2)]
@@ -104,7 +41,7 @@ def test_two_processes_train_what_one_does(alone, tmp_path):
     assert "mesh: 2 x 1 (seed x data); 1 of 2 seed(s) and 16 of 16 rows a device" in out[0]
     assert "resuming after epoch " in out[0]
     assert [line for line in out[1].splitlines() if "Gloo" not in line] == []
-    assert faults.contents(workdir) == alone
+    assert faults.contents(workdir) == trained_alone
 
 
 def test_other_configs_are_refused_in_every_process(tmp_path):
@@ -125,7 +62,7 @@ def test_other_configs_are_refused_in_every_process(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize("number", [0, 1])
-def test_when_one_is_killed_the_other_ends_and_the_run_goes_on(alone, tmp_path, number):
+def test_when_one_is_killed_the_other_ends_and_the_run_goes_on(trained_alone, tmp_path, number):
     """Also where it is the first one, through which they meet."""
     workdir = tmp_path / "run"
     arguments = [*TASK, f"--workdir={workdir}"]
@@ -139,11 +76,11 @@ def test_when_one_is_killed_the_other_ends_and_the_run_goes_on(alone, tmp_path, 
     assert codes[1 - number] != 0
     codes, _, err = train_on(2, TASK, workdir)
     assert codes == [0, 0], err
-    assert faults.contents(workdir) == alone
+    assert faults.contents(workdir) == trained_alone
 
 
 @pytest.mark.full
-def test_a_run_of_two_processes_goes_on_in_one(alone, tmp_path):
+def test_a_run_of_two_processes_goes_on_in_one(trained_alone, tmp_path):
     workdir = tmp_path / "run"
     processes = [start([*TASK, f"--workdir={workdir}"], own) for own in environments(2)]
     wait_for_epoch(workdir, 3, processes)
@@ -152,7 +89,7 @@ def test_a_run_of_two_processes_goes_on_in_one(alone, tmp_path):
     assert codes == [130, 130], err
     code, _, err = faults.train(TASK, workdir)
     assert code == 0, err
-    assert faults.contents(workdir) == alone
+    assert faults.contents(workdir) == trained_alone
 
 
 @pytest.mark.full

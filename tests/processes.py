@@ -1,0 +1,62 @@
+"""Several processes on this machine that train one run together."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+
+from tests import faults
+
+TINY = ["--batch_size=16", "--num_seeds=2", "--data.num_train=200", "--data.num_test=20"]
+TINY += ["--model.features=8", "--model.num_layers=2"]
+TASK = ["shapes_cnn", *TINY, "--steps_per_epoch=6", "--num_epochs=25"]
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("localhost", 0))
+        return one.getsockname()[1]
+
+
+def environments(number, **more):
+    """What each of several processes is told of the others."""
+    address = f"localhost:{free_port()}"
+    shared = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(number)}
+    return [shared | more | {"JAX_PROCESS_ID": str(i)} for i in range(number)]
+
+
+def start(arguments, environment, code=None, timeout=120, folder=faults.ROOT):
+    how = ["-c", code] if code else ["-m", "flax_attn"]
+    command = [sys.executable, *how, "train", "--distributed", f"--timeout={timeout}", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, env=os.environ | environment, **pipes)
+
+
+def end(processes, seconds=150):
+    """The codes of processes, and what they wrote."""
+    deadline = time.monotonic() + seconds
+    try:
+        out = [p.communicate(timeout=max(1, deadline - time.monotonic())) for p in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [p.returncode for p in processes], [o for o, _ in out], [e for _, e in out]
+
+
+def train_on(number, task, workdir, **more):
+    arguments = [*task, f"--workdir={workdir}"]
+    return end([start(arguments, own) for own in environments(number, **more)])
+
+
+def wait_for_epoch(workdir, number, processes):
+    deadline = time.monotonic() + 120
+    while not (workdir / "checkpoints" / str(number) / "sha256.json").exists():
+        assert all(process.poll() is None for process in processes), end(processes)
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def lines(err):
+    """The lines that are ours."""
+    return [line for line in err.splitlines() if line.startswith(("error:", "stopped"))]
