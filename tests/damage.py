@@ -18,7 +18,10 @@ import numpy as np
 from flax_attn.__main__ import main
 from tests.faults import TASKS, contents, train
 
-INPUTS = {"signals": "inputs.npy", "texts": "word1 and word3"}
+INPUTS = {
+    "signals": ["--input", "inputs.npy", "--output", "outputs.csv"],
+    "texts": ["word1 and word3", "--json"],
+}
 
 
 def call(*args: str) -> tuple[int, str]:
@@ -54,8 +57,11 @@ def damage_bytes(offsets: int) -> int:
             assert train(TASKS[task], run)[0] == 0
 
             def numbers(run=run, example=example) -> tuple[tuple[int, str], tuple[int, str]]:
-                predicted = call("predict", str(run), "--json", "--input", example)
-                return predicted, call("compare", str(run), "--output", "compared")
+                outputs = Path("outputs.csv")
+                outputs.unlink(missing_ok=True)
+                code, out = call("predict", str(run), *example)
+                out += outputs.read_text() if outputs.exists() else ""
+                return (code, out), call("compare", str(run), "--output", "compared")
 
             expected = numbers()
             assert expected[0][0] == expected[1][0] == 0, expected

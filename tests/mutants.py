@@ -22,6 +22,8 @@ TESTS = {
     "experiment/loading.py": ("experiment/test_loop.py", "experiment/test_running.py"),
     "experiment/loop.py": ("experiment/test_running.py",),
     "files.py": ("runs/test_directory.py",),
+    "training/mesh.py": ("experiment/test_mesh.py",),
+    "experiment/programs.py": ("experiment/test_mesh.py", "experiment/test_running.py"),
     "runs/directory.py": ("experiment/test_running.py",),
     "runs/older.py": ("runs/test_checkpoints.py",),
     "stopping.py": ("experiment/test_loop.py", "test_faults.py"),
@@ -152,17 +154,36 @@ MUTANTS = {
         ("not in (signal.SIG_IGN, None)", "is not None"),
     ],
     "experiment/loop.py": [
-        ("checkpoints.discard_after(self.directory.checkpoints, at.place)", "pass"),
+        ("checkpoints.discard_after(self.directory.checkpoints, first.place)", "pass"),
+        ('sums or start.sums, metadata["train_seconds"], rows)', "sums or start.sums, 0.0, rows)"),
         (
-            'at = Standing(place, states, begun or sums, metadata["train_seconds"], rows)',
-            "at = Standing(place, states, begun or sums, 0.0, rows)",
-        ),
-        (
-            "states, sums = jax.vmap(choose)(finite, (states, sums), guarded)",
+            "states, sums = self.programs.choose(finite, (states, sums), guarded)",
             "states, sums = guarded",
         ),
-        ("at = Standing(place, states, begun or sums,", "at = Standing(place, states, sums,"),
+        ("Standing(place, states, sums or start.sums,", "Standing(place, states, start.sums,"),
+        ("if self.stop.heard():", "if False:"),
         ("diverged = ~stopped & (bad |", "diverged = ~stopped & bad & (bad |"),
+    ],
+    "experiment/programs.py": [
+        ("out_shardings=out)", "out_shardings=out, donate_argnums=0)"),
+        ("keep_whole(plan(*key_and_epoch))", "plan(*key_and_epoch)"),
+        ("max_bad_steps=config.max_bad_steps)", "max_bad_steps=0)"),
+    ],
+    "experiment/processes.py": [
+        ("return jax.process_index() == 0", "return True"),
+        ("padded[:] = content", "padded[:] = content[::-1]"),
+        ("if own.get(key) != first.get(key)]", "if key not in own]"),
+        ("and int(number) < int(count)", "and int(number) <= int(count)"),
+        ("if count is None and number is None:", "if count is None or number is None:"),
+    ],
+    "training/mesh.py": [
+        ("if batch_size % size == 0:", "if True:"),
+        ("range(math.gcd(num_devices, num_seeds), 0, -1)", "(1,)"),
+        ("return jax.lax.with_sharding_constraint(batch, ROWS)", "return batch"),
+        (
+            'SEEDS, ROWS, EVERYWHERE = P("seed"), P("data"), P()',
+            'SEEDS, ROWS, EVERYWHERE = P("seed"), P(), P()',
+        ),
     ],
     "experiment/loading.py": [
         (

@@ -150,12 +150,12 @@ def one_config(name, manual_dir, folder):
 
 
 def scores_on(num_devices, config, model, task):
-    """The metrics of two steps and of the evaluation after them."""
+    """The metrics of two steps, and of the first batches of an evaluation after them."""
     programs = make_programs(config, model, task, num_devices)
     assert programs.mesh.size == num_devices
     states = put(programs.mesh, widest(programs.create(config.seeds)), SEEDS)
     states, metrics = programs.train_epoch(states, 1, widest(task.rows.train))
-    batches = widest(make_batches(config, task))
+    batches = widest(jax.tree.map(lambda stack: stack[:1], make_batches(config, task)))
     return processes.gather((metrics, programs.evaluate(states.params, states.carry, batches)))
 
 
