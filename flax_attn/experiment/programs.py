@@ -123,10 +123,7 @@ def make_programs(
     """
     steps_an_epoch = count_steps(config, task)
     one = make_one_seed(config, model, task, steps_an_epoch)
-    try:
-        mesh = make_mesh(config.num_seeds, config.batch_size, num_devices)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    mesh = mesh_of(config, num_devices)
     seeds, everywhere = NamedSharding(mesh, SEEDS), NamedSharding(mesh, EVERYWHERE)
     one_by_one = epoch.sequential if jax.default_backend() == "cpu" else epoch.vectorized
 
@@ -152,3 +149,11 @@ def make_programs(
         choose=jax.jit(over_seeds(mesh, jax.vmap(choose), 3), out_shardings=seeds),
         steps_an_epoch=steps_an_epoch,
     )
+
+
+def mesh_of(config: Config, num_devices: int | None = None) -> Mesh:
+    """The mesh that a run trains on. Errors are those of `make_programs`."""
+    try:
+        return make_mesh(config.num_seeds, config.batch_size, num_devices)
+    except ValueError as error:
+        raise UsageError(str(error)) from error

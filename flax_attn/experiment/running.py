@@ -22,7 +22,7 @@ from flax_attn.experiment.building import (
 from flax_attn.experiment.checks import check_enough, check_same_data
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.loop import Loop, OnEpoch, Say, Standing
-from flax_attn.experiment.programs import make_programs
+from flax_attn.experiment.programs import make_programs, mesh_of
 from flax_attn.files import replacing
 from flax_attn.models import instruction_set
 from flax_attn.models.forward import Params
@@ -77,6 +77,7 @@ def run(
     if not processes.is_first():
         say, on_epoch, is_locked = silent, silent, True
     RunDirectory.open(workdir, config.values, silent)  # before anything is made
+    mesh_of(config)  # the same error in all processes at once
     with contextlib.nullcontext() if is_locked else lock.held(workdir):
         processes.check_shared(workdir)
         with processes.first_ahead("the run directory"):

@@ -111,6 +111,18 @@ def test_a_run_directory_that_is_not_shared_is_refused_in_every_process(tmp_path
 
 
 @pytest.mark.full
+def test_devices_that_do_not_divide_the_work_are_refused_with_those_that_do(tmp_path):
+    codes, _, err = train_on(3, TASK, tmp_path / "run")
+    assert codes == [2, 2, 2]
+    line = (
+        "error: expected devices that divide 2 seed(s) and batches of 16, got 3 processes of 1; "
+        "start 1 or 2 or 4 or 8 processes"
+    )
+    assert [lines(text) for text in err] == [[line]] * 3
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.full
 def test_a_process_that_is_missing_is_waited_for_in_vain(tmp_path):
     first, _ = environments(2)
     codes, _, err = end([start([*TASK, f"--workdir={tmp_path / 'run'}"], first, timeout=5)])
