@@ -3,8 +3,8 @@
     python -m benchmarks.scale [--devices 1 8 64 512 2048] [--output benchmarks-out]
 
 Nothing runs on many devices: a CPU pretends to have them, and the program is only compiled. Groups
-of up to eight devices share a batch. The formula says what each of `n` devices of a group sends:
-the gradients of `p` parameters and the metrics, `2 (n-1)/n 4p` bytes a step.
+of up to eight devices share a batch. They add up the gradients of `p` parameters in each step: the
+formula is `4p` bytes, of which each of `n` devices sends `2 (n-1)/n`.
 
 It writes a table `scale.csv` and a figure `scale.png`.
 """

@@ -27,13 +27,15 @@ def main(argv: list[str] | None = None) -> int:
         return run_safely(argv)
     try:
         code = run_safely(argv)
-    except Exception:
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
         traceback.print_exc()
         code = 1
     if "jax" in sys.modules:
         from flax_attn.experiment import processes
 
-        processes.part(code)
+        processes.fail(code)
     return code
 
 
@@ -142,7 +144,7 @@ def add_training(train: argparse.ArgumentParser) -> None:
     train.add_argument("--manual_dir", type=Path, help=manual_dir)
     debug = "end at the first number that is not finite, and say where it arose"
     train.add_argument("--debug_nans", action="store_true", help=debug)
-    joins = "join the other processes of the run (the page on many devices says how)"
+    joins = "join the other processes of the run: docs/scale-out.md"
     train.add_argument("--distributed", action="store_true", help=joins)
     timeout = "the seconds that one of several processes waits for the others (default: 300)"
     train.add_argument("--timeout", type=int, default=300, help=timeout)

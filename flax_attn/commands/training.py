@@ -1,13 +1,12 @@
 """The command that trains, and what it prints."""
 
-import contextlib
 import gc
 import os
 import platform
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from flax_attn import config_files
 from flax_attn.errors import UsageError, escaped_lines, one_line, unknown
@@ -61,7 +60,6 @@ def run_command(
     try:
         if wait is not None:
             train_in_processes(*arguments, debug_nans, wait)
-            return 0
         with lock.held(directory):  # a second start need not import JAX to be told
             train_and_print(*arguments, debug_nans)
     except OSError as error:
@@ -73,23 +71,25 @@ def run_command(
         raise UsageError(f"a number is not finite {one_line(error)}") from error
     except Stopped as stopped:
         leave_by_stderr(stopped.said)
-        if wait is not None:
-            return 128 + stopped.number
         os._exit(128 + stopped.number)  # XLA may still compute, and would crash a longer goodbye
     return 0
 
 
 def train_in_processes(
     config: ConfigValues, workdir: Path, manual_dir: Path | None, debug_nans: bool, wait: int
-) -> None:
-    """Trains as one of several processes."""
+) -> NoReturn:
+    """Trains as one of several processes, and ends the process where all end."""
     import_jax()
     from flax_attn.experiment import processes
 
     processes.join(wait)
-    processes.check_same(config.to_dict() | {"workdir": str(workdir)})
-    with lock.held(workdir) if processes.is_first() else contextlib.nullcontext():
+    code = 0
+    try:
         train_and_print(config, workdir, manual_dir, debug_nans, processes.agree)
+    except Stopped as stopped:
+        leave_by_stderr(stopped.said)
+        code = 128 + stopped.number
+    processes.part(code)
 
 
 def train_and_print(
@@ -104,7 +104,7 @@ def train_and_print(
         import_jax()
         from flax_attn.analysis.tables import wide_console
 
-        hearing = {"stop": stop, "debug_nans": debug_nans, "is_locked": True}
+        hearing = {"stop": stop, "debug_nans": debug_nans, "is_locked": agree is None}
         train(config, workdir, wide_console(), manual_dir, **hearing)
 
 

@@ -28,7 +28,8 @@ from flax_attn.types import Json, JsonObject, Tree
 VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 TIMEOUT = 300  # seconds
 HEARTBEAT = 100  # seconds after which a process that is gone is missed
-NETWORK = 10  # seconds until another machine sees a new file
+NETWORK = 30  # seconds until another machine sees a new file
+ALONE = 86_400  # seconds that process 0 may work on data, figures and results
 
 _timeout = TIMEOUT
 _meetings = itertools.count()
@@ -44,7 +45,7 @@ def join(timeout: int = TIMEOUT) -> None:
         timeout: the seconds that a process waits for the others, here and before every segment.
 
     Raises:
-        UsageError: variables that say nothing, or an address that cannot be used.
+        UsageError: variables that are missing or wrong, or an address that cannot be used.
     """
     global _timeout
     _timeout = timeout
@@ -88,7 +89,7 @@ def read_variables() -> Own:
     """What the environment says of the processes.
 
     Raises:
-        UsageError: some of the variables alone, or numbers that are none.
+        UsageError: a variable that is missing, or a number that is not one.
     """
     address, count, number = values = [os.environ.get(name) for name in VARIABLES]
     if count is None and number is None:
@@ -119,8 +120,12 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def meet(what: str) -> None:
+def meet(what: str, wait: int | None = None) -> None:
     """Waits until all processes are here.
+
+    Args:
+        what: names the place in the error.
+        wait: seconds; None for the timeout of `join`.
 
     Raises:
         UsageError: some are not, after the timeout. It names them.
@@ -130,14 +135,14 @@ def meet(what: str) -> None:
     from orbax.checkpoint import multihost
 
     name = f"{next(_meetings)}: {what}"
-    everyone = set(range(jax.process_count()))
+    everyone, wait = set(range(jax.process_count())), wait or _timeout
     try:
-        multihost.sync_global_processes(name, timeout=_timeout, processes=everyone)
+        multihost.sync_global_processes(name, timeout=wait, processes=everyone)
     except Exception as error:  # of the type that JAX takes from its runtime
         missing = re.search(r"timed out task names:\s*([\d,\s]*\d)", str(error))
         who = f"process {' '.join(missing[1].split())} is missing" if missing else one_line(error)
         raise UsageError(
-            f"expected all processes at {what} within {_timeout} s, but {who}; look at its output"
+            f"expected all processes at {what} within {wait} s, but {who}; look at its output"
         ) from error
 
 
@@ -167,7 +172,12 @@ def tell_arrays(tree: Tree) -> Tree:
     from jax.experimental import multihost_utils
 
     meet("what process 0 tells")
-    return multihost_utils.broadcast_one_to_all(tree)
+    leaves, structure = jax.tree.flatten(jax.tree.map(np.asarray, tree))
+    # the sum that tells would turn -0.0 into 0.0
+    as_bytes = [np.frombuffer(leaf.tobytes(), np.uint8) for leaf in leaves]
+    told = [np.asarray(part).tobytes() for part in multihost_utils.broadcast_one_to_all(as_bytes)]
+    arrays = [np.frombuffer(t, leaf.dtype).reshape(leaf.shape) for t, leaf in zip(told, leaves)]
+    return jax.tree.unflatten(structure, arrays)
 
 
 def gather(tree: Tree) -> Tree:
@@ -192,19 +202,22 @@ def _all_of(array: np.generic) -> np.ndarray:
 def first_ahead(what: str) -> Iterator[None]:
     """Lets process 0 through before the others, which then find what it wrote."""
     if not is_first():
-        meet(what)
+        meet(what, ALONE)
     yield
     if is_first():
-        meet(what)
+        meet(what, ALONE)
 
 
 def check_same(values: JsonObject) -> None:
     """Raises a UsageError in every process where one has other values than process 0."""
+    if jax.process_count() == 1:
+        return
+    values = values | {"jax": jax.__version__}
     own, first = flatten(values), tell(flatten(values))
     assert isinstance(first, dict)
     own = json.loads(json.dumps(own))
     other = [key for key in sorted(own | first) if own.get(key) != first.get(key)]
-    differs = np.flatnonzero(_all_of(np.int32(len(other)))) if jax.process_count() > 1 else []
+    differs = np.flatnonzero(_all_of(np.int32(len(other))))
     if other:
         raise UsageError(
             f"expected the same config in every process, but {other[0]} is {own.get(other[0])!r} "
@@ -222,9 +235,7 @@ def check_shared(workdir: Path) -> None:
         return
     file = workdir / LOCK
     expected, deadline = tell(file.read_text() if is_first() else ""), time.monotonic() + NETWORK
-    while not (sees := file.exists() and file.read_text() == expected):
-        if time.monotonic() > deadline:
-            break
+    while not (sees := _sees(file, expected)) and time.monotonic() < deadline:
         time.sleep(0.1)
     blind = np.flatnonzero(_all_of(np.int32(not sees)))
     if len(blind):
@@ -234,19 +245,38 @@ def check_shared(workdir: Path) -> None:
         )
 
 
-def part(code: int) -> NoReturn:
-    """Ends this process with a code.
+def _sees(file: Path, content: str) -> bool:
+    try:
+        list(file.parent.parent.iterdir())  # asks the server anew
+        return file.read_text() == content
+    except OSError:
+        return False
 
-    After a clean end, or a stop that all have agreed on, it waits for the others: JAX ends those
-    that miss one. After an error of its own it waits for two seconds, in which others may print
-    the same.
+
+def part(code: int) -> NoReturn:
+    """Ends this process at an end that all have agreed on, and waits for the others.
+
+    JAX aborts a process when another one is gone too early.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if not jax.distributed.is_initialized():
-        os._exit(code)
-    if code in (1, 2):
-        time.sleep(2)
-        os._exit(code)  # at a longer goodbye JAX would wait for those that wait for this one
+    _flush()
     jax.distributed.shutdown()
     os._exit(code)
+
+
+def fail(code: int) -> NoReturn:
+    """Ends this process after an error of its own.
+
+    It waits for two seconds, in which others may print the same. A longer goodbye would wait for
+    those that wait for this one.
+    """
+    _flush()
+    if jax.distributed.is_initialized():
+        time.sleep(2)
+    os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()

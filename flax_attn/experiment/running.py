@@ -74,20 +74,27 @@ def run(
         FloatingPointError: with `debug_nans`, where the first NaN arose.
     """
     config = Config.of(config, content=content)
-    if not processes.is_first():
+    stop, is_first = stop or Stop(), processes.is_first()
+    if jax.process_count() > 1:
+        stop.agree = processes.agree
+        own = {"workdir": str(workdir), "debug_nans": debug_nans}
+        processes.check_same(config.values.to_dict() | own)
+    if not is_first:
         say, on_epoch, is_locked = silent, silent, True
     RunDirectory.open(workdir, config.values, silent)  # before anything is made
     mesh_of(config)  # the same error in all processes at once
     with contextlib.nullcontext() if is_locked else lock.held(workdir):
         processes.check_shared(workdir)
-        with processes.first_ahead("the run directory"):
-            directory = RunDirectory.open(workdir, config.values, say)
-        is_first = processes.is_first()
-        summary = processes.tell(report_finished(directory, config, say) if is_first else None)
+        stored = RunDirectory.open(workdir, config.values, say).stored if is_first else None
+        directory = RunDirectory(workdir, processes.tell(stored))
+        summary = report_finished(directory, config, say) if is_first else None
+        processes.meet("the results", processes.ALONE)
+        summary = processes.tell(summary)
         if summary is not None:
             return cast(Summary, summary)
         try:
-            forms = instruction_set.taking(directory.instruction_set or instruction_set.current())
+            form = processes.tell(directory.instruction_set or instruction_set.current())
+            forms = instruction_set.taking(form)
         except ValueError as error:
             raise UsageError(
                 f"{error} under 'derived' in {workdir / 'config.json'}; restore that file"
@@ -97,7 +104,7 @@ def run(
                 task = config.task_class.load(config.data, config.recipe, manual_dir)
             check_same_data(directory.path, directory.derived, task)
             check_enough(config, task)
-            return fill(config, directory, task, say, on_epoch, stop or Stop(), debug_nans)
+            return fill(config, directory, task, say, on_epoch, stop, debug_nans)
 
 
 def report_finished(directory: RunDirectory, config: Config, say: Say) -> Summary | None:
@@ -188,6 +195,7 @@ def finish(
     metrics = measure(config, loop, at, good)
     states: States = processes.gather(at.states)
     if not processes.is_first():
+        processes.meet("the results", processes.ALONE)
         return cast(Summary, processes.tell(None))
     by_seed = params_by_seed(kept_params(config, states), config)
     examples = task.examples(model, [by_seed[config.seeds[i]] for i in good])
@@ -217,6 +225,7 @@ def finish(
 
     figures.draw_run(directory.path)
     directory.end((*task.kept.files, *examples.texts))
+    processes.meet("the results", processes.ALONE)
     return cast(Summary, processes.tell(summary))
 
 

@@ -1,8 +1,9 @@
 """One mesh of devices for every run: seeds over one axis, the rows of a batch over another.
 
 Seeds need no communication. Each group of devices runs the program of one device over its own
-seeds, so its numbers are the same to the last bit. Within a group each device takes a part of every
-batch. XLA adds up what the parts give, in another order than one device does.
+seeds. On a CPU, a group of one device has the numbers of a run on one device, to the last bit.
+Within a group each device takes a part of every batch. XLA adds up what the parts give, in another
+order than one device does.
 
 A run on one device has a mesh of one. There is no second path.
 """
@@ -55,7 +56,8 @@ def make_mesh(num_seeds: int, batch_size: int, num_devices: int | None = None) -
     if fitting[-1] < len(devices) and jax.process_count() > 1:
         per_process = jax.local_device_count()
         fitting = numbers_that_fit(4 * len(devices), num_seeds, batch_size, per_process)
-        numbers = " or ".join(str(n // per_process) for n in fitting) or "other numbers of"
+        nearest = sorted(fitting, key=lambda n: abs(n - len(devices)))[:3]
+        numbers = " or ".join(str(n // per_process) for n in sorted(nearest)) or "other numbers of"
         raise ValueError(
             f"expected devices that divide {num_seeds} seed(s) and batches of {batch_size}, got "
             f"{jax.process_count()} processes of {per_process}; start {numbers} processes"
