@@ -78,7 +78,7 @@ def run(
     if jax.process_count() > 1:
         stop.agree = processes.agree
         own = {"workdir": str(workdir), "debug_nans": debug_nans}
-        processes.check_same(config.values.to_dict() | own)
+        processes.check_same(config.values | own)
     if not is_first:
         say, on_epoch, is_locked = silent, silent, True
     RunDirectory.open(workdir, config.values, silent)  # before anything is made
