@@ -89,9 +89,9 @@ def test_a_run_of_two_processes_goes_on_in_one(trained_alone, tmp_path):
     workdir = tmp_path / "run"
     processes = [start([*TASK, f"--workdir={workdir}"], own) for own in environments(2)]
     wait_for_epoch(workdir, 3, processes)
-    processes[0].send_signal(signal.SIGINT)
+    processes[0].send_signal(signal.SIGTERM)
     codes, _, err = end(processes, 60)
-    assert codes == [130, 130], err
+    assert codes == [143, 143], err
     code, _, err = faults.train(TASK, workdir)
     assert code == 0, err
     assert faults.contents(workdir) == trained_alone
