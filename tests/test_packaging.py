@@ -18,7 +18,7 @@ import pytest
 import flax_attn
 
 ROOT = Path(__file__).parent.parent
-PARTS = ("flax_attn", "configs", "tests", "docs", "benchmarks")
+PARTS = ("flax_attn", "configs", "tests", "docs", "benchmarks", "launch")
 FILES = (
     "pyproject.toml",
     "MANIFEST.in",
