@@ -24,5 +24,5 @@ def has(name: str) -> bool:
     folder = Path(importlib.util.find_spec("jaxlib").origin).parent
     for path in folder.glob("libjax_common.*"):
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as code:
-            return code.find(name.encode()) >= 0
+            return code.find(b"\0" + name.encode() + b"\0") >= 0  # a string, not part of one
     return False

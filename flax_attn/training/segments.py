@@ -32,8 +32,8 @@ def _weigh_equation(equation: Any) -> int:  # Any: of JAX, which has no public t
     name, params = equation.primitive.name, equation.params
     if name == "cond":
         return max(weigh(branch.jaxpr) for branch in params["branches"])
-    inner = [value.jaxpr for value in params.values() if isinstance(value, core.ClosedJaxpr)]
-    inner += [value for value in params.values() if isinstance(value, core.Jaxpr)]
+    programs = core.Jaxpr, core.ClosedJaxpr  # the one is the other from JAX 0.12 on
+    inner = [getattr(v, "jaxpr", v) for v in params.values() if isinstance(v, programs)]
     if inner:
         return (params["length"] if name == "scan" else 1) * sum(map(weigh, inner))
     size = sum(math.prod(out.aval.shape) for out in equation.outvars)
