@@ -33,7 +33,7 @@ def _weigh_equation(equation: Any) -> int:  # Any: of JAX, which has no public t
     if name == "cond":
         return max(weigh(branch.jaxpr) for branch in params["branches"])
     programs = core.Jaxpr, core.ClosedJaxpr  # the one is the other from JAX 0.12 on
-    inner = [getattr(v, "jaxpr", v) for v in params.values() if isinstance(v, programs)]
+    inner = [_opened(value) for value in params.values() if isinstance(value, programs)]
     if inner:
         return (params["length"] if name == "scan" else 1) * sum(map(weigh, inner))
     size = sum(math.prod(out.aval.shape) for out in equation.outvars)
@@ -44,3 +44,7 @@ def _weigh_equation(equation: Any) -> int:  # Any: of JAX, which has no public t
         kernel, features = equation.invars[1].aval.shape, params["dimension_numbers"].rhs_spec[0]
         size *= math.prod(kernel) // kernel[features]
     return size + CALL
+
+
+def _opened(program: core.Jaxpr | core.ClosedJaxpr) -> core.Jaxpr:
+    return program.jaxpr if isinstance(program, core.ClosedJaxpr) else program
