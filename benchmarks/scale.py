@@ -1,4 +1,4 @@
-"""What many devices send and hold, as XLA plans it, and how many seeds a second they train.
+"""What many devices send and hold, as XLA plans it.
 
     python -m benchmarks.scale [--devices 1 8 64 512 2048] [--output benchmarks-out]
 
@@ -12,35 +12,43 @@ It writes a table `scale.csv` and a figure `scale.png`.
 import argparse
 import csv
 import json
+import math
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-SIZES = {"float32": 4, "f32": 4, "s32": 4, "u32": 4, "pred": 1, "f64": 8}
+SIZES = {"f32": 4, "s32": 4, "u32": 4, "pred": 1, "f64": 8}
 COLLECTIVES = "all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all"
 GROUP = 8  # devices that share a batch
 BATCH = 128
 
 
-def collectives(text: str) -> dict[str, int]:
-    """The bytes of the results of collectives in a compiled program: in a step, and around it."""
-    sent = {"step": 0, "around": 0}
+class Collective(NamedTuple):
+    """One operation between devices: its name, the bytes of its result, and whether steps do it."""
+
+    name: str
+    bytes: int
+    in_step: bool
+
+
+def collectives(text: str) -> Iterator[Collective]:
+    """The operations between devices in a compiled program."""
     for line in text.splitlines():
         match = re.search(rf"= (.*?) ({COLLECTIVES})(?:-start)?\(", line)
         if match is None:
             continue
-        where = "step" if line.count("while/body") > 1 else "around"
-        for dtype, shape in re.findall(r"(\w+)\[([\d,]*)\]", match[1]):
-            size = SIZES[dtype]
-            for axis in filter(None, shape.split(",")):
-                size *= int(axis)
-            sent[where] += size
-    return sent
+        arrays = re.findall(r"(\w+)\[([\d,]*)\]", match[1])
+        sizes = [
+            SIZES[dtype] * math.prod(int(axis) for axis in shape.split(",") if axis)
+            for dtype, shape in arrays
+        ]
+        yield Collective(match[2], sum(sizes), line.count("while/body") > 1)
 
 
 def plan(num_devices: int) -> dict[str, Any]:
@@ -76,21 +84,21 @@ def plan(num_devices: int) -> dict[str, Any]:
     places = (np.int32(1), np.int32(0), np.int32(10))
     sums = shapes(sums, SEEDS, (config.num_seeds,))
     compiled = programs.train_steps.lower(states, sums, *places, rows).compile()
-    sent = collectives(compiled.as_text())
+    sent = list(collectives(compiled.as_text()))
     return {
         "devices": num_devices,
         "seeds": programs.mesh.shape["seed"],
         "data": programs.mesh.shape["data"],
         "parameters": count_parameters(one.params),
-        "bytes_step": sent["step"],
-        "bytes_around": sent["around"],
+        "bytes_step": sum(one.bytes for one in sent if one.in_step),
+        "bytes_around": sum(one.bytes for one in sent if not one.in_step),
         "formula": 4 * count_parameters(one.params) if programs.mesh.shape["data"] > 1 else 0,
         "temporary": compiled.memory_analysis().temp_size_in_bytes,
     }
 
 
 def plan_elsewhere(num_devices: int) -> dict[str, Any]:
-    """`plan` in a process of its own, whose CPU pretends to have so many devices."""
+    """Runs `plan` in a process of its own. Its CPU pretends to have `num_devices` devices."""
     flag = f"--xla_force_host_platform_device_count={num_devices}"
     environment = os.environ | {"XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "benchmarks.scale", "--plan", str(num_devices)]

@@ -194,8 +194,7 @@ def run_train(args: argparse.Namespace) -> int:
     if args.timeout < 1:
         refuse(f"expected --timeout of at least 1 second, got {args.timeout}")
     wait = args.timeout if args.distributed else None
-    command = (names, rest, args.workdir, args.manual_dir, args.debug_nans, wait)
-    return run_command(*command)
+    return run_command(names, rest, args.workdir, args.manual_dir, args.debug_nans, wait)
 
 
 def run_predict(args: argparse.Namespace) -> int:

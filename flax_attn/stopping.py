@@ -44,11 +44,11 @@ class Stop:
             process alone.
     """
 
-    def __init__(self, agree: Callable[[int], int] | None = None) -> None:
+    def __init__(self) -> None:
         self.number: int | None = None
         self.saved = "nothing is saved yet"
         self.saves = False
-        self.agree = agree
+        self.agree: Callable[[int], int] | None = None
 
     def heard(self) -> int:
         """The number of the signal that has come, to any of the processes; 0 for none."""
@@ -75,9 +75,7 @@ def describe(number: int, saved: str) -> str:
 
 
 @contextlib.contextmanager
-def listening(
-    leave: Callable[[str], None] | None = None, agree: Callable[[int], int] | None = None
-) -> Iterator[Stop]:
+def listening(leave: Callable[[str], None] | None = None) -> Iterator[Stop]:
     """Hears signals while it lasts, in the main thread. Elsewhere none are heard.
 
     A signal that is ignored stays ignored, as under `nohup`. A second one interrupts at once.
@@ -85,9 +83,8 @@ def listening(
     Args:
         leave: of a command: takes the last line before the process ends. None leaves the process
             alone, as befits a notebook.
-        agree: of one of several processes, as in `Stop`.
     """
-    stop = Stop(agree)
+    stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return

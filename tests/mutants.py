@@ -155,12 +155,12 @@ MUTANTS = {
     ],
     "experiment/loop.py": [
         ("checkpoints.discard_after(self.directory.checkpoints, first.place)", "pass"),
-        ('sums or start.sums, metadata["train_seconds"], rows)', "sums or start.sums, 0.0, rows)"),
+        ('seconds = checkpoint.metadata["train_seconds"]', "seconds = 0.0"),
         (
             "states, sums = self.programs.choose(finite, (states, sums), guarded)",
             "states, sums = guarded",
         ),
-        ("Standing(place, states, sums or start.sums,", "Standing(place, states, start.sums,"),
+        ("begun = checkpoint.sums or sums", "begun = sums"),
         ("if self.stop.heard():", "if False:"),
         ("diverged = ~stopped & (bad |", "diverged = ~stopped & bad & (bad |"),
     ],
@@ -179,7 +179,7 @@ MUTANTS = {
     "training/mesh.py": [
         ("if batch_size % size == 0:", "if True:"),
         ("range(math.gcd(num_devices, num_seeds), 0, -1)", "(1,)"),
-        ("return jax.lax.with_sharding_constraint(batch, ROWS)", "return batch"),
+        ("return _lying(batch, ROWS)", "return batch"),
         (
             'SEEDS, ROWS, EVERYWHERE = P("seed"), P("data"), P()',
             'SEEDS, ROWS, EVERYWHERE = P("seed"), P(), P()',

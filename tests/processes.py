@@ -1,6 +1,7 @@
 """Several processes on this machine that train one run together."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -19,11 +20,11 @@ def free_port():
         return one.getsockname()[1]
 
 
-def environments(number, **more):
+def environments(number):
     """What each of several processes is told of the others."""
     address = f"localhost:{free_port()}"
     shared = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(number)}
-    return [shared | more | {"JAX_PROCESS_ID": str(i)} for i in range(number)]
+    return [shared | {"JAX_PROCESS_ID": str(i)} for i in range(number)]
 
 
 def start(arguments, environment, code=None, timeout=120, folder=faults.ROOT):
@@ -44,9 +45,9 @@ def end(processes, seconds=150):
     return [p.returncode for p in processes], [o for o, _ in out], [e for _, e in out]
 
 
-def train_on(number, task, workdir, **more):
+def train_on(number, task, workdir):
     arguments = [*task, f"--workdir={workdir}"]
-    return end([start(arguments, own) for own in environments(number, **more)])
+    return end([start(arguments, own) for own in environments(number)])
 
 
 def wait_for_epoch(workdir, number, processes):
@@ -55,6 +56,16 @@ def wait_for_epoch(workdir, number, processes):
         assert all(process.poll() is None for process in processes), end(processes)
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def stop_after(epoch, task, workdir, number=0):
+    """Two processes train until an epoch, and one of them gets SIGTERM. Returns what they wrote."""
+    processes = [start([*task, f"--workdir={workdir}"], own) for own in environments(2)]
+    wait_for_epoch(workdir, epoch, processes)
+    processes[number].send_signal(signal.SIGTERM)
+    codes, out, err = end(processes, 60)
+    assert codes == [143, 143], err
+    return out, err
 
 
 def lines(err):

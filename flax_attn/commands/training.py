@@ -4,7 +4,6 @@ import gc
 import os
 import platform
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -61,7 +60,7 @@ def run_command(
         if wait is not None:
             train_in_processes(*arguments, debug_nans, wait)
         with lock.held(directory):  # a second start need not import JAX to be told
-            train_and_print(*arguments, debug_nans)
+            train_and_print(*arguments, debug_nans, is_locked=True)
     except OSError as error:
         name = error.filename or directory
         raise UsageError(
@@ -85,7 +84,7 @@ def train_in_processes(
     processes.join(wait)
     code = 0
     try:
-        train_and_print(config, workdir, manual_dir, debug_nans, processes.agree)
+        train_and_print(config, workdir, manual_dir, debug_nans, is_locked=False)
     except Stopped as stopped:
         leave_by_stderr(stopped.said)
         code = 128 + stopped.number
@@ -97,14 +96,14 @@ def train_and_print(
     workdir: Path,
     manual_dir: Path | None,
     debug_nans: bool,
-    agree: Callable[[int], int] | None = None,
+    is_locked: bool,
 ) -> None:
-    """Trains, and prints progress and results. `agree` is as in `stopping.Stop`."""
-    with listening(leave_by_stderr, agree) as stop:
+    """Trains, hears signals, and prints progress and results."""
+    with listening(leave_by_stderr) as stop:
         import_jax()
         from flax_attn.analysis.tables import wide_console
 
-        hearing = {"stop": stop, "debug_nans": debug_nans, "is_locked": agree is None}
+        hearing = {"stop": stop, "debug_nans": debug_nans, "is_locked": is_locked}
         train(config, workdir, wide_console(), manual_dir, **hearing)
 
 

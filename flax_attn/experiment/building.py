@@ -14,9 +14,7 @@ from flax_attn.experiment.config import Config
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.tasks import Task, row_lengths
 from flax_attn.training import buckets, epoch
-from flax_attn.training.mesh import (
-    cut_rows,
-)
+from flax_attn.training.mesh import cut_rows
 from flax_attn.training.state import TrainState
 from flax_attn.types import Json, Options, Tree
 

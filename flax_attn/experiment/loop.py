@@ -21,7 +21,7 @@ from flax_attn.runs.rows import Row, check_finite, finite_seeds, metric_rows, re
 from flax_attn.stopping import Stop
 from flax_attn.tasks import Task
 from flax_attn.training import epoch, segments
-from flax_attn.training.mesh import EVERYWHERE, SEEDS, put
+from flax_attn.training.mesh import EVERYWHERE, SEEDS, put, zeros_like
 from flax_attn.types import JsonObject
 
 Say = Callable[[str], None]  # takes a line, or several, for the user
@@ -68,31 +68,32 @@ class Loop:
         """The last whole checkpoint, or the start. What stands after it is removed."""
         states = self.programs.create(self.config.seeds)
         self.zeros = self.programs.zero_sums(states, self.rows)
-        host = processes.gather(states), processes.gather(self.zeros)
-        first = start = Standing(Place(0), host[0], host[1], 0.0, [])
+        start = Standing(Place(0), states, self.zeros, 0.0, [])
+        first = start._replace(states=zeros_like(states), sums=zeros_like(self.zeros))
         if processes.is_first():
-            first = self.read_checkpoint(start, say)
+            first = self.read_checkpoint(first, say)
             checkpoints.discard_after(self.directory.checkpoints, first.place)
             checkpoints.prune(self.directory.checkpoints, first.place)
         place, seconds, rows = processes.tell([first.place, first.seconds, first.rows])
         if not any(place):
-            return start._replace(states=states, sums=self.zeros)
+            return start
         arrays = processes.tell_arrays((first.states, first.sums))
         states, sums = put(self.programs.mesh, arrays, SEEDS)
         return Standing(Place(*place), states, sums, seconds, rows)
 
-    def read_checkpoint(self, start: Standing, say: Say) -> Standing:
-        """The last whole checkpoint, or the start."""
-        checkpoint = checkpoints.restore(
-            self.directory.checkpoints, start.states, say, sums=start.sums
-        )
+    def read_checkpoint(self, template: Standing, say: Say) -> Standing:
+        """The last whole checkpoint, or the template where there is none."""
+        states, sums = template.states, template.sums
+        checkpoint = checkpoints.restore(self.directory.checkpoints, states, say, sums=sums)
         if checkpoint is None:
-            return start
-        place, states, sums, metadata = checkpoint
-        rows = metadata.get("rows")  # earlier versions kept them there
-        rows = read_until(self.directory.path, metadata["metrics"]) if rows is None else rows
-        say(f"resuming after {describe(place)}")
-        return Standing(place, states, sums or start.sums, metadata["train_seconds"], rows)
+            return template
+        rows = checkpoint.metadata.get("rows")  # earlier versions kept them there
+        if rows is None:
+            rows = read_until(self.directory.path, checkpoint.metadata["metrics"])
+        say(f"resuming after {describe(checkpoint.place)}")
+        seconds = checkpoint.metadata["train_seconds"]
+        begun = checkpoint.sums or sums
+        return Standing(checkpoint.place, checkpoint.state, begun, seconds, rows)
 
     def begin(self, at: Standing) -> Standing:
         """Compiles, and measures what has not trained yet."""
@@ -116,12 +117,12 @@ class Loop:
 
     def train(self, at: Standing, on_epoch: OnEpoch) -> Standing:
         """Trains to `num_epochs`, or until all seeds have stopped."""
-        while (
-            at.place.epoch < self.config.num_epochs
-            and not processes.gather(at.states.stopped).all()
-        ):
+        while at.place.epoch < self.config.num_epochs:
+            stopped = processes.gather(at.states.stopped)
+            if stopped.all():
+                break
             self.stop.saves = True
-            at = self.run_epoch(at)
+            at = self.run_epoch(at, stopped)
             self.save(at)
             self.stop.check(f"epoch {at.place.epoch} is saved")
             self.stop.saves = self.stop.agree is not None  # several processes stop together
@@ -129,9 +130,9 @@ class Loop:
         self.stop.saves = False
         return at
 
-    def run_epoch(self, at: Standing) -> Standing:
-        """The rest of an epoch in segments, and its metrics."""
-        began, stopped = at.seconds - time.perf_counter(), processes.gather(at.states.stopped)
+    def run_epoch(self, at: Standing, stopped: np.ndarray) -> Standing:
+        """The rest of an epoch in segments, and its metrics. Some seeds have `stopped` before."""
+        began = at.seconds - time.perf_counter()
         number = at.place.epoch + 1
         while at.place.step < self.programs.steps_an_epoch:
             at = self.run_segment(at)._replace(seconds=began + time.perf_counter())
@@ -156,6 +157,7 @@ class Loop:
         number, first = at.place.epoch + 1, at.place.step
         last = min(first + self.size, self.programs.steps_an_epoch)
         places = (np.int32(number), np.int32(first), np.int32(last), self.rows)
+        processes.meet(f"the steps of epoch {number}")  # the steps wait for all without a limit
         states, sums, finite = self.train_steps(at.states, at.sums, *places)
         if not np.asarray(finite).all():
             if self.debug_nans:

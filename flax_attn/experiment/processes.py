@@ -153,25 +153,25 @@ def agree(number: int) -> int:
     return int(_all_of(np.int32(number)).max())
 
 
-def tell(value: Json) -> Json:
-    """What process 0 has as `value`, in all of them."""
+def tell(value: Json, wait: int | None = None) -> Json:
+    """What process 0 has as `value`, in all of them. `wait` is as in `meet`."""
     if jax.process_count() == 1:
         return value
     content = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    size = int(tell_arrays(np.int32(len(content))))
+    size = int(tell_arrays(np.int32(len(content)), wait))
     padded = np.zeros(size, np.uint8)
     if is_first():
         padded[:] = content
     return json.loads(tell_arrays(padded).tobytes())
 
 
-def tell_arrays(tree: Tree) -> Tree:
+def tell_arrays(tree: Tree, wait: int | None = None) -> Tree:
     """The arrays that process 0 has, in all of them. All have trees of the same shapes."""
     if jax.process_count() == 1:
         return tree
     from jax.experimental import multihost_utils
 
-    meet("what process 0 tells")
+    meet("what process 0 tells", wait)
     leaves, structure = jax.tree.flatten(jax.tree.map(np.asarray, tree))
     # the sum that tells would turn -0.0 into 0.0
     as_bytes = [np.frombuffer(leaf.tobytes(), np.uint8) for leaf in leaves]

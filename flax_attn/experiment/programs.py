@@ -23,7 +23,15 @@ from flax_attn.experiment.config import Config
 from flax_attn.models.forward import Params
 from flax_attn.tasks import Task
 from flax_attn.training import epoch
-from flax_attn.training.mesh import EVERYWHERE, SEEDS, keep_whole, make_mesh, over_seeds, put
+from flax_attn.training.mesh import (
+    EVERYWHERE,
+    SEEDS,
+    keep_whole,
+    make_mesh,
+    over_seeds,
+    put,
+    zeros_like,
+)
 from flax_attn.training.state import TrainState, choose
 from flax_attn.types import Tree
 
@@ -133,8 +141,7 @@ def make_programs(
     def zero_sums(states: States, rows: epoch.Batch) -> epoch.Metrics:
         first_metrics = over_seeds(mesh, one_by_one(one.first_metrics))
         shapes = jax.eval_shape(first_metrics, states, rows)
-        zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
-        return put(mesh, zeros, SEEDS)
+        return put(mesh, zeros_like(shapes), SEEDS)
 
     after_epoch = over_seeds(mesh, jax.vmap(one.after_epoch, in_axes=(0, 0, None)), 2)
     return Programs(

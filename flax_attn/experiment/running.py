@@ -88,8 +88,7 @@ def run(
         stored = RunDirectory.open(workdir, config.values, say).stored if is_first else None
         directory = RunDirectory(workdir, processes.tell(stored))
         summary = report_finished(directory, config, say) if is_first else None
-        processes.meet("the results", processes.ALONE)
-        summary = processes.tell(summary)
+        summary = processes.tell(summary, processes.ALONE)
         if summary is not None:
             return cast(Summary, summary)
         try:
@@ -195,8 +194,7 @@ def finish(
     metrics = measure(config, loop, at, good)
     states: States = processes.gather(at.states)
     if not processes.is_first():
-        processes.meet("the results", processes.ALONE)
-        return cast(Summary, processes.tell(None))
+        return cast(Summary, processes.tell(None, processes.ALONE))
     by_seed = params_by_seed(kept_params(config, states), config)
     examples = task.examples(model, [by_seed[config.seeds[i]] for i in good])
     metrics |= {name: summarize_values(values) for name, values in examples.metrics.items()}
@@ -225,8 +223,7 @@ def finish(
 
     figures.draw_run(directory.path)
     directory.end((*task.kept.files, *examples.texts))
-    processes.meet("the results", processes.ALONE)
-    return cast(Summary, processes.tell(summary))
+    return cast(Summary, processes.tell(summary, processes.ALONE))
 
 
 def measure(config: Config, loop: Loop, at: Standing, good: list[int]) -> dict[str, Measure]:

@@ -90,10 +90,8 @@ def over_seeds(mesh: Mesh, function: Callable, mapped: int = 1) -> Callable:
 
 
 def cut_rows(batch: Tree) -> Tree:
-    """Gives each device of a group its rows of a batch. Without a mesh the batch stays whole."""
-    if jax.sharding.get_abstract_mesh().empty:
-        return batch
-    return jax.lax.with_sharding_constraint(batch, ROWS)
+    """Gives each device of a group its rows of a batch."""
+    return _lying(batch, ROWS)
 
 
 def keep_whole(tree: Tree) -> Tree:
@@ -101,9 +99,19 @@ def keep_whole(tree: Tree) -> Tree:
 
     XLA would cut it along the rows of a batch, and gather what the devices sort.
     """
+    return _lying(tree, EVERYWHERE)
+
+
+def _lying(tree: Tree, spec: P) -> Tree:
+    """The tree as it shall lie on the mesh around. Without a mesh it stays as it is."""
     if jax.sharding.get_abstract_mesh().empty:
         return tree
-    return jax.lax.with_sharding_constraint(tree, EVERYWHERE)
+    return jax.lax.with_sharding_constraint(tree, spec)
+
+
+def zeros_like(tree: Tree) -> Tree:
+    """NumPy's arrays of zeros, of the shapes and dtypes of a tree. Its values are not read."""
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), tree)
 
 
 def put(mesh: Mesh, tree: Tree, spec: P) -> Tree:

@@ -5,8 +5,8 @@
 Each function trains the same on two meshes, and measures how far they come apart.
 """
 
+import collections
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import scale
 from configs import shapes_attention, shapes_cnn
 from flax_attn.experiment import processes
 from flax_attn.experiment.building import build_model, make_batches
@@ -49,7 +50,7 @@ def widest(tree):
 
 
 def train(module, num_devices, num_epochs=1, **changes):
-    """The parameters and metrics after some epochs, and how often the epoch was traced."""
+    """The parameters, the metrics after each epoch, and the programs."""
     programs, states, rows = start(module, num_devices, **changes)
     scores = []
     for number in range(1, num_epochs + 1):
@@ -65,13 +66,11 @@ def difference(one, other):
 
 
 def collectives(programs, states, rows):
-    """The collectives of the compiled steps by name, and the bytes of what is between them."""
+    """How often the compiled steps have each collective, and their temporary bytes."""
     zeros = programs.zero_sums(states, rows)
     places = (np.int32(1), np.int32(0), np.int32(1))
     compiled = programs.train_steps.lower(states, zeros, *places, rows).compile()
-    names = re.findall(r"= .*? ([a-z-]+)(?:-start)?\(", compiled.as_text())
-    known = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute", "all-to-all")
-    counts = {name: names.count(name) for name in known if name in names}
+    counts = collections.Counter(one.name for one in scale.collectives(compiled.as_text()))
     return counts, compiled.memory_analysis().temp_size_in_bytes
 
 

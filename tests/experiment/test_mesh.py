@@ -12,7 +12,7 @@ from tests.quick_compiling import with_flags
 
 
 def on(num_devices, *arguments, **environment):
-    """What a function of `on_mesh` prints, in a process with so many devices."""
+    """Runs a function of `on_mesh` in a process with virtual devices. Returns what it prints."""
     devices = f"--xla_force_host_platform_device_count={num_devices}"
     environment = os.environ | {"XLA_FLAGS": with_flags() + " " + devices} | environment
     command = [sys.executable, "-m", "tests.experiment.on_mesh", *map(str, arguments)]

@@ -13,16 +13,25 @@ import pytest
 from flax_attn.errors import UsageError
 from flax_attn.experiment import processes as of_runs
 from tests import faults
-from tests.processes import TASK, end, environments, lines, start, train_on, wait_for_epoch
+from tests.processes import (
+    TASK,
+    end,
+    environments,
+    lines,
+    start,
+    stop_after,
+    train_on,
+    wait_for_epoch,
+)
 
 STUCK = """
 import sys, time
 from flax_attn.experiment import loop
 original = loop.Loop.run_epoch
-def run_epoch(self, at):
+def run_epoch(self, at, stopped):
     if at.place.epoch == 2:
         time.sleep(3600)
-    return original(self, at)
+    return original(self, at, stopped)
 loop.Loop.run_epoch = run_epoch
 from flax_attn.__main__ import main
 sys.exit(main())
@@ -32,11 +41,7 @@ sys.exit(main())
 def test_two_processes_train_what_one_does(trained_alone, tmp_path):
     """Also where one of them is told to stop, and the same command goes on."""
     workdir = tmp_path / "run"
-    processes = [start([*TASK, f"--workdir={workdir}"], own) for own in environments(2)]
-    wait_for_epoch(workdir, 2, processes)
-    processes[1].send_signal(signal.SIGTERM)
-    codes, _, err = end(processes, 60)
-    assert codes == [143, 143], err
+    _, err = stop_after(2, TASK, workdir, number=1)
     assert lines(err[0]) == lines(err[1])
     (line,) = lines(err[0])
     assert line.startswith("stopped by SIGTERM; ")
@@ -87,11 +92,7 @@ def test_when_one_is_killed_the_other_ends_and_the_run_goes_on(trained_alone, tm
 @pytest.mark.full
 def test_a_run_of_two_processes_goes_on_in_one(trained_alone, tmp_path):
     workdir = tmp_path / "run"
-    processes = [start([*TASK, f"--workdir={workdir}"], own) for own in environments(2)]
-    wait_for_epoch(workdir, 3, processes)
-    processes[0].send_signal(signal.SIGTERM)
-    codes, _, err = end(processes, 60)
-    assert codes == [143, 143], err
+    stop_after(3, TASK, workdir)
     code, _, err = faults.train(TASK, workdir)
     assert code == 0, err
     assert faults.contents(workdir) == trained_alone
@@ -102,11 +103,7 @@ def test_a_batch_over_two_processes_goes_on_over_eight_devices_of_one(tmp_path):
     """The numbers are those of one device but for rounding."""
     task, rows = [*TASK, "--num_seeds=1", "--num_epochs=6"], {}
     assert faults.train(task, tmp_path / "alone")[0] == 0
-    processes = [start([*task, f"--workdir={tmp_path / 'run'}"], own) for own in environments(2)]
-    wait_for_epoch(tmp_path / "run", 2, processes)
-    processes[0].send_signal(signal.SIGTERM)
-    codes, out, err = end(processes, 60)
-    assert codes == [143, 143], err
+    out, _ = stop_after(2, task, tmp_path / "run")
     assert "mesh: 1 x 2 (seed x data); 1 of 1 seed(s) and 8 of 16 rows a device" in out[0]
     eight = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     command = [sys.executable, "-m", "flax_attn", "train", *task, f"--workdir={tmp_path / 'run'}"]
