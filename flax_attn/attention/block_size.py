@@ -25,7 +25,7 @@ def best_chunk_size(query: Array, key: Array, pairs: Pairs, score: Score) -> int
     outside it can be left out. Symbolic sizes, those of a program that is exported, are not known:
     such a program computes all scores at once.
     """
-    num_queries, num_keys = pairs.shape[-2:]
+    num_queries, num_keys = query.shape[-2], key.shape[-2]
     if pairs.is_symbolic:
         return None
     largest = _largest_inside(jax.make_jaxpr(score)(query, key).jaxpr)

@@ -16,11 +16,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from flax_attn.attention.all_queries import in_blocks_of_queries
-from flax_attn.attention.arrays import add, hide, indices, merge, split, wide, with_rank
+from flax_attn.attention.arrays import add, hide, merge, split, wide, with_rank
 from flax_attn.attention.checks import check_result
 from flax_attn.attention.closures import without_closure
 from flax_attn.attention.how import How
 from flax_attn.attention.pairs import Block, Pairs
+from flax_attn.attention.parts import Part
 from flax_attn.attention.reach import visible_blocks
 from flax_attn.attention.types import Score
 
@@ -32,19 +33,19 @@ def over_queries(
     value: Array,
     pairs: Pairs,
     how: How,
+    part: Part,
 ) -> Array:
     """The context `(..., q, e)` of `dense`, one block of queries after another."""
-    num_queries, num_keys = pairs.shape[-2:]
+    num_queries = query.shape[-2]
     size = num_queries if how.chunk_size is None else min(how.chunk_size, num_queries)
-    keys = jnp.arange(num_keys)[None, :]
 
     def row(args: tuple[Array, Array, Array | None]) -> Array:
-        i, query, bias = args
-        block = pairs.block(indices(i, size, num_queries)[:, None], keys, bias)
+        indices, query, bias = args
+        block = pairs.block(indices[:, None], part.keys[None, :], bias)
         with in_blocks_of_queries():
             return dense(query, key, value, pairs, how, block)[0]
 
-    arguments = jnp.arange(-(-num_queries // size)), split(query, size), bias_blocks(pairs, size)
+    arguments = split(part.queries, size, -1), split(query, size), bias_blocks(part, size)
     return merge(jax.lax.map(jax.checkpoint(row), arguments), num_queries)
 
 
@@ -62,15 +63,16 @@ def score_over_queries(score: Score, size: int) -> Score:
     return in_turn
 
 
-def bias_blocks(pairs: Pairs, *sizes: int) -> Array | None:
-    """The bias, where it is an array, cut along queries, or queries and keys; blocks in front.
+def bias_blocks(part: Part, *sizes: int) -> Array | None:
+    """The array of biases, cut along queries, or queries and keys; blocks in front.
 
     It is cut beforehand: the gradient of a block is then a block, not zeros around one.
     """
-    if pairs.bias is None or callable(pairs.bias):
+    if part.bias is None:
         return None
-    numbers = [-(-full // size) for full, size in zip(pairs.shape[-2:], sizes)]
-    blocks = pairs.bias
+    lengths = len(part.queries), len(part.keys)
+    numbers = [-(-length // size) for length, size in zip(lengths, sizes)]
+    blocks = part.bias
     for axis, size in reversed(list(zip((-2, -1), sizes))):
         blocks = split(blocks, size, axis) if blocks.shape[axis] > 1 else blocks[None]
     return jnp.broadcast_to(blocks, (*numbers, *blocks.shape[len(numbers) :]))
@@ -80,8 +82,8 @@ class Blocks(NamedTuple):
     """The arrays in blocks, and the arrays that a block's scores and dropout depend on.
 
     `queries` is `(i, ..., q, d)`, `keys` and `values` are `(j, ..., k, d)`, `bias` is
-    `(i, j, ..., q, k)` or None. Query block `i` attends to the first `counts[i]` of the key
-    blocks `order[i]`.
+    `(i, j, ..., q, k)` or None. `rows` `(i, q)` and `columns` `(j, k)` are the indices of queries
+    and keys. Query block `i` attends to the first `counts[i]` of the key blocks `order[i]`.
     """
 
     queries: Array
@@ -90,6 +92,8 @@ class Blocks(NamedTuple):
     bias: Array | None
     of_scores: list[Array]
     of_dropout: list[Array]
+    rows: Int[Array, "i q"]
+    columns: Int[Array, "j k"]
     order: Int[Array, "i j"]
     counts: Int[Array, " i"]
 
@@ -98,9 +102,10 @@ class BlockFunctions(NamedTuple):
     """The functions of a block, which close over no array.
 
     Attributes:
-        scores: from `of_scores`, a block's queries, keys, values and bias, and its numbers `i` and
-            `j`, to the scores, `-inf` where nothing may be attended, and the values.
-        is_kept: from `of_dropout`, `i` and `j` to which weights dropout keeps; None without it.
+        scores: from `of_scores`, a block's queries, keys, values and bias, and its row and column
+            of indices, to the scores, `-inf` where nothing may be attended, and the values.
+        is_kept: from `of_dropout`, a row and a column to which weights dropout keeps; None without
+            it.
         scale: of the weights that are kept.
         dtype: of scores and sums.
         shape: of a block's scores, `(..., q, k)`.
@@ -114,46 +119,52 @@ class BlockFunctions(NamedTuple):
 
 
 def in_blocks(
-    query: Array, key: Array, value: Array, pairs: Pairs, how: tuple[Callable, int, int]
+    query: Array,
+    key: Array,
+    value: Array,
+    pairs: Pairs,
+    how: tuple[Callable, int, int],
+    part: Part,
 ) -> tuple[BlockFunctions, Blocks]:
     """The functions of a block, with their arrays made arguments, and the arrays in blocks."""
     _, query_size, key_size = how
     queries, keys, values = split(query, query_size), split(key, key_size), split(value, key_size)
-    bias = bias_blocks(pairs, query_size, key_size)
+    rows, columns = part.in_blocks(query_size, key_size, pairs.shape[-1])
+    bias = bias_blocks(part, query_size, key_size)
     dtype = wide(query.dtype, key.dtype, value.dtype)
-    scores, is_kept = _of_block(pairs, how, dtype)
-    number = jnp.asarray(0)
+    scores, is_kept = _of_block(pairs, how, dtype, part.is_filled or len(part.keys) % key_size > 0)
     first_bias = None if bias is None else bias[0, 0]
-    first = queries[0], keys[0], values[0], first_bias, number, number
+    first = queries[0], keys[0], values[0], first_bias, rows[0], columns[0]
     scores, of_scores = without_closure(scores, *first)
     of_dropout = []
     if pairs.dropout_rate:
-        is_kept, of_dropout = without_closure(is_kept, number, number)
-    visible = visible_blocks(pairs, query_size, key_size)
+        is_kept, of_dropout = without_closure(is_kept, rows[0], columns[0])
+    visible = visible_blocks(pairs, rows, columns)
     order, counts = jnp.argsort(~visible, axis=-1, stable=True), visible.sum(axis=-1)
     shape = (*pairs.shape[:-2], query_size, key_size)
     functions = BlockFunctions(
         scores, is_kept if pairs.dropout_rate else None, 1 / (1 - pairs.dropout_rate), dtype, shape
     )
-    return functions, Blocks(queries, keys, values, bias, of_scores, of_dropout, order, counts)
+    arrays = queries, keys, values, bias, of_scores, of_dropout
+    return functions, Blocks(*arrays, rows, columns, order, counts)
 
 
 def _of_block(
-    pairs: Pairs, how: tuple[Callable, int, int], dtype: jnp.dtype
+    pairs: Pairs, how: tuple[Callable, int, int], dtype: jnp.dtype, is_filled: bool
 ) -> tuple[Callable, Callable]:
     """The functions `scores` and `is_kept` of a block, which still close over arrays."""
     score, query_size, key_size = how
-    num_queries, num_keys = pairs.shape[-2:]
+    last_key = pairs.shape[-1] - 1
     shape = (*pairs.shape[:-2], query_size, key_size)
 
-    def block_at(i: Array, j: Array, bias: Array | None) -> Block:
-        rows, columns = indices(i, query_size, num_queries), indices(j, key_size, num_keys)
-        return pairs.block(rows[:, None], columns[None, :], bias)
+    def block_at(row: Array, column: Array, bias: Array | None) -> Block:
+        column = jnp.minimum(column, last_key) if is_filled else column
+        return pairs.block(row[:, None], column[None, :], bias)
 
     def scores(
-        query: Array, key: Array, value: Array, bias: Array | None, i: Array, j: Array
+        query: Array, key: Array, value: Array, bias: Array | None, row: Array, column: Array
     ) -> tuple[Array, Array]:
-        block = block_at(i, j, bias)
+        block = block_at(row, column, bias)
         mask = block.mask
         if mask is not None and pairs.may_hide_single_pairs:
             query, has_query = hide(query, mask.any(axis=-1)), mask.any(axis=-2)
@@ -161,12 +172,12 @@ def _of_block(
         scores = score(query, key)
         check_result("a score", scores, shape, query, key)
         scores = (scores if block.bias is None else add(scores, block.bias)).astype(dtype)
-        if num_keys % key_size:  # the last block is filled up with copies, which are no keys
-            real = with_rank(j * key_size + jnp.arange(key_size) < num_keys, scores.ndim)
+        if is_filled:
+            real = with_rank(column <= last_key, scores.ndim)
             mask = real if mask is None else mask & real
         return scores if mask is None else jnp.where(mask, scores, -jnp.inf), value
 
-    def is_kept(i: Array, j: Array) -> Array:
-        return pairs.drop(jnp.ones(shape, dtype), block_at(i, j, None)) > 0
+    def is_kept(row: Array, column: Array) -> Array:
+        return pairs.drop(jnp.ones(shape, dtype), block_at(row, column, None)) > 0
 
     return scores, is_kept

@@ -21,6 +21,7 @@ from flax_attn.attention.dot_products import DotProduct, scaled_dot
 from flax_attn.attention.how import How
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.pairs import Block, Pairs, arrays_and_pairs
+from flax_attn.attention.parts import whole
 from flax_attn.attention.reach import reachable
 from flax_attn.attention.types import (
     HeadVectors,
@@ -229,7 +230,7 @@ def attend_pairs(query: Array, key: Array, value: Array, pairs: Pairs, how: How)
         in_turn = how._replace(score=blocks.score_over_queries(how.score, how.chunk_size))
         context, _ = dense(query, key, value, pairs, in_turn)
     else:
-        context = blocks.over_queries(dense, query, key, value, pairs, how)
+        context = blocks.over_queries(dense, query, key, value, pairs, how, whole(pairs))
     return Attended(context.astype(query.dtype), None)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from flax_attn.attention import masks
-from flax_attn.attention.arrays import aligned, indices
+from flax_attn.attention.arrays import aligned
 from flax_attn.attention.pairs import Pairs
 
 Real = Bool[Array | np.ndarray, "..."]
@@ -77,19 +77,22 @@ def _reachable_in_window(pairs: Pairs) -> tuple[Real, Real]:
     return has_key, has_query
 
 
-def visible_blocks(pairs: Pairs, query_size: int, key_size: int) -> Bool[Array, "i j"]:
+def visible_blocks(pairs: Pairs, rows: Array, columns: Array) -> Bool[Array, "i j"]:
     """Which blocks of keys the queries of a block may attend to, in any batch row and head.
 
     A block counts as visible unless it is known to be hidden. A bias is not looked at. Of segments,
     only the least and the largest id of a block are compared.
+
+    Args:
+        pairs: what is visible.
+        rows, columns: the indices of queries `(i, q)` and keys `(j, k)` in blocks. A key at an
+            index beyond the last one is none.
     """
-    num_queries, num_keys = pairs.shape[-2:]
-    rows, columns = -(-num_queries // query_size), -(-num_keys // key_size)
-    first_query = jnp.arange(rows)[:, None] * query_size
-    first_key = jnp.arange(columns)[None, :] * key_size
-    last_query = jnp.minimum(first_query + query_size, num_queries) - 1
-    last_key = jnp.minimum(first_key + key_size, num_keys) - 1
-    visible = [jnp.ones((rows, columns), bool)]
+    num_keys = pairs.shape[-1]
+    first_query, last_query = rows.min(axis=-1)[:, None], rows.max(axis=-1)[:, None]
+    first_key = columns.min(axis=-1)[None, :]
+    last_key = jnp.minimum(columns.max(axis=-1), num_keys - 1)[None, :]
+    visible = [jnp.broadcast_to(first_key < num_keys, (len(rows), len(columns)))]
     if pairs.left is not None:  # the nearest pair decides
         before = jnp.subtract(*aligned(pairs.positions(first_query), last_key))
         visible.append(before <= pairs.left)
@@ -100,9 +103,10 @@ def visible_blocks(pairs: Pairs, query_size: int, key_size: int) -> Bool[Array, 
         visible.append(jnp.less(*aligned(first_query, pairs.query_lengths)))
     if pairs.key_lengths is not None:
         visible.append(jnp.less(*aligned(first_key, pairs.key_lengths)))
+    columns = jnp.minimum(columns, num_keys - 1)
     if pairs.query_segments is not None and pairs.key_segments is not None:
-        least, most = _ends(jnp.swapaxes(pairs.query_segments, -1, -2), query_size)
-        least_key, most_key = _ends(pairs.key_segments, key_size)
+        least, most = _ends(jnp.swapaxes(pairs.query_segments, -1, -2), rows)
+        least_key, most_key = _ends(pairs.key_segments, columns)
         visible.append(least[..., 0, :, None] <= most_key)
         visible.append(least_key <= most[..., 0, :, None])
     blocks = functools.reduce(masks.both, visible)
@@ -113,21 +117,17 @@ def visible_blocks(pairs: Pairs, query_size: int, key_size: int) -> Bool[Array, 
         Pairs(pairs.shape, pairs.heads, pairs.mask), query_offset=pairs.query_offset
     )
 
-    def row(i: Array) -> Array:
-        queries = indices(i, query_size, num_queries)[:, None]
-        keys = jnp.arange(columns * key_size)[None, :]
-        mask = masked.block(queries, jnp.minimum(keys, num_keys - 1)).mask
+    def of_row(row: Array) -> Array:
+        mask = masked.block(row[:, None], columns.reshape(1, -1)).mask
         assert mask is not None
-        some = jnp.broadcast_to(mask, (*mask.shape[:-2], query_size, columns * key_size))
+        some = jnp.broadcast_to(mask, (*mask.shape[:-2], len(row), columns.size))
         some = some.any(axis=tuple(range(some.ndim - 1)))
-        return some.reshape(columns, key_size).any(axis=-1)
+        return some.reshape(columns.shape).any(axis=-1)
 
-    return blocks & jax.lax.map(row, jnp.arange(rows))
+    return blocks & jax.lax.map(of_row, rows)
 
 
-def _ends(ids: Array, size: int) -> tuple[Array, Array]:
-    """The least and the largest id in each block of `(..., t)`."""
-    number = -(-ids.shape[-1] // size)
-    padding = [(0, 0)] * (ids.ndim - 1) + [(0, number * size - ids.shape[-1])]
-    blocks = jnp.pad(ids, padding, mode="edge").reshape(*ids.shape[:-1], number, size)
-    return blocks.min(axis=-1), blocks.max(axis=-1)
+def _ends(ids: Array, blocks: Array) -> tuple[Array, Array]:
+    """The least and the largest id in each block of indices, for ids `(..., t)`."""
+    in_blocks = jnp.take(ids, blocks, axis=-1, mode="clip")
+    return in_blocks.min(axis=-1), in_blocks.max(axis=-1)

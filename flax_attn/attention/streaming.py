@@ -30,6 +30,7 @@ from flax_attn.attention.arrays import hide, merge, wide
 from flax_attn.attention.blocks import BlockFunctions, Blocks, in_blocks
 from flax_attn.attention.how import How
 from flax_attn.attention.pairs import Pairs
+from flax_attn.attention.parts import whole
 from flax_attn.attention.reach import reachable
 from flax_attn.types import Tree
 
@@ -47,7 +48,7 @@ def attend(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> tu
     if not pairs.may_hide_single_pairs:
         has_key, has_query = reachable(pairs)
         query, key, value = hide(query, has_key), hide(key, has_query), hide(value, has_query)
-    functions, blocks = in_blocks(query, key, value, pairs, (how.score, *sizes))
+    functions, blocks = in_blocks(query, key, value, pairs, (how.score, *sizes), whole(pairs))
     context, log = _stream(functions, blocks)  # pyright: ignore
     return merge(context, num_queries), merge(log, num_queries)[..., 0]
 
@@ -58,19 +59,20 @@ def _stream(of: BlockFunctions, blocks: Blocks) -> tuple[Array, Array]:
     rows = (*of.shape[:-1], 1)
 
     def of_queries(args: tuple) -> tuple[Array, Array]:
-        i, query, bias_row, order, count = args
+        query, bias_row, row, order, count = args
 
         def step(n: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             j, (largest, total, context) = order[n], carry
             bias = None if bias_row is None else bias_row[j]
             key, value = blocks.keys[j], blocks.values[j]
-            scores, value = of.scores(blocks.of_scores, query, key, value, bias, i, j)
+            column = blocks.columns[j]
+            scores, value = of.scores(blocks.of_scores, query, key, value, bias, row, column)
             new = jnp.maximum(largest, scores.max(axis=-1, keepdims=True))
             base = jnp.where(new == -jnp.inf, 0, new)  # nothing to attend so far
             shares, rescale = jnp.exp(scores - base), jnp.exp(largest - base)
             total = rescale * total + shares.sum(axis=-1, keepdims=True)
             if of.is_kept is not None:
-                shares = jnp.where(of.is_kept(blocks.of_dropout, i, j), shares, 0)
+                shares = jnp.where(of.is_kept(blocks.of_dropout, row, column), shares, 0)
             more = _product("...qk,...ke->...qe", shares, value, of.dtype)
             return new, total, rescale * context + more
 
@@ -83,9 +85,8 @@ def _stream(of: BlockFunctions, blocks: Blocks) -> tuple[Array, Array]:
         log = jnp.where(jnp.isnan(total), jnp.nan, log)
         return of.scale * context / jnp.where(jnp.isnan(total), jnp.nan, safe), log
 
-    numbers = jnp.arange(len(blocks.queries))
-    rows_of_blocks = numbers, blocks.queries, blocks.bias, blocks.order, blocks.counts
-    return jax.lax.map(of_queries, rows_of_blocks)
+    limits = blocks.rows, blocks.order, blocks.counts
+    return jax.lax.map(of_queries, (blocks.queries, blocks.bias, *limits))
 
 
 def _forward(of: BlockFunctions, blocks: Blocks) -> tuple[tuple[Array, Array], tuple]:
@@ -110,15 +111,15 @@ class Sums(NamedTuple):
 
 
 class QueryRow(NamedTuple):
-    """A block of queries, and the arrays of its rows.
+    """A block of queries, and the arrays of its rows; `row` `(q,)` are their indices.
 
     It attends to the blocks of keys `order[:count]`. `along` `(..., q, 1)` is `g_q · context_q`
     less the gradient of `l_q`; it is subtracted from the gradient of a weight.
     """
 
-    i: Array
     query: Array
     bias: Array | None
+    row: Array
     order: Array
     count: Array
     log: Array
@@ -142,9 +143,8 @@ def _gradients(of: BlockFunctions, results: tuple, gradients: tuple[Array, Array
 
     gradient, of_log = gradients
     along = jnp.sum(gradient * contexts, axis=-1, keepdims=True) - of_log
-    numbers = jnp.arange(len(blocks.queries))
-    limits = blocks.bias, blocks.order, blocks.counts
-    rows = QueryRow(numbers, blocks.queries, *limits, logs, gradient, along)
+    limits = blocks.bias, blocks.rows, blocks.order, blocks.counts
+    rows = QueryRow(blocks.queries, *limits, logs, gradient, along)
     start = Sums(
         _transposed(zeros(blocks.keys)),
         _transposed(zeros(blocks.values)),
@@ -160,8 +160,7 @@ def _gradients(of: BlockFunctions, results: tuple, gradients: tuple[Array, Array
         of_bias,
         with_floats(of_floats, [None] * len(blocks.of_scores)),
         [None] * len(blocks.of_dropout),
-        None,
-        None,
+        *[None] * 4,
     )
 
 
@@ -171,11 +170,11 @@ def _gradients_of_block(
     """The gradients of a row's queries and bias, and the sums, after one more block of keys."""
     j, (of_query, of_bias, sums) = row.order[n], carry
     floats, with_floats = _floats(blocks.of_scores)
-    bias = None if row.bias is None else row.bias[j]
+    bias, column = None if row.bias is None else row.bias[j], blocks.columns[j]
 
     def scores_of(floats: list, query: Array, transposed_key: Array, bias: Array | None):
         arrays, key = with_floats(floats, blocks.of_scores), _transposed(transposed_key)
-        return of.scores(arrays, query, key, blocks.values[j], bias, row.i, j)
+        return of.scores(arrays, query, key, blocks.values[j], bias, row.row, column)
 
     arguments = floats, row.query, _transposed(blocks.keys[j]), bias
     scores, pull, value = jax.vjp(scores_of, *arguments, has_aux=True)
@@ -183,7 +182,7 @@ def _gradients_of_block(
     change = _product("...qe,...ke->...qk", row.gradient, value, of.dtype)
     kept = weights
     if of.is_kept is not None:
-        is_kept = of.is_kept(blocks.of_dropout, row.i, j)
+        is_kept = of.is_kept(blocks.of_dropout, row.row, column)
         kept, change = jnp.where(is_kept, weights, 0), jnp.where(is_kept, change, 0)
     turned = _transposed(row.gradient)
     of_values = of.scale * _product("...eq,...qk->...ek", turned, kept, of.dtype)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from flax_attn.attention import reach
 from flax_attn.attention.pairs import Pairs
+from flax_attn.attention.parts import whole
 from tests.attention.test_streaming import HEADS, LIMITS, SEGMENTS, K, Q, pairs_of
 
 VISIBLE = LIMITS | {
@@ -18,6 +19,10 @@ VISIBLE = LIMITS | {
     },
     "a mask of heads": {"mask": np.random.default_rng(22).random((HEADS, 1, K))[None] < 0.1},
 }
+
+
+def visible_blocks(pairs, *sizes):
+    return reach.visible_blocks(pairs, *whole(pairs).in_blocks(*sizes, pairs.shape[-1]))
 
 
 @pytest.mark.parametrize("sizes", [(4, 4), (5, 3), (1, 7)])
@@ -30,7 +35,7 @@ def test_visible_blocks_hold_every_visible_pair_and_few_others(name, sizes):
     expected = [
         [mask[q : q + sizes[0], k : k + sizes[1]].any() for k in starts[1]] for q in starts[0]
     ]
-    visible = np.asarray(reach.visible_blocks(pairs, *sizes))
+    visible = np.asarray(visible_blocks(pairs, *sizes))
     if "segments" in name or "packed" in name:  # the least and the largest id of a block decide
         assert (visible >= expected).all()
         assert visible.sum() < visible.size
@@ -40,7 +45,7 @@ def test_visible_blocks_hold_every_visible_pair_and_few_others(name, sizes):
 
 def test_the_longest_length_of_the_batch_bounds_the_blocks():
     pairs = Pairs((3, 16, 16)).padded(None, np.array([3, 9, 0]))
-    np.testing.assert_array_equal(reach.visible_blocks(pairs, 4, 4).sum(axis=-1), [3, 3, 3, 3])
+    np.testing.assert_array_equal(visible_blocks(pairs, 4, 4).sum(axis=-1), [3, 3, 3, 3])
 
 
 NUM_QUERIES, NUM_KEYS, SIZES = 7, 9, (3, 4)
@@ -76,4 +81,4 @@ def test_masks_and_what_they_leave_are_those_of_loops(
     np.testing.assert_array_equal(np.broadcast_to(has_query, shape[::2]), expected.any(axis=1))
     padded = np.pad(expected.any(axis=0), ((0, -NUM_QUERIES % 3), (0, -NUM_KEYS % 4)))
     blocks = padded.reshape(-1, SIZES[0], padded.shape[1] // SIZES[1], SIZES[1]).any(axis=(1, 3))
-    assert (np.asarray(reach.visible_blocks(pairs, *SIZES)) >= blocks).all()
+    assert (np.asarray(visible_blocks(pairs, *SIZES)) >= blocks).all()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import flax_attn.attention as fa
-from flax_attn.attention import masks, reach
+from flax_attn.attention import masks, parts, reach
 from flax_attn.attention.pairs import Pairs
 from tests.attention.compiled import normal
 
@@ -431,4 +431,5 @@ def test_segments_and_lengths_of_one_row_decide_together():
     """Not the length of one row with the ids of another: that is a table for every two rows."""
     ids = jnp.array([[0] * 4 + [1] * 4, [1] * 4 + [0] * 4])
     pairs = Pairs((2, 8, 8)).padded(None, jnp.array([8, 4])).packed(ids, ids)
-    np.testing.assert_array_equal(reach.visible_blocks(pairs, 4, 4), [[True, False], [False, True]])
+    visible = reach.visible_blocks(pairs, *parts.whole(pairs).in_blocks(4, 4, 8))
+    np.testing.assert_array_equal(visible, [[True, False], [False, True]])
