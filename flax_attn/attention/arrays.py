@@ -29,6 +29,11 @@ def add(a: Array, b: Array) -> Array:
         return a + b
 
 
+def product(formula: str, a: Array, b: Array, dtype: jnp.dtype) -> Array:
+    """An `einsum` with half precision multiplied as it is, and added up in float32 or better."""
+    return jnp.einsum(formula, a.astype(b.dtype), b, preferred_element_type=dtype)
+
+
 def take(array: Array, queries: Array, keys: Array) -> Array:
     """The entries of `(..., q, k)` at indices `(q, 1)` and `(1, k)`; an axis of size 1 stays."""
     if array.shape[-2] != 1:
@@ -53,18 +58,24 @@ def indices(block: Array, size: int, length: int) -> Array:
     return jnp.minimum(block * size + jnp.arange(size), length - 1)
 
 
-def split(array: Array, size: int, axis: int = -2) -> Array:
-    """Blocks of the given size along an axis, in front; the last repeats its last entry.
+def filled(array: Array, length: int, axis: int = -2) -> Array:
+    """The array with a length along an axis that repeats of its last entry fill up.
 
     Zeros would not do: the gradient of a score need not be finite there.
     """
-    number = -(-array.shape[axis] // size)
     padding = [(0, 0)] * array.ndim
-    padding[axis] = (0, number * size - array.shape[axis])
+    padding[axis] = 0, length - array.shape[axis]
+    if padding[axis] == (0, 0):
+        return array  # `jnp.pad` would copy it
+    return jnp.pad(array, padding, mode="edge")
+
+
+def split(array: Array, size: int, axis: int = -2) -> Array:
+    """Blocks of the given size along an axis, in front; the last repeats its last entry."""
+    number = -(-array.shape[axis] // size)
     axis %= array.ndim
-    padded = jnp.pad(array, padding, mode="edge")
-    blocks = padded.reshape(*array.shape[:axis], number, size, *array.shape[axis + 1 :])
-    return jnp.moveaxis(blocks, axis, 0)
+    shape = *array.shape[:axis], number, size, *array.shape[axis + 1 :]
+    return jnp.moveaxis(filled(array, number * size, axis).reshape(shape), axis, 0)
 
 
 def merge(blocks: Array, length: int) -> Array:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from flax_attn.attention.all_queries import in_blocks_of_queries
 from flax_attn.attention.arrays import add, hide, merge, split, wide, with_rank
@@ -139,14 +139,18 @@ def in_blocks(
     of_dropout = []
     if pairs.dropout_rate:
         is_kept, of_dropout = without_closure(is_kept, rows[0], columns[0])
-    visible = visible_blocks(pairs, rows, columns)
-    order, counts = jnp.argsort(~visible, axis=-1, stable=True), visible.sum(axis=-1)
+    order, counts = in_order(visible_blocks(pairs, rows, columns))
     shape = (*pairs.shape[:-2], query_size, key_size)
     functions = BlockFunctions(
         scores, is_kept if pairs.dropout_rate else None, 1 / (1 - pairs.dropout_rate), dtype, shape
     )
     arrays = queries, keys, values, bias, of_scores, of_dropout
     return functions, Blocks(*arrays, rows, columns, order, counts)
+
+
+def in_order(visible: Bool[Array, "..."]) -> tuple[Array, Array]:
+    """The order of blocks of keys `(..., j)` with the visible ones first, and their number."""
+    return jnp.argsort(~visible, axis=-1, stable=True), visible.sum(axis=-1)
 
 
 def _of_block(

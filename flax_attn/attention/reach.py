@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from flax_attn.attention import masks
-from flax_attn.attention.arrays import aligned
+from flax_attn.attention.arrays import aligned, hide
 from flax_attn.attention.pairs import Pairs
 
 Real = Bool[Array | np.ndarray, "..."]
@@ -39,6 +39,19 @@ def reachable(pairs: Pairs, chunk_size: int | None = None) -> tuple[Real, Real]:
     has_key, has_query = jax.lax.map(rows, jnp.arange(0, num_queries, size))
     has_key = jnp.moveaxis(has_key, 0, -2).reshape(*has_key.shape[1:-1], -1)
     return has_key[..., :num_queries], has_query.any(axis=0)
+
+
+def hide_unreachable(
+    query: Array, key: Array, value: Array, pairs: Pairs
+) -> tuple[Array, Array, Array]:
+    """Zeros where lengths, causality or a window leave nothing to attend, or nothing attends.
+
+    Where single pairs may be hidden, each block is looked at in its turn.
+    """
+    if pairs.may_hide_single_pairs:
+        return query, key, value
+    has_key, has_query = reachable(pairs)
+    return hide(query, has_key), hide(key, has_query), hide(value, has_query)
 
 
 def reachable_in_any_head(pairs: Pairs, chunk_size: int | None = None) -> tuple[Real, Real]:
