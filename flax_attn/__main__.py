@@ -146,6 +146,8 @@ def add_training(train: argparse.ArgumentParser) -> None:
     train.add_argument("--debug_nans", action="store_true", help=debug)
     joins = "join the other processes of the run: docs/scale-out.md"
     train.add_argument("--distributed", action="store_true", help=joins)
+    sequence = "the number of devices that share each sequence, for a Transformer (default: 1)"
+    train.add_argument("--sequence", type=int, default=1, help=sequence)
     timeout = "the seconds that one of several processes waits for the others (default: 300)"
     train.add_argument("--timeout", type=int, default=300, help=timeout)
     train.epilog = "Any key of the config is a flag: --num_epochs=3, --model.features=32."
@@ -194,7 +196,8 @@ def run_train(args: argparse.Namespace) -> int:
     if args.timeout < 1:
         refuse(f"expected --timeout of at least 1 second, got {args.timeout}")
     wait = args.timeout if args.distributed else None
-    return run_command(names, rest, args.workdir, args.manual_dir, args.debug_nans, wait)
+    options = {"debug_nans": args.debug_nans, "sequence": args.sequence}
+    return run_command(names, rest, args.workdir, args.manual_dir, options, wait)
 
 
 def run_predict(args: argparse.Namespace) -> int:

@@ -13,15 +13,15 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from flax_attn.attention import blocks, checks, few_queries, fused, streaming
+from flax_attn.attention import blocks, checks, few_queries, fused, sequence_parallel, streaming
 from flax_attn.attention.all_queries import needs_all_queries
 from flax_attn.attention.arrays import add, hide
 from flax_attn.attention.block_size import best_chunk_size
 from flax_attn.attention.dot_products import DotProduct, scaled_dot
-from flax_attn.attention.how import How
+from flax_attn.attention.how import Across, How
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.pairs import Block, Pairs, arrays_and_pairs
-from flax_attn.attention.parts import whole
+from flax_attn.attention.parts import Part, whole
 from flax_attn.attention.reach import reachable
 from flax_attn.attention.types import (
     HeadVectors,
@@ -53,6 +53,7 @@ def attend(
     dropout_rng: Key[Array, ""] | None = None,
     chunk_size: int | None = None,
     need_weights: bool = True,
+    across: Across | None = None,
 ) -> Attended:
     """Attends: `context = normalizer(score(query, key) + bias, mask=mask) value`.
 
@@ -81,6 +82,7 @@ def attend(
             Those marked by `across_queries` get all scores at once.
         need_weights: with False the weights are None. A fixed rule then chooses a block size if
             blocks are faster.
+        across: cuts queries and keys over the devices of a mesh, as `Across` describes.
 
     Softmax in blocks has no forward-mode derivative and no second derivative: JAX raises a
     TypeError. Without `chunk_size` and with `need_weights=True`, there are both.
@@ -93,11 +95,13 @@ def attend(
             additive one belongs in `bias`), or a score or normalizer that is no function.
         ValueError: shapes that do not fit, a mask or bias that does not broadcast to the weights, a
             rate outside [0, 1), dropout without a random key, a chunk size below 1, or in blocks a
-            normaliser without the mark of `across_queries` that calls one with it.
+            normaliser without the mark of `across_queries` that calls one with it. With `across`:
+            no mesh, one without the axis, or a normaliser that needs all queries.
     """
     query, key, value, pairs = arrays_and_pairs(query, key, value)
     pairs = pairs.under(mask, bias).dropping(dropout_rate, dropout_rng)
-    return attend_pairs(query, key, value, pairs, How(score, normalizer, chunk_size, need_weights))
+    how = How(score, normalizer, chunk_size, need_weights, across)
+    return attend_pairs(query, key, value, pairs, how)
 
 
 def dot_product_attention(
@@ -120,6 +124,7 @@ def dot_product_attention(
     dropout_rng: Key[Array, ""] | None = None,
     chunk_size: int | None = None,
     need_weights: bool = True,
+    across: Across | None = None,
 ) -> Attended:
     """Multi-head dot-product attention, `softmax(scale q k^T + bias) v` in every head.
 
@@ -153,6 +158,7 @@ def dot_product_attention(
             capability 8.0 or above uses cuDNN's fused kernel in bfloat16 and float16, if there is
             no scale, bias, soft-cap, dropout or `chunk_size`, the lengths are even, and queries,
             keys and values have one width that is a multiple of 8 and at most 128.
+        across: as in `attend`.
 
     Returns:
         `Attended` with the context `(..., q, heads, e)` and the weights `(..., heads, q, k)`,
@@ -173,7 +179,8 @@ def dot_product_attention(
     checks.check_same_width(query, key)
     checks.check_scale(scale)
     checks.check_softcap(softcap)
-    how = How(DotProduct(scale, softcap), chunk_size=chunk_size, need_weights=need_weights)
+    score = DotProduct(scale, softcap)
+    how = How(score, masked_softmax, chunk_size, need_weights, across)
     return attend_in_heads(query, key, value, pairs, how)
 
 
@@ -181,7 +188,7 @@ def attend_in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: H
     """`attend_pairs` for arrays `(..., length, heads, d)`, whose heads may share key heads."""
     score, is_softmax = how.score, how.normalizer is masked_softmax
     score = DotProduct() if score is scaled_dot else score
-    may_choose = how.chunk_size is None and not how.need_weights
+    may_choose = how.chunk_size is None and not how.need_weights and how.across is None
     if may_choose and is_softmax and isinstance(score, DotProduct):
         plain = score == DotProduct() and pairs.bias is None and not pairs.dropout_rate
         if plain and fused.available(query, key, value):
@@ -213,24 +220,36 @@ def attend_pairs(query: Array, key: Array, value: Array, pairs: Pairs, how: How)
     checks.check_function("score", how.score)
     checks.check_function("normalizer", how.normalizer)
     checks.check_chunk_size(how.chunk_size)
-    is_softmax = how.normalizer is masked_softmax
     if 0 in pairs.shape:
         context = jnp.zeros((*pairs.shape[:-1], value.shape[-1]), query.dtype)
         has_weights = how.need_weights and how.chunk_size is None
         return Attended(context, jnp.zeros(pairs.shape, query.dtype) if has_weights else None)
+    if how.across is not None:
+        context, weights = sequence_parallel.attend(attend_part, query, key, value, pairs, how)
+        return Attended(context.astype(query.dtype), weights)
+    return attend_part(query, key, value, pairs, how)
+
+
+def attend_part(
+    query: Array, key: Array, value: Array, pairs: Pairs, how: How, part: Part | None = None
+) -> Attended:
+    """Attends on one device, from all queries or from those of a part."""
+    is_softmax = how.normalizer is masked_softmax
     if is_softmax and how.chunk_size is None and not how.need_weights:
         how = how._replace(chunk_size=best_chunk_size(query, key, pairs, how.score))
     if how.chunk_size is None:
-        context, weights = dense(query, key, value, pairs, how)
+        block = None if part is None else part.block(pairs)
+        context, weights = dense(query, key, value, pairs, how, block)
         weights = weights.astype(query.dtype) if how.need_weights else None
         return Attended(context.astype(query.dtype), weights)
     if is_softmax:
-        context, _ = streaming.attend(query, key, value, pairs, how)
+        context, _ = streaming.attend(query, key, value, pairs, how, part)
     elif needs_all_queries(how.normalizer):
         in_turn = how._replace(score=blocks.score_over_queries(how.score, how.chunk_size))
         context, _ = dense(query, key, value, pairs, in_turn)
     else:
-        context = blocks.over_queries(dense, query, key, value, pairs, how, whole(pairs))
+        part = whole(pairs) if part is None else part
+        context = blocks.over_queries(dense, query, key, value, pairs, how, part)
     return Attended(context.astype(query.dtype), None)
 
 

@@ -2,14 +2,48 @@
 
 from typing import NamedTuple
 
+from jax.sharding import Mesh
+
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.types import Normalizer, Score
 
 
+class Across(NamedTuple):
+    """Cuts the sequence over the devices along an axis of a mesh.
+
+    Each device computes the context of its queries. In both ways the results and gradients are
+    those of one device but for rounding, with every mask, bias and dropout. Lengths need not
+    divide. Batches may be cut over other axes of the mesh.
+
+    - On a *ring*, keys and values go round from device to device. No device holds them all. The
+      normaliser is softmax, and the weights are None. A window ends the ring early. Under
+      causality, each device takes an early and a late piece of the sequence, so all have the same
+      work.
+    - *Gathered*, each device gets all keys and values, and computes rows of weights. The normaliser
+      is any that takes rows.
+
+    Call it under `jax.jit`, and inside another `jax.shard_map` with functions that close over no
+    array. An array as mask lies whole on each device; a function does not.
+
+    Source: Liu et al. 2023 (arXiv:2310.01889) for the ring.
+
+    Attributes:
+        mesh: the mesh; None for that of `jax.set_mesh` or of the `jax.shard_map` around.
+        axis: its name.
+        ring: True for a ring, False for gathered keys. None chooses a ring for softmax where no
+            weights are wanted.
+    """
+
+    mesh: Mesh | None = None
+    axis: str = "sequence"
+    ring: bool | None = None
+
+
 class How(NamedTuple):
-    """Which score and normaliser, in blocks or not, with weights or without."""
+    """Which score and normaliser, in blocks or not, with weights or without, on which devices."""
 
     score: Score
     normalizer: Normalizer = masked_softmax
     chunk_size: int | None = None
     need_weights: bool = True
+    across: Across | None = None

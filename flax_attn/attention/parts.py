@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from flax_attn.attention.arrays import split
-from flax_attn.attention.pairs import Pairs
+from flax_attn.attention.pairs import Block, Pairs
 
 
 class Part(NamedTuple):
@@ -35,6 +35,10 @@ class Part(NamedTuple):
         """
         padded = jnp.pad(self.keys, (0, -len(self.keys) % key_size), constant_values=num_keys)
         return split(self.queries, query_size, -1), padded.reshape(-1, key_size)
+
+    def block(self, pairs: Pairs) -> Block:
+        """All its pairs as one block."""
+        return pairs.block(self.queries[:, None], self.keys[None, :], self.bias)
 
 
 def whole(pairs: Pairs) -> Part:

@@ -14,15 +14,14 @@ from flax_attn.runs import lock
 from flax_attn.runs.directory import default_workdir, flatten
 from flax_attn.runs.results import Summary
 from flax_attn.stopping import Stopped, leave_by_stderr, listening
-from flax_attn.types import ConfigValues, JsonObject
+from flax_attn.types import ConfigValues, JsonObject, Options, UserInput
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from flax_attn.experiment import Config
-    from flax_attn.stopping import Stop
 
-FLAGS = ("config", "workdir", "manual_dir", "debug_nans", "distributed", "timeout")
+FLAGS = ("config", "workdir", "manual_dir", "debug_nans", "sequence", "distributed", "timeout")
 
 
 def run_command(
@@ -30,7 +29,7 @@ def run_command(
     rest: list[str],
     workdir: Path | None,
     manual_dir: Path | None,
-    debug_nans: bool = False,
+    options: Options,
     wait: int | None = None,
 ) -> int:
     """Trains the config of a name, changed by the flags in `rest`. Returns the exit code.
@@ -38,7 +37,8 @@ def run_command(
     Args:
         names: of configs, of which there must be one.
         rest: the flags that change it.
-        workdir, manual_dir, debug_nans: as in `experiment.run`.
+        workdir, manual_dir: as in `experiment.run`.
+        options: `debug_nans` and `sequence` of `experiment.run`.
         wait: the seconds that one of several processes waits for the others; None for one alone.
 
     Raises:
@@ -58,9 +58,9 @@ def run_command(
     arguments = (config, directory, None if manual_dir is None else manual_dir.expanduser())
     try:
         if wait is not None:
-            train_in_processes(*arguments, debug_nans, wait)
+            train_in_processes(*arguments, options, wait)
         with lock.held(directory):  # a second start need not import JAX to be told
-            train_and_print(*arguments, debug_nans, is_locked=True)
+            train_and_print(*arguments, options, is_locked=True)
     except OSError as error:
         name = error.filename or directory
         raise UsageError(
@@ -75,7 +75,7 @@ def run_command(
 
 
 def train_in_processes(
-    config: ConfigValues, workdir: Path, manual_dir: Path | None, debug_nans: bool, wait: int
+    config: ConfigValues, workdir: Path, manual_dir: Path | None, options: Options, wait: int
 ) -> NoReturn:
     """Trains as one of several processes, and ends the process where all end."""
     import_jax()
@@ -84,7 +84,7 @@ def train_in_processes(
     processes.join(wait)
     code = 0
     try:
-        train_and_print(config, workdir, manual_dir, debug_nans, is_locked=False)
+        train_and_print(config, workdir, manual_dir, options, is_locked=False)
     except Stopped as stopped:
         leave_by_stderr(stopped.said)
         code = 128 + stopped.number
@@ -95,7 +95,7 @@ def train_and_print(
     config: ConfigValues,
     workdir: Path,
     manual_dir: Path | None,
-    debug_nans: bool,
+    options: Options,
     is_locked: bool,
 ) -> None:
     """Trains, hears signals, and prints progress and results."""
@@ -103,8 +103,8 @@ def train_and_print(
         import_jax()
         from flax_attn.analysis.tables import wide_console
 
-        hearing = {"stop": stop, "debug_nans": debug_nans, "is_locked": is_locked}
-        train(config, workdir, wide_console(), manual_dir, **hearing)
+        options = options | {"stop": stop, "is_locked": is_locked}
+        train(config, workdir, wide_console(), manual_dir, **options)
 
 
 def import_jax() -> None:
@@ -164,14 +164,11 @@ def train(
     workdir: Path,
     console: "Console",
     manual_dir: Path | None = None,
-    *,
-    stop: "Stop | None" = None,
-    debug_nans: bool = False,
-    is_locked: bool = False,
+    **options: UserInput,
 ) -> Summary:
     """Trains a config, and shows its progress and its results.
 
-    Arguments and errors are those of `experiment.run`.
+    Options and errors are those of `experiment.run`.
     """
     from flax_attn import experiment
     from flax_attn.analysis import tables
@@ -183,9 +180,8 @@ def train(
 
     checked = experiment.Config.of(config)
     with progress.shown(checked.num_epochs, console) as on_epoch:
-        hearing = {"on_epoch": on_epoch, "say": say, "stop": stop, "debug_nans": debug_nans}
-        hearing["is_locked"] = is_locked
-        summary = experiment.run(config, workdir, manual_dir=manual_dir, **hearing)
+        options |= {"on_epoch": on_epoch, "say": say, "manual_dir": manual_dir}
+        summary = experiment.run(config, workdir, **options)
     if not processes.is_first():
         return summary
     tables.print_results(summary, checked.reference, console)

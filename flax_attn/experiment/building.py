@@ -33,7 +33,7 @@ def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
     name, model_class = config.model["name"], config.model_class
     options = {key: _frozen(value) for key, value in config.model.items() if key != "name"}
     fields = (field.name for field in dataclasses.fields(model_class))
-    known = [field for field in fields if field not in ("name", "parent")]
+    known = [field for field in fields if field not in ("name", "parent", "across")]
     for option in options:
         if option not in known or option in sizes:
             choices = [field for field in known if field not in sizes]

@@ -29,6 +29,7 @@ def train(
     on_epoch: OnEpoch = silent,
     say: Say = silent,
     debug_nans: bool = False,
+    sequence: int = 1,
     overrides: Mapping[str, ConfigValue] | None = None,
     **changes: ConfigValue,
 ) -> Run:
@@ -50,6 +51,7 @@ def train(
         say: a function that gets lines of text on the progress, such as `print`.
         debug_nans: whether the first step that is not finite ends the run with a
             `FloatingPointError` that says where the NaN arose.
+        sequence: the number of devices that share each sequence, for a Transformer.
         overrides: values by nested key, such as `{"model.features": 32}`.
         changes: values of the config's own keys, such as `num_epochs=3`.
 
@@ -78,6 +80,7 @@ def train(
                 on_epoch=on_epoch,
                 stop=stop,
                 debug_nans=debug_nans,
+                sequence=sequence,
             )
     except Stopped as stopped:
         if stopped.number != signal.SIGINT:

@@ -20,7 +20,7 @@ from flax_attn.experiment.building import (
     make_plan,
 )
 from flax_attn.experiment.config import Config
-from flax_attn.models.forward import Params
+from flax_attn.models.forward import Params, sharing_sequences
 from flax_attn.tasks import Task
 from flax_attn.training import epoch
 from flax_attn.training.mesh import (
@@ -93,7 +93,7 @@ class Programs(NamedTuple):
 
     Attributes:
         mesh: the devices. States and sums lie on it by seeds, rows and batches as a whole.
-        one_seed: the functions themselves.
+        one_seed: the functions themselves, for one device.
         zero_sums: from states and rows to sums of metrics to begin an epoch with.
         choose: from truth values, one a seed, and two trees to the leaves of the one or the other.
         steps_an_epoch: how many there are.
@@ -120,18 +120,28 @@ class Programs(NamedTuple):
 
 
 def make_programs(
-    config: Config, model: nn.Module, task: Task, num_devices: int | None = None
+    config: Config,
+    model: nn.Module,
+    task: Task,
+    num_devices: int | None = None,
+    sequence: int = 1,
 ) -> Programs:
     """Builds the run's programs; one compilation of each serves all epochs.
 
     They run on the first `num_devices`, or on all, as far as these divide the work.
 
     Raises:
-        UsageError: several processes whose devices do not divide the work.
+        UsageError: several processes whose devices do not divide the work, or sequences to share in
+            a model that does not attend across devices.
     """
     steps_an_epoch = count_steps(config, task)
-    one = make_one_seed(config, model, task, steps_an_epoch)
-    mesh = mesh_of(config, num_devices)
+    alone = one = make_one_seed(config, model, task, steps_an_epoch)
+    mesh = mesh_of(config, num_devices, sequence)
+    if sequence > 1:
+        try:
+            one = make_one_seed(config, sharing_sequences(model), task, steps_an_epoch)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
     seeds, everywhere = NamedSharding(mesh, SEEDS), NamedSharding(mesh, EVERYWHERE)
     one_by_one = epoch.sequential if jax.default_backend() == "cpu" else epoch.vectorized
 
@@ -146,8 +156,8 @@ def make_programs(
     after_epoch = over_seeds(mesh, jax.vmap(one.after_epoch, in_axes=(0, 0, None)), 2)
     return Programs(
         mesh=mesh,
-        one_seed=one,
-        create=lambda seeds: put(mesh, epoch.stack_seeds(one.create, seeds), SEEDS),
+        one_seed=alone,
+        create=lambda seeds: put(mesh, epoch.stack_seeds(alone.create, seeds), SEEDS),
         zero_sums=zero_sums,
         train_steps=over_all(one.train_steps, 2, (seeds, seeds, everywhere)),
         guarded_steps=over_all(one.guarded_steps, 2, (seeds, seeds, everywhere)),
@@ -158,9 +168,9 @@ def make_programs(
     )
 
 
-def mesh_of(config: Config, num_devices: int | None = None) -> Mesh:
+def mesh_of(config: Config, num_devices: int | None = None, sequence: int = 1) -> Mesh:
     """The mesh that a run trains on. Errors are those of `make_programs`."""
     try:
-        return make_mesh(config.num_seeds, config.batch_size, num_devices)
+        return make_mesh(config.num_seeds, config.batch_size, num_devices, sequence)
     except ValueError as error:
         raise UsageError(str(error)) from error

@@ -49,6 +49,7 @@ def run(
     on_epoch: OnEpoch = silent,
     stop: Stop | None = None,
     debug_nans: bool = False,
+    sequence: int = 1,
     is_locked: bool = False,
 ) -> Summary:
     """Trains what the config describes, or resumes it, and returns the summary.
@@ -64,6 +65,7 @@ def run(
         on_epoch: takes the rows of each epoch as it ends.
         stop: what hears signals; None for nothing.
         debug_nans: whether the first step that is not finite ends the run, and says where.
+        sequence: the number of devices that share each sequence, for a Transformer.
         is_locked: whether the caller holds the lock of the directory.
 
     Raises:
@@ -77,12 +79,12 @@ def run(
     stop, is_first = stop or Stop(), processes.is_first()
     if jax.process_count() > 1:
         stop.agree = processes.agree
-        own = {"workdir": str(workdir), "debug_nans": debug_nans}
+        own = {"workdir": str(workdir), "debug_nans": debug_nans, "sequence": sequence}
         processes.check_same(config.values | own)
     if not is_first:
         say, on_epoch, is_locked = silent, silent, True
     RunDirectory.open(workdir, config.values, silent)  # before anything is made
-    mesh_of(config)  # the same error in all processes at once
+    mesh_of(config, sequence=sequence)  # the same error in all processes at once
     with contextlib.nullcontext() if is_locked else lock.held(workdir):
         processes.check_shared(workdir)
         stored = RunDirectory.open(workdir, config.values, say).stored if is_first else None
@@ -103,7 +105,7 @@ def run(
                 task = config.task_class.load(config.data, config.recipe, manual_dir)
             check_same_data(directory.path, directory.derived, task)
             check_enough(config, task)
-            return fill(config, directory, task, say, on_epoch, stop, debug_nans)
+            return fill(config, directory, task, say, on_epoch, stop, debug_nans, sequence)
 
 
 def report_finished(directory: RunDirectory, config: Config, say: Say) -> Summary | None:
@@ -143,11 +145,12 @@ def fill(
     on_epoch: OnEpoch,
     stop: Stop,
     debug_nans: bool,
+    sequence: int,
 ) -> Summary:
     """Trains a run that is not finished, fills its directory and returns the summary."""
     model = build_model(config, task.kept.sizes)
     layers = layer_table(model, task.sample())
-    programs = make_programs(config, model, task)
+    programs = make_programs(config, model, task, sequence=sequence)
     if processes.is_first():
         directory.begin(config.values)
     say(f"device: {describe_device()}")
@@ -259,9 +262,13 @@ def describe_device() -> str:
 
 def describe_mesh(mesh: Mesh, config: Config) -> str:
     """How the seeds and the rows of a batch lie on the devices."""
-    groups, size = mesh.shape["seed"], mesh.shape["data"]
+    groups, size, parts = mesh.axis_sizes
     seeds, rows = config.num_seeds // groups, config.batch_size // size
-    text = f"mesh: {groups} x {size} (seed x data); {seeds} of {config.num_seeds} seed(s) and "
+    shape, axes = f"{groups} x {size}", "seed x data"
+    if parts > 1:
+        shape, axes = f"{shape} x {parts}", f"{axes} x sequence"
+    text = f"mesh: {shape} ({axes}); {seeds} of {config.num_seeds} seed(s) and "
     text += f"{rows} of {config.batch_size} rows a device"
+    text += f", and 1/{parts} of each sequence" if parts > 1 else ""
     idle = jax.device_count() - mesh.size
     return f"{text}; {idle} device(s) idle, which do not divide the work" if idle else text

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from flax_attn.attention import Across
 from flax_attn.types import Tree
 
 AT_ONCE = 64
@@ -36,6 +37,20 @@ def forward(
     return np.concatenate(outputs), jax.tree.map(
         lambda *batches: np.concatenate(batches), *attentions
     )
+
+
+def sharing_sequences(model: nn.Module) -> nn.Module:
+    """The same model, where the devices along the axis `sequence` share each sequence.
+
+    Raises:
+        ValueError: a model that is no Transformer.
+    """
+    if not hasattr(model, "across"):
+        name = type(model).__name__
+        raise ValueError(
+            f"expected a Transformer to share its sequences, got {name}; leave --sequence out"
+        )
+    return model.clone(across=Across())
 
 
 def apply(

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from flax_attn.attention import (
+    Across,
     AttentionPooling,
     EncoderBlock,
     FeedForward,
@@ -90,6 +91,7 @@ class PatchTransformer(nn.Module):
         dropout_rate: share of each part's outputs that are dropped in training.
         max_shift: the largest number of pixels by which images are moved in training, along each
             axis.
+        across: cuts the patches over devices, as in `attend`.
     """
 
     num_classes: int
@@ -100,6 +102,7 @@ class PatchTransformer(nn.Module):
     hidden_features: int = 128
     dropout_rate: float = 0.1
     max_shift: int = 0
+    across: Across | None = None
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b height width"], *, train: bool = False) -> Outputs:
@@ -111,7 +114,8 @@ class PatchTransformer(nn.Module):
         x = nn.Dense(self.features, name="patches")(patches) + positions[None]  # (b, t, d)
         attention = {}
         for i in range(1, self.num_blocks + 1):
-            self_attention = MultiHeadAttention(self.num_heads, name=f"attention{i}")
+            options = {"across": self.across, "name": f"attention{i}"}
+            self_attention = MultiHeadAttention(self.num_heads, **options)
             network = FeedForward(self.hidden_features, nn.gelu, name=f"feed_forward{i}")
             options = {"dropout_rate": self.dropout_rate, "name": f"block{i}"}
             block = EncoderBlock(self_attention, network, **options)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from flax_attn.attention import (
+    Across,
     DecoderBlock,
     EncoderBlock,
     FeedForward,
@@ -44,6 +45,7 @@ class TranslationTransformer(nn.Module):
             training.
         attention_dropout_rate: share of the attention weights, and of the hidden units of the
             networks, that are dropped in training.
+        across: cuts the sentences over devices, as in `attend`.
     """
 
     source_vocabulary_size: int
@@ -55,6 +57,7 @@ class TranslationTransformer(nn.Module):
     shared_embeddings: bool = False
     dropout_rate: float = 0.1
     attention_dropout_rate: float = 0.0
+    across: Across | None = None
 
     def setup(self):
         if self.shared_embeddings and self.source_vocabulary_size > self.target_vocabulary_size:
@@ -66,7 +69,9 @@ class TranslationTransformer(nn.Module):
             else embedding(self.source_vocabulary_size, self.features)
         )
         rate = self.attention_dropout_rate
-        attention = lambda: MultiHeadAttention(self.num_heads, dropout_rate=rate)
+        attention = lambda: MultiHeadAttention(
+            self.num_heads, dropout_rate=rate, across=self.across
+        )
         network = lambda: FeedForward(self.hidden_features, dropout_rate=rate)
         self.encoder = [
             EncoderBlock(attention(), network(), dropout_rate=self.dropout_rate)

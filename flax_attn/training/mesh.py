@@ -1,9 +1,10 @@
-"""One mesh of devices for every run: seeds over one axis, the rows of a batch over another.
+"""One mesh of devices for every run: over seeds, over the rows of a batch, and over sequences.
 
 Seeds need no communication. Each group of devices runs the program of one device over its own
 seeds. On a CPU, a group of one device has the numbers of a run on one device, to the last bit.
 Within a group each device takes a part of every batch. XLA adds up what the parts give, in another
-order than one device does.
+order than one device does. The devices along the third axis share the sequences of their rows,
+where a model attends across devices.
 
 A run on one device has a mesh of one. There is no second path.
 """
@@ -35,37 +36,49 @@ def shape_of_mesh(num_devices: int, num_seeds: int, batch_size: int) -> tuple[in
     return None
 
 
-def numbers_that_fit(most: int, num_seeds: int, batch_size: int, multiple: int = 1) -> list[int]:
+def numbers_that_fit(
+    most: int, num_seeds: int, batch_size: int, sequence: int = 1, multiple: int = 1
+) -> list[int]:
     """The numbers of devices up to `most` that divide the work. A mesh has all of them."""
-    numbers = range(multiple, most + 1, multiple)
-    return [n for n in numbers if shape_of_mesh(n, num_seeds, batch_size) is not None]
+    numbers = range(math.lcm(sequence, multiple), most + 1, math.lcm(sequence, multiple))
+    fits = lambda n: shape_of_mesh(n // sequence, num_seeds, batch_size) is not None
+    return [n for n in numbers if fits(n)]
 
 
-def make_mesh(num_seeds: int, batch_size: int, num_devices: int | None = None) -> Mesh:
+def make_mesh(
+    num_seeds: int, batch_size: int, num_devices: int | None = None, sequence: int = 1
+) -> Mesh:
     """The mesh of all devices, or of as many as divide the work.
 
     Args:
         num_seeds, batch_size: what is divided.
         num_devices: uses the first ones alone; None for all.
+        sequence: the number of devices that share each sequence.
 
     Raises:
-        ValueError: several processes whose devices do not divide the work.
+        ValueError: several processes whose devices do not divide the work, or too few devices to
+            share a sequence.
     """
     devices = jax.devices()[:num_devices]
-    fitting = numbers_that_fit(len(devices), num_seeds, batch_size)
+    if not 1 <= sequence <= len(devices):
+        raise ValueError(
+            f"expected 1 to {len(devices)} devices for each sequence, got {sequence}; there are "
+            f"{len(devices)} devices"
+        )
+    fitting = numbers_that_fit(len(devices), num_seeds, batch_size, sequence)
     if fitting[-1] < len(devices) and jax.process_count() > 1:
         per_process = jax.local_device_count()
-        fitting = numbers_that_fit(4 * len(devices), num_seeds, batch_size, per_process)
+        fitting = numbers_that_fit(4 * len(devices), num_seeds, batch_size, sequence, per_process)
         nearest = sorted(fitting, key=lambda n: abs(n - len(devices)))[:3]
         numbers = " or ".join(str(n // per_process) for n in sorted(nearest)) or "other numbers of"
         raise ValueError(
             f"expected devices that divide {num_seeds} seed(s) and batches of {batch_size}, got "
             f"{jax.process_count()} processes of {per_process}; start {numbers} processes"
         )
-    shape = shape_of_mesh(fitting[-1], num_seeds, batch_size)
+    shape = shape_of_mesh(fitting[-1] // sequence, num_seeds, batch_size)
     assert shape is not None
-    axes = ("seed", "data")
-    return jax.make_mesh(shape, axes, (AxisType.Auto,) * 2, devices=devices[: fitting[-1]])
+    axes, types = ("seed", "data", "sequence"), (AxisType.Auto,) * 3
+    return jax.make_mesh((*shape, sequence), axes, types, devices=devices[: fitting[-1]])
 
 
 def over_seeds(mesh: Mesh, function: Callable, mapped: int = 1) -> Callable:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import scale
-from configs import shapes_attention, shapes_cnn
+from configs import reverse_bahdanau, shapes_attention, shapes_cnn
 from flax_attn.experiment import processes
 from flax_attn.experiment.building import build_model, make_batches
 from flax_attn.experiment.config import Config
@@ -24,6 +24,8 @@ from flax_attn.training.mesh import SEEDS, put
 from tests import test_configs
 
 SIZES = {"batch_size": 16, "steps_per_epoch": 20, "data.num_train": 200, "data.num_test": 16}
+TRANSFORMER = {"name": "translation_transformer", "features": 8, "num_heads": 2, "num_blocks": 1}
+TRANSFORMER |= {"hidden_features": 8, "attention_dropout_rate": 0.1}
 ATTENTION = {"model.features": 8, "model.key_features": 8}
 
 
@@ -140,7 +142,7 @@ def one_config(name, manual_dir, folder):
     for is_double in (True, False):
         with jax.enable_x64(is_double):
             try:
-                scores = [scores_on(n, config, model, task) for n in (1, 4)]
+                scores = [scores_on(n, 1, config, model, task) for n in (1, 4)]
                 break
             except TypeError as error:
                 if "dtypes do not match" not in str(error):
@@ -148,9 +150,22 @@ def one_config(name, manual_dir, folder):
     return {"is_double": is_double, "scores": difference(*scores)}
 
 
-def scores_on(num_devices, config, model, task):
+def sequences(sequence):
+    """A Transformer whose devices share sequences, batches and seeds, beside one device."""
+    config = reverse_bahdanau.get_config()
+    config.update_from_flattened_dict(SIZES | {"num_seeds": 2, "steps_per_epoch": 3})
+    config.data.num_buckets = 1
+    config.model = TRANSFORMER
+    config = Config.of(config)
+    with jax.enable_x64(False):
+        task = config.task_class.load(config.data, config.recipe, None)
+    model = build_model(config, task.kept.sizes)
+    return difference(*(scores_on(*on, config, model, task) for on in ((1, 1), (8, int(sequence)))))
+
+
+def scores_on(num_devices, sequence, config, model, task):
     """The metrics of two steps, and of the first batches of an evaluation after them."""
-    programs = make_programs(config, model, task, num_devices)
+    programs = make_programs(config, model, task, num_devices, sequence)
     assert programs.mesh.size == num_devices
     states = put(programs.mesh, widest(programs.create(config.seeds)), SEEDS)
     states, metrics = programs.train_epoch(states, 1, widest(task.rows.train))

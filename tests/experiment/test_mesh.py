@@ -1,44 +1,39 @@
 """Training on a mesh of virtual devices, in processes that have several."""
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 
-from tests import faults, test_configs
-from tests.quick_compiling import with_flags
+from tests import on_devices, test_configs
 
 
 def on(num_devices, *arguments, **environment):
     """Runs a function of `on_mesh` in a process with virtual devices. Returns what it prints."""
-    devices = f"--xla_force_host_platform_device_count={num_devices}"
-    environment = os.environ | {"XLA_FLAGS": with_flags() + " " + devices} | environment
-    command = [sys.executable, "-m", "tests.experiment.on_mesh", *map(str, arguments)]
-    done = subprocess.run(command, cwd=faults.ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return on_devices.on(num_devices, "tests.experiment.on_mesh", *arguments, **environment)
 
 
 def test_seeds_on_eight_devices_are_those_of_one_to_the_last_bit():
     result = on(8, "seeds")
-    assert result["mesh"] == {"seed": 8, "data": 1}
+    assert result["mesh"] == {"seed": 8, "data": 1, "sequence": 1}
     assert result["params"] == result["scores"] == 0
     assert result["traces"] == 1
 
 
 def test_a_batch_on_eight_devices_trains_as_on_one():
     result = on(8, "rows", JAX_ENABLE_X64="1")
-    assert result["mesh"] == {"seed": 1, "data": 8}
+    assert result["mesh"] == {"seed": 1, "data": 8, "sequence": 1}
     assert max(result["params"], result["scores"]) <= 1e-12
 
 
 @pytest.mark.full
 def test_seeds_and_rows_together():
     result = on(8, "both", JAX_ENABLE_X64="1")
-    assert result["mesh"] == {"seed": 4, "data": 2}
+    assert result["mesh"] == {"seed": 4, "data": 2, "sequence": 1}
     assert max(result["params"], result["scores"]) <= 1e-12
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("sequence", [2, 4])
+def test_devices_that_share_sequences(sequence):
+    assert on(8, "sequences", sequence, JAX_ENABLE_X64="1") <= 1e-12
 
 
 @pytest.mark.full

@@ -37,7 +37,14 @@ def test_the_numbers_that_fit():
 def test_a_mesh_has_as_many_devices_as_fit():
     whole = mesh.make_mesh(num_seeds=1, batch_size=3)
     assert whole.size == 1
-    assert whole.axis_names == ("seed", "data")
+    assert whole.axis_names == ("seed", "data", "sequence")
+
+
+def test_devices_that_share_a_sequence_have_a_mesh():
+    assert mesh.numbers_that_fit(8, 1, 4, sequence=2) == [2, 4, 8]
+    assert mesh.numbers_that_fit(24, 3, 4, sequence=2, multiple=3) == [6, 12, 24]
+    with pytest.raises(ValueError, match="expected 1 to 1 devices for each sequence, got 2"):
+        mesh.make_mesh(1, 4, sequence=2)
 
 
 def test_arrays_are_put_as_they_are():

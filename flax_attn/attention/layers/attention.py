@@ -17,7 +17,7 @@ from flax_attn.attention.checks import (
 )
 from flax_attn.attention.core import Attended, attend_pairs
 from flax_attn.attention.dot_products import scaled_dot
-from flax_attn.attention.how import How
+from flax_attn.attention.how import Across, How
 from flax_attn.attention.normalizers import hard, masked_softmax, sampled_hard
 from flax_attn.attention.pairs import Pairs
 from flax_attn.attention.types import Normalizer, PerPair, Score, Window
@@ -34,6 +34,7 @@ class Attention(nn.Module):
         normalizer: a function from scores to weights.
         dropout_rate: share of the weights that are dropped in training.
         chunk_size: as in `attend`.
+        across: as in `attend`.
         dtype: dtype of the computation and of the result; None for that of the inputs.
     """
 
@@ -41,6 +42,7 @@ class Attention(nn.Module):
     normalizer: Normalizer = masked_softmax
     dropout_rate: float = 0.0
     chunk_size: int | None = None
+    across: Across | None = None
     dtype: DTypeLike | None = None
 
     def __post_init__(self):
@@ -79,7 +81,7 @@ class Attention(nn.Module):
         )
         pairs = with_dropout(pairs, self, self.dropout_rate, train)
         score = resolve_score(self.score, query.shape[-1], key.shape[-1])
-        how = How(score, self.normalizer, self.chunk_size, need_weights)
+        how = How(score, self.normalizer, self.chunk_size, need_weights, self.across)
         return attend_pairs(query, key, value, pairs, how)
 
 

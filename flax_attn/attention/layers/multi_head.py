@@ -64,6 +64,7 @@ class MultiHeadAttention(HeadProjections):
         use_bias: whether the four projections have biases.
         dropout_rate: share of the weights that are dropped in training.
         chunk_size: as in `attend`.
+        across: as in `attend`. Attention to a cache is not cut.
         kernel_init, bias_init: initialisers of the four kernels and of the four biases.
         rotary: whether queries and keys are turned after the projection, by angles that grow with
             their positions. Positions of queries start at `query_offset`, those of keys at 0. A
@@ -264,7 +265,8 @@ class MultiHeadAttention(HeadProjections):
         queries = self._turned(queries, offset)  # (..., q, heads, width)
         pairs = with_dropout(pairs, self, self.dropout_rate, train)
         score = resolve_score(self.score, width, width)
-        how = How(score, self.normalizer, self.chunk_size, need_weights)
+        across = None if memory.is_projected else self.across
+        how = How(score, self.normalizer, self.chunk_size, need_weights, across)
         context, weights = attend_in_heads(queries, keys, values, pairs, how)
         features = query.shape[-1] if self.out_features is None else self.out_features
         return Attended(self._project("out", features, context, axis=(-2, -1)), weights)

@@ -12,6 +12,7 @@ from flax_attn.attention.arrays import hide
 from flax_attn.attention.cache import KeyValueCache, SlidingCache
 from flax_attn.attention.checks import check_rate, check_size
 from flax_attn.attention.dot_products import scaled_dot
+from flax_attn.attention.how import Across
 from flax_attn.attention.layers.attention import as_input, without_padding
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.positions import rotary_in_heads
@@ -43,6 +44,7 @@ class HeadProjections(nn.Module):
     use_bias: bool = True
     dropout_rate: float = 0.0
     chunk_size: int | None = None
+    across: Across | None = None
     kernel_init: Initializer = nn.initializers.lecun_normal()
     bias_init: Initializer = nn.initializers.zeros
     rotary: bool = False

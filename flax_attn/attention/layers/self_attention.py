@@ -13,7 +13,7 @@ from flax_attn.attention.arrays import hide, with_rank
 from flax_attn.attention.checks import check_rate, check_size
 from flax_attn.attention.core import Attended, attend_pairs
 from flax_attn.attention.dot_products import dot
-from flax_attn.attention.how import How
+from flax_attn.attention.how import Across, How
 from flax_attn.attention.layers.attention import as_input, with_dropout
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.pairs import Pairs
@@ -41,6 +41,7 @@ class SelfAttention(nn.Module):
         normalizer: a function from scores to weights.
         dropout_rate: share of the weights that are dropped in training.
         chunk_size: as in `attend`.
+        across: as in `attend`.
         kernel_init: initialiser of the three kernels `(d, key_features)`, `(d, key_features)`,
             `(d, value_features)`.
         bias_init: initialiser of the three biases.
@@ -55,6 +56,7 @@ class SelfAttention(nn.Module):
     normalizer: Normalizer = masked_softmax
     dropout_rate: float = 0.0
     chunk_size: int | None = None
+    across: Across | None = None
     kernel_init: Initializer = nn.initializers.lecun_normal()
     bias_init: Initializer = nn.initializers.zeros
     dtype: DTypeLike | None = None
@@ -97,7 +99,7 @@ class SelfAttention(nn.Module):
         )
         query, key, value = self._project(inputs, pairs)
         pairs = with_dropout(pairs, self, self.dropout_rate, train)
-        how = How(dot, self.normalizer, self.chunk_size, need_weights)
+        how = How(dot, self.normalizer, self.chunk_size, need_weights, self.across)
         context, weights = attend_pairs(query, key, value, pairs, how)
         weights = None if weights is None else weights.astype(inputs.dtype)
         return Attended(context.astype(inputs.dtype), weights)

@@ -1,0 +1,222 @@
+"""Attention across eight virtual devices, beside one device, printed as JSON.
+
+XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.attention.across_devices NAME
+    [ARG ...]
+"""
+
+import functools
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import flax_attn.attention as fa
+from flax_attn.attention import masks
+
+B, Q, K, HEADS, KEY_HEADS, D, E = 2, 61, 59, 4, 2, 5, 3  # no number of devices divides the lengths
+
+
+def mesh(*sizes):
+    axes = ("data", "sequence")[-len(sizes) :]
+    number = int(np.prod(sizes))
+    return jax.make_mesh(sizes, axes, (AxisType.Auto,) * len(sizes), devices=jax.devices()[:number])
+
+
+def normal(seed, *shape):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape))
+
+
+def arrays():
+    shapes = (B, Q, HEADS, D), (B, K, KEY_HEADS, D), (B, K, KEY_HEADS, E)
+    return [normal(seed, *shape) for seed, shape in enumerate(shapes)]
+
+
+def cases():
+    """Arguments of `dot_product_attention` by name."""
+    rng = np.random.default_rng(7)
+    queries, keys = (jnp.asarray(np.sort(rng.integers(0, 4, (B, n)))) for n in (Q, K))
+    lengths = {"key_lengths": jnp.array([40, 3]), "query_lengths": jnp.array([Q, 20])}
+    segments = {"query_segments": queries, "key_segments": keys}
+    dropout = {"dropout_rate": 0.3, "dropout_rng": jax.random.key(1)}
+    return {
+        "plain": {},
+        "causal": {"causal": True},
+        "window": {"window": (7, 5)},
+        "causal window": {"causal": True, "window": (9, 0)},
+        "lengths": lengths,
+        "causal lengths": {"causal": True} | lengths,
+        "mask": {"mask": jnp.asarray(rng.random((B, 1, Q, K)) < 0.5)},
+        "mask function": {"mask": masks.causal},
+        "segments": segments,
+        "causal segments": {"causal": True} | segments,
+        "alibi": {"bias": fa.alibi(HEADS)},
+        "bias": {"bias": normal(8, B, HEADS, Q, K)},
+        "bias of keys": {"bias": normal(9, 1, K), "causal": True},
+        "bias of queries": {"bias": normal(10, HEADS, Q, 1), "window": (9, 4)},
+        "causal bias": {"bias": normal(11, HEADS, Q, K), "causal": True},
+        "offset": {"causal": True, "query_offset": 7},
+        "offset of rows": {"causal": True, "query_offset": jnp.array([3, 0])},
+        "soft-cap": {"softcap": 5.0},
+        "nothing": {"key_lengths": jnp.array([0, 0])},
+        "dropout": dropout,
+        "causal dropout": {"causal": True} | dropout,
+    }
+
+
+def ways():
+    """`across` and `chunk_size` by name."""
+    ring, gathered = (functools.partial(fa.Across, ring=ring) for ring in (True, False))
+    return {
+        "ring": (ring(mesh(2, 4)), 3),
+        "gathered": (gathered(mesh(2, 4)), None),
+        "ring of 8": (ring(mesh(8)), None),
+        "ring of 8 in small blocks": (ring(mesh(8)), 2),
+        "ring of 1": (ring(mesh(1)), 16),
+        "gathered in blocks": (gathered(mesh(8)), 5),
+    }
+
+
+def apart(a, b):
+    """The largest difference, relative to the largest entry of each array, or to 1."""
+    distance = lambda x, y: jnp.abs(x - y).max() / jnp.maximum(jnp.abs(y).max(), 1)
+    return float(max(jax.tree.leaves(jax.tree.map(distance, a, b))))
+
+
+def with_gradients(function, inputs):
+    """The result, and the gradients of all inputs, under a gradient of the result."""
+
+    def both(inputs):
+        result, pull = jax.vjp(function, inputs)
+        along = jnp.cos(jnp.arange(result.size, dtype=result.dtype)).reshape(result.shape)
+        return result, pull(along)
+
+    return jax.jit(both)(inputs)
+
+
+def limits(names, chosen=None):
+    """How far the context and gradients of each case come apart, by case and way."""
+    result = {}
+    for name in names.split(","):
+        options = cases()[name]
+        bias = options.get("bias")
+        bias = None if callable(bias) else bias
+
+        def attend(inputs, across=None, chunk_size=None, options=options):
+            if inputs["bias"] is not None:
+                options = options | {"bias": inputs["bias"]}
+            options = options | {"across": across, "chunk_size": chunk_size}
+            return fa.dot_product_attention(*inputs["arrays"], **options).context
+
+        inputs = {"arrays": arrays(), "bias": bias}
+        one = with_gradients(attend, inputs)
+        for way, (across, chunk_size) in ways().items():
+            if chosen is None or way in chosen.split(","):
+                over = functools.partial(attend, across=across, chunk_size=chunk_size)
+                result[f"{name}, {way}"] = apart(with_gradients(over, inputs), one)
+    return result
+
+
+def normalizers():
+    """A learned score under every normaliser of rows, with its weights."""
+    query, key, value = (array[:, :, 0] for array in arrays())
+    weights = {name: normal(i, D, 4) for i, name in enumerate(("query", "key"))}
+    result = {}
+    for name in ("masked_softmax", "sparsemax", "entmax15", "hard", "top_k"):
+        normalizer = getattr(fa, name)
+        if name == "top_k":
+            normalizer = functools.partial(normalizer, k=3)
+
+        def attend(inputs, across=None, normalizer=normalizer, **options):
+            def score(query, key):
+                queries, keys = query @ inputs["query"], key @ inputs["key"]
+                return jnp.tanh(queries[..., None, :] + keys[..., None, :, :]).sum(axis=-1)
+
+            options |= {"score": score, "normalizer": normalizer, "mask": masks.causal}
+            attended = fa.attend(*inputs["arrays"], across=across, **options)
+            if attended.weights is None:
+                return attended.context
+            return jnp.concatenate([attended.context, attended.weights], axis=-1)
+
+        inputs = weights | {"arrays": (query, key, value)}
+        for way, options in {"whole": {}, "blocks": {"chunk_size": 5}}.items():
+            one = with_gradients(functools.partial(attend, **options), inputs)
+            over = functools.partial(attend, across=fa.Across(mesh(2, 4)), **options)
+            result[f"{name}, {way}"] = apart(with_gradients(over, inputs), one)
+    return result
+
+
+def hidden():
+    """Whether NaN in padded keys and values reaches a result or a gradient."""
+    query, key, value = arrays()
+    key, value = (array.at[:, 40:].set(jnp.nan) for array in (key, value))
+    result = {}
+    for way, (across, chunk_size) in ways().items():
+
+        def attend(inputs, across=across, chunk_size=chunk_size):
+            options = {"key_lengths": jnp.array([40, 3]), "across": across}
+            return fa.dot_product_attention(*inputs, chunk_size=chunk_size, **options).context
+
+        leaves = jax.tree.leaves(with_gradients(attend, (query, key, value)))
+        result[way] = all(bool(jnp.isfinite(leaf).all()) for leaf in leaves)
+    return result
+
+
+def layers():
+    """Layers with `across` beside the same layers without."""
+    inputs = normal(3, 4, 37, 12)
+    lengths = jnp.array([37, 5, 0, 20])
+    wide = {"param_dtype": jnp.float64}
+    score = fa.AdditiveScore(5, **wide)
+    kinds = {
+        "heads": (fa.MultiHeadAttention(4, rotary=True, key_features=16, **wide), "query_lengths"),
+        "shared": (fa.MultiHeadAttention(4, num_key_heads=2, **wide), "query_lengths"),
+        "additive": (fa.MultiHeadAttention(2, score=score, **wide), "query_lengths"),
+        "self": (fa.SelfAttention(8, 6, **wide), "lengths"),
+    }
+    result = {}
+    for name, (layer, argument) in kinds.items():
+        variables = layer.init(jax.random.key(0), inputs)
+        for need_weights in (True, False):
+
+            def attend(all_inputs, layer, argument=argument, need_weights=need_weights):
+                options = {argument: lengths, "causal": True, "need_weights": need_weights}
+                return layer.apply(*all_inputs, **options).context
+
+            one, over = (
+                with_gradients(functools.partial(attend, layer=kind), (variables, inputs))
+                for kind in (layer, layer.clone(across=fa.Across(mesh(2, 4))))
+            )
+            result[f"{name}, {need_weights}"] = apart(over, one)
+    return result
+
+
+def planned(length, across, devices, **options):
+    """The bytes that XLA plans on a device, for causal attention and its gradients."""
+    sharding = NamedSharding(devices, P(None, "sequence"))
+    shapes = [(1, int(length), heads, 64) for heads in (8, 2, 2, 8)]
+    inputs = [jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding) for shape in shapes]
+
+    def gradients(query, key, value, gradient):
+        options_ = {"causal": True, "chunk_size": 256, "across": across} | options
+        attend = lambda *arrays: fa.dot_product_attention(*arrays, **options_).context
+        return jax.vjp(attend, query, key, value)[1](gradient)
+
+    compiled = jax.jit(gradients, out_shardings=sharding).lower(*inputs).compile()
+    plan = compiled.memory_analysis()
+    parts = "temp_size_in_bytes", "argument_size_in_bytes", "output_size_in_bytes"
+    return sum(getattr(plan, part) for part in parts)
+
+
+def memory(*lengths):
+    """The bytes of one device, and of each of eight on a ring, by length."""
+    ring = fa.Across(mesh(8), ring=True)
+    one = {length: planned(length, None, mesh(1)) for length in lengths}
+    return [one, {length: planned(length, ring, mesh(8)) for length in lengths}]
+
+
+if __name__ == "__main__":
+    print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))

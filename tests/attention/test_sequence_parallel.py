@@ -1,0 +1,179 @@
+"""Attention across devices: the numbers of one device, in processes that have eight."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import AxisType
+
+import flax_attn.attention as fa
+from flax_attn.attention.cut import cut
+from flax_attn.attention.pairs import Pairs
+from flax_attn.attention.parts import Part
+from flax_attn.attention.reach import visible_blocks
+from flax_attn.attention.ring import make_ring
+from tests.attention.across_devices import cases
+from tests.on_devices import on
+
+FEW = "window,causal lengths,causal dropout"
+
+
+def across(*arguments, **environment):
+    wide = {"JAX_ENABLE_X64": "1"}
+    return on(8, "tests.attention.across_devices", *arguments, **wide | environment)
+
+
+def test_equals_one_device():
+    result = across("limits", FEW, "ring,gathered")
+    assert len(result) == 6
+    assert max(result.values()) < 1e-12, result
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", cases())
+def test_every_case_equals_one_device(name):
+    result = across("limits", name)
+    assert len(result) == 6
+    assert max(result.values()) < 1e-12, result
+
+
+@pytest.mark.full
+def test_single_precision_equals_one_device():
+    result = across("limits", "causal bias,dropout", JAX_ENABLE_X64="0")
+    assert max(result.values()) < 1e-5, result
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["normalizers", "layers"])
+def test_scores_normalisers_and_layers_equal_one_device(name):
+    result = across(name)
+    assert len(result) >= 8
+    assert max(result.values()) < 1e-12, result
+
+
+@pytest.mark.full
+def test_padding_that_is_nan_reaches_nothing():
+    result = across("hidden")
+    assert len(result) == 6
+    assert all(result.values()), result
+
+
+@pytest.mark.full
+def test_a_ring_holds_a_part():
+    """A device of eight needs a fifth of one. Twice the length needs twice the memory."""
+    one, ring = across("memory", 65_536, 131_072, JAX_DISABLE_MOST_OPTIMIZATIONS="0")
+    assert ring["131072"] <= one["131072"] / 5
+    assert ring["131072"] <= 2.1 * ring["65536"]
+
+
+@pytest.mark.parametrize("is_zigzag", [False, True])
+@given(length=st.integers(1, 200), devices=st.integers(1, 9), most=st.none() | st.integers(1, 30))
+@settings(deadline=None)
+def test_each_token_lies_on_one_device(is_zigzag, length, devices, most):
+    one = cut(length, devices, most, is_zigzag)
+    indices = one.indices()
+    assert indices.shape == (devices, one.on_device)
+    assert sorted(indices.ravel())[:length] == list(range(length))
+    assert one.size % one.block == 0
+    assert one.block <= (most or length)
+    assert one.on_device * devices - length < 2 * devices * -(-length // devices)
+
+
+def blocks_of_devices(length, devices, is_zigzag):
+    """How many pairs of blocks each device computes under causality."""
+    one = cut(length, devices, 16, is_zigzag)
+    pairs = Pairs((length, length)).limited(True, None)
+    keys = jnp.asarray(one.indices().ravel())
+    parts = [Part(jnp.asarray(own), keys).in_blocks(16, 16, length) for own in one.indices()]
+    return np.array([visible_blocks(pairs, *part).sum() for part in parts])
+
+
+@pytest.mark.parametrize("devices", [8, 64])
+def test_zigzag_gives_all_devices_the_same_work(devices):
+    in_order, zigzag = (blocks_of_devices(2048, devices, is_zigzag) for is_zigzag in (False, True))
+    assert zigzag.max() / zigzag.mean() <= 1.05
+    assert in_order.max() / in_order.mean() > 1.8
+    assert zigzag.sum() == in_order.sum()
+
+
+@given(
+    queries=st.integers(1, 60),
+    keys=st.integers(1, 60),
+    left=st.none() | st.integers(0, 20),
+    right=st.none() | st.integers(0, 20),
+    offset=st.integers(-20, 20),
+)
+@settings(deadline=None)
+def test_a_ring_visits_all_keys_of_a_window_and_few_others(queries, keys, left, right, offset):
+    devices = 5
+    pairs = Pairs((queries, keys)).limited(False, (left, right), offset)
+    both = cut(queries, devices), cut(keys, devices)
+    ring = make_ring("sequence", pairs, *both)
+    numbers = jnp.arange(devices)
+    visits = {
+        (i, int(source))
+        for hop in range(ring.hops)
+        for i, source in enumerate(ring.source(numbers, hop))
+    }
+    mask = pairs.whole().mask
+    mask = np.broadcast_to(True if mask is None else mask, pairs.shape)
+    needed = {(q // both[0].size, k // both[1].size) for q, k in np.argwhere(mask)}
+    assert needed <= visits
+    assert 1 <= ring.hops <= devices
+    if needed and ring.hops < devices:
+        distances = {k - q for q, k in needed}
+        assert ring.hops == max(distances) - min(distances) + 1
+
+
+def one_device(axis="sequence"):
+    return jax.make_mesh((1,), (axis,), (AxisType.Auto,), devices=jax.devices()[:1])
+
+
+VECTORS = np.ones((1, 3, 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"across": fa.Across()}, "expected a mesh in Across, or around it by jax.set_mesh"),
+        ({"across": fa.Across(one_device("data"))}, r"expected an axis of the mesh \('data',\)"),
+        (
+            {"across": fa.Across(one_device(), ring=True), "normalizer": fa.sparsemax},
+            "expected softmax on a ring, got .*sparsemax.*; pass ring=False",
+        ),
+        (
+            {"across": fa.Across(one_device()), "normalizer": fa.monotonic_hard},
+            "expected a normalizer that sees one query at a time across devices",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        fa.attend(VECTORS, VECTORS, VECTORS, **options)
+
+
+def test_explicit_axes_around_are_refused_and_in_across_are_taken():
+    mesh = jax.make_mesh((1,), ("sequence",), (AxisType.Explicit,), devices=jax.devices()[:1])
+    with jax.set_mesh(mesh), pytest.raises(ValueError, match="expected a mesh of automatic axes"):
+        fa.attend(VECTORS, VECTORS, VECTORS, across=fa.Across())
+    attended = fa.attend(VECTORS, VECTORS, VECTORS, across=fa.Across(mesh))
+    np.testing.assert_allclose(attended.weights, np.full((1, 3, 3), 1 / 3), rtol=1e-6)
+
+
+def test_weights_say_whether_keys_go_round():
+    whole = fa.attend(VECTORS, VECTORS, VECTORS, across=fa.Across(one_device()))
+    ring = fa.attend(VECTORS, VECTORS, VECTORS, across=fa.Across(one_device(), ring=True))
+    assert whole.weights.shape == (1, 3, 3)
+    assert ring.weights is None
+    np.testing.assert_allclose(whole.context, ring.context, rtol=1e-6)
+
+
+def test_a_second_derivative_is_refused():
+    def loss(query):
+        options = {"across": fa.Across(one_device(), ring=True)}
+        return fa.attend(query, VECTORS, VECTORS, **options).context.sum()
+
+    with pytest.raises(TypeError, match="a second one"):
+        jax.grad(lambda query: jax.grad(loss)(query).sum())(VECTORS)
