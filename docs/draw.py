@@ -2,7 +2,7 @@
 
 python -m docs.draw [PAGE ...]
 
-It also draws `mesh`, of the page on many devices.
+It also draws `mesh` and `zigzag`, of the page on many devices.
 
 An example leaves a dict `pictures`: a title, and weights `(queries, keys)`, for each panel.
 """
@@ -17,9 +17,13 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.colors import to_rgb
 from matplotlib.patches import FancyBboxPatch
 
+from flax_attn.attention.cut import cut
+
 DOCS = Path(__file__).parent
+COLORS = ("#4477aa", "#4f8a6b", "#a8702a", "#96508a")
 PAGES = sorted(path.stem for path in (DOCS / "attention").glob("*.md"))
 
 
@@ -72,9 +76,8 @@ def draw(page: str) -> Path:
 
 def draw_mesh() -> Path:
     """Draws four seeds on eight devices, and what these send each other."""
-    colors = ("#4477aa", "#4f8a6b", "#a8702a", "#96508a")
     figure, ax = plt.subplots(figsize=(7.4, 3.2), layout="constrained")
-    for seed, color in enumerate(colors):
+    for seed, color in enumerate(COLORS):
         x = 2.2 * seed
         ax.text(x + 0.9, 2.6, f"seed {seed}", ha="center", fontsize=12, color=color, weight="bold")
         for half, y in enumerate((1.45, 0.0)):
@@ -102,10 +105,36 @@ def draw_mesh() -> Path:
     return path
 
 
+def draw_zigzag() -> Path:
+    """Draws which pairs each of four devices has under causality, in order and in zig-zag."""
+    length, devices = 16, len(COLORS)
+    figure, axes = plt.subplots(1, 2, figsize=(7.4, 4.2), layout="constrained")
+    for ax, is_zigzag, name in zip(axes, (False, True), ("in order", "zig-zag")):
+        indices = cut(length, devices, is_zigzag=is_zigzag).indices()
+        owner = np.empty(length, int)
+        for device, own in enumerate(indices):
+            owner[own] = device
+        visible = np.tri(length, dtype=bool)
+        colors = np.array([to_rgb(COLORS[device]) for device in owner])[:, None]
+        ax.imshow(np.where(visible[..., None], colors, 1.0))
+        pairs = [int(visible[own].sum()) for own in indices]
+        for device, color in enumerate(COLORS):
+            text = f"device {device}: {pairs[device]} pairs"
+            ax.text(15.3, 0.6 + 1.5 * device, text, ha="right", color=color, weight="bold")
+        ax.set(title=name, xlabel="key", ylabel="query", xticks=[], yticks=[])
+        ax.spines[:].set_visible(False)
+    figure.suptitle("In zig-zag order, all devices have the same work under causality\n")
+    path = DOCS / "images" / "zigzag.png"
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return path
+
+
 def ticks(size: int) -> range:
     return range(0, size, max(1, size // 6))
 
 
 if __name__ == "__main__":
-    for page in sys.argv[1:] or [*PAGES, "mesh"]:
-        print(f"wrote {draw_mesh() if page == 'mesh' else draw(page)}")
+    others = {"mesh": draw_mesh, "zigzag": draw_zigzag}
+    for page in sys.argv[1:] or [*PAGES, *others]:
+        print(f"wrote {others[page]() if page in others else draw(page)}")

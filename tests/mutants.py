@@ -18,6 +18,9 @@ TESTS = {
     "attention/few_queries.py": ("attention/test_cache.py",),
     "attention/pairs.py": ("attention/test_reach.py", "attention/test_fused.py", *ACROSS_ATTENTION),
     "attention/reach.py": (*STREAM, *ACROSS_ATTENTION),
+    "attention/cut.py": ("attention/test_sequence_parallel.py",),
+    "attention/gradients.py": (*STREAM, "attention/test_log_sums.py"),
+    "attention/ring.py": ("attention/test_sequence_parallel.py",),
     "attention/streaming.py": ("attention/test_log_sums.py",),
     "experiment/loading.py": ("experiment/test_loop.py", "experiment/test_running.py"),
     "experiment/loop.py": ("experiment/test_running.py",),
@@ -176,6 +179,19 @@ MUTANTS = {
         ("and int(number) < int(count)", "and int(number) <= int(count)"),
         ("if count is None and number is None:", "if count is None or number is None:"),
     ],
+    "attention/cut.py": [
+        ("indices[: self.devices - 1 : -1]", "indices[self.devices :]"),
+        ("to_odd = [(i, owner(2 * i + 1))", "to_odd = [(i, owner(2 * i))"),
+        ("[(to, i) for i, to in pairs]", "pairs"),
+    ],
+    "attention/ring.py": [
+        ("(number + self.first - hop)", "(number + self.first + hop)"),
+        ("_send(ring, sums, ring.first - last)", "_send(ring, sums, ring.first)"),
+        ("or queries.is_zigzag or", "or"),
+    ],
+    "attention/sequence_parallel.py": [
+        ("np.minimum(keys.indices().ravel(), num_keys - 1)", "np.arange(num_keys)"),
+    ],
     "training/mesh.py": [
         ("if batch_size % size == 0:", "if True:"),
         ("range(math.gcd(num_devices, num_seeds), 0, -1)", "(1,)"),
@@ -229,13 +245,16 @@ MUTANTS = {
     "attention/streaming.py": [
         ("rescale * total + shares", "total + shares"),
         ("rescale * context + more", "context + more"),
-        ("pull(weights * (of.scale * change - row.along))", "pull(weights * of.scale * change)"),
-        ("jnp.where(is_kept, change, 0)", "change"),
-        ("keepdims=True) - of_log", "keepdims=True)"),
         ("jnp.where(new == -jnp.inf, 0, new)", "new"),
     ],
+    "attention/gradients.py": [
+        ("pull(weights * (of.scale * change - row.along))", "pull(weights * of.scale * change)"),
+        ("jnp.where(is_kept, change, 0)", "change"),
+        ("keepdims=True) - of_logs", "keepdims=True)"),
+        ("sums.queries.at[row.i].add(", "sums.queries.at[0].add("),
+    ],
     "attention/blocks.py": [
-        ("if num_keys % key_size:", "if False:"),
+        ("        if is_filled:\n", "        if False:\n"),
         ("1 / (1 - pairs.dropout_rate)", "1.0"),
         ("jnp.argsort(~visible,", "jnp.argsort(visible,"),
     ],

@@ -54,6 +54,11 @@ def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):
     assert (tmp_path / "attention.png").stat().st_size > 10_000
 
 
+def test_the_example_of_the_page_on_many_devices_runs():
+    names = run_example((DOCS / "scale-out.md").read_text())
+    assert names["alone"].shape == names["tokens"].shape
+
+
 def test_the_example_of_the_training_page_runs():
     names = run_example((DOCS / "training.md").read_text())
     assert names["inputs"].shape == names["targets"].shape == (1000, 100, 1)

@@ -60,10 +60,12 @@ def make_mesh(
             share a sequence.
     """
     devices = jax.devices()[:num_devices]
-    if not 1 <= sequence <= len(devices):
+    if sequence < 1:
+        raise ValueError(f"expected at least 1 device for each sequence, got {sequence}")
+    if sequence > len(devices):
         raise ValueError(
-            f"expected 1 to {len(devices)} devices for each sequence, got {sequence}; there are "
-            f"{len(devices)} devices"
+            f"expected {sequence} devices to share each sequence, got {len(devices)}; lower "
+            f"--sequence"
         )
     fitting = numbers_that_fit(len(devices), num_seeds, batch_size, sequence)
     if fitting[-1] < len(devices) and jax.process_count() > 1:

@@ -11,10 +11,10 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import AxisType
 
 import flax_attn.attention as fa
+from benchmarks import scale_memory
 from flax_attn.attention import masks
 
 B, Q, K, HEADS, KEY_HEADS, D, E = 2, 61, 59, 4, 2, 5, 3  # no number of devices divides the lengths
@@ -194,28 +194,13 @@ def layers():
     return result
 
 
-def planned(length, across, devices, **options):
-    """The bytes that XLA plans on a device, for causal attention and its gradients."""
-    sharding = NamedSharding(devices, P(None, "sequence"))
-    shapes = [(1, int(length), heads, 64) for heads in (8, 2, 2, 8)]
-    inputs = [jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding) for shape in shapes]
-
-    def gradients(query, key, value, gradient):
-        options_ = {"causal": True, "chunk_size": 256, "across": across} | options
-        attend = lambda *arrays: fa.dot_product_attention(*arrays, **options_).context
-        return jax.vjp(attend, query, key, value)[1](gradient)
-
-    compiled = jax.jit(gradients, out_shardings=sharding).lower(*inputs).compile()
-    plan = compiled.memory_analysis()
-    parts = "temp_size_in_bytes", "argument_size_in_bytes", "output_size_in_bytes"
-    return sum(getattr(plan, part) for part in parts)
-
-
 def memory(*lengths):
     """The bytes of one device, and of each of eight on a ring, by length."""
-    ring = fa.Across(mesh(8), ring=True)
-    one = {length: planned(length, None, mesh(1)) for length in lengths}
-    return [one, {length: planned(length, ring, mesh(8)) for length in lengths}]
+    ways = {"one": (1, None), "ring": (8, True)}
+    return {
+        name: [scale_memory.planned(int(length), *way) for length in lengths]
+        for name, way in ways.items()
+    }
 
 
 if __name__ == "__main__":
