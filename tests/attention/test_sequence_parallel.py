@@ -17,7 +17,7 @@ from flax_attn.attention.ring import make_ring
 from tests.attention.across_devices import cases
 from tests.on_devices import on
 
-FEW = "window,causal lengths,causal dropout"
+FEW = "window,causal bias,causal dropout"
 
 
 def across(*arguments, **environment):
