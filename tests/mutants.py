@@ -192,7 +192,7 @@ MUTANTS = {
         ("np.minimum(keys.indices().ravel(), num_keys - 1)", "np.arange(num_keys)"),
     ],
     "training/mesh.py": [
-        ("if batch_size % size == 0:", "if True:"),
+        ("== batch_size % size == 0:", "== 0:"),
         ("range(math.gcd(num_devices, num_seeds), 0, -1)", "(1,)"),
         ("return _lying(batch, ROWS)", "return batch"),
         (

@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec as P
 
 from flax_attn.types import Tree
 
+AXES = ("seed", "data", "sequence")
 SEEDS, ROWS, EVERYWHERE = P("seed"), P("data"), P()
 
 
@@ -29,10 +30,9 @@ def shape_of_mesh(num_devices: int, num_seeds: int, batch_size: int) -> tuple[in
     mesh has all devices.
     """
     for groups in range(math.gcd(num_devices, num_seeds), 0, -1):
-        if num_devices % groups == 0 == num_seeds % groups:
-            size = num_devices // groups
-            if batch_size % size == 0:
-                return groups, size
+        size = num_devices // groups
+        if num_devices % groups == num_seeds % groups == batch_size % size == 0:
+            return groups, size
     return None
 
 
@@ -40,9 +40,9 @@ def numbers_that_fit(
     most: int, num_seeds: int, batch_size: int, sequence: int = 1, multiple: int = 1
 ) -> list[int]:
     """The numbers of devices up to `most` that divide the work. A mesh has all of them."""
-    numbers = range(math.lcm(sequence, multiple), most + 1, math.lcm(sequence, multiple))
+    step = math.lcm(sequence, multiple)
     fits = lambda n: shape_of_mesh(n // sequence, num_seeds, batch_size) is not None
-    return [n for n in numbers if fits(n)]
+    return [n for n in range(step, most + 1, step) if fits(n)]
 
 
 def make_mesh(
@@ -60,13 +60,9 @@ def make_mesh(
             share a sequence.
     """
     devices = jax.devices()[:num_devices]
-    if sequence < 1:
-        raise ValueError(f"expected at least 1 device for each sequence, got {sequence}")
-    if sequence > len(devices):
-        raise ValueError(
-            f"expected {sequence} devices to share each sequence, got {len(devices)}; lower "
-            f"--sequence"
-        )
+    if not 0 < sequence <= len(devices):
+        most = len(devices)
+        raise ValueError(f"expected a --sequence from 1 to {most} (the devices), got {sequence}")
     fitting = numbers_that_fit(len(devices), num_seeds, batch_size, sequence)
     if fitting[-1] < len(devices) and jax.process_count() > 1:
         per_process = jax.local_device_count()
@@ -79,8 +75,8 @@ def make_mesh(
         )
     shape = shape_of_mesh(fitting[-1] // sequence, num_seeds, batch_size)
     assert shape is not None
-    axes, types = ("seed", "data", "sequence"), (AxisType.Auto,) * 3
-    return jax.make_mesh((*shape, sequence), axes, types, devices=devices[: fitting[-1]])
+    types = (AxisType.Auto,) * len(AXES)
+    return jax.make_mesh((*shape, sequence), AXES, types, devices=devices[: fitting[-1]])
 
 
 def over_seeds(mesh: Mesh, function: Callable, mapped: int = 1) -> Callable:
@@ -91,11 +87,10 @@ def over_seeds(mesh: Mesh, function: Callable, mapped: int = 1) -> Callable:
     """
 
     def run(*args: Tree) -> Tree:
-        specs = (SEEDS,) * mapped + (EVERYWHERE,) * (len(args) - mapped)
         return jax.shard_map(
             function,
             mesh=mesh,
-            in_specs=specs,
+            in_specs=(SEEDS,) * mapped + (EVERYWHERE,) * (len(args) - mapped),
             out_specs=SEEDS,
             axis_names={"seed"},
             check_vma=False,  # the branches of a seed that has stopped vary over other axes

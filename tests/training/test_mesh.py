@@ -43,7 +43,7 @@ def test_a_mesh_has_as_many_devices_as_fit():
 def test_devices_that_share_a_sequence_have_a_mesh():
     assert mesh.numbers_that_fit(8, 1, 4, sequence=2) == [2, 4, 8]
     assert mesh.numbers_that_fit(24, 3, 4, sequence=2, multiple=3) == [6, 12, 24]
-    with pytest.raises(ValueError, match="expected 2 devices to share each sequence, got 1"):
+    with pytest.raises(ValueError, match=r"from 1 to 1 \(the devices\), got 2"):
         mesh.make_mesh(1, 4, sequence=2)
 
 
