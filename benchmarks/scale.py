@@ -43,7 +43,7 @@ def plan(part: str, numbers: list[int]) -> Table:
 
 
 def plan_elsewhere(part: str, numbers: list[int], devices: int | None) -> Table:
-    """`plan` in a process of its own. Its CPU pretends to have so many devices."""
+    """`plan` in a process of its own. Its CPU pretends to have `devices` devices."""
     environment = dict(os.environ)
     if devices is not None:
         flag = f"--xla_force_host_platform_device_count={devices}"
@@ -69,7 +69,8 @@ def draw_bytes(ax: Axes, rows: Table) -> None:
     ax.plot(devices, formula, "--", color=ORANGE, label="gradients: 4p")
     number_axis(ax, devices)
     ax.set(xlabel="devices", ylabel="kB added up in a step", ylim=(0, None))
-    ax.set_title("Beyond 8 devices a step sends no more")
+    is_flat = len(set(sent[1:])) == 1
+    ax.set_title(f"Beyond {devices[1]} devices a step sends no more" if is_flat else "A step")
     ax.legend()
 
 
@@ -82,7 +83,8 @@ def draw_memory(ax: Axes, rows: Table) -> None:
     ax.yaxis.set_major_formatter("{x:.4g}")
     ax.set(xlabel="length", ylabel="GiB on a device")
     ax.set_ylim(top=16 * ax.get_ylim()[1])  # room for the legend
-    ax.set_title("A ring of 8 devices holds 6 times the length")
+    one, _, on_ring, _ = list(rows[-1].values())[1:]
+    ax.set_title(f"A ring of 8 devices holds {one / on_ring:.0f} times the length")
     ax.legend()
 
 
@@ -119,12 +121,12 @@ def main() -> None:
     if args.plan:  # in a process of its own
         print(json.dumps(plan(args.plan[0], [int(number) for number in args.plan[1:]])))
         return
+    args.output.mkdir(parents=True, exist_ok=True)
     tables = {
         "bytes": [plan_elsewhere("bytes", [n], n)[0] for n in args.devices],
         "memory": plan_elsewhere("memory", args.lengths, 8),
         "seeds": plan_elsewhere("seeds", args.seeds, None),
     }
-    args.output.mkdir(exist_ok=True)
     for part, rows in tables.items():
         if not rows:
             continue

@@ -194,7 +194,7 @@ MUTANTS = {
     "training/mesh.py": [
         ("== batch_size % size == 0:", "== 0:"),
         ("range(math.gcd(num_devices, num_seeds), 0, -1)", "(1,)"),
-        ("return _lying(batch, ROWS)", "return batch"),
+        ("return _placed(batch, ROWS)", "return batch"),
         (
             'SEEDS, ROWS, EVERYWHERE = P("seed"), P("data"), P()',
             'SEEDS, ROWS, EVERYWHERE = P("seed"), P(), P()',

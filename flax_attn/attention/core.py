@@ -222,7 +222,8 @@ def attend_pairs(query: Array, key: Array, value: Array, pairs: Pairs, how: How)
     checks.check_chunk_size(how.chunk_size)
     if 0 in pairs.shape:
         context = jnp.zeros((*pairs.shape[:-1], value.shape[-1]), query.dtype)
-        has_weights = how.need_weights and how.chunk_size is None
+        on_ring = how.across is not None and how.across.ring
+        has_weights = how.need_weights and how.chunk_size is None and not on_ring
         return Attended(context, jnp.zeros(pairs.shape, query.dtype) if has_weights else None)
     if how.across is not None:
         context, weights = sequence_parallel.attend(attend_part, query, key, value, pairs, how)

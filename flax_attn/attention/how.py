@@ -17,18 +17,20 @@ class Across(NamedTuple):
 
     - On a *ring*, keys and values go round from device to device. No device holds them all. The
       normaliser is softmax, and the weights are None. A window ends the ring early. Under
-      causality, each device takes an early and a late piece of the sequence, so all have the same
-      work.
+      causality without such a window, each device takes an early and a late piece of the sequence,
+      so all have the same work.
     - *Gathered*, each device gets all keys and values, and computes rows of weights. The normaliser
       is any that takes rows.
 
-    Call it under `jax.jit`, and inside another `jax.shard_map` with functions that close over no
-    array. An array as mask lies whole on each device; a function does not.
+    Use it under `jax.jit`. Without it, each call compiles again. Inside another `jax.shard_map`, a
+    score, mask or bias that is a function may close over no array of JAX. An array mask is stored
+    whole on each device. A mask function needs no memory. The rows of an array bias are cut.
 
     Source: Liu et al. 2023 (arXiv:2310.01889) for the ring.
 
     Attributes:
-        mesh: the mesh; None for that of `jax.set_mesh` or of the `jax.shard_map` around.
+        mesh: the mesh; None for that of `jax.set_mesh` or of the `jax.shard_map` around. Where
+            there is one around, it is the same.
         axis: its name.
         ring: True for a ring, False for gathered keys. None chooses a ring for softmax where no
             weights are wanted.

@@ -9,6 +9,7 @@ layer `RelativeBias` are added to the scores: they are functions of positions, `
 from collections.abc import Callable
 
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
@@ -136,12 +137,12 @@ def alibi(num_heads: int) -> Callable[[Array, Array], Array]:
     below = 2 ** (num_heads.bit_length() - 1)
     slopes = [2 ** (-8 * h / below) for h in range(1, below + 1)]
     slopes += [2 ** (-4 * h / below) for h in range(1, 2 * (num_heads - below), 2)]
-    column = jnp.array(slopes)[:, None, None]
+    column = np.array(slopes)[:, None, None]  # in NumPy, so `bias` closes over no array of JAX
 
     def bias(query_positions: Array, key_positions: Array) -> Array:
         distance = jnp.abs(jnp.subtract(*aligned(query_positions, key_positions)))
         distance = distance.astype(jnp.float32)
-        return -jnp.multiply(*aligned(column, distance[..., None, :, :]))
+        return -jnp.multiply(*aligned(jnp.asarray(column), distance[..., None, :, :]))
 
     return bias
 

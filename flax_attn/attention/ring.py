@@ -33,7 +33,8 @@ class Ring(NamedTuple):
     Attributes:
         axis: of the mesh.
         devices: on the axis.
-        first, hops: fewer hops than devices where a window ends.
+        first: in hop 0, device `i` holds the keys of device `i + first`.
+        hops: their number; fewer than devices where a window ends the ring.
     """
 
     axis: str
@@ -63,11 +64,11 @@ class BySource(NamedTuple):
 
 
 def make_ring(axis: str, pairs: Pairs, queries: Cut, keys: Cut) -> Ring:
-    """The ring with as many hops as lead to keys that a query may attend to."""
+    """The ring with as many hops as lead to keys that a query may attend to, in order."""
     devices = keys.devices
     everywhere = Ring(axis, devices, 0, devices)
     limits = pairs.left, pairs.right
-    if limits == (None, None) or queries.is_zigzag or not isinstance(pairs.query_offset, int):
+    if limits == (None, None) or not isinstance(pairs.query_offset, int):
         return everywhere
     distances = []
     for i in range(devices):
@@ -87,7 +88,7 @@ def make_ring(axis: str, pairs: Pairs, queries: Cut, keys: Cut) -> Ring:
 def attend(
     arrays: tuple[Array, Array, Array],
     pairs: Pairs,
-    how: tuple[Callable, int, int],
+    score_and_sizes: tuple[Callable, int, int],
     ring: Ring,
     part: Part,
     number: Array,
@@ -97,12 +98,13 @@ def attend(
     Args:
         arrays: this device's queries, keys and values.
         pairs: of all queries and keys.
-        how: the score and the sizes of blocks, which divide the arrays.
+        score_and_sizes: the score, and the sizes of blocks of queries and keys, which divide the
+            arrays.
         ring: where keys come from.
         part: this device's queries, and the keys of all devices, one device after another.
         number: of this device.
     """
-    functions, blocks = in_blocks(*arrays, pairs, how, part)
+    functions, blocks = in_blocks(*arrays, pairs, score_and_sizes, part)
 
     def by_source(array: Array, axis: int) -> Array:
         shape = *array.shape[:axis], ring.devices, -1, *array.shape[axis + 1 :]

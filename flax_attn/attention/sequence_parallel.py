@@ -40,21 +40,23 @@ def attend(
     `attend_part` attends from some of the queries to all keys, on one device.
     """
     assert how.across is not None
-    mesh, is_ring, (num_queries, num_keys) = _mesh(how.across), _is_ring(how), pairs.shape[-2:]
-    alone, axis, devices = how._replace(across=None), how.across.axis, mesh.shape[how.across.axis]
+    axis, (num_queries, num_keys) = how.across.axis, pairs.shape[-2:]
+    mesh = _mesh(how.across, query, key, value)
+    devices = mesh.shape[axis]
     bias = pairs.bias if isinstance(pairs.bias, jax.Array) else None
-    if is_ring:
-        most = _block_size(query, key, pairs, how, devices)
+    if _is_ring(how):
+        block_size = _block_size(query, key, pairs, how, devices)
+        queries, keys = (cut(n, devices, block_size) for n in (num_queries, num_keys))
+        keys_go = ring.make_ring(axis, pairs, queries, keys)
         is_causal = pairs.right is not None or pairs.mask is masks.causal
-        is_zigzag = is_causal and pairs.left is None
-        queries, keys = (cut(n, devices, most, is_zigzag) for n in (num_queries, num_keys))
-        way = ring.make_ring(axis, pairs, queries, keys)
-        on_device = _on_ring(way, how.score, queries, keys)
+        if is_causal and keys_go.hops == devices:  # no window ends the ring early
+            queries, keys = (cut(n, devices, block_size, True) for n in (num_queries, num_keys))
+        on_device = _on_ring(keys_go, how.score, queries, keys)
         if bias is not None and bias.shape[-1] > 1:
             bias = jnp.take(bias, np.minimum(keys.indices().ravel(), num_keys - 1), axis=-1)
     else:
         queries, keys = cut(num_queries, devices), cut(num_keys, devices)
-        on_device = _gathered(attend_part, alone, axis)
+        on_device = _gathered(attend_part, how._replace(across=None), axis)
     query, key, value = hide_unreachable(query, key, value, pairs)
     bias = queries.filled(bias) if bias is not None and bias.shape[-2] > 1 else bias
     arrays = queries.filled(query), keys.filled(key), keys.filled(value), bias
@@ -72,17 +74,22 @@ def _gathered(
         pairs: Pairs, indices: Array, query: Array, key: Array, value: Array, bias: Array | None
     ) -> Tree:
         num_queries, num_keys = pairs.shape[-2:]
-        gather = lambda array: jax.lax.all_gather(array, axis, axis=array.ndim - 2, tiled=True)
-        key, value = gather(key)[..., :num_keys, :], gather(value)[..., :num_keys, :]
+
+        def gather(array: Array) -> Array:
+            whole = jax.lax.all_gather(addable(array), axis, axis=array.ndim - 2, tiled=True)
+            return whole[..., :num_keys, :].astype(array.dtype)
+
+        key, value = gather(key), gather(value)
         part = Part(jnp.minimum(indices, num_queries - 1), jnp.arange(num_keys), bias)
         return tuple(attend_part(query, key, value, pairs, how, part))
 
     return on_device
 
 
-def _on_ring(way: ring.Ring, score: Score, queries: Cut, keys: Cut) -> OnDevice:
+def _on_ring(keys_go: ring.Ring, score: Score, queries: Cut, keys: Cut) -> OnDevice:
     """A device attends from its queries to the keys that come round."""
-    how, is_zigzag, axis = (score, queries.block, keys.block), queries.is_zigzag, way.axis
+    score_and_sizes, axis = (score, queries.block, keys.block), keys_go.axis
+    is_zigzag = queries.is_zigzag
 
     def on_device(
         pairs: Pairs, indices: Array, query: Array, key: Array, value: Array, bias: Array | None
@@ -94,7 +101,7 @@ def _on_ring(way: ring.Ring, score: Score, queries: Cut, keys: Cut) -> OnDevice:
                 bias = to_zigzag(bias, axis, number)
         own, all_keys = jnp.minimum(indices, queries.length - 1), keys.indices().ravel()
         part = Part(own, jnp.asarray(all_keys), bias, keys.is_filled)
-        context = ring.attend((query, key, value), pairs, how, way, part, number)
+        context = ring.attend((query, key, value), pairs, score_and_sizes, keys_go, part, number)
         return to_zigzag(context, axis, number, back=True) if is_zigzag else context, None
 
     return on_device
@@ -122,37 +129,62 @@ def _over_devices(
         # inside another `shard_map`, such as that over seeds, a function may close over no array
         return function(dataclasses.replace(pairs, **of_pairs), *args)
 
+    specs = [spec(array) for array in arrays]
+    arrays = tuple(
+        array if array is None or own != P() else addable(array)
+        for array, own in zip(arrays, specs)
+    )
     call = jax.shard_map(
         on_device,
         mesh=mesh,
-        in_specs=(P(), P(axis), *map(spec, arrays)),
-        out_specs=spec(arrays[0]),
+        in_specs=(P(), P(axis), *specs),
+        out_specs=specs[0],
         axis_names={axis},
         check_vma=False,  # a loop of hops starts with sums that are equal everywhere
     )
     return jax.jit(call)(of_pairs, jnp.asarray(queries.indices().ravel()), *arrays)
 
 
-def _mesh(across: Across) -> AnyMesh:
-    """The mesh around, or that of `across`.
+def addable(array: Array) -> Array:
+    """The array in a dtype that devices can add up: XLA aborts at bfloat16 on a CPU."""
+    is_half = array.dtype == jnp.bfloat16 and jax.default_backend() == "cpu"
+    return array.astype(jnp.float32) if is_half else array
+
+
+def _mesh(across: Across, *arrays: Array) -> AnyMesh:
+    """The mesh of `across`, or the one around.
 
     Raises:
-        ValueError: there is none, it has no such axis, or the one around has explicit axes.
+        ValueError: there is none, they differ, its axis is missing or already cut by a `shard_map`
+            around, or axes are explicit around attention or in an array.
     """
     around = jax.sharding.get_abstract_mesh()
-    mesh = across.mesh if around.empty else around
-    if mesh is None:
+    mesh = around if across.mesh is None else across.mesh
+    if mesh.empty:
         raise ValueError("expected a mesh in Across, or around it by jax.set_mesh, got none")
     if across.axis not in mesh.axis_names:
         raise ValueError(f"expected an axis of the mesh {mesh.axis_names}, got {across.axis!r}")
-    if isinstance(mesh, Mesh):  # explicit axes must divide all lengths
-        return Mesh(mesh.devices, mesh.axis_names, (AxisType.Auto,) * len(mesh.axis_names))
-    if AxisType.Explicit in mesh.axis_types:
+    shapes = [dict(one.shape) for one in (mesh, around)]
+    if shapes[0] != shapes[1] and not around.empty:
         raise ValueError(
-            f"expected a mesh of automatic axes around attention, got {mesh.axis_types}; make it "
-            f"with axis_types=(jax.sharding.AxisType.Auto,) * {len(mesh.axis_names)}"
+            f"expected the mesh of Across to be the one around, got {shapes[0]} and {shapes[1]}"
         )
-    return mesh
+    if across.axis in around.manual_axes:
+        raise ValueError(
+            f"expected the axis {across.axis!r} to be free around attention, got a shard_map over "
+            f"it; leave it out of its axis_names"
+        )
+    for one in (around, *(jax.typeof(array).sharding.mesh for array in arrays)):
+        if AxisType.Explicit in one.axis_types:
+            raise ValueError(
+                f"expected automatic axes around attention and in its arrays, got "
+                f"{one.axis_types}; make the mesh with axis_types=(jax.sharding.AxisType.Auto,) * "
+                f"{len(one.axis_types)}"
+            )
+    if not around.empty:
+        return around
+    assert isinstance(mesh, Mesh)
+    return Mesh(mesh.devices, mesh.axis_names, (AxisType.Auto,) * len(mesh.axis_names))
 
 
 def _is_ring(how: How) -> bool:

@@ -138,7 +138,7 @@ def refuse(*args: Tree) -> Tree:
     """Raises the TypeError of a second derivative."""
     raise TypeError(
         "expected a first derivative of attention in blocks, got a second one; "
-        "pass need_weights=True and chunk_size=None for second derivatives"
+        "pass need_weights=True and chunk_size=None, and ring=False across devices"
     )
 
 

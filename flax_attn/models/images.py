@@ -114,12 +114,12 @@ class PatchTransformer(nn.Module):
         x = nn.Dense(self.features, name="patches")(patches) + positions[None]  # (b, t, d)
         attention = {}
         for i in range(1, self.num_blocks + 1):
-            options = {"across": self.across, "name": f"attention{i}"}
-            self_attention = MultiHeadAttention(self.num_heads, **options)
+            name = f"attention{i}"
+            self_attention = MultiHeadAttention(self.num_heads, across=self.across, name=name)
             network = FeedForward(self.hidden_features, nn.gelu, name=f"feed_forward{i}")
             options = {"dropout_rate": self.dropout_rate, "name": f"block{i}"}
             block = EncoderBlock(self_attention, network, **options)
-            x, attention[f"block{i}"] = block(x, train=train)
+            x, attention[f"block{i}"] = block(x, train=train, need_weights=not train)
         x = nn.LayerNorm(name="norm")(x)
         context, attention["pooling"] = AttentionPooling(name="pooling")(x)
         return nn.Dense(self.num_classes, name="logits")(context), {"attention": attention}

@@ -70,7 +70,8 @@ def make_mesh(
         nearest = sorted(fitting, key=lambda n: abs(n - len(devices)))[:3]
         numbers = " or ".join(str(n // per_process) for n in sorted(nearest)) or "other numbers of"
         raise ValueError(
-            f"expected devices that divide {num_seeds} seed(s) and batches of {batch_size}, got "
+            f"expected devices that divide {num_seeds} seed(s) and batches of {batch_size}"
+            f"{f', {sequence} to a sequence' if sequence > 1 else ''}, got "
             f"{jax.process_count()} processes of {per_process}; start {numbers} processes"
         )
     shape = shape_of_mesh(fitting[-1] // sequence, num_seeds, batch_size)
@@ -101,7 +102,7 @@ def over_seeds(mesh: Mesh, function: Callable, mapped: int = 1) -> Callable:
 
 def cut_rows(batch: Tree) -> Tree:
     """Gives each device of a group its rows of a batch."""
-    return _lying(batch, ROWS)
+    return _placed(batch, ROWS)
 
 
 def keep_whole(tree: Tree) -> Tree:
@@ -109,11 +110,11 @@ def keep_whole(tree: Tree) -> Tree:
 
     XLA would cut it along the rows of a batch, and gather what the devices sort.
     """
-    return _lying(tree, EVERYWHERE)
+    return _placed(tree, EVERYWHERE)
 
 
-def _lying(tree: Tree, spec: P) -> Tree:
-    """The tree as it shall lie on the mesh around. Without a mesh it stays as it is."""
+def _placed(tree: Tree, spec: P) -> Tree:
+    """The tree, placed on the mesh around. Without a mesh it stays as it is."""
     if jax.sharding.get_abstract_mesh().empty:
         return tree
     return jax.lax.with_sharding_constraint(tree, spec)

@@ -11,7 +11,8 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import flax_attn.attention as fa
 from benchmarks import scale_memory
@@ -163,6 +164,59 @@ def hidden():
         leaves = jax.tree.leaves(with_gradients(attend, (query, key, value)))
         result[way] = all(bool(jnp.isfinite(leaf).all()) for leaf in leaves)
     return result
+
+
+def small():
+    """Lengths below the number of devices, and one token beside many."""
+    result = {}
+    for queries, keys in ((1, 1), (3, 2), (1, 61), (61, 1)):
+        inputs = [normal(i, 2, n, 2, 3) for i, n in enumerate((queries, keys, keys))]
+        for way in ("ring", "gathered", "ring of 8"):
+            across, _ = ways()[way]
+
+            def attend(arrays, across=None, offset=keys - queries):
+                options = {"causal": True, "query_offset": offset, "across": across}
+                return fa.dot_product_attention(*arrays, **options).context
+
+            over = with_gradients(functools.partial(attend, across=across), inputs)
+            result[f"{queries}, {keys}, {way}"] = apart(over, with_gradients(attend, inputs))
+    return result
+
+
+def half():
+    """bfloat16, also with a bias of one row, which all devices have."""
+    inputs = [array.astype(jnp.bfloat16) for array in (*arrays(), normal(9, 1, K))]
+    result = {}
+    for way in ("ring", "gathered"):
+        across, chunk_size = ways()[way]
+        attend = lambda inputs, across=None, chunk_size=None: (
+            fa.dot_product_attention(
+                *inputs[:3], bias=inputs[3], across=across, chunk_size=chunk_size
+            ).context
+        )
+        options = {"across": across, "chunk_size": chunk_size}
+        over = with_gradients(functools.partial(attend, **options), inputs)
+        result[way] = apart(over, with_gradients(attend, inputs))
+    return result
+
+
+def on_the_mesh():
+    """Inputs that lie on the mesh, which is also the one around."""
+    devices = mesh(2, 4)
+    inputs = [jax.device_put(array[:, :56], rows_and_tokens(devices)) for array in arrays()]
+
+    def attend(inputs, across=None):
+        options = {"causal": True, "need_weights": False, "across": across}
+        return fa.dot_product_attention(*inputs, **options).context
+
+    one = with_gradients(attend, jax.device_get(inputs))
+    with jax.set_mesh(devices):
+        over = with_gradients(functools.partial(attend, across=fa.Across()), inputs)
+    return apart(jax.device_get(over), one)
+
+
+def rows_and_tokens(devices):
+    return NamedSharding(devices, P("data", "sequence"))
 
 
 def layers():

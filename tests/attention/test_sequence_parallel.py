@@ -54,6 +54,23 @@ def test_scores_normalisers_and_layers_equal_one_device(name):
 
 
 @pytest.mark.full
+def test_lengths_below_the_number_of_devices():
+    result = across("small")
+    assert len(result) == 12
+    assert max(result.values()) < 1e-12, result
+
+
+@pytest.mark.full
+def test_half_precision_in_which_devices_cannot_add():
+    assert max(across("half", JAX_ENABLE_X64="0").values()) < 0.03
+
+
+@pytest.mark.full
+def test_inputs_that_lie_on_the_mesh_around():
+    assert across("on_the_mesh") < 1e-12
+
+
+@pytest.mark.full
 def test_padding_that_is_nan_reaches_nothing():
     result = across("hidden")
     assert len(result) == 6
@@ -156,10 +173,25 @@ def test_what_cannot_be_is_refused(options, message):
 
 def test_explicit_axes_around_are_refused_and_in_across_are_taken():
     mesh = jax.make_mesh((1,), ("sequence",), (AxisType.Explicit,), devices=jax.devices()[:1])
-    with jax.set_mesh(mesh), pytest.raises(ValueError, match="expected a mesh of automatic axes"):
+    with jax.set_mesh(mesh), pytest.raises(ValueError, match="expected automatic axes around"):
         fa.attend(VECTORS, VECTORS, VECTORS, across=fa.Across())
     attended = fa.attend(VECTORS, VECTORS, VECTORS, across=fa.Across(mesh))
     np.testing.assert_allclose(attended.weights, np.full((1, 3, 3), 1 / 3), rtol=1e-6)
+
+
+def test_another_mesh_around_is_refused():
+    with jax.set_mesh(one_device("data")), pytest.raises(ValueError, match="to be the one around"):
+        fa.attend(VECTORS, VECTORS, VECTORS, across=fa.Across(one_device()))
+
+
+def test_an_axis_that_is_cut_already_is_refused():
+    def attend(x):
+        return fa.attend(x, x, x, across=fa.Across()).context
+
+    spec = jax.sharding.PartitionSpec(None, "sequence")
+    mapped = jax.shard_map(attend, mesh=one_device(), in_specs=spec, out_specs=spec)
+    with pytest.raises(ValueError, match="leave it out of its axis_names"):
+        mapped(VECTORS)
 
 
 def test_weights_say_whether_keys_go_round():

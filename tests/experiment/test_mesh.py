@@ -1,8 +1,15 @@
 """Training on a mesh of virtual devices, in processes that have several."""
 
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
 import pytest
 
-from tests import on_devices, test_configs
+import flax_attn
+from tests import faults, on_devices, test_configs
 
 
 def on(num_devices, *arguments, **environment):
@@ -30,10 +37,33 @@ def test_seeds_and_rows_together():
     assert max(result["params"], result["scores"]) <= 1e-12
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("sequence", [2, 4])
+@pytest.mark.parametrize("sequence", [2, pytest.param(4, marks=pytest.mark.full)])
 def test_devices_that_share_sequences(sequence):
     assert on(8, "sequences", sequence, JAX_ENABLE_X64="1") <= 1e-12
+
+
+@pytest.mark.full
+def test_a_run_goes_on_with_another_number_of_devices_a_sequence(tmp_path):
+    """By the command, with the numbers of a run in which each sequence is on one device."""
+    images = test_configs.write_own("images_folder", tmp_path)
+    task = ["images_folder", f"--data.path={images}", "--batch_size=16", "--steps_per_epoch=2"]
+    task += [f"--model.{key}=8" for key in ("features", "hidden_features", "patch_size")]
+    task += ["--model.num_blocks=1", "--model.num_heads=2", "--optimizer.schedule=constant"]
+    starts = [("one", 2, 1), ("shared", 1, 2), ("shared", 2, 4)]
+    shapes = {1: "1 x 8 (seed x data)", 2: "1 x 4 x 2 (seed x", 4: "1 x 2 x 4 (seed x"}
+    for name, epochs, sequence in starts:
+        options = [f"--num_epochs={epochs}", f"--sequence={sequence}"]
+        environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+        command = [sys.executable, "-m", "flax_attn", "train", *task, *options]
+        command += [f"--workdir={tmp_path / name}"]
+        pipes = {"cwd": faults.ROOT, "capture_output": True, "text": True}
+        done = subprocess.run(command, env=environment, timeout=240, **pipes)
+        assert done.returncode == 0, done.stderr
+        assert f"mesh: {shapes[sequence]}" in done.stdout
+    read = lambda name: (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+    for row, other in zip(read("one"), read("shared"), strict=True):
+        assert json.loads(row) == pytest.approx(json.loads(other), rel=1e-4)
+    assert flax_attn.load(tmp_path / "shared").predict(np.zeros((2, 28, 20))).classes
 
 
 @pytest.mark.full
