@@ -262,7 +262,8 @@ def describe_device() -> str:
 
 def describe_mesh(mesh: Mesh, config: Config) -> str:
     """How the seeds and the rows of a batch lie on the devices."""
-    groups, size, parts = mesh.axis_sizes
+    groups, size, *sequence = mesh.axis_sizes
+    parts = sequence[0] if sequence else 1
     seeds, rows = config.num_seeds // groups, config.batch_size // size
     shape, axes = f"{groups} x {size}", "seed x data"
     if parts > 1:

@@ -76,8 +76,9 @@ def make_mesh(
         )
     shape = shape_of_mesh(fitting[-1] // sequence, num_seeds, batch_size)
     assert shape is not None
-    types = (AxisType.Auto,) * len(AXES)
-    return jax.make_mesh((*shape, sequence), AXES, types, devices=devices[: fitting[-1]])
+    axes = AXES if sequence > 1 else AXES[:2]  # `jax.debug.print` runs beside one automatic axis
+    sizes, types = (*shape, sequence)[: len(axes)], (AxisType.Auto,) * len(axes)
+    return jax.make_mesh(sizes, axes, types, devices=devices[: fitting[-1]])
 
 
 def over_seeds(mesh: Mesh, function: Callable, mapped: int = 1) -> Callable:

@@ -255,9 +255,8 @@ def test_other_derivatives_are_refused_in_blocks_and_right_in_the_whole(name):
 
 
 def test_the_error_of_a_second_derivative_says_what_to_do():
-    with pytest.raises(
-        TypeError, match="pass need_weights=True and chunk_size=None for second derivatives"
-    ):
+    advice = "pass need_weights=True and chunk_size=None, and ring=False across devices"
+    with pytest.raises(TypeError, match=advice):
         DERIVATIVES["second derivative"](loss)
 
 

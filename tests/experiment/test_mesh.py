@@ -19,21 +19,21 @@ def on(num_devices, *arguments, **environment):
 
 def test_seeds_on_eight_devices_are_those_of_one_to_the_last_bit():
     result = on(8, "seeds")
-    assert result["mesh"] == {"seed": 8, "data": 1, "sequence": 1}
+    assert result["mesh"] == {"seed": 8, "data": 1}
     assert result["params"] == result["scores"] == 0
     assert result["traces"] == 1
 
 
 def test_a_batch_on_eight_devices_trains_as_on_one():
     result = on(8, "rows", JAX_ENABLE_X64="1")
-    assert result["mesh"] == {"seed": 1, "data": 8, "sequence": 1}
+    assert result["mesh"] == {"seed": 1, "data": 8}
     assert max(result["params"], result["scores"]) <= 1e-12
 
 
 @pytest.mark.full
 def test_seeds_and_rows_together():
     result = on(8, "both", JAX_ENABLE_X64="1")
-    assert result["mesh"] == {"seed": 4, "data": 2, "sequence": 1}
+    assert result["mesh"] == {"seed": 4, "data": 2}
     assert max(result["params"], result["scores"]) <= 1e-12
 
 

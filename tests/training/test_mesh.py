@@ -37,7 +37,7 @@ def test_the_numbers_that_fit():
 def test_a_mesh_has_as_many_devices_as_fit():
     whole = mesh.make_mesh(num_seeds=1, batch_size=3)
     assert whole.size == 1
-    assert whole.axis_names == ("seed", "data", "sequence")
+    assert whole.axis_names == ("seed", "data")
 
 
 def test_devices_that_share_a_sequence_have_a_mesh():
