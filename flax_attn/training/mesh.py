@@ -1,10 +1,10 @@
 """One mesh of devices for every run: over seeds, over the rows of a batch, and over sequences.
 
 Seeds need no communication. Each group of devices runs the program of one device over its own
-seeds. On a CPU, a group of one device has the numbers of a run on one device, to the last bit.
-Within a group each device takes a part of every batch. XLA adds up what the parts give, in another
-order than one device does. The devices along the third axis share the sequences of their rows,
-where a model attends across devices.
+seeds. A group of one device has the numbers of a run on one device, but for rounding. Within a
+group each device takes a part of every batch. XLA adds up what the parts give, in another order
+than one device does. The devices along the third axis share the sequences of their rows, where a
+model attends across devices.
 
 A run on one device has a mesh of one. There is no second path.
 """
