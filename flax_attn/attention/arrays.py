@@ -53,11 +53,6 @@ def hide(array: Array, real: Array | np.ndarray) -> Array:
     return jnp.where(real[..., None], array, 0)
 
 
-def indices(block: Array, size: int, length: int) -> Array:
-    """The indices of a block's entries. The last block is filled up with its last entry."""
-    return jnp.minimum(block * size + jnp.arange(size), length - 1)
-
-
 def filled(array: Array, length: int, axis: int = -2) -> Array:
     """The array with a length along an axis that repeats of its last entry fill up.
 

@@ -20,7 +20,7 @@ from flax_attn.attention.arrays import add, hide, merge, split, wide, with_rank
 from flax_attn.attention.checks import check_result
 from flax_attn.attention.closures import without_closure
 from flax_attn.attention.how import How
-from flax_attn.attention.pairs import Block, Pairs
+from flax_attn.attention.pairs import Pairs
 from flax_attn.attention.parts import Part
 from flax_attn.attention.reach import visible_blocks
 from flax_attn.attention.types import Score
@@ -41,7 +41,7 @@ def over_queries(
 
     def row(args: tuple[Array, Array, Array | None]) -> Array:
         indices, query, bias = args
-        block = pairs.block(indices[:, None], part.keys[None, :], bias)
+        block = part._replace(queries=indices, bias=bias).block(pairs)
         with in_blocks_of_queries():
             return dense(query, key, value, pairs, how, block)[0]
 
@@ -161,14 +161,10 @@ def _of_block(
     last_key = pairs.shape[-1] - 1
     shape = (*pairs.shape[:-2], query_size, key_size)
 
-    def block_at(row: Array, column: Array, bias: Array | None) -> Block:
-        column = jnp.minimum(column, last_key) if is_filled else column
-        return pairs.block(row[:, None], column[None, :], bias)
-
     def scores(
         query: Array, key: Array, value: Array, bias: Array | None, row: Array, column: Array
     ) -> tuple[Array, Array]:
-        block = block_at(row, column, bias)
+        block = Part(row, column, bias, is_filled).block(pairs)
         mask = block.mask
         if mask is not None and pairs.may_hide_single_pairs:
             query, has_query = hide(query, mask.any(axis=-1)), mask.any(axis=-2)
@@ -182,6 +178,7 @@ def _of_block(
         return scores if mask is None else jnp.where(mask, scores, -jnp.inf), value
 
     def is_kept(row: Array, column: Array) -> Array:
-        return pairs.drop(jnp.ones(shape, dtype), block_at(row, column, None)) > 0
+        block = Part(row, column, None, is_filled).block(pairs)
+        return pairs.drop(jnp.ones(shape, dtype), block) > 0
 
     return scores, is_kept

@@ -37,8 +37,9 @@ class Part(NamedTuple):
         return split(self.queries, query_size, -1), padded.reshape(-1, key_size)
 
     def block(self, pairs: Pairs) -> Block:
-        """All its pairs as one block."""
-        return pairs.block(self.queries[:, None], self.keys[None, :], self.bias)
+        """All its pairs as one block. A key that fills up stands as the last key."""
+        keys = jnp.minimum(self.keys, pairs.shape[-1] - 1) if self.is_filled else self.keys
+        return pairs.block(self.queries[:, None], keys[None, :], self.bias)
 
 
 def whole(pairs: Pairs) -> Part:

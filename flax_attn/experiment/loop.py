@@ -82,7 +82,7 @@ class Loop:
         return Standing(Place(*place), states, sums, seconds, rows)
 
     def read_checkpoint(self, template: Standing, say: Say) -> Standing:
-        """The last whole checkpoint, or the template where there is none."""
+        """Reads the last whole checkpoint. Without one it returns the template."""
         states, sums = template.states, template.sums
         checkpoint = checkpoints.restore(self.directory.checkpoints, states, say, sums=sums)
         if checkpoint is None:
