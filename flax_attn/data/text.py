@@ -1,26 +1,15 @@
-"""From texts to integers and back: preprocessing, tokenizers, labels, padding.
-
-All of it is JSON on disk, and invertible.
-
-A tokenizer is fitted on the training split alone; token 0 is padding and token 1 stands for all
-that it does not know.
-"""
+"""What is done to texts and labels around a tokenizer: preprocessing, padding, class numbers."""
 
 import html
-import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Int32
 
 from flax_attn.data.stop_words import STOP_WORDS
-from flax_attn.errors import UsageError, one_line
-from flax_attn.types import JsonObject
+from flax_attn.errors import UsageError
 
-PADDING, UNKNOWN = "<PAD>", "<UNK>"
 START, END = "<S>", "</S>"
 
 _STOP_WORDS = re.compile(
@@ -107,150 +96,6 @@ PREPROCESSING: dict[str, Callable[[str], str]] = {
 }
 
 
-@runtime_checkable
-class Tokenizer(Protocol):
-    """What every tokenizer does.
-
-    It turns texts to integers and back, and to the parts that the integers stand for, and itself to
-    JSON.
-    """
-
-    @property
-    def size(self) -> int: ...
-
-    def encode(self, text: str) -> list[int]: ...
-
-    def decode(self, tokens: Iterable[int]) -> str: ...
-
-    def split(self, text: str) -> list[str]: ...
-
-    def to_json(self) -> JsonObject: ...
-
-
-class Vocabulary(NamedTuple):
-    """Words or characters: the most frequent ones of the texts it was fitted on.
-
-    Of equally frequent ones, the one met first comes first.
-
-    Encoding and decoding give back the text, but for what is unknown and for runs of spaces between
-    words.
-    """
-
-    level: str  # "word" or "character"
-    entries: tuple[str, ...]
-    index: dict[str, int]
-
-    @classmethod
-    def of(cls, level: str, entries: Sequence[str]) -> "Vocabulary":
-        return cls(level, tuple(entries), {entry: i for i, entry in enumerate(entries)})
-
-    @classmethod
-    def fit(cls, level: str, texts: Iterable[str], size: int) -> "Vocabulary":
-        counts = Counter(part for text in texts for part in _parts(level, text))
-        return cls.of(
-            level, (PADDING, UNKNOWN, *(entry for entry, _ in counts.most_common(size - 2)))
-        )
-
-    @property
-    def size(self) -> int:
-        return len(self.entries)
-
-    def encode(self, text: str) -> list[int]:
-        return [self.index.get(part, 1) for part in _parts(self.level, text)]
-
-    def decode(self, tokens: Iterable[int]) -> str:
-        return (" " if self.level == "word" else "").join(self.entries[token] for token in tokens)
-
-    def split(self, text: str) -> list[str]:
-        return list(_parts(self.level, text))
-
-    def to_json(self) -> JsonObject:
-        return {"kind": self.level, "entries": list(self.entries)}
-
-
-class BytePairs:
-    """Byte-pair encoding by the package `tokenizers`, the extra `bpe`.
-
-    Source: Sennrich, Haddow & Birch 2016 (arXiv:1508.07909).
-    """
-
-    def __init__(self, model: Any):
-        self.model = model
-        self.size = model.get_vocab_size()
-
-    @classmethod
-    def fit(cls, texts: Iterable[str], size: int) -> "BytePairs":
-        tokenizers = _tokenizers()
-        model = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=UNKNOWN))
-        parts = tokenizers.pre_tokenizers
-        model.pre_tokenizer = parts.Sequence([parts.Metaspace(), parts.Punctuation("isolated")])
-        model.decoder = tokenizers.decoders.Metaspace()
-        trainer = tokenizers.trainers.BpeTrainer(
-            vocab_size=size,
-            limit_alphabet=max(size - 2, 0),
-            special_tokens=[PADDING, UNKNOWN],
-            show_progress=False,
-        )
-        model.train_from_iterator(texts, trainer)
-        return cls(model)
-
-    def encode(self, text: str) -> list[int]:
-        return self.model.encode(text).ids
-
-    def decode(self, tokens: Iterable[int]) -> str:
-        return self.model.decode(list(tokens))
-
-    def split(self, text: str) -> list[str]:
-        encoding = self.model.encode(text)
-        known = [token.replace("▁", "") or " " for token in encoding.tokens]
-        return [
-            text[slice(*place)] if token == 1 else part
-            for part, token, place in zip(known, encoding.ids, encoding.offsets)
-        ]
-
-    def to_json(self) -> JsonObject:
-        return {"kind": "bpe", "model": json.loads(self.model.to_str())}
-
-
-KINDS = ("word", "character", "bpe")
-
-
-def fit_tokenizer(kind: str, texts: Iterable[str], size: int) -> Tokenizer:
-    """A tokenizer of at most `size` tokens for texts like these, padding and unknown among them."""
-    return BytePairs.fit(texts, size) if kind == "bpe" else Vocabulary.fit(kind, texts, size)
-
-
-def tokenizer_from_json(content: JsonObject) -> Tokenizer:
-    """The tokenizer that `to_json` gave. Raises a UsageError for anything else."""
-    try:
-        if content["kind"] == "bpe":
-            return BytePairs(_tokenizers().Tokenizer.from_str(json.dumps(content["model"])))
-        if content["kind"] not in KINDS or content["entries"][:2] != [PADDING, UNKNOWN]:
-            raise ValueError(f"kind {content['kind']!r}")
-        if not all(isinstance(entry, str) for entry in content["entries"]):
-            raise ValueError("entries that are no text")
-        return Vocabulary.of(content["kind"], content["entries"])
-    except UsageError:
-        raise
-    except Exception as error:  # whatever the package makes of a damaged model
-        raise UsageError(
-            f"expected a tokenizer as training wrote it, got another file ({one_line(error)}); "
-            f"restore it"
-        ) from error
-
-
-def known_parts(tokenizer: Tokenizer, text: str) -> list[tuple[str, bool]]:
-    """The parts that the tokens of a text stand for, and whether the tokenizer knows them."""
-    return [
-        (part, token != 1) for part, token in zip(tokenizer.split(text), tokenizer.encode(text))
-    ]
-
-
-def bracketed(parts: Iterable[tuple[str, bool]]) -> list[str]:
-    """The parts as pictures show them, in brackets those that are not known."""
-    return [part if known else f"({part})" for part, known in parts]
-
-
 def pad(
     rows: Sequence[Sequence[int]], length: int | None = None
 ) -> tuple[Int32[np.ndarray, "n t"], Int32[np.ndarray, " n"]]:
@@ -280,19 +125,3 @@ def encode_labels(labels: Sequence[str], classes: Sequence[str]) -> Int32[np.nda
                 f"expected a label that the training split has, {known}, got '{label}'"
             )
     return np.array([index[label] for label in labels], np.int32)
-
-
-def _parts(level: str, text: str) -> Sequence[str]:
-    return (
-        re.findall("[^ ]+", text) if level == "word" else text
-    )  # a space that does not break is part of a word
-
-
-def _tokenizers() -> Any:
-    try:
-        import tokenizers  # pyright: ignore
-    except ImportError as error:
-        raise UsageError(
-            'expected the package tokenizers for data.tokenizer=bpe; pip install "flax-attn[bpe]"'
-        ) from error
-    return tokenizers

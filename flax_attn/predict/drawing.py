@@ -9,7 +9,7 @@ from flax_attn.analysis.drawing import Figure
 from flax_attn.analysis.drawing import save as save
 from flax_attn.analysis.token_weights import of_hops
 from flax_attn.analysis.translation import alignment_map
-from flax_attn.data.text import bracketed
+from flax_attn.data.tokenizers import bracketed
 from flax_attn.errors import UsageError
 from flax_attn.predict.arrays import attention_of, outputs_of, token_weights
 from flax_attn.tasks import Prediction

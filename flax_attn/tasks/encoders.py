@@ -8,14 +8,12 @@ import numpy as np
 from flax_attn.data import ngrams
 from flax_attn.data.pairs import Pair
 from flax_attn.data.sets import PairData, TextData
-from flax_attn.data.text import (
-    PREPROCESSING,
+from flax_attn.data.text import PREPROCESSING, join_words, pad
+from flax_attn.data.tokenizers import (
     Tokenizer,
     bracketed,
     fit_tokenizer,
-    join_words,
     known_parts,
-    pad,
     tokenizer_from_json,
 )
 from flax_attn.errors import UsageError

@@ -1,14 +1,9 @@
-import json
-import string
-
 import numpy as np
 import pytest
 
 from flax_attn.data import text
 from flax_attn.data.stop_words import STOP_WORDS
 from flax_attn.errors import UsageError
-
-TEXTS = ["the cat saw the dog", "a cat", "the end"]
 
 
 @pytest.mark.parametrize(
@@ -51,50 +46,6 @@ def test_words_clitics_and_punctuation_come_apart():
 
 def test_marks_stand_at_both_ends_and_a_space_that_does_not_break_stays():
     assert text.mark_ends("Two 2\xa01/2 stars") == "<S> two 2\xa01/2 stars </S>"
-
-
-def test_the_most_frequent_words_are_kept_first_met_first():
-    vocabulary = text.fit_tokenizer("word", TEXTS, 5)
-    assert vocabulary.entries == ("<PAD>", "<UNK>", "the", "cat", "saw")
-    assert vocabulary.encode("the dog saw a cat") == [2, 1, 4, 1, 3]
-    assert vocabulary.split("the dog") == ["the", "dog"]
-
-
-@pytest.mark.parametrize("kind", ["word", "character"])
-def test_what_is_known_comes_back_and_so_does_the_tokenizer(kind):
-    tokenizer = text.fit_tokenizer(kind, TEXTS, 100)
-    again = text.tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
-    for either in (tokenizer, again):
-        assert [either.decode(either.encode(line)) for line in TEXTS] == TEXTS
-    assert (
-        again.size
-        == tokenizer.size
-        == len(set(" ".join(TEXTS) if kind == "character" else " ".join(TEXTS).split())) + 2
-    )
-
-
-def test_byte_pairs_come_back():
-    pytest.importorskip("tokenizers")
-    tokenizer = text.fit_tokenizer("bpe", [*TEXTS, string.ascii_lowercase], 60)
-    again = text.tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
-    assert again.decode(again.encode("the dog sat")) == "the dog sat"
-    assert tokenizer.encode("the") == again.encode("the")
-    assert len(tokenizer.encode("the")) < 3
-    assert "".join(tokenizer.split("the dog")) == "thedog"
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        {},
-        {"kind": "word", "entries": ["a"]},
-        {"kind": "bpe", "model": {}},
-        {"kind": "other", "entries": []},
-    ],
-)
-def test_a_damaged_tokenizer_is_told(content):
-    with pytest.raises(UsageError, match=r"tokenizer as training wrote it|package tokenizers"):
-        text.tokenizer_from_json(content)
 
 
 def test_rows_are_filled_up_and_cut():

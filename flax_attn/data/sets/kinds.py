@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Array
 
 from flax_attn.data.pairs import Pair
-from flax_attn.data.text import KINDS, PREPROCESSING
+from flax_attn.data.text import PREPROCESSING
+from flax_attn.data.tokenizers import KINDS
 from flax_attn.errors import UsageError
 from flax_attn.fields import Part, above_zero, one_of, zero_or_above
 

@@ -1,0 +1,53 @@
+import json
+import string
+
+import pytest
+
+from flax_attn.data import tokenizers
+from flax_attn.errors import UsageError
+
+TEXTS = ["the cat saw the dog", "a cat", "the end"]
+
+
+def test_the_most_frequent_words_are_kept_first_met_first():
+    vocabulary = tokenizers.fit_tokenizer("word", TEXTS, 5)
+    assert vocabulary.entries == ("<PAD>", "<UNK>", "the", "cat", "saw")
+    assert vocabulary.encode("the dog saw a cat") == [2, 1, 4, 1, 3]
+    assert vocabulary.split("the dog") == ["the", "dog"]
+
+
+@pytest.mark.parametrize("kind", ["word", "character"])
+def test_what_is_known_comes_back_and_so_does_the_tokenizer(kind):
+    tokenizer = tokenizers.fit_tokenizer(kind, TEXTS, 100)
+    again = tokenizers.tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
+    for either in (tokenizer, again):
+        assert [either.decode(either.encode(line)) for line in TEXTS] == TEXTS
+    assert (
+        again.size
+        == tokenizer.size
+        == len(set(" ".join(TEXTS) if kind == "character" else " ".join(TEXTS).split())) + 2
+    )
+
+
+def test_byte_pairs_come_back():
+    pytest.importorskip("tokenizers")
+    tokenizer = tokenizers.fit_tokenizer("bpe", [*TEXTS, string.ascii_lowercase], 60)
+    again = tokenizers.tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
+    assert again.decode(again.encode("the dog sat")) == "the dog sat"
+    assert tokenizer.encode("the") == again.encode("the")
+    assert len(tokenizer.encode("the")) < 3
+    assert "".join(tokenizer.split("the dog")) == "thedog"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"kind": "word", "entries": ["a"]},
+        {"kind": "bpe", "model": {}},
+        {"kind": "other", "entries": []},
+    ],
+)
+def test_a_damaged_tokenizer_is_told(content):
+    with pytest.raises(UsageError, match=r"tokenizer as training wrote it|package tokenizers"):
+        tokenizers.tokenizer_from_json(content)
