@@ -111,6 +111,7 @@ class TranslationTransformer(nn.Module):
         caches = []
         for block in self.decoder:
             attention = block.cross_attention
+            assert attention is not None
             empty = attention.init_cache(self.features, encoded.shape[:1], encoded.shape[1])
             caches.append(attention.extend(empty, encoded, lengths=lengths))
         return tuple(caches)

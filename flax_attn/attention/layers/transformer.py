@@ -99,7 +99,7 @@ class Decoded(NamedTuple):
     """The result of a decoder block.
 
     The context is the outputs `(..., t, d)`. `weights` are on the target tokens, `cross_weights` on
-    the memory. `cache` is None if the call had none.
+    the memory; they are None without a memory. `cache` is None if the call had none.
     """
 
     context: Float[Array, "*b t d"]
@@ -117,13 +117,13 @@ class DecoderBlock(nn.Module):
 
     Attributes:
         attention: the self-attention.
-        cross_attention: the attention to the memory.
+        cross_attention: the attention to the memory; None for a language model, which has none.
         feed_forward: the network.
         pre_norm, dropout_rate, epsilon, dtype, param_dtype: as in `EncoderBlock`.
     """
 
     attention: MultiHeadAttention
-    cross_attention: MultiHeadAttention
+    cross_attention: MultiHeadAttention | None
     feed_forward: nn.Module
     pre_norm: bool = True
     dropout_rate: float = 0.0
@@ -132,8 +132,9 @@ class DecoderBlock(nn.Module):
     param_dtype: DTypeLike = jnp.float32
 
     def __post_init__(self):
-        attentions = {"attention": self.attention, "cross_attention": self.cross_attention}
-        _check_modules(**attentions, feed_forward=self.feed_forward)
+        _check_modules(attention=self.attention, feed_forward=self.feed_forward)
+        if self.cross_attention is not None:
+            _check_modules(cross_attention=self.cross_attention)
         check_rate("dropout_rate", self.dropout_rate)
         super().__post_init__()
 
@@ -141,7 +142,7 @@ class DecoderBlock(nn.Module):
     def __call__(
         self,
         inputs: Float[Array, "*b t d"],
-        memory: Float[Array, "*b s _"] | KeyValueCache,
+        memory: Float[Array, "*b s _"] | KeyValueCache | None = None,
         *,
         lengths: ArrayLike | None = None,
         memory_lengths: ArrayLike | None = None,
@@ -160,6 +161,7 @@ class DecoderBlock(nn.Module):
         Args:
             memory: the encoder's outputs, or a cache of their keys and values from
                 `cross_attention.extend`. With the cache, they are not projected at every step.
+                None in a block without `cross_attention`.
             lengths, memory_lengths: `(...)`, the number of real tokens in each batch row. A cached
                 memory has its own lengths: pass no `memory_lengths`.
             memory_mask: the mask of the cross-attention.
@@ -170,7 +172,8 @@ class DecoderBlock(nn.Module):
             train, need_weights: of both attentions.
 
         Raises:
-            ValueError: segments beside a cache; lengths beside a cached memory.
+            ValueError: segments beside a cache; lengths beside a cached memory; a memory without
+                `cross_attention`, or `cross_attention` without a memory.
         """
         x = without_padding(as_input("inputs", inputs, self.dtype), lengths)
         limits: Options = {"mask": mask, "bias": bias, "window": window}
@@ -181,27 +184,33 @@ class DecoderBlock(nn.Module):
         rows: Options = {"query_lengths": lengths, "key_lengths": memory_lengths}
         if memory_segments is not None:
             rows |= {"query_segments": segments, "key_segments": memory_segments}
-        look = lambda x: self._look(x, memory, cache, {"mask": memory_mask} | rows | calls)
+        look = self._look(memory, cache, {"mask": memory_mask} | rows | calls)
         connect = self._pre_norm if self.pre_norm else self._post_norm
         return connect(x, attend, look, train)
 
-    def _pre_norm(self, x: Array, attend: SelfAttend, look: CrossAttend, train: bool) -> Decoded:
-        """`x + f(norm(x))` for each of the three parts."""
+    def _pre_norm(
+        self, x: Array, attend: SelfAttend, look: CrossAttend | None, train: bool
+    ) -> Decoded:
+        """`x + f(norm(x))` for each of the parts."""
         norm, drop = _norm(self, x.dtype), _drop(self, train)
         (context, weights), cache = attend(norm(name="attention_norm")(x))
-        x = x + drop(context)
-        context, cross_weights = look(norm(name="cross_attention_norm")(x))
-        x = x + drop(context)
+        x, cross_weights = x + drop(context), None
+        if look is not None:
+            context, cross_weights = look(norm(name="cross_attention_norm")(x))
+            x = x + drop(context)
         x = x + drop(self.feed_forward(norm(name="feed_forward_norm")(x), train=train))
         return Decoded(x, weights, cross_weights, cache)
 
-    def _post_norm(self, x: Array, attend: SelfAttend, look: CrossAttend, train: bool) -> Decoded:
-        """`norm(x + f(x))` for each of the three parts."""
+    def _post_norm(
+        self, x: Array, attend: SelfAttend, look: CrossAttend | None, train: bool
+    ) -> Decoded:
+        """`norm(x + f(x))` for each of the parts."""
         norm, drop = _norm(self, x.dtype), _drop(self, train)
         (context, weights), cache = attend(x)
-        x = norm(name="attention_norm")(x + drop(context))
-        context, cross_weights = look(x)
-        x = norm(name="cross_attention_norm")(x + drop(context))
+        x, cross_weights = norm(name="attention_norm")(x + drop(context)), None
+        if look is not None:
+            context, cross_weights = look(x)
+            x = norm(name="cross_attention_norm")(x + drop(context))
         x = norm(name="feed_forward_norm")(x + drop(self.feed_forward(x, train=train)))
         return Decoded(x, weights, cross_weights, cache)
 
@@ -223,16 +232,20 @@ class DecoderBlock(nn.Module):
 
     def _look(
         self,
-        x: Array,
-        memory: Array | KeyValueCache,
+        memory: Array | KeyValueCache | None,
         cache: KeyValueCache | SlidingCache | None,
         options: Options,
-    ) -> Attended:
-        """Attention to the memory, or to the cache of its keys and values."""
-        offset = 0 if cache is None else cache.length
+    ) -> CrossAttend | None:
+        """Attention to the memory, or to the cache of its keys and values; None without both."""
+        attention = self.cross_attention
+        if (memory is None) != (attention is None):
+            raise ValueError("expected a memory in a block with cross_attention, and only there")
+        if memory is None or attention is None:
+            return None
+        options = options | {"query_offset": 0 if cache is None else cache.length}
         if isinstance(memory, KeyValueCache):
-            return self.cross_attention(x, cache=memory, query_offset=offset, **options)
-        return self.cross_attention(x, memory, query_offset=offset, **options)
+            return lambda x: attention(x, cache=memory, **options)
+        return lambda x: attention(x, memory, **options)
 
 
 def _norm(block: EncoderBlock | DecoderBlock, dtype: DTypeLike) -> Callable[..., nn.LayerNorm]:

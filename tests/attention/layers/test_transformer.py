@@ -59,3 +59,22 @@ def test_an_encoder_block_is_two_residual_parts(pre_norm):
     x = X + attend(first(X)).context if pre_norm else first(X + attend(X).context)
     x = x + feed(second(x)) if pre_norm else second(x + feed(x))
     np.testing.assert_allclose(apply(block, variables, X).context, x, atol=1e-5)
+
+
+def test_a_decoder_block_without_a_memory_is_a_causal_encoder_block():
+    decoder = fa.DecoderBlock(fa.MultiHeadAttention(3), None, fa.FeedForward(17))
+    encoder = fa.EncoderBlock(fa.MultiHeadAttention(3), fa.FeedForward(17))
+    variables = init(decoder, X)
+    decoded = apply(decoder, variables, X)
+    np.testing.assert_allclose(
+        decoded.context, apply(encoder, variables, X, causal=True).context, atol=1e-5
+    )
+    assert decoded.cross_weights is None
+
+
+@pytest.mark.parametrize("memory", [MEMORY, None])
+def test_a_memory_and_the_attention_to_it_come_together(memory):
+    cross_attention = None if memory is not None else fa.MultiHeadAttention(3)
+    block = fa.DecoderBlock(fa.MultiHeadAttention(3), cross_attention, fa.FeedForward(17))
+    with pytest.raises(ValueError, match="a memory in a block with cross_attention"):
+        init(block, X, memory)
