@@ -134,7 +134,7 @@ def make_plan(config: Config, task: Task, num_steps: int) -> tuple[Callable, Tre
     """
     draw, train = task.rows.draw, task.rows.train
     if draw is not None:
-        return lambda key, epoch: jax.random.split(key, num_steps), lambda _, key: draw(key)
+        return lambda key, epoch: jax.random.split(key, num_steps), draw
     sizes, lengths = {"batch_size": config.batch_size, "num_steps": num_steps}, row_lengths(train)
     if lengths is None:
         num_examples = len(jax.tree.leaves(train)[0])

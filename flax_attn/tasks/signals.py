@@ -72,7 +72,8 @@ class Signals(Task):
             for name in recipe.evaluate
         }
 
-        def draw(key: Array) -> Batch:
+        def draw(train: Batch, key: Array) -> Batch:
+            del train  # every example is new
             return _batch(data.draw(key, recipe.batch_size), normalization)
 
         splits_measured = {name: batch for name, batch in measured.items() if len(batch["inputs"])}

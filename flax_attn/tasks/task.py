@@ -49,12 +49,12 @@ class Rows(NamedTuple):
     Attributes:
         train: rows to train on; sorted by length where there are tokens.
         splits: rows to be measured on, by split.
-        draw: `draw(key)` makes a batch of new examples in every step; None for stored data.
+        draw: `draw(train, key)` makes the batch of every step; None for rows as they are stored.
     """
 
     train: Batch
     splits: dict[str, Batch]
-    draw: Callable[[Array], Batch] | None = None
+    draw: Callable[[Batch, Array], Batch] | None = None
 
 
 class Kept(NamedTuple):

@@ -19,7 +19,7 @@ from flax_attn.data.text import pad
 from flax_attn.errors import UsageError
 from flax_attn.models.decoding import Decoding, Translation, decode, translate
 from flax_attn.models.forward import Inputs, Params
-from flax_attn.tasks import alignment
+from flax_attn.tasks import alignment, next_token
 from flax_attn.tasks.encoders import PairEncoder, knows_any
 from flax_attn.tasks.task import (
     Examples,
@@ -30,9 +30,7 @@ from flax_attn.tasks.task import (
     Rows,
     Task,
     by_length,
-    mask_of,
 )
-from flax_attn.training.metrics import largest, token_cross_entropy, weighted_mean
 from flax_attn.types import Batch, Tree, UserInput
 
 NUM_EXAMPLES = 16
@@ -110,18 +108,8 @@ class PairsOfTexts(Task):
         }
 
     def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
-        """Cross-entropy a token, and the share of tokens that are the most probable ones.
-
-        In training, labels are smoothed.
-        """
-        labels, smoothing = batch["targets"], self.recipe.label_smoothing
-        mask = (labels > 0) & mask_of(batch, len(labels))[:, None]
-        error = token_cross_entropy(outputs, labels, mask)
-        hits = weighted_mean(largest(outputs, labels).astype(outputs.dtype), mask)
-        loss = (
-            token_cross_entropy(outputs, labels, mask, smoothing) if train and smoothing else error
-        )
-        return loss.compute(), {"loss": error, "accuracy": hits}
+        """As `next_token.measure`."""
+        return next_token.measure(self.recipe, outputs, batch, train)
 
     def translate(
         self,
