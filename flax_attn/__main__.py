@@ -1,4 +1,4 @@
-"""The command `flax-attn`, also `python -m flax_attn`: training, predictions and comparisons."""
+"""The command `flax-attn`, also `python -m flax_attn`: training, predictions, texts, comparison."""
 
 import argparse
 import io
@@ -43,8 +43,8 @@ def run_safely(argv: list[str] | None) -> int:
     """Runs the command, and turns errors into a line and a code."""
     try:
         args = parse(argv)
-        run = {"train": run_train, "predict": run_predict, "compare": run_compare}[args.command]
-        code = run(args)
+        commands = {"train": run_train, "predict": run_predict, "generate": run_generate}
+        code = (commands | {"compare": run_compare})[args.command](args)
         sys.stdout.flush()
         return code
     except UsageError as error:
@@ -123,13 +123,15 @@ def make_parser() -> argparse.ArgumentParser:
     options = {"help": "train a config, or resume it", "allow_abbrev": False, "usage": usage}
     train = commands.add_parser("train", **options)
     predict = commands.add_parser("predict", help="predict with the model of a run")
+    generate = commands.add_parser("generate", help="continue a text with a language model")
     compare = commands.add_parser("compare", help="compare the results of several runs")
     add_training(train)
     add_predicting(predict)
+    add_generating(generate)
     compare.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     output = "directory for the figures (default: comparison)"
     compare.add_argument("--output", type=Path, default=Path("comparison"), help=output)
-    for command in (parser, train, predict, compare):
+    for command in (parser, train, predict, generate, compare):
         command.error = refuse  # argparse's own prints its usage before the line
     return parser
 
@@ -176,6 +178,27 @@ def add_predicting(predict: argparse.ArgumentParser) -> None:
     predict.add_argument("--best", type=int, default=1, help=best)
     allow = "a module of your own that the run may import"
     predict.add_argument("--allow", action="append", default=[], metavar="MODULE", help=allow)
+
+
+def add_generating(generate: argparse.ArgumentParser) -> None:
+    """The arguments of `generate`."""
+    run = "a run directory, such as runs/shakespeare_char"
+    generate.add_argument("run", type=Path, metavar="RUN", help=run)
+    prompt = 'the beginning of the text, such as "ROMEO:" (default: the end of a line)'
+    generate.add_argument("prompt", nargs="?", default="\n", metavar="PROMPT", help=prompt)
+    length = "the number of tokens to write (default: 500)"
+    generate.add_argument("--length", type=int, default=500, help=length)
+    temperature = "below 1 safer, above 1 bolder, 0 the most probable (default: 0.8)"
+    generate.add_argument("--temperature", type=float, default=0.8, help=temperature)
+    top_k = "choose among so many of the most probable tokens; 0 for all (default: 40)"
+    generate.add_argument("--top-k", type=int, default=40, help=top_k)
+    generate.add_argument("--seed", type=int, default=0, help="decides the text (default: 0)")
+    samples = "the number of texts (default: 1)"
+    generate.add_argument("--samples", type=int, default=1, help=samples)
+    figure = "also draw what the last token looks at into this file"
+    generate.add_argument("--figure", type=Path, help=figure)
+    allow = "a module of your own that the run may import"
+    generate.add_argument("--allow", action="append", default=[], metavar="MODULE", help=allow)
 
 
 def refuse(message: str) -> NoReturn:
@@ -227,6 +250,21 @@ def run_predict(args: argparse.Namespace) -> int:
     )
     keep_compiled()
     report(predict(request, wide_console()), args.json)
+    return 0
+
+
+def run_generate(args: argparse.Namespace) -> int:
+    from flax_attn.runs.directory import read_config
+
+    check_memory()
+    check_text(str(args.run.absolute()), "the path of a run", "rename it, or set LC_ALL=C.UTF-8")
+    check_text(args.prompt, "a prompt", "set the terminal to UTF-8")
+    read_config(args.run)  # before jax is there, so that a wrong path is told at once
+    from flax_attn.commands.generating import generate
+    from flax_attn.commands.training import keep_compiled
+
+    keep_compiled()
+    report(generate(args))
     return 0
 
 

@@ -17,7 +17,7 @@ FOLDERS = (PACKAGE / "configs", PACKAGE.parent / "configs")  # of a wheel, and o
 
 def names() -> list[str]:
     """The names of the configs that come with the package."""
-    return sorted(path.stem for path in folder().glob("*_*.py"))
+    return sorted(path.stem for path in folder().glob("*.py") if path.stem != "base")
 
 
 def folder() -> Path:

@@ -128,6 +128,26 @@ def texts(name: str, variant: str, data: JsonObject, model: JsonObject) -> Confi
     return config
 
 
+def language(name: str, variant: str, data: JsonObject, model: JsonObject) -> ConfigValues:
+    """A small GPT on characters: AdamW along a cosine, an evaluation every 250 steps."""
+    config = common(name, variant, "language_model")
+    config.steps_per_epoch = 250
+    config.batch_size = 12
+    config.optimizer.update({"b2": 0.99, "weight_decay": 0.1, "clip_norm": 1.0})
+    config.optimizer.schedule = "cosine"
+    config.optimizer.warmup_steps = 100
+    config.data.tokenizer = "character"
+    config.data.vocabulary_size = 512
+    config.data.max_length = 64
+    config.data.valid_fraction = 0.0
+    config.data.test_fraction = 0.1
+    config.data.update(data)
+    sizes = {"name": "gpt", "features": 128, "num_heads": 4, "num_key_heads": 0, "num_blocks": 4}
+    sizes |= {"hidden_features": 0, "positions": "rotary", "window": 0, "dropout_rate": 0.0}
+    config.model = ConfigDict(sizes | model)
+    return config
+
+
 def translation(name: str, variant: str, data: JsonObject, model: JsonObject) -> ConfigValues:
     """Texts to texts: batches of 64 pairs of like length, the weights best on validation kept."""
     config = common(name, variant, "translation")

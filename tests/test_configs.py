@@ -14,13 +14,15 @@ from flax_attn.experiment.building import build_model, count_parameters
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import make_programs
 
-NAMES = sorted(path.stem for path in (Path(__file__).parent.parent / "configs").glob("*_*.py"))
+FOLDER = Path(__file__).parent.parent / "configs"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "base")
 
 
 # what the user's own file is given by
 OWN = {
     "text_csv": "train_file",
     "translate_tsv": "file",
+    "text_file": "file",
     "signals_npz": "file",
     "images_folder": "path",
 }
@@ -66,6 +68,9 @@ def write_own(name, folder):
         lines = [f"ein hund {i}\ta dog {i}\n" for i in range(40)]
         (folder / "own.tsv").write_text("".join(lines))
         return folder / "own.tsv"
+    if name == "text_file":
+        (folder / "own.txt").write_text("".join(f"line {i} of a text\n" for i in range(100)))
+        return folder / "own.txt"
     if name == "signals_npz":
         signals = random.normal(size=(80, 24)).cumsum(axis=1)
         np.savez(folder / "own.npz", inputs=signals, targets=signals[:, ::-1])
@@ -100,7 +105,7 @@ NOT_RUN_ELSEWHERE = ("sst_gru_attention",)  # nor a relative of it
 )
 def test_two_steps(name, request, tmp_path):
     config = cut_down(name, tmp_path)
-    files = config.data.name in ("mnist", "ag_news", "sst", "multi30k")
+    files = config.data.name in ("mnist", "ag_news", "sst", "multi30k", "tinyshakespeare")
     config = Config.of(config)
     manual_dir = request.getfixturevalue("manual_dir") if files else None
     task = config.task_class.load(config.data, config.recipe, manual_dir)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from flax_attn.analysis import images, series, shapes, texts, translation
+from flax_attn.analysis import images, language, series, shapes, texts, translation
 from flax_attn.analysis.drawing import save
 from flax_attn.analysis.losses import loss_curves
 from flax_attn.runs.reading import Record, read
@@ -12,6 +12,7 @@ DRAWN_BY = {
     "images": images,
     "texts": texts,
     "series": series,
+    "language": language,
     "translation": translation,
 }
 

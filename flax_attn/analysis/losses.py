@@ -12,7 +12,7 @@ LABELS = {
     "loss": "cross-entropy",
     "accuracy": "accuracy",
 }
-SCORES = {"mse": "error", "accuracy": "accuracy"}
+SCORES = {"mse": "error", "loss": "loss", "accuracy": "accuracy"}
 
 
 @styled

@@ -21,8 +21,18 @@ from flax_attn.experiment import loading
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.loading import Run
 from flax_attn.predict import arrays, files
-from flax_attn.tasks import ImageClasses, PairsOfTexts, Prediction, Signals, Task, TextClasses
+from flax_attn.tasks import (
+    ImageClasses,
+    LanguageModel,
+    PairsOfTexts,
+    Prediction,
+    Signals,
+    Task,
+    TextClasses,
+)
 from flax_attn.types import JsonObject
+
+MOST_NEXT = 10  # tokens that may come next
 
 
 def predict(request: Request, console: Console) -> list[Path]:
@@ -116,11 +126,34 @@ def predict_classes(
     return [drawing.save(figure, request.figure)]
 
 
+def predict_next(request: Request, config: Config, console: Console) -> list[Path]:
+    """Prints the most probable tokens after each text. Draws what the last of the first sees."""
+    check_classes(request)
+    texts = read_texts(request, '"ROMEO:"')
+    run = loading.load(request.run, warn, allow=request.allow)
+    prediction = run.predict(texts)
+    rows = []
+    for text, shares in zip(texts, arrays.outputs_of(prediction)):
+        order = np.argsort(-shares, kind="stable")[:MOST_NEXT]
+        next_tokens = {repr(prediction.names[i]): float(shares[i]) for i in order}
+        rows.append({"input": text, "classes": next_tokens})
+    print_classes(request, rows, console)
+    if request.figure is None:
+        return []
+    from flax_attn.analysis import language  # and matplotlib, for a picture alone
+    from flax_attn.analysis.drawing import save
+
+    last = {name: weights[0][:, -1] for name, weights in prediction.attention.items()}
+    figure = language.looks(prediction.tokens[0], last, request.run.resolve().name)
+    return [save(figure, request.figure)]
+
+
 COMMANDS: dict[type[Task], Callable[[Request, Config, Console], list[Path]]] = {
     Signals: predict_signals,
     ImageClasses: predict_images,
     TextClasses: predict_texts,
     PairsOfTexts: predict_translations,
+    LanguageModel: predict_next,
 }
 
 

@@ -193,7 +193,7 @@ def train(
 
 def next_steps(config: "Config", workdir: Path) -> list[str]:
     """What there is to look at after a run, and what to type."""
-    from flax_attn.tasks import ImageClasses, PairsOfTexts, Signals, TextClasses
+    from flax_attn.tasks import ImageClasses, LanguageModel, PairsOfTexts, Signals, TextClasses
 
     pictures = sorted((workdir / "figures").glob("*.png"))
     best = [path for path in pictures if path.stem in ("attention", "alignment")] or pictures
@@ -204,6 +204,8 @@ def next_steps(config: "Config", workdir: Path) -> list[str]:
         TextClasses: '"A TEXT" --figure attention.png',
         PairsOfTexts: '"A TEXT" --figure alignment.png',
     }
+    if config.task_class is LanguageModel:
+        lines.append(f"then try: flax-attn generate {workdir}")
     if config.task_class in inputs:
         lines.append(f"then try: flax-attn predict {workdir} {inputs[config.task_class]}")
     return lines

@@ -78,10 +78,12 @@ class Vocabulary(NamedTuple):
 
 
 class BytePairs:
-    """Byte-pair encoding by the package `tokenizers`, the extra `bpe`.
+    """Byte-pair encoding of words by the package `tokenizers`, the extra `bpe`.
 
     Source: Sennrich, Haddow & Birch 2016 (arXiv:1508.07909).
     """
+
+    KIND = "bpe"
 
     def __init__(self, model: Any):
         self.model = model
@@ -118,22 +120,57 @@ class BytePairs:
         ]
 
     def to_json(self) -> JsonObject:
-        return {"kind": "bpe", "model": json.loads(self.model.to_str())}
+        return {"kind": self.KIND, "model": json.loads(self.model.to_str())}
 
 
-KINDS = ("word", "character", "bpe")
+class BytesInPairs(BytePairs):
+    """Byte-pair encoding of bytes. Every text comes back as it was, with its spaces and line ends.
+
+    Source: Radford et al. 2019 ("Language Models are Unsupervised Multitask Learners"), section
+    2.2.
+    """
+
+    KIND = "bytes"
+
+    def __init__(self, model: Any):
+        super().__init__(model)
+        self.model.encode_special_tokens = True  # what a user writes is text
+
+    @classmethod
+    def fit(cls, texts: Iterable[str], size: int) -> "BytesInPairs":
+        tokenizers = _tokenizers()
+        level = tokenizers.pre_tokenizers.ByteLevel
+        model = tokenizers.Tokenizer(tokenizers.models.BPE())
+        model.pre_tokenizer = level(add_prefix_space=False)
+        model.decoder = tokenizers.decoders.ByteLevel()
+        trainer = tokenizers.trainers.BpeTrainer(
+            vocab_size=size,
+            initial_alphabet=level.alphabet(),
+            special_tokens=[PADDING, UNKNOWN],
+            show_progress=False,
+        )
+        model.train_from_iterator(texts, trainer)
+        return cls(model)
+
+    def split(self, text: str) -> list[str]:
+        return [self.model.decode([token]) for token in self.encode(text)]
+
+
+KINDS = ("word", "character", "bpe")  # of texts; language models read characters or bytes
+PAIRS = {cls.KIND: cls for cls in (BytePairs, BytesInPairs)}
 
 
 def fit_tokenizer(kind: str, texts: Iterable[str], size: int) -> Tokenizer:
     """A tokenizer of at most `size` tokens for texts like these, padding and unknown among them."""
-    return BytePairs.fit(texts, size) if kind == "bpe" else Vocabulary.fit(kind, texts, size)
+    return PAIRS[kind].fit(texts, size) if kind in PAIRS else Vocabulary.fit(kind, texts, size)
 
 
 def tokenizer_from_json(content: JsonObject) -> Tokenizer:
     """The tokenizer that `to_json` gave. Raises a UsageError for anything else."""
     try:
-        if content["kind"] == "bpe":
-            return BytePairs(_tokenizers().Tokenizer.from_str(json.dumps(content["model"])))
+        if content["kind"] in PAIRS:
+            model = _tokenizers().Tokenizer.from_str(json.dumps(content["model"]))
+            return PAIRS[content["kind"]](model)
         if content["kind"] not in KINDS or content["entries"][:2] != [PADDING, UNKNOWN]:
             raise ValueError(f"kind {content['kind']!r}")
         if not all(isinstance(entry, str) for entry in content["entries"]):
@@ -171,6 +208,6 @@ def _tokenizers() -> Any:
         import tokenizers  # pyright: ignore
     except ImportError as error:
         raise UsageError(
-            'expected the package tokenizers for data.tokenizer=bpe; pip install "flax-attn[bpe]"'
+            'expected the package tokenizers for byte pairs; pip install "flax-attn[bpe]"'
         ) from error
     return tokenizers

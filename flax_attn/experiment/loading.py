@@ -2,7 +2,7 @@
 # pyright: strict, reportUnknownMemberType=false
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -21,9 +21,10 @@ from flax_attn.runs.checkpoints import Checkpoint
 from flax_attn.runs.directory import read_config
 from flax_attn.runs.results import Row, Summary
 from flax_attn.runs.sums import MEND
-from flax_attn.tasks import Kept, Prediction, Task
+from flax_attn.tasks import Generated, Kept, LanguageModel, Prediction, Task
+from flax_attn.tasks.language import OnTexts
 from flax_attn.training import epoch
-from flax_attn.types import ArraysOrTexts, Json, JsonObject
+from flax_attn.types import ArraysOrTexts, Json, JsonObject, Options
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,44 @@ class Run:
             UsageError: inputs that are not of the kind that the run was trained on.
         """
         return self.task.predict(self.model, list(self.params.values()), inputs, **options)
+
+    def generate(
+        self,
+        prompts: str | Sequence[str] = "\n",
+        *,
+        length: int = 500,
+        temperature: float = 0.8,
+        top_k: int = 40,
+        seed: int = 0,
+        on_texts: OnTexts | None = None,
+    ) -> Generated:
+        """Continues texts with the language model of the run.
+
+        Args:
+            prompts: the beginning of a text, or of several.
+            length: the number of tokens to write.
+            temperature: 1 for the probabilities of the model, less for safer texts, 0 for the most
+                probable token.
+            top_k: choose among so many of the most probable tokens; 0 for all.
+            seed: decides the texts.
+            on_texts: a function that gets the texts whenever more of them is written.
+
+        Raises:
+            UsageError: a run that is no language model, or a prompt that it cannot read.
+        """
+        if not isinstance(self.task, LanguageModel):
+            raise UsageError(
+                f"expected the run of a language model, such as shakespeare_char, got one of the "
+                f"task {self.task.kind}"
+            )
+        sampling: Options = {
+            "length": length,
+            "temperature": temperature,
+            "top_k": top_k,
+            "seed": seed,
+        }
+        params = list(self.params.values())
+        return self.task.generate(self.model, params, prompts, **sampling, on_texts=on_texts)
 
 
 def load(

@@ -5,6 +5,7 @@
 
 from flax_attn.models.cnn import CNN as CNN
 from flax_attn.models.cnn import CNNAttention as CNNAttention
+from flax_attn.models.gpt import GPT as GPT
 from flax_attn.models.images import MLP as MLP
 from flax_attn.models.images import PatchAttention as PatchAttention
 from flax_attn.models.images import PatchTransformer as PatchTransformer
@@ -35,6 +36,7 @@ MODELS = {
     "structured_attention": StructuredAttention,
     "ngram_attention": NGramAttention,
     "input_attention": InputAttentionRNN,
+    "gpt": GPT,
     "seq2seq": Seq2Seq,
     "translation_transformer": TranslationTransformer,
 }

@@ -1,7 +1,17 @@
 """The kinds of task. `task_of` gives the class for a data set."""
 
-from flax_attn.data.sets import DataSet, ImageData, PairData, SeriesData, SignalData, TextData
+from flax_attn.data.sets import (
+    DataSet,
+    ImageData,
+    LanguageData,
+    PairData,
+    SeriesData,
+    SignalData,
+    TextData,
+)
 from flax_attn.tasks.images import ImageClasses as ImageClasses
+from flax_attn.tasks.language import Generated as Generated
+from flax_attn.tasks.language import LanguageModel as LanguageModel
 from flax_attn.tasks.series import Series as Series
 from flax_attn.tasks.signals import Signals as Signals
 from flax_attn.tasks.task import Kept as Kept
@@ -19,6 +29,7 @@ TASKS: dict[type[DataSet], type[Task]] = {
     ImageData: ImageClasses,
     TextData: TextClasses,
     PairData: PairsOfTexts,
+    LanguageData: LanguageModel,
 }
 
 

@@ -51,3 +51,17 @@ def test_byte_pairs_come_back():
 def test_a_damaged_tokenizer_is_told(content):
     with pytest.raises(UsageError, match=r"tokenizer as training wrote it|package tokenizers"):
         tokenizers.tokenizer_from_json(content)
+
+
+def test_pairs_of_bytes_give_back_every_text():
+    pytest.importorskip("tokenizers")
+    lines = "To be, or not to be:\n  that is the question.\n" * 20
+    tokenizer = tokenizers.fit_tokenizer("bytes", [lines], 300)
+    again = tokenizers.tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
+    for text in (lines, "  ß\t☃\r\n<PAD> <UNK>", "\0"):
+        for either in (tokenizer, again):
+            assert either.decode(either.encode(text)) == text
+            assert min(either.encode(text)) > 1
+    assert 258 < tokenizer.size == again.size <= 300
+    assert len(tokenizer.encode(lines)) < len(lines) / 2
+    assert "".join(tokenizer.split("To be,\n")) == "To be,\n"

@@ -13,6 +13,11 @@ from flax_attn.data.sets.kinds import SeriesData as SeriesData
 from flax_attn.data.sets.kinds import SignalData as SignalData
 from flax_attn.data.sets.kinds import TextData as TextData
 from flax_attn.data.sets.kinds import Training as Training
+from flax_attn.data.sets.language import LanguageData as LanguageData
+from flax_attn.data.sets.language import Names as Names
+from flax_attn.data.sets.language import Repeats as Repeats
+from flax_attn.data.sets.language import TextFile as TextFile
+from flax_attn.data.sets.language import Tinyshakespeare as Tinyshakespeare
 from flax_attn.data.sets.memory import ImageArrays as ImageArrays
 from flax_attn.data.sets.memory import PairLists as PairLists
 from flax_attn.data.sets.memory import SignalArrays as SignalArrays
@@ -42,6 +47,10 @@ DATA: dict[str, type[DataSet]] = {
     "dates": Dates,
     "multi30k": Multi30k,
     "pairs": PairsTSV,
+    "tinyshakespeare": Tinyshakespeare,
+    "text_file": TextFile,
+    "names": Names,
+    "repeats": Repeats,
     "signal_arrays": SignalArrays,
     "text_lists": TextLists,
     "image_arrays": ImageArrays,

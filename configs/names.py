@@ -1,0 +1,23 @@
+"""Names of a tongue that nobody speaks, letter by letter.
+
+Task     the next letter of a name: all vowels of a name are of one kind (a, o, u or e, i, y), so a
+         model has to look back
+Source   made in code, as the names of github.com/karpathy/makemore are read
+Command  python train.py --config=configs/names.py
+Expect   test loss 0; 0 minutes on 2 cores
+"""
+
+from typing import Any
+
+from flax_attn import recipes
+
+
+def get_config(variant: str = "") -> Any:
+    data = {"name": "names", "num_lines": 20_000, "max_length": 32}
+    data["valid_fraction"] = 0.1
+    model = {"features": 64, "num_blocks": 2}
+    config = recipes.language("names", variant, data, model)
+    config.num_epochs = 2 if variant else 8
+    config.batch_size = 32
+    config.learning_rate = 4e-3
+    return config

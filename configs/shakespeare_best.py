@@ -1,0 +1,22 @@
+"""Shakespeare letter by letter, as well as a million parameters can in half an hour.
+
+Task     that of `configs/shakespeare_char.py`; the last twentieth of what is trained on validates
+Source   the same model with five blocks and passages of 128 characters, 16 epochs of the text, and
+         dropout against learning it by heart
+Command  python train.py --config=configs/shakespeare_best.py --manual_dir=DIR
+Expect   test loss 0; 0 minutes on 2 cores
+"""
+
+from typing import Any
+
+from flax_attn import recipes
+
+
+def get_config(variant: str = "") -> Any:
+    data = {"name": "tinyshakespeare", "max_length": 128, "valid_fraction": 0.05}
+    model = {"num_blocks": 5, "dropout_rate": 0.1}
+    config = recipes.language("shakespeare_best", variant, data, model)
+    config.num_epochs = 2 if variant else 16
+    config.batch_size = 32
+    config.learning_rate = 2e-3
+    return config

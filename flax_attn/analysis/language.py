@@ -1,0 +1,114 @@
+"""Pictures of language models: the loss along a passage, induction, and what a token looks at."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from flax_attn.analysis.drawing import BLUE, ORANGE, Picture, colour_bar, literal, styled
+from flax_attn.analysis.matrices import draw_matrix, name_cells
+from flax_attn.analysis.token_lines import printable
+from flax_attn.runs.reading import Record
+
+SHOWN = 48  # tokens, the last ones
+
+
+def draw(run: Record) -> dict[str, Figure]:
+    """All pictures of a run on language, by name."""
+    examples = run.examples
+    pictures = {"loss_by_position": loss_by_position(examples["losses"], run.name)}
+    if "induction" not in examples:
+        return pictures
+    pictures["induction"] = induction(
+        examples["induction"], examples["induction_weights"], examples["string"].tolist(), run.name
+    )
+    last = {name: weights[:, -1] for name, weights in run.attention.items()}
+    pictures["attention"] = looks(examples["tokens"].tolist(), last, run.name)
+    return pictures
+
+
+@styled
+def loss_by_position(losses: np.ndarray, name: str) -> Figure:
+    """The loss `(seeds, positions)` against the number of tokens that are known."""
+    figure = Picture(figsize=(7, 4), layout="constrained")
+    ax = figure.subplots()
+    known, mean = np.arange(1, losses.shape[1] + 1), losses.mean(axis=0)
+    ax.plot(known, mean, color=BLUE, lw=1.7)
+    if len(losses) > 1:
+        least, most = losses.min(axis=0), losses.max(axis=0)
+        ax.fill_between(known, least, most, color=BLUE, alpha=0.2, lw=0)
+    late = mean[len(mean) // 2 :].mean()
+    ax.axhline(late, color=ORANGE, lw=1, ls="--", label="mean of the second half")
+    ax.set(xlabel="tokens that the model knows", ylabel="cross-entropy of the next")
+    ax.set_ylim(bottom=0)
+    ax.grid(axis="y", alpha=0.2)
+    ax.legend()
+    figure.suptitle(
+        f"{name}: one token known, the loss is {mean[0]:.2f}; in the second half of a passage it "
+        f"is {late:.2f}"
+    )
+    return figure
+
+
+@literal
+def induction(scores: np.ndarray, weights: np.ndarray, string: Sequence[str], name: str) -> Figure:
+    """The induction scores `(blocks, heads)`, and the weights `(t, t)` of the best head.
+
+    A head that does it has a stripe: from each token of the second half to the token after its
+    first occurrence.
+    """
+    block, head = map(int, np.unravel_index(scores.argmax(), scores.shape))
+    figure = Picture(figsize=(11, 6), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1, 2.2))
+    draw_matrix(left, scores)
+    for i, j in np.ndindex(*scores.shape):
+        colour = "black" if scores[i, j] > 0.4 else "white"
+        left.text(j, i, f"{scores[i, j]:.2f}", ha="center", va="center", color=colour)
+    left.set_aspect("equal")
+    left.set_xticks(range(scores.shape[1]), [f"head {j + 1}" for j in range(scores.shape[1])])
+    left.set_yticks(range(scores.shape[0]), [f"block {i + 1}" for i in range(scores.shape[0])])
+    left.set_title("weight on the token after\nthe last occurrence")
+    draw_matrix(right, weights, mask=np.tri(len(weights), dtype=bool))
+    tokens = [printable(token) for token in string]
+    right.set_aspect("equal")
+    name_cells(right.xaxis, tokens, 6.0)
+    name_cells(right.yaxis, tokens, 6.0)
+    right.set(xlabel="key: the token that is looked at", ylabel="query: the current token")
+    right.set_title(f"block {block + 1}, head {head + 1}, on a random string that comes twice")
+    colour_bar(figure, 1.0, ax=right, shrink=0.7)
+    best = f"block {block + 1}, head {head + 1}"
+    message = f"{best} puts {scores.max():.2f} of its weight on the token after the last occurrence"
+    if scores.max() < 0.5:
+        message = f"no head looks for the last occurrence; {best} comes nearest"
+    figure.suptitle(f"{name}: {message}")
+    return figure
+
+
+@literal
+def looks(tokens: Sequence[str], weights: Mapping[str, np.ndarray], name: str) -> Figure:
+    """What the last token looks at: by block `(heads, t)`, a row for each head."""
+    first = max(len(tokens) - SHOWN, 0)
+    written = [printable(token) for token in tokens[first:]]
+    rows = np.concatenate([of_heads[:, first:] for of_heads in weights.values()])
+    labels = [
+        f"{block.replace('block', 'block ')}, head {head + 1}"
+        for block, of_heads in weights.items()
+        for head in range(len(of_heads))
+    ]
+    others = rows[:, :-1] if rows.shape[1] > 1 else rows
+    row, column = map(int, np.unravel_index(others.argmax(), others.shape))
+    size = 2.6 + 0.2 * len(written), 1.8 + 0.24 * len(labels)
+    figure = Picture(figsize=(max(size[0], 7), size[1]), layout="constrained")
+    ax = figure.subplots()
+    draw_matrix(ax, rows)
+    ax.set_xticks(range(len(written)), written, family="monospace", fontsize=9)
+    ax.set_yticks(range(len(labels)), labels, fontsize=8)
+    ax.tick_params(axis="x", length=0)
+    ax.set_xlabel("the text so far; the last token attends")
+    colour_bar(figure, 1.0, ax=ax, shrink=0.8)
+    back = rows.shape[1] - 1 - column
+    figure.suptitle(
+        f"{name}: to say what follows {written[-1]!r}, {labels[row]} looks {back} back, at "
+        f"{written[column]!r}, with {rows[row, column]:.2f} of its weight"
+    )
+    return figure

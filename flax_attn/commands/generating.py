@@ -1,0 +1,54 @@
+"""What `flax-attn generate` prints and draws."""
+
+import argparse
+from pathlib import Path
+
+from flax_attn.commands.requests import warn
+from flax_attn.errors import UsageError, escaped_lines
+from flax_attn.experiment import loading
+from flax_attn.fields import LARGEST_BY_NAME
+from flax_attn.predict import files
+
+BETWEEN = "-" * 15  # two texts
+UNFINISHED = "\ufffd"  # stands for the first bytes of a character
+
+
+class Printed:
+    """Prints a text while it grows."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def show(self, texts: list[str]) -> None:
+        """Prints what is new of the first text, without a character that is not finished."""
+        text = texts[0].rstrip(UNFINISHED)
+        print(escaped_lines(text[len(self.text) :]), end="", flush=True)
+        self.text = text
+
+
+def generate(args: argparse.Namespace) -> list[Path]:
+    """Prints one text as it is written, or several one after another. Draws the first on request.
+
+    Returns the paths of what was drawn.
+    """
+    most = LARGEST_BY_NAME["batch_size"]
+    if not 1 <= args.samples <= most:
+        raise UsageError(f"expected --samples from 1 to {most:,}, got {args.samples}")
+    if args.figure is not None:
+        files.check_destination(args.figure, "--figure", files.PICTURES)
+    run = loading.load(args.run, warn, allow=tuple(args.allow))
+    sampling = {"temperature": args.temperature, "top_k": args.top_k, "seed": args.seed}
+    on_texts = Printed().show if args.samples == 1 else None
+    generated = run.generate(
+        [args.prompt] * args.samples, length=args.length, **sampling, on_texts=on_texts
+    )
+    if on_texts is None:
+        print(escaped_lines(f"\n{BETWEEN}\n".join(generated.texts)), end="")
+    print(flush=True)
+    if args.figure is None:
+        return []
+    from flax_attn.analysis import language  # and matplotlib, for a picture alone
+    from flax_attn.analysis.drawing import save
+
+    figure = language.looks(generated.tokens, generated.attention, args.run.resolve().name)
+    return [save(figure, args.figure)]

@@ -1,0 +1,186 @@
+"""Data sets of running text, for language models."""
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from flax_attn.data import toy
+from flax_attn.data.files import read_text
+from flax_attn.data.sets.kinds import DataSet, Training, check_fractions, check_held_out
+from flax_attn.data.splits import at_random
+from flax_attn.errors import UsageError
+from flax_attn.fields import above_zero, one_of
+from flax_attn.files import sha256
+
+TOKENIZERS = {"character": 3, "bytes": 258}  # and the fewest tokens of each
+
+
+class Language(NamedTuple):
+    """The text of each split, and the SHA-256 sums of the files that were read."""
+
+    splits: dict[str, str]
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageData(DataSet):
+    """Text that a model learns to continue.
+
+    Attributes:
+        tokenizer: `character`, or `bytes` for byte pairs.
+        vocabulary_size: tokens at most, with the two for padding and for what is unknown.
+        max_length: the tokens of a passage, which a model reads at most.
+        valid_fraction, test_fraction: shares that validate and test: the end of the text, or lines
+            at random.
+        by_line: whether every line is a text of its own. Else a passage begins anywhere.
+    """
+
+    by_line: ClassVar[bool] = False
+
+    tokenizer: str = "character"
+    vocabulary_size: int = 512
+    max_length: int = 64
+    valid_fraction: float = 0.0
+    test_fraction: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self, "tokenizer", list(TOKENIZERS))
+        check_fractions(self.valid_fraction, self.test_fraction)
+        if not self.test_fraction:
+            raise UsageError("expected data.test_fraction above 0, got 0")
+        if self.max_length < 2:
+            raise UsageError(f"expected data.max_length of 2 or above, got {self.max_length}")
+        least = TOKENIZERS[self.tokenizer]
+        if self.vocabulary_size < least:
+            raise UsageError(
+                f"expected data.vocabulary_size of {least} or above for data.tokenizer="
+                f"{self.tokenizer}, got {self.vocabulary_size}"
+            )
+
+    def check_training(self, training: Training) -> None:
+        check_held_out(self.valid_fraction, training)
+
+    @abc.abstractmethod
+    def load(self, manual_dir: Path | None) -> Language:
+        """The splits `train` and `test`, and `valid` where one is held out."""
+
+    def split(self, text: str) -> dict[str, str]:
+        """The splits of a text, none of them empty.
+
+        Raises:
+            UsageError: a text that is too short.
+        """
+        fractions = {"test": self.test_fraction, "valid": self.valid_fraction}
+        wanted = ["train", *(name for name, share in fractions.items() if share)]
+        if self.by_line:
+            lines = [line for line in text.split("\n") if line]
+            parts = at_random(len(lines), list(fractions.values()), self.seed)
+            named = zip((*fractions, "train"), parts)
+            splits = {name: "\n".join(lines[i] for i in part) for name, part in named}
+        else:
+            first, last = (
+                int(len(text) * (1 - share))
+                for share in (self.test_fraction + self.valid_fraction, self.test_fraction)
+            )
+            splits = {"train": text[:first], "valid": text[first:last], "test": text[last:]}
+        if not all(splits[name] for name in wanted):
+            raise UsageError(
+                f"expected enough text for training, validation and test, got {len(text)} "
+                f"characters"
+            )
+        return {name: splits[name] for name in wanted}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tinyshakespeare(LanguageData):
+    """Parts of Shakespeare's plays. By default the last tenth tests, as in nanoGPT."""
+
+    def load(self, manual_dir: Path | None) -> Language:
+        from flax_attn.data import tinyshakespeare  # its reader takes as long to import as jax
+
+        text, files = tinyshakespeare.load_tinyshakespeare(manual_dir)
+        return Language(self.split(text), files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextFile(LanguageData):
+    """The user's own text, in UTF-8.
+
+    Attributes:
+        file: its path.
+    """
+
+    file: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.file:
+            raise UsageError("expected --config.data.file=FILE.txt, a text to learn from")
+
+    def load(self, manual_dir: Path | None) -> Language:
+        del manual_dir  # the user names the file
+        path = Path(self.file).expanduser()
+        text = read_text(path)
+        if not text.strip():
+            raise UsageError(f"expected a text in {self.file}, got an empty file")
+        if "\0" in text:
+            raise UsageError(f"expected a text in {self.file}, got a binary file")
+        return Language(self.split(text), {self.file: sha256(path)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeLines(LanguageData):
+    """Lines made in code.
+
+    Attributes:
+        num_lines: of all splits together.
+    """
+
+    num_lines: int = 20_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        above_zero(self, "num_lines")
+
+    def _make(self, draw: Callable[[int, int], list[str]]) -> Language:
+        return Language(self.split("\n".join(draw(self.seed, self.num_lines))), {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names(MadeLines):
+    """Names of a tongue that nobody speaks. All vowels of a name are of one kind."""
+
+    def load(self, manual_dir: Path | None) -> Language:
+        del manual_dir  # made in code
+        return self._make(toy.names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeats(MadeLines):
+    """Letters at random, each at most once, and the same letters again: `dafdaf`.
+
+    Attributes:
+        min_letters, max_letters: of what is repeated.
+    """
+
+    by_line: ClassVar[bool] = True
+
+    max_length: int = 50
+    min_letters: int = 5
+    max_letters: int = 24
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 2 <= self.min_letters <= self.max_letters <= len(toy.LETTERS):
+            raise UsageError(
+                f"expected data.min_letters and data.max_letters from 2 to {len(toy.LETTERS)}, in "
+                f"this order, got {self.min_letters} and {self.max_letters}"
+            )
+
+    def load(self, manual_dir: Path | None) -> Language:
+        del manual_dir  # made in code
+        sizes = {"min_length": self.min_letters, "max_length": self.max_letters}
+        return self._make(lambda seed, number: toy.repeated_letters(seed, number, **sizes))

@@ -1,0 +1,40 @@
+"""Tiny Shakespeare: parts of plays by William Shakespeare as one text of 1,115,394 characters.
+
+Source: A. Karpathy 2015, in the repository char-rnn.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import tensorflow_datasets as tfds
+
+from flax_attn.data.builders import File, FilesBuilder, load, url_infos
+from flax_attn.data.files import read_text
+from flax_attn.types import JsonObject
+
+ADDRESS = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/"
+
+
+class Tinyshakespeare(FilesBuilder, skip_registration=True):
+    """Parts of plays by William Shakespeare, as one text."""
+
+    FILES = {
+        "input.txt": File(
+            ADDRESS + "input.txt",
+            1_115_394,
+            "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+        )
+    }
+    SPLITS = {"text": ("input.txt",)}
+    FEATURES = {"text": tfds.features.Text()}
+    HOMEPAGE = "https://github.com/karpathy/char-rnn"
+    url_infos = url_infos(FILES)
+
+    def _generate_examples(self, path: Path) -> Iterator[tuple[int, JsonObject]]:
+        yield 0, {"text": read_text(path)}
+
+
+def load_tinyshakespeare(manual_dir: Path | None) -> tuple[str, dict[str, str]]:
+    """The text, and the sum of its file. Errors are those of `builders.load`."""
+    rows, sums = load(Tinyshakespeare, ("text",), manual_dir)
+    return rows["text"][0]["text"], sums

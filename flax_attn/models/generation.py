@@ -1,0 +1,138 @@
+"""Text from a language model, one token after another, with a cache of keys and values.
+
+    p(token) = softmax(logits / temperature)   of the most probable tokens, `top_k` of them
+
+A model reads at most `max_length` tokens. A text that has grown beyond that is read anew from its
+last `max_length / 2` tokens, as if it began there. So every step gives what the model gives without
+a cache, and the cost of a token does not grow with the text.
+"""
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from flax_attn.models import largest
+from flax_attn.models.forward import Params
+from flax_attn.types import Tree
+
+NEVER = 2  # tokens 0 and 1, for padding and for what is unknown, are never written
+
+
+@runtime_checkable
+class GeneratesText(Protocol):
+    """A model that continues texts. Its methods `start` and `decode` are those of `GPT`."""
+
+    max_length: int
+
+    def apply(self, variables: Tree, *args: Tree, **options: Tree) -> Tree: ...
+
+    def start(self, num_texts: int) -> Tree: ...
+
+    def decode(self, tokens: Tree, caches: Tree, lengths: Tree = None) -> Tree: ...
+
+
+class Sampling(NamedTuple):
+    """How the next token is chosen.
+
+    Attributes:
+        temperature: 1 for the probabilities of the model, less for safer texts, 0 for the most
+            probable token.
+        top_k: choose among so many tokens, the most probable ones; 0 for all.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 0
+
+
+def generate(
+    model: GeneratesText,
+    params: Params,
+    prompts: Sequence[Sequence[int]],
+    length: int,
+    sampling: Sampling,
+    seed: int = 0,
+) -> Iterator[Int[np.ndarray, "b n"]]:
+    """Continues texts by `length` tokens, and yields them in parts as they are written.
+
+    The same seed gives the same text to each prompt, whatever number of prompts there is.
+
+    Args:
+        prompts: the tokens that each text begins with, at least one.
+    """
+    texts = [list(prompt) for prompt in prompts]
+    num_read, num_steps = model.max_length // 2, max(model.max_length // 4, 1)
+    rows = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(len(texts)))
+    options = {"num_steps": num_steps, "top_k": sampling.top_k}
+    state, room = None, 0
+    for first in range(0, length, num_steps):
+        if room < num_steps:
+            ends = [text[-num_read:] for text in texts]
+            lengths = np.array([len(end) for end in ends], np.int32)
+            filled = np.array([end + [0] * (num_read - len(end)) for end in ends], np.int32)
+            state, room = _read(model, params, filled, lengths), model.max_length - lengths.max()
+        keys = jax.vmap(jax.random.fold_in, (0, None))(rows, first)
+        state, tokens = _write(model, params, state, keys, sampling.temperature, **options)
+        written, room = np.asarray(tokens)[:, : length - first], room - num_steps
+        for text, part in zip(texts, written.tolist()):
+            text.extend(part)
+        yield written
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def _read(
+    model: GeneratesText, params: Params, tokens: Int[Array, "b t"], lengths: Int[Array, " b"]
+) -> tuple[Float[Array, "b v"], Tree]:
+    """The logits of the token after each text, and caches of the texts, `lengths` tokens long."""
+    variables = {"params": params}
+    caches = model.apply(variables, len(tokens), method="start")
+    logits, caches = model.apply(variables, tokens, caches, lengths, method="decode")
+    return jnp.take_along_axis(logits, lengths[:, None, None] - 1, axis=1)[:, 0], caches
+
+
+@functools.partial(jax.jit, static_argnames=("model", "num_steps", "top_k"))
+def _write(
+    model: GeneratesText,
+    params: Params,
+    state: tuple[Float[Array, "b v"], Tree],
+    keys: Key[Array, " b"],
+    temperature: Float[Array, ""],
+    *,
+    num_steps: int,
+    top_k: int,
+) -> tuple[tuple[Float[Array, "b v"], Tree], Int[Array, "b n"]]:
+    """The state after `num_steps` more tokens of each text, and these tokens."""
+
+    def step(state: Tree, i: Array) -> tuple[Tree, Array]:
+        logits, caches = state
+        own_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, i)
+        token = sample(logits, own_keys, temperature=temperature, top_k=top_k)
+        logits, caches = model.apply({"params": params}, token[:, None], caches, method="decode")
+        return (logits[:, 0], caches), token
+
+    state, tokens = jax.lax.scan(step, state, jnp.arange(num_steps))
+    return state, tokens.T
+
+
+def sample(
+    logits: Float[Array, "b v"],
+    keys: Key[Array, " b"],
+    *,
+    temperature: Float[Array, ""] | float,
+    top_k: int,
+) -> Int[Array, " b"]:
+    """A token for each row, by the probabilities `softmax(logits / temperature)`.
+
+    It is the largest of `logits + temperature * noise` where the noise has a Gumbel distribution.
+    So a temperature of 0 gives the most probable token.
+    """
+    allowed = logits.at[:, :NEVER].set(-jnp.inf)
+    if top_k:
+        best, _ = largest.top_k(allowed, top_k)
+        allowed = jnp.where(allowed < best[:, -1:], -jnp.inf, allowed)
+    noise = jax.vmap(lambda key: jax.random.gumbel(key, logits.shape[1:]))(keys)
+    return jnp.argmax(allowed + temperature * noise, axis=-1)

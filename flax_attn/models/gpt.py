@@ -1,0 +1,142 @@
+"""A language model from tokens `(b, t)` to logits of each next token `(b, t, vocabulary)`.
+
+    x = E[tokens] + positions
+    N times: x = x + attention(norm(x)),   x = x + feed_forward(norm(x))
+    logits = norm(x) E^T
+
+Source: Radford et al. 2019 ("Language Models are Unsupervised Multitask Learners", GPT-2); Press &
+Wolf 2017 (arXiv:1608.05859) for the embeddings that serve twice; Su et al. 2021 (arXiv:2104.09864)
+for rotary positions.
+"""
+
+import functools
+
+import chex
+import flax.linen as nn
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from flax_attn.attention import (
+    Across,
+    DecoderBlock,
+    FeedForward,
+    KeyValueCache,
+    LearnedPositions,
+    MultiHeadAttention,
+    SlidingCache,
+)
+from flax_attn.types import Tree
+
+POSITIONS = ("learned", "rotary")
+Outputs = tuple[Float[Array, "b t v"], dict[str, Tree]]
+Caches = tuple[KeyValueCache | SlidingCache, ...]  # one for each block
+
+
+class GPT(nn.Module):
+    """A stack of causal blocks. Each position reads itself and the positions before it.
+
+    Attributes:
+        vocabulary_size: decided by the data.
+        max_length: the number of tokens that it reads at most, decided by the data.
+        features: width of the embeddings and of all blocks.
+        num_heads: of every attention.
+        num_key_heads: of keys and values, a divisor of `num_heads`; 0 for `num_heads`.
+        num_blocks: of the stack.
+        hidden_features: width of the feed-forward networks; 0 for four times `features`.
+        positions: `learned`, added to the embeddings, or `rotary`, in every attention.
+        window: the number of tokens that a position reads at most, itself included; 0 for all.
+        dropout_rate: share of the embeddings, of the attention weights and of each part's outputs
+            that are dropped in training.
+        across: cuts the texts over devices, as in `attend`.
+    """
+
+    vocabulary_size: int
+    max_length: int
+    features: int = 128
+    num_heads: int = 4
+    num_key_heads: int = 0
+    num_blocks: int = 4
+    hidden_features: int = 0
+    positions: str = "learned"
+    window: int = 0
+    dropout_rate: float = 0.0
+    across: Across | None = None
+
+    def setup(self):
+        if self.positions not in POSITIONS:
+            raise ValueError(f"expected positions of {POSITIONS}, got {self.positions!r}")
+        normal = nn.initializers.normal(0.02)
+        self.embedding = nn.Embed(self.vocabulary_size, self.features, embedding_init=normal)
+        if self.positions == "learned":
+            self.places = LearnedPositions(self.max_length, self.features)
+        self.blocks = [self._block() for _ in range(self.num_blocks)]
+        self.norm = nn.LayerNorm()
+        self.dropout = nn.Dropout(self.dropout_rate)
+
+    def _block(self) -> DecoderBlock:
+        attention = MultiHeadAttention(
+            self.num_heads,
+            num_key_heads=self.num_key_heads or None,
+            rotary=self.positions == "rotary",
+            dropout_rate=self.dropout_rate,
+            across=self.across,
+        )
+        exact_gelu = functools.partial(nn.gelu, approximate=False)
+        network = FeedForward(self.hidden_features or 4 * self.features, exact_gelu)
+        return DecoderBlock(attention, None, network, dropout_rate=self.dropout_rate)
+
+    def __call__(
+        self, tokens: Int[Array, "b t"], *, train: bool = False, need_weights: bool = False
+    ) -> Outputs:
+        """Logits `(b, t, vocabulary)` of the token after each.
+
+        With `need_weights`, `aux["attention"]` has the weights `(b, heads, t, t)` of each block.
+        """
+        chex.assert_rank(tokens, 2)
+        x, attention = self._embed(tokens, 0, train), {}
+        for i, block in enumerate(self.blocks, 1):
+            x, weights, _, _ = block(x, window=self._window, train=train, need_weights=need_weights)
+            attention |= {f"block{i}": weights} if need_weights else {}
+        return self._logits(x), {"attention": attention}
+
+    def start(self, num_texts: int) -> Caches:
+        """Empty caches for texts of up to `max_length` tokens."""
+        leading = (num_texts,)
+        return tuple(
+            block.attention.init_cache(self.features, leading, self.max_length)
+            for block in self.blocks
+        )
+
+    def decode(
+        self, tokens: Int[Array, "b t"], caches: Caches, lengths: ArrayLike | None = None
+    ) -> tuple[Float[Array, "b t v"], Caches]:
+        """The logits of tokens after those in the caches, and the caches with them.
+
+        Args:
+            tokens: the next ones of each text.
+            caches: from `start`, or from the call before.
+            lengths: `(b,)`, the number of real tokens in each row; None for all.
+        """
+        x, extended = self._embed(tokens, caches[0].length, train=False), []
+        for block, cache in zip(self.blocks, caches):
+            options = {"cache": cache, "lengths": lengths, "window": self._window}
+            x, _, _, longer = block(x, **options, need_weights=False)
+            extended.append(longer)
+        return self._logits(x), tuple(extended)
+
+    @property
+    def _window(self) -> tuple[int, int] | None:
+        return (self.window - 1, 0) if self.window else None
+
+    def _embed(
+        self, tokens: Int[Array, "b t"], offset: ArrayLike, train: bool
+    ) -> Float[Array, "b t d"]:
+        """The embeddings of tokens, and of their positions from `offset` on."""
+        x = self.embedding(tokens)
+        if self.positions == "learned":
+            places = self.places(tokens.shape[1], offset)
+            x = x + (places if places.ndim == 3 else places[None])
+        return self.dropout(x, deterministic=not train)
+
+    def _logits(self, x: Float[Array, "b t d"]) -> Float[Array, "b t v"]:
+        return self.embedding.attend(self.norm(x))

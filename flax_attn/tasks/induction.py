@@ -1,0 +1,33 @@
+"""Induction: after `A B ... A`, a model that has seen this once can say `B`.
+
+A head that does it looks from the second `A` to the token after the first. Random strings that come
+twice show it, for nothing else in them can be known.
+
+Source: Elhage et al. 2021 ("A Mathematical Framework for Transformer Circuits"); Olsson et al. 2022
+(arXiv:2209.11895), whose prefix-matching score this is.
+"""
+
+import numpy as np
+from jaxtyping import Float, Int
+
+NUM_STRINGS = 32
+
+
+def repeated_strings(
+    vocabulary_size: int, max_length: int, first: int, seed: int
+) -> Int[np.ndarray, "n t"]:
+    """Strings of different tokens from `first` on, in random order, each of them twice."""
+    period = min(max_length // 2, vocabulary_size - first)
+    rng = np.random.default_rng(seed)
+    orders = [rng.permutation(np.arange(first, vocabulary_size)) for _ in range(NUM_STRINGS)]
+    return np.stack([np.tile(order[:period], 2) for order in orders]).astype(np.int32)
+
+
+def scores(weights: Float[np.ndarray, "n h t t"]) -> Float[np.ndarray, " h"]:
+    """The mean weight of each head on the token after the last occurrence of the current one.
+
+    The mean is over the second half of strings that `repeated_strings` made, without their end.
+    """
+    period = weights.shape[-1] // 2
+    queries = np.arange(period, 2 * period - 1)
+    return weights[:, :, queries, queries - period + 1].mean(axis=(0, 2))

@@ -1,0 +1,291 @@
+"""Language models: text that a model learns to continue."""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from flax_attn.data.sets.language import LanguageData
+from flax_attn.data.text import pad
+from flax_attn.data.tokenizers import Tokenizer, fit_tokenizer, tokenizer_from_json
+from flax_attn.errors import UsageError
+from flax_attn.models.forward import Inputs, Params
+from flax_attn.models.generation import NEVER, GeneratesText, Sampling, generate
+from flax_attn.models.language import attention_of, logits_of, loss_by_position
+from flax_attn.tasks import induction, next_token
+from flax_attn.tasks.encoders import check_sizes
+from flax_attn.tasks.task import (
+    Examples,
+    Kept,
+    Measured,
+    Prediction,
+    Recipe,
+    Rows,
+    Task,
+    to_store,
+)
+from flax_attn.types import Batch, Json, Tree, UserInput
+
+SAMPLE_LENGTH = 500  # tokens of the text that every run writes
+NUM_EXAMPLES = 16  # test passages
+MOST_WRITTEN = 1_000_000  # tokens
+
+OnTexts = Callable[[list[str]], object]
+
+
+@dataclass
+class Generated:
+    """Texts that a model wrote.
+
+    Attributes:
+        texts: each with its prompt.
+        tokens: the last ones of the first text, as the model reads them.
+        attention: what the last of these tokens looks at, by block `(heads, tokens)`.
+    """
+
+    texts: list[str]
+    tokens: list[str]
+    attention: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class LanguageModel(Task):
+    """A task on running text."""
+
+    kind = "language_model"
+    score = "loss"
+    measured = "loss"
+    pictures = "language"
+
+    data: LanguageData
+    recipe: Recipe
+    kept: Kept
+    tokenizer: Tokenizer
+    rows: Rows
+    test: Batch
+
+    @classmethod
+    def load(cls, data: LanguageData, recipe: Recipe, manual_dir: Path | None) -> "LanguageModel":
+        """Texts as rows of tokens, by a tokenizer that is fitted on the training split alone."""
+        splits, sums = data.load(manual_dir)
+        tokenizer = fit_tokenizer(data.tokenizer, [splits["train"]], data.vocabulary_size)
+        batches = {name: to_rows(tokenizer, text, data) for name, text in splits.items()}
+        train, draw = batches["train"], None
+        if not data.by_line:
+            length = int((train["targets"] > 0).sum()) + 1
+            if length <= data.max_length:
+                raise UsageError(
+                    f"expected a text to train on of more than data.max_length={data.max_length} "
+                    f"tokens, got {length}; give a longer text"
+                )
+            draw = functools.partial(draw_passages, length=length, batch_size=recipe.batch_size)
+        sizes = {"vocabulary_size": tokenizer.size, "max_length": data.max_length}
+        kept = Kept({"files": sums}, sizes, {"tokenizer.json": tokenizer.to_json()})
+        rows = Rows(
+            train, {name: batches[name] for name in recipe.evaluate if name in batches}, draw
+        )
+        return cls(data, recipe, kept, tokenizer, rows, batches["test"])
+
+    @classmethod
+    def restore(cls, data: LanguageData, recipe: Recipe, kept: Kept) -> "LanguageModel":
+        tokenizer = tokenizer_from_json(kept.files["tokenizer.json"])
+        check_sizes({"vocabulary_size": tokenizer.size, "max_length": data.max_length}, kept.sizes)
+        return cls(data, recipe, kept, tokenizer, Rows({}, {}), {})
+
+    @classmethod
+    def file_names(cls, data: LanguageData) -> tuple[str, ...]:
+        del data
+        return ("tokenizer.json",)
+
+    def sample(self) -> Inputs:
+        return np.zeros((self.recipe.batch_size, self.data.max_length), np.int32)
+
+    def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
+        """As `next_token.measure`."""
+        return next_token.measure(self.recipe, outputs, batch, train)
+
+    def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
+        """The loss at each position, the induction of each head, and a text that a seed wrote.
+
+        Arrays have the losses `(seeds, max_length)`, and of the first seed the induction `(blocks,
+        heads)`, the attention of the best head on one repeated string, and that of all heads on
+        the first test text.
+        """
+        first = {name: rows[:NUM_EXAMPLES] for name, rows in self.test.items()}
+        best = np.asarray(logits_of(model, params[0], first["inputs"]).argmax(axis=-1))
+        losses = np.stack([loss_by_position(model, own, **self.test) for own in params])
+        arrays: Tree = first | {"predictions": best, "losses": losses}
+        if not isinstance(model, GeneratesText):
+            return Examples(arrays)
+        size, max_length = self.tokenizer.size, self.data.max_length
+        strings = induction.repeated_strings(size, max_length, NEVER, self.data.seed)
+        looks = [attention_of(model, own, strings) for own in params]
+        by_head = [np.stack([induction.scores(w) for w in look.values()]) for look in looks]
+        block, head = map(int, np.unravel_index(by_head[0].argmax(), by_head[0].shape))
+        metrics = {"test/induction": [float(of_heads.max()) for of_heads in by_head]}
+        summary: dict[str, Json] = {"induction_head": f"block {block + 1}, head {head + 1}"}
+        row = self.test["inputs"][:1, : int((self.test["targets"][0] > 0).sum())]
+        arrays |= {
+            "induction": by_head[0],
+            "string": self._written(strings[0]),
+            "induction_weights": list(looks[0].values())[block][0, head],
+            "tokens": self._written(row[0]),
+        }
+        weights = {name: array[0] for name, array in attention_of(model, params[0], row).items()}
+        prompt = "\n" if self.tokenizer.encode("\n")[0] >= NEVER else str(arrays["tokens"][0])
+        text = self.generate(model, params[:1], prompt, length=SAMPLE_LENGTH).texts[0]
+        return Examples(arrays | to_store(weights), metrics, summary, {"sample.txt": text + "\n"})
+
+    def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
+        """The probabilities of the token after each text, and the attention of the first seed.
+
+        The probabilities are the mean over the seeds. A text may have any length; its last
+        `max_length` tokens are read.
+        """
+        rows = [self._encoded(text)[-self.data.max_length :] for text in _texts(inputs)]
+        tokens, lengths = pad(rows, self.data.max_length)
+        ends = np.arange(len(rows)), lengths - 1
+        logits = [logits_of(model, own, tokens)[ends] for own in params]
+        shares = np.mean([np.asarray(jax.nn.softmax(own, axis=-1)) for own in logits], axis=0)
+        names = self._written(np.arange(self.tokenizer.size)).tolist()
+        written = [self._written(np.array(row)).tolist() for row in rows]
+        known = [[token >= NEVER for token in row] for row in rows]
+        best = [names[i] for i in shares.argmax(axis=-1)]
+        attention = {}
+        if isinstance(model, GeneratesText):
+            weights = attention_of(model, params[0], tokens)
+            attention = {
+                name: [array[i, :, :n, :n] for i, n in enumerate(lengths)]
+                for name, array in weights.items()
+            }
+        return Prediction(shares, names, best, written, known, attention)
+
+    def generate(
+        self,
+        model: nn.Module,
+        params: Sequence[Params],
+        prompts: str | Sequence[str],
+        *,
+        length: int = 500,
+        temperature: float = 0.8,
+        top_k: int = 40,
+        seed: int = 0,
+        on_texts: OnTexts | None = None,
+    ) -> Generated:
+        """Texts that begin with the prompts, by the first seed.
+
+        Args:
+            prompts: a text, or several.
+            length: the number of tokens to write.
+            temperature, top_k: as in `Sampling`.
+            seed: decides what is written.
+            on_texts: takes the texts each time that some more of them is written.
+
+        Raises:
+            UsageError: a prompt that is empty or has characters that the run has not seen, or
+                numbers out of range.
+        """
+        if not isinstance(model, GeneratesText):
+            raise UsageError(
+                "expected a model with the methods start and decode of gpt, which write texts"
+            )
+        check_sampling(length, temperature, top_k, seed)
+        texts = [self._encoded(text) for text in _texts(prompts)]
+        sampling = Sampling(temperature, top_k if top_k < self.tokenizer.size - NEVER else 0)
+        for parts in generate(model, params[0], texts, length, sampling, seed):
+            for text, part in zip(texts, parts.tolist()):
+                text.extend(part)
+            if on_texts is not None:
+                on_texts(self._decoded(texts))
+        tokens = np.array(texts[0][-self.data.max_length :], np.int32)
+        weights = attention_of(model, params[0], tokens[None])
+        last = {name: array[0, :, -1] for name, array in weights.items()}
+        return Generated(self._decoded(texts), self._written(tokens).tolist(), last)
+
+    def input_shapes(self) -> Tree:
+        return f"b, {self.data.max_length}"
+
+    def compute(
+        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
+    ) -> dict[str, Tree]:
+        """The probabilities `(b, max_length, vocabulary)` of the token after each, by all seeds."""
+        logits = [logits_of(model, own, inputs) for own in params]
+        return {"outputs": jax.nn.softmax(jnp.stack(logits), axis=-1).mean(axis=0)}
+
+    def _encoded(self, text: str) -> list[int]:
+        """The tokens of a prompt. Raises a UsageError for one that the model cannot read."""
+        if not text:
+            raise UsageError("expected a text of at least one character, got an empty one")
+        tokens = self.tokenizer.encode(text)
+        parts = zip(self.tokenizer.split(text), tokens)
+        if unknown := list(dict.fromkeys(part for part, token in parts if token < NEVER)):
+            raise UsageError(
+                f"expected characters that the run has seen in {text[:60]!r}, got "
+                f"{', '.join(map(repr, unknown[:10]))}"
+            )
+        return tokens
+
+    def _decoded(self, texts: list[list[int]]) -> list[str]:
+        """Tokens as text. A line that is a text of its own ends where the line does."""
+        decoded = [self.tokenizer.decode(text) for text in texts]
+        if not self.data.by_line:
+            return decoded
+        return [text[:1] + text[1:].partition("\n")[0] for text in decoded]
+
+    def _written(self, tokens: Int[np.ndarray, " n"]) -> np.ndarray:
+        """Each token as text."""
+        return np.array([self.tokenizer.decode([token]) for token in tokens.tolist()], dtype=str)
+
+
+def to_rows(tokenizer: Tokenizer, text: str, data: LanguageData) -> Batch:
+    """Passages one after another, with the token after each: inputs and targets `(n, max_length)`.
+
+    A line that is a text of its own has a row. The end of the line before it is its first input.
+    Padding follows what does not fill a row.
+    """
+    if not data.by_line:
+        tokens = tokenizer.encode(text)
+        number = -(-max(len(tokens) - 1, 0) // data.max_length)
+        padded = np.zeros(number * data.max_length + 1, np.int32)
+        padded[: len(tokens)] = tokens[: len(padded)]
+        shape = number, data.max_length
+        return {"inputs": padded[:-1].reshape(shape), "targets": padded[1:].reshape(shape)}
+    lines = [tokenizer.encode(f"\n{line}\n") for line in text.split("\n")]
+    rows, _ = pad(lines, data.max_length + 1)
+    targets = rows[:, 1:]
+    return {"inputs": np.where(targets > 0, rows[:, :-1], 0), "targets": targets}
+
+
+def draw_passages(train: Batch, key: Array, *, length: int, batch_size: int) -> Batch:
+    """Passages that begin anywhere in the `length` tokens of the rows to train on."""
+    max_length = train["inputs"].shape[1]
+    text = jnp.concatenate([train["inputs"].ravel(), train["targets"][-1, -1:]])
+    starts = jax.random.randint(key, (batch_size, 1), 0, length - max_length)
+    windows = text[starts + jnp.arange(max_length + 1)[None]]
+    return {"inputs": windows[:, :-1], "targets": windows[:, 1:]}
+
+
+def check_sampling(length: int, temperature: float, top_k: int, seed: int) -> None:
+    """Raises a UsageError for numbers that no text can be written with."""
+    if not 1 <= length <= MOST_WRITTEN:
+        raise UsageError(f"expected a length from 1 to {MOST_WRITTEN:,} tokens, got {length}")
+    if not 0 <= temperature < float("inf"):
+        raise UsageError(f"expected a temperature of 0 or above, got {temperature}")
+    if top_k < 0:
+        raise UsageError(f"expected top_k of 0 (for all tokens) or above, got {top_k}")
+    if not 0 <= seed < 2**32:
+        raise UsageError(f"expected a seed from 0 to 2**32 - 1, got {seed}")
+
+
+def _texts(inputs: UserInput) -> list[str]:
+    """One text or several, as a list."""
+    texts = [inputs] if isinstance(inputs, str) else list(inputs)
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise UsageError("expected a text, or a list of texts")
+    return texts

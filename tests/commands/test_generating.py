@@ -1,0 +1,98 @@
+"""`flax-attn generate`, on a run that is trained."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import flax_attn
+from flax_attn.__main__ import main
+from flax_attn.runs import reading
+from tests import tiny
+
+TINY = {"model.features": 16, "model.num_heads": 2, "data.num_lines": 400, "data.max_length": 16}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "names"
+    changes = {"num_epochs": 2, "steps_per_epoch": 30, "learning_rate": 1e-2}
+    return flax_attn.train("names:quick", workdir=workdir, overrides=TINY, **changes)
+
+
+def test_a_run_of_a_language_model_is_whole(run):
+    record = reading.read(run.path)
+    metrics = record.summary["metrics"]
+    assert metrics["test/loss"]["mean"] < 2.6  # of log 32 for nothing learned
+    assert 0 <= metrics["test/induction"]["mean"] <= 1
+    assert re.fullmatch(r"block [12], head [12]", record.summary["induction_head"])
+    assert (run.path / "sample.txt").read_text() == run.generate().texts[0] + "\n"
+    pictures = {path.stem for path in (run.path / "figures").iterdir()}
+    assert pictures == {"loss", "loss_by_position", "induction", "attention"}
+    losses = record.examples["losses"]
+    assert losses.shape == (1, 16)
+    assert losses[0, 0] > losses[0, 8:].mean()
+
+
+def generate(capsys, *arguments):
+    assert main(["generate", *map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_command_writes_what_python_writes(run, capsys):
+    out = generate(capsys, run.path, "Ba", "--length", 40, "--seed", 3)
+    options = {"length": 40, "seed": 3}
+    assert out == run.generate("Ba", **options).texts[0] + "\n"
+    out = generate(capsys, run.path, "Ba", "--length", 40, "--seed", 3, "--samples", 3)
+    texts = run.generate(["Ba"] * 3, **options).texts
+    assert out == ("\n" + "-" * 15 + "\n").join(texts) + "\n"
+    assert len(set(texts)) == 3
+    assert generate(capsys, run.path, "--length", 5).startswith("\n")
+
+
+def test_a_figure_shows_what_the_last_character_looks_at(run, capsys, tmp_path):
+    figure = tmp_path / "looks.png"
+    out = generate(capsys, run.path, "Ba", "--length", 20, "--figure", figure)
+    assert out.endswith(f"wrote {figure}\n")
+    assert figure.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_predict_says_what_may_come_next(run, capsys, tmp_path):
+    arguments = ["predict", str(run.path), "Kalodu", "--json", "--figure", str(tmp_path / "a.png")]
+    assert main(arguments) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    prediction = run.predict("Kalodu")
+    best = prediction.names[int(np.argmax(prediction.outputs[0]))]
+    assert next(iter(row["classes"])) == repr(best)
+    assert list(row["classes"].values()) == sorted(row["classes"].values(), reverse=True)
+    assert (tmp_path / "a.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([""], "expected a text of at least one character, got an empty one"),
+        (["Baß"], "expected characters that the run has seen in 'Baß', got 'ß'"),
+        (["Ba", "--samples", "0"], "expected --samples from 1 to 1,000,000, got 0"),
+        (["Ba", "--length", "0"], "expected a length from 1 to 1,000,000 tokens, got 0"),
+        (["Ba", "--temperature", "-1"], "expected a temperature of 0 or above, got -1.0"),
+        (["Ba", "--figure", "a.txt"], "expected --figure to end in .png, .pdf or .svg, got a.txt"),
+        (["Ba", "more"], "unrecognized arguments: more; see flax-attn --help"),
+        (["Ba", "--length", "many"], "argument --length: invalid int value: 'many'; see"),
+    ],
+)
+def test_a_bad_line_is_told_in_one_line(run, capsys, arguments, line):
+    assert main(["generate", str(run.path), *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error: {line}")
+    assert err.count("\n") == 1
+
+
+def test_a_run_that_is_no_language_model_is_told(tmp_path, capsys, no_pictures):
+    flax_attn.train(
+        "shapes_cnn:quick", workdir=tmp_path / "run", overrides=tiny.SHAPES | tiny.CNN, num_epochs=1
+    )
+    assert main(["generate", str(tmp_path / "run"), "Ba"]) == 2
+    assert "expected the run of a language model" in capsys.readouterr().err

@@ -1,0 +1,82 @@
+"""Running text: its splits, texts made in code, and files of the user's."""
+
+import hashlib
+
+import pytest
+
+from flax_attn.data import toy
+from flax_attn.data.sets import DATA
+from flax_attn.errors import UsageError
+
+TEXT = "".join(f"line {i} of a text\n" for i in range(100))
+
+
+def own(tmp_path, content, **options):
+    path = tmp_path / "own.txt"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return DATA["text_file"](file=str(path), **options)
+
+
+def test_the_end_of_a_text_tests_and_what_is_before_it_validates(tmp_path):
+    splits, sums = own(tmp_path, TEXT, valid_fraction=0.2, test_fraction=0.1).load(None)
+    assert list(splits) == ["train", "test", "valid"]
+    assert splits["train"] + splits["valid"] + splits["test"] == TEXT
+    assert len(splits["test"]) == pytest.approx(0.1 * len(TEXT), abs=1)
+    assert len(splits["valid"]) == pytest.approx(0.2 * len(TEXT), abs=1)
+    assert list(sums.values()) == [hashlib.sha256(TEXT.encode()).hexdigest()]
+
+
+def test_shakespeare_is_split_as_in_nano_gpt(manual_dir):
+    splits, _ = DATA["tinyshakespeare"]().load(manual_dir)
+    assert {name: len(text) for name, text in splits.items()} == {
+        "train": 1_003_854,
+        "test": 111_540,
+    }
+    assert splits["train"].startswith("First Citizen:\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("", "expected a text in .*own.txt, got an empty file"),
+        (" \n\n", "expected a text in .*own.txt, got an empty file"),
+        (b"\x89PNG\r\n\x1a\n\xff\xfe", "expected text in UTF-8 in .*own.txt, line 1, got other"),
+        (b"text\0text" * 100, "expected a text in .*own.txt, got a binary file"),
+        ("a", "expected enough text for training, validation and test, got 1 characters"),
+    ],
+)
+def test_what_is_no_text_is_told_in_one_line(tmp_path, content, line):
+    with pytest.raises(UsageError, match=line):
+        own(tmp_path, content).load(None)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"max_length": 1}, "data.max_length of 2 or above, got 1"),
+        ({"tokenizer": "bytes", "vocabulary_size": 200}, "258 or above for data.tokenizer=bytes"),
+        ({"tokenizer": "word"}, "tokenizer"),
+        ({"test_fraction": 0.0}, "data.test_fraction above 0"),
+        ({"valid_fraction": 0.5, "test_fraction": 0.5}, "together below 1"),
+    ],
+)
+def test_options_that_make_no_sense_are_told(options, line):
+    with pytest.raises(UsageError, match=line):
+        DATA["names"](**options)
+
+
+def test_the_vowels_of_a_made_name_are_of_one_kind():
+    names = toy.names(0, 1_000)
+    assert all(map(toy.in_harmony, names))
+    assert len(set(names)) > 900
+    assert not toy.in_harmony("Kalide")
+    assert not toy.in_harmony("Krs")
+
+
+def test_repeated_letters_are_different_letters_twice():
+    lines = toy.repeated_letters(0, 200, min_length=5, max_length=24)
+    for line in lines:
+        half = line[: len(line) // 2]
+        assert line == half * 2
+        assert len(set(half)) == len(half)
+    assert {len(line) // 2 for line in lines} == set(range(5, 25))

@@ -1,0 +1,167 @@
+"""Language models: rows of a text, the loss over all of it, induction, and prompts."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import names, text_file
+from flax_attn.errors import UsageError
+from flax_attn.experiment.building import build_model
+from flax_attn.experiment.config import Config
+from flax_attn.models.language import loss_by_position
+from flax_attn.tasks import LanguageModel, induction
+from tests.models.variables import draw
+
+SMALL = {"name": "gpt", "features": 8, "num_heads": 2, "num_blocks": 2}
+
+
+def load(**data):
+    config = names.get_config()
+    config.data.update({"num_lines": 60, "max_length": 8} | data)
+    config.model, config.batch_size = SMALL, 4
+    return make(config)
+
+
+def make(config):
+    config = Config.of(config)
+    task = LanguageModel.load(config.data, config.recipe, None)
+    return task, build_model(config, task.kept.sizes)
+
+
+def text_of(rows):
+    """The tokens of rows of a text, one after another."""
+    targets = rows["targets"].ravel()
+    return [int(rows["inputs"][0, 0]), *targets[targets > 0].tolist()]
+
+
+def test_rows_hold_a_text_once_and_padding_at_its_end():
+    task, _ = load()
+    rows, text = task.rows.splits["test"], task.data.load(None).splits["test"]
+    assert task.tokenizer.decode(text_of(rows)) == text
+    assert rows["inputs"].shape == rows["targets"].shape == (-(-(len(text) - 1) // 8), 8)
+    np.testing.assert_array_equal(rows["inputs"].ravel()[1:], rows["targets"].ravel()[:-1])
+
+
+def test_contexts_are_drawn_from_everywhere_and_from_the_training_text_alone():
+    task, _ = load()
+    tokens = np.array(text_of(task.rows.train))
+    rows = [
+        task.rows.draw(jax.tree.map(jnp.asarray, task.rows.train), jax.random.key(i))
+        for i in range(200)
+    ]
+    starts = set()
+    for row in rows:
+        for inputs, targets in zip(row["inputs"], row["targets"]):
+            np.testing.assert_array_equal(inputs[1:], targets[:-1])
+            window = np.array([*inputs, targets[-1]])
+            places = [i for i in range(len(tokens) - 8) if (tokens[i : i + 9] == window).all()]
+            assert places
+            starts.add(places[0])
+    assert min(starts) == 0
+    assert max(starts) == len(tokens) - 9
+
+
+def test_the_loss_is_that_of_every_token_of_the_split():
+    task, model = load()
+    variables = draw(model, jnp.zeros((1, 8), jnp.int32))
+    rows = task.rows.splits["test"]
+    logits, aux = model.apply(variables, jnp.asarray(rows["inputs"]))
+    _, metrics = task.measure(logits, aux, jax.tree.map(jnp.asarray, rows), False)
+    shares = jax.nn.log_softmax(np.asarray(logits, np.float64))
+    losses = -np.take_along_axis(np.asarray(shares), rows["targets"][..., None], axis=-1)[..., 0]
+    expected = losses[rows["targets"] > 0].mean()
+    np.testing.assert_allclose(metrics["loss"].compute(), expected, rtol=1e-6)
+    by_position = loss_by_position(model, variables["params"], **rows)
+    counts = (rows["targets"] > 0).sum(axis=0)
+    np.testing.assert_allclose((by_position * counts).sum() / counts.sum(), expected, rtol=1e-6)
+    np.testing.assert_allclose(by_position[0], losses[:, 0].mean(), rtol=1e-6)
+
+
+def test_lines_of_their_own_are_a_row_each():
+    config = names.get_config()
+    config.data.update({"name": "repeats", "num_lines": 60, "max_length": 20, "max_letters": 8})
+    config.model = SMALL
+    task, _ = make(config)
+    assert task.rows.draw is None
+    lines = task.data.load(None).splits["train"].split("\n")
+    for row, line in zip(task.rows.train["targets"], lines, strict=True):
+        assert task.tokenizer.decode(row[row > 0].tolist()) == f"{line}\n"
+    first = task.tokenizer.encode("\n")
+    assert set(task.rows.train["inputs"][:, 0].tolist()) == set(first)
+
+
+def test_a_task_that_is_restored_predicts_the_same():
+    task, model = load()
+    params = [draw(model, jnp.zeros((1, 8), jnp.int32))["params"]]
+    again = LanguageModel.restore(task.data, task.recipe, task.kept)
+    texts = ["Ba", "Kalodun\nSevirin\nBa"]
+    before, after = task.predict(model, params, texts), again.predict(model, params, texts)
+    np.testing.assert_array_equal(before.outputs, after.outputs)
+    np.testing.assert_allclose(before.outputs.sum(axis=1), 1, rtol=1e-5)
+    assert before.tokens == [list("Ba"), list("evirin\nBa")[-8:]]
+    assert [weights.shape for weights in before.attention["block1"]] == [(2, 2, 2), (2, 8, 8)]
+    alone = task.predict(model, params, "Ba")
+    np.testing.assert_allclose(alone.outputs[0], before.outputs[0], rtol=1e-5)
+    with pytest.raises(ValueError, match="max_length 8, got 9"):
+        LanguageModel.restore(dataclasses.replace(task.data, max_length=9), task.recipe, task.kept)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "line"),
+    [
+        ("", {}, "at least one character"),
+        ("Baß7", {}, "expected characters that the run has seen in 'Baß7', got 'ß', '7'"),
+        ("Ba", {"length": 0}, "a length from 1"),
+        ("Ba", {"temperature": float("nan")}, "a temperature of 0 or above, got nan"),
+        ("Ba", {"top_k": -1}, "top_k of 0"),
+        ("Ba", {"seed": -1}, "a seed from 0"),
+    ],
+)
+def test_prompts_that_cannot_be_continued_are_told(prompt, options, line):
+    task, model = load()
+    params = [draw(model, jnp.zeros((1, 8), jnp.int32))["params"]]
+    with pytest.raises(UsageError, match=line):
+        task.generate(model, params, prompt, **options)
+
+
+def test_texts_grow_as_they_are_written():
+    task, model = load()
+    params = [draw(model, jnp.zeros((1, 8), jnp.int32))["params"]]
+    grown = []
+    generated = task.generate(model, params, ["Ba", "Ky"], length=21, seed=5, on_texts=grown.append)
+    assert grown[-1] == generated.texts
+    assert [len(text) for text in generated.texts] == [23, 23]
+    for before, after in itertools.pairwise(grown):
+        assert all(new.startswith(old) for old, new in zip(before, after))
+    assert generated.texts[0].startswith("Ba")
+    assert generated.tokens == list(generated.texts[0][-8:])
+    np.testing.assert_allclose(generated.attention["block2"].sum(axis=-1), 1, rtol=1e-5)
+    assert generated.attention["block2"].shape == (2, 8)
+
+
+def test_a_text_shorter_than_a_passage_is_told(tmp_path):
+    (tmp_path / "own.txt").write_text("a short text")
+    config = text_file.get_config()
+    config.data.file = str(tmp_path / "own.txt")
+    with pytest.raises(
+        UsageError, match=r"more than data.max_length=64 tokens, got 9; give a longer"
+    ):
+        make(config)
+
+
+def test_strings_come_twice_and_scores_are_of_the_token_after():
+    strings = induction.repeated_strings(13, 16, 2, seed=0)
+    assert strings.shape == (induction.NUM_STRINGS, 16)
+    np.testing.assert_array_equal(strings[:, :8], strings[:, 8:])
+    assert all(len(set(row)) == 8 for row in strings.tolist())
+    assert strings.min() == 2
+    assert induction.repeated_strings(6, 16, 2, seed=0).shape[1] == 8
+    perfect = np.zeros((3, 2, 16, 16))
+    for query in range(8, 15):
+        after = next(k for k in range(query - 1, -1, -1) if strings[0, k] == strings[0, query]) + 1
+        perfect[:, 1, query, after] = 1
+    np.testing.assert_array_equal(induction.scores(perfect), [0, 1])
