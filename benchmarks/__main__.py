@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import additive, generator, seeds, startup, steps, time_to_error, timing
+from benchmarks import additive, generator, language, seeds, startup, steps, time_to_error, timing
 from flax_attn.analysis.drawing import BLUE, CYCLE, Picture, save
 
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
@@ -29,6 +29,7 @@ COMPARISONS: dict[str, Callable[[bool], Iterable[timing.Row]]] = {
     "generator": generator.rows,
     **{f"training step, {name}": functools.partial(steps.rows, name=name) for name in steps.CASES},
     "additive attention": additive.rows,
+    "language": language.rows,
     "seeds": seeds.rows,
     "time to an error": time_to_error.rows,
 }

@@ -84,6 +84,7 @@ SMALLER = {  # of the configs that a page trains, what costs time and shows in n
     "text_csv": tiny.TEXTS,
     "reverse_bahdanau": tiny.PAIRS,
     "mnist_mlp": {"model.hidden_features": 8},
+    "names": {"model.features": 16, "data.num_lines": 400, "steps_per_epoch": 10},
 }
 
 
@@ -126,6 +127,14 @@ def test_the_blocks_of_a_guide_run_one_after_another(page, tmp_path, monkeypatch
     if page == "python":
         (events,) = (tmp_path / "runs" / "tensorboard").iterdir()
         assert b"valid/mse/seed_0" in events.read_bytes()
+
+
+def test_the_example_of_the_page_on_language_models_runs(tmp_path, monkeypatch, no_pictures):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(flax_attn, "train", smaller(flax_attn.train))
+    names = run_example((DOCS / "language_models.md").read_text())
+    assert len(names["generated"].texts[0]) == len("Ka") + 60
+    assert (tmp_path / "looks.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("page", BRIDGES)

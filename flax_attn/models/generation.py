@@ -16,10 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from flax_attn.errors import UsageError
 from flax_attn.models import largest
 from flax_attn.models.forward import Params
 from flax_attn.types import Tree
 
+MOST_WRITTEN = 1_000_000  # tokens
 NEVER = 2  # tokens 0 and 1, for padding and for what is unknown, are never written
 
 
@@ -47,6 +49,18 @@ class Sampling(NamedTuple):
 
     temperature: float = 0.8
     top_k: int = 0
+
+
+def check_numbers(length: int, temperature: float, top_k: int, seed: int) -> None:
+    """Raises a UsageError for numbers that no text can be written with."""
+    if not 1 <= length <= MOST_WRITTEN:
+        raise UsageError(f"expected a length from 1 to {MOST_WRITTEN:,} tokens, got {length}")
+    if not 0 <= temperature < float("inf"):
+        raise UsageError(f"expected a temperature of 0 or above, got {temperature}")
+    if top_k < 0:
+        raise UsageError(f"expected top_k of 0 (for all tokens) or above, got {top_k}")
+    if not 0 <= seed < 2**32:
+        raise UsageError(f"expected a seed from 0 to 2**32 - 1, got {seed}")
 
 
 def generate(

@@ -7,19 +7,19 @@ Source: Elhage et al. 2021 ("A Mathematical Framework for Transformer Circuits")
 (arXiv:2209.11895), whose prefix-matching score this is.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float, Int
 
 NUM_STRINGS = 32
 
 
-def repeated_strings(
-    vocabulary_size: int, max_length: int, first: int, seed: int
-) -> Int[np.ndarray, "n t"]:
-    """Strings of different tokens from `first` on, in random order, each of them twice."""
-    period = min(max_length // 2, vocabulary_size - first)
+def repeated_strings(tokens: Sequence[int], max_length: int, seed: int) -> Int[np.ndarray, "n t"]:
+    """Strings of some of these tokens, in random order and each once, and the same again."""
+    period = min(max_length // 2, len(tokens))
     rng = np.random.default_rng(seed)
-    orders = [rng.permutation(np.arange(first, vocabulary_size)) for _ in range(NUM_STRINGS)]
+    orders = [rng.permutation(tokens) for _ in range(NUM_STRINGS)]
     return np.stack([np.tile(order[:period], 2) for order in orders]).astype(np.int32)
 
 

@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from flax_attn.data.sets.language import LanguageData
+from flax_attn.data import toy
+from flax_attn.data.sets.language import LanguageData, Names
 from flax_attn.data.text import pad
 from flax_attn.data.tokenizers import Tokenizer, fit_tokenizer, tokenizer_from_json
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params
-from flax_attn.models.generation import NEVER, GeneratesText, Sampling, generate
+from flax_attn.models.generation import NEVER, GeneratesText, Sampling, check_numbers, generate
 from flax_attn.models.language import attention_of, logits_of, loss_by_position
 from flax_attn.tasks import induction, next_token
 from flax_attn.tasks.encoders import check_sizes
@@ -34,7 +35,6 @@ from flax_attn.types import Batch, Json, Tree, UserInput
 
 SAMPLE_LENGTH = 500  # tokens of the text that every run writes
 NUM_EXAMPLES = 16  # test passages
-MOST_WRITTEN = 1_000_000  # tokens
 
 OnTexts = Callable[[list[str]], object]
 
@@ -111,7 +111,7 @@ class LanguageModel(Task):
         return next_token.measure(self.recipe, outputs, batch, train)
 
     def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
-        """The loss at each position, the induction of each head, and a text that a seed wrote.
+        """The loss at each position, the induction of each head, and texts that the seeds wrote.
 
         Arrays have the losses `(seeds, max_length)`, and of the first seed the induction `(blocks,
         heads)`, the attention of the best head on one repeated string, and that of all heads on
@@ -120,27 +120,35 @@ class LanguageModel(Task):
         first = {name: rows[:NUM_EXAMPLES] for name, rows in self.test.items()}
         best = np.asarray(logits_of(model, params[0], first["inputs"]).argmax(axis=-1))
         losses = np.stack([loss_by_position(model, own, **self.test) for own in params])
-        arrays: Tree = first | {"predictions": best, "losses": losses}
+        examples = Examples(first | {"predictions": best, "losses": losses})
         if not isinstance(model, GeneratesText):
-            return Examples(arrays)
-        size, max_length = self.tokenizer.size, self.data.max_length
-        strings = induction.repeated_strings(size, max_length, NEVER, self.data.seed)
-        looks = [attention_of(model, own, strings) for own in params]
-        by_head = [np.stack([induction.scores(w) for w in look.values()]) for look in looks]
-        block, head = map(int, np.unravel_index(by_head[0].argmax(), by_head[0].shape))
-        metrics = {"test/induction": [float(of_heads.max()) for of_heads in by_head]}
-        summary: dict[str, Json] = {"induction_head": f"block {block + 1}, head {head + 1}"}
+            return examples
         row = self.test["inputs"][:1, : int((self.test["targets"][0] > 0).sum())]
-        arrays |= {
-            "induction": by_head[0],
-            "string": self._written(strings[0]),
-            "induction_weights": list(looks[0].values())[block][0, head],
-            "tokens": self._written(row[0]),
-        }
+        tokens = self._written(row[0])
         weights = {name: array[0] for name, array in attention_of(model, params[0], row).items()}
-        prompt = "\n" if self.tokenizer.encode("\n")[0] >= NEVER else str(arrays["tokens"][0])
-        text = self.generate(model, params[:1], prompt, length=SAMPLE_LENGTH).texts[0]
-        return Examples(arrays | to_store(weights), metrics, summary, {"sample.txt": text + "\n"})
+        prompt = "\n" if self.tokenizer.encode("\n")[0] >= NEVER else str(tokens[0])
+        write = functools.partial(self.generate, model, prompts=prompt, length=SAMPLE_LENGTH)
+        texts = [write(params=[own]).texts[0] for own in params]
+        arrays, metrics, summary = self._induction(model, params)
+        if isinstance(self.data, Names):
+            metrics["test/harmony"] = [share_in_harmony(text) for text in texts]
+        arrays |= examples.arrays | to_store(weights) | {"tokens": tokens}
+        return Examples(arrays, metrics, summary, {"sample.txt": texts[0] + "\n"})
+
+    def _induction(
+        self, model: nn.Module, params: Sequence[Params]
+    ) -> tuple[dict[str, np.ndarray], dict[str, list[float]], dict[str, Json]]:
+        """Arrays, metrics and summary of the head that does most induction."""
+        names = self._written(np.arange(self.tokenizer.size)).tolist()
+        tokens = [i for i, name in enumerate(names) if i >= NEVER and name != "\n"]
+        strings = induction.repeated_strings(tokens, self.data.max_length, self.data.seed)
+        looks = [list(attention_of(model, own, strings).values()) for own in params]
+        by_head = [np.stack([induction.scores(w) for w in blocks]) for blocks in looks]
+        block, head = map(int, np.unravel_index(by_head[0].argmax(), by_head[0].shape))
+        arrays = {"induction": by_head[0], "string": self._written(strings[0])}
+        arrays["induction_weights"] = looks[0][block][0, head]
+        metrics = {"test/induction": [float(of_heads.max()) for of_heads in by_head]}
+        return arrays, metrics, {"induction_head": f"block {block + 1}, head {head + 1}"}
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         """The probabilities of the token after each text, and the attention of the first seed.
@@ -195,7 +203,7 @@ class LanguageModel(Task):
             raise UsageError(
                 "expected a model with the methods start and decode of gpt, which write texts"
             )
-        check_sampling(length, temperature, top_k, seed)
+        check_numbers(length, temperature, top_k, seed)
         texts = [self._encoded(text) for text in _texts(prompts)]
         sampling = Sampling(temperature, top_k if top_k < self.tokenizer.size - NEVER else 0)
         for parts in generate(model, params[0], texts, length, sampling, seed):
@@ -271,16 +279,10 @@ def draw_passages(train: Batch, key: Array, *, length: int, batch_size: int) -> 
     return {"inputs": windows[:, :-1], "targets": windows[:, 1:]}
 
 
-def check_sampling(length: int, temperature: float, top_k: int, seed: int) -> None:
-    """Raises a UsageError for numbers that no text can be written with."""
-    if not 1 <= length <= MOST_WRITTEN:
-        raise UsageError(f"expected a length from 1 to {MOST_WRITTEN:,} tokens, got {length}")
-    if not 0 <= temperature < float("inf"):
-        raise UsageError(f"expected a temperature of 0 or above, got {temperature}")
-    if top_k < 0:
-        raise UsageError(f"expected top_k of 0 (for all tokens) or above, got {top_k}")
-    if not 0 <= seed < 2**32:
-        raise UsageError(f"expected a seed from 0 to 2**32 - 1, got {seed}")
+def share_in_harmony(text: str) -> float:
+    """The share of the whole lines of a text that are names with vowels of one kind."""
+    names = text.split("\n")[1:-1]
+    return float(np.mean([toy.in_harmony(name) for name in names])) if names else 0.0
 
 
 def _texts(inputs: UserInput) -> list[str]:

@@ -13,7 +13,7 @@ from flax_attn.errors import UsageError
 from flax_attn.experiment.building import build_model
 from flax_attn.experiment.config import Config
 from flax_attn.models.language import loss_by_position
-from flax_attn.tasks import LanguageModel, induction
+from flax_attn.tasks import LanguageModel, induction, language
 from tests.models.variables import draw
 
 SMALL = {"name": "gpt", "features": 8, "num_heads": 2, "num_blocks": 2}
@@ -153,13 +153,18 @@ def test_a_text_shorter_than_a_passage_is_told(tmp_path):
         make(config)
 
 
+def test_the_share_in_harmony_is_of_whole_lines():
+    assert language.share_in_harmony("\nKalodun\nSevirin\nKalide\nBa") == pytest.approx(2 / 3)
+    assert language.share_in_harmony("\nBa") == 0
+
+
 def test_strings_come_twice_and_scores_are_of_the_token_after():
-    strings = induction.repeated_strings(13, 16, 2, seed=0)
+    strings = induction.repeated_strings(range(2, 13), 16, seed=0)
     assert strings.shape == (induction.NUM_STRINGS, 16)
     np.testing.assert_array_equal(strings[:, :8], strings[:, 8:])
     assert all(len(set(row)) == 8 for row in strings.tolist())
     assert strings.min() == 2
-    assert induction.repeated_strings(6, 16, 2, seed=0).shape[1] == 8
+    assert induction.repeated_strings(range(2, 6), 16, seed=0).shape[1] == 8
     perfect = np.zeros((3, 2, 16, 16))
     for query in range(8, 15):
         after = next(k for k in range(query - 1, -1, -1) if strings[0, k] == strings[0, query]) + 1

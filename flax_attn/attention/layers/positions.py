@@ -61,7 +61,7 @@ class LearnedPositions(nn.Module):
                 f"{first if first < 0 else last} on"
             )
         shape = (self.max_length, self.features)
-        table = self.param("embedding", self.embedding_init, shape, self.param_dtype)
+        table = jnp.asarray(self.param("embedding", self.embedding_init, shape, self.param_dtype))
         table = table if self.dtype is None else table.astype(self.dtype)
         positions = positions_from(offset, length)
         # An index below 0 would count from the end of the table.
