@@ -5,7 +5,8 @@ Task     the next letter of `dafdaf`: 5 to 24 different letters, and the same ag
 Source   Elhage et al. 2021 and Olsson et al. 2022 (arXiv:2209.11895): two blocks of attention are
          enough, one is not
 Command  python train.py --config=configs/induction.py
-Expect   one head has 0 of its weight on the token after the last occurrence; 0 minutes on 2 cores
+Expect   one head has 0.93 of its weight on the token after the last occurrence (3 seeds, the
+         lowest 0.90); a minute a seed on 2 cores
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ def get_config(variant: str = "") -> Any:
     data |= {"min_letters": 5, "max_letters": 24, "valid_fraction": 0.05, "test_fraction": 0.05}
     model = {"features": 64, "num_blocks": 2}
     config = recipes.language("induction", variant, data, model)
-    config.num_epochs = 3 if variant else 8
+    config.num_epochs = 3 if variant else 6
     config.steps_per_epoch = 0
     config.batch_size = 64
     config.learning_rate = 4e-3

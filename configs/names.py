@@ -4,7 +4,8 @@ Task     the next letter of a name: all vowels of a name are of one kind (a, o, 
          model has to look back
 Source   made in code, as the names of github.com/karpathy/makemore are read
 Command  python train.py --config=configs/names.py
-Expect   test loss 0; 0 minutes on 2 cores
+Expect   test loss 1.864; all names that are written have vowels of one kind (3 seeds); half a
+         minute a seed on 2 cores
 """
 
 from typing import Any

@@ -5,7 +5,7 @@ Task     the next character of a text of at least 20 kB in UTF-8; the last tenth
 Source   the model of shakespeare_char, with dropout against learning a short text by heart
 Command  python train.py --config=configs/text_file.py --config.data.file=FILE.txt
          [--config.data.tokenizer=bytes --config.data.vocabulary_size=2000]
-Expect   what your text allows; 0 minutes on 2 cores
+Expect   what your text allows; about two minutes on 2 cores
 """
 
 from typing import Any

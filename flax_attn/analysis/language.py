@@ -44,8 +44,8 @@ def loss_by_position(losses: np.ndarray, name: str) -> Figure:
     ax.grid(axis="y", alpha=0.2)
     ax.legend()
     figure.suptitle(
-        f"{name}: one token known, the loss is {mean[0]:.2f}; in the second half of a passage it "
-        f"is {late:.2f}"
+        f"{name}: the loss is {mean[0]:.2f} where one token is known,\n"
+        f"and {late:.2f} in the second half of a passage"
     )
     return figure
 
