@@ -80,7 +80,7 @@ def generate(
     """
     texts = [list(prompt) for prompt in prompts]
     num_read, num_steps = model.max_length // 2, max(model.max_length // 4, 1)
-    rows = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(len(texts)))
+    key = jax.random.key(seed)
     options = {"num_steps": num_steps, "top_k": sampling.top_k}
     state, room = None, 0
     for first in range(0, length, num_steps):
@@ -89,8 +89,7 @@ def generate(
             lengths = np.array([len(end) for end in ends], np.int32)
             filled = np.array([end + [0] * (num_read - len(end)) for end in ends], np.int32)
             state, room = _read(model, params, filled, lengths), model.max_length - lengths.max()
-        keys = jax.vmap(jax.random.fold_in, (0, None))(rows, first)
-        state, tokens = _write(model, params, state, keys, sampling.temperature, **options)
+        state, tokens = _write(model, params, state, key, first, sampling.temperature, **options)
         written, room = np.asarray(tokens)[:, : length - first], room - num_steps
         for text, part in zip(texts, written.tolist()):
             text.extend(part)
@@ -113,13 +112,16 @@ def _write(
     model: GeneratesText,
     params: Params,
     state: tuple[Float[Array, "b v"], Tree],
-    keys: Key[Array, " b"],
+    key: Key[Array, ""],
+    first: Int[Array, ""],
     temperature: Float[Array, ""],
     *,
     num_steps: int,
     top_k: int,
 ) -> tuple[tuple[Float[Array, "b v"], Tree], Int[Array, "b n"]]:
-    """The state after `num_steps` more tokens of each text, and these tokens."""
+    """The state after `num_steps` more tokens of each text, and these tokens from `first` on."""
+    numbers = jnp.arange(len(state[0]))
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)  # of the texts
 
     def step(state: Tree, i: Array) -> tuple[Tree, Array]:
         logits, caches = state
@@ -128,7 +130,7 @@ def _write(
         logits, caches = model.apply({"params": params}, token[:, None], caches, method="decode")
         return (logits[:, 0], caches), token
 
-    state, tokens = jax.lax.scan(step, state, jnp.arange(num_steps))
+    state, tokens = jax.lax.scan(step, state, first + jnp.arange(num_steps))
     return state, tokens.T
 
 

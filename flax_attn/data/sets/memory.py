@@ -30,6 +30,7 @@ from flax_attn.data.sets.kinds import (
     Texts,
     Training,
 )
+from flax_attn.data.sets.language import LanguageData
 from flax_attn.data.sets.signals import with_valid
 from flax_attn.data.sets.texts import split
 from flax_attn.data.splits import at_random
@@ -173,10 +174,11 @@ def from_python(
         UsageError: other splits than `train`, `test` and `valid`, contents of unequal lengths, or
             of another kind.
     """
-    if issubclass(kind, SeriesData):
+    if issubclass(kind, SeriesData | LanguageData):
+        other = "series" if issubclass(kind, SeriesData) else "a text to continue"
         raise UsageError(
-            "expected a config on signals, texts, images or pairs for data from Python, got one "
-            "on series"
+            f"expected a config on signals, texts, images or pairs for data from Python, got one "
+            f"on {other}"
         )
     unknown = sorted(set(data) - set(SPLITS))
     if unknown or not {"train", "test"} <= set(data):
