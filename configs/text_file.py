@@ -16,7 +16,7 @@ from flax_attn import recipes
 def get_config(variant: str = "") -> Any:
     data = {"name": "text_file", "file": "", "valid_fraction": 0.1}
     config = recipes.language("text_file", variant, data, {"dropout_rate": 0.2})
-    config.num_epochs = 5 if variant else 20
+    config.num_epochs = 8 if variant else 20
     config.steps_per_epoch = 100
     config.batch_size = 32
     config.patience = 5
