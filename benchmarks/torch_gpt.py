@@ -99,9 +99,9 @@ def draw(logits: Tensor, temperature: float, top_k: int) -> Tensor:
 
 def gpt(params: Any, num_heads: int) -> GPT:
     """The model with the parameters of ours."""
-    table, places = params["embedding"]["embedding"], params["places"]["embedding"]
+    table, positions = params["embedding"]["embedding"], params["position_table"]["embedding"]
     names = [name for name in params if name.startswith("blocks_")]
-    model = GPT(len(table), len(places), table.shape[1], num_heads, len(names))
+    model = GPT(len(table), len(positions), table.shape[1], num_heads, len(names))
     tensor = lambda array: torch.from_numpy(np.array(array))
 
     def copy_norm(norm: nn.LayerNorm, own: Any) -> None:
@@ -110,7 +110,7 @@ def gpt(params: Any, num_heads: int) -> GPT:
     def copy_dense(dense: nn.Linear, kernel: np.ndarray, bias: np.ndarray) -> None:
         dense.weight.data, dense.bias.data = tensor(kernel).T.contiguous(), tensor(bias)
 
-    model.tokens.weight.data, model.positions.weight.data = tensor(table), tensor(places)
+    model.tokens.weight.data, model.positions.weight.data = tensor(table), tensor(positions)
     copy_norm(model.norm, params["norm"])
     for number, block in enumerate(model.blocks):
         assert isinstance(block, Block)

@@ -1,8 +1,8 @@
-"""Names of a tongue that nobody speaks, letter by letter.
+"""Names of an invented language, letter by letter.
 
 Task     the next letter of a name: all vowels of a name are of one kind (a, o, u or e, i, y), so a
          model has to look back
-Source   made in code, as the names of github.com/karpathy/makemore are read
+Source   made in code, in place of the names that github.com/karpathy/makemore reads
 Command  python train.py --config=configs/names.py
 Expect   test loss 1.864; all names that are written have vowels of one kind (3 seeds); half a
          minute a seed on 2 cores

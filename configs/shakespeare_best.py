@@ -1,10 +1,10 @@
 """Shakespeare letter by letter, as well as a million parameters can in half an hour.
 
-Task     that of `configs/shakespeare_char.py`; the last twentieth of what is trained on validates
+Task     that of `configs/shakespeare_char.py`; the twentieth of the text before the test validates
 Source   the same model with five blocks and passages of 128 characters, 16 epochs of the text, and
          dropout against learning it by heart
 Command  python train.py --config=configs/shakespeare_best.py --manual_dir=DIR
-Expect   test loss 0; 0 minutes on 2 cores
+Expect   not yet measured to its end; after 3 of 16 epochs the test loss is 1.813
 """
 
 from typing import Any

@@ -159,9 +159,7 @@ def add_predicting(predict: argparse.ArgumentParser) -> None:
     """The arguments of `predict`."""
     run = "a run directory, such as runs/shapes_attention"
     predict.add_argument("run", type=Path, metavar="RUN", help=run)
-    text = (
-        'a text to classify or translate, such as "The final tennis tournament starts next week."'
-    )
+    text = 'a text to classify, translate or continue, such as "The final starts next week."'
     predict.add_argument("text", nargs="*", help=text)
     source = "signals (.npy, .csv), texts one a line, images (.png, IDX)"
     predict.add_argument("--input", type=Path, help=source)
@@ -184,13 +182,13 @@ def add_generating(generate: argparse.ArgumentParser) -> None:
     """The arguments of `generate`."""
     run = "a run directory, such as runs/shakespeare_char"
     generate.add_argument("run", type=Path, metavar="RUN", help=run)
-    prompt = 'the beginning of the text, such as "ROMEO:" (default: the end of a line)'
-    generate.add_argument("prompt", nargs="?", default="\n", metavar="PROMPT", help=prompt)
+    prompt = 'the beginning of the text, such as "ROMEO:" (default: none)'
+    generate.add_argument("prompt", nargs="?", default="", metavar="PROMPT", help=prompt)
     length = "the number of tokens to write (default: 500)"
     generate.add_argument("--length", type=int, default=500, help=length)
     temperature = "below 1 safer, above 1 bolder, 0 the most probable (default: 0.8)"
     generate.add_argument("--temperature", type=float, default=0.8, help=temperature)
-    top_k = "choose among so many of the most probable tokens; 0 for all (default: 40)"
+    top_k = "the number of most probable tokens to choose among; 0 for all (default: 40)"
     generate.add_argument("--top-k", type=int, default=40, help=top_k)
     generate.add_argument("--seed", type=int, default=0, help="decides the text (default: 0)")
     samples = "the number of texts (default: 1)"

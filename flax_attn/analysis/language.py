@@ -17,13 +17,13 @@ def draw(run: Record) -> dict[str, Figure]:
     """All pictures of a run on language, by name."""
     examples = run.examples
     pictures = {"loss_by_position": loss_by_position(examples["losses"], run.name)}
-    if "induction" not in examples:
-        return pictures
-    pictures["induction"] = induction(
-        examples["induction"], examples["induction_weights"], examples["string"].tolist(), run.name
-    )
-    last = {name: weights[:, -1] for name, weights in run.attention.items()}
-    pictures["attention"] = looks(examples["tokens"].tolist(), last, run.name)
+    if "induction" in examples:
+        string = examples["string"].tolist()
+        arrays = examples["induction"], examples["induction_weights"]
+        pictures["induction"] = induction(*arrays, string, run.name)
+    if "tokens" in examples:
+        last = {name: weights[:, -1] for name, weights in run.attention.items()}
+        pictures["attention"] = looks(examples["tokens"].tolist(), last, run.name)
     return pictures
 
 
@@ -37,7 +37,7 @@ def loss_by_position(losses: np.ndarray, name: str) -> Figure:
     if len(losses) > 1:
         least, most = losses.min(axis=0), losses.max(axis=0)
         ax.fill_between(known, least, most, color=BLUE, alpha=0.2, lw=0)
-    late = mean[len(mean) // 2 :].mean()
+    late = np.nanmean(mean[len(mean) // 2 :])
     ax.axhline(late, color=ORANGE, lw=1, ls="--", label="mean of the second half")
     ax.set(xlabel="tokens that the model knows", ylabel="cross-entropy of the next")
     ax.set_ylim(bottom=0)
@@ -67,7 +67,7 @@ def induction(scores: np.ndarray, weights: np.ndarray, string: Sequence[str], na
     left.set_aspect("equal")
     left.set_xticks(range(scores.shape[1]), [f"head {j + 1}" for j in range(scores.shape[1])])
     left.set_yticks(range(scores.shape[0]), [f"block {i + 1}" for i in range(scores.shape[0])])
-    left.set_title("weight on the token after\nthe last occurrence")
+    left.set_title("weight on the token that\nfollowed last time")
     draw_matrix(right, weights, mask=np.tri(len(weights), dtype=bool))
     tokens = [printable(token) for token in string]
     right.set_aspect("equal")
@@ -77,9 +77,9 @@ def induction(scores: np.ndarray, weights: np.ndarray, string: Sequence[str], na
     right.set_title(f"block {block + 1}, head {head + 1}, on a random string that comes twice")
     colour_bar(figure, 1.0, ax=right, shrink=0.7)
     best = f"block {block + 1}, head {head + 1}"
-    message = f"{best} puts {scores.max():.2f} of its weight on the token after the last occurrence"
+    message = f"{best} puts {scores.max():.2f} of its weight on the token that followed last time"
     if scores.max() < 0.5:
-        message = f"no head looks for the last occurrence; {best} comes nearest"
+        message = f"no head looks for what followed last time; {best} comes nearest"
     figure.suptitle(f"{name}: {message}")
     return figure
 
@@ -102,13 +102,15 @@ def looks(tokens: Sequence[str], weights: Mapping[str, np.ndarray], name: str) -
     ax = figure.subplots()
     draw_matrix(ax, rows)
     ax.set_xticks(range(len(written)), written, family="monospace", fontsize=9)
+    if max(map(len, written)) > 2:
+        ax.tick_params(axis="x", rotation=90)
     ax.set_yticks(range(len(labels)), labels, fontsize=8)
     ax.tick_params(axis="x", length=0)
     ax.set_xlabel("the text so far; the last token attends")
     colour_bar(figure, 1.0, ax=ax, shrink=0.8)
     back = rows.shape[1] - 1 - column
     figure.suptitle(
-        f"{name}: to say what follows {written[-1]!r}, {labels[row]} looks {back} back, at "
+        f"{name}: to say what follows {written[-1]!r}, {labels[row]} looks {back} tokens back, at "
         f"{written[column]!r}, with {rows[row, column]:.2f} of its weight"
     )
     return figure

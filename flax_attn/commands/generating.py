@@ -6,10 +6,10 @@ from pathlib import Path
 from flax_attn.commands.requests import warn
 from flax_attn.errors import UsageError, escaped_lines
 from flax_attn.experiment import loading
-from flax_attn.fields import LARGEST_BY_NAME
 from flax_attn.predict import files
 
 BETWEEN = "-" * 15  # two texts
+MOST_SAMPLES = 1_000
 UNFINISHED = "\ufffd"  # stands for the first bytes of a character
 
 
@@ -25,26 +25,28 @@ class Printed:
         print(escaped_lines(text[len(self.text) :]), end="", flush=True)
         self.text = text
 
+    def finish(self, text: str) -> None:
+        """Prints what is left, and ends the line."""
+        print(escaped_lines(text[len(self.text) :]), flush=True)
+
 
 def generate(args: argparse.Namespace) -> list[Path]:
     """Prints one text as it is written, or several one after another. Draws the first on request.
 
     Returns the paths of what was drawn.
     """
-    most = LARGEST_BY_NAME["batch_size"]
-    if not 1 <= args.samples <= most:
-        raise UsageError(f"expected --samples from 1 to {most:,}, got {args.samples}")
+    if not 1 <= args.samples <= MOST_SAMPLES:
+        raise UsageError(f"expected --samples from 1 to {MOST_SAMPLES:,}, got {args.samples}")
     if args.figure is not None:
         files.check_destination(args.figure, "--figure", files.PICTURES)
     run = loading.load(args.run, warn, allow=tuple(args.allow))
     sampling = {"temperature": args.temperature, "top_k": args.top_k, "seed": args.seed}
-    on_texts = Printed().show if args.samples == 1 else None
+    printed = Printed()
+    on_texts = printed.show if args.samples == 1 else None
     generated = run.generate(
         [args.prompt] * args.samples, length=args.length, **sampling, on_texts=on_texts
     )
-    if on_texts is None:
-        print(escaped_lines(f"\n{BETWEEN}\n".join(generated.texts)), end="")
-    print(flush=True)
+    printed.finish(f"\n{BETWEEN}\n".join(generated.texts))
     if args.figure is None:
         return []
     from flax_attn.analysis import language  # and matplotlib, for a picture alone

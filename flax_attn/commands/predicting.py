@@ -49,7 +49,7 @@ def predict(request: Request, console: Console) -> list[Path]:
         raise UsageError("expected --beam and --best for a run on translation alone")
     if config.task_class not in COMMANDS:
         raise UsageError(
-            f"expected a run on shapes, texts, images or translation, got one on "
+            f"expected a run on signals, texts, images, translation or language, got one on "
             f"{config.values['data']['name']}"
         )
     return COMMANDS[config.task_class](request, config, console)
@@ -132,12 +132,18 @@ def predict_next(request: Request, config: Config, console: Console) -> list[Pat
     texts = read_texts(request, '"ROMEO:"')
     run = loading.load(request.run, warn, allow=request.allow)
     prediction = run.predict(texts)
-    rows = []
+    if request.figure is not None and not prediction.attention:
+        raise UsageError(f"the model of {request.run.name} gives no weights; leave out --figure")
+    rows: list[JsonObject] = []
     for text, shares in zip(texts, arrays.outputs_of(prediction)):
         order = np.argsort(-shares, kind="stable")[:MOST_NEXT]
-        next_tokens = {repr(prediction.names[i]): float(shares[i]) for i in order}
-        rows.append({"input": text, "classes": next_tokens})
-    print_classes(request, rows, console)
+        best = [{"token": prediction.names[i], "probability": float(shares[i])} for i in order]
+        rows.append({"input": text, "next": best})
+    if request.as_json:
+        print_json(rows, console)
+    for row in rows if not request.as_json else ():
+        shown = {repr(token["token"]): token["probability"] for token in row["next"]}
+        show_classes({"input": row["input"], "classes": shown}, console)
     if request.figure is None:
         return []
     from flax_attn.analysis import language  # and matplotlib, for a picture alone
@@ -161,8 +167,8 @@ def check_classes(request: Request) -> None:
     """Raises a UsageError for options that are not for a run on texts or images."""
     if request.output is not None:
         raise UsageError(
-            "expected no --output for a run on texts or images, whose classes are printed; --json "
-            "prints JSON"
+            "expected no --output for a run on texts or images, whose predictions are printed; "
+            "--json prints JSON"
         )
     check_figure(request)
 

@@ -204,7 +204,7 @@ def next_steps(config: "Config", workdir: Path) -> list[str]:
         TextClasses: '"A TEXT" --figure attention.png',
         PairsOfTexts: '"A TEXT" --figure alignment.png',
     }
-    if config.task_class is LanguageModel:
+    if config.task_class is LanguageModel and hasattr(config.model_class, "decode"):
         lines.append(f"then try: flax-attn generate {workdir}")
     if config.task_class in inputs:
         lines.append(f"then try: flax-attn predict {workdir} {inputs[config.task_class]}")

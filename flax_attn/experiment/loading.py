@@ -64,7 +64,7 @@ class Run:
 
     def generate(
         self,
-        prompts: str | Sequence[str] = "\n",
+        prompts: str | Sequence[str] = "",
         *,
         length: int = 500,
         temperature: float = 0.8,
@@ -75,11 +75,11 @@ class Run:
         """Continues texts with the language model of the run.
 
         Args:
-            prompts: the beginning of a text, or of several.
+            prompts: the beginning of a text, or of several; an empty one leaves it to the model.
             length: the number of tokens to write.
             temperature: 1 for the probabilities of the model, less for safer texts, 0 for the most
                 probable token.
-            top_k: choose among so many of the most probable tokens; 0 for all.
+            top_k: the number of most probable tokens to choose among; 0 for all.
             seed: decides the texts.
             on_texts: a function that gets the texts whenever more of them is written.
 

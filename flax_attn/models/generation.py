@@ -1,10 +1,10 @@
 """Text from a language model, one token after another, with a cache of keys and values.
 
-    p(token) = softmax(logits / temperature)   of the most probable tokens, `top_k` of them
+    p(token) = softmax(logits / temperature)   over the `top_k` most probable tokens
 
-A model reads at most `max_length` tokens. A text that has grown beyond that is read anew from its
-last `max_length / 2` tokens, as if it began there. So every step gives what the model gives without
-a cache, and the cost of a token does not grow with the text.
+A model reads at most `max_length` tokens. When there is no room for the next `max_length / 4`
+tokens, it reads the last half of `max_length` anew, as if the text began there. So every step gives
+what the model gives without a cache, and the cost of a token does not grow with the text.
 """
 
 import functools
@@ -44,7 +44,7 @@ class Sampling(NamedTuple):
     Attributes:
         temperature: 1 for the probabilities of the model, less for safer texts, 0 for the most
             probable token.
-        top_k: choose among so many tokens, the most probable ones; 0 for all.
+        top_k: the number of most probable tokens to choose among; 0 for all.
     """
 
     temperature: float = 0.8
@@ -53,6 +53,12 @@ class Sampling(NamedTuple):
 
 def check_numbers(length: int, temperature: float, top_k: int, seed: int) -> None:
     """Raises a UsageError for numbers that no text can be written with."""
+    numbers = {"length": length, "top_k": top_k, "seed": seed}
+    for name, number in numbers.items():
+        if not isinstance(number, int):
+            raise UsageError(f"expected a whole number as {name}, got {number!r}")
+    if not isinstance(temperature, int | float):
+        raise UsageError(f"expected a number as temperature, got {temperature!r}")
     if not 1 <= length <= MOST_WRITTEN:
         raise UsageError(f"expected a length from 1 to {MOST_WRITTEN:,} tokens, got {length}")
     if not 0 <= temperature < float("inf"):
@@ -73,18 +79,21 @@ def generate(
 ) -> Iterator[Int[np.ndarray, "b n"]]:
     """Continues texts by `length` tokens, and yields them in parts as they are written.
 
-    The same seed gives the same text to each prompt, whatever number of prompts there is.
+    The same seed gives the same texts to the same prompts.
 
     Args:
         prompts: the tokens that each text begins with, at least one.
     """
     texts = [list(prompt) for prompt in prompts]
-    num_read, num_steps = model.max_length // 2, max(model.max_length // 4, 1)
+    half, num_steps = model.max_length // 2, max(model.max_length // 4, 1)
+    most = model.max_length - num_steps  # of a long prompt
     key = jax.random.key(seed)
     options = {"num_steps": num_steps, "top_k": sampling.top_k}
     state, room = None, 0
     for first in range(0, length, num_steps):
         if room < num_steps:
+            longest = max(map(len, texts))
+            num_read = most if state is None and longest > half else half
             ends = [text[-num_read:] for text in texts]
             lengths = np.array([len(end) for end in ends], np.int32)
             filled = np.array([end + [0] * (num_read - len(end)) for end in ends], np.int32)

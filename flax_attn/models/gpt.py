@@ -68,7 +68,7 @@ class GPT(nn.Module):
         normal = nn.initializers.normal(0.02)
         self.embedding = nn.Embed(self.vocabulary_size, self.features, embedding_init=normal)
         if self.positions == "learned":
-            self.places = LearnedPositions(self.max_length, self.features)
+            self.position_table = LearnedPositions(self.max_length, self.features)
         self.blocks = [self._block() for _ in range(self.num_blocks)]
         self.norm = nn.LayerNorm()
         self.dropout = nn.Dropout(self.dropout_rate)
@@ -134,8 +134,8 @@ class GPT(nn.Module):
         """The embeddings of tokens, and of their positions from `offset` on."""
         x = self.embedding(tokens)
         if self.positions == "learned":
-            places = self.places(tokens.shape[1], offset)
-            x = x + (places if places.ndim == 3 else places[None])
+            vectors = self.position_table(tokens.shape[1], offset)
+            x = x + (vectors if vectors.ndim == 3 else vectors[None])
         return self.dropout(x, deterministic=not train)
 
     def _logits(self, x: Float[Array, "b t d"]) -> Float[Array, "b t v"]:

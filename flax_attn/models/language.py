@@ -43,12 +43,12 @@ def loss_by_position(
     inputs: Int[np.ndarray, "n t"],
     targets: Int[np.ndarray, "n t"],
 ) -> Float[np.ndarray, " t"]:
-    """The mean cross-entropy at each position over all texts, without padding."""
+    """The mean cross-entropy at each position over all texts, NaN where all is padding."""
     totals = np.zeros((2, inputs.shape[1]))
     for first in range(0, len(inputs), AT_ONCE):
         rows = slice(first, first + AT_ONCE)
         totals += np.asarray(_totals(model, params, inputs[rows], targets[rows]))
-    return totals[0] / np.maximum(totals[1], 1)
+    return np.where(totals[1] > 0, totals[0] / np.maximum(totals[1], 1), np.nan)
 
 
 @functools.partial(jax.jit, static_argnames="model")

@@ -26,7 +26,8 @@ def repeated_strings(tokens: Sequence[int], max_length: int, seed: int) -> Int[n
 def scores(weights: Float[np.ndarray, "n h t t"]) -> Float[np.ndarray, " h"]:
     """The mean weight of each head on the token after the last occurrence of the current one.
 
-    The mean is over the second half of strings that `repeated_strings` made, without their end.
+    The mean is over the second half of strings that `repeated_strings` made. It leaves out the last
+    token.
     """
     period = weights.shape[-1] // 2
     queries = np.arange(period, 2 * period - 1)

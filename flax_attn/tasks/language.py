@@ -18,9 +18,10 @@ from flax_attn.data.tokenizers import Tokenizer, fit_tokenizer, tokenizer_from_j
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.models.generation import NEVER, GeneratesText, Sampling, check_numbers, generate
-from flax_attn.models.language import attention_of, logits_of, loss_by_position
+from flax_attn.models.language import AT_ONCE, attention_of, logits_of, loss_by_position
 from flax_attn.tasks import induction, next_token
 from flax_attn.tasks.encoders import check_sizes
+from flax_attn.tasks.passages import check_vocabulary, draw_passages, to_rows
 from flax_attn.tasks.task import (
     Examples,
     Kept,
@@ -33,6 +34,7 @@ from flax_attn.tasks.task import (
 )
 from flax_attn.types import Batch, Json, Tree, UserInput
 
+PART = "\ufffd"  # what bytes are decoded to that are a part of a character
 SAMPLE_LENGTH = 500  # tokens of the text that every run writes
 NUM_EXAMPLES = 16  # test passages
 
@@ -73,7 +75,12 @@ class LanguageModel(Task):
     @classmethod
     def load(cls, data: LanguageData, recipe: Recipe, manual_dir: Path | None) -> "LanguageModel":
         """Texts as rows of tokens, by a tokenizer that is fitted on the training split alone."""
+        if recipe.class_weights:
+            raise UsageError(
+                "expected class_weights=False for a language model, which has no classes"
+            )
         splits, sums = data.load(manual_dir)
+        check_vocabulary(data, splits["train"])
         tokenizer = fit_tokenizer(data.tokenizer, [splits["train"]], data.vocabulary_size)
         batches = {name: to_rows(tokenizer, text, data) for name, text in splits.items()}
         train, draw = batches["train"], None
@@ -126,8 +133,7 @@ class LanguageModel(Task):
         row = self.test["inputs"][:1, : int((self.test["targets"][0] > 0).sum())]
         tokens = self._written(row[0])
         weights = {name: array[0] for name, array in attention_of(model, params[0], row).items()}
-        prompt = "\n" if self.tokenizer.encode("\n")[0] >= NEVER else str(tokens[0])
-        write = functools.partial(self.generate, model, prompts=prompt, length=SAMPLE_LENGTH)
+        write = functools.partial(self.generate, model, prompts="", length=SAMPLE_LENGTH)
         texts = [write(params=[own]).texts[0] for own in params]
         arrays, metrics, summary = self._induction(model, params)
         if isinstance(self.data, Names):
@@ -138,9 +144,14 @@ class LanguageModel(Task):
     def _induction(
         self, model: nn.Module, params: Sequence[Params]
     ) -> tuple[dict[str, np.ndarray], dict[str, list[float]], dict[str, Json]]:
-        """Arrays, metrics and summary of the head that does most induction."""
+        """Arrays, metrics and summary of the head that does most induction.
+
+        They are empty where strings are too short to show it.
+        """
         names = self._written(np.arange(self.tokenizer.size)).tolist()
         tokens = [i for i, name in enumerate(names) if i >= NEVER and name != "\n"]
+        if min(len(tokens), self.data.max_length // 2) < 2:
+            return {}, {}, {}
         strings = induction.repeated_strings(tokens, self.data.max_length, self.data.seed)
         looks = [list(attention_of(model, own, strings).values()) for own in params]
         by_head = [np.stack([induction.scores(w) for w in blocks]) for blocks in looks]
@@ -157,22 +168,26 @@ class LanguageModel(Task):
         `max_length` tokens are read.
         """
         rows = [self._encoded(text)[-self.data.max_length :] for text in _texts(inputs)]
-        tokens, lengths = pad(rows, self.data.max_length)
-        ends = np.arange(len(rows)), lengths - 1
-        logits = [logits_of(model, own, tokens)[ends] for own in params]
-        shares = np.mean([np.asarray(jax.nn.softmax(own, axis=-1)) for own in logits], axis=0)
+        shares, weights = [], []
+        for first in range(0, len(rows), AT_ONCE):
+            tokens, lengths = pad(rows[first : first + AT_ONCE], self.data.max_length)
+            ends = np.arange(len(tokens)), lengths - 1
+            logits = [logits_of(model, own, tokens)[ends] for own in params]
+            shares.append(np.mean([jax.nn.softmax(own, axis=-1) for own in logits], axis=0))
+            if isinstance(model, GeneratesText):
+                of_blocks = attention_of(model, params[0], tokens)
+                weights += [
+                    {name: array[i, :, :n, :n] for name, array in of_blocks.items()}
+                    for i, n in enumerate(lengths)
+                ]
+        outputs = np.concatenate(shares)
         names = self._written(np.arange(self.tokenizer.size)).tolist()
         written = [self._written(np.array(row)).tolist() for row in rows]
         known = [[token >= NEVER for token in row] for row in rows]
-        best = [names[i] for i in shares.argmax(axis=-1)]
-        attention = {}
-        if isinstance(model, GeneratesText):
-            weights = attention_of(model, params[0], tokens)
-            attention = {
-                name: [array[i, :, :n, :n] for i, n in enumerate(lengths)]
-                for name, array in weights.items()
-            }
-        return Prediction(shares, names, best, written, known, attention)
+        best = [names[i] for i in outputs.argmax(axis=-1)]
+        blocks = weights[0] if weights else {}
+        attention = {name: [row[name] for row in weights] for name in blocks}
+        return Prediction(outputs, names, best, written, known, attention)
 
     def generate(
         self,
@@ -189,15 +204,14 @@ class LanguageModel(Task):
         """Texts that begin with the prompts, by the first seed.
 
         Args:
-            prompts: a text, or several.
+            prompts: a text, or several. An empty one leaves the beginning to the model.
             length: the number of tokens to write.
             temperature, top_k: as in `Sampling`.
             seed: decides what is written.
             on_texts: takes the texts each time that some more of them is written.
 
         Raises:
-            UsageError: a prompt that is empty or has characters that the run has not seen, or
-                numbers out of range.
+            UsageError: a prompt with characters that the run has not seen, or numbers out of range.
         """
         if not isinstance(model, GeneratesText):
             raise UsageError(
@@ -227,56 +241,34 @@ class LanguageModel(Task):
         return {"outputs": jax.nn.softmax(jnp.stack(logits), axis=-1).mean(axis=0)}
 
     def _encoded(self, text: str) -> list[int]:
-        """The tokens of a prompt. Raises a UsageError for one that the model cannot read."""
-        if not text:
-            raise UsageError("expected a text of at least one character, got an empty one")
+        """The tokens of a prompt, at least one. A line of its own follows the end of another.
+
+        Raises:
+            UsageError: characters that the run has not seen.
+        """
+        end = self.tokenizer.encode("\n")
+        start = end if end[0] >= NEVER else [NEVER]  # the most frequent character
         tokens = self.tokenizer.encode(text)
         parts = zip(self.tokenizer.split(text), tokens)
         if unknown := list(dict.fromkeys(part for part, token in parts if token < NEVER)):
             raise UsageError(
                 f"expected characters that the run has seen in {text[:60]!r}, got "
-                f"{', '.join(map(repr, unknown[:10]))}"
+                f"{', '.join(map(repr, unknown[:10]))}; leave them out"
             )
-        return tokens
+        return start + tokens if self.data.by_line else tokens or start
 
     def _decoded(self, texts: list[list[int]]) -> list[str]:
-        """Tokens as text. A line that is a text of its own ends where the line does."""
+        """Tokens as text. Where each line is a text, the text ends at the first line end."""
         decoded = [self.tokenizer.decode(text) for text in texts]
         if not self.data.by_line:
             return decoded
-        return [text[:1] + text[1:].partition("\n")[0] for text in decoded]
+        return [text[1:].partition("\n")[0] for text in decoded]
 
     def _written(self, tokens: Int[np.ndarray, " n"]) -> np.ndarray:
-        """Each token as text."""
-        return np.array([self.tokenizer.decode([token]) for token in tokens.tolist()], dtype=str)
-
-
-def to_rows(tokenizer: Tokenizer, text: str, data: LanguageData) -> Batch:
-    """Passages one after another, with the token after each: inputs and targets `(n, max_length)`.
-
-    A line that is a text of its own has a row. The end of the line before it is its first input.
-    Padding follows what does not fill a row.
-    """
-    if not data.by_line:
-        tokens = tokenizer.encode(text)
-        number = -(-max(len(tokens) - 1, 0) // data.max_length)
-        padded = np.zeros(number * data.max_length + 1, np.int32)
-        padded[: len(tokens)] = tokens[: len(padded)]
-        shape = number, data.max_length
-        return {"inputs": padded[:-1].reshape(shape), "targets": padded[1:].reshape(shape)}
-    lines = [tokenizer.encode(f"\n{line}\n") for line in text.split("\n")]
-    rows, _ = pad(lines, data.max_length + 1)
-    targets = rows[:, 1:]
-    return {"inputs": np.where(targets > 0, rows[:, :-1], 0), "targets": targets}
-
-
-def draw_passages(train: Batch, key: Array, *, length: int, batch_size: int) -> Batch:
-    """Passages that begin anywhere in the `length` tokens of the rows to train on."""
-    max_length = train["inputs"].shape[1]
-    text = jnp.concatenate([train["inputs"].ravel(), train["targets"][-1, -1:]])
-    starts = jax.random.randint(key, (batch_size, 1), 0, length - max_length)
-    windows = text[starts + jnp.arange(max_length + 1)[None]]
-    return {"inputs": windows[:, :-1], "targets": windows[:, 1:]}
+        """Each token as text. A part of a character is shown by its number, as `<130>`."""
+        decoded = [(token, self.tokenizer.decode([token])) for token in tokens.tolist()]
+        names = [f"<{token}>" if PART in text else text for token, text in decoded]
+        return np.array(names, dtype=str)
 
 
 def share_in_harmony(text: str) -> float:
@@ -287,7 +279,8 @@ def share_in_harmony(text: str) -> float:
 
 def _texts(inputs: UserInput) -> list[str]:
     """One text or several, as a list."""
-    texts = [inputs] if isinstance(inputs, str) else list(inputs)
-    if not texts or not all(isinstance(text, str) for text in texts):
-        raise UsageError("expected a text, or a list of texts")
-    return texts
+    texts = [inputs] if isinstance(inputs, str) else inputs
+    is_list = isinstance(texts, Sequence) and len(texts) > 0
+    if not is_list or not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"expected a text, or a list of texts, got {str(inputs)[:60]}")
+    return list(texts)

@@ -65,17 +65,18 @@ def test_predict_says_what_may_come_next(run, capsys, tmp_path):
     (row,) = json.loads(capsys.readouterr().out)
     prediction = run.predict("Kalodu")
     best = prediction.names[int(np.argmax(prediction.outputs[0]))]
-    assert next(iter(row["classes"])) == repr(best)
-    assert list(row["classes"].values()) == sorted(row["classes"].values(), reverse=True)
+    assert row["next"][0]["token"] == best
+    shares = [token["probability"] for token in row["next"]]
+    assert shares == sorted(shares, reverse=True)
+    assert len(shares) == 10
     assert (tmp_path / "a.png").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ([""], "expected a text of at least one character, got an empty one"),
         (["Baß"], "expected characters that the run has seen in 'Baß', got 'ß'"),
-        (["Ba", "--samples", "0"], "expected --samples from 1 to 1,000,000, got 0"),
+        (["Ba", "--samples", "0"], "expected --samples from 1 to 1,000, got 0"),
         (["Ba", "--length", "0"], "expected a length from 1 to 1,000,000 tokens, got 0"),
         (["Ba", "--temperature", "-1"], "expected a temperature of 0 or above, got -1.0"),
         (["Ba", "--figure", "a.txt"], "expected --figure to end in .png, .pdf or .svg, got a.txt"),

@@ -22,7 +22,7 @@ def write(model, params, prompts, length, sampling=GREEDY, seed=0):
 def without_cache(model, params, prompt, length, room):
     """Greedy text, where the last 6 tokens are read anew when there is no room for 3 more."""
     logits, text = jax.jit(model.apply), list(prompt)
-    start, room = max(len(text) - 6, 0), room
+    start = max(len(text) - 9, 0)
     for step in range(length):
         if step % 3 == 0:
             if room < 3:
@@ -41,11 +41,11 @@ def without_cache(model, params, prompt, length, room):
 def test_a_greedy_text_is_that_of_the_model_without_a_cache(options):
     model = GPT(**SMALL, **options)
     params = draw(model, np.zeros((1, 12), np.int32))["params"]
-    if "places" in params:  # positions that matter, so that a text does not repeat itself
-        params["places"]["embedding"] = 9 * params["places"]["embedding"]
+    if "position_table" in params:  # positions that matter, so that a text does not repeat itself
+        params["position_table"]["embedding"] = 9 * params["position_table"]["embedding"]
     for prompt in PROMPTS:
         written = write(model, params, [prompt], 31)[0].tolist()
-        assert written == without_cache(model, params, prompt, 31, room=12 - min(len(prompt), 6))
+        assert written == without_cache(model, params, prompt, 31, room=12 - min(len(prompt), 9))
         assert len(set(written)) > 1
 
 

@@ -113,8 +113,7 @@ def test_a_task_that_is_restored_predicts_the_same():
 @pytest.mark.parametrize(
     ("prompt", "options", "line"),
     [
-        ("", {}, "at least one character"),
-        ("Baß7", {}, "expected characters that the run has seen in 'Baß7', got 'ß', '7'"),
+        ("Baß7", {}, "expected characters that the run has seen in 'Baß7', got 'ß', '7'; leave"),
         ("Ba", {"length": 0}, "a length from 1"),
         ("Ba", {"temperature": float("nan")}, "a temperature of 0 or above, got nan"),
         ("Ba", {"top_k": -1}, "top_k of 0"),
@@ -170,3 +169,78 @@ def test_strings_come_twice_and_scores_are_of_the_token_after():
         after = next(k for k in range(query - 1, -1, -1) if strings[0, k] == strings[0, query]) + 1
         perfect[:, 1, query, after] = 1
     np.testing.assert_array_equal(induction.scores(perfect), [0, 1])
+
+
+def own_text(tmp_path, text, **data):
+    (tmp_path / "own.txt").write_text(text)
+    config = text_file.get_config()
+    config.data.update({"file": str(tmp_path / "own.txt"), "max_length": 8} | data)
+    config.model, config.batch_size = SMALL, 4
+    task, model = make(config)
+    return task, model, [draw(model, jnp.zeros((1, 2), jnp.int32))["params"]]
+
+
+def test_a_text_without_line_ends_is_begun_with_a_character_that_is_known(tmp_path):
+    text = "abcde fgh " * 36 + "zq" + "abcde fgh " * 4
+    task, model, params = own_text(tmp_path, text)
+    assert task.test["inputs"][0, 0] == 1  # which training does not have
+    examples = task.examples(model, params)
+    assert len(examples.texts["sample.txt"]) == 502
+    assert set(task.generate(model, params, "", length=50).texts[0]) <= set("abcdefgh ")
+
+
+def test_pairs_of_bytes_write_any_text(tmp_path):
+    pytest.importorskip("tokenizers")
+    options = {"tokenizer": "bytes", "vocabulary_size": 270}
+    task, model, params = own_text(tmp_path, "ein Käse für zwölf Füße\n" * 40, **options)
+    generated = task.generate(model, params, "☃ ", length=30)
+    assert generated.texts[0].startswith("☃ ")
+    names = task.predict(model, params, "☃").names
+    assert len(set(names[2:])) == len(names) - 2
+    assert not any("\ufffd" in name for name in names)
+
+
+def test_a_line_of_its_own_follows_the_end_of_a_line():
+    config = names.get_config()
+    config.data.update({"name": "repeats", "num_lines": 60, "max_length": 20, "max_letters": 8})
+    config.model = SMALL
+    task, model = make(config)
+    params = [draw(model, jnp.zeros((1, 20), jnp.int32))["params"]]
+    assert task.predict(model, params, "da").tokens == [["\n", "d", "a"]]
+    text = task.generate(model, params, "da", length=60).texts[0]
+    assert text.startswith("da")
+    assert "\n" not in text
+
+
+def test_strings_too_short_for_induction_leave_it_out(tmp_path):
+    task, model, params = own_text(tmp_path, "a text\n" * 50, max_length=3)
+    examples = task.examples(model, params * 2)
+    assert examples.metrics == examples.summary == {}
+    assert examples.arrays["losses"].shape == (2, 3)
+
+
+def test_a_position_without_a_token_has_no_loss():
+    _, model = load()
+    rows = {"inputs": np.full((2, 8), 3, np.int32), "targets": np.full((2, 8), 4, np.int32)}
+    rows["targets"][:, 5:] = 0
+    params = draw(model, jnp.zeros((1, 8), jnp.int32))["params"]
+    losses = loss_by_position(model, params, **rows)
+    np.testing.assert_array_equal(np.isnan(losses), np.arange(8) >= 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"data.vocabulary_size": 10}, "data.vocabulary_size of at least .* kinds of characters"),
+        ({"class_weights": True}, "class_weights=False for a language model"),
+        (
+            {"data.name": "repeats", "data.max_letters": 16},
+            "data.max_length of at least 33 for data.max_letters=16, got 32",
+        ),
+    ],
+)
+def test_configs_that_make_no_language_model_are_told(change, line):
+    config = names.get_config()
+    config.update_from_flattened_dict({"data.num_lines": 60} | change)
+    with pytest.raises(UsageError, match=line):
+        make(config)

@@ -30,7 +30,7 @@ class LanguageData(DataSet):
 
     Attributes:
         tokenizer: `character`, or `bytes` for byte pairs.
-        vocabulary_size: tokens at most, with the two for padding and for what is unknown.
+        vocabulary_size: the largest number of tokens. Padding and what is unknown are two of them.
         max_length: the tokens of a passage, which a model reads at most.
         valid_fraction, test_fraction: shares that validate and test: the end of the text, or lines
             at random.
@@ -118,7 +118,9 @@ class TextFile(LanguageData):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.file:
-            raise UsageError("expected --config.data.file=FILE.txt, a text to learn from")
+            raise UsageError(
+                "expected --config.data.file=FILE.txt, the path of a text to learn from"
+            )
 
     def load(self, manual_dir: Path | None) -> Language:
         del manual_dir  # the user names the file
@@ -151,7 +153,7 @@ class MadeLines(LanguageData):
 
 @dataclass(frozen=True, kw_only=True)
 class Names(MadeLines):
-    """Names of a tongue that nobody speaks. All vowels of a name are of one kind."""
+    """Names of an invented language. All vowels of a name are of one kind."""
 
     def load(self, manual_dir: Path | None) -> Language:
         del manual_dir  # made in code
@@ -178,6 +180,11 @@ class Repeats(MadeLines):
             raise UsageError(
                 f"expected data.min_letters and data.max_letters from 2 to {len(toy.LETTERS)}, in "
                 f"this order, got {self.min_letters} and {self.max_letters}"
+            )
+        if self.max_length < 2 * self.max_letters + 1:
+            raise UsageError(
+                f"expected data.max_length of at least {2 * self.max_letters + 1} for "
+                f"data.max_letters={self.max_letters}, got {self.max_length}"
             )
 
     def load(self, manual_dir: Path | None) -> Language:
