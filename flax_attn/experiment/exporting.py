@@ -42,6 +42,7 @@ def export(run: Run | Path | str, folder: Path | str) -> Path:
     | signals, series | `(b, t, channels)`, in the user's units | `outputs` `(b, t, channels)` |
     | images | `(b, height, width)`, in [0, 1] | `outputs` `(b, classes)` |
     | texts | `tokens` `(b, t)`, `lengths` `(b,)`, perhaps `pairs`, `ngrams` | the same |
+    | language | tokens `(b, max_length)` | `outputs` `(b, max_length, vocabulary)`, of the next |
     | pairs of texts | `source` `(b, s)`, `source_lengths` `(b,)` | `tokens`, `lengths`, `scores` |
 
     Outputs are a dict, and `attention` in it holds the weights by name. Translations are greedy, as
