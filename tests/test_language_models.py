@@ -39,7 +39,7 @@ def test_a_text_of_20_kilobytes_is_enough_to_write_words_like_it(tmp_path):
     lines = [" ".join(random.choice(words, size=6)) for _ in range(450)]
     (tmp_path / "own.txt").write_text("\n".join(lines)[:20_000])
     file = f"--data.file={tmp_path / 'own.txt'}"
-    command("train", "text_file:quick", file, "--workdir", tmp_path / "run")
+    command("train", "text_file:quick", file, "--num_epochs=4", "--workdir", tmp_path / "run")
     written = command("generate", tmp_path / "run", words[0], "--length", 600).split()
     assert len(written) > 40
     assert np.mean([word in words for word in written]) > 0.5
