@@ -64,10 +64,27 @@ class Loop:
         self.rows, self.batches = put(programs.mesh, rows, EVERYWHERE)
         self.log = MetricsLog(directory.path)
 
-    def restore(self, say: Say) -> Standing:
-        """The last whole checkpoint, or the start. What stands after it is removed."""
+    def begin(self, say: Say) -> Standing:
+        """Compiles, and goes to the last whole checkpoint, or to the start, which it measures."""
         states = self.programs.create(self.config.seeds)
+        weights = (states.params, states.carry, self.batches)
+        self.evaluate = self.programs.evaluate.lower(*weights).compile()
+        processes.meet("the first evaluation")
+        is_new = processes.tell(checkpoints.newest(self.directory.checkpoints) is None)
+        before = self.evaluate(*weights) if is_new else None  # it runs while the steps are traced
         self.zeros = self.programs.zero_sums(states, self.rows)
+        at = self.restore(states, say)
+        if before is None and not at.rows:  # no checkpoint was written to its end
+            before = self.evaluate(*weights)
+        at = at._replace(seconds=at.seconds + self.compile_steps(at))
+        if before is None:
+            return at
+        rows = metric_rows(0, processes.gather(at.states.counts()), before)
+        check_finite(rows)
+        return at._replace(rows=rows)
+
+    def restore(self, states: States, say: Say) -> Standing:
+        """The last whole checkpoint, or the start. What stands after it is removed."""
         start = Standing(Place(0), states, self.zeros, 0.0, [])
         first = start._replace(states=zeros_like(states), sums=zeros_like(self.zeros))
         if processes.is_first():
@@ -95,25 +112,15 @@ class Loop:
         begun = checkpoint.sums or sums
         return Standing(checkpoint.place, checkpoint.state, begun, seconds, rows)
 
-    def begin(self, at: Standing) -> Standing:
-        """Compiles, and measures what has not trained yet."""
-        weights = (at.states.params, at.states.carry, self.batches)
-        self.evaluate = self.programs.evaluate.lower(*weights).compile()
-        processes.meet("the first evaluation")
-        before = None if at.rows else self.evaluate(*weights)
-        seconds = at.seconds
+    def compile_steps(self, at: Standing) -> float:
+        """Compiles the training steps, unless none is left. Returns the seconds that it took."""
+        began = time.perf_counter()
         if at.place.epoch < self.config.num_epochs:
-            began = time.perf_counter()
             places = (np.int32(0),) * 3
             traced = self.programs.train_steps.trace(at.states, at.sums, *places, self.rows)
             self.size = segments.steps_a_segment(traced.jaxpr)
-            self.train_steps = traced.lower().compile()  # beside that evaluation
-            seconds += time.perf_counter() - began
-        rows = at.rows
-        if before is not None:
-            rows = metric_rows(0, processes.gather(at.states.counts()), before)
-            check_finite(rows)
-        return at._replace(rows=rows, seconds=seconds)
+            self.train_steps = traced.lower().compile()
+        return time.perf_counter() - began
 
     def train(self, at: Standing, on_epoch: OnEpoch) -> Standing:
         """Trains to `num_epochs`, or until all seeds have stopped."""

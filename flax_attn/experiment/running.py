@@ -158,7 +158,7 @@ def fill(
         say(describe_mesh(programs.mesh, config))
     say(layers)
     loop = Loop(config, programs, task, directory, stop, debug_nans)
-    at = loop.begin(loop.restore(say))
+    at = loop.begin(say)
     if processes.is_first():
         begin_to_write(config, task, directory)
         loop.log.begin(at.rows)

@@ -136,6 +136,11 @@ def restore(
     return Checkpoint(place, state, sums, metadata)
 
 
+def newest(directory: Path) -> Place | None:
+    """The place of the newest checkpoint, be it whole or not."""
+    return max(_places(directory), default=None)
+
+
 def newest_whole(directory: Path, warn: Callable[[str], None]) -> tuple[Place | None, list[str]]:
     """The place of the newest whole checkpoint, and a line for each newer one that is damaged."""
     damaged = []

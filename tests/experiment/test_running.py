@@ -552,7 +552,7 @@ def test_a_figure_that_is_gone_is_drawn_again(short, tmp_path):
 def prepare(config, programs, data, directory):
     """The loop of a run, and where it stands before training."""
     made = loop.Loop(config, programs, data, directory, Stop())
-    at = made.begin(made.restore(print))
+    at = made.begin(print)
     made.log.begin(at.rows)
     return made, at
 
