@@ -1,1 +1,1 @@
-"""Trained runs to try out in a browser: their forward pass as JSON, which runs in a page."""
+"""A trained run in a page: its forward pass as JSON, and a local server that answers."""
