@@ -10,7 +10,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jax.lax import GatherScatterMode, RoundingMethod
 
 from flax_attn.errors import UsageError
-from flax_attn.types import JsonObject, Options
+from flax_attn.types import Json, JsonObject, Options
 
 DTYPES = ("float32", "int32", "uint32", "bool", "uint8", "int8", "uint16", "int16")
 
@@ -38,10 +38,8 @@ def _take(*names: str) -> Callable[[Options], JsonObject]:
 
 
 def _gather(params: Options) -> JsonObject:
-    numbers = params["dimension_numbers"]
-    is_filled = params["mode"] == GatherScatterMode.FILL_OR_DROP
-    if is_filled and params["fill_value"] is not None:
-        raise UsageError("the primitive 'gather' with a fill value of one's own")
+    numbers, filling = params["dimension_numbers"], params["fill_value"]
+    default = "default" if filling is None else float(filling)
     return {
         "offset": numbers.offset_dims,
         "collapsed": numbers.collapsed_slice_dims,
@@ -49,7 +47,7 @@ def _gather(params: Options) -> JsonObject:
         "batch": numbers.operand_batching_dims,
         "indexBatch": numbers.start_indices_batching_dims,
         "sizes": params["slice_sizes"],
-        "fill": is_filled,
+        "fill": default if params["mode"] == GatherScatterMode.FILL_OR_DROP else None,
     }
 
 
@@ -111,7 +109,14 @@ def parameters(equation: JaxprEqn) -> JsonObject:
         raise UsageError(f"the primitive '{name}'")
     for variable in (*equation.invars, *equation.outvars):
         dtype_name(variable.aval.dtype)
-    return PARAMETERS[name](equation.params)
+    return {key: _plain(value) for key, value in PARAMETERS[name](equation.params).items()}
+
+
+def _plain(value: Json) -> Json:
+    """Sequences as lists, and NumPy's numbers as Python's."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def bodies(equation: JaxprEqn) -> dict[str, list[ClosedJaxpr]]:

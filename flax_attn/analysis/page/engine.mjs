@@ -13,6 +13,7 @@ import { OPS } from "./engine_ops.mjs";
 
 const PRIMITIVES = { ...ELEMENTS, ...OPS, ...GATHERS, ...DOTS, ...CONTROL };
 const FARTHEST = 2 ** 30; // the reach where there is none
+const MOST_CLASSES = 12; // that a reply names
 
 /** The names of all primitives that the interpreter knows. */
 export function primitives() {
@@ -33,12 +34,12 @@ export function open(live) {
         const name = request.settings?.normalizer ?? live.normalizers[0];
         const program = live.programs[name];
         if (!program) return refused(`expected one of ${live.normalizers.join(", ")}, got ${name}`);
-        const outputs = Object.values(program.outputs);
+        const outputs = Object.values(program.outputs).map(([value]) => value);
         orders[name] ??= neededSteps(graph, outputs);
         const inputs = inputsOf(live, graph.types, request);
         if (inputs.error) return refused(inputs.error);
         update(graph, orders[name], state, inputs.arrays);
-        return replyOf(live, program.outputs, graph.types, state.values);
+        return replyOf(live, program.outputs, state.values);
       } catch (error) {
         return refused(`the model could not answer (${error.message})`);
       }
@@ -163,8 +164,8 @@ function inputsOf(live, types, { inputs = {}, settings = {} }) {
 }
 
 /** A reply of the model, in the form that the server has too. */
-function replyOf(live, outputs, types, values) {
-  const array = (value) => ({ shape: types[value].shape, data: Array.from(values[value]) });
+function replyOf(live, outputs, values) {
+  const array = ([value, shape]) => ({ shape, data: Array.from(values[value]) });
   const under = (prefix) => {
     const names = Object.keys(outputs).filter((name) => name.startsWith(prefix));
     return names.map((name) => [name.slice(prefix.length), array(outputs[name])]);
@@ -174,10 +175,17 @@ function replyOf(live, outputs, types, values) {
   return {
     ...NOTHING,
     outputs: result,
-    classes: live.classes && live.classes.map((name, i) => [name, result.data[i]]),
+    classes: live.classes && byProbability(live.classes, result.data),
     attention: Object.fromEntries(under("attention/")),
     scores: scores.length ? Object.fromEntries(scores) : null,
+    note: live.note,
   };
+}
+
+/** The classes with their probabilities, the most probable first. */
+function byProbability(names, shares) {
+  const pairs = names.map((name, i) => [name, shares[i]]);
+  return pairs.sort((one, other) => other[1] - one[1]).slice(0, MOST_CLASSES);
 }
 
 const NOTHING = {

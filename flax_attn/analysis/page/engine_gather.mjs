@@ -9,6 +9,7 @@ import { positions, range, strides, zeros } from "./engine_arrays.mjs";
  */
 function gather(params, [operand, indices], [out]) {
   const { offset, collapsed, mapped, batch, indexBatch, sizes, fill } = params;
+  const filling = fill === "default" ? defaultFilling(operand) : fill;
   const steps = strides(operand.shape);
   const inSlice = range(sizes.length).filter((axis) => ![...collapsed, ...batch].includes(axis));
   const outer = range(out.shape.length).filter((axis) => !offset.includes(axis));
@@ -37,9 +38,9 @@ function gather(params, [operand, indices], [out]) {
         first += kept * steps[axis];
       });
       for (const { step, indices: places } of inBatch) first += places[row] * step;
-      const isFilled = fill && !isInside;
+      const isFilled = fill !== null && !isInside;
       for (let i = 0; i < from.length; i++) {
-        y[start + to[i]] = isFilled ? filling(operand) : x[first + from[i]];
+        y[start + to[i]] = isFilled ? filling : x[first + from[i]];
       }
     });
     return [y];
@@ -47,7 +48,7 @@ function gather(params, [operand, indices], [out]) {
 }
 
 /** What stands for an entry out of bounds: NaN, the lowest signed or the largest unsigned number. */
-function filling({ dtype }) {
+function defaultFilling({ dtype }) {
   const lowest = { float32: NaN, int32: -2147483648, int8: -128, int16: -32768, bool: 1 };
   return lowest[dtype] ?? -1; // -1 wraps to the largest
 }
