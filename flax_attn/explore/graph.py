@@ -231,8 +231,9 @@ def _all_bodies(equation: JaxprEqn) -> Iterator[ClosedJaxpr]:
 
 def _bind(equation: JaxprEqn, inputs: list[Array]) -> list[Array]:
     """The outputs of an equation, by JAX."""
-    outputs = equation.primitive.bind(*inputs, **equation.primitive.get_bind_params(equation.params))
-    return outputs if equation.primitive.multiple_results else [outputs]
+    primitive = equation.primitive
+    outputs = primitive.bind(*inputs, **primitive.get_bind_params(equation.params))
+    return outputs if primitive.multiple_results else [outputs]
 
 
 def _type(aval: Aval) -> list[Json]:

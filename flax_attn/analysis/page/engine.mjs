@@ -10,8 +10,9 @@ import { DOTS } from "./engine_dots.mjs";
 import { ELEMENTS } from "./engine_elements.mjs";
 import { GATHERS } from "./engine_gather.mjs";
 import { OPS } from "./engine_ops.mjs";
+import { ROWS } from "./engine_rows.mjs";
 
-const PRIMITIVES = { ...ELEMENTS, ...OPS, ...GATHERS, ...DOTS, ...CONTROL };
+const PRIMITIVES = { ...ELEMENTS, ...OPS, ...ROWS, ...GATHERS, ...DOTS, ...CONTROL };
 const FARTHEST = 2 ** 30; // the reach where there is none
 const MOST_CLASSES = 12; // that a reply names
 
@@ -25,7 +26,7 @@ export function primitives() {
  * @returns {{ask: (request: object) => object}} `ask` never throws: a reply may hold an error.
  */
 export function open(live) {
-  const graph = prepareGraph(live.graph, bytesOf(live.constants));
+  const graph = prepareGraph(live.graph, bytesFrom64(live.constants));
   const state = { clock: 0, values: [...graph.constants], changed: [], made: [] };
   const orders = {};
   return {
@@ -50,11 +51,11 @@ export function open(live) {
 /** Runs one equation alone, on arrays: for tests. */
 export function runEquation(equation, inputTypes, arrays, constants) {
   const types = inputTypes.map(typeOf);
-  return prepareEquation(equation, types, bytesOf(constants))(...arrays);
+  return prepareEquation(equation, types, bytesFrom64(constants))(...arrays);
 }
 
 /** The bytes that a text in base64 stands for. */
-export function bytesOf(base64) {
+export function bytesFrom64(base64) {
   const text = atob(base64);
   const bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
@@ -200,6 +201,7 @@ const NOTHING = {
   error: null,
 };
 
-function refused(error) {
+/** A reply that holds an error alone. */
+export function refused(error) {
   return { ...NOTHING, error };
 }
