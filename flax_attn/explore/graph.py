@@ -58,7 +58,7 @@ class Graph:
             self._numbers[key] = len(self.avals)
             self.constants[len(self.avals)] = array
             self._known.add(len(self.avals))
-            self.avals.append(jax.core.ShapedArray(array.shape, array.dtype))
+            self.avals.append(jax.ShapeDtypeStruct(array.shape, array.dtype))
         return self._numbers[key]
 
     def add(self, program: ClosedJaxpr, inputs: Sequence[int]) -> list[int]:
@@ -69,7 +69,7 @@ class Graph:
 
         def read(atom: Any) -> int:  # Any: a variable or a literal
             if isinstance(atom, Literal):
-                return self.constant(np.asarray(atom.val, atom.aval.dtype))
+                return self.constant(np.asarray(atom.val, atom.aval.dtype))  # pyright: ignore
             return values[atom]
 
         for equation in jaxpr.eqns:

@@ -46,11 +46,13 @@ function speed(model, requests) {
   return (performance.now() - start) / 20;
 }
 
-const { live, graphs, requests } = JSON.parse(fs.readFileSync(process.argv[2]));
+const content = JSON.parse(fs.readFileSync(process.argv[2]));
+const { live, graphs, requests } = content;
 const result = { primitives: primitives() };
+const constants = live ? live.constants : content.constants;
+if (graphs) result.equations = graphs.flatMap((graph) => checkEquations(graph, constants));
 if (live) {
   const model = open(live);
-  result.equations = graphs.flatMap((graph) => checkEquations(graph, live.constants));
   result.replies = requests.map((request) => model.ask(request));
   result.milliseconds = requests.length > 1 ? speed(model, requests.slice(0, 2)) : null;
 }

@@ -3,7 +3,7 @@
 // `flax_attn/explore/live.py` writes the JSON. A value has a number: inputs first, then constants,
 // then the outputs of each equation `[primitive, parameters, inputs, types of outputs]`. Every
 // equation is prepared once: shapes are known, so positions in arrays are too. An equation runs
-// again only where one of its inputs has changed since.
+// again only where one of its inputs has changed since. No array is ever changed in place.
 import { arrayAt, typeOf, zeros } from "./engine_arrays.mjs";
 import { CONTROL } from "./engine_control.mjs";
 import { DOTS } from "./engine_dots.mjs";
@@ -74,9 +74,13 @@ function prepareGraph(graph, bytes) {
     const [, , inputs, outputs] = equation;
     const first = types.length;
     const inputTypes = inputs.map((value) => types[value]);
-    const run = prepareEquation(equation, inputTypes, bytes);
     types.push(...outputs.map(typeOf));
-    return { run, inputs, first, end: types.length };
+    let run = null; // an equation of a normaliser that nobody asks for need not be prepared
+    const runOnce = (...arrays) => {
+      run ??= prepareEquation(equation, inputTypes, bytes);
+      return run(...arrays);
+    };
+    return { run: runOnce, inputs, first, end: types.length };
   });
   return { types, constants, steps };
 }

@@ -114,10 +114,8 @@ const within = (index, size, axisSize) => Math.min(Math.max(index, 0), axisSize 
 /** The flat position at which a slice begins, whose indices are arrays of one number. */
 function startOf(indices, part, whole) {
   const steps = strides(whole.shape);
-  return indices.reduce((sum, [index], axis) => {
-    const shifted = index < 0 ? index + whole.shape[axis] : index;
-    return sum + within(shifted, part.shape[axis], whole.shape[axis]) * steps[axis];
-  }, 0);
+  const along = ([index], axis) => within(index, part.shape[axis], whole.shape[axis]) * steps[axis];
+  return indices.reduce((sum, index, axis) => sum + along(index, axis), 0);
 }
 
 function dynamicSlice(params, [type], [out]) {
@@ -143,7 +141,6 @@ export const OPS = {
   copy: same,
   dynamic_slice: dynamicSlice,
   dynamic_update_slice: dynamicUpdateSlice,
-  expand_dims: same,
   iota,
   pad,
   reshape: same,
