@@ -2,13 +2,13 @@
 // middle of 28 x 28.
 
 export const SIZE = 28;
-const BOX = 20;
+const BOX_SIZE = 20;
 
 /** Ink `(SIZE, SIZE)` from a drawing of any square size; null where nothing is drawn. */
 export function centred(ink, size) {
   const box = boxOf(ink, size);
   if (box === null) return null;
-  const scale = BOX / Math.max(box.right - box.left + 1, box.bottom - box.top + 1);
+  const scale = BOX_SIZE / Math.max(box.right - box.left + 1, box.bottom - box.top + 1);
   const width = (box.right - box.left + 1) * scale;
   const height = (box.bottom - box.top + 1) * scale;
   const first = [(SIZE - width) / 2, (SIZE - height) / 2];
@@ -35,7 +35,7 @@ function boxOf(ink, size) {
 function sampled(ink, size, box, scale, first) {
   const out = new Float32Array(SIZE * SIZE);
   const counts = new Float32Array(SIZE * SIZE);
-  const fine = Math.max(1, Math.ceil(3 / (BOX / Math.max(1, (box.right - box.left + 1) * scale))));
+  const fine = Math.max(1, Math.ceil(3 / (BOX_SIZE / Math.max(1, (box.right - box.left + 1) * scale))));
   const step = 1 / Math.max(2, fine);
   for (let v = step / 2; v < SIZE; v += step)
     for (let u = step / 2; u < SIZE; u += step) {

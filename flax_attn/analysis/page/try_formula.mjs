@@ -34,7 +34,7 @@ function noScores() {
 }
 
 /** The scores and weights of the keys that the query may attend to. */
-function rowOf({ weights, scores, q, visible, key }) {
+function scoredRow({ weights, scores, q, visible, key }) {
   const all = Array.from({ length: weights.columns }, (_, k) => k).filter(visible);
   return all.map((k) => ({ k, name: key(k), weight: weights.at(q, k), score: scores.at(q, k) }));
 }
@@ -54,7 +54,7 @@ function parts(query, settings) {
   const who = el("p", {}, `The query is ${query.what}.`);
   if (!query.scores)
     return [who, el("p", { class: "hint" }, "Its weights come without scores here.")];
-  const row = rowOf(query);
+  const row = scoredRow(query);
   if (!row.length) return [who, el("p", {}, "It may attend to no key, so all weights are 0.")];
   const own = normalizerOf(row, settings);
   const scaled = row.map(({ score }) => score / settings.temperature);

@@ -3,7 +3,7 @@
 import { el, percent, setStyle, svg } from "./dom.mjs";
 import { exampleChooser, headChooser, scoresIn, weightsIn } from "./try_shared.mjs";
 
-const BOX = 100;
+const FRAME = 100;
 const STEPS_UP = 20; // presses of an arrow key from the bottom to the top
 
 /** The view of series. Each row is moved up and down, and is as thick as its weight. */
@@ -48,12 +48,12 @@ export function trySeries({ runs, changed, hide, forget, pick }) {
     return { node, lines, i };
   }
 
-  const x = (t, length) => (BOX * (t + 0.5)) / length;
+  const x = (t, length) => (FRAME * (t + 0.5)) / length;
   const y = (value) => 92 - (84 * (value - low)) / (high - low || 1);
 
   /** Moves a whole series; a signal without shapes is bent where it is touched. */
   function move(i, up, where, isWhole) {
-    const added = (up * (high - low)) / BOX;
+    const added = (up * (high - low)) / FRAME;
     const row = state.rows[i];
     const middle = where * (row.length - 1);
     const reach = Math.max(row.length / 12, 1);
@@ -170,7 +170,7 @@ export function trySeries({ runs, changed, hide, forget, pick }) {
 }
 
 function pictureOf(lines) {
-  const frame = { viewBox: `0 0 ${BOX} ${BOX}`, preserveAspectRatio: "none", "aria-hidden": "true" };
+  const frame = { viewBox: `0 0 ${FRAME} ${FRAME}`, preserveAspectRatio: "none", "aria-hidden": "true" };
   return svg("svg", frame, lines);
 }
 
@@ -194,7 +194,7 @@ function dragged(node, picture, onMove) {
   node.addEventListener("pointermove", (event) => {
     if (last === null) return;
     const box = picture.getBoundingClientRect();
-    onMove((BOX * (last - event.clientY)) / box.height, place, false);
+    onMove((FRAME * (last - event.clientY)) / box.height, place, false);
     last = event.clientY;
   });
   for (const end of ["pointerup", "pointercancel"])
@@ -205,6 +205,6 @@ function dragged(node, picture, onMove) {
     const steps = { ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1 };
     if (!(event.key in steps)) return;
     event.preventDefault();
-    onMove((steps[event.key] * BOX) / STEPS_UP, place, true);
+    onMove((steps[event.key] * FRAME) / STEPS_UP, place, true);
   });
 }

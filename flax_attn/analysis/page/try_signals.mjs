@@ -10,7 +10,7 @@ import { unusual } from "./try_shapes.mjs";
 import { trySeries } from "./try_series.mjs";
 
 const SIGNS = { triangle: "▲", box: "■" };
-const TICKS = [0, 5, 10, 15, 20, 25];
+const HEIGHT_TICKS = [0, 5, 10, 15, 20, 25];
 
 /** The view of signals. Those without shapes are moved as series are. */
 export function trySignals(parts) {
@@ -25,7 +25,7 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
     length: LENGTH,
     low: 0,
     high: 27,
-    ticks: TICKS,
+    ticks: HEIGHT_TICKS,
     name: "a signal, the right answer and the model's",
     lines: ["input", "target", ...answers],
   });
