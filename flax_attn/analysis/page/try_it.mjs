@@ -100,10 +100,10 @@ export function tryIt(run, ask, others = []) {
   const section = el(
     "section",
     { class: `try try-${run.kind}`, "aria-label": `Try ${run.name}` },
-    el("p", { class: "try-hint" }, el("strong", {}, "Try this. "), view.hint),
     figure,
     said.node,
     problem,
+    el("p", { class: "try-hint" }, el("strong", {}, "Try this. "), view.hint),
     hasAttention ? controls.node : null,
     view.after ?? null,
     hasAttention ? formula.node : null,

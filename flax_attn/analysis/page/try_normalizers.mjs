@@ -48,7 +48,7 @@ function topSum(scores) {
 
 const softmax = {
   name: "softmax",
-  formula: "weight = exp(score / T) / sum of all exp",
+  formula: "weight = exp(score / T − largest) / sum of these",
   weights: (scores) => divide(scores, scores),
   curve: (steps, scores) => divide(scores, steps),
   term: (divided, score, scores) => {

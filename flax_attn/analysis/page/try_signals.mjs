@@ -33,7 +33,9 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
   const row = strip("the attention of the chosen shape");
   const heads = headChooser(run, () => state.replies && show(state.replies, state.settings));
   const map = heatMap({ name: "attention of every position on every other", onPoint: pointAt });
-  const pointed = el("p", { class: "hint" });
+  const marked = withMarks(map.node);
+  const aboutMap = "Rows: the position that looks. Columns: where it looks. Point at a cell.";
+  const pointed = el("p", { class: "hint" }, aboutMap);
   const table = levels();
   const hider = el("button", { type: "button", onclick: hideShape }, "");
 
@@ -120,6 +122,7 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
       visible: (q, k) => isVisible(q, k, settings),
       name: `attention map, ${looks.rows} queries downwards, ${looks.columns} keys across`,
     });
+    marked.show(shapes.map((own) => [own.kind, SIGNS[own.kind], (100 * (own.center + 0.5)) / LENGTH]));
     map.point(chosenQuery(looks), Math.round((shape.center * looks.columns) / LENGTH));
     handles.forEach(({ node }, i) => node.classList.toggle("chosen", i === chosen));
   }
@@ -147,7 +150,8 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
       const said = sayOf(replies[i].outputs.data, right, weights(replies[i], other));
       return runs.length > 1 ? `${other.name}: ${said}` : said;
     });
-    return [...lines, unusual(state.shapes)].filter(Boolean).join(" ");
+    const capital = (line) => line.charAt(0).toUpperCase() + line.slice(1);
+    return [...lines.map(capital), unusual(state.shapes)].filter(Boolean).join(" ");
   }
 
   function sayOf(output, right, looks) {
@@ -213,10 +217,8 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
         own.node,
         hasMap ? rowNode : null,
         signalKey(runs),
-        table.node,
-        hasMap ? hider : null,
       ),
-      hasMap ? el("div", {}, heads.node, map.node, pointed, legend(1, true)) : null,
+      hasMap ? el("div", {}, heads.node, marked.node, pointed, legend(1, true)) : null,
     ),
     hint:
       "Drag a triangle up, down or away, with the mouse, a finger or the arrow keys. " +
@@ -224,13 +226,30 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
       "see which shapes come out wrong.",
     most: LENGTH,
     between: true,
-    after: hasMap ? compare : null,
+    after: el("div", {}, table.node, hasMap ? [hider, compare] : null),
     input: () => ({ inputs: { shape: [LENGTH, 1], data: signal() } }),
     reset: () => begin(0),
     show,
     say,
     query,
   };
+}
+
+/** A map with the signs of the shapes along its top and its left side. */
+function withMarks(map) {
+  const [top, left] = ["top", "left"].map((side) =>
+    el("div", { class: `try-marks-${side}`, "aria-hidden": "true" }),
+  );
+  const node = el("div", { class: "try-marked" }, top, left, map);
+  const show = (marks) => {
+    const along = (edge) =>
+      marks.map(([kind, sign, place]) =>
+        el("span", { class: `try-${kind}`, style: { [edge]: `${place}%` } }, sign),
+      );
+    top.replaceChildren(...along("left"));
+    left.replaceChildren(...along("top"));
+  };
+  return { node, show };
 }
 
 /** Whether settings let a query attend to a key. */
