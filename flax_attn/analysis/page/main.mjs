@@ -2,7 +2,7 @@
 // learned, the results, and how to make them again.
 
 import { askOf } from "./asking.mjs";
-import { chart, metricsOf } from "./curves.mjs";
+import { chart, linesOf, metricsOf } from "./curves.mjs";
 import { chooser, el, newId, plainTable } from "./dom.mjs";
 import { unpack } from "./heat.mjs";
 import { groupsOf, resultsTable } from "./table.mjs";
@@ -49,14 +49,17 @@ function withoutAttention(run) {
 }
 
 function diverged(run) {
-  return run.diverged.length ? `Seeds that diverged are left out: ${run.diverged.join(", ")}.` : null;
+  const seeds = run.diverged.join(", ");
+  return seeds ? `Seeds that diverged are left out: ${seeds}.` : null;
 }
 
 function learnedPart(runs) {
   const metrics = metricsOf(runs);
   if (!metrics.length) return part("h2", "How it learned", el("p", {}, "No metric was recorded."));
-  const box = el("div", {}, chart(runs, metrics[0]));
-  const show = (i) => box.replaceChildren(chart(runs, metrics[i]));
+  const names = (up) => ({ across: "training step", up, at: "Step" });
+  const drawn = (metric) => chart(linesOf(runs, metric), names(metric));
+  const box = el("div", {}, drawn(metrics[0]));
+  const show = (i) => box.replaceChildren(drawn(metrics[i]));
   const figure = el("figure", {}, chooser("Metric", metrics, 0, show), box);
   return part("h2", runs.length > 1 ? "How they learned" : "How it learned", figure);
 }
@@ -69,6 +72,7 @@ function resultsPart(runs) {
 }
 
 function againPart(runs) {
+  const header = ["changed key", "here", "in the file"];
   const blocks = runs.map((run) => {
     const changed = Object.entries(run.changes);
     const rows = changed.map(([key, pair]) => [key, ...pair.map((value) => JSON.stringify(value))]);
@@ -77,12 +81,13 @@ function againPart(runs) {
     return [
       runs.length > 1 ? el("h3", { dir: "auto" }, run.name) : null,
       el("pre", {}, el("code", {}, run.command)),
-      rows.length ? plainTable("Changed keys", ["changed key", "here", "in the file"], rows) : el("p", {}, none),
+      rows.length ? plainTable("Changed keys", header, rows) : el("p", {}, none),
     ];
   });
   const written = Object.entries(runs[0].versions).map(([name, version]) => `${name} ${version}`);
   const footer = el("p", { class: "hint" }, `Written with ${written.join(", ")}.`);
-  return part("h2", runs.length > 1 ? "How to make them again" : "How to make it again", blocks, footer);
+  const heading = runs.length > 1 ? "How to make them again" : "How to make it again";
+  return part("h2", heading, blocks, footer);
 }
 
 /** Fills the page. */
@@ -90,8 +95,8 @@ async function build() {
   const page = document.getElementById("page");
   const data = JSON.parse(document.getElementById("data").textContent);
   if (!("DecompressionStream" in window)) {
-    const said = "This browser is from before 2023 and cannot open the page's data. Use a newer one.";
-    page.replaceChildren(el("h1", {}, document.title), el("p", {}, said));
+    const said = "This browser is from before 2023 and cannot open the page's data.";
+    page.replaceChildren(el("h1", {}, document.title), el("p", {}, said, " Use a newer one."));
     return;
   }
   await unpackAll(data);
