@@ -126,7 +126,7 @@ function side(names, kind) {
  *
  * `rowNames` and `columnNames` are words or null; `axes` says what runs down and across;
  * `onPoint(q, k)` is called with what is pointed at. Returns
- * `{node, canvas, show(weights, options), point(q, k)}`.
+ * `{node, canvas, show(weights, options), point(q, k)}`; a q of null takes the marks away.
  */
 export function heatMap({ name, rowNames = null, columnNames = null, axes = null, onPoint }) {
   const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": name });
@@ -182,5 +182,9 @@ export function heatMap({ name, rowNames = null, columnNames = null, axes = null
     canvas.setAttribute("aria-label", options.name ?? name);
     point(Math.min(now.q, weights.rows - 1), Math.min(now.k, weights.columns - 1), false);
   };
-  return { node, canvas, show, point: (q, k) => point(q, k, false) };
+  const pointAt = (q, k) => {
+    row.hidden = cell.hidden = q === null;
+    if (q !== null) point(q, k, false);
+  };
+  return { node, canvas, show, point: pointAt };
 }

@@ -10,7 +10,7 @@ const DARK = 0.85; // how much ink darkens it
 
 /** The picture of one image, for `stage`. */
 export function drawImage(run) {
-  return (example, weights, { choice }) => {
+  return (example, weights, { choice, top }) => {
     const { image, predictions, target } = example;
     const classes = predictions.map((share, i) => [run.classes[i], share]);
     const verdict = el("p", { class: "result" }, verdictOf(classes, target));
@@ -41,7 +41,7 @@ export function drawImage(run) {
     const pick = (q) => {
       state.q = q;
       const row = rowOf(weights, q);
-      field.show(row, Math.max(0.01, ...row.filter(Number.isFinite)));
+      field.show(row, top);
       tell(largest({ columns: row.length, at: (_, i) => row[i] }, 0));
     };
     pick(null);

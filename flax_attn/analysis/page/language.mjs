@@ -13,7 +13,7 @@ export function isBefore(q, k) {
 
 /** The picture of the text, for `stage`. */
 export function drawPassage() {
-  return (example, weights) => {
+  return (example, weights, { top }) => {
     const { tokens } = example;
     if (!weights) return [];
     const state = { q: tokens.length - 1 };
@@ -22,7 +22,7 @@ export function drawPassage() {
       onPoint: (k) => tell(k),
       onPick: (q) => pick(q),
     });
-    const map = mapOf(tokens, weights, (q, k) => pick(q, k), { visible: isBefore, top: 1 });
+    const map = mapOf(tokens, weights, (q, k) => pick(q, k), { visible: isBefore, top });
     const tell = (k) => {
       const [query, key] = [tokens[state.q], tokens[k]];
       if (k > state.q) said.say(`“${key}” comes after “${query}”, which cannot see it.`);
@@ -31,14 +31,16 @@ export function drawPassage() {
     const pick = (q, k = null) => {
       state.q = q;
       const shares = rowOf(weights, q);
-      row.show(shares, Math.max(0.01, ...shares.filter(Number.isFinite)));
+      const key = k ?? largest({ columns: q + 1, at: (_, i) => shares[i] }, 0);
+      row.show(shares, top);
       row.buttons.forEach((button, i) => button.classList.toggle("after", i > q));
       row.pick(q);
-      tell(k ?? largest({ columns: q + 1, at: (_, i) => shares[i] }, 0));
+      map.point(q, key);
+      tell(key);
     };
     pick(state.q);
     const hint = "Press a token to see what it looks at.";
-    return [row.node, said.node, el("p", { class: "hint no-print" }, hint), map, behind()];
+    return [row.node, said.node, el("p", { class: "hint no-print" }, hint), map.node, behind()];
 
     function behind() {
       const rows = () => rowOf(weights, state.q).map((weight, k) => [tokens[k], percent(weight)]);
@@ -100,6 +102,6 @@ function induction({ induction: scores, string, induction_weights: packed }) {
   said.say(`${best} on the token that followed last time, on a random string that comes twice.`);
   return [
     el("h3", {}, "Heads that look for what followed last time"),
-    el("figure", {}, said.node, small.node, map, legend(1, true)),
+    el("figure", {}, said.node, small.node, map.node, legend(1, true)),
   ];
 }

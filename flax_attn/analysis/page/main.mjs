@@ -3,9 +3,10 @@
 
 import { askOf } from "./asking.mjs";
 import { chart, linesOf, metricsOf } from "./curves.mjs";
-import { chooser, el, newId, plainTable } from "./dom.mjs";
+import { asNumber, chooser, el, newId, plainTable, shown } from "./dom.mjs";
 import { unpack } from "./heat.mjs";
-import { groupsOf, resultsTable } from "./table.mjs";
+import { groupsOf, isError, resultsTable } from "./table.mjs";
+import { sameSignals, togetherView } from "./together.mjs";
 import { tryIt } from "./try_it.mjs";
 import { viewOf } from "./views.mjs";
 
@@ -53,6 +54,11 @@ function diverged(run) {
   return seeds ? `Seeds that diverged are left out: ${seeds}.` : null;
 }
 
+function togetherParts(runs) {
+  const heading = "One input, all answers";
+  return sameSignals(runs).map((group) => part("h2", heading, togetherView(group)));
+}
+
 function learnedPart(runs) {
   const metrics = metricsOf(runs);
   if (!metrics.length) return part("h2", "How it learned", el("p", {}, "No metric was recorded."));
@@ -90,6 +96,20 @@ function againPart(runs) {
   return part("h2", heading, blocks, footer);
 }
 
+/** What several runs show together: the best of them, where they can be compared. */
+function headline(runs) {
+  const group = groupsOf(runs).reduce((most, other) => (other.length > most.length ? other : most));
+  const { measured } = group[0];
+  const mean = (run) => asNumber(run.summary[`test/${measured}`]?.mean);
+  const sense = isError(measured) ? 1 : -1;
+  const sorted = [...group].sort((a, b) => sense * (mean(a) - mean(b)));
+  const [best, next] = sorted;
+  if (group.length < 2 || !(sense * (mean(next) - mean(best)) > 0))
+    return `${runs.length} runs side by side`;
+  const figures = `${shown(mean(best))} against ${shown(mean(next))}`;
+  return `${best.name} is the best of ${group.length} runs: test ${measured} ${figures}`;
+}
+
 /** Fills the page. */
 async function build() {
   const page = document.getElementById("page");
@@ -103,7 +123,7 @@ async function build() {
   const { runs, mode } = data;
   const isOne = runs.length === 1;
   page.replaceChildren(
-    isOne ? "" : el("h1", { dir: "auto" }, `${runs.length} runs side by side`),
+    ...(isOne ? [] : [el("h1", { dir: "auto" }, headline(runs)), ...togetherParts(runs)]),
     ...runs.map((run) => runPart(run, mode, isOne ? "h1" : "h2")),
     learnedPart(runs),
     resultsPart(runs),

@@ -11,7 +11,7 @@ const SHAPE_KINDS = ["triangle", "box"];
 const SHAPE_SIGNS = { triangle: "▲", box: "■" };
 
 /** The picture of one signal, for `stage`. */
-export function drawSignal(run) {
+export function drawSignal() {
   const state = { q: null };
   return (example, weights, { top }) => {
     const { inputs, marks } = example;
@@ -52,15 +52,17 @@ export function drawSignal(run) {
   };
 }
 
-function chartBox(chart, { marks }) {
-  const lines = [
+/** A chart of signals under its key; `answers` are `[name, look, dash]`. */
+export function chartBox(chart, { marks }, answers = [["the model's answer", "colour-1", ""]]) {
+  const first = [
     ["input", "colour-0", ""],
     ["right answer", "target", "6 4"],
-    ["the model's answer", "colour-1", ""],
-  ].map(([name, look, dash]) => {
+  ];
+  const lines = [...first, ...answers].map(([name, look, dash]) => {
     const line = { x1: 1, x2: 33, y1: 6, y2: 6, class: `line ${look}`, "stroke-dasharray": dash };
     const picture = { width: 34, height: 12, "aria-hidden": "true" };
-    return el("li", {}, svg("svg", picture, svg("line", line)), name);
+    const sample = svg("svg", picture, svg("line", line));
+    return el("li", {}, sample, el("span", { dir: "auto" }, name));
   });
   const kinds = SHAPE_KINDS.map((kind) => el("li", {}, `${SHAPE_SIGNS[kind]} ${kind}`));
   return el("div", {}, el("ul", { class: "key" }, lines, marks.length ? kinds : []), chart);
@@ -93,12 +95,25 @@ export function across(length, width) {
   return scale(0, length - 1, 44, width - 14);
 }
 
-function drawSignalChart(chart, { inputs, targets, predictions, marks }, weights, q, top, width) {
+function drawSignalChart(chart, example, weights, q, top, width) {
+  const { inputs, predictions } = example;
+  const { x, up, box, ground, line } = signalFrame(chart, example, [predictions], width, weights);
+  chart.replaceChildren(
+    ...ground,
+    line(predictions[0], "colour-1"),
+    ...(weights ? [strip(weights, q, top, x, box), ...arcs(weights, q, x, up, inputs[0])] : []),
+    svg("line", { x1: x.place(q), x2: x.place(q), y1: box.top, y2: box.foot, class: "cursor" }),
+  );
+}
+
+/** What stands behind the answers on a signal: axes, the shapes, the input and the target. */
+export function signalFrame(chart, { inputs, targets, marks }, answers, width, weights = null) {
   const length = inputs[0].length;
   const foot = SIGNAL_HEIGHT - 46;
-  const box = { left: 44, right: width - 14, top: 30, bottom: foot - (weights ? STRIP : 0) };
+  const box = { left: 44, right: width - 14, top: 30, bottom: foot - (weights ? STRIP : 0), foot };
   const positions = inputs[0].map((_, i) => i);
-  const values = [...inputs[0], ...targets[0], ...predictions[0]].filter(Number.isFinite);
+  const said = answers.flatMap((channels) => channels[0]);
+  const values = [...inputs[0], ...targets[0], ...said].filter(Number.isFinite);
   const [least, most] = [Math.min(...values, 0), Math.max(...values, 1)];
   const x = across(length, width);
   const up = scale(least, most + 0.08 * (most - least), box.bottom - 4, box.top);
@@ -111,18 +126,10 @@ function drawSignalChart(chart, { inputs, targets, predictions, marks }, weights
     const sign = { x: x.place(center), y: box.top - 4, "text-anchor": "middle", class: "sign" };
     return [svg("rect", ground), svg("text", sign, SHAPE_SIGNS[kind])];
   });
-  const names = { across: "position", up: "height" };
-  const low = { ...box, bottom: foot };
   chart.setAttribute("viewBox", `0 0 ${width} ${SIGNAL_HEIGHT}`);
-  chart.replaceChildren(
-    ...shades.flat(),
-    drawAxes(x, up, low, names),
-    line(inputs[0], "colour-0"),
-    line(targets[0], "target", "6 4"),
-    line(predictions[0], "colour-1"),
-    ...(weights ? [strip(weights, q, top, x, box), ...arcs(weights, q, x, up, inputs[0])] : []),
-    svg("line", { x1: x.place(q), x2: x.place(q), y1: box.top, y2: low.bottom, class: "cursor" }),
-  );
+  const axes = drawAxes(x, up, { ...box, bottom: foot }, { across: "position", up: "height" });
+  const lines = [line(inputs[0], "colour-0"), line(targets[0], "target", "6 4")];
+  return { x, up, box, line, ground: [...shades.flat(), axes, ...lines] };
 }
 
 /** The weights of the chosen query, as a row of colours under the signal. */

@@ -18,7 +18,7 @@ export function rowOf(weights, q) {
 
 /** The picture of one text, for `stage`. */
 export function drawText(run) {
-  return (example, weights, { choice }) => {
+  return (example, weights, { choice, top }) => {
     const { tokens, known, predictions, target } = example;
     const classes = predictions.map((share, i) => [run.classes[i], share]);
     const verdict = el("p", { class: "result" }, verdictOf(classes, target));
@@ -35,7 +35,7 @@ export function drawText(run) {
       onPoint: (k) => tell(k),
       onPick: (q) => choose && pick(state.q === q ? null : q),
     });
-    const map = choose ? mapOf(tokens, weights, (q, k) => pick(q, k)) : null;
+    const map = choose ? mapOf(tokens, weights, (q, k) => pick(q, k), { top }) : null;
     const mean = choose ? "The mean over all words" : choice.label;
     const tell = (k) => {
       const who = state.q === null ? mean : `“${tokens[state.q]}”`;
@@ -45,9 +45,11 @@ export function drawText(run) {
     const pick = (q, k = null) => {
       state.q = q;
       const shown = rowOf(weights, q);
-      row.show(shown, Math.max(0.01, ...shown.filter(Number.isFinite)));
+      const key = k ?? largest({ columns: shown.length, at: (_, i) => shown[i] }, 0);
+      row.show(shown, top);
       row.pick(q);
-      tell(k ?? largest({ columns: shown.length, at: (_, i) => shown[i] }, 0));
+      map?.point(q, key);
+      tell(key);
     };
     pick(null);
     const hint = choose ? "Press a word to see where it looks; press it again for the mean." : "";
@@ -56,7 +58,7 @@ export function drawText(run) {
       verdict,
       columns,
       hint ? el("p", { class: "hint no-print" }, hint) : null,
-      map,
+      map?.node,
       wordsBehind(tokens, weights, state),
     ];
   };
@@ -70,7 +72,7 @@ export function verdictOf(classes, target) {
   return `✗ The model says ${said}; right is ${classes[target][0]}.`;
 }
 
-/** The whole map, queries downwards; with names where they can be read. */
+/** The whole map, queries downwards, with names where they can be read: `{node, point(q, k)}`. */
 export function mapOf(tokens, weights, onPoint, options = {}) {
   const name = "Attention: each word is a row, and looks across";
   const named = tokens.length <= MOST_NAMED;
@@ -79,7 +81,7 @@ export function mapOf(tokens, weights, onPoint, options = {}) {
   map.show(weights, { name, ...options });
   const label = "The map of all words";
   const box = { class: "scroll", tabindex: 0, role: "region", "aria-label": label };
-  return named ? el("div", box, map.node) : map.node;
+  return { node: named ? el("div", box, map.node) : map.node, point: map.point };
 }
 
 function wordsBehind(tokens, weights, state) {

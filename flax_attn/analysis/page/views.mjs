@@ -13,7 +13,7 @@ const whole = () => 1; // where the scale of colours ends
 
 /** The picture of a run. */
 export function viewOf(run) {
-  if (run.kind === "signals") return stage(run, drawSignal(run), { top: whole });
+  if (run.kind === "signals") return stage(run, drawSignal(), { top: whole });
   if (run.kind === "texts") return stage(run, drawText(run));
   if (run.kind === "images") return stage(run, drawImage(run));
   if (run.kind === "series") return stage(run, drawSeries(run), { top: whole });
