@@ -44,7 +44,8 @@ def run_safely(argv: list[str] | None) -> int:
     try:
         args = parse(argv)
         commands = {"train": run_train, "predict": run_predict, "generate": run_generate}
-        code = (commands | {"compare": run_compare})[args.command](args)
+        commands |= {"compare": run_compare, "explore": run_explore}
+        code = commands[args.command](args)
         sys.stdout.flush()
         return code
     except UsageError as error:
@@ -131,7 +132,9 @@ def make_parser() -> argparse.ArgumentParser:
     compare.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     output = "directory for the figures (default: comparison)"
     compare.add_argument("--output", type=Path, default=Path("comparison"), help=output)
-    for command in (parser, train, predict, generate, compare):
+    explore = commands.add_parser("explore", help="try a run in the browser")
+    add_exploring(explore)
+    for command in (parser, train, predict, generate, compare, explore):
         command.error = refuse  # argparse's own prints its usage before the line
     return parser
 
@@ -199,6 +202,18 @@ def add_generating(generate: argparse.ArgumentParser) -> None:
     generate.add_argument("--allow", action="append", default=[], metavar="MODULE", help=allow)
 
 
+def add_exploring(explore: argparse.ArgumentParser) -> None:
+    """The arguments of `explore`."""
+    runs = "a run directory, or two that answer the same input"
+    explore.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=runs)
+    port = "the port of the page (default: the first free one from 8600 on)"
+    explore.add_argument("--port", type=int, help=port)
+    no_open = "print the address, and open no browser"
+    explore.add_argument("--no-open", dest="open", action="store_false", help=no_open)
+    allow = "a module of your own that the run may import"
+    explore.add_argument("--allow", action="append", default=[], metavar="MODULE", help=allow)
+
+
 def refuse(message: str) -> NoReturn:
     raise UsageError(f"{message}; see flax-attn --help")
 
@@ -263,6 +278,21 @@ def run_generate(args: argparse.Namespace) -> int:
 
     keep_compiled()
     report(generate(args))
+    return 0
+
+
+def run_explore(args: argparse.Namespace) -> int:
+    from flax_attn.runs.directory import read_config
+
+    check_memory()
+    for run in args.runs:
+        check_text(str(run.absolute()), "the path of a run", "rename it, or set LC_ALL=C.UTF-8")
+        read_config(run)  # before jax is there, so that a wrong path is told at once
+    from flax_attn.commands.exploring import explore
+    from flax_attn.commands.training import keep_compiled
+
+    keep_compiled()
+    explore(args)
     return 0
 
 
