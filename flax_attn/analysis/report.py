@@ -14,6 +14,7 @@ from flax_attn.runs.reading import Record, curve
 from flax_attn.types import JsonObject
 
 MAIN = "main.mjs"
+STYLES = ("page.css", "try.css")
 # Nothing is loaded but the script and the style of the page. The explorer's page also asks the
 # server that sent it; a worker is made from text that the page has.
 POLICY = (
@@ -40,7 +41,7 @@ def report(
     shown = [run_data(run, live.get(run.name), notes.get(run.name)) for run in runs]
     text = json.dumps(safe({"mode": mode, "runs": shown}), allow_nan=False, separators=(",", ":"))
     script = join(MAIN)
-    style = (FOLDER / "page.css").read_text(encoding="utf-8")
+    style = "".join((FOLDER / name).read_text(encoding="utf-8") for name in STYLES)
     server = "'self'" if mode == "explore" else "'none'"
     policy = POLICY.format(script=digest(script), style=digest(style), server=server)
     return Template((FOLDER / "page.html").read_text(encoding="utf-8")).substitute(

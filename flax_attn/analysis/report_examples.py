@@ -101,10 +101,11 @@ def _signal(run: Record, index: int) -> JsonObject:
     """Channels `(channels, t)` of a signal, and the shapes in it."""
     held = {name: run.examples[name][index] for name in ("inputs", "targets", "predictions")}
     channels = {name: numbers(np.atleast_2d(array.T)) for name, array in held.items()}
-    spans = shapes.spans(shapes.marks_of(run, index))
+    shown = shapes.marks_of(run, index)
+    heights = shown["heights"].tolist() if shown else []
     marks = [
-        {"kind": kind, "center": center, "first": first, "last": last}
-        for center, first, last, kind, _, _ in spans
+        {"kind": kind, "center": center, "first": first, "last": last, "height": height}
+        for (center, first, last, kind, _, _), height in zip(shapes.spans(shown), heights)
     ]
     return channels | {"marks": marks}
 

@@ -118,17 +118,17 @@ class Answers:
         longest = rounded(length)
         # the decoder's attention on its own tokens must have another number of keys
         longest += LEAST_LENGTH if longest == self.task.max_length else 0
-        found = self._look(asked, longer(sources, longest), longest)
+        searched = self._look(asked, longer(sources, longest), longest)
         best = []
-        for i in range(found["tokens"].shape[1]):
-            count = int(found["lengths"][0, i])
-            tokens = found["tokens"][0, i, :count].tolist()
-            weights = found["attention"]["alignment"][0, i, :count, :length]
+        for i in range(searched["tokens"].shape[1]):
+            count = int(searched["lengths"][0, i])
+            tokens = searched["tokens"][0, i, :count].tolist()
+            weights = searched["attention"]["alignment"][0, i, :count, :length]
             best.append(
                 {
                     "text": encoder.write(tokens),
                     "tokens": encoder.target_words(tokens),
-                    "score": float(found["merits"][0, i]),
+                    "score": float(searched["merits"][0, i]),
                     "attention": {"alignment": array(weights[None])},
                 }
             )
@@ -138,7 +138,7 @@ class Answers:
     def _decode(self, params: list[Params], inputs: Inputs) -> dict[str, Tree]:
         assert isinstance(self.task, PairsOfTexts)
         decoding = self.task.recipe.decoding
-        found = inspect.unwrap(decode)(
+        searched = inspect.unwrap(decode)(
             self.model,
             params[0],
             inputs,
@@ -147,8 +147,8 @@ class Answers:
             max_length=self.task.max_length,
             num_best=min(BEST, decoding.beam),
         )
-        looked = {"tokens": found.tokens, "lengths": found.lengths, "merits": found.scores}
-        return looked | {"attention": {"alignment": found.alignment}}
+        looked = {"tokens": searched.tokens, "lengths": searched.lengths, "merits": searched.scores}
+        return looked | {"attention": {"alignment": searched.alignment}}
 
     def _language(self, asked: Asked) -> JsonObject:
         assert isinstance(self.task, LanguageModel)

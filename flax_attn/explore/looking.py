@@ -13,18 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from flax_attn.attention import entmax15, hard, masked_softmax, sparsemax, top_k
+from flax_attn.attention import Lens, entmax15, hard, masked_softmax, sparsemax, top_k
 from flax_attn.explore.asking import AS_TRAINED, FAR, MOST_TOKENS, Settings
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.types import Tree
-
-try:
-    from flax_attn.attention import Lens
-except ImportError:
-    class Lens:
-        def __init__(self, **_): self.scores=[]
-        def __enter__(self): return self
-        def __exit__(self, *_): pass
 
 TOP = 3  # keys that top_k keeps
 NORMALIZERS = {

@@ -7,6 +7,7 @@ import { asNumber, chooser, el, newId, plainTable, shown } from "./dom.mjs";
 import { unpack } from "./heat.mjs";
 import { groupsOf, isError, resultsTable } from "./table.mjs";
 import { sameSignals, togetherView } from "./together.mjs";
+import { serverAsk } from "./try_asking.mjs";
 import { tryIt } from "./try_it.mjs";
 import { viewOf } from "./views.mjs";
 
@@ -27,9 +28,22 @@ function part(level, heading, ...children) {
   return el("section", { "aria-labelledby": id }, el(level, { id }, heading), children);
 }
 
+function headingOf(run) {
+  return [el("span", { class: "name", dir: "auto" }, run.name), capital(run.sentence)];
+}
+
+/** What the local server answers: one input for all runs, which have the same kind. */
+function explorePart(runs, level) {
+  const [first, ...others] = runs.map((run, number) => [run, serverAsk(number)]);
+  const isOne = others.length === 0;
+  const heading = isOne ? headingOf(runs[0]) : "One input, all answers";
+  return part(level, heading, tryIt(...first, others));
+}
+
 function runPart(run, mode, level) {
-  const ask = askOf(run, mode);
-  const heading = [el("span", { class: "name", dir: "auto" }, run.name), capital(run.sentence)];
+  const isExplored = mode === "explore";
+  const ask = isExplored ? null : askOf(run);
+  const heading = isExplored ? `${run.name} on examples of the test` : headingOf(run);
   const notes = [...run.lines, run.note, withoutAttention(run), diverged(run)].filter(Boolean);
   const children = [
     viewOf(run),
@@ -123,8 +137,10 @@ async function build() {
   const { runs, mode } = data;
   const isOne = runs.length === 1;
   page.replaceChildren(
-    ...(isOne ? [] : [el("h1", { dir: "auto" }, headline(runs)), ...togetherParts(runs)]),
-    ...runs.map((run) => runPart(run, mode, isOne ? "h1" : "h2")),
+    isOne ? "" : el("h1", { dir: "auto" }, headline(runs)),
+    mode === "explore" ? explorePart(runs, isOne ? "h1" : "h2") : "",
+    ...(isOne ? [] : togetherParts(runs)),
+    ...runs.map((run) => runPart(run, mode, isOne && mode !== "explore" ? "h1" : "h2")),
     learnedPart(runs),
     resultsPart(runs),
     againPart(runs),

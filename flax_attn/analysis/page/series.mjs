@@ -37,7 +37,7 @@ export function drawSeries(run) {
     });
     tell(state.step);
     return [
-      weights ? el("p", { class: "result" }, shareOf(weights, run.relevant)) : null,
+      weights ? el("p", { class: "result" }, seriesShare(weights, run.relevant)) : null,
       map ? el("div", { class: "beside" }, chart, map.node) : chart,
       said.node,
       el("p", { class: "hint no-print" }, "Point at a step to see what is read there."),
@@ -46,7 +46,7 @@ export function drawSeries(run) {
   };
 }
 
-function shareOf(weights, relevant) {
+function seriesShare(weights, relevant) {
   const steps = Array.from({ length: weights.rows }, (_, i) => i);
   const mean = (k) => steps.reduce((sum, i) => sum + weights.at(i, k), 0) / steps.length;
   const means = Array.from({ length: weights.columns }, (_, k) => mean(k));

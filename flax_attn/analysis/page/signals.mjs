@@ -40,7 +40,7 @@ export function drawSignal() {
     tell(state.q);
     const box = chartBox(chart, example);
     const beside = map ? el("div", { class: "beside" }, box, map.node) : box;
-    const result = levels(example, weights);
+    const result = setTo(example, weights);
     const hint = weights ? "Point at the signal or the map to see where a position looks." : "";
     return [
       result ? el("p", { class: "result" }, result) : null,
@@ -101,7 +101,7 @@ function drawSignalChart(chart, example, weights, q, top, width) {
   chart.replaceChildren(
     ...ground,
     line(predictions[0], "colour-1"),
-    ...(weights ? [strip(weights, q, top, x, box), ...arcs(weights, q, x, up, inputs[0])] : []),
+    ...(weights ? [weightStrip(weights, q, top, x, box), ...arcs(weights, q, x, up, inputs[0])] : []),
     svg("line", { x1: x.place(q), x2: x.place(q), y1: box.top, y2: box.foot, class: "cursor" }),
   );
 }
@@ -133,7 +133,7 @@ export function signalFrame(chart, { inputs, targets, marks }, answers, width, w
 }
 
 /** The weights of the chosen query, as a row of colours under the signal. */
-function strip(weights, q, top, x, box) {
+function weightStrip(weights, q, top, x, box) {
   const size = x.place(1) - x.place(0);
   const cells = Array.from({ length: weights.columns }, (_, k) => {
     const fill = colours(weights.at(q, k), top).background;
@@ -164,7 +164,7 @@ function kindAt({ marks }, position) {
 }
 
 /** The share of its weight that a query puts on shapes of a kind. */
-function shareOn(example, weights, q, kind) {
+function shareOnKind(example, weights, q, kind) {
   let share = 0;
   for (let k = 0; k < weights.columns; k++)
     if (kindAt(example, k) === kind) share += weights.at(q, k);
@@ -179,7 +179,7 @@ function signalLook(example, weights, q, k) {
   const weight = percent(weights.at(q, key));
   const said = `${what} puts ${weight} of its weight on position ${key}${most}`;
   if (!kind) return `${said}.`;
-  const share = percent(shareOn(example, weights, q, kind));
+  const share = percent(shareOnKind(example, weights, q, kind));
   const plural = kind === "box" ? "boxes" : "triangles";
   return `${said}, and ${share} on ${plural}.`;
 }
@@ -190,7 +190,7 @@ function valuesAt({ inputs, targets, predictions }, i) {
 }
 
 /** What the model sets the shapes of a pair to, and what would be right. */
-function levels(example, weights) {
+function setTo(example, weights) {
   const { marks, targets, predictions } = example;
   if (!marks.length) return null;
   const parts = SHAPE_KINDS.map((kind) => {
@@ -200,7 +200,7 @@ function levels(example, weights) {
       inside.map((position) => channels[0][position].toFixed(1)),
     );
     const looks = weights
-      ? inside.reduce((sum, q) => sum + shareOn(example, weights, q, kind), 0) / inside.length
+      ? inside.reduce((sum, q) => sum + shareOnKind(example, weights, q, kind), 0) / inside.length
       : null;
     const plural = kind === "box" ? "boxes" : "triangles";
     const share = looks === null ? "" : `, ${percent(looks)} of their attention on ${plural}`;
