@@ -13,7 +13,7 @@ from flax_attn.errors import escaped
 from flax_attn.runs.reading import Record, curve
 from flax_attn.types import JsonObject
 
-MAIN = "main.mjs"
+MAIN, STILL = "main.mjs", "still.mjs"  # the script of runs that can be tried, and of others
 STYLES = ("page.css", "try.css")
 # Nothing is loaded but the script and the style of the page. The explorer's page also asks the
 # server that sent it; a worker is made from text that the page has.
@@ -40,8 +40,10 @@ def report(
     runs = with_own_names(runs)
     shown = [run_data(run, live.get(run.name), notes.get(run.name)) for run in runs]
     text = json.dumps(safe({"mode": mode, "runs": shown}), allow_nan=False, separators=(",", ":"))
-    script = join(MAIN)
-    style = "".join((FOLDER / name).read_text(encoding="utf-8") for name in STYLES)
+    is_tried = bool(live) or mode == "explore"
+    script = join(MAIN if is_tried else STILL)
+    styles = STYLES if is_tried else STYLES[:1]
+    style = "".join((FOLDER / name).read_text(encoding="utf-8") for name in styles)
     server = "'self'" if mode == "explore" else "'none'"
     policy = POLICY.format(script=digest(script), style=digest(style), server=server)
     return Template((FOLDER / "page.html").read_text(encoding="utf-8")).substitute(
