@@ -9,8 +9,9 @@ import numpy as np
 
 from flax_attn.analysis.joining import FOLDER, digest, join
 from flax_attn.analysis.report_data import run_data, safe
-from flax_attn.errors import escaped
-from flax_attn.runs.reading import Record, curve
+from flax_attn.errors import UsageError, escaped, one_line
+from flax_attn.runs.reading import DAMAGED, Record, curve
+from flax_attn.runs.sums import MEND
 from flax_attn.types import JsonObject
 
 MAIN, STILL = "main.mjs", "still.mjs"  # the script of runs that can be tried, and of others
@@ -35,10 +36,13 @@ def report(
         live: for runs by name, their model as JSON, which answers in the page.
         mode: "explore" for the page of the local server, which answers there.
         notes: for runs by name, a line such as why its model does not answer.
+
+    Raises:
+        UsageError: a run lacks something, as one of another version may.
     """
     live, notes = live or {}, notes or {}
     runs = with_own_names(runs)
-    shown = [run_data(run, live.get(run.name), notes.get(run.name)) for run in runs]
+    shown = [data_of(run, live.get(run.name), notes.get(run.name)) for run in runs]
     text = json.dumps(safe({"mode": mode, "runs": shown}), allow_nan=False, separators=(",", ":"))
     is_tried = bool(live) or mode == "explore"
     script = join(MAIN if is_tried else STILL)
@@ -54,6 +58,22 @@ def report(
         data=text.replace("<", "\\u003c"),
         script=script,
     )
+
+
+def data_of(run: Record, live: JsonObject | None, note: str | None) -> JsonObject:
+    """The data of a run.
+
+    Raises:
+        UsageError: the run lacks something, as one of another version may.
+    """
+    try:
+        return run_data(run, live, note)
+    except UsageError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{DAMAGED.format(run.path)} ({one_line(error)} is missing or of another kind); {MEND}"
+        ) from error
 
 
 def with_own_names(runs: list[Record]) -> list[Record]:

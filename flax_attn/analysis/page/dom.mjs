@@ -85,9 +85,15 @@ export function sentence(text = "") {
   return { node, say, text: () => visible.textContent };
 }
 
+/** A box in which what is too wide for a phone scrolls. */
+export function scrollBox(label, ...children) {
+  const attributes = { class: "scroll", tabindex: 0, role: "region", "aria-label": label };
+  return el("div", attributes, children);
+}
+
 /** A table of what a picture shows, closed until someone wants it. `rows` is made when opened. */
 export function tableBehind(caption, header, rows) {
-  const box = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption });
+  const box = scrollBox(caption);
   const details = el("details", { class: "behind" }, el("summary", {}, `Numbers: ${caption}`), box);
   details.addEventListener("toggle", () => {
     if (details.open) box.replaceChildren(plainTable(caption, header, rows()));

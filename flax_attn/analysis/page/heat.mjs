@@ -99,18 +99,26 @@ export function paint(canvas, weights, { top = 1, visible = () => true, finest =
   const cell = Math.max(1, Math.floor(finest / Math.max(rows, columns)));
   canvas.width = cell * columns;
   canvas.height = cell * rows;
-  const image = new ImageData(canvas.width, canvas.height);
-  for (let y = 0; y < canvas.height; y++) {
-    const q = Math.floor(y / cell);
-    for (let x = 0; x < canvas.width; x++) {
-      const k = Math.floor(x / cell);
-      const isStripe = (x + y) % 8 < 2;
-      const hatch = isStripe ? [180, 180, 180] : [236, 236, 236];
-      const [red, green, blue] = visible(q, k) ? rgb(weights.at(q, k), top) : hatch;
-      image.data.set([red, green, blue, 255], 4 * (y * canvas.width + x));
+  const pen = canvas.getContext("2d");
+  const hatch = cell > 1 ? hatching(pen) : "#cccccc";
+  for (let q = 0; q < rows; q++)
+    for (let k = 0; k < columns; k++) {
+      pen.fillStyle = visible(q, k) ? colours(weights.at(q, k), top).background : hatch;
+      pen.fillRect(cell * k, cell * q, cell, cell);
     }
-  }
-  canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
+/** Gray stripes, which are no colour of a weight. */
+function hatching(pen) {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 8;
+  const brush = tile.getContext("2d");
+  brush.fillStyle = "#ececec";
+  brush.fillRect(0, 0, 8, 8);
+  brush.fillStyle = "#b4b4b4";
+  for (let i = 0; i < 8; i++) brush.fillRect((15 - i) % 8, i, 2, 1);
+  brush.fillRect(0, 0, 1, 1); // where a stripe goes on at the other side
+  return pen.createPattern(tile, "repeat");
 }
 
 /** Names along a side of a map, each as long as a cell; no names where there are none. */

@@ -1,6 +1,6 @@
 // Words above, words below, and lines between them as thick as the weight.
 
-import { el, svg } from "./dom.mjs";
+import { scrollBox, svg } from "./dom.mjs";
 import { sign } from "./words.mjs";
 
 const LEAST_LINE = 0.02; // the least weight that has a line
@@ -52,8 +52,7 @@ export function linesBetween(label, above, below, onPoint) {
     rowBelow.forEach((node, i) => node.setAttribute("aria-pressed", String(i === q)));
     rowAbove.forEach((node, k) => node.classList.toggle("read", weights.at(q, k) >= 0.1));
   };
-  const box = { class: "scroll", tabindex: 0, role: "region", "aria-label": label };
-  return { node: el("div", box, picture), show };
+  return { node: scrollBox(`${label}: lines`, picture), show };
 }
 
 /** Where the middles of words are, one beside another. */

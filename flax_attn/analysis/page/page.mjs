@@ -2,7 +2,7 @@
 // learned, the results, and how to make them again.
 
 import { chart, linesOf, metricsOf } from "./curves.mjs";
-import { asNumber, chooser, el, newId, plainTable, shown } from "./dom.mjs";
+import { asNumber, chooser, el, newId, plainTable, scrollBox, shown } from "./dom.mjs";
 import { unpack } from "./heat.mjs";
 import { groupsOf, isError, resultsTable } from "./table.mjs";
 import { sameSignals, togetherView } from "./together.mjs";
@@ -79,8 +79,12 @@ function resultsPart(runs) {
   return part("h2", "Results", groups.length > 1 ? el("p", {}, note) : null, tables);
 }
 
+function changedTable(name, rows) {
+  const label = `Keys that ${name} changes`;
+  return scrollBox(label, plainTable(label, ["changed key", "here", "in the file"], rows));
+}
+
 function againPart(runs) {
-  const header = ["changed key", "here", "in the file"];
   const blocks = runs.map((run) => {
     const changed = Object.entries(run.changes);
     const rows = changed.map(([key, pair]) => [key, ...pair.map((value) => JSON.stringify(value))]);
@@ -89,7 +93,7 @@ function againPart(runs) {
     return [
       runs.length > 1 ? el("h3", { dir: "auto" }, run.name) : null,
       el("pre", {}, el("code", {}, run.command)),
-      rows.length ? plainTable("Changed keys", header, rows) : el("p", {}, none),
+      rows.length ? changedTable(run.name, rows) : el("p", {}, none),
     ];
   });
   const written = Object.entries(runs[0].versions).map(([name, version]) => `${name} ${version}`);

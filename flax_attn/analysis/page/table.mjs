@@ -1,6 +1,6 @@
 // Results of runs: a table that can be sorted, the best in bold.
 
-import { asNumber, el, shown } from "./dom.mjs";
+import { asNumber, el, scrollBox, shown } from "./dom.mjs";
 
 const FALLS = ["mse", "loss", "error", "perplexity", "mae"]; // metrics whose best is the least
 const COUNTS = ["parameters", "seeds", "steps", "minutes"];
@@ -60,8 +60,7 @@ export function resultsTable(runs) {
     el("thead", {}, el("tr", {}, heads)),
     body,
   );
-  const label = `Results of ${namesOf(runs)}`;
-  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, table);
+  return scrollBox(`Results of ${namesOf(runs)}`, table);
 }
 
 function namesOf(runs) {

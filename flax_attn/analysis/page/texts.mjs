@@ -1,6 +1,6 @@
 // Texts in classes: words on the colours of their weights, classes as bars.
 
-import { el, percent, sentence, tableBehind } from "./dom.mjs";
+import { el, percent, scrollBox, sentence, tableBehind } from "./dom.mjs";
 import { heatMap, largest } from "./heat.mjs";
 import { bars, words } from "./words.mjs";
 
@@ -79,9 +79,8 @@ export function mapOf(tokens, weights, onPoint, options = {}) {
   const names = named ? { rowNames: tokens, columnNames: tokens } : {};
   const map = heatMap({ name, ...names, axes: ["query", "key"], onPoint });
   map.show(weights, { name, ...options });
-  const label = "The map of all words";
-  const box = { class: "scroll", tabindex: 0, role: "region", "aria-label": label };
-  return { node: named ? el("div", box, map.node) : map.node, point: map.point };
+  const box = named ? scrollBox("The map of all words", map.node) : map.node;
+  return { node: box, point: map.point };
 }
 
 function wordsBehind(tokens, weights, state) {

@@ -1,6 +1,6 @@
 // Translations: the source above, the translation below, lines as thick as the weight.
 
-import { el, percent, sentence, tableBehind } from "./dom.mjs";
+import { el, percent, scrollBox, sentence, tableBehind } from "./dom.mjs";
 import { heatMap, largest } from "./heat.mjs";
 import { linesBetween } from "./lines.mjs";
 
@@ -34,14 +34,13 @@ export function drawTranslation() {
       map.point(q, key);
     };
     tell(0);
-    const box = { class: "scroll", tabindex: 0, role: "region", "aria-label": "The map" };
     const hint = "Point at a part of the translation to see what it was read from.";
     return [
       right,
       lines.node,
       said.node,
       el("p", { class: "hint no-print" }, hint),
-      el("div", box, map.node),
+      scrollBox("The map", map.node),
       translationBehind(source, tokens, weights),
     ];
   };
