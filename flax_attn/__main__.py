@@ -44,7 +44,7 @@ def run_safely(argv: list[str] | None) -> int:
     try:
         args = parse(argv)
         commands = {"train": run_train, "predict": run_predict, "generate": run_generate}
-        commands |= {"compare": run_compare, "explore": run_explore}
+        commands |= {"compare": run_compare, "report": run_report, "explore": run_explore}
         code = commands[args.command](args)
         sys.stdout.flush()
         return code
@@ -132,9 +132,11 @@ def make_parser() -> argparse.ArgumentParser:
     compare.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     output = "directory for the figures (default: comparison)"
     compare.add_argument("--output", type=Path, default=Path("comparison"), help=output)
+    reporting = commands.add_parser("report", help="write runs as one page for a browser")
+    add_reporting(reporting)
     explore = commands.add_parser("explore", help="try a run in the browser")
     add_exploring(explore)
-    for command in (parser, train, predict, generate, compare, explore):
+    for command in (parser, train, predict, generate, compare, reporting, explore):
         command.error = refuse  # argparse's own prints its usage before the line
     return parser
 
@@ -200,6 +202,16 @@ def add_generating(generate: argparse.ArgumentParser) -> None:
     generate.add_argument("--figure", type=Path, help=figure)
     allow = "a module of your own that the run may import"
     generate.add_argument("--allow", action="append", default=[], metavar="MODULE", help=allow)
+
+
+def add_reporting(reporting: argparse.ArgumentParser) -> None:
+    """The arguments of `report`."""
+    runs = "run directories, such as runs/shapes_attention"
+    reporting.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=runs)
+    output = "the file to write, or - for the terminal (default: report.html)"
+    reporting.add_argument("-o", "--output", type=Path, default=Path("report.html"), help=output)
+    no_model = "leave out the trained models, which else answer in the page"
+    reporting.add_argument("--no-model", dest="model", action="store_false", help=no_model)
 
 
 def add_exploring(explore: argparse.ArgumentParser) -> None:
@@ -278,6 +290,17 @@ def run_generate(args: argparse.Namespace) -> int:
 
     keep_compiled()
     report(generate(args))
+    return 0
+
+
+def run_report(args: argparse.Namespace) -> int:
+    from flax_attn.commands.reporting import report as write_report
+
+    if args.model:
+        check_memory()
+    for path in (*args.runs, args.output):
+        check_text(str(path.absolute()), "a path", "rename it, or set LC_ALL=C.UTF-8")
+    report(write_report(args))
     return 0
 
 

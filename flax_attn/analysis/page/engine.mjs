@@ -1,0 +1,205 @@
+// A trained model in the page: its equations, as JSON, run one after the other.
+//
+// `flax_attn/explore/live.py` writes the JSON. A value has a number: inputs first, then constants,
+// then the outputs of each equation `[primitive, parameters, inputs, types of outputs]`. Every
+// equation is prepared once: shapes are known, so positions in arrays are too. An equation runs
+// again only where one of its inputs has changed since.
+import { arrayAt, typeOf, zeros } from "./engine_arrays.mjs";
+import { CONTROL } from "./engine_control.mjs";
+import { DOTS } from "./engine_dots.mjs";
+import { ELEMENTS } from "./engine_elements.mjs";
+import { GATHERS } from "./engine_gather.mjs";
+import { OPS } from "./engine_ops.mjs";
+
+const PRIMITIVES = { ...ELEMENTS, ...OPS, ...GATHERS, ...DOTS, ...CONTROL };
+const FARTHEST = 2 ** 30; // the reach where there is none
+const MOST_CLASSES = 12; // that a reply names
+
+/** The names of all primitives that the interpreter knows. */
+export function primitives() {
+  return Object.keys(PRIMITIVES).sort();
+}
+
+/**
+ * A model that answers, from its JSON.
+ * @returns {{ask: (request: object) => object}} `ask` never throws: a reply may hold an error.
+ */
+export function open(live) {
+  const graph = prepareGraph(live.graph, bytesOf(live.constants));
+  const state = { clock: 0, values: [...graph.constants], changed: [], made: [] };
+  const orders = {};
+  return {
+    ask(request) {
+      try {
+        const name = request.settings?.normalizer ?? live.normalizers[0];
+        const program = live.programs[name];
+        if (!program) return refused(`expected one of ${live.normalizers.join(", ")}, got ${name}`);
+        const outputs = Object.values(program.outputs).map(([value]) => value);
+        orders[name] ??= neededSteps(graph, outputs);
+        const inputs = inputsOf(live, graph.types, request);
+        if (inputs.error) return refused(inputs.error);
+        update(graph, orders[name], state, inputs.arrays);
+        return replyOf(live, program.outputs, state.values);
+      } catch (error) {
+        return refused(`the model could not answer (${error.message})`);
+      }
+    },
+  };
+}
+
+/** Runs one equation alone, on arrays: for tests. */
+export function runEquation(equation, inputTypes, arrays, constants) {
+  const types = inputTypes.map(typeOf);
+  return prepareEquation(equation, types, bytesOf(constants))(...arrays);
+}
+
+/** The bytes that a text in base64 stands for. */
+export function bytesOf(base64) {
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return bytes.buffer;
+}
+
+/** The types, constants and steps of a graph, ready to run. */
+function prepareGraph(graph, bytes) {
+  const constants = new Array(graph.inputs.length);
+  const types = graph.inputs.map(typeOf);
+  for (const [dtype, shape, offset] of graph.constants) {
+    types.push(typeOf([dtype, shape]));
+    constants.push(arrayAt(bytes, offset, types.at(-1)));
+  }
+  const steps = graph.equations.map((equation) => {
+    const [, , inputs, outputs] = equation;
+    const first = types.length;
+    const inputTypes = inputs.map((value) => types[value]);
+    const run = prepareEquation(equation, inputTypes, bytes);
+    types.push(...outputs.map(typeOf));
+    return { run, inputs, first, end: types.length };
+  });
+  return { types, constants, steps };
+}
+
+function prepareEquation([name, params, , outputs], inputTypes, bytes) {
+  if (!Object.hasOwn(PRIMITIVES, name)) throw new Error(`the primitive ${name} is not known`);
+  const prepare = (body) => prepareBody(body, bytes);
+  return PRIMITIVES[name](params, inputTypes, outputs.map(typeOf), prepare);
+}
+
+/** A program that an equation holds, as a function from arrays to arrays. */
+function prepareBody(body, bytes) {
+  const { constants, steps } = prepareGraph(body, bytes);
+  const numInputs = body.inputs.length;
+  const ofConstants = constants.slice(numInputs);
+  return (inputs) => {
+    const values = [...inputs, ...ofConstants];
+    for (const step of steps) {
+      const made = step.run(...step.inputs.map((value) => values[value]));
+      for (const array of made) values.push(array);
+    }
+    return body.outputs.map((value) => values[value]);
+  };
+}
+
+/** The steps that outputs depend on, in order. */
+function neededSteps(graph, outputs) {
+  const needed = new Set(outputs);
+  const chosen = [];
+  for (const step of graph.steps.slice().reverse()) {
+    let isNeeded = false;
+    for (let value = step.first; value < step.end; value++) isNeeded ||= needed.has(value);
+    if (!isNeeded) continue;
+    step.inputs.forEach((value) => needed.add(value));
+    chosen.push(step);
+  }
+  return chosen.reverse();
+}
+
+/** Takes new inputs, and runs the steps that they change. */
+function update(graph, steps, state, inputs) {
+  const { values, changed, made } = state;
+  state.clock += 1;
+  inputs.forEach((array, value) => {
+    if (values[value] && array.every((entry, i) => Object.is(entry, values[value][i]))) return;
+    values[value] = array;
+    changed[value] = state.clock;
+  });
+  for (const step of steps) {
+    const isOld = step.inputs.some((value) => (changed[value] ?? 0) > (made[step.first] ?? -1));
+    if (made[step.first] !== undefined && !isOld) continue;
+    const arrays = step.run(...step.inputs.map((value) => values[value]));
+    arrays.forEach((array, i) => {
+      values[step.first + i] = array;
+      changed[step.first + i] = state.clock;
+    });
+    made[step.first] = state.clock;
+  }
+}
+
+/** The arrays of a request, by the numbers of the inputs; or an error in one line. */
+function inputsOf(live, types, { inputs = {}, settings = {} }) {
+  const arrays = [];
+  for (const { name } of live.inputs) {
+    const array = zeros(types[arrays.length]);
+    const data = inputs[name]?.data ?? [];
+    if (data.length !== array.length) {
+      return { error: `expected ${array.length} numbers as ${name}, got ${data.length}` };
+    }
+    array.set(data);
+    if (!array.every(Number.isFinite)) return { error: `expected finite numbers as ${name}` };
+    arrays.push(array);
+  }
+  const { temperature = 1, reach = null, causal = false, hidden = [] } = settings;
+  if (!(temperature > 0 && temperature < Infinity)) {
+    return { error: `expected a temperature above 0, got ${temperature}` };
+  }
+  const scalars = { temperature, reach: reach ?? FARTHEST, causal: causal ? 1 : 0 };
+  for (const name of live.settings) {
+    const array = zeros(types[arrays.length]);
+    if (name === "hidden") hidden.forEach((key) => (array[key] = 1));
+    else array[0] = scalars[name];
+    arrays.push(array);
+  }
+  return { arrays };
+}
+
+/** A reply of the model, in the form that the server has too. */
+function replyOf(live, outputs, values) {
+  const array = ([value, shape]) => ({ shape, data: Array.from(values[value]) });
+  const under = (prefix) => {
+    const names = Object.keys(outputs).filter((name) => name.startsWith(prefix));
+    return names.map((name) => [name.slice(prefix.length), array(outputs[name])]);
+  };
+  const scores = under("scores/");
+  const result = array(outputs.outputs);
+  return {
+    ...NOTHING,
+    outputs: result,
+    classes: live.classes && byProbability(live.classes, result.data),
+    attention: Object.fromEntries(under("attention/")),
+    scores: scores.length ? Object.fromEntries(scores) : null,
+    note: live.note,
+  };
+}
+
+/** The classes with their probabilities, the most probable first. */
+function byProbability(names, shares) {
+  const pairs = names.map((name, i) => [name, shares[i]]);
+  return pairs.sort((one, other) => other[1] - one[1]).slice(0, MOST_CLASSES);
+}
+
+const NOTHING = {
+  outputs: null,
+  classes: null,
+  tokens: null,
+  known: null,
+  attention: {},
+  scores: null,
+  text: null,
+  note: null,
+  error: null,
+};
+
+function refused(error) {
+  return { ...NOTHING, error };
+}

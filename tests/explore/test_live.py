@@ -1,0 +1,119 @@
+"""What a page says of a model is what JAX says, equation by equation and as a whole."""
+
+import jax
+import numpy as np
+import pytest
+
+from flax_attn.explore.asking import AS_TRAINED, Settings
+from flax_attn.explore.live import computation
+from flax_attn.explore.looking import Looking
+from flax_attn.explore.primitives import PARAMETERS
+from flax_attn.models import instruction_set
+from tests.explore import living
+
+pytestmark = living.needs_node
+
+SIGNALS = ["attention", "cnn", "best", "by_location", "by_location_best", "by_location_positions"]
+NAMES = [f"shapes_{name}" for name in [*SIGNALS, "lstm", "bilstm", "overfit"]]
+NAMES += ["signals_npz", "images_folder", "mnist_attention", "mnist_transformer"]
+NAMES += ["series_input_attention"]
+OPTIONS = [
+    {},
+    {"temperature": 3.0},
+    {"temperature": 0.3},
+    {"reach": 9},
+    {"causal": True},
+    {"hidden": [0, 3, 4]},
+    {"temperature": 2.0, "reach": 20, "causal": True, "hidden": [5]},
+    {"hidden": list(range(900))},  # all of them
+]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def checked(request, tmp_path_factory):
+    """A run, the settings asked of it, and what node says."""
+    run, programs, content = living.programs(request.param)
+    inputs = living.random_inputs(run, len(OPTIONS))
+    outputs = [value for own in programs.outputs.values() for value in own.values()]
+    arrays = [inputs[:1], *living.settings_as_arrays(temperature=1.5, reach=60, hidden=[2])]
+    graphs = list(living.evaluated(programs.graph, outputs, content["graph"], arrays))
+    asked = [
+        (normalizer, options, array)
+        for normalizer in content["normalizers"]
+        for options, array in zip(OPTIONS, inputs)
+    ]
+    requests = [
+        {
+            "inputs": {"inputs": {"shape": array.shape, "data": array.ravel().tolist()}},
+            "settings": {"normalizer": normalizer, **options},
+        }
+        for normalizer, options, array in asked
+    ]
+    content = {"live": content, "graphs": graphs, "requests": requests}
+    result = living.in_node(tmp_path_factory.mktemp("live"), content)
+    print(request.param, f"{result['milliseconds']:.1f} ms an answer")
+    return run, content, asked, result
+
+
+def test_each_equation_is_as_in_jax(checked):
+    _, content, _, result = checked
+    assert len(result["equations"]) >= len(content["live"]["graph"]["equations"]) > 5
+    far = [(name, apart) for name, apart in result["equations"] if not apart < 1e-4]
+    assert not far
+
+
+def test_answers_are_those_of_jax(checked):
+    run, _, asked, result = checked
+    params = [run.params[0]]
+    lookings = {kept: Looking(computation(run), kept) for kept in (True, False)}
+    for (normalizer, options, array), reply in zip(asked, result["replies"]):
+        assert reply["error"] is None
+        settings = Settings(normalizer, **options)
+        looking = lookings[reply["scores"] is not None or not reply["attention"]]
+        with instruction_set.portable():
+            expected = looking.look(params, array[None], settings)
+        check(reply["outputs"], expected["outputs"])
+        for kind in ("attention", "scores"):
+            own = reply[kind] or {}
+            assert own.keys() == expected[kind].keys()
+            for name, weights in own.items():
+                check(weights, expected[kind][name])
+                assert len(weights["shape"]) == 3
+
+
+def check(own, expected):
+    expected = np.asarray(expected)
+    array = np.array(own["data"], np.float32).reshape(own["shape"])
+    assert array.size == expected.size
+    extent = max(np.ptp(expected), 1e-3)
+    np.testing.assert_allclose(array.ravel(), expected.ravel(), atol=1e-3 * extent, rtol=0)
+
+
+def test_without_settings_it_is_the_trained_model(checked):
+    run, content, asked, result = checked
+    compute = jax.jit(computation(run))
+    for (normalizer, options, array), reply in zip(asked, result["replies"]):
+        if normalizer == AS_TRAINED and not options:
+            expected = compute([run.params[0]], array[None])
+            check(reply["outputs"], expected["outputs"])
+            assert reply["outputs"]["shape"] == list(expected["outputs"].shape[1:])
+            if content["live"]["kind"] == "images":
+                best = content["live"]["classes"][int(np.argmax(expected["outputs"]))]
+                assert reply["classes"][0][0] == best
+
+
+def test_a_hidden_key_has_no_weight(checked):
+    _, _, asked, result = checked
+    for (_, options, _), reply in zip(asked, result["replies"]):
+        for weights in reply["attention"].values():
+            array = np.array(weights["data"]).reshape(weights["shape"])
+            hidden = [key for key in options.get("hidden", []) if key < array.shape[2]]
+            assert not array[:, :, hidden].any()
+            if "hidden" not in options:
+                np.testing.assert_allclose(array.sum(axis=2), 1, atol=1e-4)
+
+
+def test_python_and_the_page_know_the_same_primitives(tmp_path):
+    known = living.in_node(tmp_path, {})["primitives"]
+    assert known == sorted(PARAMETERS)
+    assert len(known) > 70
