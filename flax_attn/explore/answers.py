@@ -104,7 +104,9 @@ class Answers:
         looked = self._look(asked, longer(encoded, rounded(length)))
         reply = attended(looked, rounded(length), length)
         reply |= classified(looked["outputs"][0], self.task.classes)
-        return reply | with_tokens(parts)
+        whole = len(encoder.tokenizer.encode(encoder.clean(text)))
+        cut = f"the model reads the first {length} of {whole} tokens" if whole > length else None
+        return reply | with_tokens(parts) | {"note": cut}
 
     def _translation(self, asked: Asked) -> JsonObject:
         assert isinstance(self.task, PairsOfTexts)
