@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 import flax_attn
+from flax_attn.data.tokenizers import fit_tokenizer
 from flax_attn.errors import UsageError
 from flax_attn.explore.answers import Answers, numbers_of
 from flax_attn.explore.asking import AS_TRAINED
 from flax_attn.explore.looking import NORMALIZERS
-from flax_attn.runs import reading
+from flax_attn.tasks import Kept
 from tests import tiny
+from tests.explore.living import random_inputs, run_of
 
-TEXTS = ["a good film", "a bad film", "good and long", "bad and long", "the good one", "the bad one"]
-JUDGED = TEXTS * 7, ["good", "bad"] * 21
-SHAPES = tiny.ATTENTION | tiny.SHAPES
+WORDS = ["a good film and the bad one was long"]
 NAMES = tiny.STEPS | {"model.features": 8, "model.num_heads": 2, "data.num_lines": 300}
 
 
@@ -27,18 +27,24 @@ def train(name, workdir, overrides, data=None):
         return flax_attn.train(name, **options)
 
 
-@pytest.fixture(scope="module")
-def signals(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "signals"
-    run = train("shapes_attention", folder, SHAPES)
-    return run, Answers(run), reading.read(folder).examples["inputs"]
+def kept_of_texts():
+    """What texts decide, as `TextClasses.load` keeps it."""
+    tokenizer = fit_tokenizer("word", WORDS, 100)
+    files = {"tokenizer.json": tokenizer.to_json(), "labels.json": ["bad", "good", "neither"]}
+    derived = {"classes": files["labels.json"], "class_weights": [1.0] * 3}
+    return Kept(derived, {"vocabulary_size": tokenizer.size, "num_classes": 3}, files)
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "texts"
-    overrides = tiny.TEXTS | {"data.max_length": 1100}
-    run = train("text_csv", folder, overrides, {"train": JUDGED, "test": JUDGED})
+def signals():
+    run = run_of("shapes_attention", features=8, key_features=8)
+    return run, Answers(run), random_inputs(run, 4)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    small = {"embedding_features": 8, "features": 8}
+    run = run_of("sst_gru_attention", kept_of_texts(), **small)
     return run, Answers(run)
 
 
@@ -157,7 +163,7 @@ def test_texts_of_near_lengths_share_a_program_and_hidden_words_have_no_weight(t
     ],
 )
 def test_texts_that_cannot_be_shown_are_one_line(written, said, texts):
-    _, answers = texts
+    answers = cut_to(2_000, texts[1])
     with pytest.raises(UsageError) as error:
         answers(text(written))
     assert said in str(error.value)
@@ -167,15 +173,17 @@ def test_texts_that_cannot_be_shown_are_one_line(written, said, texts):
 def test_what_a_model_does_not_read_is_told(texts):
     _, answers = texts
     assert answers(text("good"))["note"] is None
-    short = dataclasses.replace(answers.task, encoder=cut_to(3, answers.task.encoder))
-    other = Answers(dataclasses.replace(answers.run, task=short))
-    reply = other(text("a good film and a bad one"))
-    assert reply["note"] == "the model reads the first 3 of 7 tokens"
-    assert reply["tokens"] == ["a", "good", "film"]
+    reply = cut_to(3, answers)(text("a good film and a bad one"))
+    assert reply["note"] == "the model reads the first 3 of 9 tokens"
+    assert reply["tokens"] == ["<S>", "a", "good"]
 
 
-def cut_to(length, encoder):
-    return encoder._replace(data=dataclasses.replace(encoder.data, max_length=length))
+def cut_to(length, answers):
+    """The same run, which reads so many tokens."""
+    encoder = answers.task.encoder
+    encoder = encoder._replace(data=dataclasses.replace(encoder.data, max_length=length))
+    task = dataclasses.replace(answers.task, encoder=encoder)
+    return Answers(dataclasses.replace(answers.run, task=task))
 
 
 @pytest.mark.parametrize("shape", [(99, 1), (100, 2), (100, 1, 1), (1, 100, 1)])
