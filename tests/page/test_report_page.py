@@ -137,7 +137,7 @@ def test_patches_translations_series_hops_and_tokens_are_the_models(written, vis
     weights = weights_of(run, 0)["block2"][1]
     opened.page.locator(".word").nth(4).click()
     opened.page.locator(".word").nth(2).hover()
-    assert f"{percent(weights[4, 2])} of its weight on “ ”, 2 back" in opened.sentence()
+    assert f"{percent(weights[4, 2])} of its weight on “␣”, 2 back" in opened.sentence()
     opened.page.locator(".word").nth(5).hover()
     assert "cannot see it" in opened.sentence()
 
