@@ -58,7 +58,7 @@ class Graph:
             self._numbers[key] = len(self.avals)
             self.constants[len(self.avals)] = array
             self._known.add(len(self.avals))
-            self.avals.append(jax.core.ShapedArray(array.shape, array.dtype))
+            self.avals.append(jax.ShapeDtypeStruct(array.shape, array.dtype))
         return self._numbers[key]
 
     def add(self, program: ClosedJaxpr, inputs: Sequence[int]) -> list[int]:
@@ -69,7 +69,7 @@ class Graph:
 
         def read(atom: Any) -> int:  # Any: a variable or a literal
             if isinstance(atom, Literal):
-                return self.constant(np.asarray(atom.val, atom.aval.dtype))
+                return self.constant(np.asarray(atom.val, atom.aval.dtype))  # pyright: ignore
             return values[atom]
 
         for equation in jaxpr.eqns:
@@ -231,8 +231,9 @@ def _all_bodies(equation: JaxprEqn) -> Iterator[ClosedJaxpr]:
 
 def _bind(equation: JaxprEqn, inputs: list[Array]) -> list[Array]:
     """The outputs of an equation, by JAX."""
-    outputs = equation.primitive.bind(*inputs, **equation.primitive.get_bind_params(equation.params))
-    return outputs if equation.primitive.multiple_results else [outputs]
+    primitive = equation.primitive
+    outputs = primitive.bind(*inputs, **primitive.get_bind_params(equation.params))
+    return outputs if primitive.multiple_results else [outputs]
 
 
 def _type(aval: Aval) -> list[Json]:

@@ -25,7 +25,7 @@ from jax.extend.core import ClosedJaxpr
 from flax_attn.errors import UsageError, one_line
 from flax_attn.experiment.loading import Run
 from flax_attn.explore.answers import by_heads
-from flax_attn.explore.asking import AS_TRAINED, MOST_TOKENS, NORMALIZERS
+from flax_attn.explore.asking import AS_TRAINED, NORMALIZERS, Settings
 from flax_attn.explore.graph import Graph, Pool, as_json
 from flax_attn.explore.looking import Compute, Looking, Traced
 from flax_attn.models import instruction_set
@@ -34,6 +34,7 @@ from flax_attn.tasks import ImageClasses, Series, Signals, Task
 from flax_attn.types import JsonObject, Tree
 
 MOST_BYTES = 1_000_000  # of the JSON
+UNCHANGED = Traced.of(Settings())
 SERVED = "flax-attn explore answers for it"
 
 
@@ -59,7 +60,7 @@ def live(run: Run) -> JsonObject:
             know, or more than 1 MB.
     """
     content = written(run, programs_of(run))
-    size = len(json.dumps(content, separators=(",", ":")))
+    size = len(json.dumps(content, separators=(",", ":"), allow_nan=False))
     if size > MOST_BYTES:
         raise UsageError(
             f"expected a model of at most {MOST_BYTES / 1e6:g} MB to live in a page, got "
@@ -99,7 +100,8 @@ def written(run: Run, programs: Programs) -> JsonObject:
 def programs_of(run: Run) -> Programs:
     """The programs of a run's first seed. Errors are those of `live`, but for the size."""
     inputs, compute = asked_of(run.task), computation(run)
-    graph = Graph([shaped(own) for own in (*inputs.values(), *traced())])
+    settings = [jax.ShapeDtypeStruct(np.shape(own), own.dtype) for own in UNCHANGED]
+    graph = Graph([*inputs.values(), *settings])
     outputs: dict[str, dict[str, int]] = {}
     refused: Exception | None = None
     for normalizer in NORMALIZERS:
@@ -131,13 +133,6 @@ def asked_of(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
     return {"inputs": jax.ShapeDtypeStruct((1, *sample.shape[1:]), sample.dtype)}
 
 
-def traced() -> Traced:
-    """The shapes and dtypes of the settings."""
-    scalar = jax.ShapeDtypeStruct((), np.float32)
-    reach, causal = jax.ShapeDtypeStruct((), np.int32), jax.ShapeDtypeStruct((), np.bool_)
-    return Traced(scalar, reach, causal, jax.ShapeDtypeStruct((MOST_TOKENS,), np.bool_))
-
-
 def computation(run: Run) -> Compute:
     def compute(params: list[Params], inputs: Inputs) -> dict[str, Tree]:
         return run.task.compute(run.model, jax.tree.map(jnp.asarray, params), inputs)
@@ -164,7 +159,7 @@ def trace(
             names.extend(named)
             return list(named.values())
 
-        return jax.make_jaxpr(run)(inputs, traced()), names
+        return jax.make_jaxpr(run)(inputs, UNCHANGED), names
 
     with instruction_set.portable():
         try:
@@ -182,10 +177,6 @@ def shape_of(name: str, shape: tuple[int, ...]) -> list[int]:
     return list(by_heads(attention, nothing).shape)
 
 
-def shaped(own: jax.ShapeDtypeStruct) -> jax.core.ShapedArray:
-    return jax.core.ShapedArray(own.shape, own.dtype)
-
-
 def described(name: str, own: jax.ShapeDtypeStruct) -> JsonObject:
     return {"name": name, "shape": list(own.shape[1:]), "dtype": str(own.dtype)}
 
@@ -194,4 +185,3 @@ def of_seeds(run: Run) -> str | None:
     """What to say where the page has one seed of several."""
     count, first = len(run.params), next(iter(run.params))
     return f"The page has the model of seed {first} of {count} seeds." if count > 1 else None
-

@@ -14,17 +14,22 @@ from flax_attn.types import Json, JsonObject, Options
 
 DTYPES = ("float32", "int32", "uint32", "bool", "uint8", "int8", "uint16", "int16")
 
-PLAIN = (  # all that decides the outputs is the inputs, and the shapes and dtypes of both
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+PLAIN = _words(  # all that decides the outputs is the inputs, and the shapes and dtypes of both
     "abs acos acosh add and asin asinh atan atan2 atanh cbrt ceil clamp convert_element_type copy "
-    "cos cosh div dynamic_slice dynamic_update_slice eq erf erfc exp exp2 expand_dims expm1 "
-    "floor ge gt is_finite le log log1p logistic lt max min mul ne neg not or pow rem reshape "
-    "rsqrt select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt "
-    "square squeeze stop_gradient sub tan tanh xor"
-).split()
-REDUCTIONS = (
-    "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or argmax argmin".split()
+    "cos cosh div dynamic_slice dynamic_update_slice eq erf erfc exp exp2 expm1 floor ge gt "
+    "is_finite le log log1p logistic lt max min mul ne neg not or pow rem reshape rsqrt select_n "
+    "shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square squeeze "
+    "stop_gradient sub tan tanh xor"
 )
-RUNNING = "cumsum cumprod cummax cummin cumlogsumexp".split()
+REDUCTIONS = _words(
+    "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or argmax argmin"
+)
+RUNNING = _words("cumsum cumprod cummax cummin cumlogsumexp")
 BODIES = {  # those that hold programs, by the names of their parameters
     "scan": ("jaxpr",),
     "while": ("cond_jaxpr", "body_jaxpr"),
@@ -39,7 +44,10 @@ def _take(*names: str) -> Callable[[Options], JsonObject]:
 
 def _gather(params: Options) -> JsonObject:
     numbers, filling = params["dimension_numbers"], params["fill_value"]
-    default = "default" if filling is None else float(filling)
+    if filling is None or np.isnan(filling):  # NaN is no JSON, and what the page takes for floats
+        filling = "default"
+    elif np.isinf(filling):
+        raise UsageError("the primitive 'gather' with an infinite fill value")
     return {
         "offset": numbers.offset_dims,
         "collapsed": numbers.collapsed_slice_dims,
@@ -47,7 +55,7 @@ def _gather(params: Options) -> JsonObject:
         "batch": numbers.operand_batching_dims,
         "indexBatch": numbers.start_indices_batching_dims,
         "sizes": params["slice_sizes"],
-        "fill": default if params["mode"] == GatherScatterMode.FILL_OR_DROP else None,
+        "fill": filling if params["mode"] == GatherScatterMode.FILL_OR_DROP else None,
     }
 
 
@@ -108,7 +116,7 @@ def parameters(equation: JaxprEqn) -> JsonObject:
     if name not in PARAMETERS:
         raise UsageError(f"the primitive '{name}'")
     for variable in (*equation.invars, *equation.outvars):
-        dtype_name(variable.aval.dtype)
+        dtype_name(variable.aval.dtype)  # pyright: ignore
     return {key: _plain(value) for key, value in PARAMETERS[name](equation.params).items()}
 
 

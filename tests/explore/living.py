@@ -91,7 +91,7 @@ def settings_as_arrays(temperature=1.0, reach=None, causal=False, hidden=()):
 def in_node(folder, content):
     """What the script says of a content."""
     paths = folder / "in.json", folder / "out.json"
-    paths[0].write_text(json.dumps(content))
+    paths[0].write_text(json.dumps(content, allow_nan=False))
     subprocess.run([NODE, str(SCRIPT), *map(str, paths)], check=True, timeout=300)
     return json.loads(paths[1].read_text())
 

@@ -3,7 +3,7 @@
 import fs from "node:fs";
 
 const page = new URL("../../flax_attn/analysis/page/", import.meta.url);
-const { bytesOf, open, primitives, runEquation } = await import(new URL("engine.mjs", page));
+const { bytesFrom64, open, primitives, runEquation } = await import(new URL("engine.mjs", page));
 const { arrayAt, typeOf } = await import(new URL("engine_arrays.mjs", page));
 
 /** How far an array is from what it should be, relative to the largest entry. */
@@ -11,12 +11,11 @@ function distance(array, expected) {
   if (array.length !== expected.length || array.constructor !== expected.constructor) return 1e9;
   let [largest, farthest] = [0, 0];
   for (let i = 0; i < array.length; i++) {
-    if (Object.is(array[i], expected[i])) continue;
     if (Number.isFinite(expected[i])) largest = Math.max(largest, Math.abs(expected[i]));
+    if (array[i] === expected[i] || (array[i] !== array[i] && expected[i] !== expected[i])) continue;
     const apart = Math.abs(array[i] - expected[i]);
     farthest = Math.max(farthest, apart === apart ? apart : Infinity);
   }
-  for (const entry of expected) if (Number.isFinite(entry)) largest = Math.max(largest, Math.abs(entry));
   return farthest && farthest / Math.max(largest, 1e-30);
 }
 
@@ -27,7 +26,7 @@ function checkEquations({ graph, values }, constants) {
     ...graph.constants,
     ...graph.equations.flatMap(([, , , outputs]) => outputs),
   ];
-  const arrays = values.map((value, i) => arrayAt(bytesOf(value), 0, typeOf(types[i])));
+  const arrays = values.map((value, i) => arrayAt(bytesFrom64(value), 0, typeOf(types[i])));
   let next = graph.inputs.length + graph.constants.length;
   return graph.equations.map((equation) => {
     const [name, , inputs, outputs] = equation;
@@ -47,11 +46,13 @@ function speed(model, requests) {
   return (performance.now() - start) / 20;
 }
 
-const { live, graphs, requests } = JSON.parse(fs.readFileSync(process.argv[2]));
+const content = JSON.parse(fs.readFileSync(process.argv[2]));
+const { live, graphs, requests } = content;
 const result = { primitives: primitives() };
+const constants = live ? live.constants : content.constants;
+if (graphs) result.equations = graphs.flatMap((graph) => checkEquations(graph, constants));
 if (live) {
   const model = open(live);
-  result.equations = graphs.flatMap((graph) => checkEquations(graph, live.constants));
   result.replies = requests.map((request) => model.ask(request));
   result.milliseconds = requests.length > 1 ? speed(model, requests.slice(0, 2)) : null;
 }

@@ -3,15 +3,16 @@
 // `flax_attn/explore/live.py` writes the JSON. A value has a number: inputs first, then constants,
 // then the outputs of each equation `[primitive, parameters, inputs, types of outputs]`. Every
 // equation is prepared once: shapes are known, so positions in arrays are too. An equation runs
-// again only where one of its inputs has changed since.
+// again only where one of its inputs has changed since. No array is ever changed in place.
 import { arrayAt, typeOf, zeros } from "./engine_arrays.mjs";
 import { CONTROL } from "./engine_control.mjs";
 import { DOTS } from "./engine_dots.mjs";
 import { ELEMENTS } from "./engine_elements.mjs";
 import { GATHERS } from "./engine_gather.mjs";
 import { OPS } from "./engine_ops.mjs";
+import { ROWS } from "./engine_rows.mjs";
 
-const PRIMITIVES = { ...ELEMENTS, ...OPS, ...GATHERS, ...DOTS, ...CONTROL };
+const PRIMITIVES = { ...ELEMENTS, ...OPS, ...ROWS, ...GATHERS, ...DOTS, ...CONTROL };
 const FARTHEST = 2 ** 30; // the reach where there is none
 const MOST_CLASSES = 12; // that a reply names
 
@@ -25,7 +26,7 @@ export function primitives() {
  * @returns {{ask: (request: object) => object}} `ask` never throws: a reply may hold an error.
  */
 export function open(live) {
-  const graph = prepareGraph(live.graph, bytesOf(live.constants));
+  const graph = prepareGraph(live.graph, bytesFrom64(live.constants));
   const state = { clock: 0, values: [...graph.constants], changed: [], made: [] };
   const orders = {};
   return {
@@ -50,11 +51,11 @@ export function open(live) {
 /** Runs one equation alone, on arrays: for tests. */
 export function runEquation(equation, inputTypes, arrays, constants) {
   const types = inputTypes.map(typeOf);
-  return prepareEquation(equation, types, bytesOf(constants))(...arrays);
+  return prepareEquation(equation, types, bytesFrom64(constants))(...arrays);
 }
 
 /** The bytes that a text in base64 stands for. */
-export function bytesOf(base64) {
+export function bytesFrom64(base64) {
   const text = atob(base64);
   const bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
@@ -73,9 +74,13 @@ function prepareGraph(graph, bytes) {
     const [, , inputs, outputs] = equation;
     const first = types.length;
     const inputTypes = inputs.map((value) => types[value]);
-    const run = prepareEquation(equation, inputTypes, bytes);
     types.push(...outputs.map(typeOf));
-    return { run, inputs, first, end: types.length };
+    let run = null; // an equation of a normaliser that nobody asks for need not be prepared
+    const runOnce = (...arrays) => {
+      run ??= prepareEquation(equation, inputTypes, bytes);
+      return run(...arrays);
+    };
+    return { run: runOnce, inputs, first, end: types.length };
   });
   return { types, constants, steps };
 }
@@ -200,6 +205,7 @@ const NOTHING = {
   error: null,
 };
 
-function refused(error) {
+/** A reply that holds an error alone. */
+export function refused(error) {
   return { ...NOTHING, error };
 }

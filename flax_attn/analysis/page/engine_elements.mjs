@@ -13,13 +13,10 @@ function unary(compute) {
   };
 }
 
-/** A primitive of two arrays, with one function for floats and perhaps another for integers. */
-function binary(ofFloats, ofIntegers = ofFloats) {
-  return (params, [a, b], [out]) => {
-    const compute = isFloat(a) ? ofFloats : ofIntegers;
-    if (a.size === out.size && b.size === out.size) return (x, y) => [both(compute, x, y, out)];
-    if (a.size === out.size && b.size === 1) return (x, y) => [withOne(compute, x, y[0], out)];
-    const [atX, atY] = [a, b].map((type) => repeated(type, out));
+/** A primitive of two arrays, whose axes of size 1 are repeated. */
+function binary(compute) {
+  return (params, inputs, [out]) => {
+    const [atX, atY] = inputs.map((type) => repeated(type, out));
     return (x, y) => {
       const z = zeros(out);
       for (let i = 0; i < z.length; i++) z[i] = compute(x[atX[i]], y[atY[i]]);
@@ -28,17 +25,39 @@ function binary(ofFloats, ofIntegers = ofFloats) {
   };
 }
 
-function both(compute, x, y, out) {
-  const z = zeros(out);
-  for (let i = 0; i < z.length; i++) z[i] = compute(x[i], y[i]);
-  return z;
+/**
+ * A primitive of two arrays that models are full of, with a loop of its own: a function that many
+ * loops share is called anew for each entry.
+ */
+function hot(loop, ofIntegers = null) {
+  const general = ofIntegers && binary(ofIntegers);
+  return (params, inputs, outputs) => {
+    if (general && !isFloat(inputs[0])) return general(params, inputs, outputs);
+    const [out] = outputs;
+    const [atX, atY] = inputs.map((type) => repeated(type, out));
+    return (x, y) => {
+      const z = zeros(out);
+      loop(x, y, z, atX, atY, z.length);
+      return [z];
+    };
+  };
 }
 
-function withOne(compute, x, one, out) {
-  const z = zeros(out);
-  for (let i = 0; i < z.length; i++) z[i] = compute(x[i], one);
-  return z;
-}
+const addAll = (x, y, z, atX, atY, end) => {
+  for (let i = 0; i < end; i++) z[i] = x[atX[i]] + y[atY[i]];
+};
+const subtractAll = (x, y, z, atX, atY, end) => {
+  for (let i = 0; i < end; i++) z[i] = x[atX[i]] - y[atY[i]];
+};
+const multiplyAll = (x, y, z, atX, atY, end) => {
+  for (let i = 0; i < end; i++) z[i] = x[atX[i]] * y[atY[i]];
+};
+const divideAll = (x, y, z, atX, atY, end) => {
+  for (let i = 0; i < end; i++) z[i] = x[atX[i]] / y[atY[i]];
+};
+const largestOfAll = (x, y, z, atX, atY, end) => {
+  for (let i = 0; i < end; i++) z[i] = greaterOf(x[atX[i]], y[atY[i]]);
+};
 
 /** The positions in an array for each entry of an output; axes of size 1 are repeated. */
 function repeated(type, out) {
@@ -131,14 +150,14 @@ function erfcFraction(x) {
 }
 
 // Where one of two numbers is no number, so is the result, as in JAX.
-const largest = (x, y) => (x > y || x !== x ? x : y);
-const smallest = (x, y) => (x < y || x !== x ? x : y);
+const greaterOf = (x, y) => (x > y || x !== x ? x : y);
+const lesserOf = (x, y) => (x < y || x !== x ? x : y);
 
 export const ELEMENTS = {
   abs: unary(Math.abs),
   acos: unary(Math.acos),
   acosh: unary(Math.acosh),
-  add: binary((x, y) => x + y),
+  add: hot(addAll),
   and: binary((x, y) => x & y),
   asin: unary(Math.asin),
   asinh: unary(Math.asinh),
@@ -151,10 +170,7 @@ export const ELEMENTS = {
   convert_element_type: convert,
   cos: unary(Math.cos),
   cosh: unary(Math.cosh),
-  div: binary(
-    (x, y) => x / y,
-    (x, y) => Math.trunc(x / y),
-  ),
+  div: hot(divideAll, (x, y) => Math.trunc(x / y)),
   eq: binary((x, y) => (x === y ? 1 : 0)),
   erf: unary(erf),
   erfc: unary(erfc),
@@ -171,9 +187,9 @@ export const ELEMENTS = {
   log1p: unary(Math.log1p),
   logistic: unary((x) => 1 / (1 + Math.exp(-x))),
   lt: binary((x, y) => (x < y ? 1 : 0)),
-  max: binary(largest),
-  min: binary(smallest),
-  mul: binary((x, y) => x * y, Math.imul),
+  max: hot(largestOfAll),
+  min: binary(lesserOf),
+  mul: hot(multiplyAll, Math.imul),
   ne: binary((x, y) => (x !== y ? 1 : 0)),
   neg: unary((x) => -x),
   not,
@@ -191,7 +207,7 @@ export const ELEMENTS = {
   sinh: unary(Math.sinh),
   sqrt: unary(Math.sqrt),
   square: unary((x) => x * x),
-  sub: binary((x, y) => x - y),
+  sub: hot(subtractAll),
   tan: unary(Math.tan),
   tanh: unary(Math.tanh),
   xor: binary((x, y) => x ^ y),

@@ -3,9 +3,10 @@ import { positions, range, strides, zeros } from "./engine_arrays.mjs";
 
 /**
  * An output has the axes of the indices, but for their last, and the axes `offset` of the slices.
- * The last axis of the indices holds where a slice begins, along the axes `mapped` of the operand.
- * Axes `collapsed` and `batch` of the operand have slices of size 1, which outputs leave out. Along
- * `batch`, the slice begins where the indices stand along `indexBatch`.
+ * The last axis of the indices holds where a slice begins along the axes `mapped` of the
+ * operand.
+ * Axes `collapsed` and `batch` of the operand have slices of size 1, which outputs leave out.
+ * Along `batch`, the slice begins where the indices stand along `indexBatch`.
  */
 function gather(params, [operand, indices], [out]) {
   const { offset, collapsed, mapped, batch, indexBatch, sizes, fill } = params;
@@ -47,7 +48,7 @@ function gather(params, [operand, indices], [out]) {
   };
 }
 
-/** What stands for an entry out of bounds: NaN, the lowest signed or the largest unsigned number. */
+/** The entry where there is none: NaN, the lowest signed or the largest unsigned number. */
 function defaultFilling({ dtype }) {
   const lowest = { float32: NaN, int32: -2147483648, int8: -128, int16: -32768, bool: 1 };
   return lowest[dtype] ?? -1; // -1 wraps to the largest

@@ -27,17 +27,21 @@ export function temperatureAt(step) {
 
 /**
  * The controls of a model. `onChange(settings)` hears every change, `onReset()` the button that
- * takes all of them back. `between` says whether queries and keys are one sequence.
+ * takes all of them back. `between` says whether queries and keys are one sequence, `ordered`
+ * whether no query looks at later keys as it is.
  */
-export function lensControls({ normalizers, most, between, onChange, onReset }) {
+export function lensControls({ normalizers, most, between, ordered, onChange, onReset }) {
   const names = normalizers ?? NORMALIZERS;
   let own = { ...UNCHANGED };
   const change = (part) => {
     own = { ...own, ...part };
     onChange(own);
   };
-  const choice = chooser("normaliser", names.map((name) => NAMED[name] ?? name), 0, (i) =>
-    change({ normalizer: names[i] }),
+  const choice = chooser(
+    "normaliser",
+    names.map((name) => NAMED[name] ?? name),
+    0,
+    (i) => change({ normalizer: names[i] }),
   );
   const temperature = slider("temperature", STEPS, STEPS / 2, (step) => {
     const value = temperatureAt(step);
@@ -57,7 +61,7 @@ export function lensControls({ normalizers, most, between, onChange, onReset }) 
     choice,
     temperature.node,
     between && most > 2 ? reach.node : null,
-    between && most > 1 ? causal : null,
+    between && !ordered ? causal : null,
     reset,
   );
   const clear = () => {

@@ -35,7 +35,10 @@ function boxOf(ink, size) {
 function sampled(ink, size, box, scale, first) {
   const out = new Float32Array(SIZE * SIZE);
   const counts = new Float32Array(SIZE * SIZE);
-  const fine = Math.max(1, Math.ceil(3 / (BOX_SIZE / Math.max(1, (box.right - box.left + 1) * scale))));
+  const fine = Math.max(
+    1,
+    Math.ceil(3 / (BOX_SIZE / Math.max(1, (box.right - box.left + 1) * scale))),
+  );
   const step = 1 / Math.max(2, fine);
   for (let v = step / 2; v < SIZE; v += step)
     for (let u = step / 2; u < SIZE; u += step) {

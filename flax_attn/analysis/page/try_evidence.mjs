@@ -26,11 +26,11 @@ export function evidenceRow(ask, inputs) {
   const row = el("div", { class: "words try-evidence", role: "group", tabindex: 0 });
   row.setAttribute("aria-label", "what hiding a word does to the answer");
   const said = el("p", { class: "sentence", "aria-live": "polite" });
-  const title = el("h3", {}, "What hiding each word does");
+  const title = el("h3", {}, "What hiding does to the answer");
   const node = el("div", { "aria-busy": "false" }, title, row, said);
   let turn = 0;
 
-  async function measure({ tokens, weights, best, settings }, own) {
+  async function measure({ tokens, weights, best, settings, what, columns }, own) {
     const first = await ask({ inputs: inputs(), settings });
     const changes = [];
     for (let k = 0; k < tokens.length; k++) {
@@ -41,8 +41,11 @@ export function evidenceRow(ask, inputs) {
       changes.push(shareOf(reply, best) - shareOf(first, best));
     }
     if (changes.length < tokens.length) return;
-    row.replaceChildren(...tokens.map((token, k) => cell(token, changes[k])));
-    title.textContent = `What hiding each word does to “${best}”, in points of 100`;
+    row.classList.toggle("grid", Boolean(columns));
+    setStyle(row, { "grid-template-columns": columns ? `repeat(${columns}, 1fr)` : "" });
+    const cells = tokens.map((token, k) => cell(columns ? null : token, token, changes[k]));
+    row.replaceChildren(...cells);
+    title.textContent = `What hiding each ${what ?? "word"} does to “${best}”, in points of 100`;
     said.textContent = sentenceOf(weights, changes);
     node.setAttribute("aria-busy", "false");
   }
@@ -64,16 +67,18 @@ export function evidenceRow(ask, inputs) {
   return { node, show };
 }
 
-function cell(token, change) {
+function cell(token, name, change) {
   const strength = `${Math.round(70 * Math.min(2 * Math.abs(change), 1))}%`;
   const colour = change < 0 ? "var(--blue)" : "var(--orange)";
   const node = el(
     "span",
-    { class: "try-change" },
-    el("span", { dir: "auto" }, sign(token)),
+    { class: "try-change", title: name },
+    token === null ? null : el("span", { dir: "auto" }, sign(token)),
     el("small", {}, points(change)),
   );
-  setStyle(node, { "border-bottom-color": `color-mix(in srgb, ${colour} ${strength}, transparent)` });
+  setStyle(node, {
+    "border-bottom-color": `color-mix(in srgb, ${colour} ${strength}, transparent)`,
+  });
   return node;
 }
 

@@ -11,7 +11,12 @@ const CLOSE_ENOUGH = 2e-3;
 /** An element for the chosen query: `show(query)` after `settings(own)`. */
 export function fromScores() {
   const body = el("div", {});
-  const node = el("details", { class: "try-formula" }, el("summary", {}, "From scores to weights"), body);
+  const node = el(
+    "details",
+    { class: "try-formula" },
+    el("summary", {}, "From scores to weights"),
+    body,
+  );
   let settings = UNCHANGED;
   let query = null;
   const draw = () => {
@@ -21,6 +26,7 @@ export function fromScores() {
   node.addEventListener("toggle", draw);
   const show = (own) => {
     query = own;
+    node.hidden = Boolean(own) && !own.scores; // a search for translations keeps none
     draw();
   };
   const set = (own) => {
@@ -66,7 +72,13 @@ function parts(query, settings) {
   const name = own ? `${own.name}: ${own.formula}` : "The normaliser is the model's own.";
   return [
     who,
-    el("p", {}, name, settings.temperature === 1 ? "" : ", T = ", settings.temperature === 1 ? "" : String(settings.temperature)),
+    el(
+      "p",
+      {},
+      name,
+      settings.temperature === 1 ? "" : ", T = ",
+      settings.temperature === 1 ? "" : String(settings.temperature),
+    ),
     own ? curve(row, own, scaled) : null,
     el("ul", { class: "try-terms" }, lines),
     el("p", { class: "hint" }, `All weights of this query add up to ${sum.toFixed(3)}.`),
@@ -74,7 +86,8 @@ function parts(query, settings) {
 }
 
 function keyRow({ name, weight, score }, own, scaled, temperature) {
-  const divided = temperature === 1 ? score.toFixed(2) : `${score.toFixed(2)} / ${temperature}`;
+  const written = score.toFixed(2).replace("-", "−");
+  const divided = temperature === 1 ? written : `${written} / ${temperature}`;
   const term = own ? own.term(divided, score / temperature, scaled) : `score ${divided}`;
   return bar(name, weight, `${term} = ${weight.toFixed(3)}`);
 }
@@ -89,7 +102,11 @@ function bar(name, weight, text) {
     "li",
     {},
     el("span", { class: "try-term-name", dir: "auto" }, name),
-    el("div", { class: "track", "aria-hidden": "true" }, el("div", { class: "fill", style: { width } })),
+    el(
+      "div",
+      { class: "track", "aria-hidden": "true" },
+      el("div", { class: "fill", style: { width } }),
+    ),
     el("span", { class: "try-term" }, text),
   );
 }
@@ -102,19 +119,32 @@ function curve(row, own, scaled) {
   const top = Math.max(...row.map(({ weight }) => weight), 0.02);
   const x = (score) => (100 * (score - low)) / (high - low);
   const y = (weight) => 94 - (88 * weight) / top;
-  const steps = Array.from({ length: STEPS_OF_CURVE + 1 }, (_, i) => low + ((high - low) * i) / STEPS_OF_CURVE);
-  const points = own.curve(steps, scaled).map((w, i) => `${x(steps[i]).toFixed(2)},${y(Math.min(w, 1.05 * top)).toFixed(2)}`);
+  const steps = Array.from(
+    { length: STEPS_OF_CURVE + 1 },
+    (_, i) => low + ((high - low) * i) / STEPS_OF_CURVE,
+  );
+  const points = own
+    .curve(steps, scaled)
+    .map((w, i) => `${x(steps[i]).toFixed(2)},${y(Math.min(w, 1.05 * top)).toFixed(2)}`);
   const dots = row.map(({ weight }, i) =>
     // a line of no length with round ends is a dot at any size
     svg("path", { class: "try-dot", d: `M${x(scaled[i]).toFixed(2)},${y(weight).toFixed(2)}h0` }),
   );
-  const name = `weights from 0 to ${percent(top)} against scores from ${least.toFixed(1)} to ${most.toFixed(1)}`;
+  const range = `from ${least.toFixed(1)} to ${most.toFixed(1)}`;
+  const name = `weights from 0 to ${percent(top)} against scores ${range}`;
   const picture = svg(
     "svg",
-    { class: "try-curve", viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", "aria-label": name },
+    {
+      class: "try-curve",
+      viewBox: "0 0 100 100",
+      preserveAspectRatio: "none",
+      role: "img",
+      "aria-label": name,
+    },
     svg("polyline", { class: "try-curve-line", points: points.join(" ") }),
     dots,
   );
-  const caption = `Across: the score, from ${least.toFixed(1)} to ${most.toFixed(1)}. Upwards: the weight, up to ${percent(top)}. Each dot is a key.`;
+  const upwards = `Upwards: the weight, up to ${percent(top)}.`;
+  const caption = `Across: the score, ${range}. ${upwards} Each dot is a key.`;
   return el("div", {}, picture, el("p", { class: "hint" }, caption));
 }

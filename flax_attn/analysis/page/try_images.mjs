@@ -1,16 +1,18 @@
 // Images in classes: a digit to draw, the patches it is seen as, and where a patch looks.
 
 import { el, percent, setStyle } from "./dom.mjs";
-import { legend, rgb } from "./heat.mjs";
+import { rgb } from "./heat.mjs";
+import { evidenceRow } from "./try_evidence.mjs";
 import { centred, SIZE } from "./try_digits.mjs";
-import { exampleChooser, headChooser, scoresIn, weightsIn } from "./try_shared.mjs";
+import { exampleChooser, headChooser, isBetween, movingLegend } from "./try_shared.mjs";
+import { scoresIn, weightsIn } from "./try_shared.mjs";
 import { bars } from "./words.mjs";
 
 const PAPER = 280; // pixels of the paper to draw on
 const BRUSH = 22;
 
 /** The view of images in classes. */
-export function tryImages({ runs, changed, hide, forget, pick }) {
+export function tryImages({ runs, asks, changed, hide, forget, pick }) {
   const [run] = runs;
   const [height, width] = run.examples[0].image.shape;
   const isDigit = height === SIZE && width === SIZE;
@@ -21,6 +23,8 @@ export function tryImages({ runs, changed, hide, forget, pick }) {
   looked.setAttribute("aria-label", "what the model sees");
   const patches = el("div", { class: "try-patches", role: "group", "aria-label": "patches" });
   const answer = el("div", {});
+  const scale = movingLegend();
+  const evidence = evidenceRow(asks[0], () => view.input());
   const empty = new Array(height * width).fill(0);
 
   function begin(i) {
@@ -53,9 +57,14 @@ export function tryImages({ runs, changed, hide, forget, pick }) {
     Object.assign(state, { replies, settings });
     paintInk(looked, state.image.map(inUnits), width, height);
     const looks = weightsIn(replies[0], heads.now.name, heads.now.head);
-    if (looks) showPatches(looks, settings);
+    if (looks) {
+      showPatches(looks, settings);
+      showEvidence(looks, settings);
+    }
     const lists = replies.map((reply, i) => {
-      const ordered = [...reply.classes].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }));
+      const ordered = [...reply.classes].sort(([a], [b]) =>
+        a.localeCompare(b, "en", { numeric: true }),
+      );
       return el("div", {}, runs.length > 1 ? el("h3", {}, runs[i].name) : null, bars(ordered));
     });
     answer.replaceChildren(...lists);
@@ -68,6 +77,7 @@ export function tryImages({ runs, changed, hide, forget, pick }) {
     if (patches.childElementCount !== count) patches.replaceChildren(...makePatches(count, side));
     const q = looks.rows > 1 ? state.query : 0;
     const top = Math.max(...Array.from({ length: count }, (_, k) => looks.at(q, k)), 0.01);
+    scale.to(top);
     [...patches.children].forEach((node, k) => {
       const isHidden = hidden.includes(k);
       const [red, green, blue] = rgb(looks.at(q, k), top);
@@ -77,6 +87,24 @@ export function tryImages({ runs, changed, hide, forget, pick }) {
       node.setAttribute("aria-pressed", String(isHidden));
       node.setAttribute("aria-label", `${nameOf(k, side)}: ${percent(looks.at(q, k))}`);
     });
+  }
+
+  /** Hides each patch in turn: once for each input and settings, not for each patch pointed at. */
+  function showEvidence(looks, settings) {
+    const asked = JSON.stringify([settings, state.image, heads.now]);
+    if (asked === state.asked) return;
+    state.asked = asked;
+    const count = looks.columns;
+    const columns = Math.round(Math.sqrt(count));
+    const mean = (k) => {
+      let sum = 0;
+      for (let q = 0; q < looks.rows; q++) sum += looks.at(q, k);
+      return sum / looks.rows;
+    };
+    const tokens = Array.from({ length: count }, (_, k) => nameOf(k, columns));
+    const [[best]] = state.replies[0].classes;
+    const weights = tokens.map((_, k) => mean(k));
+    evidence.show({ tokens, weights, best, settings, what: "patch", columns });
   }
 
   function makePatches(count, side) {
@@ -141,7 +169,7 @@ export function tryImages({ runs, changed, hide, forget, pick }) {
     drawnOn(new Float32Array(PAPER * PAPER), PAPER);
   };
   const overlaid = el("div", { class: "try-overlay" }, looked, hasAttention ? patches : null);
-  return {
+  const view = {
     node: el(
       "div",
       {},
@@ -149,22 +177,42 @@ export function tryImages({ runs, changed, hide, forget, pick }) {
       el(
         "div",
         { class: "try-drawing" },
-        el("div", {}, el("h3", {}, "Draw here"), paper.node, el("div", { class: "row" }, el("button", { type: "button", onclick: clear }, "Clear the paper"))),
-        el("div", {}, el("h3", {}, hasAttention ? "What it sees, and where a patch looks" : "What it sees"), overlaid, heads.node, hasAttention ? legend(1) : null),
+        el(
+          "div",
+          {},
+          el("h3", {}, "Draw here"),
+          paper.node,
+          el(
+            "div",
+            { class: "row" },
+            el("button", { type: "button", onclick: clear }, "Clear the paper"),
+          ),
+        ),
+        el(
+          "div",
+          {},
+          el("h3", {}, hasAttention ? "What it sees, and where a patch looks" : "What it sees"),
+          overlaid,
+          heads.node,
+          hasAttention ? scale.node : null,
+        ),
         el("div", {}, el("h3", {}, "Its answer"), answer),
       ),
+      hasAttention ? evidence.node : null,
     ),
     hint: hasAttention
-      ? "Clear the paper and draw a 7; then add a bar and see the answer change. Point at a patch to see where it looks; click it to hide it."
+      ? "Clear the paper and draw a 7; then add a bar and see the answer change. " +
+        "Point at a patch to see where it looks; click it to hide it."
       : "Clear the paper and draw a 7; then add a bar and see the answer change.",
     most: 64,
-    between: false,
+    between: isBetween(run),
     input: () => ({ inputs: { shape: [height, width], data: state.image } }),
     reset: () => begin(0),
     show,
     say,
     query,
   };
+  return view;
 }
 
 /** Ink from 0 to 1 on a canvas, white on black. */
@@ -197,14 +245,22 @@ function paperToDraw(onInk) {
   const draw = (event) => {
     if (last === null) return;
     const next = at(event);
-    Object.assign(pen, { strokeStyle: "#fff", lineWidth: BRUSH, lineCap: "round", lineJoin: "round" });
+    Object.assign(pen, {
+      strokeStyle: "#fff",
+      lineWidth: BRUSH,
+      lineCap: "round",
+      lineJoin: "round",
+    });
     pen.beginPath();
     pen.moveTo(...last);
     pen.lineTo(...next);
     pen.stroke();
     last = next;
     const { data } = pen.getImageData(0, 0, PAPER, PAPER);
-    onInk(Float32Array.from({ length: PAPER * PAPER }, (_, i) => data[4 * i] / 255), PAPER);
+    onInk(
+      Float32Array.from({ length: PAPER * PAPER }, (_, i) => data[4 * i] / 255),
+      PAPER,
+    );
   };
   node.addEventListener("pointerdown", (event) => {
     node.setPointerCapture(event.pointerId);

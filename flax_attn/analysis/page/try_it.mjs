@@ -25,7 +25,8 @@ const VIEWS = {
  * `[run, ask]`.
  *
  * A view of a kind of task has `{node, hint, input(), show(replies, settings), say(replies),
- * reset(), query()}`; it calls `changed()` when its input changes, and `hide(keys)` for keys that are clicked.
+ * reset(), query()}`; it calls `changed()` when its input changes, and `hide(keys)` for keys that
+ * are clicked.
  */
 export function tryIt(run, ask, others = []) {
   const runs = [run, ...others.map(([other]) => other)];
@@ -85,6 +86,7 @@ export function tryIt(run, ask, others = []) {
     normalizers: run.live?.normalizers,
     most: view.most,
     between: view.between,
+    ordered: view.ordered,
     onChange: (own) => {
       settings = { ...own, hidden: settings.hidden };
       changed();

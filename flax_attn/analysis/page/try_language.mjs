@@ -1,10 +1,9 @@
 // Language models: a prompt to type, what the next token looks at, and how likely each is.
 
 import { el, percent } from "./dom.mjs";
-import { legend } from "./heat.mjs";
 import { bars, sign, words } from "./words.mjs";
 import { evidenceRow } from "./try_evidence.mjs";
-import { headChooser, scoresIn, weightsIn } from "./try_shared.mjs";
+import { headChooser, movingLegend, scoresIn, weightsIn } from "./try_shared.mjs";
 
 const BEGINNING = 12; // tokens of the first prompt
 const OFFERED = 5; // next tokens that a button writes
@@ -24,6 +23,7 @@ export function tryLanguage({ runs, asks, changed, hide, forget, pick }) {
   const state = { replies: null, settings: null };
   const text = el("textarea", { rows: 3, spellcheck: "false", maxlength: 100000, oninput: typed });
   const heads = headChooser(run, () => state.replies && show(state.replies, state.settings));
+  const scale = movingLegend();
   const line = el("div", {});
   const answer = el("div", {});
   const writes = el("div", { class: "row", role: "group", "aria-label": "write the next token" });
@@ -41,7 +41,9 @@ export function tryLanguage({ runs, asks, changed, hide, forget, pick }) {
     const focused = [...line.querySelectorAll("button")].indexOf(document.activeElement);
     const own = words("the text so far", reply.tokens, { onPick: (k) => hide([k]) });
     const weights = looks ? reply.tokens.map((_, k) => looks.at(0, k)) : null;
-    own.show(weights, weights ? Math.max(...weights, 0.01) : 1);
+    const top = weights ? Math.max(...weights, 0.01) : 1;
+    own.show(weights, top);
+    scale.to(top);
     own.buttons.forEach((button, k) => {
       const isHidden = settings.hidden.includes(k);
       button.classList.toggle("hidden-key", isHidden);
@@ -50,20 +52,22 @@ export function tryLanguage({ runs, asks, changed, hide, forget, pick }) {
     line.replaceChildren(own.node);
     if (focused >= 0) own.buttons[focused]?.focus({ preventScroll: true });
     const lists = replies.map((other, i) => {
-      const shares = other.classes.slice(0, 10).map(([name, share]) => [sign(written(name)), share]);
+      const shares = other.classes.slice(0, 8).map(([name, share]) => [sign(written(name)), share]);
       return el("div", {}, runs.length > 1 ? el("h3", {}, runs[i].name) : null, bars(shares));
     });
     answer.replaceChildren(...lists);
-    const next = reply.classes.slice(0, OFFERED).map(([name]) =>
-      el("button", { type: "button", onclick: () => write(name) }, `+ ${sign(written(name))}`),
-    );
+    const next = reply.classes
+      .slice(0, OFFERED)
+      .map(([name]) =>
+        el("button", { type: "button", onclick: () => write(name) }, `+ ${sign(written(name))}`),
+      );
     writes.replaceChildren(...next);
     if (weights) showEvidence(reply, weights, settings);
   }
 
   function showEvidence(reply, weights, settings) {
     const [[best]] = reply.classes;
-    evidence.show({ tokens: reply.tokens.map(written), weights, best, settings });
+    evidence.show({ tokens: reply.tokens.map(written), weights, best, settings, what: "token" });
   }
 
   const written = (token) => token.replaceAll("\n", "⏎");
@@ -122,15 +126,18 @@ export function tryLanguage({ runs, asks, changed, hide, forget, pick }) {
       el("label", { class: "try-text" }, el("span", {}, "your text"), text),
       heads.node,
       line,
-      hasAttention ? legend(1) : null,
+      hasAttention ? scale.node : null,
       el("h3", {}, "What comes next"),
       writes,
       answer,
       hasAttention ? evidence.node : null,
     ),
-    hint: "Type, and see what the next token is read from. Choose another head: each looks for something else. Click a token to hide it.",
+    hint:
+      "Type, and see what the next token is read from. Choose another head: each looks for " +
+      "something else. Click a token to hide it.",
     most: 33,
     between: true,
+    ordered: true,
     input: () => ({ text: text.value }),
     reset: begin,
     show,

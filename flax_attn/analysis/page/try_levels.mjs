@@ -57,7 +57,9 @@ export function everyNormalizer({ run, ask, shapes, signal }) {
     if (reply.error) return [name, reply.error];
     const right = rightHeights(shapes(), run.task);
     const looks = weightsIn(reply, run.attention.at(-1).name, 0);
-    const errors = KINDS.map((kind) => sayError(errorOf(kind, reply.outputs.data, shapes(), right)));
+    const errors = KINDS.map((kind) =>
+      sayError(errorOf(kind, reply.outputs.data, shapes(), right)),
+    );
     const share = shareOn(looks, shapes(), shapes());
     return [name, ...errors, keysOf(looks), percent(share)];
   };

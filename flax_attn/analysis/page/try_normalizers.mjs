@@ -5,6 +5,8 @@ const KEPT = 3; // keys of top-k
 const largestOf = (scores) => Math.max(...scores);
 const exponentials = (scores) => scores.map((score) => Math.exp(score - largestOf(scores)));
 const total = (values) => values.reduce((sum, value) => sum + value, 0);
+const signed = (number) => number.toFixed(2).replace("-", "−");
+const exponential = (score, scores) => `exp(${signed(score - largestOf(scores))})`;
 const short = (number) => Number(number.toPrecision(3)).toString();
 
 /** The threshold `tau` of sparsemax: the weights `max(score - tau, 0)` add up to 1. */
@@ -52,9 +54,8 @@ const softmax = {
   weights: (scores) => divide(scores, scores),
   curve: (steps, scores) => divide(scores, steps),
   term: (divided, score, scores) => {
-    const top = largestOf(scores);
     const sum = short(total(exponentials(scores)));
-    return `exp(${divided} − ${top.toFixed(2)}) / ${sum}`;
+    return `score ${divided}: ${exponential(score, scores)} / ${sum}`;
   },
 };
 
@@ -69,7 +70,8 @@ const entmax15 = {
     const tau = entmaxThreshold(scores);
     return steps.map((score) => Math.max(score / 2 - tau, 0) ** 2);
   },
-  term: (divided, score, scores) => `max(½ · ${divided} − ${entmaxThreshold(scores).toFixed(2)}, 0)²`,
+  term: (divided, score, scores) =>
+    `max(½ · ${divided} − τ, 0)² with τ ${signed(entmaxThreshold(scores))}`,
 };
 
 const sparsemax = {
@@ -83,7 +85,8 @@ const sparsemax = {
     const tau = sparsemaxThreshold(scores);
     return steps.map((score) => Math.max(score - tau, 0));
   },
-  term: (divided, score, scores) => `max(${divided} − ${sparsemaxThreshold(scores).toFixed(2)}, 0)`,
+  term: (divided, score, scores) =>
+    `max(${divided} − τ, 0) with τ ${signed(sparsemaxThreshold(scores))}`,
 };
 
 const topK = {
@@ -92,9 +95,7 @@ const topK = {
   weights: (scores) => {
     const kept = best(scores, KEPT);
     const sum = total(exponentials(topSum(scores)));
-    return scores.map((score, i) =>
-      kept.has(i) ? Math.exp(score - largestOf(scores)) / sum : 0,
-    );
+    return scores.map((score, i) => (kept.has(i) ? Math.exp(score - largestOf(scores)) / sum : 0));
   },
   curve: (steps, scores) => {
     const least = Math.min(...topSum(scores));
@@ -104,7 +105,7 @@ const topK = {
   term: (divided, score, scores) => {
     if (score < Math.min(...topSum(scores))) return `score ${divided}, not among the ${KEPT} best`;
     const sum = short(total(exponentials(topSum(scores))));
-    return `exp(${divided} − ${largestOf(scores).toFixed(2)}) / ${sum}`;
+    return `score ${divided}: ${exponential(score, scores)} / ${sum}`;
   },
 };
 
@@ -117,7 +118,9 @@ const hard = {
   },
   curve: (steps, scores) => steps.map((score) => (score < largestOf(scores) ? 0 : 1)),
   term: (divided, score, scores) =>
-    score < largestOf(scores) ? `score ${divided}, not the largest` : `score ${divided}, the largest`,
+    score < largestOf(scores)
+      ? `score ${divided}, not the largest`
+      : `score ${divided}, the largest`,
 };
 
 export const normalizers = { softmax, entmax15, sparsemax, top_k: topK, hard };

@@ -6,7 +6,9 @@ const ROOM = 4; // per cent of the height above and below the curves
 
 /** The path of numbers, one a step; `at` gives the point of a step and a number. */
 function pathOf(values, at) {
-  return values.map((value, t) => `${t ? "L" : "M"}${at(t, value).map((x) => x.toFixed(2))}`).join("");
+  return values
+    .map((value, t) => `${t ? "L" : "M"}${at(t, value).map((x) => x.toFixed(2))}`)
+    .join("");
 }
 
 /**

@@ -79,7 +79,10 @@ export function trySeries({ runs, changed, hide, forget, pick }) {
       row.share.textContent = looks ? percent(mean) : "";
       row.slider.setAttribute("aria-valuenow", row.moved.toFixed(2));
       const moved = `moved by ${row.moved.toFixed(2)}`;
-      row.slider.setAttribute("aria-valuetext", looks ? `${moved}, ${percent(mean)} of the attention` : moved);
+      row.slider.setAttribute(
+        "aria-valuetext",
+        looks ? `${moved}, ${percent(mean)} of the attention` : moved,
+      );
       row.button.setAttribute("aria-pressed", String(settings.hidden.includes(i)));
       row.button.textContent = settings.hidden.includes(i) ? "show" : "hide";
     });
@@ -94,7 +97,9 @@ export function trySeries({ runs, changed, hide, forget, pick }) {
   }
 
   function path(values, kind) {
-    const points = values.map((value, t) => `${x(t, values.length).toFixed(2)},${y(value).toFixed(2)}`);
+    const points = values.map(
+      (value, t) => `${x(t, values.length).toFixed(2)},${y(value).toFixed(2)}`,
+    );
     return svg("polyline", { class: `try-line ${kind}`, points: points.join(" ") });
   }
 
@@ -119,7 +124,9 @@ export function trySeries({ runs, changed, hide, forget, pick }) {
     const looks = weightsIn(replies[0], heads.now.name, heads.now.head);
     const goal = right();
     const off = goal && channelsOf(replies[0].outputs)[0].map((own, t) => Math.abs(own - goal[t]));
-    const error = off ? ` It is off by ${(off.reduce((a, b) => a + b, 0) / off.length).toFixed(2)} on average.` : "";
+    const error = off
+      ? ` It is off by ${(off.reduce((a, b) => a + b, 0) / off.length).toFixed(2)} on average.`
+      : "";
     if (!looks || !isSeries) return `The answer follows the signal.${error}`;
     const means = rows.map((_, i) => meanOf(looks, i));
     const best = means.indexOf(Math.max(...means));
@@ -152,7 +159,15 @@ export function trySeries({ runs, changed, hide, forget, pick }) {
   };
   const length = first[0].length;
   return {
-    node: el("div", {}, exampleChooser(run, choose), heads.node, rows.map((row) => row.node), el("h3", {}, "The answer"), outputs.map((own) => own.node)),
+    node: el(
+      "div",
+      {},
+      exampleChooser(run, choose),
+      heads.node,
+      rows.map((row) => row.node),
+      el("h3", {}, "The answer"),
+      outputs.map((own) => own.node),
+    ),
     hint: isSeries
       ? "Drag a series up or down. Only one of them changes the answer: find it, then hide it."
       : "Drag the signal up or down where you touch it, and see the answer follow.",
@@ -170,7 +185,11 @@ export function trySeries({ runs, changed, hide, forget, pick }) {
 }
 
 function pictureOf(lines) {
-  const frame = { viewBox: `0 0 ${FRAME} ${FRAME}`, preserveAspectRatio: "none", "aria-hidden": "true" };
+  const frame = {
+    viewBox: `0 0 ${FRAME} ${FRAME}`,
+    preserveAspectRatio: "none",
+    "aria-hidden": "true",
+  };
   return svg("svg", frame, lines);
 }
 

@@ -1,7 +1,7 @@
 // What the views of several kinds of task share.
 
 import { chooser, el, numbered } from "./dom.mjs";
-import { headOf, paint } from "./heat.mjs";
+import { headOf, legend, paint } from "./heat.mjs";
 
 /** The weights of one attention and head in a reply, or null. */
 export function weightsIn(reply, name, head) {
@@ -40,6 +40,19 @@ export function headChooser(run, onChoice) {
   const hasChoice = names.length > 1 || (run.attention[0]?.heads ?? 0) > 1;
   const node = el("div", { class: "controls" }, names.length > 1 ? list : null, heads);
   return { node: hasChoice ? node : null, now };
+}
+
+/** Whether queries and keys are one sequence in an attention of a run, and how long it is. */
+export function isBetween(run) {
+  const shapes = Object.values(run.examples[0]?.attention ?? {}).map((own) => own.shape);
+  return shapes.some(([, q, k]) => q === k && k > 1);
+}
+
+/** A legend that follows the largest weight: `{node, to(top)}`. */
+export function movingLegend() {
+  const node = el("div", {});
+  const to = (top) => node.replaceChildren(legend(top, true));
+  return { node, to };
 }
 
 /** Buttons for the examples of a run, to begin with. */

@@ -3,6 +3,7 @@
 import { el, percent } from "./dom.mjs";
 import { heatMap, legend } from "./heat.mjs";
 import { everyNormalizer, levels } from "./try_levels.mjs";
+import { isVisible, signalKey, withMarks } from "./try_marks.mjs";
 import { handle, plot } from "./try_plot.mjs";
 import { exampleChooser, headChooser, scoresIn, strip, weightsIn } from "./try_shared.mjs";
 import { drawn, groupOf, isIn, LENGTH, rightHeights, shapesOf, shareOn } from "./try_shapes.mjs";
@@ -122,7 +123,9 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
       visible: (q, k) => isVisible(q, k, settings),
       name: `attention map, ${looks.rows} queries downwards, ${looks.columns} keys across`,
     });
-    marked.show(shapes.map((own) => [own.kind, SIGNS[own.kind], (100 * (own.center + 0.5)) / LENGTH]));
+    marked.show(
+      shapes.map((own) => [own.kind, SIGNS[own.kind], (100 * (own.center + 0.5)) / LENGTH]),
+    );
     map.point(chosenQuery(looks), Math.round((shape.center * looks.columns) / LENGTH));
     handles.forEach(({ node }, i) => node.classList.toggle("chosen", i === chosen));
   }
@@ -131,10 +134,8 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
     const looks = weights(state.replies[0]);
     const what = (t) => state.shapes.find((shape) => isIn(shape, (t * LENGTH) / looks.rows))?.kind;
     const said = (t) => `${t}${what(t) ? `, a ${what(t)},` : ""}`;
-    pointed.textContent = `Position ${said(q)} puts ${percent(looks.at(q, k))} on ${said(k)}`.replace(
-      /,$/,
-      "",
-    );
+    pointed.textContent =
+      `Position ${said(q)} puts ${percent(looks.at(q, k))} on ${said(k)}`.replace(/,$/, "");
   }
 
   function hideShape() {
@@ -151,7 +152,9 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
       return runs.length > 1 ? `${other.name}: ${said}` : said;
     });
     const capital = (line) => line.charAt(0).toUpperCase() + line.slice(1);
-    return [...lines.map(capital), unusual(state.shapes)].filter(Boolean).join(" ");
+    return [...(runs.length > 1 ? lines : lines.map(capital)), unusual(state.shapes)]
+      .filter(Boolean)
+      .join(" ");
   }
 
   function sayOf(output, right, looks) {
@@ -163,7 +166,9 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
         const what = kinds.size > 1 ? "pair" : `${[...kinds][0] === "box" ? "boxe" : "triangle"}s`;
         const set = group.map((i) => table.level(output, state.shapes[i]).toFixed(1));
         const own = group.map((i) => state.shapes[i]);
-        const share = looks ? `, ${percent(shareOn(looks, own, own))} of their attention on ${what}` : "";
+        const share = looks
+          ? `, ${percent(shareOn(looks, own, own))} of their attention on ${what}`
+          : "";
         return `${what} set to ${set.join(" and ")} (right: ${right[group[0]].toFixed(1)})${share}`;
       })
       .join("; ")
@@ -199,7 +204,11 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
     "div",
     { class: "try-row" },
     row.canvas,
-    el("p", { class: "hint" }, "Where the chosen shape looks. Bright: much. Click to hide a place."),
+    el(
+      "p",
+      { class: "hint" },
+      "Where the chosen shape looks. Bright: much. Click to hide a place.",
+    ),
   );
   const compare = everyNormalizer({ run, ask: asks[0], shapes: () => state.shapes, table, signal });
   return {
@@ -233,39 +242,4 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
     say,
     query,
   };
-}
-
-/** A map with the signs of the shapes along its top and its left side. */
-function withMarks(map) {
-  const [top, left] = ["top", "left"].map((side) =>
-    el("div", { class: `try-marks-${side}`, "aria-hidden": "true" }),
-  );
-  const node = el("div", { class: "try-marked" }, top, left, map);
-  const show = (marks) => {
-    const along = (edge) =>
-      marks.map(([kind, sign, place]) =>
-        el("span", { class: `try-${kind}`, style: { [edge]: `${place}%` } }, sign),
-      );
-    top.replaceChildren(...along("left"));
-    left.replaceChildren(...along("top"));
-  };
-  return { node, show };
-}
-
-/** Whether settings let a query attend to a key. */
-export function isVisible(q, k, { hidden, reach, causal }) {
-  return !hidden.includes(k) && (reach === null || Math.abs(q - k) <= reach) && !(causal && k > q);
-}
-
-function signalKey(runs) {
-  const entry = (name, what) =>
-    el("li", {}, el("span", { class: `try-swatch try-${name}` }), what);
-  return el(
-    "ul",
-    { class: "key" },
-    entry("input", "signal"),
-    entry("target", "right answer"),
-    runs.map((run, i) => entry(`answer-${i}`, runs.length > 1 ? run.name : "the model's answer")),
-    runs[0].attention.length ? entry("look", "attention on the partner") : null,
-  );
 }

@@ -1,10 +1,10 @@
 // Texts in classes: a sentence to type, words to hide, and attention beside evidence.
 
 import { el, percent } from "./dom.mjs";
-import { legend } from "./heat.mjs";
 import { bars, sign, words } from "./words.mjs";
 import { evidenceRow } from "./try_evidence.mjs";
-import { exampleChooser, headChooser, scoresIn, weightsIn } from "./try_shared.mjs";
+import { exampleChooser, headChooser, isBetween, movingLegend } from "./try_shared.mjs";
+import { scoresIn, weightsIn } from "./try_shared.mjs";
 
 /** The text of an example: its tokens, without the signs of its ends and of unknown words. */
 export function textOf({ tokens, known }) {
@@ -21,6 +21,7 @@ export function tryTexts({ runs, asks, changed, hide, forget, pick }) {
   const state = { replies: null, settings: null, query: null, pointed: null };
   const text = el("textarea", { rows: 3, spellcheck: "false", maxlength: 100000, oninput: typed });
   const heads = headChooser(run, () => state.replies && show(state.replies, state.settings));
+  const scale = movingLegend();
   const line = el("div", {});
   const answer = el("div", {});
   const pointed = el("p", { class: "hint" });
@@ -67,13 +68,21 @@ export function tryTexts({ runs, asks, changed, hide, forget, pick }) {
     );
     answer.replaceChildren(...answers);
     if (looks)
-      evidence.show({ tokens, known, weights: overWords(looks, null), best: classes[0][0], settings });
+      evidence.show({
+        tokens,
+        known,
+        weights: overWords(looks, null),
+        best: classes[0][0],
+        settings,
+      });
   }
 
   function paintWords(own, looks) {
     if (!looks) return own.show(null);
     const weights = overWords(looks, looks.rows > 1 ? state.query : null);
-    own.show(weights, Math.max(...weights, 0.01));
+    const top = Math.max(...weights, 0.01);
+    own.show(weights, top);
+    scale.to(top);
   }
 
   function point(i) {
@@ -90,7 +99,9 @@ export function tryTexts({ runs, asks, changed, hide, forget, pick }) {
       .map((other, i) => {
         const [name, share] = replies[i].classes[0];
         const said = `${name}, ${percent(share)}`;
-        return runs.length > 1 ? `${other.name}: ${said}.` : `The answer is ${said}.${most(replies[0])}`;
+        return runs.length > 1
+          ? `${other.name}: ${said}.`
+          : `The answer is ${said}.${most(replies[0])}`;
       })
       .join(" ");
   }
@@ -138,14 +149,16 @@ export function tryTexts({ runs, asks, changed, hide, forget, pick }) {
       }),
       el("label", { class: "try-text" }, el("span", {}, "your text"), text),
       line,
-      hasAttention ? legend(1) : null,
+      hasAttention ? scale.node : null,
       pointed,
       answer,
       hasAttention ? evidence.node : null,
     ),
-    hint: "Type a sentence of your own. Click a word to hide it from the attention; click again to show it.",
+    hint:
+      "Type a sentence of your own. Click a word to hide it from the attention; click again to " +
+      "show it.",
     most: 64,
-    between: false,
+    between: isBetween(run),
     input: () => ({ text: text.value }),
     reset: () => begin(0),
     show,

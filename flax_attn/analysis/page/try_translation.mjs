@@ -14,7 +14,10 @@ export function sourceOf({ source, known }) {
     known?.[i] === false || /^\[.+\]$/.test(token) ? token.replace(/^\[(.*)\]$/, "$1") : token,
   );
   const areParts = bare.some((token) => /[ ␣]/.test(token));
-  return bare.join(areParts ? "" : " ").replaceAll("␣", " ").trim();
+  return bare
+    .join(areParts ? "" : " ")
+    .replaceAll("␣", " ")
+    .trim();
 }
 
 /** The view of translation. */
@@ -80,8 +83,17 @@ export function tryTranslation({ runs, changed, hide, forget, pick }) {
   function sourceWord(token, isKnown, k, { hidden }) {
     const isHidden = hidden.includes(k);
     const classes = `word${isKnown ? "" : " unknown"}${isHidden ? " hidden-key" : ""}`;
-    const attributes = { type: "button", class: classes, dir: "auto", "aria-pressed": String(isHidden) };
-    return el("button", { ...attributes, onclick: () => hide([k]) }, isKnown ? sign(token) : `[${sign(token)}]`);
+    const attributes = {
+      type: "button",
+      class: classes,
+      dir: "auto",
+      "aria-pressed": String(isHidden),
+    };
+    return el(
+      "button",
+      { ...attributes, onclick: () => hide([k]) },
+      isKnown ? sign(token) : `[${sign(token)}]`,
+    );
   }
 
   function targetWord(token, q) {
@@ -93,7 +105,11 @@ export function tryTranslation({ runs, changed, hide, forget, pick }) {
       pick();
     };
     const attributes = { type: "button", class: "word", dir: "auto", "data-q": q };
-    return el("button", { ...attributes, onpointerenter: choose, onfocus: choose, onclick: choose }, sign(token));
+    return el(
+      "button",
+      { ...attributes, onpointerenter: choose, onfocus: choose, onclick: choose },
+      sign(token),
+    );
   }
 
   function drawLines(node, lines, looks, above, below) {
@@ -139,7 +155,8 @@ export function tryTranslation({ runs, changed, hide, forget, pick }) {
     for (let q = 0; q < looks.rows; q++)
       for (let k = 0; k < looks.columns; k++) if (looks.at(q, k) > looks.at(...top)) top = [q, k];
     const [q, k] = top;
-    return ` “${sign(best.tokens[q])}” is read from “${sign(reply.tokens[k])}” with ${percent(looks.at(q, k))}.`;
+    const share = percent(looks.at(q, k));
+    return ` “${sign(best.tokens[q])}” is read from “${sign(reply.tokens[k])}” with ${share}.`;
   }
 
   function query() {
@@ -172,7 +189,9 @@ export function tryTranslation({ runs, changed, hide, forget, pick }) {
       choice,
       picture,
     ),
-    hint: "Change the source. Point at a part of the translation to see what it was read from; click a part of the source to hide it.",
+    hint:
+      "Change the source. Point at a part of the translation to see what it was read from; click " +
+      "a part of the source to hide it.",
     most: 64,
     between: false,
     input: () => ({ text: text.value }),
