@@ -13,7 +13,7 @@ PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
 def percent(weight):
     """As the page writes a share, of a weight that was kept as the byte of its root."""
     hundredths = 100 * (np.round(255 * np.sqrt(weight)) / 255) ** 2
-    is_small = 0.04 < hundredths < 9.95
+    is_small = 0.05 <= hundredths < 9.95
     return f"{hundredths:.1f} %" if is_small else f"{int(hundredths + 0.5)} %"
 
 
