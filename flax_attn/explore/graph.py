@@ -64,6 +64,8 @@ class Graph:
     def add(self, program: ClosedJaxpr, inputs: Sequence[int]) -> list[int]:
         """Adds the equations of a program; returns the values of its outputs."""
         jaxpr = program.jaxpr
+        shapes = [self.avals[value].shape for value in inputs]
+        assert shapes == [aval.shape for aval in program.in_avals], (shapes, program.in_avals)
         values: dict[Any, int] = dict(zip(jaxpr.invars, inputs))  # Any: variables of a jaxpr
         values |= {var: self.constant(array) for var, array in zip(jaxpr.constvars, program.consts)}
 

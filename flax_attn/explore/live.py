@@ -8,6 +8,7 @@
     graph         the equations of all programs, as `graph.as_json` writes them
     constants     the bytes of all constants in base64: the parameters, and what they alone decide
     classes       the names of the classes, or null
+    text          of a language model how a text becomes tokens, or null
     note          what the user should know, or null
 
 `analysis/page/engine.mjs` reads it.
@@ -24,13 +25,14 @@ from jax.extend.core import ClosedJaxpr
 
 from flax_attn.errors import UsageError, one_line
 from flax_attn.experiment.loading import Run
-from flax_attn.explore.answers import by_heads
+from flax_attn.explore.answers import Answers, by_heads
 from flax_attn.explore.asking import AS_TRAINED, NORMALIZERS, Settings
 from flax_attn.explore.graph import Graph, Pool, as_json
 from flax_attn.explore.looking import Compute, Looking, Traced
 from flax_attn.models import instruction_set
-from flax_attn.models.forward import Inputs, Params
-from flax_attn.tasks import ImageClasses, Series, Signals, Task
+from flax_attn.models.forward import Params
+from flax_attn.models.generation import NEVER
+from flax_attn.tasks import ImageClasses, LanguageModel, Series, Signals, Task
 from flax_attn.types import JsonObject, Tree
 
 MOST_BYTES = 1_000_000  # of the JSON
@@ -83,16 +85,19 @@ def written(run: Run, programs: Programs) -> JsonObject:
         ) from error
     outputs: dict[str, JsonObject] = {program: {} for program in programs.outputs}
     for (program, name), value, number in zip(names, values, numbers):
-        outputs[program][name] = [number, shape_of(name, programs.graph.avals[value].shape)]
+        shape = programs.graph.avals[value].shape
+        outputs[program][name] = [number, shape_of(name, shape, run.task)]
+    is_text = isinstance(run.task, LanguageModel)
     return {
         "kind": run.task.pictures,
-        "inputs": [described(name, own) for name, own in programs.inputs.items()],
+        "inputs": [] if is_text else [described(*own) for own in programs.inputs.items()],
         "settings": list(Traced._fields),
         "normalizers": list(outputs),
         "programs": {program: {"outputs": own} for program, own in outputs.items()},
         "graph": graph,
         "constants": base64.b64encode(pool.content).decode(),
-        "classes": run.task.classes if isinstance(run.task, ImageClasses) else None,
+        "classes": classes_of(run.task),
+        "text": reading(run.task) if is_text else None,
         "note": of_seeds(run),
     }
 
@@ -124,20 +129,44 @@ def programs_of(run: Run) -> Programs:
 
 def asked_of(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
     """The inputs of one example by name. Raises a UsageError where they need Python."""
+    if isinstance(task, LanguageModel) and task.tokenizer.to_json()["kind"] == "character":
+        number = jax.ShapeDtypeStruct((), np.int32)  # of the last token
+        tokens = jax.ShapeDtypeStruct((1, task.data.max_length), np.int32)
+        return {"tokens": tokens, "last": number}
     if not isinstance(task, Signals | ImageClasses | Series):
         raise UsageError(
-            f"expected signals, images or series, got {task.pictures}, whose tokens need Python; "
-            f"{SERVED}"
+            f"expected signals, images, series or characters, got {task.pictures}, whose tokens "
+            f"need Python; {SERVED}"
         )
     sample: np.ndarray = task.sample()
     return {"inputs": jax.ShapeDtypeStruct((1, *sample.shape[1:]), sample.dtype)}
 
 
 def computation(run: Run) -> Compute:
-    def compute(params: list[Params], inputs: Inputs) -> dict[str, Tree]:
-        return run.task.compute(run.model, jax.tree.map(jnp.asarray, params), inputs)
+    """What the server computes too, from parameters that are arrays of NumPy or JAX."""
+    compute = Answers(run).looking.compute
+    return lambda params, inputs: compute(jax.tree.map(jnp.asarray, params), inputs)
 
-    return compute
+
+def classes_of(task: Task) -> list[str] | None:
+    """The names of what outputs are probabilities of."""
+    if isinstance(task, LanguageModel):
+        return task.written(np.arange(task.tokenizer.size)).tolist()
+    return task.classes if isinstance(task, ImageClasses) else None
+
+
+def reading(task: LanguageModel) -> JsonObject:
+    """How a text becomes tokens: the character of each, and what stands before it.
+
+    `start` is what an empty text is read as; where each line is a text, all texts begin with it.
+    """
+    return {
+        "entries": task.tokenizer.to_json()["entries"],
+        "first": NEVER,  # the first token that is a character
+        "start": task.encoded(""),
+        "always": task.data.by_line,
+        "most": task.data.max_length,
+    }
 
 
 def trace(
@@ -151,15 +180,17 @@ def trace(
     def look(keep_scores: bool) -> tuple[ClosedJaxpr, list[str]]:
         looking, names = Looking(compute, keep_scores), []
 
-        def run(inputs: dict[str, Tree], settings: Traced) -> list[Tree]:
-            looked = looking.program([params], inputs["inputs"], settings, normalizer, None)
+        def run(arrays: list[Tree], settings: Traced) -> list[Tree]:
+            named = dict(zip(inputs, arrays))  # JAX would take a dict in the order of its names
+            asked = named.get("inputs", named)
+            looked = looking.program([params], asked, settings, normalizer, None)
             named = {"outputs": looked["outputs"]}
             for kind in ("attention", "scores"):
                 named |= {f"{kind}/{name}": own for name, own in looked.get(kind, {}).items()}
             names.extend(named)
             return list(named.values())
 
-        return jax.make_jaxpr(run)(inputs, UNCHANGED), names
+        return jax.make_jaxpr(run)(list(inputs.values()), UNCHANGED), names
 
     with instruction_set.portable():
         try:
@@ -168,11 +199,11 @@ def trace(
             return look(keep_scores=False)
 
 
-def shape_of(name: str, shape: tuple[int, ...]) -> list[int]:
+def shape_of(name: str, shape: tuple[int, ...], task: Task) -> list[int]:
     """The shape of an output without its batch axis; of weights and scores `(heads, q, k)`."""
     _, _, attention = name.partition("/")
     if not attention:
-        return list(shape[1:])
+        return list(shape if isinstance(task, LanguageModel) else shape[1:])
     nothing = np.broadcast_to(np.float32(0), shape[1:])  # takes no memory
     return list(by_heads(attention, nothing).shape)
 
@@ -184,4 +215,4 @@ def described(name: str, own: jax.ShapeDtypeStruct) -> JsonObject:
 def of_seeds(run: Run) -> str | None:
     """What to say where the page has one seed of several."""
     count, first = len(run.params), next(iter(run.params))
-    return f"The page has the model of seed {first} of {count} seeds." if count > 1 else None
+    return f"The page has the model of seed {first}, the first of {count}." if count > 1 else None

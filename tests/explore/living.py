@@ -19,6 +19,7 @@ from flax_attn.experiment.loading import Run
 from flax_attn.explore.graph import body_graph
 from flax_attn.explore.live import programs_of, written
 from flax_attn.explore.primitives import bodies
+from flax_attn.tasks import LanguageModel
 from flax_attn.tasks.task import Kept
 
 SCRIPT = Path(__file__).parent.parent / "page" / "check_live.mjs"
@@ -29,6 +30,8 @@ KEPT = {  # what data decide, of kinds whose runs live
     "images": Kept(CLASSES, {"num_classes": 10}, {"labels.json": DIGITS}),
     "series": Kept({"relevant": 3}, {}, {}),
 }
+CHARACTERS = ["<PAD>", "<UNK>", "\n", *"abcdefghijklmnopqrstuvwxyz"]
+LETTERS = {"tokenizer.json": {"kind": "character", "entries": CHARACTERS}}
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(
     NODE is None and not os.environ.get("CI"), reason="needs node; apt-get install nodejs"
@@ -46,7 +49,11 @@ def run_of(name, kept=None, **changes):
         if field in config.data and not config.data[field]:
             config.data[field] = "own"
     config = Config.of(config)
-    kept = kept or KEPT[config.task_class.pictures]
+    if kept is None and config.task_class is LanguageModel:
+        sizes = {"vocabulary_size": len(CHARACTERS), "max_length": config.data.max_length}
+        kept = Kept({}, sizes, LETTERS)
+    else:
+        kept = kept or KEPT[config.task_class.pictures]
     task = config.task_class.restore(config.data, config.recipe, kept)
     model = build_model(config, task.kept.sizes)
     one = jax.tree.map(lambda array: array[:1], task.sample())

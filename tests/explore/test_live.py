@@ -1,14 +1,20 @@
 """What a page says of a model is what JAX says, equation by equation and as a whole."""
 
+import dataclasses
+import json
+
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
 
-from flax_attn.explore.asking import AS_TRAINED, Settings
-from flax_attn.explore.live import computation
+from flax_attn.errors import UsageError
+from flax_attn.explore.asking import AS_TRAINED, NORMALIZERS, Settings
+from flax_attn.explore.live import computation, live
 from flax_attn.explore.looking import Looking
 from flax_attn.explore.primitives import PARAMETERS
 from flax_attn.models import instruction_set
+from flax_attn.tasks import TextClasses
 from tests.explore import living
 
 pytestmark = living.needs_node
@@ -117,3 +123,73 @@ def test_python_and_the_page_know_the_same_primitives(tmp_path):
     known = living.in_node(tmp_path, {})["primitives"]
     assert known == sorted(PARAMETERS)
     assert len(known) > 70
+
+
+class Unknown(nn.Module):
+    """A model of one's own with a primitive that the page does not know."""
+
+    @nn.compact
+    def __call__(self, inputs, *, train=False):
+        return jax.lax.lgamma(nn.Dense(1)(inputs)), {}
+
+
+def test_an_unknown_primitive_is_told_in_one_line():
+    run, _, _ = living.programs("shapes_cnn")
+    model = Unknown()
+    params = model.init(jax.random.key(0), np.zeros((1, 100, 1), np.float32))["params"]
+    own = dataclasses.replace(run, model=model, params={0: params})
+    words = r"^expected equations .* got the primitive 'lgamma' in the model 'cnn'; flax-attn expl"
+    with pytest.raises(UsageError, match=words) as error:
+        live(own)
+    assert "\n" not in str(error.value)
+
+
+def test_more_than_1_mb_is_told_in_one_line(monkeypatch):
+    run = living.run_of("mnist_mlp")
+    words = r"^expected a model of at most 1 MB to live in a page, got 3.3 MB; flax-attn explore "
+    with pytest.raises(UsageError, match=words) as error:
+        live(run)
+    assert "\n" not in str(error.value)
+    small = living.run_of("mnist_mlp", hidden_features=20)
+    assert len(json.dumps(live(small))) < 100_000
+
+
+def test_what_needs_python_is_told_in_one_line():
+    task = object.__new__(TextClasses)
+    run = dataclasses.replace(living.programs("shapes_cnn")[0], task=task)
+    with pytest.raises(UsageError, match=r"^expected signals, .* got texts, whose tokens need Pyt"):
+        live(run)
+
+
+def test_of_several_seeds_the_page_has_the_first_and_says_so():
+    run, _, content = living.programs("mnist_attention")
+    two = dataclasses.replace(run, params={3: run.params[0], 4: run.params[0]})
+    assert live(two) == content | {"note": "The page has the model of seed 3, the first of 2."}
+
+
+def test_a_model_without_attention_has_one_program_and_all_others_six():
+    for name in ("shapes_cnn", "shapes_lstm"):
+        assert living.programs(name)[2]["normalizers"] == [AS_TRAINED]
+    for name in ("shapes_attention", "mnist_attention", "series_input_attention"):
+        assert tuple(living.programs(name)[2]["normalizers"]) == NORMALIZERS
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ({}, "expected 100 numbers as inputs, got 0"),
+        ({"inputs": {"inputs": {"data": [1.0] * 99}}}, "expected 100 numbers as inputs, got 99"),
+        ({"inputs": {"inputs": {"data": ["x"] * 100}}}, "expected finite numbers as inputs"),
+        ({"inputs": {"inputs": {"data": [1e60] * 100}}}, "expected finite numbers as inputs"),
+        ({"settings": {"normalizer": "hasOwn"}}, "expected one of as trained, got hasOwn"),
+        ({"settings": {"temperature": 0}}, "expected a temperature above 0, got 0"),
+        ({"settings": {"temperature": -1}}, "expected a temperature above 0, got -1"),
+    ],
+)
+def test_what_is_no_request_is_told_in_one_line(request_, words, tmp_path):
+    _, _, content = living.programs("shapes_cnn")
+    whole = {"inputs": {"inputs": {"data": [1.0] * 100}}}
+    content = {"live": content, "graphs": [], "requests": [whole | request_ if request_ else {}]}
+    (reply,) = living.in_node(tmp_path, content)["replies"]
+    assert reply["error"] == words
+    assert reply["outputs"] is None

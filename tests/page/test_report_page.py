@@ -13,7 +13,7 @@ PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
 def percent(weight):
     """As the page writes a share, of a weight that was kept as the byte of its root."""
     hundredths = 100 * (np.round(255 * np.sqrt(weight)) / 255) ** 2
-    is_small = 0.04 < hundredths < 9.95
+    is_small = 0.05 <= hundredths < 9.95
     return f"{hundredths:.1f} %" if is_small else f"{int(hundredths + 0.5)} %"
 
 
@@ -137,7 +137,7 @@ def test_patches_translations_series_hops_and_tokens_are_the_models(written, vis
     weights = weights_of(run, 0)["block2"][1]
     opened.page.locator(".word").nth(4).click()
     opened.page.locator(".word").nth(2).hover()
-    assert f"{percent(weights[4, 2])} of its weight on “ ”, 2 back" in opened.sentence()
+    assert f"{percent(weights[4, 2])} of its weight on “␣”, 2 back" in opened.sentence()
     opened.page.locator(".word").nth(5).hover()
     assert "cannot see it" in opened.sentence()
 

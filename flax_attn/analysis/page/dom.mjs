@@ -58,7 +58,7 @@ export function shown(number) {
 export function percent(share) {
   if (!Number.isFinite(share)) return "not a number";
   const hundredths = 100 * share;
-  const isSmall = hundredths < 9.95 && hundredths > 0.04;
+  const isSmall = hundredths < 9.95 && hundredths >= 0.05;
   return `${isSmall ? hundredths.toFixed(1) : Math.round(hundredths)} %`;
 }
 

@@ -4,13 +4,14 @@
 // then the outputs of each equation `[primitive, parameters, inputs, types of outputs]`. Every
 // equation is prepared once: shapes are known, so positions in arrays are too. An equation runs
 // again only where one of its inputs has changed since. No array is ever changed in place.
-import { arrayAt, typeOf, zeros } from "./engine_arrays.mjs";
+import { arrayAt, product, range, typeOf, zeros } from "./engine_arrays.mjs";
 import { CONTROL } from "./engine_control.mjs";
 import { DOTS } from "./engine_dots.mjs";
 import { ELEMENTS } from "./engine_elements.mjs";
 import { GATHERS } from "./engine_gather.mjs";
 import { OPS } from "./engine_ops.mjs";
 import { ROWS } from "./engine_rows.mjs";
+import { readCharacters, rowOfLast } from "./engine_texts.mjs";
 
 const PRIMITIVES = { ...ELEMENTS, ...OPS, ...ROWS, ...GATHERS, ...DOTS, ...CONTROL };
 const FARTHEST = 2 ** 30; // the reach where there is none
@@ -40,7 +41,8 @@ export function open(live) {
         const inputs = inputsOf(live, graph.types, request);
         if (inputs.error) return refused(inputs.error);
         update(graph, orders[name], state, inputs.arrays);
-        return replyOf(live, program.outputs, state.values);
+        const reply = replyOf(live, program.outputs, state.values);
+        return inputs.text ? aboutText(reply, inputs.text) : reply;
       } catch (error) {
         return refused(`the model could not answer (${error.message})`);
       }
@@ -143,29 +145,51 @@ function update(graph, steps, state, inputs) {
 
 /** The arrays of a request, by the numbers of the inputs; or an error in one line. */
 function inputsOf(live, types, { inputs = {}, settings = {} }) {
-  const arrays = [];
-  for (const { name } of live.inputs) {
-    const array = zeros(types[arrays.length]);
-    const data = inputs[name]?.data ?? [];
-    if (data.length !== array.length) {
-      return { error: `expected ${array.length} numbers as ${name}, got ${data.length}` };
+  const text = live.text && readCharacters(live.text, String(inputs.text ?? ""));
+  if (text?.error) return text;
+  const arrays = text ? [text.tokens, [text.tokens.length - 1]] : [];
+  for (const { name, shape } of live.inputs) {
+    const [data, size] = [inputs[name]?.data ?? [], product(shape)];
+    if (data.length !== size) {
+      return { error: `expected ${size} numbers as ${name}, got ${data.length}` };
     }
-    array.set(data);
-    if (!array.every(Number.isFinite)) return { error: `expected finite numbers as ${name}` };
-    arrays.push(array);
+    if (!Float32Array.from(data).every(Number.isFinite)) {
+      return { error: `expected finite numbers as ${name}` };
+    }
+    arrays.push(data);
   }
   const { temperature = 1, reach = null, causal = false, hidden = [] } = settings;
   if (!(temperature > 0 && temperature < Infinity)) {
     return { error: `expected a temperature above 0, got ${temperature}` };
   }
   const scalars = { temperature, reach: reach ?? FARTHEST, causal: causal ? 1 : 0 };
+  const keys = new Set(hidden);
   for (const name of live.settings) {
-    const array = zeros(types[arrays.length]);
-    if (name === "hidden") hidden.forEach((key) => (array[key] = 1));
-    else array[0] = scalars[name];
-    arrays.push(array);
+    const flags = () => range(types[arrays.length].size).map((key) => (keys.has(key) ? 1 : 0));
+    arrays.push(name === "hidden" ? flags() : [scalars[name]]);
   }
-  return { arrays };
+  const filled = arrays.map((data, i) => {
+    const array = zeros(types[i]);
+    array.set(data);
+    return array;
+  });
+  return { arrays: filled, text };
+}
+
+/** The reply about a text: its tokens, and what its last one looks at. */
+function aboutText(reply, { tokens, written, note }) {
+  const ofLast = (arrays) =>
+    Object.fromEntries(
+      Object.entries(arrays).map(([name, array]) => [name, rowOfLast(array, tokens.length)]),
+    );
+  return {
+    ...reply,
+    tokens: written,
+    known: tokens.map(() => true),
+    attention: ofLast(reply.attention),
+    scores: reply.scores && ofLast(reply.scores),
+    note: note ?? reply.note,
+  };
 }
 
 /** A reply of the model, in the form that the server has too. */

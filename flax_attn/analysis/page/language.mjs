@@ -4,7 +4,7 @@ import { chart } from "./curves.mjs";
 import { asNumber, el, percent, sentence, shown, tableBehind } from "./dom.mjs";
 import { headOf, heatMap, largest, legend } from "./heat.mjs";
 import { mapOf, rowOf } from "./texts.mjs";
-import { words } from "./words.mjs";
+import { sign, words } from "./words.mjs";
 
 /** Whether a query may look at a key: a token sees itself and those before it. */
 export function isBefore(q, k) {
@@ -43,13 +43,15 @@ export function drawPassage() {
     return [row.node, said.node, el("p", { class: "hint no-print" }, hint), map.node, behind()];
 
     function behind() {
-      const rows = () => rowOf(weights, state.q).map((weight, k) => [tokens[k], percent(weight)]);
+      const row = (weight, k) => [sign(tokens[k]), percent(weight)];
+      const rows = () => rowOf(weights, state.q).map(row);
       return tableBehind("the weight of each token", ["token", "weight"], rows);
     }
   };
 }
 
-function tokenLook(query, key, weight, back) {
+function tokenLook(from, to, weight, back) {
+  const [query, key] = [sign(from), sign(to)];
   const where = back ? `${back} back` : "itself";
   const share = percent(weight);
   const says = `To say what follows “${query}”, the head puts`;
@@ -68,7 +70,7 @@ export function furtherOf(example) {
   const line = { label: "loss", look: 0, steps, mean, low, high, rows: seeds };
   const names = { across: "tokens that the model knows", up: "loss of the next", at: "Tokens" };
   const heading = "What it gains from knowing more";
-  parts.push(el("h3", {}, heading), el("figure", {}, chart([line], names)));
+  parts.push(el("h2", {}, heading), el("figure", {}, chart([line], names)));
   if (example.induction) parts.push(...induction(example));
   return parts;
 }
@@ -81,7 +83,7 @@ function induction({ induction: scores, string, induction_weights: packed }) {
     string,
     weights,
     (q, k) => said.say(tokenLook(string[q], string[k], weights.at(q, k), q - k)),
-    { visible: isBefore, top: 1 },
+    { visible: isBefore, top: 1, label: "The map of the random string" },
   );
   const grid = {
     rows: scores.length,
@@ -101,7 +103,7 @@ function induction({ induction: scores, string, induction_weights: packed }) {
   const best = `block${block + 1}, head ${head} puts ${shown(value)} of its weight`;
   said.say(`${best} on the token that followed last time, on a random string that comes twice.`);
   return [
-    el("h3", {}, "Heads that look for what followed last time"),
+    el("h2", {}, "Heads that look for what followed last time"),
     el("figure", {}, said.node, small.node, map.node, legend(1, true)),
   ];
 }

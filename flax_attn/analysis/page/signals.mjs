@@ -101,7 +101,8 @@ function drawSignalChart(chart, example, weights, q, top, width) {
   chart.replaceChildren(
     ...ground,
     line(predictions[0], "colour-1"),
-    ...(weights ? [weightStrip(weights, q, top, x, box), ...arcs(weights, q, x, up, inputs[0])] : []),
+    ...(weights ? [weightStrip(weights, q, top, x, box)] : []),
+    ...(weights ? arcs(weights, q, x, up, inputs[0]) : []),
     svg("line", { x1: x.place(q), x2: x.place(q), y1: box.top, y2: box.foot, class: "cursor" }),
   );
 }
@@ -171,6 +172,15 @@ function shareOnKind(example, weights, q, kind) {
   return share;
 }
 
+/** The same as the mean over all positions in shapes of that kind. */
+function meanShare(example, weights, kind) {
+  const inside = Array.from({ length: weights.rows }, (_, q) => q).filter(
+    (q) => kindAt(example, q) === kind,
+  );
+  const shares = inside.map((q) => shareOnKind(example, weights, q, kind));
+  return shares.reduce((sum, share) => sum + share, 0) / shares.length;
+}
+
 function signalLook(example, weights, q, k) {
   const key = k ?? largest(weights, q);
   const kind = kindAt(example, q);
@@ -199,11 +209,9 @@ function setTo(example, weights) {
     const [said, right] = [predictions, targets].map((channels) =>
       inside.map((position) => channels[0][position].toFixed(1)),
     );
-    const looks = weights
-      ? inside.reduce((sum, q) => sum + shareOnKind(example, weights, q, kind), 0) / inside.length
-      : null;
     const plural = kind === "box" ? "boxes" : "triangles";
-    const share = looks === null ? "" : `, ${percent(looks)} of their attention on ${plural}`;
+    const looks = weights && percent(meanShare(example, weights, kind));
+    const share = looks ? `, ${looks} of their attention on ${plural}` : "";
     return `${plural} set to ${said.join(" and ")} (right: ${right.join(" and ")})${share}`;
   });
   const [first, second] = parts;

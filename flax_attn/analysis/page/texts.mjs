@@ -2,7 +2,7 @@
 
 import { el, percent, scrollBox, sentence, tableBehind } from "./dom.mjs";
 import { heatMap, largest } from "./heat.mjs";
-import { bars, words } from "./words.mjs";
+import { bars, sign, words } from "./words.mjs";
 
 const MOST_NAMED = 40; // words, up to which a map has names
 
@@ -79,12 +79,12 @@ export function mapOf(tokens, weights, onPoint, options = {}) {
   const names = named ? { rowNames: tokens, columnNames: tokens } : {};
   const map = heatMap({ name, ...names, axes: ["query", "key"], onPoint });
   map.show(weights, { name, ...options });
-  const box = named ? scrollBox("The map of all words", map.node) : map.node;
+  const box = named ? scrollBox(options.label ?? "The map of all words", map.node) : map.node;
   return { node: box, point: map.point };
 }
 
 function wordsBehind(tokens, weights, state) {
   const header = ["word", "weight"];
-  const rows = () => rowOf(weights, state.q).map((weight, k) => [tokens[k], percent(weight)]);
+  const rows = () => rowOf(weights, state.q).map((weight, k) => [sign(tokens[k]), percent(weight)]);
   return tableBehind("the weight of each word", header, rows);
 }
