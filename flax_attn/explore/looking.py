@@ -32,13 +32,16 @@ NORMALIZERS = {
 Compute = Callable[[list[Params], Inputs], dict[str, Tree]]
 
 
+Setting = Array | np.ndarray | np.generic
+
+
 class Traced(NamedTuple):
     """The settings that a compiled program takes as arguments."""
 
-    temperature: Array | np.ndarray
-    reach: Array | np.ndarray
-    causal: Array | np.ndarray
-    hidden: Array | np.ndarray
+    temperature: Setting
+    reach: Setting
+    causal: Setting
+    hidden: Setting
 
     @classmethod
     def of(cls, settings: Settings) -> "Traced":
