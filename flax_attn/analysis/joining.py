@@ -7,6 +7,8 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "page"
 IMPORT = re.compile(r'^import \{ ([\w, $]+) \} from "\./(\w+\.mjs)";$')
+# a comment that begins its line, up to the end of its last line
+COMMENT = re.compile(r"^[ ]*(?://.*|/\*(?:.|\n)*?\*/[ ]*)\n", re.MULTILINE)
 DEFINED = re.compile(r"^(?:export )?(?:async )?(?:function\*?|const|let|var|class) ([\w$]+)")
 
 
@@ -14,7 +16,8 @@ def join(main: str, folder: Path = FOLDER) -> str:
     """One script of a module and all that it imports, each once, before what imports it.
 
     An import stands on a line of its own: `import { el, svg } from "./dom.mjs";`. All modules share
-    one scope, so each name may be defined once.
+    one scope, so each name may be defined once. Comments and indentation stay behind, so that a
+    page is small; to read, there are the modules.
 
     Raises:
         ValueError: an import of another form, of what no module exports, or a name defined twice.
@@ -30,7 +33,7 @@ def _add(name: str, folder: Path, texts: dict[str, str], owners: dict[str, str])
     source = (folder / name).read_text(encoding="utf-8")
     lines = []
     texts[name] = ""  # of a module that imports one that imports it
-    for line in source.splitlines():
+    for line in COMMENT.sub("", source).splitlines():
         if line.startswith("import"):
             _follow(line, name, folder, texts, owners)
             continue
@@ -38,9 +41,10 @@ def _add(name: str, folder: Path, texts: dict[str, str], owners: dict[str, str])
             if defined[1] in owners:
                 raise ValueError(f"{name} and {owners[defined[1]]} both define {defined[1]}")
             owners[defined[1]] = name
-        lines.append(line.removeprefix("export "))
+        text = line.strip().removeprefix("export ")
+        lines += [text] if text else []
     del texts[name]
-    texts[name] = "\n".join(lines).strip() + "\n"
+    texts[name] = "\n".join(lines)
 
 
 def _follow(

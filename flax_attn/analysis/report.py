@@ -9,11 +9,12 @@ import numpy as np
 
 from flax_attn.analysis.joining import FOLDER, digest, join
 from flax_attn.analysis.report_data import run_data, safe
-from flax_attn.errors import escaped
-from flax_attn.runs.reading import Record, curve
+from flax_attn.errors import UsageError, escaped, one_line
+from flax_attn.runs.reading import DAMAGED, Record, curve
+from flax_attn.runs.sums import MEND
 from flax_attn.types import JsonObject
 
-MAIN = "main.mjs"
+MAIN, STILL = "main.mjs", "still.mjs"  # the script of runs that can be tried, and of others
 STYLES = ("page.css", "try.css")
 # Nothing is loaded but the script and the style of the page. The explorer's page also asks the
 # server that sent it; a worker is made from text that the page has.
@@ -35,13 +36,18 @@ def report(
         live: for runs by name, their model as JSON, which answers in the page.
         mode: "explore" for the page of the local server, which answers there.
         notes: for runs by name, a line such as why its model does not answer.
+
+    Raises:
+        UsageError: a run lacks something, as one of another version may.
     """
     live, notes = live or {}, notes or {}
     runs = with_own_names(runs)
-    shown = [run_data(run, live.get(run.name), notes.get(run.name)) for run in runs]
+    shown = [data_of(run, live.get(run.name), notes.get(run.name)) for run in runs]
     text = json.dumps(safe({"mode": mode, "runs": shown}), allow_nan=False, separators=(",", ":"))
-    script = join(MAIN)
-    style = "".join((FOLDER / name).read_text(encoding="utf-8") for name in STYLES)
+    is_tried = bool(live) or mode == "explore"
+    script = join(MAIN if is_tried else STILL)
+    styles = STYLES if is_tried else STYLES[:1]
+    style = "".join((FOLDER / name).read_text(encoding="utf-8") for name in styles)
     server = "'self'" if mode == "explore" else "'none'"
     policy = POLICY.format(script=digest(script), style=digest(style), server=server)
     return Template((FOLDER / "page.html").read_text(encoding="utf-8")).substitute(
@@ -52,6 +58,22 @@ def report(
         data=text.replace("<", "\\u003c"),
         script=script,
     )
+
+
+def data_of(run: Record, live: JsonObject | None, note: str | None) -> JsonObject:
+    """The data of a run.
+
+    Raises:
+        UsageError: the run lacks something, as one of another version may.
+    """
+    try:
+        return run_data(run, live, note)
+    except UsageError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{DAMAGED.format(run.path)} ({one_line(error)} is missing or of another kind); {MEND}"
+        ) from error
 
 
 def with_own_names(runs: list[Record]) -> list[Record]:

@@ -25,6 +25,7 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
     """All that a page shows of a run. Equal runs give equal data."""
     summary, measured = run.summary, f"test/{run.measured}"
     shown, lines = examples(run)
+    has_trained = any(row["epoch"] > 0 for row in run.sound_rows)
     changed, is_known = changes(run.config)
     return {
         "name": run.name,
@@ -46,7 +47,7 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
         "minutes": round(summary["train_seconds"] / 60, 1),
         "diverged": sorted(summary.get("diverged", {})),
         "summary": summary["metrics"],
-        "late": late_median(run.sound_rows, measured) if run.sound_rows else None,
+        "late": late_median(run.sound_rows, measured) if has_trained else None,
         "curves": curves(run),
         "attention": [attention_entry(run, name) for name in run.attention],
         "examples": shown,

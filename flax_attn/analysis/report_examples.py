@@ -13,7 +13,7 @@ from flax_attn.runs.reading import Record
 from flax_attn.types import JsonObject
 
 NUM_EXAMPLES = 16
-ROOM = 400_000  # bytes of all packed weights of a run
+ROOM = 470_000  # bytes of all packed weights of a run
 KEPT = 64  # weights a row, where all of them are too many
 FIRST_WORD = 2  # of a vocabulary: before it are padding and the unknown word
 DIGITS = 5  # significant ones
@@ -40,7 +40,7 @@ def examples(run: Record) -> tuple[list[JsonObject], list[str]]:
         fitting = 1
     if fitting < number:
         lines.append(f"Attention is large here: {fitting} of {number} examples are shown.")
-    return [one | {"attention": row} for one, row in zip(made, packed)], lines
+    return [one | {"attention": row} for one, row in zip(made[:fitting], packed)], lines
 
 
 def weights_of(run: Record, index: int) -> dict[str, Weights]:
@@ -68,18 +68,18 @@ def _cut(run: Record, index: int, name: str, weights: np.ndarray) -> Weights:
     return weights
 
 
-def pack(weights: Weights) -> JsonObject:
-    """Weights as bytes of their square roots, deflated, in base64. `broken` lists what is NaN."""
+def pack(weights: np.ndarray) -> JsonObject:
+    """Numbers in [0, 1] as bytes of their square roots, deflated, in base64.
+
+    `broken` lists what is not a finite number.
+    """
     flat = np.asarray(weights, np.float32).ravel()
     broken = np.flatnonzero(~np.isfinite(flat))
     clean = np.clip(np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0), 0, 1)
     roots = np.round(255 * np.sqrt(clean)).astype(np.uint8)
-    packed = {"shape": list(weights.shape), "data": _base64(roots)}
+    text = base64.b64encode(zlib.compress(roots.tobytes(), 9)).decode()
+    packed = {"shape": list(weights.shape), "data": text}
     return packed | ({"broken": broken.tolist()} if broken.size else {})
-
-
-def _base64(values: np.ndarray) -> str:
-    return base64.b64encode(zlib.compress(values.tobytes(), 9)).decode()
 
 
 def _largest(weights: Weights) -> Weights:
@@ -111,11 +111,10 @@ def _signal(run: Record, index: int) -> JsonObject:
 
 
 def _image(run: Record, index: int) -> JsonObject:
-    """The ink of an image as bytes, 255 for black."""
+    """An image as ink, 1 for black, and its classes."""
     image = run.examples["inputs"][index]
     image = image if run.config["data"]["name"] == "mnist" else 1 - image
-    ink = np.round(255 * np.clip(image, 0, 1)).astype(np.uint8)
-    return {"image": {"shape": list(ink.shape), "data": _base64(ink)}} | _classes(run, index)
+    return {"image": pack(image)} | _classes(run, index)
 
 
 def _text(run: Record, index: int) -> JsonObject:

@@ -21,7 +21,7 @@ from flax_attn.models.forward import Inputs, Params
 from flax_attn.models.generation import GeneratesText
 from flax_attn.tasks import ImageClasses, LanguageModel, PairsOfTexts, Series, Signals, TextClasses
 from flax_attn.tasks.encoders import knows_any
-from flax_attn.types import Json, JsonObject, Tree
+from flax_attn.types import Json, JsonObject, Options, Tree
 
 LEAST_LENGTH = 8  # tokens that a text is padded to, at least
 MOST_CLASSES = 12  # that a reply names, the most probable first
@@ -104,7 +104,9 @@ class Answers:
         looked = self._look(asked, longer(encoded, rounded(length)))
         reply = attended(looked, rounded(length), length)
         reply |= classified(looked["outputs"][0], self.task.classes)
-        return reply | with_tokens(parts)
+        whole = len(encoder.tokenizer.encode(encoder.clean(text)))
+        cut = f"the model reads the first {length} of {whole} tokens" if whole > length else None
+        return reply | with_tokens(parts) | {"note": cut}
 
     def _translation(self, asked: Asked) -> JsonObject:
         assert isinstance(self.task, PairsOfTexts)
@@ -168,7 +170,7 @@ class Answers:
     def _continue(self, params: list[Params], inputs: Inputs) -> dict[str, Tree]:
         """The probabilities of the next token, and what the last one looks at."""
         last, tokens = inputs["last"], jnp.asarray(inputs["tokens"])
-        options: dict[str, bool] = {}
+        options: Options = {}
         if isinstance(self.model, GeneratesText):
             options["need_weights"] = True
         shares, attentions = [], []

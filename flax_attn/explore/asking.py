@@ -85,7 +85,9 @@ def read_array(own: Json) -> np.ndarray:
         raise UsageError(f"expected a shape of whole numbers above 0, got {str(shape)[:60]}")
     if not isinstance(data, list) or len(data) != math.prod(shape):
         count = len(data) if isinstance(data, list) else "none"
-        raise UsageError(f"expected {math.prod(shape):,} numbers for the shape {shape}, got {count}")
+        raise UsageError(
+            f"expected {math.prod(shape):,} numbers for the shape {shape}, got {count}"
+        )
     if not all(type(number) in (int, float) and abs(number) < 1e30 for number in data):
         raise UsageError("expected finite numbers in the input, got some that are not")
     return np.array(data, np.float32).reshape(shape)

@@ -32,22 +32,24 @@ NORMALIZERS = {
 Compute = Callable[[list[Params], Inputs], dict[str, Tree]]
 
 
+Setting = Array | np.ndarray
+
+
 class Traced(NamedTuple):
     """The settings that a compiled program takes as arguments."""
 
-    temperature: Array | np.ndarray
-    reach: Array | np.ndarray
-    causal: Array | np.ndarray
-    hidden: Array | np.ndarray
+    temperature: Setting
+    reach: Setting
+    causal: Setting
+    hidden: Setting
 
     @classmethod
     def of(cls, settings: Settings) -> "Traced":
         hidden = np.zeros(MOST_TOKENS, bool)
         hidden[list(settings.hidden)] = True
         reach = FAR if settings.reach is None else min(settings.reach, FAR)
-        return cls(
-            np.float32(settings.temperature), np.int32(reach), np.bool_(settings.causal), hidden
-        )
+        temperature = np.asarray(settings.temperature, np.float32)
+        return cls(temperature, np.asarray(reach, np.int32), np.asarray(settings.causal), hidden)
 
     def visible(self, query: Array, key: Array, num_keys: int | None) -> Array:
         """Which keys `(1, k)` each query `(q, 1)` may attend to.

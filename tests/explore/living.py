@@ -38,19 +38,22 @@ needs_node = pytest.mark.skipif(
 )
 
 
-def run_of(name, **changes):
-    """A run of a config whose parameters are random; `changes` are of its model."""
+def run_of(name, kept=None, **changes):
+    """A run of a config whose parameters are random.
+
+    `kept` is what its data decide, and `changes` are of its model.
+    """
     config = importlib.import_module(f"configs.{name}").get_config()
     config.model.update(changes)
     for field in ("file", "path"):
         if field in config.data and not config.data[field]:
             config.data[field] = "own"
     config = Config.of(config)
-    if config.task_class is LanguageModel:
+    if kept is None and config.task_class is LanguageModel:
         sizes = {"vocabulary_size": len(CHARACTERS), "max_length": config.data.max_length}
         kept = Kept({}, sizes, LETTERS)
     else:
-        kept = KEPT[config.task_class.pictures]
+        kept = kept or KEPT[config.task_class.pictures]
     task = config.task_class.restore(config.data, config.recipe, kept)
     model = build_model(config, task.kept.sizes)
     one = jax.tree.map(lambda array: array[:1], task.sample())

@@ -1,6 +1,11 @@
 // Who answers for a run in a report: a model in the page, or nobody.
 
-/** `ask(request) -> Promise<reply>` of a run, or null. */
+import { answering } from "./worker.mjs";
+
+/**
+ * `ask(request) -> Promise<reply>` of a run, or null. The worker that answers is made from the
+ * page's own script.
+ */
 export function askOf(run) {
-  return null;
+  return run.live && answering(run.live, document.getElementById("script").textContent);
 }

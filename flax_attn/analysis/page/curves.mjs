@@ -1,11 +1,12 @@
 // How runs learned: curves of all seeds, with zoom, hover and keys.
 
 import { drawAxes, path, scale } from "./axes.mjs";
-import { asNumber, el, newId, sentence, shown, svg, tableBehind } from "./dom.mjs";
+import { asNumber, el, newId, onWidth, sentence, shown, svg, tableBehind } from "./dom.mjs";
+import { isError } from "./table.mjs";
 
 const DASHES = ["", "7 4", "2 3", "10 3 2 3", "1 5", "12 4 4 4"];
 const SPLITS = ["train", "valid", "test"];
-const HEIGHT = 320;
+const CHART_HEIGHT = 320;
 const NUM_COLOURS = 6;
 
 /** The metrics that can be drawn, those that all runs share first. */
@@ -53,65 +54,73 @@ export function linesOf(runs, metric) {
     });
 }
 
-/** Whether the values of lines span a factor of 10, above zero. */
-export function wantsLog(lines) {
+/** Whether the values of an error span a factor of 10, above zero. */
+export function wantsLog(lines, metric) {
+  if (!isError(metric)) return false;
   const values = lines.flatMap((line) => [...line.low, ...line.high]).filter(Number.isFinite);
   const least = Math.min(...values);
   return least > 0 && Math.max(...values) >= 10 * least;
 }
 
-/** The chart of one metric. Returns its element. */
-export function chart(runs, metric) {
-  const lines = linesOf(runs, metric);
+/**
+ * A chart of lines. `names` says what is across and up, and `at`, the word for a place across.
+ * Returns its element.
+ */
+export function chart(lines, names) {
   const id = newId("clip");
-  const state = { range: null, width: 720, isLog: wantsLog(lines), at: null, from: null, to: null };
+  const isLog = wantsLog(lines, names.up);
+  const state = { range: null, width: 640, isLog, at: null, from: null, to: null };
   const canvas = svg("svg", { class: "chart", tabindex: 0, role: "img" });
   const said = sentence();
-  let axes = null;
-
-  const whole = () => {
-    const steps = lines.flatMap((line) => line.steps);
-    const [first, last] = [Math.min(...steps), Math.max(...steps)];
-    return [first, last > first ? last : first + 1];
-  };
+  const axesNow = () => layOut(lines, state.range ?? wholeOf(lines), state);
   const draw = () => {
-    axes = layOut(lines, state.range ?? whole(), state);
-    const parts = lines.flatMap((line) => lineParts(line, axes));
+    const axes = axesNow();
     const { box } = axes;
-    const size = { x: box.left, y: box.top - 4, width: box.right - box.left };
-    const clip = svg("clipPath", { id }, svg("rect", { ...size, height: box.bottom - box.top + 4 }));
-    canvas.setAttribute("viewBox", `0 0 ${state.width} ${HEIGHT}`);
-    const inside = svg("g", { "clip-path": `url(#${id})` }, parts, pointer(lines, state, axes));
-    const frame = drawAxes(axes.across, axes.up, box, { across: "training step", up: metric });
-    canvas.replaceChildren(svg("defs", {}, clip), frame, inside);
-    said.say(describe(lines, state, whole()));
-    canvas.setAttribute("aria-label", `${metric} against the training step. ${said.text()}`);
+    const size = { x: box.left - 4, y: box.top - 4, width: box.right - box.left + 8 };
+    const rim = svg("rect", { ...size, height: box.bottom - box.top + 4 });
+    const parts = lines.flatMap((line) => lineParts(line, axes));
+    const inside = { "clip-path": `url(#${id})` };
+    canvas.setAttribute("viewBox", `0 0 ${state.width} ${CHART_HEIGHT}`);
+    canvas.replaceChildren(
+      svg("defs", {}, svg("clipPath", { id }, rim)),
+      drawAxes(axes.across, axes.up, box, names),
+      svg("g", inside, parts, pointer(state, axes)),
+    );
+    said.say(describe(lines, state, names));
+    canvas.setAttribute("aria-label", `${names.up} by ${names.across}. ${said.text()}`);
   };
   const log = el("input", { type: "checkbox", checked: state.isLog });
   log.addEventListener("change", () => {
     state.isLog = log.checked;
     draw();
   });
-  listen(canvas, state, lines, () => axes, whole, draw);
-  const reset = el("button", { type: "button", onclick: () => restore(state, draw) }, "Whole range");
-  new ResizeObserver(([entry]) => {
-    const width = Math.round(entry.contentRect.width);
-    if (width < 10 || width === state.width) return;
+  listen(canvas, state, lines, axesNow, draw);
+  const reset = el("button", { type: "button", onclick: () => restore(state, draw) }, "Show all");
+  onWidth(canvas, (width) => {
     state.width = width;
     draw();
-  }).observe(canvas);
-  draw();
+  });
   const note = "Drag over the chart, or press + and −, to zoom; Escape shows all of it.";
   const controls = el("div", { class: "controls" }, el("label", {}, log, " log scale"), reset);
   const hint = el("p", { class: "hint no-print" }, note);
-  return el("div", {}, legendOf(lines), canvas, said.node, controls, hint, behind(lines, metric));
+  const numbers = curvesBehind(lines, names);
+  return el("div", {}, legendOf(lines), canvas, said.node, controls, hint, numbers);
+}
+
+/** The first and the last step of all lines. */
+function wholeOf(lines) {
+  const steps = lines.flatMap((line) => line.steps);
+  const [first, last] = [Math.min(...steps), Math.max(...steps)];
+  return [first, last > first ? last : first + 1];
 }
 
 function layOut(lines, range, { width, isLog }) {
-  const box = { left: 58, right: width - 14, top: 30, bottom: HEIGHT - 46 };
-  const inside = (line, i) => line.steps[i] >= range[0] && line.steps[i] <= range[1];
+  const box = { left: 58, right: width - 14, top: 30, bottom: CHART_HEIGHT - 46 };
+  const isInside = (step) => step >= range[0] && step <= range[1];
+  const within = ({ low, high, steps }) =>
+    [low, high].flatMap((values) => values.filter((_, i) => isInside(steps[i])));
   const values = lines
-    .flatMap((line) => [...line.low, ...line.high].filter((_, i) => inside(line, i % line.steps.length)))
+    .flatMap(within)
     .filter((value) => Number.isFinite(value) && (!isLog || value > 0));
   let [least, most] = values.length ? [Math.min(...values), Math.max(...values)] : [0, 1];
   if (isLog) [least, most] = [least / 1.1, most * 1.1];
@@ -131,11 +140,9 @@ function lineParts({ label, look, steps, mean, low, high, rows }, { across, up }
     const around = [...points(high), ...points(low).reverse()].join(" ");
     parts.push(svg("polygon", { points: around, class: `band colour-${look % NUM_COLOURS}` }));
   }
-  const dash = DASHES[look % DASHES.length];
-  const title = svg("title", {}, label);
-  parts.push(
-    svg("path", { d: path(steps, mean, across, up), class: shade, "stroke-dasharray": dash }, title),
-  );
+  const style = { class: shade, "stroke-dasharray": DASHES[look % DASHES.length] };
+  const line = { d: path(steps, mean, across, up), ...style };
+  parts.push(svg("path", line, svg("title", {}, label)));
   const isFinite = (value, i) => Number.isFinite(up.place(value)) && steps[i] !== undefined;
   if (mean.filter(isFinite).length < 8)
     mean.forEach((value, i) => {
@@ -146,11 +153,11 @@ function lineParts({ label, look, steps, mean, low, high, rows }, { across, up }
 }
 
 /** The step that is pointed at, and the range that is being dragged. */
-function pointer(lines, { at, from, to }, { across, box }) {
+function pointer({ at, from, to }, { across, box }) {
   const parts = [];
   const size = { y1: box.top, y2: box.bottom };
-  if (at !== null)
-    parts.push(svg("line", { x1: across.place(at), x2: across.place(at), ...size, class: "cursor" }));
+  const place = at === null ? 0 : across.place(at);
+  if (at !== null) parts.push(svg("line", { x1: place, x2: place, ...size, class: "cursor" }));
   if (from !== null && to !== null) {
     const [x, end] = [Math.min(from, to), Math.max(from, to)];
     const height = box.bottom - box.top;
@@ -160,20 +167,22 @@ function pointer(lines, { at, from, to }, { across, box }) {
 }
 
 /** What the chart says: the values at the step that is pointed at, or where lines begin and end. */
-function describe(lines, { at, range }, [first, last]) {
+function describe(lines, { at, range }, names) {
   if (at !== null) {
     const values = lines
       .filter((line) => line.steps.includes(at))
       .map((line) => `${line.label} ${shown(line.mean[line.steps.indexOf(at)])}`);
-    return `Step ${shown(at)}: ${values.join(", ")}.`;
+    return `${names.at} ${shown(at)}: ${values.join(", ")}.`;
   }
   const ends = lines.map((line) => {
     const [from, to] = [line.mean[0], line.mean.at(-1)].map(shown);
     const seeds = line.rows.length > 1 ? ` (mean of ${line.rows.length} seeds)` : "";
     return `${line.label} goes from ${from} to ${to}${seeds}`;
   });
-  const part = range ? ` Steps ${shown(range[0])} to ${shown(range[1])} are shown.` : "";
-  return `In ${shown(last - first)} steps ${ends.join("; ")}.${part}`;
+  const part = range ? ` Shown from ${shown(range[0])} to ${shown(range[1])}.` : "";
+  const [first, last] = wholeOf(lines);
+  const where = `${names.at} ${shown(first)} to ${shown(last)}`;
+  return `${where}: ${ends.join("; ")}.${part}`;
 }
 
 function restore(state, draw) {
@@ -183,11 +192,12 @@ function restore(state, draw) {
 
 /** The next step of any line that is nearest to `value`. */
 function nearest(lines, value) {
+  const distance = (step) => Math.abs(step - value);
   const steps = lines.flatMap((line) => line.steps);
-  return steps.reduce((best, step) => (Math.abs(step - value) < Math.abs(best - value) ? step : best));
+  return steps.reduce((best, step) => (distance(step) < distance(best) ? step : best));
 }
 
-function listen(canvas, state, lines, axes, whole, draw) {
+function listen(canvas, state, lines, axes, draw) {
   const pixel = (event) => {
     const box = canvas.getBoundingClientRect();
     return ((event.clientX - box.left) * state.width) / box.width;
@@ -206,7 +216,7 @@ function listen(canvas, state, lines, axes, whole, draw) {
     const { from, to } = state;
     const { across } = axes();
     if (from !== null && to !== null && Math.abs(to - from) > 8)
-      state.range = limited([from, to].map(across.value).sort((a, b) => a - b), whole());
+      state.range = limited([from, to].map(across.value).sort((a, b) => a - b), wholeOf(lines));
     Object.assign(state, { from: null, to: null });
     draw();
   };
@@ -217,10 +227,10 @@ function listen(canvas, state, lines, axes, whole, draw) {
     draw();
   });
   canvas.addEventListener("dblclick", () => restore(state, draw));
-  canvas.addEventListener("keydown", (event) => pressed(event, state, lines, whole, draw));
+  canvas.addEventListener("keydown", (event) => pressed(event, state, lines, draw));
 }
 
-function pressed(event, state, lines, whole, draw) {
+function pressed(event, state, lines, draw) {
   const steps = [...new Set(lines.flatMap((line) => line.steps))].sort((a, b) => a - b);
   const place = state.at === null ? -1 : steps.indexOf(state.at);
   const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -228,10 +238,10 @@ function pressed(event, state, lines, whole, draw) {
   if (event.key === "Escape") return restore(state, draw);
   if (move !== undefined) state.at = steps[Math.min(Math.max(place + move, 0), steps.length - 1)];
   else if (factor !== undefined) {
-    const [first, last] = state.range ?? whole();
+    const [first, last] = state.range ?? wholeOf(lines);
     const middle = state.at ?? (first + last) / 2;
     const range = [first, last].map((step) => middle + (step - middle) * factor);
-    state.range = limited(range, whole());
+    state.range = limited(range, wholeOf(lines));
   } else return undefined;
   event.preventDefault();
   return draw();
@@ -253,13 +263,13 @@ function legendOf(lines) {
   return el("ul", { class: "key" }, items);
 }
 
-function behind(lines, metric) {
+function curvesBehind(lines, names) {
   const steps = [...new Set(lines.flatMap((line) => line.steps))].sort((a, b) => a - b);
-  const header = ["step", ...lines.map((line) => line.label)];
+  const header = [names.across, ...lines.map((line) => line.label)];
   const value = (line, step) => {
     const i = line.steps.indexOf(step);
     return i < 0 ? "–" : shown(line.mean[i]);
   };
   const rows = () => steps.map((step) => [step, ...lines.map((line) => value(line, step))]);
-  return tableBehind(`${metric}, mean over seeds`, header, rows);
+  return tableBehind(`${names.up}, mean over seeds`, header, rows);
 }

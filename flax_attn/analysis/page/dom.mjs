@@ -58,7 +58,8 @@ export function shown(number) {
 export function percent(share) {
   if (!Number.isFinite(share)) return "not a number";
   const hundredths = 100 * share;
-  return `${hundredths < 9.95 && hundredths > 0.04 ? hundredths.toFixed(1) : Math.round(hundredths)} %`;
+  const isSmall = hundredths < 9.95 && hundredths >= 0.05;
+  return `${isSmall ? hundredths.toFixed(1) : Math.round(hundredths)} %`;
 }
 
 /** A number of a curve or table as a float: JSON has no NaN, so it comes as a word. */
@@ -84,9 +85,15 @@ export function sentence(text = "") {
   return { node, say, text: () => visible.textContent };
 }
 
+/** A box in which what is too wide for a phone scrolls. */
+export function scrollBox(label, ...children) {
+  const attributes = { class: "scroll", tabindex: 0, role: "region", "aria-label": label };
+  return el("div", attributes, children);
+}
+
 /** A table of what a picture shows, closed until someone wants it. `rows` is made when opened. */
 export function tableBehind(caption, header, rows) {
-  const box = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption });
+  const box = scrollBox(caption);
   const details = el("details", { class: "behind" }, el("summary", {}, `Numbers: ${caption}`), box);
   details.addEventListener("toggle", () => {
     if (details.open) box.replaceChildren(plainTable(caption, header, rows()));
@@ -166,4 +173,16 @@ export function roving(buttons, first = 0) {
       buttons[Math.min(Math.max(aim, 0), last)].focus();
     });
   });
+}
+
+/** Calls `draw(width)` now and whenever the width of a node changes: text keeps its size. */
+export function onWidth(node, draw, first = 640) {
+  let last = first;
+  draw(first);
+  new ResizeObserver(([entry]) => {
+    const width = Math.round(entry.contentRect.width);
+    if (width < 10 || width === last) return;
+    last = width;
+    draw(width);
+  }).observe(node);
 }

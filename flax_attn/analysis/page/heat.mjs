@@ -3,12 +3,13 @@
 
 import { el, setStyle } from "./dom.mjs";
 
-const VIRIDIS =
-  "44015446075a470d6047136548186a481d6f482374482878472d7b46327e453781443b844240864045883e49893d4e8a" +
-  "3b528b39568c375b8d355f8d33638d31678e2f6b8e2e6f8e2c728e2a768e297a8e277e8e26828e25858e23898e228d8d" +
-  "21918c1f948c1f988b1e9c891fa08820a38622a78525ab8228ae802db27d32b67a38b9773fbc7346c06f4ec36b56c667" +
-  "5ec96267cc5c70cf577ad15184d44b8ed64598d83ea2da37addc30b8de29c2df23cde11dd8e219e2e418ece51bf6e620" +
-  "fde725";
+const VIRIDIS = [
+  "44015446075a470d6047136548186a481d6f482374482878472d7b46327e453781443b84424086404588",
+  "3e49893d4e8a3b528b39568c375b8d355f8d33638d31678e2f6b8e2e6f8e2c728e2a768e297a8e277e8e",
+  "26828e25858e23898e228d8d21918c1f948c1f988b1e9c891fa08820a38622a78525ab8228ae802db27d",
+  "32b67a38b9773fbc7346c06f4ec36b56c6675ec96267cc5c70cf577ad15184d44b8ed64598d83ea2da37",
+  "addc30b8de29c2df23cde11dd8e219e2e418ece51bf6e620fde725",
+].join("");
 const STOPS = Array.from({ length: VIRIDIS.length / 6 }, (_, i) =>
   [0, 2, 4].map((j) => parseInt(VIRIDIS.slice(6 * i + j, 6 * i + j + 2), 16)),
 );
@@ -81,7 +82,8 @@ export function legend(top = 1, masked = false) {
       String(Number(tick.toPrecision(2))),
     ),
   );
-  const bar = el("div", { class: "bar", style: { background: `linear-gradient(90deg, ${stops})` } });
+  const background = `linear-gradient(90deg, ${stops})`;
+  const bar = el("div", { class: "bar", style: { background } });
   return el(
     "div",
     { class: "legend" },
@@ -97,36 +99,44 @@ export function paint(canvas, weights, { top = 1, visible = () => true, finest =
   const cell = Math.max(1, Math.floor(finest / Math.max(rows, columns)));
   canvas.width = cell * columns;
   canvas.height = cell * rows;
-  const image = new ImageData(canvas.width, canvas.height);
-  for (let y = 0; y < canvas.height; y++) {
-    const q = Math.floor(y / cell);
-    for (let x = 0; x < canvas.width; x++) {
-      const k = Math.floor(x / cell);
-      const isStripe = (x + y) % 8 < 2;
-      const hatch = isStripe ? [180, 180, 180] : [236, 236, 236];
-      const [red, green, blue] = visible(q, k) ? rgb(weights.at(q, k), top) : hatch;
-      image.data.set([red, green, blue, 255], 4 * (y * canvas.width + x));
+  const pen = canvas.getContext("2d");
+  const hatch = cell > 1 ? hatching(pen) : "#cccccc";
+  for (let q = 0; q < rows; q++)
+    for (let k = 0; k < columns; k++) {
+      pen.fillStyle = visible(q, k) ? colours(weights.at(q, k), top).background : hatch;
+      pen.fillRect(cell * k, cell * q, cell, cell);
     }
-  }
-  canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
+/** Gray stripes, which are no colour of a weight. */
+function hatching(pen) {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 8;
+  const brush = tile.getContext("2d");
+  brush.fillStyle = "#ececec";
+  brush.fillRect(0, 0, 8, 8);
+  brush.fillStyle = "#b4b4b4";
+  for (let i = 0; i < 8; i++) brush.fillRect((15 - i) % 8, i, 2, 1);
+  brush.fillRect(0, 0, 1, 1); // where a stripe goes on at the other side
+  return pen.createPattern(tile, "repeat");
 }
 
 /** Names along a side of a map, each as long as a cell; no names where there are none. */
 function side(names, kind) {
-  return names ? el("div", { class: kind, "aria-hidden": "true" }, names.map(nameCell)) : null;
-}
-
-function nameCell(name) {
-  return el("span", {}, name);
+  if (!names) return null;
+  const areShort = names.every((name) => [...name].length < 3);
+  const cells = names.map((name) => el("span", {}, name));
+  return el("div", { class: areShort ? `${kind} short` : kind, "aria-hidden": "true" }, cells);
 }
 
 /**
  * A map of weights, queries downwards. Mouse, finger and arrow keys point at a cell.
  *
- * `rowNames` and `columnNames` are words or null; `onPoint(q, k)` is called with what is pointed
- * at. Returns `{node, show(weights, options), point(q, k)}`.
+ * `rowNames` and `columnNames` are words or null; `axes` says what runs down and across;
+ * `onPoint(q, k)` is called with what is pointed at. Returns
+ * `{node, canvas, show(weights, options), point(q, k)}`; a q of null takes the marks away.
  */
-export function heatMap({ name, rowNames = null, columnNames = null, onPoint = () => {} }) {
+export function heatMap({ name, rowNames = null, columnNames = null, axes = null, onPoint }) {
   const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": name });
   const row = el("div", { class: "mark row-mark" });
   const cell = el("div", { class: "mark cell-mark" });
@@ -135,9 +145,11 @@ export function heatMap({ name, rowNames = null, columnNames = null, onPoint = (
   const node = el(
     "div",
     { class: named ? "heat named" : "heat" },
+    axes ? el("span", { class: "down-name", "aria-hidden": "true" }, `${axes[0]} ↓`) : null,
     side(rowNames, "row-names"),
     field,
     side(columnNames, "column-names"),
+    axes ? el("span", { class: "across-name", "aria-hidden": "true" }, `${axes[1]} →`) : null,
   );
   let now = { weights: null, q: 0, k: 0 };
   const mark = () => {
@@ -152,7 +164,7 @@ export function heatMap({ name, rowNames = null, columnNames = null, onPoint = (
     now.q = Math.min(Math.max(q, 0), rows - 1);
     now.k = Math.min(Math.max(k, 0), columns - 1);
     mark();
-    if (tell) onPoint(now.q, now.k);
+    if (tell) onPoint?.(now.q, now.k);
   };
   const follow = (event) => {
     const box = canvas.getBoundingClientRect();
@@ -178,5 +190,9 @@ export function heatMap({ name, rowNames = null, columnNames = null, onPoint = (
     canvas.setAttribute("aria-label", options.name ?? name);
     point(Math.min(now.q, weights.rows - 1), Math.min(now.k, weights.columns - 1), false);
   };
-  return { node, canvas, show, point: (q, k) => point(q, k, false) };
+  const pointAt = (q, k) => {
+    row.hidden = cell.hidden = q === null;
+    if (q !== null) point(q, k, false);
+  };
+  return { node, canvas, show, point: pointAt };
 }

@@ -1,35 +1,9 @@
-// The page: for each run its name, a sentence with a number and its picture; then how all of them
-// learned, the results, and how to make them again.
+// The page of runs that can be tried: in the page itself, or by the local server.
 
 import { askOf } from "./asking.mjs";
-import { chart, metricsOf } from "./curves.mjs";
-import { chooser, el, newId, plainTable } from "./dom.mjs";
-import { unpack } from "./heat.mjs";
-import { groupsOf, resultsTable } from "./table.mjs";
+import { headingOf, part, buildPage } from "./page.mjs";
 import { serverAsk } from "./try_asking.mjs";
 import { tryIt } from "./try_it.mjs";
-import { viewOf } from "./views.mjs";
-
-/** Turns every packed array of the data into numbers, in place. */
-async function unpackAll(value) {
-  if (value === null || typeof value !== "object") return;
-  const work = Object.entries(value).map(async ([key, entry]) => {
-    const isPacked = entry?.shape && typeof entry.data === "string";
-    if (isPacked) value[key] = await unpack(entry);
-    else await unpackAll(entry);
-  });
-  await Promise.all(work);
-}
-
-/** A part of the page under a heading that names it. */
-function part(level, heading, ...children) {
-  const id = newId("part");
-  return el("section", { "aria-labelledby": id }, el(level, { id }, heading), children);
-}
-
-function headingOf(run) {
-  return [el("span", { class: "name", dir: "auto" }, run.name), capital(run.sentence)];
-}
 
 /** What the local server answers: one input for all runs, which have the same kind. */
 function explorePart(runs, level) {
@@ -39,87 +13,11 @@ function explorePart(runs, level) {
   return part(level, heading, tryIt(...first, others));
 }
 
-function runPart(run, mode, level) {
-  const isExplored = mode === "explore";
-  const ask = isExplored ? null : askOf(run);
-  const heading = isExplored ? `${run.name} on examples of the test` : headingOf(run);
-  const notes = [...run.lines, run.note, withoutAttention(run), diverged(run)].filter(Boolean);
-  const children = [
-    viewOf(run),
-    notes.map((line) => el("p", { class: "note" }, line)),
-    ask ? tryIt(run, ask) : null,
-  ];
-  const made = part(level, heading, ...children);
-  made.classList.add("run");
-  return made;
+/** What is tried on a model that is in the page. */
+function tryOf(run) {
+  const ask = askOf(run);
+  return ask && tryIt(run, ask);
 }
 
-function capital(text) {
-  return text.charAt(0).toUpperCase() + text.slice(1);
-}
-
-function withoutAttention(run) {
-  return run.attention.length ? null : `The model ${run.model} has no attention to show.`;
-}
-
-function diverged(run) {
-  return run.diverged.length ? `Seeds that diverged are left out: ${run.diverged.join(", ")}.` : null;
-}
-
-function learnedPart(runs) {
-  const metrics = metricsOf(runs);
-  if (!metrics.length) return part("h2", "How it learned", el("p", {}, "No metric was recorded."));
-  const box = el("div", {}, chart(runs, metrics[0]));
-  const show = (i) => box.replaceChildren(chart(runs, metrics[i]));
-  const figure = el("figure", {}, chooser("Metric", metrics, 0, show), box);
-  return part("h2", runs.length > 1 ? "How they learned" : "How it learned", figure);
-}
-
-function resultsPart(runs) {
-  const groups = groupsOf(runs);
-  const note = "Runs of different tasks stand apart: their figures cannot be compared.";
-  const tables = groups.map((group) => resultsTable(group));
-  return part("h2", "Results", groups.length > 1 ? el("p", {}, note) : null, tables);
-}
-
-function againPart(runs) {
-  const blocks = runs.map((run) => {
-    const changed = Object.entries(run.changes);
-    const rows = changed.map(([key, pair]) => [key, ...pair.map((value) => JSON.stringify(value))]);
-    const others = "The config is not one of the package, so what it changes is not known.";
-    const none = run.config_known ? "The config is as the file has it." : others;
-    return [
-      runs.length > 1 ? el("h3", { dir: "auto" }, run.name) : null,
-      el("pre", {}, el("code", {}, run.command)),
-      rows.length ? plainTable("Changed keys", ["changed key", "here", "in the file"], rows) : el("p", {}, none),
-    ];
-  });
-  const written = Object.entries(runs[0].versions).map(([name, version]) => `${name} ${version}`);
-  const footer = el("p", { class: "hint" }, `Written with ${written.join(", ")}.`);
-  return part("h2", runs.length > 1 ? "How to make them again" : "How to make it again", blocks, footer);
-}
-
-/** Fills the page. */
-async function build() {
-  const page = document.getElementById("page");
-  const data = JSON.parse(document.getElementById("data").textContent);
-  if (!("DecompressionStream" in window)) {
-    const said = "This browser is from before 2023 and cannot open the page's data. Use a newer one.";
-    page.replaceChildren(el("h1", {}, document.title), el("p", {}, said));
-    return;
-  }
-  await unpackAll(data);
-  const { runs, mode } = data;
-  const isOne = runs.length === 1;
-  page.replaceChildren(
-    isOne ? "" : el("h1", { dir: "auto" }, `${runs.length} runs side by side`),
-    mode === "explore" ? explorePart(runs, isOne ? "h1" : "h2") : "",
-    ...runs.map((run) => runPart(run, mode, isOne && mode !== "explore" ? "h1" : "h2")),
-    learnedPart(runs),
-    resultsPart(runs),
-    againPart(runs),
-  );
-  page.dataset.ready = "yes";
-}
-
-build();
+// the worker that answers has the same text, and no document
+if (typeof document !== "undefined") buildPage(tryOf, explorePart);

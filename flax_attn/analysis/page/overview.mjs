@@ -6,7 +6,9 @@ import { headOf, paint, topOf } from "./heat.mjs";
 /** Every attention of a run as `{name, head, label}`, in the order of the model. */
 export function allHeads(run) {
   return run.attention.flatMap(({ name, heads, of }) =>
-    Array.from({ length: heads }, (_, head) => ({ name, head, label: labelOf(run, name, heads, of, head) })),
+    Array.from({ length: heads }, (_, head) => {
+      return { name, head, label: labelOf(run, name, heads, of, head) };
+    }),
   );
 }
 

@@ -1,6 +1,6 @@
 // Results of runs: a table that can be sorted, the best in bold.
 
-import { asNumber, el, shown } from "./dom.mjs";
+import { asNumber, el, scrollBox, shown } from "./dom.mjs";
 
 const FALLS = ["mse", "loss", "error", "perplexity", "mae"]; // metrics whose best is the least
 const COUNTS = ["parameters", "seeds", "steps", "minutes"];
@@ -47,9 +47,9 @@ export function resultsTable(runs) {
     if (state.column !== null) {
       const { value } = columns[state.column];
       const sense = state.falls ? -1 : 1;
-      sorted.sort((a, b) => sense * compare(value(a), value(b)));
+      sorted.sort((a, b) => sense * compareCells(value(a), value(b)));
     }
-    body.replaceChildren(...sorted.map((run) => rowOf(run, columns, runs)));
+    body.replaceChildren(...sorted.map((run) => tableRow(run, columns, runs)));
   };
   draw();
   const caption = `${runs[0].measured} on test data and further results of ${namesOf(runs)}`;
@@ -60,15 +60,14 @@ export function resultsTable(runs) {
     el("thead", {}, el("tr", {}, heads)),
     body,
   );
-  const label = `Results of ${namesOf(runs)}`;
-  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, table);
+  return scrollBox(`Results of ${namesOf(runs)}`, table);
 }
 
 function namesOf(runs) {
   return runs.length > 3 ? `${runs.length} runs` : runs.map((run) => run.name).join(", ");
 }
 
-function compare(one, other) {
+function compareCells(one, other) {
   if (typeof one === "string" || typeof other === "string")
     return String(one).localeCompare(String(other));
   if (Number.isNaN(one) || Number.isNaN(other)) return Number.isNaN(one) - Number.isNaN(other);
@@ -101,17 +100,17 @@ function measure(name, of, metric) {
     if (!metric) return "–";
     const many = metric.values.length > 1;
     const deviation = many ? ` ± ${Number(asNumber(metric.std).toPrecision(1))}` : "";
-    return `${figure(asNumber(metric.mean))}${deviation}`;
+    return `${fourDigits(asNumber(metric.mean))}${deviation}`;
   };
   return { name, value, write, falls: isError(metric) };
 }
 
 /** Four significant digits, as `flax-attn compare` writes them. */
-function figure(number) {
+function fourDigits(number) {
   return Number.isFinite(number) ? String(Number(number.toPrecision(4))) : String(number);
 }
 
-function rowOf(run, columns, runs) {
+function tableRow(run, columns, runs) {
   const [first, ...others] = columns;
   const cells = others.map((column) => {
     const text = column.write(run);

@@ -91,7 +91,9 @@ function unpacked(value) {
   if (value === null || typeof value !== "object") return value;
   if (Array.isArray(value)) return value.map(unpacked);
   if (typeof value.base64 === "string") {
-    const bytes = Uint8Array.from(atob(value.base64), (letter) => letter.charCodeAt(0));
+    const letters = atob(value.base64);
+    const bytes = new Uint8Array(letters.length);
+    for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
     return { shape: value.shape, data: new Float32Array(bytes.buffer) };
   }
   return Object.fromEntries(Object.entries(value).map(([key, own]) => [key, unpacked(own)]));

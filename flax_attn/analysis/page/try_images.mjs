@@ -8,8 +8,8 @@ import { exampleChooser, headChooser, isBetween, movingLegend } from "./try_shar
 import { scoresIn, weightsIn } from "./try_shared.mjs";
 import { bars } from "./words.mjs";
 
-const PAPER = 280; // pixels of the paper to draw on
-const BRUSH = 22;
+const PAPER = 112; // pixels of the paper to draw on: four a pixel of a digit
+const BRUSH = 9;
 
 /** The view of images in classes. */
 export function tryImages({ runs, asks, changed, hide, forget, pick }) {
@@ -257,10 +257,9 @@ function paperToDraw(onInk) {
     pen.stroke();
     last = next;
     const { data } = pen.getImageData(0, 0, PAPER, PAPER);
-    onInk(
-      Float32Array.from({ length: PAPER * PAPER }, (_, i) => data[4 * i] / 255),
-      PAPER,
-    );
+    const ink = new Float32Array(PAPER * PAPER);
+    for (let i = 0; i < ink.length; i++) ink[i] = data[4 * i] / 255;
+    onInk(ink, PAPER);
   };
   node.addEventListener("pointerdown", (event) => {
     node.setPointerCapture(event.pointerId);

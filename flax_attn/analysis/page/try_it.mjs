@@ -99,12 +99,13 @@ export function tryIt(run, ask, others = []) {
     },
   });
   figure.append(view.node);
+  said.node.classList.add("try-said");
+  view.slot?.append(said.node, problem);
   const section = el(
     "section",
     { class: `try try-${run.kind}`, "aria-label": `Try ${run.name}` },
     figure,
-    said.node,
-    problem,
+    view.slot ? null : [said.node, problem],
     el("p", { class: "try-hint" }, el("strong", {}, "Try this. "), view.hint),
     hasAttention ? controls.node : null,
     view.after ?? null,

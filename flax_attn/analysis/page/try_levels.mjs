@@ -40,7 +40,7 @@ export function levels() {
         return [name, set, [...goal].join(" and "), sayError(error), share];
       });
     });
-    const header = ["", "set to", "right", "verdict", "attention on own kind"];
+    const header = ["shapes", "set to", "right", "verdict", "attention on own kind"];
     node.replaceChildren(plainTable("How well the shapes are levelled", header, rows));
   };
   return { node, show, level: heightIn };

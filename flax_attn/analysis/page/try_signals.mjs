@@ -38,6 +38,7 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
   const aboutMap = "Rows: the position that looks. Columns: where it looks. Point at a cell.";
   const pointed = el("p", { class: "hint" }, aboutMap);
   const table = levels();
+  const slot = el("div", {}); // for the sentence, under the picture that it is about
   const hider = el("button", { type: "button", onclick: hideShape }, "");
 
   function shapeHandle(i) {
@@ -226,6 +227,7 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
         own.node,
         hasMap ? rowNode : null,
         signalKey(runs),
+        slot,
       ),
       hasMap ? el("div", {}, heads.node, marked.node, pointed, legend(1, true)) : null,
     ),
@@ -233,6 +235,7 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
       "Drag a triangle up, down or away, with the mouse, a finger or the arrow keys. " +
       "Each pair should come out at its mean height. Then change the normaliser below, and " +
       "see which shapes come out wrong.",
+    slot,
     most: LENGTH,
     between: true,
     after: el("div", {}, table.node, hasMap ? [hider, compare] : null),
