@@ -4,6 +4,7 @@
     run = flax_attn.load("runs/shapes_attention-quick")
     prediction = run.predict(signals)
     figure = flax_attn.plot.attention(prediction.attention["attention"][0])
+    flax_attn.show(run)
     flax_attn.export(run, "exported")
 
 Each name is imported when it is first used.
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from flax_attn.experiment.face import train as train
     from flax_attn.experiment.loading import Run as Run
     from flax_attn.experiment.loading import load as load
+    from flax_attn.explore.showing import show as show
     from flax_attn.tasks.task import Prediction as Prediction
 
 __version__ = "0.1.0"
@@ -26,12 +28,13 @@ __version__ = "0.1.0"
 FACE = {
     "load": "flax_attn.experiment.loading",
     "train": "flax_attn.experiment.face",
+    "show": "flax_attn.explore.showing",
     "export": "flax_attn.experiment.exporting",
     "Run": "flax_attn.experiment.loading",
     "Prediction": "flax_attn.tasks.task",
 }
 MODULES = {"plot": "flax_attn.analysis.plotting"}
-__all__ = ["Prediction", "Run", "export", "load", "plot", "train"]
+__all__ = ["Prediction", "Run", "export", "load", "plot", "show", "train"]
 
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and refuses others

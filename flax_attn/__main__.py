@@ -5,9 +5,9 @@ import io
 import sys
 import traceback
 from pathlib import Path
-from typing import NoReturn
 
 import flax_attn
+from flax_attn.commands.arguments import make_parser, refuse
 from flax_attn.errors import UsageError, escaped, one_line
 
 LEAST_MEMORY = 2_000_000_000  # bytes, in which a small run trains on two cores
@@ -44,7 +44,8 @@ def run_safely(argv: list[str] | None) -> int:
     try:
         args = parse(argv)
         commands = {"train": run_train, "predict": run_predict, "generate": run_generate}
-        code = (commands | {"compare": run_compare})[args.command](args)
+        commands |= {"compare": run_compare, "report": run_report, "explore": run_explore}
+        code = commands[args.command](args)
         sys.stdout.flush()
         return code
     except UsageError as error:
@@ -96,7 +97,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     for argument in arguments:
         if "\0" in argument:
             refuse(f"expected arguments without NUL characters, got {argument[:60]!r}")
-    args, rest = make_parser().parse_known_args(arguments)
+    args, rest = make_parser(__doc__, flax_attn.__version__).parse_known_args(arguments)
     if args.command == "train":
         args.rest = rest
         return args
@@ -113,94 +114,6 @@ def check_text(text: str, what: str, advice: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise UsageError(f"expected {what} in UTF-8, got {text[-60:]!a}; {advice}") from error
-
-
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="flax-attn", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=f"flax-attn {flax_attn.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
-    usage = "flax-attn train NAME[:quick] [--workdir DIR] [--manual_dir DIR] [--KEY=VALUE ...]"
-    options = {"help": "train a config, or resume it", "allow_abbrev": False, "usage": usage}
-    train = commands.add_parser("train", **options)
-    predict = commands.add_parser("predict", help="predict with the model of a run")
-    generate = commands.add_parser("generate", help="continue a text with a language model")
-    compare = commands.add_parser("compare", help="compare the results of several runs")
-    add_training(train)
-    add_predicting(predict)
-    add_generating(generate)
-    compare.add_argument("runs", type=Path, nargs="+", metavar="RUN")
-    output = "directory for the figures (default: comparison)"
-    compare.add_argument("--output", type=Path, default=Path("comparison"), help=output)
-    for command in (parser, train, predict, generate, compare):
-        command.error = refuse  # argparse's own prints its usage before the line
-    return parser
-
-
-def add_training(train: argparse.ArgumentParser) -> None:
-    """The flags of `train`; the keys of the config come to them."""
-    # as `train.py` has it
-    train.add_argument("--config", action="append", default=[], help=argparse.SUPPRESS)
-    workdir = "the run directory (default: runs/NAME, or runs/NAME-quick)"
-    train.add_argument("--workdir", type=Path, help=workdir)
-    manual_dir = "a folder with one folder a data set (default: downloads)"
-    train.add_argument("--manual_dir", type=Path, help=manual_dir)
-    debug = "end at the first number that is not finite, and say where it arose"
-    train.add_argument("--debug_nans", action="store_true", help=debug)
-    joins = "join the other processes of the run: docs/scale-out.md"
-    train.add_argument("--distributed", action="store_true", help=joins)
-    sequence = "the number of devices that share each sequence, for a Transformer (default: 1)"
-    train.add_argument("--sequence", type=int, default=1, help=sequence)
-    timeout = "the seconds that one of several processes waits for the others (default: 300)"
-    train.add_argument("--timeout", type=int, default=300, help=timeout)
-    train.epilog = "Any key of the config is a flag: --num_epochs=3, --model.features=32."
-
-
-def add_predicting(predict: argparse.ArgumentParser) -> None:
-    """The arguments of `predict`."""
-    run = "a run directory, such as runs/shapes_attention"
-    predict.add_argument("run", type=Path, metavar="RUN", help=run)
-    text = 'a text to classify, translate or continue, such as "The final starts next week."'
-    predict.add_argument("text", nargs="*", help=text)
-    source = "signals (.npy, .csv), texts one a line, images (.png, IDX)"
-    predict.add_argument("--input", type=Path, help=source)
-    output = "where predictions of signals go, .npy or .csv (default: INPUT with .predictions), "
-    output += "or translations (default: printed)"
-    predict.add_argument("--output", type=Path, help=output)
-    figure = "also draw the predictions, and what the model attends to, into this file"
-    predict.add_argument("--figure", type=Path, help=figure)
-    as_json = "print classes or translations as JSON, with the attention"
-    predict.add_argument("--json", action="store_true", help=as_json)
-    beam = "of the search for translations (default: that of the run; 1 is greedy)"
-    predict.add_argument("--beam", type=int, help=beam)
-    best = "translations of each text, the best first (default: 1)"
-    predict.add_argument("--best", type=int, default=1, help=best)
-    allow = "a module of your own that the run may import"
-    predict.add_argument("--allow", action="append", default=[], metavar="MODULE", help=allow)
-
-
-def add_generating(generate: argparse.ArgumentParser) -> None:
-    """The arguments of `generate`."""
-    run = "a run directory, such as runs/shakespeare_char"
-    generate.add_argument("run", type=Path, metavar="RUN", help=run)
-    prompt = 'the beginning of the text, such as "ROMEO:" (default: none)'
-    generate.add_argument("prompt", nargs="?", default="", metavar="PROMPT", help=prompt)
-    length = "the number of tokens to write (default: 500)"
-    generate.add_argument("--length", type=int, default=500, help=length)
-    temperature = "below 1 safer, above 1 bolder, 0 the most probable (default: 0.8)"
-    generate.add_argument("--temperature", type=float, default=0.8, help=temperature)
-    top_k = "the number of most probable tokens to choose among; 0 for all (default: 40)"
-    generate.add_argument("--top-k", type=int, default=40, help=top_k)
-    generate.add_argument("--seed", type=int, default=0, help="decides the text (default: 0)")
-    samples = "the number of texts (default: 1)"
-    generate.add_argument("--samples", type=int, default=1, help=samples)
-    figure = "also draw what the last token looks at into this file"
-    generate.add_argument("--figure", type=Path, help=figure)
-    allow = "a module of your own that the run may import"
-    generate.add_argument("--allow", action="append", default=[], metavar="MODULE", help=allow)
-
-
-def refuse(message: str) -> NoReturn:
-    raise UsageError(f"{message}; see flax-attn --help")
 
 
 def run_train(args: argparse.Namespace) -> int:
@@ -263,6 +176,32 @@ def run_generate(args: argparse.Namespace) -> int:
 
     keep_compiled()
     report(generate(args))
+    return 0
+
+
+def run_report(args: argparse.Namespace) -> int:
+    from flax_attn.commands.reporting import report as write_report
+
+    if args.model:
+        check_memory()
+    for path in (*args.runs, args.output):
+        check_text(str(path.absolute()), "a path", "rename it, or set LC_ALL=C.UTF-8")
+    report(write_report(args))
+    return 0
+
+
+def run_explore(args: argparse.Namespace) -> int:
+    from flax_attn.runs.directory import read_config
+
+    check_memory()
+    for run in args.runs:
+        check_text(str(run.absolute()), "the path of a run", "rename it, or set LC_ALL=C.UTF-8")
+        read_config(run)  # before jax is there, so that a wrong path is told at once
+    from flax_attn.commands.exploring import explore
+    from flax_attn.commands.training import keep_compiled
+
+    keep_compiled()
+    explore(args)
     return 0
 
 

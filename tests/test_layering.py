@@ -28,6 +28,7 @@ ROOMS = (
     "analysis",
     "experiment",
     "predict",
+    "explore",
     "commands",
 )
 ALLOWED = {  # what a room may import besides itself
@@ -40,10 +41,25 @@ ALLOWED = {  # what a room may import besides itself
     "analysis": {"runs"},
     "experiment": {"data", "models", "training", "runs", "tasks", "analysis.figures"},
     "predict": {"data", "tasks", "analysis"},
-    "commands": {"data", "tasks", "runs", "analysis", "experiment", "predict"},
+    "explore": {
+        "attention",
+        "data",
+        "models",
+        "runs",
+        "tasks",
+        "analysis",
+        "experiment",
+        "predict",
+    },
+    "commands": {"data", "tasks", "runs", "analysis", "experiment", "predict", "explore"},
 }
 TOP = {  # what the files beside the rooms may import
-    "__init__": {"flax_attn.experiment", "flax_attn.tasks", "flax_attn.analysis.plotting"},
+    "__init__": {
+        "flax_attn.experiment",
+        "flax_attn.tasks",
+        "flax_attn.analysis.plotting",
+        "flax_attn.explore.showing",
+    },
     "__main__": {"flax_attn"},
     "config_files": {"flax_attn.runs.directory", "flax_attn.types"},
     "recipes": {"flax_attn.types"},

@@ -60,6 +60,9 @@ def test_the_wheel_holds_configs_and_types(built):
         "flax_attn/recipes.py",
         "flax_attn/configs/shapes_attention.py",
     } <= names
+    page = ROOT / "flax_attn" / "analysis" / "page"
+    assert len(list(page.iterdir())) > 20
+    assert {f"flax_attn/analysis/page/{path.name}" for path in page.iterdir()} <= names
     configs = {f"flax_attn/configs/{path.name}" for path in (ROOT / "configs").glob("*.py")}
     assert configs <= names
     assert not any(name.startswith(("configs/", "tests/", "benchmarks/")) for name in names)
@@ -79,6 +82,7 @@ def test_the_source_archive_holds_tests_configs_and_the_program(built):
     }
     assert wanted <= names
     assert any(name.startswith("docs/") for name in names)
+    assert "flax_attn/analysis/page/page.css" in names
 
 
 SUBSET = ("tests/test_configs.py", "tests/test_docs.py", "tests/attention/test_core.py")
@@ -152,3 +156,5 @@ def test_the_command_of_a_wheel_trains_predicts_and_compares_without_a_checkout(
     run("flax-attn", "predict", str(directory), "--input", "signals.npy")
     assert np.load(tmp_path / "signals.predictions.npy").shape == (3, 100)
     assert "test/mse" in run("flax-attn", "compare", str(directory))
+    run("flax-attn", "report", "--no-model", str(directory))
+    assert "shapes_attention-quick" in (tmp_path / "report.html").read_text(encoding="utf-8")

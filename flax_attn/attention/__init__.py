@@ -16,6 +16,7 @@ from flax_attn.attention.core import dot_product_attention as dot_product_attent
 from flax_attn.attention.dot_products import dot as dot
 from flax_attn.attention.dot_products import scaled_dot as scaled_dot
 from flax_attn.attention.how import Across as Across
+from flax_attn.attention.lenses import Lens as Lens
 from flax_attn.attention.log_sums import log_sum_exp as log_sum_exp
 from flax_attn.attention.monotonic import monotonic_expectation as monotonic_expectation
 from flax_attn.attention.monotonic import monotonic_hard as monotonic_hard
@@ -107,6 +108,7 @@ __all__ = [
     "InputAttentionCell",
     "KeyValueCache",
     "LearnedPositions",
+    "Lens",
     "LocalAttention",
     "MultiHeadAttention",
     "PredictiveLocalAttention",

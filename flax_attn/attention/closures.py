@@ -19,10 +19,10 @@ def without_closure(function: Callable, *examples: Tree) -> tuple[Callable, list
     The examples are arguments of the shapes and dtypes that it will be called with.
     """
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*examples)
-    tree = jax.tree.structure(shape)
+    tree, jaxpr = jax.tree.structure(shape), closed.jaxpr  # `call` keeps no array alive
 
     def call(arrays: list[Tree], *args: Tree) -> Tree:
-        outputs = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, arrays))(*jax.tree.leaves(args))
+        outputs = jaxpr_as_fun(ClosedJaxpr(jaxpr, arrays))(*jax.tree.leaves(args))
         return jax.tree.unflatten(tree, outputs)
 
     return call, [jnp.asarray(array) for array in closed.consts]  # a number may be a Python one

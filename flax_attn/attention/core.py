@@ -13,7 +13,15 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from flax_attn.attention import blocks, checks, few_queries, fused, sequence_parallel, streaming
+from flax_attn.attention import (
+    blocks,
+    checks,
+    few_queries,
+    fused,
+    looking,
+    sequence_parallel,
+    streaming,
+)
 from flax_attn.attention.all_queries import needs_all_queries
 from flax_attn.attention.arrays import add, hide
 from flax_attn.attention.block_size import best_chunk_size
@@ -186,6 +194,10 @@ def dot_product_attention(
 
 def attend_in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> Attended:
     """`attend_pairs` for arrays `(..., length, heads, d)`, whose heads may share key heads."""
+    return _in_heads(query, key, value, *looking.through(pairs, how))
+
+
+def _in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> Attended:
     score, is_softmax = how.score, how.normalizer is masked_softmax
     score = DotProduct() if score is scaled_dot else score
     may_choose = how.chunk_size is None and not how.need_weights and how.across is None
@@ -195,7 +207,7 @@ def attend_in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: H
             return Attended(fused.attend(query, key, value, *fused.limits(pairs)), None)
         if few_queries.applies(query, key, pairs):
             whole = how._replace(need_weights=True)
-            exact = lambda q, k, v: attend_in_heads(q, k, v, pairs, whole).context
+            exact = lambda q, k, v: _in_heads(q, k, v, pairs, whole).context
             context = few_queries.attend(query, key, value, pairs, score.of_products, exact)
             return Attended(context, None)
     heads, key_heads = query.shape[-2], key.shape[-2]
@@ -209,14 +221,18 @@ def attend_in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: H
 
     grouped = pairs if heads == key_heads else pairs.in_groups(heads // key_heads)
     arrays = heads_first(query), heads_first(key), heads_first(value)
-    context, weights = attend_pairs(*arrays, grouped, how)
+    context, weights = _on_devices(*arrays, grouped, how)
     context = context.reshape(*pairs.shape[:-1], value.shape[-1])
     weights = None if weights is None else weights.reshape(pairs.shape)
     return Attended(jnp.swapaxes(context, -3, -2), weights)
 
 
 def attend_pairs(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> Attended:
-    """`attend` for arrays and pairs that have been checked."""
+    """`attend` for arrays and pairs that have been checked, through the lens where there is one."""
+    return _on_devices(query, key, value, *looking.through(pairs, how))
+
+
+def _on_devices(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> Attended:
     checks.check_function("score", how.score)
     checks.check_function("normalizer", how.normalizer)
     checks.check_chunk_size(how.chunk_size)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from flax_attn.attention import streaming
+from flax_attn.attention import looking, streaming
 from flax_attn.attention.checks import as_floats, check_chunk_size, check_function
 from flax_attn.attention.core import dense
 from flax_attn.attention.dot_products import scaled_dot
@@ -41,6 +41,7 @@ def log_sum_exp(
     pairs = pairs.under(mask, bias)
     check_function("score", score)
     check_chunk_size(chunk_size)
+    pairs, score = looking.of_softmax(pairs, score)
     if chunk_size is not None and 0 not in pairs.shape:
         _, logs = streaming.attend(query, key, value, pairs, How(score, chunk_size=chunk_size))
         return jnp.where(logs == jnp.inf, -jnp.inf, logs)

@@ -57,6 +57,7 @@ class Pairs:
         shape: of the weights, `(..., q, k)`, or `(..., heads, q, k)`.
         heads: the head axes of that shape: `()`, `(heads,)`, or `(key heads, group)`.
         mask, bias: arrays with the rank of the weights, functions of positions, or None.
+        lens_mask: a further mask, that of a `Lens`.
         left, right: the number of keys before and after a query's position; None for no bound.
         query_offset: an integer, or `(..., 1, 1)` with the rank of the weights.
         query_lengths, key_lengths: `()` or `(..., 1, 1)` with the rank of the weights, or None.
@@ -78,10 +79,11 @@ class Pairs:
     key_segments: Array | None = None
     dropout_rate: float = 0.0
     dropout_rng: Array | None = None
+    lens_mask: Array | Callable[..., Array] | None = None
     all_visible: bool = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        limits = self.mask, self.bias, self.left, self.right
+        limits = self.mask, self.lens_mask, self.bias, self.left, self.right
         limits += self.query_lengths, self.key_lengths, self.query_segments
         object.__setattr__(self, "all_visible", all(limit is None for limit in limits))
 
@@ -103,6 +105,10 @@ class Pairs:
         if bias is not None and not callable(bias):
             bias = broadcastable("bias", as_floats("bias", bias), self.shape)
         return dataclasses.replace(self, mask=mask, bias=bias)
+
+    def seen_through(self, mask: PerPair | None) -> "Pairs":
+        """With the mask of a lens beside their own. Raises unless it broadcasts to the weights."""
+        return dataclasses.replace(self, lens_mask=self.under(mask, None).mask)
 
     def limited(self, causal: bool, window: Window | None, query_offset: ArrayLike = 0) -> "Pairs":
         """With causality and a window around the queries' positions."""
@@ -153,7 +159,7 @@ class Pairs:
             axes = groups if array.shape[-3] > 1 else (1, 1)
             return array.reshape(*array.shape[:-3], *axes, *array.shape[-2:])
 
-        per_pair = ("mask", "bias", "query_offset", "query_lengths", "key_lengths")
+        per_pair = ("mask", "bias", "lens_mask", "query_offset", "query_lengths", "key_lengths")
         per_pair += ("query_segments", "key_segments")
         return dataclasses.replace(
             self,
@@ -170,14 +176,15 @@ class Pairs:
     @property
     def only_causal(self) -> bool:
         """Whether causality alone limits what a query may attend to."""
-        others = self.mask, self.bias, self.left
+        others = self.mask, self.lens_mask, self.bias, self.left
         others += self.query_lengths, self.key_lengths, self.query_segments
         return self.right == 0 and all(limit is None for limit in others)
 
     @property
     def may_hide_single_pairs(self) -> bool:
         """Whether single pairs may be hidden: by a mask, a bias or segments."""
-        return any(term is not None for term in (self.mask, self.bias, self.query_segments))
+        terms = self.mask, self.lens_mask, self.bias, self.query_segments
+        return any(term is not None for term in terms)
 
     def whole(self) -> Block:
         """All pairs as one block."""
@@ -204,10 +211,11 @@ class Pairs:
 
     def _limits(self, queries: Array, keys: Array) -> Iterator[Array]:
         """The masks that are set, at indices `(q, 1)` and `(1, k)`."""
-        if callable(self.mask):
-            yield self._at_positions("mask", self.mask, queries, keys)
-        elif self.mask is not None:
-            yield take(self.mask, queries, keys)
+        for mask in (self.mask, self.lens_mask):
+            if callable(mask):
+                yield self._at_positions("mask", mask, queries, keys)
+            elif mask is not None:
+                yield take(mask, queries, keys)
         if self.left is not None or self.right is not None:
             yield masks.window(self.positions(queries), keys, self.left, self.right)
         if self.query_lengths is not None:

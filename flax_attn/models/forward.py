@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from flax_attn.attention import Across
+from flax_attn.attention import Across, Lens
 from flax_attn.types import Tree
 
 AT_ONCE = 64
@@ -62,7 +62,8 @@ def apply(
     depends on the others.
     """
     one = jax.tree.map(lambda array: array[:1], inputs)
-    carry = jax.eval_shape(model.init, jax.random.key(0), one).get("carry", {})
+    with Lens():  # only shapes are wanted, and scores of a lens around this could not leave
+        carry = jax.eval_shape(model.init, jax.random.key(0), one).get("carry", {})
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), carry)
 
     def together(inputs: Inputs) -> tuple[Array, dict[str, Array]]:

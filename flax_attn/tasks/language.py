@@ -131,7 +131,7 @@ class LanguageModel(Task):
         if not isinstance(model, GeneratesText):
             return examples
         row = self.test["inputs"][:1, : int((self.test["targets"][0] > 0).sum())]
-        tokens = self._written(row[0])
+        tokens = self.written(row[0])
         weights = {name: array[0] for name, array in attention_of(model, params[0], row).items()}
         write = functools.partial(self.generate, model, prompts="", length=SAMPLE_LENGTH)
         texts = [write(params=[own]).texts[0] for own in params]
@@ -148,7 +148,7 @@ class LanguageModel(Task):
 
         They are empty where strings are too short to show it.
         """
-        names = self._written(np.arange(self.tokenizer.size)).tolist()
+        names = self.written(np.arange(self.tokenizer.size)).tolist()
         tokens = [i for i, name in enumerate(names) if i >= NEVER and name != "\n"]
         if min(len(tokens), self.data.max_length // 2) < 2:
             return {}, {}, {}
@@ -156,7 +156,7 @@ class LanguageModel(Task):
         looks = [list(attention_of(model, own, strings).values()) for own in params]
         by_head = [np.stack([induction.scores(w) for w in blocks]) for blocks in looks]
         block, head = map(int, np.unravel_index(by_head[0].argmax(), by_head[0].shape))
-        arrays = {"induction": by_head[0], "string": self._written(strings[0])}
+        arrays = {"induction": by_head[0], "string": self.written(strings[0])}
         arrays["induction_weights"] = looks[0][block][0, head]
         metrics = {"test/induction": [float(of_heads.max()) for of_heads in by_head]}
         return arrays, metrics, {"induction_head": f"block {block + 1}, head {head + 1}"}
@@ -167,7 +167,7 @@ class LanguageModel(Task):
         The probabilities are the mean over the seeds. A text may have any length; its last
         `max_length` tokens are read.
         """
-        rows = [self._encoded(text)[-self.data.max_length :] for text in _texts(inputs)]
+        rows = [self.encoded(text)[-self.data.max_length :] for text in _texts(inputs)]
         shares, weights = [], []
         for first in range(0, len(rows), AT_ONCE):
             tokens, lengths = pad(rows[first : first + AT_ONCE], self.data.max_length)
@@ -181,8 +181,8 @@ class LanguageModel(Task):
                     for i, n in enumerate(lengths)
                 ]
         outputs = np.concatenate(shares)
-        names = self._written(np.arange(self.tokenizer.size)).tolist()
-        written = [self._written(np.array(row)).tolist() for row in rows]
+        names = self.written(np.arange(self.tokenizer.size)).tolist()
+        written = [self.written(np.array(row)).tolist() for row in rows]
         known = [[token >= NEVER for token in row] for row in rows]
         best = [names[i] for i in outputs.argmax(axis=-1)]
         blocks = weights[0] if weights else {}
@@ -218,7 +218,7 @@ class LanguageModel(Task):
                 "expected a model with the methods start and decode of gpt, which write texts"
             )
         check_numbers(length, temperature, top_k, seed)
-        texts = [self._encoded(text) for text in _texts(prompts)]
+        texts = [self.encoded(text) for text in _texts(prompts)]
         sampling = Sampling(temperature, top_k if top_k < self.tokenizer.size - NEVER else 0)
         for parts in generate(model, params[0], texts, length, sampling, seed):
             for text, part in zip(texts, parts.tolist()):
@@ -228,7 +228,7 @@ class LanguageModel(Task):
         tokens = np.array(texts[0][-self.data.max_length :], np.int32)
         weights = attention_of(model, params[0], tokens[None])
         last = {name: array[0, :, -1] for name, array in weights.items()}
-        return Generated(self._decoded(texts), self._written(tokens).tolist(), last)
+        return Generated(self._decoded(texts), self.written(tokens).tolist(), last)
 
     def input_shapes(self) -> Tree:
         return f"b, {self.data.max_length}"
@@ -240,7 +240,7 @@ class LanguageModel(Task):
         logits = [logits_of(model, own, inputs) for own in params]
         return {"outputs": jax.nn.softmax(jnp.stack(logits), axis=-1).mean(axis=0)}
 
-    def _encoded(self, text: str) -> list[int]:
+    def encoded(self, text: str) -> list[int]:
         """The tokens of a prompt, at least one. A line of its own follows the end of another.
 
         Raises:
@@ -264,7 +264,7 @@ class LanguageModel(Task):
             return decoded
         return [text[1:].partition("\n")[0] for text in decoded]
 
-    def _written(self, tokens: Int[np.ndarray, " n"]) -> np.ndarray:
+    def written(self, tokens: Int[np.ndarray, " n"]) -> np.ndarray:
         """Each token as text. A part of a character is shown by its number, as `<130>`."""
         decoded = [(token, self.tokenizer.decode([token])) for token in tokens.tolist()]
         names = [f"<{token}>" if PART in text else text for token, text in decoded]

@@ -147,7 +147,7 @@ class TextClasses(Task):
             UsageError: a text without a token, or of unknown words alone.
         """
         texts = [inputs] if isinstance(inputs, str) else list(inputs)
-        parts = self._parts(texts)
+        parts = self.parts(texts)
         encoded = self.encoder.inputs([self.encoder.clean(text) for text in texts])
         prediction = classification.predict(model, params, encoded, self.classes)
         tokens = [[part for part, _ in row] for row in parts]
@@ -164,7 +164,7 @@ class TextClasses(Task):
         """As `classification.compute`, of tokens and lengths."""
         return classification.compute(model, params, inputs)
 
-    def _parts(self, texts: Sequence[str]) -> list[list[Part]]:
+    def parts(self, texts: Sequence[str]) -> list[list[Part]]:
         """The parts of each text that the model sees."""
         if not texts:
             raise UsageError("expected a text, got none")

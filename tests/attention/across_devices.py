@@ -248,6 +248,31 @@ def layers():
     return result
 
 
+def lens():
+    """Softmax on a ring, and softmax and another normaliser with gathered keys, through a lens
+    whose temperature and mask are traced, beside one device.
+    """
+    seen = jnp.asarray(np.random.default_rng(7).random((Q, K)) < 0.6)
+    result = {}
+    for name, ring, normalizer in (
+        ("ring", True, None),
+        ("gathered", False, None),
+        ("sparsemax", None, fa.sparsemax),
+    ):
+
+        def attend(inputs, across=None, normalizer=normalizer):
+            *inputs, temperature = inputs
+            settings = {"temperature": temperature, "mask": seen & (temperature > 0)}
+            options = {"causal": True, "bias": fa.alibi(HEADS), "need_weights": False}
+            with fa.Lens(normalizer=normalizer, **settings):
+                return fa.dot_product_attention(*inputs, **options, across=across).context
+
+        inputs = [*arrays(), jnp.asarray(0.4)]
+        over = functools.partial(attend, across=fa.Across(mesh(2, 4), ring=ring))
+        result[name] = apart(with_gradients(over, inputs), with_gradients(attend, inputs))
+    return result
+
+
 def memory(*lengths):
     """The bytes of one device, and of each of eight on a ring, by length."""
     ways = {"one": (1, None), "ring": (8, True)}

@@ -53,6 +53,12 @@ def test_scores_normalisers_and_layers_equal_one_device(name):
     assert max(result.values()) < 1e-12, result
 
 
+def test_a_lens_equals_one_device():
+    result = across("lens")
+    assert len(result) == 3
+    assert max(result.values()) < 1e-12, result
+
+
 @pytest.mark.full
 def test_lengths_below_the_number_of_devices():
     result = across("small")

@@ -8,6 +8,7 @@ from flax.typing import Initializer
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Key
 
+from flax_attn.attention import looking
 from flax_attn.attention.checks import check_size
 from flax_attn.attention.core import Attended
 from flax_attn.attention.layers.attention import as_input
@@ -72,7 +73,8 @@ class InputAttentionCell(nn.RNNCellBase):
         gates = nn.sigmoid(
             dense(width, "state_gate", False)(carry) + dense(width, "input_gate", True)(inputs)
         )
-        weights = masked_softmax(self.alpha * gates).astype(inputs.dtype)
+        scores = self.alpha * gates
+        weights = looking.normalized(masked_softmax, scores).astype(inputs.dtype)
         state = self.activation(
             dense(self.features, "state", False)(carry)
             + dense(self.features, "input", True)(inputs * weights)

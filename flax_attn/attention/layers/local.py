@@ -9,6 +9,7 @@ from flax.typing import Initializer
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
+from flax_attn.attention import looking
 from flax_attn.attention.arrays import hide, wide, with_rank
 from flax_attn.attention.checks import check_rate, check_size, weights_shape
 from flax_attn.attention.core import Attended, attend_pairs
@@ -164,9 +165,15 @@ class PredictiveLocalAttention(nn.Module):
         return Pairs(pairs.shape).under(near, block.bias)
 
     def _normalizer(self, distance: Float[Array, "*b q k"]) -> Normalizer:
-        """Softmax times the Gaussian of the distance, whose deviation is half the reach."""
+        """Softmax times the Gaussian of the distance, whose deviation is half the reach.
+
+        A lens with another normaliser replaces softmax. The Gaussian stays.
+        """
         gaussian = jnp.exp(-jnp.square(distance) / (2 * (self.reach / 2) ** 2))
-        return lambda scores, mask: masked_softmax(scores, mask) * gaussian
+        times_gaussian = lambda normalizer: (
+            lambda scores, mask: normalizer(scores, mask=mask) * gaussian
+        )
+        return looking.around(times_gaussian, masked_softmax)
 
     def _predict(self, query: Array) -> Float[Array, "*b q 1"]:
         """The position as a share of the length: `sigmoid(v · tanh(W q))` in float32 or better."""

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention import cache as caches
-from flax_attn.attention import sliding
+from flax_attn.attention import looking, sliding
 from flax_attn.attention.all_queries import needs_all_queries
 from flax_attn.attention.arrays import hide
 from flax_attn.attention.cache import Cache, KeyValueCache, SlidingCache
@@ -174,13 +174,14 @@ class MultiHeadAttention(HeadProjections):
             ValueError: a normaliser that needs all queries at once, such as the monotonic ones.
             ValueError: a sliding cache without a window, or with a larger one than its own.
         """
-        _check_decodes(self.normalizer)
+        _check_decodes(looking.replaced(self.normalizer))
         inputs = as_input("inputs", inputs, self.dtype)
         keys, values = self._new(cache, inputs, None, lengths)
         extended = caches.append(cache, keys, values, lengths)
         read, offset = extended, cache.length
         if isinstance(cache, SlidingCache):
             sliding.check_window(cache, window)
+            looking.check_no_mask("a sliding cache, whose keys are at no fixed positions")
             read, offset = sliding.in_order(cache, keys, values, lengths), cache.key.shape[-3] - 1
             mask = sliding.from_position("mask", mask, cache.length - offset)
             bias = sliding.from_position("bias", bias, cache.length - offset)

@@ -1,0 +1,105 @@
+// Arrays of the interpreter: flat typed arrays, row by row, whose shapes are known beforehand.
+
+/**
+ * The shape and dtype of a value.
+ * @typedef {{dtype: string, shape: number[], size: number}} Type
+ */
+
+const DTYPES = {
+  float32: Float32Array,
+  int32: Int32Array,
+  uint32: Uint32Array,
+  bool: Uint8Array,
+  uint8: Uint8Array,
+  int8: Int8Array,
+  uint16: Uint16Array,
+  int16: Int16Array,
+};
+
+/** @returns {Type} */
+export function typeOf([dtype, shape]) {
+  return { dtype, shape, size: product(shape) };
+}
+
+/** A new array of a type, of zeros. */
+export function zeros(type) {
+  return new DTYPES[type.dtype](type.size);
+}
+
+/** The array of a type that stands in bytes from an offset on. */
+export function arrayAt(bytes, offset, type) {
+  return new DTYPES[type.dtype](bytes, offset, type.size);
+}
+
+export function isFloat(type) {
+  return type.dtype === "float32";
+}
+
+export function product(numbers) {
+  return numbers.reduce((total, number) => total * number, 1);
+}
+
+/** The whole numbers from 0 below `end`. */
+export function range(end) {
+  return Array.from({ length: end }, (_, i) => i);
+}
+
+/** The distance in the flat array from one index of each axis to the next. */
+export function strides(shape) {
+  const steps = shape.map(() => 1);
+  for (let axis = shape.length - 2; axis >= 0; axis--) {
+    steps[axis] = steps[axis + 1] * shape[axis + 1];
+  }
+  return steps;
+}
+
+/** The same, with 0 along axes of size 1: an array that is repeated there. */
+export function repeatedStrides(shape) {
+  return strides(shape).map((step, axis) => (shape[axis] === 1 ? 0 : step));
+}
+
+/**
+ * The flat positions `start + sum_a i_a steps_a` of all indices `i` of a shape, row by row.
+ * This one function transposes, slices, reverses and repeats.
+ */
+export function positions(shape, steps, start = 0) {
+  let flat = Int32Array.of(start);
+  shape.forEach((size, axis) => {
+    const next = new Int32Array(flat.length * size);
+    for (let i = 0; i < flat.length; i++) {
+      for (let j = 0; j < size; j++) next[i * size + j] = flat[i] + j * steps[axis];
+    }
+    flat = next;
+  });
+  return flat;
+}
+
+/** Whether positions are 0, 1, 2, and so on, to the end of an array of a size. */
+export function isIdentity(flat, size) {
+  return flat.length === size && flat.every((position, i) => position === i);
+}
+
+/** A function that takes the entries of an array at flat positions. */
+export function taker(flat, size) {
+  if (isIdentity(flat, size)) return (array) => array;
+  return (array) => {
+    const taken = new array.constructor(flat.length);
+    for (let i = 0; i < flat.length; i++) taken[i] = array[flat[i]];
+    return taken;
+  };
+}
+
+/**
+ * The rows along some axes: positions at which a row begins, and those within a row.
+ * @returns {{starts: Int32Array, steps: Int32Array}}
+ */
+export function rows(shape, axes) {
+  const all = strides(shape);
+  const others = range(shape.length).filter((axis) => !axes.includes(axis));
+  const along = (chosen) =>
+    positions(
+      chosen.map((axis) => shape[axis]),
+      chosen.map((axis) => all[axis]),
+    );
+  return { starts: along(others), steps: along(axes) };
+}

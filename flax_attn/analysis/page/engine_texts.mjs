@@ -1,0 +1,32 @@
+// Texts of language models that read characters: a text to tokens, and the last one's attention.
+
+/**
+ * The tokens of a text, its last ones where it is long.
+ * @returns {{tokens: number[], written: string[], note: string|null} | {error: string}}
+ */
+export function readCharacters(rule, text) {
+  const { entries, first, start, always, most } = rule;
+  const numbers = new Map(entries.map((entry, token) => [entry, token]));
+  const characters = Array.from(text);
+  const isKnown = (character) => (numbers.get(character) ?? 0) >= first;
+  const unknown = [...new Set(characters)].filter((character) => !isKnown(character));
+  if (unknown.length) {
+    const named = unknown.slice(0, 10).map((character) => JSON.stringify(character)).join(", ");
+    return { error: `expected characters that the run has seen, got ${named}; leave them out` };
+  }
+  const own = characters.map((character) => numbers.get(character));
+  const whole = always || !own.length ? [...start, ...own] : own;
+  const tokens = whole.slice(-most);
+  const note = whole.length > most ? `the model reads the last ${most} tokens` : null;
+  return { tokens, written: tokens.map((token) => entries[token]), note };
+}
+
+/** Of an array (heads, q, k) the row of the last token, without the keys after it. */
+export function rowOfLast({ shape, data }, count) {
+  const [heads, queries, keys] = shape;
+  const rows = Array.from({ length: heads }, (_, head) => {
+    const from = (head * queries + count - 1) * keys;
+    return data.slice(from, from + count);
+  });
+  return { shape: [heads, 1, count], data: rows.flat() };
+}

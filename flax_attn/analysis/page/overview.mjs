@@ -1,0 +1,54 @@
+// Which attention is looked at: all layers, heads and hops as small pictures that are buttons.
+
+import { el, roving } from "./dom.mjs";
+import { headOf, paint, topOf } from "./heat.mjs";
+
+/** Every attention of a run as `{name, head, label}`, in the order of the model. */
+export function allHeads(run) {
+  return run.attention.flatMap(({ name, heads, of }) =>
+    Array.from({ length: heads }, (_, head) => {
+      return { name, head, label: labelOf(run, name, heads, of, head) };
+    }),
+  );
+}
+
+function labelOf(run, name, heads, of, head) {
+  if (heads === 1) return name;
+  return run.attention.length === 1 ? `${of} ${head}` : `${name}, ${of} ${head}`;
+}
+
+/** The weights of one head of an example; null where it has none of that name. */
+export function weightsOf(example, choice) {
+  const held = choice && example.attention[choice.name];
+  return held && choice.head < held.shape[0] ? headOf(held, choice.head) : null;
+}
+
+/**
+ * The small pictures. `onChoice(i)` gets the index in `allHeads`. Returns `{node, show(example)}`;
+ * a model with one attention alone has no choice, and `node` is hidden.
+ */
+export function overview(choices, onChoice, { visible } = {}) {
+  const press = (index) => {
+    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === index)));
+    onChoice(index);
+  };
+  const buttons = choices.map(({ label }, i) =>
+    el(
+      "button",
+      { type: "button", "aria-pressed": String(i === 0), onclick: () => press(i) },
+      el("canvas", { "aria-hidden": "true" }),
+      el("span", {}, label),
+    ),
+  );
+  roving(buttons);
+  const node = el("div", { role: "group", "aria-label": "attention", class: "overview" }, buttons);
+  node.hidden = choices.length < 2;
+  const show = (example) =>
+    choices.forEach((choice, i) => {
+      const weights = weightsOf(example, choice);
+      if (!weights) return;
+      buttons[i].classList.toggle("flat", weights.rows === 1);
+      paint(buttons[i].firstChild, weights, { top: topOf(weights), visible, finest: 100 });
+    });
+  return { node, show };
+}

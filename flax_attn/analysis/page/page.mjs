@@ -1,0 +1,145 @@
+// The page: for each run its name, a sentence with a number and its picture; then how all of them
+// learned, the results, and how to make them again.
+
+import { chart, linesOf, metricsOf } from "./curves.mjs";
+import { asNumber, chooser, el, newId, plainTable, scrollBox, shown } from "./dom.mjs";
+import { unpack } from "./heat.mjs";
+import { groupsOf, isError, resultsTable } from "./table.mjs";
+import { sameSignals, togetherView } from "./together.mjs";
+import { viewOf } from "./views.mjs";
+
+/** Turns every packed array of the data into numbers, in place. */
+async function unpackAll(value) {
+  if (value === null || typeof value !== "object") return;
+  const work = Object.entries(value).map(async ([key, entry]) => {
+    const isPacked = entry?.shape && typeof entry.data === "string";
+    if (isPacked) value[key] = await unpack(entry);
+    else await unpackAll(entry);
+  });
+  await Promise.all(work);
+}
+
+/** A part of the page under a heading that names it. */
+export function part(level, heading, ...children) {
+  const id = newId("part");
+  return el("section", { "aria-labelledby": id }, el(level, { id }, heading), children);
+}
+
+/** The name of a run and its sentence. */
+export function headingOf(run) {
+  return [el("span", { class: "name", dir: "auto" }, run.name), capital(run.sentence)];
+}
+
+function runPart(run, isExplored, level, tryOf) {
+  const heading = isExplored ? `${run.name} on examples of the test` : headingOf(run);
+  const notes = [...run.lines, run.note, withoutAttention(run), diverged(run)].filter(Boolean);
+  const children = [
+    viewOf(run),
+    notes.map((line) => el("p", { class: "note" }, line)),
+    isExplored ? null : tryOf(run),
+  ];
+  const made = part(level, heading, ...children);
+  made.classList.add("run");
+  return made;
+}
+
+function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+function withoutAttention(run) {
+  return run.attention.length ? null : `The model ${run.model} has no attention to show.`;
+}
+
+function diverged(run) {
+  const seeds = run.diverged.join(", ");
+  return seeds ? `Seeds that diverged are left out: ${seeds}.` : null;
+}
+
+function togetherParts(runs) {
+  const heading = "One input, all answers";
+  return sameSignals(runs).map((group) => part("h2", heading, togetherView(group)));
+}
+
+function learnedPart(runs) {
+  const metrics = metricsOf(runs);
+  if (!metrics.length) return part("h2", "How it learned", el("p", {}, "No metric was recorded."));
+  const names = (up) => ({ across: "training step", up, at: "Step" });
+  const drawn = (metric) => chart(linesOf(runs, metric), names(metric));
+  const box = el("div", {}, drawn(metrics[0]));
+  const show = (i) => box.replaceChildren(drawn(metrics[i]));
+  const figure = el("figure", {}, chooser("Metric", metrics, 0, show), box);
+  return part("h2", runs.length > 1 ? "How they learned" : "How it learned", figure);
+}
+
+function resultsPart(runs) {
+  const groups = groupsOf(runs);
+  const note = "Runs of different tasks stand apart: their figures cannot be compared.";
+  const tables = groups.map((group) => resultsTable(group));
+  return part("h2", "Results", groups.length > 1 ? el("p", {}, note) : null, tables);
+}
+
+function changedTable(name, rows) {
+  const label = `Keys that ${name} changes`;
+  return scrollBox(label, plainTable(label, ["changed key", "here", "in the file"], rows));
+}
+
+function againPart(runs) {
+  const blocks = runs.map((run) => {
+    const changed = Object.entries(run.changes);
+    const rows = changed.map(([key, pair]) => [key, ...pair.map((value) => JSON.stringify(value))]);
+    const others = "The config is not one of the package, so what it changes is not known.";
+    const none = run.config_known ? "The config is as the file has it." : others;
+    return [
+      runs.length > 1 ? el("h3", { dir: "auto" }, run.name) : null,
+      el("pre", {}, el("code", {}, run.command)),
+      rows.length ? changedTable(run.name, rows) : el("p", {}, none),
+    ];
+  });
+  const written = Object.entries(runs[0].versions).map(([name, version]) => `${name} ${version}`);
+  const footer = el("p", { class: "hint" }, `Written with ${written.join(", ")}.`);
+  const heading = runs.length > 1 ? "How to make them again" : "How to make it again";
+  return part("h2", heading, blocks, footer);
+}
+
+/** What several runs show together: the best of them, where they can be compared. */
+function headline(runs) {
+  const group = groupsOf(runs).reduce((most, other) => (other.length > most.length ? other : most));
+  const { measured } = group[0];
+  const mean = (run) => asNumber(run.summary[`test/${measured}`]?.mean);
+  const sense = isError(measured) ? 1 : -1;
+  const sorted = [...group].sort((a, b) => sense * (mean(a) - mean(b)));
+  const [best, next] = sorted;
+  if (group.length < 2 || !(sense * (mean(next) - mean(best)) > 0))
+    return `${runs.length} runs side by side`;
+  const figures = `${shown(mean(best))} against ${shown(mean(next))}`;
+  return `${best.name} is the best of ${group.length} runs: test ${measured} ${figures}`;
+}
+
+/**
+ * Fills the page. `tryOf(run)` makes what is tried on a run, or null; `explored(runs, level)` makes
+ * the part of the explorer, which stands above all.
+ */
+export async function buildPage(tryOf = () => null, explored = null) {
+  const page = document.getElementById("page");
+  const data = JSON.parse(document.getElementById("data").textContent);
+  if (!("DecompressionStream" in window)) {
+    const said = "This browser is from before 2023 and cannot open the page's data.";
+    page.replaceChildren(el("h1", {}, document.title), el("p", {}, said, " Use a newer one."));
+    return;
+  }
+  await unpackAll(data);
+  const { runs } = data;
+  const isOne = runs.length === 1;
+  const isExplored = data.mode === "explore";
+  page.replaceChildren(
+    isOne ? "" : el("h1", { dir: "auto" }, headline(runs)),
+    isExplored ? explored(runs, isOne ? "h1" : "h2") : "",
+    ...(isOne ? [] : togetherParts(runs)),
+    ...runs.map((run) => runPart(run, isExplored, isOne && !isExplored ? "h1" : "h2", tryOf)),
+    learnedPart(runs),
+    resultsPart(runs),
+    againPart(runs),
+  );
+  page.dataset.ready = "yes";
+}

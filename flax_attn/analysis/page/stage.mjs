@@ -1,0 +1,45 @@
+// The frame of a run's picture: which example, which attention, the picture, its sentence.
+
+import { el, numbered } from "./dom.mjs";
+import { legend, topOf } from "./heat.mjs";
+import { allHeads, overview, weightsOf } from "./overview.mjs";
+
+/**
+ * The picture of a run. `draw(example, weights, {choice, number})` returns nodes; `weights` is one
+ * head as `{rows, columns, at}`, or null for a model without attention. `top` says where the scale
+ * of colours ends, by the weights.
+ */
+export function stage(run, draw, { top = topOf, visible = undefined, masked = false } = {}) {
+  const choices = allHeads(run);
+  const state = { number: 0, head: 0 };
+  const picture = el("div", { class: "picture" });
+  const scaleOf = el("div", {});
+  const show = () => {
+    const example = run.examples[state.number];
+    const choice = choices[state.head] ?? null;
+    const weights = weightsOf(example, choice);
+    const end = weights ? top(weights) : 1;
+    const nodes = draw(example, weights, { choice, number: state.number, top: end });
+    picture.replaceChildren(...[nodes].flat().filter(Boolean));
+    scaleOf.replaceChildren(...(weights ? [legend(end, masked)] : []));
+  };
+  const small = overview(
+    choices,
+    (index) => {
+      state.head = index;
+      show();
+    },
+    { visible },
+  );
+  const pick = (index) => {
+    state.number = index;
+    small.show(run.examples[index]);
+    show();
+  };
+  const count = run.examples.length;
+  const number = numbered("Example", count, 0, pick, (i) => `Test example ${i}`);
+  if (!count) return el("p", { class: "note" }, "This run has kept no example.");
+  number.node.hidden = count < 2;
+  pick(0);
+  return el("figure", {}, number.node, small.node, picture, scaleOf);
+}

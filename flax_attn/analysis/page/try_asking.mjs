@@ -1,0 +1,100 @@
+// Questions to a model: the newest wins, and none waits behind another.
+
+const GONE = "The explorer is gone. Start it again with the same command, and this page goes on.";
+const PATIENCE = 1500; // milliseconds until a server that is gone is tried again
+
+/**
+ * Sends one request at a time. While an answer is awaited only the newest further request is kept.
+ * `show(request, replies)` gets what was asked and answered; an answer under other settings than
+ * the newest request's is dropped. `wait(isWaiting)` hears when the newest answer is awaited.
+ */
+export function newestWins(asks, show, wait) {
+  let next = null;
+  let isRunning = false;
+  const sameSettings = (one, other) =>
+    JSON.stringify(one.settings) === JSON.stringify(other.settings);
+  const run = async () => {
+    isRunning = true;
+    while (next !== null) {
+      const request = next;
+      next = null;
+      const replies = await Promise.all(asks.map((ask) => ask(request).catch(failed)));
+      const isNewest = next === null;
+      if (isNewest) wait(false);
+      if (isNewest || (sameSettings(request, next) && !replies.some((reply) => reply.error)))
+        show(request, replies);
+    }
+    isRunning = false;
+  };
+  return (request) => {
+    next = request;
+    wait(true);
+    if (!isRunning) run();
+  };
+}
+
+/** The reply that stands for an answer that failed. */
+function failed(error) {
+  return { outputs: null, classes: null, attention: {}, error: String(error.message ?? error) };
+}
+
+/** The `ask` of a run behind the local server: by its number. */
+export function serverAsk(number) {
+  return async (request) => {
+    const body = JSON.stringify({ ...request, run: number });
+    let response = await post(body);
+    if (response.status === 403) {
+      await newToken(); // the server was started again
+      response = await post(body);
+    }
+    return unpacked(await response.json());
+  };
+}
+
+let serverToken = null;
+
+async function post(body) {
+  serverToken ??= document.querySelector("meta[name=flax-attn-token]")?.content ?? "";
+  const headers = { "Content-Type": "application/json", "X-Flax-Attn-Token": serverToken };
+  try {
+    return await fetch("/ask", { method: "POST", headers, body });
+  } catch {
+    throw new Error(GONE);
+  }
+}
+
+/** Reads the token of a server that was started again from its page. */
+async function newToken() {
+  const page = await (await fetch("/")).text();
+  serverToken = /name="flax-attn-token" content="([\w-]+)"/.exec(page)?.[1] ?? "";
+}
+
+/** Calls back when a server that was gone answers again. */
+export function whenBack(onBack) {
+  const timer = setInterval(async () => {
+    try {
+      await fetch("/", { method: "HEAD" });
+    } catch {
+      return;
+    }
+    clearInterval(timer);
+    onBack();
+  }, PATIENCE);
+}
+
+export function isGone(reply) {
+  return reply.error === GONE;
+}
+
+/** A reply whose arrays are numbers; the server sends them as float32 in base64. */
+function unpacked(value) {
+  if (value === null || typeof value !== "object") return value;
+  if (Array.isArray(value)) return value.map(unpacked);
+  if (typeof value.base64 === "string") {
+    const letters = atob(value.base64);
+    const bytes = new Uint8Array(letters.length);
+    for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
+    return { shape: value.shape, data: new Float32Array(bytes.buffer) };
+  }
+  return Object.fromEntries(Object.entries(value).map(([key, own]) => [key, unpacked(own)]));
+}

@@ -1,0 +1,95 @@
+// How the attention of a trained model is changed: normaliser, temperature, reach, order.
+
+import { chooser, el } from "./dom.mjs";
+
+export const UNCHANGED = {
+  normalizer: "as trained",
+  temperature: 1,
+  reach: null,
+  causal: false,
+  hidden: [],
+};
+export const NORMALIZERS = ["as trained", "softmax", "entmax15", "sparsemax", "top_k", "hard"];
+const NAMED = {
+  "as trained": "as trained",
+  softmax: "softmax: every key gets some",
+  entmax15: "entmax-1.5: small ones become 0",
+  sparsemax: "sparsemax: most become 0",
+  top_k: "top-k: softmax of the 3 best",
+  hard: "hard: the best key alone",
+};
+const STEPS = 40; // of the temperature, from 1/16 to 16
+
+/** The temperature at a step of its slider, which is logarithmic; 1 in the middle. */
+export function temperatureAt(step) {
+  return Number((2 ** ((8 * step) / STEPS - 4)).toPrecision(3));
+}
+
+/**
+ * The controls of a model. `onChange(settings)` hears every change, `onReset()` the button that
+ * takes all of them back. `between` says whether queries and keys are one sequence, `ordered`
+ * whether no query looks at later keys as it is.
+ */
+export function lensControls({ normalizers, most, between, ordered, onChange, onReset }) {
+  const names = normalizers ?? NORMALIZERS;
+  let own = { ...UNCHANGED };
+  const change = (part) => {
+    own = { ...own, ...part };
+    onChange(own);
+  };
+  const choice = chooser(
+    "normaliser",
+    names.map((name) => NAMED[name] ?? name),
+    0,
+    (i) => change({ normalizer: names[i] }),
+  );
+  const temperature = slider("temperature", STEPS, STEPS / 2, (step) => {
+    const value = temperatureAt(step);
+    return [String(value), () => change({ temperature: value })];
+  });
+  const far = Math.max(most - 1, 1);
+  const reach = slider("reach", far, far, (step) => {
+    const value = step >= far ? null : step;
+    return [value === null ? "no limit" : `${value} away`, () => change({ reach: value })];
+  });
+  const box = el("input", { type: "checkbox", onchange: () => change({ causal: box.checked }) });
+  const causal = el("label", { class: "control tick" }, box, el("span", {}, "no later keys"));
+  const reset = el("button", { type: "button", class: "reset", onclick: () => onReset() }, "Reset");
+  const node = el(
+    "div",
+    { class: "try-controls", role: "group", "aria-label": "The attention" },
+    choice,
+    temperature.node,
+    between && most > 2 ? reach.node : null,
+    between && !ordered ? causal : null,
+    reset,
+  );
+  const clear = () => {
+    own = { ...UNCHANGED };
+    node.querySelector("select").selectedIndex = 0;
+    temperature.set(STEPS / 2);
+    reach.set(far);
+    box.checked = false;
+  };
+  return { node, clear };
+}
+
+/** A slider with its value beside it. `at(step)` gives the text of a step, and what it changes. */
+function slider(label, last, first, at) {
+  const value = el("output", {}, at(first)[0]);
+  const input = el("input", { type: "range", min: 0, max: last, value: first, step: 1 });
+  const set = (step) => {
+    input.value = step;
+    const [text] = at(step);
+    value.textContent = text;
+    input.setAttribute("aria-valuetext", text);
+  };
+  input.addEventListener("input", () => {
+    const [, tell] = at(Number(input.value));
+    set(Number(input.value));
+    tell();
+  });
+  set(first);
+  const node = el("label", { class: "control" }, el("span", {}, label, " ", value), input);
+  return { node, set };
+}

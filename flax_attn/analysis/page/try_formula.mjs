@@ -1,0 +1,150 @@
+// From scores to weights: the scores of one query, the curve of its normaliser, and the weights.
+
+import { el, percent, svg } from "./dom.mjs";
+import { normalizers } from "./try_normalizers.mjs";
+import { UNCHANGED } from "./try_controls.mjs";
+
+const SHOWN = 6; // keys whose numbers are shown, those with the largest weights
+const STEPS_OF_CURVE = 60;
+const CLOSE_ENOUGH = 2e-3;
+
+/** An element for the chosen query: `show(query)` after `settings(own)`. */
+export function fromScores() {
+  const body = el("div", {});
+  const node = el(
+    "details",
+    { class: "try-formula" },
+    el("summary", {}, "From scores to weights"),
+    body,
+  );
+  let settings = UNCHANGED;
+  let query = null;
+  const draw = () => {
+    if (!node.open) return;
+    body.replaceChildren(...(query ? parts(query, settings) : [noScores()]));
+  };
+  node.addEventListener("toggle", draw);
+  const show = (own) => {
+    query = own;
+    node.hidden = Boolean(own) && !own.scores; // a search for translations keeps none
+    draw();
+  };
+  const set = (own) => {
+    settings = own;
+  };
+  return { node, show, settings: set };
+}
+
+function noScores() {
+  return el("p", { class: "hint" }, "Choose what looks at something, to see its scores.");
+}
+
+/** The scores and weights of the keys that the query may attend to. */
+function scoredRow({ weights, scores, q, visible, key }) {
+  const all = Array.from({ length: weights.columns }, (_, k) => k).filter(visible);
+  return all.map((k) => ({ k, name: key(k), weight: weights.at(q, k), score: scores.at(q, k) }));
+}
+
+/** The normaliser that makes these weights of these scores; null for one that is not known. */
+function normalizerOf(row, { normalizer, temperature }) {
+  const scaled = row.map(({ score }) => score / temperature);
+  const fits = (own) => {
+    const weights = own.weights(scaled);
+    return row.every(({ weight }, i) => Math.abs(weight - weights[i]) < CLOSE_ENOUGH);
+  };
+  const named = normalizers[normalizer];
+  return named ?? Object.values(normalizers).find(fits) ?? null;
+}
+
+function parts(query, settings) {
+  const who = el("p", {}, `The query is ${query.what}.`);
+  if (!query.scores)
+    return [who, el("p", { class: "hint" }, "Its weights come without scores here.")];
+  const row = scoredRow(query);
+  if (!row.length) return [who, el("p", {}, "It may attend to no key, so all weights are 0.")];
+  const own = normalizerOf(row, settings);
+  const scaled = row.map(({ score }) => score / settings.temperature);
+  const best = [...row].sort((one, other) => other.weight - one.weight);
+  const sum = row.reduce((total, { weight }) => total + weight, 0);
+  const rest = best.slice(SHOWN).reduce((total, { weight }) => total + weight, 0);
+  const lines = best.slice(0, SHOWN).map((key) => keyRow(key, own, scaled, settings.temperature));
+  if (best.length > SHOWN) lines.push(restRow(best.length - SHOWN, rest));
+  const name = own ? `${own.name}: ${own.formula}` : "The normaliser is the model's own.";
+  return [
+    who,
+    el(
+      "p",
+      {},
+      name,
+      settings.temperature === 1 ? "" : ", T = ",
+      settings.temperature === 1 ? "" : String(settings.temperature),
+    ),
+    own ? curve(row, own, scaled) : null,
+    el("ul", { class: "try-terms" }, lines),
+    el("p", { class: "hint" }, `All weights of this query add up to ${sum.toFixed(3)}.`),
+  ].filter(Boolean);
+}
+
+function keyRow({ name, weight, score }, own, scaled, temperature) {
+  const written = score.toFixed(2).replace("-", "−");
+  const divided = temperature === 1 ? written : `${written} / ${temperature}`;
+  const term = own ? own.term(divided, score / temperature, scaled) : `score ${divided}`;
+  return bar(name, weight, `${term} = ${weight.toFixed(3)}`);
+}
+
+function restRow(count, weight) {
+  return bar(`the ${count} other keys`, weight, `together ${weight.toFixed(3)}`);
+}
+
+function bar(name, weight, text) {
+  const width = `${100 * Math.min(Math.max(weight, 0), 1)}%`;
+  return el(
+    "li",
+    {},
+    el("span", { class: "try-term-name", dir: "auto" }, name),
+    el(
+      "div",
+      { class: "track", "aria-hidden": "true" },
+      el("div", { class: "fill", style: { width } }),
+    ),
+    el("span", { class: "try-term" }, text),
+  );
+}
+
+/** The weight against the score: the curve of the normaliser, and a dot for each key. */
+function curve(row, own, scaled) {
+  const [least, most] = [Math.min(...scaled), Math.max(...scaled)];
+  const room = 0.08 * (most - least) || 1;
+  const [low, high] = [least - room, most + room];
+  const top = Math.max(...row.map(({ weight }) => weight), 0.02);
+  const x = (score) => (100 * (score - low)) / (high - low);
+  const y = (weight) => 94 - (88 * weight) / top;
+  const steps = Array.from(
+    { length: STEPS_OF_CURVE + 1 },
+    (_, i) => low + ((high - low) * i) / STEPS_OF_CURVE,
+  );
+  const points = own
+    .curve(steps, scaled)
+    .map((w, i) => `${x(steps[i]).toFixed(2)},${y(Math.min(w, 1.05 * top)).toFixed(2)}`);
+  const dots = row.map(({ weight }, i) =>
+    // a line of no length with round ends is a dot at any size
+    svg("path", { class: "try-dot", d: `M${x(scaled[i]).toFixed(2)},${y(weight).toFixed(2)}h0` }),
+  );
+  const range = `from ${least.toFixed(1)} to ${most.toFixed(1)}`;
+  const name = `weights from 0 to ${percent(top)} against scores ${range}`;
+  const picture = svg(
+    "svg",
+    {
+      class: "try-curve",
+      viewBox: "0 0 100 100",
+      preserveAspectRatio: "none",
+      role: "img",
+      "aria-label": name,
+    },
+    svg("polyline", { class: "try-curve-line", points: points.join(" ") }),
+    dots,
+  );
+  const upwards = `Upwards: the weight, up to ${percent(top)}.`;
+  const caption = `Across: the score, ${range}. ${upwards} Each dot is a key.`;
+  return el("div", {}, picture, el("p", { class: "hint" }, caption));
+}

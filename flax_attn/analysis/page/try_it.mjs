@@ -1,0 +1,116 @@
+// What a reader can try on a model that answers: an input to change, and the attention to change.
+
+import { el, sentence } from "./dom.mjs";
+import { isGone, newestWins, whenBack } from "./try_asking.mjs";
+import { lensControls, UNCHANGED } from "./try_controls.mjs";
+import { fromScores } from "./try_formula.mjs";
+import { tryImages } from "./try_images.mjs";
+import { tryLanguage } from "./try_language.mjs";
+import { trySeries } from "./try_series.mjs";
+import { trySignals } from "./try_signals.mjs";
+import { tryTexts } from "./try_texts.mjs";
+import { tryTranslation } from "./try_translation.mjs";
+
+const VIEWS = {
+  signals: trySignals,
+  series: trySeries,
+  images: tryImages,
+  texts: tryTexts,
+  translation: tryTranslation,
+  language: tryLanguage,
+};
+
+/**
+ * An element with which a run is asked. `others` are further runs that answer the same input, as
+ * `[run, ask]`.
+ *
+ * A view of a kind of task has `{node, hint, input(), show(replies, settings), say(replies),
+ * reset(), query()}`; it calls `changed()` when its input changes, and `hide(keys)` for keys that
+ * are clicked.
+ */
+export function tryIt(run, ask, others = []) {
+  const runs = [run, ...others.map(([other]) => other)];
+  const asks = [ask, ...others.map(([, own]) => own)];
+  const hasAttention = runs.some((own) => own.attention.length > 0);
+  let settings = { ...UNCHANGED };
+  let isBack = false;
+
+  const figure = el("figure", { class: "try-figure", "aria-busy": "true" });
+  const said = sentence("The model is asked …");
+  const problem = el("p", { class: "try-problem", role: "status" });
+  const formula = fromScores();
+  const send = newestWins(asks, shown, waiting);
+  const changed = () => send({ inputs: view.input(), settings: { ...settings } });
+  const hide = (keys) => {
+    const areHidden = keys.every((key) => settings.hidden.includes(key));
+    const kept = settings.hidden.filter((key) => !keys.includes(key));
+    settings.hidden = areHidden ? kept : [...kept, ...keys].sort((a, b) => a - b);
+    changed();
+  };
+  const forget = () => {
+    settings.hidden = []; // another text has other words
+  };
+  const pick = () => formula.show(view.query());
+  const view = VIEWS[run.kind]({ runs, asks, changed, hide, forget, pick });
+
+  function waiting(isWaiting) {
+    figure.setAttribute("aria-busy", String(isWaiting));
+    if (isWaiting) said.node.classList.add("awaited");
+    else said.node.classList.remove("awaited");
+  }
+
+  function shown(request, replies) {
+    const broken = replies.find((reply) => reply.error);
+    figure.classList.toggle("stale", Boolean(broken));
+    problem.textContent = broken?.error ?? replies.find((reply) => reply.note)?.note ?? "";
+    if (broken) {
+      said.say("");
+      if (isGone(broken) && !isBack) comeBack();
+      return;
+    }
+    view.show(replies, request.settings);
+    said.say(view.say(replies, request.settings));
+    formula.settings(request.settings);
+    pick();
+  }
+
+  function comeBack() {
+    isBack = true;
+    whenBack(() => {
+      isBack = false;
+      changed();
+    });
+  }
+
+  const controls = lensControls({
+    normalizers: run.live?.normalizers,
+    most: view.most,
+    between: view.between,
+    ordered: view.ordered,
+    onChange: (own) => {
+      settings = { ...own, hidden: settings.hidden };
+      changed();
+    },
+    onReset: () => {
+      settings = { ...UNCHANGED, hidden: [] };
+      controls.clear();
+      view.reset();
+      changed();
+    },
+  });
+  figure.append(view.node);
+  said.node.classList.add("try-said");
+  view.slot?.append(said.node, problem);
+  const section = el(
+    "section",
+    { class: `try try-${run.kind}`, "aria-label": `Try ${run.name}` },
+    figure,
+    view.slot ? null : [said.node, problem],
+    el("p", { class: "try-hint" }, el("strong", {}, "Try this. "), view.hint),
+    hasAttention ? controls.node : null,
+    view.after ?? null,
+    hasAttention ? formula.node : null,
+  );
+  changed();
+  return section;
+}

@@ -1,0 +1,229 @@
+// Series, and signals without shapes: curves one under another, each to be moved.
+
+import { el, percent, setStyle, svg } from "./dom.mjs";
+import { exampleChooser, headChooser, scoresIn, weightsIn } from "./try_shared.mjs";
+
+const FRAME = 100;
+const STEPS_UP = 20; // presses of an arrow key from the bottom to the top
+
+/** The view of series. Each row is moved up and down, and is as thick as its weight. */
+export function trySeries({ runs, changed, hide, forget, pick }) {
+  const [run] = runs;
+  const first = run.examples[0].inputs;
+  const isSeries = run.kind === "series";
+  const all = run.examples.flatMap((example) => example.inputs.flat());
+  const [low, high] = [Math.min(...all), Math.max(...all)];
+  const state = { rows: [], chosen: run.relevant ?? 0, replies: null, settings: null };
+  const heads = headChooser(run, () => state.replies && show(state.replies, state.settings));
+  const rows = first.map((_, i) => rowOfSeries(i));
+  const outputs = runs.map((own, i) => rowOfAnswer(runs.length > 1 ? own.name : "answer", i));
+
+  function rowOfSeries(i) {
+    const lines = svg("g", {});
+    const name = isSeries ? `series ${i}` : "signal";
+    const picture = pictureOf(lines);
+    const share = el("span", { class: "try-share" });
+    const node = el(
+      "div",
+      { class: "try-series-row", role: "slider", tabindex: 0, "aria-label": name },
+      el("span", {}, name),
+      picture,
+      share,
+    );
+    node.setAttribute("aria-valuemin", low.toFixed(2));
+    node.setAttribute("aria-valuemax", high.toFixed(2));
+    dragged(node, picture, (up, where, isFirst) => move(i, up, where, isFirst));
+    node.addEventListener("focus", () => {
+      state.chosen = i;
+      pick();
+    });
+    const button = el("button", { type: "button", onclick: () => hide([i]) }, "hide");
+    const line = el("div", { class: "try-series-line" }, node, isSeries ? button : null);
+    return { node: line, slider: node, lines, share, button, moved: 0 };
+  }
+
+  function rowOfAnswer(name, i) {
+    const lines = svg("g", {});
+    const node = el("div", { class: "try-series-row" }, el("span", {}, name), pictureOf(lines));
+    return { node, lines, i };
+  }
+
+  const x = (t, length) => (FRAME * (t + 0.5)) / length;
+  const y = (value) => 92 - (84 * (value - low)) / (high - low || 1);
+
+  /** Moves a whole series; a signal without shapes is bent where it is touched. */
+  function move(i, up, where, isWhole) {
+    const added = (up * (high - low)) / FRAME;
+    const row = state.rows[i];
+    const middle = where * (row.length - 1);
+    const reach = Math.max(row.length / 12, 1);
+    const weightAt = (t) => (isSeries || isWhole ? 1 : Math.exp(-(((t - middle) / reach) ** 2)));
+    state.rows[i] = row.map((value, t) => value + added * weightAt(t));
+    rows[i].moved += added;
+    state.chosen = i;
+    changed();
+  }
+
+  function right() {
+    if (!isSeries || run.relevant === null || run.relevant === undefined) return null;
+    const own = state.rows[run.relevant];
+    return own.map((value, t) => (value + (t ? own[t - 1] : 0)) / 2);
+  }
+
+  function show(replies, settings) {
+    Object.assign(state, { replies, settings });
+    const looks = isSeries ? weightsIn(replies[0], heads.now.name, heads.now.head) : null;
+    rows.forEach((row, i) => {
+      row.lines.replaceChildren(...segments(state.rows[i], looks, i));
+      const mean = looks ? meanOf(looks, i) : NaN;
+      row.share.textContent = looks ? percent(mean) : "";
+      row.slider.setAttribute("aria-valuenow", row.moved.toFixed(2));
+      const moved = `moved by ${row.moved.toFixed(2)}`;
+      row.slider.setAttribute(
+        "aria-valuetext",
+        looks ? `${moved}, ${percent(mean)} of the attention` : moved,
+      );
+      row.button.setAttribute("aria-pressed", String(settings.hidden.includes(i)));
+      row.button.textContent = settings.hidden.includes(i) ? "show" : "hide";
+    });
+    outputs.forEach((own, i) => {
+      const channels = channelsOf(replies[i].outputs);
+      const goal = right();
+      own.lines.replaceChildren(
+        ...(goal ? [path(goal, "try-target")] : []),
+        ...channels.map((channel) => path(channel, `try-answer-${i}`)),
+      );
+    });
+  }
+
+  function path(values, kind) {
+    const points = values.map(
+      (value, t) => `${x(t, values.length).toFixed(2)},${y(value).toFixed(2)}`,
+    );
+    return svg("polyline", { class: `try-line ${kind}`, points: points.join(" ") });
+  }
+
+  /** The pieces of a curve, each as thick as the weight of its step. */
+  function segments(values, looks, i) {
+    if (!looks) return [path(values, "try-input")];
+    return values.slice(1).map((value, before) => {
+      const weight = looks.at(Math.min(before + 1, looks.rows - 1), i);
+      const ends = { x1: x(before, values.length), y1: y(values[before]) };
+      const thick = { "stroke-width": 1 + 9 * Math.sqrt(weight), class: "try-line try-piece" };
+      return svg("line", { ...ends, x2: x(before + 1, values.length), y2: y(value), ...thick });
+    });
+  }
+
+  function meanOf(looks, k) {
+    let sum = 0;
+    for (let q = 0; q < looks.rows; q++) sum += looks.at(q, k);
+    return sum / looks.rows;
+  }
+
+  function say(replies) {
+    const looks = weightsIn(replies[0], heads.now.name, heads.now.head);
+    const goal = right();
+    const off = goal && channelsOf(replies[0].outputs)[0].map((own, t) => Math.abs(own - goal[t]));
+    const error = off
+      ? ` It is off by ${(off.reduce((a, b) => a + b, 0) / off.length).toFixed(2)} on average.`
+      : "";
+    if (!looks || !isSeries) return `The answer follows the signal.${error}`;
+    const means = rows.map((_, i) => meanOf(looks, i));
+    const best = means.indexOf(Math.max(...means));
+    return `Series ${best} gets ${percent(means[best])} of the attention.${error}`;
+  }
+
+  function query() {
+    const looks = state.replies && weightsIn(state.replies[0], heads.now.name, heads.now.head);
+    if (!looks) return null;
+    const q = looks.rows - 1;
+    return {
+      what: `step ${q}`,
+      weights: looks,
+      scores: scoresIn(state.replies[0], heads.now.name, heads.now.head),
+      q,
+      visible: (k) => !state.settings.hidden.includes(k),
+      key: (k) => (isSeries ? `series ${k}` : `position ${k}`),
+    };
+  }
+
+  const begin = (i) => {
+    state.rows = run.examples[i].inputs.map((row) => [...row]);
+    for (const row of rows) row.moved = 0;
+  };
+  begin(0);
+  const choose = (i) => {
+    begin(i);
+    forget();
+    changed();
+  };
+  const length = first[0].length;
+  return {
+    node: el(
+      "div",
+      {},
+      exampleChooser(run, choose),
+      heads.node,
+      rows.map((row) => row.node),
+      el("h3", {}, "The answer"),
+      outputs.map((own) => own.node),
+    ),
+    hint: isSeries
+      ? "Drag a series up or down. Only one of them changes the answer: find it, then hide it."
+      : "Drag the signal up or down where you touch it, and see the answer follow.",
+    most: length,
+    between: !isSeries,
+    input: () => {
+      const data = Array.from({ length }, (_, t) => state.rows.map((row) => row[t])).flat();
+      return { inputs: { shape: [length, state.rows.length], data } };
+    },
+    reset: () => begin(0),
+    show,
+    say,
+    query,
+  };
+}
+
+function pictureOf(lines) {
+  const frame = {
+    viewBox: `0 0 ${FRAME} ${FRAME}`,
+    preserveAspectRatio: "none",
+    "aria-hidden": "true",
+  };
+  return svg("svg", frame, lines);
+}
+
+/** The channels of an output `(t, channels)`. */
+function channelsOf({ shape, data }) {
+  const count = shape[1] ?? 1;
+  return Array.from({ length: count }, (_, c) => [...data].filter((_, i) => i % count === c));
+}
+
+/** Calls `onMove(up, where, isWhole)` for a drag and for arrow keys, `up` in hundredths. */
+function dragged(node, picture, onMove) {
+  let last = null;
+  let place = 0.5;
+  setStyle(node, { "touch-action": "pan-x" });
+  node.addEventListener("pointerdown", (event) => {
+    node.setPointerCapture(event.pointerId);
+    const box = picture.getBoundingClientRect();
+    place = Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1);
+    last = event.clientY;
+  });
+  node.addEventListener("pointermove", (event) => {
+    if (last === null) return;
+    const box = picture.getBoundingClientRect();
+    onMove((FRAME * (last - event.clientY)) / box.height, place, false);
+    last = event.clientY;
+  });
+  for (const end of ["pointerup", "pointercancel"])
+    node.addEventListener(end, () => {
+      last = null;
+    });
+  node.addEventListener("keydown", (event) => {
+    const steps = { ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1 };
+    if (!(event.key in steps)) return;
+    event.preventDefault();
+    onMove((steps[event.key] * FRAME) / STEPS_UP, place, true);
+  });
+}

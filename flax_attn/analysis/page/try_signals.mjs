@@ -1,0 +1,248 @@
+// Signals: shapes to be dragged, the answer over the right one, and where a shape looks.
+
+import { el, percent } from "./dom.mjs";
+import { heatMap, legend } from "./heat.mjs";
+import { everyNormalizer, levels } from "./try_levels.mjs";
+import { isVisible, signalKey, withMarks } from "./try_marks.mjs";
+import { handle, plot } from "./try_plot.mjs";
+import { exampleChooser, headChooser, scoresIn, strip, weightsIn } from "./try_shared.mjs";
+import { drawn, groupOf, isIn, LENGTH, rightHeights, shapesOf, shareOn } from "./try_shapes.mjs";
+import { unusual } from "./try_shapes.mjs";
+import { trySeries } from "./try_series.mjs";
+
+const SIGNS = { triangle: "▲", box: "■" };
+const HEIGHT_TICKS = [0, 5, 10, 15, 20, 25];
+
+/** The view of signals. Those without shapes are moved as series are. */
+export function trySignals(parts) {
+  return parts.runs[0].examples[0].marks.length === 4 ? shapesView(parts) : trySeries(parts);
+}
+
+function shapesView({ runs, asks, changed, hide, forget, pick }) {
+  const [run] = runs;
+  const state = { shapes: [], noise: [], chosen: 0, replies: null, settings: null };
+  const answers = runs.map((_, i) => `answer-${i}`);
+  const own = plot({
+    length: LENGTH,
+    low: 0,
+    high: 27,
+    ticks: HEIGHT_TICKS,
+    name: "a signal, the right answer and the model's",
+    lines: ["input", "target", ...answers],
+  });
+  const handles = [0, 1, 2, 3].map((i) => shapeHandle(i));
+  const row = strip("the attention of the chosen shape");
+  const heads = headChooser(run, () => state.replies && show(state.replies, state.settings));
+  const map = heatMap({ name: "attention of every position on every other", onPoint: pointAt });
+  const marked = withMarks(map.node);
+  const aboutMap = "Rows: the position that looks. Columns: where it looks. Point at a cell.";
+  const pointed = el("p", { class: "hint" }, aboutMap);
+  const table = levels();
+  const slot = el("div", {}); // for the sentence, under the picture that it is about
+  const hider = el("button", { type: "button", onclick: hideShape }, "");
+
+  function shapeHandle(i) {
+    const limits = [0.5, 26.5];
+    const move = (center, height) => {
+      const shape = state.shapes[i];
+      shape.center = Math.min(Math.max(center, 3), 96);
+      shape.height = Math.min(Math.max(height, limits[0]), limits[1]);
+      state.chosen = i;
+      placeHandles();
+      changed();
+    };
+    const kind = i < 2 ? "triangle" : "box";
+    return handle(own, {
+      name: `${kind} ${(i % 2) + 1}`,
+      mark: SIGNS[kind],
+      kind,
+      limits,
+      onMove: move,
+      onStep: (right, up) => {
+        const { center, height } = state.shapes[i];
+        move(center + right, height + up / 2);
+      },
+      onPick: () => {
+        state.chosen = i;
+        if (state.replies) show(state.replies, state.settings);
+      },
+    });
+  }
+
+  function begin(i) {
+    const example = run.examples[i];
+    state.shapes = shapesOf(example);
+    const clean = drawn(state.shapes);
+    state.noise = example.inputs[0].map((value, t) => value - clean[t]);
+    state.chosen = 0;
+    placeHandles();
+  }
+
+  function placeHandles() {
+    state.shapes.forEach(({ center, height }, i) => {
+      const spoken = `position ${center.toFixed(0)}, height ${height.toFixed(1)}`;
+      handles[i].place(center, height, spoken);
+    });
+  }
+
+  const signal = () => drawn(state.shapes).map((value, t) => value + state.noise[t]);
+  const weights = (reply, other = run) =>
+    weightsIn(reply, other === run ? heads.now.name : other.attention.at(-1)?.name, heads.now.head);
+  const chosenQuery = (own) => {
+    const t = Math.round(state.shapes[state.chosen].center);
+    return Math.min(Math.floor((t * own.rows) / LENGTH), own.rows - 1);
+  };
+
+  function show(replies, settings) {
+    Object.assign(state, { replies, settings });
+    own.line("input", signal());
+    const right = rightHeights(state.shapes, run.task);
+    own.line("target", drawn(state.shapes, right));
+    replies.forEach((reply, i) => own.line(answers[i], [...reply.outputs.data]));
+    table.show(runs, replies, state.shapes, right, (reply, i) => weights(reply, runs[i]));
+    const looks = weights(replies[0]);
+    hider.textContent = `Hide this ${state.shapes[state.chosen].kind} from the attention`;
+    if (looks) showAttention(looks, settings);
+  }
+
+  function showAttention(looks, settings) {
+    const { shapes, chosen } = state;
+    const shape = shapes[chosen];
+    const group = groupOf(shapes, chosen, run.task);
+    const arcs = group
+      .filter((i) => i !== chosen)
+      .map((i) => {
+        const share = shareOn(looks, [shape], [shapes[i]]);
+        const ends = { from: shape.center, to: shapes[i].center };
+        const width = 24 * Math.sqrt(share);
+        return { ...ends, height: shape.height, other: shapes[i].height, width };
+      });
+    own.arcs(arcs);
+    row.show(looks, chosenQuery(looks), settings.hidden);
+    map.show(looks, {
+      finest: looks.columns,
+      visible: (q, k) => isVisible(q, k, settings),
+      name: `attention map, ${looks.rows} queries downwards, ${looks.columns} keys across`,
+    });
+    marked.show(
+      shapes.map((own) => [own.kind, SIGNS[own.kind], (100 * (own.center + 0.5)) / LENGTH]),
+    );
+    map.point(chosenQuery(looks), Math.round((shape.center * looks.columns) / LENGTH));
+    handles.forEach(({ node }, i) => node.classList.toggle("chosen", i === chosen));
+  }
+
+  function pointAt(q, k) {
+    const looks = weights(state.replies[0]);
+    const what = (t) => state.shapes.find((shape) => isIn(shape, (t * LENGTH) / looks.rows))?.kind;
+    const said = (t) => `${t}${what(t) ? `, a ${what(t)},` : ""}`;
+    pointed.textContent =
+      `Position ${said(q)} puts ${percent(looks.at(q, k))} on ${said(k)}`.replace(/,$/, "");
+  }
+
+  function hideShape() {
+    const shape = state.shapes[state.chosen];
+    const looks = weights(state.replies[0]);
+    const keys = Array.from({ length: looks.columns }, (_, k) => k);
+    hide(keys.filter((k) => isIn(shape, (k * LENGTH) / looks.columns)));
+  }
+
+  function say(replies) {
+    const right = rightHeights(state.shapes, run.task);
+    const lines = runs.map((other, i) => {
+      const said = sayOf(replies[i].outputs.data, right, weights(replies[i], other));
+      return runs.length > 1 ? `${other.name}: ${said}` : said;
+    });
+    const capital = (line) => line.charAt(0).toUpperCase() + line.slice(1);
+    return [...(runs.length > 1 ? lines : lines.map(capital)), unusual(state.shapes)]
+      .filter(Boolean)
+      .join(" ");
+  }
+
+  function sayOf(output, right, looks) {
+    const groups = [groupOf(state.shapes, 0, run.task)];
+    const rest = [0, 1, 2, 3].filter((i) => !groups[0].includes(i));
+    return [groups[0], rest]
+      .map((group) => {
+        const kinds = new Set(group.map((i) => state.shapes[i].kind));
+        const what = kinds.size > 1 ? "pair" : `${[...kinds][0] === "box" ? "boxe" : "triangle"}s`;
+        const set = group.map((i) => table.level(output, state.shapes[i]).toFixed(1));
+        const own = group.map((i) => state.shapes[i]);
+        const share = looks
+          ? `, ${percent(shareOn(looks, own, own))} of their attention on ${what}`
+          : "";
+        return `${what} set to ${set.join(" and ")} (right: ${right[group[0]].toFixed(1)})${share}`;
+      })
+      .join("; ")
+      .concat(".");
+  }
+
+  function query() {
+    const looks = state.replies && weights(state.replies[0]);
+    if (!looks) return null;
+    const { shapes, chosen } = state;
+    const q = chosenQuery(looks);
+    return {
+      what: `${shapes[chosen].kind} at ${Math.round(shapes[chosen].center)}`,
+      weights: looks,
+      scores: scoresIn(state.replies[0], heads.now.name, heads.now.head),
+      q,
+      visible: (k) => isVisible(q, k, state.settings),
+      key: (k) => {
+        const own = shapes.find((shape) => isIn(shape, (k * LENGTH) / looks.columns));
+        return own ? `position ${k}, ${own.kind}` : `position ${k}`;
+      },
+    };
+  }
+
+  begin(0);
+  row.canvas.addEventListener("click", (event) => {
+    const box = row.canvas.getBoundingClientRect();
+    const count = weights(state.replies[0]).columns;
+    hide([Math.floor((count * (event.clientX - box.left)) / box.width)]);
+  });
+  const hasMap = run.attention.length > 0;
+  const rowNode = el(
+    "div",
+    { class: "try-row" },
+    row.canvas,
+    el(
+      "p",
+      { class: "hint" },
+      "Where the chosen shape looks. Bright: much. Click to hide a place.",
+    ),
+  );
+  const compare = everyNormalizer({ run, ask: asks[0], shapes: () => state.shapes, table, signal });
+  return {
+    node: el(
+      "div",
+      { class: hasMap ? "beside" : "" },
+      el(
+        "div",
+        {},
+        exampleChooser(run, (i) => {
+          begin(i);
+          forget();
+          changed();
+        }),
+        own.node,
+        hasMap ? rowNode : null,
+        signalKey(runs),
+        slot,
+      ),
+      hasMap ? el("div", {}, heads.node, marked.node, pointed, legend(1, true)) : null,
+    ),
+    hint:
+      "Drag a triangle up, down or away, with the mouse, a finger or the arrow keys. " +
+      "Each pair should come out at its mean height. Then change the normaliser below, and " +
+      "see which shapes come out wrong.",
+    slot,
+    most: LENGTH,
+    between: true,
+    after: el("div", {}, table.node, hasMap ? [hider, compare] : null),
+    input: () => ({ inputs: { shape: [LENGTH, 1], data: signal() } }),
+    reset: () => begin(0),
+    show,
+    say,
+    query,
+  };
+}

@@ -1,0 +1,203 @@
+// Translation: a source to edit, the translation below it, and lines as thick as the weights.
+
+import { el, numbered, percent, svg } from "./dom.mjs";
+import { headOf } from "./heat.mjs";
+import { sign } from "./words.mjs";
+import { exampleChooser } from "./try_shared.mjs";
+
+const LEAST = 0.02; // of the weight that a line stands for
+const MOST_LINES = 40; // words on a side; beyond them lines are a tangle
+
+/** The source of an example as text. Parts of words and characters bring their own spaces. */
+export function sourceOf({ source, known }) {
+  const bare = source.map((token, i) =>
+    known?.[i] === false || /^\[.+\]$/.test(token) ? token.replace(/^\[(.*)\]$/, "$1") : token,
+  );
+  const areParts = bare.some((token) => /[ ␣]/.test(token));
+  return bare
+    .join(areParts ? "" : " ")
+    .replaceAll("␣", " ")
+    .trim();
+}
+
+/** The view of translation. */
+export function tryTranslation({ runs, changed, hide, forget, pick }) {
+  const [run] = runs;
+  const state = { replies: null, settings: null, chosen: null, best: 0 };
+  const text = el("textarea", { rows: 2, spellcheck: "false", maxlength: 100000, oninput: typed });
+  const picture = el("div", {});
+  const choice = el("div", {});
+
+  function typed() {
+    forget();
+    state.best = 0;
+    state.chosen = null;
+    changed();
+  }
+
+  /** The chosen one of the best translations in a reply. */
+  function chosenIn(reply) {
+    const all = reply.best ?? [{ text: reply.text, tokens: [], attention: reply.attention }];
+    return all[Math.min(state.best, all.length - 1)];
+  }
+
+  function show(replies, settings) {
+    Object.assign(state, { replies, settings });
+    const rows = replies.map((reply, i) =>
+      el("div", {}, runs.length > 1 ? el("h3", {}, runs[i].name) : null, aligned(reply, settings)),
+    );
+    picture.replaceChildren(...rows);
+    const count = replies[0].best?.length ?? 1;
+    if (count < 2) return choice.replaceChildren();
+    const describe = (i) => `translation ${i + 1} of ${count}: ${replies[0].best[i].text}`;
+    const onBest = (i) => {
+      state.best = i;
+      show(state.replies, state.settings);
+      choice.querySelectorAll("button")[i]?.focus();
+      pick();
+    };
+    const list = numbered("the best translations", count, state.best, onBest, describe);
+    choice.replaceChildren(list.node);
+  }
+
+  /** Source and translation as two rows of words, with the lines between them. */
+  function aligned(reply, settings) {
+    const best = chosenIn(reply);
+    const { tokens, known } = reply;
+    const looks = best.attention.alignment ? headOf(best.attention.alignment, 0) : null;
+    const above = tokens.map((token, k) => sourceWord(token, known[k], k, settings));
+    const below = best.tokens.map((token, q) => targetWord(token, q));
+    const lines = svg("svg", { class: "try-lines", "aria-hidden": "true" });
+    const node = el(
+      "div",
+      { class: "try-aligned" },
+      el("div", { class: "words", role: "group", "aria-label": "source" }, above),
+      lines,
+      el("div", { class: "words", role: "group", "aria-label": "translation" }, below),
+    );
+    if (looks && Math.max(above.length, below.length) <= MOST_LINES)
+      requestAnimationFrame(() => drawLines(node, lines, looks, above, below));
+    return node;
+  }
+
+  function sourceWord(token, isKnown, k, { hidden }) {
+    const isHidden = hidden.includes(k);
+    const classes = `word${isKnown ? "" : " unknown"}${isHidden ? " hidden-key" : ""}`;
+    const attributes = {
+      type: "button",
+      class: classes,
+      dir: "auto",
+      "aria-pressed": String(isHidden),
+    };
+    return el(
+      "button",
+      { ...attributes, onclick: () => hide([k]) },
+      isKnown ? sign(token) : `[${sign(token)}]`,
+    );
+  }
+
+  function targetWord(token, q) {
+    const choose = () => {
+      if (state.chosen === q) return;
+      state.chosen = q;
+      for (const line of picture.querySelectorAll(".try-link"))
+        line.classList.toggle("quiet", Number(line.dataset.q) !== q);
+      pick();
+    };
+    const attributes = { type: "button", class: "word", dir: "auto", "data-q": q };
+    return el(
+      "button",
+      { ...attributes, onpointerenter: choose, onfocus: choose, onclick: choose },
+      sign(token),
+    );
+  }
+
+  function drawLines(node, lines, looks, above, below) {
+    const outer = lines.getBoundingClientRect();
+    if (!outer.width) return;
+    lines.setAttribute("viewBox", `0 0 ${outer.width} ${outer.height}`);
+    const middle = (own) => {
+      const box = own.getBoundingClientRect();
+      return box.left + box.width / 2 - outer.left;
+    };
+    const links = [];
+    below.forEach((target, q) =>
+      above.forEach((source, k) => {
+        const weight = looks.at(q, k);
+        if (!(weight >= LEAST)) return;
+        const [from, to] = [middle(source), middle(target)];
+        const half = outer.height / 2;
+        const top = source.getBoundingClientRect().bottom - outer.top;
+        const end = target.getBoundingClientRect().top - outer.top;
+        const d = `M${from},${top}C${from},${half} ${to},${half} ${to},${end}`;
+        const isQuiet = state.chosen !== null && state.chosen !== q;
+        const style = { "stroke-width": 10 * weight, "data-q": q, "data-k": k };
+        links.push(svg("path", { class: `try-link${isQuiet ? " quiet" : ""}`, d, ...style }));
+      }),
+    );
+    lines.replaceChildren(...links);
+  }
+
+  function say(replies) {
+    return runs
+      .map((other, i) => {
+        const best = chosenIn(replies[i]);
+        const who = runs.length > 1 ? `${other.name}: ` : "";
+        return `${who}“${best.text}”.${runs.length > 1 ? "" : clearest(best, replies[i])}`;
+      })
+      .join(" ");
+  }
+
+  function clearest(best, reply) {
+    const looks = best.attention.alignment && headOf(best.attention.alignment, 0);
+    if (!looks || !looks.rows) return "";
+    let top = [0, 0];
+    for (let q = 0; q < looks.rows; q++)
+      for (let k = 0; k < looks.columns; k++) if (looks.at(q, k) > looks.at(...top)) top = [q, k];
+    const [q, k] = top;
+    const share = percent(looks.at(q, k));
+    return ` “${sign(best.tokens[q])}” is read from “${sign(reply.tokens[k])}” with ${share}.`;
+  }
+
+  function query() {
+    const reply = state.replies?.[0];
+    const best = reply && chosenIn(reply);
+    if (!best?.attention.alignment) return null;
+    const looks = headOf(best.attention.alignment, 0);
+    const q = Math.min(state.chosen ?? 0, looks.rows - 1);
+    if (q < 0) return null;
+    return { what: `“${sign(best.tokens[q])}”`, weights: looks, scores: null, q };
+  }
+
+  const begin = (i) => {
+    text.value = sourceOf(run.examples[i]);
+    state.best = 0;
+    state.chosen = null;
+  };
+  begin(0);
+  new ResizeObserver(() => state.replies && show(state.replies, state.settings)).observe(picture);
+  return {
+    node: el(
+      "div",
+      {},
+      exampleChooser(run, (i) => {
+        begin(i);
+        forget();
+        changed();
+      }),
+      el("label", { class: "try-text" }, el("span", {}, "source"), text),
+      choice,
+      picture,
+    ),
+    hint:
+      "Change the source. Point at a part of the translation to see what it was read from; click " +
+      "a part of the source to hide it.",
+    most: 64,
+    between: false,
+    input: () => ({ text: text.value }),
+    reset: () => begin(0),
+    show,
+    say,
+    query,
+  };
+}

@@ -1,0 +1,24 @@
+// The picture of a run, by its kind.
+
+import { el } from "./dom.mjs";
+import { drawImage } from "./images.mjs";
+import { drawPassage, furtherOf, isBefore } from "./language.mjs";
+import { drawSeries } from "./series.mjs";
+import { drawSignal } from "./signals.mjs";
+import { stage } from "./stage.mjs";
+import { drawText } from "./texts.mjs";
+import { drawTranslation } from "./translation.mjs";
+
+const whole = () => 1; // where the scale of colours ends
+
+/** The picture of a run. */
+export function viewOf(run) {
+  if (run.kind === "signals") return stage(run, drawSignal(), { top: whole });
+  if (run.kind === "texts") return stage(run, drawText(run));
+  if (run.kind === "images") return stage(run, drawImage(run));
+  if (run.kind === "series") return stage(run, drawSeries(run), { top: whole });
+  if (run.kind === "translation") return stage(run, drawTranslation(), { top: whole });
+  const options = { visible: isBefore, masked: true, top: whole };
+  const parts = run.attention.length ? [stage(run, drawPassage(), options)] : [];
+  return el("div", {}, parts, furtherOf(run.examples[0]));
+}

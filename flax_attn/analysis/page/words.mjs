@@ -1,0 +1,70 @@
+// Words on the colours of their weights, and classes as bars.
+
+import { el, percent, roving, setStyle } from "./dom.mjs";
+import { colours } from "./heat.mjs";
+
+/** A token as it is shown: blanks and line ends have a sign. */
+export function sign(token) {
+  return token === "" ? "∅" : token.replaceAll(" ", "␣");
+}
+
+/**
+ * Words as buttons. `onPoint(i)` is called for the word under mouse, finger or focus, `onPick(i)`
+ * for one that is pressed. `known[i] === false` puts a word in brackets with a dashed frame.
+ *
+ * Returns `{node, show(weights, top), pick(i), buttons}`; NaN is a weight that is not a number, and
+ * weights of null take the colours away.
+ */
+export function words(label, tokens, { known = null, onPoint = null, onPick = null } = {}) {
+  const buttons = tokens.map((token, i) => {
+    const isUnknown = known !== null && known[i] === false;
+    const text = isUnknown ? `[${sign(token)}]` : sign(token);
+    const point = () => onPoint?.(i);
+    return el(
+      "button",
+      {
+        type: "button",
+        class: isUnknown ? "word unknown" : "word",
+        dir: "auto",
+        onpointerenter: point,
+        onfocus: point,
+        onclick: () => (onPick ?? onPoint)?.(i),
+      },
+      text,
+    );
+  });
+  roving(buttons);
+  const node = el("div", { class: "words", role: "group", "aria-label": label }, buttons);
+  const show = (weights, top = 1) =>
+    buttons.forEach((button, i) => {
+      const ground = weights === null ? { background: "", color: "" } : colours(weights[i], top);
+      setStyle(button, ground);
+      const said = weights === null ? "" : `: ${percent(weights[i])}`;
+      button.setAttribute("aria-label", `${tokens[i]}${said}`);
+    });
+  const pick = (index) =>
+    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === index)));
+  return { node, show, pick, buttons };
+}
+
+/**
+ * Classes with their probabilities as bars: `[[name, share], ...]`. The likeliest is bold; the
+ * right one has a sign.
+ */
+export function bars(classes, right = null) {
+  const best = classes.reduce((top, [, share], i) => (share > classes[top][1] ? i : top), 0);
+  const rows = classes.map(([name, share], i) => {
+    const width = Number.isFinite(share) ? Math.min(Math.max(share, 0), 1) : 0;
+    const bar = el("div", { class: "fill", style: { width: `${100 * width}%` } });
+    const isRight = i === right;
+    return el(
+      "li",
+      { class: i === best ? "best" : "" },
+      el("span", { class: "class-name", dir: "auto" }, name, isRight ? " ✓" : ""),
+      isRight ? el("span", { class: "aside" }, " (the right class)") : null,
+      el("div", { class: "track", "aria-hidden": "true" }, bar),
+      el("span", { class: "share" }, percent(share)),
+    );
+  });
+  return el("ul", { class: "bars" }, rows);
+}

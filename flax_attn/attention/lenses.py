@@ -1,0 +1,212 @@
+"""The lens: other weights from every attention of a model, without a change to the model.
+
+    weights = normalizer(scores / temperature, mask=mask & lens mask)
+
+`attend` and all layers look through the lens that is entered. JAX keeps it in the key of every
+compiled program. So a function that was compiled before is compiled again within the lens, and
+the first program serves again after it.
+"""
+
+import math
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import get_opaque_trace_state
+from jax.typing import ArrayLike
+from jaxtyping import Array
+
+from flax_attn.attention.checks import check_function
+from flax_attn.attention.types import Normalizer, PerPair
+
+_context = jax.make_user_context(None)  # a `_Key`, or None without a lens
+
+
+class Lens:
+    """Within it, every attention has weights of another temperature, normaliser or mask.
+
+        weights = normalizer(scores / temperature, mask=mask & lens mask)
+
+        with Lens(temperature=2.0, normalizer=sparsemax, mask=lambda q, k: k != 3) as lens:
+            outputs, aux = model.apply(params, inputs)
+
+    It reaches `attend`, `dot_product_attention`, `log_sum_exp` and all layers, under `jit` and
+    every other transformation, in blocks and across devices. Without a setting, nothing changes.
+
+    `temperature` and a mask may be traced. One program then serves all of them:
+
+        @jax.jit
+        def look(params, inputs, temperature):
+            with Lens(temperature=temperature):
+                return model.apply(params, inputs)
+
+    Numbers that are not traced are constants of the program, which is compiled once for each. A
+    program that was compiled ahead of time (`.compile()`, `jax.export`) stays as it is.
+
+    Of nested lenses only the innermost counts. `Lens()` inside another one gives the layers' own
+    weights.
+
+    Args:
+        temperature: the scores, after the bias, are divided by it; a number above 0. It makes
+            weights flatter above 1, and sharper below. Where it is traced and not above 0, weights
+            are NaN.
+        normalizer: replaces that of every layer; None leaves each layer's own. In
+            `PredictiveLocalAttention` it replaces softmax, and the Gaussian stays.
+        mask: boolean, True where a query may attend to a key, beside the masks that there are; an
+            array that broadcasts to the weights `(..., q, k)` of every attention, or a function of
+            the positions of queries `(q, 1)` and keys `(1, k)`. The queries of a pooling are its
+            hops, from position 0 on. `InputAttentionCell` has one query, at position 0.
+        keep_scores: whether `scores` has the scores of each attention. All scores of an attention
+            then exist at once, on one device.
+
+    Raises:
+        TypeError: a temperature that is no number, a mask that is not boolean, or a normaliser or
+            mask that is no function.
+        ValueError: a temperature that is not above 0 and finite. Within the lens: a mask that does
+            not broadcast to the weights, or beside a sliding cache; a normaliser that needs all
+            queries where queries come one at a time; another normaliser than softmax on a ring or
+            in `log_sum_exp`; with `keep_scores`, attention in a `jit`, loop or derivative that was
+            entered within the lens.
+    """
+
+    def __init__(
+        self,
+        *,
+        temperature: ArrayLike | None = None,
+        normalizer: Normalizer | None = None,
+        mask: PerPair | None = None,
+        keep_scores: bool = False,
+    ) -> None:
+        if normalizer is not None:
+            check_function("normalizer", normalizer)
+        self.temperature = None if temperature is None else _as_temperature(temperature)
+        self.normalizer = normalizer
+        self.mask = None if mask is None else _as_mask(mask)
+        self.keep_scores = bool(keep_scores)
+        self._key = _Key.of(self)
+        self._within = []  # a context for each time that it was entered
+        self._scores, self._trace = [], None
+
+    @property
+    def scores(self) -> list[Array]:
+        """The scores `(..., q, k)` of each attention in the order of calls, before temperature.
+
+        Bias and soft-cap are in them, masks are not. In a traced function they are traced: enter
+        the lens inside it, and return them.
+        """
+        if not self.keep_scores:
+            raise ValueError("expected Lens(keep_scores=True) for the scores, which it keeps then")
+        return self._scores
+
+    def __enter__(self) -> "Lens":
+        context = _context(self._key)
+        context.__enter__()
+        self._within.append(context)
+        if self.keep_scores:
+            self._scores, self._trace = [], get_opaque_trace_state()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._within.pop().__exit__(*error)
+
+
+class _Key:
+    """What JAX keeps in the keys of programs: equal for lenses that make equal programs.
+
+    It holds neither the lens nor anything traced, since JAX keeps it for as long as the program.
+    """
+
+    def __init__(self, lens: Lens) -> None:
+        self.lens = weakref.ref(lens)
+        mask = _reference(lens.mask) if callable(lens.mask) else _contents(lens.mask)
+        numbers = _contents(lens.temperature), mask
+        self.settings = *numbers, _reference(lens.normalizer), lens.keep_scores
+
+    @classmethod
+    def of(cls, lens: Lens) -> "_Key | None":
+        """The key of a lens; None where nothing is set, as without a lens."""
+        settings = lens.temperature, lens.normalizer, lens.mask
+        is_set = lens.keep_scores or any(setting is not None for setting in settings)
+        return cls(lens) if is_set else None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.settings == other.settings
+
+    def __hash__(self) -> int:
+        return hash(self.settings)
+
+
+def current() -> Lens | None:
+    """The lens that is entered; None where there is none, or nothing is set."""
+    return None if _context.value is None else _context.value.lens()
+
+
+def keep(lens: Lens, scores: Array) -> None:
+    """Adds the scores of an attention to those of the lens, if it keeps them.
+
+    Raises:
+        ValueError: they belong to a transformation that they cannot leave.
+    """
+    if not lens.keep_scores:
+        return
+    if get_opaque_trace_state() != lens._trace:
+        raise ValueError(
+            "expected attention right within Lens(keep_scores=True), got a jit, loop or "
+            "derivative between them, which scores cannot leave; enter the lens inside it"
+        )
+    lens._scores.append(scores)
+
+
+def _as_temperature(temperature: Any) -> float | Array:  # Any: what a caller passes
+    """A number above 0, as a Python number unless it is traced."""
+    message = "expected temperature to be a number above 0 and finite, got"
+    if isinstance(temperature, bool) or not hasattr(temperature, "__float__"):
+        raise TypeError(f"{message} {temperature!r}")
+    if jnp.shape(temperature) != ():
+        raise ValueError(f"{message} an array of shape {jnp.shape(temperature)}")
+    if jnp.result_type(temperature) == jnp.bool_:
+        raise TypeError(f"{message} a boolean")
+    if isinstance(temperature, jax.core.Tracer):  # pyright: ignore
+        return jnp.asarray(temperature)
+    number = float(temperature)
+    if not 0 < number < math.inf:
+        raise ValueError(f"{message} {number}")
+    return number
+
+
+def _as_mask(mask: Any) -> Any:  # Any: what a caller passes; an array, or a function of positions
+    """The mask, checked; in NumPy if it is no array of JAX."""
+    if callable(mask):
+        check_function("mask", mask)
+        return mask
+    mask = mask if isinstance(mask, jax.Array) else np.asarray(mask)
+    if mask.dtype != jnp.bool_:
+        raise TypeError(
+            f"expected a boolean mask, True where a key may be attended, or a function, "
+            f"got {mask.dtype}"
+        )
+    return mask
+
+
+def _contents(setting: float | Array | np.ndarray | None) -> object:
+    """What is equal for equal numbers; for what is traced, equal to itself alone."""
+    if isinstance(setting, jax.core.Tracer):  # pyright: ignore
+        return object()
+    if isinstance(setting, jax.Array | np.ndarray):
+        return setting.shape, np.asarray(setting).tobytes()
+    return setting
+
+
+def _reference(function: Callable | None) -> object:
+    """What is equal for the same function while there is one, and does not keep it alive."""
+    if function is None:
+        return None
+    try:
+        reference = weakref.ref(function)
+        hash(reference)
+    except TypeError:
+        return object()
+    return reference

@@ -1,0 +1,75 @@
+"""What `flax-attn explore` opens: a page in the browser that asks a run."""
+
+import argparse
+import html
+import os
+import sys
+import threading
+import webbrowser
+
+from flax_attn.analysis.report import report
+from flax_attn.commands.requests import warn
+from flax_attn.errors import UsageError, escaped
+from flax_attn.experiment import loading
+from flax_attn.experiment.loading import Run
+from flax_attn.explore.answers import Answers
+from flax_attn.explore.server import open_explorer
+from flax_attn.runs import reading
+from flax_attn.runs.reading import Record
+
+MOST_RUNS = 2
+
+
+def explore(args: argparse.Namespace) -> None:
+    """Serves the page until Ctrl-C, which is raised as KeyboardInterrupt."""
+    if len(args.runs) > MOST_RUNS:
+        raise UsageError(f"expected one run or two, got {len(args.runs)}")
+    if args.port is not None and not 0 <= args.port < 65_536:
+        raise UsageError(f"expected --port from 0 to 65535, got {args.port}")
+    records = [reading.read(path) for path in args.runs]
+    check_together(records)
+    runs = [loading.load(path, warn, allow=tuple(args.allow)) for path in args.runs]
+    check_inputs(runs)
+
+    def make_page(token: str) -> str:
+        return with_token(report(records, mode="explore"), token)
+
+    with open_explorer(args.port, make_page, [Answers(run) for run in runs]) as server:
+        names = " and ".join(escaped(record.name) for record in records)
+        print(f"explore {names} at {server.url} (Ctrl-C ends it)", flush=True)
+        if args.open and has_screen():
+            # a browser may hold its caller up
+            threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
+        server.serve_forever()
+
+
+def check_together(records: list[Record]) -> None:
+    """Raises a UsageError for two runs that cannot answer the same input."""
+    kinds = [record.pictures for record in records]
+    if len(set(kinds)) > 1:
+        raise UsageError(
+            f"expected two runs that take the same input, got {' and '.join(kinds)}; explore them "
+            "one after another"
+        )
+
+
+def check_inputs(runs: list[Run]) -> None:
+    """Raises a UsageError for two runs whose inputs have other sizes."""
+    shapes = [getattr(run.task, "shape", getattr(run.task, "image_shape", None)) for run in runs]
+    if len(set(shapes)) > 1:
+        raise UsageError(
+            f"expected two runs that take the same input, got {' and '.join(map(str, shapes))}"
+        )
+
+
+def with_token(page: str, token: str) -> str:
+    """The page with the token that its questions carry, and without a wish for an icon."""
+    own = f'<meta name="flax-attn-token" content="{html.escape(token)}">'
+    return page.replace("<head>", f'<head>{own}<link rel="icon" href="data:,">', 1)
+
+
+def has_screen() -> bool:
+    """Whether a browser would have a window. In a terminal alone it would take the terminal."""
+    if sys.platform in ("win32", "darwin"):
+        return True
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))

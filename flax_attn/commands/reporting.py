@@ -1,0 +1,67 @@
+"""What `flax-attn report` writes."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from flax_attn.errors import UsageError, escaped
+from flax_attn.files import replacing
+from flax_attn.runs import reading
+
+STDOUT = Path("-")
+SUFFIXES = (".html", ".htm")
+
+
+def report(args: argparse.Namespace) -> list[Path]:
+    """Writes the page and returns its path, or prints it.
+
+    Everything is checked before anything is written. A report that is there stays if this fails.
+
+    Raises:
+        UsageError: a run that is not finished or is damaged, or an output that cannot be written.
+    """
+    check_output(args.output)
+    for path in args.runs:
+        reading.read(path)  # before jax is there, so that a wrong path is told at once
+    if args.model:
+        from flax_attn.commands.training import keep_compiled
+        from flax_attn.explore.showing import page_of
+
+        keep_compiled()
+        text = page_of(args.runs)
+        print("the trained models are in the page (--no-model leaves them out)", file=sys.stderr)
+    else:
+        from flax_attn.analysis.report import report as page
+
+        text = page([reading.read(path) for path in args.runs])
+    if args.output == STDOUT:
+        sys.stdout.buffer.write(text.encode())
+        return []
+    try:
+        with replacing(args.output) as partial:
+            partial.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"cannot write -o {args.output} ({error.strerror}); choose another file"
+        ) from error
+    return [args.output]
+
+
+def check_output(path: Path) -> None:
+    """Raises a UsageError for an output that is no file to be written."""
+    shown, advice = escaped(str(path)), "choose another file"
+    if path == STDOUT:
+        return
+    if path.is_dir():
+        raise UsageError(f"expected a file for -o, got the directory {shown}; add report.html")
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"expected -o with a name that ends in .html, got {shown}; {advice}")
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise UsageError(f"no directory {escaped(str(folder))} for -o; make it, or {advice}")
+    inside = [place for place in (folder, *folder.parents) if place.name == "checkpoints"]
+    if any((place.parent / "config.json").exists() for place in inside):
+        raise UsageError(f"expected -o outside the checkpoints of a run, got {shown}; {advice}")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"cannot write to the directory of -o {shown}; {advice}")

@@ -1,0 +1,217 @@
+"""A trained run as JSON that lives in a page: what it predicts, and its weights, as equations.
+
+    kind          that of the run's pictures, such as signals
+    inputs        name, shape and dtype of what the user gives, one example; none for a text
+    settings      the names of the further inputs: how the attention is changed
+    normalizers   the names of the programs
+    programs      of each normaliser the outputs by name, `[number of the value, shape]`
+    graph         the equations of all programs, as `graph.as_json` writes them
+    constants     the bytes of all constants in base64: the parameters, and what they alone decide
+    classes       the names of the classes, or null
+    text          of a language model how a text becomes tokens, or null
+    note          what the user should know, or null
+
+`analysis/page/engine.mjs` reads it.
+"""
+
+import base64
+import json
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr
+
+from flax_attn.errors import UsageError, one_line
+from flax_attn.experiment.loading import Run
+from flax_attn.explore.answers import Answers, by_heads
+from flax_attn.explore.asking import AS_TRAINED, NORMALIZERS, Settings
+from flax_attn.explore.graph import Graph, Pool, as_json
+from flax_attn.explore.looking import Compute, Looking, Traced
+from flax_attn.models import instruction_set
+from flax_attn.models.forward import Params
+from flax_attn.models.generation import NEVER
+from flax_attn.tasks import ImageClasses, LanguageModel, Series, Signals, Task
+from flax_attn.types import JsonObject, Tree
+
+MOST_BYTES = 1_000_000  # of the JSON
+UNCHANGED = Traced.of(Settings())
+SERVED = "flax-attn explore answers for it"
+
+
+class Programs(NamedTuple):
+    """The programs of a run, one for each normaliser, in one graph.
+
+    Attributes:
+        graph: its inputs are those of the user and then those of `Traced`.
+        inputs: the user's inputs by name, with their shapes and dtypes.
+        outputs: of each normaliser the values of the outputs by name.
+    """
+
+    graph: Graph
+    inputs: dict[str, jax.ShapeDtypeStruct]
+    outputs: dict[str, dict[str, int]]
+
+
+def live(run: Run) -> JsonObject:
+    """A run's first seed as JSON for a page, whose interpreter answers without Python.
+
+    Raises:
+        UsageError: a kind of task that needs Python, a primitive that the interpreter does not
+            know, or more than 1 MB.
+    """
+    content = written(run, programs_of(run))
+    size = len(json.dumps(content, separators=(",", ":"), allow_nan=False))
+    if size > MOST_BYTES:
+        raise UsageError(
+            f"expected a model of at most {MOST_BYTES / 1e6:g} MB to live in a page, got "
+            f"{size / 1e6:.1f} MB; {SERVED}"
+        )
+    return content
+
+
+def written(run: Run, programs: Programs) -> JsonObject:
+    """The JSON of `live`, of any size."""
+    pool = Pool()
+    names = [(program, name) for program, own in programs.outputs.items() for name in own]
+    values = [programs.outputs[program][name] for program, name in names]
+    try:
+        graph, numbers = as_json(programs.graph, values, pool)
+    except UsageError as error:
+        raise UsageError(
+            f"expected equations that the interpreter of a page knows, got {error} in the model "
+            f"'{run.config.model['name']}'; {SERVED}"
+        ) from error
+    outputs: dict[str, JsonObject] = {program: {} for program in programs.outputs}
+    for (program, name), value, number in zip(names, values, numbers):
+        shape = programs.graph.avals[value].shape
+        outputs[program][name] = [number, shape_of(name, shape, run.task)]
+    return {
+        "kind": run.task.pictures,
+        "inputs": [described(*own) for own in programs.inputs.items() if own[0] == "inputs"],
+        "settings": list(Traced._fields),
+        "normalizers": list(outputs),
+        "programs": {program: {"outputs": own} for program, own in outputs.items()},
+        "graph": graph,
+        "constants": base64.b64encode(pool.content).decode(),
+        "classes": classes_of(run.task),
+        "text": reading(run.task) if isinstance(run.task, LanguageModel) else None,
+        "note": of_seeds(run),
+    }
+
+
+def programs_of(run: Run) -> Programs:
+    """The programs of a run's first seed. Errors are those of `live`, but for the size."""
+    inputs, compute = asked_of(run.task), computation(run)
+    settings = [jax.ShapeDtypeStruct(np.shape(own), own.dtype) for own in UNCHANGED]
+    graph = Graph([*inputs.values(), *settings])
+    outputs: dict[str, dict[str, int]] = {}
+    refused: Exception | None = None
+    for normalizer in NORMALIZERS:
+        try:
+            program, names = trace(compute, next(iter(run.params.values())), inputs, normalizer)
+        except (TypeError, ValueError) as error:  # a layer that another normaliser does not fit
+            refused = error
+            continue
+        outputs[normalizer] = dict(zip(names, graph.add(program, graph.inputs)))
+        if not any(name.startswith("attention/") for name in names):
+            break  # all normalisers give the same
+    if AS_TRAINED not in outputs:
+        assert refused is not None
+        raise UsageError(
+            f"expected a model with attention that can be changed, got "
+            f"'{run.config.model['name']}' ({one_line(refused)[:200]})"
+        ) from refused
+    return Programs(graph, inputs, outputs)
+
+
+def asked_of(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
+    """The inputs of one example by name. Raises a UsageError where they need Python."""
+    if isinstance(task, LanguageModel) and task.tokenizer.to_json()["kind"] == "character":
+        number = jax.ShapeDtypeStruct((), np.int32)  # of the last token
+        tokens = jax.ShapeDtypeStruct((1, task.data.max_length), np.int32)
+        return {"tokens": tokens, "last": number}
+    if not isinstance(task, Signals | ImageClasses | Series):
+        raise UsageError(
+            f"expected signals, images, series or characters, got {task.pictures}, whose tokens "
+            f"need Python; {SERVED}"
+        )
+    sample: np.ndarray = task.sample()
+    return {"inputs": jax.ShapeDtypeStruct((1, *sample.shape[1:]), sample.dtype)}
+
+
+def computation(run: Run) -> Compute:
+    """What the server computes too, from parameters that are arrays of NumPy or JAX."""
+    compute = Answers(run).looking.compute
+    return lambda params, inputs: compute(jax.tree.map(jnp.asarray, params), inputs)
+
+
+def classes_of(task: Task) -> list[str] | None:
+    """The names of what outputs are probabilities of."""
+    if isinstance(task, LanguageModel):
+        return task.written(np.arange(task.tokenizer.size)).tolist()
+    return task.classes if isinstance(task, ImageClasses) else None
+
+
+def reading(task: LanguageModel) -> JsonObject:
+    """How a text becomes tokens: the character of each, and what stands before it.
+
+    `start` is what an empty text is read as; where each line is a text, all texts begin with it.
+    """
+    return {
+        "entries": task.tokenizer.to_json()["entries"],
+        "first": NEVER,  # the first token that is a character
+        "start": task.encoded(""),
+        "always": task.data.by_line,
+        "most": task.data.max_length,
+    }
+
+
+def trace(
+    compute: Compute, params: Params, inputs: dict[str, jax.ShapeDtypeStruct], normalizer: str
+) -> tuple[ClosedJaxpr, list[str]]:
+    """The program of a normaliser, and the names of its outputs.
+
+    Scores are among them where a model has its attention outside loops, which no score can leave.
+    """
+
+    def look(keep_scores: bool) -> tuple[ClosedJaxpr, list[str]]:
+        looking, names = Looking(compute, keep_scores), []
+
+        def run(arrays: list[Tree], settings: Traced) -> list[Tree]:
+            named = dict(zip(inputs, arrays))  # JAX would take a dict in the order of its names
+            asked = named.get("inputs", named)
+            looked = looking.program([params], asked, settings, normalizer, None)
+            named = {"outputs": looked["outputs"]}
+            for kind in ("attention", "scores"):
+                named |= {f"{kind}/{name}": own for name, own in looked.get(kind, {}).items()}
+            names.extend(named)
+            return list(named.values())
+
+        return jax.make_jaxpr(run)(list(inputs.values()), UNCHANGED), names
+
+    with instruction_set.portable():
+        try:
+            return look(keep_scores=True)
+        except ValueError:
+            return look(keep_scores=False)
+
+
+def shape_of(name: str, shape: tuple[int, ...], task: Task) -> list[int]:
+    """The shape of an output without its batch axis; of weights and scores `(heads, q, k)`."""
+    _, _, attention = name.partition("/")
+    if not attention:
+        return list(shape if isinstance(task, LanguageModel) else shape[1:])
+    nothing = np.broadcast_to(np.float32(0), shape[1:])  # takes no memory
+    return list(by_heads(attention, nothing).shape)
+
+
+def described(name: str, own: jax.ShapeDtypeStruct) -> JsonObject:
+    return {"name": name, "shape": list(own.shape[1:]), "dtype": str(own.dtype)}
+
+
+def of_seeds(run: Run) -> str | None:
+    """What to say where the page has one seed of several."""
+    count, first = len(run.params), next(iter(run.params))
+    return f"The page has the model of seed {first}, the first of {count}." if count > 1 else None

@@ -1,0 +1,118 @@
+"""A model under a lens: its outputs, weights and scores, where the attention is changed.
+
+A program is compiled once for each normaliser and each shape of the inputs. Temperature, reach,
+causality and the hidden keys are arguments of it, so changing them compiles nothing.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from flax_attn.attention import Lens, entmax15, hard, masked_softmax, sparsemax, top_k
+from flax_attn.explore.asking import AS_TRAINED, FAR, MOST_TOKENS, Settings
+from flax_attn.models.forward import Inputs, Params
+from flax_attn.types import Tree
+
+TOP = 3  # keys that top_k keeps
+NORMALIZERS = {
+    AS_TRAINED: None,
+    "softmax": masked_softmax,
+    "entmax15": entmax15,
+    "sparsemax": sparsemax,
+    "top_k": functools.partial(top_k, k=TOP),
+    "hard": hard,
+}
+
+# Parameters of every seed and inputs, to outputs by name, `attention` among them.
+Compute = Callable[[list[Params], Inputs], dict[str, Tree]]
+
+
+Setting = Array | np.ndarray
+
+
+class Traced(NamedTuple):
+    """The settings that a compiled program takes as arguments."""
+
+    temperature: Setting
+    reach: Setting
+    causal: Setting
+    hidden: Setting
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Traced":
+        hidden = np.zeros(MOST_TOKENS, bool)
+        hidden[list(settings.hidden)] = True
+        reach = FAR if settings.reach is None else min(settings.reach, FAR)
+        temperature = np.asarray(settings.temperature, np.float32)
+        return cls(temperature, np.asarray(reach, np.int32), np.asarray(settings.causal), hidden)
+
+    def visible(self, query: Array, key: Array, num_keys: int | None) -> Array:
+        """Which keys `(1, k)` each query `(q, 1)` may attend to.
+
+        Reach and causality have a meaning where queries and keys are the same sequence. With
+        `num_keys`, attention on another number of keys is left alone.
+        """
+        queries, keys = query.shape[-2], key.shape[-1]
+        if num_keys not in (None, keys):
+            return jnp.ones((1, 1), bool)
+        may = ~jnp.asarray(self.hidden).at[key].get(mode="fill", fill_value=False)
+        if queries == keys:
+            may &= (jnp.abs(query - key) <= self.reach) & (~self.causal | (key <= query))
+        return may
+
+
+class Looking:
+    """The compiled programs of one computation, by normaliser."""
+
+    def __init__(self, compute: Compute, keep_scores: bool = True) -> None:
+        self.compute = compute
+        self.keep_scores = keep_scores
+        self.program = jax.jit(self._run, static_argnames=("normalizer", "num_keys"))
+
+    def look(
+        self, params: list[Params], inputs: Inputs, settings: Settings, num_keys: int | None = None
+    ) -> dict[str, Tree]:
+        """What `compute` returns under the settings, and the `scores` of each attention by name.
+
+        Args:
+            num_keys: of the attention that the mask is for; None for every attention.
+        """
+        traced = Traced.of(settings)
+        looked = self.program(params, inputs, traced, settings.normalizer, num_keys)
+        return jax.device_get(looked)
+
+    def _run(
+        self,
+        params: list[Params],
+        inputs: Inputs,
+        traced: Traced,
+        normalizer: str,
+        num_keys: int | None,
+    ) -> dict[str, Tree]:
+        lens = Lens(
+            temperature=traced.temperature,
+            normalizer=NORMALIZERS[normalizer],
+            mask=lambda query, key: traced.visible(query, key, num_keys),
+            keep_scores=self.keep_scores,
+        )
+        with lens:
+            computed = self.compute(params, inputs)
+        scores = lens.scores if self.keep_scores else []
+        return computed | {"scores": by_name(scores, computed.get("attention", {}))}
+
+
+def by_name(scores: list[Array], attention: dict[str, Array]) -> dict[str, Array]:
+    """Scores in the order of calls by the name of their weights; empty where they do not pair.
+
+    Models of several seeds are called one after another, and the weights are of the first.
+    """
+    pairs = list(zip(attention.items(), scores))
+    fit = len(scores) >= len(attention) and all(
+        weights.size == own.size for (_, weights), own in pairs
+    )
+    return {name: own.reshape(weights.shape) for (name, weights), own in pairs} if fit else {}

@@ -1,0 +1,144 @@
+"""The primitives that the interpreter in the page knows, with what it has to know of each.
+
+The interpreter is `analysis/page/engine.mjs`. It knows the same names, and a test compares both.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from jax.extend.core import ClosedJaxpr, JaxprEqn
+from jax.lax import GatherScatterMode, RoundingMethod
+
+from flax_attn.errors import UsageError
+from flax_attn.types import Json, JsonObject, Options
+
+DTYPES = ("float32", "int32", "uint32", "bool", "uint8", "int8", "uint16", "int16")
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+PLAIN = _words(  # all that decides the outputs is the inputs, and the shapes and dtypes of both
+    "abs acos acosh add and asin asinh atan atan2 atanh cbrt ceil clamp convert_element_type copy "
+    "cos cosh div dynamic_slice dynamic_update_slice eq erf erfc exp exp2 expm1 floor ge gt "
+    "is_finite le log log1p logistic lt max min mul ne neg not or pow rem reshape rsqrt select_n "
+    "shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square squeeze "
+    "stop_gradient sub tan tanh xor"
+)
+REDUCTIONS = _words(
+    "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or argmax argmin"
+)
+RUNNING = _words("cumsum cumprod cummax cummin cumlogsumexp")
+BODIES = {  # those that hold programs, by the names of their parameters
+    "scan": ("jaxpr",),
+    "while": ("cond_jaxpr", "body_jaxpr"),
+    "cond": ("branches",),
+}
+
+
+def _take(*names: str) -> Callable[[Options], JsonObject]:
+    """Parameters as they are. What is None is left out."""
+    return lambda params: {name: params[name] for name in names if params[name] is not None}
+
+
+def _gather(params: Options) -> JsonObject:
+    numbers, filling = params["dimension_numbers"], params["fill_value"]
+    if filling is None or np.isnan(filling):  # NaN is no JSON, and what the page takes for floats
+        filling = "default"
+    elif np.isinf(filling):
+        raise UsageError("the primitive 'gather' with an infinite fill value")
+    return {
+        "offset": numbers.offset_dims,
+        "collapsed": numbers.collapsed_slice_dims,
+        "mapped": numbers.start_index_map,
+        "batch": numbers.operand_batching_dims,
+        "indexBatch": numbers.start_indices_batching_dims,
+        "sizes": params["slice_sizes"],
+        "fill": filling if params["mode"] == GatherScatterMode.FILL_OR_DROP else None,
+    }
+
+
+def _dot_general(params: Options) -> JsonObject:
+    contracted, batch = params["dimension_numbers"]
+    return {"contracted": contracted, "batch": batch}
+
+
+def _conv(params: Options) -> JsonObject:
+    groups = params["feature_group_count"], params["batch_group_count"]
+    if groups != (1, 1) or any(n != 1 for n in params["lhs_dilation"]):
+        raise UsageError("the primitive 'conv_general_dilated' with groups, or transposed")
+    numbers = params["dimension_numbers"]
+    return {
+        "strides": params["window_strides"],
+        "padding": params["padding"],
+        "dilation": params["rhs_dilation"],
+        "lhs": numbers.lhs_spec,
+        "rhs": numbers.rhs_spec,
+        "out": numbers.out_spec,
+    }
+
+
+PARAMETERS: dict[str, Callable[[Options], JsonObject]] = {
+    **{name: lambda params: {} for name in PLAIN},
+    **{name: _take("axes") for name in REDUCTIONS},
+    **{name: _take("axis", "reverse") for name in RUNNING},
+    "broadcast_in_dim": _take("broadcast_dimensions"),
+    "concatenate": _take("dimension"),
+    "conv_general_dilated": _conv,
+    "dot_general": _dot_general,
+    "gather": _gather,
+    "integer_pow": _take("y"),
+    "iota": _take("dimension"),
+    "pad": _take("padding_config"),
+    "rev": _take("dimensions"),
+    "round": lambda params: {"even": params["rounding_method"] == RoundingMethod.TO_NEAREST_EVEN},
+    "slice": _take("start_indices", "strides"),
+    "sort": _take("dimension", "num_keys"),
+    "split": _take("sizes", "axis"),
+    "stack": _take("axis"),
+    "top_k": _take("k", "axis"),
+    "transpose": _take("permutation"),
+    "scan": _take("reverse", "length", "num_consts", "num_carry"),
+    "while": _take("cond_nconsts", "body_nconsts"),
+    "cond": lambda params: {},
+}
+
+
+def parameters(equation: JaxprEqn) -> JsonObject:
+    """What the interpreter has to know of an equation, but for the programs that it holds.
+
+    Raises:
+        UsageError: a primitive, or a form of one, that the interpreter does not know; its text is
+            a part of a sentence.
+    """
+    name = equation.primitive.name
+    if name not in PARAMETERS:
+        raise UsageError(f"the primitive '{name}'")
+    for variable in (*equation.invars, *equation.outvars):
+        dtype_name(variable.aval.dtype)  # pyright: ignore
+    return {key: _plain(value) for key, value in PARAMETERS[name](equation.params).items()}
+
+
+def _plain(value: Json) -> Json:
+    """Sequences as lists, and NumPy's numbers as Python's."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def bodies(equation: JaxprEqn) -> dict[str, list[ClosedJaxpr]]:
+    """The programs that an equation holds, by name."""
+    held = {name: equation.params[name] for name in BODIES.get(equation.primitive.name, ())}
+    return {
+        name: list(value) if isinstance(value, (list, tuple)) else [value]
+        for name, value in held.items()
+    }
+
+
+def dtype_name(dtype: np.dtype) -> str:
+    """The name of a dtype. Raises a UsageError for one that the interpreter does not know."""
+    name = str(dtype)
+    if name not in DTYPES:
+        raise UsageError(f"arrays of {name}")
+    return name

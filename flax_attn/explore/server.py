@@ -1,0 +1,191 @@
+"""A local page over the standard library's server, with a run behind it.
+
+It listens on 127.0.0.1 alone. A web site that the user visits meanwhile can neither read the page
+(its `Host` is another) nor ask (it does not know the token). Nothing is kept between two requests.
+"""
+
+import hmac
+import json
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from flax_attn.errors import UsageError, one_line
+from flax_attn.types import Json, JsonObject
+
+ADDRESS = "127.0.0.1"
+FIRST_PORT = 8600
+PORTS_TRIED = 100
+LARGEST_BODY = 1_000_000  # bytes of a request
+PATIENCE = 60  # seconds that a connection may be silent
+TOKEN = "X-Flax-Attn-Token"
+
+Answer = Callable[[Json], JsonObject]
+
+
+class Explorer(ThreadingHTTPServer):
+    """Serves one page, and answers what the page asks."""
+
+    daemon_threads = True  # an answer under way does not hold up the end
+
+    def __init__(self, port: int, make_page: Callable[[str], str], answers: Sequence[Answer]):
+        """Opens the port; 0 for any.
+
+        Args:
+            make_page: from the token to the page.
+            answers: of each run.
+
+        Raises:
+            OSError: the port is in use.
+        """
+        super().__init__((ADDRESS, port), Handler)
+        self.answers = answers
+        self.token = secrets.token_urlsafe(32)
+        self.page = make_page(self.token).encode()
+        names = (ADDRESS, "localhost")
+        self.hosts = {f"{name}:{self.server_port}" for name in names}
+
+    @property
+    def url(self) -> str:
+        return f"http://{ADDRESS}:{self.server_port}/"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Says nothing of a page that was closed while it was answered."""
+
+    def answer(self, body: bytes) -> tuple[HTTPStatus, JsonObject]:
+        """The reply to the body of a request. An error is one line in it."""
+        try:
+            request = json.loads(body)
+            number = request["run"] if isinstance(request, dict) else None
+        except (ValueError, KeyError, RecursionError) as error:
+            line = f"expected a request as JSON, with its run ({one_line(error)[:80]})"
+            return HTTPStatus.BAD_REQUEST, {"error": line}
+        if type(number) is not int or not 0 <= number < len(self.answers):
+            last = len(self.answers) - 1
+            return HTTPStatus.BAD_REQUEST, {"error": f"expected a run from 0 to {last}"}
+        try:
+            return HTTPStatus.OK, self.answers[number](request)
+        except UsageError as error:
+            return HTTPStatus.OK, {"error": one_line(error)}
+        except Exception as error:  # the server goes on with the next request
+            line = f"the model gave no answer ({type(error).__name__}: {one_line(error)[:200]})"
+            return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": line}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    protocol_version = "HTTP/1.1"  # one connection for all updates of a drag
+    disable_nagle_algorithm = True
+    wbufsize = -1  # header and body leave together
+    timeout = PATIENCE
+    server: Explorer
+    server_version = "flax-attn"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        if self.is_stranger():
+            return
+        if self.path != "/":
+            self.refuse(HTTPStatus.NOT_FOUND, "nothing is here; open /")
+        else:
+            self.send(HTTPStatus.OK, "text/html; charset=utf-8", self.server.page)
+
+    do_HEAD = do_GET
+
+    def do_POST(self) -> None:
+        if self.is_stranger():
+            return
+        said = self.headers.get(TOKEN, "").encode()
+        if not hmac.compare_digest(said, self.server.token.encode()):
+            self.refuse(HTTPStatus.FORBIDDEN, "expected the token of this page; load it again")
+            return
+        if self.path != "/ask":
+            self.refuse(HTTPStatus.NOT_FOUND, "nothing is here; ask /ask")
+            return
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            self.refuse(HTTPStatus.LENGTH_REQUIRED, "expected the length of the request")
+        elif len(length) > 12 or int(length) > LARGEST_BODY:
+            line = f"expected at most {LARGEST_BODY:,} bytes, got more; shorten the input"
+            self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, line)
+        else:
+            status, reply = self.server.answer(self.rfile.read(int(length)))
+            self.send_json(status, reply)
+
+    def is_stranger(self) -> bool:
+        """Whether the request was for another host, which is refused."""
+        if self.headers.get("Host") in self.server.hosts:
+            return False
+        self.refuse(HTTPStatus.FORBIDDEN, f"expected the host {ADDRESS}")
+        return True
+
+    def refuse(self, status: HTTPStatus, line: str) -> None:
+        """Says in one line why not, and closes the connection, whose body is left unread."""
+        self.close_connection = True
+        self.send_json(status, {"error": line})
+
+    def send_json(self, status: HTTPStatus, reply: JsonObject) -> None:
+        self.send(status, "application/json", json.dumps(reply, separators=(",", ":")).encode())
+
+    def send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        headers = {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            "Cache-Control": "no-store",
+            "Content-Security-Policy": "frame-ancestors 'none'",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+        }
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Writes nothing: the terminal shows the address alone."""
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens on a port."""
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind((ADDRESS, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port(first: int = FIRST_PORT) -> int:
+    """The first free port from one on; 0, which is any, where many are in use."""
+    ports = range(first, min(first + PORTS_TRIED, 65_536))
+    return next((port for port in ports if is_free(port)), 0)
+
+
+def open_explorer(
+    port: int | None, make_page: Callable[[str], str], answers: Sequence[Answer]
+) -> Explorer:
+    """A server on a port; None for the first free one.
+
+    Raises:
+        UsageError: the port is in use, or may not be used.
+    """
+    while True:
+        chosen = free_port() if port is None else port
+        try:
+            return Explorer(chosen, make_page, answers)
+        except (OSError, OverflowError) as error:
+            if port is None:
+                continue  # another program was faster
+            why = (error.strerror or "").lower() if isinstance(error, OSError) else "no port"
+            raise UsageError(
+                f"expected a free --port, got {port} ({why}); --port {free_port(port + 1)} is free"
+            ) from error

@@ -1,0 +1,259 @@
+"""The page of runs as text: joined modules, safe data, equal bytes; bad input is told in a line."""
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import zlib
+
+import numpy as np
+import pytest
+
+from flax_attn.__main__ import main
+from flax_attn.analysis import report_data, report_examples
+from flax_attn.analysis.joining import FOLDER, digest, join
+from flax_attn.analysis.report import report
+from flax_attn.runs.reading import read
+from flax_attn.runs.sums import write as write_sums
+from tests.written_runs import KINDS, write_run
+
+MODULES = sorted(FOLDER.glob("*.mjs"))
+FORBIDDEN = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(")
+NODE = shutil.which("node")
+
+
+def data_of(page):
+    """The data of a page."""
+    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def unpacked(packed):
+    raw = zlib.decompress(base64.b64decode(packed["data"]))
+    return ((np.frombuffer(raw, np.uint8) / 255.0) ** 2).reshape(packed["shape"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_runs_give_equal_pages_with_every_weight(kind, tmp_path):
+    run = read(write_run(tmp_path / kind, kind))
+    page = report([run])
+    assert page == report([read(tmp_path / kind)])
+    shown = data_of(page)["runs"][0]
+    kept = run.attention
+    assert [entry["name"] for entry in shown["attention"]] == list(kept)
+    for i, example in enumerate(shown["examples"]):
+        for name, packed in example["attention"].items():
+            weights = report_examples.weights_of(run, i)[name]
+            assert list(weights.shape) == packed["shape"]
+            off = np.abs(np.sqrt(unpacked(packed)) - np.sqrt(weights))
+            assert off.max() <= 0.5 / 255 + 1e-6
+    assert len(shown["examples"]) == (1 if kind == "language" else len(run.examples["inputs"]))
+
+
+def test_the_policy_names_the_hashes_of_script_and_style(tmp_path):
+    page = report([read(write_run(tmp_path / "run"))])
+    script = re.search(r'<script type="module" id="script">(.*?)</script>', page, re.DOTALL)[1]
+    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)[1]
+    policy = re.search(r'Policy" content="(.*?)">', page)[1]
+    assert f"script-src {digest(script)};" in policy
+    assert f"style-src {digest(style)};" in policy
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+    assert "connect-src 'none'" in policy
+    assert "connect-src 'self'" in report([read(tmp_path / "run")], mode="explore")
+
+
+@pytest.mark.parametrize("main_module", ["main.mjs", "still.mjs"])
+def test_the_joined_script_is_one_sound_module(main_module, tmp_path):
+    script = join(main_module)
+    assert not re.search(r"^(?:import|export)\b", script, re.MULTILINE)
+    assert "</script" not in script
+    assert "<!--" not in script
+    if NODE:
+        (tmp_path / "joined.mjs").write_text(script)
+        subprocess.run([NODE, "--check", tmp_path / "joined.mjs"], check=True)
+
+
+def test_the_modules_keep_the_rules_of_the_house():
+    assert len(MODULES) > 15
+    for path in MODULES:
+        text = path.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        assert len(lines) < 300, path.name
+        assert max(map(len, lines)) <= 100, path.name
+        assert lines[0].startswith("// "), path.name
+        assert not [word for word in FORBIDDEN if word in text], path.name
+        assert "://" not in text.replace("http://www.w3.org/2000/svg", ""), path.name
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"a.mjs": 'import { f } from "./b.mjs";', "b.mjs": "const f = 1;"}, "does not export"),
+        ({"a.mjs": 'import { f } from "./b.mjs";\nconst f = 2;', "b.mjs": "export const f = 1;"},
+         "both define f"),
+        ({"a.mjs": 'import * as b from "./b.mjs";', "b.mjs": ""}, "on one line"),
+    ],
+)  # fmt: skip
+def test_the_joiner_refuses_what_would_break(files, said, tmp_path):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=said):
+        join("a.mjs", tmp_path)
+
+
+def test_the_joiner_puts_each_module_once_before_what_imports_it(tmp_path):
+    (tmp_path / "a.mjs").write_text(
+        'import { f } from "./b.mjs";\nimport { g } from "./c.mjs";\ng();'
+    )
+    (tmp_path / "b.mjs").write_text("/** Says\n * f. */\nexport function f() {\n  // one\n}")
+    (tmp_path / "c.mjs").write_text('import { f } from "./b.mjs";\nexport const g = f;')
+    lines = [line for line in join("a.mjs", tmp_path).splitlines() if not line.startswith("// ")]
+    assert lines == ["function f() {", "}", "const g = f;", "g();"]
+
+
+def luminance(colour):
+    parts = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+def test_every_colour_of_text_is_read_on_every_ground():
+    css = (FOLDER / "page.css").read_text()
+    themes = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
+    assert len(themes) == 3  # light, dark, print
+    for theme in themes:
+        colours = dict(re.findall(r"--(\w+): (#\w{6})", theme))
+        for ground in ("ground", "panel"):
+            for ink in colours.keys() - {"ground", "panel", "edge"}:
+                pair = sorted(luminance(colours[name]) for name in (ink, ground))
+                assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, (ink, ground, theme)
+
+
+def test_what_json_cannot_hold_is_said_and_what_steers_is_escaped():
+    values = {"a\u202e": [float("nan"), float("-inf"), 1.5, "\x1b"]}
+    assert report_data.safe(values) == {"a\\u202e": ["NaN", "-Infinity", 1.5, "\\x1b"]}
+
+
+def test_large_attention_is_cut_with_a_line_that_says_so(tmp_path):
+    weights = np.random.default_rng(0).dirichlet(np.ones(1200), (2, 1200)).astype(np.float32)
+    words = np.array([["w"] * 1200] * 2)
+    held = {"inputs": np.full((2, 1200), 5), "lengths": np.array([1200, 1200]), "words": words}
+    held |= {"targets": np.zeros(2, int), "predictions": np.full((2, 2), 0.5)}
+    run = read(
+        write_run(tmp_path / "run", "texts", examples=held | {"attention/attention": weights})
+    )
+    page = report([run])
+    assert len(page) < 1_500_000
+    (shown,) = data_of(page)["runs"]
+    assert [line.partition(":")[0] for line in shown["lines"]] == ["Attention is large here"] * 2
+    row = unpacked(shown["examples"][0]["attention"]["attention"])[0, 7]
+    assert 32 <= (row > 0).sum() <= 80
+    assert row.argmax() == weights[0, 7].argmax()
+
+
+def test_weights_that_are_no_numbers_come_as_such():
+    weights = np.array([[[0.25, np.nan, np.inf, 2.0]]], np.float32)
+    packed = report_examples.pack(weights)
+    assert packed["broken"] == [1, 2]
+    np.testing.assert_allclose(unpacked(packed)[0, 0, [0, 3]], [0.25, 1], atol=0.01)
+
+
+def test_changed_keys_make_the_command_and_no_config_of_another_is_run(tmp_path):
+    evil = tmp_path / "evil.py"
+    evil.write_text(f"open({str(tmp_path / 'harm')!r}, 'w')\n")
+    changed = {"name": "shapes_attention:quick", "num_epochs": 7, "batch_size": 128}
+    pairs, is_known = report_data.changes(changed)
+    assert is_known
+    assert pairs == {"num_epochs": [7, 5]}
+    said = report_data.command(changed, pairs)
+    assert said == "flax-attn train shapes_attention:quick --num_epochs=7"
+    assert report_data.changes({"name": str(evil)}) == ({}, False)
+    assert not (tmp_path / "harm").exists()
+
+
+# the command
+
+
+@pytest.fixture
+def run(tmp_path):
+    path = write_run(tmp_path / "run")
+    write_sums(path, ["config.json", "metrics.jsonl", "summary.json", "examples.npz"])
+    return path
+
+
+def told(capsys, *arguments):
+    """The line that a command ends with."""
+    assert main(["report", "--no-model", *map(str, arguments)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    return err
+
+
+def test_the_command_writes_one_file_or_prints_it(run, tmp_path, capsysbinary):
+    output = tmp_path / "report.htm"
+    assert main(["report", "--no-model", str(run), "-o", str(output)]) == 0
+    assert capsysbinary.readouterr().out.startswith(b"wrote ")
+    text = output.read_bytes()
+    assert main(["report", "--no-model", str(run), "-o", "-"]) == 0
+    assert capsysbinary.readouterr().out == text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.htm", "run"]
+
+
+@pytest.mark.parametrize("name", ["examples.npz", "metrics.jsonl", "summary.json", "config.json"])
+@pytest.mark.parametrize("how", ["cut", "changed", "gone"])
+def test_a_damaged_run_is_told_by_name_and_the_report_stays(name, how, run, tmp_path, capsys):
+    output, sound = tmp_path / "report.html", write_run(tmp_path / "sound")
+    output.write_text("before")
+    path = run / name
+    content = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+    else:
+        cut = content[: len(content) // 2]
+        path.write_bytes(cut if how == "cut" else content + b" ")
+    assert str(run) in told(capsys, sound, run, "-o", output)
+    assert output.read_text() == "before"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_what_is_no_run_or_one_of_another_version_is_told(run, tmp_path, capsys):
+    assert "no run directory" in told(capsys, tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    assert "has no config.json" in told(capsys, tmp_path / "empty")
+    older = write_run(tmp_path / "older", "texts", config={"derived": {}})
+    assert "'classes' is missing" in told(capsys, older, "-o", tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_an_output_that_cannot_be_written_is_told(run, tmp_path, capsys):
+    assert "got the directory" in told(capsys, run, "-o", tmp_path)
+    assert "ends in .html" in told(capsys, run, "-o", tmp_path / "report.txt")
+    assert "no directory" in told(capsys, run, "-o", tmp_path / "none" / "report.html")
+    (run / "checkpoints" / "1").mkdir(parents=True)
+    inside = run / "checkpoints" / "1" / "report.html"
+    assert "outside the checkpoints" in told(capsys, run, "-o", inside)
+    if os.geteuid():
+        os.chmod(tmp_path, 0o500)
+        assert "cannot write" in told(capsys, run, "-o", tmp_path / "report.html")
+        os.chmod(tmp_path, 0o700)
+
+
+def test_a_full_disk_leaves_the_old_report(run, tmp_path, capsys, monkeypatch):
+    output = tmp_path / "report.html"
+    output.write_text("before")
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    assert "No space left" in told(capsys, run, "-o", output)
+    assert output.read_bytes() == b"before"
+
+
+def test_runs_of_equal_names_have_their_paths(tmp_path):
+    runs = [read(write_run(tmp_path / name / "run")) for name in "ab"]
+    names = [run["name"] for run in data_of(report(runs))["runs"]]
+    assert names == [str(run.path) for run in runs]

@@ -1,0 +1,114 @@
+"""Runs with random parameters that live, and what node makes of them."""
+
+import base64
+import functools
+import importlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from flax_attn.experiment.building import build_model
+from flax_attn.experiment.config import Config
+from flax_attn.experiment.loading import Run
+from flax_attn.explore.graph import body_graph
+from flax_attn.explore.live import programs_of, written
+from flax_attn.explore.primitives import bodies
+from flax_attn.tasks import LanguageModel
+from flax_attn.tasks.task import Kept
+
+SCRIPT = Path(__file__).parent.parent / "page" / "check_live.mjs"
+DIGITS = list("0123456789")
+CLASSES = {"classes": DIGITS, "class_weights": [1.0] * 10, "shape": [28, 28]}
+KEPT = {  # what data decide, of kinds whose runs live
+    "signals": Kept({"mean": 11.0, "std": 6.0, "shape": [100, 1]}, {}, {}),
+    "images": Kept(CLASSES, {"num_classes": 10}, {"labels.json": DIGITS}),
+    "series": Kept({"relevant": 3}, {}, {}),
+}
+CHARACTERS = ["<PAD>", "<UNK>", "\n", *"abcdefghijklmnopqrstuvwxyz"]
+LETTERS = {"tokenizer.json": {"kind": "character", "entries": CHARACTERS}}
+NODE = shutil.which("node")
+needs_node = pytest.mark.skipif(
+    NODE is None and not os.environ.get("CI"), reason="needs node; apt-get install nodejs"
+)
+
+
+def run_of(name, kept=None, **changes):
+    """A run of a config whose parameters are random.
+
+    `kept` is what its data decide, and `changes` are of its model.
+    """
+    config = importlib.import_module(f"configs.{name}").get_config()
+    config.model.update(changes)
+    for field in ("file", "path"):
+        if field in config.data and not config.data[field]:
+            config.data[field] = "own"
+    config = Config.of(config)
+    if kept is None and config.task_class is LanguageModel:
+        sizes = {"vocabulary_size": len(CHARACTERS), "max_length": config.data.max_length}
+        kept = Kept({}, sizes, LETTERS)
+    else:
+        kept = kept or KEPT[config.task_class.pictures]
+    task = config.task_class.restore(config.data, config.recipe, kept)
+    model = build_model(config, task.kept.sizes)
+    one = jax.tree.map(lambda array: array[:1], task.sample())
+    params = jax.jit(model.init)(jax.random.key(0), one)["params"]
+    random = np.random.default_rng(0)
+    moved = lambda leaf: np.asarray(leaf + 0.05 * random.normal(size=leaf.shape), np.float32)
+    return Run(Path("none"), config, task, model, {0: jax.tree.map(moved, params)}, {}, [])
+
+
+def random_inputs(run, number, seed=0):
+    """Examples in the user's units."""
+    random = np.random.default_rng(seed)
+    shape = run.task.sample().shape[1:]
+    drawn = random.uniform(0, 1, (number, *shape)).astype(np.float32)
+    return drawn * 25 if run.task.pictures == "signals" else drawn
+
+
+def packed(array):
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+
+
+def evaluated(graph, outputs, content, inputs):
+    """A graph with all its values by JAX, and the graphs that its equations hold, likewise."""
+    shipped, equations = graph.needed(outputs)
+    made = [value for equation in equations for value in equation.outputs]
+    order = [*graph.inputs, *shipped, *made]
+    values = dict(zip(order, graph.evaluate(order, dict(zip(graph.inputs, inputs)))))
+    yield {"graph": content, "values": [packed(values[value]) for value in order]}
+    for equation, (name, params, _, _) in zip(equations, content["equations"]):
+        if name == "scan":  # its program on the first step
+            first = params["num_consts"] + params["num_carry"]
+            operands = [values[value] for value in equation.inputs]
+            step = -1 if params["reverse"] else 0
+            operands = operands[:first] + [array[step] for array in operands[first:]]
+            (body,) = bodies(equation.source)["jaxpr"]
+            yield from evaluated(*body_graph(body), params["jaxpr"][0], operands)
+
+
+def settings_as_arrays(temperature=1.0, reach=None, causal=False, hidden=()):
+    from flax_attn.explore.asking import Settings
+    from flax_attn.explore.looking import Traced
+
+    return Traced.of(Settings("as trained", temperature, reach, causal, tuple(hidden)))
+
+
+def in_node(folder, content):
+    """What the script says of a content."""
+    paths = folder / "in.json", folder / "out.json"
+    paths[0].write_text(json.dumps(content, allow_nan=False))
+    subprocess.run([NODE, str(SCRIPT), *map(str, paths)], check=True, timeout=300)
+    return json.loads(paths[1].read_text())
+
+
+@functools.cache
+def programs(name, **changes):
+    run = run_of(name, **changes)
+    made = programs_of(run)
+    return run, made, written(run, made)

@@ -1,0 +1,247 @@
+"""Answers equal `Run.predict`, and under settings `normalizer(scores / T, mask)` by hand."""
+
+import dataclasses
+import inspect
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flax_attn
+from flax_attn.data.tokenizers import fit_tokenizer
+from flax_attn.errors import UsageError
+from flax_attn.explore.answers import Answers, numbers_of
+from flax_attn.explore.asking import AS_TRAINED
+from flax_attn.explore.looking import NORMALIZERS
+from flax_attn.tasks import Kept
+from tests import tiny
+from tests.explore.living import random_inputs, run_of
+
+WORDS = ["a good film and the bad one was long"]
+NAMES = tiny.STEPS | {"model.features": 8, "model.num_heads": 2, "data.num_lines": 300}
+
+
+def train(name, workdir, overrides, data=None):
+    with tiny.no_pictures():
+        options = {"workdir": workdir, "overrides": overrides, "data": data, "num_epochs": 1}
+        return flax_attn.train(name, **options)
+
+
+def kept_of_texts():
+    """What texts decide, as `TextClasses.load` keeps it."""
+    tokenizer = fit_tokenizer("word", WORDS, 100)
+    files = {"tokenizer.json": tokenizer.to_json(), "labels.json": ["bad", "good", "neither"]}
+    derived = {"classes": files["labels.json"], "class_weights": [1.0] * 3}
+    return Kept(derived, {"vocabulary_size": tokenizer.size, "num_classes": 3}, files)
+
+
+@pytest.fixture(scope="module")
+def signals():
+    run = run_of("shapes_attention", features=8, key_features=8)
+    return run, Answers(run), random_inputs(run, 4)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    small = {"embedding_features": 8, "features": 8}
+    run = run_of("sst_gru_attention", kept_of_texts(), **small)
+    return run, Answers(run)
+
+
+def numbers(array, **settings):
+    own = {"shape": list(array.shape), "data": [float(x) for x in array.ravel()]}
+    return {"inputs": {"input": own}, "settings": settings}
+
+
+def text(written, **settings):
+    return {"inputs": {"text": written}, "settings": settings}
+
+
+def arrays(reply, part="attention"):
+    return {name: numbers_of(own) for name, own in reply[part].items()}
+
+
+def test_a_signal_is_answered_as_predict_does(signals):
+    run, answers, inputs = signals
+    reply, expected = answers(numbers(inputs[0])), run.predict(inputs[:1])
+    np.testing.assert_allclose(numbers_of(reply["outputs"]), expected.outputs[0], atol=1e-4)
+    weights = arrays(reply)["attention"]
+    assert weights.shape == (1, 100, 100)
+    np.testing.assert_allclose(weights[0], expected.attention["attention"][0], atol=1e-5)
+    assert {reply[name] for name in ("classes", "text", "note", "error")} == {None}
+
+
+SETTINGS = {
+    "temperature": {"temperature": 3.0},
+    "reach": {"reach": 4},
+    "causal": {"causal": True},
+    "hidden": {"hidden": [0, 17, 99]},
+    "all": {"temperature": 0.5, "reach": 30, "causal": True, "hidden": [3]},
+}
+
+
+def mask_of(reach=None, causal=False, hidden=(), **_):
+    """Who may attend to whom, by a loop."""
+    far = 100 if reach is None else reach
+    may = lambda q, k: abs(q - k) <= far and not (causal and k > q) and k not in hidden
+    return np.array([[may(q, k) for k in range(100)] for q in range(100)])
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("normalizer", ["softmax", "sparsemax"])
+def test_weights_under_settings_are_the_normalizer_of_the_scores(name, normalizer, signals):
+    _, answers, inputs = signals
+    settings = SETTINGS[name]
+    reply = answers(numbers(inputs[1], normalizer=normalizer, **settings))
+    scores = arrays(reply, "scores")["attention"]
+    untouched = arrays(answers(numbers(inputs[1])), "scores")["attention"]
+    mask = mask_of(**settings)
+    np.testing.assert_allclose(scores[0][mask], untouched[0][mask], rtol=1e-5, atol=1e-5)
+    divided = jnp.asarray(scores[0] / settings.get("temperature", 1))
+    expected = NORMALIZERS[normalizer](divided, mask=jnp.asarray(mask))
+    weights = arrays(reply)["attention"][0]
+    np.testing.assert_allclose(weights, expected, atol=1e-5)
+    assert (weights[~mask] == 0).all()
+    assert abs(weights - arrays(answers(numbers(inputs[1])))["attention"][0]).max() > 1e-6
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+def test_every_normalizer(normalizer, signals):
+    _, answers, inputs = signals
+    reply = answers(numbers(inputs[1], normalizer=normalizer, temperature=2))
+    function = NORMALIZERS[normalizer] or NORMALIZERS["softmax"]  # as this model is trained
+    expected = function(jnp.asarray(arrays(reply, "scores")["attention"] / 2), mask=None)
+    np.testing.assert_allclose(arrays(reply)["attention"], expected, atol=1e-5)
+
+
+def test_settings_compile_nothing_and_reset_gives_the_same_bits(signals):
+    _, answers, inputs = signals
+    first = answers(numbers(inputs[0]))
+    answers(numbers(inputs[0], normalizer="softmax"))
+    compiled = answers.looking.program._cache_size()
+    for settings in SETTINGS.values():
+        answers(numbers(inputs[2], **settings))
+        answers(numbers(inputs[3], normalizer="softmax", **settings))
+    assert answers.looking.program._cache_size() == compiled
+    assert answers(numbers(inputs[0])) == first
+    assert answers(numbers(inputs[0], normalizer=AS_TRAINED, temperature=1)) == first
+
+
+def test_a_text_is_answered_as_predict_does(texts):
+    run, answers = texts
+    for written in ("a good strange film", "bad"):
+        reply, expected = answers(text(written)), run.predict(written)
+        assert reply["tokens"] == expected.tokens[0]
+        assert reply["known"] == expected.known[0]
+        np.testing.assert_allclose(numbers_of(reply["outputs"]), expected.outputs[0], atol=1e-6)
+        assert reply["classes"][0][0] == expected.classes[0]
+        names = [name for name, _ in reply["classes"]]
+        assert sorted(names) == sorted(expected.names)
+        for name, weights in arrays(reply).items():
+            ours = np.asarray(expected.attention[name][0])
+            assert weights.shape[-1] == len(reply["tokens"])
+            np.testing.assert_allclose(weights.reshape(ours.shape), ours, atol=1e-6)
+
+
+def test_texts_of_near_lengths_share_a_program_and_hidden_words_have_no_weight(texts):
+    _, answers = texts
+    answers(text("good film"))
+    compiled = answers.looking.program._cache_size()
+    for written in ("good", "a good film", "good bad good bad good"):
+        reply = answers(text(written, hidden=[0], temperature=2))
+        assert (arrays(reply)["attention"][..., 0] == 0).all()
+    assert answers.looking.program._cache_size() == compiled
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("good " * 1001, "at most 1,000 tokens"),
+        ("  ", "an empty one"),
+        ("zzz yyy", "at least one word that the run has seen"),
+    ],
+)
+def test_texts_that_cannot_be_shown_are_one_line(written, said, texts):
+    answers = cut_to(2_000, texts[1])
+    with pytest.raises(UsageError) as error:
+        answers(text(written))
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_what_a_model_does_not_read_is_told(texts):
+    _, answers = texts
+    assert answers(text("good"))["note"] is None
+    reply = cut_to(3, answers)(text("a good film and a bad one"))
+    assert reply["note"] == "the model reads the first 3 of 9 tokens"
+    assert reply["tokens"] == ["<S>", "a", "good"]
+
+
+def cut_to(length, answers):
+    """The same run, which reads so many tokens."""
+    encoder = answers.task.encoder
+    encoder = encoder._replace(data=dataclasses.replace(encoder.data, max_length=length))
+    task = dataclasses.replace(answers.task, encoder=encoder)
+    return Answers(dataclasses.replace(answers.run, task=task))
+
+
+@pytest.mark.parametrize("shape", [(99, 1), (100, 2), (100, 1, 1), (1, 100, 1)])
+def test_a_signal_of_another_shape_is_one_line(shape, signals):
+    _, answers, _ = signals
+    request = numbers(np.zeros(shape, np.float32))
+    if shape == (1, 100, 1):  # a batch of one is the same signal
+        assert answers(request)["outputs"]["shape"] == [100, 1]
+        return
+    with pytest.raises(UsageError, match="expected signals of 100 points"):
+        answers(request)
+    with pytest.raises(UsageError, match="expected numbers, got a text"):
+        answers(text("a"))
+
+
+@pytest.mark.full
+def test_a_translation_is_predicts_with_its_beam_and_best(tmp_path):
+    run = train("reverse_bahdanau:quick", tmp_path / "run", tiny.PAIRS | {"decoding.beam": 3})
+    answers, expected = Answers(run), run.predict("a b c", num_best=3)
+    reply = answers(text("a b c"))
+    assert reply["text"] == expected.outputs[0]
+    assert [best["text"] for best in reply["best"]] == expected.written[0]
+    (weights,) = arrays(reply)["alignment"]
+    np.testing.assert_allclose(weights, expected.attention["alignment"][0], atol=1e-6)
+    hidden = arrays(answers(text("a b c", hidden=[1])))["alignment"][0]
+    assert (hidden[:, 1] == 0).all()
+    np.testing.assert_allclose(hidden.sum(axis=-1), 1, atol=1e-5)
+
+
+@pytest.mark.full
+def test_a_language_models_next_token_is_predicts(tmp_path):
+    run = train("names", tmp_path / "run", NAMES)
+    answers, expected = Answers(run), run.predict("Kal")
+    reply = answers(text("Kal"))
+    np.testing.assert_allclose(numbers_of(reply["outputs"]), expected.outputs[0], atol=1e-6)
+    assert reply["tokens"] == expected.tokens[0]
+    for name, weights in arrays(reply).items():
+        np.testing.assert_allclose(weights[:, 0], expected.attention[name][0][:, -1], atol=1e-6)
+    hidden = arrays(answers(text("Kal", hidden=[1])))
+    assert all((weights[..., 1] == 0).all() for weights in hidden.values())
+    long = "Kal" * 200
+    assert "reads the last" in answers(text(long))["note"]
+
+
+@pytest.mark.full
+def test_series_are_predicts_and_a_hidden_one_has_no_weight(tmp_path):
+    run = train("series_input_attention", tmp_path / "run", tiny.STEPS | {"data.num_train": 64})
+    series = np.random.default_rng(0).uniform(-1, 1, (20, 8)).astype(np.float32)
+    answers, expected = Answers(run), run.predict(series[None])
+    reply = answers(numbers(series))
+    np.testing.assert_allclose(numbers_of(reply["outputs"]), expected.outputs[0], atol=1e-5)
+    np.testing.assert_allclose(arrays(reply)["input"], expected.attention["input"], atol=1e-5)
+    assert (arrays(answers(numbers(series, hidden=[3])))["input"][..., 3] == 0).all()
+    with pytest.raises(UsageError, match="expected 8 series of 20 steps"):
+        answers(numbers(series[:, :7]))
+
+
+def test_every_kind_of_task_has_an_answer():
+    source = inspect.getsource(Answers)
+    for kind in ("signals", "series", "images", "texts", "translation", "language"):
+        assert f"def _{kind}(" in source

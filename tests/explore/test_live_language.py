@@ -1,0 +1,85 @@
+"""A language model of characters lives in the page, and says what the server says."""
+
+import numpy as np
+import pytest
+
+from flax_attn.errors import UsageError
+from flax_attn.explore.answers import Answers, numbers_of
+from flax_attn.explore.live import live
+from tests.explore import living
+
+pytestmark = living.needs_node
+
+TEXTS = ["", "a", "lena", "so it goes", "a text that is longer than what the model reads " * 3]
+OPTIONS = [{}, {"temperature": 0.5}, {"reach": 2}, {"hidden": [0, 2]}, {"temperature": 2.0}]
+
+
+@pytest.fixture(scope="module", params=["names", "induction"])
+def asked(request, tmp_path_factory):
+    """A run, what is asked of it, and what node says."""
+    run, programs, content = living.programs(request.param, num_blocks=1)
+    row = np.arange(run.task.data.max_length, dtype=np.int32)[None] % 20 + 2
+    outputs = [value for own in programs.outputs.values() for value in own.values()]
+    arrays = [row, np.int32(7), *living.settings_as_arrays(temperature=1.5, hidden=[2])]
+    graphs = list(living.evaluated(programs.graph, outputs, content["graph"], arrays))
+    requests = [
+        {
+            "inputs": {"text": text.replace(" ", "\n")},
+            "settings": {"normalizer": normalizer, **options},
+        }
+        for normalizer in content["normalizers"]
+        for text, options in zip(TEXTS, OPTIONS)
+    ]
+    content = {"live": content, "graphs": graphs, "requests": requests}
+    result = living.in_node(tmp_path_factory.mktemp("live"), content)
+    print(request.param, f"{result['milliseconds']:.1f} ms an answer")
+    return run, requests, result
+
+
+def test_each_equation_is_as_in_jax(asked):
+    _, _, result = asked
+    assert len(result["equations"]) > 100
+    assert not [(name, apart) for name, apart in result["equations"] if not apart < 1e-4]
+
+
+def test_answers_are_those_of_the_server(asked):
+    run, requests, result = asked
+    answers = Answers(run)
+    for request, reply in zip(requests, result["replies"]):
+        expected = answers(request)
+        for key in ("tokens", "known", "note", "error"):
+            assert reply[key] == expected[key]
+        assert [name for name, _ in reply["classes"][:3]] == [
+            name for name, _ in expected["classes"][:3]
+        ]
+        check(reply["outputs"], expected["outputs"])
+        for kind in ("attention", "scores"):
+            assert reply[kind].keys() == expected[kind].keys() != set()
+            for name, own in reply[kind].items():
+                check(own, expected[kind][name])
+
+
+def check(own, expected):
+    expected = numbers_of(expected)
+    assert own["shape"] == list(expected.shape)
+    extent = max(np.ptp(expected), 1e-3)
+    np.testing.assert_allclose(np.ravel(own["data"]), expected.ravel(), atol=1e-3 * extent)
+
+
+def test_characters_that_the_run_has_not_met_are_named(tmp_path):
+    _, _, content = living.programs("names", num_blocks=1)
+    requests = [{"inputs": {"text": "aXbä"}, "settings": {}}]
+    (reply,) = living.in_node(tmp_path, {"live": content, "graphs": [], "requests": requests})[
+        "replies"
+    ]
+    assert reply["error"] == (
+        'expected characters that the run has seen, got "X", "ä"; leave them out'
+    )
+
+
+def test_byte_pairs_need_python(monkeypatch):
+    run, _, _ = living.programs("names", num_blocks=1)
+    kind = lambda tokenizer: {"kind": "bytes"}
+    monkeypatch.setattr(type(run.task.tokenizer), "to_json", kind)
+    with pytest.raises(UsageError, match=r"^expected .* got language, whose tokens need Python"):
+        live(run)

@@ -1,0 +1,257 @@
+"""The lens reaches every model: its weights are those of the temperature, the normaliser and the
+mask, and without it they are the old ones.
+"""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from flax_attn.attention import Lens, masked_softmax, sparsemax
+from flax_attn.models import (
+    GPT,
+    MODELS,
+    CNNAttention,
+    GRUAttention,
+    InputAttentionRNN,
+    NGramAttention,
+    PatchAttention,
+    PatchTransformer,
+    ResidualAttention,
+    RNNAttention,
+    Seq2Seq,
+    StructuredAttention,
+    TranslationTransformer,
+    decoding,
+)
+from tests.models.variables import draw
+
+rng = np.random.default_rng(0)
+SIGNALS = rng.normal(size=(2, 12, 1)).astype(np.float32)
+SERIES = rng.normal(size=(3, 5, 4)).astype(np.float32)
+IMAGES = rng.random((2, 8, 8)).astype(np.float32)
+TEXTS = {
+    "tokens": rng.integers(2, 7, (3, 5)).astype(np.int32),
+    "lengths": np.array([5, 3, 1], np.int32),
+}
+NGRAMS = TEXTS | {
+    "pairs": rng.integers(1, 6, (3, 5)).astype(np.int32),
+    "ngrams": rng.integers(1, 11, (3, 5, 3)).astype(np.int32),
+}
+PAIRS = {
+    "source": rng.integers(2, 11, (3, 7)).astype(np.int32),
+    "source_lengths": np.array([7, 4, 1], np.int32),
+    "target": rng.integers(2, 11, (3, 5)).astype(np.int32),
+}
+TOKENS = rng.integers(2, 11, (3, 9)).astype(np.int32)
+CLASSES = {"vocabulary_size": 7, "num_classes": 3, "embedding_features": 5, "features": 4}
+LANGUAGES = {"source_vocabulary_size": 11, "target_vocabulary_size": 13}
+SEQUENCES = LANGUAGES | {"embedding_features": 6, "features": 6, "attention_features": 6}
+WORDS = NGramAttention(
+    **CLASSES,
+    num_ngrams=11,
+    num_pairs=6,
+    encoders=("convolution", "rnn"),
+    attention_features=3,
+    num_hops=2,
+)
+GENERATOR = GPT(vocabulary_size=11, max_length=9, features=8, num_heads=4, num_key_heads=2)
+ALL = {
+    "cnn_attention": (CNNAttention(8), SIGNALS),
+    "residual_attention": (ResidualAttention(8, num_attentions=2), SIGNALS),
+    "patch_attention": (PatchAttention(3, 4), IMAGES),
+    "patch_transformer": (PatchTransformer(3, 4, 8, 2, 2, 5), IMAGES),
+    "rnn_attention": (RNNAttention(**CLASSES), TEXTS),
+    "gru_attention": (GRUAttention(**CLASSES), TEXTS),
+    "structured_attention": (StructuredAttention(**CLASSES, num_hops=2), TEXTS),
+    "ngram_attention": (WORDS, NGRAMS),
+    "input_attention": (InputAttentionRNN(4), SERIES),
+    "seq2seq": (Seq2Seq(**SEQUENCES), PAIRS),
+    "seq2seq, luong": (Seq2Seq(**SEQUENCES, decoder="luong", attention="general"), PAIRS),
+    "seq2seq, LSTM": (Seq2Seq(**SEQUENCES, cell="lstm", attention="concat"), PAIRS),
+    "seq2seq, local-p": (Seq2Seq(**SEQUENCES, reach=3), PAIRS),
+    "translation_transformer": (
+        TranslationTransformer(
+            **LANGUAGES, features=8, num_heads=2, num_blocks=2, hidden_features=5
+        ),
+        PAIRS,
+    ),
+    "gpt": (GENERATOR, TOKENS),
+    "gpt, window": (GENERATOR.clone(positions="rotary", window=3), TOKENS),
+}
+WITHOUT = {"cnn", "lstm", "bilstm", "mlp"}  # models that do not attend
+# The weights that no attention comes before: each array's index of these.
+FIRST = {
+    "cnn_attention": ("attention", ...),
+    "residual_attention": ("attention1", ...),
+    "patch_attention": ("attention", ...),
+    "patch_transformer": ("block1", ...),
+    "rnn_attention": ("attention", ...),
+    "gru_attention": ("attention", ...),
+    "structured_attention": ("hops", ...),
+    "ngram_attention": ("hops_rnn", ...),
+    "input_attention": ("input", np.s_[:, 0]),
+    "seq2seq": ("alignment", np.s_[:, 0]),
+    "seq2seq, luong": ("alignment", np.s_[:, 0]),
+    "seq2seq, LSTM": ("alignment", np.s_[:, 0]),
+    "gpt": ("block1", ...),
+    "gpt, window": ("block1", ...),
+}
+NOT_0 = lambda queries, keys: keys != 0
+
+
+def test_no_model_that_attends_is_left_out():
+    assert {name.partition(",")[0] for name in ALL} == set(MODELS) - WITHOUT
+
+
+@functools.cache
+def evaluate(name):
+    """`(outputs, weights)` within a lens of a temperature, or of none, as one program."""
+    model, inputs = ALL[name]
+    variables = draw(model, inputs)
+    options = {"need_weights": True} if isinstance(model, GPT) else {}
+
+    @jax.jit
+    def call(inputs):
+        outputs, aux = model.apply(variables, inputs, **options)
+        return outputs, aux["attention"]
+
+    return lambda: jax.device_get(call(inputs))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_model_follows(name):
+    call = evaluate(name)
+    outputs, plain = call()
+    assert plain
+    with Lens(temperature=4.0):
+        flatter_outputs, flatter = call()
+    with Lens(mask=NOT_0):
+        _, without_0 = call()
+    for key, weights in plain.items():
+        assert np.abs(flatter[key] - weights).max() > 1e-4, key
+        assert without_0[key].any()
+        if key != "hops_pairs":  # key 0 of their attention is a word
+            assert weights[..., 0].any()
+            assert not without_0[key][..., 0].any()
+    assert np.abs(flatter_outputs - outputs).max() > 1e-5
+    chex.assert_trees_all_equal(call(), (outputs, plain))
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_first_weights_are_those_computed_by_hand(name):
+    """Softmax of scores divided by 4 is the softmax of a fourth of the logarithms of the weights,
+    which are the scores but for a number a row.
+    """
+    call, (key, index) = evaluate(name), FIRST[name]
+    weights = jnp.asarray(call()[1][key][index])
+    scores = jnp.log(weights)  # -inf where the model hides a key
+    for temperature, normalizer, mask in (
+        (4.0, None, None),
+        (0.5, None, NOT_0),
+        (0.3, sparsemax, NOT_0),
+        (None, sparsemax, None),
+    ):
+        with Lens(temperature=temperature, normalizer=normalizer, mask=mask):
+            got = call()[1][key][index]
+        seen = jnp.ones(scores.shape, bool) if mask is None else jnp.arange(scores.shape[-1]) != 0
+        seen = jnp.broadcast_to(seen, scores.shape)
+        expected = (normalizer or masked_softmax)(scores / (temperature or 1.0), mask=seen)
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_gradients_are_finite_where_the_lens_leaves_nothing(name):
+    """A text of one word, a first token and a source of one word have no key but the first."""
+    model, inputs = ALL[name]
+    variables = draw(model, inputs)
+
+    @jax.jit
+    def gradient(variables, inputs, temperature):
+        def loss(variables, temperature):
+            with Lens(temperature=temperature, mask=NOT_0):
+                return jnp.sum(jnp.sin(model.apply(variables, inputs)[0]))
+
+        return jax.grad(loss, argnums=(0, 1))(variables, temperature)
+
+    of_variables, of_temperature = gradient(variables, inputs, 0.7)
+    chex.assert_tree_all_finite((of_variables, of_temperature))
+    assert of_temperature != 0
+
+
+KEPT = ["cnn_attention", "residual_attention", "patch_transformer", "ngram_attention", "gpt"]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_scores_of_models_are_in_the_order_of_calls(name):
+    model, inputs = ALL[name]
+    variables = draw(model, inputs)
+    options = {"need_weights": True} if isinstance(model, GPT) else {}
+
+    @jax.jit
+    def look(inputs):
+        with Lens(keep_scores=True, temperature=2.0) as lens:
+            _, aux = model.apply(variables, inputs, **options)
+        return aux["attention"], lens.scores
+
+    attention, scores = look(inputs)
+    attention = dict(attention)
+    if name == "ngram_attention":  # the hops of words and pairs are of one attention
+        parts = [attention.pop(f"hops_{part}") for part in ("words", "pairs")]
+        attention["both"] = jnp.concatenate(parts, axis=-1)
+    assert len(scores) == len(attention)
+    for weights, own in zip(attention.values(), scores):
+        weights = weights if weights.ndim == own.ndim else weights[..., None, :]
+        seen = weights > 0
+        expected = masked_softmax(own / 2.0, mask=seen)
+        np.testing.assert_allclose(weights, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["input_attention", "seq2seq"])
+def test_scores_inside_a_loop_over_steps_are_told(name):
+    with Lens(keep_scores=True), pytest.raises(ValueError, match="which scores cannot leave"):
+        evaluate(name)()
+
+
+@pytest.mark.parametrize("name", ["seq2seq, luong", "translation_transformer"])
+def test_a_search_that_was_compiled_before_follows(name):
+    model, _ = ALL[name]
+    params = draw(model, PAIRS)["params"]
+    search = functools.partial(
+        decoding.translate,
+        model,
+        params,
+        PAIRS,
+        decoding.Decoding(beam=2),
+        end=5,
+        max_length=4,
+    )
+    alignments = lambda: [best.alignment for (best, *_) in search()]
+    before = alignments()
+    with Lens(mask=NOT_0):
+        within = alignments()
+    assert any(weights[:, 0].any() for weights in before)
+    assert not any(weights[:, 0].any() for weights in within)
+    assert any(weights.any() for weights in within)
+    chex.assert_trees_all_equal(alignments(), before)
+
+
+def test_a_gpt_with_its_cache_follows_as_all_at_once():
+    variables = draw(GENERATOR, TOKENS)
+
+    @jax.jit
+    def step(tokens, caches):
+        return GENERATOR.apply(variables, tokens, caches, method="decode")
+
+    caches = GENERATOR.apply(variables, 3, method="start")
+    step(TOKENS[:, :4], caches)
+    with Lens(temperature=0.4, mask=NOT_0):
+        whole, _ = jax.jit(GENERATOR.apply)(variables, TOKENS)
+        logits, caches = step(TOKENS[:, :4], caches)
+        np.testing.assert_allclose(logits, whole[:, :4], atol=1e-5)
+        for t in range(4, 9):
+            logits, caches = step(TOKENS[:, t : t + 1], caches)
+            np.testing.assert_allclose(logits[:, 0], whole[:, t], atol=1e-5)

@@ -1,0 +1,87 @@
+"""One browser for all tests of pages, and runs that they show."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from flax_attn.analysis.report import report
+from flax_attn.runs.reading import read
+from tests.written_runs import write_run
+
+CHROMIUM = Path("/usr/bin/chromium")
+HOW = "apt-get install chromium and pip install playwright"
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Debian's Chromium. With CI set it must be there."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        sync_playwright = None
+    if sync_playwright is None or not CHROMIUM.exists():
+        said = f"pages are tested in Chromium: {HOW}"
+        if os.environ.get("CI"):
+            pytest.fail(said)
+        pytest.skip(said)
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu"]
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=options)
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """A page that is open: its requests and all that its console said."""
+
+    def __init__(self, browser, path, **options):
+        self.context = browser.new_context(offline=True, **options)
+        self.page = self.context.new_page()
+        self.requests, self.said = [], []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("#page[data-ready]")
+
+    def sentence(self, number=0):
+        """The sentence under a picture."""
+        return self.page.locator(".sentence > span:first-child").nth(number).text_content()
+
+    def overflows(self):
+        """By how many pixels the page is wider than its window."""
+        return self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+
+
+@pytest.fixture
+def visit(browser):
+    """Opens a page; all are closed after the test, and none may have said anything."""
+    visits = []
+
+    def open_page(path, **options):
+        visits.append(Visit(browser, path, **options))
+        return visits[-1]
+
+    yield open_page
+    for each in visits:
+        each.context.close()
+    assert [each.said for each in visits] == [[] for _ in visits]
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory):
+    """The run directory of a kind, and its report."""
+    folder, made = tmp_path_factory.mktemp("written"), {}
+
+    def write(*kinds):
+        for kind in kinds:
+            if kind not in made:
+                made[kind] = write_run(folder / kind, kind, seed=len(made))
+        runs = [read(made[kind]) for kind in kinds]
+        path = folder / f"{'-'.join(kinds)}.html"
+        if not path.exists():
+            path.write_text(report(runs), encoding="utf-8")
+        return runs[0] if len(runs) == 1 else runs, path
+
+    return write

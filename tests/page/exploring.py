@@ -1,0 +1,87 @@
+"""The explorer in Chromium: the command in a process of its own, or its server in this one."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+from flax_attn.analysis.report import report
+from flax_attn.commands.exploring import with_token
+from flax_attn.explore.server import open_explorer
+from tests.faults import ROOT
+
+FIGURE = ".try-figure"
+READY = f"{FIGURE}[aria-busy=false]"
+
+
+@contextlib.contextmanager
+def command(*runs):
+    """`flax-attn explore` until it is stopped by Ctrl-C; gives the process and its address."""
+    arguments = [sys.executable, "-m", "flax_attn", "explore", *map(str, runs), "--no-open"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(arguments, cwd=ROOT, env=os.environ, **pipes)
+    try:
+        line = process.stdout.readline()
+        assert "http" in line, process.communicate()
+        yield process, re.search(r"http://\S+", line)[0]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def stop(process):
+    """Ctrl-C; the exit code and what was written on standard error."""
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    return process.returncode, err
+
+
+@contextlib.contextmanager
+def serving(records, answers, port=0):
+    """The same page from a server in this process; gives its address."""
+    make_page = lambda token: with_token(report(records, mode="explore"), token)
+    with open_explorer(port, make_page, answers) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.url
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class Visit:
+    """A page of the explorer that is open, and all that its console said."""
+
+    def __init__(self, browser, url, **options):
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.said = []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.goto(url)
+
+    def wait(self):
+        """Until the newest answer is there."""
+        self.page.wait_for_selector(READY)
+
+    def sentence(self):
+        return self.page.locator(".try-said > span").first.text_content()
+
+    def select(self, normalizer):
+        self.page.locator(".try-controls select").select_option(label=normalizer)
+
+
+@contextlib.contextmanager
+def visiting(browser, url, **options):
+    """A visit, whose console stays empty."""
+    opened = Visit(browser, url, **options)
+    try:
+        opened.wait()
+        yield opened
+        assert opened.said == []
+    finally:
+        opened.context.close()

@@ -1,0 +1,285 @@
+"""The explorer in Chromium: what is dragged, typed and changed is answered by the model."""
+
+import re
+import time
+
+import numpy as np
+import pytest
+from scipy.stats import kendalltau
+
+import flax_attn
+from flax_attn.explore.answers import Answers, numbers_of
+from flax_attn.runs.reading import read
+from tests import tiny
+from tests.page.exploring import Visit, command, serving, stop, visiting
+
+MINUS = "\N{MINUS SIGN}"
+PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
+# trained for long enough that the answer follows a drag
+SHAPES = tiny.ATTENTION | tiny.SHAPES | {"steps_per_epoch": 60, "learning_rate": 0.01}
+
+
+def train(name, folder, overrides, **options):
+    with tiny.no_pictures():
+        run = flax_attn.train(name, workdir=folder, overrides=overrides, num_epochs=1, **options)
+    return run, read(folder)
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    return train("shapes_attention", tmp_path_factory.mktemp("runs") / "shapes", SHAPES)
+
+
+@pytest.fixture(scope="module")
+def answers(shapes):
+    return Asked(Answers(shapes[0]))
+
+
+class Asked:
+    """Answers, with what was asked and replied last."""
+
+    def __init__(self, answers):
+        self.answers, self.last, self.delays = answers, None, {}
+
+    def __call__(self, request):
+        time.sleep(self.delays.get(request["settings"]["normalizer"], 0))
+        reply = self.answers(request)
+        self.last = request, reply
+        return reply
+
+
+def signal_of(request):
+    (own,) = request["inputs"].values()
+    return np.array(own["data"], np.float32)
+
+
+def curve(page, name):
+    """The numbers of a curve, from its path: heights from 0 to 27 over 92 per cent of a plot."""
+    path = page.locator(f"path.try-{name}").get_attribute("d")
+    points = [float(y) for y in re.findall(r",(-?[\d.]+)", path)]
+    return np.array([27 - (y - 4) * 27 / 92 for y in points])
+
+
+COUNT = """() => {
+  window.updates = 0;
+  const watch = new MutationObserver(() => { window.updates += 1; });
+  watch.observe(document.querySelector("path.try-answer-0"), { attributeFilter: ["d"] });
+}"""
+
+
+def drag(visit, moves=60):
+    """Drags the first triangle with the mouse, a step each frame; the number of updates."""
+    page = visit.page
+    page.evaluate(COUNT)
+    box = page.locator(".try-handle").first.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    for i in range(moves):
+        page.mouse.move(x - 2 * (i % 30), y + i, steps=1)
+        page.wait_for_timeout(25)
+    page.mouse.up()
+    visit.wait()
+    return page.evaluate("window.updates")
+
+
+def test_the_command_answers_every_move_of_a_drag_and_ends_on_ctrl_c(shapes, browser):
+    run, record = shapes
+    with command(run.path) as (process, url):
+        with visiting(browser, url) as opened:
+            before = curve(opened.page, "answer-0")
+            expected = record.examples["predictions"][0, :, 0]
+            np.testing.assert_allclose(before, expected, atol=0.05)
+            assert drag(opened) >= 55
+            moved = run.predict(curve(opened.page, "input")).outputs
+            np.testing.assert_allclose(curve(opened.page, "answer-0"), moved, atol=0.2)
+            assert abs(moved - before).max() > 0.1
+        code, err = stop(process)
+    assert (code, err) == (130, "stopped\n")
+
+
+def test_settings_change_the_answer_and_reset_brings_it_back_bit_for_bit(shapes, answers, browser):
+    run, record = shapes
+    with serving([record], [answers]) as url, visiting(browser, url) as opened:
+        page, first = opened.page, answers.last
+        np.testing.assert_allclose(
+            numbers_of(first[1]["outputs"]),
+            run.predict(signal_of(first[0])).outputs[:, None],
+            atol=1e-4,
+        )
+        said, drawn = opened.sentence(), curve(page, "answer-0")
+        opened.select("hard: the best key alone")
+        page.locator("input[type=range]").first.press("ArrowRight")
+        page.get_by_role("checkbox", name="no later keys").check()
+        page.get_by_role("button", name="Hide this triangle").click()
+        opened.wait()
+        settings = answers.last[0]["settings"]
+        assert (settings["normalizer"], settings["causal"]) == ("hard", True)
+        assert settings["temperature"] > 1
+        center, width = (record.examples[name][0, 0] for name in ("centers", "widths"))
+        inside = [t for t in range(100) if abs(t - center) <= width / 2]
+        assert settings["hidden"] == inside
+        assert (numbers_of(answers.last[1]["attention"]["attention"])[..., inside] == 0).all()
+        assert opened.sentence() != said
+        page.get_by_role("button", name="Reset").click()
+        opened.wait()
+        assert answers.last == first
+        assert opened.sentence() == said
+        np.testing.assert_array_equal(curve(page, "answer-0"), drawn)
+
+
+def test_while_an_answer_is_awaited_the_figure_says_so(shapes, answers, browser):
+    with serving([shapes[1]], [answers]) as url, visiting(browser, url) as opened:
+        page, said = opened.page, opened.sentence()
+        answers.delays = {"hard": 0.7, "sparsemax": 0.7}
+        opened.select("hard: the best key alone")
+        assert page.locator(".try-figure").get_attribute("aria-busy") == "true"
+        assert "awaited" in page.locator(".try-said").get_attribute("class")
+        opened.select("sparsemax: most become 0")  # the newest wins
+        opened.wait()
+        assert "awaited" not in page.locator(".try-said").get_attribute("class")
+        assert answers.last[0]["settings"]["normalizer"] == "sparsemax"
+        outputs = numbers_of(answers.last[1]["outputs"])[:, 0]
+        np.testing.assert_allclose(curve(page, "answer-0"), outputs, atol=0.05)
+        assert opened.sentence() != said
+        answers.delays = {}
+
+
+def test_keys_move_a_shape_and_scores_become_weights_in_numbers(shapes, answers, browser):
+    with serving([shapes[1]], [answers]) as url, visiting(browser, url) as opened:
+        page = opened.page
+        handle = page.get_by_role("slider", name="triangle 1")
+        before = float(handle.get_attribute("aria-valuenow"))
+        handle.press("ArrowUp")
+        assert float(handle.get_attribute("aria-valuenow")) == pytest.approx(before + 0.5, abs=0.06)
+        assert "height" in handle.get_attribute("aria-valuetext")
+        opened.wait()
+        page.locator(".try-formula summary").click()
+        terms = page.locator(".try-term").all_text_contents()
+        weights = [float(re.search(r"([\d.]+)$", term)[1]) for term in terms]
+        assert sum(weights) == pytest.approx(1, abs=0.01)
+        best = re.search(r"score ([^:]+): exp\(0.00\) / ([\d.]+) = ([\d.]+)", terms[0])
+        assert float(best[3]) == pytest.approx(1 / float(best[2]), abs=2e-3)
+        reply = answers.last[1]
+        q = round(float(re.search(r"position (\d+)", handle.get_attribute("aria-valuetext"))[1]))
+        row = numbers_of(reply["scores"]["attention"])[0, q]
+        assert float(best[1].replace(MINUS, "-")) == pytest.approx(row.max(), abs=0.006)
+
+
+@pytest.mark.full
+def test_every_normalizer_is_compared_on_one_signal(shapes, answers, browser):
+    with serving([shapes[1]], [answers]) as url, visiting(browser, url) as opened:
+        opened.page.get_by_role("button", name="Compare all normalisers").click()
+        table = opened.page.locator(".try-compare table")
+        table.wait_for(timeout=60_000)
+        names = table.locator("tbody th").all_text_contents()
+        assert names == ["as trained", "softmax", "entmax15", "sparsemax", "top_k", "hard"]
+        rows = [row.split("\t") for row in table.locator("tbody").inner_text().splitlines()]
+        keys = {row[0]: float(row[3]) for row in rows}
+        assert keys["hard"] == 1 < keys["top_k"] <= 3
+
+
+DARK = pytest.param({"color_scheme": "dark"}, marks=pytest.mark.full)
+
+
+@pytest.mark.parametrize("options", [{}, DARK, PHONE], ids=["light", "dark", "phone"])
+def test_the_page_is_for_everyone(options, shapes, answers, browser):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    with serving([shapes[1]], [answers]) as url, visiting(browser, url, **options) as opened:
+        opened.page.locator(".try-formula summary").click()
+        results = axe.Axe().run(opened.page)
+        assert results.violations_count == 0, results.generate_report()
+        width = "document.documentElement.scrollWidth - window.innerWidth"
+        assert opened.page.evaluate(width) <= 0
+        for handle in opened.page.locator(".try-handle").all():
+            box = handle.bounding_box()
+            assert min(box["width"], box["height"]) >= 44
+
+
+@pytest.mark.full
+def test_a_server_that_is_gone_is_told_and_the_page_goes_on(shapes, browser):
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with command(shapes[0].path) as (process, url):
+        opened = Visit(browser, url)
+        opened.wait()
+        said = opened.sentence()
+        stop(process)
+    opened.page.get_by_role("slider", name="triangle 1").press("PageUp")
+    problem = opened.page.locator(".try-problem")
+    sync_api.expect(problem).to_contain_text("Start it again")
+    assert opened.sentence() == ""
+    port = url.rstrip("/").rpartition(":")[2]
+    with command(shapes[0].path, "--port", port) as (_, again):
+        assert again == url
+        sync_api.expect(problem).to_have_text("", timeout=20_000)
+        opened.wait()
+        assert opened.sentence() not in ("", said)
+    opened.context.close()
+
+
+WORDS = ["a good film", "a bad film", "good and long", "bad and long", "the good", "the bad"]
+JUDGED = {name: (WORDS * 7, ["good", "bad"] * 21) for name in ("train", "test")}
+
+
+@pytest.mark.full
+def test_a_typed_text_is_answered_and_attention_stands_beside_evidence(tmp_path, browser):
+    overrides = tiny.TEXTS | {"steps_per_epoch": 60, "learning_rate": 0.01}
+    run, record = train("text_csv", tmp_path / "run", overrides, data=JUDGED)
+    answers = Answers(run)
+    written = "the good <b>film</b>"
+    with serving([record], [answers]) as url, visiting(browser, url) as opened:
+        page = opened.page
+        page.locator("textarea").fill(written)
+        opened.wait()
+        expected = run.predict(written)
+        shares = dict(zip(expected.names, np.asarray(expected.outputs)[0]))
+        name, share = next(iter(answers(asked(written))["classes"]))
+        assert f"{name}, {100 * share:.0f} %" in opened.sentence()
+        assert share == pytest.approx(shares[name], abs=1e-6)
+        words = page.locator(".try .words .word")
+        tokens = answers(asked(written))["tokens"]
+        assert words.count() == len(tokens)
+        page.wait_for_selector(".try-change")
+        changes = [share_of(answers, written, [k], name) - share for k in range(len(tokens))]
+        shown = page.locator(".try-change small").all_text_contents()
+        assert [int(one.replace(MINUS, "-")) for one in shown] == [round(100 * c) for c in changes]
+        tau = re.search(
+            r"tau (-?[\d.]+)", page.locator(".try-figure .sentence").last.text_content()
+        )
+        weights = numbers_of(next(iter(answers(asked(written))["attention"].values())))
+        assert float(tau[1]) == pytest.approx(
+            kendalltau(
+                weights.reshape(-1, len(tokens)).mean(axis=0), np.negative(changes)
+            ).statistic,
+            abs=0.006,
+        )
+        words.nth(1).click()
+        opened.wait()
+        assert words.nth(1).get_attribute("aria-pressed") == "true"
+        hidden = share_of(answers, written, [1], name)
+        assert f"{100 * hidden:.0f} %" in page.locator(".try .bars").inner_text()
+        page.locator("textarea").fill("  ")
+        page.wait_for_selector(".try-figure.stale")
+        assert "got an empty one" in page.locator(".try-problem").text_content()
+
+
+def asked(written, hidden=()):
+    return {"inputs": {"text": written}, "settings": {"hidden": list(hidden)}}
+
+
+def share_of(answers, written, hidden, name):
+    return dict(answers(asked(written, hidden))["classes"])[name]
+
+
+@pytest.mark.full
+def test_two_runs_answer_the_same_signal(shapes, answers, tmp_path, browser):
+    run, record = train("shapes_cnn", tmp_path / "cnn", tiny.CNN | tiny.SHAPES)
+    other = Asked(Answers(run))
+    with serving([shapes[1], record], [answers, other]) as url, visiting(browser, url) as opened:
+        opened.page.get_by_role("slider", name="box 1").press("ArrowUp")
+        opened.wait()
+        for number, own in enumerate([answers, other]):
+            drawn, outputs = curve(opened.page, f"answer-{number}"), own.last[1]["outputs"]
+            np.testing.assert_allclose(drawn, numbers_of(outputs)[:, 0], atol=0.05)
+        assert answers.last[0]["inputs"] == other.last[0]["inputs"]
+        assert f"{record.name}: triangles set to" in opened.sentence()

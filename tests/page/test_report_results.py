@@ -1,0 +1,138 @@
+"""The curves and the tables of a report, in Chromium."""
+
+import json
+
+import numpy as np
+import pytest
+
+from flax_attn.analysis.report import report
+from flax_attn.runs.reading import read
+from tests.written_runs import write_run
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Pages of some runs, given as `(kind, options)` by name."""
+    folder = tmp_path_factory.mktemp("pages")
+
+    def make(**runs):
+        paths = [write_run(folder / name, kind, **more) for name, (kind, more) in runs.items()]
+        page = folder / f"{'-'.join(runs)}.html"
+        page.write_text(report([read(path) for path in paths]), encoding="utf-8")
+        return page
+
+    return make
+
+
+def chart_of(opened):
+    chart = opened.page.locator("svg.chart:not(.signal)").last
+    chart.scroll_into_view_if_needed()
+    return chart, chart.bounding_box()
+
+
+def steps_shown(chart):
+    """The labels of the ticks along the steps."""
+    return [
+        int(text.replace(",", ""))
+        for text in chart.locator(".axes text").all_text_contents()
+        if text.replace(",", "").isdigit() and int(text.replace(",", "")) % 10 == 0
+    ]
+
+
+def test_curves_zoom_hover_and_come_back(pages, visit):
+    page = pages(lone=("plain", {"seeds": (0, 1, 2), "epochs": 8}))
+    opened = visit(page)
+    chart, box = chart_of(opened)
+    said = lambda: opened.page.locator(".sentence > span:first-child").last.text_content()
+    whole = steps_shown(chart)
+    assert max(whole) == 800
+    middle = box["y"] + box["height"] / 2
+    opened.page.mouse.move(box["x"] + 0.5 * box["width"], middle)
+    lines = (page.parent / "lone/metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    step = int(said().split()[1].rstrip(":"))
+    mean = np.mean([row["valid/mse"] for row in rows if row["step"] == step])
+    assert f"valid {mean:.3g}" in said()
+    opened.page.mouse.down()
+    opened.page.mouse.move(box["x"] + 0.8 * box["width"], middle, steps=3)
+    opened.page.mouse.up()
+    zoomed = steps_shown(chart)
+    assert min(zoomed) > 300
+    assert max(zoomed) < 700
+    assert chart.locator("clipPath rect").count() == 1  # no line runs over the axis
+    chart.press("Escape")
+    assert steps_shown(chart) == whole
+    chart.press("+")
+    assert max(steps_shown(chart)) < 800
+    chart.press("-")
+    assert steps_shown(chart) == whole
+    chart.press("ArrowRight")
+    assert said().startswith("Step 0: ")
+    assert chart.locator("polygon.band").count() == 3  # of the seeds
+    is_log = opened.page.get_by_label("log scale")
+    assert is_log.is_checked()  # an error that falls to a 256th
+    before = chart.locator("path").first.get_attribute("d")
+    is_log.uncheck()
+    assert chart.locator("path").first.get_attribute("d") != before
+
+
+def test_runs_differ_by_dash_and_shared_metrics_come_first(pages, visit):
+    more = {"epochs": 2}
+    opened = visit(pages(a=("plain", more), b=("plain", more), c=("texts", more)))
+    dashes = [
+        line.get_attribute("stroke-dasharray")
+        for line in opened.page.locator("svg.chart:not(.signal) path.line").all()
+    ]
+    assert len(set(dashes)) == len(dashes) == 2
+    options = opened.page.get_by_label("Metric").locator("option").all_text_contents()
+    assert options[0] == "valid/mse"  # of two runs
+    assert "valid/accuracy" in options  # of one
+    opened.page.get_by_label("Metric").select_option(label="valid/accuracy")
+    assert opened.page.locator("svg.chart:not(.signal) path.line").count() == 1
+
+
+def test_numbers_that_are_none_leave_gaps_and_are_said(pages, visit, tmp_path):
+    path = write_run(tmp_path / "broken", "plain", seeds=(0,), epochs=4)
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    lines[2] = lines[2].replace('"valid/mse": 0.25', '"valid/mse": NaN')
+    (path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    page = tmp_path / "broken.html"
+    page.write_text(report([read(path)]), encoding="utf-8")
+    opened = visit(page)
+    chart, _ = chart_of(opened)
+    drawn = chart.locator("path.colour-1").get_attribute("d")
+    assert drawn.count("M") == 2  # it goes on behind the gap
+    for _ in range(3):
+        chart.press("ArrowRight")
+    assert "valid NaN" in opened.page.locator(".sentence > span:first-child").last.text_content()
+
+
+def test_the_table_sorts_and_marks_the_best_and_keeps_tasks_apart(pages, visit):
+    runs = {"late": ("plain", {"epochs": 1}), "early": ("plain", {"epochs": 5})}
+    opened = visit(pages(**runs, words=("texts", {})))
+    tables = opened.page.locator("table.results")
+    assert tables.count() == 2
+    assert "cannot be compared" in opened.page.content()
+    table = tables.first
+    heads = table.locator("thead button").all_text_contents()
+    place = heads.index("test/mse, kept")
+    cell = lambda row: table.locator("tbody tr").nth(row).locator("td").nth(place - 1)
+    mean, std = np.mean([1, 1.1]) / 2, np.std([1, 1.1], ddof=1) / 2
+    assert cell(0).text_content() == f"{mean:.4g} ± {std:.1g}"
+    assert cell(0).locator("strong").count() == 0
+    assert cell(1).locator("strong").count() == 1
+    table.get_by_role("button", name="test/mse, kept").click()
+    assert table.locator("tbody th").all_text_contents() == ["early", "late"]
+    assert table.locator("[aria-sort=ascending]").count() == 1
+    table.get_by_role("button", name="test/mse, kept").press("Enter")
+    assert table.locator("tbody th").all_text_contents() == ["late", "early"]
+    assert opened.page.locator("h1").text_content().startswith("early is the best of 2 runs")
+
+
+def test_runs_on_the_same_signals_answer_in_one_picture(pages, visit):
+    opened = visit(pages(one=("signals", {}), other=("plain", {})))
+    picture = opened.page.locator("section").first
+    assert picture.locator("path.line").count() == 4  # input, target and two answers
+    assert picture.locator(".heat canvas").count() == 1
+    assert "right is" in opened.sentence()
+    assert "one looks most at position" in opened.sentence()

@@ -1,0 +1,142 @@
+"""Run directories of each kind of task, written by hand: nothing is trained."""
+
+import json
+
+import numpy as np
+
+KINDS = ("signals", "images", "texts", "hops", "series", "translation", "language", "plain")
+WORDS = ["the", "good", "old", "film", "was", "bad", "and", "long", "a", "plot"]
+DATA = {
+    "signals": {"name": "shapes", "task": "by_shape"},
+    "plain": {"name": "shapes", "task": "by_shape"},
+    "images": {"name": "mnist"},
+    "texts": {"name": "sst"},
+    "hops": {"name": "sst"},
+    "series": {"name": "input_series", "relevant": 2},
+    "translation": {"name": "reverse"},
+    "language": {"name": "names"},
+}
+MEASURED = dict.fromkeys(("signals", "plain", "series"), "mse") | {"language": "loss"}
+NAMES = {"plain": "signals", "hops": "texts"}  # of kinds that are drawn as another
+
+
+def shares(random, *shape):
+    """Attention weights: rows that sum to 1."""
+    raw = random.uniform(size=shape).astype(np.float32) ** 6
+    return raw / raw.sum(axis=-1, keepdims=True)
+
+
+def signals(random):
+    count = 3
+    inputs, targets, predictions = random.uniform(0, 20, (3, count, 50, 1)).astype(np.float32)
+    arrays = {"inputs": inputs, "targets": targets, "predictions": predictions}
+    arrays["centers"] = np.tile(np.array([8.0, 20, 30, 42], np.float32), (count, 1))
+    arrays["heights"] = random.uniform(5, 20, (count, 4)).astype(np.float32)
+    arrays["widths"] = np.full((count, 4), 7, np.float32)
+    return arrays | {"attention/attention": shares(random, count, 50, 50)}
+
+
+def plain(random):
+    return {name: array for name, array in signals(random).items() if "attention" not in name}
+
+
+def images(random):
+    weights = {f"attention/block{i}": shares(random, 3, 4, 16, 16) for i in (1, 2, 3)}
+    arrays = {"inputs": random.uniform(size=(3, 28, 28)).astype(np.float32)}
+    arrays |= {"targets": np.array([3, 1, 0]), "predictions": shares(random, 3, 4)}
+    return arrays | weights | {"attention/pooling": shares(random, 3, 16)}
+
+
+def texts(random):
+    lengths, words = np.array([10, 7, 4]), np.array([WORDS, WORDS, WORDS])
+    arrays = {"inputs": np.full((3, 10), 5), "lengths": lengths, "words": words}
+    arrays["inputs"][0, 1] = 1  # the unknown word
+    arrays |= {"targets": np.array([0, 1, 1]), "predictions": shares(random, 3, 2)}
+    return arrays | {"attention/attention": shares(random, 3, 10, 10)}
+
+
+def hops(random):
+    arrays = {key: array for key, array in texts(random).items() if "attention" not in key}
+    return arrays | {"attention/hops": shares(random, 3, 4, 10)}
+
+
+def series(random):
+    inputs = random.normal(size=(3, 12, 5)).astype(np.float32)
+    arrays = {"inputs": inputs, "targets": inputs[..., :1], "predictions": inputs[..., 2:3]}
+    return arrays | {"attention/input": shares(random, 3, 12, 5)}
+
+
+def translation(random):
+    source = np.array([["l", "a", "m", "p"], ["c", "a", "t", ""]])
+    predicted = np.array([["p", "m", "a", "l"], ["t", "a", "a", ""]])
+    lengths = np.array([4, 3])
+    tokens = np.ones((2, 4), int)
+    arrays = {"inputs": tokens, "targets": tokens, "predictions": tokens, "source_words": source}
+    arrays |= {"predicted_words": predicted, "references": np.array(["p m a l", "t a c"])}
+    arrays |= {"source_lengths": lengths, "prediction_lengths": lengths}
+    return arrays | {"attention/alignment": shares(random, 2, 4, 4)}
+
+
+def language(random):
+    mask = np.tri(6, dtype=np.float32)
+    blocks = {f"attention/block{i}": shares(random, 2, 6, 6) * mask for i in (1, 2)}
+    tokens = np.ones((2, 6), int)
+    arrays = {"inputs": tokens, "targets": tokens, "predictions": tokens}
+    arrays |= {"tokens": np.array(["a", "b", " ", "\n", "c", "d"]), "losses": np.ones((2, 6))}
+    arrays |= {"string": np.array(["a", "b", "c", "a", "b", "c"])}
+    arrays |= {
+        "induction": random.uniform(size=(2, 2)),
+        "induction_weights": blocks["attention/block1"][0],
+    }
+    return arrays | blocks
+
+
+MAKE = {
+    "signals": signals,
+    "plain": plain,
+    "images": images,
+    "texts": texts,
+    "hops": hops,
+    "series": series,
+    "translation": translation,
+    "language": language,
+}
+
+
+def rows_of(measured, seeds, epochs):
+    """Metrics that fall or rise from epoch to epoch, apart for each seed."""
+    rows = []
+    for epoch in range(epochs + 1):
+        for seed in seeds:
+            value = 2.0**-epoch * (1 + 0.1 * seed)
+            value = value if measured != "accuracy" else 1 - value / 2
+            row = {"epoch": epoch, "seed": seed, "step": 100 * epoch}
+            splits = ("valid", "test") if epoch == 0 else ("train", "valid", "test")
+            rows.append(row | {f"{split}/{measured}": value for split in splits})
+    return rows
+
+
+def write_run(path, kind="signals", *, seeds=(0, 1), epochs=4, seed=0, config=None, examples=None):
+    """Writes the directory of a finished run; `config` and `examples` change what it holds."""
+    path.mkdir(parents=True)
+    measured = MEASURED.get(kind, "accuracy")
+    rows = rows_of(measured, seeds, epochs)
+    values = [row[f"test/{measured}"] for row in rows[-len(seeds) :]] if seeds else []
+    measure = {"mean": np.mean(values), "std": np.std(values, ddof=1) if len(seeds) > 1 else 0.0}
+    metrics = {f"test/{measured}": measure | {"values": values}}
+    if kind == "translation":
+        metrics["test/exact_match"] = metrics["test/accuracy"]
+    names = {"images": list("0123"), "texts": ["negative", "positive"]}
+    own = {"name": "shapes_attention:quick", "num_epochs": epochs, "model": {}, "data": DATA[kind]}
+    own |= {"task": "regression" if measured == "mse" else "classification"}
+    own["derived"] = {"std": 2.0, "classes": names.get(NAMES.get(kind, kind), [])}
+    summary = {"config": own["name"], "task": own["task"], "model": "model", "parameters": 1234}
+    summary |= {"seeds": list(seeds), "diverged": {}, "epochs": epochs, "stopped": False}
+    summary |= {"steps": 100 * epochs, "train_seconds": 60.0, "measured": measured}
+    summary |= {"pictures": NAMES.get(kind, kind), "metrics": metrics}
+    (path / "config.json").write_text(json.dumps(own | (config or {})))
+    (path / "summary.json").write_text(json.dumps(summary))
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    held = MAKE[kind](np.random.default_rng(seed)) | (examples or {})
+    np.savez(path / "examples.npz", **held)
+    return path
