@@ -1,7 +1,7 @@
 """A trained run as JSON that lives in a page: what it predicts, and its weights, as equations.
 
     kind          that of the run's pictures, such as signals
-    inputs        name, shape and dtype of what the user gives, one example
+    inputs        name, shape and dtype of what the user gives, one example; none for a text
     settings      the names of the further inputs: how the attention is changed
     normalizers   the names of the programs
     programs      of each normaliser the outputs by name, `[number of the value, shape]`
@@ -87,17 +87,16 @@ def written(run: Run, programs: Programs) -> JsonObject:
     for (program, name), value, number in zip(names, values, numbers):
         shape = programs.graph.avals[value].shape
         outputs[program][name] = [number, shape_of(name, shape, run.task)]
-    is_text = isinstance(run.task, LanguageModel)
     return {
         "kind": run.task.pictures,
-        "inputs": [] if is_text else [described(*own) for own in programs.inputs.items()],
+        "inputs": [described(*own) for own in programs.inputs.items() if own[0] == "inputs"],
         "settings": list(Traced._fields),
         "normalizers": list(outputs),
         "programs": {program: {"outputs": own} for program, own in outputs.items()},
         "graph": graph,
         "constants": base64.b64encode(pool.content).decode(),
         "classes": classes_of(run.task),
-        "text": reading(run.task) if is_text else None,
+        "text": reading(run.task) if isinstance(run.task, LanguageModel) else None,
         "note": of_seeds(run),
     }
 

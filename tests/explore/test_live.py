@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from flax_attn.errors import UsageError
+from flax_attn.experiment.building import count_parameters
 from flax_attn.explore.asking import AS_TRAINED, NORMALIZERS, Settings
-from flax_attn.explore.live import computation, live
+from flax_attn.explore.live import MOST_BYTES, computation, live
 from flax_attn.explore.looking import Looking
 from flax_attn.explore.primitives import PARAMETERS
 from flax_attn.models import instruction_set
@@ -76,8 +77,18 @@ def checked(request, tmp_path_factory):
     ]
     content = {"live": content, "graphs": graphs, "requests": requests}
     result = living.in_node(tmp_path_factory.mktemp("live"), content)
-    print(name, f"{result['milliseconds']:.1f} ms an answer")
+    print(
+        name,
+        f"{len(json.dumps(content['live'])):,} bytes,",
+        f"{result['milliseconds']:.1f} ms an answer",
+    )
     return run, content, asked, result
+
+
+def test_it_fits_into_a_page(checked):
+    run, content, _, _ = checked
+    assert len(json.dumps(content["live"], separators=(",", ":"))) <= MOST_BYTES
+    assert len(content["live"]["constants"]) < 1.36 * 4 * count_parameters(run.params[0]) + 9_000
 
 
 def test_each_equation_is_as_in_jax(checked):

@@ -103,7 +103,7 @@ def rows(x, i, b, cube, ties):
         )
         yield from (f(x, axis, reverse) for reverse in (False, True) for f in runnings())
     yield jnp.argmax(jnp.where(jnp.arange(7) == 2, jnp.nan, ties), 1)
-    yield from lax.sort((ties, x[0, 0] + ties, -ties), dimension=1, num_keys=2)
+    yield from lax.sort((ties, x[0, 0] + ties[::-1], -ties), dimension=1, num_keys=2)
     yield from lax.sort((ties, jnp.arange(28).reshape(4, 7)), dimension=0, num_keys=1)
     yield from (*lax.top_k(ties, 3), *lax.top_k(x, 5))
     yield jnp.sort(i, 1)

@@ -52,6 +52,7 @@ const subtractAll = (x, y, z, atX, atY, end) => {
 const multiplyAll = (x, y, z, atX, atY, end) => {
   for (let i = 0; i < end; i++) z[i] = x[atX[i]] * y[atY[i]];
 };
+/** Integers are cut off where they are stored. */
 const divideAll = (x, y, z, atX, atY, end) => {
   for (let i = 0; i < end; i++) z[i] = x[atX[i]] / y[atY[i]];
 };
@@ -170,7 +171,7 @@ export const ELEMENTS = {
   convert_element_type: convert,
   cos: unary(Math.cos),
   cosh: unary(Math.cosh),
-  div: hot(divideAll, (x, y) => Math.trunc(x / y)),
+  div: hot(divideAll),
   eq: binary((x, y) => (x === y ? 1 : 0)),
   erf: unary(erf),
   erfc: unary(erfc),
