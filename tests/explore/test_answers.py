@@ -147,8 +147,9 @@ def test_a_text_is_answered_as_predict_does(texts):
 def test_texts_of_near_lengths_share_a_program_and_hidden_words_have_no_weight(texts):
     _, answers = texts
     answers(text("good film"))
+    answers(text("good bad " * 4))
     compiled = answers.looking.program._cache_size()
-    for written in ("good", "a good film", "good bad good bad good"):
+    for written in ("good", "a good film", "good bad good bad good", "good " * 12):
         reply = answers(text(written, hidden=[0], temperature=2))
         assert (arrays(reply)["attention"][..., 0] == 0).all()
     assert answers.looking.program._cache_size() == compiled

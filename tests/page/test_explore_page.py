@@ -39,11 +39,12 @@ class Asked:
     """Answers, with what was asked and replied last."""
 
     def __init__(self, answers):
-        self.answers, self.last, self.delays = answers, None, {}
+        self.answers, self.last, self.delays, self.number = answers, None, {}, 0
 
     def __call__(self, request):
         time.sleep(self.delays.get(request["settings"]["normalizer"], 0))
         reply = self.answers(request)
+        self.number += 1
         self.last = request, reply
         return reply
 
@@ -283,3 +284,41 @@ def test_two_runs_answer_the_same_signal(shapes, answers, tmp_path, browser):
             np.testing.assert_allclose(drawn, numbers_of(outputs)[:, 0], atol=0.05)
         assert answers.last[0]["inputs"] == other.last[0]["inputs"]
         assert f"{record.name}: triangles set to" in opened.sentence()
+
+
+@pytest.mark.full
+def test_a_drawn_digit_is_centred_as_mnists_are_and_every_move_is_answered(tmp_path, browser):
+    random = np.random.default_rng(0)
+    images = random.uniform(size=(40, 28, 28)).astype(np.float32)
+    rows = images, [str(i % 10) for i in range(40)]
+    run, record = train(
+        "mnist_attention", tmp_path / "run", tiny.STEPS, data={"train": rows, "test": rows}
+    )
+    answers = Asked(Answers(run))
+    with serving([record], [answers]) as url, visiting(browser, url) as opened:
+        page = opened.page
+        page.get_by_role("button", name="Clear the paper").click()
+        opened.wait()
+        assert "Draw a digit" in opened.sentence()
+        box = page.locator(".try-paper").bounding_box()
+        place = lambda x, y: (box["x"] + x * box["width"], box["y"] + y * box["height"])
+        before = answers.number
+        page.mouse.move(*place(0.1, 0.1))
+        page.mouse.down()
+        for i in range(40):
+            page.mouse.move(*place(0.1 + 0.01 * i, 0.1 + 0.015 * i))
+            page.wait_for_timeout(25)
+        page.mouse.up()
+        opened.wait()
+        assert answers.number - before >= 36
+        request, reply = answers.last
+        drawn = signal_of(request).reshape(28, 28)
+        shares = np.asarray(run.predict(drawn).outputs)[0]
+        np.testing.assert_allclose(numbers_of(reply["outputs"]), shares, atol=1e-6)
+        ink = 1 - drawn  # files have dark ink on light paper
+        for axis in (0, 1):
+            mass = ink.sum(axis=axis)
+            assert (mass * np.arange(28)).sum() / mass.sum() == pytest.approx(13.5, abs=0.6)
+            assert np.ptp(np.flatnonzero(mass > 0.5)) <= 20
+        name, share = reply["classes"][0]
+        assert f"sees {name} ({100 * share:.0f} %)" in opened.sentence()

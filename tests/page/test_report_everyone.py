@@ -151,6 +151,7 @@ def test_paper_has_results_curves_and_the_example_and_no_controls(visit, written
         "film",
         "of its weight on",
         "flax-attn train",
+        "Written with",
         "positive",
     ):
         assert wanted in done.stdout, wanted

@@ -65,7 +65,9 @@ def test_mouse_finger_and_keys_read_a_signals_map_as_the_model_made_it(written, 
     best = int(weights[49].argmax())
     assert said(49, best) in opened.sentence()
     opened.page.get_by_text("Numbers: the signal by position").click()
-    cells = opened.page.locator("details table tr").nth(8).locator("td").all_text_contents()
+    row = opened.page.locator("details table tr").nth(8).locator("td")
+    row.first.wait_for()  # the table is made when it is opened
+    cells = row.all_text_contents()
     assert cells[0] == f"{run.examples['inputs'][0, 7, 0]:.3g}"
     assert cells[-1] == percent(weights[49, 7])
 

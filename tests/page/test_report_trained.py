@@ -43,9 +43,10 @@ RUNS = {  # config, overrides, data of one's own
 DEFAULT = "shapes"
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == DEFAULT else pytest.param(name, marks=pytest.mark.full) for name in RUNS]
-)  # fmt: skip
+NAMES = [pytest.param(name, marks=[] if name == DEFAULT else pytest.mark.full) for name in RUNS]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_trained_run_is_drawn_with_its_model_or_a_line(name, tmp_path, visit, no_pictures):
     config, overrides, make = RUNS[name]
     data = dict.fromkeys(("train", "test"), make()) if make else None

@@ -100,7 +100,7 @@ export function paint(canvas, weights, { top = 1, visible = () => true, finest =
   canvas.width = cell * columns;
   canvas.height = cell * rows;
   const pen = canvas.getContext("2d");
-  const hatch = cell > 1 ? hatching(pen) : "#cccccc";
+  const hatch = cell > 1 ? hatching(pen) : "#909090a0";
   for (let q = 0; q < rows; q++)
     for (let k = 0; k < columns; k++) {
       pen.fillStyle = visible(q, k) ? colours(weights.at(q, k), top).background : hatch;
@@ -108,16 +108,13 @@ export function paint(canvas, weights, { top = 1, visible = () => true, finest =
     }
 }
 
-/** Gray stripes, which are no colour of a weight. */
+/** Gray stripes on the ground of the page, which are no colour of a weight. */
 function hatching(pen) {
   const tile = document.createElement("canvas");
   tile.width = tile.height = 8;
   const brush = tile.getContext("2d");
-  brush.fillStyle = "#ececec";
-  brush.fillRect(0, 0, 8, 8);
-  brush.fillStyle = "#b4b4b4";
+  brush.fillStyle = "#909090a0";
   for (let i = 0; i < 8; i++) brush.fillRect((15 - i) % 8, i, 2, 1);
-  brush.fillRect(0, 0, 1, 1); // where a stripe goes on at the other side
   return pen.createPattern(tile, "repeat");
 }
 

@@ -41,7 +41,7 @@ export function evidenceRow(ask, inputs) {
       changes.push(shareOf(reply, best) - shareOf(first, best));
     }
     if (changes.length < tokens.length) return;
-    row.classList.toggle("grid", Boolean(columns));
+    row.classList.toggle("in-rows", Boolean(columns));
     setStyle(row, { "grid-template-columns": columns ? `repeat(${columns}, 1fr)` : "" });
     const cells = tokens.map((token, k) => cell(columns ? null : token, token, changes[k]));
     row.replaceChildren(...cells);
