@@ -67,6 +67,9 @@ def test_a_trained_run_is_drawn_with_its_model_or_a_line(name, tmp_path, visit, 
     assert opened.page.locator(".overview button").count() == heads
     if held["live"]:
         opened.page.wait_for_selector(".try-figure[aria-busy=false]")
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+        opened.page.wait_for_timeout(1000)  # until what hiding does is there, too
+        assert axe.run(opened.page).response["violations"] == []
         assert page_of([run.path]) == shown.html
     bare = page_of([run.path], model=False)
     assert len(bare) < len(shown.html) or not held["live"]

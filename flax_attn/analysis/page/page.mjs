@@ -33,10 +33,11 @@ export function headingOf(run) {
 function runPart(run, isExplored, level, tryOf) {
   const heading = isExplored ? `${run.name} on examples of the test` : headingOf(run);
   const notes = [...run.lines, run.note, withoutAttention(run), diverged(run)].filter(Boolean);
+  const tried = isExplored ? null : tryOf(run);
   const children = [
     viewOf(run),
     notes.map((line) => el("p", { class: "note" }, line)),
-    isExplored ? null : tryOf(run),
+    tried && part(level === "h1" ? "h2" : "h3", "Try it", tried),
   ];
   const made = part(level, heading, ...children);
   made.classList.add("run");
