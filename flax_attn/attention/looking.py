@@ -29,7 +29,7 @@ def through(pairs: Pairs, how: How) -> tuple[Pairs, How]:
     check_function("score", how.score)
     check_function("normalizer", how.normalizer)
     normalizer = _normalizer(lens, how.normalizer, pairs)
-    pairs = pairs.seen_through(lens.mask)
+    pairs = pairs.through_lens(lens.mask)
     if lens.keep_scores:
         return pairs, _all_at_once(lens, normalizer, pairs, how)
     if normalizer is masked_softmax:
@@ -43,7 +43,7 @@ def normalized(normalizer: Normalizer, scores: Array) -> Array:
     lens = current()
     if lens is None:
         return normalizer(scores)
-    pairs = Pairs((*scores.shape[:-1], 1, scores.shape[-1])).seen_through(lens.mask)
+    pairs = Pairs((*scores.shape[:-1], 1, scores.shape[-1])).through_lens(lens.mask)
     weigh = _of_divided(lens, _normalizer(lens, normalizer, pairs), pairs)
     mask = None if pairs.all_visible else pairs.whole().mask
     return weigh(scores[..., None, :], mask=mask)[..., 0, :]
@@ -58,7 +58,7 @@ def of_softmax(pairs: Pairs, score: Score) -> tuple[Pairs, Score]:
         raise ValueError(
             f"expected softmax in log_sum_exp, got a lens with the normalizer {lens.normalizer}"
         )
-    return _divided(pairs.seen_through(lens.mask), score, lens.temperature)
+    return _divided(pairs.through_lens(lens.mask), score, lens.temperature)
 
 
 def around(make: Callable[[Normalizer], Normalizer], inner: Normalizer) -> Normalizer:

@@ -106,7 +106,7 @@ class Pairs:
             bias = broadcastable("bias", as_floats("bias", bias), self.shape)
         return dataclasses.replace(self, mask=mask, bias=bias)
 
-    def seen_through(self, mask: PerPair | None) -> "Pairs":
+    def through_lens(self, mask: PerPair | None) -> "Pairs":
         """With the mask of a lens beside their own. Raises unless it broadcasts to the weights."""
         return dataclasses.replace(self, lens_mask=self.under(mask, None).mask)
 

@@ -252,7 +252,7 @@ def lens():
     """Softmax on a ring, and softmax and another normaliser with gathered keys, through a lens
     whose temperature and mask are traced, beside one device.
     """
-    seen = jnp.asarray(np.random.default_rng(7).random((Q, K)) < 0.6)
+    visible = jnp.asarray(np.random.default_rng(7).random((Q, K)) < 0.6)
     result = {}
     for name, ring, normalizer in (
         ("ring", True, None),
@@ -262,7 +262,7 @@ def lens():
 
         def attend(inputs, across=None, normalizer=normalizer):
             *inputs, temperature = inputs
-            settings = {"temperature": temperature, "mask": seen & (temperature > 0)}
+            settings = {"temperature": temperature, "mask": visible & (temperature > 0)}
             options = {"causal": True, "bias": fa.alibi(HEADS), "need_weights": False}
             with fa.Lens(normalizer=normalizer, **settings):
                 return fa.dot_product_attention(*inputs, **options, across=across).context
