@@ -167,8 +167,9 @@ def _as_temperature(temperature: Any) -> float | Array:  # Any: what a caller pa
         raise TypeError(f"{message} {temperature!r}")
     if jnp.shape(temperature) != ():
         raise ValueError(f"{message} an array of shape {jnp.shape(temperature)}")
-    if jnp.result_type(temperature) == jnp.bool_:
-        raise TypeError(f"{message} a boolean")
+    dtype = jnp.result_type(temperature)
+    if not (jnp.issubdtype(dtype, jnp.integer) or jnp.issubdtype(dtype, jnp.floating)):
+        raise TypeError(f"{message} one of {dtype}")
     if isinstance(temperature, jax.core.Tracer):  # pyright: ignore
         return jnp.asarray(temperature)
     number = float(temperature)
@@ -182,7 +183,7 @@ def _as_mask(mask: Any) -> Any:  # Any: what a caller passes; an array, or a fun
     if callable(mask):
         check_function("mask", mask)
         return mask
-    mask = mask if isinstance(mask, jax.Array) else np.asarray(mask)
+    mask = mask if isinstance(mask, jax.Array) else np.array(mask)  # a copy, as the key is
     if mask.dtype != jnp.bool_:
         raise TypeError(
             f"expected a boolean mask, True where a key may be attended, or a function, "

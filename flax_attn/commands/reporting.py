@@ -39,7 +39,7 @@ def report(args: argparse.Namespace) -> list[Path]:
         sys.stdout.buffer.write(text.encode())
         return []
     try:
-        with replacing(args.output) as partial:
+        with replacing(args.output.resolve()) as partial:  # a link stays one
             partial.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(

@@ -86,7 +86,7 @@ def read_array(own: Json) -> np.ndarray:
     if not isinstance(data, list) or len(data) != math.prod(shape):
         count = len(data) if isinstance(data, list) else "none"
         raise UsageError(
-            f"expected {math.prod(shape):,} numbers for the shape {shape}, got {count}"
+            f"expected {math.prod(shape):,} numbers for the shape {str(shape)[:60]}, got {count}"
         )
     if not all(type(number) in (int, float) and abs(number) < 1e30 for number in data):
         raise UsageError("expected finite numbers in the input, got some that are not")

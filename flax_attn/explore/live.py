@@ -157,10 +157,13 @@ def classes_of(task: Task) -> list[str] | None:
 def reading(task: LanguageModel) -> JsonObject:
     """How a text becomes tokens: the character of each, and what stands before it.
 
-    `start` is what an empty text is read as; where each line is a text, all texts begin with it.
+    A page shows `entries` with escapes, and finds a character by its code point in `codes`. `start`
+    is what an empty text is read as; where each line is a text, all texts begin with it.
     """
+    entries = task.tokenizer.to_json()["entries"]
     return {
-        "entries": task.tokenizer.to_json()["entries"],
+        "entries": entries,
+        "codes": [ord(entry) if len(entry) == 1 else None for entry in entries],
         "first": NEVER,  # the first token that is a character
         "start": task.encoded(""),
         "always": task.data.by_line,

@@ -4,6 +4,7 @@ It listens on 127.0.0.1 alone. A web site that the user visits meanwhile can nei
 (its `Host` is another) nor ask (it does not know the token). Nothing is kept between two requests.
 """
 
+import errno
 import hmac
 import json
 import secrets
@@ -178,14 +179,17 @@ def open_explorer(
     Raises:
         UsageError: the port is in use, or may not be used.
     """
-    while True:
+    for _ in range(PORTS_TRIED if port is None else 1):
         chosen = free_port() if port is None else port
         try:
             return Explorer(chosen, make_page, answers)
         except (OSError, OverflowError) as error:
-            if port is None:
-                continue  # another program was faster
             why = (error.strerror or "").lower() if isinstance(error, OSError) else "no port"
+            if port is None and getattr(error, "errno", None) == errno.EADDRINUSE:
+                continue  # another program was faster
+            if port is None:
+                raise UsageError(f"cannot listen on {ADDRESS} ({why})") from error
             raise UsageError(
                 f"expected a free --port, got {port} ({why}); --port {free_port(port + 1)} is free"
             ) from error
+    raise UsageError("expected a free port, got none; choose one with --port")

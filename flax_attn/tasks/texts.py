@@ -174,8 +174,10 @@ class TextClasses(Task):
             parts = self.encoder.parts(cleaned)
             which = f", in text {number}" if len(texts) > 1 else ""
             if not text.strip() or not parts:
-                left = f", of which '{cleaned}' is left" if text.strip() else ""
-                raise UsageError(f"expected a text with words in it, got {text!r}{left}{which}")
+                left = f", of which '{cleaned[:60]}' is left" if text.strip() else ""
+                raise UsageError(
+                    f"expected a text with words in it, got {text[:60]!r}{left}{which}"
+                )
             words = [part for part in parts if part[0] not in (START, END)]
             if not self.data.num_ngrams and not knows_any(words):
                 raise UsageError(

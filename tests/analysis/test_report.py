@@ -199,7 +199,13 @@ def test_the_command_writes_one_file_or_prints_it(run, tmp_path, capsysbinary):
     text = output.read_bytes()
     assert main(["report", "--no-model", str(run), "-o", "-"]) == 0
     assert capsysbinary.readouterr().out == text
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.htm", "run"]
+    output.write_bytes(b"")
+    (tmp_path / "link.html").symlink_to(output)
+    assert main(["report", "--no-model", str(run), "-o", str(tmp_path / "link.html")]) == 0
+    assert (tmp_path / "link.html").is_symlink()
+    assert output.read_bytes() == text
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["link.html", "report.htm", "run"]
 
 
 @pytest.mark.parametrize("name", ["examples.npz", "metrics.jsonl", "summary.json", "config.json"])

@@ -508,6 +508,15 @@ def test_functions_that_are_made_anew_do_not_share_a_program():
             np.testing.assert_array_equal((weights(X)[0] > 0).sum(axis=-1), np.full(K, last + 1))
 
 
+def test_a_mask_that_is_changed_later_changes_no_lens():
+    mask, weights = np.ones(K, bool), jax.jit(lambda x: fa.attend(x, x, x).weights)
+    with Lens(mask=mask) as lens:
+        mask[3] = False
+        assert weights(X)[..., 3].all()
+    with lens:
+        assert weights(X)[..., 3].all()
+
+
 def test_it_is_left_by_an_error_and_is_of_one_thread():
     plain, numbers = fa.attend(X, X, X).weights, []
     with pytest.raises(KeyError), Lens(temperature=9.0):
@@ -716,7 +725,8 @@ def test_a_lens_can_be_entered_again_within_itself():
         ({"temperature": np.ones(3)}, ValueError, r"of shape \(3,\)"),
         ({"temperature": "2"}, TypeError, "a number above 0 and finite, got '2'"),
         ({"temperature": True}, TypeError, "got True"),
-        ({"temperature": jnp.array(True)}, TypeError, "got a boolean"),
+        ({"temperature": jnp.array(True)}, TypeError, "one of bool"),
+        ({"temperature": np.complex64(1)}, TypeError, "one of complex64"),
         ({"normalizer": "softmax"}, TypeError, "a function as normalizer"),
         ({"normalizer": fa.Attention}, TypeError, "got a class"),
         ({"mask": np.ones(K, int)}, TypeError, "a boolean mask.*got int"),

@@ -1,5 +1,6 @@
 """The local server: who may ask, what it refuses, and that it goes on."""
 
+import errno
 import http.client
 import json
 import socket
@@ -125,3 +126,12 @@ def test_a_port_in_use_is_told_with_a_free_one_and_is_left_out_otherwise(server,
     monkeypatch.setattr(module, "free_port", lambda first=port: free_port(first))
     with open_explorer(None, str, [answer]) as other:
         assert other.server_port != port
+
+
+def test_an_address_that_may_not_be_used_is_one_line(monkeypatch):
+    def refuse(*args):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(module, "Explorer", refuse)
+    with pytest.raises(UsageError, match="cannot listen on 127.0.0.1"):
+        open_explorer(None, str, [answer])

@@ -5,16 +5,18 @@
  * @returns {{tokens: number[], written: string[], note: string|null} | {error: string}}
  */
 export function readCharacters(rule, text) {
-  const { entries, first, start, always, most } = rule;
-  const numbers = new Map(entries.map((entry, token) => [entry, token]));
+  const { entries, codes, first, start, always, most } = rule;
+  // A page shows entries with escapes, so characters are known by their code points.
+  const numbers = new Map(codes.map((code, token) => [code, token]));
   const characters = Array.from(text);
-  const isKnown = (character) => (numbers.get(character) ?? 0) >= first;
+  const tokenOf = (character) => numbers.get(character.codePointAt(0));
+  const isKnown = (character) => (tokenOf(character) ?? 0) >= first;
   const unknown = [...new Set(characters)].filter((character) => !isKnown(character));
   if (unknown.length) {
     const named = unknown.slice(0, 10).map((character) => JSON.stringify(character)).join(", ");
     return { error: `expected characters that the run has seen, got ${named}; leave them out` };
   }
-  const own = characters.map((character) => numbers.get(character));
+  const own = characters.map(tokenOf);
   const whole = always || !own.length ? [...start, ...own] : own;
   const tokens = whole.slice(-most);
   const note = whole.length > most ? `the model reads the last ${most} tokens` : null;

@@ -1,6 +1,7 @@
 // Questions to a model: the newest wins, and none waits behind another.
 
 const GONE = "The explorer is gone. Start it again with the same command, and this page goes on.";
+const OTHER = "Another run answers at this address now. Load the page again.";
 const PATIENCE = 1500; // milliseconds until a server that is gone is tried again
 
 /**
@@ -63,9 +64,10 @@ async function post(body) {
   }
 }
 
-/** Reads the token of a server that was started again from its page. */
+/** Reads the token of a server that was started again from its page, if it has the same runs. */
 async function newToken() {
   const page = await (await fetch("/")).text();
+  if (!page.includes(document.getElementById("data").textContent)) throw new Error(OTHER);
   serverToken = /name="flax-attn-token" content="([\w-]+)"/.exec(page)?.[1] ?? "";
 }
 
