@@ -24,7 +24,7 @@ function errorOf(kind, output, shapes, right) {
 
 function sayError(error) {
   const written = error.toFixed(1); // what is read decides
-  return `${Number(written) <= CLOSE ? "✓" : "✗"} off by ${written} on average`;
+  return `${Number(written) <= CLOSE ? "✓" : "✗"} off by ${written}`;
 }
 
 /** A table whose rows are stacked on a phone. */
@@ -50,7 +50,7 @@ export function levels() {
         const share = looks ? percent(shareOn(looks, own, own)) : "no attention";
         const name = runs.length > 1 ? `${pluralOf(kind)}, ${run.name}` : pluralOf(kind);
         const error = errorOf(kind, output, shapes, right);
-        return [name, set, [...goal].join(" and "), sayError(error), share];
+        return [name, set, [...goal].join(" and "), `${sayError(error)} on average`, share];
       });
     });
     const header = ["shapes", "set to", "right", "verdict", "attention on own kind"];
@@ -92,7 +92,7 @@ export function everyNormalizer({ run, ask, shapes, signal, settings }) {
       if (shownFor !== own) return; // something was changed meanwhile
     }
     const header = ["normaliser", "triangles", "boxes", "keys per query", "attention on shapes"];
-    const caption = `This signal under every normaliser, with the other settings as they are.`;
+    const caption = "This signal under every normaliser, with the other settings as they are.";
     result.replaceChildren(stacked(`${caption} ${RIGHT}.`, header, rows), el("p", HINT, COUNTED));
     result.setAttribute("aria-busy", "false");
   };
