@@ -115,6 +115,8 @@ def test_settings_change_the_answer_and_reset_brings_it_back_bit_for_bit(shapes,
         page.get_by_role("checkbox", name="may not look ahead").check()
         page.get_by_role("button", name="Hide this triangle").click()
         opened.wait()
+        shown = page.get_by_role("button", name="Show this triangle again")
+        assert shown.get_attribute("aria-pressed") == "true"
         settings = answers.last[0]["settings"]
         assert (settings["normalizer"], settings["causal"]) == ("hard", True)
         assert settings["temperature"] > 1
@@ -176,10 +178,13 @@ def test_every_normalizer_is_compared_on_one_signal(shapes, answers, browser):
         table = opened.page.locator(".try-compare table")
         table.wait_for(timeout=60_000)
         names = table.locator("tbody th").all_text_contents()
-        assert names == ["as trained", "softmax", "entmax15", "sparsemax", "top_k", "hard"]
+        assert names == ["as trained", "softmax", "entmax-1.5", "sparsemax", "top-k", "hard"]
         rows = [row.split("\t") for row in table.locator("tbody").inner_text().splitlines()]
         keys = {row[0]: float(row[3]) for row in rows}
-        assert keys["hard"] == 1 < keys["top_k"] <= 3
+        assert keys["hard"] == 1 < keys["top-k"] <= 3
+        opened.page.get_by_role("slider", name="box 1").press("ArrowUp")
+        opened.wait()
+        table.wait_for(state="detached")  # it was of another signal
 
 
 DARK = pytest.param({"color_scheme": "dark"}, marks=pytest.mark.full)
@@ -194,6 +199,9 @@ def test_the_page_is_for_everyone(options, shapes, answers, browser):
         assert results.violations_count == 0, results.generate_report()
         width = "document.documentElement.scrollWidth - window.innerWidth"
         assert opened.page.evaluate(width) <= 0
+        tables = "[...document.querySelectorAll('.stacked')].map((own) => own.parentElement)"
+        cut = f"{tables}.map((own) => own.scrollWidth - own.clientWidth)"
+        assert opened.page.evaluate(cut) == [0, 0]  # how shapes are levelled, and results
         for handle in opened.page.locator(".try-handle").all():
             box = handle.bounding_box()
             assert min(box["width"], box["height"]) >= 44

@@ -43,7 +43,7 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
   const scaleOf = el("div", {});
   const aboutRow = el("p", { class: "hint" });
   const table = levels();
-  const slot = el("div", {}); // for controls and the sentence, under the picture
+  const slot = el("div", { class: "try-below" }); // for controls and the sentence, under the picture
   const hider = el("button", { type: "button", onclick: hideShape }, "");
 
   function shapeHandle(i) {
@@ -255,10 +255,11 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
     "div",
     { class: hasMap ? "beside" : "" },
     el("div", {}, begins, own.node, hasMap ? rowNode : null, signalKey(runs)),
-    hasMap ? el("div", {}, heads.node, marked.node, scaleOf, pointed) : null,
+    hasMap ? el("div", { class: "try-beside-map" }, heads.node, marked.node, scaleOf, pointed) : null,
+    slot,
   );
   return {
-    node: el("div", {}, picture, slot),
+    node: picture,
     hint:
       "Drag a triangle up, down or away, with the mouse, a finger or the arrow keys. " +
       "Each pair should come out at its mean height. Then change the normaliser, which turns " +
