@@ -43,7 +43,7 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
   const scaleOf = el("div", {});
   const aboutRow = el("p", { class: "hint" });
   const table = levels();
-  const slot = el("div", { class: "try-below" }); // for controls and the sentence, under the picture
+  const slot = el("div", { class: "try-below" }); // for controls and the sentence
   const hider = el("button", { type: "button", onclick: hideShape }, "");
 
   function shapeHandle(i) {
@@ -251,11 +251,12 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
     forget();
     changed();
   });
+  const besides = [heads.node, marked.node, scaleOf, pointed];
   const picture = el(
     "div",
     { class: hasMap ? "beside" : "" },
     el("div", {}, begins, own.node, hasMap ? rowNode : null, signalKey(runs)),
-    hasMap ? el("div", { class: "try-beside-map" }, heads.node, marked.node, scaleOf, pointed) : null,
+    hasMap ? el("div", { class: "try-beside-map" }, besides) : null,
     slot,
   );
   return {
