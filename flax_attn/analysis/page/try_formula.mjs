@@ -57,7 +57,8 @@ function normalizerOf(row, { normalizer, temperature }) {
 }
 
 function parts(query, settings) {
-  const who = el("p", {}, `The query (what looks) is ${query.what}. The keys are what it may look at.`);
+  const about = `The query (what looks) is ${query.what}. The keys are what it may look at.`;
+  const who = el("p", {}, about);
   if (!query.scores)
     return [who, el("p", { class: "hint" }, "Its weights come without scores here.")];
   const row = scoredRow(query);
