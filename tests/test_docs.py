@@ -15,7 +15,7 @@ from docs.draw import DOCS, PAGES, run_example
 from tests import tiny
 
 SHORT = ("attend", "self_attention")
-GUIDES = ("python", "build_your_own")
+GUIDES = (pytest.param("python", marks=pytest.mark.full), "build_your_own")
 BRIDGES = ("nnx", "equinox")
 README = DOCS.parent / "README.md"
 
@@ -129,6 +129,7 @@ def test_the_blocks_of_a_guide_run_one_after_another(page, tmp_path, monkeypatch
         assert b"valid/mse/seed_0" in events.read_bytes()
 
 
+@pytest.mark.full
 def test_the_example_of_the_page_on_language_models_runs(tmp_path, monkeypatch, no_pictures):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(flax_attn, "train", smaller(flax_attn.train))

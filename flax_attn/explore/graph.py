@@ -5,12 +5,13 @@ of one primitive, with equal parameters and inputs, are one. So programs that be
 what they begin with. The calls in a jaxpr (`jit`, `custom_jvp_call` and others) are written out.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
+from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from flax_attn.explore.primitives import BODIES, bodies, dtype_name, parameters
@@ -46,11 +47,11 @@ class Graph:
         self.inputs = range(len(inputs))
         self.constants: dict[int, np.ndarray] = {}
         self.equations: dict[int, Equation] = {}
-        self._numbers: dict[Any, int] = {}  # Any: keys of constants and of equations
+        self._numbers: dict[Hashable, int] = {}  # by the key of a constant or of an equation
         self._known: set[int] = set()
         self._costs: dict[int, int] = {}
 
-    def constant(self, array: Any) -> int:  # Any: what NumPy makes an array of
+    def constant(self, array: ArrayLike) -> int:
         """The value of a constant."""
         array = np.asarray(array)
         key = str(array.dtype), array.shape, array.tobytes()
@@ -66,10 +67,10 @@ class Graph:
         jaxpr = program.jaxpr
         shapes = [self.avals[value].shape for value in inputs]
         assert shapes == [aval.shape for aval in program.in_avals], (shapes, program.in_avals)
-        values: dict[Any, int] = dict(zip(jaxpr.invars, inputs))  # Any: variables of a jaxpr
+        values: dict[Var | Literal, int] = dict(zip(jaxpr.invars, inputs))
         values |= {var: self.constant(array) for var, array in zip(jaxpr.constvars, program.consts)}
 
-        def read(atom: Any) -> int:  # Any: a variable or a literal
+        def read(atom: Var | Literal) -> int:
             if isinstance(atom, Literal):
                 return self.constant(np.asarray(atom.val, atom.aval.dtype))  # pyright: ignore
             return values[atom]

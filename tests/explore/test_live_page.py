@@ -17,7 +17,7 @@ IMPORT = re.compile(r'^import \{ [\w, ]+ \} from "\./(\w+\.mjs)";$')
 FORBIDDEN = ("innerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function")
 
 
-def joined(name, taken=None):
+def script_of(name, taken=None):
     """A module and those that it imports as one script."""
     taken = {} if taken is None else taken
     lines = []
@@ -25,7 +25,7 @@ def joined(name, taken=None):
         if line.startswith("import"):
             (other,) = IMPORT.match(line).groups()
             if other not in taken:
-                joined(other, taken)
+                script_of(other, taken)
         else:
             lines.append(line.removeprefix("export "))
     taken[name] = "\n".join(lines)
@@ -43,7 +43,7 @@ def test_a_module_is_sound(path):
 
 def test_no_name_is_defined_twice_and_the_joined_script_is_sound(tmp_path):
     script = tmp_path / "joined.js"
-    script.write_text(joined("worker.mjs"))  # a name twice is an error of syntax, or overwrites
+    script.write_text(script_of("worker.mjs"))  # a name twice is an error of syntax, or overwrites
     subprocess.run([living.NODE, "--check", str(script)], check=True)
     names = re.findall(r"^(?:function|const|let|class) (\w+)", script.read_text(), re.MULTILINE)
     assert len(names) == len(set(names)) > 80
@@ -53,7 +53,7 @@ def test_the_newest_is_answered_first_by_a_worker_or_without_one(tmp_path):
     _, _, content = living.programs("mnist_attention")
     paths = tmp_path / "live.json", tmp_path / "joined.js"
     paths[0].write_text(json.dumps(content))
-    paths[1].write_text(joined("worker.mjs"))
+    paths[1].write_text(script_of("worker.mjs"))
     command = [living.NODE, str(living.SCRIPT.parent / "check_worker.mjs"), *map(str, paths)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     rounds = json.loads(done.stdout)

@@ -222,7 +222,10 @@ def test_scores_inside_a_loop_over_steps_are_told(name):
         evaluate(name)()
 
 
-@pytest.mark.parametrize("name", ["seq2seq, luong", "translation_transformer"])
+@pytest.mark.parametrize(
+    "name",
+    ["seq2seq, luong", pytest.param("translation_transformer", marks=pytest.mark.full)],
+)
 def test_a_search_that_was_compiled_before_follows(name):
     model, _ = ALL[name]
     params = draw(model, PAIRS)["params"]
@@ -245,6 +248,7 @@ def test_a_search_that_was_compiled_before_follows(name):
     chex.assert_trees_all_equal(alignments(), before)
 
 
+@pytest.mark.full
 def test_a_gpt_with_its_cache_follows_as_all_at_once():
     variables = draw(GENERATOR, TOKENS)
 

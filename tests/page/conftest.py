@@ -64,9 +64,9 @@ def visit(browser):
         return visits[-1]
 
     yield open_page
-    for each in visits:
-        each.context.close()
-    assert [each.said for each in visits] == [[] for _ in visits]
+    for visit in visits:
+        visit.context.close()
+    assert [visit.said for visit in visits] == [[] for _ in visits]
 
 
 @pytest.fixture(scope="session")

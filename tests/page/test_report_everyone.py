@@ -79,8 +79,8 @@ def test_the_policy_lets_only_the_pages_own_script_and_style_be(browser, written
 
 def axe_faults(page):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    found = axe.run(page).response["violations"]
-    return [(fault["id"], [node["html"][:150] for node in fault["nodes"]]) for fault in found]
+    violations = axe.run(page).response["violations"]
+    return [(fault["id"], [node["html"][:150] for node in fault["nodes"]]) for fault in violations]
 
 
 @pytest.mark.parametrize("look", LOOKS, ids=["light", "dark", "phone"])
