@@ -14,6 +14,7 @@ from tests import tiny
 from tests.page.exploring import Visit, command, serving, stop, visiting
 
 MINUS = "\N{MINUS SIGN}"
+SPACE = "\N{NO-BREAK SPACE}"
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
 # trained for long enough that the answer follows a drag
 SHAPES = tiny.ATTENTION | tiny.SHAPES | {"steps_per_epoch": 60, "learning_rate": 0.01}
@@ -111,9 +112,11 @@ def test_settings_change_the_answer_and_reset_brings_it_back_bit_for_bit(shapes,
         said, drawn = opened.sentence(), curve(page, "answer-0")
         opened.select("hard: the best key alone")
         page.locator("input[type=range]").first.press("ArrowRight")
-        page.get_by_role("checkbox", name="no later keys").check()
+        page.get_by_role("checkbox", name="may not look ahead").check()
         page.get_by_role("button", name="Hide this triangle").click()
         opened.wait()
+        shown = page.get_by_role("button", name="Show this triangle again")
+        assert shown.get_attribute("aria-pressed") == "true"
         settings = answers.last[0]["settings"]
         assert (settings["normalizer"], settings["causal"]) == ("hard", True)
         assert settings["temperature"] > 1
@@ -156,6 +159,7 @@ def test_keys_move_a_shape_and_scores_become_weights_in_numbers(shapes, answers,
         assert "height" in handle.get_attribute("aria-valuetext")
         opened.wait()
         page.locator(".try-formula summary").click()
+        page.locator(".try-term").first.wait_for()  # made when the part is opened
         terms = page.locator(".try-term").all_text_contents()
         weights = [float(re.search(r"([\d.]+)$", term)[1]) for term in terms]
         assert sum(weights) == pytest.approx(1, abs=0.01)
@@ -174,10 +178,13 @@ def test_every_normalizer_is_compared_on_one_signal(shapes, answers, browser):
         table = opened.page.locator(".try-compare table")
         table.wait_for(timeout=60_000)
         names = table.locator("tbody th").all_text_contents()
-        assert names == ["as trained", "softmax", "entmax15", "sparsemax", "top_k", "hard"]
+        assert names == ["as trained", "softmax", "entmax-1.5", "sparsemax", "top-k", "hard"]
         rows = [row.split("\t") for row in table.locator("tbody").inner_text().splitlines()]
         keys = {row[0]: float(row[3]) for row in rows}
-        assert keys["hard"] == 1 < keys["top_k"] <= 3
+        assert keys["hard"] == 1 < keys["top-k"] <= 3
+        opened.page.get_by_role("slider", name="box 1").press("ArrowUp")
+        opened.wait()
+        table.wait_for(state="detached")  # it was of another signal
 
 
 DARK = pytest.param({"color_scheme": "dark"}, marks=pytest.mark.full)
@@ -192,6 +199,9 @@ def test_the_page_is_for_everyone(options, shapes, answers, browser):
         assert results.violations_count == 0, results.generate_report()
         width = "document.documentElement.scrollWidth - window.innerWidth"
         assert opened.page.evaluate(width) <= 0
+        tables = "[...document.querySelectorAll('.stacked')].map((own) => own.parentElement)"
+        cut = f"{tables}.map((own) => own.scrollWidth - own.clientWidth)"
+        assert opened.page.evaluate(cut) == [0, 0]  # how shapes are levelled, and results
         for handle in opened.page.locator(".try-handle").all():
             box = handle.bounding_box()
             assert min(box["width"], box["height"]) >= 44
@@ -235,7 +245,7 @@ def test_a_typed_text_is_answered_and_attention_stands_beside_evidence(tmp_path,
         expected = run.predict(written)
         shares = dict(zip(expected.names, np.asarray(expected.outputs)[0]))
         name, share = next(iter(answers(asked(written))["classes"]))
-        assert f"{name}, {100 * share:.0f} %" in opened.sentence()
+        assert f"{name}, {100 * share:.0f}{SPACE}%" in opened.sentence()
         assert share == pytest.approx(shares[name], abs=1e-6)
         words = page.locator(".try .words .word")
         tokens = answers(asked(written))["tokens"]
@@ -258,7 +268,7 @@ def test_a_typed_text_is_answered_and_attention_stands_beside_evidence(tmp_path,
         opened.wait()
         assert words.nth(1).get_attribute("aria-pressed") == "true"
         hidden = share_of(answers, written, [1], name)
-        assert f"{100 * hidden:.0f} %" in page.locator(".try .bars").inner_text()
+        assert f"{100 * hidden:.0f}{SPACE}%" in page.locator(".try .bars").inner_text()
         page.locator("textarea").fill("  ")
         page.wait_for_selector(".try-figure.stale")
         assert "got an empty one" in page.locator(".try-problem").text_content()
@@ -321,4 +331,4 @@ def test_a_drawn_digit_is_centred_as_mnists_are_and_every_move_is_answered(tmp_p
             assert (mass * np.arange(28)).sum() / mass.sum() == pytest.approx(13.5, abs=0.6)
             assert np.ptp(np.flatnonzero(mass > 0.5)) <= 20
         name, share = reply["classes"][0]
-        assert f"sees {name} ({100 * share:.0f} %)" in opened.sentence()
+        assert f"sees {name} ({100 * share:.0f}{SPACE}%)" in opened.sentence()

@@ -7,6 +7,7 @@ from flax_attn.analysis.report_examples import weights_of
 from tests.written_runs import KINDS
 
 SVG = "http://www.w3.org/2000/svg"
+SPACE = "\N{NO-BREAK SPACE}"
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
 
 
@@ -14,7 +15,7 @@ def percent(weight):
     """As the page writes a share, of a weight that was kept as the byte of its root."""
     hundredths = 100 * (np.round(255 * np.sqrt(weight)) / 255) ** 2
     is_small = 0.05 <= hundredths < 9.95
-    return f"{hundredths:.1f} %" if is_small else f"{int(hundredths + 0.5)} %"
+    return f"{hundredths:.1f}{SPACE}%" if is_small else f"{int(hundredths + 0.5)}{SPACE}%"
 
 
 def cell(page, row, column, shape, selector=".heat canvas"):

@@ -174,10 +174,12 @@ function describe(lines, { at, range }, names) {
       .map((line) => `${line.label} ${shown(line.mean[line.steps.indexOf(at)])}`);
     return `${names.at} ${shown(at)}: ${values.join(", ")}.`;
   }
+  const place = names.at.toLowerCase();
   const ends = lines.map((line) => {
     const [from, to] = [line.mean[0], line.mean.at(-1)].map(shown);
     const seeds = line.rows.length > 1 ? ` (mean of ${line.rows.length} seeds)` : "";
-    return `${line.label} goes from ${from} to ${to}${seeds}`;
+    const begin = line.steps[0] === wholeOf(lines)[0] ? "" : ` at ${place} ${shown(line.steps[0])}`;
+    return `${line.label} goes from ${from}${begin} to ${to}${seeds}`;
   });
   const part = range ? ` Shown from ${shown(range[0])} to ${shown(range[1])}.` : "";
   const [first, last] = wholeOf(lines);

@@ -2,6 +2,7 @@
 // A string becomes a text node and never markup, so no word of a data set can run.
 
 const SVG = "http://www.w3.org/2000/svg";
+const SPEECH_PAUSE = 1000; // milliseconds between two lines that are read aloud
 
 /**
  * An element with its attributes and children. An attribute that is a function listens to the
@@ -59,7 +60,7 @@ export function percent(share) {
   if (!Number.isFinite(share)) return "not a number";
   const hundredths = 100 * share;
   const isSmall = hundredths < 9.95 && hundredths >= 0.05;
-  return `${isSmall ? hundredths.toFixed(1) : Math.round(hundredths)} %`;
+  return `${isSmall ? hundredths.toFixed(1) : Math.round(hundredths)}\u00a0%`;
 }
 
 /** A number of a curve or table as a float: JSON has no NaN, so it comes as a word. */
@@ -73,14 +74,18 @@ export function sentence(text = "") {
   const visible = el("span", {}, text);
   const node = el("p", { class: "sentence" }, visible, spoken);
   let waiting = null;
+  let last = -Infinity;
+  const speak = () => {
+    waiting = null;
+    last = performance.now();
+    spoken.textContent = visible.textContent;
+  };
   const say = (words) => {
     if (visible.textContent === words) return;
     visible.textContent = words;
-    if (waiting !== null) return;
-    waiting = setTimeout(() => {
-      waiting = null;
-      spoken.textContent = visible.textContent;
-    }, 1000);
+    const rest = last + SPEECH_PAUSE - performance.now();
+    if (rest <= 0 && waiting === null) speak();
+    else waiting ??= setTimeout(speak, Math.max(rest, 0));
   };
   return { node, say, text: () => visible.textContent };
 }
@@ -109,7 +114,7 @@ export function plainTable(caption, header, rows) {
       "tr",
       {},
       el("th", { scope: "row" }, String(first)),
-      cells.map((cell) => el("td", {}, String(cell))),
+      cells.map((cell, i) => el("td", { "data-name": header[i + 1] }, String(cell))),
     ),
   );
   return el(

@@ -90,7 +90,7 @@ function againPart(runs) {
     const changed = Object.entries(run.changes);
     const rows = changed.map(([key, pair]) => [key, ...pair.map((value) => JSON.stringify(value))]);
     const others = "The config is not one of the package, so what it changes is not known.";
-    const none = run.config_known ? "The config is as the file has it." : others;
+    const none = run.config_known ? "No key of the config was changed." : others;
     return [
       runs.length > 1 ? el("h3", { dir: "auto" }, run.name) : null,
       el("pre", {}, el("code", {}, run.command)),

@@ -34,10 +34,11 @@ export function resultsTable(runs) {
     };
     const arrow = el("span", { class: "arrow", "aria-hidden": "true" });
     const button = el("button", { type: "button", onclick: press }, column.name, arrow);
-    return el("th", { scope: "col" }, button);
+    return el("th", { scope: "col" }, runs.length > 1 ? button : column.name);
   });
   const draw = () => {
-    heads.forEach((head, i) => {
+    const sorting = runs.length > 1 ? heads : []; // one run has no order
+    sorting.forEach((head, i) => {
       const isSorted = state.column === i;
       const order = state.falls ? "descending" : "ascending";
       head.setAttribute("aria-sort", isSorted ? order : "none");
@@ -55,7 +56,7 @@ export function resultsTable(runs) {
   const caption = `${runs[0].measured} on test data and further results of ${namesOf(runs)}`;
   const table = el(
     "table",
-    { class: "results" },
+    { class: runs.length > 1 ? "results stacked" : "results stacked lone" },
     el("caption", { class: "aside" }, caption),
     el("thead", {}, el("tr", {}, heads)),
     body,
@@ -117,7 +118,7 @@ function tableRow(run, columns, runs) {
     const values = runs.map(column.value).filter(Number.isFinite);
     const best = column.falls ? Math.min(...values) : Math.max(...values);
     const isBest = "falls" in column && runs.length > 1 && column.value(run) === best;
-    return el("td", {}, isBest ? el("strong", {}, text) : text);
+    return el("td", { "data-name": column.name }, isBest ? el("strong", {}, text) : text);
   });
   return el("tr", {}, el("th", { scope: "row", dir: "auto" }, first.write(run)), cells);
 }

@@ -18,6 +18,11 @@ const NAMED = {
   top_k: "top-k: softmax of the 3 best",
   hard: "hard: the best key alone",
 };
+/** The name of a normaliser, as the list has it before its words. */
+export function nameOfNormalizer(name) {
+  return (NAMED[name] ?? name).split(":")[0];
+}
+
 const STEPS = 40; // of the temperature, from 1/16 to 16
 
 /** The temperature at a step of its slider, which is logarithmic; 1 in the middle. */
@@ -53,7 +58,7 @@ export function lensControls({ normalizers, most, between, ordered, onChange, on
     return [value === null ? "no limit" : `${value} away`, () => change({ reach: value })];
   });
   const box = el("input", { type: "checkbox", onchange: () => change({ causal: box.checked }) });
-  const causal = el("label", { class: "control tick" }, box, el("span", {}, "no later keys"));
+  const causal = el("label", { class: "control tick" }, box, el("span", {}, "may not look ahead"));
   const reset = el("button", { type: "button", class: "reset", onclick: () => onReset() }, "Reset");
   const node = el(
     "div",

@@ -57,7 +57,8 @@ function normalizerOf(row, { normalizer, temperature }) {
 }
 
 function parts(query, settings) {
-  const who = el("p", {}, `The query is ${query.what}.`);
+  const about = `The query (what looks) is ${query.what}. The keys are what it may look at.`;
+  const who = el("p", {}, about);
   if (!query.scores)
     return [who, el("p", { class: "hint" }, "Its weights come without scores here.")];
   const row = scoredRow(query);
@@ -76,8 +77,7 @@ function parts(query, settings) {
       "p",
       {},
       name,
-      settings.temperature === 1 ? "" : ", T = ",
-      settings.temperature === 1 ? "" : String(settings.temperature),
+      `${own ? "; T is the temperature, " : " The temperature is "}${settings.temperature}.`,
     ),
     own ? curve(row, own, scaled) : null,
     el("ul", { class: "try-terms" }, lines),

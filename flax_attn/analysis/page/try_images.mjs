@@ -77,7 +77,7 @@ export function tryImages({ runs, asks, changed, hide, forget, pick }) {
     if (patches.childElementCount !== count) patches.replaceChildren(...makePatches(count, side));
     const q = looks.rows > 1 ? state.query : 0;
     const top = Math.max(...Array.from({ length: count }, (_, k) => looks.at(q, k)), 0.01);
-    scale.to(top);
+    scale.to(top, hidden.length > 0);
     [...patches.children].forEach((node, k) => {
       const isHidden = hidden.includes(k);
       const [red, green, blue] = rgb(looks.at(q, k), top);

@@ -100,14 +100,14 @@ export function tryIt(run, ask, others = []) {
   });
   figure.append(view.node);
   said.node.classList.add("try-said");
-  view.slot?.append(said.node, problem);
+  const below = [hasAttention ? controls.node : null, said.node, problem].filter(Boolean);
+  view.slot?.append(...below); // beside the picture: what is changed and what changes
   const section = el(
     "section",
     { class: `try try-${run.kind}`, "aria-label": `Try ${run.name}` },
     figure,
-    view.slot ? null : [said.node, problem],
+    view.slot ? null : below,
     el("p", { class: "try-hint" }, el("strong", {}, "Try this. "), view.hint),
-    hasAttention ? controls.node : null,
     view.after ?? null,
     hasAttention ? formula.node : null,
   );

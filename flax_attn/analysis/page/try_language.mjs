@@ -43,7 +43,7 @@ export function tryLanguage({ runs, asks, changed, hide, forget, pick }) {
     const weights = looks ? reply.tokens.map((_, k) => looks.at(0, k)) : null;
     const top = weights ? Math.max(...weights, 0.01) : 1;
     own.show(weights, top);
-    scale.to(top);
+    scale.to(top, settings.hidden.length > 0);
     own.buttons.forEach((button, k) => {
       const isHidden = settings.hidden.includes(k);
       button.classList.toggle("hidden-key", isHidden);

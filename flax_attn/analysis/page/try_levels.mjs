@@ -3,9 +3,14 @@
 import { el, percent, plainTable } from "./dom.mjs";
 import { heightIn, rightHeights, shareOn } from "./try_shapes.mjs";
 import { weightsIn } from "./try_shared.mjs";
-import { NORMALIZERS, UNCHANGED } from "./try_controls.mjs";
+import { nameOfNormalizer, NORMALIZERS } from "./try_controls.mjs";
 
 const CLOSE = 1; // what passes for right, where heights reach 25
+const RIGHT = `✓ is right: off by at most ${CLOSE.toFixed(1)} on average`;
+
+const HINT = { class: "hint" };
+const COUNTED =
+  "Keys per query: at how many positions one position looks, on average (1\u00a0% or more).";
 
 const KINDS = ["triangle", "box"];
 const pluralOf = (kind) => (kind === "box" ? "boxes" : "triangles");
@@ -18,7 +23,15 @@ function errorOf(kind, output, shapes, right) {
 }
 
 function sayError(error) {
-  return `${error < CLOSE ? "✓" : "✗"} off by ${error.toFixed(1)}`;
+  const written = error.toFixed(1); // what is read decides
+  return `${Number(written) <= CLOSE ? "✓" : "✗"} off by ${written}`;
+}
+
+/** A table whose rows are stacked on a phone. */
+function stacked(caption, header, rows) {
+  const table = plainTable(caption, header, rows);
+  table.classList.add("stacked", "lone");
+  return table;
 }
 
 /** A table of the kinds of shapes: where they are set, and where they look. */
@@ -37,48 +50,61 @@ export function levels() {
         const share = looks ? percent(shareOn(looks, own, own)) : "no attention";
         const name = runs.length > 1 ? `${pluralOf(kind)}, ${run.name}` : pluralOf(kind);
         const error = errorOf(kind, output, shapes, right);
-        return [name, set, [...goal].join(" and "), sayError(error), share];
+        return [name, set, [...goal].join(" and "), `${sayError(error)} on average`, share];
       });
     });
     const header = ["shapes", "set to", "right", "verdict", "attention on own kind"];
-    node.replaceChildren(plainTable("How well the shapes are levelled", header, rows));
+    node.replaceChildren(stacked(`How well the shapes are levelled. ${RIGHT}.`, header, rows));
   };
   return { node, show, level: heightIn };
 }
 
-/** A button that asks under every normaliser, and the table of what comes out. */
-export function everyNormalizer({ run, ask, shapes, signal }) {
+/**
+ * A button that asks under every normaliser, and the table of what comes out. `follow()` takes the
+ * table away when the signal or another setting has changed since.
+ */
+export function everyNormalizer({ run, ask, shapes, signal, settings }) {
   const result = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-live": "polite" });
   result.setAttribute("aria-label", "The answer under every normaliser");
   const names = run.live?.normalizers ?? NORMALIZERS;
+  let shownFor = null;
+  const now = () => JSON.stringify([signal(), { ...settings(), normalizer: null }]);
   const asked = async (name) => {
     const inputs = { inputs: { shape: [signal().length, 1], data: signal() } };
-    const reply = await ask({ inputs, settings: { ...UNCHANGED, normalizer: name } });
-    if (reply.error) return [name, reply.error];
+    const reply = await ask({ inputs, settings: { ...settings(), normalizer: name } });
+    if (reply.error) return [nameOfNormalizer(name), reply.error];
     const right = rightHeights(shapes(), run.task);
     const looks = weightsIn(reply, run.attention.at(-1).name, 0);
     const errors = KINDS.map((kind) =>
       sayError(errorOf(kind, reply.outputs.data, shapes(), right)),
     );
     const share = shareOn(looks, shapes(), shapes());
-    return [name, ...errors, keysOf(looks), percent(share)];
+    return [nameOfNormalizer(name), ...errors, keysOf(looks), percent(share)];
   };
   const compare = async () => {
-    button.disabled = true;
+    const own = now();
+    shownFor = own;
+    result.replaceChildren();
     result.setAttribute("aria-busy", "true");
     const rows = [];
-    for (const name of names) rows.push(await asked(name));
-    const header = ["normaliser", "triangles", "boxes", "keys a query", "attention on shapes"];
-    result.replaceChildren(plainTable("This signal under every normaliser", header, rows));
+    for (const name of names) {
+      rows.push(await asked(name));
+      if (shownFor !== own) return; // something was changed meanwhile
+    }
+    const header = ["normaliser", "triangles", "boxes", "keys per query", "attention on shapes"];
+    const caption = "This signal under every normaliser, with the other settings as they are.";
+    result.replaceChildren(stacked(`${caption} ${RIGHT}.`, header, rows), el("p", HINT, COUNTED));
     result.setAttribute("aria-busy", "false");
-    button.disabled = false;
   };
-  const button = el(
-    "button",
-    { type: "button", onclick: compare },
-    "Compare all normalisers on this signal",
-  );
-  return el("div", { class: "try-compare" }, button, result);
+  const follow = () => {
+    if (shownFor === null || shownFor === now()) return;
+    shownFor = null;
+    result.replaceChildren(el("p", HINT, "Something was changed: compare again."));
+    result.setAttribute("aria-busy", "false");
+  };
+  const words = "Compare all normalisers on this signal";
+  const button = el("button", { type: "button", onclick: compare }, words);
+  return { node: el("div", { class: "try-compare" }, button, result), follow };
 }
 
 /** The mean number of keys that get at least a hundredth of a query's weight. */

@@ -74,6 +74,15 @@ export function shareOn(weights, queries, keys) {
   return count ? total / count : NaN;
 }
 
+/** The share of its weight that one query puts on the keys in a shape. */
+export function shareAt(weights, q, shape) {
+  const scale = LENGTH / weights.columns;
+  let share = 0;
+  for (let k = 0; k < weights.columns; k++)
+    if (isIn(shape, (k + 0.5) * scale - 0.5)) share += weights.at(q, k);
+  return share;
+}
+
 /** What is unusual about shapes, in words; empty for those that training has. */
 export function unusual(shapes) {
   for (const [i, one] of shapes.entries())

@@ -3,6 +3,8 @@
 import { chooser, el, numbered } from "./dom.mjs";
 import { headOf, legend, paint } from "./heat.mjs";
 
+export const PIXELS = 4; // of a cell, so that stripes can be told from a colour
+
 /** The weights of one attention and head in a reply, or null. */
 export function weightsIn(reply, name, head) {
   const own = reply.attention?.[name];
@@ -48,10 +50,10 @@ export function isBetween(run) {
   return shapes.some(([, q, k]) => q === k && k > 1);
 }
 
-/** A legend that follows the largest weight: `{node, to(top)}`. */
+/** A legend that follows the largest weight, and says when keys are hidden: `{node, to(...)}`. */
 export function movingLegend() {
   const node = el("div", {});
-  const to = (top) => node.replaceChildren(legend(top, true));
+  const to = (top, masked = false) => node.replaceChildren(legend(top, masked));
   return { node, to };
 }
 
@@ -62,13 +64,13 @@ export function exampleChooser(run, onChoice) {
   return numbered("begin with example", count, 0, onChoice, (i) => `example ${i}`).node;
 }
 
-/** A canvas that is one row of weights, hidden keys hatched. */
+/** A canvas that is one row of weights; keys that are not visible are hatched. */
 export function strip(name) {
   const canvas = el("canvas", { class: "try-strip", role: "img", "aria-label": name });
-  const show = (weights, q, hidden = []) => {
-    const row = { rows: 1, columns: weights.columns, at: (_, k) => weights.at(q, k) };
-    const finest = Math.max(row.columns, 4 * row.columns);
-    paint(canvas, row, { finest, visible: (_, k) => !hidden.includes(k) });
+  const show = (weights, q, isVisible = () => true) => {
+    const { columns } = weights; // five rows, so that stripes are not stretched
+    const row = { rows: 5, columns, at: (_, k) => weights.at(q, k) };
+    paint(canvas, row, { finest: PIXELS * Math.max(columns, 5), visible: (_, k) => isVisible(k) });
   };
   return { canvas, show };
 }

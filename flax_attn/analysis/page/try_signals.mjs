@@ -5,9 +5,10 @@ import { heatMap, legend } from "./heat.mjs";
 import { everyNormalizer, levels } from "./try_levels.mjs";
 import { isVisible, signalKey, withMarks } from "./try_marks.mjs";
 import { handle, plot } from "./try_plot.mjs";
-import { exampleChooser, headChooser, scoresIn, strip, weightsIn } from "./try_shared.mjs";
-import { drawn, groupOf, isIn, LENGTH, rightHeights, shapesOf, shareOn } from "./try_shapes.mjs";
-import { unusual } from "./try_shapes.mjs";
+import { exampleChooser, headChooser, PIXELS } from "./try_shared.mjs";
+import { scoresIn, strip, weightsIn } from "./try_shared.mjs";
+import { drawn, groupOf, isIn, LENGTH, rightHeights, shapesOf } from "./try_shapes.mjs";
+import { shareAt, shareOn, unusual } from "./try_shapes.mjs";
 import { trySeries } from "./try_series.mjs";
 
 const SIGNS = { triangle: "▲", box: "■" };
@@ -35,10 +36,14 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
   const heads = headChooser(run, () => state.replies && show(state.replies, state.settings));
   const map = heatMap({ name: "attention of every position on every other", onPoint: pointAt });
   const marked = withMarks(map.node);
-  const aboutMap = "Rows: the position that looks. Columns: where it looks. Point at a cell.";
+  const aboutMap =
+    "Rows: the position that looks (the query). Columns: the position it looks at (the key). " +
+    "Point at a cell.";
   const pointed = el("p", { class: "hint" }, aboutMap);
+  const scaleOf = el("div", {});
+  const aboutRow = el("p", { class: "hint" });
   const table = levels();
-  const slot = el("div", {}); // for the sentence, under the picture that it is about
+  const slot = el("div", { class: "try-below" }); // for controls and the sentence
   const hider = el("button", { type: "button", onclick: hideShape }, "");
 
   function shapeHandle(i) {
@@ -101,37 +106,49 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
     replies.forEach((reply, i) => own.line(answers[i], [...reply.outputs.data]));
     table.show(runs, replies, state.shapes, right, (reply, i) => weights(reply, runs[i]));
     const looks = weights(replies[0]);
-    hider.textContent = `Hide this ${state.shapes[state.chosen].kind} from the attention`;
-    if (looks) showAttention(looks, settings);
+    if (!looks) return;
+    showAttention(looks, settings);
+    showHider(looks, settings);
+    compare.follow();
   }
 
   function showAttention(looks, settings) {
     const { shapes, chosen } = state;
     const shape = shapes[chosen];
     const group = groupOf(shapes, chosen, run.task);
+    const q = chosenQuery(looks);
     const arcs = group
       .filter((i) => i !== chosen)
       .map((i) => {
-        const share = shareOn(looks, [shape], [shapes[i]]);
+        const share = shareAt(looks, q, shapes[i]);
         const ends = { from: shape.center, to: shapes[i].center };
         const width = 24 * Math.sqrt(share);
         return { ...ends, height: shape.height, other: shapes[i].height, width };
       });
     own.arcs(arcs);
-    row.show(looks, chosenQuery(looks), settings.hidden);
+    const [partner] = group.filter((i) => i !== chosen);
+    aboutRow.textContent =
+      `Where the middle of the chosen ${shape.kind} looks (bright: much), ` +
+      `${percent(shareAt(looks, q, shapes[partner]))} of it on its partner (the arc). ` +
+      "Click a place to hide it, click again to show it.";
+    row.show(looks, q, (k) => isVisible(q, k, settings));
     map.show(looks, {
-      finest: looks.columns,
+      finest: PIXELS * looks.columns,
       visible: (q, k) => isVisible(q, k, settings),
       name: `attention map, ${looks.rows} queries downwards, ${looks.columns} keys across`,
     });
     marked.show(
       shapes.map((own) => [own.kind, SIGNS[own.kind], (100 * (own.center + 0.5)) / LENGTH]),
     );
-    map.point(chosenQuery(looks), Math.round((shape.center * looks.columns) / LENGTH));
+    const isMasked = settings.hidden.length > 0 || settings.reach !== null || settings.causal;
+    scaleOf.replaceChildren(legend(1, isMasked));
+    if (state.cell) pointAt(...state.cell);
+    else map.point(q, Math.round((shape.center * looks.columns) / LENGTH));
     handles.forEach(({ node }, i) => node.classList.toggle("chosen", i === chosen));
   }
 
   function pointAt(q, k) {
+    state.cell = [q, k];
     const looks = weights(state.replies[0]);
     const what = (t) => state.shapes.find((shape) => isIn(shape, (t * LENGTH) / looks.rows))?.kind;
     const said = (t) => `${t}${what(t) ? `, a ${what(t)},` : ""}`;
@@ -139,11 +156,30 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
       `Position ${said(q)} puts ${percent(looks.at(q, k))} on ${said(k)}`.replace(/,$/, "");
   }
 
-  function hideShape() {
-    const shape = state.shapes[state.chosen];
-    const looks = weights(state.replies[0]);
+  function pointAway() {
+    if (!state.cell) return;
+    state.cell = null;
+    pointed.textContent = aboutMap;
+    show(state.replies, state.settings);
+  }
+
+  function keysOfChosen(looks) {
     const keys = Array.from({ length: looks.columns }, (_, k) => k);
-    hide(keys.filter((k) => isIn(shape, (k * LENGTH) / looks.columns)));
+    const shape = state.shapes[state.chosen];
+    return keys.filter((k) => isIn(shape, (k * LENGTH) / looks.columns));
+  }
+
+  function showHider(looks, { hidden }) {
+    const { kind } = state.shapes[state.chosen];
+    const isHidden = keysOfChosen(looks).every((k) => hidden.includes(k));
+    hider.textContent = isHidden
+      ? `Show this ${kind} again`
+      : `Hide this ${kind} from the attention`;
+    hider.setAttribute("aria-pressed", String(isHidden));
+  }
+
+  function hideShape() {
+    hide(keysOfChosen(weights(state.replies[0])));
   }
 
   function say(replies) {
@@ -201,44 +237,38 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
     hide([Math.floor((count * (event.clientX - box.left)) / box.width)]);
   });
   const hasMap = run.attention.length > 0;
-  const rowNode = el(
+  const rowNode = el("div", { class: "try-row" }, row.canvas, aboutRow);
+  for (const event of ["pointerleave", "blur"]) map.canvas.addEventListener(event, pointAway);
+  const compare = everyNormalizer({
+    run,
+    ask: asks[0],
+    shapes: () => state.shapes,
+    signal,
+    settings: () => state.settings,
+  });
+  const begins = exampleChooser(run, (i) => {
+    begin(i);
+    forget();
+    changed();
+  });
+  const besides = [heads.node, marked.node, scaleOf, pointed];
+  const picture = el(
     "div",
-    { class: "try-row" },
-    row.canvas,
-    el(
-      "p",
-      { class: "hint" },
-      "Where the chosen shape looks. Bright: much. Click to hide a place.",
-    ),
+    { class: hasMap ? "beside" : "" },
+    el("div", {}, begins, own.node, hasMap ? rowNode : null, signalKey(runs)),
+    hasMap ? el("div", { class: "try-beside-map" }, besides) : null,
+    slot,
   );
-  const compare = everyNormalizer({ run, ask: asks[0], shapes: () => state.shapes, table, signal });
   return {
-    node: el(
-      "div",
-      { class: hasMap ? "beside" : "" },
-      el(
-        "div",
-        {},
-        exampleChooser(run, (i) => {
-          begin(i);
-          forget();
-          changed();
-        }),
-        own.node,
-        hasMap ? rowNode : null,
-        signalKey(runs),
-        slot,
-      ),
-      hasMap ? el("div", {}, heads.node, marked.node, pointed, legend(1, true)) : null,
-    ),
+    node: picture,
     hint:
       "Drag a triangle up, down or away, with the mouse, a finger or the arrow keys. " +
-      "Each pair should come out at its mean height. Then change the normaliser below, and " +
-      "see which shapes come out wrong.",
+      "Each pair should come out at its mean height. Then change the normaliser, which turns " +
+      "scores into weights, and see which shapes come out wrong.",
     slot,
     most: LENGTH,
     between: true,
-    after: el("div", {}, table.node, hasMap ? [hider, compare] : null),
+    after: el("div", {}, table.node, hasMap ? [hider, compare.node] : null),
     input: () => ({ inputs: { shape: [LENGTH, 1], data: signal() } }),
     reset: () => begin(0),
     show,

@@ -82,7 +82,7 @@ export function tryTexts({ runs, asks, changed, hide, forget, pick }) {
     const weights = overWords(looks, looks.rows > 1 ? state.query : null);
     const top = Math.max(...weights, 0.01);
     own.show(weights, top);
-    scale.to(top);
+    scale.to(top, state.settings.hidden.length > 0);
   }
 
   function point(i) {
