@@ -181,3 +181,13 @@ def anchors(page):
     """The headings of a page as links name them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_live_reports_are_small_and_linked():
+    reports = sorted((DOCS / "live").glob("*.html"))
+    assert reports
+    assert sum(path.stat().st_size for path in reports) <= 2_000_000
+    linked = set().union(*(targets(page) for page in DOCS.rglob("*.md")))
+    for path in reports:
+        assert path in linked
+        assert '"live":{' in path.read_text()

@@ -133,5 +133,5 @@ def test_an_address_that_may_not_be_used_is_one_line(monkeypatch):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(module, "Explorer", refuse)
-    with pytest.raises(UsageError, match="cannot listen on 127.0.0.1"):
+    with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1"):
         open_explorer(None, str, [answer])
