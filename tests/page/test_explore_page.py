@@ -250,7 +250,7 @@ def test_a_typed_text_is_answered_and_attention_stands_beside_evidence(tmp_path,
         words = page.locator(".try .words .word")
         tokens = answers(asked(written))["tokens"]
         assert words.count() == len(tokens)
-        page.wait_for_selector(".try-change")
+        page.wait_for_selector(f".try-change:nth-child({len(tokens)})")  # not the first example's
         changes = [share_of(answers, written, [k], name) - share for k in range(len(tokens))]
         shown = page.locator(".try-change small").all_text_contents()
         assert [int(one.replace(MINUS, "-")) for one in shown] == [round(100 * c) for c in changes]
