@@ -140,7 +140,7 @@ class _Key:
 
 
 def current() -> Lens | None:
-    """The lens that is entered; None where there is none, or nothing is set."""
+    """The lens that is entered. None without a lens, or if nothing is set in it."""
     return None if _context.value is None else _context.value.lens()
 
 

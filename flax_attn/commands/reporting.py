@@ -22,8 +22,8 @@ def report(args: argparse.Namespace) -> list[Path]:
         UsageError: a run that is not finished or is damaged, or an output that cannot be written.
     """
     check_output(args.output)
-    for path in args.runs:
-        reading.read(path)  # before jax is there, so that a wrong path is told at once
+    # before jax is there, so that a wrong path is told at once
+    records = [reading.read(path) for path in args.runs]
     if args.model:
         from flax_attn.commands.training import keep_compiled
         from flax_attn.explore.showing import page_of
@@ -34,7 +34,7 @@ def report(args: argparse.Namespace) -> list[Path]:
     else:
         from flax_attn.analysis.report import report as page
 
-        text = page([reading.read(path) for path in args.runs])
+        text = page(records)
     if args.output == STDOUT:
         sys.stdout.buffer.write(text.encode())
         return []

@@ -18,7 +18,7 @@ from flax_attn.explore.primitives import BODIES, bodies, dtype_name, parameters
 from flax_attn.types import Json, JsonObject
 
 CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # parameters that hold a program that is just called
-SMALL = 1024  # bytes of a constant that is kept whatever it is made of
+SMALL = 1024  # bytes up to which a constant is kept as it is
 AN_EQUATION = 64  # bytes of an equation as JSON
 
 Aval = Any  # the shape and dtype of a value: JAX has no public type for all of them
@@ -156,7 +156,7 @@ class Graph:
 
 
 class Pool:
-    """The bytes of all constants, each array once, whatever its shape."""
+    """The bytes of all constants. Arrays of equal bytes are stored once, in any shape."""
 
     def __init__(self) -> None:
         self.content = bytearray()

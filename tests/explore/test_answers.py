@@ -180,7 +180,7 @@ def test_what_a_model_does_not_read_is_told(texts):
 
 
 def cut_to(length, answers):
-    """The same run, which reads so many tokens."""
+    """The same run, with another limit on the tokens that it reads."""
     encoder = answers.task.encoder
     encoder = encoder._replace(data=dataclasses.replace(encoder.data, max_length=length))
     task = dataclasses.replace(answers.task, encoder=encoder)
