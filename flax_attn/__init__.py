@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flax_attn.experiment.loading import Run as Run
     from flax_attn.experiment.loading import load as load
     from flax_attn.explore.showing import show as show
+    from flax_attn.tasks.language import Generated as Generated
     from flax_attn.tasks.task import Prediction as Prediction
 
 __version__ = "0.1.0"
@@ -32,9 +33,10 @@ FACE = {
     "export": "flax_attn.experiment.exporting",
     "Run": "flax_attn.experiment.loading",
     "Prediction": "flax_attn.tasks.task",
+    "Generated": "flax_attn.tasks.language",
 }
 MODULES = {"plot": "flax_attn.analysis.plotting"}
-__all__ = ["Prediction", "Run", "export", "load", "plot", "show", "train"]
+__all__ = ["Generated", "Prediction", "Run", "export", "load", "plot", "show", "train"]
 
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and refuses others

@@ -82,7 +82,8 @@ class GPT(nn.Module):
             across=self.across,
         )
         exact_gelu = functools.partial(nn.gelu, approximate=False)
-        network = FeedForward(self.hidden_features or 4 * self.features, exact_gelu)
+        width = self.hidden_features or 4 * self.features
+        network = FeedForward(width, exact_gelu, across=self.across)
         return DecoderBlock(attention, None, network, dropout_rate=self.dropout_rate)
 
     def __call__(

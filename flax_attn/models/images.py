@@ -116,7 +116,8 @@ class PatchTransformer(nn.Module):
         for i in range(1, self.num_blocks + 1):
             name = f"attention{i}"
             self_attention = MultiHeadAttention(self.num_heads, across=self.across, name=name)
-            network = FeedForward(self.hidden_features, nn.gelu, name=f"feed_forward{i}")
+            name = f"feed_forward{i}"
+            network = FeedForward(self.hidden_features, nn.gelu, across=self.across, name=name)
             options = {"dropout_rate": self.dropout_rate, "name": f"block{i}"}
             block = EncoderBlock(self_attention, network, **options)
             x, attention[f"block{i}"] = block(x, train=train, need_weights=not train)

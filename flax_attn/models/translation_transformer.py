@@ -72,7 +72,7 @@ class TranslationTransformer(nn.Module):
         attention = lambda: MultiHeadAttention(
             self.num_heads, dropout_rate=rate, across=self.across
         )
-        network = lambda: FeedForward(self.hidden_features, dropout_rate=rate)
+        network = lambda: FeedForward(self.hidden_features, dropout_rate=rate, across=self.across)
         self.encoder = [
             EncoderBlock(attention(), network(), dropout_rate=self.dropout_rate)
             for _ in range(self.num_blocks)

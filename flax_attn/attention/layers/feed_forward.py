@@ -9,7 +9,9 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.checks import check_rate, check_size
+from flax_attn.attention.how import Across
 from flax_attn.attention.layers.attention import as_input
+from flax_attn.attention.layers.dense import on_one_axis
 from flax_attn.types import Options
 
 
@@ -25,6 +27,8 @@ class FeedForward(nn.Module):
         dtype: dtype of the computation and of the result; None for that of the inputs.
         param_dtype: dtype of the parameters.
         precision: precision of both products, as in `jax.lax.Precision`.
+        across: as in `attend`, where it cuts the positions over devices. They then stay an axis of
+            their own, and none leaves its device.
     """
 
     features: int
@@ -33,6 +37,7 @@ class FeedForward(nn.Module):
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
     precision: PrecisionLike = None
+    across: Across | None = None
 
     def __post_init__(self):
         check_size("features", self.features)
@@ -48,6 +53,7 @@ class FeedForward(nn.Module):
             "dtype": inputs.dtype,
             "param_dtype": self.param_dtype,
             "precision": self.precision,
+            "dot_general": None if self.across else on_one_axis,
         }
         hidden = self.activation(nn.Dense(self.features, **options, name="hidden")(inputs))
         hidden = nn.Dropout(self.dropout_rate, deterministic=not train)(hidden)

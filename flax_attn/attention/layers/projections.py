@@ -14,6 +14,7 @@ from flax_attn.attention.checks import check_rate, check_size
 from flax_attn.attention.dot_products import scaled_dot
 from flax_attn.attention.how import Across
 from flax_attn.attention.layers.attention import as_input, without_padding
+from flax_attn.attention.layers.dense import on_one_axis
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.positions import rotary_in_heads
 from flax_attn.attention.types import Normalizer, Score
@@ -111,6 +112,7 @@ class HeadProjections(nn.Module):
             kernel_init=self.kernel_init,
             bias_init=self.bias_init,
             precision=self.precision,
+            dot_general=None if self.across else on_one_axis,
             name=name,
             **dtypes,
         )(inputs)
