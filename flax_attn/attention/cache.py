@@ -13,27 +13,28 @@ from flax_attn.attention.types import Window
 
 
 class KeyValueCache(NamedTuple):
-    """Keys `(..., max_length, heads, d)` and values `(..., max_length, heads, e)` of tokens.
+    """Keys `(..., heads, max_length, d)` and values `(..., heads, max_length, e)` of tokens.
 
     `length` `(...)` is the number of tokens in each row of the batch. Prompts may have different
-    lengths. Position `p` is at index `p`. Indices from `length` on are not read.
+    lengths. Position `p` is at index `p`. Indices from `length` on are not read. Heads stand before
+    positions, so a step of decoding reads the tokens of a head without moving them.
     """
 
-    key: Float[Array, "*b t h d"]
-    value: Float[Array, "*b t h e"]
+    key: Float[Array, "*b h t d"]
+    value: Float[Array, "*b h t e"]
     length: Int[Array, "*b"]
 
 
 class SlidingCache(NamedTuple):
-    """Keys `(..., slots, heads, d)` and values `(..., slots, heads, e)` of the last tokens.
+    """Keys `(..., heads, slots, d)` and values `(..., heads, slots, e)` of the last tokens.
 
     `length` `(...)` is the number of all tokens that were ever appended in each row of the batch.
     Position `p` is at index `p % slots`, so a new token takes the index of the oldest one. A window
     of `(slots - 1, 0)` reads no token that was overwritten.
     """
 
-    key: Float[Array, "*b t h d"]
-    value: Float[Array, "*b t h e"]
+    key: Float[Array, "*b h t d"]
+    value: Float[Array, "*b h t e"]
     length: Int[Array, "*b"]
 
 
@@ -51,8 +52,8 @@ def empty_cache(
 ) -> KeyValueCache:
     """A cache for `max_length` tokens with nothing in it; the features are those of one head."""
     return KeyValueCache(
-        jnp.zeros((*leading, max_length, num_heads, key_features), dtype),
-        jnp.zeros((*leading, max_length, num_heads, value_features), dtype),
+        jnp.zeros((*leading, num_heads, max_length, key_features), dtype),
+        jnp.zeros((*leading, num_heads, max_length, value_features), dtype),
         jnp.zeros(leading, jnp.int32),
     )
 
@@ -71,14 +72,14 @@ def append(
             row is filled with NaN, so that nothing wrong passes for right.
     """
     added = number_added(cache, key, value, lengths)
-    slots, num_new = cache.key.shape[-3], key.shape[-3]
+    slots, num_new = cache.key.shape[-2], key.shape[-3]
     sliding, length = isinstance(cache, SlidingCache), cache.length + added
     if not sliding and (longest := known_bound(jnp.max, length)) > slots:
         raise ValueError(
             f"expected at most the {slots} tokens that the cache has room for, got {longest}"
         )
 
-    def write_row(old: Array, start: Array, count: Array, new: Array) -> Array:
+    def write_row(old: Array, start: Array, count: Array, new: Array) -> tuple[Array, Array]:
         step = jnp.arange(num_new)
         index, kept, wrong = start + step, step < count, (count > num_new) | (count < 0)
         if sliding:
@@ -86,15 +87,25 @@ def append(
         else:
             wrong |= start + count > slots
         index = jnp.where(kept, index, slots)  # an index past the end is dropped
-        return jnp.where(wrong, jnp.nan, old.at[index].set(new.astype(old.dtype), mode="drop"))
+        return old.at[:, index].set(new.astype(old.dtype), mode="drop"), wrong
 
     def write(old: Array, new: Array) -> Array:
         size = math.prod(cache.length.shape)
+        new = jnp.swapaxes(new, -3, -2)  # (..., h, n, d)
         old_rows, new_rows = (array.reshape(size, *array.shape[-3:]) for array in (old, new))
-        rows = jax.vmap(write_row)(old_rows, cache.length.ravel(), added.ravel(), new_rows)
-        return rows.reshape(old.shape)
+        ends = cache.length.ravel(), added.ravel()
+        rows, wrong = jax.vmap(write_row)(old_rows, *ends, new_rows)
+        return _filled(rows, wrong).reshape(old.shape)
 
     return type(cache)(write(cache.key, key), write(cache.value, value), length)
+
+
+def _filled(rows: Array, wrong: Array) -> Array:
+    """Rows `(b, ...)` with NaN in those that are wrong. Others are neither read nor copied."""
+    if not isinstance(rows, jax.core.Tracer):  # pyright: ignore
+        return rows  # lengths are known, and `append` has raised where one is wrong
+    fill = lambda rows: jnp.where(wrong[:, None, None, None], jnp.nan, rows)
+    return jax.lax.cond(wrong.any(), fill, lambda rows: rows, rows)
 
 
 def empty_sliding_cache(
@@ -123,9 +134,10 @@ def number_added(cache: AnyCache, key: Array, value: Array, lengths: ArrayLike |
     """The number of real tokens `(...)` among new keys and values. Raises where they do not fit."""
     leading, num_new = cache.length.shape, key.shape[-3]
     for name, new, old in (("key", key, cache.key), ("value", value, cache.value)):
-        if new.shape != (*leading, num_new, *old.shape[-2:]):
+        *_, heads, _, features = old.shape
+        if new.shape != (*leading, num_new, heads, features):
             raise ValueError(
-                f"expected a {name} of shape {(*leading, 'n', *old.shape[-2:])} "
+                f"expected a {name} of shape {(*leading, 'n', heads, features)} "
                 f"for the cache {old.shape}, got {new.shape}"
             )
     added = jnp.asarray(num_new) if lengths is None else as_lengths("lengths", lengths)

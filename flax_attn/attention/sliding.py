@@ -15,7 +15,7 @@ from flax_attn.attention.types import PerPair, Window
 
 def check_window(cache: SlidingCache, window: Window | None) -> None:
     """Raises a ValueError for a window that reads tokens which the cache no longer has."""
-    most = cache.key.shape[-3] - 1
+    most = cache.key.shape[-2] - 1
     if window is None or window[0] is None or window[0] > most:
         raise ValueError(
             f"expected a window with at most {most} keys to the left, which the sliding cache was "
@@ -31,17 +31,18 @@ def in_order(
     Index `j` is position `cache.length - (slots - 1) + j` of each row. Below position 0 there is no
     token. The result holds all keys that a window of `(slots - 1, 0)` reads from the new tokens.
     """
-    slots = cache.key.shape[-3]
+    slots = cache.key.shape[-2]
     positions = cache.length[..., None] + with_rank(
         jnp.arange(1 - slots, 0), cache.length.ndim + 1
     )  # (..., slots - 1)
-    index = (positions % slots)[..., None, None]
+    index = (positions % slots)[..., None, :, None]
     added = number_added(cache, key, value, lengths)
     wrong = ((added > key.shape[-3]) | (added < 0))[..., None, None, None]  # as in `append`
 
     def last_and_new(old: Array, new: Array) -> Array:
-        last = jnp.take_along_axis(old, index, axis=-3)
-        both = jnp.concatenate([last, new.astype(old.dtype)], axis=-3)
+        last = jnp.take_along_axis(old, index, axis=-2)
+        new = jnp.swapaxes(new, -3, -2).astype(old.dtype)  # (..., h, n, d)
+        both = jnp.concatenate([last, new], axis=-2)
         return jnp.where(wrong, jnp.nan, both)
 
     return KeyValueCache(

@@ -156,10 +156,10 @@ def test_the_real_tokens_of_each_row_are_appended_and_nothing_else():
     key, value = jnp.tile(tokens, 2), jnp.tile(-tokens, 3)
     cache = append(cache, key, value, lengths=np.array([1, 3]))
     np.testing.assert_array_equal(cache.length, [1, 3])
-    np.testing.assert_array_equal(cache.key[:, :, 0, 0], [[1, 0, 0, 0], [4, 5, 6, 0]])
-    np.testing.assert_array_equal(cache.value[:, :, 0, 2], [[-1, 0, 0, 0], [-4, -5, -6, 0]])
+    np.testing.assert_array_equal(cache.key[:, 0, :, 0], [[1, 0, 0, 0], [4, 5, 6, 0]])
+    np.testing.assert_array_equal(cache.value[:, 0, :, 2], [[-1, 0, 0, 0], [-4, -5, -6, 0]])
     last = jax.jit(append)(cache, key[:, :2], value[:, :2])  # the second row has room for one
-    np.testing.assert_array_equal(last.key[0, :, 0, 0], [1, 1, 2, 0])
+    np.testing.assert_array_equal(last.key[0, 0, :, 0], [1, 1, 2, 0])
     assert np.isnan(last.key[1]).all()
     assert np.isnan(last.value[1]).all()
     with pytest.raises(ValueError, match="at most the 4 tokens that the cache has room for, got 5"):

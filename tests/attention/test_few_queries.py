@@ -2,6 +2,8 @@
 dense one.
 """
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -102,7 +104,7 @@ def test_it_is_not_taken_for_many_queries_or_few_keys(taken):
 def test_a_layer_that_decodes_takes_it(taken):
     layer = MultiHeadAttention(HEADS)
     inputs = jnp.asarray(normal(6, B, Q, 32))
-    cache = layer.init_cache(32, (B,), max_length=K)
+    cache = layer.init_cache(32, (B,), max_length=4 * K)
     decode = lambda needs: (
         layer.init_with_output(
             jax.random.key(0), inputs, cache, need_weights=needs, method="decode"
@@ -112,3 +114,34 @@ def test_a_layer_that_decodes_takes_it(taken):
     assert not taken
     chex.assert_trees_all_close(decode(False), expected, atol=1e-5)
     assert taken
+
+
+@on_cpu
+@pytest.mark.parametrize("key_heads", [1, 2, 4])
+def test_keys_of_a_cache_give_the_values_and_gradients_of_the_dense_form(key_heads, taken):
+    """Rows have 3 and 40 tokens, and the second has a NaN in a slot that is hidden."""
+    layer = MultiHeadAttention(HEADS, num_key_heads=key_heads)
+    prompt, new = jnp.asarray(normal(7, B, 40, 64)), jnp.asarray(normal(8, B, Q, 64))
+    variables = layer.init(jax.random.key(0), new)
+    empty = layer.init_cache(64, (B,), max_length=2048)
+    lengths = jnp.array([3, 40])
+
+    @functools.partial(jax.jit, static_argnums=2)
+    def outcome(variables, new, need_weights, hidden=0.0):
+        def loss(variables, new):
+            extend = functools.partial(layer.apply, variables, method="extend")
+            cache = extend(empty, prompt, lengths=lengths)
+            cache = cache._replace(value=cache.value.at[1, :, 60].set(hidden))
+            attended, _ = layer.apply(
+                variables, new, cache, need_weights=need_weights, method="decode"
+            )
+            return jnp.sum(jnp.sin(attended.context)), attended.context
+
+        return jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(variables, new)
+
+    expected = outcome(variables, new, True)
+    assert not taken
+    chex.assert_trees_all_close(outcome(variables, new, False), expected, atol=1e-5)
+    assert taken
+    dirty = outcome(variables, new, False, jnp.nan)
+    chex.assert_trees_all_close(dirty, expected, atol=1e-5)

@@ -39,7 +39,7 @@ LAYERS = {
 def test_a_sliding_cache_decodes_what_the_windowed_pass_computes(terms, cuts):
     layer = fa.MultiHeadAttention(3, rotary=True)
     variables, cache = init(layer, X), layer.init_cache(D, (B,), window=WINDOW)
-    assert cache.key.shape == (B, 4, 3, 8)
+    assert cache.key.shape == (B, 3, 4, 8)
     expected = apply(layer, variables, X, causal=True, window=WINDOW, **TERMS[terms]).context
     context, cache = decoded(
         layer, variables, CUTS.get(cuts, [5, 6]), cache, window=WINDOW, **TERMS[terms]

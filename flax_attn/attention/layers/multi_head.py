@@ -33,6 +33,11 @@ class Memory(NamedTuple):
     lengths: ArrayLike | None
     is_projected: bool
 
+    @classmethod
+    def of(cls, cache: KeyValueCache) -> "Memory":
+        keys, values = (jnp.swapaxes(array, -3, -2) for array in (cache.key, cache.value))
+        return cls(keys, values, cache.length, is_projected=True)
+
     @property
     def num_keys(self) -> int:
         return self.key.shape[-3] if self.is_projected else self.key.shape[-2]
@@ -182,10 +187,10 @@ class MultiHeadAttention(HeadProjections):
         if isinstance(cache, SlidingCache):
             sliding.check_window(cache, window)
             looking.check_no_mask("a sliding cache, whose keys are at no fixed positions")
-            read, offset = sliding.in_order(cache, keys, values, lengths), cache.key.shape[-3] - 1
+            read, offset = sliding.in_order(cache, keys, values, lengths), cache.key.shape[-2] - 1
             mask = sliding.from_position("mask", mask, cache.length - offset)
             bias = sliding.from_position("bias", bias, cache.length - offset)
-        memory = Memory(*read, is_projected=True)
+        memory = Memory.of(read)
         pairs = self._pairs(inputs, memory).under(mask, bias).limited(True, window, offset)
         pairs = pairs.padded(lengths, memory.lengths)
         attended = self._attend(inputs, cache.length, memory, pairs, train, need_weights)
@@ -234,7 +239,7 @@ class MultiHeadAttention(HeadProjections):
         """The inputs of keys and values, by default the query, or the cache."""
         if cache is not None:
             _check_alone(cache, key, value, lengths)
-            return Memory(*cache, is_projected=True)
+            return Memory.of(cache)
         key = query if key is None else as_input("key", key, self.dtype)
         value = key if value is None else as_input("value", value, self.dtype)
         check_leading(query, key, value)
@@ -266,9 +271,10 @@ class MultiHeadAttention(HeadProjections):
         queries = self._turned(queries, offset)  # (..., q, heads, width)
         pairs = with_dropout(pairs, self, self.dropout_rate, train)
         score = resolve_score(self.score, width, width)
-        across = None if memory.is_projected else self.across
+        is_cached = memory.is_projected
+        across = None if is_cached else self.across
         how = How(score, self.normalizer, self.chunk_size, need_weights, across)
-        context, weights = attend_in_heads(queries, keys, values, pairs, how)
+        context, weights = attend_in_heads(queries, keys, values, pairs, how, is_cached)
         features = query.shape[-1] if self.out_features is None else self.out_features
         return Attended(self._project("out", features, context, axis=(-2, -1)), weights)
 

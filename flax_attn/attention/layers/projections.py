@@ -80,7 +80,7 @@ class HeadProjections(nn.Module):
         key, value = without_padding(key, lengths), without_padding(value, lengths)
         finite = [jnp.isfinite(array).all(axis=-1) for array in (key, value)]
         key, value = (hide(array, is_finite) for array, is_finite in zip((key, value), finite))
-        sizes = HeadSizes(cache.key.shape[-2], cache.key.shape[-1], cache.value.shape[-1])
+        sizes = HeadSizes(cache.key.shape[-3], cache.key.shape[-1], cache.value.shape[-1])
         projected = self._keys_and_values(key, value, sizes, cache.length)
         keys, values = (
             jnp.where(is_finite[..., None, None], array, jnp.nan)
