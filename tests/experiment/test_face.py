@@ -148,7 +148,7 @@ def test_data_from_python_resume_from_python_alone(signal_run, capsys, no_pictur
         flax_attn.train(config, workdir=signal_run.path)
 
 
-def test_pairs_and_images_from_python_train(tmp_path):
+def test_pairs_and_images_from_python_train(tmp_path, no_pictures):
     sources, targets = pairs()
     data = {"train": (sources, targets), "test": (sources[:4], targets[:4])}
     run = flax_attn.train(
