@@ -154,7 +154,8 @@ def test_series_of_any_length_are_predicted(exports, no_pictures):
     assert_same(outputs[1], run.predict(series[:2, :1]))
 
 
-@pytest.mark.parametrize("name", ["pairs", full("transformer")])
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["pairs", "transformer"])
 def test_translations_are_the_greedy_ones(exports, name, no_pictures):
     run, folder = exports(name)
     sources = ["a b", "c d e f g h i a b", "b"]
@@ -193,7 +194,7 @@ def test_a_transposed_parameter_is_stored_as_it_is():
         full("carry", ["b", 30, 1], {"outputs": ["b", 30, 1]}),
         full("images", ["b", 8, 8], {"outputs": ["b", 2]}),
         ("texts", {"tokens": ["b", "t"], "lengths": ["b"]}, {"outputs": ["b", 2]}),
-        (
+        full(
             "pairs",
             {"source": ["b", "s"], "source_lengths": ["b"]},
             {"tokens": ["b", 10], "lengths": ["b"], "scores": ["b"]},
