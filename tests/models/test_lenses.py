@@ -100,6 +100,7 @@ FIRST = {
     "gpt": ("block1", ...),
     "gpt, window": ("block1", ...),
 }
+RELATIVES = ("gru_attention", "residual_attention", "seq2seq, LSTM", "gpt, window")
 QUICK = ("cnn_attention", "rnn_attention", "seq2seq, luong", "gpt")
 NOT_0 = lambda queries, keys: keys != 0
 
@@ -123,7 +124,13 @@ def evaluate(name):
     return lambda: jax.device_get(call(inputs))
 
 
-@pytest.mark.parametrize("name", ALL)
+def without_relatives(names):
+    """Names, of which those of a near relative of another are marked `full`."""
+    mark = lambda name: pytest.mark.full if name in RELATIVES else ()
+    return [pytest.param(name, marks=mark(name)) for name in names]
+
+
+@pytest.mark.parametrize("name", without_relatives(ALL))
 def test_every_model_follows(name):
     call = evaluate(name)
     outputs, plain = call()
@@ -142,7 +149,6 @@ def test_every_model_follows(name):
     chex.assert_trees_all_equal(call(), (outputs, plain))
 
 
-RELATIVES = ("gru_attention", "residual_attention", "seq2seq, LSTM", "gpt, window")
 SETTINGS = [
     (4.0, None, None),
     (0.3, sparsemax, NOT_0),
@@ -152,10 +158,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=["temperature", "all", "mask", "normalizer"])
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.full) if name in RELATIVES else name for name in FIRST],
-)
+@pytest.mark.parametrize("name", without_relatives(FIRST))
 def test_the_first_weights_are_those_computed_by_hand(name, setting):
     """Softmax of scores divided by 4 is the softmax of a fourth of the logarithms of the weights,
     which are the scores but for a number a row.
