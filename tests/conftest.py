@@ -41,6 +41,16 @@ if "TFDS_DATA_DIR" not in os.environ:
     os.environ["TFDS_DATA_DIR"] = prepared.name
 
 
+# the files that take longest: two processes that begin with them end at the same time
+LONGEST = ("test_faults", "test_processes", "test_mesh", "test_live", "test_docs", "test_configs")
+LONGEST += ("test_lenses", "test_running", "test_predicting_classes", "test_packaging")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--manual_dir", type=Path, default=None, help="a folder with one folder a data set"

@@ -93,16 +93,8 @@ def cut_down(name, folder):
     return config
 
 
-NOT_RUN_ELSEWHERE = ("sst_gru_attention",)  # nor a relative of it
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in NOT_RUN_ELSEWHERE else pytest.param(name, marks=pytest.mark.full)
-        for name in NAMES
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("name", NAMES)
 def test_two_steps(name, request, tmp_path):
     config = cut_down(name, tmp_path)
     files = config.data.name in ("mnist", "ag_news", "sst", "multi30k", "tinyshakespeare")

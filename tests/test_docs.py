@@ -14,9 +14,9 @@ import flax_attn
 from docs.draw import DOCS, PAGES, run_example
 from tests import tiny
 
-SHORT = ("attend", "self_attention")
+SHORT = ("self_attention",)
 GUIDES = (pytest.param("python", marks=pytest.mark.full), "build_your_own")
-BRIDGES = ("nnx", "equinox")
+BRIDGES = ("nnx", pytest.param("equinox", marks=pytest.mark.full))
 README = DOCS.parent / "README.md"
 
 

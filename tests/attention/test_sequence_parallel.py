@@ -27,13 +27,29 @@ def across(*arguments, **environment):
 
 def test_equals_one_device():
     result = across("limits", FEW, "ring,gathered")
-    assert len(result) == 6
+    assert len(result) == 2 * len(FEW.split(","))
+    assert max(result.values()) < 1e-12, result
+
+
+@pytest.mark.full
+def test_few_cases_equal_one_device_in_every_way():
+    result = across("limits", FEW)
+    assert len(result) == 6 * len(FEW.split(","))
+    assert max(result.values()) < 1e-12, result
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("part", range(3))
+def test_every_case_equals_one_device(part):
+    names = list(cases())[part::3]
+    result = across("limits", ",".join(names), "ring,gathered")
+    assert len(result) == 2 * len(names)
     assert max(result.values()) < 1e-12, result
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", cases())
-def test_every_case_equals_one_device(name):
+def test_every_combination_of_a_case_and_a_way_equals_one_device(name):
     result = across("limits", name)
     assert len(result) == 6
     assert max(result.values()) < 1e-12, result
@@ -53,6 +69,7 @@ def test_scores_normalisers_and_layers_equal_one_device(name):
     assert max(result.values()) < 1e-12, result
 
 
+@pytest.mark.full
 def test_a_lens_equals_one_device():
     result = across("lens")
     assert len(result) == 3
@@ -140,8 +157,9 @@ def test_a_ring_visits_all_keys_of_a_window_and_few_others(queries, keys, left, 
         for hop in range(ring.hops)
         for i, source in enumerate(ring.source(numbers, hop))
     }
-    mask = pairs.whole().mask
-    mask = np.broadcast_to(True if mask is None else mask, pairs.shape)
+    distance = np.arange(keys) - (np.arange(queries)[:, None] + offset)
+    mask = (left is None or -distance <= left) & (right is None or distance <= right)
+    mask = np.broadcast_to(mask, pairs.shape)
     needed = {(q // both[0].size, k // both[1].size) for q, k in np.argwhere(mask)}
     assert needed <= visits
     assert 1 <= ring.hops <= devices

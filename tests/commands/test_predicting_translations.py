@@ -351,6 +351,7 @@ def test_pairs_of_ones_own_train_and_are_translated(tmp_path, capsys):
     assert "two dog sleeps 7." in out
 
 
+@pytest.mark.full
 def test_the_real_sentences_train(manual_dir, tmp_path, no_pictures):
     """The first lines of each file."""
     pytest.importorskip("tokenizers")

@@ -124,6 +124,7 @@ def test_signals_of_another_length_are_those_of_the_model(exports, name, no_pict
     np.testing.assert_allclose(outputs["outputs"], expected * std + mean, atol=1e-4, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_images_have_the_mean_probabilities_of_the_seeds(exports, no_pictures):
     run, folder = exports("images")
     assert list(run.params) == [3, 4]
@@ -144,6 +145,7 @@ def test_texts_of_any_length_have_their_classes(exports, name, no_pictures):
     assert json.loads((folder / "tokenizer.json").read_text())["entries"][0] == "<PAD>"
 
 
+@pytest.mark.full
 def test_series_of_any_length_are_predicted(exports, no_pictures):
     run, folder = exports("series")
     series = RNG.normal(size=(5, 31, 8)).astype(np.float32)
@@ -152,7 +154,8 @@ def test_series_of_any_length_are_predicted(exports, no_pictures):
     assert_same(outputs[1], run.predict(series[:2, :1]))
 
 
-@pytest.mark.parametrize("name", ["pairs", full("transformer")])
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["pairs", "transformer"])
 def test_translations_are_the_greedy_ones(exports, name, no_pictures):
     run, folder = exports(name)
     sources = ["a b", "c d e f g h i a b", "b"]
@@ -189,9 +192,9 @@ def test_a_transposed_parameter_is_stored_as_it_is():
     [
         ("attention", ["b", "t", 1], {"outputs": ["b", "t", 1]}),
         full("carry", ["b", 30, 1], {"outputs": ["b", 30, 1]}),
-        ("images", ["b", 8, 8], {"outputs": ["b", 2]}),
+        full("images", ["b", 8, 8], {"outputs": ["b", 2]}),
         ("texts", {"tokens": ["b", "t"], "lengths": ["b"]}, {"outputs": ["b", 2]}),
-        (
+        full(
             "pairs",
             {"source": ["b", "s"], "source_lengths": ["b"]},
             {"tokens": ["b", 10], "lengths": ["b"], "scores": ["b"]},

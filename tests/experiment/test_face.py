@@ -43,13 +43,9 @@ def signal_run(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "signals"
     rows = signals()
     data = {"train": rows, "test": (rows[0][:20], rows[1][:20])}
-    return flax_attn.train(
-        "shapes_cnn:quick",
-        data=data,
-        num_epochs=1,
-        workdir=workdir,
-        overrides=tiny.CNN,
-    )
+    options = {"workdir": workdir, "overrides": tiny.CNN}
+    with tiny.no_pictures():
+        return flax_attn.train("shapes_cnn:quick", data=data, num_epochs=1, **options)
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +53,9 @@ def text_run(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "texts"
     rows = texts()
     data = {"train": rows, "test": tuple(part[::5] for part in rows)}
-    return flax_attn.train(
-        "text_csv",
-        data=data,
-        num_epochs=2,
-        workdir=workdir,
-        overrides=tiny.TEXTS,
-    )
+    options = {"workdir": workdir, "overrides": tiny.TEXTS}
+    with tiny.no_pictures():
+        return flax_attn.train("text_csv", data=data, num_epochs=2, **options)
 
 
 def command(capsys, *arguments):
@@ -148,7 +140,7 @@ def test_data_from_python_resume_from_python_alone(signal_run, capsys, no_pictur
         flax_attn.train(config, workdir=signal_run.path)
 
 
-def test_pairs_and_images_from_python_train(tmp_path):
+def test_pairs_and_images_from_python_train(tmp_path, no_pictures):
     sources, targets = pairs()
     data = {"train": (sources, targets), "test": (sources[:4], targets[:4])}
     run = flax_attn.train(

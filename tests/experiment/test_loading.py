@@ -51,7 +51,8 @@ def compiled():
 
 
 @pytest.mark.parametrize(
-    "kind", ["signals", "pairs", *(pytest.param(kind, marks=pytest.mark.full) for kind in CLASSES)]
+    "kind",
+    ["signals", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("pairs", *CLASSES))],
 )
 def test_a_second_prediction_compiles_nothing(kind, tmp_path, no_pictures, compiled):
     config, overrides, inputs, targets = KINDS[kind]

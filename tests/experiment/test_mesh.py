@@ -37,7 +37,8 @@ def test_seeds_and_rows_together():
     assert max(result["params"], result["scores"]) <= 1e-12
 
 
-@pytest.mark.parametrize("sequence", [2, pytest.param(4, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("sequence", [2, 4])
 def test_devices_that_share_sequences(sequence):
     assert on(8, "sequences", sequence, JAX_ENABLE_X64="1") <= 1e-12
 

@@ -172,6 +172,7 @@ def test_a_run_that_scales_its_images_scales_those_to_predict(tmp_path, no_pictu
     np.testing.assert_array_equal(run.predict(pixels[0]).outputs, run.predict(small).outputs)
 
 
+@pytest.mark.full
 def test_pairs_from_a_csv_file_give_the_figures_of_memory(tmp_path):
     rows = [(" ".join("abcde"[: 1 + i % 5] + "fgh"[i % 3]), f"{i % 5} {i % 3}") for i in range(60)]
     for name, between in (("own.csv", ","), ("own.tsv", "\t")):

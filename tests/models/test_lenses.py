@@ -100,6 +100,7 @@ FIRST = {
     "gpt": ("block1", ...),
     "gpt, window": ("block1", ...),
 }
+RELATIVES = ("gru_attention", "residual_attention", "seq2seq, LSTM", "gpt, window")
 QUICK = ("cnn_attention", "rnn_attention", "seq2seq, luong", "gpt")
 NOT_0 = lambda queries, keys: keys != 0
 
@@ -123,7 +124,13 @@ def evaluate(name):
     return lambda: jax.device_get(call(inputs))
 
 
-@pytest.mark.parametrize("name", ALL)
+def without_relatives(names):
+    """Names, of which those of a near relative of another are marked `full`."""
+    mark = lambda name: pytest.mark.full if name in RELATIVES else ()
+    return [pytest.param(name, marks=mark(name)) for name in names]
+
+
+@pytest.mark.parametrize("name", without_relatives(ALL))
 def test_every_model_follows(name):
     call = evaluate(name)
     outputs, plain = call()
@@ -142,28 +149,30 @@ def test_every_model_follows(name):
     chex.assert_trees_all_equal(call(), (outputs, plain))
 
 
-@pytest.mark.parametrize("name", FIRST)
-def test_the_first_weights_are_those_computed_by_hand(name):
+SETTINGS = [
+    (4.0, None, None),
+    (0.3, sparsemax, NOT_0),
+    pytest.param((0.5, None, NOT_0), marks=pytest.mark.full),
+    pytest.param((None, sparsemax, None), marks=pytest.mark.full),
+]
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=["temperature", "all", "mask", "normalizer"])
+@pytest.mark.parametrize("name", without_relatives(FIRST))
+def test_the_first_weights_are_those_computed_by_hand(name, setting):
     """Softmax of scores divided by 4 is the softmax of a fourth of the logarithms of the weights,
     which are the scores but for a number a row.
     """
     call, (key, index) = evaluate(name), FIRST[name]
     weights = jnp.asarray(call()[1][key][index])
     scores = jnp.log(weights)  # -inf where the model hides a key
-    for temperature, normalizer, mask in (
-        (4.0, None, None),
-        (0.5, None, NOT_0),
-        (0.3, sparsemax, NOT_0),
-        (None, sparsemax, None),
-    ):
-        with Lens(temperature=temperature, normalizer=normalizer, mask=mask):
-            got = call()[1][key][index]
-        visible = (
-            jnp.ones(scores.shape, bool) if mask is None else jnp.arange(scores.shape[-1]) != 0
-        )
-        visible = jnp.broadcast_to(visible, scores.shape)
-        expected = (normalizer or masked_softmax)(scores / (temperature or 1.0), mask=visible)
-        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    temperature, normalizer, mask = setting
+    with Lens(temperature=temperature, normalizer=normalizer, mask=mask):
+        got = call()[1][key][index]
+    visible = jnp.ones(scores.shape, bool) if mask is None else jnp.arange(scores.shape[-1]) != 0
+    visible = jnp.broadcast_to(visible, scores.shape)
+    expected = (normalizer or masked_softmax)(scores / (temperature or 1.0), mask=visible)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
