@@ -35,7 +35,7 @@ CLASSES = ("images", "language")
 RUNS = {  # config, overrides, data
     "signals": ("shapes_attention", SIGNALS, None),
     "series": ("series_input_attention", SERIES, None),
-    "images": ("mnist_attention", tiny.STEPS | LONGER, digits),
+    "images": ("mnist_attention", tiny.STEPS, digits),
     "language": ("names", LANGUAGE, None),
 }
 
@@ -49,7 +49,7 @@ def parts_of(kind, record, number):
     """The request of an example by hidden keys, the keys of its parts, and their weights."""
     examples, weights = record.examples, list(weights_of(record, number).values())[0][0]
     if kind == "language":
-        text = "".join(examples["tokens"][1:].tolist())  # without the line end before it
+        text = "".join(examples["tokens"].tolist())
         ask = lambda hidden: {"inputs": {"text": text}, "settings": {"hidden": hidden}}
         return ask, [[k] for k in range(len(weights))], weights[-1]
     inputs = examples["inputs"][number]
@@ -104,7 +104,7 @@ def test_what_hiding_a_part_of_an_example_does_is_what_the_model_says(kind, tmp_
     figure = opened.page.locator("figure").first
     for number in (0,) if kind == "language" else (0, 1):
         if number:
-            figure.get_by_role("button", name=f"Test example {number}").click()
+            figure.get_by_role("button", name=f"Test example {number}", exact=True).click()
             figure.locator(".try-beside-weights[aria-busy=true]").wait_for()
         shown, tau = shown_in(figure, opened.page)
         ask, parts, weights = parts_of(kind, record, number)
