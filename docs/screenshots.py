@@ -23,7 +23,7 @@ IMAGES = Path(__file__).parent / "images"
 CHROMIUM = Path("/usr/bin/chromium")
 SIZE = {"width": 1080, "height": 900}
 SCHEMES = {"light": "", "dark": "_dark"}  # by the end of a file's name
-SETTLED = "!document.querySelector('[aria-busy=true]')"
+SETTLED = "body:not(:has([aria-busy=true]))"
 Page = Any  # of playwright, which is for tests and pictures alone
 
 
@@ -42,14 +42,14 @@ def leave(page: Page) -> None:
 def translate_a_date(page: Page) -> None:
     """Types a date, and points at a digit of the month, which was read from its name."""
     page.locator("textarea").fill("wednesday, 16 july 1969")
-    page.wait_for_function(SETTLED)
+    page.wait_for_selector(SETTLED)
     page.locator(".try-aligned button[data-q='6']").hover()
 
 
 def write_a_name(page: Page) -> None:
     """Goes to what can be tried, and types the beginning of a name."""
     page.locator(".try textarea").fill("kalina")
-    page.wait_for_function(SETTLED)
+    page.wait_for_selector(SETTLED)
     page.locator(".try").first.scroll_into_view_if_needed()
     page.evaluate("document.querySelector('.try').scrollIntoView()")
 
@@ -98,10 +98,10 @@ def draw(name: str, runs: Path, browser: Any) -> list[Path]:
             page.goto(address)
             page.wait_for_selector(".try-figure[aria-busy=false]")
             page.wait_for_timeout(500)  # then what hiding does is asked
-            page.wait_for_function(SETTLED)
+            page.wait_for_selector(SETTLED)
             use(page)
             page.wait_for_timeout(500)
-            page.wait_for_function(SETTLED)
+            page.wait_for_selector(SETTLED)
             paths.append(IMAGES / f"{name}{end}.png")
             page.screenshot(path=paths[-1])
             context.close()

@@ -21,7 +21,7 @@ def open_all(opened):
         summary.click()
     opened.wait()
     opened.page.wait_for_timeout(600)
-    opened.page.wait_for_function("!document.querySelector('[aria-busy=true]')")
+    opened.page.wait_for_selector("body:not(:has([aria-busy=true]))")
 
 
 @pytest.fixture(params=KINDS)

@@ -3,6 +3,7 @@
 import re
 import time
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import kendalltau
@@ -466,10 +467,11 @@ def test_scores_become_weights_on_the_pages_of_loops_too(kind, tmp_path, browser
             slider.press("Home")
             for _ in range(3):
                 slider.press("ArrowRight")
-            assert "(what looks) is step 3" in page.locator(".try-formula").inner_text()
+            expect = pytest.importorskip("playwright.sync_api").expect
+            expect(page.locator(".try-formula")).to_contain_text("(what looks) is step 3")
         (name,) = answers.last[1]["scores"]
         row = numbers_of(answers.last[1]["scores"][name])[0, 3 if kind == "series" else 0]
-        weights = np.asarray(NORMALIZERS["sparsemax"](row))
+        weights = np.asarray(NORMALIZERS["sparsemax"](jnp.asarray(row)))
         terms = page.locator(".try-term").all_text_contents()
         shown = [float(re.search(r"([\d.]+)$", term)[1]) for term in terms if " = " in term]
         best = np.sort(weights)[::-1][: len(shown)]

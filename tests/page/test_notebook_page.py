@@ -55,9 +55,8 @@ def test_the_frame_of_a_run_lives_in_what_nbconvert_makes(page_of_notebook, brow
     handle = frame.get_by_role("slider", name="triangle 1")
     for _ in range(3):
         handle.press("PageUp")  # the model in the page answers
-    inside.wait_for_function(
-        "before => document.querySelector('.try-said > span').textContent !== before", arg=before
-    )
+    playwright = pytest.importorskip("playwright.sync_api")
+    playwright.expect(said).not_to_have_text(before, timeout=30_000)
     assert inside.evaluate(REACH) == "refused"
     assert inside.evaluate("origin") == "null"
     assert page.frame_locator("iframe").locator("h1").inner_text()

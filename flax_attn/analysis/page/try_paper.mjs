@@ -6,7 +6,8 @@ import { SIZE } from "./try_digits.mjs";
 const PAPER = 112; // pixels of the paper: four a cell
 const CELL = PAPER / SIZE;
 const BRUSH = 9;
-const STROKE = { strokeStyle: "#fff", lineWidth: BRUSH, lineCap: "round", lineJoin: "round" };
+const INK = { strokeStyle: "#fff", fillStyle: "#fff" };
+const STROKE = { ...INK, lineWidth: BRUSH, lineCap: "round", lineJoin: "round" };
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 const HOW =
   "With the keyboard: arrow keys move a cursor over 28 × 28 cells, the space bar draws there. " +
@@ -46,6 +47,9 @@ export function paperToDraw(onInk) {
     pen.moveTo(...from);
     pen.lineTo(...to);
     pen.stroke();
+    pen.beginPath(); // a line of no length is not drawn
+    pen.arc(...to, BRUSH / 2, 0, 2 * Math.PI);
+    pen.fill();
     tell();
   };
   const clear = () => {
