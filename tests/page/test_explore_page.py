@@ -116,7 +116,7 @@ def test_settings_change_the_answer_and_reset_brings_it_back_bit_for_bit(shapes,
         )
         said, drawn = opened.sentence(), curve(page, "answer-0")
         opened.select("hard: the best key alone")
-        page.locator("input[type=range]").first.press("ArrowRight")
+        page.get_by_role("slider", name="temperature").press("ArrowRight")
         page.get_by_role("checkbox", name="may not look ahead").check()
         page.get_by_role("button", name="Hide this triangle").click()
         opened.wait()
@@ -462,7 +462,7 @@ def test_scores_become_weights_on_the_pages_of_loops_too(kind, tmp_path, browser
         page.locator(".try-formula summary").click()
         page.locator(".try-term").first.wait_for()
         if kind == "series":
-            slider = page.get_by_label("step to look at")
+            slider = page.get_by_role("slider", name="step to look at")
             slider.focus()
             slider.press("Home")
             for _ in range(3):

@@ -221,6 +221,7 @@ export function trySeries({ runs, asks, changed, hide, forget, pick }) {
 function stepChooser(length, onChoice) {
   const value = el("output", {}, String(length - 1));
   const input = el("input", { type: "range", min: 0, max: length - 1, value: length - 1 });
+  input.setAttribute("aria-label", "step to look at"); // the label is that of the output
   input.addEventListener("input", () => {
     value.textContent = input.value;
     onChoice(Number(input.value));
