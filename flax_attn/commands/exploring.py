@@ -28,7 +28,7 @@ def explore(args: argparse.Namespace) -> None:
         raise UsageError(f"expected --port from 0 to 65535, got {args.port}")
     records = [reading.read(path) for path in args.runs]
     check_together(records)
-    runs = [loading.load(path, warn, allow=tuple(args.allow)) for path in args.runs]
+    runs = [loading.of_record(own, warn, allow=tuple(args.allow)) for own in records]
     check_inputs(runs)
 
     def make_page(token: str) -> str:

@@ -29,7 +29,7 @@ def report(args: argparse.Namespace) -> list[Path]:
         from flax_attn.explore.showing import page_of
 
         keep_compiled()
-        text = page_of(args.runs)
+        text = page_of(records)
         print("the trained models are in the page (--no-model leaves them out)", file=sys.stderr)
     else:
         from flax_attn.analysis.report import report as page

@@ -19,6 +19,7 @@ from flax_attn.models.forward import Params
 from flax_attn.runs import checkpoints, metrics_log, sums
 from flax_attn.runs.checkpoints import Checkpoint
 from flax_attn.runs.directory import read_config
+from flax_attn.runs.reading import Record
 from flax_attn.runs.results import Row, Summary
 from flax_attn.runs.sums import MEND
 from flax_attn.tasks import Generated, Kept, LanguageModel, Prediction, Task
@@ -117,18 +118,49 @@ def load(
     """
     path = Path(path).expanduser()
     config, derived = read_values(path, allow)
+    task, model, checkpoint = restore(path, config, derived, warn)
+    summary = read_summary(path)
+    params = sound_params(config, checkpoint, summary)
+    return Run(path, config, task, model, params, summary, read_rows(path, checkpoint.metadata))
+
+
+def of_record(
+    record: Record, warn: Callable[[str], None] = silent, *, allow: Collection[str] = ()
+) -> Run:
+    """The run of a record. What the record holds is not read and checked again.
+
+    Arguments and errors are those of `load`.
+    """
+    stored = dict(record.config)
+    derived = stored.pop("derived", None)
+    config = Config.of(stored, complete=True, allowed=allow)
+    task, model, checkpoint = restore(record.path, config, derived, warn)
+    params = sound_params(config, checkpoint, record.summary)
+    return Run(record.path, config, task, model, params, record.summary, record.rows)
+
+
+def restore(
+    path: Path, config: Config, derived: JsonObject | None, warn: Callable[[str], None]
+) -> tuple[Task, nn.Module, Checkpoint]:
+    """The task, the model and the newest checkpoint of a run.
+
+    Raises:
+        UsageError: a run that has not begun to train, or one whose files are damaged.
+    """
     if derived is None:
         raise UsageError(
             f"the run in {path} has not begun to train; run train.py with --workdir={path} again"
         )
     task = restore_task(path, config, derived)
     model = build_model(config, task.kept.sizes)
-    checkpoint = restore_states(path, config, model, task, warn)
-    summary = read_summary(path)
+    return task, model, restore_states(path, config, model, task, warn)
+
+
+def sound_params(config: Config, checkpoint: Checkpoint, summary: Summary) -> dict[int, Params]:
+    """The kept parameters by seed, without those of seeds that diverged."""
     params = params_by_seed(kept_params(config, checkpoint.state), config)
     diverged = summary.get("diverged", {})
-    sound = {seed: own for seed, own in params.items() if str(seed) not in diverged}
-    return Run(path, config, task, model, sound, summary, read_rows(path, checkpoint.metadata))
+    return {seed: own for seed, own in params.items() if str(seed) not in diverged}
 
 
 def read_values(path: Path, allow: Collection[str] = ()) -> tuple[Config, JsonObject | None]:

@@ -3,7 +3,6 @@
 The numbers are those of `Run.predict` where no setting is changed.
 """
 
-import base64
 import inspect
 from collections.abc import Mapping
 
@@ -11,25 +10,33 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from flax_attn.analysis.report_data import safe
 from flax_attn.data.text import pad
 from flax_attn.errors import UsageError
 from flax_attn.experiment.loading import Run
+from flax_attn.explore import step_scores
 from flax_attn.explore.asking import MOST_TOKENS, Asked, read
-from flax_attn.explore.looking import Looking
+from flax_attn.explore.replies import (
+    EMPTY,
+    WITHOUT_WEIGHTS,
+    array,
+    attended,
+    classified,
+    likeliest,
+    scores_of,
+    with_tokens,
+)
+from flax_attn.explore.under_lens import Looking
 from flax_attn.models.decoding import decode
 from flax_attn.models.forward import Inputs, Params
-from flax_attn.models.generation import GeneratesText
+from flax_attn.models.generation import NEVER, GeneratesText
 from flax_attn.tasks import ImageClasses, LanguageModel, PairsOfTexts, Series, Signals, TextClasses
 from flax_attn.tasks.encoders import knows_any
+from flax_attn.tasks.language import PART
 from flax_attn.types import Json, JsonObject, Options, Tree
 
 LEAST_LENGTH = 8  # tokens that a text is padded to, at least
-MOST_CLASSES = 12  # that a reply names, the most probable first
 BEST = 3  # translations
-
-EMPTY: JsonObject = dict.fromkeys(
-    ("outputs", "classes", "tokens", "known", "scores", "text", "note", "error")
-) | {"attention": {}}
 
 
 class Answers:
@@ -47,21 +54,34 @@ class Answers:
             LanguageModel: self._language,
         }
         self._answer = next(own for kind, own in kinds.items() if isinstance(run.task, kind))
-        computes = {PairsOfTexts: self._decode, LanguageModel: self._continue}
+        computes = {
+            PairsOfTexts: self._decode,
+            LanguageModel: self._continue,
+            Series: self._compute_series,
+        }
         compute = computes.get(type(run.task), self._compute)
-        # a search keeps no scores: those of a step are gone when it is over
+        # no score leaves a loop: where attention is in one, the computation tells them
         self.looking = Looking(compute, not isinstance(run.task, PairsOfTexts | Series))
 
     def __call__(self, request: Json) -> JsonObject:
-        """The reply to a request.
+        """The reply to a request. Its texts are escaped, as all that a page shows.
 
         Raises:
             UsageError: a request that is none, or an input that the run does not take.
         """
-        return EMPTY | self._answer(read(request))
+        asked = read(request)
+        reply = EMPTY | self._answer(asked)
+        return safe(reply | WITHOUT_WEIGHTS if asked.brief else reply)
 
     def _compute(self, params: list[Params], inputs: Inputs) -> dict[str, Tree]:
         return self.task.compute(self.model, params, inputs)
+
+    def _compute_series(self, params: list[Params], inputs: Inputs) -> dict[str, Tree]:
+        computed = self._compute(params, inputs)
+        if not step_scores.has_scores(self.model):
+            return computed
+        scores = step_scores.of_series(self.model, params[0], inputs)
+        return computed | {"scores": {"input": scores}}
 
     def _look(self, asked: Asked, inputs: Inputs, num_keys: int | None = None) -> dict[str, Tree]:
         return self.looking.look(self.params, inputs, asked.settings, num_keys)
@@ -132,10 +152,11 @@ class Answers:
                     "tokens": encoder.target_words(tokens),
                     "score": float(searched["merits"][0, i]),
                     "attention": {"alignment": array(weights[None])},
+                    "scores": scores_of(searched, i, count, length),
                 }
             )
-        reply = {"text": best[0]["text"], "attention": best[0]["attention"], "best": best}
-        return reply | with_tokens(parts)
+        reply = {name: best[0][name] for name in ("text", "attention", "scores")}
+        return reply | {"best": best} | with_tokens(parts)
 
     def _decode(self, params: list[Params], inputs: Inputs) -> dict[str, Tree]:
         assert isinstance(self.task, PairsOfTexts)
@@ -150,7 +171,12 @@ class Answers:
             num_best=min(BEST, decoding.beam),
         )
         looked = {"tokens": searched.tokens, "lengths": searched.lengths, "merits": searched.scores}
-        return looked | {"attention": {"alignment": searched.alignment}}
+        looked["attention"] = {"alignment": searched.alignment}
+        if not step_scores.has_scores(self.model):
+            return looked
+        again = step_scores.of_translations
+        scores = again(self.model, params[0], inputs, searched.tokens, self.task.encoder.end)
+        return looked | {"scores": {"alignment": scores}}
 
     def _language(self, asked: Asked) -> JsonObject:
         assert isinstance(self.task, LanguageModel)
@@ -165,7 +191,19 @@ class Answers:
         written = self.task.written(np.array(row)).tolist()
         reply = attended(looked, most, len(row)) | classified(looked["outputs"], names)
         cut = f"the model reads the last {most} tokens" if len(whole) > most else None
+        reply |= {"writes": self._writes(looked["outputs"])}
         return reply | {"tokens": written, "known": [True] * len(row), "note": cut}
+
+    def _writes(self, shares: np.ndarray) -> list[list[int] | None]:
+        """The code points that each of the classes of a reply writes; None for one that is no text.
+
+        Names of classes have escapes.
+        """
+        assert isinstance(self.task, LanguageModel)
+        tokens = likeliest(shares)
+        texts = [self.task.tokenizer.decode([token]) for token in tokens]
+        are_texts = [token >= NEVER and PART not in text for token, text in zip(tokens, texts)]
+        return [[*map(ord, text)] if is_text else None for text, is_text in zip(texts, are_texts)]
 
     def _continue(self, params: list[Params], inputs: Inputs) -> dict[str, Tree]:
         """The probabilities of the next token, and what the last one looks at."""
@@ -204,55 +242,3 @@ def longer(inputs: Mapping[str, np.ndarray], length: int) -> dict[str, np.ndarra
         return np.pad(own, widths)
 
     return {name: own if own.ndim < 2 else pad_one(own) for name, own in inputs.items()}
-
-
-def attended(looked: dict[str, Tree], padded: int = 0, length: int = 0) -> JsonObject:
-    """The weights and scores of one input by name, each `(heads, q, k)`, without padding."""
-    last = looked.get("last")
-
-    def brought(name: str, own: np.ndarray) -> JsonObject:
-        rows = by_heads(name, np.asarray(own[0]))
-        if last is not None:  # of a text that goes on, what its last token looks at
-            rows = rows[:, int(last) : int(last) + 1, :length]
-        for axis in (1, 2):
-            if padded and rows.shape[axis] == padded:
-                rows = rows.take(range(length), axis=axis)
-        return array(rows)
-
-    weights = {name: brought(name, own) for name, own in looked["attention"].items()}
-    scores = {name: brought(name, own) for name, own in looked.get("scores", {}).items()}
-    return {"attention": weights, "scores": scores or None}
-
-
-def by_heads(name: str, weights: np.ndarray) -> np.ndarray:
-    """Weights of one input with the axes `(heads, q, k)`. Hops are heads of one query."""
-    if weights.ndim == 1:
-        return weights[None, None]
-    if weights.ndim == 2:
-        return weights[:, None] if name.startswith("hops") else weights[None]
-    return weights.reshape(-1, *weights.shape[-2:])
-
-
-def classified(shares: np.ndarray, names: list[str]) -> JsonObject:
-    """The classes with their probabilities, the most probable first."""
-    order = np.argsort(-shares, kind="stable")[:MOST_CLASSES].tolist()
-    return {"outputs": array(shares), "classes": [[names[i], float(shares[i])] for i in order]}
-
-
-def with_tokens(parts: list[tuple[str, bool]]) -> JsonObject:
-    return {"tokens": [part for part, _ in parts], "known": [bool(known) for _, known in parts]}
-
-
-def array(own: np.ndarray) -> JsonObject:
-    """An array as JSON: its shape, and its float32 numbers in base64, little-endian.
-
-    A page gets an answer every frame, and numbers as text take longer than the model.
-    """
-    numbers = np.ascontiguousarray(own, "<f4")
-    return {"shape": list(own.shape), "base64": base64.b64encode(numbers.tobytes()).decode()}
-
-
-def numbers_of(own: JsonObject) -> np.ndarray:
-    """The array that `array` wrote."""
-    data = np.frombuffer(base64.b64decode(own["base64"]), "<f4")
-    return data.reshape(own["shape"])

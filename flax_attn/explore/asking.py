@@ -34,11 +34,12 @@ class Settings(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """One input, as numbers or as a text, with settings."""
+    """One input, as numbers or as a text, with settings; a brief reply has no weights."""
 
     array: np.ndarray | None
     text: str | None
     settings: Settings
+    brief: bool = False
 
     def numbers(self) -> np.ndarray:
         """The input as an array. Raises a UsageError for a text."""
@@ -65,15 +66,17 @@ def read(request: Json) -> Asked:
     if not isinstance(request, dict) or not isinstance(request.get("inputs"), dict):
         raise UsageError("expected a request with inputs, as JSON")
     settings = read_settings(request.get("settings") or {})
-    inputs = request["inputs"]
+    inputs, brief = request["inputs"], request.get("brief", False)
+    if type(brief) is not bool:
+        raise UsageError(f"expected true or false for brief, got {str(brief)[:40]}")
     if "text" in inputs:
         if not isinstance(inputs["text"], str):
             raise UsageError(f"expected a text, got {str(inputs['text'])[:60]!r}")
-        return Asked(None, inputs["text"], settings)
+        return Asked(None, inputs["text"], settings, brief)
     if len(inputs) != 1:
         raise UsageError(f"expected one input, got {len(inputs)}")
     (own,) = inputs.values()
-    return Asked(read_array(own), None, settings)
+    return Asked(read_array(own), None, settings, brief)
 
 
 def read_array(own: Json) -> np.ndarray:

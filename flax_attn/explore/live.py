@@ -25,10 +25,11 @@ from jax.extend.core import ClosedJaxpr
 
 from flax_attn.errors import UsageError, one_line
 from flax_attn.experiment.loading import Run
-from flax_attn.explore.answers import Answers, by_heads
+from flax_attn.explore.answers import Answers
 from flax_attn.explore.asking import AS_TRAINED, NORMALIZERS, Settings
 from flax_attn.explore.graph import Graph, Pool, as_json
-from flax_attn.explore.looking import Compute, Looking, Traced
+from flax_attn.explore.replies import by_heads
+from flax_attn.explore.under_lens import Compute, Looking, Traced
 from flax_attn.models import instruction_set
 from flax_attn.models.forward import Params
 from flax_attn.models.generation import NEVER

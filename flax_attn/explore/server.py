@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from flax_attn.errors import UsageError, one_line
+from flax_attn.errors import UsageError, escaped, one_line
 from flax_attn.types import Json, JsonObject
 
 ADDRESS = "127.0.0.1"
@@ -31,20 +31,20 @@ class Explorer(ThreadingHTTPServer):
 
     daemon_threads = True  # an answer under way does not hold up the end
 
-    def __init__(self, port: int, make_page: Callable[[str], str], answers: Sequence[Answer]):
-        """Opens the port; 0 for any.
+    def __init__(self, port: int, answers: Sequence[Answer]):
+        """Opens the port; 0 for any. The page is empty.
 
         Args:
-            make_page: from the token to the page.
             answers: of each run.
 
         Raises:
-            OSError: the port is in use.
+            OSError: the port is in use, or may not be used.
+            OverflowError: there is no such port.
         """
         super().__init__((ADDRESS, port), Handler)
         self.answers = answers
         self.token = secrets.token_urlsafe(32)
-        self.page = make_page(self.token).encode()
+        self.page = b""
         names = (ADDRESS, "localhost")
         self.hosts = {f"{name}:{self.server_port}" for name in names}
 
@@ -69,10 +69,10 @@ class Explorer(ThreadingHTTPServer):
         try:
             return HTTPStatus.OK, self.answers[number](request)
         except UsageError as error:
-            return HTTPStatus.OK, {"error": one_line(error)}
+            return HTTPStatus.OK, {"error": escaped(one_line(error))}
         except Exception as error:  # the server goes on with the next request
             line = f"the model gave no answer ({type(error).__name__}: {one_line(error)[:200]})"
-            return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": line}
+            return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": escaped(line)}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -176,13 +176,27 @@ def open_explorer(
 ) -> Explorer:
     """A server on a port; None for the first free one.
 
+    Args:
+        make_page: from the token of the server to the page.
+
     Raises:
         UsageError: the port is in use, or may not be used.
     """
+    server = bound(port, answers)
+    try:
+        server.page = make_page(server.token).encode()
+    except BaseException:
+        server.server_close()
+        raise
+    return server
+
+
+def bound(port: int | None, answers: Sequence[Answer]) -> Explorer:
+    """A server without its page. Port and errors are those of `open_explorer`."""
     for _ in range(PORTS_TRIED if port is None else 1):
         chosen = free_port() if port is None else port
         try:
-            return Explorer(chosen, make_page, answers)
+            return Explorer(chosen, answers)
         except (OSError, OverflowError) as error:
             why = (error.strerror or "").lower() if isinstance(error, OSError) else "no port"
             if port is None and getattr(error, "errno", None) == errno.EADDRINUSE:

@@ -1,12 +1,12 @@
 """Runs on one page: what they hold, and their models, which answer in it."""
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from flax_attn.analysis.report import report, with_own_names
 from flax_attn.errors import UsageError, one_line
-from flax_attn.experiment.loading import Run, load
+from flax_attn.experiment.loading import Run, of_record
 from flax_attn.explore.live import live
 from flax_attn.runs.reading import Record, read
 from flax_attn.types import JsonObject
@@ -47,16 +47,16 @@ def show(*runs: str | Path | Run, model: bool = True, height: int = HEIGHT) -> P
     if not runs:
         raise UsageError("expected a run, such as show('runs/shapes_attention'), got none")
     paths = [run.path if isinstance(run, Run) else Path(run) for run in runs]
-    return Page(page_of(paths, model), height)
+    return Page(page_of([read(path) for path in paths], model), height)
 
 
-def page_of(paths: Sequence[Path], model: bool = True) -> str:
-    """The page of some run directories, with their models where they can answer in it.
+def page_of(records: list[Record], model: bool = True) -> str:
+    """The page of some runs, with their models where they can answer in it.
 
     Raises:
-        UsageError: a run that is not finished or is damaged.
+        UsageError: a run whose model or data are damaged.
     """
-    records = with_own_names([read(path) for path in paths])
+    records = with_own_names(records)
     if not model:
         return report(records)
     models, notes = living(records)
@@ -68,7 +68,7 @@ def living(records: Iterable[Record]) -> tuple[dict[str, JsonObject], dict[str, 
     models, notes = {}, {}
     for record in records:
         try:
-            models[record.name] = live(load(record.path))
+            models[record.name] = live(of_record(record))
         except UsageError as error:
             notes[record.name] = f"The model does not answer in this page: {one_line(error)}."
     return models, notes

@@ -5,7 +5,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from flax_attn.attention import InputAttentionCell
+from flax_attn.attention import Attended, InputAttentionCell
 
 
 class InputAttentionRNN(nn.Module):
@@ -23,11 +23,12 @@ class InputAttentionRNN(nn.Module):
     features: int = 32
     alpha: float = 10.0
 
-    @nn.compact
+    def setup(self):
+        self.cell = InputAttentionCell(self.features, 1, self.alpha)
+
     def __call__(
         self, inputs: Float[Array, "b t series"], *, train: bool = False
     ) -> tuple[Float[Array, "b t 1"], dict]:
-        cell = InputAttentionCell(self.features, 1, self.alpha, name="cell")
         scan = nn.scan(
             lambda cell, state, x: cell(state, x),
             variable_broadcast="params",
@@ -35,6 +36,16 @@ class InputAttentionRNN(nn.Module):
             in_axes=1,
             out_axes=1,
         )
-        _, attended = scan(cell, jnp.zeros((inputs.shape[0], self.features), inputs.dtype), inputs)
+        _, attended = scan(self.cell, self.start(inputs), inputs)
         chex.assert_shape(attended.context, (*inputs.shape[:2], 1))
         return attended.context, {"attention": {"input": attended.weights}}
+
+    def start(self, inputs: Float[Array, "b t series"]) -> Float[Array, "b h"]:
+        """The state before the first step."""
+        return jnp.zeros((inputs.shape[0], self.features), inputs.dtype)
+
+    def step(
+        self, state: Float[Array, "b h"], inputs: Float[Array, "b series"]
+    ) -> tuple[Float[Array, "b h"], Attended]:
+        """One step alone: the next state, and what was attended to."""
+        return self.cell(state, inputs)

@@ -94,7 +94,7 @@ def evaluated(graph, outputs, content, inputs):
 
 def settings_as_arrays(temperature=1.0, reach=None, causal=False, hidden=()):
     from flax_attn.explore.asking import Settings
-    from flax_attn.explore.looking import Traced
+    from flax_attn.explore.under_lens import Traced
 
     return Traced.of(Settings("as trained", temperature, reach, causal, tuple(hidden)))
 

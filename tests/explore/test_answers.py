@@ -8,16 +8,22 @@ import numpy as np
 import pytest
 
 import flax_attn
+from flax_attn.analysis.report_data import safe
 from flax_attn.data.tokenizers import fit_tokenizer
 from flax_attn.errors import UsageError
-from flax_attn.explore.answers import Answers, numbers_of
+from flax_attn.explore.answers import Answers
 from flax_attn.explore.asking import AS_TRAINED
-from flax_attn.explore.looking import NORMALIZERS
+from flax_attn.explore.replies import numbers_of
+from flax_attn.explore.step_scores import has_scores
+from flax_attn.explore.under_lens import NORMALIZERS
+from flax_attn.models.translation import Seq2Seq
+from flax_attn.models.translation_transformer import TranslationTransformer
 from flax_attn.tasks import Kept
 from tests import tiny
 from tests.explore.living import random_inputs, run_of
 
 WORDS = ["a good film and the bad one was long"]
+PARTS = ("attention", "scores")
 NAMES = tiny.STEPS | {"model.features": 8, "model.num_heads": 2, "data.num_lines": 300}
 
 
@@ -69,6 +75,8 @@ def test_a_signal_is_answered_as_predict_does(signals):
     assert weights.shape == (1, 100, 100)
     np.testing.assert_allclose(weights[0], expected.attention["attention"][0], atol=1e-5)
     assert {reply[name] for name in ("classes", "text", "note", "error")} == {None}
+    brief = answers(numbers(inputs[0]) | {"brief": True})
+    assert brief == reply | {"attention": {}, "scores": None}
 
 
 SETTINGS = {
@@ -214,13 +222,55 @@ def test_a_translation_is_predicts_with_its_beam_and_best(tmp_path):
     np.testing.assert_allclose(hidden.sum(axis=-1), 1, atol=1e-5)
 
 
+SCORED = {  # what is changed of a run that translates
+    "bahdanau": {},
+    "luong": {"model.decoder": "luong", "model.attention": "general"},
+    "lstm": {"model.cell": "lstm", "model.attention": "scaled_dot"},
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", SCORED)
+def test_the_scores_of_a_translation_make_its_weights(name, tmp_path):
+    longer = {"steps_per_epoch": 40, "learning_rate": 0.01}  # else it writes nothing
+    options = tiny.PAIRS | longer | {"decoding.beam": 3, "data.num_train": 64} | SCORED[name]
+    answers = Answers(train("reverse_bahdanau:quick", tmp_path / "run", options))
+    first = answers(text("a b c d"))
+    for settings in ({}, {"temperature": 3.0}, {"normalizer": "sparsemax", "hidden": [2]}):
+        reply = answers(text("a b c d", **settings))
+        assert len(reply["best"]) == 3
+        for best in filter(lambda best: best["tokens"], reply["best"]):
+            (weights,), (scores,) = (arrays(best, part)["alignment"] for part in PARTS)
+            assert weights.shape == scores.shape == (len(best["tokens"]), len(reply["tokens"]))
+            mask = np.isin(np.arange(weights.shape[1]), settings.get("hidden", []), invert=True)
+            normalizer = NORMALIZERS[settings.get("normalizer", "softmax")]
+            scaled = jnp.asarray(scores / settings.get("temperature", 1))
+            expected = normalizer(scaled, mask=jnp.broadcast_to(mask, weights.shape))
+            np.testing.assert_allclose(weights, expected, atol=1e-5)
+        assert reply["scores"] == reply["best"][0]["scores"]
+    scores = [arrays(best, "scores")["alignment"][0] for best in first["best"]]
+    assert np.ptp(np.concatenate(scores)) > 1e-3
+
+
+def test_weights_that_are_no_normaliser_of_one_score_have_none():
+    of_heads, around = TranslationTransformer(9, 9), Seq2Seq(9, 9, reach=2)
+    assert not has_scores(of_heads)
+    assert not has_scores(around)
+    assert has_scores(Seq2Seq(9, 9))
+
+
 @pytest.mark.full
 def test_a_language_models_next_token_is_predicts(tmp_path):
     run = train("names", tmp_path / "run", NAMES)
     answers, expected = Answers(run), run.predict("Kal")
     reply = answers(text("Kal"))
     np.testing.assert_allclose(numbers_of(reply["outputs"]), expected.outputs[0], atol=1e-6)
-    assert reply["tokens"] == expected.tokens[0]
+    assert reply["tokens"] == safe(expected.tokens[0])
+    names = [expected.names[i] for i in np.argsort(-expected.outputs[0])[:12]]
+    assert [name for name, _ in reply["classes"]] == safe(names)
+    wanted = [None if name.startswith("<") else [ord(name)] for name in names]
+    assert reply["writes"] == wanted
+    assert [ord("\n")] in wanted
     for name, weights in arrays(reply).items():
         np.testing.assert_allclose(weights[:, 0], expected.attention[name][0][:, -1], atol=1e-6)
     hidden = arrays(answers(text("Kal", hidden=[1])))
@@ -237,9 +287,23 @@ def test_series_are_predicts_and_a_hidden_one_has_no_weight(tmp_path):
     reply = answers(numbers(series))
     np.testing.assert_allclose(numbers_of(reply["outputs"]), expected.outputs[0], atol=1e-5)
     np.testing.assert_allclose(arrays(reply)["input"], expected.attention["input"], atol=1e-5)
-    assert (arrays(answers(numbers(series, hidden=[3])))["input"][..., 3] == 0).all()
+    reply = answers(numbers(series, hidden=[3], temperature=2))
+    weights, scores = (arrays(reply, part)["input"] for part in PARTS)
+    assert (weights[..., 3] == 0).all()
+    mask = jnp.broadcast_to(np.arange(8) != 3, weights.shape)
+    expected = NORMALIZERS["softmax"](jnp.asarray(scores / 2), mask=mask)
+    np.testing.assert_allclose(weights, expected, atol=1e-5)
+    assert np.ptp(scores) > 1e-3
     with pytest.raises(UsageError, match="expected 8 series of 20 steps"):
         answers(numbers(series[:, :7]))
+
+
+def test_no_text_of_a_reply_steers_what_is_shown(texts):
+    reply = cut_to(9, texts[1])(text("good \u202efilm\x1b[0m \x07"))
+    said = "".join(reply["tokens"])
+    assert "\\u202e" in said
+    assert "\\x1b" in said
+    assert not {"\u202e", "\x1b", "\x07"} & set(said)
 
 
 def test_every_kind_of_task_has_an_answer():

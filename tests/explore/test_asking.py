@@ -52,6 +52,7 @@ BAD = {
     "reach below 0": (asked(reach=-1), "a reach of 0 or more"),
     "half a reach": (asked(reach=1.5), "a reach of 0 or more"),
     "perhaps causal": (asked(causal=1), "true or false"),
+    "perhaps brief": (NUMBERS | {"brief": 1}, "true or false for brief"),
     "hidden elsewhere": (asked(hidden=[1000]), "positions from 0 to 999"),
     "hidden words": (asked(hidden=["the"]), "positions from 0 to 999"),
     "hidden number": (asked(hidden=3), "positions from 0 to 999"),

@@ -5,8 +5,9 @@ import pytest
 
 from flax_attn.analysis.report_data import safe
 from flax_attn.errors import UsageError
-from flax_attn.explore.answers import Answers, numbers_of
+from flax_attn.explore.answers import Answers
 from flax_attn.explore.live import live
+from flax_attn.explore.replies import numbers_of
 from tests.explore import living
 
 pytestmark = living.needs_node
@@ -48,7 +49,7 @@ def test_answers_are_those_of_the_server(asked):
     answers = Answers(run)
     for request, reply in zip(requests, result["replies"]):
         expected = answers(request)
-        for key in ("tokens", "known", "note", "error"):
+        for key in ("tokens", "known", "note", "error", "writes"):
             assert reply[key] == safe(expected[key])
         names = safe([name for name, _ in expected["classes"][:3]])
         assert [name for name, _ in reply["classes"][:3]] == names

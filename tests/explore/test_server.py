@@ -128,6 +128,17 @@ def test_a_port_in_use_is_told_with_a_free_one_and_is_left_out_otherwise(server,
         assert other.server_port != port
 
 
+def test_what_the_page_lacks_is_no_matter_of_the_port():
+    def make_page(token):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "page.css")
+
+    port = free_port()
+    for chosen in (port, None):
+        with pytest.raises(FileNotFoundError, match=r"page\.css"):
+            open_explorer(chosen, make_page, [answer])
+    assert module.is_free(port)  # nothing listens any more
+
+
 def test_an_address_that_may_not_be_used_is_one_line(monkeypatch):
     def refuse(*args):
         raise PermissionError(errno.EPERM, "Operation not permitted")

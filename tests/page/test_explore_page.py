@@ -3,12 +3,15 @@
 import re
 import time
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
 import flax_attn
-from flax_attn.explore.answers import Answers, numbers_of
+from flax_attn.explore.answers import Answers
+from flax_attn.explore.replies import numbers_of
+from flax_attn.explore.under_lens import NORMALIZERS
 from flax_attn.runs.reading import read
 from tests import tiny
 from tests.page.exploring import Visit, command, serving, stop, visiting
@@ -37,7 +40,7 @@ def answers(shapes):
 
 
 class Asked:
-    """Answers, with what was asked and replied last."""
+    """Answers, with what the input and the settings were answered last."""
 
     def __init__(self, answers):
         self.answers, self.last, self.delays, self.number = answers, None, {}, 0
@@ -45,8 +48,9 @@ class Asked:
     def __call__(self, request):
         time.sleep(self.delays.get(request["settings"]["normalizer"], 0))
         reply = self.answers(request)
-        self.number += 1
-        self.last = request, reply
+        if not request.get("brief"):  # as those are that hide each part in turn
+            self.number += 1
+            self.last = request, reply
         return reply
 
 
@@ -100,6 +104,7 @@ def test_the_command_answers_every_move_of_a_drag_and_ends_on_ctrl_c(shapes, bro
     assert (code, err) == (130, "stopped\n")
 
 
+@pytest.mark.full
 def test_settings_change_the_answer_and_reset_brings_it_back_bit_for_bit(shapes, answers, browser):
     run, record = shapes
     with serving([record], [answers]) as url, visiting(browser, url) as opened:
@@ -111,7 +116,7 @@ def test_settings_change_the_answer_and_reset_brings_it_back_bit_for_bit(shapes,
         )
         said, drawn = opened.sentence(), curve(page, "answer-0")
         opened.select("hard: the best key alone")
-        page.locator("input[type=range]").first.press("ArrowRight")
+        page.get_by_role("slider", name="temperature").press("ArrowRight")
         page.get_by_role("checkbox", name="may not look ahead").check()
         page.get_by_role("button", name="Hide this triangle").click()
         opened.wait()
@@ -132,6 +137,7 @@ def test_settings_change_the_answer_and_reset_brings_it_back_bit_for_bit(shapes,
         np.testing.assert_array_equal(curve(page, "answer-0"), drawn)
 
 
+@pytest.mark.full
 def test_while_an_answer_is_awaited_the_figure_says_so(shapes, answers, browser):
     with serving([shapes[1]], [answers]) as url, visiting(browser, url) as opened:
         page, said = opened.page, opened.sentence()
@@ -149,6 +155,7 @@ def test_while_an_answer_is_awaited_the_figure_says_so(shapes, answers, browser)
         answers.delays = {}
 
 
+@pytest.mark.full
 def test_keys_move_a_shape_and_scores_become_weights_in_numbers(shapes, answers, browser):
     with serving([shapes[1]], [answers]) as url, visiting(browser, url) as opened:
         page = opened.page
@@ -187,10 +194,11 @@ def test_every_normalizer_is_compared_on_one_signal(shapes, answers, browser):
         table.wait_for(state="detached")  # it was of another signal
 
 
-DARK = pytest.param({"color_scheme": "dark"}, marks=pytest.mark.full)
+LOOKS = [{}, {"color_scheme": "dark"}, PHONE]
 
 
-@pytest.mark.parametrize("options", [{}, DARK, PHONE], ids=["light", "dark", "phone"])
+@pytest.mark.full
+@pytest.mark.parametrize("options", LOOKS, ids=["light", "dark", "phone"])
 def test_the_page_is_for_everyone(options, shapes, answers, browser):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     with serving([shapes[1]], [answers]) as url, visiting(browser, url, **options) as opened:
@@ -296,17 +304,23 @@ def test_two_runs_answer_the_same_signal(shapes, answers, tmp_path, browser):
         assert f"{record.name}: triangles set to" in opened.sentence()
 
 
-@pytest.mark.full
-def test_a_drawn_digit_is_centred_as_mnists_are_and_every_move_is_answered(tmp_path, browser):
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
     random = np.random.default_rng(0)
     images = random.uniform(size=(40, 28, 28)).astype(np.float32)
     rows = images, [str(i % 10) for i in range(40)]
-    run, record = train(
-        "mnist_attention", tmp_path / "run", tiny.STEPS, data={"train": rows, "test": rows}
-    )
+    folder = tmp_path_factory.mktemp("runs") / "digits"
+    return train("mnist_attention", folder, tiny.STEPS, data={"train": rows, "test": rows})
+
+
+@pytest.mark.full
+def test_a_drawn_digit_is_centred_as_mnists_are_and_every_move_is_answered(digits, browser):
+    run, record = digits
     answers = Asked(Answers(run))
     with serving([record], [answers]) as url, visiting(browser, url) as opened:
         page = opened.page
+        first = signal_of(answers.last[0]).reshape(28, 28)
+        np.testing.assert_allclose(first, record.examples["inputs"][0], atol=0.005)
         page.get_by_role("button", name="Clear the paper").click()
         opened.wait()
         assert "Draw a digit" in opened.sentence()
@@ -332,3 +346,135 @@ def test_a_drawn_digit_is_centred_as_mnists_are_and_every_move_is_answered(tmp_p
             assert np.ptp(np.flatnonzero(mass > 0.5)) <= 20
         name, share = reply["classes"][0]
         assert f"sees {name} ({100 * share:.0f}{SPACE}%)" in opened.sentence()
+
+
+INK = """([row, column]) => {
+  const pen = document.querySelector(".try-paper").getContext("2d");
+  return pen.getImageData(4 * column + 1, 4 * row + 1, 1, 1).data[0];
+}"""
+
+
+@pytest.mark.full
+def test_a_digit_is_drawn_by_keyboard(digits, browser):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    run, record = digits
+    answers = Asked(Answers(run))
+    with serving([record], [answers]) as url, visiting(browser, url) as opened:
+        page = opened.page
+        assert "the space bar draws there" in page.locator(".try-drawing .hint").first.inner_text()
+        page.get_by_role("button", name="Clear the paper").click()
+        opened.wait()
+        page.keyboard.press("Shift+Tab")  # the paper stands before the button
+        paper = page.locator(".try-paper")
+        assert paper.evaluate("own => own === document.activeElement")
+        where = page.locator(".try-drawing .sentence > span").first
+        assert where.inner_text() == "Cursor in row 15, column 15."
+        assert page.locator(".try-cursor").is_visible()
+        for key in ("ArrowUp", "ArrowUp", "ArrowLeft", "Space"):
+            page.keyboard.press(key)
+        assert where.inner_text() == "Cursor in row 13, column 14, drawn."
+        assert page.evaluate(INK, [12, 13]) == 255
+        assert page.evaluate(INK, [12, 20]) == 0
+        before = answers.number
+        for _ in range(8):
+            page.keyboard.press("Shift+ArrowRight")
+            page.wait_for_timeout(30)
+        for _ in range(12):
+            page.keyboard.press("Shift+ArrowDown")
+            page.wait_for_timeout(30)
+        opened.wait()
+        assert answers.number - before >= 12
+        assert page.evaluate(INK, [12, 17]) == page.evaluate(INK, [20, 21]) == 255
+        drawn = 1 - signal_of(answers.last[0]).reshape(28, 28)  # files have dark ink
+        assert 20 < drawn.sum() < 300
+        name, share = answers.last[1]["classes"][0]
+        assert f"sees {name} ({100 * share:.0f}{SPACE}%)" in opened.sentence()
+        page.keyboard.press("Delete")
+        assert page.evaluate(INK, [24, 21]) == 0
+        for _ in range(30):
+            page.keyboard.press("ArrowDown")  # the paper ends
+        assert where.inner_text() == "Cursor in row 28, column 22."
+        results = axe.Axe().run(page)
+        assert results.violations_count == 0, results.generate_report()
+
+
+NAMES = tiny.STEPS | {"model.features": 16, "model.num_heads": 2, "data.num_lines": 300}
+SHOWN = """() => ({
+  isBusy: document.querySelector(".try-figure").getAttribute("aria-busy") === "true",
+  text: document.querySelector("textarea").value,
+  labels: [...document.querySelectorAll("[aria-label='the text so far'] .word")].map((word) =>
+    word.getAttribute("aria-label")),
+})"""
+
+
+def percent(share):
+    """As the page writes a share."""
+    hundredths = 100 * share
+    is_small = 0.05 <= hundredths < 9.95
+    return f"{hundredths:.1f}{SPACE}%" if is_small else f"{int(hundredths + 0.5)}{SPACE}%"
+
+
+@pytest.mark.full
+def test_what_the_next_character_looks_at_is_shown_while_the_model_writes(tmp_path, browser):
+    run, record = train("names", tmp_path / "run", NAMES)
+    answers = Asked(Answers(run))
+    attention = list(record.attention)[-1]
+    with serving([record], [answers]) as url, visiting(browser, url) as opened:
+        page, texts = opened.page, ["ka"]
+        page.locator("textarea").fill("ka")
+        opened.wait()
+        page.get_by_role("button", name="Let the model write").click()
+        deadline = time.monotonic() + 60
+        while len(texts) < 5 and time.monotonic() < deadline:
+            shown, before = page.evaluate(SHOWN), answers.answers(asked(texts[-1]))
+            if shown["isBusy"] or shown["text"] == texts[-1]:
+                continue
+            texts.append(shown["text"])
+            assert shown["text"][:-1] == texts[-2]  # one more character, a likely one
+            written = [chr(codes[0]) for codes in before["writes"] if codes]
+            assert shown["text"][-1] in written
+            reply = answers.answers(asked(shown["text"]))
+            weights = numbers_of(reply["attention"][attention])[0, 0]
+            shares = [label.rpartition(": ")[2] for label in shown["labels"]]
+            assert shares == [percent(weight) for weight in weights.tolist()]
+        assert len(texts) == 5
+        page.get_by_role("button", name="Stop writing").click()
+        stopped = page.locator("textarea").input_value()
+        page.wait_for_timeout(1200)
+        assert page.locator("textarea").input_value() == stopped
+        assert page.get_by_role("button", name="Let the model write").count() == 1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["translation", "series"])
+def test_scores_become_weights_on_the_pages_of_loops_too(kind, tmp_path, browser):
+    series = tiny.STEPS | {"model.features": 8, "data.num_train": 64, "data.num_test": 8}
+    config, overrides = {
+        "translation": ("reverse_bahdanau:quick", tiny.PAIRS | {"data.num_train": 64}),
+        "series": ("series_input_attention", series),
+    }[kind]
+    run, record = train(config, tmp_path / "run", overrides)
+    answers = Asked(Answers(run))
+    with serving([record], [answers]) as url, visiting(browser, url) as opened:
+        page = opened.page
+        opened.select("sparsemax: most become 0")
+        opened.wait()
+        page.locator(".try-formula summary").click()
+        page.locator(".try-term").first.wait_for()
+        if kind == "series":
+            slider = page.get_by_role("slider", name="step to look at")
+            slider.focus()
+            slider.press("Home")
+            for _ in range(3):
+                slider.press("ArrowRight")
+            expect = pytest.importorskip("playwright.sync_api").expect
+            expect(page.locator(".try-formula")).to_contain_text("(what looks) is step 3")
+        (name,) = answers.last[1]["scores"]
+        row = numbers_of(answers.last[1]["scores"][name])[0, 3 if kind == "series" else 0]
+        weights = np.asarray(NORMALIZERS["sparsemax"](jnp.asarray(row)))
+        terms = page.locator(".try-term").all_text_contents()
+        shown = [float(re.search(r"([\d.]+)$", term)[1]) for term in terms if " = " in term]
+        best = np.sort(weights)[::-1][: len(shown)]
+        np.testing.assert_allclose(shown, best, atol=6e-4)
+        first = float(re.search(r"max\((\S+) ", terms[0])[1].replace(MINUS, "-"))
+        assert first == pytest.approx(row.max(), abs=0.006)

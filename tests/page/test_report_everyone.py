@@ -1,5 +1,6 @@
 """A report is safe, and serves everyone: by keyboard, in the dark, on a phone, on paper."""
 
+import re
 import shutil
 import subprocess
 
@@ -7,22 +8,12 @@ import numpy as np
 import pytest
 
 from flax_attn.analysis.report import report
+from flax_attn.errors import escaped
 from flax_attn.explore.showing import Page
 from flax_attn.runs.reading import read
+from tests.page.attacks import ATTACKS
 from tests.written_runs import KINDS, WORDS, write_run
 
-ATTACKS = [
-    "</script><script>window.harm = 1</script>",
-    "<img src=x onerror='window.harm = 1'>",
-    "<!--<script>",
-    "' onmouseover='window.harm = 1' \"",
-    "${window.harm = 1}",
-    "javascript:window.harm=1",
-    "&lt;b&gt; &amp;",
-    "<svg onload=window.harm=1>",
-    "\u202eright to left\u2066",
-    "]]></style><script>window.harm=1</script>",
-]
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
 LOOKS = [{"color_scheme": "light"}, {"color_scheme": "dark"}, PHONE]
 
@@ -53,14 +44,14 @@ def test_no_word_class_name_or_config_runs(visit, tmp_path):
     assert opened.page.locator("main script, main img, main style, main iframe").count() == 0
     text = opened.page.locator(".words").first.inner_text()
     for attack in ATTACKS:
-        shown = attack.replace("\u202e", "\\u202e").replace("\u2066", "\\u2066")
-        assert shown.replace(" ", "␣")[:55] in text
+        assert escaped(attack).replace(" ", "␣")[:55] in text
     assert ATTACKS[0] in opened.page.locator(".bars").first.inner_text()
     raw = page.read_text(encoding="utf-8")
     assert raw.count("<script") == 2
-    assert "\u202e" not in raw
+    assert not re.search("[\u202e\u2066\x07\x1b\x9b]", raw)
 
 
+@pytest.mark.full
 def test_the_policy_lets_only_the_pages_own_script_and_style_be(browser, written):
     _, path = written("plain")
     context = browser.new_context(offline=True)
@@ -83,6 +74,7 @@ def axe_faults(page):
     return [(fault["id"], [node["html"][:150] for node in fault["nodes"]]) for fault in violations]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("look", LOOKS, ids=["light", "dark", "phone"])
 def test_axe_finds_nothing(look, visit, written):
     _, path = written("signals", "plain", "texts")
@@ -109,6 +101,7 @@ def test_a_page_at_twice_its_size_has_no_bar_below(kind, visit, written):
     assert visit(path, viewport={"width": 320, "height": 400}).overflows() <= 0
 
 
+@pytest.mark.full
 def test_a_whole_visit_by_keyboard(visit, written):
     _, path = written("images")
     opened = visit(path)
@@ -131,6 +124,7 @@ def test_a_whole_visit_by_keyboard(visit, written):
     assert all(outline != "none" for name, outline, _ in stops if name != "body")
 
 
+@pytest.mark.full
 def test_paper_has_results_curves_and_the_example_and_no_controls(visit, written, tmp_path):
     if shutil.which("pdftotext") is None:
         pytest.skip("paper is read by pdftotext; apt-get install poppler-utils")
@@ -164,6 +158,7 @@ def test_paper_has_results_curves_and_the_example_and_no_controls(visit, written
     assert opened.page.evaluate(f"{heading}.breakAfter") == "avoid"
 
 
+@pytest.mark.full
 def test_a_notebooks_frame_lives_without_kernel_and_network(browser, written, tmp_path):
     _, path = written("signals")
     shown = Page(path.read_text(encoding="utf-8"))._repr_html_()
@@ -183,6 +178,7 @@ def test_a_notebooks_frame_lives_without_kernel_and_network(browser, written, tm
     assert said == []
 
 
+@pytest.mark.full
 def test_without_javascript_there_are_the_results_and_a_curve(browser, written):
     _, path = written("signals")
     context = browser.new_context(offline=True, java_script_enabled=False)
@@ -195,6 +191,7 @@ def test_without_javascript_there_are_the_results_and_a_curve(browser, written):
     context.close()
 
 
+@pytest.mark.full
 def test_an_old_browser_is_told_so(browser, written):
     _, path = written("signals")
     context = browser.new_context(offline=True)
@@ -205,6 +202,7 @@ def test_an_old_browser_is_told_so(browser, written):
     context.close()
 
 
+@pytest.mark.full
 def test_long_names_and_a_hundred_seeds_fit(visit, tmp_path):
     name = "x" * 200
     paths = [

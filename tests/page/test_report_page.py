@@ -27,7 +27,11 @@ def cell(page, row, column, shape, selector=".heat canvas"):
     page.mouse.move(x, box["y"] + (row + 0.5) * box["height"] / shape[0])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+SMOKE = "signals"
+EVERY = [pytest.param(kind, marks=[] if kind == SMOKE else pytest.mark.full) for kind in KINDS]
+
+
+@pytest.mark.parametrize("kind", EVERY)
 def test_a_page_needs_nothing_else_and_fits_a_phone(kind, written, visit):
     run, path = written(kind)
     text = path.read_text(encoding="utf-8")
@@ -45,6 +49,7 @@ def test_a_page_needs_nothing_else_and_fits_a_phone(kind, written, visit):
 PLACES = [(0, 1), (3, 2), (5, 0)]
 
 
+@pytest.mark.full
 def test_mouse_finger_and_keys_read_a_signals_map_as_the_model_made_it(written, visit):
     run, path = written("signals")
     (weights,) = weights_of(run, 0)["attention"]
@@ -73,6 +78,7 @@ def test_mouse_finger_and_keys_read_a_signals_map_as_the_model_made_it(written, 
     assert cells[-1] == percent(weights[49, 7])
 
 
+@pytest.mark.full
 def test_words_and_their_means_are_the_models(written, visit):
     run, path = written("texts")
     (weights,) = weights_of(run, 1)["attention"]
@@ -98,6 +104,7 @@ def test_words_and_their_means_are_the_models(written, visit):
     assert percent(weights[2, 0]) in opened.sentence()
 
 
+@pytest.mark.full
 def test_patches_translations_series_hops_and_tokens_are_the_models(written, visit):
     run, path = written("images")
     opened = visit(path)
@@ -145,6 +152,7 @@ def test_patches_translations_series_hops_and_tokens_are_the_models(written, vis
     assert "cannot see it" in opened.sentence()
 
 
+@pytest.mark.full
 def test_every_head_is_a_small_picture_that_chooses_it(written, visit):
     run, path = written("images")
     opened = visit(path)
@@ -168,6 +176,7 @@ def test_every_head_is_a_small_picture_that_chooses_it(written, visit):
     assert buttons.nth(11).get_attribute("aria-pressed") == "true"
 
 
+@pytest.mark.full
 def test_a_masked_cell_is_hatched_and_queries_run_downwards(written, visit):
     _, path = written("language")
     opened = visit(path)

@@ -10,6 +10,9 @@ from flax_attn.runs.reading import read
 from tests.written_runs import write_run
 
 
+pytestmark = pytest.mark.full
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """Pages of some runs, given as `(kind, options)` by name."""

@@ -40,13 +40,10 @@ RUNS = {  # config, overrides, data of one's own
     "series": ("series_input_attention:quick", SERIES, None),
     "names": ("names:quick", LANGUAGE, None),
 }
-DEFAULT = "shapes"
 
 
-NAMES = [pytest.param(name, marks=[] if name == DEFAULT else pytest.mark.full) for name in RUNS]
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.full
+@pytest.mark.parametrize("name", RUNS)
 def test_a_trained_run_is_drawn_with_its_model_or_a_line(name, tmp_path, visit, no_pictures):
     config, overrides, make = RUNS[name]
     data = dict.fromkeys(("train", "test"), make()) if make else None
@@ -70,7 +67,7 @@ def test_a_trained_run_is_drawn_with_its_model_or_a_line(name, tmp_path, visit, 
         axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
         opened.page.wait_for_timeout(1000)  # until what hiding does is there, too
         assert axe.run(opened.page).response["violations"] == []
-        assert page_of([run.path]) == shown.html
-    bare = page_of([run.path], model=False)
+        assert page_of([record]) == shown.html
+    bare = page_of([record], model=False)
     assert len(bare) < len(shown.html) or not held["live"]
     assert '"live":null' in bare

@@ -11,7 +11,7 @@ import { ELEMENTS } from "./engine_elements.mjs";
 import { GATHERS } from "./engine_gather.mjs";
 import { OPS } from "./engine_ops.mjs";
 import { ROWS } from "./engine_rows.mjs";
-import { readCharacters, rowOfLast } from "./engine_texts.mjs";
+import { readCharacters, rowOfLast, writtenBy } from "./engine_texts.mjs";
 
 const PRIMITIVES = { ...ELEMENTS, ...OPS, ...ROWS, ...GATHERS, ...DOTS, ...CONTROL };
 const FARTHEST = 2 ** 30; // the reach where there is none
@@ -41,7 +41,7 @@ export function open(live) {
         const inputs = inputsOf(live, graph.types, request);
         if (inputs.error) return refused(inputs.error);
         update(graph, orders[name], state, inputs.arrays);
-        const reply = replyOf(live, program.outputs, state.values);
+        const reply = replyOf(live, program.outputs, state.values, request.brief);
         return inputs.text ? aboutText(reply, inputs.text) : reply;
       } catch (error) {
         return refused(`the model could not answer (${error.message})`);
@@ -192,34 +192,37 @@ function aboutText(reply, { tokens, written, note }) {
   };
 }
 
-/** A reply of the model, in the form that the server has too. */
-function replyOf(live, outputs, values) {
+/** A reply of the model, in the form that the server has too; a brief one has no weights. */
+function replyOf(live, outputs, values, brief = false) {
   const array = ([value, shape]) => ({ shape, data: Array.from(values[value]) });
   const under = (prefix) => {
-    const names = Object.keys(outputs).filter((name) => name.startsWith(prefix));
+    const names = brief ? [] : Object.keys(outputs).filter((name) => name.startsWith(prefix));
     return names.map((name) => [name.slice(prefix.length), array(outputs[name])]);
   };
   const scores = under("scores/");
   const result = array(outputs.outputs);
+  const named = live.classes && likeliestOf(result.data);
   return {
     ...NOTHING,
     outputs: result,
-    classes: live.classes && byProbability(live.classes, result.data),
+    classes: named && named.map((i) => [live.classes[i], result.data[i]]),
+    writes: named && live.text && named.map((i) => writtenBy(live.text, i)),
     attention: Object.fromEntries(under("attention/")),
     scores: scores.length ? Object.fromEntries(scores) : null,
     note: live.note,
   };
 }
 
-/** The classes with their probabilities, the most probable first. */
-function byProbability(names, shares) {
-  const pairs = names.map((name, i) => [name, shares[i]]);
-  return pairs.sort((one, other) => other[1] - one[1]).slice(0, MOST_CLASSES);
+/** The classes that a reply names, the most probable first. */
+function likeliestOf(shares) {
+  const order = shares.map((_, i) => i).sort((one, other) => shares[other] - shares[one]);
+  return order.slice(0, MOST_CLASSES);
 }
 
 const NOTHING = {
   outputs: null,
   classes: null,
+  writes: null,
   tokens: null,
   known: null,
   attention: {},

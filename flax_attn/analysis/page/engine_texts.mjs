@@ -23,6 +23,11 @@ export function readCharacters(rule, text) {
   return { tokens, written: tokens.map((token) => entries[token]), note };
 }
 
+/** The code points that a token writes; null for one that stands for no character. */
+export function writtenBy({ codes, first }, token) {
+  return token >= first && codes[token] !== null ? [codes[token]] : null;
+}
+
 /** Of an array (heads, q, k) the row of the last token, without the keys after it. */
 export function rowOfLast({ shape, data }, count) {
   const [heads, queries, keys] = shape;

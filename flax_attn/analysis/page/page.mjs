@@ -30,14 +30,15 @@ export function headingOf(run) {
   return [el("span", { class: "name", dir: "auto" }, run.name), capital(run.sentence)];
 }
 
-function runPart(run, isExplored, level, tryOf) {
+function runPart(run, isExplored, level, liveOf) {
   const heading = isExplored ? `${run.name} on examples of the test` : headingOf(run);
-  const notes = [...run.lines, run.note, withoutAttention(run), diverged(run)].filter(Boolean);
-  const tried = isExplored ? null : tryOf(run);
+  const lines = [...run.lines, withoutModel(run, isExplored), withoutAttention(run), diverged(run)];
+  const notes = lines.filter(Boolean);
+  const live = isExplored ? null : liveOf(run);
   const children = [
-    viewOf(run),
+    viewOf(run, live?.beside),
     notes.map((line) => el("p", { class: "note" }, line)),
-    tried && part(level === "h1" ? "h2" : "h3", "Try it", tried),
+    live && part(level === "h1" ? "h2" : "h3", "Try it", live.tried),
   ];
   const made = part(level, heading, ...children);
   made.classList.add("run");
@@ -46,6 +47,13 @@ function runPart(run, isExplored, level, tryOf) {
 
 function capital(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** What the page cannot show without a model in it, in one line with the reason. */
+function withoutModel({ live, note, attention }, isExplored) {
+  if (live || isExplored || !attention.length) return note;
+  const why = note ?? "The model is not in this page.";
+  return `${why} So what hiding a part does to the answer is not shown.`;
 }
 
 function withoutAttention(run) {
@@ -118,10 +126,11 @@ function headline(runs) {
 }
 
 /**
- * Fills the page. `tryOf(run)` makes what is tried on a run, or null; `explored(runs, level)` makes
- * the part of the explorer, which stands above all.
+ * Fills the page. `liveOf(run)` makes what is tried on a run, and what stands beside its examples,
+ * as `{tried, beside}`, or null; `explored(runs, level)` makes the part of the explorer, which
+ * stands above all.
  */
-export async function buildPage(tryOf = () => null, explored = null) {
+export async function buildPage(liveOf = () => null, explored = null) {
   const page = document.getElementById("page");
   const data = JSON.parse(document.getElementById("data").textContent);
   if (!("DecompressionStream" in window)) {
@@ -137,7 +146,7 @@ export async function buildPage(tryOf = () => null, explored = null) {
     isOne ? "" : el("h1", { dir: "auto" }, headline(runs)),
     isExplored ? explored(runs, isOne ? "h1" : "h2") : "",
     ...(isOne ? [] : togetherParts(runs)),
-    ...runs.map((run) => runPart(run, isExplored, isOne && !isExplored ? "h1" : "h2", tryOf)),
+    ...runs.map((run) => runPart(run, isExplored, isOne && !isExplored ? "h1" : "h2", liveOf)),
     learnedPart(runs),
     resultsPart(runs),
     againPart(runs),

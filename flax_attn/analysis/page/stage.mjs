@@ -7,9 +7,10 @@ import { allHeads, overview, weightsOf } from "./overview.mjs";
 /**
  * The picture of a run. `draw(example, weights, {choice, number})` returns nodes; `weights` is one
  * head as `{rows, columns, at}`, or null for a model without attention. `top` says where the scale
- * of colours ends, by the weights.
+ * of colours ends, by the weights; `beside` is what stands under the picture and follows it.
  */
-export function stage(run, draw, { top = topOf, visible = undefined, masked = false } = {}) {
+export function stage(run, draw, options = {}) {
+  const { top = topOf, visible = undefined, masked = false, beside = null } = options;
   const choices = allHeads(run);
   const state = { number: 0, head: 0 };
   const picture = el("div", { class: "picture" });
@@ -22,6 +23,7 @@ export function stage(run, draw, { top = topOf, visible = undefined, masked = fa
     const nodes = draw(example, weights, { choice, number: state.number, top: end });
     picture.replaceChildren(...[nodes].flat().filter(Boolean));
     scaleOf.replaceChildren(...(weights ? [legend(end, masked)] : []));
+    if (weights) beside?.show(example, weights);
   };
   const small = overview(
     choices,
@@ -41,5 +43,5 @@ export function stage(run, draw, { top = topOf, visible = undefined, masked = fa
   if (!count) return el("p", { class: "note" }, "This run has kept no example.");
   number.node.hidden = count < 2;
   pick(0);
-  return el("figure", {}, number.node, small.node, picture, scaleOf);
+  return el("figure", {}, number.node, small.node, picture, scaleOf, beside?.node);
 }

@@ -83,6 +83,7 @@ export function lensControls({ normalizers, most, between, ordered, onChange, on
 function slider(label, last, first, at) {
   const value = el("output", {}, at(first)[0]);
   const input = el("input", { type: "range", min: 0, max: last, value: first, step: 1 });
+  input.setAttribute("aria-label", label); // the label around both is that of the output
   const set = (step) => {
     input.value = step;
     const [text] = at(step);

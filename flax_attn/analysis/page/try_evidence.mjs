@@ -1,11 +1,12 @@
 // Attention beside evidence: what hiding one key does to the answer, and whether the two agree.
 
-import { el, setStyle } from "./dom.mjs";
+import { el, percent, setStyle, shown } from "./dom.mjs";
 import { agreement, kendall } from "./try_shared.mjs";
 import { sign } from "./words.mjs";
 
 const PAUSE = 350; // milliseconds after the last change
-const MOST = 64; // keys that are hidden in turn
+const MOST = 64; // parts that are hidden in turn
+const STRONGEST = 70; // per cent of its colour that the largest change has
 
 /** The probability of a class in a reply. */
 function shareOf(reply, name) {
@@ -18,36 +19,86 @@ function points(change) {
   return hundredths === 0 ? "0" : hundredths > 0 ? `+${hundredths}` : `−${-hundredths}`;
 }
 
+/** What becomes of the likeliest class of a reply. */
+function ofClass({ classes: [[best]] }) {
+  return {
+    does: `does to “${best}”, in points of 100`,
+    change: (first, reply) => shareOf(reply, best) - shareOf(first, best),
+    cost: (change) => -change,
+    written: points,
+    strength: (change) => Math.min(2 * Math.abs(change), 1),
+  };
+}
+
+/** How far the numbers of an answer move, on average. */
+const OF_NUMBERS = {
+  does: "does to the answer: how far it moves, on average",
+  change: ({ outputs: { data } }, { outputs }) => {
+    const distances = Array.from(data, (own, i) => Math.abs(own - outputs.data[i]));
+    return distances.reduce((sum, own) => sum + own, 0) / distances.length;
+  },
+  cost: (change) => change,
+  written: shown,
+  strength: (change, largest) => (largest > 0 ? change / largest : 0),
+};
+
 /**
- * A row that hides each key in turn and shows what becomes of the likeliest class. `inputs()` is
- * the input. `show({tokens, weights, best, settings})` begins anew.
+ * A row that hides each part of an input in turn and shows what becomes of the answer.
+ *
+ * `show({names, weights, inputs, settings, ...})` begins anew. `keys` are those of each part, by
+ * default one; `labels` what is written, by default the names, and null for none; `columns` puts
+ * the parts in rows; `what` says what a part is; `isWeighed` writes the weights, too.
  */
-export function evidenceRow(ask, inputs) {
+export function evidenceRow(ask) {
   const row = el("div", { class: "words try-evidence", role: "group", tabindex: 0 });
-  row.setAttribute("aria-label", "what hiding a word does to the answer");
+  row.setAttribute("aria-label", "what hiding a part does to the answer");
   const said = el("p", { class: "sentence", "aria-live": "polite" });
-  const title = el("h3", {}, "What hiding does to the answer");
-  const node = el("div", { "aria-busy": "false" }, title, row, said);
+  const title = el("p", { class: "try-title" }, "What hiding does to the answer");
+  const node = el("div", { class: "try-beside-weights", "aria-busy": "false" }, title, row, said);
   let turn = 0;
 
-  async function measure({ tokens, weights, best, settings, what, columns }, own) {
-    const first = await ask({ inputs: inputs(), settings });
-    const changes = [];
-    for (let k = 0; k < tokens.length; k++) {
-      const hidden = [...new Set([...settings.hidden, k])];
-      const reply = await ask({ inputs: inputs(), settings: { ...settings, hidden } });
-      if (own !== turn) return;
-      if (reply.error || first.error) break;
-      changes.push(shareOf(reply, best) - shareOf(first, best));
+  const end = (words) => {
+    said.textContent = words;
+    node.setAttribute("aria-busy", "false");
+  };
+
+  async function measure(asked, own) {
+    const { names, weights, inputs, settings, keys = names.map((_, k) => [k]) } = asked;
+    const brief = true; // weights are not looked at
+    const first = await ask({ inputs, settings, brief });
+    const replies = [];
+    for (const part of keys) {
+      if (first.error || own !== turn) break;
+      const hidden = [...new Set([...settings.hidden, ...part])];
+      replies.push(await ask({ inputs, settings: { ...settings, hidden }, brief }));
     }
-    if (changes.length < tokens.length) return;
+    if (own !== turn) return;
+    const broken = [first, ...replies].find((reply) => reply.error);
+    if (broken) {
+      row.replaceChildren();
+      return end(`It cannot be said: ${broken.error}`);
+    }
+    const how = first.classes ? ofClass(first) : OF_NUMBERS;
+    const changes = replies.map((reply) => how.change(first, reply));
+    draw(asked, changes, how);
+    end(sentenceOf(weights, changes.map(how.cost)));
+  }
+
+  function draw({ names, labels = names, weights, what = "word", columns, isWeighed }, all, how) {
+    const largest = Math.max(...all.map(Math.abs));
     row.classList.toggle("in-rows", Boolean(columns));
     setStyle(row, { "grid-template-columns": columns ? `repeat(${columns}, 1fr)` : "" });
-    const cells = tokens.map((token, k) => cell(columns ? null : token, token, changes[k]));
+    const cells = names.map((name, k) => {
+      const share = isWeighed ? percent(weights[k]) : null;
+      const cell = cellOf(labels && labels[k], name, how.written(all[k]), share);
+      const strength = `${Math.round(STRONGEST * how.strength(all[k], largest))}%`;
+      const colour = how.cost(all[k]) > 0 ? "var(--blue)" : "var(--orange)";
+      const mixed = `color-mix(in srgb, ${colour} ${strength}, transparent)`;
+      setStyle(cell, { "border-bottom-color": mixed });
+      return cell;
+    });
     row.replaceChildren(...cells);
-    title.textContent = `What hiding each ${what ?? "word"} does to “${best}”, in points of 100`;
-    said.textContent = sentenceOf(weights, changes);
-    node.setAttribute("aria-busy", "false");
+    title.textContent = `What hiding each ${what} ${how.does}`;
   }
 
   function show(asked) {
@@ -55,36 +106,29 @@ export function evidenceRow(ask, inputs) {
     const own = turn;
     node.setAttribute("aria-busy", "true");
     said.textContent = "";
-    if (asked.tokens.length > MOST) {
+    if (asked.names.length > MOST) {
       row.replaceChildren();
-      said.textContent = `The text has more than ${MOST} words, so none is hidden in turn.`;
-      node.setAttribute("aria-busy", "false");
-      return;
+      return end(`There are more than ${MOST} parts, so none is hidden in turn.`);
     }
-    setTimeout(() => own === turn && measure(asked, own).catch(() => {}), PAUSE);
+    const begin = () => own === turn && measure(asked, own).catch((error) => end(String(error)));
+    setTimeout(begin, PAUSE);
   }
 
   return { node, show };
 }
 
-function cell(token, name, change) {
-  const strength = `${Math.round(70 * Math.min(2 * Math.abs(change), 1))}%`;
-  const colour = change < 0 ? "var(--blue)" : "var(--orange)";
-  const node = el(
+function cellOf(label, name, change, share) {
+  return el(
     "span",
     { class: "try-change", title: name },
-    token === null ? null : el("span", { dir: "auto" }, sign(token)),
-    el("small", {}, points(change)),
+    label === null ? null : el("span", { dir: "auto" }, sign(label)),
+    share === null ? null : el("span", { class: "try-weight" }, share),
+    el("small", {}, change),
   );
-  setStyle(node, {
-    "border-bottom-color": `color-mix(in srgb, ${colour} ${strength}, transparent)`,
-  });
-  return node;
 }
 
 /** How well attention and evidence agree: Kendall's tau of weights and of what hiding costs. */
-function sentenceOf(weights, changes) {
-  const costs = changes.map((change) => -change);
+function sentenceOf(weights, costs) {
   const tau = kendall(weights, costs);
   const number = Number.isFinite(tau) ? ` (Kendall's tau ${tau.toFixed(2)})` : "";
   return `Attention and evidence ${agreement(tau)}${number}.`;

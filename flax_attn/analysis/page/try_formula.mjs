@@ -26,7 +26,6 @@ export function fromScores() {
   node.addEventListener("toggle", draw);
   const show = (own) => {
     query = own;
-    node.hidden = Boolean(own) && !own.scores; // a search for translations keeps none
     draw();
   };
   const set = (own) => {
@@ -60,7 +59,7 @@ function parts(query, settings) {
   const about = `The query (what looks) is ${query.what}. The keys are what it may look at.`;
   const who = el("p", {}, about);
   if (!query.scores)
-    return [who, el("p", { class: "hint" }, "Its weights come without scores here.")];
+    return [who, el("p", { class: "hint" }, query.without ?? "Its weights come without scores.")];
   const row = scoredRow(query);
   if (!row.length) return [who, el("p", {}, "It may attend to no key, so all weights are 0.")];
   const own = normalizerOf(row, settings);

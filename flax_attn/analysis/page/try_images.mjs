@@ -4,12 +4,10 @@ import { el, percent, setStyle } from "./dom.mjs";
 import { rgb } from "./heat.mjs";
 import { evidenceRow } from "./try_evidence.mjs";
 import { centred, SIZE } from "./try_digits.mjs";
+import { paintInk, paperToDraw } from "./try_paper.mjs";
 import { exampleChooser, headChooser, isBetween, movingLegend } from "./try_shared.mjs";
 import { scoresIn, weightsIn } from "./try_shared.mjs";
 import { bars } from "./words.mjs";
-
-const PAPER = 112; // pixels of the paper to draw on: four a pixel of a digit
-const BRUSH = 9;
 
 /** The view of images in classes. */
 export function tryImages({ runs, asks, changed, hide, forget, pick }) {
@@ -24,14 +22,13 @@ export function tryImages({ runs, asks, changed, hide, forget, pick }) {
   const patches = el("div", { class: "try-patches", role: "group", "aria-label": "patches" });
   const answer = el("div", {});
   const scale = movingLegend();
-  const evidence = evidenceRow(asks[0], () => view.input());
+  const evidence = evidenceRow(asks[0]);
   const empty = new Array(height * width).fill(0);
 
   function begin(i) {
     const { data } = run.examples[i].image;
-    // ink is unpacked as a weight is: as the square of what was kept
-    state.image = [...data].map((own) => inUnits(Math.sqrt(own)));
-    paper.show(state.image.map(inUnits), width, height);
+    state.image = Array.from(data, inUnits);
+    paper.show(data, width, height);
     state.query = 0;
   }
 
@@ -53,13 +50,14 @@ export function tryImages({ runs, asks, changed, hide, forget, pick }) {
     });
   }
 
-  function show(replies, settings) {
-    Object.assign(state, { replies, settings });
+  /** `request` is what was answered; without it, the same answer is shown again. */
+  function show(replies, settings, request = state.request) {
+    Object.assign(state, { replies, settings, request });
     paintInk(looked, state.image.map(inUnits), width, height);
     const looks = weightsIn(replies[0], heads.now.name, heads.now.head);
     if (looks) {
       showPatches(looks, settings);
-      showEvidence(looks, settings);
+      showEvidence(looks, request);
     }
     const lists = replies.map((reply, i) => {
       const ordered = [...reply.classes].sort(([a], [b]) =>
@@ -89,9 +87,9 @@ export function tryImages({ runs, asks, changed, hide, forget, pick }) {
     });
   }
 
-  /** Hides each patch in turn: once for each input and settings, not for each patch pointed at. */
-  function showEvidence(looks, settings) {
-    const asked = JSON.stringify([settings, state.image, heads.now]);
+  /** Hides each patch in turn: once for each request, not for each patch pointed at. */
+  function showEvidence(looks, request) {
+    const asked = JSON.stringify([request, heads.now]);
     if (asked === state.asked) return;
     state.asked = asked;
     const count = looks.columns;
@@ -101,10 +99,9 @@ export function tryImages({ runs, asks, changed, hide, forget, pick }) {
       for (let q = 0; q < looks.rows; q++) sum += looks.at(q, k);
       return sum / looks.rows;
     };
-    const tokens = Array.from({ length: count }, (_, k) => nameOf(k, columns));
-    const [[best]] = state.replies[0].classes;
-    const weights = tokens.map((_, k) => mean(k));
-    evidence.show({ tokens, weights, best, settings, what: "patch", columns });
+    const names = Array.from({ length: count }, (_, k) => nameOf(k, columns));
+    const weights = names.map((_, k) => mean(k));
+    evidence.show({ names, labels: null, weights, what: "patch", columns, ...request });
   }
 
   function makePatches(count, side) {
@@ -166,7 +163,7 @@ export function tryImages({ runs, asks, changed, hide, forget, pick }) {
   };
   const clear = () => {
     paper.clear();
-    drawnOn(new Float32Array(PAPER * PAPER), PAPER);
+    drawnOn(new Float32Array(SIZE * SIZE), SIZE);
   };
   const overlaid = el("div", { class: "try-overlay" }, looked, hasAttention ? patches : null);
   const view = {
@@ -201,9 +198,11 @@ export function tryImages({ runs, asks, changed, hide, forget, pick }) {
       hasAttention ? evidence.node : null,
     ),
     hint: hasAttention
-      ? "Clear the paper and draw a 7; then add a bar and see the answer change. " +
+      ? "Clear the paper and draw a 7, with the mouse, a finger or the keyboard; then add a bar " +
+        "and see the answer change. " +
         "Point at a patch to see where it looks; click it to hide it."
-      : "Clear the paper and draw a 7; then add a bar and see the answer change.",
+      : "Clear the paper and draw a 7, with the mouse, a finger or the keyboard; then add a bar " +
+        "and see the answer change.",
     most: 64,
     between: isBetween(run),
     input: () => ({ inputs: { shape: [height, width], data: state.image } }),
@@ -213,72 +212,4 @@ export function tryImages({ runs, asks, changed, hide, forget, pick }) {
     query,
   };
   return view;
-}
-
-/** Ink from 0 to 1 on a canvas, white on black. */
-function paintInk(canvas, ink, width, height) {
-  const pixels = new ImageData(width, height);
-  ink.forEach((own, i) => {
-    const grey = Math.round(255 * Math.min(Math.max(own, 0), 1));
-    pixels.data.set([grey, grey, grey, 255], 4 * i);
-  });
-  canvas.width = width;
-  canvas.height = height;
-  canvas.getContext("2d").putImageData(pixels, 0, 0);
-}
-
-/** Paper to draw on with mouse or finger. `onInk(ink, size)` hears every stroke. */
-function paperToDraw(onInk) {
-  const node = el("canvas", { class: "try-paper", width: PAPER, height: PAPER, role: "img" });
-  node.setAttribute("aria-label", "paper to draw on with the mouse or a finger");
-  const pen = node.getContext("2d", { willReadFrequently: true });
-  let last = null;
-  const clear = () => {
-    pen.fillStyle = "#000";
-    pen.fillRect(0, 0, PAPER, PAPER);
-  };
-  const at = (event) => {
-    const box = node.getBoundingClientRect();
-    const scale = PAPER / box.width;
-    return [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
-  };
-  const draw = (event) => {
-    if (last === null) return;
-    const next = at(event);
-    Object.assign(pen, {
-      strokeStyle: "#fff",
-      lineWidth: BRUSH,
-      lineCap: "round",
-      lineJoin: "round",
-    });
-    pen.beginPath();
-    pen.moveTo(...last);
-    pen.lineTo(...next);
-    pen.stroke();
-    last = next;
-    const { data } = pen.getImageData(0, 0, PAPER, PAPER);
-    const ink = new Float32Array(PAPER * PAPER);
-    for (let i = 0; i < ink.length; i++) ink[i] = data[4 * i] / 255;
-    onInk(ink, PAPER);
-  };
-  node.addEventListener("pointerdown", (event) => {
-    node.setPointerCapture(event.pointerId);
-    last = at(event);
-    event.preventDefault();
-    draw(event);
-  });
-  node.addEventListener("pointermove", draw);
-  for (const end of ["pointerup", "pointercancel"])
-    node.addEventListener(end, () => {
-      last = null;
-    });
-  const show = (ink, width, height) => {
-    const small = el("canvas", {});
-    paintInk(small, ink, width, height);
-    clear();
-    pen.imageSmoothingEnabled = false;
-    pen.drawImage(small, 0, 0, PAPER, PAPER);
-  };
-  clear();
-  return { node, clear, show };
 }

@@ -24,9 +24,9 @@ const VIEWS = {
  * An element with which a run is asked. `others` are further runs that answer the same input, as
  * `[run, ask]`.
  *
- * A view of a kind of task has `{node, hint, input(), show(replies, settings), say(replies),
- * reset(), query()}`; it calls `changed()` when its input changes, and `hide(keys)` for keys that
- * are clicked.
+ * A view of a kind of task has `{node, hint, input(), show(replies, settings, request),
+ * say(replies), reset(), query()}`; it calls `changed()` when its input changes, and `hide(keys)`
+ * for keys that are clicked.
  */
 export function tryIt(run, ask, others = []) {
   const runs = [run, ...others.map(([other]) => other)];
@@ -68,7 +68,7 @@ export function tryIt(run, ask, others = []) {
       if (isGone(broken) && !isBack) comeBack();
       return;
     }
-    view.show(replies, request.settings);
+    view.show(replies, request.settings, request);
     said.say(view.say(replies, request.settings));
     formula.settings(request.settings);
     pick();

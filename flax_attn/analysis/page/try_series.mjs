@@ -1,19 +1,31 @@
 // Series, and signals without shapes: curves one under another, each to be moved.
 
 import { el, percent, setStyle, svg } from "./dom.mjs";
+import { evidenceRow } from "./try_evidence.mjs";
+import { isVisible } from "./try_marks.mjs";
+import { seriesParts } from "./try_parts.mjs";
 import { exampleChooser, headChooser, scoresIn, weightsIn } from "./try_shared.mjs";
 
 const FRAME = 100;
 const STEPS_UP = 20; // presses of an arrow key from the bottom to the top
 
 /** The view of series. Each row is moved up and down, and is as thick as its weight. */
-export function trySeries({ runs, changed, hide, forget, pick }) {
+export function trySeries({ runs, asks, changed, hide, forget, pick }) {
   const [run] = runs;
   const first = run.examples[0].inputs;
   const isSeries = run.kind === "series";
   const all = run.examples.flatMap((example) => example.inputs.flat());
   const [low, high] = [Math.min(...all), Math.max(...all)];
-  const state = { rows: [], chosen: run.relevant ?? 0, replies: null, settings: null };
+  const length = first[0].length;
+  const state = { rows: [], chosen: run.relevant ?? 0, step: length - 1 };
+  Object.assign(state, { replies: null, settings: null });
+  const evidence = evidenceRow(asks[0]);
+  const step = stepChooser(length, (own) => {
+    state.step = own;
+    if (!state.replies) return;
+    show(state.replies, state.settings);
+    pick();
+  });
   const heads = headChooser(run, () => state.replies && show(state.replies, state.settings));
   const rows = first.map((_, i) => rowOfSeries(i));
   const outputs = runs.map((own, i) => rowOfAnswer(runs.length > 1 ? own.name : "answer", i));
@@ -70,11 +82,12 @@ export function trySeries({ runs, changed, hide, forget, pick }) {
     return own.map((value, t) => (value + (t ? own[t - 1] : 0)) / 2);
   }
 
-  function show(replies, settings) {
-    Object.assign(state, { replies, settings });
+  /** `request` is what was answered; without it, the same answer is shown again. */
+  function show(replies, settings, request = state.request) {
+    Object.assign(state, { replies, settings, request });
     const looks = isSeries ? weightsIn(replies[0], heads.now.name, heads.now.head) : null;
     rows.forEach((row, i) => {
-      row.lines.replaceChildren(...segments(state.rows[i], looks, i));
+      row.lines.replaceChildren(...segments(state.rows[i], looks, i), ...cursorAt(state.step));
       const mean = looks ? meanOf(looks, i) : NaN;
       row.share.textContent = looks ? percent(mean) : "";
       row.slider.setAttribute("aria-valuenow", row.moved.toFixed(2));
@@ -94,6 +107,23 @@ export function trySeries({ runs, changed, hide, forget, pick }) {
         ...channels.map((channel) => path(channel, `try-answer-${i}`)),
       );
     });
+    showEvidence(request);
+  }
+
+  /** Hides each series, or each stretch of a signal, in turn: once for each request. */
+  function showEvidence(request) {
+    const looks = weightsIn(state.replies[0], heads.now.name, heads.now.head);
+    const asked = JSON.stringify([request, heads.now]);
+    if (!looks || asked === state.asked) return;
+    state.asked = asked;
+    evidence.show({ ...seriesParts(isSeries, looks), ...request });
+  }
+
+  /** The step whose scores are shown, as a line across a picture. */
+  function cursorAt(t) {
+    if (!hasAttention) return [];
+    const place = x(t, length);
+    return [svg("line", { class: "try-step", x1: place, x2: place, y1: 0, y2: FRAME })];
   }
 
   function path(values, kind) {
@@ -136,13 +166,14 @@ export function trySeries({ runs, changed, hide, forget, pick }) {
   function query() {
     const looks = state.replies && weightsIn(state.replies[0], heads.now.name, heads.now.head);
     if (!looks) return null;
-    const q = looks.rows - 1;
+    const q = Math.min(Math.floor((state.step * looks.rows) / length), looks.rows - 1);
     return {
-      what: `step ${q}`,
+      what: isSeries ? `step ${q}` : `position ${q}`,
       weights: looks,
       scores: scoresIn(state.replies[0], heads.now.name, heads.now.head),
       q,
-      visible: (k) => !state.settings.hidden.includes(k),
+      visible: (k) =>
+        isSeries ? !state.settings.hidden.includes(k) : isVisible(q, k, state.settings),
       key: (k) => (isSeries ? `series ${k}` : `position ${k}`),
     };
   }
@@ -151,13 +182,17 @@ export function trySeries({ runs, changed, hide, forget, pick }) {
     state.rows = run.examples[i].inputs.map((row) => [...row]);
     for (const row of rows) row.moved = 0;
   };
+  const hasAttention = run.attention.length > 0;
+  const input = () => {
+    const data = Array.from({ length }, (_, t) => state.rows.map((row) => row[t])).flat();
+    return { inputs: { shape: [length, state.rows.length], data } };
+  };
   begin(0);
   const choose = (i) => {
     begin(i);
     forget();
     changed();
   };
-  const length = first[0].length;
   return {
     node: el(
       "div",
@@ -173,15 +208,25 @@ export function trySeries({ runs, changed, hide, forget, pick }) {
       : "Drag the signal up or down where you touch it, and see the answer follow.",
     most: length,
     between: !isSeries,
-    input: () => {
-      const data = Array.from({ length }, (_, t) => state.rows.map((row) => row[t])).flat();
-      return { inputs: { shape: [length, state.rows.length], data } };
-    },
+    after: hasAttention ? el("div", {}, evidence.node, step) : null,
+    input,
     reset: () => begin(0),
     show,
     say,
     query,
   };
+}
+
+/** A slider for the step whose scores are shown. */
+function stepChooser(length, onChoice) {
+  const value = el("output", {}, String(length - 1));
+  const input = el("input", { type: "range", min: 0, max: length - 1, value: length - 1 });
+  input.setAttribute("aria-label", "step to look at"); // the label is that of the output
+  input.addEventListener("input", () => {
+    value.textContent = input.value;
+    onChoice(Number(input.value));
+  });
+  return el("label", { class: "control" }, el("span", {}, "step to look at ", value), input);
 }
 
 function pictureOf(lines) {

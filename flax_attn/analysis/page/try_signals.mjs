@@ -4,6 +4,8 @@ import { el, percent } from "./dom.mjs";
 import { heatMap, legend } from "./heat.mjs";
 import { everyNormalizer, levels } from "./try_levels.mjs";
 import { isVisible, signalKey, withMarks } from "./try_marks.mjs";
+import { evidenceRow } from "./try_evidence.mjs";
+import { shapeParts } from "./try_parts.mjs";
 import { handle, plot } from "./try_plot.mjs";
 import { exampleChooser, headChooser, PIXELS } from "./try_shared.mjs";
 import { scoresIn, strip, weightsIn } from "./try_shared.mjs";
@@ -43,6 +45,7 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
   const scaleOf = el("div", {});
   const aboutRow = el("p", { class: "hint" });
   const table = levels();
+  const evidence = evidenceRow(asks[0]);
   const slot = el("div", { class: "try-below" }); // for controls and the sentence
   const hider = el("button", { type: "button", onclick: hideShape }, "");
 
@@ -98,8 +101,9 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
     return Math.min(Math.floor((t * own.rows) / LENGTH), own.rows - 1);
   };
 
-  function show(replies, settings) {
-    Object.assign(state, { replies, settings });
+  /** `request` is what was answered; without it, the same answer is shown again. */
+  function show(replies, settings, request = state.request) {
+    Object.assign(state, { replies, settings, request });
     own.line("input", signal());
     const right = rightHeights(state.shapes, run.task);
     own.line("target", drawn(state.shapes, right));
@@ -110,6 +114,15 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
     showAttention(looks, settings);
     showHider(looks, settings);
     compare.follow();
+    showEvidence(looks, request);
+  }
+
+  /** Hides each shape in turn: once for each request, not for each shape chosen. */
+  function showEvidence(looks, request) {
+    const asked = JSON.stringify([request, heads.now]);
+    if (asked === state.asked) return;
+    state.asked = asked;
+    evidence.show({ ...shapeParts(state.shapes, looks), ...request });
   }
 
   function showAttention(looks, settings) {
@@ -268,7 +281,7 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
     slot,
     most: LENGTH,
     between: true,
-    after: el("div", {}, table.node, hasMap ? [hider, compare.node] : null),
+    after: el("div", {}, table.node, hasMap ? [hider, evidence.node, compare.node] : null),
     input: () => ({ inputs: { shape: [LENGTH, 1], data: signal() } }),
     reset: () => begin(0),
     show,

@@ -25,7 +25,7 @@ export function tryTexts({ runs, asks, changed, hide, forget, pick }) {
   const line = el("div", {});
   const answer = el("div", {});
   const pointed = el("p", { class: "hint" });
-  const evidence = evidenceRow(asks[0], () => ({ text: text.value }));
+  const evidence = evidenceRow(asks[0]);
 
   function typed() {
     forget();
@@ -42,11 +42,12 @@ export function tryTexts({ runs, asks, changed, hide, forget, pick }) {
     );
   }
 
-  function show(replies, settings) {
+  /** `request` is what was answered; without it, the same answer is shown again. */
+  function show(replies, settings, request = state.request) {
     const isNew = state.replies?.[0].tokens?.join(" ") !== replies[0].tokens.join(" ");
-    Object.assign(state, { replies, settings });
+    Object.assign(state, { replies, settings, request });
     if (isNew) state.query = null;
-    const { tokens, known, classes } = replies[0];
+    const { tokens, known } = replies[0];
     const focused = [...line.querySelectorAll("button")].indexOf(document.activeElement);
     const looks = weightsIn(replies[0], heads.now.name, heads.now.head);
     const own = words("words of the text", tokens, {
@@ -67,14 +68,7 @@ export function tryTexts({ runs, asks, changed, hide, forget, pick }) {
       el("div", {}, runs.length > 1 ? el("h3", {}, runs[i].name) : null, bars(reply.classes)),
     );
     answer.replaceChildren(...answers);
-    if (looks)
-      evidence.show({
-        tokens,
-        known,
-        weights: overWords(looks, null),
-        best: classes[0][0],
-        settings,
-      });
+    if (looks) evidence.show({ names: tokens, weights: overWords(looks, null), ...request });
   }
 
   function paintWords(own, looks) {

@@ -166,7 +166,16 @@ export function tryTranslation({ runs, changed, hide, forget, pick }) {
     const looks = headOf(best.attention.alignment, 0);
     const q = Math.min(state.chosen ?? 0, looks.rows - 1);
     if (q < 0) return null;
-    return { what: `“${sign(best.tokens[q])}”`, weights: looks, scores: null, q };
+    const { tokens } = reply;
+    return {
+      what: `“${sign(best.tokens[q])}”`,
+      weights: looks,
+      scores: best.scores ? headOf(best.scores.alignment, 0) : null,
+      without: "These weights are a mean over heads, or a Gaussian is in them: no scores fit them.",
+      q,
+      visible: (k) => !state.settings.hidden.includes(k),
+      key: (k) => `“${sign(tokens[k])}”`,
+    };
   }
 
   const begin = (i) => {

@@ -11,14 +11,14 @@ import { drawTranslation } from "./translation.mjs";
 
 const whole = () => 1; // where the scale of colours ends
 
-/** The picture of a run. */
-export function viewOf(run) {
-  if (run.kind === "signals") return stage(run, drawSignal(), { top: whole });
-  if (run.kind === "texts") return stage(run, drawText(run));
-  if (run.kind === "images") return stage(run, drawImage(run));
-  if (run.kind === "series") return stage(run, drawSeries(run), { top: whole });
-  if (run.kind === "translation") return stage(run, drawTranslation(), { top: whole });
-  const options = { visible: isBefore, masked: true, top: whole };
+/** The picture of a run; `beside` is what stands under it, as `stage` takes it. */
+export function viewOf(run, beside = null) {
+  if (run.kind === "signals") return stage(run, drawSignal(), { top: whole, beside });
+  if (run.kind === "texts") return stage(run, drawText(run), { beside });
+  if (run.kind === "images") return stage(run, drawImage(run), { beside });
+  if (run.kind === "series") return stage(run, drawSeries(run), { top: whole, beside });
+  if (run.kind === "translation") return stage(run, drawTranslation(), { top: whole, beside });
+  const options = { visible: isBefore, masked: true, top: whole, beside };
   const parts = run.attention.length ? [stage(run, drawPassage(), options)] : [];
   return el("div", {}, parts, furtherOf(run.examples[0]));
 }

@@ -28,7 +28,8 @@ NORMALIZERS = {
     "hard": hard,
 }
 
-# Parameters of every seed and inputs, to outputs by name, `attention` among them.
+# Parameters of every seed and inputs, to outputs by name, `attention` among them. Those whose
+# attention is in a loop have `scores`, too.
 Compute = Callable[[list[Params], Inputs], dict[str, Tree]]
 
 
@@ -103,7 +104,7 @@ class Looking:
         with lens:
             computed = self.compute(params, inputs)
         scores = lens.scores if self.keep_scores else []
-        return computed | {"scores": by_name(scores, computed.get("attention", {}))}
+        return {"scores": by_name(scores, computed.get("attention", {}))} | computed
 
 
 def by_name(scores: list[Array], attention: dict[str, Array]) -> dict[str, Array]:

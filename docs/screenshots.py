@@ -1,0 +1,127 @@
+"""Pictures of the explorer and of a report, light and dark, as Chromium shows them.
+
+python -m docs.screenshots [--runs FOLDER] [NAME ...]
+
+It needs the runs that these commands make, `pip install playwright`, and Chromium:
+
+flax-attn train shapes_attention
+flax-attn train dates_bahdanau:quick
+flax-attn train names
+"""
+
+import argparse
+import contextlib
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+IMAGES = Path(__file__).parent / "images"
+CHROMIUM = Path("/usr/bin/chromium")
+SIZE = {"width": 1080, "height": 900}
+SCHEMES = {"light": "", "dark": "_dark"}  # by the end of a file's name
+SETTLED = "body:not(:has([aria-busy=true]))"
+Page = Any  # of playwright, which is for tests and pictures alone
+
+
+class Picture(NamedTuple):
+    """A run, whether it is explored or reported, and what is done before the page is shown."""
+
+    run: str
+    explored: bool
+    use: Callable[[Page], None]
+
+
+def leave(page: Page) -> None:
+    """Shows the page as it opens."""
+
+
+def translate_a_date(page: Page) -> None:
+    """Types a date, and points at a digit of the month, which was read from its name."""
+    page.locator("textarea").fill("wednesday, 16 july 1969")
+    page.wait_for_selector(SETTLED)
+    page.locator(".try-aligned button[data-q='6']").hover()
+
+
+def write_a_name(page: Page) -> None:
+    """Goes to what can be tried, and types the beginning of a name."""
+    page.locator(".try textarea").fill("kalina")
+    page.wait_for_selector(SETTLED)
+    page.locator(".try").first.scroll_into_view_if_needed()
+    page.evaluate("document.querySelector('.try').scrollIntoView()")
+
+
+PICTURES = {
+    "explorer": Picture("shapes_attention", True, leave),
+    "explorer_translation": Picture("dates_bahdanau-quick", True, translate_a_date),
+    "report_language": Picture("names", False, write_a_name),
+}
+
+
+@contextlib.contextmanager
+def exploring(run: Path) -> Iterator[str]:
+    """The address of the explorer of a run, while it answers."""
+    command = [sys.executable, "-m", "flax_attn", "explore", str(run), "--no-open", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        address = re.search(r"http://\S+", process.stdout.readline())
+        if address is None:
+            raise SystemExit(f"the explorer of {run} did not start")
+        yield address[0]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextlib.contextmanager
+def reporting(run: Path) -> Iterator[str]:
+    """The address of the report of a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.html"
+        command = [sys.executable, "-m", "flax_attn", "report", str(run), "-o", str(path)]
+        subprocess.run(command, check=True)
+        yield path.as_uri()
+
+
+def draw(name: str, runs: Path, browser: Any) -> list[Path]:
+    """Draws a picture in each scheme of colours, and returns the paths."""
+    run, explored, use = PICTURES[name]
+    paths = []
+    with (exploring if explored else reporting)(runs / run) as address:
+        for scheme, end in SCHEMES.items():
+            context = browser.new_context(color_scheme=scheme, viewport=SIZE)
+            page = context.new_page()
+            page.goto(address)
+            page.wait_for_selector(".try-figure[aria-busy=false]")
+            page.wait_for_timeout(500)  # then what hiding does is asked
+            page.wait_for_selector(SETTLED)
+            use(page)
+            page.wait_for_timeout(500)
+            page.wait_for_selector(SETTLED)
+            paths.append(IMAGES / f"{name}{end}.png")
+            page.screenshot(path=paths[-1])
+            context.close()
+    return paths
+
+
+def main() -> None:
+    from playwright.sync_api import sync_playwright
+
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PICTURES))
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of the runs")
+    args = parser.parse_args()
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu"]
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=options)
+        for name in args.names or PICTURES:
+            for path in draw(name, args.runs, browser):
+                print(path)
+
+
+if __name__ == "__main__":
+    main()

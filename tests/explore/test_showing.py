@@ -1,0 +1,32 @@
+"""A page of runs with their models: what is read, and how often."""
+
+from collections import Counter
+
+import numpy as np
+
+from flax_attn.__main__ import main
+from flax_attn.runs import sums
+from tests.written_runs import write_run
+
+FILES = ["config.json", "metrics.jsonl", "summary.json", "examples.npz"]
+
+
+def test_a_report_with_models_reads_and_checks_a_run_once(tmp_path, monkeypatch, capsys):
+    path = write_run(tmp_path / "run")  # its model cannot be made, which comes after all is read
+    sums.write(path, FILES)
+    times = Counter()
+
+    def counted(module, name):
+        function = getattr(module, name)
+
+        def call(*args, **options):
+            times[name] += 1
+            return function(*args, **options)
+
+        monkeypatch.setattr(module, name, call)
+
+    counted(sums, "check")
+    counted(np, "load")
+    assert main(["report", str(path), "-o", str(tmp_path / "report.html")]) == 0
+    assert "The model does not answer in this page" in (tmp_path / "report.html").read_text()
+    assert times == {"check": 1, "load": 1}

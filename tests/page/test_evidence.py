@@ -1,0 +1,136 @@
+"""A report sets evidence beside the weights of its examples: what hiding a part of one does."""
+
+import re
+
+import numpy as np
+import pytest
+from scipy.stats import kendalltau
+
+import flax_attn
+from flax_attn.analysis.report_examples import weights_of
+from flax_attn.explore.answers import Answers
+from flax_attn.explore.replies import numbers_of
+from flax_attn.explore.showing import page_of
+from flax_attn.runs.reading import read
+from tests import tiny
+
+pytestmark = pytest.mark.full
+
+MINUS = "\N{MINUS SIGN}"
+LONGER = {"steps_per_epoch": 40, "learning_rate": 0.01}
+SIGNALS = tiny.ATTENTION | tiny.SHAPES | LONGER
+SERIES = tiny.STEPS | {"model.features": 8, "data.num_train": 64, "data.num_test": 8} | LONGER
+LANGUAGE = tiny.STEPS | {"model.features": 16, "model.num_heads": 2, "data.num_lines": 200} | LONGER
+
+
+def digits():
+    images = np.zeros((40, 28, 28), np.float32)
+    for i, image in enumerate(images):
+        image[4:24, 4 + 10 * (i % 2) : 10 + 10 * (i % 2)] = 1
+    rows = 1 - images, [str(i % 2) for i in range(40)]
+    return {"train": rows, "test": rows}
+
+
+CLASSES = ("images", "language")
+RUNS = {  # config, overrides, data
+    "signals": ("shapes_attention", SIGNALS, None),
+    "series": ("series_input_attention", SERIES, None),
+    "images": ("mnist_attention", tiny.STEPS, digits),
+    "language": ("names", LANGUAGE, None),
+}
+
+
+def numbers(array, hidden):
+    own = {"shape": list(array.shape), "data": [float(x) for x in array.ravel()]}
+    return {"inputs": {"input": own}, "settings": {"hidden": hidden}}
+
+
+def parts_of(kind, record, number):
+    """The request of an example by hidden keys, the keys of its parts, and their weights."""
+    examples, weights = record.examples, list(weights_of(record, number).values())[0][0]
+    if kind == "language":
+        text = "".join(examples["tokens"].tolist())
+        ask = lambda hidden: {"inputs": {"text": text}, "settings": {"hidden": hidden}}
+        return ask, [[k] for k in range(len(weights))], weights[-1]
+    inputs = examples["inputs"][number]
+    ask = lambda hidden: numbers(np.asarray(inputs), hidden)
+    if kind != "signals":
+        return ask, [[k] for k in range(weights.shape[-1])], weights.mean(axis=0)
+    marks = zip(examples["centers"][number], examples["widths"][number])
+    shapes = [[t for t in range(100) if abs(t - center) <= width / 2] for center, width in marks]
+    every = sorted({t for shape in shapes for t in shape})
+    return ask, shapes, [weights[every][:, shape].sum(axis=1).mean() for shape in shapes]
+
+
+def changes_of(answers, ask, parts):
+    """What hiding each part does, and what it costs."""
+    first = answers(ask([]))
+    replies = [answers(ask(keys)) for keys in parts]
+    if first["classes"]:
+        best = first["classes"][0][0]
+        share = lambda reply: dict(reply["classes"]).get(best, 0)
+        changes = [share(reply) - share(first) for reply in replies]
+        return 100 * np.array(changes), -np.array(changes)
+    outputs = numbers_of(first["outputs"])
+    moved = [np.abs(numbers_of(reply["outputs"]) - outputs).mean() for reply in replies]
+    return np.array(moved), np.array(moved)
+
+
+def shown_in(figure, page):
+    """The numbers of the evidence, and the tau; once it is there."""
+    figure.locator(".try-beside-weights[aria-busy=false] .try-change").first.wait_for()
+    page.wait_for_timeout(200)
+    texts = figure.locator(".try-change small").all_text_contents()
+    said = figure.locator(".try-beside-weights .sentence").text_content()
+    tau = re.search(r"tau (-?[\d.]+)", said)
+    return [float(text.replace(MINUS, "-")) for text in texts], tau and float(tau[1])
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_what_hiding_a_part_of_an_example_does_is_what_the_model_says(kind, tmp_path, visit):
+    config, overrides, data = RUNS[kind]
+    with tiny.no_pictures():
+        run = flax_attn.train(
+            config,
+            data=data and data(),
+            workdir=tmp_path / "run",
+            overrides=overrides,
+            num_epochs=1,
+        )
+    record, answers = read(run.path), Answers(run)
+    path = tmp_path / "page.html"
+    path.write_text(page_of([record]), encoding="utf-8")
+    opened = visit(path)
+    figure = opened.page.locator("figure").first
+    for number in (0,) if kind == "language" else (0, 1):
+        if number:
+            figure.get_by_role("button", name=f"Test example {number}", exact=True).click()
+            figure.locator(".try-beside-weights[aria-busy=true]").wait_for()
+        shown, tau = shown_in(figure, opened.page)
+        ask, parts, weights = parts_of(kind, record, number)
+        changes, costs = changes_of(answers, ask, parts)
+        # points of 100 are whole numbers; others have three digits
+        atol = 0.51 if kind in CLASSES else 2e-3
+        np.testing.assert_allclose(shown, changes, rtol=0.02, atol=atol)
+        assert np.ptp(changes) > 0
+        if tau is not None and len(parts) < 8:
+            expected = kendalltau(weights, costs).statistic
+            assert tau == pytest.approx(expected, abs=0.006)
+        assert tau is not None
+        assert np.isfinite(tau)
+        if kind in ("signals", "series"):
+            written = figure.locator(".try-weight").all_text_contents()
+            percents = [float(own.rstrip("%\N{NO-BREAK SPACE}")) for own in written]
+            np.testing.assert_allclose(percents, 100 * np.array(weights), atol=1)
+
+
+def test_a_page_without_its_model_says_so_in_one_line(tmp_path, visit):
+    from tests.page.answering import record_of
+
+    record = record_of(tmp_path / "texts", "texts")
+    for i, records in enumerate(([record], [record_of(tmp_path / "plain", "plain")])):
+        path = tmp_path / f"{i}.html"
+        path.write_text(page_of(records, model=False), encoding="utf-8")
+        notes = visit(path).page.locator(".note").all_text_contents()
+        said = "The model is not in this page. So what hiding a part does to the answer is not "
+        assert notes.count(f"{said}shown.") == (i == 0)

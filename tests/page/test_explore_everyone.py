@@ -1,0 +1,49 @@
+"""The explorer serves everyone, with every kind of run: axe, the dark, a phone, twice the size."""
+
+import pytest
+
+from tests.page.answering import KINDS, Answering, record_of
+from tests.page.exploring import serving, visiting
+
+pytestmark = pytest.mark.full
+
+PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
+LOOKS = {"light": {}, "dark": {"color_scheme": "dark"}, "phone": PHONE}
+# a zoom of 200 % halves the window as the page measures it
+ZOOMED = [{"width": 640, "height": 400}, {"width": 320, "height": 400}]
+WIDER = "document.documentElement.scrollWidth - window.innerWidth"
+WORDS = ["a", "word", "that is long enough to need a line", "❤", "z"] * 4
+
+
+def open_all(opened):
+    """Opens what is closed, and waits for what hiding does."""
+    for summary in opened.page.locator("summary").all():
+        summary.click()
+    opened.wait()
+    opened.page.wait_for_timeout(600)
+    opened.page.wait_for_selector("body:not(:has([aria-busy=true]))")
+
+
+@pytest.fixture(params=KINDS)
+def url(request, tmp_path):
+    record = record_of(tmp_path / request.param, request.param)
+    names = WORDS if request.param in ("texts", "translation", "language") else WORDS[:4]
+    with serving([record], [Answering(request.param, names)]) as opened:
+        yield opened
+
+
+def test_axe_finds_nothing_on_any_kind(url, browser):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    for look, options in LOOKS.items():
+        with visiting(browser, url, **options) as opened:
+            open_all(opened)
+            results = axe.Axe().run(opened.page)
+            assert results.violations_count == 0, (look, results.generate_report())
+            assert opened.page.evaluate(WIDER) <= 0, look
+
+
+def test_a_page_at_twice_its_size_has_no_bar_below(url, browser):
+    for viewport in ZOOMED:
+        with visiting(browser, url, viewport=viewport) as opened:
+            open_all(opened)
+            assert opened.page.evaluate(WIDER) <= 0, viewport
