@@ -28,6 +28,7 @@ extensions = [
     "docs._ext.docstrings",
     "docs._ext.navigation",
     "docs._ext.files",
+    "docs._ext.access",
 ]
 root_doc = "README"
 include_patterns = ["*.md", "docs/**"]
@@ -58,6 +59,7 @@ toc_object_entries_show_parents = "hide"
 html_theme = "furo"
 html_title = "flax_attn"
 html_static_path = ["_static"]
+templates_path = ["_templates"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 html_copy_source = False

@@ -55,10 +55,11 @@ ENTRIES = {
 
 
 def methods(value):
-    """The methods that an entry shows."""
+    """The methods of a class that its entry shows. A field may hold a function, too."""
     own = vars(value).items() if inspect.isclass(value) else ()
     shown = lambda name: name == "__call__" or not name.startswith("_")
-    return [method for name, method in own if inspect.isfunction(method) and shown(name)]
+    functions = [field for name, field in own if inspect.isfunction(field) and shown(name)]
+    return [method for method in functions if method.__qualname__.startswith(value.__name__)]
 
 
 def content_of(name):

@@ -110,8 +110,8 @@ def shapes(function: Any) -> str:  # Any: whatever autodoc documents
 
 
 def shape_of(annotation: Any) -> str:
-    """The shape in an annotation of jaxtyping, as docstrings write it; empty without one."""
-    if getattr(annotation, "dim_str", "...") == "...":
+    """The shape in an annotation of jaxtyping, as docstrings write it; empty where it says none."""
+    if getattr(annotation, "dim_str", "...") in ("", "..."):
         return ""
     names = [
         "..." if name.startswith(("*", "...")) else name.lstrip("#")

@@ -43,7 +43,12 @@ PAGES = {  # under a page, headings with the pages below them
             "docs/attention/lens",
             "docs/attention/other_libraries",
         ],
-        "Look up": ["docs/api/index", "docs/results", "docs/performance", "docs/index"],
+        "Look up": [
+            "docs/api/index",
+            "docs/results",
+            "docs/performance",
+            "All pages </docs/index>",
+        ],
         "Take part": ["CONTRIBUTING", "CHANGELOG", "SECURITY"],
     },
     "docs/course/index": {"Lessons": ["docs/course/[0-9]*"]},
@@ -54,7 +59,8 @@ def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
     """Adds to the source of a page the headings and pages below it."""
     for heading, pages in PAGES.get(page, {}).items():
         options = ":hidden:", ":glob:", f":caption: {heading}", ""
-        lines = ["```{toctree}", *options, *(f"/{name}" for name in pages), "```"]
+        entries = [name if "<" in name else f"/{name}" for name in pages]
+        lines = ["```{toctree}", *options, *entries, "```"]
         source[0] += "\n\n" + "\n".join(lines) + "\n"
 
 

@@ -6,5 +6,12 @@ function reachScrolling() {
   }
 }
 
+// The two bars at the sides have names, by which a screen reader tells them apart.
+function nameBars() {
+  document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "All pages");
+  document.querySelector(".toc-drawer")?.setAttribute("aria-label", "On this page");
+}
+
+addEventListener("DOMContentLoaded", nameBars);
 addEventListener("load", reachScrolling);
 addEventListener("resize", reachScrolling);
