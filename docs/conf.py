@@ -32,7 +32,7 @@ extensions = [
 ]
 root_doc = "README"
 include_patterns = ["*.md", "docs/**"]
-exclude_patterns = ["docs/_build"]
+exclude_patterns = ["docs/_build", "**.ipynb"]
 exclude_patterns += [path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "docs"]
 nitpicky = True
 
