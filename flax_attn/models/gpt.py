@@ -48,6 +48,9 @@ class GPT(nn.Module):
         dropout_rate: share of the embeddings, of the attention weights and of each part's outputs
             that are dropped in training.
         across: cuts the texts over devices, as in `attend`.
+
+    Raises:
+        ValueError: `positions` that are neither.
     """
 
     vocabulary_size: int

@@ -57,6 +57,10 @@ class Seq2Seq(nn.Module):
             they share.
         dropout_rate: share of the embeddings, of the encoder's outputs and of the decoder's that
             are dropped in training.
+
+    Raises:
+        ValueError: an unknown cell, decoder or attention, an odd number of features, or widths or
+            vocabularies that cannot be tied or shared.
     """
 
     source_vocabulary_size: int

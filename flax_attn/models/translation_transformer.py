@@ -46,6 +46,9 @@ class TranslationTransformer(nn.Module):
         attention_dropout_rate: share of the attention weights, and of the hidden units of the
             networks, that are dropped in training.
         across: cuts the sentences over devices, as in `attend`.
+
+    Raises:
+        ValueError: shared embeddings, and more tokens in the source than in the target.
     """
 
     source_vocabulary_size: int

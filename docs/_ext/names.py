@@ -1,0 +1,34 @@
+"""The public names, each of which has an entry in the pages of `docs/api`."""
+
+import types
+
+import flax_attn
+from flax_attn import attention, models
+from flax_attn.attention import masks
+
+MODULES = {"flax_attn.plot", "masks"}  # among the names of packages
+OTHERS = {
+    "plot.attention": "flax_attn.plot.attention",
+    "plot.attention_on_text": "flax_attn.plot.attention_on_text",
+    "shapes.generate": "flax_attn.data.shapes.generate",
+    "UsageError": "flax_attn.errors.UsageError",
+}
+
+
+def public_names() -> dict[str, str]:
+    """The full name of each public function and class, by the name that docstrings call it."""
+    names = {f"flax_attn.{name}": f"flax_attn.{name}" for name in flax_attn.__all__}
+    names |= {name: f"flax_attn.attention.{name}" for name in attention.__all__}
+    names |= {f"masks.{name}": f"flax_attn.attention.masks.{name}" for name in functions(masks)}
+    own = [model.__name__ for model in models.MODELS.values()]
+    names |= {name: f"flax_attn.models.{name}" for name in own}
+    return {name: full for name, full in (names | OTHERS).items() if name not in MODULES}
+
+
+def functions(module: types.ModuleType) -> list[str]:
+    """The functions that a module defines for others."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", None) == module.__name__ and not name.startswith("_")
+    ]

@@ -1,0 +1,64 @@
+"""`python -m docs`: one line where it cannot begin, and a site that is served on this machine."""
+
+import importlib.util
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import docs.__main__ as command
+from tests.site.conftest import ROOT
+
+SERVE = """
+import sys
+import docs.__main__ as command
+command.build = lambda out: 0
+command.PACKAGES = ()
+sys.exit(command.main(["--port=0", f"--out={sys.argv[1]}"]))
+"""
+
+
+def test_a_missing_package_is_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert command.main([]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert 'pip install -e ".[docs]"' in said
+
+
+def test_a_port_that_is_taken_is_one_line_before_anything_is_built(monkeypatch, capsys):
+    monkeypatch.setattr(command, "PACKAGES", ())
+    monkeypatch.setattr(command, "build", None)
+    with socket.socket() as taken:
+        taken.bind((command.HOST, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert command.main([f"--port={port}"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"port {port}" in said
+    assert command.main(["--port=70000"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_failed_build_is_not_served(monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "PACKAGES", ())
+    monkeypatch.setattr(command, "build", lambda out: 1)
+    assert command.main(["--port=0", f"--out={tmp_path}"]) == 1
+    assert command.main(["--no-serve", f"--out={tmp_path}"]) == 1
+
+
+def test_the_site_is_served_until_ctrl_c(tmp_path):
+    (tmp_path / "index.html").write_text("<p>first")
+    options = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", SERVE, str(tmp_path)], **options) as process:
+        line = process.stdout.readline()
+        address = line.split()[4].rstrip(".")
+        with urllib.request.urlopen(address, timeout=20) as answer:
+            assert answer.read() == b"<p>first"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert said == ""
+    assert address.startswith(f"http://{command.HOST}:")

@@ -1,0 +1,158 @@
+"""The pages of the API: every public name has an entry, with an example that runs; its docstring
+says shapes or types, and errors where it raises.
+"""
+
+import ast
+import doctest
+import inspect
+import pkgutil
+import re
+import textwrap
+
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+from docs._ext.docstrings import as_rst, defaults, shapes
+from docs._ext.names import public_names
+from docs.draw import DOCS
+from flax_attn.attention import Across
+
+API = DOCS / "api"
+PAGES = sorted(path.stem for path in API.glob("*.rst") if path.stem != "index")
+QUICK = ("masks",)
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+ENTRY = re.compile(r"^\.\. (currentmodule|autofunction|autoclass|autoexception):: (\S+)$", re.M)
+SHAPE = re.compile(r"`\([\w., +']*\)`")
+WITHOUT_ARRAYS = {"Across", "Generated", "Run", "across_queries", "export", "load", "show", "train"}
+MADE_BY = {  # what makes a value of a class that nobody calls
+    "Attended": "attend(",
+    "Generated": "generate(",
+    "KeyValueCache": "init_cache(",
+    "Prediction": "predict(",
+    "Run": "run.",
+    "SlidingCache": "init_cache(",
+    "UsageError": "load(",
+}
+
+
+def entries(text: str) -> dict[str, str]:
+    """The full name of each entry of a page, with what stands below it."""
+    module, below = "", {}
+    _, *parts = ENTRY.split(text)
+    for kind, name, content in zip(parts[::3], parts[1::3], parts[2::3]):
+        if kind == "currentmodule":
+            module = name
+        else:
+            below[f"{module}.{name}"] = content
+    return below
+
+
+ENTRIES = {
+    name: content
+    for page in PAGES
+    for name, content in entries((API / f"{page}.rst").read_text()).items()
+}
+
+
+def methods(value):
+    """The methods of a class that its entry shows. A field may hold a function, too."""
+    own = vars(value).items() if inspect.isclass(value) else ()
+    shown = lambda name: name == "__call__" or not name.startswith("_")
+    functions = [field for name, field in own if inspect.isfunction(field) and shown(name)]
+    return [method for method in functions if method.__qualname__.startswith(value.__name__)]
+
+
+def content_of(name):
+    """All that an entry says: the docstrings of its name and of its methods, and the shapes."""
+    value = pkgutil.resolve_name(name)
+    parts = [inspect.getdoc(value), *map(inspect.getdoc, methods(value))]
+    functions = methods(value) if inspect.isclass(value) else [value]
+    return "\n".join([*filter(None, parts), *map(shapes, functions)])
+
+
+def test_every_public_name_has_an_entry():
+    assert sorted(ENTRIES) == sorted(public_names().values())
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_an_entry_has_a_short_example_of_its_name(name):
+    lines = re.findall(r"^   (?:>>>|\.\.\.) .*$", ENTRIES[name], re.MULTILINE)
+    assert 1 <= len(lines) <= 5
+    own = name.rpartition(".")[2]
+    assert MADE_BY.get(own, own) in "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page if page in QUICK else pytest.param(page, marks=pytest.mark.full) for page in PAGES],
+)
+def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch, symbolic_sizes, no_pictures):
+    monkeypatch.chdir(tmp_path)
+    text = (API / f"{page}.rst").read_text()
+    test = doctest.DocTestParser().get_doctest(text, {}, page, f"{page}.rst", 0)
+    assert test.examples
+    said = []
+    with np.printoptions():  # an example may change them
+        results = doctest.DocTestRunner(optionflags=FLAGS, verbose=False).run(test, out=said.append)
+    assert results.failed == 0, "".join(said)
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_an_entry_says_shapes_or_what_else_it_takes(name):
+    content = content_of(name)
+    if name.rpartition(".")[2] in WITHOUT_ARRAYS:
+        assert re.search("^(Args|Attributes):$|raises", content, re.MULTILINE)
+    elif name != "flax_attn.errors.UsageError":
+        assert SHAPE.search(content) or "broadcast" in content
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_an_entry_says_which_errors_it_raises(name):
+    value = pkgutil.resolve_name(name)
+    for function in [*methods(value), *([value] if inspect.isfunction(value) else [])]:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        if any(isinstance(node, ast.Raise) for node in ast.walk(tree)):
+            assert re.search("Error|errors", content_of(name)), function
+
+
+def test_a_docstring_becomes_restructured_text():
+    assert as_rst("A `hard` one.\n\n    w = f(k)  for `k`\n") == [
+        "A :py:obj:`hard <flax_attn.attention.hard>` one.",
+        "",
+        "",
+        ".. code-block:: text",
+        "",
+        "    w = f(k)  for `k`",
+        "",
+    ]
+    assert ".. code-block:: python" in as_rst("One.\n\n    attend(query, key, value)\n")
+    assert as_rst("Args:\n    query, key: `(..., q, d)`, and\n        more.\n") == [
+        "",
+        ".. rubric:: Args",
+        "",
+        "",
+        "``query``, ``key``",
+        "    ``(..., q, d)``, and",
+        "    more.",
+        "",
+    ]
+    assert as_rst("| a | b |\n|---|---|\n| `1` | 2 |\n") == [
+        "",
+        ".. list-table::",
+        "   :header-rows: 1",
+        "",
+        "   * - a",
+        "     - b",
+        "   * - ``1``",
+        "     - 2",
+        "",
+    ]
+
+
+def test_shapes_and_defaults_are_those_of_the_code():
+    def score(query: Float[Array, "*b q d"], number: int) -> Float[Array, " q"] | None: ...
+
+    assert shapes(score) == "``query`` ``(..., q, d)``, result ``(q,)``"
+    assert shapes(len) == ""
+    assert defaults(Across) == {"mesh": "None", "axis": "'sequence'", "ring": "None"}
