@@ -9,6 +9,7 @@ They are made from the directories that these commands write, in the folder of `
 """
 
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from flax_attn.analysis.drawing import BLUE, ORANGE, colour_bar, frame, heat_up_
 from flax_attn.runs.reading import Record, read
 
 SHOWN = (0, 2)  # test examples of the picture of predictions
+CHROMIUM = shutil.which("chromium")
 EXAMPLE, QUERY = 0, 34  # of the picture of attention
 
 
@@ -84,7 +86,8 @@ def one_query(run: Record) -> Figure:
     shares = shares_of(weights[QUERY], marks)
     kind = next(k for _, first, last, k, _, _ in shapes.spans(marks) if first <= QUERY <= last)
     on_kind = sum(share for (_, _, _, k, _, _), share in shares if k == kind)
-    title = f"A point of a {kind} puts {on_kind:.0%} of its weight on the two {kind}es"
+    both = {"box": "boxes", "triangle": "triangles"}[kind]
+    title = f"A point of a {kind} puts {on_kind:.0%} of its weight on the two {both}"
     start = head(figure, title)
     left, width = 1.55, 5.6
     above = place(figure, left, start + 0.05, width, 1.75)
@@ -213,7 +216,7 @@ def draw_explorer(runs: Path) -> list[Path]:
     paths = []
     try:
         with sync_playwright() as player:
-            browser = player.chromium.launch(args=["--no-sandbox"])
+            browser = player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
             for scheme, end in (("light", ""), ("dark", "_dark")):
                 size = {"width": 1080, "height": 900}
                 page = browser.new_context(color_scheme=scheme, viewport=size).new_page()

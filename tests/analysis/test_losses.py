@@ -39,11 +39,19 @@ def test_loss_curves_are_logarithmic_with_a_band_over_seeds():
     figure = losses.loss_curves([make_run()])
     (ax,) = figure.axes
     assert ax.get_yscale() == "log"
-    assert {line.get_label() for line in ax.lines} == {"train", "valid", "test"}
-    assert len(ax.collections) == 3
-    valid = next(line for line in ax.lines if line.get_label() == "valid")
+    of_label = {line.get_label(): line for line in ax.lines}
+    assert set(of_label) == {"training, mean over each epoch", "validation, after each epoch"}
+    assert len(ax.collections) == 2
+    valid = of_label["validation, after each epoch"]
     means = [(1 / (e + 1) + 1 / (e + 2)) / 2 for e in range(4)]
     np.testing.assert_allclose(valid.get_ydata(), means)
     assert labels(figure) == {"training step", "mean squared error (normalised units)"}
     ends = "some run: validation error goes from 0.75 to 0.225"
     assert figure.get_suptitle() == f"{ends}\nmean and range over 2 seeds"
+
+
+def test_the_curves_of_runs_differ_in_more_than_colour():
+    runs = [make_run(i + 1)._replace(name=f"run {i}") for i in range(3)]
+    (ax,) = losses.loss_curves(runs).axes
+    styles = {(line.get_linestyle(), line.get_marker()) for line in ax.lines}
+    assert len(styles) == len(ax.lines) == 6
