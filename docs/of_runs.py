@@ -30,7 +30,7 @@ from flax_attn.runs.reading import Record, read
 
 SHOWN = (0, 2)  # test examples of the picture of predictions
 CHROMIUM = shutil.which("chromium")
-EXAMPLE, QUERY = 0, 34  # of the picture of attention
+EXAMPLE = 0  # of the picture of attention
 
 
 def draw_shapes(runs: Path) -> list[Path]:
@@ -83,8 +83,9 @@ def one_query(run: Record) -> Figure:
     signal, marks = run.examples["inputs"][EXAMPLE, :, 0], shapes.marks_of(run, EXAMPLE)
     weights = next(iter(run.attention.values()))[EXAMPLE]
     figure = new(7.5)
-    shares = shares_of(weights[QUERY], marks)
-    kind = next(k for _, first, last, k, _, _ in shapes.spans(marks) if first <= QUERY <= last)
+    center, _, _, kind, _, _ = shapes.spans(marks)[2]  # the first box
+    query = round(center)
+    shares = shares_of(weights[query], marks)
     on_kind = sum(share for (_, _, _, k, _, _), share in shares if k == kind)
     both = {"box": "boxes", "triangle": "triangles"}[kind]
     title = f"A point of a {kind} puts {on_kind:.0%} of its weight on the two {both}"
@@ -93,8 +94,12 @@ def one_query(run: Record) -> Figure:
     above = place(figure, left, start + 0.05, width, 1.75)
     heat = place(figure, left, start + 2.15, width, 4.2)
     beside = place(figure, 0.6, start + 2.15, left - 0.75, 4.2)
-    draw_arcs(above, signal, weights[QUERY], shares, marks)
-    draw_heat(heat, beside, signal, weights, marks)
+    draw_arcs(above, signal, query, weights[query], shares)
+    shapes.mark_shapes(above, marks)
+    above.set_ylim(-7, 29)
+    draw_heat(heat, query, weights)
+    draw_beside(beside, signal, query, marks)
+    shapes.outline_pairs(heat, marks)
     bar = colour_bar(figure, 1.0, cax=place(figure, left + width + 0.3, start + 2.15, 0.14, 4.2))
     bar.set_label("attention weight (square-root scale)", fontsize=9)
     return figure
@@ -113,23 +118,22 @@ def shares_of(row: np.ndarray, marks: shapes.Marks) -> list[tuple[tuple, float]]
 def draw_arcs(
     ax: Axes,
     signal: np.ndarray,
+    query: int,
     row: np.ndarray,
     shares: list[tuple[tuple, float]],
-    marks: shapes.Marks,
 ) -> None:
     """The signal, and an arc from the query to each key, as thick as its weight."""
-    shapes.mark_shapes(ax, marks)
     ax.plot(signal, color=theme().ink, lw=1.3)
     for key in np.flatnonzero(row > 0.005):
-        high = max(signal[QUERY], signal[key]) + 4 + 0.3 * abs(key - QUERY)
-        ends = (QUERY, signal[QUERY]), ((QUERY + key) / 2, high), (key, signal[key])
+        high = max(signal[query], signal[key]) + 4 + 0.3 * abs(key - query)
+        ends = (query, signal[query]), ((query + key) / 2, high), (key, signal[key])
         path = Line(ends, (Line.MOVETO, Line.CURVE3, Line.CURVE3))
         style = {"facecolor": "none", "edgecolor": BLUE, "alpha": 0.7, "capstyle": "round"}
         ax.add_patch(PathPatch(path, lw=0.6 + 9 * float(row[key]), **style, zorder=4))
-    ax.plot(QUERY, signal[QUERY], "o", color=ORANGE, ms=7, zorder=6)
+    ax.plot(query, signal[query], "o", color=ORANGE, ms=7, zorder=6)
     arrow = {"arrowstyle": "-|>", "color": ORANGE, "lw": 1.4}
     asked = {"ha": "right", "va": "center", "fontsize": 9.5, "arrowprops": arrow}
-    ax.annotate("this point asks\n(the query)", (QUERY - 1, signal[QUERY] + 0.6), (22, 21), **asked)
+    ax.annotate("this point asks\n(the query)", (query - 1, signal[query] + 0.6), (22, 21), **asked)
     for (center, _, _, _, _, _), share in shares:
         ax.text(center, -2.2, f"{share:.0%}", ha="center", va="top", fontsize=9.5)
     ax.text(-1, -2.2, "its weight on each shape:", ha="left", va="top", fontsize=9.5)
@@ -138,35 +142,30 @@ def draw_arcs(
     ax.tick_params(labelbottom=False)
 
 
-def draw_heat(
-    ax: Axes, beside: Axes, signal: np.ndarray, weights: np.ndarray, marks: shapes.Marks
-) -> None:
-    """The matrix with the row of the query marked, and the signal along the queries."""
-    low, high = -0.5, len(signal) - 0.5
+def draw_heat(ax: Axes, query: int, weights: np.ndarray) -> None:
+    """The matrix, with the row of the query between two lines."""
+    low, high = -0.5, len(weights) - 0.5
     colours, _ = heat_up_to(1.0)
     ax.imshow(weights, **colours, aspect="auto", extent=(low, high, high, low))
-    shapes.outline_pairs(ax, marks)
-    for edge in (QUERY - 0.7, QUERY + 0.7):
+    for edge in (query - 0.7, query + 0.7):
         ax.axhline(edge, color=ORANGE, lw=1)
-    ax.annotate(
-        "the row of this point",
-        (high, QUERY),
-        (high - 1, QUERY - 8),
-        ha="right",
-        fontsize=9.5,
-        color=theme().ink,
-        arrowprops={"arrowstyle": "-|>", "color": ORANGE, "lw": 1.4},
-    )
+    arrow = {"arrowstyle": "-|>", "color": ORANGE, "lw": 1.4}
+    said = {"ha": "right", "va": "center", "fontsize": 9.5, "arrowprops": arrow}
+    ax.annotate("the row of this point", (high - 3, query), (high - 8, query - 11), **said)
     ax.set_xlabel("key: the point that is attended to", fontsize=9)
     ax.tick_params(labelleft=False)
     frame(ax)
-    beside.plot(signal, np.arange(len(signal)), color=theme().ink, lw=1.2)
-    beside.plot(signal[QUERY], QUERY, "o", color=ORANGE, ms=7, zorder=6)
+
+
+def draw_beside(ax: Axes, signal: np.ndarray, query: int, marks: shapes.Marks) -> None:
+    """The signal along the queries, downwards."""
+    ax.plot(signal, np.arange(len(signal)), color=theme().ink, lw=1.2)
+    ax.plot(signal[query], query, "o", color=ORANGE, ms=7, zorder=6)
     for _, first, last, _, _, colour in shapes.spans(marks):
-        beside.axhspan(first, last, color=colour, alpha=0.15, lw=0)
-    beside.set(xlim=(29, -2), ylim=(high, low), xticks=(20, 0))
-    beside.set_xlabel("height", fontsize=9)
-    beside.set_ylabel("query: the point that asks", fontsize=9)
+        ax.axhspan(first, last, color=colour, alpha=0.15, lw=0)
+    ax.set(xlim=(29, -2), ylim=(len(signal) - 0.5, -0.5), xticks=(20, 0))
+    ax.set_xlabel("height", fontsize=9)
+    ax.set_ylabel("query: the point that asks", fontsize=9)
 
 
 def draw_language(runs: Path) -> list[Path]:

@@ -22,7 +22,7 @@ DOCS = Path(__file__).parent
 WIDTH = 8.3  # inches
 THEMES = {"": LIGHT, "_dark": DARK}
 LETTER = 0.078  # inches, of 9 points
-LARGEST_CELL = 0.46
+LARGEST_CELL, HIGHEST = 0.46, 4.8
 GAP, BAR, TITLE_LINE = 0.18, 1.0, 0.22
 
 
@@ -78,8 +78,9 @@ def matrices(title: str, panels: Sequence[Matrix], top: float = 1.0) -> Figure:
     arrays = [np.asarray(panel.weights) for panel in panels]
     rooms = [0.42 + LETTER * longest(panel.rows, len(a)) for panel, a in zip(panels, arrays)]
     free = WIDTH - BAR - sum(rooms) - GAP * len(panels)
-    cell = min(LARGEST_CELL, free / sum(array.shape[1] for array in arrays))
-    rows = cell * max(len(array) for array in arrays)
+    most = max(len(array) for array in arrays)
+    cell = min(LARGEST_CELL, free / sum(array.shape[1] for array in arrays), HIGHEST / most)
+    rows = cell * most
     turned = any(longest(panel.columns, 0) > 2 for panel in panels)
     below = 0.5 + LETTER * max(longest(p.columns, 0) for p in panels) if turned else 0.5
     hidden = [np.broadcast_to(p.mask, a.shape) for p, a in zip(panels, arrays) if p.mask is not None]
@@ -105,7 +106,7 @@ def matrices(title: str, panels: Sequence[Matrix], top: float = 1.0) -> Figure:
         label(ax.yaxis, panel.rows, array.shape[0], cell, False)
         left += size[0] + GAP
     bar = colour_bar(figure, top, cax=place(figure, left + 0.05, start, 0.13, max(rows, 1.5)))
-    bar.set_label("attention weight" if max(rows, 1.5) < 2.4 else bar.ax.get_ylabel(), size=9)
+    bar.set_label("weight" if rows < 2.6 else "attention weight (square-root scale)", size=9)
     bar.ax.tick_params(labelsize=9)
     if is_masked:
         handles = [Patch(**theme().masked, label="masked")]
