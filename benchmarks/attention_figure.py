@@ -47,7 +47,7 @@ def rows(shrink: int, repeats: int) -> Iterator[Row]:
 def draw(rows: list[Row], machine: str = "") -> Figure:
     """Ours and PyTorch's fused kernel beside each other, with a line for each kind of keys."""
     figure = Picture(figsize=(8.3, 4.4), layout="constrained")
-    axes = figure.subplots(1, len(SHOWN), sharey=True)
+    axes = figure.subplots(1, len(SHOWN), sharex=True, sharey=True)
     both = [row for row in rows if PASSES[row.passes]]
     lengths = sorted({row.length for row in both if row.length})
     for ax, form in zip(axes, SHOWN):

@@ -66,7 +66,7 @@ def draw_bytes(ax: Axes, rows: Table) -> None:
     devices = [row["devices"] for row in rows]
     sent, formula = ([row[name] / 1e3 for row in rows] for name in ("bytes_step", "formula"))
     ax.plot(devices, sent, "o-", color=BLUE, label="planned by XLA")
-    ax.plot(devices, formula, "--", color=ORANGE, label="gradients: 4p")
+    ax.plot(devices, formula, "--", color=ORANGE, label="gradients alone, by the formula")
     number_axis(ax, devices)
     ax.set(xlabel="devices", ylabel="kB added up in a step", ylim=(0, None))
     is_flat = len(set(sent[1:])) == 1

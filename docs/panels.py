@@ -23,7 +23,7 @@ WIDTH = 8.3  # inches
 THEMES = {"": LIGHT, "_dark": DARK}
 LETTER = 0.078  # inches, of 9 points
 LARGEST_CELL, HIGHEST = 0.46, 4.8
-GAP, BAR, TITLE_LINE = 0.18, 1.0, 0.22
+GAP, BAR, TITLE_LINE = 0.18, 0.85, 0.22
 
 
 class Matrix(NamedTuple):
@@ -76,7 +76,11 @@ def place(figure: Figure, left: float, top: float, width: float, height: float) 
 def matrices(title: str, panels: Sequence[Matrix], top: float = 1.0) -> Figure:
     """Matrices beside each other, with cells of one size and one colour bar."""
     arrays = [np.asarray(panel.weights) for panel in panels]
-    rooms = [0.42 + LETTER * longest(panel.rows, len(a)) for panel, a in zip(panels, arrays)]
+    is_named = [i == 0 or panel.rows is not None for i, panel in enumerate(panels)]
+    rooms = [
+        (0.42 if named else 0.14) + LETTER * longest(panel.rows, len(array))
+        for named, panel, array in zip(is_named, panels, arrays)
+    ]
     free = WIDTH - BAR - sum(rooms) - GAP * len(panels)
     most = max(len(array) for array in arrays)
     cell = min(LARGEST_CELL, free / sum(array.shape[1] for array in arrays), HIGHEST / most)
@@ -93,7 +97,7 @@ def matrices(title: str, panels: Sequence[Matrix], top: float = 1.0) -> Figure:
     figure = new(height)
     head(figure, title)
     left = 0.0
-    for panel, array, room, name in zip(panels, arrays, rooms, names):
+    for panel, array, room, name, named in zip(panels, arrays, rooms, names, is_named):
         left += room
         size = cell * array.shape[1], cell * array.shape[0]
         ax = place(figure, left, start, *size)
@@ -101,7 +105,7 @@ def matrices(title: str, panels: Sequence[Matrix], top: float = 1.0) -> Figure:
         draw_matrix(ax, array, mask=mask, top=top)
         ax.set_title(name, fontsize=9.5, loc="left", pad=4)
         ax.set_xlabel(panel.keys, fontsize=9, loc="left")
-        ax.set_ylabel(panel.queries, fontsize=9, loc="top")
+        ax.set_ylabel(panel.queries if named else "", fontsize=9, loc="top")
         label(ax.xaxis, panel.columns, array.shape[1], cell, turned)
         label(ax.yaxis, panel.rows, array.shape[0], cell, False)
         left += size[0] + GAP
