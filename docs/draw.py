@@ -113,7 +113,7 @@ def transformer(names: Names) -> Figure:
 
 
 def local(names: Names) -> Figure:
-    near, predicted = names["near"].weights[0], names["predicted"].weights
+    near, predicted = names["near"].weights, names["predicted"].weights
     shown = [
         Matrix(near, "local-m, D = 2: around the query", mask=np.asarray(near) > 0),
         Matrix(predicted, "local-p, D = 3: around a learned place", mask=np.asarray(predicted) > 0),

@@ -22,7 +22,7 @@ DOCS = Path(__file__).parent
 WIDTH = 8.3  # inches
 THEMES = {"": LIGHT, "_dark": DARK}
 LETTER = 0.078  # inches, of 9 points
-LARGEST_CELL, HIGHEST = 0.46, 4.8
+LARGEST_CELL, HIGHEST = 0.46, 3.8
 GAP, BAR, TITLE_LINE = 0.18, 0.85, 0.22
 
 
@@ -76,9 +76,10 @@ def place(figure: Figure, left: float, top: float, width: float, height: float) 
 def matrices(title: str, panels: Sequence[Matrix], top: float = 1.0) -> Figure:
     """Matrices beside each other, with cells of one size and one colour bar."""
     arrays = [np.asarray(panel.weights) for panel in panels]
-    is_named = [i == 0 or panel.rows is not None for i, panel in enumerate(panels)]
+    names_of = [list(panel.rows or range(len(a))) for panel, a in zip(panels, arrays)]
+    is_named = [i == 0 or names != names_of[0] for i, names in enumerate(names_of)]
     rooms = [
-        (0.42 if named else 0.14) + LETTER * longest(panel.rows, len(array))
+        0.42 + LETTER * longest(panel.rows, len(array)) if named else 0.14
         for named, panel, array in zip(is_named, panels, arrays)
     ]
     free = WIDTH - BAR - sum(rooms) - GAP * len(panels)
@@ -108,6 +109,7 @@ def matrices(title: str, panels: Sequence[Matrix], top: float = 1.0) -> Figure:
         ax.set_ylabel(panel.queries if named else "", fontsize=9, loc="top")
         label(ax.xaxis, panel.columns, array.shape[1], cell, turned)
         label(ax.yaxis, panel.rows, array.shape[0], cell, False)
+        ax.tick_params(labelleft=named)
         left += size[0] + GAP
     bar = colour_bar(figure, top, cax=place(figure, left + 0.05, start, 0.13, max(rows, 1.5)))
     bar.set_label("weight" if rows < 2.6 else "attention weight (square-root scale)", size=9)
