@@ -4,9 +4,9 @@
     python -m docs.draw shapes --runs runs
 
 The pictures of the pages in `docs/attention` are drawn from the examples that stand in them, and
-those of `performance` and `scale-out` from the tables of these pages and `docs/numbers`. `shapes`,
-`language` and `explorer` need runs in the folder of `--runs`, and `spikes` trains one. These four
-are drawn only if they are named.
+those of `performance` and `scale-out` from the tables of these pages and `docs/numbers`. `shapes`
+and `explorer` need runs in the folder of `--runs`, and `spikes` trains one. These three are drawn
+only if they are named.
 """
 
 import argparse

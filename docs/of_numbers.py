@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from docs.panels import DOCS, Matrix, matrices
+from flax_attn.analysis import language
 
 XEON = "Intel Xeon with AVX-512 and AMX, 2 cores, jax 0.10.2, torch 2.13.0"
 
@@ -96,7 +97,43 @@ def translation_alignment() -> Figure:
     return matrices(title, shown)
 
 
+def looks() -> Figure:
+    """What the last letter of a text looks at."""
+    rows = read("looks")
+    codes = list(rows[0])[2:]
+    weights = np.array([[float(row[code]) for code in codes] for row in rows])
+    tokens = [chr(int(code.split("_")[0][1:], 16)) for code in codes]
+    blocks = sorted({row["block"] for row in rows})
+    of_block = {
+        f"block{block}": weights[[row["block"] == block for row in rows]] for block in blocks
+    }
+    return language.looks(tokens, of_block, "shakespeare_char")
+
+
+def induction() -> Figure:
+    """The induction scores of all heads, and the weights of the best one."""
+    rows = read("induction")
+    weights = np.array([[float(row[str(i)]) for i in range(len(rows))] for row in rows])
+    scores = np.array([[0.0, 0.01, 0.0, 0.03], [0.04, 0.81, 0.94, 0.87]])
+    return language.induction(scores, weights, [row["letter"] for row in rows], "induction")
+
+
+def loss_by_position() -> Figure:
+    """The loss of a language model against the number of letters that it knows."""
+    losses = np.array([[float(row["loss"]) for row in read("loss_by_position")]])
+    return language.loss_by_position(losses, "shakespeare_char")
+
+
 PICTURES: dict[str, Callable[[], Figure]] = {
     function.__name__: function
-    for function in (benchmarks, additive, attention_time, scale, translation_alignment)
+    for function in (
+        benchmarks,
+        additive,
+        attention_time,
+        scale,
+        translation_alignment,
+        looks,
+        induction,
+        loss_by_position,
+    )
 }

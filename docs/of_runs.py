@@ -1,11 +1,10 @@
-"""The pictures that need trained runs: those of the first page, of language models and others.
+"""The pictures that need trained runs: those of the first page and of two others.
 
-They are made from the directories that these commands write, in the folder of `--runs`:
+Those of the first page are made from the directories that these commands write, in the folder of
+`--runs`:
 
     flax-attn train shapes_attention
     flax-attn train shapes_cnn
-    flax-attn train induction
-    flax-attn train shakespeare_char --manual_dir=DIR
 """
 
 import re
@@ -24,7 +23,7 @@ from matplotlib.path import Path as Line
 
 from docs import panels
 from docs.panels import DOCS, WIDTH, head, new, place
-from flax_attn.analysis import language, shapes
+from flax_attn.analysis import shapes
 from flax_attn.analysis.drawing import BLUE, ORANGE, colour_bar, frame, heat_up_to, theme
 from flax_attn.runs.reading import Record, read
 
@@ -168,20 +167,6 @@ def draw_beside(ax: Axes, signal: np.ndarray, query: int, marks: shapes.Marks) -
     ax.set_ylabel("query: the point that asks", fontsize=9)
 
 
-def draw_language(runs: Path) -> list[Path]:
-    """The pictures of the page on language models."""
-    shakespeare, induction = read(runs / "shakespeare_char"), read(runs / "induction")
-    paths = []
-    for name, run in (
-        ("loss_by_position", shakespeare),
-        ("attention", shakespeare),
-        ("induction", induction),
-    ):
-        of_name = {"attention": "looks"}.get(name, name)
-        paths += panels.save(of_name, lambda run=run, name=name: language.draw(run)[name])
-    return paths
-
-
 def draw_spikes(_: Path) -> list[Path]:
     """The picture of the page that says how to build one's own: its blocks run, in full."""
     text = (DOCS / "build_your_own.md").read_text(encoding="utf-8")
@@ -232,7 +217,6 @@ def draw_explorer(runs: Path) -> list[Path]:
 
 PICTURES: dict[str, Callable[[Path], list[Path]]] = {
     "shapes": draw_shapes,
-    "language": draw_language,
     "spikes": draw_spikes,
     "explorer": draw_explorer,
 }

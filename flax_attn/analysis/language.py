@@ -10,7 +10,7 @@ from flax_attn.analysis.matrices import draw_matrix, name_cells
 from flax_attn.analysis.token_lines import printable
 from flax_attn.runs.reading import Record
 
-SHOWN = 32  # tokens, the last ones
+SHOWN = 48  # tokens, the last ones
 
 
 def draw(run: Record) -> dict[str, Figure]:
