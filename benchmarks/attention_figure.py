@@ -52,7 +52,9 @@ def draw(rows: list[Row], machine: str = "") -> Figure:
     lengths = sorted({row.length for row in both if row.length})
     for ax, form in zip(axes, SHOWN):
         for case, style in LINES.items():
-            points = [(r.length, r.figures[form]) for r in both if r.case == case and form in r.figures]
+            points = [
+                (r.length, r.figures[form]) for r in both if r.case == case and form in r.figures
+            ]
             if points:
                 ax.plot(*zip(*points), **style, label=case)
         ax.set(xscale="log", yscale="log", xlabel="length of queries and keys")

@@ -228,7 +228,9 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     others = of_devices.PICTURES | of_numbers.PICTURES
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join([*PAGES, *others, *of_runs.PICTURES]))
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=", ".join([*PAGES, *others, *of_runs.PICTURES])
+    )
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of the runs")
     args = parser.parse_args()
     for name in args.names or [*PAGES, *others]:

@@ -17,7 +17,9 @@ COLORS = ("#4477aa", "#4f8a6b", "#a8702a", "#96508a")
 def mesh() -> Figure:
     """Four seeds on eight devices, and what these send each other."""
     figure = new(3.3)
-    start = head(figure, "Seeds train apart: only the devices of one seed send each other gradients")
+    start = head(
+        figure, "Seeds train apart: only the devices of one seed send each other gradients"
+    )
     ax = place(figure, 0, start, WIDTH, 3.3 - start)
     for seed, color in enumerate(COLORS):
         x = 2.2 * seed

@@ -1,4 +1,4 @@
-"""The pictures that are drawn from numbers: of tables in the pages, or of files in `docs/numbers`."""
+"""The pictures that are drawn from numbers: of tables in the pages, or of `docs/numbers`."""
 
 import csv
 from collections.abc import Callable

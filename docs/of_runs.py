@@ -22,7 +22,7 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Line
 
 from docs import panels
-from docs.panels import DOCS, WIDTH, head, new, place
+from docs.panels import DOCS, head, new, place
 from flax_attn.analysis import shapes
 from flax_attn.analysis.drawing import BLUE, ORANGE, colour_bar, frame, heat_up_to, theme
 from flax_attn.runs.reading import Record, read

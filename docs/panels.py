@@ -88,7 +88,9 @@ def matrices(title: str, panels: Sequence[Matrix], top: float = 1.0) -> Figure:
     rows = cell * most
     turned = any(longest(panel.columns, 0) > 2 for panel in panels)
     below = 0.5 + LETTER * max(longest(p.columns, 0) for p in panels) if turned else 0.5
-    hidden = [np.broadcast_to(p.mask, a.shape) for p, a in zip(panels, arrays) if p.mask is not None]
+    hidden = [
+        np.broadcast_to(p.mask, a.shape) for p, a in zip(panels, arrays) if p.mask is not None
+    ]
     is_masked = any(not mask.all() for mask in hidden)
     names = [wrapped(p.title, cell * a.shape[1]) for p, a in zip(panels, arrays)]
     above = 0.08 + 0.18 * max(1 + name.count("\n") for name in names) if any(names) else 0.08

@@ -60,13 +60,16 @@ def assert_legible(figure):
 
 
 LEARNED = {  # what the pages say that their models have learned
-    "encoder_decoder": lambda names: np.argmax(names["alignment"][:6], axis=1).tolist()
-    == [5, 4, 3, 2, 1, 0],
+    "encoder_decoder": lambda names: (
+        np.argmax(names["alignment"][:6], axis=1).tolist() == [5, 4, 3, 2, 1, 0]
+    ),
     "transformer": lambda names: names["accuracy"] > 0.98,
-    "pooling": lambda names: [names["text"][i] for i in names["hops"].weights[0].argmax(axis=1)]
-    == ["good", "film"],
-    "local": lambda names: abs(names["predicted"].weights.argmax(axis=1) - np.arange(12)[::-1]).max()
-    <= 1,
+    "pooling": lambda names: (
+        [names["text"][i] for i in names["hops"].weights[0].argmax(axis=1)] == ["good", "film"]
+    ),
+    "local": lambda names: (
+        abs(names["predicted"].weights.argmax(axis=1) - np.arange(12)[::-1]).max() <= 1
+    ),
 }
 
 

@@ -66,7 +66,9 @@ def digits(images: np.ndarray, labels: np.ndarray, classes: list[str]) -> Figure
 def patches(image: np.ndarray, size: int) -> Figure:
     """One image cut into its patches, numbered row by row."""
     rows, columns = image.shape[0] // size, image.shape[1] // size
-    figure = Picture(figsize=(min(0.9 * columns + 0.6, 8.3), 1.05 * rows + 0.6), layout="constrained")
+    figure = Picture(
+        figsize=(min(0.9 * columns + 0.6, 8.3), 1.05 * rows + 0.6), layout="constrained"
+    )
     axes = figure.subplots(rows, columns, squeeze=False)
     for number, ax in enumerate(axes.flat):
         row, column = divmod(number, columns)

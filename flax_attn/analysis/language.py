@@ -58,7 +58,7 @@ def induction(scores: np.ndarray, weights: np.ndarray, string: Sequence[str], na
     first occurrence.
     """
     block, head = map(int, np.unravel_index(scores.argmax(), scores.shape))
-    figure = Picture(figsize=(8.3, 5.2), layout="constrained")
+    figure = Picture(figsize=(8.3, 6.0), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1, 2.2))
     draw_matrix(left, scores)
     for i, j in np.ndindex(*scores.shape):
