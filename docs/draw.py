@@ -147,8 +147,7 @@ def pooling(names: Names) -> Figure:
     rows = ["pooling", "hop 0", "hop 1"]
     shown = [Matrix(weights, "", rows, words, mask, "")]
     best = [words[i] for i in weights.argmax(axis=1)]
-    title = f"Trained pooling looks at the word '{best[0]}', which decides; "
-    title += f"two hops look at '{best[1]}' and at '{best[2]}'"
+    title = f"Pooling looks at '{best[0]}'; two hops look at '{best[1]}' and at '{best[2]}'"
     return matrices(title, shown)
 
 

@@ -41,7 +41,7 @@ def draw_shapes(runs: Path) -> list[Path]:
 
 def answers(attention: Record, cnn: Record) -> Figure:
     """Signals with their targets on the left, the targets with two predictions on the right."""
-    figure = new(5.5)
+    figure = new(5.3)
     start = head(figure, "The target needs the height of the other shape; attention finds it")
     titles = "the question: signal and target", "the answers of two trained models"
     for row, example in enumerate(SHOWN):
@@ -65,7 +65,7 @@ def answers(attention: Record, cnn: Record) -> Figure:
                 ax.plot(guessed, "--", color=ORANGE, lw=1.5, label="five convolutions")
                 ax.plot(found, color=BLUE, lw=1.5, label="with one attention layer")
             shapes.mark_shapes(ax, marks)
-            ax.set(xlim=(-1, 100), ylim=(-2, 31), yticks=(0, 10, 20))
+            ax.set(xlim=(-1, 100), ylim=(-2, 31), xticks=range(0, 100, 20), yticks=(0, 10, 20))
             ax.tick_params(labelbottom=row == 1, labelleft=column == 0)
             if row == 0:
                 ax.set_title(title, loc="left", fontsize=10)
@@ -135,7 +135,7 @@ def draw_arcs(
     ax.annotate("this point asks\n(the query)", (query - 1, signal[query] + 0.6), (22, 21), **asked)
     for (center, _, _, _, _, _), share in shares:
         ax.text(center, -2.2, f"{share:.0%}", ha="center", va="top", fontsize=9.5)
-    ax.text(-1, -2.2, "its weight on each shape:", ha="left", va="top", fontsize=9.5)
+    ax.text(-1, -2.2, "weight on each shape:", ha="left", va="top", fontsize=9.5)
     ax.set(xlim=(-0.5, len(signal) - 0.5), ylim=(-7, 29), yticks=(0, 10, 20))
     ax.set_ylabel("height", fontsize=9)
     ax.tick_params(labelbottom=False)
