@@ -111,6 +111,11 @@ def test_a_picture_is_saved_on_a_light_and_on_a_dark_ground(tmp_path, monkeypatc
     assert grounds == [(255, 255, 255), (0x13, 0x14, 0x16)]
 
 
+def size_of(path):
+    with Image.open(path) as picture:
+        return picture.size
+
+
 def test_every_picture_is_small_and_has_a_dark_form():
     pictures = sorted((DOCS / "images").glob("*.png"))
     light = [path for path in pictures if not path.stem.endswith("_dark")]
@@ -118,7 +123,7 @@ def test_every_picture_is_small_and_has_a_dark_form():
     for path in light:
         dark = path.with_stem(f"{path.stem}_dark")
         assert dark.is_file(), f"{dark.name} is missing"
-        assert Image.open(path).size == Image.open(dark).size
+        assert size_of(path) == size_of(dark)
     for path in pictures:
         assert path.stat().st_size < 150_000, f"{path.name} has more than 150 kB"
 

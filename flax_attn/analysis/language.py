@@ -30,7 +30,7 @@ def draw(run: Record) -> dict[str, Figure]:
 @styled
 def loss_by_position(losses: np.ndarray, name: str) -> Figure:
     """The loss `(seeds, positions)` against the number of tokens that are known."""
-    figure = Picture(figsize=(7, 4), layout="constrained")
+    figure = Picture(figsize=(8.3, 4.2), layout="constrained")
     ax = figure.subplots()
     known, mean = np.arange(1, losses.shape[1] + 1), losses.mean(axis=0)
     ax.plot(known, mean, color=BLUE, lw=1.7)
