@@ -1,5 +1,5 @@
 """All comparisons, side by side in one process tree: a table of ratios, one JSON line a row, and a
-figure.
+figure of the training steps.
 
     python -m benchmarks [--quick] [--output benchmarks-out]
 
@@ -20,10 +20,19 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import additive, generator, language, seeds, startup, steps, time_to_error, timing
-from flax_attn.analysis.drawing import BLUE, CYCLE, Picture, save
+from benchmarks import (
+    additive,
+    generator,
+    language,
+    ratios,
+    seeds,
+    startup,
+    steps,
+    time_to_error,
+    timing,
+)
+from flax_attn.analysis.drawing import save
 
-TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 COMPARISONS: dict[str, Callable[[bool], Iterable[timing.Row]]] = {
     "start": startup.rows,
     "generator": generator.rows,
@@ -65,32 +74,9 @@ def tabulate(rows: list[timing.Row]) -> Table:
 
 
 def draw(rows: list[timing.Row]) -> Figure:
-    """A dot for the ratio of each peer, by row."""
-    peers = list(dict.fromkeys(peer for row in rows for peer in row.peers))
-    figure = Picture(figsize=(9, 0.35 * len(rows) + 1.5), layout="constrained")
-    ax = figure.subplots()
-    for i, peer in enumerate(peers):
-        points = [(row.ratios()[peer], j) for j, row in enumerate(rows) if peer in row.peers]
-        ax.scatter(
-            *zip(*points),
-            color=(BLUE, *CYCLE)[i % 6],
-            marker="osD^vP*X"[i % 8],
-            label=peer,
-            zorder=3,
-        )
-    ax.axvline(1, color="#222222", linewidth=1)
-    ax.set_yticks(range(len(rows)), [f"{row.comparison}: {row.case}" for row in rows])
-    ax.set(
-        xscale="log",
-        xlabel="times what ours takes (to the right of 1 ours is ahead)",
-        ylim=(len(rows) - 0.5, -0.5),
-    )
-    ax.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
-    ax.minorticks_off()
-    ax.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=4)
-    ax.set_title(f"What the peers take, on\n{timing.machine()}", fontsize=10)
-    return figure
+    """The ratios of the training steps. The other comparisons are in the table alone."""
+    steps = [row for row in rows if row.comparison == "training step"]
+    return ratios.draw({row.case: row.ratios() for row in steps})
 
 
 def main() -> None:

@@ -1,20 +1,16 @@
-"""Time of attention over length, as a picture.
-
-The colour says whose code it is, and the line which keys are visible.
-"""
+"""Time of attention over length, and its picture: which keys are visible decides about the time."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from benchmarks import attention_cases as cases
 from benchmarks import timing
 from benchmarks.attention_forms import check, flex, ours, sdpa
 from benchmarks.attention_rows import PASSES, Row, milliseconds
-from flax_attn.analysis.drawing import BLACK, BLUE, ORANGE, YELLOW, Picture, styled
+from flax_attn.analysis.drawing import BLUE, GREY, ORANGE, Picture, styled, theme
 
 HEADS = 4
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
@@ -22,14 +18,13 @@ FURTHER = (32768, 65536)  # where only ours in a window is measured
 CHECKED = 4096  # the work is checked up to this length
 FORMS = {"ours": ours, "SDPA": sdpa, "flex": flex}
 NAMES = {"ours": "flax_attn", "SDPA": "PyTorch, SDPA", "flex": "PyTorch, flex_attention"}
-HOLLOW = {"markersize": 8, "markerfacecolor": "none"}  # lines that nearly meet can be told apart
-STYLES: dict[str, dict[str, Any]] = {
-    "ours": {"color": BLUE, "marker": "o", "markersize": 4, "zorder": 3},
-    "SDPA": {"color": ORANGE, "marker": "s"} | HOLLOW,
-    "flex": {"color": YELLOW, "marker": "D"} | HOLLOW,
-}
+SHOWN = ("ours", "SDPA")  # in the picture
 WINDOW = f"window of {cases.WINDOW}"
-LINES = {"all keys": "-", "causal": "--", WINDOW: ":"}
+LINES: dict[str, dict[str, Any]] = {
+    "all keys": {"color": ORANGE, "ls": "-", "marker": "s", "ms": 5},
+    "causal": {"color": GREY, "ls": "--", "marker": "D", "ms": 5},
+    WINDOW: {"color": BLUE, "ls": ":", "marker": "o", "ms": 5, "lw": 2},
+}
 
 
 def rows(shrink: int, repeats: int) -> Iterator[Row]:
@@ -49,32 +44,30 @@ def rows(shrink: int, repeats: int) -> Iterator[Row]:
 
 
 @styled
-def draw(rows: list[Row]) -> Figure:
-    """Both passes beside each other, with one legend for lines and one for colours."""
-    figure = Picture(figsize=(10, 5), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
-    lengths = sorted({row.length for row in rows if row.length})
-    for ax, passes in zip(axes, PASSES):
-        for form in FORMS:
-            for case, line in LINES.items():
-                chosen = [row for row in rows if (row.case, row.passes) == (case, passes)]
-                points = [(r.length, r.figures[form]) for r in chosen if form in r.figures]
-                if points:
-                    ax.plot(*zip(*points), line, **STYLES[form])
-        ax.set(xscale="log", yscale="log", title=passes, xlabel="length of queries and keys")
-        ax.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
+def draw(rows: list[Row], machine: str = "") -> Figure:
+    """Ours and PyTorch's fused kernel beside each other, with a line for each kind of keys."""
+    figure = Picture(figsize=(8.3, 4.4), layout="constrained")
+    axes = figure.subplots(1, len(SHOWN), sharex=True, sharey=True)
+    both = [row for row in rows if PASSES[row.passes]]
+    lengths = sorted({row.length for row in both if row.length})
+    for ax, form in zip(axes, SHOWN):
+        for case, style in LINES.items():
+            points = [
+                (r.length, r.figures[form]) for r in both if r.case == case and form in r.figures
+            ]
+            if points:
+                ax.plot(*zip(*points), **style, label=case)
+        ax.set(xscale="log", yscale="log", xlabel="length of queries and keys")
+        ax.set_title(NAMES[form], loc="left")
+        ax.set_xticks(lengths[::2], [f"{length:,}" for length in lengths[::2]])
         ax.xaxis.set_minor_locator(NullLocator())
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-        ax.grid(alpha=0.3)
-    axes[0].set_ylabel("milliseconds")
-    forms = [Line2D([], [], label=NAMES[form], **STYLES[form]) for form in FORMS]
-    pairs = LINES.items()
-    lines = [Line2D([], [], color=BLACK, linestyle=line, label=case) for case, line in pairs]
-    axes[0].legend(handles=forms, loc="upper left")
-    axes[1].legend(handles=lines, loc="upper left", handlelength=3)
-    figure.suptitle(message(rows), fontsize=11)
-    small = f"batch 1, {HEADS} heads of {cases.WIDTH}, float32; {timing.machine()}"
-    figure.supxlabel(small, fontsize=8, color="#666666")
+        ax.grid(alpha=0.25)
+    axes[0].set_ylabel("milliseconds, forward and backward")
+    axes[0].legend(loc="upper left", handlelength=3)
+    figure.suptitle(message(rows), x=0.01, ha="left", weight="bold")
+    small = f"batch 1, {HEADS} heads of {cases.WIDTH}, float32; {machine or timing.machine()}"
+    figure.supxlabel(small, fontsize=9, color=theme().quiet)
     return figure
 
 
@@ -87,4 +80,4 @@ def message(rows: list[Row]) -> str:
     ours, peer = (100 * window[form] / everything[form] for form in ("ours", "SDPA"))
     of_ours = f"takes flax_attn {ours:.0f} % of the time of all keys"
     among = f"A window of {cases.WINDOW} among {length:,} keys"
-    return f"{among} {of_ours} and SDPA {peer:.0f} %, forward and backward"
+    return f"{among} {of_ours}\nand PyTorch's SDPA {peer:.0f} %, forward and backward"

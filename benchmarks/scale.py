@@ -22,7 +22,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from flax_attn.analysis.drawing import BLUE, CYCLE, ORANGE, Picture, save, styled
+from flax_attn.analysis.drawing import BLUE, CYCLE, DASHES, ORANGE, Picture, save, styled
 
 Table = list[dict[str, Any]]
 
@@ -66,26 +66,28 @@ def draw_bytes(ax: Axes, rows: Table) -> None:
     devices = [row["devices"] for row in rows]
     sent, formula = ([row[name] / 1e3 for row in rows] for name in ("bytes_step", "formula"))
     ax.plot(devices, sent, "o-", color=BLUE, label="planned by XLA")
-    ax.plot(devices, formula, "--", color=ORANGE, label="gradients: 4p")
+    ax.plot(devices, formula, "--", color=ORANGE, label="gradients alone, by the formula")
     number_axis(ax, devices)
     ax.set(xlabel="devices", ylabel="kB added up in a step", ylim=(0, None))
     is_flat = len(set(sent[1:])) == 1
-    ax.set_title(f"Beyond {devices[1]} devices a step sends no more" if is_flat else "A step")
-    ax.legend()
+    title = f"Beyond {devices[1]} devices a step sends no more" if is_flat else "A step"
+    ax.set_title(title, loc="left")
+    ax.legend(fontsize=9)
 
 
 def draw_memory(ax: Axes, rows: Table) -> None:
     lengths = [row["length"] for row in rows]
-    for i, name in enumerate(list(rows[0])[1:]):
-        ax.plot(lengths, [row[name] / 1024 for row in rows], "o-", color=CYCLE[i], label=name)
+    for name, colour, dash, dot in zip(list(rows[0])[1:], CYCLE, DASHES, "osD^"):
+        in_gib = [float(row[name]) / 1024 for row in rows]
+        ax.plot(lengths, in_gib, ls=dash, marker=dot, ms=5, color=colour, label=name)
     number_axis(ax, lengths)
     ax.set_yscale("log", base=2)
     ax.yaxis.set_major_formatter("{x:.4g}")
     ax.set(xlabel="length", ylabel="GiB on a device")
     ax.set_ylim(top=16 * ax.get_ylim()[1])  # room for the legend
     one, _, on_ring, _ = list(rows[-1].values())[1:]
-    ax.set_title(f"A ring of 8 devices holds {one / on_ring:.0f} times the length")
-    ax.legend()
+    ax.set_title(f"A ring of 8 devices holds {one / on_ring:.0f} times the length", loc="left")
+    ax.legend(fontsize=9)
 
 
 def draw_seeds(ax: Axes, rows: Table) -> None:
@@ -101,7 +103,7 @@ def draw_seeds(ax: Axes, rows: Table) -> None:
 def draw(tables: dict[str, Table]) -> Figure:
     """A panel for each table."""
     panels = {"bytes": draw_bytes, "memory": draw_memory, "seeds": draw_seeds}
-    figure = Picture(figsize=(4.6 * len(tables), 3.8), layout="constrained")
+    figure = Picture(figsize=(8.3 if len(tables) > 1 else 5.0, 3.8), layout="constrained")
     for ax, (part, rows) in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables.items()):
         panels[part](ax, rows)
     return figure

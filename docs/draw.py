@@ -1,140 +1,247 @@
-"""Draws the pictures of the pages in `docs/attention` from the examples that stand in them.
+"""Draws the pictures of the pages, each on a light and on a dark ground.
 
-python -m docs.draw [PAGE ...]
+    python -m docs.draw [NAME ...]
+    python -m docs.draw shapes --runs runs
 
-It also draws `mesh` and `zigzag`, of the page on many devices.
-
-An example leaves a dict `pictures`: a title, and weights `(queries, keys)`, for each panel.
+The pictures of the pages in `docs/attention` are drawn from the examples that stand in them, and
+those of `performance` and `scale-out` from the tables of these pages and `docs/numbers`. `shapes`
+and `explorer` need runs in the folder of `--runs`, and `spikes` trains one. These three are drawn
+only if they are named.
 """
 
+import argparse
 import re
-import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.colors import to_rgb
-from matplotlib.patches import FancyBboxPatch
+from matplotlib.figure import Figure
 
-from flax_attn.attention.cut import cut
+from docs import of_devices, of_numbers, of_runs, panels
+from docs.panels import DOCS, Matrix, bars, matrices
 
-DOCS = Path(__file__).parent
-COLORS = ("#4477aa", "#4f8a6b", "#a8702a", "#96508a")
 PAGES = sorted(path.stem for path in (DOCS / "attention").glob("*.md"))
+Names = dict[str, Any]
 
 
-def run_example(text: str) -> dict[str, Any]:
+def run_example(text: str) -> Names:
     """Runs the Python blocks of a page one after another, as a reader would, and returns the names
     they define.
     """
-    names: dict[str, Any] = {}
+    names: Names = {}
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(block, names)
     return names
 
 
-def draw(page: str) -> Path:
-    """Draws the weights that the example of a page leaves, a panel each, and returns the path of
-    the picture.
-    """
-    pictures = run_example((DOCS / "attention" / f"{page}.md").read_text())["pictures"]
-    figure, axes = plt.subplots(
-        1,
-        len(pictures),
-        figsize=(3.1 * len(pictures) + 0.8, 3.5),
-        squeeze=False,
-        layout="constrained",
+def first_example(page: str) -> Names:
+    """The names of the first example of a page, from which its picture is drawn."""
+    text = (DOCS / "attention" / f"{page}.md").read_text()
+    return run_example(text[: text.index("](../images/")])
+
+
+def attend(names: Names) -> Figure:
+    words, weights = names["words"], names["weights"]
+    titles = "five words", "three words and padding"
+    shown = [
+        Matrix(weights[i], titles[i], words, words, names["mask"][i]) for i in range(len(titles))
+    ]
+    return matrices("A word takes most from words like it, and nothing from padding", shown)
+
+
+def masks(names: Names) -> Figure:
+    hidden = [np.asarray(weights) > 0 for weights in names["weights"].values()]
+    pairs = zip(names["weights"].items(), hidden)
+    shown = [Matrix(weights, name, mask=mask) for (name, weights), mask in pairs]
+    title = "The keys that a mask leaves share the weight; here all keys are alike"
+    return matrices(title, shown)
+
+
+def scores(names: Names) -> Figure:
+    title = "The dot product prefers long keys, the cosine looks at the direction alone"
+    return bars(title, names["scores"], list(names["keys"]), "score")
+
+
+def normalizers(names: Names) -> Figure:
+    written = [f"score {score:.1f}" for score in names["scores"].tolist()]
+    counts = {name: int((w > 0).sum()) for name, w in names["weights"].items()}
+    title = f"Of the same scores, softmax gives all {counts['softmax']} keys a weight, "
+    title += f"sparsemax {counts['sparsemax']} and hard {counts['hard']}"
+    return bars(title, names["weights"], written, "weight")
+
+
+def tokens_of(names: Names) -> list[str]:
+    """Kind and number of the tokens that two pages share, such as `a 3`."""
+    kinds, numbers = names["kinds"].tolist(), names["numbers"].tolist()
+    return [f"{'abc'[kind]} {number:.0f}" for kind, number in zip(kinds, numbers)]
+
+
+def self_attention(names: Names) -> Figure:
+    tokens = tokens_of(names)
+    shown = [
+        Matrix(names["weights"], "all keys are visible", tokens, tokens),
+        Matrix(
+            names["alone"].weights, "each sees itself alone", tokens, tokens, np.eye(8, dtype=bool)
+        ),
+    ]
+    title = "Every token attends to the tokens of its kind; under a mask, to itself alone"
+    return matrices(title, shown)
+
+
+def multi_head(names: Names) -> Figure:
+    tokens, weights = tokens_of(names), names["weights"][0]
+    titles = "head 0: the token before", "head 1: earlier tokens of its kind"
+    causal = np.tri(len(tokens), dtype=bool)
+    shown = [Matrix(weights[i], titles[i], tokens, tokens, causal) for i in range(len(titles))]
+    return matrices("Each head of a layer attends in its own way", shown)
+
+
+def transformer(names: Names) -> Figure:
+    letters = lambda tokens: ["-abcdefghijklmnopqrstuvwxyz"[token] for token in tokens.tolist()]
+    source, written = letters(names["source"][0]), letters(names["target"][0])
+    decoded, causal = names["decoded"], np.tri(len(written), dtype=bool)
+    own, cross = decoded.weights[0, 0], decoded.cross_weights[0, 0]
+    own_title = "self-attention: to what is written"
+    keys = "key: letter of the source"
+    shown = [
+        Matrix(own, own_title, written, written, causal, "query: last letter"),
+        Matrix(cross, "attention to the memory", written, source, None, "query", keys),
+    ]
+    title = "A decoder block sees what it has written, and reads the source from its end"
+    return matrices(title, shown)
+
+
+def local(names: Names) -> Figure:
+    near, predicted = names["near"].weights, names["predicted"].weights
+    shown = [
+        Matrix(near, "local-m, D = 2: around the query", mask=np.asarray(near) > 0),
+        Matrix(predicted, "local-p, D = 3: around a learned place", mask=np.asarray(predicted) > 0),
+    ]
+    title = "Local attention sees the keys around a position: its own, or a learned one"
+    return matrices(title, shown)
+
+
+def other_libraries(names: Names) -> Figure:
+    weights = {
+        "linen's own function": names["of_linen"],
+        "linen_attention_fn(window=(3, 0))": names["of_window"],
+    }
+    shown = [Matrix(w, name, mask=np.asarray(w) > 0) for name, w in weights.items()]
+    return matrices("A layer of linen gets a window from a function of this library", shown)
+
+
+def encoder_decoder(names: Names) -> Figure:
+    letters = lambda tokens: ["abcdefghij"[token - 2] for token in tokens]
+    source = letters(names["inputs"]["source"][0].tolist())
+    written = letters([token for token in names["best"].tokens if token < names["END"]])
+    weights = np.asarray(names["alignment"])[: len(written), : len(source)]
+    shown = [Matrix(weights, "", written, source, None, "translation", "source")]
+    title = "To reverse letters, the decoder reads the source from its end to its start"
+    return matrices(title, shown)
+
+
+def pooling(names: Names) -> Figure:
+    words, mask = names["text"], np.arange(8)[None] < 6
+    weights = np.concatenate([names["pooled"].weights, names["hops"].weights[0]])
+    rows = ["pooling", "hop 0", "hop 1"]
+    shown = [Matrix(weights, "", rows, words, mask, "")]
+    best = [words[i] for i in weights.argmax(axis=1)]
+    title = f"Pooling looks at '{best[0]}'; two hops look at '{best[1]}' and at '{best[2]}'"
+    return matrices(title, shown)
+
+
+def positions(names: Names) -> Figure:
+    shown = [Matrix(weights, name) for name, weights in names["weights"].items()]
+    title = "Without positions all keys are alike; with them, near keys weigh more than far ones"
+    return matrices(title, shown)
+
+
+def rotary(names: Names) -> Figure:
+    near = np.tri(12, dtype=bool) & ~np.tri(12, k=-4, dtype=bool)
+    hidden = np.tri(12, dtype=bool), np.tri(12, dtype=bool), near
+    pairs = zip(names["weights"].items(), hidden)
+    shown = [Matrix(weights, name, mask=mask) for (name, weights), mask in pairs]
+    title = "With rotary positions, the score of two equal tokens depends on their distance alone"
+    return matrices(title, shown)
+
+
+def monotonic(names: Names) -> Figure:
+    shown = [
+        Matrix(names["expected"].weights, "expectation, for training"),
+        Matrix(names["hard"].weights, "hard, for predictions"),
+    ]
+    return matrices("Each query starts at the key where the query before it stopped", shown)
+
+
+def input_attention(names: Names) -> Figure:
+    axes = {"queries": "step", "keys": "feature"}
+    shown = [
+        Matrix(names["mild"].weights[0], "alpha = 1", **axes),
+        Matrix(names["sharp"].weights[0], "alpha = 5", **axes),
+    ]
+    return matrices("With a larger alpha, the weights of the features differ more", shown)
+
+
+def lens(names: Names) -> Figure:
+    words, hidden = names["words"], np.arange(5)[None] != 2
+    pairs = names["weights"].items()
+    masks = [hidden if name == "without fish" else None for name in names["weights"]]
+    shown = [Matrix(w, name, words, words, mask) for (name, w), mask in zip(pairs, masks)]
+    return matrices("A lens changes the weights, and the model stays as it is", shown)
+
+
+OF_PAGE: dict[str, Callable[[Names], Figure]] = {
+    function.__name__: function
+    for function in (
+        attend,
+        encoder_decoder,
+        input_attention,
+        lens,
+        local,
+        masks,
+        monotonic,
+        multi_head,
+        normalizers,
+        other_libraries,
+        pooling,
+        positions,
+        rotary,
+        scores,
+        self_attention,
+        transformer,
     )
-    image = None
-    for ax, (title, weights) in zip(axes[0], pictures.items()):
-        weights = np.asarray(weights)
-        image = ax.imshow(
-            weights,
-            cmap="viridis",
-            vmin=0,
-            vmax=1,
-            interpolation="nearest",
-            aspect="equal" if weights.shape[0] > 2 else "auto",
-        )
-        ax.set(
-            title=title,
-            xlabel="key",
-            xticks=ticks(weights.shape[1]),
-            yticks=ticks(weights.shape[0]),
-        )
-    axes[0, 0].set_ylabel("query")
-    figure.colorbar(image, ax=axes, label="attention weight")
-    path = DOCS / "images" / f"{page}.png"
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-    return path
+}
 
 
-def draw_mesh() -> Path:
-    """Draws four seeds on eight devices, and what these send each other."""
-    figure, ax = plt.subplots(figsize=(7.4, 3.2), layout="constrained")
-    for seed, color in enumerate(COLORS):
-        x = 2.2 * seed
-        ax.text(x + 0.9, 2.6, f"seed {seed}", ha="center", fontsize=12, color=color, weight="bold")
-        for half, y in enumerate((1.45, 0.0)):
-            box = FancyBboxPatch(
-                (x, y), 1.8, 1.0, "round,pad=0.04", facecolor=color, edgecolor="none"
-            )
-            ax.add_patch(box)
-            device, rows = f"device {2 * seed + half}", f"rows {64 * half} to {64 * half + 63}"
-            ax.text(
-                x + 0.9, y + 0.62, device, ha="center", va="center", color="white", weight="bold"
-            )
-            ax.text(x + 0.9, y + 0.28, rows, ha="center", va="center", color="white", fontsize=9)
-        arrow = {"arrowstyle": "<->", "color": "#444444", "shrinkA": 0, "shrinkB": 0}
-        ax.annotate("", (x + 0.9, 1.42), (x + 0.9, 1.03), arrowprops=arrow)
-    ax.text(4.2, -0.4, "axis seed: nothing is sent", ha="center", color="#444444")
-    ax.text(
-        -0.25, 1.22, "axis data:\ngradients\nare added", ha="right", va="center", color="#444444"
+def draw(page: str) -> list[Path]:
+    """Draws the picture of a page in `docs/attention`, and returns the paths of both files."""
+    names = first_example(page)
+    return panels.save(page, lambda: OF_PAGE[page](names))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m docs.draw",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    title = "Seeds train apart. Only the devices of one seed send each other gradients."
-    ax.set(xlim=(-1.75, 8.6), ylim=(-0.6, 2.9), aspect="equal", title=title)
-    ax.axis("off")
-    path = DOCS / "images" / "mesh.png"
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-    return path
+    others = of_devices.PICTURES | of_numbers.PICTURES
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=", ".join([*PAGES, *others, *of_runs.PICTURES])
+    )
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of the runs")
+    args = parser.parse_args()
+    for name in args.names or [*PAGES, *others]:
+        for path in drawn(name, args.runs, others):
+            print(f"wrote {path}")
 
 
-def draw_zigzag() -> Path:
-    """Draws which pairs each of four devices has under causality, in order and in zig-zag."""
-    length, devices = 16, len(COLORS)
-    figure, axes = plt.subplots(1, 2, figsize=(7.4, 4.2), layout="constrained")
-    for ax, is_zigzag, name in zip(axes, (False, True), ("in order", "zig-zag")):
-        indices = cut(length, devices, is_zigzag=is_zigzag).indices()
-        owner = np.empty(length, int)
-        for device, own in enumerate(indices):
-            owner[own] = device
-        visible = np.tri(length, dtype=bool)
-        colors = np.array([to_rgb(COLORS[device]) for device in owner])[:, None]
-        ax.imshow(np.where(visible[..., None], colors, 1.0))
-        pairs = [int(visible[own].sum()) for own in indices]
-        for device, color in enumerate(COLORS):
-            text = f"device {device}: {pairs[device]} pairs"
-            ax.text(15.3, 0.6 + 1.5 * device, text, ha="right", color=color, weight="bold")
-        ax.set(title=name, xlabel="key", ylabel="query", xticks=[], yticks=[])
-        ax.spines[:].set_visible(False)
-    figure.suptitle("In zig-zag order, all devices have the same work under causality\n")
-    path = DOCS / "images" / "zigzag.png"
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-    return path
-
-
-def ticks(size: int) -> range:
-    return range(0, size, max(1, size // 6))
+def drawn(name: str, runs: Path, others: dict[str, Callable[[], Figure]]) -> Iterable[Path]:
+    if name in of_runs.PICTURES:
+        return of_runs.PICTURES[name](runs)
+    return panels.save(name, others[name]) if name in others else draw(name)
 
 
 if __name__ == "__main__":
-    others = {"mesh": draw_mesh, "zigzag": draw_zigzag}
-    for page in sys.argv[1:] or [*PAGES, *others]:
-        print(f"wrote {others[page]() if page in others else draw(page)}")
+    main()

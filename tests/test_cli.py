@@ -374,6 +374,12 @@ def test_compare_names_runs_by_their_directories(run, tmp_path, capsys):
     assert "b[red]" in out
 
 
+def test_a_run_that_is_named_twice_is_one_row(run, tmp_path, capsys):
+    arguments = ["compare", str(run), f"{run}/", "--output", str(tmp_path / "figures")]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.count("58,177") == 1
+
+
 def test_compare_prints_one_table_and_draws(run, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(run, other)

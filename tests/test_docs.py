@@ -1,4 +1,4 @@
-"""Every example in the pages runs as it stands, and leaves the weights that its picture shows.
+"""Every example in the pages runs as it stands, and its picture is drawn from it.
 
 Every link leads to a file.
 """
@@ -9,12 +9,17 @@ import sys
 import jaxtyping
 import numpy as np
 import pytest
+from matplotlib.text import Text
+from PIL import Image
 
 import flax_attn
-from docs.draw import DOCS, PAGES, run_example
+from docs import of_devices, of_numbers, of_runs, panels
+from docs.draw import DOCS, OF_PAGE, PAGES, first_example, run_example
+from flax_attn.analysis import drawing
 from tests import tiny
 
 SHORT = ("self_attention",)
+BARS = ("normalizers", "scores")
 GUIDES = (pytest.param("python", marks=pytest.mark.full), "build_your_own")
 BRIDGES = ("nnx", pytest.param("equinox", marks=pytest.mark.full))
 README = DOCS.parent / "README.md"
@@ -24,19 +29,136 @@ README = DOCS.parent / "README.md"
     "page",
     [page if page in SHORT else pytest.param(page, marks=pytest.mark.full) for page in PAGES],
 )
-def test_the_example_of_a_page_runs(page):
+def test_the_example_of_a_page_runs_and_is_its_picture(page):
     text = (DOCS / "attention" / f"{page}.md").read_text()
-    pictures = run_example(text)["pictures"]
-    assert len(pictures) >= 2
-    for weights in pictures.values():
-        weights = np.asarray(weights)
+    names = run_example(text)
+    with drawing.on(drawing.DARK):
+        figure = drawing.literal(OF_PAGE[page])(names)
+    assert figure.get_figwidth() == panels.WIDTH
+    drawn = [image.get_array() for ax in figure.axes for image in ax.images]
+    for weights in drawn:
         assert weights.ndim == 2
         assert weights.min() >= 0
-        assert (weights.sum(axis=1) < 1 + 1e-5).all()
-        assert weights.max() > 0.05
-    assert f"![Weights of the example](../images/{page}.png)" in text
+        assert (weights.filled(0).sum(axis=1) < 1 + 1e-5).all()
+        assert weights.max() > 0.08
+    assert drawn or page in BARS
+    for ax in figure.axes:
+        assert not ax.images or ax.yaxis_inverted()
+    assert_legible(figure)
     assert f"`python -m docs.draw {page}`" in text
-    assert (DOCS / "images" / f"{page}.png").is_file()
+    assert f"](../images/{page}.png)" in text
+
+
+def assert_legible(figure):
+    """No text is smaller than 9 points, none is cut off, and none but numbers overlap."""
+    figure.canvas.draw()
+    texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
+    assert min(text.get_fontsize() for text in texts) >= 9
+    box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert -0.02 <= box.x0 < box.x1 <= width + 0.02
+    assert -0.02 <= box.y0 < box.y1 <= height + 0.02
+
+
+LEARNED = {  # what the pages say that their models have learned
+    "encoder_decoder": lambda names: (
+        np.argmax(names["alignment"][:6], axis=1).tolist() == [5, 4, 3, 2, 1, 0]
+    ),
+    "transformer": lambda names: names["accuracy"] > 0.98,
+    "pooling": lambda names: (
+        [names["text"][i] for i in names["hops"].weights[0].argmax(axis=1)] == ["good", "film"]
+    ),
+    "local": lambda names: (
+        abs(names["predicted"].weights.argmax(axis=1) - np.arange(12)[::-1]).max() <= 1
+    ),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("page", LEARNED)
+def test_the_models_of_the_pages_learn_what_the_pages_say(page):
+    assert LEARNED[page](first_example(page))
+
+
+@pytest.mark.parametrize("name", [*of_devices.PICTURES, *of_numbers.PICTURES])
+def test_pictures_from_numbers_are_drawn(name):
+    draw = of_devices.PICTURES | of_numbers.PICTURES
+    figure = drawing.literal(draw[name])()
+    assert figure.get_figwidth() == panels.WIDTH
+    assert_legible(figure)
+
+
+def test_the_pictures_that_need_runs_are_drawn(tmp_path, monkeypatch):
+    with tiny.no_pictures():
+        for name, smaller in (("shapes_attention", tiny.ATTENTION), ("shapes_cnn", {})):
+            flax_attn.train(
+                f"{name}:quick",
+                num_epochs=1,
+                workdir=tmp_path / name,
+                overrides=smaller | tiny.SHAPES,
+            )
+    monkeypatch.setattr(panels, "save", lambda name, draw: [drawing.literal(draw)()])
+    for figure in of_runs.draw_shapes(tmp_path):
+        assert figure.get_figwidth() == panels.WIDTH
+        assert_legible(figure)
+
+
+def test_a_picture_is_saved_on_a_light_and_on_a_dark_ground(tmp_path, monkeypatch):
+    monkeypatch.setattr(panels, "DOCS", tmp_path)
+    (tmp_path / "images").mkdir()
+    paths = panels.save("mesh", of_devices.mesh)
+    grounds = [Image.open(path).convert("RGB").getpixel((2, 2)) for path in paths]
+    assert [path.name for path in paths] == ["mesh.png", "mesh_dark.png"]
+    assert grounds == [(255, 255, 255), (0x13, 0x14, 0x16)]
+
+
+def size_of(path):
+    with Image.open(path) as picture:
+        return picture.size
+
+
+def test_every_picture_is_small_and_has_a_dark_form():
+    pictures = sorted((DOCS / "images").glob("*.png"))
+    light = [path for path in pictures if not path.stem.endswith("_dark")]
+    assert len(light) > 20
+    for path in light:
+        dark = path.with_stem(f"{path.stem}_dark")
+        assert dark.is_file(), f"{dark.name} is missing"
+        assert size_of(path) == size_of(dark)
+    for path in pictures:
+        assert path.stat().st_size < 150_000, f"{path.name} has more than 150 kB"
+
+
+def test_the_text_of_a_picture_says_what_is_seen():
+    """A picture that a page shows has a text for those who cannot see it, and no two are alike."""
+    of_picture = {}
+    for page in (README, *sorted(DOCS.rglob("*.md"))):
+        text = page.read_text()
+        shown = re.findall(r"!\[([^\]]*)\]\(([^)]+\.png)\)", text)
+        shown += [(alt, src) for src, alt in re.findall(r'<img src="([^"]+)" alt="([^"]*)"', text)]
+        assert text.count("<img ") == len(re.findall(r'<img src="[^"]+" alt="', text))
+        for alt, source in shown:
+            assert len(alt) >= 30, f"{page.name}: {alt!r} is short"
+            path = (page.parent / source).resolve()
+            of_picture.setdefault(path, set()).add(alt)
+    used = set(of_picture)
+    light = {path for path in (DOCS / "images").glob("*.png") if not path.stem.endswith("_dark")}
+    assert used == light  # none is missing, and none lies there for nothing
+    alts = [alt for of_one in of_picture.values() for alt in of_one]
+    assert len(alts) == len(set(alts))
+
+
+def test_the_pictures_of_the_readme_follow_the_theme_of_the_reader():
+    text = README.read_text()
+    assert "![" not in text
+    sources = re.findall(
+        r'<picture>\n<source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)">\n'
+        r'<img src="([^"]+)"',
+        text,
+    )
+    assert len(sources) == text.count("<picture>") >= 3
+    for dark, light in sources:
+        assert dark == light.replace(".png", "_dark.png")
+        assert (README.parent / dark).is_file()
 
 
 def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):

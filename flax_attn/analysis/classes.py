@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from flax_attn.analysis.drawing import Picture, frame, literal
+from flax_attn.analysis.drawing import Picture, frame, literal, on_colour, theme
 from flax_attn.errors import escaped
 from flax_attn.runs.reading import Record
 
@@ -20,11 +20,11 @@ def confusion_matrix(run: Record) -> Figure:
     size = max(4.5, 0.62 * len(names) + 2)
     figure = Picture(figsize=(size + 1, size), layout="constrained")
     ax = figure.subplots()
-    image = ax.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    image = ax.imshow(shares, cmap=theme().heat, vmin=0, vmax=1)
     for i, row in enumerate(counts):
         for j, count in enumerate(row):
-            colour = "white" if shares[i, j] > 0.5 else "black"
-            ax.text(j, i, f"{count:,}", ha="center", va="center", fontsize=8, color=colour)
+            ink = on_colour(image.cmap(shares[i, j]))
+            ax.text(j, i, f"{count:,}", ha="center", va="center", fontsize=9, color=ink)
     is_wide = len("".join(names)) > 30
     turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if is_wide else {}
     ax.set_xticks(range(len(names)), names, **turned)

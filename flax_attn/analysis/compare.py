@@ -24,7 +24,8 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
         UsageError: a run that is not finished or is damaged, or an output directory that cannot be
             written.
     """
-    runs = [read(path) for path in paths]
+    once = {path.resolve(): path for path in reversed(paths)}  # a run that is named twice is one
+    runs = [read(path) for path in reversed(once.values())]
     tasks = sorted({run.config["task"] for run in runs})
     if len(tasks) > 1:
         raise UsageError(

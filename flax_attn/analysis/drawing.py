@@ -1,7 +1,8 @@
 """What all pictures share: figures, colours, style, and how they are saved.
 
 Figures are made without pyplot and without a backend, so a user's own plots stay as they are.
-Colours are Okabe and Ito's, which the colour-blind can tell apart.
+Colours are Okabe and Ito's, which the colour-blind can tell apart. What is white or black has a
+light and a dark form: `on(DARK)`.
 """
 
 import contextlib
@@ -9,15 +10,16 @@ import functools
 import io
 import warnings
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, NamedTuple, ParamSpec
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
-from matplotlib.colors import PowerNorm, to_hex
+from matplotlib.colors import Colormap, LinearSegmentedColormap, PowerNorm, to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -26,8 +28,9 @@ from flax_attn.files import replacing
 from flax_attn.types import Options
 
 BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-SKY, YELLOW, BLACK = "#56B4E9", "#E69F00", "#222222"
-CYCLE = (BLUE, ORANGE, YELLOW, SKY, "#666666")  # green and pink are the shapes'
+SKY, YELLOW, GREY = "#56B4E9", "#E69F00", "#888888"
+CYCLE = (BLUE, ORANGE, YELLOW, SKY, GREY)  # green and pink are the shapes'
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))  # as many as colours of the cycle
 STYLE: Options = {  # matplotlib types its keys as a union of all of their names
     "font.size": 10,
     "axes.spines.top": False,
@@ -36,11 +39,71 @@ STYLE: Options = {  # matplotlib types its keys as a union of all of their names
     "axes.titlesize": 11,
     "figure.titlesize": 11,
 }
-# A square-root scale: on a linear one a single full weight leaves many small ones dark.
+
+
+class Theme(NamedTuple):
+    """The colours that depend on the ground of a picture.
+
+    The ground is the colour of weight 0. `ink` is for text and lines, `quiet` for what matters
+    less. `settings` are matplotlib's.
+    """
+
+    ink: str
+    quiet: str
+    heat: Colormap
+    masked: Options
+    settings: Options
+
+
+def _theme(ink: str, quiet: str, heat: tuple[str, ...], masked: tuple[str, str]) -> Theme:
+    face, hatch = masked
+    ground = heat[0]
+    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    grounded = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
+    return Theme(
+        ink,
+        quiet,
+        LinearSegmentedColormap.from_list("weights", heat),
+        {"facecolor": face, "edgecolor": hatch, "hatch": "////", "linewidth": 0},
+        dict.fromkeys(inked, ink) | dict.fromkeys(grounded, ground),
+    )
+
+
+LIGHT = _theme(
+    "#222222",
+    "#666666",
+    ("#ffffff", "#cfe1f2", "#93c4de", "#4a97c9", "#1764ab", "#08306b"),
+    ("#ececec", "#b4b4b4"),
+)._replace(settings={})  # a user's own settings stay
+DARK = _theme(
+    "#e9e7e2",
+    "#a3a29e",
+    ("#131416", "#16334f", "#1d5a8c", "#3f8fc4", "#8cc6ea", "#f2faff"),
+    ("#2b2d31", "#5d6067"),
+)
+_CURRENT: ContextVar[Theme] = ContextVar("theme", default=LIGHT)
+
+
+def theme() -> Theme:
+    """The theme that pictures are drawn in now."""
+    return _CURRENT.get()
+
+
+@contextlib.contextmanager
+def on(chosen: Theme) -> Iterator[None]:
+    """Draws in this theme."""
+    token = _CURRENT.set(chosen)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+# A square-root scale: on a linear one a single full weight leaves many small ones pale.
 # Queries run downwards from the top, as a matrix is printed.
 HEAT: Options = {
     "origin": "upper",
-    "cmap": "viridis",
+    "cmap": LIGHT.heat,
     "interpolation": "nearest",
     "norm": PowerNorm(0.5, vmin=0, vmax=1),
 }
@@ -60,7 +123,7 @@ class Picture(Figure):
     def __init__(self, **settings: Any):
         super().__init__(**settings)
         FigureCanvasAgg(self)
-        names: tuple[Any, ...] = (*STYLE, "text.parse_math")
+        names: tuple[Any, ...] = (*STYLE, *DARK.settings, "text.parse_math")
         self._settings: Options = {name: matplotlib.rcParams[name] for name in names}
 
     def draw(self, renderer) -> None:
@@ -79,11 +142,9 @@ class Picture(Figure):
 def styled(draw: Callable[Arguments, Figure], **further: Any) -> Callable[Arguments, Figure]:
     """Draws with the sizes and lines of the project; a user's other settings stay."""
 
-    settings: Options = STYLE | further
-
     @functools.wraps(draw)
     def wrapper(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
-        with matplotlib.rc_context(settings):
+        with matplotlib.rc_context(STYLE | theme().settings | further):
             return draw(*args, **kwargs)
 
     return wrapper
@@ -120,7 +181,8 @@ def heat_up_to(top: float) -> tuple[Options, list[float]]:
     """Colours and ticks of a scale that ends at `top`, for attention spread over many tokens."""
     top = max(float(top), 0.01)
     ticks = [tick for tick in TICKS if tick < 0.8 * top]
-    return HEAT | {"norm": PowerNorm(0.5, vmin=0, vmax=top)}, [*ticks, top]
+    norm = PowerNorm(0.5, vmin=0, vmax=top)
+    return HEAT | {"cmap": theme().heat, "norm": norm}, [*ticks, top]
 
 
 def colour_bar(figure: Figure, top: float, **where: Any) -> Colorbar:
@@ -128,7 +190,7 @@ def colour_bar(figure: Figure, top: float, **where: Any) -> Colorbar:
     heat, ticks = heat_up_to(top)
     bar = figure.colorbar(
         ScalarMappable(heat["norm"], heat["cmap"]),
-        label="attention weight",
+        label="attention weight (square-root scale)",
         **where,
     )
     bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
@@ -142,9 +204,14 @@ def of_weight(weight: float, top: float = 1.0) -> tuple[str, str]:
     The scale of colours ends at `top`.
     """
     heat, _ = heat_up_to(top)
-    colour = matplotlib.colormaps[heat["cmap"]](heat["norm"](weight))
-    red, green, blue, _ = colour
-    return to_hex(colour), "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else "black"
+    colour = heat["cmap"](heat["norm"](weight))
+    return to_hex(colour), on_colour(colour)
+
+
+def on_colour(colour: tuple[float, ...]) -> str:
+    """Black or white, whichever is read on a colour."""
+    red, green, blue = colour[:3]
+    return "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else "black"
 
 
 def frame(ax: Axes) -> None:

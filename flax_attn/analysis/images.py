@@ -14,6 +14,7 @@ from flax_attn.analysis.drawing import (
     frame,
     heat_up_to,
     literal,
+    theme,
 )
 from flax_attn.runs.reading import Record
 
@@ -52,7 +53,7 @@ def as_ink(run: Record) -> np.ndarray:
 @literal
 def digits(images: np.ndarray, labels: np.ndarray, classes: list[str]) -> Figure:
     """A grid of images with their classes."""
-    figure = Picture(figsize=(9, 5.2), layout="constrained")
+    figure = Picture(figsize=(8.3, 4.9), layout="constrained")
     axes = figure.subplots(4, 8)
     for ax in axes.flat:
         ax.axis("off")
@@ -65,7 +66,9 @@ def digits(images: np.ndarray, labels: np.ndarray, classes: list[str]) -> Figure
 def patches(image: np.ndarray, size: int) -> Figure:
     """One image cut into its patches, numbered row by row."""
     rows, columns = image.shape[0] // size, image.shape[1] // size
-    figure = Picture(figsize=(0.9 * columns + 0.6, 1.05 * rows + 0.6), layout="constrained")
+    figure = Picture(
+        figsize=(min(0.9 * columns + 0.6, 8.3), 1.05 * rows + 0.6), layout="constrained"
+    )
     axes = figure.subplots(rows, columns, squeeze=False)
     for number, ax in enumerate(axes.flat):
         row, column = divmod(number, columns)
@@ -85,16 +88,16 @@ def predictions(
 ) -> Figure:
     """A grid of images with the class predicted for each; a wrong one says the right one too."""
     shown = min(len(images), SHOWN)
-    columns = min(8, shown)
+    columns = min(6, shown)
     rows = -(-shown // columns)
-    figure = Picture(figsize=(1.25 * columns + 0.5, 1.5 * rows + 0.6), layout="constrained")
+    figure = Picture(figsize=(1.3 * columns + 0.4, 1.45 * rows + 0.6), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     best = probabilities[:shown].argmax(axis=1)
     for i, ax in enumerate(axes.flat):
         ax.axis("off")
         if i >= shown:
             continue
-        said, colour = f"{classes[best[i]]} ({probabilities[i, best[i]]:.0%})", "black"
+        said, colour = f"{classes[best[i]]} ({probabilities[i, best[i]]:.0%})", theme().ink
         if labels is not None:
             is_right = best[i] == labels[i]
             colour = RIGHT if is_right else WRONG
@@ -119,7 +122,7 @@ def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Fi
     size = round(np.sqrt(image.size / heads.shape[-1]))  # of a patch
     queries = [] if heads.shape[1] == 1 else ink(image, size)
     across = 1 + len(queries)
-    figsize = 2.1 * across + 1.2, 2.1 * len(heads) + 0.7
+    figsize = 1.4 * across + 1.2, 1.4 * len(heads) + 0.9
     figure = Picture(figsize=figsize, layout="compressed")
     axes = figure.subplots(len(heads), across, squeeze=False)
     top = float(np.quantile(heads, 0.999)) or 1.0
@@ -164,7 +167,7 @@ def ink(image: np.ndarray, size: int) -> list[int]:
     return [int(used[i]) for i in np.unique(np.linspace(0, len(used) - 1, 4).astype(int))]
 
 
-def show(ax: Axes, image: np.ndarray, title: str, colour: str = "black") -> None:
+def show(ax: Axes, image: np.ndarray, title: str, colour: str | None = None) -> None:
     ax.imshow(image, cmap="gray_r", vmin=0, vmax=1)
-    ax.set_title(title, color=colour, fontsize=9, pad=2)
+    ax.set_title(title, color=colour or theme().ink, fontsize=9, pad=2)
     ax.axis("off")

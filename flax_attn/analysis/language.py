@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from flax_attn.analysis.drawing import BLUE, ORANGE, Picture, colour_bar, literal, styled
+from flax_attn.analysis.drawing import BLUE, ORANGE, Picture, colour_bar, literal, of_weight, styled
 from flax_attn.analysis.matrices import draw_matrix, name_cells
 from flax_attn.analysis.token_lines import printable
 from flax_attn.runs.reading import Record
@@ -30,7 +30,7 @@ def draw(run: Record) -> dict[str, Figure]:
 @styled
 def loss_by_position(losses: np.ndarray, name: str) -> Figure:
     """The loss `(seeds, positions)` against the number of tokens that are known."""
-    figure = Picture(figsize=(7, 4), layout="constrained")
+    figure = Picture(figsize=(8.3, 4.2), layout="constrained")
     ax = figure.subplots()
     known, mean = np.arange(1, losses.shape[1] + 1), losses.mean(axis=0)
     ax.plot(known, mean, color=BLUE, lw=1.7)
@@ -58,28 +58,28 @@ def induction(scores: np.ndarray, weights: np.ndarray, string: Sequence[str], na
     first occurrence.
     """
     block, head = map(int, np.unravel_index(scores.argmax(), scores.shape))
-    figure = Picture(figsize=(11, 6), layout="constrained")
+    figure = Picture(figsize=(8.3, 6.0), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1, 2.2))
     draw_matrix(left, scores)
     for i, j in np.ndindex(*scores.shape):
-        colour = "black" if scores[i, j] > 0.4 else "white"
-        left.text(j, i, f"{scores[i, j]:.2f}", ha="center", va="center", color=colour)
+        number, (_, colour) = f"{scores[i, j]:.2f}", of_weight(scores[i, j])
+        left.text(j, i, number, ha="center", va="center", color=colour, fontsize=9)
     left.set_aspect("equal")
-    left.set_xticks(range(scores.shape[1]), [f"head {j + 1}" for j in range(scores.shape[1])])
+    left.set_xticks(range(scores.shape[1]), [f"head\n{j + 1}" for j in range(scores.shape[1])])
     left.set_yticks(range(scores.shape[0]), [f"block {i + 1}" for i in range(scores.shape[0])])
     left.set_title("weight on the token that\nfollowed last time")
     draw_matrix(right, weights, mask=np.tri(len(weights), dtype=bool))
     tokens = [printable(token) for token in string]
     right.set_aspect("equal")
-    name_cells(right.xaxis, tokens, 6.0)
-    name_cells(right.yaxis, tokens, 6.0)
+    name_cells(right.xaxis, tokens, 4.0)
+    name_cells(right.yaxis, tokens, 4.0)
     right.set(xlabel="key: the token that is looked at", ylabel="query: the current token")
-    right.set_title(f"block {block + 1}, head {head + 1}, on a random string that comes twice")
+    right.set_title(f"block {block + 1}, head {head + 1}, on a string that comes twice")
     colour_bar(figure, 1.0, ax=right, shrink=0.7)
     best = f"block {block + 1}, head {head + 1}"
-    message = f"{best} puts {scores.max():.2f} of its weight on the token that followed last time"
+    message = f"{best} puts {scores.max():.2f}\nof its weight on the token that followed last time"
     if scores.max() < 0.5:
-        message = f"no head looks for what followed last time; {best} comes nearest"
+        message = f"no head looks for what followed last time;\n{best} comes nearest"
     figure.suptitle(f"{name}: {message}")
     return figure
 
@@ -97,20 +97,21 @@ def looks(tokens: Sequence[str], weights: Mapping[str, np.ndarray], name: str) -
     ]
     others = rows[:, :-1] if rows.shape[1] > 1 else rows
     row, column = map(int, np.unravel_index(others.argmax(), others.shape))
-    size = 2.6 + 0.2 * len(written), 1.8 + 0.24 * len(labels)
-    figure = Picture(figsize=(max(size[0], 7), size[1]), layout="constrained")
+    height = 1.8 + 0.22 * len(labels)
+    figure = Picture(figsize=(8.3, height), layout="constrained")
     ax = figure.subplots()
     draw_matrix(ax, rows)
     ax.set_xticks(range(len(written)), written, family="monospace", fontsize=9)
     if max(map(len, written)) > 2:
         ax.tick_params(axis="x", rotation=90)
-    ax.set_yticks(range(len(labels)), labels, fontsize=8)
+    ax.set_yticks(range(len(labels)), labels, fontsize=9)
     ax.tick_params(axis="x", length=0)
     ax.set_xlabel("the text so far; the last token attends")
     colour_bar(figure, 1.0, ax=ax, shrink=0.8)
     back = rows.shape[1] - 1 - column
     figure.suptitle(
-        f"{name}: to say what follows {written[-1]!r}, {labels[row]} looks {back} tokens back, at "
-        f"{written[column]!r}, with {rows[row, column]:.2f} of its weight"
+        f"{name}: to say what follows {written[-1]!r}, {labels[row]} looks\n"
+        f"{back} {'token' if back == 1 else 'tokens'} back, at {written[column]!r}, "
+        f"with {rows[row, column]:.2f} of its weight"
     )
     return figure

@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, ScalarFormatter
 
-from flax_attn.analysis.drawing import BLUE, CYCLE, ORANGE, SKY, Picture, styled
+from flax_attn.analysis.drawing import BLUE, CYCLE, SKY, Picture, styled
 from flax_attn.runs.reading import Record, curve
 
 LABELS = {
@@ -12,6 +12,9 @@ LABELS = {
     "loss": "cross-entropy",
     "accuracy": "accuracy",
 }
+OF_SPLIT = {"train": SKY, "valid": BLUE}
+LABEL_OF = {"train": "training, mean over each epoch", "valid": "validation, after each epoch"}
+DOTS = "os^Dv"
 SCORES = {"mse": "error", "loss": "loss", "accuracy": "accuracy"}
 
 
@@ -24,7 +27,7 @@ def loss_curves(runs: list[Record]) -> Figure:
     """
     is_regression = any(run.measured == "mse" for run in runs)
     metrics = ("mse",) if is_regression else ("loss", "accuracy")
-    figure = Picture(figsize=(1 + 7 * len(metrics), 5), layout="constrained")
+    figure = Picture(figsize=(8.3, 4.4 if len(metrics) == 1 else 3.9), layout="constrained")
     axes = figure.subplots(1, len(metrics), squeeze=False)
     for metric, ax in zip(metrics, axes[0]):
         draw_curves(ax, runs, metric)
@@ -83,23 +86,28 @@ def scale_errors(ax: Axes) -> None:
 
 
 def draw_curves(ax: Axes, runs: list[Record], metric: str) -> None:
-    """One metric of every run and split; of several runs training and validation alone."""
-    for run, colour in zip(runs, CYCLE * len(runs)):
-        for split, line, own in (("train", ":", SKY), ("valid", "-", BLUE), ("test", "--", ORANGE)):
-            if split == "test" and len(runs) > 1:
-                continue
+    """Training and validation of every run; runs differ in colour and in the shape of their dots.
+
+    The test data are for the end, so they have no curve. An epoch's training value is the mean over
+    its steps. So it is of older parameters than the validation value beside it.
+    """
+    for number, run in enumerate(runs):
+        for split, line in (("train", ":"), ("valid", "-")):
             steps, values = curve(run.sound_rows, f"{split}/{metric}")
             if not values.size:
                 continue
-            shade = colour if len(runs) > 1 else own
-            label = f"{run.name}, {split}" if len(runs) > 1 else split
-            marker = "o" if len(steps) == 1 else ""  # a line through one point is not seen
-            style = {"marker": marker, "ms": 4, "lw": 1.7, "label": label}
-            ax.plot(steps, values.mean(axis=0), line, color=shade, **style)
+            colour = CYCLE[number % len(CYCLE)] if len(runs) > 1 else OF_SPLIT[split]
+            label = LABEL_OF[split] if len(runs) == 1 else f"{run.name}, {LABEL_OF[split]}"
+            style = {"ms": 4, "lw": 1.7, "label": label}
+            if len(runs) > 1:
+                style |= {"marker": DOTS[number % len(DOTS)], "markevery": max(len(steps) // 8, 1)}
+            elif len(steps) == 1:  # a line through one point is not seen
+                style |= {"marker": "o"}
+            ax.plot(steps, values.mean(axis=0), line, color=colour, **style)
             if len(values) > 1:
                 least, most = values.min(axis=0), values.max(axis=0)
-                ax.fill_between(steps, least, most, color=shade, alpha=0.2, lw=0)
+                ax.fill_between(steps, least, most, color=colour, alpha=0.2, lw=0)
     ax.set_xlabel("training step")
     ax.set_ylabel(LABELS[metric])
     ax.grid(axis="y", which="both", alpha=0.2)
-    ax.legend()
+    ax.legend(fontsize=9)

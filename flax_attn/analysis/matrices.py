@@ -8,19 +8,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from flax_attn.analysis.drawing import ORANGE, frame, heat_up_to
+from flax_attn.analysis.drawing import ORANGE, frame, heat_up_to, theme
 from flax_attn.errors import escaped
 from flax_attn.types import Options
 
-MASKED: Options = {
-    "facecolor": "#ececec",
-    "edgecolor": "#b4b4b4",
-    "hatch": "////",
-    "linewidth": 0,
-}
 NOT_A_NUMBER: Options = {"facecolor": ORANGE}
-CELL = 0.27  # inches, room for a word in 8 points
-LEAST_STEP = 0.15  # inches from one word to the next
+CELL = 0.27  # inches, room for a word in 9 points
+LEAST_STEP = 0.16  # inches from one word to the next
 SMALLEST, LARGEST, LARGEST_WITHOUT_NAMES = 2.4, 16.0, 5.0  # inches
 LONGEST_LABEL = 24  # characters
 QUERY, KEY = "query: the position that attends", "key: the position that is attended to"
@@ -42,7 +36,7 @@ def draw_matrix(
     heat, _ = heat_up_to(top)
     ax.imshow(np.ma.masked_where(~visible | broken, weights), **heat, aspect="auto")
     if not visible.all():
-        ax.patch.set(**MASKED)  # masked cells have no colour: the ground shows through
+        ax.patch.set(**theme().masked)  # masked cells have no colour: the ground shows through
     if broken.any():
         marked = np.ma.masked_where(~broken, np.zeros(weights.shape))
         orange = ListedColormap([NOT_A_NUMBER["facecolor"]])
@@ -61,7 +55,7 @@ def name_cells(axis: Axis, names: list[str] | None, length: float) -> None:
     step = max(1, int(np.ceil(len(names) * LEAST_STEP / length)))
     written = range(0, len(names), step)
     labels = [shorten(names[i]) for i in written]
-    axis.set_ticks(written, labels, fontsize=8)
+    axis.set_ticks(written, labels, fontsize=9)
     if isinstance(axis, XAxis) and max(map(len, labels)) > 2:
         for label in axis.get_ticklabels():
             label.set(rotation=60, ha="right", rotation_mode="anchor")
@@ -92,7 +86,7 @@ def panel_size(num_rows: int, num_columns: int, largest: float) -> tuple[float, 
 
 def label_room(names: list[str] | None) -> float:
     """Inches that the names along an axis take beside it."""
-    return 0.6 + 0.07 * max((len(shorten(name)) for name in names or ()), default=2)
+    return 0.6 + 0.08 * max((len(shorten(name)) for name in names or ()), default=2)
 
 
 def title_room(title: str) -> float:
@@ -105,8 +99,8 @@ def explain_marks(figure: Figure, weights: np.ndarray, mask: np.ndarray | None) 
     visible = np.ones(weights.shape, bool) if mask is None else mask
     handles = []
     if not visible.all():
-        handles.append(Patch(**MASKED, label="masked"))
+        handles.append(Patch(**theme().masked, label="masked"))
     if np.isnan(weights[visible]).any():
         handles.append(Patch(**NOT_A_NUMBER, label="not a number"))
     if handles:
-        figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=8)
+        figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=9)

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from flax_attn.analysis.drawing import BLACK, BLUE, ORANGE, Picture, colour_bar, styled
+from flax_attn.analysis.drawing import BLUE, ORANGE, Picture, colour_bar, styled, theme
 from flax_attn.analysis.losses import error_on_test
 from flax_attn.analysis.matrices import draw_matrix
 from flax_attn.runs.reading import Record
@@ -19,10 +19,11 @@ def draw(run: Record) -> dict[str, Figure]:
 @styled
 def predictions(run: Record) -> Figure:
     """Predictions over the output for four test examples."""
-    figure = Picture(figsize=(10, 5.6), layout="constrained")
+    figure = Picture(figsize=(8.3, 5.2), layout="constrained")
     axes = figure.subplots(2, 2, sharex=True, sharey=True)
     for i, ax in enumerate(axes.flat[: len(run.examples["inputs"])]):
-        ax.plot(run.examples["targets"][i, :, 0], color=BLACK, lw=3.5, alpha=0.35, label="output")
+        output = run.examples["targets"][i, :, 0]
+        ax.plot(output, color=theme().ink, lw=3.5, alpha=0.35, label="output")
         ax.plot(run.examples["predictions"][i, :, 0], color=BLUE, lw=1.6, label="prediction")
         ax.set_title(f"test example {i}")
     for ax in axes[-1]:
@@ -36,7 +37,7 @@ def predictions(run: Record) -> Figure:
 @styled
 def gates(run: Record, weights: np.ndarray) -> Figure:
     """The weight of every series at every step, for one example and as the mean over all."""
-    figure = Picture(figsize=(10, 3.8), layout="constrained")
+    figure = Picture(figsize=(8.3, 3.6), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     relevant = run.config["data"]["relevant"]
     titles = "test example 0", f"mean over {len(weights)} test examples"
@@ -49,7 +50,8 @@ def gates(run: Record, weights: np.ndarray) -> Figure:
     axes[0].set_ylabel("input series")
     share = weights[:, :, relevant].mean() / weights.sum(axis=-1).mean()
     figure.suptitle(
-        f"{run.name}: {share:.0%} of the weight is on series {relevant}, which decides the output",
+        f"{run.name}: {share:.0%} of the weight is on series {relevant},\n"
+        "between the dotted lines, which decides the output",
     )
     colour_bar(figure, 1.0, ax=axes)
     return figure

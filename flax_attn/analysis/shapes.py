@@ -7,16 +7,18 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from flax_attn.analysis.drawing import (
-    BLACK,
     BLUE,
     CYCLE,
+    DASHES,
     GREEN,
     ORANGE,
     PINK,
     Picture,
     colour_bar,
+    frame,
     heat_up_to,
     styled,
+    theme,
 )
 from flax_attn.analysis.losses import error_on_test
 from flax_attn.analysis.matrices import KEY, QUERY, draw_matrix
@@ -48,7 +50,7 @@ def message(run: Record, weights: np.ndarray, marks: Marks) -> str:
     if not shares.size or run.config["data"].get("task") != "by_shape":
         return f"{run.name}: which position reads which, in test example 0"
     title = f"{run.name}, test example 0: shapes put {shares.mean():.0%} of their weight\n"
-    return f"{title}on shapes of their kind, in the dotted boxes"
+    return f"{title}on shapes of their kind, in the dotted frames"
 
 
 def marks_of(run: Record, index: int) -> Marks:
@@ -89,7 +91,7 @@ def kind_legend(figure: Figure, lines: list[Line2D], has_marks: bool = True) -> 
 @styled
 def data_sample(run: Record) -> Figure:
     """Four inputs with their targets."""
-    figure = Picture(figsize=(11, 6.4), layout="constrained")
+    figure = Picture(figsize=(8.3, 5.4), layout="constrained")
     axes = figure.subplots(2, 2, sharex=True, sharey=True)
     lines: list[Line2D] = []
     for i, ax in used(axes, run):
@@ -108,17 +110,16 @@ def data_sample(run: Record) -> Figure:
 
 @styled
 def predictions(runs: list[Record]) -> Figure:
-    """Predictions of one or several models over the target, on four test examples."""
-    figure = Picture(figsize=(11, 6.4), layout="constrained")
+    """The predictions of one or several runs over the target, on four test examples."""
+    figure = Picture(figsize=(8.3, 5.4), layout="constrained")
     axes = figure.subplots(2, 2, sharex=True, sharey=True)
     lines: list[Line2D] = []
     for i, ax in used(axes, runs[0]):
         target = runs[0].examples["targets"][i, :, 0]
-        lines = ax.plot(target, color=BLACK, lw=3.5, alpha=0.35, label="target")
-        for run, colour in zip(runs, CYCLE * len(runs)):
+        lines = ax.plot(target, color=theme().ink, lw=3.5, alpha=0.35, label="target")
+        for run, colour, dash in zip(runs, CYCLE * len(runs), DASHES * len(runs)):
             outputs = run.examples["predictions"][i, :, 0]
-            label = f"prediction, {run.name}"
-            lines += ax.plot(outputs, color=colour, lw=1.5, label=label)
+            lines += ax.plot(outputs, color=colour, ls=dash, lw=1.5, label=run.name)
         mark_shapes(ax, marks_of(runs[0], i))
         ax.set_title(f"test example {i}")
     label_grid(axes, "position", "height")
@@ -143,12 +144,12 @@ def attention_map(signal: np.ndarray, weights: np.ndarray, marks: Marks, title: 
     colours, _ = heat_up_to(1.0)
     heat.imshow(weights, **colours, aspect="auto", extent=(low, high, high, low))
     positions = np.arange(len(signal))
-    across.plot(positions, signal, color=BLACK, lw=1.2)
-    beside.plot(signal, positions, color=BLACK, lw=1.2)
+    across.plot(positions, signal, color=theme().ink, lw=1.2)
+    beside.plot(signal, positions, color=theme().ink, lw=1.2)
     beside.invert_xaxis()
     mark_map(heat, across, beside, marks)
     heat.tick_params(labelbottom=False, labelleft=False)
-    heat.spines[:].set_visible(False)
+    frame(heat)
     across.set(xlabel=KEY, ylabel="height")
     beside.set(xlabel="height", ylabel=QUERY)
     colour_bar(figure, 1.0, cax=figure.add_subplot(grid[0, 2]))
@@ -166,7 +167,12 @@ def mark_map(heat: Axes, across: Axes, beside: Axes, marks: Marks) -> None:
         style: Options = {"marker": marker, "color": colour, "ms": 8, "clip_on": False}
         heat.plot(center, 1.02, **style, transform=heat.get_xaxis_transform())
         heat.plot(1.02, center, **style, transform=heat.get_yaxis_transform())
-    outline: Options = {"fill": False, "lw": 1.2, "ls": ":"}
+    outline_pairs(heat, marks)
+
+
+def outline_pairs(heat: Axes, marks: Marks) -> None:
+    """Outlines where the shapes of a kind attend to each other."""
+    outline: Options = {"fill": False, "lw": 1.6, "ls": ":"}
     for _, top, bottom, kind, _, colour in spans(marks):
         for _, left, right, other, _, _ in spans(marks):
             if kind == other:
@@ -184,11 +190,11 @@ def predicted(
     """Signals with their predictions, one a row, and their attention matrices `(n, q, k)`."""
     shown = min(len(inputs), 4)
     columns = 1 if attention is None else 2
-    figure = Picture(figsize=(4.5 + 3.4 * columns, 3.2 * shown + 0.6), layout="constrained")
+    figure = Picture(figsize=(1.5 + 3.4 * columns, 2.9 * shown + 0.6), layout="constrained")
     axes = figure.subplots(shown, columns, squeeze=False, width_ratios=(1.6, 1)[:columns])
     for i in range(shown):
         axes[i, 0].plot(inputs[i, :, 0], color=BLUE, lw=1.6, label="input")
-        axes[i, 0].plot(outputs[i, :, 0], color=ORANGE, lw=1.6, label="prediction")
+        axes[i, 0].plot(outputs[i, :, 0], color=ORANGE, lw=1.6, ls="--", label="prediction")
         axes[i, 0].set(xlabel="position", ylabel="height", title=f"signal {i}")
         if attention is not None:
             draw_matrix(axes[i, 1], attention[i])

@@ -1,10 +1,12 @@
 """Pictures of texts in classes: tokens with their weights."""
 
+import re
+
 import numpy as np
 from matplotlib.figure import Figure
 
 from flax_attn.analysis.classes import confusion_matrix
-from flax_attn.analysis.drawing import GREEN, ORANGE, literal
+from flax_attn.analysis.drawing import GREEN, ORANGE, literal, theme
 from flax_attn.analysis.plotting import attention
 from flax_attn.analysis.token_lines import draw_texts
 from flax_attn.analysis.token_weights import of_hops, over_tokens
@@ -24,7 +26,9 @@ def draw(run: Record) -> dict[str, Figure]:
         said = [verdict(shares, classes, target) for shares, target in pairs]
         matrices = zip(weights, words)
         over = [over_tokens(name, matrix, len(tokens)).tolist() for matrix, tokens in matrices]
-        title = f"{run.name}, {named(name)}test examples: the model attends most to bright tokens"
+        title = f"{run.name}, {named(name)}test examples: strong colours have most of the weight"
+        if run.config["data"]["name"] == "ag_news":
+            title += "\n(the model gets no stop words, such as 'the')"
         drawn[name] = attention_on_tokens(words, over, said, title)
         if weights.ndim == 3 and words[0]:
             reader = "hop" if of_hops(name) else "token"
@@ -46,7 +50,7 @@ def verdict(
     best = int(np.argmax(probabilities))
     said = f"{classes[best]} ({probabilities[best]:.0%})"
     if target is None:
-        return said, "black"
+        return said, theme().ink
     return (said, GREEN) if best == target else (f"{said}, not {classes[target]}", ORANGE)
 
 
@@ -64,6 +68,8 @@ def attention_on_tokens(
     title: str,
 ) -> Figure:
     """Texts with a verdict in its colour above each, and each token on the colour of its weight."""
+    if any(re.fullmatch(r"\(.+\)", word) for text in words for word in text):
+        title += "\n(in brackets: words that the model does not know)"
     return draw_texts(words, weights, said, title)
 
 

@@ -18,7 +18,8 @@ FONT: Options = {"family": "monospace", "size": 10}
 ROOM = 560.0  # for a line of tokens
 PAD, GAP = 3.0, 3.0  # between a token and the edge of its box, and between boxes
 BOX, LINE, HEADING, BETWEEN_TEXTS = 17.0, 20.5, 18.0, 12.0
-MARGIN, TITLE, BAR_WIDTH, BAR_HEIGHT, BELOW_BAR = 8.0, 26.0, 280.0, 9.0, 30.0
+MARGIN, TITLE, TITLE_LINE = 8.0, 26.0, 14.0
+BAR_WIDTH, BAR_HEIGHT, BELOW_BAR = 280.0, 9.0, 30.0
 LONGEST_TOKEN = 60  # characters
 CONTROL = str.maketrans({"\n": "↵", "\t": "→", "\r": "↵"})
 
@@ -56,8 +57,9 @@ def draw_texts(
     numbers = [box.weight for box in boxes if not np.isnan(box.weight)]
     top = max(numbers, default=0.0)
     widest = max((box.left + box.width for box in boxes), default=0.0)
-    width = max(widest, BAR_WIDTH + 130, min(width_of([title], size=11)[0], ROOM))
-    above = TITLE if title else 0.0
+    of_title = title.split("\n")
+    width = max(widest, BAR_WIDTH + 130, min(max(width_of(of_title, size=11)), ROOM))
+    above = TITLE + TITLE_LINE * (len(of_title) - 1) if title else 0.0
     bar = BAR_HEIGHT + BELOW_BAR + MARGIN
     size = width + 2 * MARGIN, height + above + bar + 3 * MARGIN
     figure = Picture(figsize=(size[0] / 72, size[1] / 72))
@@ -72,8 +74,8 @@ def draw_texts(
         ax.set_title(title, loc="left", pad=8, wrap=True)
     below = add_axes(figure, size, MARGIN + PAD, MARGIN + BELOW_BAR, BAR_WIDTH, BAR_HEIGHT)
     scale = colour_bar(figure, top, cax=below, orientation="horizontal")
-    scale.ax.tick_params(labelsize=8)
-    scale.set_label("attention weight", size=9)
+    scale.ax.tick_params(labelsize=9)
+    scale.set_label("attention weight (square-root scale)", size=9)
     if len(numbers) < len(boxes):
         note = {"color": ORANGE, "size": 9, "va": "center"}
         below.text(1.06, 0.5, "framed: not a number", transform=below.transAxes, **note)

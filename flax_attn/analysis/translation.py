@@ -1,6 +1,7 @@
 """Pictures of translations: which parts of a source each part of the translation was read from."""
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flax_attn.analysis.drawing import Picture, colour_bar, literal
@@ -9,7 +10,7 @@ from flax_attn.analysis.plotting import attention
 from flax_attn.runs.reading import Record
 
 SHOWN = 4
-LARGEST = 5.0  # inches of a panel
+LARGEST = 3.0  # inches of a panel
 
 
 def draw(run: Record) -> dict[str, Figure]:
@@ -24,8 +25,8 @@ def draw(run: Record) -> dict[str, Figure]:
 def alignments(run: Record, weights: np.ndarray, shown: list[int]) -> Figure:
     """The alignments of some test examples, each without its padding."""
     words = [words_of(run, i) for i in shown]
-    sizes = [panel_size(len(targets), len(sources), LARGEST) for sources, targets in words]
-    panel = max(width for width, _ in sizes), max(height for _, height in sizes)
+    most = max(len(targets) for _, targets in words), max(len(sources) for sources, _ in words)
+    panel = panel_size(*most, LARGEST)
     across, down = min(2, len(shown)), -(-len(shown) // 2)
     left = max(label_room(targets) for _, targets in words)
     below = max(label_room(sources) for sources, _ in words)
@@ -39,9 +40,20 @@ def alignments(run: Record, weights: np.ndarray, shown: list[int]) -> Figure:
         name_cells(ax.xaxis, sources, panel[0])
         name_cells(ax.yaxis, targets, panel[1])
         ax.set(xlabel="source", ylabel="translation", title=f"test example {i}")
+        keep_cells(ax, (len(targets), len(sources)), most)
     figure.suptitle(f"{run.name}: what each part of a translation was read from")
     colour_bar(figure, 1.0, ax=axes, shrink=0.6)
     return figure
+
+
+def keep_cells(ax: Axes, shape: tuple[int, int], most: tuple[int, int]) -> None:
+    """Draws a matrix of this shape at the top left, with cells as large as those of the largest."""
+    rows, columns = shape
+    ax.set(xlim=(-0.5, most[1] - 0.5), ylim=(most[0] - 0.5, -0.5))
+    ax.spines[["top", "bottom"]].set_bounds(-0.5, columns - 0.5)
+    ax.spines[["left", "right"]].set_bounds(-0.5, rows - 0.5)
+    ax.spines.right.set_position(("data", columns - 0.5))
+    ax.spines.bottom.set_position(("data", rows - 0.5))
 
 
 def words_of(run: Record, index: int) -> tuple[list[str], list[str]]:
@@ -61,6 +73,7 @@ def alignment_map(
     title: str,
 ) -> Figure:
     """The alignment `(t, s)` of one translation, the source across and its parts downwards."""
+    title = f"{title}: each row is a word of the translation,\nand shows what it was read from"
     figure = attention(weights, targets, sources, title=title, top=1.0)
     figure.axes[0].set(xlabel="source", ylabel="translation")
     return figure

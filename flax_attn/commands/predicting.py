@@ -243,7 +243,8 @@ def style_of(weight: float, top: float, console: Console) -> str:
     """The colours of a token; none where the console has none, as in a file."""
     if console.color_system is None:
         return ""
-    from flax_attn.analysis.drawing import of_weight  # and matplotlib, for its colours
+    from flax_attn.analysis import drawing  # and matplotlib, for its colours
 
-    back, front = of_weight(weight, top)
+    with drawing.on(drawing.DARK):  # on white, a weight of 0 would look like a mark
+        back, front = drawing.of_weight(weight, top)
     return f"{front} on {back}"

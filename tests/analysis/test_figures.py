@@ -76,3 +76,33 @@ def test_the_title_of_several_runs_names_the_best():
     better = better._replace(rows=[row | {"valid/mse": 0.01} for row in better.rows])
     title = "better ends with the lowest validation error, 0.01"
     assert losses.best([other, better]) == title
+
+
+def test_short_and_long_translations_have_cells_of_one_size():
+    lengths = [(12, 11), (4, 4), (3, 5)]
+    words = np.array([list("abcdefghijkl")] * 3)
+    examples = {
+        "source_words": words,
+        "predicted_words": words,
+        "source_lengths": np.array([source for source, _ in lengths]),
+        "prediction_lengths": np.array([target for _, target in lengths]),
+    }
+    run = reading.Record("run", None, {}, [], examples, {})  # pyright: ignore
+    figure = translation.alignments(run, np.full((3, 12, 12), 0.1), [0, 1, 2])
+    figure.canvas.draw()
+    drawn = [ax for ax in figure.axes if ax.images]
+    corners = [ax.transData.transform([(0, 0), (1, 1)]) for ax in drawn]
+    sizes = np.array([abs(high - low) for low, high in corners])
+    np.testing.assert_allclose(sizes, sizes[[0, 0, 0]], rtol=0.02)
+    for ax, (source, target) in zip(drawn, lengths):
+        assert ax.images[0].get_array().shape == (target, source)
+        assert len(ax.get_xticks()) == source
+
+
+def test_the_predictions_of_runs_differ_in_more_than_colour():
+    shape = (4, 100, 1)
+    examples = dict.fromkeys(("inputs", "targets", "predictions"), np.zeros(shape))
+    summary = {"metrics": {"test/mse": {"mean": 0.5}}}
+    runs = [reading.Record(name, None, {}, [], examples, summary) for name in "abc"]  # pyright: ignore
+    ax = shapes.predictions(runs).axes[0]
+    assert len({line.get_linestyle() for line in ax.lines[1:]}) == 3

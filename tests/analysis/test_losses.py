@@ -15,6 +15,12 @@ def tick_labels(axis):
     return [tick.get_text() for tick in axis.get_ticklabels()]
 
 
+def squared_run():
+    """A run whose errors span more than a factor of ten."""
+    run = make_run()
+    return run._replace(rows=[row | {"valid/mse": row["valid/mse"] ** 2} for row in run.rows])
+
+
 def test_the_error_has_plain_numbers_and_a_log_scale_only_over_a_factor_of_ten():
     losses_of_news = [1.3905, 1.372, 1.356]
     rows = [
@@ -30,20 +36,28 @@ def test_the_error_has_plain_numbers_and_a_log_scale_only_over_a_factor_of_ten()
     assert ax.yaxis.get_offset_text().get_text() == ""
     assert {"1.360", "1.380"} <= set(tick_labels(ax.yaxis))
     assert figure.get_suptitle() == "news: validation accuracy goes from 0.25 to 0.45"
-    figure = losses.loss_curves([make_run()])
+    figure = losses.loss_curves([squared_run()])
     figure.canvas.draw()
-    assert {"0.2", "0.5", "1", "2"} <= set(tick_labels(figure.axes[0].yaxis))
+    assert {"0.1", "0.2", "0.5", "1"} <= set(tick_labels(figure.axes[0].yaxis))
 
 
 def test_loss_curves_are_logarithmic_with_a_band_over_seeds():
-    figure = losses.loss_curves([make_run()])
+    figure = losses.loss_curves([squared_run()])
     (ax,) = figure.axes
     assert ax.get_yscale() == "log"
-    assert {line.get_label() for line in ax.lines} == {"train", "valid", "test"}
-    assert len(ax.collections) == 3
-    valid = next(line for line in ax.lines if line.get_label() == "valid")
-    means = [(1 / (e + 1) + 1 / (e + 2)) / 2 for e in range(4)]
+    of_label = {line.get_label(): line for line in ax.lines}
+    assert set(of_label) == {"training, mean over each epoch", "validation, after each epoch"}
+    assert len(ax.collections) == 2
+    valid = of_label["validation, after each epoch"]
+    means = [(1 / (e + 1) ** 2 + 1 / (e + 2) ** 2) / 2 for e in range(4)]
     np.testing.assert_allclose(valid.get_ydata(), means)
     assert labels(figure) == {"training step", "mean squared error (normalised units)"}
-    ends = "some run: validation error goes from 0.75 to 0.225"
+    ends = f"some run: validation error goes from 0.625 to {means[-1]:.3g}"
     assert figure.get_suptitle() == f"{ends}\nmean and range over 2 seeds"
+
+
+def test_the_curves_of_runs_differ_in_more_than_colour():
+    runs = [make_run(i + 1)._replace(name=f"run {i}") for i in range(3)]
+    (ax,) = losses.loss_curves(runs).axes
+    styles = {(line.get_linestyle(), line.get_marker()) for line in ax.lines}
+    assert len(styles) == len(ax.lines) == 6

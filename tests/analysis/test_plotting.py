@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
 from flax_attn.analysis import drawing, plotting, token_lines
-from flax_attn.analysis.matrices import MASKED, NOT_A_NUMBER
+from flax_attn.analysis.matrices import NOT_A_NUMBER
 
 WORDS = ["a", "bb", "ccc"]
 WEIGHTS = np.array([[1.0, 0.0, 0.0], [0.25, 0.75, 0.0], [0.5, 0.3, 0.2]])
@@ -62,7 +62,8 @@ def test_masked_cells_and_nan_look_like_no_weight():
         cell = picture[y - 15 : y + 15, x - 15 : x + 15].reshape(-1, 3)
         assert np.ptp(cell, axis=1).max() < 0.02  # grey, which no weight is
         assert cell.mean() > 0.7
-        light, dark = to_rgb(MASKED["facecolor"])[0], to_rgb(MASKED["edgecolor"])[0]
+        masked = drawing.LIGHT.masked
+        light, dark = to_rgb(masked["facecolor"])[0], to_rgb(masked["edgecolor"])[0]
         assert cell.max() == pytest.approx(light, abs=0.01)
         assert cell.min() == pytest.approx(dark, abs=0.1)  # the hatch
     (legend,) = figure.legends
@@ -219,3 +220,31 @@ def test_a_token_has_the_colour_of_its_weight_and_nan_has_a_frame():
 def test_texts_and_weights_that_do_not_fit_are_refused(tokens, weights, said):
     with pytest.raises(ValueError, match=said):
         plotting.attention_on_text(tokens, weights)
+
+
+def test_on_a_dark_ground_weight_0_is_the_ground_and_letters_are_read():
+    with drawing.on(drawing.DARK):
+        figure = plotting.attention(WEIGHTS, WORDS, WORDS, mask=CAUSAL, title="the message")
+    picture, middle = pixels(figure)  # drawn later, and still dark
+    ground = to_rgb("#131416")
+    np.testing.assert_allclose(picture[2, 2], ground, atol=0.01)
+    weights = plotting.attention(WEIGHTS)
+    light, place = pixels(weights)
+    x, y = place(0, 1)
+    np.testing.assert_allclose(light[y, x], 1.0, atol=0.01)
+    for text in figure.findobj(matplotlib.text.Text):
+        if text.get_text():
+            assert sum(to_rgb(text.get_color())) > 2.5
+    x, y = middle(0, 1)
+    assert 0.1 < picture[y - 15 : y + 15, x - 15 : x + 15].mean() < 0.3  # masked
+
+
+def test_the_largest_weight_stands_out_on_either_ground():
+    for theme, ground in ((drawing.LIGHT, "#ffffff"), (drawing.DARK, "#131416")):
+        with drawing.on(theme):
+            none, most = (np.array(to_rgb(drawing.of_weight(w)[0])) for w in (0.0, 1.0))
+            levels = [sum(to_rgb(drawing.of_weight(w)[0])) for w in np.linspace(0, 1, 30)]
+        np.testing.assert_allclose(none, to_rgb(ground), atol=0.01)
+        assert abs(none - most).sum() > 1.8
+        steps = np.diff(levels)
+        assert (steps < 0).all() or (steps > 0).all()  # lightness alone tells them apart
