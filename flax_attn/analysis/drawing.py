@@ -144,7 +144,8 @@ def styled(draw: Callable[Arguments, Figure], **further: Any) -> Callable[Argume
 
     @functools.wraps(draw)
     def wrapper(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
-        with matplotlib.rc_context(STYLE | theme().settings | further):
+        settings: dict[Any, Any] = STYLE | theme().settings | further
+        with matplotlib.rc_context(settings):
             return draw(*args, **kwargs)
 
     return wrapper

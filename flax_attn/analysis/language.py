@@ -62,7 +62,7 @@ def induction(scores: np.ndarray, weights: np.ndarray, string: Sequence[str], na
     left, right = figure.subplots(1, 2, width_ratios=(1, 2.2))
     draw_matrix(left, scores)
     for i, j in np.ndindex(*scores.shape):
-        number, (_, colour) = f"{scores[i, j]:.2f}", of_weight(scores[i, j])
+        number, (_, colour) = f"{scores[i, j]:.2f}", of_weight(float(scores[i, j]))
         left.text(j, i, number, ha="center", va="center", color=colour, fontsize=9)
     left.set_aspect("equal")
     left.set_xticks(range(scores.shape[1]), [f"head\n{j + 1}" for j in range(scores.shape[1])])

@@ -5,6 +5,7 @@ used: the loop goes on with the one of the real weights.
 """
 
 import functools
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -26,7 +27,7 @@ def as_they_are(scores: Array, mask: Array | None = None) -> Array:
 
 def of_series(model: nn.Module, params: Params, inputs: Inputs) -> Array:
     """The scores `(b, t, series)` of each step of some series `(b, t, series)`."""
-    apply = functools.partial(model.apply, {"params": params})
+    apply: Callable[..., Tree] = functools.partial(model.apply, {"params": params})
 
     def one_step(state: Array, x: Array) -> tuple[Array, Array]:
         with Lens(normalizer=as_they_are):
@@ -44,7 +45,7 @@ def of_translations(
     model: nn.Module, params: Params, inputs: Inputs, tokens: Array, end: int
 ) -> Array:
     """The scores `(b, n, t, s)` of each token of some translations `(b, n, t)` of each source."""
-    apply = functools.partial(model.apply, {"params": params})
+    apply: Callable[..., Tree] = functools.partial(model.apply, {"params": params})
     memory = apply(inputs, method="encode")
 
     def one_step(state: Tree, token: Array) -> tuple[Tree, Array]:

@@ -13,8 +13,8 @@ from flax_attn.experiment.building import count_parameters
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.asking import AS_TRAINED, NORMALIZERS, Settings
 from flax_attn.explore.live import MOST_BYTES, computation, live
-from flax_attn.explore.under_lens import Looking
 from flax_attn.explore.primitives import PARAMETERS
+from flax_attn.explore.under_lens import Looking
 from flax_attn.models import instruction_set
 from flax_attn.tasks import TextClasses
 from tests.explore import living

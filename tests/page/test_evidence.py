@@ -47,7 +47,7 @@ def numbers(array, hidden):
 
 def parts_of(kind, record, number):
     """The request of an example by hidden keys, the keys of its parts, and their weights."""
-    examples, weights = record.examples, list(weights_of(record, number).values())[0][0]
+    examples, weights = record.examples, next(iter(weights_of(record, number).values()))[0]
     if kind == "language":
         text = "".join(examples["tokens"].tolist())
         ask = lambda hidden: {"inputs": {"text": text}, "settings": {"hidden": hidden}}

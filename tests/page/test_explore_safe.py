@@ -74,25 +74,27 @@ def test_no_name_word_class_note_or_error_runs(kind, tmp_path, browser):
     answers = Answering(kind, ATTACKS, note=ATTACKS[0])
     requests = []
     browser_context = {"service_workers": "block"}
-    with serving([record], [answers]) as url:
-        with visiting(browser, url, **browser_context) as opened:
-            opened.context.on("request", lambda request: requests.append(request.url))
-            opened.page.reload()
-            opened.wait()
-            use(opened.page)
-            assert escaped(FOLDER) in opened.page.locator("h1").text_content()
-            assert opened.page.locator(".try-problem").text_content() == ATTACKS[0]
-            if kind in ("texts", "translation", "language"):
-                text = opened.page.locator(".try-figure").inner_text().replace("␣", " ")
-                for attack in ATTACKS:
-                    assert escaped(attack) in text
-            check(opened, requests, url)
-            answers.error = f"got {ATTACKS[1]} {ATTACKS[8]}"
-            opened.page.get_by_role("button", name="Reset").click()
-            opened.page.wait_for_selector(".try-figure.stale")
-            said = opened.page.locator(".try-problem").text_content()
-            assert said == escaped(answers.error)
-            check(opened, requests, url)
+    with (
+        serving([record], [answers]) as url,
+        visiting(browser, url, **browser_context) as opened,
+    ):
+        opened.context.on("request", lambda request: requests.append(request.url))
+        opened.page.reload()
+        opened.wait()
+        use(opened.page)
+        assert escaped(FOLDER) in opened.page.locator("h1").text_content()
+        assert opened.page.locator(".try-problem").text_content() == ATTACKS[0]
+        if kind in ("texts", "translation", "language"):
+            text = opened.page.locator(".try-figure").inner_text().replace("␣", " ")
+            for attack in ATTACKS:
+                assert escaped(attack) in text
+        check(opened, requests, url)
+        answers.error = f"got {ATTACKS[1]} {ATTACKS[8]}"
+        opened.page.get_by_role("button", name="Reset").click()
+        opened.page.wait_for_selector(".try-figure.stale")
+        said = opened.page.locator(".try-problem").text_content()
+        assert said == escaped(answers.error)
+        check(opened, requests, url)
     assert len([request for request in requests if request.endswith("/ask")]) >= 2
 
 

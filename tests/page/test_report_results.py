@@ -9,7 +9,6 @@ from flax_attn.analysis.report import report
 from flax_attn.runs.reading import read
 from tests.written_runs import write_run
 
-
 pytestmark = pytest.mark.full
 
 

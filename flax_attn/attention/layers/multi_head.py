@@ -11,7 +11,7 @@ from flax_attn.attention import cache as caches
 from flax_attn.attention import looking, sliding
 from flax_attn.attention.all_queries import needs_all_queries
 from flax_attn.attention.arrays import hide
-from flax_attn.attention.cache import Cache, KeyValueCache, SlidingCache
+from flax_attn.attention.cache import AnyCache, Cache, KeyValueCache, SlidingCache
 from flax_attn.attention.checks import check_leading, check_size
 from flax_attn.attention.core import Attended, attend_in_heads
 from flax_attn.attention.how import How
@@ -34,7 +34,7 @@ class Memory(NamedTuple):
     is_projected: bool
 
     @classmethod
-    def of(cls, cache: KeyValueCache) -> "Memory":
+    def of(cls, cache: AnyCache) -> "Memory":
         keys, values = (jnp.swapaxes(array, -3, -2) for array in (cache.key, cache.value))
         return cls(keys, values, cache.length, is_projected=True)
 
