@@ -33,10 +33,13 @@ EXAMPLE = 0  # of the picture of attention
 
 
 def draw_shapes(runs: Path) -> list[Path]:
-    """The pictures of README: the question with two answers, and the attention of one point."""
+    """The question alone, and the pictures of README: two answers, and one point's attention."""
     attention, cnn = read(runs / "shapes_attention"), read(runs / "shapes_cnn")
-    question = panels.save("shapes_predictions", lambda: answers(attention, cnn))
-    return question + panels.save("shapes_attention", lambda: one_query(attention))
+    return [
+        *panels.save("shapes_question", lambda: shapes.data_sample(attention)),
+        *panels.save("shapes_predictions", lambda: answers(attention, cnn)),
+        *panels.save("shapes_attention", lambda: one_query(attention)),
+    ]
 
 
 def answers(attention: Record, cnn: Record) -> Figure:
@@ -46,7 +49,7 @@ def answers(attention: Record, cnn: Record) -> Figure:
     titles = "the question: signal and target", "the answers of two trained models"
     for row, example in enumerate(SHOWN):
         marks = shapes.marks_of(attention, example)
-        signal, target, found, guessed = (
+        signal, target, levelled, guessed = (
             record.examples[name][example, :, 0]
             for record, name in (
                 (attention, "inputs"),
@@ -63,7 +66,7 @@ def answers(attention: Record, cnn: Record) -> Figure:
                 ax.plot(signal, color=BLUE, lw=1.5, label="signal")
             else:
                 ax.plot(guessed, "--", color=ORANGE, lw=1.5, label="five convolutions")
-                ax.plot(found, color=BLUE, lw=1.5, label="with one attention layer")
+                ax.plot(levelled, color=BLUE, lw=1.5, label="with one attention layer")
             shapes.mark_shapes(ax, marks)
             ax.set(xlim=(-1, 100), ylim=(-2, 31), xticks=range(0, 100, 20), yticks=(0, 10, 20))
             ax.tick_params(labelbottom=row == 1, labelleft=column == 0)
@@ -195,8 +198,8 @@ def draw_explorer(runs: Path) -> list[Path]:
     command = [sys.executable, "-m", "flax_attn", "explore", str(runs / "shapes_attention")]
     server = subprocess.Popen([*command, "--no-open"], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
-    found = re.search(r"http://\S+", server.stdout.readline())
-    assert found, "the explorer did not print its address"
+    address = re.search(r"http://\S+", server.stdout.readline())
+    assert address, "the explorer did not print its address"
     paths = []
     try:
         with sync_playwright() as player:
@@ -204,7 +207,7 @@ def draw_explorer(runs: Path) -> list[Path]:
             for scheme, end in (("light", ""), ("dark", "_dark")):
                 size = {"width": 1080, "height": 900}
                 page = browser.new_context(color_scheme=scheme, viewport=size).new_page()
-                page.goto(found[0])
+                page.goto(address[0])
                 page.wait_for_selector("figure.try-figure")
                 page.wait_for_timeout(2500)
                 paths.append(DOCS / "images" / f"explorer{end}.png")
