@@ -138,7 +138,7 @@ def draw_arcs(
     ax.annotate("this point asks\n(the query)", (query - 1, signal[query] + 0.6), (22, 21), **asked)
     for (center, _, _, _, _, _), share in shares:
         ax.text(center, -2.2, f"{share:.0%}", ha="center", va="top", fontsize=9.5)
-    ax.text(-1, -2.2, "weight on each shape:", ha="left", va="top", fontsize=9.5)
+    ax.text(0.5, -2.2, "weight on each shape:", ha="left", va="top", fontsize=9)
     ax.set(xlim=(-0.5, len(signal) - 0.5), ylim=(-7, 29), yticks=(0, 10, 20))
     ax.set_ylabel("height", fontsize=9)
     ax.tick_params(labelbottom=False)
