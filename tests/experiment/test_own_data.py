@@ -70,14 +70,14 @@ def test_signals_from_a_file_give_the_figures_of_memory_and_predictions(tmp_path
     assert derived["files"] == {str(path): hashlib.sha256(path.read_bytes()).hexdigest()}
     assert derived["shape"] == [13, 2]
     path.unlink()  # a run needs its data no more
-    inputs = data["test"][0]
+    inputs, run = data["test"][0], flax_attn.load(by_file.path)
     for some, name in ((inputs, "rows"), (inputs[0], "one")):
         np.save(tmp_path / f"{name}.npy", some)
         arguments = ["--input", f"{tmp_path / name}.npy", "--figure", f"{tmp_path / name}.png"]
         assert main(["predict", str(by_file.path), *arguments]) == 0
         outputs = np.load(tmp_path / f"{name}.predictions.npy")
         assert outputs.shape == (len(inputs) if name == "rows" else 1, 13, 1)
-        np.testing.assert_array_equal(outputs, flax_attn.load(by_file.path).predict(some).outputs)
+        np.testing.assert_array_equal(outputs, run.predict(some).outputs)
     assert main(["predict", str(by_file.path)]) == 2
     assert "signals of 13 points" in capsys.readouterr().err
 
