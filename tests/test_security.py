@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 import flax_attn
-from configs import shapes_lstm
 from flax_attn.errors import UsageError
 from flax_attn.runs.sums import SUMS
-from tests.experiment.test_running import small
+from tests import tiny
 
 PACKAGE = Path(flax_attn.__file__).parent
 NEVER = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "subprocess", "yaml"}
@@ -42,8 +41,10 @@ def test_nothing_is_unpickled_or_executed():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    path = tmp_path_factory.mktemp("runs") / "run"
-    return flax_attn.train(small(shapes_lstm), workdir=path).path
+    path, overrides = tmp_path_factory.mktemp("runs") / "run", tiny.SHAPES | tiny.CNN
+    with tiny.no_pictures():
+        run = flax_attn.train("shapes_cnn:quick", workdir=path, num_epochs=1, overrides=overrides)
+    return run.path
 
 
 @pytest.mark.parametrize("key", ["model", "data"])

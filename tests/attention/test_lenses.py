@@ -4,6 +4,7 @@ attend, in every layer and under every transformation; and nothing where there i
 
 import functools
 import gc
+import itertools
 import threading
 import weakref
 
@@ -89,12 +90,15 @@ def with_gradients(options, lens=None):
 
 
 def ways_and_settings(*ways):
-    """All pairs; most of them are left to `pytest -m full`."""
-    mark = lambda way, setting: (
-        () if way == "bias and mask" or setting == "all" else pytest.mark.full
-    )
+    """All pairs. Most of them are left to `pytest -m full`: those in which each name comes once at
+    least are not.
+    """
+    most = max(len(ways), len(SETTINGS))
+    both = [list(names) * most for names in (ways, SETTINGS)]
+    quick = set(list(zip(*both))[:most])
     return [
-        pytest.param(way, setting, marks=mark(way, setting)) for way in ways for setting in SETTINGS
+        pytest.param(*pair, marks=() if pair in quick else pytest.mark.full)
+        for pair in itertools.product(ways, SETTINGS)
     ]
 
 
@@ -123,7 +127,14 @@ def test_blocks_are_the_whole(way, setting):
         chex.assert_trees_all_close((in_blocks, their), (context, gradients), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("setting", ["temperature", "mask", "mask function", "all"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("temperature", "mask function")),
+        "mask",
+        "all",
+    ],
+)
 @pytest.mark.parametrize("num_queries", [1, 5])
 def test_heads_that_share_keys_and_few_queries(setting, num_queries):
     """With 300 keys and one query, the form for few queries is the fastest."""

@@ -34,12 +34,9 @@ def news(manual_dir, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "news"
     config = ag_news_rnn_attention.get_config("quick")
     config.data.shuffle = False
-    config.num_epochs, config.num_seeds, config.learning_rate, config.model.initialization = (
-        2,
-        2,
-        3e-3,
-        "flax",
-    )
+    config.model.update({"features": 32, "hidden_features": 32})
+    config.model.initialization = "flax"
+    config.num_epochs, config.num_seeds, config.learning_rate = 2, 2, 3e-3
     experiment.run(config, workdir, manual_dir=manual_dir)
     return workdir
 

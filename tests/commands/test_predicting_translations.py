@@ -31,8 +31,9 @@ from flax_attn.tasks import PairsOfTexts, translation
 def reverse(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "reverse"
     config = reverse_bahdanau.get_config("quick")
-    config.data.update({"max_letters": 6, "num_train": 4_000, "num_test": 100, "num_buckets": 1})
-    config.num_epochs, config.learning_rate = 6, 1e-2
+    config.data.update({"max_letters": 6, "num_train": 2_000, "num_test": 100, "num_buckets": 1})
+    config.model.update({"features": 32, "embedding_features": 16, "attention_features": 32})
+    config.num_epochs, config.learning_rate = 8, 2e-2
     experiment.run(config, workdir)
     return workdir
 

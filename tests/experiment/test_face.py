@@ -161,7 +161,7 @@ def test_pairs_and_images_from_python_train(tmp_path, no_pictures):
         data=data,
         num_epochs=1,
         workdir=tmp_path / "images",
-        overrides=tiny.STEPS,
+        overrides=tiny.STEPS | {"model.hidden_features": 8},
     )
     assert set(run.predict(images[:3]).classes) <= {"dark", "light"}
 

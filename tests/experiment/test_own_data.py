@@ -70,14 +70,14 @@ def test_signals_from_a_file_give_the_figures_of_memory_and_predictions(tmp_path
     assert derived["files"] == {str(path): hashlib.sha256(path.read_bytes()).hexdigest()}
     assert derived["shape"] == [13, 2]
     path.unlink()  # a run needs its data no more
-    inputs = data["test"][0]
+    inputs, run = data["test"][0], flax_attn.load(by_file.path)
     for some, name in ((inputs, "rows"), (inputs[0], "one")):
         np.save(tmp_path / f"{name}.npy", some)
         arguments = ["--input", f"{tmp_path / name}.npy", "--figure", f"{tmp_path / name}.png"]
         assert main(["predict", str(by_file.path), *arguments]) == 0
         outputs = np.load(tmp_path / f"{name}.predictions.npy")
         assert outputs.shape == (len(inputs) if name == "rows" else 1, 13, 1)
-        np.testing.assert_array_equal(outputs, flax_attn.load(by_file.path).predict(some).outputs)
+        np.testing.assert_array_equal(outputs, run.predict(some).outputs)
     assert main(["predict", str(by_file.path)]) == 2
     assert "signals of 13 points" in capsys.readouterr().err
 
@@ -113,6 +113,7 @@ def test_signals_in_one_piece_are_split_in_three(tmp_path):
         np.testing.assert_array_equal(rows.targets, rows.inputs)
 
 
+@pytest.mark.full
 def test_images_from_a_folder_or_file_give_the_figures_of_memory_and_predictions(tmp_path, capsys):
     data = {"train": images(40), "valid": images(9), "test": images(11)}
     for name, rows in data.items():
@@ -162,14 +163,37 @@ def test_images_in_one_piece_are_split_in_every_class_and_scaled(tmp_path):
     assert {rows.shape[1:] for rows, _ in splits.values()} == {(4, 5)}
 
 
-def test_a_run_that_scales_its_images_scales_those_to_predict(tmp_path, no_pictures):
+def test_a_run_that_scales_the_images_of_a_folder_scales_those_to_predict(
+    tmp_path, capsys, no_pictures
+):
     pixels, labels = images(40)
-    np.savez(tmp_path / "own.npz", images=pixels, labels=np.array(labels))
-    size = {"data.height": 4, "data.width": 8, "data.path": str(tmp_path / "own.npz")}
+    write_images(tmp_path / "own", pixels, labels)
+    size = {"data.height": 4, "data.width": 8, "data.path": str(tmp_path / "own")}
     run = train("images_folder", tmp_path, IMAGE_MODEL | size)
     (small,) = run.task.prepare(pixels[:1])
     assert small.shape == (4, 8)
-    np.testing.assert_array_equal(run.predict(pixels[0]).outputs, run.predict(small).outputs)
+    (expected,) = run.predict(pixels[0]).outputs
+    np.testing.assert_array_equal(run.predict(small).outputs, [expected])
+    picture = tmp_path / "own" / "cat" / "000.png"
+    assert main(["predict", str(run.path), "--input", str(picture), "--json"]) == 0
+    classes = json.loads(capsys.readouterr().out)[0]["classes"]
+    np.testing.assert_allclose([classes[name] for name in ("cat", "dog")], expected, rtol=1e-5)
+
+
+def test_images_of_a_folder_are_those_of_a_file(tmp_path):
+    data = {"train": images(40), "valid": images(9), "test": images(11)}
+    arrays = {}
+    for name, (pixels, labels) in data.items():
+        write_images(tmp_path / "own" / name, pixels, labels)
+        arrays |= {f"{name}_images": pixels, f"{name}_labels": labels}
+    np.savez(tmp_path / "own.npz", **arrays)
+    path = tmp_path / "own"
+    loaded = [
+        ImageFiles(path=str(of), height=0, width=0).load(None)[:2]
+        for of in (path, path.with_suffix(".npz"))
+    ]
+    for one, other in zip(*map(jax.tree.leaves, loaded), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.full

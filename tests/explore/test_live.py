@@ -35,7 +35,7 @@ NAMES = [
     full("shapes_bilstm", {}),
     full("signals_npz", {}),
     ("mnist_attention", {}),
-    ("mnist_transformer", {"num_blocks": 1}),
+    full("mnist_transformer", {"num_blocks": 1}),
     full("images_folder", {"num_blocks": 1}),
     ("series_input_attention", {}),
     full("shapes_by_location", {}),

@@ -149,16 +149,28 @@ def test_every_model_follows(name):
     chex.assert_trees_all_equal(call(), (outputs, plain))
 
 
-SETTINGS = [
-    (4.0, None, None),
-    (0.3, sparsemax, NOT_0),
-    pytest.param((0.5, None, NOT_0), marks=pytest.mark.full),
-    pytest.param((None, sparsemax, None), marks=pytest.mark.full),
-]
+SETTINGS = {
+    "temperature": (4.0, None, None),
+    "all": (0.3, sparsemax, NOT_0),
+    "mask": (0.5, None, NOT_0),
+    "normalizer": (None, sparsemax, None),
+}
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=["temperature", "all", "mask", "normalizer"])
-@pytest.mark.parametrize("name", without_relatives(FIRST))
+def names_and_settings():
+    """All pairs, of which the quick tests have all models, and all together of a few."""
+    settings = lambda name: ("temperature", "all") if name in QUICK else ("temperature",)
+    mark = lambda name, setting: (
+        () if name not in RELATIVES and setting in settings(name) else pytest.mark.full
+    )
+    return [
+        pytest.param(name, setting, marks=mark(name, setting))
+        for name in FIRST
+        for setting in SETTINGS
+    ]
+
+
+@pytest.mark.parametrize(("name", "setting"), names_and_settings())
 def test_the_first_weights_are_those_computed_by_hand(name, setting):
     """Softmax of scores divided by 4 is the softmax of a fourth of the logarithms of the weights,
     which are the scores but for a number a row.
@@ -166,7 +178,7 @@ def test_the_first_weights_are_those_computed_by_hand(name, setting):
     call, (key, index) = evaluate(name), FIRST[name]
     weights = jnp.asarray(call()[1][key][index])
     scores = jnp.log(weights)  # -inf where the model hides a key
-    temperature, normalizer, mask = setting
+    temperature, normalizer, mask = SETTINGS[setting]
     with Lens(temperature=temperature, normalizer=normalizer, mask=mask):
         got = call()[1][key][index]
     visible = jnp.ones(scores.shape, bool) if mask is None else jnp.arange(scores.shape[-1]) != 0

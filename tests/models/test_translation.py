@@ -79,20 +79,22 @@ def evaluate(name):
 def test_a_step_of_decoding_is_a_step_of_teacher_forcing(name):
     model, variables = MODELS[name], draw(MODELS[name], TEXTS)
 
-    @jax.jit
-    def one_by_one(variables, texts):
-        apply = functools.partial(model.apply, variables)
-        memory = apply({key: texts[key] for key in ("source", "source_lengths")}, method="encode")
-        state, decoded = apply(memory, 5, method="start"), []
-        for i in range(5):
-            logits, state, weights = apply(
-                state, texts["target"][:, i : i + 1], memory, method="decode_step"
-            )
-            decoded.append((logits, weights))
-        return jax.tree.map(lambda *steps: jnp.concatenate(steps, axis=1), *decoded)
+    apply = functools.partial(model.apply, variables)
 
+    @jax.jit
+    def begin(texts):
+        memory = apply(texts, method="encode")
+        return memory, apply(memory, 5, method="start")
+
+    step = jax.jit(functools.partial(apply, method="decode_step"))
+    memory, state = begin({key: ARRAYS[key] for key in ("source", "source_lengths")})
+    decoded = []
+    for i in range(5):
+        logits, state, weights = step(state, ARRAYS["target"][:, i : i + 1], memory)
+        decoded.append((logits, weights))
+    together = jax.tree.map(lambda *steps: np.concatenate(steps, axis=1), *decoded)
     (_, expected), _ = evaluate(name)(variables, TEXTS)
-    chex.assert_trees_all_close(one_by_one(variables, TEXTS), expected, atol=1e-5)
+    chex.assert_trees_all_close(together, expected, atol=1e-5)
 
 
 def gru(hidden, inputs, recurrent):

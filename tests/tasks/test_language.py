@@ -69,7 +69,7 @@ def test_the_loss_is_that_of_every_token_of_the_split():
     task, model = load()
     variables = draw(model, jnp.zeros((1, 8), jnp.int32))
     rows = task.rows.splits["test"]
-    logits, aux = model.apply(variables, jnp.asarray(rows["inputs"]))
+    logits, aux = jax.jit(model.apply)(variables, rows["inputs"])
     _, metrics = task.measure(logits, aux, jax.tree.map(jnp.asarray, rows), False)
     shares = jax.nn.log_softmax(np.asarray(logits, np.float64))
     losses = -np.take_along_axis(np.asarray(shares), rows["targets"][..., None], axis=-1)[..., 0]
