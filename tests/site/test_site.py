@@ -157,7 +157,7 @@ def test_pictures_follow_the_theme(site, visitor):
     def look():
         twins = [visitor.locator(f"img.only-{theme}").first for theme in ("light", "dark")]
         shown = [twin.is_visible() for twin in twins]
-        visitor.goto((site.pages / "docs" / "attention" / "masks.html").as_uri())
+        visitor.goto((site.pages / "docs" / "course" / "01_soft_dictionary.html").as_uri())
         turned = visitor.locator("article img:not(.only-dark, .only-light)").first
         turning = turned.evaluate("image => getComputedStyle(image).filter")
         visitor.goto((site.pages / "README.html").as_uri())
