@@ -11,11 +11,12 @@ import inspect
 import itertools
 import re
 import textwrap
-from typing import Any
-
-from sphinx.application import Sphinx
+from typing import TYPE_CHECKING, Any
 
 from docs._ext.names import public_names
+
+if TYPE_CHECKING:  # tests of docstrings run without Sphinx
+    from sphinx.application import Sphinx
 
 SECTIONS = {"Args:", "Attributes:", "Returns:", "Raises:"}
 INDENT = " " * 4
@@ -134,7 +135,7 @@ def defaults(owner: type) -> dict[str, str | None]:
 
 
 def change_docstring(
-    app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]
+    app: "Sphinx", what: str, name: str, value: Any, options: Any, lines: list[str]
 ) -> None:
     rst = as_rst("\n".join(lines))
     call = vars(value).get("__call__") if what == "class" else None
@@ -148,7 +149,7 @@ def change_docstring(
 
 
 def change_signature(
-    app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str, returns: str
+    app: "Sphinx", what: str, name: str, value: Any, options: Any, signature: str, returns: str
 ) -> tuple[str, str] | None:
     """The fields of a class as its arguments; those that Flax adds are left out."""
     if what == "class" and (dataclasses.is_dataclass(value) or hasattr(value, "_fields")):
@@ -158,13 +159,15 @@ def change_signature(
     return None
 
 
-def skip(app: Sphinx, what: str, name: str, value: Any, skipped: bool, options: Any) -> bool | None:
+def skip(
+    app: "Sphinx", what: str, name: str, value: Any, skipped: bool, options: Any
+) -> bool | None:
     """Leaves out the fields of a class, which its docstring describes; one may hold a function."""
     is_method = isinstance(value, property) or "." in getattr(value, "__qualname__", "")
     return None if is_method else True
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: "Sphinx") -> dict[str, bool]:
     app.connect("autodoc-process-docstring", change_docstring)
     app.connect("autodoc-process-signature", change_signature)
     app.connect("autodoc-skip-member", skip)
