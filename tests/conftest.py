@@ -41,14 +41,30 @@ if "TFDS_DATA_DIR" not in os.environ:
     os.environ["TFDS_DATA_DIR"] = prepared.name
 
 
-# the files that take longest: two processes that begin with them end at the same time
-LONGEST = ("test_faults", "test_processes", "test_mesh", "test_live", "test_docs", "test_configs")
-LONGEST += ("test_lenses", "test_running", "test_predicting_classes", "test_packaging")
+# the files that take longest, in order: two processes that begin with them end at the same time
+LONGEST = (
+    "test_site",
+    "test_faults",
+    "test_processes",
+    "test_mesh",
+    "test_live",
+    "test_docs",
+    "test_configs",
+    "test_lenses",
+    "test_running",
+    "test_predicting_classes",
+    "test_packaging",
+)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.stem not in LONGEST)
+    place = {stem: number for number, stem in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
+
+
+CHROMIUM = Path("/usr/bin/chromium")
+HOW = "apt-get install chromium and pip install playwright"
 
 
 def pytest_addoption(parser):
@@ -93,3 +109,22 @@ def trained_alone(tmp_path_factory):
     code, _, err = faults.train(processes.TASK, workdir)
     assert code == 0, err
     return faults.contents(workdir)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Debian's Chromium, one for all tests of pages. With CI set it must be there."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        sync_playwright = None
+    if sync_playwright is None or not CHROMIUM.exists():
+        said = f"pages are tested in Chromium: {HOW}"
+        if os.environ.get("CI"):
+            pytest.fail(said)
+        pytest.skip(said)
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu"]
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=options)
+        yield browser
+        browser.close()

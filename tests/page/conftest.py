@@ -1,35 +1,10 @@
-"""One browser for all tests of pages, and runs that they show."""
-
-import os
-from pathlib import Path
+"""Pages in a browser, and runs that they show."""
 
 import pytest
 
 from flax_attn.analysis.report import report
 from flax_attn.runs.reading import read
 from tests.written_runs import write_run
-
-CHROMIUM = Path("/usr/bin/chromium")
-HOW = "apt-get install chromium and pip install playwright"
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """Debian's Chromium. With CI set it must be there."""
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        sync_playwright = None
-    if sync_playwright is None or not CHROMIUM.exists():
-        said = f"pages are tested in Chromium: {HOW}"
-        if os.environ.get("CI"):
-            pytest.fail(said)
-        pytest.skip(said)
-    with sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-gpu"]
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=options)
-        yield browser
-        browser.close()
 
 
 class Visit:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import pytest
 
 from docs.__main__ import PACKAGES
-from tests.page.conftest import browser as browser
 
 ROOT = Path(__file__).parents[2]
 # what the tests set to compile quickly, and users do not
