@@ -7,7 +7,8 @@ Source   the same model with five blocks and passages of 128 characters, 16 time
          1.509) and is not learned. It has the first scenes of a play whose last scenes are tested,
          so without them the test loss is 1.695. The config learns them, as nanoGPT does
 Command  python train.py --config=configs/shakespeare_best.py --manual_dir=DIR
-Expect   not yet measured to its end; after 3 of 16 epochs the test loss is 1.813
+Expect   test loss 1.512 after 12 of the 16 epochs (seed 0; the last four were not measured); 27
+         minutes on 2 quiet cores
 """
 
 from typing import Any
