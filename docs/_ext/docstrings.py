@@ -99,7 +99,7 @@ def table(lines: list[str]) -> list[str]:
     return rst
 
 
-def shapes(function: Any) -> str:  # Any: whatever autodoc documents
+def shapes(function: Any) -> str:  # Any: all that autodoc documents
     """The shapes of a function's arrays, by name; empty without any."""
     names = {}
     for name, annotation in inspect.get_annotations(inspect.unwrap(function)).items():

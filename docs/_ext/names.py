@@ -1,4 +1,4 @@
-"""The public names, each of which has an entry in the pages of `docs/api`."""
+"""The public names. The pages of `docs/api` have an entry for each."""
 
 import types
 

@@ -24,8 +24,10 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
         UsageError: a run that is not finished or is damaged, or an output directory that cannot be
             written.
     """
-    once = {path.resolve(): path for path in reversed(paths)}  # a run that is named twice is one
-    runs = [read(path) for path in reversed(once.values())]
+    once: dict[Path, Path] = {}  # a run that is named twice is one
+    for path in paths:
+        once.setdefault(path.resolve(), path)
+    runs = [read(path) for path in once.values()]
     tasks = sorted({run.config["task"] for run in runs})
     if len(tasks) > 1:
         raise UsageError(

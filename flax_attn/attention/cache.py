@@ -1,6 +1,5 @@
 """Caches of keys and values for decoding: pytrees, and pure functions that make and extend them."""
 
-import math
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -79,32 +78,35 @@ def append(
             f"expected at most the {slots} tokens that the cache has room for, got {longest}"
         )
 
-    def write_row(old: Array, start: Array, count: Array, new: Array) -> tuple[Array, Array]:
-        step = jnp.arange(num_new)
-        index, kept, wrong = start + step, step < count, (count > num_new) | (count < 0)
-        if sliding:
-            index, kept = index % slots, kept & (step >= count - slots)
-        else:
-            wrong |= start + count > slots
-        index = jnp.where(kept, index, slots)  # an index past the end is dropped
-        return old.at[:, index].set(new.astype(old.dtype), mode="drop"), wrong
+    step = jnp.arange(num_new)[None]
+    start, count = cache.length.reshape(-1, 1), added.reshape(-1, 1)
+    index, kept, wrong = start + step, step < count, (count > num_new) | (count < 0)
+    if sliding:
+        index, kept = index % slots, kept & (step >= count - slots)
+    else:
+        wrong |= start + count > slots
+    index = jnp.where(kept, index, slots)  # (rows, n); an index past the end is dropped
+    write_row = lambda old, index, new: old.at[:, index].set(new, mode="drop")
 
     def write(old: Array, new: Array) -> Array:
-        size = math.prod(cache.length.shape)
-        new = jnp.swapaxes(new, -3, -2)  # (..., h, n, d)
-        old_rows, new_rows = (array.reshape(size, *array.shape[-3:]) for array in (old, new))
-        ends = cache.length.ravel(), added.ravel()
-        rows, wrong = jax.vmap(write_row)(old_rows, *ends, new_rows)
-        return _filled(rows, wrong).reshape(old.shape)
+        new = jnp.swapaxes(new, -3, -2).astype(old.dtype)  # (..., h, n, d)
+        old_rows, new_rows = (
+            array.reshape(index.shape[0], *array.shape[-3:]) for array in (old, new)
+        )
+        written = jax.vmap(write_row)(old_rows, index, new_rows)
+        return _filled(written, wrong[..., None, None]).reshape(old.shape)
 
     return type(cache)(write(cache.key, key), write(cache.value, value), length)
 
 
 def _filled(rows: Array, wrong: Array) -> Array:
-    """Rows `(b, ...)` with NaN in those that are wrong. Others are neither read nor copied."""
+    """Rows `(b, h, slots, d)` with NaN in those that are wrong `(b, 1, 1, 1)`.
+
+    Where none is wrong, no row is read or copied.
+    """
     if not isinstance(rows, jax.core.Tracer):  # pyright: ignore
         return rows  # lengths are known, and `append` has raised where one is wrong
-    fill = lambda rows: jnp.where(wrong[:, None, None, None], jnp.nan, rows)
+    fill = lambda rows: jnp.where(wrong, jnp.nan, rows)
     return jax.lax.cond(wrong.any(), fill, lambda rows: rows, rows)
 
 

@@ -131,9 +131,7 @@ def of_record(
 
     Arguments and errors are those of `load`.
     """
-    stored = dict(record.config)
-    derived = stored.pop("derived", None)
-    config = Config.of(stored, complete=True, allowed=allow)
+    config, derived = parted(record.config, allow)
     task, model, checkpoint = restore(record.path, config, derived, warn)
     params = sound_params(config, checkpoint, record.summary)
     return Run(record.path, config, task, model, params, record.summary, record.rows)
@@ -170,6 +168,12 @@ def read_values(path: Path, allow: Collection[str] = ()) -> tuple[Config, JsonOb
     """
     stored = read_config(path)
     sums.check(path)
+    return parted(stored, allow)
+
+
+def parted(stored: JsonObject, allow: Collection[str]) -> tuple[Config, JsonObject | None]:
+    """The config in a run's `config.json`, and what the data decided, which stands beside it."""
+    stored = dict(stored)
     derived = stored.pop("derived", None)
     return Config.of(stored, complete=True, allowed=allow), derived
 

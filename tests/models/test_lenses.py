@@ -125,7 +125,7 @@ def evaluate(name):
 
 
 def without_relatives(names):
-    """Names, of which those of a near relative of another are marked `full`."""
+    """Names. Near relatives of another name are marked `full`."""
     mark = lambda name: pytest.mark.full if name in RELATIVES else ()
     return [pytest.param(name, marks=mark(name)) for name in names]
 
@@ -158,7 +158,7 @@ SETTINGS = {
 
 
 def names_and_settings():
-    """All pairs, of which the quick tests have all models, and all together of a few."""
+    """All pairs. The quick tests take all models at a temperature, and a few in all settings."""
     settings = lambda name: ("temperature", "all") if name in QUICK else ("temperature",)
     mark = lambda name, setting: (
         () if name not in RELATIVES and setting in settings(name) else pytest.mark.full
