@@ -192,26 +192,22 @@ def dot_product_attention(
     return attend_in_heads(query, key, value, pairs, how)
 
 
-def attend_in_heads(
-    query: Array, key: Array, value: Array, pairs: Pairs, how: How, is_cached: bool = False
-) -> Attended:
+def attend_in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> Attended:
     """`attend_pairs` for arrays `(..., length, heads, d)`, whose heads may share key heads."""
-    return _in_heads(query, key, value, *looking.through(pairs, how), is_cached)
+    return _in_heads(query, key, value, *looking.through(pairs, how))
 
 
-def _in_heads(
-    query: Array, key: Array, value: Array, pairs: Pairs, how: How, is_cached: bool
-) -> Attended:
+def _in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> Attended:
     score = DotProduct() if how.score is scaled_dot else how.score
     may_choose = how.chunk_size is None and not how.need_weights and how.across is None
     if may_choose and how.normalizer is masked_softmax and isinstance(score, DotProduct):
         plain = score == DotProduct() and pairs.bias is None and not pairs.dropout_rate
         if plain and fused.available(query, key, value):
             return Attended(fused.attend(query, key, value, *fused.limits(pairs)), None)
-        if few_queries.applies(query, key, pairs, is_cached):
+        if few_queries.applies(query, key, pairs, how.is_cached):
             whole = how._replace(need_weights=True)
-            exact = lambda q, k, v: _in_heads(q, k, v, pairs, whole, is_cached).context
-            forms = score.of_products, exact, is_cached
+            exact = lambda q, k, v: _in_heads(q, k, v, pairs, whole).context
+            forms = score.of_products, exact, how.is_cached
             return Attended(few_queries.attend(query, key, value, pairs, *forms), None)
     heads, key_heads = query.shape[-2], key.shape[-2]
 

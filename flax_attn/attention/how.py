@@ -42,10 +42,14 @@ class Across(NamedTuple):
 
 
 class How(NamedTuple):
-    """Which score and normaliser, in blocks or not, with weights or without, on which devices."""
+    """Which score and normaliser, in blocks or not, with weights or without, on which devices.
+
+    `is_cached` says that keys and values lie in memory with heads first, as in a cache.
+    """
 
     score: Score
     normalizer: Normalizer = masked_softmax
     chunk_size: int | None = None
     need_weights: bool = True
     across: Across | None = None
+    is_cached: bool = False

@@ -56,7 +56,7 @@ def _frozen(value: Json) -> Json:
 
 
 def layer_table(model: nn.Module, sample: Inputs) -> str:
-    """The layers with their output shapes and parameters.
+    """The outermost layers with their output shapes and parameters.
 
     Raises:
         UsageError: a model that cannot be built from its fields.
@@ -65,9 +65,8 @@ def layer_table(model: nn.Module, sample: Inputs) -> str:
     # a key without a program to compile
     key = jax.random.wrap_key_data(jax.device_put(np.zeros(2, np.uint32)), impl="threefry2x32")
     try:
-        table = nn.tabulate(model, key, console_kwargs={"width": 110, "force_terminal": False})(
-            sample
-        )
+        console = {"width": 110, "force_terminal": False}
+        table = nn.tabulate(model, key, depth=1, console_kwargs=console)(sample)
         params = jax.eval_shape(model.init, key, sample)["params"]
     except (AttributeError, KeyError, ValueError, TypeError) as error:
         raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error

@@ -76,6 +76,7 @@ class GPT(nn.Module):
         self.norm = nn.LayerNorm()
         self.dropout = nn.Dropout(self.dropout_rate)
 
+    @nn.nowrap
     def _block(self) -> DecoderBlock:
         attention = MultiHeadAttention(
             self.num_heads,
@@ -132,6 +133,7 @@ class GPT(nn.Module):
     def _window(self) -> tuple[int, int] | None:
         return (self.window - 1, 0) if self.window else None
 
+    @nn.nowrap
     def _embed(
         self, tokens: Int[Array, "b t"], offset: ArrayLike, train: bool
     ) -> Float[Array, "b t d"]:
@@ -142,5 +144,6 @@ class GPT(nn.Module):
             x = x + (vectors if vectors.ndim == 3 else vectors[None])
         return self.dropout(x, deterministic=not train)
 
+    @nn.nowrap
     def _logits(self, x: Float[Array, "b t d"]) -> Float[Array, "b t v"]:
         return self.embedding.attend(self.norm(x))

@@ -16,10 +16,10 @@ from flax_attn.commands.training import train
 from flax_attn.data import shapes
 from flax_attn.errors import UsageError
 from flax_attn.experiment import loop, running
-from flax_attn.experiment.building import build_model, count_steps, make_batches
+from flax_attn.experiment.building import build_model, count_steps, layer_table, make_batches
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import make_programs
-from flax_attn.models import convolution, instruction_set
+from flax_attn.models import GPT, convolution, instruction_set
 from flax_attn.runs import checkpoints, reading
 from flax_attn.runs.checkpoints import Place
 from flax_attn.runs.directory import RunDirectory
@@ -655,6 +655,15 @@ def test_data_drawn_and_stored_are_of_the_same_kind(monkeypatch, task, rule):
     programs.train_epoch(states, 1, data.rows.train)
     assert stored == 3 < len(asked)
     assert all(options == {"task": task, "height_rule": rule} for options in asked)
+
+
+def test_the_table_of_layers_fits_a_screen():
+    model = GPT(vocabulary_size=11, max_length=12, features=8, num_heads=2, num_blocks=2)
+    table = layer_table(model, np.zeros((1, 12), np.int32))
+    for layer in "embedding", "blocks_0", "blocks_1", "norm":
+        assert f"│ {layer} " in table
+    assert "_block)" not in table  # a helper of the model is no layer
+    assert len(table.splitlines()) < 40
 
 
 def test_evaluation_counts_every_example_once():

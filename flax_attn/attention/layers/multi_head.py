@@ -273,8 +273,8 @@ class MultiHeadAttention(HeadProjections):
         score = resolve_score(self.score, width, width)
         is_cached = memory.is_projected
         across = None if is_cached else self.across
-        how = How(score, self.normalizer, self.chunk_size, need_weights, across)
-        context, weights = attend_in_heads(queries, keys, values, pairs, how, is_cached)
+        how = How(score, self.normalizer, self.chunk_size, need_weights, across, is_cached)
+        context, weights = attend_in_heads(queries, keys, values, pairs, how)
         features = query.shape[-1] if self.out_features is None else self.out_features
         return Attended(self._project("out", features, context, axis=(-2, -1)), weights)
 
