@@ -98,6 +98,7 @@ def test_an_epoch_cut_by_a_signal_ends_as_the_unbroken_one(tmp_path, train_here,
     assert code == 0
     process = faults.start(task, tmp_path / "run")
     wait_for((tmp_path / "run" / "metrics.jsonl").exists, process)
+    time.sleep(0.3)  # it stands before its first step, and takes seconds for all
     process.send_signal(signal.SIGHUP)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 129
