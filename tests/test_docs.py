@@ -17,6 +17,7 @@ from docs import of_devices, of_numbers, of_runs, panels
 from docs.draw import DOCS, OF_PAGE, PAGES, first_example, run_example
 from flax_attn.analysis import drawing
 from tests import tiny
+from tests.written_runs import write_run
 
 SHORT = ("self_attention",)
 BARS = ("normalizers", "scores")
@@ -87,15 +88,15 @@ def test_pictures_from_numbers_are_drawn(name):
     assert_legible(figure)
 
 
-def test_the_pictures_that_need_runs_are_drawn(tmp_path, monkeypatch):
-    with tiny.no_pictures():
-        for name, smaller in (("shapes_attention", tiny.ATTENTION), ("shapes_cnn", {})):
-            flax_attn.train(
-                f"{name}:quick",
-                num_epochs=1,
-                workdir=tmp_path / name,
-                overrides=smaller | tiny.SHAPES,
-            )
+@pytest.mark.parametrize("is_trained", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_the_pictures_that_need_runs_are_drawn(is_trained, tmp_path, monkeypatch):
+    for name, smaller in (("shapes_attention", tiny.ATTENTION), ("shapes_cnn", tiny.CNN)):
+        if not is_trained:
+            write_run(tmp_path / name)
+            continue
+        options = {"num_epochs": 1, "overrides": smaller | tiny.SHAPES}
+        with tiny.no_pictures():
+            flax_attn.train(f"{name}:quick", workdir=tmp_path / name, **options)
     monkeypatch.setattr(panels, "save", lambda name, draw: [drawing.literal(draw)()])
     for figure in of_runs.draw_shapes(tmp_path):
         assert figure.get_figwidth() == panels.WIDTH
@@ -163,7 +164,7 @@ def test_the_pictures_of_the_readme_follow_the_theme_of_the_reader():
 
 def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with tiny.no_pictures():
+    with tiny.untrained():
         flax_attn.train(  # by its first command
             "shapes_attention:quick",
             num_epochs=1,

@@ -42,7 +42,7 @@ def test_nothing_is_unpickled_or_executed():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     path, overrides = tmp_path_factory.mktemp("runs") / "run", tiny.SHAPES | tiny.CNN
-    with tiny.no_pictures():
+    with tiny.untrained():
         run = flax_attn.train("shapes_cnn:quick", workdir=path, num_epochs=1, overrides=overrides)
     return run.path
 

@@ -6,6 +6,7 @@ Tests that train the same tiny model on data of the same sizes share its program
 import contextlib
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 STEPS = {"batch_size": 16, "steps_per_epoch": 2}
@@ -26,4 +27,25 @@ def no_pictures() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "draw_run", lambda path: [])
+        yield
+
+
+@contextlib.contextmanager
+def untrained() -> Iterator[None]:
+    """Within it, runs draw no pictures and take no step.
+
+    They are whole, and their parameters are those that they began with: for tests of what stands
+    in a run, or of what commands say of it. To compile a training step is half of the work.
+    """
+    import jax  # not above: `conftest.py` imports this file before it has chosen how to compile
+
+    from flax_attn.experiment.loop import Loop
+
+    def skip(loop, at):
+        sums = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), at.sums)
+        return at._replace(place=at.place._replace(step=loop.programs.steps_an_epoch), sums=sums)
+
+    with no_pictures(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Loop, "compile_steps", lambda loop, at: 0.0)
+        patch.setattr(Loop, "run_segment", skip)
         yield

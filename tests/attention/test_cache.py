@@ -11,7 +11,7 @@ import flax_attn.attention as fa
 from flax_attn.attention import masks
 from flax_attn.attention.cache import append, empty_cache
 from tests.attention.compiled import apply, init, run
-from tests.attention.decoding import CUTS, MEMORY, B, D, T, X, decoded, in_rows, sequences
+from tests.attention.decoding import CUTS, MEMORY, B, D, T, X, decoded, in_rows, wholes
 
 ROTARY = {
     "all features": {"rotary": True},
@@ -55,12 +55,9 @@ def test_rotary_decodes_what_the_causal_pass_computes(options, cuts, chunk_size)
 def test_rotary_after_prompts_of_different_lengths():
     layer = fa.MultiHeadAttention(3, rotary=True)
     variables = init(layer, X)
-    for context, sequence in zip(
-        in_rows(layer, variables, layer.init_cache(D, (B,), T)), sequences()
-    ):
-        np.testing.assert_allclose(
-            context, apply(layer, variables, sequence, causal=True).context[0], atol=1e-5
-        )
+    contexts = in_rows(layer, variables, layer.init_cache(D, (B,), T))
+    for context, whole in zip(contexts, wholes(layer, variables), strict=True):
+        np.testing.assert_allclose(context, whole, atol=1e-5)
 
 
 def test_rotary_is_the_rotation_of_the_projections():

@@ -127,7 +127,7 @@ def test_keys_of_a_cache_give_the_values_and_gradients_of_the_dense_form(key_hea
     lengths = jnp.array([3, 40])
 
     @functools.partial(jax.jit, static_argnums=2)
-    def outcome(variables, new, need_weights, hidden=0.0):
+    def outcome(variables, new, need_weights, hidden):
         def loss(variables, new):
             extend = functools.partial(layer.apply, variables, method="extend")
             cache = extend(empty, prompt, lengths=lengths)
@@ -139,9 +139,9 @@ def test_keys_of_a_cache_give_the_values_and_gradients_of_the_dense_form(key_hea
 
         return jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(variables, new)
 
-    expected = outcome(variables, new, True)
+    expected = outcome(variables, new, True, 0.0)
     assert not taken
-    chex.assert_trees_all_close(outcome(variables, new, False), expected, atol=1e-5)
+    chex.assert_trees_all_close(outcome(variables, new, False, 0.0), expected, atol=1e-5)
     assert taken
     dirty = outcome(variables, new, False, jnp.nan)
     chex.assert_trees_all_close(dirty, expected, atol=1e-5)

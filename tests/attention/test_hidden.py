@@ -11,7 +11,7 @@ import pytest
 
 import flax_attn.attention as fa
 from flax_attn.attention import masks
-from tests.attention.compiled import apply, init, normal
+from tests.attention.compiled import apply, init, normal, run
 
 B, T, D = 2, 5, 8
 X = jnp.asarray(normal(0, B, T, D))
@@ -102,9 +102,9 @@ def test_linen_that_decodes_is_not_given_places_it_does_not_know():
     ):
         ours.apply(variables, X[:, :1], mutable=["cache"])
     free = nn.MultiHeadDotProductAttention(2, attention_fn=fa.linen_attention_fn(), decode=True)
-    full = nn.MultiHeadDotProductAttention(2).apply(
-        {"params": variables["params"]}, X, mask=nn.make_causal_mask(X[..., 0])
-    )
+    causal = nn.make_causal_mask(X[..., 0])
+    own = {"params": variables["params"]}
+    full = apply(nn.MultiHeadDotProductAttention(2), own, X, mask=causal)
     step = jax.jit(lambda v, x: free.apply(v, x, mutable=["cache"]))
     for t in range(T):
         context, state = step(variables, X[:, t : t + 1])
@@ -143,9 +143,10 @@ def test_a_decoder_masks_its_memory_and_refuses_lengths_beside_a_cached_one():
 @pytest.mark.parametrize("chunk_size", [None, 2])
 def test_a_bias_of_another_precision_is_added_under_strict_promotion(chunk_size):
     bias = jnp.asarray(np.random.default_rng(0).normal(size=(T, T)))
+    bias = bias.astype(jnp.bfloat16)
     with jax.numpy_dtype_promotion("strict"):
-        context = fa.attend(X, X, X, bias=bias.astype(jnp.bfloat16), chunk_size=chunk_size).context
-    whole = fa.attend(X, X, X, bias=bias.astype(jnp.bfloat16).astype(jnp.float32)).context
+        context = run(fa.attend, X, X, X, bias=bias, chunk_size=chunk_size).context
+    whole = run(fa.attend, X, X, X, bias=bias.astype(jnp.float32)).context
     np.testing.assert_allclose(context, whole, atol=1e-6)
 
 

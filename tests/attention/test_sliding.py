@@ -10,7 +10,7 @@ import pytest
 import flax_attn.attention as fa
 from flax_attn.attention import masks
 from tests.attention.compiled import apply, init
-from tests.attention.decoding import CUTS, B, D, T, X, decoded, in_rows, sequences
+from tests.attention.decoding import CUTS, B, D, T, X, decoded, in_rows, wholes
 
 WINDOW = (3, 0)
 
@@ -75,10 +75,9 @@ def test_a_sliding_cache_after_prompts_of_different_lengths(options, left):
     layer = fa.MultiHeadAttention(3, **LAYERS[options])
     variables, cache = init(layer, X), layer.init_cache(D, (B,), window=(left, 0))
     terms = {"window": (left, 0), "bias": fa.alibi(3), "mask": lambda q, k: k != 3}
-    for context, sequence in zip(in_rows(layer, variables, cache, **terms), sequences()):
-        np.testing.assert_allclose(
-            context, apply(layer, variables, sequence, causal=True, **terms).context[0], atol=1e-5
-        )
+    contexts = in_rows(layer, variables, cache, **terms)
+    for context, whole in zip(contexts, wholes(layer, variables, **terms), strict=True):
+        np.testing.assert_allclose(context, whole, atol=1e-5)
 
 
 def test_a_smaller_window_than_the_sliding_cache_was_made_for():

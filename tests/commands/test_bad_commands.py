@@ -336,9 +336,9 @@ def test_too_little_memory_is_told_before_jax_aborts():
 
 
 def trained(config, workdir, overrides):
-    """A run of two steps."""
+    """A run of one epoch, with the parameters that it began with."""
     config.update_from_flattened_dict(overrides | {"num_epochs": 1})
-    with tiny.no_pictures():
+    with tiny.untrained():
         experiment.run(config, workdir)
     return workdir
 
@@ -385,7 +385,7 @@ def digits(tmp_path_factory):
     overrides = {"num_epochs": 1, "batch_size": 16, "data.valid_fraction": 0.0}
     overrides |= {"model.hidden_features": 8}
     workdir = tmp_path_factory.mktemp("runs") / "digits"
-    with tiny.no_pictures():
+    with tiny.untrained():
         run = flax_attn.train("mnist_mlp:quick", data=data, workdir=workdir, overrides=overrides)
     return run.path
 

@@ -92,9 +92,9 @@ def test_a_bad_line_is_told_in_one_line(run, capsys, arguments, line):
     assert err.count("\n") == 1
 
 
-def test_a_run_that_is_no_language_model_is_told(tmp_path, capsys, no_pictures):
-    flax_attn.train(
-        "shapes_cnn:quick", workdir=tmp_path / "run", overrides=tiny.SHAPES | tiny.CNN, num_epochs=1
-    )
+def test_a_run_that_is_no_language_model_is_told(tmp_path, capsys):
+    options = {"overrides": tiny.SHAPES | tiny.CNN, "num_epochs": 1}
+    with tiny.untrained():
+        flax_attn.train("shapes_cnn:quick", workdir=tmp_path / "run", **options)
     assert main(["generate", str(tmp_path / "run"), "Ba"]) == 2
     assert "expected the run of a language model" in capsys.readouterr().err

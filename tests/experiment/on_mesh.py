@@ -81,13 +81,11 @@ def seeds():
     options = {"num_seeds": 8, **ATTENTION}
     on_one, scores, _ = train(shapes_attention, 1, 2, **options)
     on_all, scores_of_all, programs = train(shapes_attention, 8, 2, **options)
-    counts, _ = collectives(*start(shapes_attention, 8, **options))
     return {
         "mesh": dict(programs.mesh.shape),
         "params": difference(on_one, on_all),
         "scores": difference(scores, scores_of_all),
         "traces": programs.train_steps._cache_size(),
-        "collectives": counts,
     }
 
 
@@ -96,12 +94,10 @@ def rows(**options):
     options = ATTENTION | options
     on_one, scores, _ = train(shapes_attention, 1, **options)
     on_all, scores_of_all, programs = train(shapes_attention, 8, **options)
-    counts, _ = collectives(*start(shapes_attention, 8, **options))
     return {
         "mesh": dict(programs.mesh.shape),
         "params": difference(on_one, on_all),
         "scores": difference(scores, scores_of_all),
-        "collectives": counts,
     }
 
 

@@ -78,7 +78,8 @@ def exports(tmp_path_factory):
             config, rows, changes = KINDS[name]
             data = None if rows is None else {"train": rows, "test": rows}
             options = {"num_epochs": 1, "workdir": folder / name, "overrides": tiny.STEPS | changes}
-            run = flax_attn.train(f"{config}:quick", data=data, **options)
+            with tiny.untrained():
+                run = flax_attn.train(f"{config}:quick", data=data, **options)
             made[name] = run, flax_attn.export(run, folder / f"{name} export")
         return made[name]
 

@@ -294,35 +294,39 @@ def flax_attn_in(folder, *arguments):
     )
 
 
-def test_a_model_and_data_of_ones_own_are_trained_and_predicted_where_they_are_allowed(own):
-    np.save(own / "in.npy", np.zeros((2, 20)))
-    refused = flax_attn_in(own, "predict", "run", "--input", "in.npy")
-    assert refused.returncode == 2
+@pytest.fixture
+def in_own(own, monkeypatch):
+    """This process stands in the folder, and imports from it; what it imported is forgotten."""
+    monkeypatch.chdir(own)
+    monkeypatch.syspath_prepend(own)
+    yield own
+    sys.modules.pop("own_parts", None)
+
+
+def test_a_model_and_data_of_ones_own_are_trained_and_predicted_where_they_are_allowed(
+    in_own, capsys
+):
+    np.save(in_own / "in.npy", np.zeros((2, 20)))
+    predict = ["predict", "run", "--input", "in.npy"]
+    assert main(predict) == 2
+    refused = capsys.readouterr().err
     assert (
         "'own_parts:Waves'; allow its module if you trust it: load(run, allow=['own_parts']), "
-        "or --allow own_parts" in refused.stderr
+        "or --allow own_parts" in refused
     )
-    assert len(refused.stderr.splitlines()) == 1
-    done = flax_attn_in(
-        own, "predict", "run", "--input", "in.npy", "--allow", "own_parts", "--figure", "map.png"
-    )
-    assert done.returncode == 0, done.stderr
-    assert np.load(own / "in.predictions.npy").shape == (2, 20)
-    again = flax_attn_in(own, "train", "mine.py", "--workdir=run")
-    assert "this run is finished" in again.stdout
+    assert len(refused.splitlines()) == 1
+    assert "own_parts" not in sys.modules
+    assert main([*predict, "--allow", "own_parts", "--figure", "map.png"]) == 0
+    assert np.load(in_own / "in.predictions.npy").shape == (2, 20)
+    assert main(["train", "mine.py", "--workdir=run"]) == 0
+    assert "this run is finished" in capsys.readouterr().out
 
 
-def test_comparing_imports_nothing_of_the_users(own):
-    (own / "elsewhere").mkdir()
-    command = [sys.executable, "-m", "flax_attn", "compare", str(own / "run"), str(own / "run")]
-    done = subprocess.run(
-        command,
-        cwd=own / "elsewhere",
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+def test_comparing_imports_nothing_of_the_users(in_own, monkeypatch):
+    (in_own / "elsewhere").mkdir()
+    monkeypatch.chdir(in_own / "elsewhere")
+    assert main(["compare", str(in_own / "run"), str(in_own / "run")]) == 0
+    assert "own_parts" not in sys.modules
 
 
 @pytest.mark.parametrize(

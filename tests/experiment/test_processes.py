@@ -10,10 +10,12 @@ import time
 import numpy as np
 import pytest
 
+from flax_attn.__main__ import main
 from flax_attn.errors import UsageError
 from flax_attn.experiment import processes as of_runs
 from tests import faults
 from tests.processes import (
+    QUICK,
     TASK,
     end,
     environments,
@@ -38,19 +40,44 @@ sys.exit(main())
 """
 
 
-def test_two_processes_train_what_one_does(trained_alone, tmp_path):
+def test_two_processes_train_what_one_does(tmp_path, no_pictures):
     """Also where one of them is told to stop, and the same command goes on."""
-    workdir = tmp_path / "run"
-    _, err = stop_after(2, TASK, workdir, number=1)
+    workdir, task = tmp_path / "run", [*TASK, "--num_epochs=3"]
+    assert main(["train", *task, f"--workdir={tmp_path / 'alone'}"]) == 0
+    first, second = environments(2)
+    arguments = [*task, f"--workdir={workdir}"]
+    told = second | {"STOPPED_IN": "2"}
+    codes, _, err = end([start(arguments, own, QUICK) for own in (first, told)])
+    assert codes == [143, 143], err
+    check_stopped(err, workdir)
+    codes, out, err = train_on(2, task, workdir, QUICK)
+    assert codes == [0, 0], err
+    check_resumed(out)
+    assert faults.contents(workdir) == faults.contents(tmp_path / "alone")
+
+
+def check_stopped(err, workdir):
     assert lines(err[0]) == lines(err[1])
     (line,) = lines(err[0])
     assert line.startswith("stopped by SIGTERM; ")
     assert not (workdir / "summary.json").exists()
-    codes, out, err = train_on(2, TASK, workdir)
-    assert codes == [0, 0], err
+
+
+def check_resumed(out):
     assert "mesh: 2 x 1 (seed x data); 1 of 2 seed(s) and 16 of 16 rows a device" in out[0]
     assert "resuming after epoch " in out[0]
     assert [line for line in out[1].splitlines() if "Gloo" not in line] == []
+
+
+@pytest.mark.full
+def test_two_processes_train_what_one_does_with_its_pictures(trained_alone, tmp_path):
+    """The same where the signal comes from elsewhere, at any moment."""
+    workdir = tmp_path / "run"
+    _, err = stop_after(2, TASK, workdir, number=1)
+    check_stopped(err, workdir)
+    codes, out, err = train_on(2, TASK, workdir)
+    assert codes == [0, 0], err
+    check_resumed(out)
     assert faults.contents(workdir) == trained_alone
 
 
