@@ -4,6 +4,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -92,17 +94,29 @@ def test_a_second_start_says_who_is_there_and_the_first_goes_on(tmp_path):
     assert again.returncode == 130
 
 
+# a signal comes within the first steps
+CUT = """
+import os, signal, sys
+from flax_attn.__main__ import main
+from flax_attn.experiment.loop import Loop
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
+run_segment = Loop.run_segment
+def cut(loop, at):
+    os.kill(os.getpid(), signal.SIGHUP)
+    return run_segment(loop, at)
+Loop.run_segment = cut
+sys.exit(main(["train", *sys.argv[1:]]))
+"""
+
+
 def test_an_epoch_cut_by_a_signal_ends_as_the_unbroken_one(tmp_path, train_here, no_pictures):
     task = [*TASK, "--steps_per_epoch=600", "--num_epochs=1"]
     code, _, _ = train_here(tmp_path / "unbroken", task)
     assert code == 0
-    process = faults.start(task, tmp_path / "run")
-    wait_for((tmp_path / "run" / "metrics.jsonl").exists, process)
-    time.sleep(0.3)  # it stands before its first step, and takes seconds for all
-    process.send_signal(signal.SIGHUP)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 129
-    assert "steps of epoch 1 are saved; the same command goes on from there" in err
+    command = [sys.executable, "-c", CUT, *task, f"--workdir={tmp_path / 'run'}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 129
+    assert "steps of epoch 1 are saved; the same command goes on from there" in done.stderr
     code, _, _ = train_here(tmp_path / "run", task)
     assert code == 0
     assert faults.contents(tmp_path / "run") == faults.contents(tmp_path / "unbroken")
