@@ -126,7 +126,8 @@ def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Fi
     size = round(np.sqrt(image.size / heads.shape[-1]))  # of a patch
     queries = [] if heads.shape[1] == 1 else ink(image, size)
     across = 1 + len(queries)
-    figsize = 1.4 * across + 1.2, 1.4 * len(heads) + 0.9
+    cell = 1.4 if queries or len(heads) > 1 else 2.6  # inches; an image alone is larger
+    figsize = cell * across + 1.2, cell * len(heads) + 0.9
     figure = Picture(figsize=figsize, layout="compressed")
     axes = figure.subplots(len(heads), across, squeeze=False)
     top = float(np.quantile(heads, 0.999)) or 1.0
@@ -142,7 +143,9 @@ def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Fi
         for number, row in enumerate(axes):
             row[0].set_ylabel(f"head {number}")
     figure.suptitle(title)
-    colour_bar(figure, top, ax=axes, shrink=0.8, alpha=INK)
+    bar = colour_bar(figure, top, ax=axes, shrink=0.8, alpha=INK)
+    if len(heads) == 1:
+        bar.set_label("weight")  # there is no room for more
     return figure
 
 
