@@ -1,5 +1,6 @@
 """Time of attention over length, and its picture: which keys are visible decides about the time."""
 
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -67,7 +68,7 @@ def draw(rows: list[Row], machine: str = "") -> Figure:
     axes[0].legend(loc="upper left", handlelength=3)
     figure.suptitle(message(rows), x=0.01, ha="left", weight="bold")
     small = f"batch 1, {HEADS} heads of {cases.WIDTH}, float32; {machine or timing.machine()}"
-    figure.supxlabel(small, fontsize=9, color=theme().quiet)
+    figure.supxlabel(textwrap.fill(small, 110), fontsize=9, color=theme().quiet)
     return figure
 
 

@@ -4,9 +4,10 @@
     python -m docs.draw shapes --runs runs
 
 The pictures of the pages in `docs/attention` are drawn from the examples that stand in them, and
-those of `performance` and `scale-out` from the tables of these pages and `docs/numbers`. `shapes`
-and `explorer` need runs in the folder of `--runs`, and `spikes` trains one. These three are drawn
-only if they are named.
+the others from tables of the pages and from `docs/numbers`, where `python -m docs.record` puts the
+numbers of runs. `shapes` needs runs in the folder of `--runs`, and `spikes` trains one. These two
+are drawn only if they are named. `python -m docs.screenshots` makes the pictures of the explorer
+and of reports.
 """
 
 import argparse

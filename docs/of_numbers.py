@@ -1,6 +1,8 @@
 """The pictures that are drawn from numbers: of tables in the pages, or of `docs/numbers`."""
 
+import calendar
 import csv
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -9,13 +11,22 @@ from matplotlib.figure import Figure
 from docs.panels import DOCS, Matrix, matrices
 from flax_attn.analysis import language
 
-XEON = "Intel Xeon with AVX-512 and AMX, 2 cores, jax 0.10.2, torch 2.13.0"
+
+def lines_of(name: str) -> tuple[str, list[str]]:
+    """What the first line of a file in `docs/numbers` says of the others, and the others."""
+    said, *lines = (DOCS / "numbers" / f"{name}.csv").read_text(encoding="utf-8").splitlines()
+    return said.removeprefix("# "), lines
 
 
 def read(name: str) -> list[dict[str, str]]:
-    """The rows of a file in `docs/numbers`, after the line that says where they come from."""
-    _, *lines = (DOCS / "numbers" / f"{name}.csv").read_text(encoding="utf-8").splitlines()
-    return list(csv.DictReader(lines))
+    """The rows of a file in `docs/numbers`."""
+    return list(csv.DictReader(lines_of(name)[1]))
+
+
+def table_of(name: str) -> tuple[list[str], list[str], np.ndarray]:
+    """The names of the rows and columns of a file in `docs/numbers`, and the numbers."""
+    (_, *columns), *rows = csv.reader(lines_of(name)[1])
+    return [row[0] for row in rows], columns, np.array([row[1:] for row in rows], float)
 
 
 def table(page: str, header: str) -> list[list[str]]:
@@ -68,7 +79,8 @@ def attention_time() -> Figure:
     for row in read("attention_time"):
         figures = {form: float(row[form]) for form in ("ours", "SDPA") if row[form]}
         rows.append(Row(row["keys"], int(row["length"]), passes=backward, figures=figures))
-    return attention_figure.draw(rows, XEON)
+    _, _, machine = lines_of("attention_time")[0].partition(" on ")
+    return attention_figure.draw(rows, machine)
 
 
 def scale() -> Figure:
@@ -86,42 +98,37 @@ def scale() -> Figure:
     return planned.draw({"bytes": sent, "memory": held})
 
 
-def translation_alignment() -> Figure:
-    """The weights of one translated sentence."""
-    rows = read("translation_alignment")
-    source = list(rows[0])[1:]
-    weights = np.array([[float(row[word]) for word in source] for row in rows])
-    written = [row["word"] for row in rows]
+def dates_alignment() -> Figure:
+    """The weights of one translated date."""
+    written, source, weights = table_of("dates_alignment")
+    name = re.search("|".join(calendar.month_name[1:]).lower(), "".join(source))
+    month = [i for i, mark in enumerate(written) if mark == "-"]
+    digits = weights[month[0] + 1 : month[1]]
+    assert name is not None
+    share = digits[:, slice(*name.span())].sum(axis=1).mean()
     shown = [Matrix(weights, "", written, source, None, "translation", "source")]
-    title = "Each English word is read from the German word that it stands for, or near it"
+    title = f"The digits of the month put {share:.0%} of their weight on its name, {name[0]}"
     return matrices(title, shown)
 
 
 def looks() -> Figure:
     """What the last letter of a text looks at."""
-    rows = read("looks")
-    codes = list(rows[0])[2:]
-    weights = np.array([[float(row[code]) for code in codes] for row in rows])
-    tokens = [chr(int(code.split("_")[0][1:], 16)) for code in codes]
-    blocks = sorted({row["block"] for row in rows})
-    of_block = {
-        f"block{block}": weights[[row["block"] == block for row in rows]] for block in blocks
-    }
+    blocks, tokens, weights = table_of("looks")
+    of_block = {block: weights[[row == block for row in blocks]] for block in dict.fromkeys(blocks)}
     return language.looks(tokens, of_block, "shakespeare_char")
 
 
 def induction() -> Figure:
     """The induction scores of all heads, and the weights of the best one."""
-    rows = read("induction")
-    weights = np.array([[float(row[str(i)]) for i in range(len(rows))] for row in rows])
-    scores = np.array([[0.0, 0.01, 0.0, 0.03], [0.04, 0.81, 0.94, 0.87]])
-    return language.induction(scores, weights, [row["letter"] for row in rows], "induction")
+    _, _, scores = table_of("induction_scores")
+    letters, _, weights = table_of("induction")
+    return language.induction(scores, weights, letters, "induction")
 
 
 def loss_by_position() -> Figure:
     """The loss of a language model against the number of letters that it knows."""
-    losses = np.array([[float(row["loss"]) for row in read("loss_by_position")]])
-    return language.loss_by_position(losses, "shakespeare_char")
+    _, _, losses = table_of("loss_by_position")
+    return language.loss_by_position(losses.T, "shakespeare_char")
 
 
 PICTURES: dict[str, Callable[[], Figure]] = {
@@ -131,7 +138,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
         additive,
         attention_time,
         scale,
-        translation_alignment,
+        dates_alignment,
         looks,
         induction,
         loss_by_position,

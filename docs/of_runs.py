@@ -1,4 +1,4 @@
-"""The pictures that need trained runs: those of the first page and of two others.
+"""The pictures that need trained runs: those of the first page, and `spikes`.
 
 Those of the first page are made from the directories that these commands write, in the folder of
 `--runs`:
@@ -8,7 +8,6 @@ Those of the first page are made from the directories that these commands write,
 """
 
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,6 @@ from flax_attn.analysis.drawing import BLUE, ORANGE, colour_bar, frame, heat_up_
 from flax_attn.runs.reading import Record, read
 
 SHOWN = (0, 2)  # test examples of the picture of predictions
-CHROMIUM = shutil.which("chromium")
 EXAMPLE = 0  # of the picture of attention
 
 
@@ -191,35 +189,7 @@ def draw_spikes(_: Path) -> list[Path]:
     return panels.save("spikes", lambda: panels.matrices(title, shown, float(weights.max())))
 
 
-def draw_explorer(runs: Path) -> list[Path]:
-    """The explorer in a browser, which needs `pip install playwright` and Chromium."""
-    from playwright.sync_api import sync_playwright
-
-    command = [sys.executable, "-m", "flax_attn", "explore", str(runs / "shapes_attention")]
-    server = subprocess.Popen([*command, "--no-open"], stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    address = re.search(r"http://\S+", server.stdout.readline())
-    assert address, "the explorer did not print its address"
-    paths = []
-    try:
-        with sync_playwright() as player:
-            browser = player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-            for scheme, end in (("light", ""), ("dark", "_dark")):
-                size = {"width": 1080, "height": 900}
-                page = browser.new_context(color_scheme=scheme, viewport=size).new_page()
-                page.goto(address[0])
-                page.wait_for_selector("figure.try-figure")
-                page.wait_for_timeout(2500)
-                paths.append(DOCS / "images" / f"explorer{end}.png")
-                page.screenshot(path=paths[-1])
-            browser.close()
-    finally:
-        server.terminate()
-    return paths
-
-
 PICTURES: dict[str, Callable[[Path], list[Path]]] = {
     "shapes": draw_shapes,
     "spikes": draw_spikes,
-    "explorer": draw_explorer,
 }

@@ -21,7 +21,7 @@ from flax_attn.analysis.matrices import draw_matrix
 DOCS = Path(__file__).parent
 WIDTH = 8.3  # inches
 THEMES = {"": LIGHT, "_dark": DARK}
-LETTER = 0.078  # inches, of 9 points
+LETTER, NARROW = 0.078, 0.066  # inches of a letter of 9 points: with room around it, and without
 LARGEST_CELL, HIGHEST = 0.46, 3.8
 GAP, BAR, TITLE_LINE = 0.18, 0.85, 0.22
 
@@ -118,7 +118,7 @@ def matrices(title: str, panels: Sequence[Matrix], top: float = 1.0) -> Figure:
     bar.ax.tick_params(labelsize=9)
     if is_masked:
         handles = [Patch(**theme().masked, label="masked")]
-        corner = (1 - 0.05 / WIDTH, 0.02 / height)
+        corner = ((left + BAR - 0.05) / WIDTH, 0.02 / height)
         figure.legend(handles=handles, loc="lower right", bbox_to_anchor=corner, fontsize=9)
     return figure
 
@@ -172,4 +172,4 @@ def longest(names: Sequence[object] | None, size: int) -> int:
 
 
 def wrapped(name: str, width: float) -> str:
-    return "\n".join(textwrap.wrap(name, max(int(width / LETTER), 8)))
+    return "\n".join(textwrap.wrap(name, max(int(width / NARROW), 8)))

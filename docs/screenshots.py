@@ -5,7 +5,7 @@ python -m docs.screenshots [--runs FOLDER] [NAME ...]
 It needs the runs that these commands make, `pip install playwright`, and Chromium:
 
 flax-attn train shapes_attention
-flax-attn train dates_bahdanau:quick
+flax-attn train dates_bahdanau
 flax-attn train names
 """
 
@@ -56,7 +56,7 @@ def write_a_name(page: Page) -> None:
 
 PICTURES = {
     "explorer": Picture("shapes_attention", True, leave),
-    "explorer_translation": Picture("dates_bahdanau-quick", True, translate_a_date),
+    "explorer_translation": Picture("dates_bahdanau", True, translate_a_date),
     "report_language": Picture("names", False, write_a_name),
 }
 

@@ -3,6 +3,7 @@
 Every link leads to a file.
 """
 
+import json
 import re
 import sys
 
@@ -13,9 +14,10 @@ from matplotlib.text import Text
 from PIL import Image
 
 import flax_attn
-from docs import of_devices, of_numbers, of_runs, panels
+from docs import of_devices, of_numbers, of_runs, panels, record
 from docs.draw import DOCS, OF_PAGE, PAGES, first_example, run_example
 from flax_attn.analysis import drawing
+from flax_attn.runs import reading
 from tests import tiny
 from tests.written_runs import write_run
 
@@ -86,6 +88,44 @@ def test_pictures_from_numbers_are_drawn(name):
     figure = drawing.literal(draw[name])()
     assert figure.get_figwidth() == panels.WIDTH
     assert_legible(figure)
+
+
+def test_numbers_of_runs_are_recorded_as_the_runs_have_them(tmp_path, monkeypatch):
+    for name in ("shakespeare_char", "induction"):
+        write_run(tmp_path / name, "language")
+    run = reading.read(write_run(tmp_path / "dates_bahdanau", "translation"))
+    (tmp_path / "numbers").mkdir()
+    monkeypatch.setattr(record, "DOCS", tmp_path)
+    monkeypatch.setattr(of_numbers, "DOCS", tmp_path)
+    paths = [path for of_run in record.OF_RUNS.values() for path in of_run(tmp_path)]
+    assert all("; shapes_attention:quick, seeds 0, 1, 400 steps\n" in p.read_text() for p in paths)
+    written, source, weights = of_numbers.table_of("dates_alignment")
+    assert (written, source) == (list("pmal"), list("lamp"))
+    np.testing.assert_allclose(weights, run.attention["alignment"][0], rtol=1e-5)
+    language = reading.read(tmp_path / "induction")
+    blocks, tokens, weights = of_numbers.table_of("looks")
+    assert (blocks, tokens[2:4]) == (["block1"] * 2 + ["block2"] * 2, [" ", "↵"])
+    np.testing.assert_allclose(weights[3], language.attention["block2"][1, -1], rtol=1e-5)
+    _, _, scores = of_numbers.table_of("induction_scores")
+    np.testing.assert_allclose(scores, language.examples["induction"], rtol=1e-5)
+    _, seeds, losses = of_numbers.table_of("loss_by_position")
+    assert (seeds, losses.shape) == (["seed 0", "seed 1"], (6, 2))
+    for draw in (of_numbers.looks, of_numbers.induction, of_numbers.loss_by_position):
+        assert_legible(drawing.literal(draw)())
+
+
+def test_times_are_recorded_as_they_were_measured(tmp_path, monkeypatch):
+    (tmp_path / "numbers").mkdir()
+    for module in (record, of_numbers):
+        monkeypatch.setattr(module, "DOCS", tmp_path)
+    row = {"machine": "a machine", "comparison": "attention, figure", "passes": "forward"}
+    row |= {"case": "all keys", "length": 512, "figures": {"ours": 1.0, "SDPA": 2.5, "flex": 3.0}}
+    both = row | {"passes": "forward and backward", "figures": {"ours": 4.125}}
+    (tmp_path / "rows.jsonl").write_text(f"{json.dumps(row)}\n{json.dumps(both)}\n")
+    record.attention_time(tmp_path / "rows.jsonl")
+    expected = [{"keys": "all keys", "length": "512", "ours": "4.125", "SDPA": ""}]
+    assert of_numbers.read("attention_time") == expected
+    assert of_numbers.lines_of("attention_time")[0].endswith(" on a machine")
 
 
 @pytest.mark.parametrize("is_trained", [False, pytest.param(True, marks=pytest.mark.full)])

@@ -29,7 +29,7 @@ def draw(run: Record) -> dict[str, Figure]:
     classes = run.config["derived"]["classes"]
     shares = run.examples["predictions"]
     drawn = {
-        "data_sample": digits(images, targets, classes),
+        "data_sample": digits(images, targets, classes, run.name),
         "confusion": confusion_matrix(run),
         "predictions": predictions(images, shares, targets, classes, run.name),
     }
@@ -39,7 +39,7 @@ def draw(run: Record) -> dict[str, Figure]:
     for name, weights in run.attention.items():
         is_pooling = weights[0].ndim == 1 or weights.shape[-2] == 1
         reader = "the model" if is_pooling else "each patch"
-        title = f"{run.name}, {name}: which patches of test example 0 {reader} reads"
+        title = f"{run.name}, {name}:\nwhich patches of test example 0 {reader} reads"
         drawn[name] = attention_on_image(images[0], weights[0], title)
     return drawn
 
@@ -51,7 +51,7 @@ def as_ink(run: Record) -> np.ndarray:
 
 
 @literal
-def digits(images: np.ndarray, labels: np.ndarray, classes: list[str]) -> Figure:
+def digits(images: np.ndarray, labels: np.ndarray, classes: list[str], name: str) -> Figure:
     """A grid of images with their classes."""
     figure = Picture(figsize=(8.3, 4.9), layout="constrained")
     axes = figure.subplots(4, 8)
@@ -59,6 +59,7 @@ def digits(images: np.ndarray, labels: np.ndarray, classes: list[str]) -> Figure
         ax.axis("off")
     for ax, image, label in zip(axes.flat, images, labels):
         show(ax, image, classes[label])
+    figure.suptitle(f"{name}: the model is to say the class, which stands above each image")
     return figure
 
 
@@ -74,7 +75,10 @@ def patches(image: np.ndarray, size: int) -> Figure:
         row, column = divmod(number, columns)
         top, left = row * size, column * size
         show(ax, image[top : top + size, left : left + size], str(number))
-    figure.suptitle(f"{rows * columns} patches of {size} x {size} pixels")
+        ax.axis("on")
+        ax.set(xticks=[], yticks=[])
+        frame(ax)  # or white patches would not be seen
+    figure.suptitle(f"The model reads {rows * columns} patches of {size} x {size} pixels")
     return figure
 
 
@@ -122,7 +126,8 @@ def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Fi
     size = round(np.sqrt(image.size / heads.shape[-1]))  # of a patch
     queries = [] if heads.shape[1] == 1 else ink(image, size)
     across = 1 + len(queries)
-    figsize = 1.4 * across + 1.2, 1.4 * len(heads) + 0.9
+    cell = 1.4 if queries or len(heads) > 1 else 2.6  # inches; an image alone is larger
+    figsize = cell * across + 1.2, cell * len(heads) + 0.9
     figure = Picture(figsize=figsize, layout="compressed")
     axes = figure.subplots(len(heads), across, squeeze=False)
     top = float(np.quantile(heads, 0.999)) or 1.0
@@ -138,7 +143,9 @@ def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Fi
         for number, row in enumerate(axes):
             row[0].set_ylabel(f"head {number}")
     figure.suptitle(title)
-    colour_bar(figure, top, ax=axes, shrink=0.8, alpha=INK)
+    bar = colour_bar(figure, top, ax=axes, shrink=0.8, alpha=INK)
+    if len(heads) == 1:
+        bar.set_label("weight")  # there is no room for more
     return figure
 
 

@@ -14,7 +14,7 @@ from flax_attn.types import Options
 
 NOT_A_NUMBER: Options = {"facecolor": ORANGE}
 CELL = 0.27  # inches, room for a word in 9 points
-LEAST_STEP = 0.16  # inches from one word to the next
+LEAST_STEP, LEAST_STEP_OF_LETTERS = 0.16, 0.12  # inches from one word or letter to the next
 SMALLEST, LARGEST, LARGEST_WITHOUT_NAMES = 2.4, 16.0, 5.0  # inches
 LONGEST_LABEL = 24  # characters
 QUERY, KEY = "query: the position that attends", "key: the position that is attended to"
@@ -52,7 +52,8 @@ def name_cells(axis: Axis, names: list[str] | None, length: float) -> None:
     if names is None:
         axis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
         return
-    step = max(1, int(np.ceil(len(names) * LEAST_STEP / length)))
+    least = LEAST_STEP if any(len(name) > 1 for name in names) else LEAST_STEP_OF_LETTERS
+    step = max(1, int(np.ceil(len(names) * least / length)))
     written = range(0, len(names), step)
     labels = [shorten(names[i]) for i in written]
     axis.set_ticks(written, labels, fontsize=9)

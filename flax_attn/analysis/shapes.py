@@ -25,6 +25,7 @@ from flax_attn.analysis.matrices import KEY, QUERY, draw_matrix
 from flax_attn.runs.reading import Record
 from flax_attn.types import Options
 
+SHOWN = 4  # signals of a user
 KINDS = (("triangle", "^", GREEN), ("box", "s", PINK))
 Marks = dict[str, np.ndarray]
 
@@ -188,7 +189,7 @@ def predicted(
     title: str,
 ) -> Figure:
     """Signals with their predictions, one a row, and their attention matrices `(n, q, k)`."""
-    shown = min(len(inputs), 4)
+    shown = min(len(inputs), SHOWN)
     columns = 1 if attention is None else 2
     figure = Picture(figsize=(1.5 + 3.4 * columns, 2.9 * shown + 0.6), layout="constrained")
     axes = figure.subplots(shown, columns, squeeze=False, width_ratios=(1.6, 1)[:columns])

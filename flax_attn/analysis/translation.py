@@ -41,7 +41,9 @@ def alignments(run: Record, weights: np.ndarray, shown: list[int]) -> Figure:
         name_cells(ax.yaxis, targets, panel[1])
         ax.set(xlabel="source", ylabel="translation", title=f"test example {i}")
         keep_cells(ax, (len(targets), len(sources)), most)
-    figure.suptitle(f"{run.name}: what each part of a translation was read from")
+    figure.suptitle(
+        f"{run.name}: each row is a token of a translation,\nand shows what it was read from"
+    )
     colour_bar(figure, 1.0, ax=axes, shrink=0.6)
     return figure
 
@@ -73,7 +75,7 @@ def alignment_map(
     title: str,
 ) -> Figure:
     """The alignment `(t, s)` of one translation, the source across and its parts downwards."""
-    title = f"{title}: each row is a word of the translation,\nand shows what it was read from"
+    title = f"{title}: each row is a token of the translation,\nand shows what it was read from"
     figure = attention(weights, targets, sources, title=title, top=1.0)
     figure.axes[0].set(xlabel="source", ylabel="translation")
     return figure

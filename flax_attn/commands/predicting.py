@@ -79,8 +79,7 @@ def predict_signals(request: Request, config: Config, console: Console) -> list[
     if request.figure is not None:
         from flax_attn.predict import drawing  # and matplotlib, for a picture alone
 
-        title = f"{run.path.name} on {source.name}"
-        figure = drawing.draw_signals(signals.reshape(-1, *shape), prediction, title)
+        figure = drawing.draw_signals(signals.reshape(-1, *shape), prediction, source.name)
         to_write[request.figure] = lambda path: drawing.save(figure, path)
     return write_all(to_write)
 
@@ -120,9 +119,7 @@ def predict_classes(
         figure = drawing.draw_texts(prediction, request.run.name)
     else:  # pictures show ink; photographs are shown as they are
         has_ink = isinstance(run.task, ImageClasses) and run.task.data.light_ink
-        figure = drawing.draw_images(
-            inputs if has_ink else 1 - inputs, prediction, request.run.name
-        )
+        figure = drawing.draw_images(inputs if has_ink else 1 - inputs, prediction)
     return [drawing.save(figure, request.figure)]
 
 

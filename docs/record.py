@@ -1,0 +1,135 @@
+"""Writes the numbers of pictures into `docs/numbers`, from runs and from a measurement.
+
+    python -m docs.record [NAME ...] [--runs runs] [--measured benchmarks-out/attention.jsonl]
+
+`python -m docs.draw` draws these pictures from the numbers, so it needs no run. The runs, and the
+rows of the measurement, are those of these commands:
+
+    flax-attn train shakespeare_char --manual_dir=DIR
+    flax-attn train induction
+    flax-attn train dates_bahdanau
+    python -m benchmarks.attention --only figure
+"""
+
+import argparse
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from docs.panels import DOCS
+from flax_attn.analysis.language import SHOWN
+from flax_attn.analysis.token_lines import printable
+from flax_attn.analysis.translation import words_of
+from flax_attn.runs.reading import Record, read
+
+FORMS = "ours", "SDPA"  # which the picture of time shows
+EXAMPLE = 0  # of the test split, whose translation is shown
+
+
+def write(name: str, said: str, head: Sequence[object], rows: Iterable[Sequence[object]]) -> Path:
+    """Writes a file of `docs/numbers`: what it is, the names of the columns, and the rows."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    path = DOCS / "numbers" / f"{name}.csv"
+    path.write_text(f"# {said}\n{text.getvalue()}", encoding="utf-8")
+    return path
+
+
+def tabulate(
+    name: str, said: str, rows: Sequence[str], columns: Sequence[str], numbers: np.ndarray
+) -> Path:
+    """Writes numbers `(rows, columns)` with six figures."""
+    written = ([row, *(f"{x:.6g}" for x in values)] for row, values in zip(rows, numbers))
+    return write(name, said, ["", *columns], written)
+
+
+def of_run(what: str, run: Record) -> str:
+    """What numbers are, and which run they are of."""
+    seeds = ", ".join(map(str, run.summary["seeds"]))
+    word = "seed" if len(run.summary["seeds"]) == 1 else "seeds"
+    return f"{what}; {run.summary['config']}, {word} {seeds}, {run.summary['steps']:,} steps"
+
+
+def loss_by_position(runs: Path) -> list[Path]:
+    run = read(runs / "shakespeare_char")
+    losses = run.examples["losses"]  # (seeds, positions)
+    known = [str(i + 1) for i in range(losses.shape[1])]
+    seeds = [f"seed {seed}" for seed in run.summary["seeds"]]
+    said = of_run("cross-entropy on the test text by the number of known characters", run)
+    return [tabulate("loss_by_position", said, known, seeds, losses.T)]
+
+
+def looks(runs: Path) -> list[Path]:
+    run = read(runs / "shakespeare_char")
+    tokens = [printable(token) for token in run.examples["tokens"][-SHOWN:].tolist()]
+    last = {block: weights[:, -1, -SHOWN:] for block, weights in run.attention.items()}
+    blocks = [block for block, of_heads in last.items() for _ in of_heads]
+    said = of_run("attention weights of the last letter, a row for each head of a block", run)
+    return [tabulate("looks", said, blocks, tokens, np.concatenate([*last.values()]))]
+
+
+def induction(runs: Path) -> list[Path]:
+    run = read(runs / "induction")
+    scores, string = run.examples["induction"], run.examples["string"].tolist()
+    blocks, heads = ([f"{i + 1}" for i in range(size)] for size in scores.shape)
+    what = "mean weight on the token that followed last time, by block (rows) and head"
+    best = "attention weights of the best head on a string that comes twice"
+    weights = run.examples["induction_weights"]
+    return [
+        tabulate("induction_scores", of_run(what, run), blocks, heads, scores),
+        tabulate("induction", of_run(best, run), string, string, weights),
+    ]
+
+
+def dates_alignment(runs: Path) -> list[Path]:
+    run = read(runs / "dates_bahdanau")
+    sources, written = words_of(run, EXAMPLE)
+    (weights,) = run.attention.values()
+    weights = weights[EXAMPLE, : len(written), : len(sources)]
+    said = of_run(f"attention weights of the translation of test example {EXAMPLE}", run)
+    return [tabulate("dates_alignment", said, written, sources, weights)]
+
+
+def attention_time(measured: Path) -> list[Path]:
+    from benchmarks.attention_rows import PASSES
+
+    rows = [json.loads(line) for line in measured.read_text(encoding="utf-8").splitlines()]
+    rows = [row for row in rows if row["comparison"] == "attention, figure"]
+    shown = [
+        (row["case"], row["length"], *(row["figures"].get(form, "") for form in FORMS))
+        for row in rows
+        if PASSES[row["passes"]]
+    ]
+    said = f"milliseconds, forward and backward, on {rows[0]['machine']}"
+    return [write("attention_time", said, ("keys", "length", *FORMS), shown)]
+
+
+OF_RUNS: dict[str, Callable[[Path], list[Path]]] = {
+    function.__name__: function
+    for function in (loss_by_position, looks, induction, dates_alignment)
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m docs.record",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add, names = parser.add_argument, [*OF_RUNS, "attention_time"]
+    add("names", nargs="*", metavar="NAME", default=names, help=", ".join(names))
+    add("--runs", type=Path, default=Path("runs"), help="the folder of the runs")
+    add("--measured", type=Path, default=Path("benchmarks-out/attention.jsonl"), help="the rows")
+    args = parser.parse_args()
+    for name in args.names:
+        paths = OF_RUNS[name](args.runs) if name in OF_RUNS else attention_time(args.measured)
+        for path in paths:
+            print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()

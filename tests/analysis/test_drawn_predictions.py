@@ -1,0 +1,49 @@
+"""The title of a picture of a user's own inputs says what is seen."""
+
+import numpy as np
+import pytest
+
+from flax_attn.predict import drawing
+from flax_attn.tasks import Prediction
+
+NAMES = ["world", "sports"]
+
+
+def of_texts(count, *shape):
+    shares = np.tile([[0.08, 0.92]], (count, 1))
+    attention = {"attention": np.full((count, *shape), 1 / 3, np.float32)}
+    tokens, known = [["a", "b", "c"]] * count, [[True] * 3] * count
+    return Prediction(shares, NAMES, tokens=tokens, known=known, attention=attention)
+
+
+@pytest.mark.parametrize(
+    ("prediction", "expected"),
+    [
+        (of_texts(1, 3, 3), "sports (92%): what each token attends to"),
+        (of_texts(1, 3), "sports (92%): strong colours have most of the weight"),
+        (of_texts(2, 3, 3), "2 texts: strong colours have most of the weight"),
+        (of_texts(9, 3), "the first 8 of 9 texts: strong colours have most of the weight"),
+    ],
+)
+def test_of_texts(prediction, expected):
+    figure = drawing.draw_texts(prediction, "run")
+    titles = {figure.get_suptitle(), *(ax.get_title(loc="left") for ax in figure.axes)}
+    assert expected in titles
+
+
+def test_of_images():
+    images, shares = np.zeros((2, 8, 8)), np.array([[0.25, 0.75], [0.5, 0.5]])
+    several = drawing.draw_images(images, Prediction(shares, NAMES))
+    assert several.get_suptitle() == "2 images: the predicted class is above"
+    weights = {"pooling": np.full((1, 4), 0.25)}
+    one = drawing.draw_images(images[:1], Prediction(shares[:1], NAMES, attention=weights))
+    assert one.get_suptitle() == "sports (75%):\nstrong colours have most of the weight"
+
+
+def test_of_signals():
+    signals, weights = np.zeros((5, 6, 1)), {"attention": np.full((5, 6, 6), 1 / 6)}
+    plain = drawing.draw_signals(signals[:1], Prediction(signals[:1]), "x.npy")
+    assert plain.get_suptitle() == "1 signal of x.npy: the prediction"
+    attending = drawing.draw_signals(signals, Prediction(signals, attention=weights), "x.npy")
+    title = "the first 4 of 5 signals of x.npy: the prediction\n"
+    assert attending.get_suptitle() == f"{title}beside what each position attends to"
