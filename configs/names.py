@@ -2,7 +2,7 @@
 
 Task     the next letter of a name: all vowels of a name are of one kind (a, o, u or e, i, y), so a
          model has to look back
-Source   made in code, in place of the names that github.com/karpathy/makemore reads
+Source   made in code; github.com/karpathy/makemore has real names
 Command  python train.py --config=configs/names.py
 Expect   test loss 1.864; all names that are written have vowels of one kind (3 seeds); half a
          minute a seed on 2 cores

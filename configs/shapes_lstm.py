@@ -1,6 +1,6 @@
-"""Shapes with the tutorial's LSTM, as published: a step in time is a signal, not a point.
+"""Shapes with the tutorial's LSTM, as published: it reads a whole signal as one time step.
 
-Its time axis is the batch, so it is a dense layer with gates.
+So it is a dense layer with gates, and its state goes from one signal of a batch to the next.
 
 Task     level two triangles and two boxes pairwise
 Source   an LSTM that reads each signal as one time step, 130,660 parameters

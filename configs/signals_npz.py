@@ -6,7 +6,7 @@ Task     signals of any length and number of channels become other signals of th
          or `(n, t, channels)`, targets `(n, t)`
 Source   the model of shapes_best
 Command  python train.py --config=configs/signals_npz.py --config.data.file=FILE.npz
-Expect   what your signals allow; test MSE 0.0014 in normalised units, half a minute, for the
+Expect   no figure, it depends on your signals; test MSE 0.0014 in normalised units, half a minute, for the
          running sums of 1,000 random signals of 30 points
 """
 

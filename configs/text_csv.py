@@ -7,7 +7,7 @@ Source   the model of ag_news_rnn_attention, with a GRU in both directions
 Command  python train.py --config=configs/text_csv.py --config.data.train_file=FILE.csv (or .tsv)
          [--config.data.test_file=FILE.csv] [--config.data.text_column=text
          --config.data.label_column=label]; a column is a name in the first row, or a number from 1
-Expect   what your texts allow
+Expect   no figure, it depends on your texts
 """
 
 from typing import Any

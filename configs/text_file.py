@@ -1,11 +1,11 @@
 """Your own text: a small GPT that learns to continue it.
 
-Task     the next character of a text of at least 20 kB in UTF-8; the last tenth tests, the tenth
-         before it validates
+Task     the next character of a text of at least 20 kB in UTF-8. The last tenth is the test split,
+         and the tenth before it the validation split
 Source   the model of shakespeare_char, with dropout against learning a short text by heart
 Command  python train.py --config=configs/text_file.py --config.data.file=FILE.txt
          [--config.data.tokenizer=bytes --config.data.vocabulary_size=2000]
-Expect   what your text allows; about two minutes on 2 cores
+Expect   no figure, it depends on your text; about two minutes on 2 cores
 """
 
 from typing import Any

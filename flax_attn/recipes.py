@@ -19,7 +19,7 @@ def common(name: str, variant: str, task: str) -> ConfigValues:
     config.num_epochs = 1
     config.steps_per_epoch = 0  # 0: once through the training examples
     config.batch_size = 64
-    config.keep_best = True  # the weights of the epoch that was best on validation
+    config.keep_best = True  # the parameters of the epoch that was best on validation
     config.patience = 0  # epochs without a best one after which a seed stops; 0: never
     config.evaluate = ("valid", "test")
     config.max_bad_steps = 10  # steps in a row that are not finite, after which a seed stops
@@ -72,7 +72,7 @@ def shapes(name: str, variant: str, model: JsonObject) -> ConfigValues:
 
 
 def images(name: str, variant: str, model: JsonObject) -> ConfigValues:
-    """MNIST by the tutorial's recipe: 5 epochs of Adam at 3e-3, the last weights kept."""
+    """MNIST by the tutorial's recipe: 5 epochs of Adam at 3e-3, the last parameters kept."""
     config = common(name, variant, "classification")
     config.num_epochs = 1 if variant else 5
     config.learning_rate = 3e-3
@@ -110,7 +110,7 @@ def patch_transformer(name: str, variant: str) -> ConfigValues:
 def texts(name: str, variant: str, data: JsonObject, model: JsonObject) -> ConfigValues:
     """Texts as words, padded to the longest.
 
-    Batches of 64 in up to 50 epochs; the weights best on validation are kept.
+    Batches of 64 in up to 50 epochs; the parameters best on validation are kept.
     """
     config = common(name, variant, "classification")
     config.num_epochs = 2 if variant else 50
@@ -149,7 +149,7 @@ def language(name: str, variant: str, data: JsonObject, model: JsonObject) -> Co
 
 
 def translation(name: str, variant: str, data: JsonObject, model: JsonObject) -> ConfigValues:
-    """Texts to texts: batches of 64 pairs of like length, the weights best on validation kept."""
+    """Texts to texts: batches of 64 pairs of like length; keeps the parameters best on validation."""
     config = common(name, variant, "translation")
     config.decoding = ConfigDict({"beam": 5, "length_penalty": 1.0})
     config.optimizer.clip_norm = 1.0

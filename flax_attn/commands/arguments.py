@@ -39,7 +39,7 @@ def add_training(train: argparse.ArgumentParser) -> None:
     train.add_argument("--config", action="append", default=[], help=argparse.SUPPRESS)
     workdir = "the run directory (default: runs/NAME, or runs/NAME-quick)"
     train.add_argument("--workdir", type=Path, help=workdir)
-    manual_dir = "a folder with one folder a data set (default: downloads)"
+    manual_dir = "a folder with one folder for each data set (default: data sets are downloaded)"
     train.add_argument("--manual_dir", type=Path, help=manual_dir)
     debug = "end at the first number that is not finite, and say where it arose"
     train.add_argument("--debug_nans", action="store_true", help=debug)
@@ -47,7 +47,7 @@ def add_training(train: argparse.ArgumentParser) -> None:
     train.add_argument("--distributed", action="store_true", help=joins)
     sequence = "the number of devices that share each sequence, for a Transformer (default: 1)"
     train.add_argument("--sequence", type=int, default=1, help=sequence)
-    timeout = "the seconds that one of several processes waits for the others (default: 300)"
+    timeout = "how many seconds a process waits for the others (default: 300)"
     train.add_argument("--timeout", type=int, default=300, help=timeout)
     train.epilog = "Any key of the config is a flag: --num_epochs=3, --model.features=32."
 
@@ -58,18 +58,18 @@ def add_predicting(predict: argparse.ArgumentParser) -> None:
     predict.add_argument("run", type=Path, metavar="RUN", help=run)
     text = 'a text to classify, translate or continue, such as "The final starts next week."'
     predict.add_argument("text", nargs="*", help=text)
-    source = "signals (.npy, .csv), texts one a line, images (.png, IDX)"
+    source = "signals (.npy, .csv), a text in each line, images (.png, IDX)"
     predict.add_argument("--input", type=Path, help=source)
-    output = "where predictions of signals go, .npy or .csv (default: INPUT with .predictions), "
-    output += "or translations (default: printed)"
+    output = "the file for predictions of signals, .npy or .csv (default: INPUT with "
+    output += ".predictions), or for translations (default: printed)"
     predict.add_argument("--output", type=Path, help=output)
     figure = "also draw the predictions, and what the model attends to, into this file"
     predict.add_argument("--figure", type=Path, help=figure)
     as_json = "print classes or translations as JSON, with the attention"
     predict.add_argument("--json", action="store_true", help=as_json)
-    beam = "of the search for translations (default: that of the run; 1 is greedy)"
+    beam = "the beam of the search for translations (default: that of the run; 1 is greedy)"
     predict.add_argument("--beam", type=int, help=beam)
-    best = "translations of each text, the best first (default: 1)"
+    best = "the number of translations to print for each text (default: 1)"
     predict.add_argument("--best", type=int, default=1, help=best)
     allow = "a module of your own that the run may import"
     predict.add_argument("--allow", action="append", default=[], metavar="MODULE", help=allow)
@@ -83,11 +83,12 @@ def add_generating(generate: argparse.ArgumentParser) -> None:
     generate.add_argument("prompt", nargs="?", default="", metavar="PROMPT", help=prompt)
     length = "the number of tokens to write (default: 500)"
     generate.add_argument("--length", type=int, default=500, help=length)
-    temperature = "below 1 safer, above 1 bolder, 0 the most probable (default: 0.8)"
+    temperature = "the lower, the more probable the tokens; 0: the most probable (default: 0.8)"
     generate.add_argument("--temperature", type=float, default=0.8, help=temperature)
     top_k = "the number of most probable tokens to choose among; 0 for all (default: 40)"
     generate.add_argument("--top-k", type=int, default=40, help=top_k)
-    generate.add_argument("--seed", type=int, default=0, help="decides the text (default: 0)")
+    seed = "the same seed gives the same text (default: 0)"
+    generate.add_argument("--seed", type=int, default=0, help=seed)
     samples = "the number of texts (default: 1)"
     generate.add_argument("--samples", type=int, default=1, help=samples)
     figure = "also draw what the last token looks at into this file"
@@ -102,7 +103,7 @@ def add_reporting(reporting: argparse.ArgumentParser) -> None:
     reporting.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=runs)
     output = "the file to write, or - for the terminal (default: report.html)"
     reporting.add_argument("-o", "--output", type=Path, default=Path("report.html"), help=output)
-    no_model = "leave out the trained models, which else answer in the page"
+    no_model = "leave out the trained models, which otherwise answer in the page"
     reporting.add_argument("--no-model", dest="model", action="store_false", help=no_model)
 
 

@@ -39,7 +39,7 @@ class Config(Part):
         num_epochs: epochs at most.
         steps_per_epoch: 0 for once through the training examples.
         batch_size: examples of a step.
-        keep_best: whether the weights of the epoch best on validation are kept, or those of the
+        keep_best: whether the parameters of the epoch best on validation are kept, or those of the
             last.
         patience: epochs without a best one after which a seed stops; 0 for never.
         evaluate: the splits that are measured after every epoch.
