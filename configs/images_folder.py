@@ -7,8 +7,8 @@ Task     any classes. A folder has `train/CLASS/*.png` and `test/CLASS/*.png`, o
 Source   the model of mnist_transformer
 Command  python train.py --config=configs/images_folder.py --config.data.path=FOLDER, or
          --config.data.path=FILE.npz
-Expect   no figure, it depends on your images; test accuracy 0.908 with 1,500 training and 2,000 test
-         digits of MNIST, 7 minutes (two dense layers: 0.864, 30 epochs)
+Expect   no figure, it depends on your images; test accuracy 0.908 with 1,500 training and
+         2,000 test digits of MNIST, 7 minutes (two dense layers: 0.864, 30 epochs)
 """
 
 from typing import Any

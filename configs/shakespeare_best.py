@@ -2,10 +2,10 @@
 
 Task     that of `configs/shakespeare_char.py`
 Source   the same model with five blocks, passages of 128 characters, 16 times the text and
-         dropout. Sizes and epochs were chosen on the last twentieth of the training text, held out by
-         `data.valid_fraction=0.05`: there the loss was 1.509, and the test loss 1.695. That part
-         has the first scenes of a play, and the test has its last scenes. So this config trains
-         on that part too, as nanoGPT does
+         dropout. Sizes and epochs were chosen on the last twentieth of the training text, held
+         out by `data.valid_fraction=0.05`: there the loss was 1.509, and the test loss 1.695. That
+         part has the first scenes of a play, and the test has its last scenes. So this config
+         trains on that part too, as nanoGPT does
 Command  python train.py --config=configs/shakespeare_best.py --manual_dir=DIR
 Expect   test loss 1.496 (seed 0); 27 minutes on 2 cores
 """

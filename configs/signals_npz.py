@@ -6,8 +6,8 @@ Task     signals of any length and number of channels become other signals of th
          or `(n, t, channels)`, targets `(n, t)`
 Source   the model of shapes_best
 Command  python train.py --config=configs/signals_npz.py --config.data.file=FILE.npz
-Expect   no figure, it depends on your signals; test MSE 0.0014 in normalised units, half a minute, for the
-         running sums of 1,000 random signals of 30 points
+Expect   no figure, it depends on your signals; test MSE 0.0014 in normalised units, half a
+         minute, for the running sums of 1,000 random signals of 30 points
 """
 
 from typing import Any

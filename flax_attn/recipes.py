@@ -149,7 +149,10 @@ def language(name: str, variant: str, data: JsonObject, model: JsonObject) -> Co
 
 
 def translation(name: str, variant: str, data: JsonObject, model: JsonObject) -> ConfigValues:
-    """Texts to texts: batches of 64 pairs of like length; keeps the parameters best on validation."""
+    """Texts to texts, in batches of 64 pairs of like length.
+
+    The parameters best on validation are kept.
+    """
     config = common(name, variant, "translation")
     config.decoding = ConfigDict({"beam": 5, "length_penalty": 1.0})
     config.optimizer.clip_norm = 1.0
