@@ -108,7 +108,10 @@ def test_the_command_answers_every_move_of_a_drag_and_ends_on_ctrl_c(shapes, bro
 def test_settings_change_the_answer_and_reset_brings_it_back_bit_for_bit(shapes, answers, browser):
     run, record = shapes
     with serving([record], [answers]) as url, visiting(browser, url) as opened:
-        page, first = opened.page, answers.last
+        page = opened.page
+        page.locator(".try").get_by_role("button", name="example 1", exact=True).click()
+        opened.wait()
+        first = answers.last
         np.testing.assert_allclose(
             numbers_of(first[1]["outputs"]),
             run.predict(signal_of(first[0])).outputs[:, None],
@@ -125,7 +128,7 @@ def test_settings_change_the_answer_and_reset_brings_it_back_bit_for_bit(shapes,
         settings = answers.last[0]["settings"]
         assert (settings["normalizer"], settings["causal"]) == ("hard", True)
         assert settings["temperature"] > 1
-        center, width = (record.examples[name][0, 0] for name in ("centers", "widths"))
+        center, width = (record.examples[name][1, 0] for name in ("centers", "widths"))
         inside = [t for t in range(100) if abs(t - center) <= width / 2]
         assert settings["hidden"] == inside
         assert (numbers_of(answers.last[1]["attention"]["attention"])[..., inside] == 0).all()

@@ -22,7 +22,7 @@ function points(change) {
 /** What becomes of the likeliest class of a reply. */
 function ofClass({ classes: [[best]] }) {
   return {
-    does: `does to “${best}”, in points of 100`,
+    does: `does to “${best}”, in percentage points`,
     change: (first, reply) => shareOf(reply, best) - shareOf(first, best),
     cost: (change) => -change,
     written: points,
@@ -84,7 +84,9 @@ export function evidenceRow(ask) {
     end(sentenceOf(weights, changes.map(how.cost)));
   }
 
-  function draw({ names, labels = names, weights, what = "word", columns, isWeighed }, all, how) {
+  function draw(asked, all, how) {
+    const { names, weights, what = "word", columns, isWeighed } = asked;
+    const { labels = names.map(sign) } = asked;
     const largest = Math.max(...all.map(Math.abs));
     row.classList.toggle("in-rows", Boolean(columns));
     setStyle(row, { "grid-template-columns": columns ? `repeat(${columns}, 1fr)` : "" });
@@ -121,7 +123,7 @@ function cellOf(label, name, change, share) {
   return el(
     "span",
     { class: "try-change", title: name },
-    label === null ? null : el("span", { dir: "auto" }, sign(label)),
+    label === null ? null : el("span", { dir: "auto" }, label),
     share === null ? null : el("span", { class: "try-weight" }, share),
     el("small", {}, change),
   );

@@ -26,6 +26,7 @@ export function tryImages({ runs, asks, changed, hide, forget, pick }) {
   const empty = new Array(height * width).fill(0);
 
   function begin(i) {
+    state.example = i;
     const { data } = run.examples[i].image;
     state.image = Array.from(data, inUnits);
     paper.show(data, width, height);
@@ -206,7 +207,7 @@ export function tryImages({ runs, asks, changed, hide, forget, pick }) {
     most: 64,
     between: isBetween(run),
     input: () => ({ inputs: { shape: [height, width], data: state.image } }),
-    reset: () => begin(0),
+    reset: () => begin(state.example),
     show,
     say,
     query,

@@ -26,7 +26,10 @@ const isOfKind = (kind) => (own) => own.kind === kind;
 export function seriesParts(isSeries, weights) {
   const means = rowOf(weights, null);
   const common = { isWeighed: true, what: isSeries ? "series" : "stretch" };
-  if (isSeries) return { ...common, names: means.map((_, k) => `series ${k}`), weights: means };
+  if (isSeries) {
+    const names = means.map((_, k) => `series ${k}`);
+    return { ...common, names, labels: names, weights: means };
+  }
   const count = Math.min(STRETCHES, weights.columns);
   const first = (i) => Math.round((i * weights.columns) / count);
   const stretches = Array.from({ length: count }, (_, i) => [first(i), first(i + 1)]);

@@ -179,6 +179,7 @@ export function trySeries({ runs, asks, changed, hide, forget, pick }) {
   }
 
   const begin = (i) => {
+    state.example = i;
     state.rows = run.examples[i].inputs.map((row) => [...row]);
     for (const row of rows) row.moved = 0;
   };
@@ -210,7 +211,7 @@ export function trySeries({ runs, asks, changed, hide, forget, pick }) {
     between: !isSeries,
     after: hasAttention ? el("div", {}, evidence.node, step) : null,
     input,
-    reset: () => begin(0),
+    reset: () => begin(state.example),
     show,
     say,
     query,

@@ -23,7 +23,7 @@ export function trySignals(parts) {
 
 function shapesView({ runs, asks, changed, hide, forget, pick }) {
   const [run] = runs;
-  const state = { shapes: [], noise: [], chosen: 0, replies: null, settings: null };
+  const state = { example: 0, shapes: [], noise: [], chosen: 0, replies: null, settings: null };
   const answers = runs.map((_, i) => `answer-${i}`);
   const own = plot({
     length: LENGTH,
@@ -78,6 +78,7 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
   }
 
   function begin(i) {
+    state.example = i;
     const example = run.examples[i];
     state.shapes = shapesOf(example);
     const clean = drawn(state.shapes);
@@ -143,7 +144,7 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
     aboutRow.textContent =
       `Where the middle of the chosen ${shape.kind} looks (bright: much), ` +
       `${percent(shareAt(looks, q, shapes[partner]))} of it on its partner (the arc). ` +
-      "Click a place to hide it, click again to show it.";
+      "Click a position of this strip to hide it, click again to show it.";
     row.show(looks, q, (k) => isVisible(q, k, settings));
     map.show(looks, {
       finest: PIXELS * looks.columns,
@@ -210,7 +211,9 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
   function sayOf(output, right, looks) {
     const groups = [groupOf(state.shapes, 0, run.task)];
     const rest = [0, 1, 2, 3].filter((i) => !groups[0].includes(i));
+    const fromLeft = (i, j) => state.shapes[i].center - state.shapes[j].center;
     return [groups[0], rest]
+      .map((group) => [...group].sort(fromLeft))
       .map((group) => {
         const kinds = new Set(group.map((i) => state.shapes[i].kind));
         const what = kinds.size > 1 ? "pair" : `${[...kinds][0] === "box" ? "boxe" : "triangle"}s`;
@@ -283,7 +286,7 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
     between: true,
     after: el("div", {}, table.node, hasMap ? [hider, evidence.node, compare.node] : null),
     input: () => ({ inputs: { shape: [LENGTH, 1], data: signal() } }),
-    reset: () => begin(0),
+    reset: () => begin(state.example),
     show,
     say,
     query,

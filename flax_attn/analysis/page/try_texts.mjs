@@ -129,6 +129,7 @@ export function tryTexts({ runs, asks, changed, hide, forget, pick }) {
   }
 
   const begin = (i) => {
+    state.example = i;
     text.value = textOf(run.examples[i]);
   };
   begin(0);
@@ -154,7 +155,7 @@ export function tryTexts({ runs, asks, changed, hide, forget, pick }) {
     most: 64,
     between: isBetween(run),
     input: () => ({ text: text.value }),
-    reset: () => begin(0),
+    reset: () => begin(state.example),
     show,
     say,
     query,

@@ -171,7 +171,7 @@ export function tryTranslation({ runs, changed, hide, forget, pick }) {
       what: `“${sign(best.tokens[q])}”`,
       weights: looks,
       scores: best.scores ? headOf(best.scores.alignment, 0) : null,
-      without: "These weights are a mean over heads, or a Gaussian is in them: no scores fit them.",
+      without: "These weights are a mean over heads, or a Gaussian multiplies them: no scores fit them.",
       q,
       visible: (k) => !state.settings.hidden.includes(k),
       key: (k) => `“${sign(tokens[k])}”`,
@@ -179,6 +179,7 @@ export function tryTranslation({ runs, changed, hide, forget, pick }) {
   }
 
   const begin = (i) => {
+    state.example = i;
     text.value = sourceOf(run.examples[i]);
     state.best = 0;
     state.chosen = null;
@@ -204,7 +205,7 @@ export function tryTranslation({ runs, changed, hide, forget, pick }) {
     most: 64,
     between: false,
     input: () => ({ text: text.value }),
-    reset: () => begin(0),
+    reset: () => begin(state.example),
     show,
     say,
     query,
