@@ -3,14 +3,14 @@
 The interpreter is `analysis/page/engine.mjs`. It knows the same names, and a test compares both.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jax.lax import GatherScatterMode, RoundingMethod
 
 from flax_attn.errors import UsageError
-from flax_attn.types import Json, JsonObject, Options
+from flax_attn.types import Json, JsonObject, Options, Tree
 
 DTYPES = ("float32", "int32", "uint32", "bool", "uint8", "int8", "uint16", "int16")
 
@@ -99,7 +99,7 @@ PARAMETERS: dict[str, Callable[[Options], JsonObject]] = {
     "stack": _take("axis"),
     "top_k": _take("k", "axis"),
     "transpose": _take("permutation"),
-    "scan": _take("reverse", "length", "num_consts", "num_carry"),
+    "scan": _take("reverse", "length"),
     "while": _take("cond_nconsts", "body_nconsts"),
     "cond": lambda params: {},
 }
@@ -117,7 +117,22 @@ def parameters(equation: JaxprEqn) -> JsonObject:
         raise UsageError(f"the primitive '{name}'")
     for variable in (*equation.invars, *equation.outvars):
         dtype_name(variable.aval.dtype)  # pyright: ignore
-    return {key: _plain(value) for key, value in PARAMETERS[name](equation.params).items()}
+    known = PARAMETERS[name](equation.params) | (_counts(equation) if name == "scan" else {})
+    return {key: _plain(value) for key, value in known.items()}
+
+
+def _counts(scan: JaxprEqn) -> JsonObject:
+    """How many inputs of a scan are constants, and how many are carried.
+
+    Newer JAX does not say it. What is scanned has one axis less inside.
+    """
+    (body,) = bodies(scan)["jaxpr"]
+
+    def whole(variables: Sequence[Tree], inside: Sequence[Tree]) -> int:
+        return sum(own.aval.ndim == aval.ndim for own, aval in zip(variables, inside, strict=True))
+
+    num_carry = whole(scan.outvars, body.out_avals)
+    return {"num_consts": whole(scan.invars, body.in_avals) - num_carry, "num_carry": num_carry}
 
 
 def _plain(value: Json) -> Json:
