@@ -19,7 +19,9 @@ def without_closure(function: Callable, *examples: Tree) -> tuple[Callable, list
     The examples are arguments of the shapes and dtypes that it will be called with.
     """
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*examples)
-    tree, jaxpr = jax.tree.structure(shape), closed.jaxpr  # `call` keeps no array alive
+    # `call` keeps no array alive: newer JAX has the arrays in the program itself
+    bare = ClosedJaxpr(closed.jaxpr, [None] * len(closed.consts))
+    tree, jaxpr = jax.tree.structure(shape), bare.jaxpr
 
     def call(arrays: list[Tree], *args: Tree) -> Tree:
         outputs = jaxpr_as_fun(ClosedJaxpr(jaxpr, arrays))(*jax.tree.leaves(args))
