@@ -171,7 +171,7 @@ export function tryTranslation({ runs, changed, hide, forget, pick }) {
       what: `“${sign(best.tokens[q])}”`,
       weights: looks,
       scores: best.scores ? headOf(best.scores.alignment, 0) : null,
-      without: "These weights are a mean over heads, or a Gaussian multiplies them: no scores fit them.",
+      without: "These weights are a mean over heads, or times a Gaussian: no scores fit them.",
       q,
       visible: (k) => !state.settings.hidden.includes(k),
       key: (k) => `“${sign(tokens[k])}”`,
