@@ -6,7 +6,6 @@ processes and those they start. One that reads an entry while another writes it,
 was killed, compiles it again, and need not warn.
 """
 
-import functools
 import gc
 import os
 import tempfile
@@ -72,26 +71,6 @@ def pytest_addoption(parser):
     parser.addoption(
         "--manual_dir", type=Path, default=None, help="a folder with one folder a data set"
     )
-
-
-@pytest.fixture(scope="session", autouse=True)
-def drawn_once():
-    """Shapes that a run asks for are drawn once a process: to compile what draws them takes as long
-    as the rest of a small run.
-    """
-    from flax_attn.data import shapes
-    from flax_attn.data.sets.signals import Shapes
-
-    load = Shapes.load
-
-    @functools.cache
-    def of(data, generate, wide):
-        return load(data, None)
-
-    with pytest.MonkeyPatch.context() as patch:
-        own = lambda data, _: dict(of(data, shapes.generate, jax.config.jax_enable_x64))
-        patch.setattr(Shapes, "load", own)
-        yield
 
 
 @pytest.fixture

@@ -255,17 +255,22 @@ def splits(
     `valid` is the given share of `num_train`.
     """
     num_valid = round(num_train * valid_fraction)
-    counts = {"train": num_train - num_valid, "valid": num_valid, "test": num_test}
+    sizes = {"train": num_train - num_valid, "valid": num_valid, "test": num_test}
+    return _generate_splits(
+        np.int64(operator.index(seed)), tuple(sizes.items()), task=task, height_rule=height_rule
+    )
 
-    @jax.jit
-    def make(seed: Array) -> dict[str, Examples]:
-        keys = jax.random.split(jax.random.key(seed), len(counts))
-        return {
-            name: generate(key, n, task=task, height_rule=height_rule)
-            for key, (name, n) in zip(keys, counts.items())
-        }
 
-    return make(np.int64(operator.index(seed)))
+@functools.partial(jax.jit, static_argnames=("sizes", "task", "height_rule"))
+def _generate_splits(
+    seed: Array, sizes: tuple[tuple[str, int], ...], *, task: str, height_rule: str
+) -> dict[str, Examples]:
+    """The examples of each split, whose name and size `sizes` gives; each has a key of its own."""
+    keys = jax.random.split(jax.random.key(seed), len(sizes))
+    return {
+        name: generate(key, num_examples, task=task, height_rule=height_rule)
+        for key, (name, num_examples) in zip(keys, sizes)
+    }
 
 
 def _words(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:

@@ -647,6 +647,7 @@ def test_data_drawn_and_stored_are_of_the_same_kind(monkeypatch, task, rule):
         asked.append(options)
         return original(*args, **options)
 
+    shapes._generate_splits.clear_cache()  # another test may have compiled it for these sizes
     monkeypatch.setattr(shapes, "generate", spy)
     _, data, programs, states = start(
         small(shapes_lstm, **{"data.fresh": True, "data.task": task, "data.height_rule": rule})
