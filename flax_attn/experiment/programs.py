@@ -148,8 +148,9 @@ def make_programs(
     def over_all(function: Callable, mapped: int, out: Tree) -> jax.stages.Wrapped:
         return jax.jit(over_seeds(mesh, one_by_one(function, mapped), mapped), out_shardings=out)
 
+    first_metrics = jax.jit(over_seeds(mesh, one_by_one(one.first_metrics)))  # traced, never run
+
     def zero_sums(states: States, rows: epoch.Batch) -> epoch.Metrics:
-        first_metrics = over_seeds(mesh, one_by_one(one.first_metrics))
         shapes = jax.eval_shape(first_metrics, states, rows)
         return put(mesh, zeros_like(shapes), SEEDS)
 

@@ -116,7 +116,9 @@ def _read(
     return jnp.take_along_axis(logits, lengths[:, None, None] - 1, axis=1)[:, 0], caches
 
 
-@functools.partial(jax.jit, static_argnames=("model", "num_steps", "top_k"))
+@functools.partial(
+    jax.jit, static_argnames=("model", "num_steps", "top_k"), donate_argnames="state"
+)
 def _write(
     model: GeneratesText,
     params: Params,
@@ -128,24 +130,39 @@ def _write(
     num_steps: int,
     top_k: int,
 ) -> tuple[tuple[Float[Array, "b v"], Tree], Int[Array, "b n"]]:
-    """The state after `num_steps` more tokens of each text, and these tokens from `first` on."""
-    numbers = jnp.arange(len(state[0]))
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)  # of the texts
+    """The state after `num_steps` more tokens of each text, and these tokens from `first` on.
 
-    def step(state: Tree, i: Array) -> tuple[Tree, Array]:
+    The state that is passed cannot be used again: the caches are extended in place.
+    """
+
+    def step(state: Tree, noise: Array) -> tuple[Tree, Array]:
         logits, caches = state
-        own_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, i)
-        token = sample(logits, own_keys, temperature=temperature, top_k=top_k)
+        token = sample(logits, noise, temperature=temperature, top_k=top_k)
         logits, caches = model.apply({"params": params}, token[:, None], caches, method="decode")
         return (logits[:, 0], caches), token
 
-    state, tokens = jax.lax.scan(step, state, first + jnp.arange(num_steps))
+    noise = draw_noise(key, first + jnp.arange(num_steps), *state[0].shape)
+    state, tokens = jax.lax.scan(step, state, noise)
     return state, tokens.T
+
+
+def draw_noise(
+    key: Key[Array, ""], steps: Int[Array, " n"], num_texts: int, num_tokens: int
+) -> Float[Array, "n b v"]:
+    """Noise with a Gumbel distribution, for `sample` at each of the steps.
+
+    The noise of a text does not depend on the number of texts. It is drawn for many steps at once:
+    inside a loop, it would take a tenth of the time of a step.
+    """
+    fold_in = jax.vmap(jax.random.fold_in, (None, 0))
+    keys = fold_in(key, jnp.arange(num_texts))
+    keys = jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (None, 0))(keys, steps)
+    return jax.vmap(jax.vmap(lambda key: jax.random.gumbel(key, (num_tokens,))))(keys)
 
 
 def sample(
     logits: Float[Array, "b v"],
-    keys: Key[Array, " b"],
+    noise: Float[Array, "b v"],
     *,
     temperature: Float[Array, ""] | float,
     top_k: int,
@@ -154,10 +171,11 @@ def sample(
 
     It is the largest of `logits + temperature * noise` where the noise has a Gumbel distribution.
     So a temperature of 0 gives the most probable token.
+
+    Args:
+        noise: from `draw_noise`.
     """
     allowed = logits.at[:, :NEVER].set(-jnp.inf)
     if top_k:
-        best, _ = largest.top_k(allowed, top_k)
-        allowed = jnp.where(allowed < best[:, -1:], -jnp.inf, allowed)
-    noise = jax.vmap(lambda key: jax.random.gumbel(key, logits.shape[1:]))(keys)
+        allowed = jnp.where(largest.is_among(allowed, top_k), allowed, -jnp.inf)
     return jnp.argmax(allowed + temperature * noise, axis=-1)

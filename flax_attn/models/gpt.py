@@ -9,10 +9,11 @@ Wolf 2017 (arXiv:1608.05859) for the embeddings that serve twice; Su et al. 2021
 for rotary positions.
 """
 
-import functools
+import math
 
 import chex
 import flax.linen as nn
+import jax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
@@ -30,6 +31,15 @@ from flax_attn.types import Tree
 POSITIONS = ("learned", "rotary")
 Outputs = tuple[Float[Array, "b t v"], dict[str, Tree]]
 Caches = tuple[KeyValueCache | SlidingCache, ...]  # one for each block
+
+
+def gelu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """`x Phi(x)`, where `Phi` is the distribution function of the standard normal distribution.
+
+    Source: Hendrycks & Gimpel 2016 (arXiv:1606.08415). `nn.gelu(x, approximate=False)` is the same
+    function by `erfc`, which takes two to three times as long on a CPU.
+    """
+    return 0.5 * x * (1 + jax.lax.erf(x / math.sqrt(2)))
 
 
 class GPT(nn.Module):
@@ -85,9 +95,8 @@ class GPT(nn.Module):
             dropout_rate=self.dropout_rate,
             across=self.across,
         )
-        exact_gelu = functools.partial(nn.gelu, approximate=False)
         width = self.hidden_features or 4 * self.features
-        network = FeedForward(width, exact_gelu, across=self.across)
+        network = FeedForward(width, gelu, across=self.across)
         return DecoderBlock(attention, None, network, dropout_rate=self.dropout_rate)
 
     def __call__(

@@ -2,9 +2,10 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 BLOCK = 32
+FEW = 128  # numbers in a row, such as characters: to compare all of them is faster than to sort
 
 
 def top_k(scores: Float[Array, "b n"], k: int) -> tuple[Array, Array]:
@@ -22,3 +23,12 @@ def top_k(scores: Float[Array, "b n"], k: int) -> tuple[Array, Array]:
     best, index = jax.lax.top_k(candidates, k)
     chosen = jnp.take_along_axis(block, index // BLOCK, axis=1) * BLOCK + index % BLOCK
     return best, jnp.minimum(chosen, size - 1)  # what fills up the last block is none of them
+
+
+def is_among(scores: Float[Array, "b n"], k: int) -> Bool[Array, "b n"]:
+    """True for the `k` largest of each row, and for all that equal the last of these."""
+    if scores.shape[1] <= FEW:
+        num_larger = (scores[:, :, None] < scores[:, None, :]).sum(axis=-1)
+        return num_larger < k
+    best, _ = top_k(scores, k)
+    return scores >= best[:, -1:]

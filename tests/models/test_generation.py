@@ -61,11 +61,11 @@ def test_a_text_depends_on_the_seed_and_not_on_the_other_texts():
 
 def test_tokens_come_as_often_as_their_probabilities_say():
     logits = jnp.array([5.0, 5.0, 1.0, 0.0, -1.0, 2.0])
-    keys = jax.random.split(jax.random.key(0), 40_000)
+    noise = jax.random.gumbel(jax.random.key(0), (40_000, 6))
     rows = jnp.broadcast_to(logits, (40_000, 6))
     for temperature, top_k, allowed in ((1.0, 0, [2, 3, 4, 5]), (0.5, 2, [2, 5])):
         tokens = jax.jit(sample, static_argnames="top_k")(
-            rows, keys, temperature=temperature, top_k=top_k
+            rows, noise, temperature=temperature, top_k=top_k
         )
         shares = np.bincount(tokens, minlength=6) / 40_000
         expected = np.zeros(6)
@@ -75,6 +75,6 @@ def test_tokens_come_as_often_as_their_probabilities_say():
 
 def test_a_temperature_of_0_and_one_candidate_are_the_most_probable_token():
     logits = jnp.array([[9.0, 9.0, 1.0, 3.0, 2.0]])
-    keys = jax.random.split(jax.random.key(1), 1)
-    assert sample(logits, keys, temperature=0.0, top_k=0)[0] == 3
-    assert sample(logits, keys, temperature=5.0, top_k=1)[0] == 3
+    noise = jax.random.gumbel(jax.random.key(1), (1, 5))
+    assert sample(logits, noise, temperature=0.0, top_k=0)[0] == 3
+    assert sample(logits, noise, temperature=5.0, top_k=1)[0] == 3

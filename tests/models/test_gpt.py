@@ -1,11 +1,13 @@
 """A GPT: a step with the cache is the same as all at once, and nothing comes from the future."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from flax_attn.models import GPT
+from flax_attn.models.gpt import gelu
 from tests.models.variables import draw
 
 SMALL = {"vocabulary_size": 11, "max_length": 12, "features": 8, "num_heads": 4, "num_blocks": 2}
@@ -87,3 +89,11 @@ def test_dropout_is_for_training_alone():
 def test_unknown_positions_are_told():
     with pytest.raises(ValueError, match=r"positions of .*'learned', 'rotary'.*, got 'none'"):
         GPT(**SMALL, positions="none").init(jax.random.key(0), TOKENS)
+
+
+def test_gelu_is_the_exact_one_of_flax():
+    x = jnp.linspace(-6, 6, 241)
+    exact = lambda x: nn.gelu(x, approximate=False)
+    np.testing.assert_allclose(gelu(x), exact(x), atol=1e-6)
+    slope, expected = (jax.vmap(jax.grad(function))(x) for function in (gelu, exact))
+    np.testing.assert_allclose(slope, expected, atol=1e-6)

@@ -1,5 +1,6 @@
 import jax
 import numpy as np
+import pytest
 
 from flax_attn.models import largest
 
@@ -10,3 +11,13 @@ def test_the_largest_are_found_by_blocks():
     best, places = jax.jit(largest.top_k, static_argnums=1)(scores, 9)
     np.testing.assert_array_equal(best, -np.sort(-scores)[:, :9])
     np.testing.assert_array_equal(np.take_along_axis(scores, np.asarray(places), axis=1), best)
+
+
+@pytest.mark.parametrize("size", [20, largest.FEW + 20])
+def test_the_largest_and_their_equals_are_marked(size):
+    scores = np.random.default_rng(3).integers(8, size=(5, size)).astype(np.float32)
+    scores[1, 2:] = -np.inf
+    is_among = jax.jit(largest.is_among, static_argnums=1)
+    for k in 1, 4, size:
+        expected = scores >= -np.sort(-scores)[:, [k - 1]]
+        np.testing.assert_array_equal(is_among(scores, k), expected)
