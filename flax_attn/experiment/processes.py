@@ -19,6 +19,7 @@ from typing import NamedTuple, NoReturn
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from flax_attn.errors import UsageError, one_line
 from flax_attn.runs.directory import flatten
@@ -169,8 +170,6 @@ def tell_arrays(tree: Tree, wait: int | None = None) -> Tree:
     """The arrays that process 0 has, in all of them. All have trees of the same shapes."""
     if jax.process_count() == 1:
         return tree
-    from jax.experimental import multihost_utils
-
     meet("what process 0 tells", wait)
     leaves, structure = jax.tree.flatten(jax.tree.map(np.asarray, tree))
     # the sum that tells would turn -0.0 into 0.0
@@ -184,16 +183,12 @@ def gather(tree: Tree) -> Tree:
     """Arrays from all devices, whole, as NumPy's, in every process."""
     if jax.process_count() == 1:
         return jax.device_get(tree)
-    from jax.experimental import multihost_utils
-
     meet("what all devices hold")
     return multihost_utils.process_allgather(tree, tiled=True)
 
 
 def _all_of(array: np.generic) -> np.ndarray:
     """An array from every process, stacked."""
-    from jax.experimental import multihost_utils
-
     meet("what all tell")
     return np.asarray(multihost_utils.process_allgather(array))
 
@@ -212,10 +207,9 @@ def check_same(values: JsonObject) -> None:
     """Raises a UsageError in every process where one has other values than process 0."""
     if jax.process_count() == 1:
         return
-    values = values | {"jax": jax.__version__}
-    own, first = flatten(values), tell(flatten(values))
+    own = json.loads(json.dumps(flatten(values | {"jax": jax.__version__})))
+    first = tell(own)
     assert isinstance(first, dict)
-    own = json.loads(json.dumps(own))
     other = [key for key in sorted(own | first) if own.get(key) != first.get(key)]
     differs = np.flatnonzero(_all_of(np.int32(len(other))))
     if other:
