@@ -21,9 +21,14 @@ def mean_of(run: Record, metric: str) -> float:
 def _signals(run: Record) -> str:
     error = float(np.sqrt(mean_of(run, "mse"))) * _unit(run)
     tallest = float(np.max(run.examples["targets"], initial=0))
-    levels = run.config["data"].get("task") in ("by_shape", "by_location")
-    does = "levels pairs of shapes" if levels else "turns signals into others"
-    return f"{does}, off by {error:.2g} where heights reach {tallest:.3g}"
+    does = LEVELLED.get(run.config["data"].get("task"), "turns signals into others")
+    return f"{does}, with an error of {error:.2g} for heights up to {tallest:.3g}"
+
+
+LEVELLED = {
+    "by_shape": "sets both shapes of a kind to their mean height",
+    "by_location": "sets the two shapes on each side to their mean height",
+}
 
 
 def _unit(run: Record) -> float:

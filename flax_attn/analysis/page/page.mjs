@@ -8,6 +8,10 @@ import { groupsOf, isError, resultsTable } from "./table.mjs";
 import { sameSignals, togetherView } from "./together.mjs";
 import { viewOf } from "./views.mjs";
 
+const KEPT_ANSWERS =
+  "These are the trained model's answers to test examples, as the run has kept them. What you " +
+  "change above does not change them.";
+
 /** Turns every packed array of the data into numbers, in place. */
 async function unpackAll(value) {
   if (value === null || typeof value !== "object") return;
@@ -36,6 +40,7 @@ function runPart(run, isExplored, level, liveOf) {
   const notes = lines.filter(Boolean);
   const live = isExplored ? null : liveOf(run);
   const children = [
+    isExplored ? el("p", { class: "hint" }, KEPT_ANSWERS) : null,
     viewOf(run, live?.beside),
     notes.map((line) => el("p", { class: "note" }, line)),
     live && part(level === "h1" ? "h2" : "h3", "Try it", live.tried),

@@ -3,6 +3,7 @@
 const GONE = "The explorer is gone. Start it again with the same command, and this page goes on.";
 const OTHER = "Another run answers at this address now. Load the page again.";
 const PATIENCE = 1500; // milliseconds until a server that is gone is tried again
+const LATE = 250; // milliseconds after which an answer is late
 
 /**
  * Sends one request at a time. While an answer is awaited only the newest further request is kept.
@@ -32,6 +33,26 @@ export function newestWins(asks, show, wait) {
     wait(true);
     if (!isRunning) run();
   };
+}
+
+/**
+ * Calls `tell(true)` when no answer has come for a while, and `tell(false)` when one comes.
+ * `wait(isWaiting)` hears when the newest answer is awaited, `answered()` every answer.
+ */
+export function whenLate(tell) {
+  let isAwaited = false;
+  let timer = null;
+  const answered = () => {
+    clearTimeout(timer);
+    tell(false);
+    if (isAwaited) timer = setTimeout(() => tell(true), LATE);
+  };
+  const wait = (isWaiting) => {
+    if (isWaiting === isAwaited) return;
+    isAwaited = isWaiting;
+    answered();
+  };
+  return { wait, answered };
 }
 
 /** The reply that stands for an answer that failed. */

@@ -1,6 +1,6 @@
 // How the attention of a trained model is changed: normaliser, temperature, reach, order.
 
-import { chooser, el } from "./dom.mjs";
+import { chooser, el, newId } from "./dom.mjs";
 
 export const UNCHANGED = {
   normalizer: "as trained",
@@ -13,7 +13,7 @@ export const NORMALIZERS = ["as trained", "softmax", "entmax15", "sparsemax", "t
 const NAMED = {
   "as trained": "as trained",
   softmax: "softmax: every key gets some",
-  entmax15: "entmax-1.5: small ones become 0",
+  entmax15: "entmax-1.5: small become 0",
   sparsemax: "sparsemax: most become 0",
   top_k: "top-k: softmax of the 3 best",
   hard: "hard: the best key alone",
@@ -23,6 +23,10 @@ export function nameOfNormalizer(name) {
   return (NAMED[name] ?? name).split(":")[0];
 }
 
+const HELP = {
+  temperature: "Temperature above 1: weights more alike. Below 1: the largest takes more. ",
+  reach: "Reach: how many positions away a query may look.",
+};
 const STEPS = 40; // of the temperature, from 1/16 to 16
 
 /** The temperature at a step of its slider, which is logarithmic; 1 in the middle. */
@@ -43,7 +47,7 @@ export function lensControls({ normalizers, most, between, ordered, onChange, on
     onChange(own);
   };
   const choice = chooser(
-    "normaliser",
+    "normaliser, from scores to weights",
     names.map((name) => NAMED[name] ?? name),
     0,
     (i) => change({ normalizer: names[i] }),
@@ -58,17 +62,23 @@ export function lensControls({ normalizers, most, between, ordered, onChange, on
     return [value === null ? "no limit" : `${value} away`, () => change({ reach: value })];
   });
   const box = el("input", { type: "checkbox", onchange: () => change({ causal: box.checked }) });
+  const sliders = [temperature, between && most > 2 ? reach : null].filter(Boolean);
   const causal = el("label", { class: "control tick" }, box, el("span", {}, "may not look ahead"));
   const reset = el("button", { type: "button", class: "reset", onclick: () => onReset() }, "Reset");
   const node = el(
     "div",
     { class: "try-controls", role: "group", "aria-label": "The attention" },
     choice,
-    temperature.node,
-    between && most > 2 ? reach.node : null,
+    sliders.map((own) => own.node),
     between && !ordered ? causal : null,
     reset,
+    el("p", { class: "hint" }, sliders.map((own) => own.help)),
   );
+  /** Says by which normaliser the model was trained, where it is known. */
+  const trained = (name) => {
+    const [first] = node.querySelectorAll("option");
+    if (name) first.textContent = `${NAMED[names[0]]} (${name})`;
+  };
   const clear = () => {
     own = { ...UNCHANGED };
     node.querySelector("select").selectedIndex = 0;
@@ -76,14 +86,16 @@ export function lensControls({ normalizers, most, between, ordered, onChange, on
     reach.set(far);
     box.checked = false;
   };
-  return { node, clear };
+  return { node, clear, trained };
 }
 
-/** A slider with its value beside it. `at(step)` gives the text of a step, and what it changes. */
+/** A slider with its value, and its help. `at(step)` is the text of a step, and what it changes. */
 function slider(label, last, first, at) {
   const value = el("output", {}, at(first)[0]);
   const input = el("input", { type: "range", min: 0, max: last, value: first, step: 1 });
   input.setAttribute("aria-label", label); // the label around both is that of the output
+  const help = el("span", { id: newId("help") }, HELP[label]);
+  input.setAttribute("aria-describedby", help.id);
   const set = (step) => {
     input.value = step;
     const [text] = at(step);
@@ -97,5 +109,5 @@ function slider(label, last, first, at) {
   });
   set(first);
   const node = el("label", { class: "control" }, el("span", {}, label, " ", value), input);
-  return { node, set };
+  return { node, set, help };
 }

@@ -54,7 +54,9 @@ export function evidenceRow(ask) {
   row.setAttribute("aria-label", "what hiding a part does to the answer");
   const said = el("p", { class: "sentence", "aria-live": "polite" });
   const title = el("p", { class: "try-title" }, "What hiding does to the answer");
-  const node = el("div", { class: "try-beside-weights", "aria-busy": "false" }, title, row, said);
+  const about = el("p", { class: "hint" });
+  const parts = [title, about, row, said];
+  const node = el("div", { class: "try-beside-weights", "aria-busy": "false" }, parts);
   let turn = 0;
 
   const end = (words) => {
@@ -101,6 +103,7 @@ export function evidenceRow(ask) {
     });
     row.replaceChildren(...cells);
     title.textContent = `What hiding each ${what} ${how.does}`;
+    about.textContent = isWeighed ? `Above: the attention on the ${what}. Below: the change.` : "";
   }
 
   function show(asked) {

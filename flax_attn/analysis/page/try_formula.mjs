@@ -3,6 +3,7 @@
 import { el, percent, svg } from "./dom.mjs";
 import { normalizers } from "./try_normalizers.mjs";
 import { UNCHANGED } from "./try_controls.mjs";
+import { scoresIn, weightsIn } from "./try_shared.mjs";
 
 const SHOWN = 6; // keys whose numbers are shown, those with the largest weights
 const STEPS_OF_CURVE = 60;
@@ -53,6 +54,22 @@ function normalizerOf(row, { normalizer, temperature }) {
   };
   const named = normalizers[normalizer];
   return named ?? Object.values(normalizers).find(fits) ?? null;
+}
+
+/**
+ * The name of the normaliser that makes all weights of replies to unchanged settings, by the last
+ * query of each attention; null where no one does, or where weights come without scores.
+ */
+export function normalizerIn(replies) {
+  const found = replies.flatMap((reply) =>
+    Object.keys(reply.attention).map((name) => {
+      const [weights, scores] = [weightsIn(reply, name, 0), scoresIn(reply, name, 0)];
+      if (!scores || weights.columns < 2) return null;
+      const query = { weights, scores, q: weights.rows - 1, visible: () => true, key: String };
+      return normalizerOf(scoredRow(query), UNCHANGED)?.name ?? null;
+    }),
+  );
+  return new Set(found).size === 1 ? found[0] : null;
 }
 
 function parts(query, settings) {

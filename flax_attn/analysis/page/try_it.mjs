@@ -1,9 +1,9 @@
 // What a reader can try on a model that answers: an input to change, and the attention to change.
 
 import { el, sentence } from "./dom.mjs";
-import { isGone, newestWins, whenBack } from "./try_asking.mjs";
+import { isGone, newestWins, whenBack, whenLate } from "./try_asking.mjs";
 import { lensControls, UNCHANGED } from "./try_controls.mjs";
-import { fromScores } from "./try_formula.mjs";
+import { fromScores, normalizerIn } from "./try_formula.mjs";
 import { tryImages } from "./try_images.mjs";
 import { tryLanguage } from "./try_language.mjs";
 import { trySeries } from "./try_series.mjs";
@@ -34,11 +34,13 @@ export function tryIt(run, ask, others = []) {
   const hasAttention = runs.some((own) => own.attention.length > 0);
   let settings = { ...UNCHANGED };
   let isBack = false;
+  let isFirst = true; // as trained, so the weights tell by which normaliser
 
   const figure = el("figure", { class: "try-figure", "aria-busy": "true" });
   const said = sentence("The model is asked …");
   const problem = el("p", { class: "try-problem", role: "status" });
   const formula = fromScores();
+  const late = whenLate((isLate) => section.classList.toggle("late", isLate));
   const send = newestWins(asks, shown, waiting);
   const changed = () => send({ inputs: view.input(), settings: { ...settings } });
   const hide = (keys) => {
@@ -55,12 +57,14 @@ export function tryIt(run, ask, others = []) {
 
   function waiting(isWaiting) {
     figure.setAttribute("aria-busy", String(isWaiting));
+    late.wait(isWaiting);
     if (isWaiting) said.node.classList.add("awaited");
     else said.node.classList.remove("awaited");
   }
 
   function shown(request, replies) {
     const broken = replies.find((reply) => reply.error);
+    late.answered();
     figure.classList.toggle("stale", Boolean(broken));
     problem.textContent = broken?.error ?? replies.find((reply) => reply.note)?.note ?? "";
     if (broken) {
@@ -68,6 +72,8 @@ export function tryIt(run, ask, others = []) {
       if (isGone(broken) && !isBack) comeBack();
       return;
     }
+    if (isFirst) controls.trained(normalizerIn(replies));
+    isFirst = false;
     view.show(replies, request.settings, request);
     said.say(view.say(replies, request.settings));
     formula.settings(request.settings);
@@ -98,16 +104,18 @@ export function tryIt(run, ask, others = []) {
       changed();
     },
   });
-  figure.append(view.node);
+  const computing = el("p", { class: "try-late", "aria-hidden": "true" });
+  computing.append(el("span", {}, "computing …"));
+  figure.append(computing, view.node);
   said.node.classList.add("try-said");
-  const below = [hasAttention ? controls.node : null, said.node, problem].filter(Boolean);
-  view.slot?.append(...below); // beside the picture: what is changed and what changes
+  const hint = el("p", { class: "try-hint" }, el("strong", {}, "Try this. "), view.hint);
+  const below = [said.node, problem, hint, hasAttention ? controls.node : null].filter(Boolean);
+  view.slot?.append(...below); // beside the picture: what changes and what is changed
   const section = el(
     "section",
     { class: `try try-${run.kind}`, "aria-label": `Try ${run.name}` },
     figure,
     view.slot ? null : below,
-    el("p", { class: "try-hint" }, el("strong", {}, "Try this. "), view.hint),
     view.after ?? null,
     hasAttention ? formula.node : null,
   );

@@ -10,22 +10,24 @@ const RIGHT = `✓ is right: off by at most ${CLOSE.toFixed(1)} on average`;
 
 const HINT = { class: "hint" };
 const COUNTED =
-  "Keys per query: at how many positions one position looks, on average (1\u00a0% or more).";
+  "Keys per query: at how many positions one position looks, on average (1\u00a0% or more). " +
+  "Attention on shapes: what positions in shapes put on shapes of both kinds, on average.";
+const LEVELLED =
+  `How well each pair comes to its mean height. ${RIGHT}. ` +
+  "Attention on own kind: what positions in these shapes put on both, on average.";
 
 const KINDS = ["triangle", "box"];
 const pluralOf = (kind) => (kind === "box" ? "boxes" : "triangles");
 
-/** The mean distance of the answer from the right heights, of the shapes of a kind. */
-function errorOf(kind, output, shapes, right) {
-  const own = shapes.map((shape, i) => [shape, right[i]]).filter(([shape]) => shape.kind === kind);
-  const errors = own.map(([shape, height]) => Math.abs(heightIn(output, shape) - height));
-  return errors.reduce((sum, error) => sum + error, 0) / errors.length;
-}
-
-function sayError(error) {
-  const written = error.toFixed(1); // what is read decides
+/** How far some shapes, by their indices, are from the right heights, and whether it passes. */
+export function verdict(group, output, shapes, right) {
+  const errors = group.map((i) => Math.abs(heightIn(output, shapes[i]) - right[i]));
+  const mean = errors.reduce((sum, error) => sum + error, 0) / errors.length;
+  const written = mean.toFixed(1); // what is read decides
   return `${Number(written) <= CLOSE ? "✓" : "✗"} off by ${written}`;
 }
+
+const ofKind = (kind, shapes) => [...shapes.keys()].filter((i) => shapes[i].kind === kind);
 
 /** A table whose rows are stacked on a phone. */
 function stacked(caption, header, rows) {
@@ -37,7 +39,7 @@ function stacked(caption, header, rows) {
 /** A table of the kinds of shapes: where they are set, and where they look. */
 export function levels() {
   const node = el("div", { class: "scroll try-levels", tabindex: 0, role: "region" });
-  node.setAttribute("aria-label", "How well the shapes are levelled");
+  node.setAttribute("aria-label", "How well each pair comes to its mean height");
   const show = (runs, replies, shapes, right, weights) => {
     const rows = runs.flatMap((run, i) => {
       const output = replies[i].outputs.data;
@@ -49,12 +51,12 @@ export function levels() {
         const goal = new Set(goals.filter(([other]) => other === kind).map(([, height]) => height));
         const share = looks ? percent(shareOn(looks, own, own)) : "no attention";
         const name = runs.length > 1 ? `${pluralOf(kind)}, ${run.name}` : pluralOf(kind);
-        const error = errorOf(kind, output, shapes, right);
-        return [name, set, [...goal].join(" and "), `${sayError(error)} on average`, share];
+        const judged = verdict(ofKind(kind, shapes), output, shapes, right);
+        return [name, set, [...goal].join(" and "), `${judged} on average`, share];
       });
     });
     const header = ["shapes", "set to", "right", "verdict", "attention on own kind"];
-    node.replaceChildren(stacked(`How well the shapes are levelled. ${RIGHT}.`, header, rows));
+    node.replaceChildren(stacked(LEVELLED, header, rows));
   };
   return { node, show, level: heightIn };
 }
@@ -76,7 +78,7 @@ export function everyNormalizer({ run, ask, shapes, signal, settings }) {
     const right = rightHeights(shapes(), run.task);
     const looks = weightsIn(reply, run.attention.at(-1).name, 0);
     const errors = KINDS.map((kind) =>
-      sayError(errorOf(kind, reply.outputs.data, shapes(), right)),
+      verdict(ofKind(kind, shapes()), reply.outputs.data, shapes(), right),
     );
     const share = shareOn(looks, shapes(), shapes());
     return [nameOfNormalizer(name), ...errors, keysOf(looks), percent(share)];

@@ -33,6 +33,5 @@ export function signalKey(runs) {
     entry("input", "signal"),
     entry("target", "right answer"),
     runs.map((run, i) => entry(`answer-${i}`, runs.length > 1 ? run.name : "the model's answer")),
-    runs[0].attention.length ? entry("look", "attention on the partner") : null,
   );
 }

@@ -83,6 +83,25 @@ export function shareAt(weights, q, shape) {
   return share;
 }
 
+/**
+ * The example whose boxes spread their attention widest, by its index: the mean of their largest
+ * weights is smallest there. Normalisers that drop small weights change it most.
+ */
+export function widest(examples, weightsOfOne) {
+  const means = examples.map((example) => {
+    const weights = weightsOfOne(example);
+    if (!weights) return 1;
+    const boxes = shapesOf(example).filter(({ kind }) => kind === "box");
+    const rows = Array.from({ length: weights.rows }, (_, q) => q).filter((q) =>
+      boxes.some((box) => isIn(box, ((q + 0.5) * LENGTH) / weights.rows - 0.5)),
+    );
+    const keys = Array.from({ length: weights.columns }, (_, k) => k);
+    const largest = rows.map((q) => Math.max(...keys.map((k) => weights.at(q, k))));
+    return largest.reduce((sum, own) => sum + own, 0) / rows.length;
+  });
+  return means.indexOf(Math.min(...means));
+}
+
 /** What is unusual about shapes, in words; empty for those that training has. */
 export function unusual(shapes) {
   for (const [i, one] of shapes.entries())

@@ -57,11 +57,14 @@ export function movingLegend() {
   return { node, to };
 }
 
+/** The examples of a run that a reader can begin with. */
+export const offered = (run) => run.examples.slice(0, 8);
+
 /** Buttons for the examples of a run, to begin with. */
-export function exampleChooser(run, onChoice) {
-  const count = Math.min(run.examples.length, 8);
+export function exampleChooser(run, onChoice, first = 0) {
+  const count = offered(run).length;
   if (count < 2) return null;
-  return numbered("begin with example", count, 0, onChoice, (i) => `example ${i}`).node;
+  return numbered("begin with example", count, first, onChoice, (i) => `example ${i}`).node;
 }
 
 /** A canvas that is one row of weights; keys that are not visible are hatched. */

@@ -2,15 +2,15 @@
 
 import { el, percent } from "./dom.mjs";
 import { heatMap, legend } from "./heat.mjs";
-import { everyNormalizer, levels } from "./try_levels.mjs";
+import { everyNormalizer, levels, verdict } from "./try_levels.mjs";
 import { isVisible, signalKey, withMarks } from "./try_marks.mjs";
 import { evidenceRow } from "./try_evidence.mjs";
 import { shapeParts } from "./try_parts.mjs";
 import { handle, plot } from "./try_plot.mjs";
-import { exampleChooser, headChooser, PIXELS } from "./try_shared.mjs";
+import { exampleChooser, headChooser, offered, PIXELS } from "./try_shared.mjs";
 import { scoresIn, strip, weightsIn } from "./try_shared.mjs";
 import { drawn, groupOf, isIn, LENGTH, rightHeights, shapesOf } from "./try_shapes.mjs";
-import { shareAt, shareOn, unusual } from "./try_shapes.mjs";
+import { shareAt, shareOn, unusual, widest } from "./try_shapes.mjs";
 import { trySeries } from "./try_series.mjs";
 
 const SIGNS = { triangle: "▲", box: "■" };
@@ -23,6 +23,7 @@ export function trySignals(parts) {
 
 function shapesView({ runs, asks, changed, hide, forget, pick }) {
   const [run] = runs;
+  const hasMap = run.attention.length > 0;
   const state = { example: 0, shapes: [], noise: [], chosen: 0, replies: null, settings: null };
   const answers = runs.map((_, i) => `answer-${i}`);
   const own = plot({
@@ -142,9 +143,9 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
     own.arcs(arcs);
     const [partner] = group.filter((i) => i !== chosen);
     aboutRow.textContent =
-      `Where the middle of the chosen ${shape.kind} looks (bright: much), ` +
-      `${percent(shareAt(looks, q, shapes[partner]))} of it on its partner (the arc). ` +
-      "Click a position of this strip to hide it, click again to show it.";
+      `The middle of the chosen ${shape.kind} puts ` +
+      `${percent(shareAt(looks, q, shapes[partner]))} of its attention on its partner (the arc). ` +
+      "Click a position of this strip to hide or show it.";
     row.show(looks, q, (k) => isVisible(q, k, settings));
     map.show(looks, {
       finest: PIXELS * looks.columns,
@@ -220,9 +221,11 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
         const set = group.map((i) => table.level(output, state.shapes[i]).toFixed(1));
         const own = group.map((i) => state.shapes[i]);
         const share = looks
-          ? `, ${percent(shareOn(looks, own, own))} of their attention on ${what}`
+          ? `, on average ${percent(shareOn(looks, own, own))} of their attention on ${what}`
           : "";
-        return `${what} set to ${set.join(" and ")} (right: ${right[group[0]].toFixed(1)})${share}`;
+        const judged = verdict(group, output, state.shapes, right);
+        const goal = `right: ${right[group[0]].toFixed(1)}, ${judged}`;
+        return `${what} set to ${set.join(" and ")} (${goal})${share}`;
       })
       .join("; ")
       .concat(".");
@@ -246,13 +249,13 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
     };
   }
 
-  begin(0);
+  const first = widest(offered(run), (own) => weightsIn(own, heads.now.name, 0));
+  begin(first);
   row.canvas.addEventListener("click", (event) => {
     const box = row.canvas.getBoundingClientRect();
     const count = weights(state.replies[0]).columns;
     hide([Math.floor((count * (event.clientX - box.left)) / box.width)]);
   });
-  const hasMap = run.attention.length > 0;
   const rowNode = el("div", { class: "try-row" }, row.canvas, aboutRow);
   for (const event of ["pointerleave", "blur"]) map.canvas.addEventListener(event, pointAway);
   const compare = everyNormalizer({
@@ -262,11 +265,12 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
     signal,
     settings: () => state.settings,
   });
-  const begins = exampleChooser(run, (i) => {
+  const beginAnew = (i) => {
     begin(i);
     forget();
     changed();
-  });
+  };
+  const begins = exampleChooser(run, beginAnew, first);
   const besides = [heads.node, marked.node, scaleOf, pointed];
   const picture = el(
     "div",
@@ -278,9 +282,8 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
   return {
     node: picture,
     hint:
-      "Drag a triangle up, down or away, with the mouse, a finger or the arrow keys. " +
-      "Each pair should come out at its mean height. Then change the normaliser, which turns " +
-      "scores into weights, and see which shapes come out wrong.",
+      "Drag a triangle (or use arrow keys): both should come out at their mean. Then change the " +
+      "normaliser.",
     slot,
     most: LENGTH,
     between: true,
