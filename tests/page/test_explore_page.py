@@ -222,6 +222,8 @@ def test_what_comes_out_stands_beside_the_controls_on_the_first_screen(shapes, a
     size = {"viewport": {"width": 1280, "height": 800}}
     with serving([shapes[1]], [answers]) as url, visiting(browser, url, **size) as opened:
         page = opened.page
+        title = page.locator("h1").inner_text()
+        assert "Sets both shapes of a kind to their mean height, with an error of " in title
         first = page.locator(".try-controls option").first
         assert first.text_content() == "as trained (softmax)"
         boxes = [page.locator(f".try-{own}").bounding_box() for own in ("said", "hint")]

@@ -24,8 +24,8 @@ export function nameOfNormalizer(name) {
 }
 
 const HELP = {
-  temperature: "Temperature above 1: weights more alike. Below 1: the largest takes more. ",
-  reach: "Reach: how many positions away a query may look.",
+  temperature: "Temperature: above 1 weights are more alike, below 1 the largest takes more. ",
+  reach: "Reach: how far a query may look, in positions.",
 };
 const STEPS = 40; // of the temperature, from 1/16 to 16
 

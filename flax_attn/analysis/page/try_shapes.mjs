@@ -85,7 +85,7 @@ export function shareAt(weights, q, shape) {
 
 /**
  * The example whose boxes spread their attention widest, by its index: the mean of their largest
- * weights is smallest there. Normalisers that drop small weights change it most.
+ * weights is smallest there, so the normaliser "hard" drops the largest share.
  */
 export function widest(examples, weightsOfOne) {
   const means = examples.map((example) => {
