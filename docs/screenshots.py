@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from PIL import Image
+
 IMAGES = Path(__file__).parent / "images"
 CHROMIUM = Path("/usr/bin/chromium")
 SIZE = {"width": 1080, "height": 900}
@@ -87,6 +89,14 @@ def reporting(run: Path) -> Iterator[str]:
         yield path.as_uri()
 
 
+def make_small(path: Path) -> None:
+    """Leaves a picture at most 256 colours."""
+    picture = Image.open(path).convert("RGB")
+    how = Image.Quantize.MAXCOVERAGE  # a scale of colours is small, and needs many of them
+    picture = picture.quantize(256, how, kmeans=2, dither=Image.Dither.NONE)
+    picture.save(path, optimize=True)
+
+
 def draw(name: str, runs: Path, browser: Any) -> list[Path]:
     """Draws a picture in each scheme of colours, and returns the paths."""
     run, explored, use = PICTURES[name]
@@ -104,6 +114,7 @@ def draw(name: str, runs: Path, browser: Any) -> list[Path]:
             page.wait_for_selector(SETTLED)
             paths.append(IMAGES / f"{name}{end}.png")
             page.screenshot(path=paths[-1])
+            make_small(paths[-1])
             context.close()
     return paths
 
