@@ -508,16 +508,22 @@ def test_scores_become_weights_on_the_pages_of_loops_too(kind, tmp_path, browser
         opened.wait()
         page.locator(".try-formula summary").click()
         page.locator(".try-term").first.wait_for()
+        expect = pytest.importorskip("playwright.sync_api").expect
         if kind == "series":
-            slider = page.get_by_role("slider", name="step to look at")
+            at, slider = 3, page.get_by_role("slider", name="step to look at")
             slider.focus()
             slider.press("Home")
             for _ in range(3):
                 slider.press("ArrowRight")
-            expect = pytest.importorskip("playwright.sync_api").expect
             expect(page.locator(".try-formula")).to_contain_text("(what looks) is step 3")
+        else:
+            parts = page.get_by_role("group", name="translation").locator("button")
+            at, chosen = parts.count() - 1, parts.last
+            chosen.focus()
+            sentence = f"“{chosen.text_content()}” is read from"
+            expect(page.locator(".try-said")).to_contain_text(sentence)
         (name,) = answers.last[1]["scores"]
-        row = numbers_of(answers.last[1]["scores"][name])[0, 3 if kind == "series" else 0]
+        row = numbers_of(answers.last[1]["scores"][name])[0, at]
         weights = np.asarray(NORMALIZERS["sparsemax"](jnp.asarray(row)))
         terms = page.locator(".try-term").all_text_contents()
         shown = [float(re.search(r"([\d.]+)$", term)[1]) for term in terms if " = " in term]

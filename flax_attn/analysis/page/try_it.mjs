@@ -52,7 +52,13 @@ export function tryIt(run, ask, others = []) {
   const forget = () => {
     settings.hidden = []; // another text has other words
   };
-  const pick = () => formula.show(view.query());
+  let last = null; // the replies that are shown, and their settings
+
+  function pick() {
+    formula.show(view.query());
+    if (last) said.say(view.say(...last));
+  }
+
   const view = VIEWS[run.kind]({ runs, asks, changed, hide, forget, pick });
 
   function waiting(isWaiting) {
@@ -68,6 +74,7 @@ export function tryIt(run, ask, others = []) {
     figure.classList.toggle("stale", Boolean(broken));
     problem.textContent = broken?.error ?? replies.find((reply) => reply.note)?.note ?? "";
     if (broken) {
+      last = null;
       said.say("");
       if (isGone(broken) && !isBack) comeBack();
       return;
@@ -75,7 +82,7 @@ export function tryIt(run, ask, others = []) {
     if (isFirst) controls.trained(normalizerIn(replies));
     isFirst = false;
     view.show(replies, request.settings, request);
-    said.say(view.say(replies, request.settings));
+    last = [replies, request.settings];
     formula.settings(request.settings);
     pick();
   }

@@ -148,11 +148,14 @@ export function tryTranslation({ runs, changed, hide, forget, pick }) {
       .join(" ");
   }
 
+  /** What the chosen part is read from, or the part that is read most clearly. */
   function clearest(best, reply) {
     const looks = best.attention.alignment && headOf(best.attention.alignment, 0);
     if (!looks || !looks.rows) return "";
-    let top = [0, 0];
-    for (let q = 0; q < looks.rows; q++)
+    const isChosen = state.chosen !== null && state.chosen < looks.rows;
+    const [first, end] = isChosen ? [state.chosen, state.chosen + 1] : [0, looks.rows];
+    let top = [first, 0];
+    for (let q = first; q < end; q++)
       for (let k = 0; k < looks.columns; k++) if (looks.at(q, k) > looks.at(...top)) top = [q, k];
     const [q, k] = top;
     const share = percent(looks.at(q, k));
