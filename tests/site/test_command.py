@@ -11,8 +11,9 @@ import docs.__main__ as command
 from tests.site.conftest import ROOT
 
 SERVE = """
-import sys
+import signal, sys
 import docs.__main__ as command
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background ignores
 command.build = lambda out: 0
 command.PACKAGES = ()
 sys.exit(command.main(["--port=0", f"--out={sys.argv[1]}"]))
@@ -53,12 +54,15 @@ def test_the_site_is_served_until_ctrl_c(tmp_path):
     (tmp_path / "index.html").write_text("<p>first")
     options = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", SERVE, str(tmp_path)], **options) as process:
-        line = process.stdout.readline()
-        address = line.split()[4].rstrip(".")
-        with urllib.request.urlopen(address, timeout=20) as answer:
-            assert answer.read() == b"<p>first"
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
+        try:
+            line = process.stdout.readline()
+            address = line.split()[4].rstrip(".")
+            with urllib.request.urlopen(address, timeout=20) as answer:
+                assert answer.read() == b"<p>first"
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=20)
+        finally:
+            process.kill()
     assert process.returncode == 0
     assert said == ""
     assert address.startswith(f"http://{command.HOST}:")
