@@ -92,8 +92,8 @@ def reporting(run: Path) -> Iterator[str]:
 def make_small(path: Path) -> None:
     """Leaves a picture at most 256 colours."""
     picture = Image.open(path).convert("RGB")
-    how = Image.Quantize.MAXCOVERAGE  # a scale of colours is small, and needs many of them
-    picture = picture.quantize(256, how, kmeans=2, dither=Image.Dither.NONE)
+    method = Image.Quantize.MAXCOVERAGE  # a scale of colours is small, and needs many of them
+    picture = picture.quantize(256, method, kmeans=2, dither=Image.Dither.NONE)
     picture.save(path, optimize=True)
 
 

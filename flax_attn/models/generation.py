@@ -151,8 +151,8 @@ def draw_noise(
 ) -> Float[Array, "n b v"]:
     """Noise with a Gumbel distribution, for `sample` at each of the steps.
 
-    The noise of a text does not depend on the number of texts. It is drawn for many steps at once:
-    inside a loop, it would take a tenth of the time of a step.
+    The noise of a text does not depend on the number of texts. It is drawn for many steps at once,
+    because random numbers are slow inside a loop on a CPU.
     """
     fold_in = jax.vmap(jax.random.fold_in, (None, 0))
     keys = fold_in(key, jnp.arange(num_texts))

@@ -31,4 +31,4 @@ def is_among(scores: Float[Array, "b n"], k: int) -> Bool[Array, "b n"]:
         num_larger = (scores[:, :, None] < scores[:, None, :]).sum(axis=-1)
         return num_larger < k
     best, _ = top_k(scores, k)
-    return scores >= best[:, -1:]
+    return ~(scores < best[:, -1:])  # a NaN stays

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flax_attn.models import GPT
-from flax_attn.models.generation import Sampling, generate, sample
+from flax_attn.models.generation import Sampling, draw_noise, generate, sample
 from tests.models.variables import draw
 
 SMALL = {"vocabulary_size": 13, "max_length": 12, "features": 8, "num_heads": 2, "num_blocks": 2}
@@ -78,3 +78,10 @@ def test_a_temperature_of_0_and_one_candidate_are_the_most_probable_token():
     noise = jax.random.gumbel(jax.random.key(1), (1, 5))
     assert sample(logits, noise, temperature=0.0, top_k=0)[0] == 3
     assert sample(logits, noise, temperature=5.0, top_k=1)[0] == 3
+
+
+def test_every_step_of_every_text_has_its_own_noise():
+    noise = draw_noise(jax.random.key(0), jnp.arange(6), 2, 5)
+    assert len(np.unique(noise)) == noise.size
+    later = draw_noise(jax.random.key(0), 3 + jnp.arange(3), 2, 5)
+    np.testing.assert_array_equal(later, noise[3:])

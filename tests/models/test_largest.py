@@ -16,8 +16,8 @@ def test_the_largest_are_found_by_blocks():
 @pytest.mark.parametrize("size", [20, largest.FEW + 20])
 def test_the_largest_and_their_equals_are_marked(size):
     scores = np.random.default_rng(3).integers(8, size=(5, size)).astype(np.float32)
-    scores[1, 2:] = -np.inf
+    scores[1, 2:], scores[2] = -np.inf, np.nan
     is_among = jax.jit(largest.is_among, static_argnums=1)
     for k in 1, 4, size:
-        expected = scores >= -np.sort(-scores)[:, [k - 1]]
+        expected = ~(scores < -np.sort(-scores)[:, [k - 1]])  # True for NaN
         np.testing.assert_array_equal(is_among(scores, k), expected)

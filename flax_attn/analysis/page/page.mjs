@@ -9,8 +9,7 @@ import { sameSignals, togetherView } from "./together.mjs";
 import { viewOf } from "./views.mjs";
 
 const KEPT_ANSWERS =
-  "These are the trained model's answers to test examples, as the run has kept them. What you " +
-  "change above does not change them.";
+  "This is what the run has kept of test examples. What you change above does not change it.";
 
 /** Turns every packed array of the data into numbers, in place. */
 async function unpackAll(value) {

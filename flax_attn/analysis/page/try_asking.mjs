@@ -37,7 +37,7 @@ export function newestWins(asks, show, wait) {
 
 /**
  * Calls `tell(true)` when no answer has come for a while, and `tell(false)` when one comes.
- * `wait(isWaiting)` hears when the newest answer is awaited, `answered()` every answer.
+ * `wait(isWaiting)` hears when the newest answer is awaited, `answered()` every one that is shown.
  */
 export function whenLate(tell) {
   let isAwaited = false;

@@ -9,6 +9,8 @@ export const UNCHANGED = {
   causal: false,
   hidden: [],
 };
+/** Whether settings are those of the model as it was trained, with nothing hidden. */
+export const isUnchanged = (settings) => JSON.stringify(settings) === JSON.stringify(UNCHANGED);
 export const NORMALIZERS = ["as trained", "softmax", "entmax15", "sparsemax", "top_k", "hard"];
 const NAMED = {
   "as trained": "as trained",
@@ -69,10 +71,10 @@ export function lensControls({ normalizers, most, between, ordered, onChange, on
     "div",
     { class: "try-controls", role: "group", "aria-label": "The attention" },
     choice,
-    sliders.map((own) => own.node),
+    sliders.map((slide) => slide.node),
     between && !ordered ? causal : null,
     reset,
-    el("p", { class: "hint" }, sliders.map((own) => own.help)),
+    el("p", { class: "hint" }, sliders.map((slide) => slide.help)),
   );
   /** Says by which normaliser the model was trained, where it is known. */
   const trained = (name) => {

@@ -78,6 +78,7 @@ export function evidenceRow(ask) {
     const broken = [first, ...replies].find((reply) => reply.error);
     if (broken) {
       row.replaceChildren();
+      about.textContent = "";
       return end(`It cannot be said: ${broken.error}`);
     }
     const how = first.classes ? ofClass(first) : OF_NUMBERS;
@@ -113,6 +114,7 @@ export function evidenceRow(ask) {
     said.textContent = "";
     if (asked.names.length > MOST) {
       row.replaceChildren();
+      about.textContent = "";
       return end(`There are more than ${MOST} parts, so none is hidden in turn.`);
     }
     const begin = () => own === turn && measure(asked, own).catch((error) => end(String(error)));

@@ -45,31 +45,35 @@ function scoredRow({ weights, scores, q, visible, key }) {
   return all.map((k) => ({ k, name: key(k), weight: weights.at(q, k), score: scores.at(q, k) }));
 }
 
-/** The normaliser that makes these weights of these scores; null for one that is not known. */
-function normalizerOf(row, { normalizer, temperature }) {
+/** The normalisers that make these weights of these scores. */
+function fitting(row, temperature) {
   const scaled = row.map(({ score }) => score / temperature);
-  const fits = (own) => {
+  return Object.values(normalizers).filter((own) => {
     const weights = own.weights(scaled);
     return row.every(({ weight }, i) => Math.abs(weight - weights[i]) < CLOSE_ENOUGH);
-  };
-  const named = normalizers[normalizer];
-  return named ?? Object.values(normalizers).find(fits) ?? null;
+  });
+}
+
+/** The normaliser that makes these weights of these scores; null for one that is not known. */
+function normalizerOf(row, { normalizer, temperature }) {
+  return normalizers[normalizer] ?? fitting(row, temperature)[0] ?? null;
 }
 
 /**
- * The name of the normaliser that makes all weights of replies to unchanged settings, by the last
- * query of each attention; null where no one does, or where weights come without scores.
+ * The name of the one normaliser that makes the weights of replies to unchanged settings, by the
+ * last query of the first head of each attention; null where not just one does, or without scores.
  */
 export function normalizerIn(replies) {
-  const found = replies.flatMap((reply) =>
+  const fits = replies.flatMap((reply) =>
     Object.keys(reply.attention).map((name) => {
       const [weights, scores] = [weightsIn(reply, name, 0), scoresIn(reply, name, 0)];
       if (!scores || weights.columns < 2) return null;
       const query = { weights, scores, q: weights.rows - 1, visible: () => true, key: String };
-      return normalizerOf(scoredRow(query), UNCHANGED)?.name ?? null;
+      const own = fitting(scoredRow(query), UNCHANGED.temperature);
+      return own.length === 1 ? own[0].name : null;
     }),
   );
-  return new Set(found).size === 1 ? found[0] : null;
+  return new Set(fits).size === 1 ? fits[0] : null;
 }
 
 function parts(query, settings) {

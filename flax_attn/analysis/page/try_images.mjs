@@ -10,12 +10,12 @@ import { scoresIn, weightsIn } from "./try_shared.mjs";
 import { bars } from "./words.mjs";
 
 /** The view of images in classes. */
-export function tryImages({ runs, asks, changed, hide, forget, pick }) {
+export function tryImages({ runs, asks, changed, hide, forget, pick, again }) {
   const [run] = runs;
   const [height, width] = run.examples[0].image.shape;
   const isDigit = height === SIZE && width === SIZE;
   const state = { image: null, strokes: false, replies: null, settings: null, query: 0 };
-  const heads = headChooser(run, () => state.replies && show(state.replies, state.settings));
+  const heads = headChooser(run, again);
   const paper = paperToDraw(drawnOn);
   const looked = el("canvas", { class: "try-seen", role: "img", width, height });
   looked.setAttribute("aria-label", "what the model sees");

@@ -2,7 +2,7 @@
 
 import { el, sentence } from "./dom.mjs";
 import { isGone, newestWins, whenBack, whenLate } from "./try_asking.mjs";
-import { lensControls, UNCHANGED } from "./try_controls.mjs";
+import { isUnchanged, lensControls, UNCHANGED } from "./try_controls.mjs";
 import { fromScores, normalizerIn } from "./try_formula.mjs";
 import { tryImages } from "./try_images.mjs";
 import { tryLanguage } from "./try_language.mjs";
@@ -26,7 +26,8 @@ const VIEWS = {
  *
  * A view of a kind of task has `{node, hint, input(), show(replies, settings, request),
  * say(replies), reset(), query()}`; it calls `changed()` when its input changes, and `hide(keys)`
- * for keys that are clicked.
+ * for keys that are clicked. When something else of the same replies is chosen, it calls `pick()`
+ * for the sentence and the scores, or `again()` to be shown anew as well.
  */
 export function tryIt(run, ask, others = []) {
   const runs = [run, ...others.map(([other]) => other)];
@@ -34,7 +35,7 @@ export function tryIt(run, ask, others = []) {
   const hasAttention = runs.some((own) => own.attention.length > 0);
   let settings = { ...UNCHANGED };
   let isBack = false;
-  let isFirst = true; // as trained, so the weights tell by which normaliser
+  let isNamed = false; // the normaliser that the model was trained with
 
   const figure = el("figure", { class: "try-figure", "aria-busy": "true" });
   const said = sentence("The model is asked …");
@@ -52,14 +53,20 @@ export function tryIt(run, ask, others = []) {
   const forget = () => {
     settings.hidden = []; // another text has other words
   };
-  let last = null; // the replies that are shown, and their settings
+  let last = null; // what is shown: the replies, their settings and the request
 
   function pick() {
     formula.show(view.query());
     if (last) said.say(view.say(...last));
   }
 
-  const view = VIEWS[run.kind]({ runs, asks, changed, hide, forget, pick });
+  function again() {
+    if (!last) return;
+    view.show(...last);
+    pick();
+  }
+
+  const view = VIEWS[run.kind]({ runs, asks, changed, hide, forget, pick, again });
 
   function waiting(isWaiting) {
     figure.setAttribute("aria-busy", String(isWaiting));
@@ -79,10 +86,12 @@ export function tryIt(run, ask, others = []) {
       if (isGone(broken) && !isBack) comeBack();
       return;
     }
-    if (isFirst) controls.trained(normalizerIn(replies));
-    isFirst = false;
-    view.show(replies, request.settings, request);
-    last = [replies, request.settings];
+    if (!isNamed && isUnchanged(request.settings)) {
+      controls.trained(normalizerIn(replies)); // as trained, so the weights tell by which
+      isNamed = true;
+    }
+    last = [replies, request.settings, request];
+    view.show(...last);
     formula.settings(request.settings);
     pick();
   }

@@ -43,11 +43,11 @@ export function promptOf({ tokens }) {
 }
 
 /** The view of language models. */
-export function tryLanguage({ runs, asks, changed, hide, forget, pick }) {
+export function tryLanguage({ runs, asks, changed, hide, forget, again }) {
   const [run] = runs;
   const state = { replies: null, settings: null, request: null, timer: null };
   const text = el("textarea", { rows: 3, spellcheck: "false", maxlength: 100000, oninput: typed });
-  const heads = headChooser(run, () => state.replies && show(state.replies, state.settings));
+  const heads = headChooser(run, again);
   const scale = movingLegend();
   const line = el("div", {});
   const answer = el("div", {});

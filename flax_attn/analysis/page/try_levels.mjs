@@ -13,7 +13,7 @@ const COUNTED =
   "Keys per query: at how many positions one position looks, on average (1\u00a0% or more). " +
   "Attention on shapes: what positions in shapes put on shapes of both kinds, on average.";
 const LEVELLED =
-  `How well each pair comes to its mean height. ${RIGHT}. ` +
+  `How well the shapes come to their mean heights. ${RIGHT}. ` +
   "Attention on own kind: what positions in these shapes put on both, on average.";
 
 const KINDS = ["triangle", "box"];
@@ -39,7 +39,7 @@ function stacked(caption, header, rows) {
 /** A table of the kinds of shapes: where they are set, and where they look. */
 export function levels() {
   const node = el("div", { class: "scroll try-levels", tabindex: 0, role: "region" });
-  node.setAttribute("aria-label", "How well each pair comes to its mean height");
+  node.setAttribute("aria-label", "How well the shapes come to their mean heights");
   const show = (runs, replies, shapes, right, weights) => {
     const rows = runs.flatMap((run, i) => {
       const output = replies[i].outputs.data;

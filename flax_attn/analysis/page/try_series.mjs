@@ -10,7 +10,7 @@ const FRAME = 100;
 const STEPS_UP = 20; // presses of an arrow key from the bottom to the top
 
 /** The view of series. Each row is moved up and down, and is as thick as its weight. */
-export function trySeries({ runs, asks, changed, hide, forget, pick }) {
+export function trySeries({ runs, asks, changed, hide, forget, pick, again }) {
   const [run] = runs;
   const first = run.examples[0].inputs;
   const isSeries = run.kind === "series";
@@ -22,11 +22,9 @@ export function trySeries({ runs, asks, changed, hide, forget, pick }) {
   const evidence = evidenceRow(asks[0]);
   const step = stepChooser(length, (own) => {
     state.step = own;
-    if (!state.replies) return;
-    show(state.replies, state.settings);
-    pick();
+    again();
   });
-  const heads = headChooser(run, () => state.replies && show(state.replies, state.settings));
+  const heads = headChooser(run, again);
   const rows = first.map((_, i) => rowOfSeries(i));
   const outputs = runs.map((own, i) => rowOfAnswer(runs.length > 1 ? own.name : "answer", i));
 

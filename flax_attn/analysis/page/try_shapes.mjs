@@ -97,7 +97,8 @@ export function widest(examples, weightsOfOne) {
     );
     const keys = Array.from({ length: weights.columns }, (_, k) => k);
     const largest = rows.map((q) => Math.max(...keys.map((k) => weights.at(q, k))));
-    return largest.reduce((sum, own) => sum + own, 0) / rows.length;
+    const mean = largest.reduce((sum, own) => sum + own, 0) / rows.length;
+    return Number.isFinite(mean) ? mean : 1;
   });
   return means.indexOf(Math.min(...means));
 }

@@ -21,7 +21,7 @@ export function trySignals(parts) {
   return parts.runs[0].examples[0].marks.length === 4 ? shapesView(parts) : trySeries(parts);
 }
 
-function shapesView({ runs, asks, changed, hide, forget, pick }) {
+function shapesView({ runs, asks, changed, hide, forget, again }) {
   const [run] = runs;
   const hasMap = run.attention.length > 0;
   const state = { example: 0, shapes: [], noise: [], chosen: 0, replies: null, settings: null };
@@ -36,7 +36,7 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
   });
   const handles = [0, 1, 2, 3].map((i) => shapeHandle(i));
   const row = strip("the attention of the chosen shape");
-  const heads = headChooser(run, () => state.replies && show(state.replies, state.settings));
+  const heads = headChooser(run, again);
   const map = heatMap({ name: "attention of every position on every other", onPoint: pointAt });
   const marked = withMarks(map.node);
   const aboutMap =
@@ -73,7 +73,7 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
       },
       onPick: () => {
         state.chosen = i;
-        if (state.replies) show(state.replies, state.settings);
+        again();
       },
     });
   }
@@ -282,8 +282,8 @@ function shapesView({ runs, asks, changed, hide, forget, pick }) {
   return {
     node: picture,
     hint:
-      "Drag a triangle (or use arrow keys): both should come out at their mean. Then change the " +
-      "normaliser.",
+      "Drag a shape (or use arrow keys): each pair should come out at its mean height." +
+      (hasMap ? " Then change the normaliser." : ""),
     slot,
     most: LENGTH,
     between: true,

@@ -16,11 +16,11 @@ export function textOf({ tokens, known }) {
 }
 
 /** The view of texts in classes. */
-export function tryTexts({ runs, asks, changed, hide, forget, pick }) {
+export function tryTexts({ runs, asks, changed, hide, forget, pick, again }) {
   const [run] = runs;
   const state = { replies: null, settings: null, query: null, pointed: null };
   const text = el("textarea", { rows: 3, spellcheck: "false", maxlength: 100000, oninput: typed });
-  const heads = headChooser(run, () => state.replies && show(state.replies, state.settings));
+  const heads = headChooser(run, again);
   const scale = movingLegend();
   const line = el("div", {});
   const answer = el("div", {});
