@@ -282,7 +282,7 @@ function shapesView({ runs, asks, changed, hide, forget, again }) {
   return {
     node: picture,
     hint:
-      "Drag a shape (or use arrow keys): each pair should come out at its mean height." +
+      "Drag a shape (or use arrow keys): each pair should end at its mean." +
       (hasMap ? " Then change the normaliser." : ""),
     slot,
     most: LENGTH,
