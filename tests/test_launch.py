@@ -97,7 +97,8 @@ def test_here_starts_all_and_ends_all(trained_alone, tmp_path):
     assert done.returncode == 0, done.stderr
     assert faults.contents(workdir) == trained_alone
     shutil.rmtree(workdir)
-    process = subprocess.Popen([*command, "--num_epochs=100000"], start_new_session=True, **options)
+    endless = [*command, "--num_epochs=100000", "--timeout=40"]  # the limit of a heartbeat, too
+    process = subprocess.Popen(endless, start_new_session=True, **options)
     deadline = time.monotonic() + 60
     while not (workdir / "checkpoints" / "1").exists():
         assert time.monotonic() < deadline
@@ -106,7 +107,7 @@ def test_here_starts_all_and_ends_all(trained_alone, tmp_path):
         ["pgrep", "-f", str(workdir)], capture_output=True, text=True
     ).stdout.split()
     os.kill(max(int(child) for child in children if int(child) != process.pid), signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=90)
     assert process.returncode != 0
 
 
