@@ -38,19 +38,27 @@ def test_an_example_with_weights_that_are_no_numbers_is_the_last_to_begin_with()
     assert said(f"{begin} {EXAMPLES} console.log(JSON.stringify({chosen}));") == [1, 0]
 
 
-def name_of(weights, scores):
-    """The name of the normaliser that makes these weights, as the page has it."""
+def reply_with(weights, scores):
+    """A reply of a model with one query, as the page gets it."""
     arrays = (
         {"shape": [1, 1, len(row)], "data": np.asarray(row).tolist()} for row in (weights, scores)
     )
-    reply = dict(zip(("attention", "scores"), ({"own": array} for array in arrays)))
-    begin = 'import { normalizerIn } from "./try_formula.mjs";'
-    return said(f"{begin} console.log(JSON.stringify(normalizerIn([{json.dumps(reply)}])));")
+    return dict(zip(("attention", "scores"), ({"own": array} for array in arrays)))
 
 
 def test_a_normaliser_is_named_where_it_alone_makes_the_weights():
     spread, sharp = jnp.array([2.0, 1.5, 1.0, 0.5]), jnp.array([9.0, 0.0, 0.0, 0.0])
-    assert name_of(masked_softmax(spread), spread) == "softmax"
-    assert name_of(sparsemax(spread), spread) == "sparsemax"
-    assert name_of(masked_softmax(sharp), sharp) is None  # others would make them, too
-    assert name_of(masked_softmax(spread), spread + jnp.arange(4)) is None  # none makes them
+    replies = [
+        reply_with(masked_softmax(spread), spread),
+        reply_with(sparsemax(spread), spread),
+        reply_with(masked_softmax(sharp), sharp),  # others would make these weights, too
+        reply_with(masked_softmax(spread), spread + jnp.arange(4)),  # none makes them
+    ]
+    begin = 'import { normalizerIn } from "./try_formula.mjs";'
+    names = f"{json.dumps(replies)}.map((reply) => normalizerIn([reply]))"
+    assert said(f"{begin} console.log(JSON.stringify({names}));") == [
+        "softmax",
+        "sparsemax",
+        None,
+        None,
+    ]

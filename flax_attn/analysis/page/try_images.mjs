@@ -10,7 +10,7 @@ import { scoresIn, weightsIn } from "./try_shared.mjs";
 import { bars } from "./words.mjs";
 
 /** The view of images in classes. */
-export function tryImages({ runs, asks, changed, hide, forget, pick, again }) {
+export function tryImages({ runs, asks, changed, hide, forget, again }) {
   const [run] = runs;
   const [height, width] = run.examples[0].image.shape;
   const isDigit = height === SIZE && width === SIZE;
@@ -51,9 +51,9 @@ export function tryImages({ runs, asks, changed, hide, forget, pick, again }) {
     });
   }
 
-  /** `request` is what was answered; without it, the same answer is shown again. */
-  function show(replies, settings, request = state.request) {
-    Object.assign(state, { replies, settings, request });
+  /** `request` is what was answered. */
+  function show(replies, settings, request) {
+    Object.assign(state, { replies, settings });
     paintInk(looked, state.image.map(inUnits), width, height);
     const looks = weightsIn(replies[0], heads.now.name, heads.now.head);
     if (looks) {
@@ -111,8 +111,7 @@ export function tryImages({ runs, asks, changed, hide, forget, pick, again }) {
       const point = () => {
         if (state.query === k) return;
         state.query = k;
-        show(state.replies, state.settings);
-        pick();
+        again();
       };
       return el("button", {
         type: "button",

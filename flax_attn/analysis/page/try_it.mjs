@@ -54,10 +54,11 @@ export function tryIt(run, ask, others = []) {
     settings.hidden = []; // another text has other words
   };
   let last = null; // what is shown: the replies, their settings and the request
+  let isBroken = false; // the newest answer, so that what is shown is old
 
   function pick() {
     formula.show(view.query());
-    if (last) said.say(view.say(...last));
+    if (last && !isBroken) said.say(view.say(...last));
   }
 
   function again() {
@@ -78,10 +79,10 @@ export function tryIt(run, ask, others = []) {
   function shown(request, replies) {
     const broken = replies.find((reply) => reply.error);
     late.answered();
-    figure.classList.toggle("stale", Boolean(broken));
+    isBroken = Boolean(broken);
+    figure.classList.toggle("stale", isBroken);
     problem.textContent = broken?.error ?? replies.find((reply) => reply.note)?.note ?? "";
     if (broken) {
-      last = null;
       said.say("");
       if (isGone(broken) && !isBack) comeBack();
       return;

@@ -61,8 +61,8 @@ export function tryLanguage({ runs, asks, changed, hide, forget, again }) {
     changed();
   }
 
-  /** `request` is what was answered; without it, the same answer is shown again. */
-  function show(replies, settings, request = state.request) {
+  /** `request` is what was answered. */
+  function show(replies, settings, request) {
     Object.assign(state, { replies, settings, request });
     const [reply] = replies;
     const looks = weightsIn(reply, heads.now.name, heads.now.head);

@@ -80,9 +80,9 @@ export function trySeries({ runs, asks, changed, hide, forget, pick, again }) {
     return own.map((value, t) => (value + (t ? own[t - 1] : 0)) / 2);
   }
 
-  /** `request` is what was answered; without it, the same answer is shown again. */
-  function show(replies, settings, request = state.request) {
-    Object.assign(state, { replies, settings, request });
+  /** `request` is what was answered. */
+  function show(replies, settings, request) {
+    Object.assign(state, { replies, settings });
     const looks = isSeries ? weightsIn(replies[0], heads.now.name, heads.now.head) : null;
     rows.forEach((row, i) => {
       row.lines.replaceChildren(...segments(state.rows[i], looks, i), ...cursorAt(state.step));

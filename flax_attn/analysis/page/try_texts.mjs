@@ -42,10 +42,10 @@ export function tryTexts({ runs, asks, changed, hide, forget, pick, again }) {
     );
   }
 
-  /** `request` is what was answered; without it, the same answer is shown again. */
-  function show(replies, settings, request = state.request) {
+  /** `request` is what was answered. */
+  function show(replies, settings, request) {
     const isNew = state.replies?.[0].tokens?.join(" ") !== replies[0].tokens.join(" ");
-    Object.assign(state, { replies, settings, request });
+    Object.assign(state, { replies, settings });
     if (isNew) state.query = null;
     const { tokens, known } = replies[0];
     const focused = [...line.querySelectorAll("button")].indexOf(document.activeElement);
