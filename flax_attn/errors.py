@@ -15,13 +15,30 @@ ESCAPES = {
 }
 
 
+LONGEST = 800  # characters of an error
+LONGEST_NAME = 100  # characters of a name or value of the user's in an error
+
+
 class UsageError(ValueError):
     """Says in one line what was expected, what came, and what to do."""
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, as one line."""
-    return " ".join(str(error).split()) or type(error).__name__
+    """What an error says, as one line of at most `LONGEST` characters."""
+    try:
+        # an error may hold a whole file
+        said = shortened(str(error), 100 * LONGEST)
+    except Exception:  # a `__str__` of the user's own
+        said = ""
+    return shortened(" ".join(said.split()), LONGEST) or type(error).__name__
+
+
+def shortened(text: str, longest: int = LONGEST_NAME) -> str:
+    """The text, or its beginning and its end with `...` between where it is longer."""
+    if len(text) <= longest:
+        return text
+    half = (longest - 3) // 2
+    return f"{text[:half]}...{text[-half:]}"
 
 
 def escaped(text: str) -> str:

@@ -1,13 +1,14 @@
 """A user's own arrays, from a `.npz` file."""
 
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from flax_attn.data import bounded
 from flax_attn.data.contents import ALL, SPLITS
-from flax_attn.errors import UsageError, one_line
+from flax_attn.errors import UsageError, one_line, shortened
+
+LONGEST_LIST = 200  # characters of names in an error
 
 Arrays = tuple[np.ndarray, np.ndarray]  # inputs and targets
 
@@ -21,36 +22,20 @@ def read(path: Path, inputs: str, targets: str) -> dict[str, Arrays]:
     Raises:
         UsageError: no such file, another kind of file, or arrays that are missing or misnamed.
     """
+    names: dict[str, tuple[str, str]] = {}
+
+    def choose(known: list[str]) -> list[str]:
+        names.update(_names(path, known, inputs, targets))
+        return [name for pair in names.values() for name in pair]
+
     try:
-        with bounded.open_file(path) as file:
-            return _read(path, file, inputs, targets)
-    except UsageError:
-        raise
+        arrays = bounded.read_npz(path, choose=choose)
     except OSError as error:
         raise UsageError(
             f"cannot read {path} ({error.strerror or one_line(error)}); give a .npz file with the "
             f"arrays {inputs} and {targets}"
         ) from error
-    except Exception as error:  # whatever NumPy raises for a file that is damaged
-        raise UsageError(
-            f"expected arrays in {path} ({one_line(error)}); save it with numpy.savez, without "
-            f"Python objects"
-        ) from error
-
-
-def _read(path: Path, file: BinaryIO, inputs: str, targets: str) -> dict[str, Arrays]:
-    archive = np.load(file)
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise UsageError(
-            f"expected an archive of several arrays in {path}, got one array; save it with "
-            f"numpy.savez"
-        )
-    with archive:
-        names = _names(path, archive.files, inputs, targets)
-        return {
-            split: (np.asarray(archive[x]), np.asarray(archive[y]))
-            for split, (x, y) in names.items()
-        }
+    return {split: (arrays[x], arrays[y]) for split, (x, y) in names.items()}
 
 
 def _names(path: Path, known: list[str], inputs: str, targets: str) -> dict[str, tuple[str, str]]:
@@ -64,6 +49,6 @@ def _names(path: Path, known: list[str], inputs: str, targets: str) -> dict[str,
         raise UsageError(
             f"expected in {path} the arrays {inputs} and {targets}, or train_{inputs}, "
             f"train_{targets}, test_{inputs} and test_{targets}, and perhaps valid_{inputs} and "
-            f"valid_{targets}, got {', '.join(known) or 'none'}"
+            f"valid_{targets}, got {shortened(', '.join(known), LONGEST_LIST) or 'none'}"
         )
     return names

@@ -12,13 +12,15 @@ import math
 import os
 import stat
 import warnings
-from collections.abc import Iterator, Sequence
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import numpy as np
 
-from flax_attn.errors import UsageError, one_line
+from flax_attn.errors import UsageError, one_line, shortened
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -28,6 +30,7 @@ LARGEST_PICTURE = 2**28  # bytes of its file
 MOST_PIXELS = 2**26
 LONGEST_LINE = 10_000_000  # characters, also of a row of a table and of all its cells
 LONGEST_HEADER = 10_000  # bytes, of a .npy file
+LONGEST_LIST = 2**22  # bytes, of the list of what a .npz file holds
 MOST_AXES = 8
 MOST_TIMES = 100  # a compressed file may grow by this factor
 ALWAYS_UNPACKED = 2**26  # bytes that every compressed file may grow to
@@ -55,7 +58,7 @@ def open_file(path: Path, largest: int = LARGEST_FILE) -> io.BufferedReader:
     return open(path, "rb")
 
 
-def most_unpacked(file: io.BufferedReader) -> int:
+def most_unpacked(file: BinaryIO) -> int:
     """The bytes that may come out of an open compressed file."""
     return min(LARGEST_FILE, max(ALWAYS_UNPACKED, MOST_TIMES * os.fstat(file.fileno()).st_size))
 
@@ -120,9 +123,8 @@ def read_npy(path: Path) -> np.ndarray:
         raise UsageError(
             f"expected one array in {path}, got an archive of several; save one with numpy.save"
         )
-    shape, is_fortran, dtype = _npy_header(path, head)
-    needed = math.prod(shape) * dtype.itemsize
-    if dtype.hasobject or not needed or len(shape) > MOST_AXES or min(shape, default=1) < 0:
+    shape, is_fortran, dtype, needed = _npy_header(str(path), head)
+    if not needed:
         raise UsageError(f"expected numbers in {path}, got {dtype} of shape {shape}")
     offset = head.tell()
     if needed > size - offset:
@@ -133,18 +135,115 @@ def read_npy(path: Path) -> np.ndarray:
     return np.memmap(path, dtype, "r", offset, shape, "F" if is_fortran else "C")
 
 
-def _npy_header(path: Path, head: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """The shape, whether the first axis is innermost, and the type of the numbers."""
+def read_npz(
+    path: Path,
+    file: BinaryIO | None = None,
+    choose: Callable[[list[str]], Iterable[str]] = list,
+) -> dict[str, np.ndarray]:
+    """The arrays in a .npz file, by name.
+
+    Args:
+        path: of the file.
+        file: the same file, where it is open already; it stays open.
+        choose: from the names of all arrays to those that are read. The others are left alone.
+
+    Raises:
+        OSError: as `open_file`.
+        UsageError: no such archive, a damaged one, what are no arrays or arrays of Python objects,
+            or more bytes than `most_unpacked`. What `choose` raises, too.
+    """
+    if file is None:
+        with open_file(path) as own:
+            return read_npz(path, own, choose)
+    try:
+        with _open_zip(path, file) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            names = list(choose(list(members)))
+            unpacked, most = sum(members[name].file_size for name in names), most_unpacked(file)
+            if unpacked > most:
+                raise UsageError(
+                    f"expected at most {most:,} bytes unpacked from {path}, got {unpacked:,}; "
+                    f"split it, or save it with numpy.savez, without compression"
+                )
+            return {name: _read_member(path, archive, members[name]) for name in names}
+    except UsageError:
+        raise
+    except Exception as error:  # whatever is raised for a file that is damaged, also an OSError
+        raise UsageError(
+            f"expected arrays in {path} ({one_line(error)}); save it with numpy.savez"
+        ) from error
+
+
+def _open_zip(path: Path, file: BinaryIO) -> zipfile.ZipFile:
+    """The archive in an open file, with a list of members of at most `LONGEST_LIST` bytes."""
+    file.seek(0)
+    begin = file.read(6)
+    if begin == b"\x93NUMPY":
+        raise UsageError(
+            f"expected an archive of several arrays in {path}, got one array; save it with "
+            f"numpy.savez"
+        )
+    if begin[:2] != b"PK":
+        raise UsageError(
+            f"expected arrays in {path}, got another kind of file; save it with numpy.savez"
+        )
+
+    def read(size: int = -1) -> bytes:
+        """Reads a piece of the file. The list of members is read as one piece."""
+        if size > LONGEST_LIST:
+            raise UsageError(
+                f"expected an archive of arrays in {path} with a list of at most "
+                f"{LONGEST_LIST:,} bytes, got one of {size:,}; save it with numpy.savez"
+            )
+        return file.read(size)
+
+    bounded = SimpleNamespace(read=read, seek=file.seek, tell=file.tell, seekable=file.seekable)
+    return zipfile.ZipFile(cast(BinaryIO, bounded))
+
+
+def _read_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+    """One array of an archive."""
+    where = f"{shortened(info.filename)} of {path}"
+    kinds = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others unpack without a bound
+    is_encrypted = info.flag_bits & 1
+    if not info.filename.endswith(".npy") or is_encrypted or info.compress_type not in kinds:
+        raise UsageError(
+            f"expected an array that numpy.savez has written in {where}, got another kind of file; "
+            f"save it again"
+        )
+    with archive.open(info) as member:
+        head = io.BytesIO(member.read(LONGEST_HEADER))
+    _, _, _, needed = _npy_header(where, head)
+    if head.tell() + needed != info.file_size:
+        raise UsageError(
+            f"expected {head.tell() + needed:,} bytes in {where} by its header, got "
+            f"{info.file_size:,}; save it again"
+        )
+    with archive.open(info) as member, warnings.catch_warnings(action="ignore"):
+        return np.lib.format.read_array(member, allow_pickle=False)
+
+
+def _npy_header(where: str, head: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """What the head of a .npy file says, which is read to its end.
+
+    Returns the shape, whether the first axis is innermost, the type of the numbers, and the bytes
+    of them all.
+    """
     formats = np.lib.format
     readers = {(1, 0): formats.read_array_header_1_0, (2, 0): formats.read_array_header_2_0}
     try:
         with warnings.catch_warnings(action="ignore"):
-            return readers[formats.read_magic(head)](head)
+            shape, is_fortran, dtype = readers[formats.read_magic(head)](head)
     except Exception as error:  # whatever numpy makes of a header, which is an expression of Python
         raise UsageError(
-            f"expected numbers in {path}, got no .npy file with a header of at most "
+            f"expected numbers in {where}, got no .npy file with a header of at most "
             f"{LONGEST_HEADER:,} bytes; write it with numpy.save"
         ) from error
+    are_numbers = dtype.itemsize and not dtype.hasobject
+    if not are_numbers or len(shape) > MOST_AXES or min(shape, default=1) < 0:
+        got = shortened(f"{dtype} of shape {shape}")
+        raise UsageError(f"expected numbers in {where}, got {got}; write them with numpy.save")
+    return shape, is_fortran, dtype, math.prod(shape) * dtype.itemsize
 
 
 @contextlib.contextmanager

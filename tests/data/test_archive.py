@@ -46,7 +46,7 @@ NAMES = r"expected in .*own.npz the arrays x and y, or train_x, .* got"
         (named("train", "test") | {"valid_x": X}, NAMES),
         (named("train", "test", "val"), f"{NAMES} .*val_x, val_y"),
         (named("train", "test") | {"x": X, "y": Y}, NAMES),
-        ({"x": np.array([{}, None]), "y": Y}, r"arrays in .*own.npz \(Object arrays"),
+        ({"x": np.array([{}, None]), "y": Y}, r"numbers in x.npy of .*own.npz, got object"),
     ],
 )
 def test_arrays_that_are_missing_or_misnamed_are_told(tmp_path, arrays, said):

@@ -5,6 +5,7 @@ import io
 import os
 import struct
 import tracemalloc
+import zipfile
 import zlib
 
 import numpy as np
@@ -28,6 +29,7 @@ READERS = {
     "news.csv": lambda path: list(ag_news.read_news(path)),
     "table.csv": lambda path: table.read(path, "text", "label"),
     "sentences.gz": multi30k.read_lines,
+    "arrays.npz": bounded.read_npz,
 }
 
 
@@ -204,6 +206,120 @@ def test_a_header_of_numpy_is_as_long_as_its_first_bytes_say(tmp_path):
     refused(read, tmp_path / "long.npy", "a header of at most 10,000 bytes")
 
 
+def npz(arrays, save=np.savez_compressed):
+    """The bytes of a .npz file."""
+    file = io.BytesIO()
+    save(file, **arrays)
+    return file.getvalue()
+
+
+def zipped(content, name="x.npy", kind=zipfile.ZIP_DEFLATED):
+    """A zip file of one member."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", kind) as archive:
+        archive.writestr(name, content)
+    return file.getvalue()
+
+
+def lying(content, says):
+    """A zip file of one member, whose list says another size of it."""
+    file = bytearray(zipped(content))
+    place = file.rindex(b"PK\1\2") + 24
+    file[place : place + 4] = struct.pack("<I", says)
+    return bytes(file)
+
+
+ARRAYS = {"x": np.arange(6.0).reshape(2, 3).T, "y": np.array(["a", "bc"]), "z": np.zeros((0, 3))}
+
+
+def test_arrays_of_an_archive_are_read_by_name(tmp_path):
+    path = tmp_path / "arrays.npz"
+    for save in (np.savez, np.savez_compressed):
+        path.write_bytes(npz(ARRAYS, save))
+        with open(path, "rb") as file:
+            file.seek(99)
+            from_file = bounded.read_npz(path, file)
+            assert not file.closed
+        for arrays in (bounded.read_npz(path), from_file):
+            assert list(arrays) == list(ARRAYS)
+            for name, array in ARRAYS.items():
+                np.testing.assert_array_equal(arrays[name], array)
+                assert arrays[name].dtype == array.dtype
+
+
+def test_arrays_that_are_not_chosen_are_left_alone(tmp_path):
+    path = tmp_path / "arrays.npz"
+    path.write_bytes(npz({"x": np.arange(3), "y": np.array([{}, None])}))
+    assert list(bounded.read_npz(path, choose=lambda names: names[:1])) == ["x"]
+    refused(bounded.read_npz, path, f"expected numbers in y.npy of {path}, got object of shape")
+
+
+def test_100_megabytes_in_a_small_archive_are_refused(tmp_path):
+    path = tmp_path / "arrays.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name in "abcdefghij":
+            archive.writestr(f"{name}.npy", npy(described("(1310720,)"), content=bytes(10 * 2**20)))
+    refused(bounded.read_npz, path, "at most 67,108,864 bytes unpacked")
+    one = bounded.read_npz(path, choose=lambda names: names[3:4])
+    assert one["d"].shape == (1_310_720,)
+
+
+SOME, EIGHTFOLD = npy(described("(10,)")), described("(4194304,)")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "another kind of file"),
+        (b"no archive", "another kind of file"),
+        (b"\x80\x04pickled", "another kind of file"),
+        (SOME, "got one array"),
+        (b"PK no archive", "not a zip file"),
+        (npz(ARRAYS)[:-30], "not a zip file"),
+        (zipped(SOME, "x"), "another kind of file"),
+        (zipped(b"print()", "x.py"), "another kind of file"),
+        (zipped(SOME, kind=zipfile.ZIP_BZIP2), "another kind of file"),
+        (zipped(SOME, kind=zipfile.ZIP_LZMA), "another kind of file"),
+        (
+            zipped(SOME).replace(b"PK\1\2\x14\x03\x14\0\0", b"PK\1\2\x14\x03\x14\0\1"),
+            "another kind",
+        ),
+        (zipped(b"no array"), "got no .npy file"),
+        (zipped(SOME[:-1]), "bytes in x.npy of"),
+        (zipped(SOME + b"more"), "bytes in x.npy of"),
+        (zipped(npy(described("(1000000000000, 100)"))), "bytes in x.npy of"),
+        (zipped(npy(described("(-10,)"))), "expected numbers in x.npy of"),
+        (zipped(npy(described("(10,)", "'|V0'"))), "expected numbers in x.npy of"),
+        (zipped(npy(described("(0, 99999999999999999999)"), content=b"")), "expected arrays in"),
+        (lying(SOME, 2**32 - 2), "unpacked from"),
+        (lying(SOME, 2**25), "bytes in x.npy of"),
+        (lying(npy(EIGHTFOLD), 2**25 + len(npy(EIGHTFOLD, content=b""))), "expected arrays in"),
+        (lying(SOME + bytes(100 * 2**20), len(SOME)), "Bad CRC-32"),
+        (zipped(SOME, "x" * 60_000), "x...x"),
+    ],
+)
+def test_an_archive_that_is_none_is_refused_without_the_advice_of_numpy(tmp_path, content, said):
+    path = tmp_path / "arrays.npz"
+    path.write_bytes(content)
+    refused(bounded.read_npz, path, said)
+    with pytest.raises(UsageError) as error:
+        bounded.read_npz(path)
+    assert "pickle" not in str(error.value)
+    assert len(str(error.value)) < 500
+
+
+def test_a_list_of_members_that_is_too_long_is_refused(tmp_path):
+    path, size = tmp_path / "arrays.npz", 100 * MEGABYTE
+    with open(path, "wb") as file:
+        file.write(b"PK")
+        file.truncate(size)
+        file.seek(size)
+        file.write(b"PK\5\6" + struct.pack("<4H2IH", 0, 0, 1, 1, size, 0, 0))
+    refused(
+        bounded.read_npz, path, "with a list of at most 4,194,304 bytes, got one of 104,857,600"
+    )
+
+
 def chunk(kind, content):
     return (
         struct.pack(">I", len(content))
@@ -280,6 +396,7 @@ def contents():
         "news.csv": "".join(f'"1","{line}","{line}"\n' for line in lines).encode(),
         "table.csv": ("text,label\n" + "".join(f"{x},a\n{x},b\n" for x in lines)).encode(),
         "sentences.gz": gzip.compress("\n".join(lines).encode()),
+        "arrays.npz": npz({"x": signals, "y": images}),
     }
 
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
-from flax_attn.data import ag_news, mnist, multi30k, pairs, sst, table
+from flax_attn.data import ag_news, bounded, mnist, multi30k, pairs, sst, table
 from flax_attn.errors import UsageError
 from flax_attn.predict import files
 
 SHAPE = (6, 5)
+SIGNALS = np.arange(12.0).reshape(2, 6)
 TEXT = "\ufeffA man asleep, 3.5 km off\r\nein Mann schläft ('tief')\n\n日本語 🙂\u202e\n".encode()
 NEWS = b"""\
 "1","A title","Some words, ""quoted\"""
@@ -30,6 +31,12 @@ TSV = "ein Mann\ta man\nzwei Männer\ttwo men\textra\n\n".encode()
 def npy(array, version=None):
     file = io.BytesIO()
     np.lib.format.write_array(file, array, version)
+    return file.getvalue()
+
+
+def npz(save):
+    file = io.BytesIO()
+    save(file, x=SIGNALS, y=np.array(["a", "bc"]))
     return file.getvalue()
 
 
@@ -60,7 +67,6 @@ def with_sums(content):
     return bytes(content)
 
 
-SIGNALS = np.arange(12.0).reshape(2, 6)
 SENTENCES = TEXT.replace(b"\n\n", b"\n")
 as_it_is = bytes
 READERS = {  # the whole content, what is done to it when it is damaged, and its reader
@@ -86,6 +92,8 @@ READERS = {  # the whole content, what is done to it when it is damaged, and its
     "news.csv": (NEWS, as_it_is, lambda path: list(ag_news.read_news(path))),
     "table.csv": (TABLE, as_it_is, lambda path: table.read(path, "text", "label")),
     "sentences.gz": (gzip.compress(SENTENCES), as_it_is, multi30k.read_lines),
+    "arrays.npz": (npz(np.savez), as_it_is, bounded.read_npz),
+    "packed.npz": (npz(np.savez_compressed), as_it_is, bounded.read_npz),
     "lines.gz": (SENTENCES, gzip.compress, multi30k.read_lines),
 }
 
