@@ -51,7 +51,10 @@ def read(name: str) -> ConfigValues:
     Raises:
         UsageError: no such file, no such variant, or a file that does not return a ConfigDict.
     """
-    path, variant = find(name)
+    return _run(*find(name))
+
+
+def _run(path: Path, variant: str) -> ConfigValues:
     if path.stat().st_size > LARGEST:
         raise UsageError(f"expected a config file of at most {LARGEST:,} bytes, got {path}")
     try:
@@ -65,6 +68,20 @@ def read(name: str) -> ConfigValues:
             f"{type(error).__name__}: {one_line(error)}"
         ) from error
     return config
+
+
+def read_shipped(name: str) -> ConfigValues | None:
+    """The config of the package of this name; None where it has none.
+
+    No other file is run: the name may come from anyone.
+    """
+    stem, _, variant = name.partition(":")
+    if stem not in names():
+        return None
+    try:
+        return _run(folder() / f"{stem}.py", variant)
+    except UsageError:
+        return None
 
 
 def change(config: ConfigValues, overrides: Mapping[str, UserInput]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 # plain Python, open to all
 BASE = {
+    "flax_attn.bounded",
     "flax_attn.errors",
     "flax_attn.fields",
     "flax_attn.files",
@@ -64,6 +65,7 @@ TOP = {  # what the files beside the rooms may import
     "config_files": {"flax_attn.runs.directory", "flax_attn.types"},
     "recipes": {"flax_attn.types"},
     "types": set(),
+    "bounded": set(),
     "errors": set(),
     "fields": {"flax_attn.errors", "flax_attn.types"},
     "files": set(),

@@ -28,7 +28,7 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
     for path in paths:
         once.setdefault(path.resolve(), path)
     runs = [read(path) for path in once.values()]
-    tasks = sorted({run.config["task"] for run in runs})
+    tasks = sorted({run.summary["task"] for run in runs})
     if len(tasks) > 1:
         raise UsageError(
             f"expected runs of one task, got {' and '.join(tasks)}; compare them apart"

@@ -12,7 +12,7 @@ from flax_attn import config_files
 from flax_attn.analysis.report_examples import examples, weights_of
 from flax_attn.analysis.report_words import sentence
 from flax_attn.analysis.token_weights import of_hops
-from flax_attn.errors import UsageError, escaped
+from flax_attn.errors import escaped
 from flax_attn.runs.directory import flatten
 from flax_attn.runs.reading import Record, curve, late_median
 from flax_attn.types import Json, JsonObject
@@ -81,18 +81,14 @@ def _rounded(values: np.ndarray) -> list[float]:
 
 
 def changes(config: JsonObject) -> tuple[JsonObject, bool]:
-    """The keys of a config that differ from the file it is of: `{key: [value, in the file]}`.
+    """The keys of a config that differ from the package's: `{key: [value, in the package]}`.
 
-    Also whether the file is one of the package. No other is run: a run may come from anyone.
+    Also whether the package has a config of this name.
     """
-    name = config["name"]
-    if name.partition(":")[0] not in config_files.names():
+    shipped = config_files.read_shipped(config["name"])
+    if shipped is None:
         return {}, False
-    try:
-        before = _plain(config_files.read(name))
-    except UsageError:
-        return {}, False
-    now = flatten(config)
+    before, now = _plain(shipped), flatten(config)
     kept = {key: value for key, value in before.items() if not key.startswith("reference.")}
     pairs = {key: [now[key], value] for key, value in kept.items() if key in now}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}, True

@@ -23,7 +23,8 @@ Weights = np.ndarray  # (heads, q, k)
 
 def examples(run: Record) -> tuple[list[JsonObject], list[str]]:
     """The examples of a run, as many as there is room for, and lines on what was left out."""
-    lines: list[str] = []
+    left_out = run.summary.get("left_out", [])
+    lines = [f"The weights {name} are too large to be kept." for name in left_out]
     if run.pictures == "language":
         made = [_language(run)]
         number = len(made)

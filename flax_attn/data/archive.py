@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flax_attn.data import bounded
+from flax_attn import bounded
 from flax_attn.data.contents import ALL, SPLITS
 from flax_attn.errors import UsageError, one_line, shortened
 

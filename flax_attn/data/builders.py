@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download.checksums import UrlInfo
 
-from flax_attn.data import bounded
+from flax_attn import bounded
 from flax_attn.errors import UsageError, one_line
 from flax_attn.files import sha256
 from flax_attn.logs import same_handlers

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from flax_attn.data import bounded
+from flax_attn import bounded
 from flax_attn.errors import UsageError
 
 COMMA, TAB = ",", "\t"

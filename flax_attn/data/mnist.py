@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 from jaxtyping import UInt8
 
-from flax_attn.data import bounded
+from flax_attn import bounded
 from flax_attn.data.builders import File, FilesBuilder, load, url_infos
 from flax_attn.errors import UsageError
 from flax_attn.types import JsonObject

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import tensorflow_datasets as tfds
 
-from flax_attn.data import bounded
+from flax_attn import bounded
 from flax_attn.data.builders import File, FilesBuilder, load, url_infos
 from flax_attn.data.pairs import LANGUAGES, Pair, check_aligned
 from flax_attn.errors import UsageError

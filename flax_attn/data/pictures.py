@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flax_attn.data import bounded
+from flax_attn import bounded
 from flax_attn.data.contents import ALL, SPLITS, as_pixels
 from flax_attn.errors import UsageError
 from flax_attn.files import sha256

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
@@ -20,6 +21,7 @@ from flax_attn.types import Json, Options, Tree
 
 States = TrainState  # of all seeds, stacked along the leading axis
 Scores = dict[str, Array]  # (seeds,) by metric
+MOST_NUMBERS = 2**28  # of a batch
 
 
 def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
@@ -110,6 +112,25 @@ def make_create(
 
     optimizer = config.optimizer.build(config.learning_rate, num_steps)
     return functools.partial(TrainState.create, init=init, optimizer=optimizer)
+
+
+def shapes_of_states(config: Config, model: nn.Module, sample: Inputs) -> Tree:
+    """The shapes and dtypes of the states of all seeds. Nothing is allocated.
+
+    Raises:
+        AttributeError, TypeError, ValueError: a model that cannot be made.
+    """
+    if sum(leaf.size for leaf in jax.tree.leaves(sample)) > MOST_NUMBERS:
+        raise ValueError(f"more than {MOST_NUMBERS:,} numbers in a batch")
+
+    def create(sample: Inputs) -> TrainState:
+        # the number of steps decides no shape
+        return make_create(config, model, sample, num_steps=1)(jnp.uint32(config.seed))
+
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((config.num_seeds, *leaf.shape), leaf.dtype),
+        jax.eval_shape(create, sample),
+    )
 
 
 def count_steps(config: Config, task: Task) -> int:

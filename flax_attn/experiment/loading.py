@@ -1,30 +1,26 @@
 """A run that is there, ready for predictions."""
 # pyright: strict, reportUnknownMemberType=false
 
-import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import flax.linen as nn
-import jax
 
 from flax_attn.errors import UsageError, one_line
-from flax_attn.experiment.building import build_model, make_create
+from flax_attn.experiment.building import build_model, shapes_of_states
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.running import kept_params, params_by_seed, silent
-from flax_attn.files import sha256
 from flax_attn.models.forward import Params
-from flax_attn.runs import checkpoints, metrics_log, sums
+from flax_attn.runs import checkpoints, metrics_log, sums, untrusted
 from flax_attn.runs.checkpoints import Checkpoint
 from flax_attn.runs.directory import read_config
 from flax_attn.runs.reading import Record
 from flax_attn.runs.results import Row, Summary
-from flax_attn.runs.sums import MEND
+from flax_attn.runs.untrusted import MEND
 from flax_attn.tasks import Generated, Kept, LanguageModel, Prediction, Task
 from flax_attn.tasks.language import OnTexts
-from flax_attn.training import epoch
 from flax_attn.types import ArraysOrTexts, Json, JsonObject, Options
 
 
@@ -121,7 +117,8 @@ def load(
     task, model, checkpoint = restore(path, config, derived, warn)
     summary = read_summary(path)
     params = sound_params(config, checkpoint, summary)
-    return Run(path, config, task, model, params, summary, read_rows(path, checkpoint.metadata))
+    rows = metrics_log.read_until(path, checkpoint.metadata["metrics"])
+    return Run(path, config, task, model, params, summary, rows)
 
 
 def of_record(
@@ -158,6 +155,8 @@ def sound_params(config: Config, checkpoint: Checkpoint, summary: Summary) -> di
     """The kept parameters by seed, without those of seeds that diverged."""
     params = params_by_seed(kept_params(config, checkpoint.state), config)
     diverged = summary.get("diverged", {})
+    if not set(map(str, params)) - diverged.keys():
+        raise UsageError(f"expected a seed of {config.name} that did not diverge; {MEND}")
     return {seed: own for seed, own in params.items() if str(seed) not in diverged}
 
 
@@ -166,9 +165,11 @@ def read_values(path: Path, allow: Collection[str] = ()) -> tuple[Config, JsonOb
 
     Errors and `allow` are those of `load`.
     """
-    stored = read_config(path)
     sums.check(path)
-    return parted(stored, allow)
+    config, derived = parted(read_config(path), allow)
+    if derived is not None and not sums.read(path):
+        raise UsageError(f"the run in {path} has lost its {sums.SUMS}; {MEND}")
+    return config, derived
 
 
 def parted(stored: JsonObject, allow: Collection[str]) -> tuple[Config, JsonObject | None]:
@@ -183,17 +184,17 @@ def restore_task(path: Path, config: Config, derived: JsonObject) -> Task:
     names = config.task_class.file_names(config.data)
     files = {name: read_kept(path, name) for name in names}
     try:
-        sizes = {key: int(value) for key, value in derived["sizes"].items()}
+        sizes = derived["sizes"]
         decided = {
             key: value for key, value in derived.items() if key not in ("sizes", "instruction_set")
         }
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except KeyError as error:
         raise damaged(path, error) from error
     try:
         return config.task_class.restore(config.data, config.recipe, Kept(decided, sizes, files))
     except UsageError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise damaged(path, error, *names) from error
 
 
@@ -210,35 +211,22 @@ def read_kept(path: Path, name: str) -> Json:
     """The content of a JSON file that a run keeps.
 
     Raises:
-        UsageError: it is lost, damaged, or not the one that the run ended with.
+        UsageError: it is lost or damaged.
     """
-    file = path / name
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        summary = path / "summary.json"  # which had the sums in earlier versions
-        results: JsonObject = json.loads(summary.read_text()) if summary.exists() else {}
-        known: str | None = results.get("files", {}).get(name)
-    except (OSError, AttributeError, TypeError, ValueError, RecursionError) as error:
+        return untrusted.read_json(path, name)
+    except FileNotFoundError as error:
         raise UsageError(
-            f"expected what training wrote in {file} ({one_line(error)}); {MEND}"
+            f"expected what training wrote in {path / name}, which is missing; {MEND}"
         ) from error
-    if known is not None and known != sha256(file):
-        raise UsageError(
-            f"expected what training wrote in {file}, got other contents than the run ended with; "
-            f"{MEND}"
-        )
-    return content
 
 
 def restore_states(
     path: Path, config: Config, model: nn.Module, task: Task, warn: Callable[[str], None]
 ) -> Checkpoint:
     """The newest checkpoint, with the states of all seeds."""
-    create = make_create(
-        config, model, task.sample(), num_steps=1
-    )  # only the shapes of its states count
     try:
-        states = jax.eval_shape(lambda: epoch.stack_seeds(create, config.seeds))
+        states = shapes_of_states(config, model, task.sample())
     except (AttributeError, TypeError, ValueError) as error:
         raise UsageError(
             f"expected the model of a run in {path / 'config.json'} ({one_line(error)}); restore "
@@ -255,16 +243,7 @@ def restore_states(
 
 def read_summary(path: Path) -> Summary:
     """The results; empty for a run that is not finished."""
-    file = path / "summary.json"
     try:
-        return json.loads(file.read_text()) if file.exists() else cast(Summary, {})
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"the run in {path} is damaged ({one_line(error)}); {MEND}") from error
-
-
-def read_rows(path: Path, metadata: JsonObject) -> list[Row]:
-    """The rows of metrics that a checkpoint knows."""
-    if "rows" in metadata:  # of an earlier version
-        rows: list[Row] = metadata["rows"]
-        return rows
-    return metrics_log.read_until(path, metadata["metrics"])
+        return untrusted.read_json(path, "summary.json", Summary)
+    except FileNotFoundError:
+        return cast(Summary, {})

@@ -104,9 +104,7 @@ class Loop:
         checkpoint = checkpoints.restore(self.directory.checkpoints, states, say, sums=sums)
         if checkpoint is None:
             return template
-        rows = checkpoint.metadata.get("rows")  # earlier versions kept them there
-        if rows is None:
-            rows = read_until(self.directory.path, checkpoint.metadata["metrics"])
+        rows = read_until(self.directory.path, checkpoint.metadata["metrics"])
         say(f"resuming after {describe(checkpoint.place)}")
         seconds = checkpoint.metadata["train_seconds"]
         begun = checkpoint.sums or sums

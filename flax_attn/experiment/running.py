@@ -28,11 +28,15 @@ from flax_attn.models import instruction_set
 from flax_attn.models.forward import Params
 from flax_attn.runs import checkpoints, lock, reading, sums
 from flax_attn.runs.directory import RunDirectory
+from flax_attn.runs.examples import fitting
 from flax_attn.runs.results import Measure, Summary
 from flax_attn.runs.rows import summarize, summarize_values
 from flax_attn.stopping import Stop
 from flax_attn.tasks import Task
-from flax_attn.types import ConfigValues
+from flax_attn.types import ConfigValues, Tree
+
+# bytes that a checkpoint takes at most for each parameter, and for what a model carries
+A_PARAMETER, BESIDE = 64, 2**28
 
 
 def silent(_: object) -> None:
@@ -117,7 +121,9 @@ def report_finished(directory: RunDirectory, config: Config, say: Say) -> Summar
         return None
     try:
         record = reading.read(directory.path)
-        _, damaged = checkpoints.newest_whole(directory.checkpoints, silent)
+        summary = record.summary
+        most = A_PARAMETER * summary["parameters"] * len(summary["seeds"]) + BESIDE
+        _, damaged = checkpoints.newest_whole(directory.checkpoints, silent, most)
     except UsageError as error:
         say(f"{str(error).partition(';')[0]}; mending it")
         return None
@@ -129,8 +135,8 @@ def report_finished(directory: RunDirectory, config: Config, say: Say) -> Summar
     from flax_attn.analysis import figures  # matplotlib is not there to train
 
     directory.clear()
-    for name in sums.changed(directory.path):
-        (directory.path / name).unlink(missing_ok=True)  # figures alone: the rest was read
+    for name in filter(sums.is_figure, sums.changed(directory.path)):
+        (directory.path / name).unlink(missing_ok=True)
     if figures.draw_missing(record):
         directory.end(name for name in sums.read(directory.path) if "/" not in name)
     say("this run is finished; its results:")
@@ -216,8 +222,11 @@ def finish(
         "pictures": task.pictures,
         "metrics": metrics,
     } | examples.summary
+    arrays: Tree = fitting(examples.arrays)
+    if left_out := sorted(examples.arrays.keys() - arrays.keys()):
+        summary["left_out"] = left_out
     with replacing(directory.path / "examples.npz") as partial:
-        np.savez_compressed(partial, **examples.arrays)
+        np.savez_compressed(partial, **arrays)
     for name, text in examples.texts.items():
         directory.write_text(name, text)
     directory.write_json("summary.json", summary)

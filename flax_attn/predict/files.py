@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from flax_attn.data import bounded, pictures
+from flax_attn import bounded
 from flax_attn.data import files as text_files
+from flax_attn.data import pictures
 from flax_attn.errors import UsageError, one_line
 from flax_attn.tasks.signals import check_signals
 

@@ -1,15 +1,19 @@
 """Trees of arrays in files, each array by its path in the tree."""
 
+import math
 from pathlib import Path
-from typing import cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import serialization
 
-from flax_attn.errors import UsageError
+from flax_attn.errors import UsageError, one_line
+from flax_attn.runs import untrusted
+from flax_attn.runs.untrusted import MEND
 from flax_attn.types import Tree
+
+OF_NAMES = 2**24  # bytes that names, dtypes and shapes take, at most
 
 
 def write(path: Path, tree: Tree) -> None:
@@ -18,17 +22,33 @@ def write(path: Path, tree: Tree) -> None:
     path.write_bytes(serialization.msgpack_serialize(arrays))
 
 
-def read(path: Path, template: Tree) -> Tree:
-    """A tree like `template`, whose values do not matter, with the arrays of a file.
+def read(run: Path, name: str, template: Tree) -> Tree:
+    """A tree like `template`, whose values do not matter, with the arrays of a file of a run.
 
     Raises:
-        UsageError: the file has other names, shapes or dtypes than the template.
+        UsageError: the file is damaged, or has other names, shapes or dtypes than the template.
     """
-    stored = cast(dict[str, np.ndarray], serialization.msgpack_restore(path.read_bytes()))
     expected = by_path(template)
-    check_layout(path.parent, layout(stored), layout(expected))
+    content = untrusted.read_bytes(run, name, largest(template))
+    try:
+        stored = serialization.msgpack_restore(content)
+    except Exception as error:  # whatever msgpack and NumPy make of bytes that are no arrays
+        raise UsageError(
+            f"expected arrays in {run / name} ({one_line(error)[:200]}); {MEND}"
+        ) from error
+    if not isinstance(stored, dict) or not all(
+        isinstance(array, np.ndarray | np.generic) for array in stored.values()
+    ):
+        raise UsageError(f"expected arrays by name in {run / name}, got something else; {MEND}")
+    check_layout((run / name).parent, layout(stored), layout(expected))
     leaves = [jnp.array(stored[name]) for name in expected]
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
+
+
+def largest(template: Tree) -> int:
+    """The bytes that a file of such a tree may have."""
+    leaves = jax.tree.leaves(template)
+    return OF_NAMES + sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
 
 
 def by_path(tree: Tree) -> dict[str, Tree]:

@@ -8,8 +8,10 @@ restored, every file is compared with its sum.
 was told to stop.
 """
 
+import contextlib
 import errno
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -17,15 +19,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flax_attn.errors import UsageError, one_line
-from flax_attn.files import replacing, sha256, sync
+from flax_attn.files import replacing, sync
+from flax_attn.runs import untrusted
+from flax_attn.runs.results import Metadata
+from flax_attn.runs.untrusted import MEND, Mark
 from flax_attn.types import JsonObject, Tree
 
 SUMS = "sha256.json"
 METADATA = "metadata.json"
 STATE, METRIC_SUMS = "state.msgpack", "sums.msgpack"
+FILES = (STATE, METRIC_SUMS, METADATA)
 KEEP = 2  # ends of epochs
-OLDER = ("default", "sums")  # folders that earlier versions wrote with Orbax
-OLDER_TEMPORARY = ".orbax-checkpoint-tmp"
+MOST = 10**9  # epochs or steps that a place may have
 
 
 class Place(NamedTuple):
@@ -45,7 +50,7 @@ class Checkpoint(NamedTuple):
     place: Place
     state: Tree
     sums: Tree
-    metadata: JsonObject
+    metadata: Metadata
 
 
 def save(
@@ -67,7 +72,7 @@ def save(
         (folder / METADATA).write_text(json.dumps(metadata | {"place": list(place)}))
         for path in (*folder.iterdir(), folder, directory):
             sync(path)
-        files = json.dumps(_sums(folder))
+        files = json.dumps(_marks(folder))
         with replacing(folder / SUMS) as partial:
             partial.write_text(files)
     except OSError as error:
@@ -108,9 +113,11 @@ def restore(
     Raises:
         UsageError: all are damaged, or the newest whole one is of another state than the template.
     """
-    place, damaged = newest_whole(directory, warn)
+    from flax_attn.runs import arrays  # which to read a config does not need
+
+    place, damaged = newest_whole(directory, warn, arrays.largest(template))
     if damaged and only_newest:
-        raise UsageError(f"{damaged[0]}; run the command that made the run again to mend it")
+        raise UsageError(f"{damaged[0]}; {MEND}")
     if place is None:
         if damaged:
             raise UsageError(
@@ -121,19 +128,10 @@ def restore(
     for line in damaged:
         warn(f"{line}; using {place.name}")
     folder = directory / place.name
-    metadata = json.loads((folder / METADATA).read_text())
     has_sums = sums is not None and place.step > 0
-    if "layout" in metadata:
-        from flax_attn.runs import older
-
-        state = older.read_state(folder, template, metadata.pop("layout"))
-        sums = older.read(folder / older.SUMS, sums) if has_sums else None
-    else:
-        from flax_attn.runs import arrays  # which to read a config does not need
-
-        state = arrays.read(folder / STATE, template)
-        sums = arrays.read(folder / METRIC_SUMS, sums) if has_sums else None
-    return Checkpoint(place, state, sums, metadata)
+    state = arrays.read(folder, STATE, template)
+    sums = arrays.read(folder, METRIC_SUMS, sums) if has_sums else None
+    return Checkpoint(place, state, sums, _metadata(folder))
 
 
 def newest(directory: Path) -> Place | None:
@@ -141,75 +139,102 @@ def newest(directory: Path) -> Place | None:
     return max(_places(directory), default=None)
 
 
-def newest_whole(directory: Path, warn: Callable[[str], None]) -> tuple[Place | None, list[str]]:
-    """The place of the newest whole checkpoint, and a line for each newer one that is damaged."""
+def newest_whole(
+    directory: Path, warn: Callable[[str], None], largest: int
+) -> tuple[Place | None, list[str]]:
+    """The place of the newest whole checkpoint, and a line for each newer one that is damaged.
+
+    A checkpoint with a file of more than `largest` bytes is damaged.
+    """
     damaged = []
     for place in sorted(_places(directory), reverse=True):
         folder = directory / place.name
         if not (folder / SUMS).exists():
             warn(f"checkpoint {folder} was not written to its end; passing it over")
             continue
-        damage = find_damage(folder)
+        damage = find_damage(folder, largest)
         if not damage:
             return place, damaged
         damaged.append(f"checkpoint {folder} is damaged ({damage})")
     return None, damaged
 
 
-def stored_metadata(directory: Path) -> JsonObject:
-    """The metadata of the newest whole checkpoint, or an empty dict."""
-    place, _ = newest_whole(directory, lambda line: None)
-    return {} if place is None else json.loads((directory / place.name / METADATA).read_text())
+def stored_metadata(directory: Path) -> Metadata | None:
+    """The newest metadata that are as they were written, if there are any."""
+    for place in sorted(_places(directory), reverse=True):
+        folder = directory / place.name
+        with contextlib.suppress(OSError, UsageError):
+            marks = untrusted.read_json(folder, SUMS, dict[str, Mark])
+            if METADATA in marks and untrusted.is_marked(folder, METADATA, marks[METADATA]):
+                return _metadata(folder)
+    return None
 
 
 def discard_after(directory: Path, newest: Place) -> None:
-    """Removes what stands after a place, so that the run can go on from there.
-
-    It also removes what killed processes left.
-    """
+    """Removes what stands after a place, so that the run can go on from there."""
     for place in _places(directory):
         if place > newest and _is_ours(directory / place.name):
             shutil.rmtree(directory / place.name)
-    if directory.is_dir():
-        for path in directory.iterdir():
-            if OLDER_TEMPORARY in path.name and path.is_dir():
-                shutil.rmtree(path)
 
 
-def find_damage(folder: Path) -> str:
+def find_damage(folder: Path, largest: int) -> str:
     """What is wrong with a checkpoint, or an empty string.
 
-    Every file must be there with the sum it was written with.
+    Every file must be there as it was when it was written, with at most `largest` bytes.
     """
     try:
-        expected = json.loads((folder / SUMS).read_text())
-    except (OSError, ValueError, RecursionError):
+        marks = untrusted.read_json(folder, SUMS, dict[str, Mark])
+    except (OSError, UsageError):
         return f"{SUMS} is not readable"
-    if not isinstance(expected, dict) or METADATA not in expected:
+    if not {METADATA, STATE} <= marks.keys() <= set(FILES):
         return f"{SUMS} is not a list of sums"
-    present = _sums(folder)
-    for name, digest in expected.items():
-        if name not in present:
+    for name, mark in marks.items():
+        if not os.path.lexists(folder / name):
             return f"{name} is missing"
-        if present[name] != digest:
+        if mark["bytes"] > largest:
+            return f"{name} has {mark['bytes']:,} bytes, more than {largest:,}"
+        if not untrusted.is_marked(folder, name, mark, largest):
             return f"{name} has changed"
-    place = json.loads((folder / METADATA).read_text()).get("place")
-    if place is not None and Place(*place).name != folder.name:
-        return f"it is {Place(*place).name} under another name"
+    try:
+        place = _place(_metadata(folder))
+    except UsageError as error:
+        return str(error).partition(";")[0]
+    if place.name != folder.name:
+        return f"it is {place.name} under another name"
+    if (METRIC_SUMS in marks) != bool(place.step):
+        return f"{METRIC_SUMS} is missing" if place.step else f"{METRIC_SUMS} is not of it"
     return ""
 
 
-def _sums(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file below the folder but the list of sums itself."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != SUMS]
-    return {path.relative_to(folder).as_posix(): sha256(path) for path in files}
+def _metadata(folder: Path) -> Metadata:
+    """The metadata of a checkpoint. Raises a UsageError for what is none."""
+    try:
+        metadata: Metadata = untrusted.read_json(folder, METADATA, Metadata)
+    except FileNotFoundError as error:
+        raise UsageError(f"checkpoint {folder} has lost its {METADATA}; {MEND}") from error
+    _place(metadata)
+    return metadata
+
+
+def _place(metadata: Metadata) -> Place:
+    place = metadata["place"]
+    if len(place) != 2 or max(place) > MOST:
+        raise UsageError(f"expected the place of a checkpoint, got {str(place)[:60]}; {MEND}")
+    return Place(*place)
+
+
+def _marks(folder: Path) -> dict[str, Mark]:
+    """The marks of the files of a checkpoint, but of the list itself."""
+    names = [name for name in FILES if (folder / name).exists()]
+    return {name: untrusted.mark_of(folder, name) for name in names}
 
 
 def _places(directory: Path) -> list[Place]:
-    if not directory.is_dir():
+    """The places that folders are named after. A link is none."""
+    if directory.is_symlink() or not directory.is_dir():
         return []
-    names = [path.name for path in directory.iterdir() if path.is_dir()]
-    matches = [re.fullmatch(r"(\d+)(?:\+(\d+))?", name) for name in names]
+    names = [path.name for path in directory.iterdir() if path.is_dir() and not path.is_symlink()]
+    matches = [re.fullmatch(r"(\d{1,9})(?:\+(\d{1,9}))?", name) for name in names]
     places = [Place(int(match[1]), int(match[2] or 0)) for match in matches if match]
     return [place for place in places if place.name in names]
 
@@ -217,8 +242,7 @@ def _places(directory: Path) -> list[Place]:
 def _is_ours(folder: Path) -> bool:
     """Whether a folder is a checkpoint, whole or not, and no other's."""
     names = {path.name for path in folder.iterdir()}
-    ours = (METADATA, SUMS, STATE, METRIC_SUMS)
-    return all(name in ours or name.startswith((".", *OLDER)) for name in names)
+    return all(name in (*FILES, SUMS) or name.startswith(".") for name in names)
 
 
 def _reason(error: OSError) -> str:

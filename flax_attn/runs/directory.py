@@ -9,25 +9,30 @@ tokenizer.json   for texts, and labels.json for classes
 examples.npz     some test inputs, targets and predictions, with attention and what marks the
                  pictures
 summary.json     the results, written when all of the above is there and removed before a run grows
-sums.json        the SHA-256 of all of these
+sums.json        the size and the SHA-256 of all of these
 checkpoints/     the newest two epochs, where a stopped run stood, and a copy of the metrics
 figures/         pictures, drawn from the rest
 """
 
 import json
+import os
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from flax_attn.errors import UsageError
+from flax_attn.fields import check_limits
 from flax_attn.files import PARTIAL, remove_partial, replacing
-from flax_attn.runs import checkpoints, sums
+from flax_attn.runs import checkpoints, sums, untrusted
 from flax_attn.runs.lock import LOCK, check_no_file
+from flax_attn.runs.results import StoredConfig
+from flax_attn.runs.untrusted import LARGEST_JSON, MEND
 from flax_attn.types import ConfigValues, Json, JsonObject
 
 GROWABLE = "num_epochs"
 FREE = "reference."  # what results are shown beside; it decides nothing
-LATER = {"max_bad_steps": 10}  # keys that configs of earlier versions lack
-BEFORE_RECORDED = "avx2"  # the instruction set whose forms every run took that records none
+FOLDERS = ("checkpoints", "figures")
+ENDINGS = (".json", ".jsonl", ".npz", ".tsv", ".txt")  # of the files of a run
 
 
 class RunDirectory:
@@ -63,6 +68,7 @@ class RunDirectory:
             if all(PARTIAL in name or name == LOCK for name in others):
                 return cls(path, None)
             stored = _read_or_mend(path, say)
+            _check_entries(path)
         except OSError as error:
             raise UsageError(
                 f"cannot read run directory {path} ({error.strerror}); choose another --workdir"
@@ -109,9 +115,10 @@ class RunDirectory:
 
     def end(self, names: Iterable[str]) -> None:
         """Lists the sums of everything that a finished run has, `names` among it."""
-        newest, _ = checkpoints.newest_whole(self.checkpoints, lambda line: None)
+        newest, _ = checkpoints.newest_whole(self.checkpoints, lambda line: None, 2**63)
         names = ["config.json", "metrics.jsonl", "summary.json", "examples.npz", *names]
-        names += [f"figures/{path.name}" for path in (self.path / "figures").glob("*.*")]
+        figures = [path for path in (self.path / "figures").glob("*.*") if path.is_file()]
+        names += [f"figures/{path.name}" for path in figures if untrusted.is_plain(path.name)]
         if newest is not None:
             names.append(f"checkpoints/{newest.name}/{checkpoints.SUMS}")
         sums.write(self.path, names)
@@ -120,6 +127,13 @@ class RunDirectory:
         self.write_text(name, _as_text(content))
 
     def write_text(self, name: str, content: str) -> None:
+        """Writes a text file. Raises a UsageError for one that is too large to be read again."""
+        size = len(content.encode())
+        if size > LARGEST_JSON:
+            raise UsageError(
+                f"expected at most {LARGEST_JSON:,} bytes for {self.path / name}, got {size:,}; "
+                f"lower the size of the vocabulary, or the number of seeds"
+            )
         with replacing(self.path / name) as partial:
             partial.write_text(content, encoding="utf-8")
 
@@ -134,13 +148,26 @@ class RunDirectory:
 
         None for a run that has not begun to train.
         """
-        derived = self.derived
-        return None if derived is None else derived.get("instruction_set", BEFORE_RECORDED)
+        return (self.derived or {}).get("instruction_set")
+
+
+def _check_entries(path: Path) -> None:
+    """Raises a UsageError for what training could not replace, or would write through."""
+    for name in FOLDERS:
+        untrusted.check_folder(path / name)
+    for name in os.listdir(path):
+        mode = os.lstat(path / name).st_mode
+        is_in_the_way = stat.S_ISDIR(mode) and name.endswith(ENDINGS)
+        if is_in_the_way or not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+            raise UsageError(
+                f"expected a file in {path / name}, got {untrusted.kind_of(mode)}; remove "
+                f"it, or choose another --workdir"
+            )
 
 
 def _read_or_mend(path: Path, say: Callable[[str], None]) -> JsonObject | None:
     """The config of a run directory, by config.json or by the newest checkpoint."""
-    is_run = (path / sums.SUMS).exists() or (path / "checkpoints").is_dir()
+    is_run = os.path.lexists(path / sums.SUMS) or (path / "checkpoints").is_dir()
     try:
         if "config.json" not in sums.changed(path):
             return read_config(path)
@@ -149,8 +176,9 @@ def _read_or_mend(path: Path, say: Callable[[str], None]) -> JsonObject | None:
         if not is_run:
             raise
         reason = str(error).partition(";")[0]
+    metadata = checkpoints.stored_metadata(path / "checkpoints")
     say(f"{reason}; it is written again")
-    return checkpoints.stored_metadata(path / "checkpoints").get("config")
+    return None if metadata is None else _checked(path, metadata["config"])
 
 
 def read_config(path: Path) -> JsonObject:
@@ -160,7 +188,7 @@ def read_config(path: Path) -> JsonObject:
         UsageError: there is no such directory, or it is not one of ours.
     """
     try:
-        config = json.loads((path / "config.json").read_text())
+        return _checked(path, untrusted.read_json(path, "config.json"))
     except FileNotFoundError:
         if not path.exists():
             raise UsageError(
@@ -171,23 +199,21 @@ def read_config(path: Path) -> JsonObject:
             f"expected a run directory, but {path} has no config.json; nothing was touched, "
             f"choose another directory"
         ) from None
-    except OSError as error:
+
+
+def _checked(path: Path, config: Json) -> JsonObject:
+    """The config in a run directory, whose numbers are within the limits.
+
+    Raises a UsageError for anything else.
+    """
+    try:
+        untrusted.check(config, StoredConfig)
+        check_limits(flatten(config))
+    except ValueError as error:
         raise UsageError(
-            f"expected a run directory, but {path} cannot be read "
-            f"({error.strerror}); choose another"
+            f"expected the config of a run in {path / 'config.json'} ({error}); choose another "
+            f"directory, or {MEND}"
         ) from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(
-            f"expected JSON in {path / 'config.json'} ({error}); choose another directory"
-        ) from None
-    known = {"name": str, "model": dict, "data": dict, GROWABLE: int}
-    if not isinstance(config, dict) or not all(
-        isinstance(config.get(key), kind) for key, kind in known.items()
-    ):
-        raise UsageError(
-            f"expected the config of a run in {path / 'config.json'}, found "
-            f"something else; choose another directory"
-        )
     return config
 
 
@@ -214,8 +240,8 @@ def _as_text(content: Json) -> str:
 
 
 def _check_same(path: Path, stored: JsonObject, config: JsonObject) -> None:
-    before = LATER | flatten({key: value for key, value in stored.items() if key != "derived"})
-    now = LATER | flatten(json.loads(json.dumps(config)))
+    before = flatten({key: value for key, value in stored.items() if key != "derived"})
+    now = flatten(json.loads(json.dumps(config)))
     falls = before.get("optimizer.schedule") == "cosine"
     for key in sorted(before.keys() | now.keys()):
         old, new = before.get(key), now.get(key)

@@ -61,7 +61,8 @@ def check_no_file(path: Path) -> None:
 def _lock(file: Path) -> int:
     """The open file that holds the lock."""
     while True:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        descriptor = os.open(file, flags, 0o644)  # through no link that somebody has put there
         try:
             _take(file, descriptor)
         except UsageError:

@@ -10,12 +10,15 @@ import json
 import os
 from pathlib import Path
 
-from flax_attn.errors import UsageError
+from flax_attn.errors import UsageError, one_line
 from flax_attn.files import replacing
+from flax_attn.runs import untrusted
 from flax_attn.runs.results import Row
-from flax_attn.types import JsonObject
+from flax_attn.runs.untrusted import MEND, Mark
 
 NAME = "metrics.jsonl"
+LARGEST = 2**27  # bytes
+MOST_ROWS = 100_000  # epochs of all seeds
 
 
 class MetricsLog:
@@ -44,29 +47,55 @@ class MetricsLog:
         self._sum.update(content)
         self._size += len(content)
 
-    def mark(self) -> JsonObject:
+    def mark(self) -> Mark:
         """How far the files have come."""
         return {"bytes": self._size, "sha256": self._sum.hexdigest()}
 
 
-def read_until(run: Path, mark: JsonObject) -> list[Row]:
+def read_until(run: Path, mark: Mark) -> list[Row]:
     """The rows until a mark, from the one file or the other.
 
     Raises:
         UsageError: both are damaged.
     """
-    for path in (run / NAME, run / "checkpoints" / NAME):
+    for name in (NAME, f"checkpoints/{NAME}"):
         try:
-            with open(path, "rb") as file:
-                content = file.read(mark["bytes"])
-        except OSError:
+            content = untrusted.read_bytes(run, name, LARGEST)[: mark["bytes"]]
+        except (OSError, UsageError):
             continue
         if hashlib.sha256(content).hexdigest() == mark["sha256"]:
-            return [json.loads(line) for line in content.splitlines()]
+            return from_lines(run, content)
     raise UsageError(
         f"{run / NAME} and its copy in {run / 'checkpoints'} have changed since training wrote "
         f"them; remove {run / 'checkpoints'} to train from the start"
     )
+
+
+def read(run: Path) -> list[Row]:
+    """The rows of a finished run.
+
+    Raises:
+        FileNotFoundError: there are none.
+        UsageError: the file is damaged.
+    """
+    return from_lines(run, untrusted.read_bytes(run, NAME, LARGEST))
+
+
+def from_lines(run: Path, content: bytes) -> list[Row]:
+    """The rows in lines of JSON. Raises a UsageError where they are no rows, or too many."""
+    rows: list[Row] = []
+    try:
+        for line in content.splitlines():
+            row = json.loads(line)
+            untrusted.check(row, dict[str, float], "a row")
+            for key in ("epoch", "seed", "step"):
+                untrusted.check(row.get(key), int, key)
+            rows.append(row)
+            if len(rows) > MOST_ROWS:
+                raise ValueError(f"more than {MOST_ROWS:,} rows")
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"expected rows in {run / NAME} ({one_line(error)}); {MEND}") from error
+    return rows
 
 
 def as_lines(rows: list[Row]) -> bytes:

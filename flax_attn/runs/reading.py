@@ -1,26 +1,19 @@
-"""Reading run directories."""
+"""Reading run directories: everything is checked once, before it is used."""
 
-import json
-import zipfile
-import zlib
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from flax_attn.bounded import read_npz
 from flax_attn.errors import UsageError, one_line
-from flax_attn.files import sha256
-from flax_attn.runs import sums
+from flax_attn.runs import examples, metrics_log, sums, untrusted
 from flax_attn.runs.directory import read_config
 from flax_attn.runs.results import Row, Summary
-from flax_attn.runs.sums import MEND
+from flax_attn.runs.untrusted import MEND
 from flax_attn.types import JsonObject
 
 DAMAGED = "the run in {} is damaged"
-# of runs that do not record it
-PICTURES = {"shapes": "signals", "mnist": "images", "input_series": "series"}
-PICTURES |= dict.fromkeys(("ag_news", "sst", "text_csv"), "texts")
-PICTURES |= dict.fromkeys(("reverse", "dates", "multi30k", "pairs"), "translation")
 
 
 class Record(NamedTuple):
@@ -47,12 +40,12 @@ class Record(NamedTuple):
     @property
     def measured(self) -> str:
         """The metric that the run is known by, such as `mse`."""
-        return measured_by(self.config, self.summary)
+        return self.summary["measured"]
 
     @property
     def pictures(self) -> str:
-        """The kind under which its pictures are drawn. Older runs do not record it."""
-        return self.summary.get("pictures") or PICTURES[self.config["data"]["name"]]
+        """The kind under which its pictures are drawn."""
+        return self.summary["pictures"]
 
     @property
     def attention(self) -> dict[str, np.ndarray]:
@@ -73,87 +66,50 @@ def read(path: Path) -> Record:
     Raises:
         UsageError: it is not a run directory, the run is not finished, or its files are damaged.
     """
-    config, listed = read_config(path), sums.read(path)
-    if listed and "summary.json" not in listed:
+    sums.check(path)
+    config = read_config(path)
+    if "summary.json" not in sums.read(path):
         raise UsageError(
             f"the run in {path} is not finished; run the command that made it again, and it goes on"
         )
     try:
-        summary = json.loads((path / "summary.json").read_text())
-        rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-        sums.check(path)
-        with np.load(path / "examples.npz") as archive:
-            examples = dict(archive)
+        summary: Summary = untrusted.read_json(path, "summary.json", Summary)
+        rows = metrics_log.read(path)
+        with untrusted.open_file(path, "examples.npz", 2 * examples.LARGEST) as file:
+            arrays = read_npz(path / "examples.npz", file, most=2 * examples.LARGEST)
+        check_together(config, summary, rows)
+        examples.check(summary["pictures"], arrays, config.get("derived", {}).get("classes"))
     except FileNotFoundError as error:
-        what = (
-            "is not finished"
-            if "summary" in str(error.filename)
-            else f"has lost its {Path(error.filename).name}"
-        )
         raise UsageError(
-            f"the run in {path} {what}; run the command that made it again, and it goes on"
+            f"the run in {path} has lost its {Path(error.filename).name}; run the command that "
+            f"made it again, and it goes on"
         ) from None
-    except UsageError:
-        raise
-    except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise UsageError(f"{DAMAGED.format(path)} ({one_line(error)}); {MEND}") from error
-    try:
-        if not _is_whole(config, summary, rows, examples) or not _has_files(path, summary):
-            raise UsageError(
-                f"{DAMAGED.format(path)} (what it holds does not fit together); {MEND}"
-            )
-    except (AttributeError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"{DAMAGED.format(path)} ({one_line(error)} is missing or of another kind); {MEND}"
-        ) from error
-    return Record(path.resolve().name, path, config, rows, examples, summary)
+    except (OSError, ValueError) as error:
+        said = one_line(error).partition(";")[0]
+        raise UsageError(f"{DAMAGED.format(path)} ({said}); {MEND}") from error
+    return Record(path.resolve().name, path, config, rows, arrays, summary)
 
 
-def measured_by(config: JsonObject, summary: Summary) -> str:
-    """The metric that a run is known by. Older runs do not record it."""
-    older = "mse" if config["task"] == "regression" else "accuracy"
-    return summary.get("measured", older)
-
-
-def _has_files(path: Path, summary: Summary) -> bool:
-    """Whether the files that the summary knows are there as they were written."""
-    files = summary.get("files", {}).items()  # of runs without a list of sums
-    return all((path / name).is_file() and sha256(path / name) == known for name, known in files)
-
-
-def _is_whole(
-    config: JsonObject,
-    summary: Summary,
-    rows: list[Row],
-    examples: dict[str, np.ndarray],
-) -> bool:
-    """Whether the summary is of the config's epochs, with every row and every figure shown."""
-    every = [(epoch, seed) for epoch in range(summary["epochs"] + 1) for seed in summary["seeds"]]
-    measured = f"test/{measured_by(config, summary)}"
-    num_sound = len(summary["seeds"]) - len(summary.get("diverged", {}))
-    known = {
-        "config": str,
-        "model": str,
-        "parameters": int,
-        "steps": int,
-        "train_seconds": (int, float),
-    }
-    return (
-        (
-            summary["epochs"] == config["num_epochs"]
-            or (summary["stopped"] is True and summary["epochs"] < config["num_epochs"])
-        )
-        and all(isinstance(summary[key], kind) for key, kind in known.items())
-        and [(row["epoch"], row["seed"]) for row in rows] == every
-        and all(measured in row and "step" in row for row in rows)
-        and all(
-            len(metric["values"]) == (1 if name.startswith("ensemble/") else num_sound)
-            and {"mean", "std"} <= set(metric)
-            for name, metric in summary["metrics"].items()
-        )
-        and measured in summary["metrics"]
-        and len(examples["inputs"]) == len(examples["predictions"]) == len(examples["targets"])
-    )
+def check_together(config: JsonObject, summary: Summary, rows: list[Row]) -> None:
+    """Raises a ValueError unless a summary is of its config's epochs, with every row and metric."""
+    seeds, epochs, measured = summary["seeds"], summary["epochs"], f"test/{summary['measured']}"
+    diverged = summary.get("diverged", {})
+    if len(rows) != (epochs + 1) * len(seeds):
+        raise ValueError("its metrics do not fit its summary")
+    every = [(epoch, seed) for epoch in range(epochs + 1) for seed in seeds]
+    if [(row["epoch"], row["seed"]) for row in rows] != every:
+        raise ValueError("its metrics do not fit its summary")
+    if not all(measured in row for row in rows) or measured not in summary["metrics"]:
+        raise ValueError(f"{measured} is missing")
+    is_long = epochs == config["num_epochs"]
+    if not is_long and not (summary["stopped"] and epochs < config["num_epochs"]):
+        raise ValueError("its summary does not fit its config")
+    if len(set(seeds)) != len(seeds) or not diverged.keys() < set(map(str, seeds)):
+        raise ValueError("its seeds do not fit together")
+    num_sound = len(seeds) - len(diverged)
+    for name, metric in summary["metrics"].items():
+        if len(metric["values"]) != (1 if name.startswith("ensemble/") else num_sound):
+            raise ValueError(f"{name} does not fit its seeds")
 
 
 def curve(rows: list[Row], metric: str) -> tuple[np.ndarray, np.ndarray]:

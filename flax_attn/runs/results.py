@@ -1,6 +1,8 @@
-"""What a line of `metrics.jsonl` and what `summary.json` hold."""
+"""What the JSON files of a run directory hold."""
 
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
+
+from flax_attn.runs.untrusted import Mark
 
 Row = dict[str, int | float]  # the epoch, the seed, the step, and every metric
 
@@ -28,9 +30,10 @@ class Summary(TypedDict):
         pictures: the kind under which its pictures are drawn.
         metrics: by `split/metric`.
         diverged: of seeds with too many steps that are not finite, the step and their number.
-        files: of older runs the SHA-256 of further files, by name.
         classes: precision, recall, F1 and number of examples of each class.
         signatures: how sacrebleu measured translations.
+        induction_head: of language models the block and the head that does most induction.
+        left_out: attention weights that were too large for `examples.npz`.
     """
 
     config: str
@@ -46,6 +49,63 @@ class Summary(TypedDict):
     pictures: str
     metrics: dict[str, Measure]
     diverged: NotRequired[dict[str, dict[str, int]]]
-    files: NotRequired[dict[str, str]]
     classes: NotRequired[dict[str, dict[str, float]]]
     signatures: NotRequired[list[str]]
+    induction_head: NotRequired[str]
+    left_out: NotRequired[list[str]]
+
+
+class StoredModel(TypedDict):
+    """The part `model` of a config: its name and its fields."""
+
+    name: NotRequired[str]
+    patch_size: NotRequired[int]
+
+
+class StoredData(TypedDict):
+    """The part `data` of a config: its name and its fields."""
+
+    name: NotRequired[str]
+    task: NotRequired[str]
+    relevant: NotRequired[int]
+
+
+class Derived(TypedDict):
+    """What the data decided, and the instruction set of the machine that began the run."""
+
+    instruction_set: NotRequired[str]
+    sizes: NotRequired[dict[str, int]]
+    classes: NotRequired[list[str]]
+    class_weights: NotRequired[list[float]]
+    files: NotRequired[dict[str, str]]
+    longest: NotRequired[dict[str, int]]
+    mean: NotRequired[float]
+    relevant: NotRequired[int]
+    shape: NotRequired[list[int]]
+    std: NotRequired[float]
+
+
+class StoredConfig(TypedDict):
+    """What `config.json` holds, as far as it is read without the classes that it names."""
+
+    name: str
+    num_epochs: int
+    model: StoredModel
+    data: StoredData
+    derived: NotRequired[Derived]
+
+
+class Metadata(TypedDict):
+    """What `metadata.json` of a checkpoint holds.
+
+    Attributes:
+        place: whole epochs, and steps of the next.
+        train_seconds: of all tries together.
+        metrics: how far the metrics had come.
+        config: `config.json`, with what the data decided.
+    """
+
+    place: list[int]
+    train_seconds: float
+    metrics: Mark
+    config: dict[str, Any]  # Any: checked as a StoredConfig before it is used

@@ -1,48 +1,58 @@
-"""The list `sums.json` of a run directory: the SHA-256 of every file that decides a number.
+"""The list `sums.json` of a run directory: size and SHA-256 of every file that decides a number.
 
 It is written when training begins, over the config and what the data decided, and again when the
-run is finished, over everything. A changed byte is reported before any number is shown. A run
-directory of an earlier version has no list, and is read without one.
+run is finished, over everything. A changed byte is reported before any number is shown.
 """
 
 import json
+import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from flax_attn.errors import UsageError, one_line
-from flax_attn.files import replacing, sha256
+from flax_attn.errors import UsageError
+from flax_attn.files import replacing
+from flax_attn.runs import untrusted
+from flax_attn.runs.untrusted import MEND, Mark
 
 SUMS = "sums.json"
-MEND = "run the command that made it again to mend it"
+FIGURE = r"figures/[^/]+"
+NAME = rf"[^/]+|{FIGURE}|checkpoints/[^/]+/[^/]+"
 
 
 def write(path: Path, names: Iterable[str]) -> None:
-    """Lists the sums of files of a run directory."""
-    sums = {name: sha256(path / name) for name in sorted(names)}
+    """Lists the marks of files of a run directory."""
+    marks = {name: untrusted.mark_of(path, name) for name in sorted(names)}
     with replacing(path / SUMS) as partial:
-        partial.write_text(json.dumps(sums, indent=2) + "\n")
+        partial.write_text(json.dumps(marks, indent=2) + "\n")
 
 
-def read(path: Path) -> dict[str, str]:
-    """The sums by file; empty for a run that has none.
+def read(path: Path) -> dict[str, Mark]:
+    """The marks by file; empty for a run that has not begun to train.
 
     Raises:
-        UsageError: the list is damaged.
+        UsageError: the list is damaged, or names what is no file of a run.
     """
     try:
-        sums = json.loads((path / SUMS).read_text())
+        marks = untrusted.read_json(path, SUMS, dict[str, Mark])
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"expected sums in {path / SUMS} ({one_line(error)}); {MEND}") from error
-    if not isinstance(sums, dict) or not all(isinstance(known, str) for known in sums.values()):
-        raise UsageError(f"expected sums in {path / SUMS}, got something else; {MEND}")
-    return sums
+    for name in marks:
+        if not untrusted.is_plain(name) or re.fullmatch(NAME, name, re.DOTALL) is None:
+            raise UsageError(
+                f"expected the names of files of a run in {path / SUMS}, got {name[:60]!r}; {MEND}"
+            )
+    return marks
 
 
 def changed(path: Path) -> list[str]:
     """The files that are listed and are not as they were written, or not there."""
-    return [name for name, known in read(path).items() if _sum(path / name) != known]
+    return [name for name, mark in read(path).items() if not untrusted.is_marked(path, name, mark)]
+
+
+def is_figure(name: str) -> bool:
+    """Whether a name of the list is that of a figure. Figures decide nothing."""
+    return re.fullmatch(FIGURE, name, re.DOTALL) is not None
 
 
 def check(path: Path) -> None:
@@ -51,13 +61,6 @@ def check(path: Path) -> None:
     Figures decide nothing, and may be anything.
     """
     for name in changed(path):
-        if not name.startswith("figures/"):
-            what = "has changed" if (path / name).exists() else "is missing"
+        if not is_figure(name):
+            what = "has changed" if os.path.lexists(path / name) else "is missing"
             raise UsageError(f"{path / name} {what} since training wrote it; {MEND}")
-
-
-def _sum(path: Path) -> str | None:
-    try:
-        return sha256(path) if path.is_file() else None
-    except OSError:
-        return None

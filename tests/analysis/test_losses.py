@@ -27,8 +27,7 @@ def test_the_error_has_plain_numbers_and_a_log_scale_only_over_a_factor_of_ten()
         {"epoch": e, "seed": 0, "step": e, "valid/loss": loss, "valid/accuracy": accuracy}
         for e, (loss, accuracy) in enumerate(zip(losses_of_news, (0.25, 0.3, 0.45)))
     ]
-    config = {"task": "classification", "data": {}}
-    run = reading.Record("news", None, config, rows, {}, {})  # pyright: ignore
+    run = reading.Record("news", None, {}, rows, {}, {"measured": "accuracy"})  # pyright: ignore
     figure = losses.loss_curves([run])
     figure.canvas.draw()
     ax = figure.axes[0]

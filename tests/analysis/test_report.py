@@ -230,7 +230,7 @@ def test_what_is_no_run_or_one_of_another_version_is_told(run, tmp_path, capsys)
     (tmp_path / "empty").mkdir()
     assert "has no config.json" in told(capsys, tmp_path / "empty")
     older = write_run(tmp_path / "older", "texts", config={"derived": {}})
-    assert "'classes' is missing" in told(capsys, older, "-o", tmp_path / "report.html")
+    assert "do not fit the classes" in told(capsys, older, "-o", tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
 
 

@@ -10,7 +10,8 @@ from hypothesis import given as of
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from flax_attn.data import bounded, files
+from flax_attn import bounded
+from flax_attn.data import files
 from flax_attn.errors import UsageError
 
 anything = settings(max_examples=150, deadline=None, derandomize=True)

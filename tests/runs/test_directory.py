@@ -18,6 +18,7 @@ CONFIG = {
     "evaluate": ("valid", "test"),
     "reference": {"test/mse": 0.5},
 }
+METADATA = {"train_seconds": 0.0, "metrics": {"bytes": 0, "sha256": ""}, "config": {}}
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_foreign_places_are_refused_and_left_alone(tmp_path):
     with pytest.raises(UsageError, match="cannot write"):
         RunDirectory.open(tmp_path / "thesis.tex" / "run", CONFIG).begin(CONFIG)
     (tmp_path / "config.json").write_text('{"mine": 1}')
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="name is missing or of another kind"):
         RunDirectory.open(tmp_path, CONFIG)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(UsageError, match="expected JSON"):
@@ -145,7 +146,7 @@ def test_what_killed_processes_left_is_removed(directory):
 
 def test_a_config_that_has_changed_is_written_again_from_the_checkpoint(directory):
     directory.go_on(CONFIG, [])
-    saved = {"config": read_config(directory.path)}
+    saved = METADATA | {"config": read_config(directory.path)}
     checkpoints.save(directory.checkpoints, Place(1), {"step": jnp.int32(1)}, saved)
     text = (directory.path / "config.json").read_text()
     (directory.path / "config.json").write_text(
@@ -158,7 +159,7 @@ def test_a_config_that_has_changed_is_written_again_from_the_checkpoint(director
 
 
 def test_a_finished_run_vouches_for_its_newest_checkpoint(directory):
-    checkpoints.save(directory.checkpoints, Place(1), {"step": jnp.int32(1)}, {})
+    checkpoints.save(directory.checkpoints, Place(1), {"step": jnp.int32(1)}, METADATA)
     for name in ("metrics.jsonl", "summary.json", "examples.npz"):
         (directory.path / name).touch()
     directory.end([])

@@ -5,7 +5,7 @@ import pytest
 from flax_attn.errors import UsageError
 from flax_attn.runs.metrics_log import MetricsLog, read_until
 
-ROWS = [[{"epoch": epoch, "seed": 0, "mse": 1 / (epoch + 1)}] for epoch in range(4)]
+ROWS = [[{"epoch": epoch, "seed": 0, "step": 0, "mse": 1 / (epoch + 1)}] for epoch in range(4)]
 
 
 @pytest.fixture

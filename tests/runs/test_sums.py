@@ -1,5 +1,7 @@
 """The list of sums of a run directory."""
 
+import json
+
 import pytest
 
 from flax_attn.errors import UsageError
@@ -39,10 +41,19 @@ def test_figures_decide_nothing(listed):
 @pytest.mark.parametrize("content", ["{", "[]", '{"config.json": 1}', "[" * 100_000])
 def test_a_list_that_is_none_is_told(listed, content):
     (listed / sums.SUMS).write_text(content)
-    with pytest.raises(UsageError, match="expected sums in"):
+    with pytest.raises(UsageError, match=r"expected JSON in .*sums\.json|sums\.json is damaged"):
         sums.check(listed)
 
 
-def test_a_run_without_a_list_is_read_without(tmp_path):
+def test_a_run_that_has_not_begun_has_no_list(tmp_path):
     assert sums.read(tmp_path) == {}
     sums.check(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "../x", "figures/../../x", "figures/a/b.png", "a\\..\\b", "c:x", ""]
+)
+def test_a_name_that_leads_elsewhere_is_refused(listed, name):
+    (listed / sums.SUMS).write_text(json.dumps({name: {"bytes": 1, "sha256": "x"}}))
+    with pytest.raises(UsageError, match="expected the names of files of a run"):
+        sums.changed(listed)

@@ -139,6 +139,7 @@ def read_npz(
     path: Path,
     file: BinaryIO | None = None,
     choose: Callable[[list[str]], Iterable[str]] = list,
+    most: int | None = None,
 ) -> dict[str, np.ndarray]:
     """The arrays in a .npz file, by name.
 
@@ -146,20 +147,22 @@ def read_npz(
         path: of the file.
         file: the same file, where it is open already; it stays open.
         choose: from the names of all arrays to those that are read. The others are left alone.
+        most: bytes of all arrays that are read; None for `most_unpacked`.
 
     Raises:
         OSError: as `open_file`.
         UsageError: no such archive, a damaged one, what are no arrays or arrays of Python objects,
-            or more bytes than `most_unpacked`. What `choose` raises, too.
+            or more than `most` bytes. What `choose` raises, too.
     """
     if file is None:
         with open_file(path) as own:
-            return read_npz(path, own, choose)
+            return read_npz(path, own, choose, most)
     try:
         with _open_zip(path, file) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
             names = list(choose(list(members)))
-            unpacked, most = sum(members[name].file_size for name in names), most_unpacked(file)
+            unpacked = sum(members[name].file_size for name in names)
+            most = most_unpacked(file) if most is None else most
             if unpacked > most:
                 raise UsageError(
                     f"expected at most {most:,} bytes unpacked from {path}, got {unpacked:,}; "
