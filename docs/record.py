@@ -74,8 +74,10 @@ def looks(runs: Path) -> list[Path]:
 
 def induction(runs: Path) -> list[Path]:
     run = read(runs / "induction")
-    scores, string = run.examples["induction"], run.examples["string"].tolist()
-    blocks, heads = ([f"{i + 1}" for i in range(size)] for size in scores.shape)
+    scores = run.examples["induction"]
+    string = [printable(token) for token in run.examples["string"].tolist()]
+    blocks = [f"block{i + 1}" for i in range(scores.shape[0])]
+    heads = [f"head {i}" for i in range(scores.shape[1])]
     what = "mean weight on the token that followed last time, by block (rows) and head"
     best = "attention weights of the best head on a string that comes twice"
     weights = run.examples["induction_weights"]

@@ -8,10 +8,11 @@ was killed, compiles it again, and need not warn.
 
 import gc
 import os
+import subprocess
 import tempfile
 from pathlib import Path
 
-from tests import tiny
+from tests import faults, tiny
 from tests.quick_compiling import with_flags
 
 # thousands of small programs that run once each: to compile them is the work
@@ -73,6 +74,14 @@ def pytest_addoption(parser):
     )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def children_hear_signals():
+    """Tests pass under `nohup` and in a shell's background, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", faults.Hearing)
+        yield
+
+
 @pytest.fixture
 def symbolic_sizes(monkeypatch):
     """Leaves annotations unchecked: the sizes of a program that is exported are no integers."""
@@ -103,7 +112,7 @@ def manual_dir(request):
 @pytest.fixture(scope="session")
 def trained_alone(tmp_path_factory):
     """What one process leaves of the run that tests train in several."""
-    from tests import faults, processes
+    from tests import processes
 
     workdir = tmp_path_factory.mktemp("alone") / "run"
     code, _, err = faults.train(processes.TASK, workdir)

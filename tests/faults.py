@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -45,14 +46,31 @@ def count(event, args):
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(count)
-signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in a background ignores it
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and what runs under nohup this one
 from flax_attn.__main__ import main
 code = main(["train", *sys.argv[3:], f"--workdir={folder}"])
 print(f"operations left: {left}")
 sys.exit(code)
 """
 LAST = 10**9  # an operation that never comes
+SIGNALS = signal.SIGINT, signal.SIGHUP, signal.SIGTERM
+
+
+class Hearing(subprocess.Popen):
+    """A process that hears signals, also where the one that starts it ignores them.
+
+    Under `nohup`, and in a shell's background, a process ignores signals, and so does every process
+    that it starts. A handler is not handed on: while the process starts, one that does nothing
+    stands in. So the process that starts it goes on ignoring them.
+    """
+
+    def __init__(self, *args, **options):
+        is_main = threading.current_thread() is threading.main_thread()  # which alone sets handlers
+        ignored = [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
+        with contextlib.ExitStack() as stack:
+            for number in ignored if is_main else ():
+                signal.signal(number, lambda *_: None)
+                stack.callback(signal.signal, number, signal.SIG_IGN)
+            super().__init__(*args, **options)
 
 
 def start(
@@ -68,7 +86,7 @@ def start(
     if largest is not None:
         command = ["prlimit", f"--fsize={largest}", *command]
         environment["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # its files are as large
-    return subprocess.Popen(command, cwd=workdir.parent, env=environment, **pipes)
+    return Hearing(command, cwd=workdir.parent, env=environment, **pipes)
 
 
 def train(

@@ -99,7 +99,6 @@ CUT = """
 import os, signal, sys
 from flax_attn.__main__ import main
 from flax_attn.experiment.loop import Loop
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
 run_segment = Loop.run_segment
 def cut(loop, at):
     os.kill(os.getpid(), signal.SIGHUP)
@@ -107,6 +106,20 @@ def cut(loop, at):
 Loop.run_segment = cut
 sys.exit(main(["train", *sys.argv[1:]]))
 """
+
+
+def test_a_process_that_a_test_starts_hears_the_signals_that_the_session_ignores():
+    names = "signal.SIGINT, signal.SIGHUP, signal.SIGTERM"
+    code = f"import signal; print(*[signal.getsignal(n) == signal.SIG_IGN for n in ({names})])"
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in faults.SIGNALS}
+    try:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        now = [signal.getsignal(number) for number in faults.SIGNALS]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert done.stdout == "False False False\n"
+    assert now == [signal.SIG_IGN] * 3
 
 
 def test_an_epoch_cut_by_a_signal_ends_as_the_unbroken_one(tmp_path, train_here, no_pictures):

@@ -65,8 +65,8 @@ def induction(scores: np.ndarray, weights: np.ndarray, string: Sequence[str], na
         number, (_, colour) = f"{scores[i, j]:.2f}", of_weight(float(scores[i, j]))
         left.text(j, i, number, ha="center", va="center", color=colour, fontsize=9)
     left.set_aspect("equal")
-    left.set_xticks(range(scores.shape[1]), [f"head\n{j + 1}" for j in range(scores.shape[1])])
-    left.set_yticks(range(scores.shape[0]), [f"block {i + 1}" for i in range(scores.shape[0])])
+    left.set_xticks(range(scores.shape[1]), [f"head\n{j}" for j in range(scores.shape[1])])
+    left.set_yticks(range(scores.shape[0]), [f"block{i + 1}" for i in range(scores.shape[0])])
     left.set_title("weight on the token that\nfollowed last time")
     draw_matrix(right, weights, mask=np.tri(len(weights), dtype=bool))
     tokens = [printable(token) for token in string]
@@ -74,9 +74,9 @@ def induction(scores: np.ndarray, weights: np.ndarray, string: Sequence[str], na
     name_cells(right.xaxis, tokens, 4.0)
     name_cells(right.yaxis, tokens, 4.0)
     right.set(xlabel="key: the token that is looked at", ylabel="query: the current token")
-    right.set_title(f"block {block + 1}, head {head + 1}, on a string that comes twice")
+    best = f"block{block + 1}, head {head}"
+    right.set_title(f"{best}, on a string that comes twice")
     colour_bar(figure, 1.0, ax=right, shrink=0.7)
-    best = f"block {block + 1}, head {head + 1}"
     message = f"{best} puts {scores.max():.2f}\nof its weight on the token that followed last time"
     if scores.max() < 0.5:
         message = f"no head looks for what followed last time;\n{best} comes nearest"
@@ -91,7 +91,7 @@ def looks(tokens: Sequence[str], weights: Mapping[str, np.ndarray], name: str) -
     written = [printable(token) for token in tokens[first:]]
     rows = np.concatenate([of_heads[:, first:] for of_heads in weights.values()])
     labels = [
-        f"{block.replace('block', 'block ')}, head {head + 1}"
+        f"{block}, head {head}"
         for block, of_heads in weights.items()
         for head in range(len(of_heads))
     ]

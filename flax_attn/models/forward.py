@@ -1,5 +1,6 @@
 """A trained model applied to any number of inputs."""
 
+import re
 from collections.abc import Mapping
 
 import flax.linen as nn
@@ -34,9 +35,17 @@ def forward(
         outputs.append(np.asarray(batch))
         if first < num_attended:
             attentions.append(jax.device_get(attention))
-    return np.concatenate(outputs), jax.tree.map(
-        lambda *batches: np.concatenate(batches), *attentions
-    )
+    together = jax.tree.map(lambda *batches: np.concatenate(batches), *attentions)
+    return np.concatenate(outputs), in_order(together)
+
+
+def in_order(attention: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Attention by name, `block2` before `block10`: JAX sorts the names as texts."""
+
+    def key(name: str) -> list[str | int]:
+        return [int(part) if i % 2 else part for i, part in enumerate(re.split("([0-9]+)", name))]
+
+    return {name: attention[name] for name in sorted(attention, key=key)}
 
 
 def sharing_sequences(model: nn.Module) -> nn.Module:

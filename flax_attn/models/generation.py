@@ -2,9 +2,9 @@
 
     p(token) = softmax(logits / temperature)   over the `top_k` most probable tokens
 
-A model reads at most `max_length` tokens. When there is no room for the next `max_length / 4`
-tokens, it reads the last half of `max_length` anew, as if the text began there. So every step gives
-what the model gives without a cache, and the cost of a token does not grow with the text.
+A model reads at most `max_length` tokens. When a text has no room for its next `max_length / 4`
+tokens, the model reads its last `max_length / 2` tokens anew, as if it began there. So every step
+gives what the model gives without a cache, and the cost of a token does not grow with the text.
 """
 
 import functools
@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from flax_attn.errors import UsageError
 from flax_attn.models import largest
@@ -27,7 +27,10 @@ NEVER = 2  # tokens 0 and 1, for padding and for what is unknown, are never writ
 
 @runtime_checkable
 class GeneratesText(Protocol):
-    """A model that continues texts. Its methods `start` and `decode` are those of `GPT`."""
+    """A model that continues texts. Its methods `start` and `decode` are those of `GPT`.
+
+    Every array of the caches has a row for each text.
+    """
 
     max_length: int
 
@@ -79,7 +82,8 @@ def generate(
 ) -> Iterator[Int[np.ndarray, "b n"]]:
     """Continues texts by `length` tokens, and yields them in parts as they are written.
 
-    The same seed gives the same texts to the same prompts.
+    A text depends on its prompt, the seed, and the index of the prompt in `prompts`. It does not
+    depend on the other prompts: each text is read anew when it has no room itself.
 
     Args:
         prompts: the tokens that each text begins with, at least one.
@@ -89,15 +93,18 @@ def generate(
     most = model.max_length - num_steps  # of a long prompt
     key = jax.random.key(seed)
     options = {"num_steps": num_steps, "top_k": sampling.top_k}
-    state, room = None, 0
+    state, room = None, np.zeros(len(texts), int)  # for more tokens of each text
     for first in range(0, length, num_steps):
-        if room < num_steps:
+        is_full = room < num_steps
+        if is_full.any():
             longest = max(map(len, texts))
             num_read = most if state is None and longest > half else half
             ends = [text[-num_read:] for text in texts]
             lengths = np.array([len(end) for end in ends], np.int32)
             filled = np.array([end + [0] * (num_read - len(end)) for end in ends], np.int32)
-            state, room = _read(model, params, filled, lengths), model.max_length - lengths.max()
+            read = _read(model, params, filled, lengths)
+            state = read if is_full.all() else _choose(is_full, read, state)
+            room = np.where(is_full, model.max_length - lengths, room)
         state, tokens = _write(model, params, state, key, first, sampling.temperature, **options)
         written, room = np.asarray(tokens)[:, : length - first], room - num_steps
         for text, part in zip(texts, written.tolist()):
@@ -114,6 +121,16 @@ def _read(
     caches = model.apply(variables, len(tokens), method="start")
     logits, caches = model.apply(variables, tokens, caches, lengths, method="decode")
     return jnp.take_along_axis(logits, lengths[:, None, None] - 1, axis=1)[:, 0], caches
+
+
+@jax.jit
+def _choose(chosen: Bool[Array, " b"], these: Tree, others: Tree) -> Tree:
+    """The state of some texts from `these`, and that of the rest from `others`."""
+
+    def choose(one: Array, other: Array) -> Array:
+        return jnp.where(chosen.reshape(-1, *[1] * (one.ndim - 1)), one, other)
+
+    return jax.tree.map(choose, these, others)
 
 
 @functools.partial(

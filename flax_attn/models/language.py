@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from flax_attn.models.forward import Params
+from flax_attn.models.forward import Params, in_order
 from flax_attn.types import Options, Tree
 
 AT_ONCE = 64  # texts
@@ -27,7 +27,7 @@ def attention_of(
     model: nn.Module, params: Params, tokens: Int[np.ndarray, "n t"]
 ) -> dict[str, Float[np.ndarray, "n h t t"]]:
     """The weights of each block of `GPT`, by its name."""
-    return jax.device_get(_attention(model, params, tokens))
+    return in_order(jax.device_get(_attention(model, params, tokens)))
 
 
 @functools.partial(jax.jit, static_argnames="model")

@@ -15,20 +15,25 @@ from jaxtyping import Float, Int
 NUM_STRINGS = 32
 
 
-def repeated_strings(tokens: Sequence[int], max_length: int, seed: int) -> Int[np.ndarray, "n t"]:
-    """Strings of some of these tokens, in random order and each once, and the same again."""
-    period = min(max_length // 2, len(tokens))
+def repeated_strings(
+    tokens: Sequence[int], period: int, seed: int, start: Sequence[int] = ()
+) -> Int[np.ndarray, "n t"]:
+    """Strings of `period` of these tokens, in random order and each once, and the same again.
+
+    Args:
+        start: tokens that each string begins with.
+    """
     rng = np.random.default_rng(seed)
-    orders = [rng.permutation(tokens) for _ in range(NUM_STRINGS)]
-    return np.stack([np.tile(order[:period], 2) for order in orders]).astype(np.int32)
+    orders = [rng.permutation(tokens)[:period] for _ in range(NUM_STRINGS)]
+    return np.stack([np.concatenate([start, order, order]) for order in orders]).astype(np.int32)
 
 
-def scores(weights: Float[np.ndarray, "n h t t"]) -> Float[np.ndarray, " h"]:
+def scores(weights: Float[np.ndarray, "n h t t"], period: int) -> Float[np.ndarray, " h"]:
     """The mean weight of each head on the token after the last occurrence of the current one.
 
     The mean is over the second half of strings that `repeated_strings` made. It leaves out the last
     token.
     """
-    period = weights.shape[-1] // 2
-    queries = np.arange(period, 2 * period - 1)
+    length = weights.shape[-1]
+    queries = np.arange(length - period, length - 1)
     return weights[:, :, queries, queries - period + 1].mean(axis=(0, 2))

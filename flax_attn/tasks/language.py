@@ -146,20 +146,27 @@ class LanguageModel(Task):
     ) -> tuple[dict[str, np.ndarray], dict[str, list[float]], dict[str, Json]]:
         """Arrays, metrics and summary of the head that does most induction.
 
-        They are empty where strings are too short to show it.
+        The strings are as long as the data can hold, and begin as its lines do. All is empty where
+        they are too short to show induction.
         """
         names = self.written(np.arange(self.tokenizer.size)).tolist()
         tokens = [i for i, name in enumerate(names) if i >= NEVER and name != "\n"]
-        if min(len(tokens), self.data.max_length // 2) < 2:
+        period = min(len(tokens), self.data.most_repeated)
+        if period < 2:
             return {}, {}, {}
-        strings = induction.repeated_strings(tokens, self.data.max_length, self.data.seed)
-        looks = [list(attention_of(model, own, strings).values()) for own in params]
-        by_head = [np.stack([induction.scores(w) for w in blocks]) for blocks in looks]
+        start = self.encoded("") if self.data.by_line else []
+        strings = induction.repeated_strings(tokens, period, self.data.seed, start)
+        looks = [attention_of(model, own, strings) for own in params]
+        by_head = [
+            np.stack([induction.scores(of_block, period) for of_block in blocks.values()])
+            for blocks in looks
+        ]
         block, head = map(int, np.unravel_index(by_head[0].argmax(), by_head[0].shape))
+        name = list(looks[0])[block]
         arrays = {"induction": by_head[0], "string": self.written(strings[0])}
-        arrays["induction_weights"] = looks[0][block][0, head]
+        arrays["induction_weights"] = looks[0][name][0, head]
         metrics = {"test/induction": [float(of_heads.max()) for of_heads in by_head]}
-        return arrays, metrics, {"induction_head": f"block {block + 1}, head {head + 1}"}
+        return arrays, metrics, {"induction_head": f"{name}, head {head}"}
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         """The probabilities of the token after each text, and the attention of the first seed.
@@ -207,7 +214,7 @@ class LanguageModel(Task):
             prompts: a text, or several. An empty one leaves the beginning to the model.
             length: the number of tokens to write.
             temperature, top_k: as in `Sampling`.
-            seed: decides what is written.
+            seed: decides what is written, with the prompt and its index. Other prompts do not.
             on_texts: takes the texts each time that some more of them is written.
 
         Raises:

@@ -1,3 +1,4 @@
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,3 +17,19 @@ def test_a_model_that_carries_state_predicts_each_example_alone():
         np.testing.assert_allclose(outputs, alone[0], atol=1e-6)
     in_turn, _ = model.apply(drawn, jnp.asarray(signals))
     assert np.abs(in_turn - together).max() > 1e-3
+
+
+class Blocks(nn.Module):
+    """The names that its attention has, in their order."""
+
+    names: tuple[str, ...]
+
+    @nn.compact
+    def __call__(self, inputs):
+        return inputs, {"attention": {name: inputs for name in self.names}}
+
+
+def test_blocks_stand_in_their_order():
+    names = (*(f"block{i}" for i in range(1, 13)), "pooling")
+    _, attention = forward(Blocks(names), {}, np.zeros((2, 3), np.float32))
+    assert list(attention) == list(names)

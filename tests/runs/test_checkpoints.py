@@ -1,3 +1,4 @@
+import os
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from flax_attn.errors import UsageError
 from flax_attn.runs import checkpoints
 from flax_attn.runs.checkpoints import Place
+from tests.runs.conftest import as_on_disk
 
 MARK = {"bytes": 0, "sha256": ""}
 METADATA = {"train_seconds": 0.0, "metrics": MARK, "config": {}}
@@ -28,6 +30,27 @@ def restore(directory):
     lines = []
     restored = checkpoints.restore(directory, FIRST, lines.append)
     return restored, lines
+
+
+def test_all_is_on_the_disk_before_the_list_of_sums_refers_to_it(tmp_path, synced, monkeypatch):
+    directory, put, replace = tmp_path / "checkpoints", [], os.replace
+
+    def check(partial, path):
+        """All files were synced after their last change, and the folders with all names."""
+        folder = directory / "1"
+        written = [file for file in folder.iterdir() if file != Path(partial)]
+        assert len(written) == 3  # the state, the sums of an epoch and the metadata
+        for file in (*written, Path(partial)):
+            assert synced[file.stat().st_ino] == as_on_disk(file), file
+        assert synced[folder.stat().st_ino] >= {file.name for file in written}
+        assert synced[directory.stat().st_ino] == {"1"}
+        put.append(path)
+        replace(partial, path)
+
+    monkeypatch.setattr(os, "replace", check)
+    checkpoints.save(directory, Place(1), FIRST, {}, {"mse": jnp.float32(0.5)})
+    assert put == [directory / "1" / checkpoints.SUMS]
+    assert synced[(directory / "1").stat().st_ino] == as_on_disk(directory / "1")
 
 
 def test_the_newest_is_restored(directory):
@@ -129,6 +152,13 @@ def test_a_begun_epoch_keeps_its_sums_and_gives_way_to_the_next_end(directory):
     assert {path.name for path in directory.iterdir()} == {"1", "2", "2+7"}
     checkpoints.save(directory, Place(3), FIRST, METADATA)
     assert {path.name for path in directory.iterdir()} == {"2", "3"}
+
+
+def test_a_list_of_sums_without_the_metadata_vouches_for_nothing(directory):
+    (directory / "2" / checkpoints.SUMS).write_text("{}")
+    checkpoint, lines = restore(directory)
+    assert checkpoint.place == Place(1)
+    assert "is damaged" in lines[0]
 
 
 def test_a_checkpoint_under_another_name_is_damaged(directory):

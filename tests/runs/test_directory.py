@@ -1,3 +1,5 @@
+import errno
+import os
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -48,6 +50,34 @@ def test_a_run_is_finished_until_it_goes_on(directory):
     assert {path.name for path in directory.path.iterdir()} == {"config.json", "sums.json"}
     assert read_config(directory.path)["num_epochs"] == 6
     assert sums.changed(directory.path) == []
+
+
+def test_a_run_that_goes_on_and_is_cut_before_its_sums_are_written_is_known(directory, monkeypatch):
+    sums.write(directory.path, ["config.json"])
+    replace, lines = os.replace, []
+
+    def fill_the_disk(partial, path):
+        if Path(path).name == sums.SUMS:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(partial, path)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "replace", fill_the_disk)
+        with pytest.raises(OSError, match="No space"):
+            directory.go_on(CONFIG | {"num_epochs": 6}, [])
+    again = RunDirectory.open(directory.path, CONFIG | {"num_epochs": 6}, lines.append)
+    assert again.stored["num_epochs"] == 6
+    assert lines == []
+
+
+def test_a_finished_run_lists_its_figures(directory):
+    (directory.path / "figures").mkdir()
+    for name in ("metrics.jsonl", "summary.json", "examples.npz", "figures/loss.png"):
+        (directory.path / name).touch()
+    directory.end([])
+    assert sums.changed(directory.path) == []
+    (directory.path / "figures" / "loss.png").write_text("another")
+    assert sums.changed(directory.path) == ["figures/loss.png"]
 
 
 def test_what_a_stopped_start_leaves_is_no_foreign_directory(tmp_path):

@@ -1,5 +1,7 @@
 """The lock of a run directory."""
 
+import errno
+import fcntl
 import json
 import os
 
@@ -36,6 +38,21 @@ def test_a_directory_that_stays_empty_is_not_left(tmp_path):
     with lock.held(tmp_path / "a" / "b"):
         assert (tmp_path / "a" / "b").is_dir()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_process_left_in_the_file_is_overwritten(tmp_path):
+    (tmp_path / lock.LOCK).write_text(json.dumps({"pid": 1, "host": "gone" * 50, "since": "2001"}))
+    with lock.held(tmp_path):
+        assert json.loads((tmp_path / lock.LOCK).read_text())["pid"] == os.getpid()
+
+
+def test_a_run_goes_on_where_the_file_system_has_no_locks(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with lock.held(tmp_path / "run"):
+        assert json.loads((tmp_path / "run" / lock.LOCK).read_text())["pid"] == os.getpid()
 
 
 def test_a_lock_that_its_holder_removes_meanwhile_is_made_anew(tmp_path, monkeypatch):

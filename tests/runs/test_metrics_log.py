@@ -4,6 +4,7 @@ import pytest
 
 from flax_attn.errors import UsageError
 from flax_attn.runs.metrics_log import MetricsLog, read_until
+from tests.runs.conftest import as_on_disk
 
 ROWS = [[{"epoch": epoch, "seed": 0, "step": 0, "mse": 1 / (epoch + 1)}] for epoch in range(4)]
 
@@ -21,6 +22,20 @@ def marked(tmp_path):
 
 def test_rows_are_read_until_the_mark(marked):
     assert read_until(*marked) == ROWS[0] + ROWS[1]
+
+
+def test_every_row_is_on_the_disk_before_a_mark_refers_to_it(tmp_path, synced):
+    log = MetricsLog(tmp_path)
+    files = [tmp_path / name for name in ("metrics.jsonl", "checkpoints/metrics.jsonl")]
+    log.begin(ROWS[0])
+    for rows in ROWS[1:]:
+        for file in files:
+            assert synced[file.stat().st_ino] == as_on_disk(file)
+            assert file.name in synced[file.parent.stat().st_ino]
+        log.append(rows)
+        assert log.mark()["bytes"] == files[0].stat().st_size
+    for file in files:
+        assert synced[file.stat().st_ino] == as_on_disk(file)
 
 
 def test_every_row_counts_for_a_later_mark(tmp_path):

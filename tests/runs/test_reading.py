@@ -92,6 +92,18 @@ def test_rows_that_do_not_fit_the_summary_are_told(finished, rows):
         reading.read(finished(rows=rows))
 
 
+@pytest.mark.parametrize("name", ["test/mse", "ensemble/test/mse"])
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_a_metric_has_one_value_a_seed_and_one_of_an_ensemble(finished, name, number):
+    values = {"mean": 1.0, "std": 0.0, "values": [1.0] * number}
+    summary = SUMMARY | {"metrics": SUMMARY["metrics"] | {name: values}}
+    if number == (1 if name.startswith("ensemble") else 2):
+        assert reading.read(finished(summary=summary)).summary["metrics"][name] == values
+    else:
+        with pytest.raises(UsageError, match="does not fit its seeds"):
+            reading.read(finished(summary=summary))
+
+
 @pytest.mark.parametrize("change", [{"epochs": 2}, {"steps": "ten"}, {"metrics": {}}], ids=str)
 def test_a_summary_that_does_not_fit_is_told(finished, change):
     with pytest.raises(UsageError, match="is damaged"):

@@ -12,7 +12,8 @@ BEFORE = [{"epoch": 3, "seed": seed, "mse": 0.5 + seed} for seed in (0, 1)]
 
 def test_a_seed_that_has_stopped_has_its_last_row_again():
     now = [{"epoch": 4, "seed": seed, "mse": 9.0} for seed in (0, 1)]
-    repeated = rows.repeat_last(now, np.array([True, False]), BEFORE)
+    earlier = [row | {"epoch": 2, "mse": 7.0} for row in BEFORE]
+    repeated = rows.repeat_last(now, np.array([True, False]), earlier + BEFORE)
     assert repeated == [{"epoch": 4, "seed": 0, "mse": 0.5}, now[1]]
 
 

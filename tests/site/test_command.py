@@ -11,9 +11,8 @@ import docs.__main__ as command
 from tests.site.conftest import ROOT
 
 SERVE = """
-import signal, sys
+import sys
 import docs.__main__ as command
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background ignores
 command.build = lambda out: 0
 command.PACKAGES = ()
 sys.exit(command.main(["--port=0", f"--out={sys.argv[1]}"]))

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,7 @@ from configs import names, text_file
 from flax_attn.errors import UsageError
 from flax_attn.experiment.building import build_model
 from flax_attn.experiment.config import Config
-from flax_attn.models.language import loss_by_position
+from flax_attn.models.language import attention_of, loss_by_position
 from flax_attn.tasks import LanguageModel, induction, language
 from tests.models.variables import draw
 
@@ -156,17 +157,68 @@ def test_the_share_in_harmony_is_of_whole_lines():
 
 
 def test_strings_come_twice_and_scores_are_of_the_token_after():
-    strings = induction.repeated_strings(range(2, 13), 16, seed=0)
-    assert strings.shape == (induction.NUM_STRINGS, 16)
-    np.testing.assert_array_equal(strings[:, :8], strings[:, 8:])
-    assert all(len(set(row)) == 8 for row in strings.tolist())
+    strings = induction.repeated_strings(range(2, 13), 8, seed=0, start=[99])
+    assert strings.shape == (induction.NUM_STRINGS, 17)
+    assert (strings[:, 0] == 99).all()
+    np.testing.assert_array_equal(strings[:, 1:9], strings[:, 9:])
+    assert all(len(set(row[1:])) == 8 for row in strings.tolist())
     assert strings.min() == 2
-    assert induction.repeated_strings(range(2, 6), 16, seed=0).shape[1] == 8
-    perfect = np.zeros((3, 2, 16, 16))
-    for query in range(8, 15):
+    np.testing.assert_array_equal(induction.repeated_strings(range(2, 13), 8, 0), strings[:, 1:])
+    perfect = np.zeros((3, 2, 17, 17))
+    for query in range(9, 16):
         after = next(k for k in range(query - 1, -1, -1) if strings[0, k] == strings[0, query]) + 1
         perfect[:, 1, query, after] = 1
-    np.testing.assert_array_equal(induction.scores(perfect), [0, 1])
+    np.testing.assert_array_equal(induction.scores(perfect, 8), [0, 1])
+    without_start = induction.scores(perfect[..., 1:, 1:], 8)
+    np.testing.assert_array_equal(without_start, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("data", "start", "period"),
+    [
+        ({"name": "repeats", "max_length": 30, "max_letters": 7}, ["\n"], 7),
+        ({"max_length": 16}, [], 8),
+        ({"max_length": 200}, [], None),  # as many as there are letters
+    ],
+)
+def test_induction_is_measured_on_strings_that_the_data_can_hold(data, start, period):
+    task, model = load(**data)
+    params = [draw(model, jnp.zeros((1, 8), jnp.int32))["params"]]
+    arrays, metrics, _ = task._induction(model, params)
+    string = arrays["string"].tolist()
+    period = period or len(set(task.data.load(None).splits["train"]) - {"\n"})
+    assert string[: len(start)] == start
+    letters, again = string[len(start) :][:period], string[len(start) :][period:]
+    assert letters == again
+    assert len(set(letters)) == period
+    assert len(string) <= task.data.max_length
+    assert arrays["induction_weights"].shape == (len(string), len(string))
+    after = [arrays["induction_weights"][-i, -i - period + 1] for i in range(2, period + 1)]
+    assert 0 < np.mean(after) < 1
+    assert metrics == {"test/induction": [arrays["induction"].max()]}
+
+
+class TwelveBlocks(nn.Module):
+    """Head 1 of the eleventh block looks at the token after the last occurrence of its own."""
+
+    @nn.compact
+    def __call__(self, tokens, need_weights=False):
+        before = jnp.pad(tokens, ((0, 0), (1, 0)))[:, None, :-1]
+        finds = (tokens[..., None] == before) & jnp.tri(tokens.shape[1], dtype=bool)[None]
+        weights = jnp.stack([jnp.zeros_like(finds), finds], axis=1).astype(jnp.float32)
+        looks = {f"block{i}": weights if i == 11 else 0 * weights for i in range(1, 13)}
+        return jnp.zeros((*tokens.shape, 9)), {"attention": looks}
+
+
+def test_blocks_stand_in_their_order_and_the_right_head_is_named():
+    task, _ = load()
+    in_turn = [f"block{i}" for i in range(1, 13)]
+    assert list(attention_of(TwelveBlocks(), {}, np.arange(2, 8)[None])) == in_turn
+    arrays, metrics, summary = task._induction(TwelveBlocks(), [{}])
+    assert summary == {"induction_head": "block11, head 1"}
+    assert metrics == {"test/induction": [1.0]}
+    np.testing.assert_array_equal(np.argwhere(arrays["induction"]), [[10, 1]])
+    np.testing.assert_array_equal(arrays["induction_weights"][4:], np.eye(8)[1:5])
 
 
 def own_text(tmp_path, text, **data):
@@ -205,9 +257,11 @@ def test_a_line_of_its_own_follows_the_end_of_a_line():
     task, model = make(config)
     params = [draw(model, jnp.zeros((1, 20), jnp.int32))["params"]]
     assert task.predict(model, params, "da").tokens == [["\n", "d", "a"]]
-    text = task.generate(model, params, "da", length=60).texts[0]
+    options = {"length": 500, "temperature": 1000.0, "top_k": 0}  # all tokens come
+    text = task.generate(model, params, "da", **options).texts[0]
     assert text.startswith("da")
     assert "\n" not in text
+    assert len(text) < 200
 
 
 def test_strings_too_short_for_induction_leave_it_out(tmp_path):

@@ -24,6 +24,12 @@ def test_buckets_hold_every_row_once_and_none_is_longer_than_its_bucket():
     assert buckets.make_buckets(np.array([4, 4, 4]), 3) == (buckets.Bucket(0, 3, 4),)
 
 
+@pytest.mark.parametrize("num_buckets", [1, 3])
+def test_texts_that_are_all_empty_have_one_position(num_buckets):
+    empty = np.zeros(4, int)
+    assert buckets.make_buckets(empty, num_buckets) == (buckets.Bucket(0, 4, 1),)
+
+
 @pytest.mark.parametrize("num_buckets", [2, 3, 5])
 def test_no_other_buckets_have_less_padding(num_buckets):
     tokens = sum(

@@ -86,6 +86,24 @@ def test_scores_of_classes_equal_scikit_learns_whatever_the_batches(split):
     )
 
 
+def test_rows_that_are_masked_are_in_no_confusion():
+    logits = np.eye(5, dtype=np.float32)[PREDICTED]
+    mask = np.array([True, True, False, True, False, True, True, True, False])
+    together = jax.jit(confusion)(logits, LABELS, mask).matrix
+    alone = jax.jit(confusion)(logits[mask], LABELS[mask], np.ones(6, bool)).matrix
+    np.testing.assert_array_equal(together, alone)
+    assert together.sum() == 6
+
+
+def test_a_class_that_is_predicted_and_never_occurs_counts_in_macro_f1():
+    labels, predicted = np.array([0, 0, 1, 1]), np.array([0, 2, 1, 1])
+    every = np.ones(4, bool)
+    scores = jax.jit(confusion)(np.eye(4, dtype=np.float32)[predicted], labels, every).compute()
+    assert scores["macro/f1"] == pytest.approx((2 / 3 + 1 + 0) / 3)
+    expected = sklearn.metrics.f1_score(labels, predicted, average="macro", zero_division=0)
+    assert scores["macro/f1"] == pytest.approx(expected)
+
+
 def test_the_largest_logit_is_the_first_of_equal_ones():
     rng = np.random.default_rng(0)
     logits = rng.integers(0, 3, (50, 4, 7)).astype(np.float32)  # with many ties

@@ -60,6 +60,12 @@ class LanguageData(DataSet):
                 f"{self.tokenizer}, got {self.vocabulary_size}"
             )
 
+    @property
+    def most_repeated(self) -> int:
+        """The length of the longest string that can come twice in a passage."""
+        start = 1 if self.by_line else 0  # a line follows the end of another
+        return (self.max_length - start) // 2
+
     def check_training(self, training: Training) -> None:
         check_held_out(self.valid_fraction, training)
 
@@ -186,6 +192,10 @@ class Repeats(MadeLines):
                 f"expected data.max_length of at least {2 * self.max_letters + 1} for "
                 f"data.max_letters={self.max_letters}, got {self.max_length}"
             )
+
+    @property
+    def most_repeated(self) -> int:
+        return self.max_letters
 
     def load(self, manual_dir: Path | None) -> Language:
         del manual_dir  # made in code
