@@ -8,7 +8,7 @@ from pathlib import Path
 
 import flax_attn
 from flax_attn.commands.arguments import make_parser, refuse
-from flax_attn.errors import UsageError, escaped, one_line
+from flax_attn.errors import LONGEST, UsageError, escaped, one_line, shortened
 
 LEAST_MEMORY = 2_000_000_000  # bytes, in which a small run trains on two cores
 
@@ -69,8 +69,11 @@ def run_safely(argv: list[str] | None) -> int:
 
 
 def complain(message: str) -> int:
-    """Prints the one line of an error and returns the exit code for it."""
-    print(f"error: {escaped(message)}", file=sys.stderr)
+    """Prints the one line of an error and returns the exit code for it.
+
+    Of a line that is too long, the beginning and the end are printed: what to do is at the end.
+    """
+    print(f"error: {shortened(escaped(message), LONGEST)}", file=sys.stderr)
     return 2
 
 
@@ -102,7 +105,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         args.rest = rest
         return args
     if rest and (args.command != "predict" or any(arg.startswith("-") for arg in rest)):
-        refuse(f"unrecognized arguments: {' '.join(rest)}")
+        refuse(f"unrecognized arguments: {shortened(' '.join(rest))}")
     if rest:
         args.text += rest
     return args

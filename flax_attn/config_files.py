@@ -1,16 +1,19 @@
 """Config files: found by name or path, read, and changed."""
 
 import ast
+import inspect
 import runpy
+import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
-from flax_attn.errors import UsageError, one_line, unknown
+from flax_attn.errors import UsageError, one_line, shortened, unknown
+from flax_attn.files import expanded
 from flax_attn.runs.directory import flatten
 from flax_attn.types import ConfigValues, Json, JsonObject, UserInput
 
 LARGEST = 2**20  # bytes of a config file
-LONGEST_SHOWN = 100  # characters of a value in an error
 PACKAGE = Path(__file__).parent
 FOLDERS = (PACKAGE / "configs", PACKAGE.parent / "configs")  # of a wheel, and of a checkout
 
@@ -28,12 +31,15 @@ def folder() -> Path:
 def find(name: str) -> tuple[Path, str]:
     """The file and the variant of a config, by `NAME[:VARIANT]` or by `PATH.py[:VARIANT]`.
 
+    A file of the user's own ends in `.py`. A name without this ending is that of a config of the
+    package, also where the current directory has a file of that name.
+
     Raises:
         UsageError: no such file.
     """
     stem, _, variant = name.partition(":")
-    path = Path(stem).expanduser()
-    if path.is_file():
+    path = expanded(stem)
+    if path.suffix == ".py" and path.is_file():
         return path, variant
     own = folder() / f"{path.stem}.py"
     if own.is_file() and path in (
@@ -42,11 +48,17 @@ def find(name: str) -> tuple[Path, str]:
         Path("configs") / own.name,
     ):
         return own, variant
-    raise UsageError(f"no config file {stem}; configs/ has {', '.join(names())}")
+    if path.is_file():
+        raise UsageError(
+            f"expected the name of a config file to end in .py, got {shortened(stem)}; rename it"
+        )
+    raise UsageError(f"no config file {shortened(stem)}; configs/ has {', '.join(names())}")
 
 
 def read(name: str) -> ConfigValues:
     """The config of a name or path, as `get_config(variant)` of its file returns it.
+
+    Warnings of its code are not shown.
 
     Raises:
         UsageError: no such file, no such variant, or a file that does not return a ConfigDict.
@@ -57,16 +69,21 @@ def read(name: str) -> ConfigValues:
 def _run(path: Path, variant: str) -> ConfigValues:
     if path.stat().st_size > LARGEST:
         raise UsageError(f"expected a config file of at most {LARGEST:,} bytes, got {path}")
+    expected = f"expected get_config(variant) in {path} to return a ConfigDict, got"
     try:
-        config = runpy.run_path(str(path))["get_config"](variant)
-        config.to_dict()
+        with warnings.catch_warnings(action="ignore"):
+            config = runpy.run_path(str(path))["get_config"](variant)
+            if inspect.iscoroutine(config):
+                config.close()
+            config, kind = _as_config(config), type(config).__name__
+    except KeyboardInterrupt:
+        raise
     except ValueError as error:
         raise UsageError(one_line(error)) from error
-    except (Exception, SystemExit) as error:  # whatever the code of a config file may raise
-        raise UsageError(
-            f"expected get_config(variant) in {path} to return a ConfigDict, got "
-            f"{type(error).__name__}: {one_line(error)}"
-        ) from error
+    except BaseException as error:  # whatever the code of a config file may raise
+        raise UsageError(f"{expected} {type(error).__name__}: {one_line(error)}") from error
+    if config is None:
+        raise UsageError(f"{expected} {kind}")
     return config
 
 
@@ -82,6 +99,27 @@ def read_shipped(name: str) -> ConfigValues | None:
         return _run(folder() / f"{stem}.py", variant)
     except UsageError:
         return None
+
+
+def _as_config(value: UserInput) -> ConfigValues | None:
+    """A value as a ConfigDict that can be changed; None where it is none."""
+    # a file that has not imported ml_collections cannot return one
+    module = sys.modules.get("ml_collections")
+    if module is None or not isinstance(value, module.ConfigDict):
+        return None
+    content = value.to_dict()
+    if not isinstance(content, dict):
+        return None
+    _check_keys(content)
+    return value if type(value) is module.ConfigDict else module.ConfigDict(content)
+
+
+def _check_keys(content: UserInput) -> None:
+    for key, value in content.items():
+        if not isinstance(key, str):
+            raise UsageError(f"expected config keys that are texts, got {shortened(repr(key))}")
+        if isinstance(value, dict):
+            _check_keys(value)
 
 
 def change(config: ConfigValues, overrides: Mapping[str, UserInput]) -> None:
@@ -118,9 +156,8 @@ def parse(config: ConfigValues, texts: Mapping[str, str]) -> JsonObject:
 def _other_type(key: str, example: Json, value: UserInput) -> UsageError:
     """The error for a value of another type than the config has."""
     kind = type(example).__name__
-    got = repr(value)
-    got = got if len(got) <= LONGEST_SHOWN else f"{got[:LONGEST_SHOWN]}..."
-    return UsageError(f"expected {kind} for config key '{key}', such as {example!r}, got {got}")
+    such, got = shortened(repr(example)), shortened(repr(value))
+    return UsageError(f"expected {kind} for config key '{key}', such as {such}, got {got}")
 
 
 def _value(kind: type, text: str) -> Json:

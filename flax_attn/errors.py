@@ -28,7 +28,7 @@ def one_line(error: BaseException) -> str:
     try:
         # an error may hold a whole file
         said = shortened(str(error), 100 * LONGEST)
-    except Exception:  # a `__str__` of the user's own
+    except BaseException:  # of a `__str__` of the user's own
         said = ""
     return shortened(" ".join(said.split()), LONGEST) or type(error).__name__
 
@@ -57,7 +57,7 @@ def escaped_lines(text: str) -> str:
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """The line for a name that is none of those known, with the nearest of them."""
-    known = list(known)
+    known, name = list(known), shortened(name)
     close = difflib.get_close_matches(name, known, n=1)
     return f"unknown {what} '{name}'" + (
         f"; did you mean '{close[0]}'?" if close else f"; expected one of {', '.join(known)}"

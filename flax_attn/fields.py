@@ -12,9 +12,10 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from flax_attn.errors import UsageError, unknown
+from flax_attn.errors import UsageError, shortened, unknown
 from flax_attn.types import Json
 
+LONGEST_NAME = 255  # bytes of the name of a file
 LARGEST = 2**31 - 1  # of an integer, which may become one of 32 bits
 LARGEST_BY_NAME = {  # beyond these nothing would ever end, or fit into a memory
     "num_epochs": 1_000_000,
@@ -125,6 +126,26 @@ def check_limits(values: Mapping[str, Json]) -> None:
             bits = value.bit_length()
             number = f"{value:,}" if bits < 100 else f"one of {bits} bits"
             raise UsageError(f"expected at most {largest:,} for config key '{key}', got {number}")
+
+
+def check_name(name: Json) -> None:
+    """Raises a UsageError where a config has a `name` that its run directory cannot have.
+
+    Without `--workdir` a run goes to `runs/NAME`, with `-` for `:`. So a name is that of one
+    folder.
+    """
+    if not isinstance(name, str):
+        raise UsageError(f"expected str for config key 'name', got {shortened(repr(name))}")
+    try:
+        length = len(name.encode())
+    except UnicodeEncodeError:  # half a character
+        length = 0
+    if not 0 < length <= LONGEST_NAME or name in (".", "..") or set("/\\\0") & set(name):
+        raise UsageError(
+            f"expected config key 'name' to be a name for one folder below runs/ (1 to "
+            f"{LONGEST_NAME} bytes of UTF-8, without / and \\), got {shortened(name)!r}; rename "
+            f"it, or choose another folder with --workdir"
+        )
 
 
 def key_of(part: Part, name: str) -> str:

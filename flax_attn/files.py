@@ -3,11 +3,38 @@
 import contextlib
 import hashlib
 import os
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from flax_attn.errors import UsageError
+
 PARTIAL = ".partial"
+LONGEST_STEM = 40  # characters of a name in the name of its partial file
+
+
+def expanded(path: str | Path) -> Path:
+    """A path of the user's, with the home of the user in place of `~`.
+
+    Raises:
+        UsageError: `~NAME`, and no user has this name.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UsageError(
+            f"expected a path with a home that is known, got {path}; for a file of that name write "
+            f"./{path}"
+        ) from error
+
+
+def check_writable(path: Path) -> None:
+    """Raises an OSError for a file that cannot be written, and leaves nothing behind."""
+    with contextlib.suppress(FileNotFoundError):
+        path.stat()  # a link to itself has none
+    with tempfile.TemporaryFile(dir=path.parent):
+        pass
 
 
 def sha256(path: Path) -> str:
@@ -23,7 +50,9 @@ def replacing(path: Path, keep: bool = False) -> Iterator[Path]:
     If writing fails, `path` is as it was. With `keep`, a `path` that is there already stays. A
     power cut leaves the one or the other.
     """
-    partial = path.with_name(f".{path.stem}.{uuid.uuid4().hex}{PARTIAL}{path.suffix}")
+    partial = path.with_name(
+        f".{path.stem[:LONGEST_STEM]}.{uuid.uuid4().hex}{PARTIAL}{path.suffix}"
+    )
     try:
         yield partial
         sync(partial)

@@ -205,8 +205,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, config, said):
 
 CONFIG_FILES = {
     "raise ImportError('first\\nsecond')": "got ImportError: first second",
-    "def get_config(variant): return {}": "got AttributeError: 'dict' object has no attribute "
-    "'to_dict'",
+    "def get_config(variant): return {}": "to return a ConfigDict, got dict",
     "def get_config(): pass": "got TypeError",
     "def get_config(variant): raise ValueError('first\\nsecond')": "error: first second",
     "from configs import shapes_cnn\ndef get_config(variant=''):\n  c = "

@@ -62,7 +62,7 @@ TOP = {  # what the files beside the rooms may import
         "flax_attn.explore.showing",
     },
     "__main__": {"flax_attn"},
-    "config_files": {"flax_attn.runs.directory", "flax_attn.types"},
+    "config_files": {"flax_attn.files", "flax_attn.runs.directory", "flax_attn.types"},
     "recipes": {"flax_attn.types"},
     "types": set(),
     "bounded": set(),

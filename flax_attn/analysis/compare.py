@@ -10,6 +10,7 @@ from flax_attn.analysis import shapes, tables
 from flax_attn.analysis.drawing import save
 from flax_attn.analysis.losses import loss_curves
 from flax_attn.errors import UsageError
+from flax_attn.files import check_writable
 from flax_attn.runs.reading import read
 
 
@@ -26,7 +27,7 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
     """
     once: dict[Path, Path] = {}  # a run that is named twice is one
     for path in paths:
-        once.setdefault(path.resolve(), path)
+        once.setdefault(Path(os.path.realpath(path)), path)
     runs = [read(path) for path in once.values()]
     tasks = sorted({run.summary["task"] for run in runs})
     if len(tasks) > 1:
@@ -41,8 +42,12 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
         raise UsageError(
             f"cannot make the directory --output {output} ({error.strerror}); choose another"
         ) from error
-    if not os.access(output, os.W_OK):
-        raise UsageError(f"cannot write to --output {output}; choose another directory")
+    try:
+        check_writable(output / "loss.png")
+    except OSError as error:
+        raise UsageError(
+            f"cannot write to --output {output} ({error.strerror}); choose another directory"
+        ) from error
     tables.print_comparison(runs, console)
     drawn = {"loss": loss_curves(runs)}
     if all(run.pictures == "signals" for run in runs):

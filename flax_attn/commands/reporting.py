@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from flax_attn.errors import UsageError, escaped
-from flax_attn.files import replacing
+from flax_attn.files import check_writable, replacing
 from flax_attn.runs import reading
 
 STDOUT = Path("-")
@@ -21,7 +21,7 @@ def report(args: argparse.Namespace) -> list[Path]:
     Raises:
         UsageError: a run that is not finished or is damaged, or an output that cannot be written.
     """
-    check_output(args.output)
+    output = check_output(args.output)
     # before jax is there, so that a wrong path is told at once
     records = [reading.read(path) for path in args.runs]
     if args.model:
@@ -30,29 +30,37 @@ def report(args: argparse.Namespace) -> list[Path]:
 
         keep_compiled()
         text = page_of(records)
-        print("the trained models are in the page (--no-model leaves them out)", file=sys.stderr)
     else:
         from flax_attn.analysis.report import report as page
 
         text = page(records)
     if args.output == STDOUT:
         sys.stdout.buffer.write(text.encode())
-        return []
-    try:
-        with replacing(args.output.resolve()) as partial:  # a link stays one
-            partial.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"cannot write -o {args.output} ({error.strerror}); choose another file"
-        ) from error
-    return [args.output]
+        sys.stdout.flush()
+    else:
+        try:
+            with replacing(output) as partial:
+                partial.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise cannot_write(args.output, error) from error
+    if args.model:
+        print("the trained models are in the page (--no-model leaves them out)", file=sys.stderr)
+    return [] if args.output == STDOUT else [args.output]
 
 
-def check_output(path: Path) -> None:
-    """Raises a UsageError for an output that is no file to be written."""
+def cannot_write(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot write -o {path} ({error.strerror}); choose another file")
+
+
+def check_output(path: Path) -> Path:
+    """The file that an output stands for: a link stays one.
+
+    Raises:
+        UsageError: it is no file that can be written.
+    """
     shown, advice = escaped(str(path)), "choose another file"
     if path == STDOUT:
-        return
+        return path
     if path.is_dir():
         raise UsageError(f"expected a file for -o, got the directory {shown}; add report.html")
     if path.suffix.lower() not in SUFFIXES:
@@ -63,5 +71,9 @@ def check_output(path: Path) -> None:
     inside = [place for place in (folder, *folder.parents) if place.name == "checkpoints"]
     if any((place.parent / "config.json").exists() for place in inside):
         raise UsageError(f"expected -o outside the checkpoints of a run, got {shown}; {advice}")
-    if not os.access(folder, os.W_OK):
-        raise UsageError(f"cannot write to the directory of -o {shown}; {advice}")
+    output = Path(os.path.realpath(path))
+    try:
+        check_writable(output)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    return output

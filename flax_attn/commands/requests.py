@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.highlighter import JSONHighlighter
 
-from flax_attn.errors import ESCAPES, UsageError, escaped
+from flax_attn.errors import ESCAPES, LONGEST, UsageError, escaped, shortened
 from flax_attn.files import replacing
 from flax_attn.predict import files
 from flax_attn.types import JsonObject
@@ -45,7 +45,7 @@ class Request:
 
 
 def warn(line: str) -> None:
-    print(escaped(line), file=sys.stderr)
+    print(shortened(escaped(line), LONGEST), file=sys.stderr)
 
 
 def print_json(rows: list[JsonObject], console: Console) -> None:

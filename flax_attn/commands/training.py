@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from flax_attn import config_files
-from flax_attn.errors import UsageError, escaped_lines, one_line, unknown
-from flax_attn.fields import check_limits
+from flax_attn.errors import UsageError, escaped_lines, one_line, shortened, unknown
+from flax_attn.fields import check_limits, check_name
+from flax_attn.files import PARTIAL, expanded
 from flax_attn.runs import lock
-from flax_attn.runs.directory import default_workdir, flatten
+from flax_attn.runs.directory import default_workdir, flatten, read_config
 from flax_attn.runs.results import Summary
 from flax_attn.stopping import Stopped, leave_by_stderr, listening
 from flax_attn.types import ConfigValues, JsonObject, Options, UserInput
@@ -48,15 +49,18 @@ def run_command(
     if not names:
         raise UsageError(f"expected --config=configs/NAME.py; configs/ has {available}")
     if len(names) > 1:
-        raise UsageError(f"expected one --config, got {len(names)}: {' and '.join(names)}")
+        got = shortened(" and ".join(names))
+        raise UsageError(f"expected one --config, got {len(names)}: {got}")
     config = config_files.read(names[0])
     config_files.change(
         config, config_files.parse(config, overrides(rest, flatten(config.to_dict())))
     )
     check_limits(flatten(config.to_dict()))
-    directory = default_workdir(config) if workdir is None else workdir.expanduser()
-    arguments = (config, directory, None if manual_dir is None else manual_dir.expanduser())
+    check_name(config.get("name"))
+    directory = default_workdir(config) if workdir is None else expanded(workdir)
+    arguments = (config, directory, None if manual_dir is None else expanded(manual_dir))
     try:
+        check_directory(directory)
         if wait is not None:
             train_in_processes(*arguments, options, wait)
         with lock.held(directory):  # a second start need not import JAX to be told
@@ -72,6 +76,17 @@ def run_command(
         leave_by_stderr(stopped.said)
         os._exit(128 + stopped.number)  # XLA may still compute, and would crash a longer goodbye
     return 0
+
+
+def check_directory(path: Path) -> None:
+    """Raises a UsageError for a directory that holds something else than a run.
+
+    A lock would be written into it otherwise.
+    """
+    lock.check_place(path)
+    names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
+    if not lock.is_run(path) and any(PARTIAL not in name and name != lock.LOCK for name in names):
+        read_config(path)
 
 
 def train_in_processes(
@@ -137,13 +152,16 @@ def overrides(arguments: list[str], known: JsonObject) -> dict[str, str]:
         match = re.fullmatch(r"--?(no)?(config\.)?([^=]+?)(?:=(.*))?", argument, re.DOTALL)
         if not argument.startswith("-") or match is None:
             raise UsageError(
-                f"unexpected argument '{argument}'; everything but the config is a flag, see --help"
+                f"unexpected argument '{shortened(argument)}'; everything but the config is a "
+                f"flag, see --help"
             )
         no, prefix, key, value = match.groups()
         if no and key not in known:
             no, key = None, f"no{key}"  # a key that begins with these letters
         if no and (value is not None or not isinstance(known[key], bool)):
-            raise UsageError(f"expected --KEY=VALUE, or --noKEY for a truth value, got {argument}")
+            raise UsageError(
+                f"expected --KEY=VALUE, or --noKEY for a truth value, got {shortened(argument)}"
+            )
         if key not in known:
             what, choices = (
                 ("config key", known) if prefix else ("flag or config key", [*FLAGS, *known])

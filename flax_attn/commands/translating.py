@@ -47,7 +47,7 @@ def predict_translations(request: Request, config: Config, console: Console) -> 
     texts = read_texts(request, '"ein mann schläft ."')
     run = loading.load(request.run, warn, allow=request.allow)
     assert isinstance(run.task, PairsOfTexts)
-    usable = check_sources(run.task, texts, in_file=request.source is not None)
+    usable, warnings = check_sources(run.task, texts, in_file=request.source is not None)
     if request.figure is not None and usable:
         from flax_attn.predict import drawing  # and matplotlib, for a picture alone
 
@@ -57,6 +57,8 @@ def predict_translations(request: Request, config: Config, console: Console) -> 
                 f"expected a text of at most {drawing.MOST_DRAWN} tokens to draw, got {length}; "
                 f"leave out --figure"
             )
+    for warning in warnings:
+        warn(warning)
     prediction = run.predict(texts, beam=beam, num_best=request.num_best)
     for i in usable:
         if not prediction.translations[i][0].ended:
@@ -73,17 +75,20 @@ def predict_translations(request: Request, config: Config, console: Console) -> 
     return write_all(translations_to_write(request, prediction, usable))
 
 
-def check_sources(task: PairsOfTexts, texts: list[str], in_file: bool) -> list[int]:
-    """The texts that can be translated.
+def check_sources(
+    task: PairsOfTexts, texts: list[str], in_file: bool
+) -> tuple[list[int], list[str]]:
+    """The texts that can be translated, and warnings.
 
     In a file the others are left empty, with a warning unless they are empty.
 
-    Warns of what the run does not know, and of what is longer than all that it was trained on.
+    The warnings also say what the run does not know, and what is longer than all that it was
+    trained on.
 
     Raises:
         UsageError: a text given by hand with nothing in it that the run knows.
     """
-    usable = []
+    usable, warnings = [], []
     for i, text in enumerate(texts):
         which = f"line {i + 1}" if in_file else f"text {i + 1}"
         parts = task.encoder.source_parts(text)
@@ -96,21 +101,21 @@ def check_sources(task: PairsOfTexts, texts: list[str], in_file: bool) -> list[i
                 )
                 raise UsageError(f"expected a text with {expected} {text[:60]!r}")
             if parts:
-                warn(
+                warnings.append(
                     f"warning: {which} has no word that the run has seen; its translation is left "
                     f"empty"
                 )
             continue
         usable.append(i)
         if unknown := [part for part, known in parts if not known]:
-            warn(f"warning: {which} has what the run does not know: {' '.join(unknown)}")
+            warnings.append(f"warning: {which} has what the run does not know: {' '.join(unknown)}")
         if len(parts) > task.longest_source:
-            warn(
+            warnings.append(
                 f"warning: {which} has {len(parts)} tokens, where the longest in training had "
                 f"{task.longest_source}; "
                 "expect less, or split it"
             )
-    return usable
+    return usable, warnings
 
 
 def show_translations(text: str, prediction: Prediction, i: int, console: Console) -> None:

@@ -25,7 +25,7 @@ from tensorflow_datasets.core.download.checksums import UrlInfo
 
 from flax_attn import bounded
 from flax_attn.errors import UsageError, one_line
-from flax_attn.files import sha256
+from flax_attn.files import expanded, sha256
 from flax_attn.logs import same_handlers
 
 PATIENCE = 0.8  # seconds in which a public address must answer
@@ -128,7 +128,7 @@ def load(
 
 def data_dir() -> Path:
     """Where prepared data sets are kept: `TFDS_DATA_DIR`, or `~/tensorflow_datasets`."""
-    return Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+    return expanded(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
 
 
 def _find(cls: type[FilesBuilder], wanted: list[str], manual_dir: Path) -> dict[str, Path]:

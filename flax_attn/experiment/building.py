@@ -69,13 +69,23 @@ def layer_table(model: nn.Module, sample: Inputs) -> str:
     try:
         console = {"width": 110, "force_terminal": False}
         table = nn.tabulate(model, key, depth=1, console_kwargs=console)(sample)
-        params = jax.eval_shape(model.init, key, sample)["params"]
+        init = functools.partial(model.init_with_output, train=False)
+        output, variables = jax.eval_shape(init, key, sample)
+        params = variables["params"]
+        _check_output(output)
     except (AttributeError, KeyError, ValueError, TypeError) as error:
         raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
     layers, _, _ = table.rpartition(
         "Total Parameters"
     )  # Flax counts what is carried among the parameters
     return f"{layers.rstrip()}\nparameters: {count_parameters(params):,}"
+
+
+def _check_output(output: Tree) -> None:
+    """Raises a TypeError for what a model gives, as shapes, where it is not `(outputs, aux)`."""
+    if not isinstance(output, tuple) or len(output) != 2 or not isinstance(output[1], dict):
+        got = "an array" if hasattr(output, "shape") else type(output).__name__
+        raise TypeError(f"it gives {got}, not (outputs, aux) with aux a dict")
 
 
 def count_parameters(params: Params) -> int:

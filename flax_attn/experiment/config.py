@@ -12,9 +12,18 @@ from ml_collections import ConfigDict
 from flax_attn.data.sets import DATA, DataSet, PairData, Training
 from flax_attn.data.sets.kinds import NUM_SEEDS
 from flax_attn.data.sets.memory import Content
-from flax_attn.errors import UsageError
+from flax_attn.errors import UsageError, shortened
 from flax_attn.experiment.foreign import Allowed, class_of
-from flax_attn.fields import Part, above_zero, build, check_limits, shares, stored, zero_or_above
+from flax_attn.fields import (
+    Part,
+    above_zero,
+    build,
+    check_limits,
+    check_name,
+    shares,
+    stored,
+    zero_or_above,
+)
 from flax_attn.models import MODELS
 from flax_attn.models.decoding import Decoding
 from flax_attn.runs.directory import flatten
@@ -33,7 +42,9 @@ class Config(Part):
     """All that decides a run.
 
     Attributes:
-        name: of the config file, with `:quick` where it is short.
+        name: of the config file, with `:quick` where it is short. It is the name of one folder
+            below `runs/`, with `-` for `:`, so it has no `/`, is neither `.` nor `..`, and is at
+            most 255 bytes long.
         task: the kind of the task.
         seed, num_seeds: seeds from `seed` on, trained together.
         num_epochs: epochs at most.
@@ -49,7 +60,7 @@ class Config(Part):
         label_smoothing: share of the target that is spread over all classes in training.
         optimizer, data, decoding: the parts of these names.
         model, model_class: the name of the model and its fields, and its class.
-        reference: figures that results are shown beside.
+        reference: numbers by metric that results are shown beside.
         values: the config as a run directory has it.
     """
 
@@ -116,6 +127,7 @@ class Config(Part):
             "model": _part(values, "model"),
         }
         parts["reference"] = flatten(_part({"reference": {}} | values, "reference"))
+        check_reference(parts["reference"])
         fields = {field.name: getattr(data, field.name) for field in stored(data)}
         resolved = {"data": {"name": values["data"]["name"]} | fields}
         resolved["optimizer"] = dataclasses.asdict(optimizer)
@@ -134,8 +146,7 @@ class Config(Part):
         above_zero(self, "num_epochs", "num_seeds", "batch_size", "learning_rate", "max_bad_steps")
         zero_or_above(self, "steps_per_epoch", "seed", "patience")
         shares(self, "label_smoothing")
-        if not self.name:
-            raise UsageError("expected config key 'name' to be a name, got ''")
+        check_name(self.name)
         check_model(self.model, self.model_class)
         check_amount(self.data)
         if self.seed + self.num_seeds > NUM_SEEDS:
@@ -219,7 +230,7 @@ def check_model(fields: JsonObject, model_class: type) -> None:
 
     An integer must be above 0, or 0 or above where 0 is the model's default.
     """
-    known: JsonObject = model_class.__dataclass_fields__  # pyright: ignore
+    known = {field.name: field for field in dataclasses.fields(model_class)}
     may_be_zero = [name for name, field in known.items() if field.default == 0]
     for name, value in fields.items():
         key = f"config key 'model.{name}'"
@@ -236,6 +247,16 @@ def check_model(fields: JsonObject, model_class: type) -> None:
             isinstance(value, int | float) and 0 <= value < 1
         ):
             raise UsageError(f"expected {key} to be a number in [0, 1), got {value!r}")
+
+
+def check_reference(reference: JsonObject) -> None:
+    """Raises a UsageError for what results cannot be shown beside."""
+    for name, value in reference.items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise UsageError(
+                f"expected a number for config key 'reference.{shortened(name)}', got "
+                f"{shortened(repr(value))}"
+            )
 
 
 def check_amount(data: DataSet) -> None:

@@ -13,7 +13,7 @@ from jax.export import Exported
 
 from flax_attn.errors import UsageError, one_line
 from flax_attn.experiment.loading import Run, load
-from flax_attn.files import replacing
+from flax_attn.files import expanded, replacing
 from flax_attn.models import instruction_set
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.types import JsonObject, Tree
@@ -65,7 +65,7 @@ def export(run: Run | Path | str, folder: Path | str) -> Path:
             user's own whose program is not the same for every batch size and length.
     """
     check_packages()
-    run, folder = run if isinstance(run, Run) else load(run), Path(folder).expanduser()
+    run, folder = run if isinstance(run, Run) else load(run), expanded(folder)
     params = {seed: jax.tree.map(np.asarray, tree) for seed, tree in run.params.items()}
     exported = trace(run, list(params.values()))
     first = next(iter(params))

@@ -15,6 +15,7 @@ from flax_attn.experiment.foreign import class_of
 from flax_attn.experiment.loading import Run, load
 from flax_attn.experiment.loop import OnEpoch, Say
 from flax_attn.experiment.running import run, silent
+from flax_attn.files import expanded
 from flax_attn.runs.directory import default_workdir
 from flax_attn.stopping import Stopped, listening
 from flax_attn.types import ConfigValue, ConfigValues, InputsAndTargets
@@ -67,8 +68,8 @@ def train(
         values = ConfigDict(config)  # pyright: ignore
     config_files.change(values, {**(overrides or {}), **changes})
     content = None if data is None else take_data(values, data)
-    directory = Path(workdir).expanduser() if workdir is not None else default_workdir(values)
-    folder = None if manual_dir is None else Path(manual_dir).expanduser()
+    directory = expanded(workdir) if workdir is not None else default_workdir(values)
+    folder = None if manual_dir is None else expanded(manual_dir)
     try:
         with listening() as stop:
             run(

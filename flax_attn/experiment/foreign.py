@@ -1,11 +1,12 @@
 """Models and data sets of the user's own, named in a config as `package.module:Class`."""
 
 import importlib
+import inspect
 import sys
 from collections.abc import Collection
 from typing import TypeVar
 
-from flax_attn.errors import UsageError, one_line, unknown
+from flax_attn.errors import UsageError, one_line, shortened, unknown
 
 Kind = TypeVar("Kind")
 Allowed = Collection[str] | None  # modules that may be imported; None for all
@@ -40,13 +41,18 @@ def class_of(
         )
     try:
         own = getattr(importlib.import_module(module), attribute)
-    except (Exception, SystemExit) as error:  # whatever the user's module may raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the user's module may raise
         raise UsageError(
-            f"cannot import {key} '{name}' ({type(error).__name__}: {one_line(error)})"
+            f"cannot import {key} '{shortened(name)}' ({type(error).__name__}: {one_line(error)})"
         ) from error
-    if not isinstance(own, type) or not issubclass(own, base):
-        raise UsageError(
-            f"expected {key} '{name}' to be a subclass of {base.__module__}.{base.__name__}, got "
-            f"{own!r}"
-        )
+    expected = f"expected {key} '{shortened(name)}' to be a subclass of"
+    expected = f"{expected} {base.__module__}.{base.__name__}, got"
+    if not isinstance(own, type):
+        raise UsageError(f"{expected} {type(own).__name__} {shortened(attribute)}")
+    if not issubclass(own, base) or own is base:
+        raise UsageError(f"{expected} class {shortened(attribute)}")
+    if inspect.isabstract(own):
+        raise UsageError(f"{expected} the abstract class {shortened(attribute)}")
     return own

@@ -12,6 +12,7 @@ from flax_attn.errors import UsageError, one_line
 from flax_attn.experiment.building import build_model, shapes_of_states
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.running import kept_params, params_by_seed, silent
+from flax_attn.files import expanded
 from flax_attn.models.forward import Params
 from flax_attn.runs import checkpoints, metrics_log, sums, untrusted
 from flax_attn.runs.checkpoints import Checkpoint
@@ -112,7 +113,7 @@ def load(
     Raises:
         UsageError: no run, one that has not begun to train, or one whose files are damaged.
     """
-    path = Path(path).expanduser()
+    path = expanded(path)
     config, derived = read_values(path, allow)
     task, model, checkpoint = restore(path, config, derived, warn)
     summary = read_summary(path)

@@ -29,6 +29,7 @@ Answer = Callable[[Json], JsonObject]
 class Explorer(ThreadingHTTPServer):
     """Serves one page, and answers what the page asks."""
 
+    request_queue_size = 128  # connections that wait; browsers open many at a moment
     daemon_threads = True  # an answer under way does not hold up the end
 
     def __init__(self, port: int, answers: Sequence[Answer]):

@@ -1,5 +1,6 @@
 """The files that a user names: what is in them, and whether they can be written."""
 
+import os
 import warnings
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from flax_attn import bounded
 from flax_attn.data import files as text_files
 from flax_attn.data import pictures
 from flax_attn.errors import UsageError, one_line
+from flax_attn.files import check_writable
 from flax_attn.tasks.signals import check_signals
 
 PICTURES = (".png", ".pdf", ".svg")
@@ -24,7 +26,13 @@ def check_destination(
         raise UsageError(f"expected {flag} to end in {endings}, got {path}")
     if path.is_dir() or not path.parent.is_dir():
         raise UsageError(f"expected {flag} to be a file in a directory that exists, got {path}")
-    if source is not None and path.resolve() == source.resolve():
+    try:
+        check_writable(path)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path} for {flag} ({error.strerror}); choose another place"
+        ) from error
+    if source is not None and os.path.realpath(path) == os.path.realpath(source):
         raise UsageError(f"expected {flag} to be another file than --input, got {path} for both")
 
 

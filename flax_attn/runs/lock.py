@@ -20,6 +20,7 @@ except ImportError:  # Windows has no such lock
     fcntl = None
 
 LOCK = ".lock"
+PARTS = ("config.json", "metrics.jsonl", "sums.json", "checkpoints")  # a run has two or more
 
 
 @contextlib.contextmanager
@@ -29,9 +30,10 @@ def held(path: Path) -> Iterator[None]:
     A directory that holds nothing afterwards is removed, as are the folders made for it.
 
     Raises:
-        UsageError: another process holds it, or the directory cannot be written.
+        UsageError: another process holds it, the directory is inside another run, or it cannot be
+            written.
     """
-    check_no_file(path)
+    check_place(path)
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     file = path / LOCK
     try:
@@ -48,6 +50,22 @@ def held(path: Path) -> Iterator[None]:
         file.unlink(missing_ok=True)
         os.close(descriptor)
         _remove_empty(made)
+
+
+def check_place(path: Path) -> None:
+    """Raises a UsageError for a run directory that is a file, or inside another run."""
+    check_no_file(path)
+    for folder in Path(os.path.realpath(path)).parents:
+        if is_run(folder):
+            raise UsageError(
+                f"expected --workdir outside of other runs, but {path} is inside the run {folder}; "
+                f"choose another"
+            )
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder is a run directory that has begun to train, also a damaged one."""
+    return sum((path / name).exists() for name in PARTS) > 1
 
 
 def check_no_file(path: Path) -> None:
@@ -109,6 +127,6 @@ def _describe(holder: str) -> str:
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    with contextlib.suppress(OSError):
-        for folder in folders:
+    for folder in folders:
+        with contextlib.suppress(OSError):
             folder.rmdir()

@@ -9,6 +9,7 @@ from flax_attn.data.sets import (
     SignalData,
     TextData,
 )
+from flax_attn.errors import UsageError
 from flax_attn.tasks.images import ImageClasses as ImageClasses
 from flax_attn.tasks.language import Generated as Generated
 from flax_attn.tasks.language import LanguageModel as LanguageModel
@@ -34,5 +35,13 @@ TASKS: dict[type[DataSet], type[Task]] = {
 
 
 def task_of(data: type[DataSet]) -> type[Task]:
-    """The kind of task for a class of data sets."""
-    return next(task for kind, task in TASKS.items() if issubclass(data, kind))
+    """The kind of task for a class of data sets.
+
+    Raises:
+        UsageError: a class of no kind.
+    """
+    for kind, task in TASKS.items():
+        if issubclass(data, kind):
+            return task
+    kinds = ", ".join(kind.__name__ for kind in TASKS)
+    raise UsageError(f"expected data.name to be a subclass of one of {kinds}, got {data.__name__}")

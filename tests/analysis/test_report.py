@@ -238,6 +238,8 @@ def test_an_output_that_cannot_be_written_is_told(run, tmp_path, capsys):
     assert "got the directory" in told(capsys, run, "-o", tmp_path)
     assert "ends in .html" in told(capsys, run, "-o", tmp_path / "report.txt")
     assert "no directory" in told(capsys, run, "-o", tmp_path / "none" / "report.html")
+    (tmp_path / "loop.html").symlink_to("loop.html")
+    assert "symbolic links" in told(capsys, run, "-o", tmp_path / "loop.html")
     (run / "checkpoints" / "1").mkdir(parents=True)
     inside = run / "checkpoints" / "1" / "report.html"
     assert "outside the checkpoints" in told(capsys, run, "-o", inside)

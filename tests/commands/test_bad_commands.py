@@ -1,5 +1,6 @@
 """A bad command is told in one line with exit code 2, and leaves nothing on the disk."""
 
+import gc
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import flax_attn
 from configs import shapes_cnn, text_csv, translate_tsv
 from flax_attn import experiment
 from flax_attn.__main__ import main
+from flax_attn.errors import UsageError
 from tests import tiny
 
 ROOT = Path(__file__).parents[2]
@@ -25,11 +27,10 @@ RED, TURNED = "\x1b[31m", "\u202e"  # steer a terminal: what follows is red, or 
 
 
 def snapshot(folder):
-    """The sizes and times of all that is below a folder."""
+    """The sizes and times of all files below a folder, and the folders."""
     return {
-        path: (path.lstat().st_size, path.lstat().st_mtime_ns)
+        path: None if path.is_dir() else (path.lstat().st_size, path.lstat().st_mtime_ns)
         for path in folder.rglob("*")
-        if not path.is_dir()
     }
 
 
@@ -171,6 +172,35 @@ TRAINING = [  # arguments after `train shapes_cnn`, and what is said
     ([*SMALL, "--model.features=1000000000"], "whose training fits into"),
     (["--model.kernel_size=1000001"], "at most 1,000 for config key 'model.kernel_size'"),
     ([*SMALL, "--model.features=60000", "--num_seeds=10000"], "whose training fits into"),
+    (["--workdir=~nobody_x/run"], "a home that is known, got ~nobody_x/run; for a file of that"),
+    (["--manual_dir=~nobody_x"], "a path with a home that is known, got ~nobody_x"),
+    (["--model.name=flax.linen:Module"], "a subclass of flax.linen.module.Module, got class Mod"),
+    (["--model.name=flax.linen:Dense"], "unknown field of model 'flax.linen:Dense'"),
+    (["--model.name=builtins:int"], "a subclass of flax.linen.module.Module, got class int"),
+    (["--model.name=flax.linen:relu"], "got custom_jvp relu"),
+    (["--data.name=builtins:int"], "a subclass of flax_attn.data.sets.kinds.DataSet, got class"),
+    (["--data.name=flax_attn.data.sets:DataSet"], "got class DataSet"),
+    (["--data.name=flax_attn.data.sets:SignalData"], "got the abstract class SignalData"),
+    (["--name=."], "'name' to be a name for one folder below runs/"),
+    (["--name=.."], "without / and \\), got '..'; rename it, or choose another folder"),
+    (["--name=a/../../.."], "got 'a/../../..'"),
+    (["--name=/tmp/run"], "got '/tmp/run'"),
+    (["--name=a\\b"], "got 'a"),
+    (["--name=" + "x" * 256], "1 to 255 bytes of UTF-8"),
+    (["--name=" + "x" * 255 + "\u202e"], "1 to 255 bytes of UTF-8"),
+    (["--name=a/b", "--workdir=run"], "got 'a/b'"),
+    ([f"--workdir=new/{'x' * 300}"], "File name too long"),
+    ([f"--workdir=new/../{'x' * 300}/run"], "File name too long"),
+    (["--workdir=new/../run", "--num_seeds=0"], "'num_seeds' to be a number above 0"),
+    (["x" * 100_000], "xxx'; everything but the config is a flag, see --help"),
+    (["--" + "x" * 100_000], "xxx'; expected one of config, workdir,"),
+    (["--batch_size=" + "x" * 100_000], "expected int for config key 'batch_size'"),
+    (["--nobatch_size=" + "x" * 100_000], "or --noKEY for a truth value, got --nobatch_size=x"),
+    (["--config=" + "x" * 100_000], "expected one --config, got 2"),
+    (["--sequence=" + "x" * 100_000], "see flax-attn --help"),
+    (["--task=" + "x" * 100_000], "expected config key 'task' to be 'regression'"),
+    (["--model.name=" + "x" * 100_000], "; expected one of cnn, "),
+    (["--data.name=no:" + "x" * 100_000], "cannot import data.name 'no:x"),
 ]
 
 
@@ -190,6 +220,19 @@ OTHERS = [  # whole commands
     (["train", "/dev/zero"], "no config file /dev/zero"),
     (["train", "/dev/null:quick"], "no config file /dev/null"),
     (["train", "."], "no config file ."),
+    (["train", "~nobody_x"], "a path with a home that is known, got ~nobody_x"),
+    (["train", "text_file", "--data.file=~nobody_x/a.txt"], "a home that is known, got ~nobody_x/"),
+    (["train", "signals_npz", "--data.file=~nobody_x.npz"], "a home that is known, got ~nobody_x."),
+    (["train", "images_folder", "--data.path=~nobody_x"], "a home that is known, got ~nobody_x;"),
+    (["train", "text_csv", "--data.train_file=~nobody_x"], "a home that is known, got ~nobody_x;"),
+    (["train", "translate_tsv", "--data.file=~nobody_x"], "a home that is known, got ~nobody_x;"),
+    (["x" * 100_000], "see flax-attn --help"),
+    (["--" + "x" * 100_000], "see flax-attn --help"),
+    (["train", "x" * 100_000], "(File name too long)"),
+    (["train", "x/" * 1_000], "no config file x/x/"),
+    (["train", "shapes_cnn:" + "x" * 100_000], "expected none or 'quick'"),
+    (["predict", "x", "--" + "y" * 100_000], "yyy; see flax-attn --help"),
+    (["compare", *(f"run{i}" for i in range(9_999)), "--x"], "unrecognized arguments: --x"),
     (["train", "shapes_cnn", "shapes_lstm"], "unexpected argument 'shapes_lstm'"),
     (["train", "shapes_cnn", "--workdir=\udcff"], "expected arguments in UTF-8"),
     (["train", "shapes_cnn", "--name=\udcff"], "arguments in UTF-8"),
@@ -238,7 +281,22 @@ CONFIGS = {  # files of the user's own
     "def get_config(variant) return": "got SyntaxError",
     "import sys\nsys.exit(0)": "got SystemExit: 0",
     "def get_config(variant): exit()": "got SystemExit",
-    "def get_config(variant): return {}": "got AttributeError: 'dict' object has no attribute",
+    "def get_config(variant): return {}": "to return a ConfigDict, got dict",
+    "def get_config(variant): return None": "to return a ConfigDict, got NoneType",
+    "async def get_config(variant): return 3": "to return a ConfigDict, got coroutine",
+    "def get_config(variant): yield 3": "to return a ConfigDict, got generator",
+    "class Own:\n  def to_dict(self): return {'name': 'x'}\n"
+    "get_config = lambda variant: Own()": "to return a ConfigDict, got Own",
+    "from ml_collections import ConfigDict\nclass Own(ConfigDict):\n"
+    "  def to_dict(self): return 3\nget_config = lambda variant: Own()": "got Own",
+    "class Own(Exception):\n  def __str__(self): raise KeyError('no')\nraise Own": "got Own: Own",
+    "class Own(ValueError):\n  def __str__(self): raise SystemExit\n"
+    "def get_config(variant): raise Own": "error: Own",
+    "raise BaseException('base')": "got BaseException: base",
+    "def get_config(variant): raise GeneratorExit": "got GeneratorExit",
+    "raise ValueError('x' * 10**7 + ' at the end')": "x at the end",
+    "raise KeyError('x' * 10**7)": "got KeyError: 'x",
+    "raise type('X' * 10**5, (Exception,), {})('at the end')": "at the end",
     "def get_config(): pass": "got TypeError",
     "get_config = 3": "got TypeError",
     "": "got KeyError: 'get_config'",
@@ -248,6 +306,13 @@ CONFIGS = {  # files of the user's own
     "def get_config(variant): raise RuntimeError('\\x1b[31m')": "got RuntimeError: \\x1b[31m",
     "a = '\0'": "null bytes",
     "#" * 2_000_000: "a config file of at most 1,048,576 bytes",
+    "c.name = '\\ud800'": "expected config key 'name' to be a name",
+    "c.name = 'a\\0b'": "expected config key 'name' to be a name",
+    "c.name = 'a/b'": "expected config key 'name' to be a name",
+    "c.reference = {'last/test/mse': 'x'}": "a number for config key 'reference.last/test/mse'",
+    "c.reference = {'last/test/mse': True}": "a number for config key 'reference.last/test/mse'",
+    "c.reference = {'last': {'mse': (1, 2)}}": "a number for config key 'reference.last.mse', got",
+    "c.task = 'x' * 10**6": "expected config key 'task' to be 'regression'",
     "c.name = 3": "expected str for config key 'name'",
     "c.data = 3": "expected a part 'data' of the config",
     "del c.data.name": "unknown data.name 'None'",
@@ -258,6 +323,11 @@ CONFIGS = {  # files of the user's own
     "c.model.features = '64'": "config part 'model' does not make a model",
     "c.model.features = 10**5000": "got one of 16610 bits",
     "c.reference = 3": "expected a part 'reference' of the config",
+    "c.x = {1: 2}": "expected config keys that are texts, got 1",
+    "c.model = {'name': 'flax.linen:Dense'}": "missing 1 required positional argument: 'features'",
+    "c.model = {'name': 'flax.linen:Dense', 'features': 1}": "unexpected keyword argument 'train'",
+    "c.model = {'name': 'flax.linen:Conv', 'features': 1}": "does not make a model: Conv.__init__",
+    "c.model = {'name': 'flax.linen:BatchNorm'}": "does not make a model",
     "c.decoding = 3": "expected a part 'decoding' of the config",
     "c.seed = True": "expected int for config key 'seed'",
     "c.extra = print": "expected a plain value for config key 'extra'",
@@ -278,6 +348,82 @@ def test_a_bad_config_file_is_one_line(text, said, tmp_path, capsys):
         )
     (tmp_path / "mine.py").write_text(text)
     assert said in complaint(capsys, "train", tmp_path / "mine.py")
+
+
+def test_a_config_file_that_warns_has_one_line(tmp_path, capsys, recwarn):
+    text = "import warnings\nx = '\\d'\nwarnings.warn('first')\n"
+    for end, said in (
+        ("raise ValueError('second')", "error: second"),
+        ("async def get_config(variant): pass", "got coroutine"),
+    ):
+        (tmp_path / "mine.py").write_text(text + end)
+        assert said in complaint(capsys, "train", tmp_path / "mine.py")
+    gc.collect()  # a coroutine that nothing awaits warns when it is collected
+    assert not recwarn.list
+
+
+def test_ctrl_c_while_a_config_file_is_read_is_one_line(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text("raise KeyboardInterrupt")
+    assert main(["train", str(tmp_path / "mine.py")]) == 130
+    assert capsys.readouterr() == ("", "stopped\n")
+
+
+def test_a_config_that_cannot_be_changed_is_read_as_one_that_can(tmp_path, capsys):
+    text = "from configs import shapes_cnn\nfrom ml_collections import FrozenConfigDict\n"
+    text += "def get_config(variant): return FrozenConfigDict(shapes_cnn.get_config())\n"
+    (tmp_path / "mine.py").write_text(text)
+    said = complaint(capsys, "train", tmp_path / "mine.py", "--num_seeds=0")
+    assert "'num_seeds' to be a number above 0" in said
+
+
+def test_a_file_is_taken_for_a_config_where_its_name_ends_in_py(capsys):
+    """Others may have written what the current directory holds."""
+    Path("shapes_cnn").write_text("open('TAKEN', 'w')")
+    Path("other").write_text("open('TAKEN', 'w')")
+    Path("configs").mkdir()
+    Path("configs/shapes_cnn").write_text("open('TAKEN', 'w')")
+    for name in ("shapes_cnn", "./shapes_cnn", "configs/shapes_cnn", "configs/shapes_cnn.py"):
+        assert "'num_seeds'" in complaint(capsys, "train", name, "--num_seeds=0")
+        assert "unknown variant" in complaint(capsys, "train", f"{name}:fast")
+    said = complaint(capsys, "train", "other")
+    assert "expected the name of a config file to end in .py, got other; rename it" in said
+    assert "to end in .py" in complaint(capsys, "train", Path("shapes_cnn").absolute())
+    Path("configs/shapes_cnn.py").write_text("raise ValueError('mine')")
+    assert complaint(capsys, "train", "configs/shapes_cnn.py") == "error: mine\n"
+    Path("shapes_cnn.py").write_text("raise ValueError('another')")
+    assert complaint(capsys, "train", "shapes_cnn.py") == "error: another\n"
+    assert "'num_seeds'" in complaint(capsys, "train", "shapes_cnn", "--num_seeds=0")
+
+
+def test_a_directory_of_something_else_is_not_touched(tmp_path, capsys):
+    Path("other").mkdir()
+    Path("other/notes.txt").write_text("notes")
+    before = Path("other").stat().st_mtime_ns
+    said = complaint(capsys, "train", "shapes_cnn", "--workdir=other")
+    assert "but other has no config.json; nothing was touched" in said
+    assert Path("other").stat().st_mtime_ns == before
+    Path("other/config.json").write_text("{}")
+    before = Path("other").stat().st_mtime_ns
+    assert "the config of a run in" in complaint(capsys, "train", "shapes_cnn", "--workdir=other")
+    assert Path("other").stat().st_mtime_ns == before
+
+
+def test_a_link_to_itself_is_one_line(capsys):
+    for name in ("loop", "loop.py", "loop.npz", "loop.txt"):
+        Path(name).symlink_to(name)
+    for said, arguments in (
+        ("cannot write to run directory loop", ["shapes_cnn", "--workdir=loop"]),
+        ("symbolic links", ["shapes_cnn", "--workdir=loop/run"]),
+        ("no file loop/mnist/", ["mnist_mlp", "--manual_dir=loop"]),
+        ("no config file loop.py", ["loop.py"]),
+        ("symbolic links", ["signals_npz", "--data.file=loop.npz"]),
+        ("symbolic links", ["images_folder", "--data.path=loop"]),
+        ("symbolic links", ["text_file", "--data.file=loop.txt"]),
+    ):
+        assert said in complaint(capsys, "train", *arguments)
+    for command in ("predict", "compare", "report", "generate", "explore"):
+        assert "symbolic links" in complaint(capsys, command, "loop")
+        assert "symbolic links" in complaint(capsys, command, "loop/run")
 
 
 def test_a_module_of_ones_own_that_ends_the_program_is_one_line(tmp_path, monkeypatch, capsys):
@@ -427,6 +573,8 @@ def inputs(tmp_path, monkeypatch):
     (folder / "good.txt").write_text("a good film\nbad 2\n")
     (folder / "unknown.txt").write_text("zzz yyy\n")
     (folder / "script.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 28 28\n")
+    for ending in ("npy", "csv", "png", "txt"):
+        (folder / f"loop.{ending}").symlink_to(f"loop.{ending}")
     header = struct.pack(">2I5B", 13_000, 13_000, 1, 0, 0, 0, 0)
     (folder / "large.png").write_bytes(
         b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
@@ -468,6 +616,14 @@ PREDICTIONS = [  # the run, the arguments behind it, and what is said
     ("signals", ["--input", "good.npy", "--output", "good.npy"], "another file than --input"),
     ("signals", ["--input", "good.npy", "--output", "/dev/null"], "to end in .npy or .csv"),
     ("signals", ["--input", "good.npy", "--output", "/proc/x.npy"], "cannot write /proc/x.npy"),
+    ("signals", ["--input", "good.npy", "--output", "loop.csv"], "symbolic links"),
+    ("signals", ["--input", "good.npy", "--output", "loop.csv/x.csv"], "a directory that exists"),
+    ("signals", ["--input", "good.npy", "--figure", "loop.png"], "symbolic links"),
+    ("signals", ["--input", "good.npy", "--figure", "/proc/x.png"], "cannot write /proc/x.png"),
+    ("signals", ["--input", "good.npy", "--figure", "x" * 252 + ".png"], "File name too long"),
+    ("signals", ["--input", "loop.npy"], "symbolic links"),
+    ("signals", ["--input", "loop.csv"], "symbolic links"),
+    ("signals", ["--input", "loop.csv/x.csv"], "symbolic links"),
     ("signals", ["--inputs", "good.npy"], "unrecognized arguments"),
     ("texts", [], "expected a text"),
     ("texts", [""], "expected a text with words in it"),
@@ -488,6 +644,10 @@ PREDICTIONS = [  # the run, the arguments behind it, and what is said
     ("texts", ["--input", "empty.txt"], "expected texts in --input empty.txt"),
     ("texts", ["--input", "long.txt"], "at most 10,000,000 characters in long.txt"),
     ("texts", ["--input", "unknown.txt"], "at least one word that the run has seen"),
+    ("texts", ["a good film", "--figure", "/proc/x.png"], "cannot write /proc/x.png"),
+    ("texts", ["--input", "loop.txt"], "symbolic links"),
+    ("texts", ["zzz " * 100_000], "at least one word that the run has seen"),
+    ("digits", ["--input", "loop.png"], "symbolic links"),
     ("digits", [], "expected --input FILE with an image of 28 x 28 pixels"),
     ("digits", ["a text"], "expected --input FILE with an image"),
     ("digits", ["--input", "none.png"], "No such file"),
@@ -511,6 +671,8 @@ PREDICTIONS = [  # the run, the arguments behind it, and what is said
     ("pairs", ["wort", "--output", "x.png"], "expected --output to be a text file"),
     ("pairs", ["wort", "--output", "folder.npy"], "expected --output to be a text file"),
     ("pairs", ["--input", "latin.txt"], "text in UTF-8 in latin.txt, line 2"),
+    ("pairs", ["wort", "--output", "loop.txt"], "symbolic links"),
+    ("pairs", ["wort " * 300, "--figure", "x.png"], "at most 200 tokens to draw, got 300"),
 ]
 
 
@@ -518,6 +680,34 @@ PREDICTIONS = [  # the run, the arguments behind it, and what is said
 @pytest.mark.parametrize(("run", "arguments", "said"), PREDICTIONS)
 def test_a_bad_command_to_predict_is_one_line(run, arguments, said, request, capsys):
     assert said in complaint(capsys, "predict", request.getfixturevalue(run), *arguments)
+
+
+def test_a_home_that_is_not_known_is_one_line_from_python(signals):
+    for arguments in ({"workdir": "~nobody_x"}, {"manual_dir": "~nobody_x"}):
+        with pytest.raises(
+            UsageError, match=r"a home that is known, got ~nobody_x; .* \./~nobody_x"
+        ):
+            flax_attn.train("shapes_cnn:quick", **arguments)
+    with pytest.raises(UsageError, match="a home that is known, got ~nobody_x"):
+        flax_attn.export(signals, "~nobody_x")
+
+
+def test_a_run_directory_inside_another_run_is_refused(signals, capsys):
+    before = snapshot(signals)
+    Path("link").symlink_to(signals)
+    for place in ("figures", "checkpoints", "checkpoints/9/new", "new", "new/../figures"):
+        for run in (signals, Path("link")):
+            said = complaint(capsys, "train", "shapes_cnn", "--workdir", run / place)
+            assert f"is inside the run {signals}; choose another" in said
+            with pytest.raises(UsageError, match=r"is inside the run|has no config\.json"):
+                experiment.run(shapes_cnn.get_config("quick"), run / place)
+    assert snapshot(signals) == before
+
+
+def test_a_comparison_that_cannot_be_written_prints_no_table(signals, capsys):
+    assert "cannot write to --output /proc" in complaint(
+        capsys, "compare", signals, "--output", "/proc"
+    )
 
 
 def test_json_that_is_nested_too_deep_is_one_line(signals, tmp_path, capsys):

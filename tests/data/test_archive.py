@@ -55,6 +55,13 @@ def test_arrays_that_are_missing_or_misnamed_are_told(tmp_path, arrays, said):
         archive.read(tmp_path / "own.npz", "x", "y")
 
 
+def test_many_names_are_told_in_a_short_line(tmp_path):
+    np.savez(tmp_path / "own.npz", **{f"name{i}": 1 for i in range(2_000)})
+    with pytest.raises(UsageError, match=r"got name0, name1, .*\.\.\..*, name1999$") as error:
+        archive.read(tmp_path / "own.npz", "x", "y")
+    assert len(str(error.value)) < 600
+
+
 def test_a_file_that_is_no_archive_is_told(tmp_path):
     np.savez_compressed(tmp_path / "own.npz", x=np.random.default_rng(0).random(999), y=Y)
     whole = (tmp_path / "own.npz").read_bytes()
@@ -62,6 +69,7 @@ def test_a_file_that_is_no_archive_is_told(tmp_path):
     for content, said in (
         (b"", "arrays in"),
         (b"words", "arrays in"),
+        (b"\x80\x04K\x01.", "arrays in"),
         (whole[:-50], "arrays in"),
         (whole[:200] + bytes(50) + whole[250:], "arrays in"),
         ((tmp_path / "one.npy").read_bytes(), "an archive of several arrays in"),
@@ -70,6 +78,7 @@ def test_a_file_that_is_no_archive_is_told(tmp_path):
         with pytest.raises(UsageError, match=rf"expected {said} .*own\.npz") as error:
             archive.read(tmp_path / "own.npz", "x", "y")
         assert len(str(error.value).splitlines()) == 1
+        assert "pickle" not in str(error.value)
     for path in (tmp_path / "gone.npz", tmp_path):
         with pytest.raises(UsageError, match=r"cannot read .*; give a .npz file with the arrays x"):
             archive.read(path, "x", "y")

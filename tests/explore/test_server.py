@@ -1,5 +1,6 @@
 """The local server: who may ask, what it refuses, and that it goes on."""
 
+import contextlib
 import errno
 import http.client
 import json
@@ -111,6 +112,23 @@ def test_one_request_does_not_hold_up_another(server):
     assert ask(server)[0] == 200
     assert time.monotonic() - start < 1.8
     slow.join()
+
+
+def test_200_connections_at_a_moment_are_answered():
+    with open_explorer(0, str, [answer]) as server, contextlib.ExitStack() as stack:
+        address = "127.0.0.1", server.server_port
+        # while the server is busy, the system holds them
+        waiting = [stack.enter_context(socket.create_connection(address, 4)) for _ in range(125)]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        waiting += [stack.enter_context(socket.create_connection(address, 20)) for _ in range(75)]
+        request = f"HEAD / HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n\r\n".encode()
+        for connection in waiting:
+            connection.sendall(request)
+        replies = [connection.recv(15) for connection in waiting]
+        server.shutdown()
+        thread.join()
+    assert replies == [b"HTTP/1.1 200 OK"] * 200
 
 
 def test_a_port_in_use_is_told_with_a_free_one_and_is_left_out_otherwise(server, monkeypatch):

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +54,36 @@ def test_a_run_goes_on_where_the_file_system_has_no_locks(tmp_path, monkeypatch)
     monkeypatch.setattr(fcntl, "flock", no_locks)
     with lock.held(tmp_path / "run"):
         assert json.loads((tmp_path / "run" / lock.LOCK).read_text())["pid"] == os.getpid()
+
+
+def test_what_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in ("a/" + "x" * 300, "a/../b/" + "x" * 300):
+        with pytest.raises(UsageError, match="File name too long"), lock.held(Path(path)):
+            pass
+        assert list(tmp_path.iterdir()) == []
+    with lock.held(Path("a/../b")):
+        assert (tmp_path / "b").is_dir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_inside_a_run_is_refused_and_beside_one_is_not(tmp_path):
+    """A config.json alone may be that of any project."""
+    (tmp_path / "config.json").touch()
+    run = tmp_path / "runs" / "run"
+    with lock.held(run):
+        (run / "config.json").touch()
+        with lock.held(run / "early"):
+            pass
+        (run / "checkpoints").mkdir()
+    with lock.held(run):
+        pass
+    with lock.held(run.parent / "other"):
+        pass
+    for place in (run / "figures", run / "checkpoints", run / "a" / "b"):
+        with pytest.raises(UsageError, match=f"is inside the run {run}"), lock.held(place):
+            pass
+    assert sorted(path.name for path in run.iterdir()) == ["checkpoints", "config.json"]
 
 
 def test_a_lock_that_its_holder_removes_meanwhile_is_made_anew(tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from flax_attn.data.sets.kinds import (
 from flax_attn.data.splits import by_class, stratified
 from flax_attn.errors import UsageError
 from flax_attn.fields import shares, zero_or_above
-from flax_attn.files import sha256
+from flax_attn.files import expanded, sha256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,7 @@ class ImageFiles(ImageData):
 
     def load(self, manual_dir: Path | None) -> Images:
         del manual_dir  # the user names the folder or file
-        path = Path(self.path).expanduser()
+        path = expanded(self.path)
         if path.suffix.lower() == ".npz":
             splits, digest = archive.read(path, "images", "labels"), sha256(path)
         else:

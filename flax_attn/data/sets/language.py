@@ -12,7 +12,7 @@ from flax_attn.data.sets.kinds import DataSet, Training, check_fractions, check_
 from flax_attn.data.splits import at_random
 from flax_attn.errors import UsageError
 from flax_attn.fields import above_zero, one_of
-from flax_attn.files import sha256
+from flax_attn.files import expanded, sha256
 
 TOKENIZERS = {"character": 3, "bytes": 258}  # and the fewest tokens of each
 
@@ -130,7 +130,7 @@ class TextFile(LanguageData):
 
     def load(self, manual_dir: Path | None) -> Language:
         del manual_dir  # the user names the file
-        path = Path(self.file).expanduser()
+        path = expanded(self.file)
         text = read_text(path)
         if not text.strip():
             raise UsageError(f"expected a text in {self.file}, got an empty file")

@@ -12,7 +12,7 @@ from flax_attn.data.pairs import LANGUAGES, Pair
 from flax_attn.data.sets.kinds import PairData, Pairs
 from flax_attn.errors import UsageError
 from flax_attn.fields import above_zero, one_of
-from flax_attn.files import sha256
+from flax_attn.files import expanded, sha256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +153,7 @@ class PairsTSV(PairData):
     def load(self, manual_dir: Path | None) -> Pairs:
         """Each pair once, split in three at random, with all pairs of a source in one part."""
         del manual_dir  # the user names the file
-        path = Path(self.file).expanduser()
+        path = expanded(self.file)
         by_source: dict[str, dict[Pair, None]] = {}
         for pair in pairs.read(path, self.source_column, self.target_column):
             by_source.setdefault(pair.source, {})[pair] = None

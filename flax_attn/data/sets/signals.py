@@ -18,7 +18,7 @@ from flax_attn.data.sets.kinds import (
 from flax_attn.data.splits import at_random
 from flax_attn.errors import UsageError
 from flax_attn.fields import above_zero, shares, zero_or_above
-from flax_attn.files import sha256
+from flax_attn.files import expanded, sha256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +162,7 @@ class SignalsNPZ(SignalData):
 
     @property
     def _path(self) -> Path:
-        return Path(self.file).expanduser()
+        return expanded(self.file)
 
 
 def with_valid(

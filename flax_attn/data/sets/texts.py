@@ -17,7 +17,7 @@ from flax_attn.data.sets.kinds import (
 from flax_attn.data.splits import by_class
 from flax_attn.errors import UsageError
 from flax_attn.fields import one_of
-from flax_attn.files import sha256
+from flax_attn.files import expanded, sha256
 
 if TYPE_CHECKING:
     from flax_attn.data.ag_news import News
@@ -159,11 +159,11 @@ class TextCSV(TextData):
                 f"got {len(texts)}"
             )
         paths = [path for path in (self.train_file, self.test_file) if path]
-        sums = {path: sha256(Path(path).expanduser()) for path in paths}
+        sums = {path: sha256(expanded(path)) for path in paths}
         return Texts(splits, sorted(set(splits["train"][1])), sums)
 
     def _read(self, path: str) -> LabelledTexts:
-        return table.read(Path(path).expanduser(), self.text_column, self.label_column)
+        return table.read(expanded(path), self.text_column, self.label_column)
 
 
 def split(
