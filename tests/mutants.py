@@ -148,6 +148,7 @@ MUTANTS = {
         ("old < new)", "old != new)"),
         ("key.startswith(FREE)", "False"),
         ("            _check_entries(path)\n", ""),
+        ("    sums.check(path)\n", ""),
         ("        check_limits(flatten(config))\n", ""),
         ('names.append(f"checkpoints/{newest.name}/{checkpoints.SUMS}")', "pass"),
         ("(self.path / sums.SUMS).unlink(missing_ok=True)", "pass"),
@@ -172,7 +173,6 @@ MUTANTS = {
         ("os.fsync(file.fileno())", "pass"),
     ],
     "runs/reading.py": [
-        ("sums.check(path)", "pass"),
         ('if "summary.json" not in sums.read(path):', "if False:"),
         ('[(row["epoch"], row["seed"]) for row in rows] != every', "False"),
         ('len(metric["values"]) != (1', 'len(metric["values"]) < (1'),

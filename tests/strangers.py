@@ -425,23 +425,23 @@ def attack(
 
 def pairs(runs: dict[str, Path], draw: random.Random) -> list[tuple]:
     """Every damage of every file, with every command, in random order."""
-    found = []
+    every = []
     for task, run in runs.items():
         names = sorted(str(path.relative_to(run)) for path in run.rglob("*"))
         general = [(name, damage) for name in names for damage in damages(draw)]
         careful = [("config.json", damage) for damage in manipulations()]
-        found += [
+        every += [
             (run, task, name, damage, draw.random() < 0.5, command)
             for name, damage in general
             for command in commands(task, "run")
         ]
-        found += [
+        every += [
             (run, task, name, damage, False, command)
             for name, damage in careful
             for command in commands(task, "run")
         ]
-    draw.shuffle(found)
-    return found
+    draw.shuffle(every)
+    return every
 
 
 def main() -> int:

@@ -36,14 +36,7 @@ def predict_translations(request: Request, config: Config, console: Console) -> 
             )
     check_figure(request)
     beam = config.decoding.beam if request.beam is None else request.beam
-    if min(beam, request.num_best) < 1:
-        raise UsageError(f"expected --beam and --best above 0, got {beam} and {request.num_best}")
-    if beam > LARGEST_BY_NAME["beam"]:
-        raise UsageError(f"expected --beam of at most {LARGEST_BY_NAME['beam']:,}, got {beam}")
-    if request.num_best > beam:
-        raise UsageError(
-            f"expected --best from 1 to the beam of {beam}, got {request.num_best}; raise --beam"
-        )
+    check_beam(beam, request.num_best)
     texts = read_texts(request, '"ein mann schläft ."')
     run = loading.load(request.run, warn, allow=request.allow)
     assert isinstance(run.task, PairsOfTexts)
@@ -73,6 +66,18 @@ def predict_translations(request: Request, config: Config, console: Console) -> 
         for i in usable:
             show_translations(texts[i], prediction, i, console)
     return write_all(translations_to_write(request, prediction, usable))
+
+
+def check_beam(beam: int, num_best: int) -> None:
+    """Raises a UsageError for a beam that is no number of translations, or too small for them."""
+    if min(beam, num_best) < 1:
+        raise UsageError(f"expected --beam and --best above 0, got {beam} and {num_best}")
+    if beam > LARGEST_BY_NAME["beam"]:
+        raise UsageError(f"expected --beam of at most {LARGEST_BY_NAME['beam']:,}, got {beam}")
+    if num_best > beam:
+        raise UsageError(
+            f"expected --best from 1 to the beam of {beam}, got {num_best}; raise --beam"
+        )
 
 
 def check_sources(

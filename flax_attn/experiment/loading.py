@@ -16,7 +16,7 @@ from flax_attn.files import expanded
 from flax_attn.models.forward import Params
 from flax_attn.runs import checkpoints, metrics_log, sums, untrusted
 from flax_attn.runs.checkpoints import Checkpoint
-from flax_attn.runs.directory import read_config
+from flax_attn.runs.directory import read_whole
 from flax_attn.runs.reading import Record
 from flax_attn.runs.results import Row, Summary
 from flax_attn.runs.untrusted import MEND
@@ -166,8 +166,7 @@ def read_values(path: Path, allow: Collection[str] = ()) -> tuple[Config, JsonOb
 
     Errors and `allow` are those of `load`.
     """
-    sums.check(path)
-    config, derived = parted(read_config(path), allow)
+    config, derived = parted(read_whole(path), allow)
     if derived is not None and not sums.read(path):
         raise UsageError(f"the run in {path} has lost its {sums.SUMS}; {MEND}")
     return config, derived

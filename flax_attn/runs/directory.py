@@ -181,20 +181,42 @@ def _read_or_mend(path: Path, say: Callable[[str], None]) -> JsonObject | None:
     return None if metadata is None else _checked(path, metadata["config"])
 
 
+def read_whole(path: Path) -> JsonObject:
+    """The config of a run whose listed files are as they were written, but for figures.
+
+    Errors are those of `read_config` and `sums.check`.
+    """
+    check_is_directory(path)
+    sums.check(path)
+    return read_config(path)
+
+
+def check_is_directory(path: Path) -> None:
+    """Raises a UsageError where there is no directory, or one that cannot be read."""
+    try:
+        os.listdir(path)
+    except FileNotFoundError:
+        raise UsageError(
+            f"no run directory {path}; give one that train.py has made, such as "
+            f"runs/shapes_attention"
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"expected a run directory, but {path} cannot be read ({error.strerror}); choose "
+            f"another"
+        ) from None
+
+
 def read_config(path: Path) -> JsonObject:
     """The config of a run directory.
 
     Raises:
         UsageError: there is no such directory, or it is not one of ours.
     """
+    check_is_directory(path)
     try:
         return _checked(path, untrusted.read_json(path, "config.json"))
     except FileNotFoundError:
-        if not path.exists():
-            raise UsageError(
-                f"no run directory {path}; give one that train.py has made, such as "
-                f"runs/shapes_attention"
-            ) from None
         raise UsageError(
             f"expected a run directory, but {path} has no config.json; nothing was touched, "
             f"choose another directory"

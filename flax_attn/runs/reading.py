@@ -8,7 +8,7 @@ import numpy as np
 from flax_attn.bounded import read_npz
 from flax_attn.errors import UsageError, one_line
 from flax_attn.runs import examples, metrics_log, sums, untrusted
-from flax_attn.runs.directory import read_config
+from flax_attn.runs.directory import read_whole
 from flax_attn.runs.results import Row, Summary
 from flax_attn.runs.untrusted import MEND
 from flax_attn.types import JsonObject
@@ -66,8 +66,7 @@ def read(path: Path) -> Record:
     Raises:
         UsageError: it is not a run directory, the run is not finished, or its files are damaged.
     """
-    sums.check(path)
-    config = read_config(path)
+    config = read_whole(path)
     if "summary.json" not in sums.read(path):
         raise UsageError(
             f"the run in {path} is not finished; run the command that made it again, and it goes on"

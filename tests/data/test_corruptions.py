@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
-from flax_attn.data import ag_news, bounded, mnist, multi30k, pairs, sst, table
+from flax_attn import bounded
+from flax_attn.data import ag_news, mnist, multi30k, pairs, sst, table
 from flax_attn.errors import UsageError
 from flax_attn.predict import files
 
