@@ -10,10 +10,10 @@ import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from flax_attn.errors import UsageError, shortened, unknown
-from flax_attn.types import Json
+from flax_attn.types import Hint, Json
 
 LONGEST_NAME = 255  # bytes of the name of a file
 LARGEST = 2**31 - 1  # of an integer, which may become one of 32 bits
@@ -153,9 +153,7 @@ def key_of(part: Part, name: str) -> str:
     return f"'{part.PART}.{name}'" if part.PART else f"'{name}'"
 
 
-def _check_type(
-    key: str, kind: Any, value: Json
-) -> None:  # Any: a type as annotations hold it, a value of a config
+def _check_type(key: str, kind: Hint, value: Json) -> None:
     union = typing.get_origin(kind) in (typing.Union, types.UnionType)
     kinds = tuple(
         typing.get_origin(option) or option

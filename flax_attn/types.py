@@ -7,6 +7,7 @@ Json = Any  # what JSON can hold: the type would be recursive
 JsonObject = dict[str, Any]  # the same, with names
 Tree = Any  # a tree of arrays: dicts, lists and dataclasses of them, as JAX maps over
 Batch = dict[str, Any]  # a tree of arrays with the entries `inputs` and `targets`
+Hint = Any  # a type as annotations hold it: a class, a union, a generic alias
 UserInput = Any  # what a user passes; checked as the program runs
 ConfigValues = Any  # a ConfigDict, whose attributes are known when it runs, or a dict of the same
 Options = dict[Any, Any]  # keyword arguments of another library, which types each of them

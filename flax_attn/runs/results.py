@@ -1,6 +1,6 @@
 """What the JSON files of a run directory hold."""
 
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from flax_attn.runs.untrusted import Mark
 
@@ -108,4 +108,4 @@ class Metadata(TypedDict):
     place: list[int]
     train_seconds: float
     metrics: Mark
-    config: dict[str, Any]  # Any: checked as a StoredConfig before it is used
+    config: dict[str, object]  # checked as a StoredConfig before it is used

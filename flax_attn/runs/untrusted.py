@@ -14,16 +14,16 @@ import stat
 import types
 import typing
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from flax_attn.errors import UsageError, one_line
-from flax_attn.types import Json
+from flax_attn.types import Hint, Json
 
 LARGEST_JSON = 2**24  # bytes
 LARGEST_FILE = 2**29  # bytes of any file but a checkpoint, whose model says how large it is
 DEEPEST = 64  # levels of lists and objects in JSON
 MEND = "run the command that made it again to mend it"
-KINDS = ((stat.S_ISLNK, "a link"), (stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a pipe"))
+STATUS = ((stat.S_ISLNK, "a link"), (stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a pipe"))
 
 
 class Mark(TypedDict):
@@ -90,7 +90,7 @@ def _binary() -> int:
 
 def kind_of(mode: int) -> str:
     """What stands at a path of this mode, in words."""
-    return next((name for holds, name in KINDS if holds(mode)), "no regular file")
+    return next((name for holds, name in STATUS if holds(mode)), "no regular file")
 
 
 def read_bytes(run: Path, name: str, largest: int = LARGEST_JSON) -> bytes:
@@ -102,7 +102,7 @@ def read_bytes(run: Path, name: str, largest: int = LARGEST_JSON) -> bytes:
     return content
 
 
-def read_json(run: Path, name: str, kind: Any = None) -> Any:  # Any: a type, and a value of it
+def read_json(run: Path, name: str, kind: Hint = None) -> Json:
     """The JSON in a file, of a type that `check` takes.
 
     Raises:
@@ -135,7 +135,7 @@ def _check_depth(content: Json) -> None:
     raise ValueError(f"more than {DEEPEST} levels")
 
 
-def check(value: Json, kind: Any, name: str = "") -> None:  # Any: a type as annotations hold it
+def check(value: Json, kind: Hint, name: str = "") -> None:
     """Compares JSON with a type: of numbers, texts, lists, dicts, typed dicts, or a union.
 
     A whole number is at least 0 and fits into 64 bits. Keys that a typed dict does not name may
@@ -157,7 +157,7 @@ def check(value: Json, kind: Any, name: str = "") -> None:  # Any: a type as ann
     elif origin in (types.UnionType, typing.Union):
         if not any(_is_of(value, own) for own in options):
             raise ValueError(f"{name or 'it'} is missing or of another kind")
-    elif kind is not Any and not _is_of(value, kind):
+    elif kind is not object and not _is_of(value, kind):
         raise ValueError(f"{name or 'it'} is missing or of another kind")
 
 
