@@ -27,6 +27,7 @@ from flax_attn.fields import (
 from flax_attn.models import MODELS
 from flax_attn.models.decoding import Decoding
 from flax_attn.runs.directory import flatten
+from flax_attn.runs.metrics_log import MOST_ROWS
 from flax_attn.runs.rows import SPLITS
 from flax_attn.tasks import Recipe, Task, task_of
 from flax_attn.training.optimizer import Optimizer
@@ -152,6 +153,11 @@ class Config(Part):
         if self.seed + self.num_seeds > NUM_SEEDS:
             raise UsageError(
                 f"expected seeds below 2**32, got seed={self.seed} and num_seeds={self.num_seeds}"
+            )
+        if (self.num_epochs + 1) * self.num_seeds > MOST_ROWS:
+            raise UsageError(
+                f"expected num_epochs times num_seeds of at most {MOST_ROWS:,}, got "
+                f"{self.num_epochs:,} and {self.num_seeds:,}; raise steps_per_epoch instead"
             )
         kind = self.task_class.kind
         if self.task != kind:
