@@ -707,6 +707,14 @@ def test_a_run_directory_inside_another_run_is_refused(signals, capsys):
     assert snapshot(signals) == before
 
 
+def test_a_report_with_a_model_that_cannot_be_written_is_one_line(signals, capsys, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    assert "No space left" in complaint(capsys, "report", signals, "-o", "report.html")
+
+
 def test_a_comparison_that_cannot_be_written_prints_no_table(signals, capsys):
     assert "cannot write to --output /proc" in complaint(
         capsys, "compare", signals, "--output", "/proc"
