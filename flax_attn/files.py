@@ -15,18 +15,20 @@ LONGEST_STEM = 40  # characters of a name in the name of its partial file
 
 
 def expanded(path: str | Path) -> Path:
-    """A path of the user's, with the home of the user in place of `~`.
+    """A path of the user's, with a home in place of `~`, and without `..`.
+
+    So a folder that is made on the way changes nothing about what the path names.
 
     Raises:
         UsageError: `~NAME`, and no user has this name.
     """
     try:
-        return Path(path).expanduser()
+        path = Path(path).expanduser()
     except RuntimeError as error:
         raise UsageError(
-            f"expected a path with a home that is known, got {path}; for a file of that name write "
-            f"./{path}"
+            f"expected a path with a home that is known, got {path}; write the whole path"
         ) from error
+    return Path(os.path.realpath(path)) if ".." in path.parts else path
 
 
 def check_writable(path: Path) -> None:

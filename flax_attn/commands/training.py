@@ -60,9 +60,9 @@ def run_command(
     directory = default_workdir(config) if workdir is None else expanded(workdir)
     arguments = (config, directory, None if manual_dir is None else expanded(manual_dir))
     try:
-        check_directory(directory)
         if wait is not None:
             train_in_processes(*arguments, options, wait)
+        check_directory(directory)
         with lock.held(directory):  # a second start need not import JAX to be told
             train_and_print(*arguments, options, is_locked=True)
     except OSError as error:
@@ -81,11 +81,12 @@ def run_command(
 def check_directory(path: Path) -> None:
     """Raises a UsageError for a directory that holds something else than a run.
 
-    A lock would be written into it otherwise.
+    A lock would be written into it otherwise. A run without a config is mended later.
     """
     lock.check_place(path)
     names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
-    if not lock.is_run(path) and any(PARTIAL not in name and name != lock.LOCK for name in names):
+    is_run = {"sums.json", "checkpoints"} & set(names)
+    if not is_run and any(PARTIAL not in name and name != lock.LOCK for name in names):
         read_config(path)
 
 

@@ -42,14 +42,7 @@ def predict_translations(request: Request, config: Config, console: Console) -> 
     assert isinstance(run.task, PairsOfTexts)
     usable, warnings = check_sources(run.task, texts, in_file=request.source is not None)
     if request.figure is not None and usable:
-        from flax_attn.predict import drawing  # and matplotlib, for a picture alone
-
-        length = len(run.task.encoder.source_parts(texts[usable[0]]))
-        if length > drawing.MOST_DRAWN:
-            raise UsageError(
-                f"expected a text of at most {drawing.MOST_DRAWN} tokens to draw, got {length}; "
-                f"leave out --figure"
-            )
+        check_drawn(run.task, texts[usable[0]])
     for warning in warnings:
         warn(warning)
     prediction = run.predict(texts, beam=beam, num_best=request.num_best)
@@ -77,6 +70,18 @@ def check_beam(beam: int, num_best: int) -> None:
     if num_best > beam:
         raise UsageError(
             f"expected --best from 1 to the beam of {beam}, got {num_best}; raise --beam"
+        )
+
+
+def check_drawn(task: PairsOfTexts, text: str) -> None:
+    """Raises a UsageError for a text that is too long to draw."""
+    from flax_attn.predict import drawing  # and matplotlib, for a picture alone
+
+    length = len(task.encoder.source_parts(text))
+    if length > drawing.MOST_DRAWN:
+        raise UsageError(
+            f"expected a text of at most {drawing.MOST_DRAWN} tokens to draw, got {length}; leave "
+            f"out --figure"
         )
 
 

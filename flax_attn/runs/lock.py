@@ -20,7 +20,8 @@ except ImportError:  # Windows has no such lock
     fcntl = None
 
 LOCK = ".lock"
-PARTS = ("config.json", "metrics.jsonl", "sums.json", "checkpoints")  # a run has two or more
+COMMON = ("config.json", "checkpoints")  # of a run, and of other projects
+OWN = ("metrics.jsonl", "sums.json")  # of a run that has begun to train
 
 
 @contextlib.contextmanager
@@ -65,7 +66,8 @@ def check_place(path: Path) -> None:
 
 def is_run(path: Path) -> bool:
     """Whether a folder is a run directory that has begun to train, also a damaged one."""
-    return sum((path / name).exists() for name in PARTS) > 1
+    own = sum((path / name).exists() for name in OWN)
+    return own > 0 and own + sum((path / name).exists() for name in COMMON) > 1
 
 
 def check_no_file(path: Path) -> None:

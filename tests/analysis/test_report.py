@@ -240,6 +240,7 @@ def test_an_output_that_cannot_be_written_is_told(run, tmp_path, capsys):
     assert "no directory" in told(capsys, run, "-o", tmp_path / "none" / "report.html")
     (tmp_path / "loop.html").symlink_to("loop.html")
     assert "symbolic links" in told(capsys, run, "-o", tmp_path / "loop.html")
+    assert "cannot write -o /proc/report.html" in told(capsys, run, "-o", "/proc/report.html")
     (run / "checkpoints" / "1").mkdir(parents=True)
     inside = run / "checkpoints" / "1" / "report.html"
     assert "outside the checkpoints" in told(capsys, run, "-o", inside)
@@ -247,6 +248,12 @@ def test_an_output_that_cannot_be_written_is_told(run, tmp_path, capsys):
         os.chmod(tmp_path, 0o500)
         assert "cannot write" in told(capsys, run, "-o", tmp_path / "report.html")
         os.chmod(tmp_path, 0o700)
+
+
+def test_a_report_may_have_as_long_a_name_as_a_file(run, tmp_path):
+    output = tmp_path / ("x" * 250 + ".html")
+    assert main(["report", "--no-model", str(run), "-o", str(output)]) == 0
+    assert output.stat().st_size > 0
 
 
 def test_a_full_disk_leaves_the_old_report(run, tmp_path, capsys, monkeypatch):

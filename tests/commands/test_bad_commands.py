@@ -172,7 +172,7 @@ TRAINING = [  # arguments after `train shapes_cnn`, and what is said
     ([*SMALL, "--model.features=1000000000"], "whose training fits into"),
     (["--model.kernel_size=1000001"], "at most 1,000 for config key 'model.kernel_size'"),
     ([*SMALL, "--model.features=60000", "--num_seeds=10000"], "whose training fits into"),
-    (["--workdir=~nobody_x/run"], "a home that is known, got ~nobody_x/run; for a file of that"),
+    (["--workdir=~nobody_x/run"], "a home that is known, got ~nobody_x/run; write the whole"),
     (["--manual_dir=~nobody_x"], "a path with a home that is known, got ~nobody_x"),
     (["--model.name=flax.linen:Module"], "a subclass of flax.linen.module.Module, got class Mod"),
     (["--model.name=flax.linen:Dense"], "unknown field of model 'flax.linen:Dense'"),
@@ -401,6 +401,9 @@ def test_a_directory_of_something_else_is_not_touched(tmp_path, capsys):
     before = Path("other").stat().st_mtime_ns
     said = complaint(capsys, "train", "shapes_cnn", "--workdir=other")
     assert "but other has no config.json; nothing was touched" in said
+    assert Path("other").stat().st_mtime_ns == before
+    said = complaint(capsys, "train", "shapes_cnn", "--workdir=new/../other")
+    assert f"but {Path('other').absolute()} has no config.json; nothing was touched" in said
     assert Path("other").stat().st_mtime_ns == before
     Path("other/config.json").write_text("{}")
     before = Path("other").stat().st_mtime_ns
@@ -685,7 +688,7 @@ def test_a_bad_command_to_predict_is_one_line(run, arguments, said, request, cap
 def test_a_home_that_is_not_known_is_one_line_from_python(signals):
     for arguments in ({"workdir": "~nobody_x"}, {"manual_dir": "~nobody_x"}):
         with pytest.raises(
-            UsageError, match=r"a home that is known, got ~nobody_x; .* \./~nobody_x"
+            UsageError, match="a home that is known, got ~nobody_x; write the whole"
         ):
             flax_attn.train("shapes_cnn:quick", **arguments)
     with pytest.raises(UsageError, match="a home that is known, got ~nobody_x"):
@@ -702,6 +705,14 @@ def test_a_run_directory_inside_another_run_is_refused(signals, capsys):
             with pytest.raises(UsageError, match=r"is inside the run|has no config\.json"):
                 experiment.run(shapes_cnn.get_config("quick"), run / place)
     assert snapshot(signals) == before
+
+
+def test_a_report_with_a_model_that_cannot_be_written_is_one_line(signals, capsys, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    assert "No space left" in complaint(capsys, "report", signals, "-o", "report.html")
 
 
 def test_a_comparison_that_cannot_be_written_prints_no_table(signals, capsys):

@@ -68,14 +68,15 @@ def test_what_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_a_place_inside_a_run_is_refused_and_beside_one_is_not(tmp_path):
-    """A config.json alone may be that of any project."""
+    """Other projects may have a config.json and checkpoints, too."""
     (tmp_path / "config.json").touch()
+    (tmp_path / "checkpoints").mkdir()
     run = tmp_path / "runs" / "run"
     with lock.held(run):
         (run / "config.json").touch()
         with lock.held(run / "early"):
             pass
-        (run / "checkpoints").mkdir()
+        (run / "sums.json").touch()
     with lock.held(run):
         pass
     with lock.held(run.parent / "other"):
@@ -83,7 +84,7 @@ def test_a_place_inside_a_run_is_refused_and_beside_one_is_not(tmp_path):
     for place in (run / "figures", run / "checkpoints", run / "a" / "b"):
         with pytest.raises(UsageError, match=f"is inside the run {run}"), lock.held(place):
             pass
-    assert sorted(path.name for path in run.iterdir()) == ["checkpoints", "config.json"]
+    assert sorted(path.name for path in run.iterdir()) == ["config.json", "sums.json"]
 
 
 def test_a_lock_that_its_holder_removes_meanwhile_is_made_anew(tmp_path, monkeypatch):
