@@ -117,23 +117,23 @@ class RunDirectory:
         """Lists the sums of everything that a finished run has, `names` among it."""
         newest, _ = checkpoints.newest_whole(self.checkpoints, lambda line: None, 2**63)
         names = ["config.json", "metrics.jsonl", "summary.json", "examples.npz", *names]
-        figures = [path for path in (self.path / "figures").glob("*.*") if path.is_file()]
-        names += [f"figures/{path.name}" for path in figures if untrusted.is_plain(path.name)]
+        figures = (self.path / "figures").glob("*.*")
+        names += [f"figures/{path.name}" for path in figures if _is_listed(path)]
         if newest is not None:
             names.append(f"checkpoints/{newest.name}/{checkpoints.SUMS}")
         sums.write(self.path, names)
 
     def write_json(self, name: str, content: Json) -> None:
-        self.write_text(name, _as_text(content))
+        """Writes a JSON file. Raises a UsageError for one that is too large to be read again."""
+        text = _as_text(content)
+        if len(text) > LARGEST_JSON:
+            raise UsageError(
+                f"expected at most {LARGEST_JSON:,} bytes for {self.path / name}, got "
+                f"{len(text):,}; lower the size of the vocabulary, or the number of seeds"
+            )
+        self.write_text(name, text)
 
     def write_text(self, name: str, content: str) -> None:
-        """Writes a text file. Raises a UsageError for one that is too large to be read again."""
-        size = len(content.encode())
-        if size > LARGEST_JSON:
-            raise UsageError(
-                f"expected at most {LARGEST_JSON:,} bytes for {self.path / name}, got {size:,}; "
-                f"lower the size of the vocabulary, or the number of seeds"
-            )
         with replacing(self.path / name) as partial:
             partial.write_text(content, encoding="utf-8")
 
@@ -149,6 +149,11 @@ class RunDirectory:
         None for a run that has not begun to train.
         """
         return (self.derived or {}).get("instruction_set")
+
+
+def _is_listed(path: Path) -> bool:
+    """Whether a figure is a file of its own, with a name that the list may have."""
+    return path.is_file() and not path.is_symlink() and untrusted.is_plain(path.name)
 
 
 def _check_entries(path: Path) -> None:

@@ -196,3 +196,23 @@ def test_a_finished_run_vouches_for_its_newest_checkpoint(directory):
     assert sums.changed(directory.path) == []
     (directory.checkpoints / "1" / checkpoints.SUMS).write_text("{}")
     assert sums.changed(directory.path) == [f"checkpoints/1/{checkpoints.SUMS}"]
+
+
+def test_a_link_among_the_figures_is_left_alone(directory):
+    """One of the user's own does not end a training."""
+    for name in ("metrics.jsonl", "summary.json", "examples.npz"):
+        (directory.path / name).touch()
+    (directory.path / "figures").mkdir()
+    (directory.path / "figures" / "loss.png").touch()
+    (directory.path / "figures" / "best.png").symlink_to("loss.png")
+    directory.end([])
+    assert "figures/loss.png" in sums.read(directory.path)
+    assert "figures/best.png" not in sums.read(directory.path)
+
+
+def test_json_that_could_not_be_read_again_is_not_written(directory, monkeypatch):
+    monkeypatch.setattr("flax_attn.runs.directory.LARGEST_JSON", 1_000)
+    directory.write_text("translations.tsv", "x" * 2_000)
+    with pytest.raises(UsageError, match="expected at most 1,000 bytes"):
+        directory.write_json("tokenizer.json", ["x" * 2_000])
+    assert not (directory.path / "tokenizer.json").exists()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flax_attn.errors import UsageError
-from flax_attn.runs import reading, sums
+from flax_attn.runs import examples, reading, sums
 
 
 def make_run(seeds=2):
@@ -123,3 +123,42 @@ def test_a_run_that_goes_on_is_not_finished(finished):
     sums.write(path, ["config.json"])
     with pytest.raises(UsageError, match="is not finished"):
         reading.read(path)
+
+
+FLOATS, WHOLE, WORDS = np.zeros((2, 3)), np.zeros((2, 3), int), np.array([["a"] * 3] * 2)
+TEXTS = {"inputs": WHOLE, "lengths": WHOLE[:, 0], "words": WORDS, "targets": WHOLE[:, 0]}
+TEXTS |= {"predictions": np.zeros((2, 2))}
+
+
+def test_examples_that_fit_together_are_taken():
+    examples.check("texts", TEXTS, ["a", "b"])
+    examples.check("texts", TEXTS | {"attention/a": np.zeros((2, 3, 3))}, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("change", "classes", "said"),
+    [
+        ({"words": FLOATS}, "ab", r"no words \(n, t\)"),
+        ({"words": WORDS[:1]}, "ab", "words do not fit the others"),
+        ({"lengths": WHOLE}, "ab", r"no lengths \(n\)"),
+        ({"lengths": WHOLE[:, 0] - 1}, "ab", "lengths below 0"),
+        ({"targets": WHOLE[:, 0] + 2}, "ab", "targets that are no classes"),
+        ({"targets": WHOLE[:, 0] - 1}, "ab", "targets that are no classes"),
+        ({}, "abc", "do not fit the classes"),
+        ({}, None, "do not fit the classes"),
+        ({"attention/a": WHOLE}, "ab", "no weights 'attention/a'"),
+        ({"attention/a": FLOATS[:1]}, "ab", "no weights 'attention/a'"),
+        ({"attention/a": np.zeros(2)}, "ab", "no weights 'attention/a'"),
+        ({"confusion": np.zeros((2, 3), int)}, "ab", "confusion do not fit"),
+    ],
+)
+def test_examples_that_do_not_fit_together_are_told(change, classes, said):
+    with pytest.raises(ValueError, match=said):
+        examples.check("texts", TEXTS | change, None if classes is None else list(classes))
+
+
+def test_weights_that_are_too_large_are_left_out_the_largest_first(monkeypatch):
+    monkeypatch.setattr(examples, "LARGEST", 1_000)
+    arrays = {"inputs": np.zeros(60), "attention/a": np.zeros(60), "attention/b": np.zeros(20)}
+    assert set(examples.fitting(arrays)) == {"inputs", "attention/b"}
+    assert set(examples.fitting(arrays | {"inputs": np.zeros(5)})) == set(arrays)
