@@ -13,8 +13,8 @@ import flax_attn
 from configs import shapes_lstm
 from flax_attn import experiment
 from flax_attn.errors import UsageError
-from flax_attn.files import sha256
 from flax_attn.runs import reading
+from flax_attn.runs.untrusted import mark_of
 from flax_attn.stopping import Stop, Stopped, listening
 from tests import tiny
 from tests.experiment.test_running import small
@@ -151,7 +151,7 @@ def test_the_seconds_of_all_tries_add_up(runs, tmp_path, no_pictures):
     metadata = json.loads((newest / "metadata.json").read_text()) | {"train_seconds": 1e6}
     (newest / "metadata.json").write_text(json.dumps(metadata))
     files = json.loads((newest / "sha256.json").read_text())
-    files["metadata.json"] = sha256(newest / "metadata.json")
+    files["metadata.json"] = mark_of(newest, "metadata.json")
     (newest / "sha256.json").write_text(json.dumps(files))
     assert flax_attn.train(poisoned(99.0), workdir=path).summary["train_seconds"] >= 1e6
 
