@@ -404,11 +404,11 @@ def attack(
             return "opened what is outside, or started a program", outcome
         if "canary" in outcome.out:
             return "showed what is outside", outcome
-        # training that mends a run may take its time
+        # training that mends a run takes what training takes
         mends = command == "train" and outcome.code == 0
         if outcome.seconds > max(SECONDS, 2 * right.seconds) and not mends:
             return f"took {outcome.seconds:.1f} s", outcome
-        if outcome.megabytes > max(MEGABYTES, 1.2 * right.megabytes):
+        if outcome.megabytes > max(MEGABYTES, 1.2 * right.megabytes) and not mends:
             return f"took {outcome.megabytes:.0f} MB", outcome
         if outcome.code == 2:
             lines = outcome.err.splitlines()
