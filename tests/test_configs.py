@@ -41,6 +41,14 @@ def test_quick_is_the_same_experiment_made_short(name):
     assert quick.model == full.model
     assert quick.num_epochs < full.num_epochs
     assert quick.data.name == full.data.name
+    assert (full.name, quick.name) == (name, f"{name}:quick")  # each has a run directory
+
+
+def test_all_titles_of_ag_news_are_a_run_of_their_own():
+    own, full = (load("ag_news_rnn_attention", variant) for variant in ("", "full"))
+    assert full.name == "ag_news_rnn_attention:full"
+    assert (own.data.file, full.data.file) == ("test.csv", "train.csv")
+    assert full.model == own.model
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Errors and losses, drawn."""
 
 import numpy as np
+import pytest
 
 from flax_attn.analysis import losses
 from flax_attn.runs import reading
@@ -53,6 +54,22 @@ def test_loss_curves_are_logarithmic_with_a_band_over_seeds():
     assert labels(figure) == {"training step", "mean squared error (normalised units)"}
     ends = f"some run: validation error goes from 0.625 to {means[-1]:.3g}"
     assert figure.get_suptitle() == f"{ends}\nmean and range over 2 seeds"
+
+
+@pytest.mark.parametrize(("measured", "best"), [("mse", "late"), ("accuracy", "early")])
+def test_the_title_of_several_runs_names_the_one_that_ends_best(measured, best):
+    ends = {"early": (0.1, 0.7), "late": (0.9, 0.6)}
+    runs = []
+    for name, values in ends.items():
+        rows = [
+            {"epoch": e, "seed": 0, "step": e, f"valid/{measured}": value, "valid/loss": value}
+            for e, value in enumerate(values)
+        ]
+        summary = {"measured": measured}
+        runs.append(reading.Record(name, None, {}, rows, {}, summary))  # pyright: ignore
+    said = {"mse": "the lowest validation error", "accuracy": "the highest validation accuracy"}
+    title = losses.loss_curves(runs).get_suptitle()
+    assert title == f"{best} ends with {said[measured]}, {ends[best][-1]}"
 
 
 def test_the_curves_of_runs_differ_in_more_than_colour():

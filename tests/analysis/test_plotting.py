@@ -68,6 +68,9 @@ def test_masked_cells_and_nan_look_like_no_weight():
         assert cell.min() == pytest.approx(dark, abs=0.1)  # the hatch
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["masked", "not a number"]
+    weights[2, 0] = 0
+    (legend,) = plotting.attention(weights, mask=CAUSAL).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["masked"]
     assert not plotting.attention(WEIGHTS).legends
 
 

@@ -4,12 +4,12 @@ import base64
 import json
 import os
 import re
-import shutil
 import subprocess
 import zlib
 
 import numpy as np
 import pytest
+from scipy.stats import kendalltau
 
 from flax_attn.__main__ import main
 from flax_attn.analysis import report_data, report_examples
@@ -17,11 +17,20 @@ from flax_attn.analysis.joining import FOLDER, digest, join
 from flax_attn.analysis.report import report
 from flax_attn.runs.reading import read
 from flax_attn.runs.sums import write as write_sums
+from tests.explore.living import NODE, needs_node
 from tests.written_runs import KINDS, write_run
 
 MODULES = sorted(FOLDER.glob("*.mjs"))
 FORBIDDEN = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(")
-NODE = shutil.which("node")
+
+
+def in_node(module, function, *arguments):
+    """What a function of a page's module returns, as JSON."""
+    call = f"{function}(...{json.dumps(arguments)})"
+    script = f'import {{ {function} }} from "{(FOLDER / module).as_uri()}";'
+    script += f"console.log(JSON.stringify({call}));"
+    command = [NODE, "--input-type=module", "--eval", script]
+    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
 
 
 def data_of(page):
@@ -49,6 +58,41 @@ def test_equal_runs_give_equal_pages_with_every_weight(kind, tmp_path):
             off = np.abs(np.sqrt(unpacked(packed)) - np.sqrt(weights))
             assert off.max() <= 0.5 / 255 + 1e-6
     assert len(shown["examples"]) == (1 if kind == "language" else len(run.examples["inputs"]))
+
+
+def test_the_error_in_a_sentence_is_in_the_units_of_the_data(tmp_path):
+    run = read(write_run(tmp_path / "run", config={"derived": {"std": 50.0}}))
+    error = 50 * np.sqrt(run.summary["metrics"]["test/mse"]["mean"])
+    tallest = run.examples["targets"].max()
+    said = data_of(report([run]))["runs"][0]["sentence"]
+    assert f"with an error of {error:.2g} for heights up to {tallest:.3g} (mean of 2" in said
+
+
+@needs_node
+def test_runs_of_different_data_stand_in_tables_of_their_own():
+    runs = [
+        {"kind": "texts", "data": data, "measured": measured}
+        for data, measured in (("sst", "accuracy"), ("ag_news", "accuracy"), ("sst", "accuracy"))
+    ]
+    assert in_node("table.mjs", "groupsOf", runs) == [[runs[0], runs[2]], [runs[1]]]
+
+
+@needs_node
+def test_agreement_is_kendalls_tau_with_ties():
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        one, other = rng.integers(0, 4, (2, 9)).tolist()
+        tau = in_node("try_shared.mjs", "kendall", one, other)
+        assert tau == pytest.approx(kendalltau(one, other).statistic)
+
+
+@needs_node
+@pytest.mark.parametrize(("data", "expected"), [("mnist", [0.25, 1]), ("image_files", [0.75, 0])])
+def test_a_model_is_asked_with_images_as_it_was_trained_on_them(data, expected):
+    """A page has ink, 1 for black. The digits of MNIST are white on black, files are not."""
+    example = {"image": {"shape": [1, 2], "data": [0.25, 1]}}
+    run = {"kind": "images", "data": data}
+    assert in_node("try_stored.mjs", "storedInputs", run, example)["inputs"]["data"] == expected
 
 
 def test_the_policy_names_the_hashes_of_script_and_style(tmp_path):

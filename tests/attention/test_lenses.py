@@ -162,6 +162,14 @@ def test_heads_that_share_keys_and_few_queries(setting, num_queries):
     close(run(look, query, key, False).context, context)
 
 
+@pytest.mark.parametrize("options", [{}, {"chunk_size": 2}])
+def test_a_bias_that_is_a_function_is_divided_as_an_array_is(options):
+    with Lens(temperature=3.0):
+        expected = run(fa.attend, QUERY, KEY, VALUE, bias=BIAS, **options)
+        got = run(fa.attend, QUERY, KEY, VALUE, bias=at(BIAS), **options)
+    chex.assert_trees_all_close(got, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_a_mask_with_heads_is_that_of_heads():
     query, key, visible = draw(0, B, Q, 4, D), draw(1, B, K, 2, D), draw(2, 4, Q, K) > -0.5
     expected = run(fa.dot_product_attention, query, key, key, mask=visible[None])
@@ -545,6 +553,15 @@ def test_functions_that_are_made_anew_do_not_share_a_program():
     for last in range(1, 4):
         with Lens(mask=lambda query, key, last=last: (key <= last) & (query >= 0)):
             np.testing.assert_array_equal((weights(X)[0] > 0).sum(axis=-1), np.full(K, last + 1))
+
+
+def test_masks_of_the_same_numbers_and_other_shapes_do_not_share_a_program():
+    """One hides a key from every query, the other a query from every key."""
+    weights = jax.jit(lambda x: fa.attend(x, x, x).weights)
+    for mask in (NOT_0, NOT_0[:, None]):
+        with Lens(mask=mask):
+            visible = np.broadcast_to(mask, (B, K, K))
+            np.testing.assert_array_equal(weights(X) > 0, visible)
 
 
 def test_a_mask_that_is_changed_later_changes_no_lens():

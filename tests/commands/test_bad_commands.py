@@ -578,6 +578,7 @@ def inputs(tmp_path, monkeypatch):
     (folder / "script.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 28 28\n")
     for ending in ("npy", "csv", "png", "txt"):
         (folder / f"loop.{ending}").symlink_to(f"loop.{ending}")
+    (folder / "link.npy").symlink_to("good.npy")
     header = struct.pack(">2I5B", 13_000, 13_000, 1, 0, 0, 0, 0)
     (folder / "large.png").write_bytes(
         b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
@@ -617,6 +618,8 @@ PREDICTIONS = [  # the run, the arguments behind it, and what is said
     ("signals", ["--input", "good.npy", "--figure", "no/x.png"], "in a directory that exists"),
     ("signals", ["--input", "good.npy", "--output", "folder.npy"], "to be a file"),
     ("signals", ["--input", "good.npy", "--output", "good.npy"], "another file than --input"),
+    ("signals", ["--input", "good.npy", "--output", "link.npy"], "another file than --input"),
+    ("signals", ["--input", "link.npy", "--output", "good.npy"], "another file than --input"),
     ("signals", ["--input", "good.npy", "--output", "/dev/null"], "to end in .npy or .csv"),
     ("signals", ["--input", "good.npy", "--output", "/proc/x.npy"], "cannot write /proc/x.npy"),
     ("signals", ["--input", "good.npy", "--output", "loop.csv"], "symbolic links"),

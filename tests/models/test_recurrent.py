@@ -1,5 +1,8 @@
+import functools
+
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -83,6 +86,16 @@ def test_gradients_of_a_recurrent_layer_are_those_of_its_loop(cell, use_bias, mo
     in_a_loop = lambda *arguments: recurrent.run(CELLS[cell].step, *arguments)[:2]
     monkeypatch.setitem(CELLS, cell, CELLS[cell]._replace(recur=in_a_loop))
     chex.assert_trees_all_close(ours, gradient(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_dropout_is_between_layers_alone(num_layers):
+    inputs = jnp.asarray(np.swapaxes(SIGNALS, 0, 1))
+    layers = Recurrent("rnn", 5, num_layers, dropout_rate=0.5)
+    apply = functools.partial(layers.apply, variables.draw(layers, inputs))
+    outputs = jax.jit(apply)(inputs)
+    train = lambda key: apply(inputs, train=True, rngs={"dropout": key})
+    assert np.array_equal(jax.jit(train)(jax.random.key(0)), outputs) == (num_layers == 1)
 
 
 def test_both_directions_are_joined_and_layers_stacked():

@@ -97,6 +97,20 @@ def test_a_step_of_decoding_is_a_step_of_teacher_forcing(name):
     chex.assert_trees_all_close(together, expected, atol=1e-5)
 
 
+def test_embeddings_are_scaled_up_before_positions_are_added():
+    model = TranslationTransformer(**SIZES, features=8, num_heads=2, num_blocks=0)
+    variables = draw(model, TEXTS)
+    params = jax.tree.map(np.asarray, variables["params"])
+    embeddings, norm = params["target_embedding"]["embedding"], params["decoder_norm"]
+    angles = np.arange(5)[:, None] / 10_000.0 ** (np.arange(0, 8, 2) / 8)
+    waves = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(5, 8)
+    x = 8**0.5 * embeddings[TEXTS["target"]] + waves
+    deviations = np.sqrt(x.var(axis=-1, keepdims=True) + 1e-6)
+    x = (x - x.mean(axis=-1, keepdims=True)) / deviations * norm["scale"] + norm["bias"]
+    logits = jax.jit(model.apply)(variables, TEXTS)[0]
+    np.testing.assert_allclose(logits, x @ embeddings.T + params["logit_bias"], atol=1e-5)
+
+
 def gru(hidden, inputs, recurrent):
     """The next state from `inputs` and `recurrent(hidden)`, whose columns are the reset gate, the
     update gate and the new state.

@@ -114,8 +114,23 @@ def test_the_command_answers_every_move_of_a_drag_and_ends_on_ctrl_c(shapes, bro
             moved = run.predict(curve(opened.page, "input")).outputs
             np.testing.assert_allclose(curve(opened.page, "answer-0"), moved, atol=0.2)
             assert abs(moved - before).max() > 0.1
+            check_that_what_is_hidden_stays_so(opened.page)
         code, err = stop(process)
     assert (code, err) == (130, "stopped\n")
+
+
+def check_that_what_is_hidden_stays_so(page):
+    """While the other parts are hidden in turn, for the evidence beside the weights."""
+    asked, evidence = [], page.locator(".try-beside-weights[aria-busy=false]")
+    evidence.wait_for()
+    page.on("request", lambda request: asked.append(request.post_data_json))
+    page.get_by_role("button", name="Hide this triangle").click()
+    page.locator(".try-beside-weights[aria-busy=true]").wait_for()
+    evidence.wait_for()
+    first, *others = (set(own["settings"]["hidden"]) for own in asked if own.get("brief"))
+    assert len(first) > 1
+    assert len({frozenset(hidden) for hidden in others}) == 4
+    assert all(first <= hidden for hidden in others)
 
 
 @pytest.mark.full

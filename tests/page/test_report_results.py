@@ -7,7 +7,7 @@ import pytest
 
 from flax_attn.analysis.report import report
 from flax_attn.runs.reading import read
-from tests.written_runs import write_run
+from tests.written_runs import vouch, write_run
 
 pytestmark = pytest.mark.full
 
@@ -98,6 +98,7 @@ def test_numbers_that_are_none_leave_gaps_and_are_said(pages, visit, tmp_path):
     lines = (path / "metrics.jsonl").read_text().splitlines()
     lines[2] = lines[2].replace('"valid/mse": 0.25', '"valid/mse": NaN')
     (path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    vouch(path)
     page = tmp_path / "broken.html"
     page.write_text(report([read(path)]), encoding="utf-8")
     opened = visit(page)

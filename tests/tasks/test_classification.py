@@ -41,3 +41,11 @@ def test_seeds_predict_the_mean_of_their_probabilities():
     assert prediction.classes == ["b", "b"]
     computed = classification.compute(Constant(), seeds, jnp.asarray(inputs))
     np.testing.assert_allclose(computed["outputs"], expected, rtol=1e-6)
+
+
+def test_the_ensemble_of_the_test_is_that_of_predictions():
+    """One seed is sure of the wrong class, so the mean of the logits would be wrong."""
+    shares = np.array([[0.999, 0.001], [0.1, 0.9], [0.1, 0.9]])
+    logits = np.repeat(np.log(shares)[:, None], 4, axis=1).astype(np.float32)
+    _, metrics, _ = classification.results(logits, np.ones(4, int), ["a", "b"])
+    assert metrics["ensemble/test/accuracy"] == [1.0]

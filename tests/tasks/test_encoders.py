@@ -44,6 +44,17 @@ def test_tokens_and_their_marks():
     assert not train & test
 
 
+def test_a_pair_may_have_as_many_tokens_as_the_data_say():
+    config = dates_bahdanau.get_config()
+    config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5})
+    longest = load(config).longest_source
+    config.data.max_length = longest
+    assert load(config).longest_source == longest
+    config.data.max_length = longest - 1
+    with pytest.raises(UsageError, match=f"got {longest} and"):
+        load(config)
+
+
 def test_a_pair_that_is_too_long_is_told():
     config = dates_bahdanau.get_config()
     config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5, "max_length": 12})

@@ -1,16 +1,18 @@
 """Measures of translations, and the loss."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import dates_bahdanau
+from configs import dates_bahdanau, translate_tsv
+from flax_attn.experiment import building
 from flax_attn.experiment.config import Config
 from flax_attn.tasks import PairsOfTexts, translation
 
 
 def load(config):
-    config = Config.of(config)
+    config = config if isinstance(config, Config) else Config.of(config)
     return PairsOfTexts.load(config.data, config.recipe, None)
 
 
@@ -26,6 +28,25 @@ def test_translations_are_measured_against_references():
     assert 80 < scores["chrf"] < 100
     assert "case:lc" in signature[0]
     assert "tok:13a" in signature[0]
+
+
+def test_no_batch_cuts_a_target_that_is_longer_than_its_source(tmp_path):
+    pytest.importorskip("sacrebleu")
+    words = lambda number, length: " ".join([f"w{number}", *["w"] * (length - 1)])
+    lines = [f"{words(i, 1 + i % 7)}\t{words(i, 9 - i % 9)}" for i in range(60)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines), encoding="utf-8")
+    config = translate_tsv.get_config()
+    config.data.update({"file": str(tmp_path / "pairs.tsv"), "tokenizer": "word"})
+    config.data.update({"num_buckets": 3, "valid_fraction": 0.3})
+    config, task = Config.of(config), load(config)
+    in_batches = sum(
+        int((stack["targets"] > 0).sum()) for stack in building.make_batches(config, task)["valid"]
+    )
+    assert in_batches == (task.rows.splits["valid"]["targets"] > 0).sum() > 0
+    _, fetches = building.make_plan(config, task, 1)
+    rows = jnp.arange(len(jax.tree.leaves(task.rows.train)[0]))
+    whole = fetches[-1](task.rows.train, rows)
+    assert whole["targets"].shape == task.rows.train["targets"].shape
 
 
 def test_padding_has_no_part_in_the_loss_and_smoothing_none_in_evaluation():

@@ -63,6 +63,13 @@ def test_a_pass_takes_every_row_once_in_batches_of_its_bucket():
         assert ((all_buckets[number].first <= real) & (real < all_buckets[number].last)).all()
 
 
+def test_a_further_pass_has_other_batches():
+    _, rows = lay_out(0, 1, buckets=buckets.make_buckets(LENGTHS, 1), num_steps=6)
+    one, other = ({frozenset(batch.tolist()) for batch in part} for part in np.split(rows, 2))
+    assert frozenset.union(*one) == frozenset.union(*other) == {-1, *range(10)}
+    assert one != other
+
+
 def test_the_data_and_the_epoch_decide_the_buckets_the_seed_the_rows():
     one, other, later = (
         lay_out(0, 1, num_steps=12),
