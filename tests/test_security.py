@@ -349,3 +349,12 @@ def test_a_checkpoint_of_other_sizes_is_not_read(run, tmp_path):
     sums.write(copy, sums.read(copy))
     with ending(10), pytest.raises(UsageError, match=r"state\.msgpack has 1,099,511,627,776 bytes"):
         flax_attn.load(copy)
+
+
+def test_a_checkpoint_of_another_epoch_than_the_results_is_told(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    edit("summary.json", lambda summary: summary.update(epochs=0, stopped=True))(copy)
+    (copy / "metrics.jsonl").write_text((copy / "metrics.jsonl").read_text().splitlines()[0] + "\n")
+    vouch(copy)
+    with pytest.raises(UsageError, match="a checkpoint of epoch 0, as the results .* of epoch 1"):
+        flax_attn.load(copy)

@@ -153,7 +153,17 @@ def restore(
 
 
 def sound_params(config: Config, checkpoint: Checkpoint, summary: Summary) -> dict[int, Params]:
-    """The kept parameters by seed, without those of seeds that diverged."""
+    """The kept parameters by seed, without those of seeds that diverged.
+
+    Raises:
+        UsageError: the results of a finished run are of another epoch, or every seed diverged.
+    """
+    epoch, last = checkpoint.place.epoch, summary.get("epochs")
+    if last is not None and (epoch != last or checkpoint.place.step):
+        raise UsageError(
+            f"expected a checkpoint of epoch {last}, as the results of {config.name} are, got one "
+            f"of epoch {epoch}; {MEND}"
+        )
     params = params_by_seed(kept_params(config, checkpoint.state), config)
     diverged = summary.get("diverged", {})
     if not set(map(str, params)) - diverged.keys():
