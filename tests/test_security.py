@@ -356,5 +356,5 @@ def test_a_checkpoint_of_another_epoch_than_the_results_is_told(run, tmp_path):
     edit("summary.json", lambda summary: summary.update(epochs=0, stopped=True))(copy)
     (copy / "metrics.jsonl").write_text((copy / "metrics.jsonl").read_text().splitlines()[0] + "\n")
     vouch(copy)
-    with pytest.raises(UsageError, match="a checkpoint of epoch 0, as the results .* of epoch 1"):
+    with pytest.raises(UsageError, match=r"a checkpoint of epoch 0, as the results .* of epoch 1"):
         flax_attn.load(copy)

@@ -158,11 +158,11 @@ def sound_params(config: Config, checkpoint: Checkpoint, summary: Summary) -> di
     Raises:
         UsageError: the results of a finished run are of another epoch, or every seed diverged.
     """
-    epoch, last = checkpoint.place.epoch, summary.get("epochs")
-    if last is not None and (epoch != last or checkpoint.place.step):
+    place = checkpoint.place
+    if summary and place != (summary["epochs"], 0):
         raise UsageError(
-            f"expected a checkpoint of epoch {last}, as the results of {config.name} are, got one "
-            f"of epoch {epoch}; {MEND}"
+            f"expected a checkpoint of epoch {summary['epochs']}, as the results of {config.name} "
+            f"are, got one of epoch {place.epoch}; {MEND}"
         )
     params = params_by_seed(kept_params(config, checkpoint.state), config)
     diverged = summary.get("diverged", {})
