@@ -33,6 +33,11 @@ def add(a: Array, b: Array) -> Array:
         return a + b
 
 
+def as_dtype_of(array: Array, number: float | Array) -> float | Array:
+    """A number of Python as it is; a traced one in the dtype of the array."""
+    return number.astype(array.dtype) if isinstance(number, jax.Array) else number
+
+
 def product(formula: str, a: Array, b: Array, dtype: jnp.dtype) -> Array:
     """An `einsum` with half precision multiplied as it is, and added up in float32 or better."""
     return jnp.einsum(formula, a.astype(b.dtype), b, preferred_element_type=dtype)

@@ -119,7 +119,7 @@ def dot_product_attention(
     *,
     mask: PerPair | None = None,
     bias: PerPair | None = None,
-    scale: float | None = None,
+    scale: ArrayLike | None = None,
     causal: bool = False,
     window: Window | None = None,
     query_offset: ArrayLike = 0,
@@ -127,7 +127,7 @@ def dot_product_attention(
     key_lengths: ArrayLike | None = None,
     query_segments: ArrayLike | None = None,
     key_segments: ArrayLike | None = None,
-    softcap: float | None = None,
+    softcap: ArrayLike | None = None,
     dropout_rate: float = 0.0,
     dropout_rng: Key[Array, ""] | None = None,
     chunk_size: int | None = None,
@@ -148,7 +148,7 @@ def dot_product_attention(
             start at `query_offset`; they are `(..., q, 1)` if each batch row has its own. A key is
             visible only if the mask and the arguments from `causal` to `key_segments` all allow it.
         bias: is added to the scores; an array or a function, like the mask; `-inf` masks.
-        scale: factor of the dot products; None for `1 / sqrt(d)`.
+        scale: factor of the dot products, a number, which may be traced; None for `1 / sqrt(d)`.
         causal: a query attends to no key after its own position.
         window: `(left, right)`, the number of keys before and after the query's position that it
             attends to; None for no bound.
@@ -174,7 +174,7 @@ def dot_product_attention(
 
     Raises:
         TypeError, ValueError: as `attend`; heads that do not divide; lengths that are negative or
-            not integers.
+            not integers; a scale or soft-cap that is no number, such as an array of several.
     """
     query, key, value, pairs = arrays_and_pairs(query, key, value, in_heads=True)
     pairs = (
@@ -185,9 +185,7 @@ def dot_product_attention(
         .dropping(dropout_rate, dropout_rng)
     )
     checks.check_same_width(query, key)
-    checks.check_scale(scale)
-    checks.check_softcap(softcap)
-    score = DotProduct(scale, softcap)
+    score = DotProduct(checks.as_scale(scale), checks.as_softcap(softcap))
     how = How(score, masked_softmax, chunk_size, need_weights, across)
     return attend_in_heads(query, key, value, pairs, how)
 

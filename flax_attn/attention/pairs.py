@@ -144,7 +144,7 @@ class Pairs:
         if rate == 0:
             return self
         check_dropout(rate, rng)
-        return dataclasses.replace(self, dropout_rate=rate, dropout_rng=rng)
+        return dataclasses.replace(self, dropout_rate=float(rate), dropout_rng=rng)
 
     def in_groups(self, size: int) -> "Pairs":
         """For heads in groups of this size, which share a key head: two head axes for one."""
