@@ -24,13 +24,20 @@ def with_rank(array: Array, rank: int) -> Array:
 
 def wide(*dtypes: DTypeLike) -> jnp.dtype:
     """The dtype in which sums are formed: float32, or the promoted dtype where that is wider."""
-    return jnp.promote_types(jnp.result_type(*dtypes), jnp.float32)
+    with jax.numpy_dtype_promotion("standard"):  # strict promotion knows no wider one of two
+        return jnp.promote_types(jnp.result_type(*dtypes), jnp.float32)
 
 
 def add(a: Array, b: Array) -> Array:
     """The sum, in the wider dtype of the two, also where the user asked for strict promotion."""
     with jax.numpy_dtype_promotion("standard"):
         return a + b
+
+
+def multiply(a: Array, b: Array) -> Array:
+    """The product, as `add` gives the sum."""
+    with jax.numpy_dtype_promotion("standard"):
+        return a * b
 
 
 def as_dtype_of(array: Array, number: float | Array) -> float | Array:

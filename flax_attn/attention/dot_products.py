@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from flax_attn.attention import checks
-from flax_attn.attention.arrays import as_dtype_of
+from flax_attn.attention.arrays import as_dtype_of, wide
 from flax_attn.attention.types import Keys, Queries, Scores
 
 
@@ -19,7 +19,7 @@ def dot(query: Queries, key: Keys) -> Scores:
         ValueError: a query and a key of different widths.
     """
     checks.check_same_width(query, key)
-    dtype = jnp.promote_types(jnp.result_type(query, key), jnp.float32)
+    dtype = wide(query.dtype, key.dtype)
     return jnp.einsum("...qd,...kd->...qk", query, key, preferred_element_type=dtype)
 
 
@@ -36,7 +36,7 @@ class DotProduct(NamedTuple):
 
     def __call__(self, query: Array, key: Array) -> Array:
         scale = max(query.shape[-1], 1) ** -0.5 if self.scale is None else self.scale
-        if jnp.promote_types(query.dtype, jnp.float32) == query.dtype:
+        if wide(query.dtype) == query.dtype:
             return self._capped(dot(query * as_dtype_of(query, scale), key))
         # a factor before the product costs half precision digits
         return self.of_products(dot(query, key), query.shape[-1])
