@@ -1,10 +1,14 @@
 """Small operations on arrays: those that strict promotion asks for, and cutting into blocks."""
 
+from collections.abc import Hashable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array
+
+from flax_attn.types import Tree
 
 
 def aligned(a: Array, b: Array) -> tuple[Array, Array]:
@@ -20,13 +24,25 @@ def with_rank(array: Array, rank: int) -> Array:
 
 def wide(*dtypes: DTypeLike) -> jnp.dtype:
     """The dtype in which sums are formed: float32, or the promoted dtype where that is wider."""
-    return jnp.promote_types(jnp.result_type(*dtypes), jnp.float32)
+    with jax.numpy_dtype_promotion("standard"):  # strict promotion knows no wider one of two
+        return jnp.promote_types(jnp.result_type(*dtypes), jnp.float32)
 
 
 def add(a: Array, b: Array) -> Array:
     """The sum, in the wider dtype of the two, also where the user asked for strict promotion."""
     with jax.numpy_dtype_promotion("standard"):
         return a + b
+
+
+def multiply(a: Array, b: Array) -> Array:
+    """The product, as `add` gives the sum."""
+    with jax.numpy_dtype_promotion("standard"):
+        return a * b
+
+
+def as_dtype_of(array: Array, number: float | Array) -> float | Array:
+    """A number of Python as it is; a traced one in the dtype of the array."""
+    return number.astype(array.dtype) if isinstance(number, jax.Array) else number
 
 
 def product(formula: str, a: Array, b: Array, dtype: jnp.dtype) -> Array:
@@ -78,3 +94,30 @@ def merge(blocks: Array, length: int) -> Array:
     array = jnp.moveaxis(blocks, 0, -3)
     number, size, width = array.shape[-3:]
     return array.reshape(*array.shape[:-3], number * size, width)[..., :length, :]
+
+
+def varying(tree: Tree, like: Tree) -> Tree:
+    """The arrays, varying over every axis of a `jax.shard_map` that an array of `like` varies over.
+
+    A loop must start with sums that vary as those after a step do. The numbers are the same.
+    """
+    axes = _axes(like)
+    cast = lambda array: jax.lax.pcast(array, _in_order(axes - _axes(array)), to="varying")
+    return jax.tree.map(cast, tree)
+
+
+def most_over(array: Array, others: Tree) -> Array:
+    """The largest over the axes that the array varies over, and one of the others does not."""
+    axes = [_axes(array) - _axes(other) for other in jax.tree.leaves(others)]
+    axes = _in_order(frozenset().union(*axes))
+    return jax.lax.pmax(array, axes) if axes else array
+
+
+def _axes(tree: Tree) -> frozenset[Hashable]:
+    """The axes of a `jax.shard_map` around that an array varies over."""
+    arrays = jax.tree.leaves(tree)
+    return frozenset().union(*(jax.typeof(array).mat.varying for array in arrays))
+
+
+def _in_order(axes: frozenset[Hashable]) -> tuple[Hashable, ...]:
+    return tuple(sorted(axes, key=str))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from flax_attn.attention.all_queries import in_blocks_of_queries
-from flax_attn.attention.arrays import add, hide, merge, split, wide, with_rank
+from flax_attn.attention.arrays import add, hide, merge, split, varying, wide, with_rank
 from flax_attn.attention.checks import check_result
 from flax_attn.attention.closures import without_closure
 from flax_attn.attention.how import How
@@ -84,6 +84,9 @@ class Blocks(NamedTuple):
     `queries` is `(i, ..., q, d)`, `keys` and `values` are `(j, ..., k, d)`, `bias` is
     `(i, j, ..., q, k)` or None. `rows` `(i, q)` and `columns` `(j, k)` are the indices of queries
     and keys. Query block `i` attends to the first `counts[i]` of the key blocks `order[i]`.
+
+    Inside a `jax.shard_map` all of these vary over the same axes. The arrays that a score closes
+    over may vary over fewer.
     """
 
     queries: Array
@@ -133,19 +136,28 @@ def in_blocks(
     bias = bias_blocks(part, query_size, key_size)
     dtype = wide(query.dtype, key.dtype, value.dtype)
     scores, is_kept = _of_block(pairs, how, dtype, part.is_filled or len(part.keys) % key_size > 0)
-    first_bias = None if bias is None else bias[0, 0]
-    first = queries[0], keys[0], values[0], first_bias, rows[0], columns[0]
-    scores, of_scores = without_closure(scores, *first)
+    order, counts = in_order(visible_blocks(pairs, rows, columns))
+    blocks = Blocks(queries, keys, values, bias, [], [], rows, columns, order, counts)
+    closed, of_scores = without_closure(scores, *_first(blocks))
+    alike = varying(blocks, (blocks, of_scores, pairs.dropout_rng))
+    if any(old is not new for old, new in zip(jax.tree.leaves(blocks), jax.tree.leaves(alike))):
+        blocks = alike  # they did not vary alike, inside a `jax.shard_map`
+        closed, of_scores = without_closure(scores, *_first(blocks))
     of_dropout = []
     if pairs.dropout_rate:
-        is_kept, of_dropout = without_closure(is_kept, rows[0], columns[0])
-    order, counts = in_order(visible_blocks(pairs, rows, columns))
+        is_kept, of_dropout = without_closure(is_kept, *_first(blocks)[-2:])
     shape = (*pairs.shape[:-2], query_size, key_size)
     functions = BlockFunctions(
-        scores, is_kept if pairs.dropout_rate else None, 1 / (1 - pairs.dropout_rate), dtype, shape
+        closed, is_kept if pairs.dropout_rate else None, 1 / (1 - pairs.dropout_rate), dtype, shape
     )
-    arrays = queries, keys, values, bias, of_scores, of_dropout
-    return functions, Blocks(*arrays, rows, columns, order, counts)
+    return functions, blocks._replace(of_scores=of_scores, of_dropout=of_dropout)
+
+
+def _first(blocks: Blocks) -> tuple:
+    """The arguments of `scores` for the first block of queries and the first of keys."""
+    bias = None if blocks.bias is None else blocks.bias[0, 0]
+    arrays = blocks.queries[0], blocks.keys[0], blocks.values[0]
+    return *arrays, bias, blocks.rows[0], blocks.columns[0]
 
 
 def in_order(visible: Bool[Array, "..."]) -> tuple[Array, Array]:
@@ -171,6 +183,7 @@ def _of_block(
             key, value = hide(key, has_query), hide(value, has_query)
         scores = score(query, key)
         check_result("a score", scores, shape, query, key)
+        scores = varying(scores, query)
         scores = (scores if block.bias is None else add(scores, block.bias)).astype(dtype)
         if is_filled:
             real = with_rank(column <= last_key, scores.ndim)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
@@ -29,11 +30,26 @@ def as_mask(mask: ArrayLike) -> Bool[Array, "..."]:
 
 
 def as_integers(name: str, array: ArrayLike) -> Int[Array, "..."]:
-    """The argument as integers. Raises a TypeError that names it."""
-    array = jnp.asarray(array)
-    if not jnp.issubdtype(array.dtype, jnp.integer):
-        raise TypeError(f"expected integers in {name}, got {array.dtype}")
-    return array if array.dtype == jnp.int64 else array.astype(jnp.int32)  # sums do not overflow
+    """The argument as integers of 32 bits, or of 64 where JAX allows them.
+
+    Raises:
+        TypeError: another dtype.
+        ValueError: integers of 64 bits that JAX would cut to 32.
+    """
+    integers = jnp.asarray(array)
+    if not jnp.issubdtype(integers.dtype, jnp.integer):
+        raise TypeError(f"expected integers in {name}, got {integers.dtype}")
+    if isinstance(array, np.ndarray | np.generic) and array.itemsize > integers.itemsize:
+        given, limits = np.atleast_1d(array), jnp.iinfo(jnp.int32)
+        beyond = given[(given < limits.min) | (given > limits.max)]
+        if beyond.size:
+            raise ValueError(
+                f"expected integers of 32 bits in {name}, got {beyond[0]}; set jax_enable_x64, or "
+                "number ids of queries and keys together by np.unique(ids, return_inverse=True)"
+            )
+    if integers.dtype == jnp.int64:
+        return integers
+    return integers.astype(jnp.int64 if integers.itemsize == 8 else jnp.int32)  # sums fit in
 
 
 def as_lengths(name: str, array: ArrayLike) -> Int[Array, "..."]:
@@ -148,21 +164,36 @@ def check_chunk_size(chunk_size: int | None) -> None:
         raise ValueError(message)
 
 
-def check_scale(scale: object) -> None:
-    """Raises a TypeError for a scale that is not None, a number or an array."""
-    if isinstance(scale, bool) or not isinstance(scale, numbers.Real | jax.Array | None):
-        raise TypeError(f"expected scale to be a number or None, got {scale!r}")
+def as_number(expected: str, number: object) -> float | Array:
+    """A number of Python, or a traced array `()`. Raises a TypeError for anything else.
+
+    Numbers of NumPy and JAX have a dtype, which would change that of a result.
+    """
+    message = f"expected {expected}, got"
+    if isinstance(number, jax.Array | np.ndarray | np.generic):
+        if number.shape != ():
+            raise TypeError(f"{message} an array of shape {number.shape}")
+        if not any(jnp.issubdtype(number.dtype, kind) for kind in (jnp.integer, jnp.floating)):
+            raise TypeError(f"{message} one of {number.dtype}")
+    elif isinstance(number, bool) or not isinstance(number, numbers.Real):
+        raise TypeError(f"{message} {number!r}")
+    return number if isinstance(number, jax.core.Tracer) else float(number)  # pyright: ignore
 
 
-def check_softcap(softcap: float | None) -> None:
-    """Raises for a soft-cap that is not None or a number above 0."""
+def as_scale(scale: object) -> float | Array | None:
+    """The scale as None or by `as_number`."""
+    return None if scale is None else as_number("scale to be a number or None", scale)
+
+
+def as_softcap(softcap: object) -> float | Array | None:
+    """The soft-cap as None or by `as_number`. Raises a ValueError for a number not above 0."""
     if softcap is None:
-        return
-    message = f"expected softcap above 0 and finite, or None, got {softcap!r}"
-    if isinstance(softcap, bool) or not isinstance(softcap, numbers.Real):
-        raise TypeError(message)
-    if not 0 < softcap < math.inf:
-        raise ValueError(message)
+        return None
+    expected = "softcap above 0 and finite, or None"
+    number = as_number(expected, softcap)
+    if isinstance(number, float) and not 0 < number < math.inf:
+        raise ValueError(f"expected {expected}, got {softcap!r}")
+    return number
 
 
 def check_function(name: str, function: object) -> None:

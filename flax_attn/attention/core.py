@@ -23,7 +23,7 @@ from flax_attn.attention import (
     streaming,
 )
 from flax_attn.attention.all_queries import needs_all_queries
-from flax_attn.attention.arrays import add, hide
+from flax_attn.attention.arrays import add, hide, product, wide
 from flax_attn.attention.block_size import best_chunk_size
 from flax_attn.attention.dot_products import DotProduct, scaled_dot
 from flax_attn.attention.how import Across, How
@@ -75,11 +75,12 @@ def attend(
             closure or `functools.partial`. Make them before the call: JAX may trace a score twice.
             Padding becomes zero vectors, so the gradient of the score must be finite there.
         normalizer: `(scores, mask=mask) -> weights` over the last axis.
-        mask: boolean, True where a query may attend to a key; broadcasts to the weights. Or a
-            function of the positions of queries `(q, 1)` and keys `(1, k)` that returns such an
-            array, such as `masks.causal`. A query that may attend to no key gets context 0 and
-            weights 0. Neither it nor a key that no query may attend to changes any other result or
-            gradient, even if it holds NaN.
+        mask: boolean, True where a query may attend to a key; broadcasts to the weights. So a mask
+            of the keys of each batch row is `(b, 1, k)`: one of two axes is `(q, k)`. Or a function
+            of the positions of queries `(q, 1)` and keys `(1, k)` that returns such an array, such
+            as `masks.causal`. A query that may attend to no key gets context 0 and weights 0.
+            Neither it nor a key that no query may attend to changes any other result or gradient,
+            even if it holds NaN.
         bias: is added to the scores; an array or a function, like the mask; `-inf` masks.
         dropout_rate: share of the weights that are dropped. The others are scaled by
             `1 / (1 - rate)`. It needs `dropout_rng`.
@@ -119,7 +120,7 @@ def dot_product_attention(
     *,
     mask: PerPair | None = None,
     bias: PerPair | None = None,
-    scale: float | None = None,
+    scale: ArrayLike | None = None,
     causal: bool = False,
     window: Window | None = None,
     query_offset: ArrayLike = 0,
@@ -127,7 +128,7 @@ def dot_product_attention(
     key_lengths: ArrayLike | None = None,
     query_segments: ArrayLike | None = None,
     key_segments: ArrayLike | None = None,
-    softcap: float | None = None,
+    softcap: ArrayLike | None = None,
     dropout_rate: float = 0.0,
     dropout_rng: Key[Array, ""] | None = None,
     chunk_size: int | None = None,
@@ -144,11 +145,13 @@ def dot_product_attention(
             The number of heads is a multiple of the number of key heads; consecutive heads share a
             key head.
         mask: boolean, True where a query may attend to a key; broadcasts to `(..., heads, q, k)`.
-            Or a function of the positions of queries `(q, 1)` and keys `(1, k)`. Query positions
-            start at `query_offset`; they are `(..., q, 1)` if each batch row has its own. A key is
-            visible only if the mask and the arguments from `causal` to `key_segments` all allow it.
+            Beside batch rows an array of three axes must be `(1, q, k)`: write `mask[:, None]` for
+            one a batch row, `mask[None]` for one a head. Or a function of the positions of queries
+            `(q, 1)` and keys `(1, k)`. Query positions start at `query_offset`; they are
+            `(..., q, 1)` if each batch row has its own. A key is visible only if the mask and the
+            arguments from `causal` to `key_segments` all allow it.
         bias: is added to the scores; an array or a function, like the mask; `-inf` masks.
-        scale: factor of the dot products; None for `1 / sqrt(d)`.
+        scale: factor of the dot products, a number, which may be traced; None for `1 / sqrt(d)`.
         causal: a query attends to no key after its own position.
         window: `(left, right)`, the number of keys before and after the query's position that it
             attends to; None for no bound.
@@ -156,7 +159,8 @@ def dot_product_attention(
             each leading index, `(...)`. 0 in training, the number of cached keys in decoding.
         query_lengths, key_lengths: `(...)`, the number of real queries and keys in each batch row.
         query_segments, key_segments: `(..., q)` and `(..., k)`, the ids of the sequences that are
-            packed into each batch row. A query attends to the keys with its id.
+            packed into each batch row. A query attends to the keys with its id. Ids are integers of
+            32 bits, or of 64 with `jax_enable_x64`.
         softcap: a number above 0. A score `e` becomes `softcap tanh(e / softcap)`, before the bias,
             so it lies between `-softcap` and `softcap`. None for no limit.
         dropout_rate, dropout_rng, chunk_size: as in `attend`.
@@ -174,7 +178,7 @@ def dot_product_attention(
 
     Raises:
         TypeError, ValueError: as `attend`; heads that do not divide; lengths that are negative or
-            not integers.
+            not integers; a scale or soft-cap that is no number, such as an array of several.
     """
     query, key, value, pairs = arrays_and_pairs(query, key, value, in_heads=True)
     pairs = (
@@ -185,9 +189,7 @@ def dot_product_attention(
         .dropping(dropout_rate, dropout_rng)
     )
     checks.check_same_width(query, key)
-    checks.check_scale(scale)
-    checks.check_softcap(softcap)
-    score = DotProduct(scale, softcap)
+    score = DotProduct(checks.as_scale(scale), checks.as_softcap(softcap))
     how = How(score, masked_softmax, chunk_size, need_weights, across)
     return attend_in_heads(query, key, value, pairs, how)
 
@@ -292,5 +294,4 @@ def dense(
 
 def weighted_sum(weights: Array, value: Array) -> Array:
     """The context `(..., q, e)`, added up in float32 or better."""
-    weights, dtype = weights.astype(value.dtype), jnp.promote_types(value.dtype, jnp.float32)
-    return jnp.einsum("...qk,...ke->...qe", weights, value, preferred_element_type=dtype)
+    return product("...qk,...ke->...qe", weights, value, wide(value.dtype))

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from flax_attn.attention import checks
+from flax_attn.attention.arrays import as_dtype_of, wide
 from flax_attn.attention.types import Keys, Queries, Scores
 
 
@@ -18,7 +19,7 @@ def dot(query: Queries, key: Keys) -> Scores:
         ValueError: a query and a key of different widths.
     """
     checks.check_same_width(query, key)
-    dtype = jnp.promote_types(jnp.result_type(query, key), jnp.float32)
+    dtype = wide(query.dtype, key.dtype)
     return jnp.einsum("...qd,...kd->...qk", query, key, preferred_element_type=dtype)
 
 
@@ -30,19 +31,23 @@ def scaled_dot(query: Queries, key: Keys) -> Scores:
 class DotProduct(NamedTuple):
     """The score `softcap tanh(scale q · k / softcap)`; None for `1 / sqrt(d)` and for no cap."""
 
-    scale: float | None = None
-    softcap: float | None = None
+    scale: float | Array | None = None
+    softcap: float | Array | None = None
 
     def __call__(self, query: Array, key: Array) -> Array:
         scale = max(query.shape[-1], 1) ** -0.5 if self.scale is None else self.scale
-        if jnp.promote_types(query.dtype, jnp.float32) == query.dtype:
-            return self._capped(dot(query * scale, key))
-        return self._capped(dot(query, key) * scale)  # a factor before costs half precision digits
+        if wide(query.dtype) == query.dtype:
+            return self._capped(dot(query * as_dtype_of(query, scale), key))
+        # a factor before the product costs half precision digits
+        return self.of_products(dot(query, key), query.shape[-1])
 
     def of_products(self, products: Array, width: int) -> Array:
         """The scores, from the dot products of vectors of that width."""
         scale = max(width, 1) ** -0.5 if self.scale is None else self.scale
-        return self._capped(products * scale)
+        return self._capped(products * as_dtype_of(products, scale))
 
     def _capped(self, scores: Array) -> Array:
-        return scores if self.softcap is None else self.softcap * jnp.tanh(scores / self.softcap)
+        if self.softcap is None:
+            return scores
+        softcap = as_dtype_of(scores, self.softcap)
+        return softcap * jnp.tanh(scores / softcap)

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Float, Int, UInt32
 
+from flax_attn.attention.arrays import varying
+
 
 def drop(
     weights: Float[Array, "*b q k"],
@@ -54,4 +56,5 @@ def positional_bits(
     bits = jax.vmap(
         lambda row_key: threefry_2x32(row_key, counters.astype(jnp.uint32))[: math.prod(shape)]
     )(row_keys)
-    return bits.reshape(*leading, *shape)
+    # JAX takes the result of threefry for equal on all devices of a `jax.shard_map`
+    return varying(bits, (rng, query_indices, key_indices)).reshape(*leading, *shape)

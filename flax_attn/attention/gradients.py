@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array
 
-from flax_attn.attention.arrays import product, wide
+from flax_attn.attention.arrays import most_over, product, varying, wide
 from flax_attn.attention.blocks import BlockFunctions, Blocks
 from flax_attn.types import Tree
 
@@ -59,7 +59,7 @@ def no_gradients(blocks: Blocks, dtype: DTypeLike) -> Sums:
     """Sums of no gradients, with those of queries in a dtype."""
     floats, _ = _floats(blocks.of_scores)
     keys, values = (_zeros(_transposed(array)) for array in (blocks.keys, blocks.values))
-    queries = jnp.zeros(blocks.queries.shape, dtype)
+    queries = varying(jnp.zeros(blocks.queries.shape, dtype), blocks.queries)
     return Sums(queries, keys, values, [_zeros(array) for array in floats])
 
 
@@ -86,13 +86,15 @@ def add_gradients(
 
     def of_queries(sums: Sums, row: QueryRow) -> tuple[Sums, Array | None]:
         step = functools.partial(_of_block, of, blocks, row)
-        of_bias = None if row.bias is None else jnp.zeros_like(row.bias)
+        of_bias = None if row.bias is None else varying(jnp.zeros_like(row.bias), row.bias)
         start = _zeros(row.query), of_bias, sums
         of_query, of_bias, sums = jax.lax.fori_loop(0, row.count, step, start)
         queries = sums.queries.at[row.i].add(of_query.astype(sums.queries.dtype))
         return sums._replace(queries=queries), of_bias
 
-    limits = blocks.bias, blocks.rows, blocks.order, blocks.counts
+    # the gradient of an array that devices share is added up over them in every step
+    counts = most_over(blocks.counts, _floats(blocks.of_scores)[0])
+    limits = blocks.bias, blocks.rows, blocks.order, counts
     numbers = jnp.arange(len(blocks.queries))
     return jax.lax.scan(of_queries, sums, QueryRow(numbers, blocks.queries, *limits, *rows))
 
@@ -163,7 +165,7 @@ def _transposed(array: Array) -> Array:
 
 
 def _zeros(array: Array) -> Array:
-    return jnp.zeros(array.shape, wide(array.dtype))
+    return varying(jnp.zeros(array.shape, wide(array.dtype)), array)
 
 
 def _sum_to(array: Array, shape: tuple[int, ...]) -> Array:

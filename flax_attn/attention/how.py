@@ -23,8 +23,9 @@ class Across(NamedTuple):
       is any that takes rows.
 
     Use it under `jax.jit`. Without it, each call compiles again. Inside another `jax.shard_map`, a
-    score, mask or bias that is a function may close over no array of JAX. An array mask is stored
-    whole on each device. A mask function needs no memory. The rows of an array bias are cut.
+    score, mask or bias that is a function may close over no array of JAX, and gradients need its
+    `check_vma=False`. An array mask is stored whole on each device. A mask function needs no
+    memory. The rows of an array bias are cut.
 
     Source: Liu et al. 2023 (arXiv:2310.01889) for the ring.
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from flax_attn.attention import looking, streaming
+from flax_attn.attention.arrays import wide
 from flax_attn.attention.checks import as_floats, check_chunk_size, check_function
 from flax_attn.attention.core import dense
 from flax_attn.attention.dot_products import scaled_dot
@@ -47,7 +48,7 @@ def log_sum_exp(
         return jnp.where(logs == jnp.inf, -jnp.inf, logs)
     visible = lambda scores, mask: scores if mask is None else jnp.where(mask, scores, -jnp.inf)
     _, scores = dense(query, key, value, pairs, How(score, visible))
-    scores = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
+    scores = scores.astype(wide(scores.dtype))
     largest = jax.lax.stop_gradient(jnp.max(scores, axis=-1, initial=jnp.finfo(scores.dtype).min))
     total = jnp.sum(jnp.exp(scores - largest[..., None]), axis=-1)
     has_key = total != 0

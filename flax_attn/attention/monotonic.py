@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from flax_attn.attention.all_queries import across_queries
+from flax_attn.attention.arrays import varying
 from flax_attn.attention.normalizers import prepared
 from flax_attn.attention.types import AllMask, AllScores, AllWeights
 
@@ -88,5 +89,5 @@ def _over_queries(query: Callable[[Array, Array], Array], stops: Array, mask: Ar
     start = jnp.zeros((*leading, num_keys), stops.dtype).at[..., :1].set(1)
     has_key = mask.any(axis=-1, keepdims=True)
     inputs = jnp.moveaxis(stops, -2, 0), jnp.moveaxis(has_key, -2, 0)
-    _, weights = jax.lax.scan(step, start, inputs)
+    _, weights = jax.lax.scan(step, varying(start, inputs), inputs)
     return jnp.moveaxis(weights, 0, -2)

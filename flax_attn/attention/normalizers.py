@@ -19,9 +19,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Key
 
 from flax_attn.attention.all_queries import across_queries
+from flax_attn.attention.arrays import as_dtype_of
+from flax_attn.attention.checks import as_number
 from flax_attn.attention.dropout import positional_bits
 from flax_attn.attention.masks import grid
 from flax_attn.attention.types import RowMask, RowScores, RowWeights
@@ -111,7 +114,9 @@ def entmax15(scores: RowScores, mask: RowMask | None = None) -> RowWeights:
     return jnp.square(jnp.where(support, halves - tau, 0)) + _nan_rows(scores)
 
 
-def hard(scores: RowScores, mask: RowMask | None = None, *, temperature: float = 1.0) -> RowWeights:
+def hard(
+    scores: RowScores, mask: RowMask | None = None, *, temperature: ArrayLike = 1.0
+) -> RowWeights:
     """All weight on the largest score, the first of equal ones.
 
     The gradient is that of `softmax(e / temperature)` (straight-through). So +inf gives NaN: it is
@@ -124,11 +129,11 @@ def hard(scores: RowScores, mask: RowMask | None = None, *, temperature: float =
         TypeError: a temperature that is no number.
         ValueError: a temperature that is not above 0.
     """
-    temperature = _checked_temperature(temperature)
+    number = _checked_temperature(temperature)
     scores, mask = prepared(scores, mask)
     if not scores.size:
         return scores
-    soft = masked_softmax(scores / temperature, mask=mask)
+    soft = masked_softmax(scores / as_dtype_of(scores, number), mask=mask)
     largest = jnp.argmax(jnp.where(mask, scores, -jnp.inf), axis=-1)
     chosen = jnp.where(mask, jax.nn.one_hot(largest, scores.shape[-1], dtype=soft.dtype), 0)
     return chosen + (soft - jax.lax.stop_gradient(soft))
@@ -140,7 +145,7 @@ def sampled_hard(
     mask: RowMask | None = None,
     *,
     rng: Key[Array, ""],
-    temperature: float = 1.0,
+    temperature: ArrayLike = 1.0,
 ) -> RowWeights:
     """All weight on one key, drawn with the probabilities of softmax.
 
@@ -206,12 +211,9 @@ def _checked_k(k: Any) -> int:  # Any: what a caller passes
     return number
 
 
-def _checked_temperature(temperature: Any) -> float:  # Any: what a caller passes
-    """A Python number: an array of another dtype would change the dtype of the weights."""
-    if isinstance(temperature, bool) or not hasattr(temperature, "__float__"):
-        raise TypeError(f"expected temperature to be a number above 0, got {temperature!r}")
-    number = float(temperature)
-    if not number > 0:
+def _checked_temperature(temperature: Any) -> float | Array:  # Any: what a caller passes
+    number = as_number("temperature to be a number above 0", temperature)
+    if isinstance(number, float) and not number > 0:
         raise ValueError(f"expected a temperature above 0, got {number}")
     return number
 

@@ -13,8 +13,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from flax_attn.attention.arrays import aligned, with_rank
-from flax_attn.attention.checks import as_integers
+from flax_attn.attention.arrays import aligned, as_dtype_of, multiply, with_rank
+from flax_attn.attention.checks import as_integers, as_number
 
 
 def sinusoidal(
@@ -40,7 +40,7 @@ def sinusoidal(
     _check_even("features", features)
     positions = positions_from(offset, length)
     frequencies = with_rank(_frequencies(features, max_period), positions.ndim + 1)
-    angles = positions[..., None] * frequencies
+    angles = positions[..., None].astype(frequencies.dtype) * frequencies
     waves = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
     return waves.reshape(*positions.shape, features)
 
@@ -70,6 +70,10 @@ def rotary(
 
     The product of a query and a key that are turned depends on their features and their distance.
 
+    GPT-J and x-transformers turn these pairs, too. GPT-NeoX, Equinox, and Llama, Mistral and Gemma
+    of Hugging Face turn the pairs `(i, i + d/2)`. For weights of theirs, put the features of each
+    head of queries and keys into our order: `kernel[..., np.arange(d).reshape(2, -1).T.ravel()]`.
+
     Source: Su et al. 2021 (arXiv:2104.09864), eq. 34; Black et al. 2022 (arXiv:2204.06745), section
     2.1, for a part of the features.
 
@@ -96,10 +100,12 @@ def rotary(
         positions = jnp.arange(vectors.shape[-2])
     positions = with_rank(positions, vectors.ndim - 1)
     frequencies = with_rank(_frequencies(features, max_period), vectors.ndim)
-    angles = positions[..., None] * frequencies  # (..., t, d/2)
+    angles = positions[..., None].astype(frequencies.dtype) * frequencies  # (..., t, d/2)
     cos, sin = jnp.cos(angles), jnp.sin(angles)
     even, odd = vectors[..., 0:features:2], vectors[..., 1:features:2]
-    turned = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
+    first = multiply(even, cos) - multiply(odd, sin)
+    second = multiply(even, sin) + multiply(odd, cos)
+    turned = jnp.stack([first, second], axis=-1)
     turned = turned.reshape(*vectors.shape[:-1], features).astype(vectors.dtype)
     return jnp.concatenate([turned, vectors[..., features:]], axis=-1)
 
@@ -142,7 +148,7 @@ def alibi(num_heads: int) -> Callable[[Array, Array], Array]:
     def bias(query_positions: Array, key_positions: Array) -> Array:
         distance = jnp.abs(jnp.subtract(*aligned(query_positions, key_positions)))
         distance = distance.astype(jnp.float32)
-        return -jnp.multiply(*aligned(jnp.asarray(column), distance[..., None, :, :]))
+        return -multiply(*aligned(jnp.asarray(column), distance[..., None, :, :]))
 
     return bias
 
@@ -154,7 +160,9 @@ def positions_from(offset: ArrayLike, length: int) -> Int[Array, "*b t"]:
 
 
 def _frequencies(features: int, max_period: float) -> Float[Array, " d_half"]:
-    return max_period ** (-jnp.arange(0, features, 2) / features)
+    number = as_number("max_period to be a number", max_period)
+    exponents = -jnp.arange(0, features, 2) / features
+    return as_dtype_of(exponents, number) ** exponents
 
 
 def _check_even(name: str, number: int) -> None:

@@ -4,6 +4,8 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
+from flax_attn.attention.arrays import wide
+
 
 def project(
     inputs: Float[Array, "*b d"], kernel: Float[Array, "d e"], dtype: DTypeLike | None = None
@@ -28,4 +30,4 @@ def project_wide(inputs: Float[Array, "*b d"], kernel: Float[Array, "d e"]) -> F
 
     The result keeps the dtype of the sums.
     """
-    return project(inputs, kernel, jnp.promote_types(jnp.result_type(inputs, kernel), jnp.float32))
+    return project(inputs, kernel, wide(inputs.dtype, kernel.dtype))

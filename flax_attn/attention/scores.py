@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from flax_attn.attention.arrays import wide, with_rank
+from flax_attn.attention.arrays import add, multiply, wide, with_rank
 from flax_attn.attention.dot_products import dot as dot
 from flax_attn.attention.dot_products import scaled_dot as scaled_dot
 from flax_attn.attention.projection import project_wide
@@ -55,7 +55,7 @@ def bilinear(
     """
     _check("kernel", kernel, (query.shape[-1], key.shape[-1]), query, key)
     scores = dot(project_wide(query, kernel), key)
-    scores = scores if bias is None else scores + bias
+    scores = scores if bias is None else add(scores, bias)
     return scores if activation is None else activation(scores)
 
 
@@ -154,7 +154,7 @@ def trilinear(
     query_scores = jnp.einsum("...qd,d->...q", query, query_vector, preferred_element_type=dtype)
     key_scores = jnp.einsum("...kd,d->...k", key, key_vector, preferred_element_type=dtype)
     return (
-        dot(query * with_rank(product_vector, query.ndim), key)
+        dot(multiply(query, with_rank(product_vector, query.ndim)), key)
         + query_scores[..., :, None]
         + key_scores[..., None, :]
     )
@@ -191,7 +191,7 @@ def _check(name: str, parameter: Array, shape: tuple[int, ...], query: Array, ke
 
 def _hidden_scores(query: Array, key: Array, vector: Array) -> Array:
     """`v · tanh(q + k)` for queries `(..., q, h)` and keys `(..., k, h)`."""
-    hidden = jnp.tanh(query[..., :, None, :] + key[..., None, :, :])  # (..., q, k, h)
+    hidden = jnp.tanh(add(query[..., :, None, :], key[..., None, :, :]))  # (..., q, k, h)
     dtype = wide(hidden.dtype)
     return jnp.einsum("...qkh,h->...qk", hidden, vector, preferred_element_type=dtype)
 

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from flax_attn.attention.arrays import merge, product
+from flax_attn.attention.arrays import merge, product, varying
 from flax_attn.attention.blocks import BlockFunctions, Blocks, in_blocks
 from flax_attn.attention.gradients import add_gradients, along, as_blocks, no_gradients
 from flax_attn.attention.how import How
@@ -94,6 +94,7 @@ def add_keys(of: BlockFunctions, blocks: Blocks, sums: RunningSums | None, end: 
 
         if start is None:
             start = no_sums(of, of.shape[:-1], blocks.values.shape[-1])
+        start = varying(start, query)
         return end(of, jax.lax.fori_loop(0, count, step, start))
 
     limits = blocks.rows, blocks.order, blocks.counts

@@ -57,8 +57,8 @@ def cases():
         "alibi": {"bias": fa.alibi(HEADS)},
         "bias": {"bias": normal(8, B, HEADS, Q, K)},
         "bias of keys": {"bias": normal(9, 1, K), "causal": True},
-        "bias of queries": {"bias": normal(10, HEADS, Q, 1), "window": (9, 4)},
-        "causal bias": {"bias": normal(11, HEADS, Q, K), "causal": True},
+        "bias of queries": {"bias": normal(10, 1, HEADS, Q, 1), "window": (9, 4)},
+        "causal bias": {"bias": normal(11, 1, HEADS, Q, K), "causal": True},
         "offset": {"causal": True, "query_offset": 7},
         "offset of rows": {"causal": True, "query_offset": jnp.array([3, 0])},
         "soft-cap": {"softcap": 5.0},
@@ -119,6 +119,103 @@ def limits(names, chosen=None):
                 over = functools.partial(attend, across=across, chunk_size=chunk_size)
                 result[f"{name}, {way}"] = apart(with_gradients(over, inputs), one)
     return result
+
+
+def mapped_cases():
+    """By name: a function of arrays and the device's number; arrays that are cut over two devices,
+    arrays that both have, and limits that are cut; and the axis along which they are cut.
+    """
+    shapes = {
+        "query": (B, 30, HEADS, D),
+        "key": (B, K, KEY_HEADS, D),
+        "value": (B, K, KEY_HEADS, E),
+    }
+    whole = {name: normal(seed, *shape) for seed, (name, shape) in enumerate(shapes.items())}
+    vectors = {name: array[:, :, 0] for name, array in whole.items()}
+    one_row = {name: array[:1] for name, array in whole.items()}
+    questions = {name: one_row[name] for name in ("query", "key")}
+    memory = {name: whole[name] for name in ("key", "value")}
+    ids = jnp.asarray(np.sort(np.random.default_rng(7).integers(0, 4, (B, K))))
+    segments = {"query_segments": ids[:, :30], "key_segments": ids}
+    lengths = {"key_lengths": jnp.array([40, 3])}
+    long = dict.fromkeys(whole, normal(6, B, 1600, 1, 2))
+    few = {name: array.astype(jnp.float32) for name, array in long.items()}
+    few["query"] = few["query"][:, :1]
+
+    def heads(arrays, number, **options):
+        return fa.dot_product_attention(**arrays, **options).context
+
+    def of_queries(arrays, number):
+        return heads(arrays, number, causal=True, query_offset=15 * number, chunk_size=16)
+
+    def learned(arrays, number):
+        score = functools.partial(fa.bilinear, kernel=arrays.pop("kernel"))
+        mask = masks.from_lengths(arrays.pop("key_lengths"), K)
+        return fa.attend(**arrays, score=score, mask=mask, chunk_size=8).context
+
+    def dropped(arrays, number, chunk_size):
+        rng = jax.random.fold_in(jax.random.key(0), number)
+        dropout = {"dropout_rate": 0.3, "dropout_rng": rng}
+        return heads(arrays, number, chunk_size=chunk_size, **dropout)
+
+    def rows(arrays, number, **options):
+        return fa.attend(**arrays, **options).context
+
+    limited = functools.partial(heads, chunk_size=16, causal=True, window=(9, 0))
+    free = functools.partial(heads, causal=True, need_weights=False)
+    of_few = functools.partial(heads, need_weights=False)
+    sparse = functools.partial(rows, normalizer=fa.sparsemax, chunk_size=16)
+    monotonic = functools.partial(rows, normalizer=fa.monotonic_expectation)
+    return {
+        "blocks": (limited, whole, {}, lengths | segments, 0),
+        "bias": (functools.partial(limited, bias=fa.alibi(HEADS)), whole, {}, {}, 0),
+        "queries": (of_queries, {"query": whole["query"]}, memory, {}, 1),
+        "values": (limited, {"value": whole["value"]}, questions, {}, 0),
+        "lengths": (functools.partial(heads, chunk_size=16), {}, one_row, lengths, 0),
+        "learned score": (learned, vectors, {"kernel": normal(3, D, D)}, lengths, 0),
+        "dropout": (functools.partial(dropped, chunk_size=None), {}, whole, {}, 0),
+        "dropout in blocks": (functools.partial(dropped, chunk_size=16), {}, whole, {}, 0),
+        "long": (free, long, {}, {}, 0),
+        "few queries": (of_few, few, {}, {}, 0),
+        "sparsemax": (sparse, vectors, {}, {}, 0),
+        "monotonic": (monotonic, vectors, {}, {}, 0),
+    }
+
+
+def inside(function, limits, axis, devices):
+    """The function inside a `jax.shard_map`, of arrays that are cut and of arrays that are not."""
+
+    def on_device(pieces, common, limits):
+        return function(pieces | common | limits, jax.lax.axis_index("sequence"))
+
+    along = P(*[None] * axis, "sequence")
+    specs = {"in_specs": (along, P(), along), "out_specs": along}
+    mapped = jax.shard_map(on_device, mesh=devices, **specs)
+    return lambda inputs: mapped(*inputs, limits)
+
+
+def mapped(names):
+    """How far attention inside a `jax.shard_map` comes apart from the same without, by case."""
+    result = {}
+    for name in names.split(","):
+        function, pieces, common, limits, axis = mapped_cases()[name]
+
+        def on_one(inputs, function=function, limits=limits, axis=axis):
+            def half(number):
+                cut = lambda array: jnp.split(array, 2, axis)[number]
+                return jax.tree.map(cut, inputs[0] | limits) | inputs[1]
+
+            return jnp.concatenate([function(half(i), i) for i in range(2)], axis)
+
+        inputs = pieces, common
+        over = with_gradients(inside(function, limits, axis, mesh(2)), inputs)
+        result[name] = apart(over, with_gradients(on_one, inputs))
+    return result
+
+
+def across_and_mapped(limits_names, ways_names, mapped_names):
+    """`limits` and `mapped`."""
+    return {"across": limits(limits_names, ways_names), "mapped": mapped(mapped_names)}
 
 
 def normalizers():

@@ -1,4 +1,5 @@
 import functools
+import re
 
 import chex
 import jax
@@ -253,3 +254,87 @@ def test_half_precision_is_added_up_in_float32(dtype):
     context = run(core.weighted_sum, weights, value)
     assert context.dtype == jnp.float32
     np.testing.assert_array_equal(context, 4 * np.asarray(value[:1], np.float32))
+
+
+FORMS = {
+    "dense": {},
+    "blocks": {"chunk_size": 100},
+    "few queries": {"need_weights": False},
+    "half precision": {},
+    "half precision in blocks": {"chunk_size": 100},
+}
+X, STATE = np.ones((2, 3), np.float32), np.ones((2, 5), np.float32)
+
+
+def of_number(name, number):
+    """A function of arrays with a number among its settings, and the arrays."""
+    if name in FORMS:
+        dtype = jnp.bfloat16 if "half" in name else np.float32
+        arrays = [normal(i, 1, n, 2, 4).astype(dtype) for i, n in enumerate((2, 300, 300))]
+        settings = {"scale": number, "softcap": number} | FORMS[name]
+        return lambda *arrays: fa.dot_product_attention(*arrays, **settings).context, arrays
+    if name == "temperature":
+        return functools.partial(fa.hard, temperature=number), [jnp.asarray(X)]
+    if name == "self-attention":
+        layer, inputs = fa.SelfAttention(4, 3, number), (X,)
+    else:
+        layer, inputs = fa.InputAttentionCell(5, 2, number), (STATE, X)
+    variables = jax.eval_shape(layer.init, jax.random.key(0), *inputs)
+    variables = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), variables)
+    return layer.apply, [variables, *inputs]
+
+
+NUMBERED = [*FORMS, "temperature", "self-attention", "cell"]
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+def test_a_number_means_the_same_as_every_kind_of_number(name):
+    """A traced one too, which has a dtype of its own."""
+
+    def program(number):
+        function, arrays = of_number(name, number)
+        return re.sub("0x[0-9a-f]+", "", str(jax.make_jaxpr(function)(*arrays)))
+
+    kinds = [np.float32, np.float64, np.float16, np.array, jnp.float64, jnp.bfloat16]
+    with jax.enable_x64(True):
+        right = program(0.25)
+        assert all(program(kind(0.25)) == right for kind in kinds)
+        assert program(2) == program(np.array(2)) == program(2.0)
+        function, arrays = of_number(name, 0.25)
+        traced = jax.jit(lambda number, *arrays: of_number(name, number)[0](*arrays))
+        for kind in (jnp.float64, jnp.bfloat16):
+            chex.assert_trees_all_close(
+                traced(kind(0.25), *arrays), jax.jit(function)(*arrays), rtol=1e-6
+            )
+
+
+@pytest.mark.parametrize("bad", [[0.25] * 4, [0.25], True, 1j])
+@pytest.mark.parametrize("name", ["dense", "temperature", "self-attention", "cell"])
+def test_an_array_or_what_is_no_number_is_no_number(name, bad):
+    def use(number):
+        function, arrays = of_number(name, number)
+        return function(*arrays)
+
+    got = f"got an array of shape {np.shape(bad)}" if np.shape(bad) else "got one of (bool|complex)"
+    message = rf"^expected \S+ to be a number.*, {re.escape(got) if np.shape(bad) else got}"
+    for number in (np.asarray(bad), jnp.asarray(bad)):
+        with pytest.raises(TypeError, match=message):
+            use(number)
+        with pytest.raises(TypeError, match=message):
+            jax.eval_shape(use, number)
+
+
+def test_a_scale_has_a_gradient():
+    """Also where it is traced inside a block of half precision."""
+    x = normal(0, 1, 5, 1, 4).astype(jnp.bfloat16)
+
+    def loss(scale, **options):
+        context = fa.dot_product_attention(x, x, x, scale=scale, **options).context
+        return jnp.sin(context.astype(jnp.float32)).sum()
+
+    whole, blocks = (
+        jax.jit(jax.grad(functools.partial(loss, **options)))(0.3)
+        for options in ({}, {"chunk_size": 2})
+    )
+    np.testing.assert_allclose(blocks, whole, rtol=0.02)
+    assert abs(whole) > 0.01

@@ -95,7 +95,7 @@ MECHANISMS = {
     "monotonic in blocks": function(masked(fa.monotonic_expectation, 2), ordered=True),
     "heads": function(in_heads),
     "heads in blocks": function(functools.partial(in_heads, chunk_size=2)),
-    "capped heads": function(functools.partial(in_heads, softcap=3.0, bias=jnp.ones((2, 1, 1)))),
+    "capped heads": function(functools.partial(in_heads, softcap=3.0, bias=jnp.ones((1, 2, 1, 1)))),
     "SelfAttention": module(
         fa.SelfAttention(4, D), lambda m, x, lengths: m(x, mask=both(lengths, x.shape[1]))
     ),
@@ -293,6 +293,88 @@ def test_half_precision_keeps_its_dtype_and_finite_gradients(name, dtype):
     assert attended.weights is None or attended.weights.dtype == dtype
     np.testing.assert_array_equal(attended.context[2].astype(np.float32), 0)
     chex.assert_tree_all_finite(grads)
+
+
+def decoded(x, layer, **options):
+    cache = layer.init_cache(D, (B,), dtype=x.dtype, **options)
+    window = options.get("window")
+    variables = init(layer, x)
+    attend = functools.partial(layer.apply, variables, window=window, method="decode")
+    prompt, cache = attend(x[:, :3], cache, lengths=np.array([3, 2, 1]))
+    return jnp.concatenate([prompt.context, attend(x[:, 3:4], cache)[0].context], axis=1)
+
+
+def of_cell(cell, *inputs):
+    return cell.apply(init(cell, *inputs), *inputs)[1].context
+
+
+def of_parameters(x, score, chunk_size=None, **shapes):
+    """Attention by a score whose parameters are in single precision, with limits and dropout."""
+    score = functools.partial(score, **{name: jnp.ones(shape) for name, shape in shapes.items()})
+    limits = {"mask": masks.causal, "dropout_rate": np.float64(0.2), "dropout_rng": RNGS["sample"]}
+    return fa.attend(x, x, x, score=score, chunk_size=chunk_size, **limits).context
+
+
+def through_a_lens(x, chunk_size=None):
+    with fa.Lens(temperature=0.5):
+        return fa.attend(x, x, x, bias=jnp.ones((T, T), x.dtype), chunk_size=chunk_size).context
+
+
+VECTOR = dict.fromkeys(["query_vector", "key_vector", "product_vector"], (D,))
+HIDDEN = {"query_kernel": (D, D), "vector": (D,)}
+STRICT = {
+    "heads": lambda x: in_heads(x, LENGTHS, causal=True, bias=fa.alibi(2)).context,
+    "few queries": lambda x: (
+        fa.dot_product_attention(
+            *[jnp.ones((1, n, 1, D), x.dtype) * x[0, 0, 0] for n in (1, 300, 300)],
+            need_weights=False,
+        ).context
+    ),
+    "log_sum_exp": lambda x: fa.log_sum_exp(x, x, bias=jnp.ones((T, T), x.dtype)),
+    "lens": through_a_lens,
+    "lens in blocks": functools.partial(through_a_lens, chunk_size=2),
+    "bilinear": lambda x: of_parameters(x, fa.bilinear, kernel=(D, D), bias=()),
+    "bilinear in blocks": lambda x: of_parameters(x, fa.bilinear, 2, kernel=(D, D), bias=()),
+    "additive": lambda x: of_parameters(
+        x, functools.partial(fa.additive, key_kernel=None), **HIDDEN
+    ),
+    "trilinear": lambda x: of_parameters(x, fa.trilinear, **VECTOR),
+    "location": lambda x: (
+        fa.attend(x, x, x, score=fa.no_score, bias=fa.location(x, kernel=jnp.ones((D, T)))).context
+    ),
+    "rotary": lambda x: fa.rotary(x, features=4, max_period=np.float64(100)),
+    "sinusoidal": lambda x: x + fa.sinusoidal(T, D, offset=2).astype(x.dtype)[None],
+    "encoder": lambda x: in_layer(
+        fa.EncoderBlock(fa.MultiHeadAttention(3, rotary=True), fa.FeedForward(7)), lengths=LENGTHS
+    )(x),
+    "decoder": lambda x: in_layer(
+        fa.DecoderBlock(
+            fa.MultiHeadAttention(2, query_key_norm=True),
+            fa.MultiHeadAttention(2, chunk_size=2),
+            fa.FeedForward(7),
+            pre_norm=False,
+        ),
+        x,
+    )(x),
+    "decoding": lambda x: decoded(x, fa.MultiHeadAttention(3, rotary=True), max_length=T),
+    "sliding": lambda x: decoded(x, fa.MultiHeadAttention(3, rotary=True), window=(2, 0)),
+    "cell": lambda x: of_cell(fa.InputAttentionCell(D, 2, np.float64(3)), x[:, 0], x[:, 1]),
+}
+
+
+@pytest.mark.parametrize("name", [*(name for name in MECHANISMS if name not in RELATIVES), *STRICT])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, pytest.param(jnp.float32, marks=pytest.mark.full)])
+def test_strict_promotion_is_obeyed_with_parameters_in_single_precision(name, dtype):
+    def loss(x):
+        if name in STRICT:
+            return STRICT[name](x).astype(jnp.float32).sum()
+        variables = jax.tree.map(jnp.asarray, variables_of(name))
+        attended = MECHANISMS[name].apply(variables, x, LENGTHS)
+        return attended.context.astype(jnp.float32).sum()
+
+    with jax.numpy_dtype_promotion("strict"):
+        gradient = jax.eval_shape(jax.grad(loss), jnp.asarray(X, dtype))
+    assert (gradient.shape, gradient.dtype) == (X.shape, dtype)
 
 
 def in_layer(layer, *memory, **options):

@@ -6,18 +6,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import AxisType
+from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import PartitionSpec as P
 
 import flax_attn.attention as fa
+from flax_attn.attention import masks
 from flax_attn.attention.cut import cut
+from flax_attn.attention.dropout import positional_bits
 from flax_attn.attention.pairs import Pairs
 from flax_attn.attention.parts import Part
 from flax_attn.attention.reach import visible_blocks
 from flax_attn.attention.ring import make_ring
-from tests.attention.across_devices import cases
+from tests.attention.across_devices import cases, inside, mapped_cases
 from tests.on_devices import on
 
 FEW = "window,causal bias,causal dropout"
+FEW_MAPPED = "learned score,long"
 
 
 def across(*arguments, **environment):
@@ -25,10 +29,50 @@ def across(*arguments, **environment):
     return on(8, "tests.attention.across_devices", *arguments, **wide | environment)
 
 
-def test_equals_one_device():
-    result = across("limits", FEW, "ring,gathered")
+@pytest.fixture(scope="module")
+def of_eight_devices():
+    return across("across_and_mapped", FEW, "ring,gathered", FEW_MAPPED)
+
+
+def test_equals_one_device(of_eight_devices):
+    result = of_eight_devices["across"]
     assert len(result) == 2 * len(FEW.split(","))
     assert max(result.values()) < 1e-12, result
+
+
+def test_inside_a_shard_map_equals_one_device(of_eight_devices):
+    result = of_eight_devices["mapped"]
+    assert len(result) == len(FEW_MAPPED.split(","))
+    assert max(result.values()) < 1e-12, result
+
+
+@pytest.mark.parametrize("name", mapped_cases())
+def test_attention_and_its_gradient_fit_into_a_shard_map(name):
+    """JAX compares the axes over which the sums of a loop vary. No devices are needed for that."""
+    function, pieces, common, limits, axis = mapped_cases()[name]
+    devices = AbstractMesh((2,), ("sequence",), (AxisType.Auto,))
+    attend = inside(function, limits, axis, devices)
+    gradient = jax.grad(lambda inputs: attend(inputs).sum())
+    shapes = jax.eval_shape(gradient, (pieces, common))
+    assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, (pieces, common))
+
+
+def test_dropout_varies_as_its_random_key_does():
+    def bits(x):
+        rng = jax.random.fold_in(jax.random.key(0), jax.lax.axis_index("sequence"))
+        drawn = positional_bits(rng, (1,), *masks.grid(2, 3))
+        assert jax.typeof(drawn).mat.varying == {"sequence"}
+        return x
+
+    devices = AbstractMesh((2,), ("sequence",), (AxisType.Auto,))
+    jax.eval_shape(jax.shard_map(bits, mesh=devices, in_specs=P(), out_specs=P()), VECTORS)
+
+
+@pytest.mark.full
+def test_every_case_inside_a_shard_map_equals_one_device():
+    result = across("mapped", ",".join(mapped_cases()))
+    assert len(result) == len(mapped_cases())
+    assert max(result.values()) < 1e-6, result
 
 
 @pytest.mark.full
@@ -212,7 +256,7 @@ def test_an_axis_that_is_cut_already_is_refused():
     def attend(x):
         return fa.attend(x, x, x, across=fa.Across()).context
 
-    spec = jax.sharding.PartitionSpec(None, "sequence")
+    spec = P(None, "sequence")
     mapped = jax.shard_map(attend, mesh=one_device(), in_specs=spec, out_specs=spec)
     with pytest.raises(ValueError, match="leave it out of its axis_names"):
         mapped(VECTORS)

@@ -1,8 +1,9 @@
-"""The product of a dense layer, with all positions of a batch on one axis."""
+"""The product of a dense layer, with all positions of a batch on one axis; and a layer norm."""
 
 import math
 from typing import Any
 
+import flax.linen as nn
 import jax
 from jaxtyping import Array
 
@@ -29,3 +30,12 @@ def on_one_axis(inputs: Array, kernel: Array, dimension_numbers: Any, **options:
     flat = kernel.reshape(width, -1)
     product = jax.lax.dot(inputs.reshape(-1, width), flat, **options)
     return product.reshape(*batch, *kernel.shape[len(contracted) :])
+
+
+def layer_norm(inputs: Array, **options: Any) -> Array:
+    """`nn.LayerNorm` in a compact method, also where the user asked for strict promotion.
+
+    In half precision it computes the mean in float32, and mixes both.
+    """
+    with jax.numpy_dtype_promotion("standard"):
+        return nn.LayerNorm(**options)(inputs)

@@ -5,11 +5,12 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax.numpy as jnp
 from flax.typing import Initializer
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float, Key
 
 from flax_attn.attention import looking
-from flax_attn.attention.checks import check_size
+from flax_attn.attention.arrays import as_dtype_of
+from flax_attn.attention.checks import as_number, check_size
 from flax_attn.attention.core import Attended
 from flax_attn.attention.layers.attention import as_input
 from flax_attn.attention.normalizers import masked_softmax
@@ -40,7 +41,7 @@ class InputAttentionCell(nn.RNNCellBase):
 
     features: int
     out_features: int
-    alpha: float = 1.0
+    alpha: ArrayLike = 1.0
     activation: Callable[[Array], Array] = jnp.tanh
     out_activation: Callable[[Array], Array] = lambda y: y
     kernel_init: Initializer = nn.initializers.lecun_normal()
@@ -50,6 +51,7 @@ class InputAttentionCell(nn.RNNCellBase):
     def __post_init__(self):
         check_size("features", self.features)
         check_size("out_features", self.out_features)
+        as_number("alpha to be a number", self.alpha)
         super().__post_init__()
 
     @nn.compact
@@ -73,7 +75,7 @@ class InputAttentionCell(nn.RNNCellBase):
         gates = nn.sigmoid(
             dense(width, "state_gate", False)(carry) + dense(width, "input_gate", True)(inputs)
         )
-        scores = self.alpha * gates
+        scores = as_dtype_of(gates, as_number("alpha to be a number", self.alpha)) * gates
         weights = looking.normalized(masked_softmax, scores).astype(inputs.dtype)
         state = self.activation(
             dense(self.features, "state", False)(carry)

@@ -153,9 +153,10 @@ class PredictiveLocalAttention(nn.Module):
 
     def _distances(self, query: Array, pairs: Pairs) -> Float[Array, "*b q k"]:
         """From the position that each query predicts to each key, `s - p`."""
-        num_keys = pairs.shape[-1]
-        valid = num_keys if pairs.key_lengths is None else pairs.key_lengths
-        return with_rank(jnp.arange(num_keys), query.ndim) - valid * self._predict(query)
+        num_keys, share = pairs.shape[-1], self._predict(query)
+        lengths = pairs.key_lengths
+        valid = num_keys if lengths is None else lengths.astype(share.dtype)
+        return with_rank(jnp.arange(num_keys), query.ndim).astype(share.dtype) - valid * share
 
     def _near(self, distance: Float[Array, "*b q k"], pairs: Pairs) -> Pairs:
         """The pairs within reach; the others are hidden."""

@@ -14,7 +14,7 @@ from flax_attn.attention.checks import check_rate, check_size
 from flax_attn.attention.dot_products import scaled_dot
 from flax_attn.attention.how import Across
 from flax_attn.attention.layers.attention import as_input, without_padding
-from flax_attn.attention.layers.dense import on_one_axis
+from flax_attn.attention.layers.dense import layer_norm, on_one_axis
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.positions import rotary_in_heads
 from flax_attn.attention.types import Normalizer, Score
@@ -117,7 +117,7 @@ class HeadProjections(nn.Module):
             **dtypes,
         )(inputs)
         if self.query_key_norm and name in ("query", "key"):
-            outputs = nn.LayerNorm(use_bias=False, name=f"{name}_ln", **dtypes)(outputs)
+            outputs = layer_norm(outputs, use_bias=False, name=f"{name}_ln", **dtypes)
         return outputs
 
     @nn.nowrap

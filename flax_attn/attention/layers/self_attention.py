@@ -9,8 +9,8 @@ from flax.typing import Initializer
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
-from flax_attn.attention.arrays import hide, with_rank
-from flax_attn.attention.checks import check_rate, check_size
+from flax_attn.attention.arrays import as_dtype_of, hide, with_rank
+from flax_attn.attention.checks import as_scale, check_rate, check_size
 from flax_attn.attention.core import Attended, attend_pairs
 from flax_attn.attention.dot_products import dot
 from flax_attn.attention.how import Across, How
@@ -51,7 +51,7 @@ class SelfAttention(nn.Module):
 
     key_features: int
     value_features: int
-    scale: float | None = None
+    scale: ArrayLike | None = None
     use_bias: bool = False
     normalizer: Normalizer = masked_softmax
     dropout_rate: float = 0.0
@@ -66,6 +66,7 @@ class SelfAttention(nn.Module):
         check_size("key_features", self.key_features)
         check_size("value_features", self.value_features)
         check_rate("dropout_rate", self.dropout_rate)
+        as_scale(self.scale)
         super().__post_init__()
 
     @nn.compact
@@ -135,11 +136,13 @@ class SelfAttention(nn.Module):
             kernels[name] = self.param(f"{name}_kernel", self.kernel_init, shape, dtype)
         for name, size in sizes.items() if self.use_bias else ():
             biases[name] = self.param(f"{name}_bias", self.bias_init, (size,), dtype)
-        scale = self.key_features**-0.5 if self.scale is None else self.scale
+        scale = as_scale(self.scale)
+        scale = self.key_features**-0.5 if scale is None else scale
         kernels, biases = jax.tree.map(lambda array: array.astype(inputs.dtype), (kernels, biases))
         for parameters in (kernels, biases):
             if "query" in parameters:
-                parameters["query"] = scale * parameters["query"]
+                query = parameters["query"]
+                parameters["query"] = as_dtype_of(query, scale) * query
         return kernels, biases
 
 

@@ -21,6 +21,7 @@ from flax_attn.attention.cache import KeyValueCache, SlidingCache
 from flax_attn.attention.checks import check_rate
 from flax_attn.attention.core import Attended
 from flax_attn.attention.layers.attention import as_input, without_padding
+from flax_attn.attention.layers.dense import layer_norm
 from flax_attn.attention.layers.multi_head import MultiHeadAttention
 from flax_attn.attention.pairs import Pairs
 from flax_attn.attention.reach import reachable_in_any_head
@@ -36,7 +37,7 @@ class EncoderBlock(nn.Module):
         feed_forward: the network, such as `FeedForward(2048)`.
         pre_norm: True puts a norm before each part, False after each residual connection.
         dropout_rate: share of the outputs of each part that are dropped in training.
-        epsilon: number that the norms add to the variance.
+        epsilon: number that the norms add to the variance; in PyTorch it is 1e-5.
         dtype: dtype of the norms and of the result; None for that of the inputs. The parts have
             dtypes of their own.
         param_dtype: dtype of the norms' parameters.
@@ -85,13 +86,13 @@ class EncoderBlock(nn.Module):
         feed = functools.partial(self.feed_forward, train=train)
         norm, drop = _norm(self, x.dtype), _drop(self, train)
         if self.pre_norm:
-            context, weights = attend(norm(name="attention_norm")(x))
+            context, weights = attend(norm(x, name="attention_norm"))
             x = x + drop(context)
-            x = x + drop(feed(norm(name="feed_forward_norm")(x)))
+            x = x + drop(feed(norm(x, name="feed_forward_norm")))
         else:
             context, weights = attend(x)
-            x = norm(name="attention_norm")(x + drop(context))
-            x = norm(name="feed_forward_norm")(x + drop(feed(x)))
+            x = norm(x + drop(context), name="attention_norm")
+            x = norm(x + drop(feed(x)), name="feed_forward_norm")
         return Attended(x, weights)
 
 
@@ -193,12 +194,12 @@ class DecoderBlock(nn.Module):
     ) -> Decoded:
         """`x + f(norm(x))` for each of the parts."""
         norm, drop = _norm(self, x.dtype), _drop(self, train)
-        (context, weights), cache = attend(norm(name="attention_norm")(x))
+        (context, weights), cache = attend(norm(x, name="attention_norm"))
         x, cross_weights = x + drop(context), None
         if look is not None:
-            context, cross_weights = look(norm(name="cross_attention_norm")(x))
+            context, cross_weights = look(norm(x, name="cross_attention_norm"))
             x = x + drop(context)
-        x = x + drop(self.feed_forward(norm(name="feed_forward_norm")(x), train=train))
+        x = x + drop(self.feed_forward(norm(x, name="feed_forward_norm"), train=train))
         return Decoded(x, weights, cross_weights, cache)
 
     def _post_norm(
@@ -207,11 +208,12 @@ class DecoderBlock(nn.Module):
         """`norm(x + f(x))` for each of the parts."""
         norm, drop = _norm(self, x.dtype), _drop(self, train)
         (context, weights), cache = attend(x)
-        x, cross_weights = norm(name="attention_norm")(x + drop(context)), None
+        x, cross_weights = norm(x + drop(context), name="attention_norm"), None
         if look is not None:
             context, cross_weights = look(x)
-            x = norm(name="cross_attention_norm")(x + drop(context))
-        x = norm(name="feed_forward_norm")(x + drop(self.feed_forward(x, train=train)))
+            x = norm(x + drop(context), name="cross_attention_norm")
+        x = x + drop(self.feed_forward(x, train=train))
+        x = norm(x, name="feed_forward_norm")
         return Decoded(x, weights, cross_weights, cache)
 
     def _attend(
@@ -248,10 +250,10 @@ class DecoderBlock(nn.Module):
         return lambda x: attention(x, memory, **options)
 
 
-def _norm(block: EncoderBlock | DecoderBlock, dtype: DTypeLike) -> Callable[..., nn.LayerNorm]:
-    """Makes the norm of a name."""
+def _norm(block: EncoderBlock | DecoderBlock, dtype: DTypeLike) -> Callable[..., Array]:
+    """The norm of inputs, with its name."""
     options: Options = {"epsilon": block.epsilon, "param_dtype": block.param_dtype}
-    return functools.partial(nn.LayerNorm, dtype=dtype, **options)
+    return functools.partial(layer_norm, dtype=dtype, **options)
 
 
 def _drop(block: EncoderBlock | DecoderBlock, train: bool) -> Callable[[Array], Array]:
