@@ -104,6 +104,11 @@ def test_a_row_whose_quotes_never_close_is_refused(tmp_path):
         list(read_rows(tmp_path / "open.csv"))
 
 
+def test_a_table_is_as_long_as_it_likes(tmp_path):
+    (tmp_path / "long.csv").write_bytes((b"word " * 200_000 + b",label\n") * 11)
+    assert [line for line, _ in read_rows(tmp_path / "long.csv")] == list(range(1, 12))
+
+
 def packed(shape, megabytes):
     """An IDX file of zeros, compressed a thousandfold."""
     header = bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape)
@@ -205,6 +210,13 @@ def test_a_header_of_numpy_is_as_long_as_its_first_bytes_say(tmp_path):
         file.write(b"\x93NUMPY\2\0" + struct.pack("<I", 2**32 - 1))
         file.truncate(2**30)
     refused(read, tmp_path / "long.npy", "a header of at most 10,000 bytes")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_an_array_has_its_axes_in_whatever_order_numpy_saved_it(tmp_path, order):
+    array = np.arange(24.0).reshape(2, 3, 4)
+    np.save(tmp_path / "array.npy", np.asarray(array, order=order))
+    np.testing.assert_array_equal(bounded.read_npy(tmp_path / "array.npy"), array)
 
 
 def npz(arrays, save=np.savez_compressed):

@@ -8,6 +8,8 @@ import pytest
 
 import flax_attn
 from flax_attn.__main__ import main
+from flax_attn.analysis import language
+from flax_attn.commands.generating import Printed
 from flax_attn.runs import reading
 from tests import tiny
 
@@ -52,6 +54,15 @@ def test_the_command_writes_what_python_writes(run, capsys):
     assert generate(capsys, run.path, "--length", 5).startswith("\n")
 
 
+def test_half_a_character_is_not_printed_while_a_text_grows(capsys):
+    printed = Printed()
+    for text, out in (("caf\ufffd", "caf"), ("café", "é"), ("café \ufffd", " ")):
+        printed.show([text])
+        assert capsys.readouterr().out == out
+    printed.finish("café \ufffd")  # the text ends with it
+    assert capsys.readouterr().out == "\ufffd\n"
+
+
 def test_a_figure_shows_what_the_last_character_looks_at(run, capsys, tmp_path):
     figure = tmp_path / "looks.png"
     out = generate(capsys, run.path, "Ba", "--length", 20, "--figure", figure)
@@ -59,7 +70,9 @@ def test_a_figure_shows_what_the_last_character_looks_at(run, capsys, tmp_path):
     assert figure.read_bytes()[:4] == b"\x89PNG"
 
 
-def test_predict_says_what_may_come_next(run, capsys, tmp_path):
+def test_predict_says_what_may_come_next(run, capsys, tmp_path, monkeypatch):
+    drawn, looks = [], language.looks
+    monkeypatch.setattr(language, "looks", lambda *args: drawn.append(args) or looks(*args))
     arguments = ["predict", str(run.path), "Kalodu", "--json", "--figure", str(tmp_path / "a.png")]
     assert main(arguments) == 0
     (row,) = json.loads(capsys.readouterr().out)
@@ -70,6 +83,10 @@ def test_predict_says_what_may_come_next(run, capsys, tmp_path):
     assert shares == sorted(shares, reverse=True)
     assert len(shares) == 10
     assert (tmp_path / "a.png").exists()
+    ((tokens, weights, _),) = drawn
+    assert list(tokens) == list("Kalodu")
+    for name, own in prediction.attention.items():
+        np.testing.assert_array_equal(weights[name], own[0][:, -1])
 
 
 @pytest.mark.parametrize(

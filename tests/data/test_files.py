@@ -90,10 +90,12 @@ def test_a_damaged_file_is_named_and_nothing_is_left_of_it(tmp_path, change, sai
     mnist.load_mnist(write_mnist(tmp_path))
 
 
-def test_reading_adds_no_handler_to_the_root_logger(tmp_path, monkeypatch):
+def test_reading_leaves_the_loggers_as_they_were(tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "absl")
     monkeypatch.setattr(logging.root, "handlers", [])
     mnist.load_mnist(write_mnist(tmp_path))
     assert logging.root.handlers == []
+    assert logging.getLogger("absl").level == logging.INFO
 
 
 def test_other_files_never_pass_for_those_prepared_before(tmp_path):

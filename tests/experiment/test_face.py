@@ -129,8 +129,12 @@ def test_data_from_python_resume_from_python_alone(signal_run, capsys, no_pictur
     )
     assert [row["epoch"] for rows in epochs for row in rows] == [2]
     assert longer.rows[:2] == signal_run.rows
-    with pytest.raises(UsageError, match=r"config key 'data.sha256' was"):
-        flax_attn.train("shapes_cnn:quick", data=data | {"test": rows}, num_epochs=2, **options)
+    inputs, targets = data["test"]
+    for other in (rows, (inputs, targets + 1), (inputs + 1, targets)):
+        with pytest.raises(UsageError, match=r"config key 'data.sha256' was"):
+            flax_attn.train(
+                "shapes_cnn:quick", data=data | {"test": other}, num_epochs=2, **options
+            )
     config = longer.config.values | {"num_epochs": 3}
     with pytest.raises(
         UsageError,

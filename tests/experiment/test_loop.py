@@ -112,6 +112,12 @@ def test_debugging_says_where_the_first_nan_arose(tmp_path):
         flax_attn.train(poisoned(-99.0), workdir=tmp_path / "run", debug_nans=True)
 
 
+def test_debugging_names_the_one_seed_that_goes_bad(runs, tmp_path):
+    _, bad, seed = runs
+    with pytest.raises(FloatingPointError, match=rf"in step 3 of epoch 1, seed {seed}: .* sqrt"):
+        flax_attn.train(bad.config.values, workdir=tmp_path / "run", debug_nans=True)
+
+
 def test_a_stop_saves_and_the_same_call_goes_on(runs, tmp_path, no_pictures):
     sound, _, _ = runs
     stop = Stop()
@@ -153,7 +159,9 @@ def test_the_seconds_of_all_tries_add_up(runs, tmp_path, no_pictures):
     files = json.loads((newest / "sha256.json").read_text())
     files["metadata.json"] = mark_of(newest, "metadata.json")
     (newest / "sha256.json").write_text(json.dumps(files))
-    assert flax_attn.train(poisoned(99.0), workdir=path).summary["train_seconds"] >= 1e6
+    longer = poisoned(99.0)
+    longer.num_epochs = 4
+    assert flax_attn.train(longer, workdir=path).summary["train_seconds"] >= 1e6
 
 
 def test_damaged_metrics_are_mended_from_their_copy(runs, tmp_path, no_pictures):

@@ -3,20 +3,29 @@ import io
 import json
 import math
 import shutil
+from types import SimpleNamespace
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
 
 from configs import dates_bahdanau, shapes_attention, shapes_cnn, shapes_lstm
 from flax_attn import experiment
+from flax_attn.commands import progress
 from flax_attn.commands.training import train
 from flax_attn.data import shapes
 from flax_attn.errors import UsageError
 from flax_attn.experiment import loop, running
-from flax_attn.experiment.building import build_model, count_steps, layer_table, make_batches
+from flax_attn.experiment.building import (
+    build_model,
+    count_steps,
+    layer_table,
+    make_batches,
+    make_plan,
+)
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import make_programs
 from flax_attn.models import GPT, convolution, instruction_set
@@ -187,6 +196,16 @@ def test_steps_of_an_epoch_go_once_through_the_examples():
     config = dates_bahdanau.get_config()
     config.data.update({"num_train": 100, "num_valid": 5, "num_test": 5, "num_buckets": 1})
     assert count_steps(Config.of(config), load(config)) == 2  # of 64, the second filled up
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_texts_come_in_their_order_unless_they_are_shuffled(shuffle):
+    changes = {"data.shuffle": shuffle, "data.num_buckets": 1}
+    config = Config.of(small(dates_bahdanau, **changes))
+    plan, _ = make_plan(config, load(config), num_steps=4)
+    for number in (1, 2):
+        _, rows = plan(jax.random.key(number), jnp.int32(number))
+        assert (rows.ravel().tolist() == list(range(4 * 32))) != shuffle
 
 
 @pytest.fixture(scope="module")
@@ -530,12 +549,26 @@ def test_many_signals_are_predicted_in_batches(finished):
     np.testing.assert_allclose(outputs[-1:], alone, atol=1e-4)
 
 
-def test_a_figure_that_is_gone_is_drawn_again(short, tmp_path):
+def test_a_line_of_progress_has_the_seconds_of_its_epoch(monkeypatch):
+    times = iter([10.0, 12.0, 15.0])
+    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: next(times)))
+    output = io.StringIO()
+    with progress.shown(2, Console(file=output, width=120)) as show:
+        for number in (1, 2):
+            show([{"epoch": number, "seed": seed, "test/mse": seed} for seed in (1, 4)])
+    first, second = output.getvalue().splitlines()
+    assert first == "epoch 1/2  test/mse 2.5  2.0 s"
+    assert second == "epoch 2/2  test/mse 2.5  3.0 s"
+
+
+def test_a_figure_that_is_gone_or_damaged_is_drawn_again(short, tmp_path):
     config, original = short
     shutil.copytree(original, tmp_path / "run")
     figures = tmp_path / "run" / "figures"
     (figures / "loss.png").unlink()
+    (figures / "predictions.png").write_text("no picture")
     experiment.run(config, tmp_path / "run")
+    assert (figures / "predictions.png").read_bytes().startswith(b"\x89PNG")
     assert {path.name for path in figures.iterdir()} == {
         "data_sample.png",
         "loss.png",

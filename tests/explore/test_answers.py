@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -277,6 +278,16 @@ def test_a_language_models_next_token_is_predicts(tmp_path):
     assert all((weights[..., 1] == 0).all() for weights in hidden.values())
     long = "Kal" * 200
     assert "reads the last" in answers(text(long))["note"]
+
+
+def test_a_language_model_of_several_seeds_says_the_mean():
+    run = run_of("names", num_blocks=1, features=8, num_heads=2)
+    (own,) = run.params.values()
+    run = dataclasses.replace(run, params={0: own, 1: jax.tree.map(np.negative, own)})
+    reply, expected = Answers(run)(text("kal")), run.predict("kal")
+    np.testing.assert_allclose(numbers_of(reply["outputs"]), expected.outputs[0], atol=1e-6)
+    for name, weights in arrays(reply).items():
+        np.testing.assert_allclose(weights[:, 0], expected.attention[name][0][:, -1], atol=1e-6)
 
 
 @pytest.mark.full

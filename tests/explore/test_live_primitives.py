@@ -242,11 +242,18 @@ def test_an_array_is_stored_once_whatever_its_shape_and_a_large_repetition_not_a
     assert "broadcast_in_dim" in [name for name, *_ in content["equations"]]
 
 
+def convolved(x, kernel, **options):
+    kernel = jnp.ones(kernel)
+    return [lax.conv_general_dilated(x[None], kernel, (1,), [(0, 0)], **options)]
+
+
 def test_what_the_page_does_not_know_is_told_by_name():
     for function, words in (
         (lambda x: [lax.lgamma(x)], "the primitive 'lgamma'"),
         (lambda x: [x.astype(jnp.bfloat16)], "arrays of bfloat16"),
         (lambda x: [x.at[0].set(1.0)], "the primitive 'scatter'"),
+        (lambda x: convolved(x, (2, 3, 3), lhs_dilation=(2,)), "with groups, or transposed"),
+        (lambda x: convolved(x, (3, 1, 3), feature_group_count=3), "with groups, or transposed"),
         (lambda x: list(lax.scan(lambda c, y: (c, lax.lgamma(y)), x[0], x)), "'lgamma'"),
     ):
         with pytest.raises(UsageError, match=words):

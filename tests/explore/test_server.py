@@ -76,6 +76,19 @@ def test_another_host_a_missing_token_and_other_paths_are_refused(server):
     assert ask(server, method="PUT")[0] == 501
 
 
+def test_the_body_of_a_request_that_is_refused_is_not_another_request(server):
+    host = f"Host: 127.0.0.1:{server.server_port}\r\n"
+    body = f"GET / HTTP/1.1\r\n{host}\r\n"
+    request = f"POST /ask HTTP/1.1\r\n{host}Content-Length: {len(body)}\r\n\r\n{body}"
+    with socket.create_connection(server.server_address, 20) as connection:
+        connection.sendall(request.encode())
+        connection.shutdown(socket.SHUT_WR)
+        reply = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert reply.startswith(b"HTTP/1.1 403 ")
+    assert reply.count(b"HTTP/1.1 ") == 1
+    assert b"\r\nConnection: close\r\n" in reply
+
+
 def test_bodies_are_limited_and_bad_ones_are_one_line(server):
     status, reply = ask(server, Content_Length=str(LARGEST_BODY + 1))
     assert status == 413

@@ -160,7 +160,7 @@ def test_flatten_and_unknown():
     )
 
 
-def test_what_killed_processes_left_is_removed(directory):
+def test_what_killed_processes_left_is_removed_and_nothing_else(directory):
     left = [
         directory.path / ".config.1.partial.json",
         directory.path / "figures" / ".a.partial.png",
@@ -168,10 +168,12 @@ def test_what_killed_processes_left_is_removed(directory):
     left.append(directory.checkpoints / ".metrics.1.partial.jsonl")
     for folder in (directory.path / "figures", directory.checkpoints):
         folder.mkdir()
-    for path in left:
+    mine = [directory.path / "notes.partial.txt", directory.path / "figures" / "my.partial.png"]
+    for path in (*left, *mine):
         path.touch()
     directory.begin(CONFIG)
     assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in mine)
 
 
 def test_a_config_that_has_changed_is_written_again_from_the_checkpoint(directory):

@@ -32,6 +32,13 @@ def test_another_byte_is_a_change_and_so_is_a_file_that_is_gone(listed):
     assert sums.changed(listed) == ["config.json"]
 
 
+def test_a_folder_that_is_a_link_is_not_followed(listed):
+    (listed / "figures").rename(listed / "moved")
+    (listed / "figures").symlink_to("moved")
+    assert (listed / "figures" / "loss.png").read_text() == "as it was"
+    assert sums.changed(listed) == ["figures/loss.png"]
+
+
 def test_figures_decide_nothing(listed):
     (listed / "figures" / "loss.png").write_text("another")
     assert sums.changed(listed) == ["figures/loss.png"]
