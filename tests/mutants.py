@@ -7,6 +7,8 @@ tests belong to a file beside the ones of its own name.
 ACROSS_ATTENTION = ("attention/test_equality.py", "attention/test_hidden.py")
 STREAM = ("attention/test_streaming.py",)
 TESTS = {
+    "analysis/matrices.py": ("analysis/test_plotting.py",),
+    "analysis/report_words.py": ("analysis/test_report.py",),
     "attention/blocks.py": STREAM,
     "attention/core.py": ("attention/test_edges.py", *ACROSS_ATTENTION),
     "attention/dot_products.py": (
@@ -16,6 +18,7 @@ TESTS = {
     ),
     "attention/dropout.py": ACROSS_ATTENTION,
     "attention/few_queries.py": ("attention/test_cache.py",),
+    "attention/looking.py": ("attention/test_lenses.py",),
     "attention/pairs.py": ("attention/test_reach.py", "attention/test_fused.py", *ACROSS_ATTENTION),
     "attention/reach.py": (*STREAM, *ACROSS_ATTENTION),
     "attention/cut.py": ("attention/test_sequence_parallel.py",),
@@ -27,6 +30,8 @@ TESTS = {
     "files.py": ("runs/test_directory.py",),
     "training/mesh.py": ("experiment/test_mesh.py",),
     "experiment/programs.py": ("experiment/test_mesh.py", "experiment/test_running.py"),
+    "models/translation_transformer.py": ("models/test_translation.py",),
+    "predict/files.py": ("commands/test_bad_commands.py",),
     "runs/directory.py": ("test_security.py", "experiment/test_running.py"),
     "runs/checkpoints.py": ("test_security.py",),
     "runs/examples.py": ("runs/test_reading.py", "test_security.py"),
@@ -34,6 +39,7 @@ TESTS = {
     "runs/untrusted.py": ("runs/test_sums.py", "test_security.py"),
     "stopping.py": ("experiment/test_loop.py", "test_faults.py"),
     "tasks/classification.py": ("commands/test_predicting_classes.py",),
+    "tasks/task.py": ("tasks/test_translation.py",),
     "training/optimizer.py": ("experiment/test_running.py",),
     "training/state.py": ("training/test_epoch.py",),
 }
@@ -69,6 +75,7 @@ MUTANTS = {
         ("jax.random.fold_in(jax.random.key(self.seed), epoch)", "jax.random.key(self.seed)"),
     ],
     "training/buckets.py": [
+        ("jax.random.split(jax.random.fold_in(key, number), len(", "jax.random.split(key, len("),
         ('{"mask": rows >= 0}', '{"mask": rows >= -1}'),
         ("jnp.maximum(rows, 0)", "jnp.maximum(rows, 1)"),
         ("jax.random.fold_in(order_key, number)", "jax.random.fold_in(key, number)"),
@@ -254,6 +261,7 @@ MUTANTS = {
         ("if str(seed) not in diverged}", "}"),
     ],
     "tasks/classification.py": [
+        ("count(probabilities(logits).mean(axis=0))", "count(logits.mean(axis=0))"),
         (
             "np.mean([probabilities(logits) for logits in outputs], axis=0)",
             "probabilities(outputs[0])",
@@ -365,5 +373,47 @@ MUTANTS = {
             "max_period ** (-jnp.arange(0, features, 2) / features)",
             "max_period ** (-jnp.arange(0, features, 2) / (features - 1))",
         ),
+    ],
+    "attention/looking.py": [
+        ("_quotient(jnp.asarray(own(queries, keys)), temperature)", "own(queries, keys)"),
+    ],
+    "attention/lenses.py": [
+        ("return setting.shape, np.asarray(setting)", "return np.asarray(setting)"),
+    ],
+    "models/recurrent.py": [
+        ("if number > 1:", "if number >= 1:"),
+    ],
+    "models/images.py": [
+        ("2), 0, 2 * limit + 1)", "2), 0, 2 * limit)"),
+    ],
+    "models/initializers.py": [
+        (
+            "[orthogonal(key, (width, width), dtype) for key in keys]",
+            "[orthogonal(keys[0], (width, width), dtype) for _ in keys]",
+        ),
+    ],
+    "models/translation_transformer.py": [
+        ("layer(tokens) * self.features**0.5 + positions", "layer(tokens) + positions"),
+    ],
+    "tasks/texts.py": [
+        ('encoder, rows, batches["test"], words)', 'encoder, rows, ordered["test"], words)'),
+    ],
+    "tasks/task.py": [
+        ("return np.max(lengths, axis=0) if lengths", "return lengths[0] if lengths"),
+    ],
+    "tasks/encoders.py": [
+        ("| (lengths > most)", "| (lengths >= most)"),
+    ],
+    "analysis/matrices.py": [
+        ("np.isnan(weights[visible]).any()", "np.isnan(weights).any()"),
+    ],
+    "analysis/losses.py": [
+        ("{run.name: pair[1] for run", "{run.name: pair[0] for run"),
+    ],
+    "analysis/report_words.py": [
+        ('mean_of(run, "mse"))) * _unit(run)', 'mean_of(run, "mse")))'),
+    ],
+    "predict/files.py": [
+        ("os.path.realpath(path) == os.path.realpath(source)", "path == source"),
     ],
 }
