@@ -324,7 +324,7 @@ MUTANTS = {
         ("jnp.argsort(~visible,", "jnp.argsort(visible,"),
     ],
     "attention/dot_products.py": [
-        ("softcap * jnp.tanh(scores / self.softcap)", "softcap * jnp.tanh(scores)"),
+        ("softcap * jnp.tanh(scores / softcap)", "softcap * jnp.tanh(scores)"),
     ],
     "attention/dropout.py": [
         ("weights / (1 - rate)", "weights"),
@@ -350,7 +350,7 @@ MUTANTS = {
             "query, key, value = hide(query, has_key), hide(key, has_query), hide(",
             "value = hide(",
         ),
-        ("jnp.promote_types(value.dtype, jnp.float32)", "value.dtype"),
+        ("wide(value.dtype)", "value.dtype"),
     ],
     "attention/cache.py": [
         ("step >= count - slots", "step >= 0"),
@@ -369,10 +369,7 @@ MUTANTS = {
         ("jnp.where(has_key, weights, previous)", "weights"),
     ],
     "attention/positions.py": [
-        (
-            "max_period ** (-jnp.arange(0, features, 2) / features)",
-            "max_period ** (-jnp.arange(0, features, 2) / (features - 1))",
-        ),
+        ("-jnp.arange(0, features, 2) / features", "-jnp.arange(0, features, 2) / (features - 1)"),
     ],
     "attention/looking.py": [
         ("_quotient(jnp.asarray(own(queries, keys)), temperature)", "own(queries, keys)"),

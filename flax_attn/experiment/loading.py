@@ -254,6 +254,7 @@ def restore_states(
 def read_summary(path: Path) -> Summary:
     """The results; empty for a run that is not finished."""
     try:
-        return untrusted.read_json(path, "summary.json", Summary)
+        summary: Summary = untrusted.read_json(path, "summary.json", Summary)
+        return summary
     except FileNotFoundError:
         return cast(Summary, {})
