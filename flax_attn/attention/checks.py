@@ -30,11 +30,26 @@ def as_mask(mask: ArrayLike) -> Bool[Array, "..."]:
 
 
 def as_integers(name: str, array: ArrayLike) -> Int[Array, "..."]:
-    """The argument as integers. Raises a TypeError that names it."""
-    array = jnp.asarray(array)
-    if not jnp.issubdtype(array.dtype, jnp.integer):
-        raise TypeError(f"expected integers in {name}, got {array.dtype}")
-    return array if array.dtype == jnp.int64 else array.astype(jnp.int32)  # sums do not overflow
+    """The argument as integers of 32 bits, or of 64 where JAX allows them.
+
+    Raises:
+        TypeError: another dtype.
+        ValueError: integers of 64 bits that JAX would cut to 32.
+    """
+    integers = jnp.asarray(array)
+    if not jnp.issubdtype(integers.dtype, jnp.integer):
+        raise TypeError(f"expected integers in {name}, got {integers.dtype}")
+    if isinstance(array, np.ndarray | np.generic) and array.itemsize > integers.itemsize:
+        given, limits = np.atleast_1d(array), jnp.iinfo(jnp.int32)
+        beyond = given[(given < limits.min) | (given > limits.max)]
+        if beyond.size:
+            raise ValueError(
+                f"expected integers of 32 bits in {name}, got {beyond[0]}; set jax_enable_x64, or "
+                "number ids of queries and keys together by np.unique(ids, return_inverse=True)"
+            )
+    if integers.dtype == jnp.int64:
+        return integers
+    return integers.astype(jnp.int64 if integers.itemsize == 8 else jnp.int32)  # sums fit in
 
 
 def as_lengths(name: str, array: ArrayLike) -> Int[Array, "..."]:

@@ -82,18 +82,25 @@ def lengths(valid: ArrayLike, positions: Int[Array, "*b"]) -> Bool[Array, "..."]
 
 def from_lengths(valid: ArrayLike, num_keys: int) -> Bool[Array, "*b 1 k"]:
     """The mask `(..., 1, k)` of the first `valid` keys, for lengths `(...)` of batch rows."""
-    return lengths(jnp.asarray(valid)[..., None, None], jnp.arange(num_keys)[None, :])
+    valid = as_integers("valid", valid)[..., None, None]
+    return lengths(valid, jnp.arange(num_keys)[None, :])
 
 
 def from_query_lengths(valid: ArrayLike, num_keys: int) -> Bool[Array, "*b q k"]:
     """The mask `(..., q, k)` of the first `valid` keys, for lengths `(..., q)` of queries."""
-    return lengths(jnp.asarray(valid)[..., None], jnp.arange(num_keys)[None, :])
+    valid = as_integers("valid", valid)[..., None]
+    return lengths(valid, jnp.arange(num_keys)[None, :])
 
 
 def segments(
     query_segments: Int[Array, "*b q"], key_segments: Int[Array, "*b k"]
 ) -> Bool[Array, "*b q k"]:
-    """Queries attend to keys of their own segment. It packs several sequences into one row."""
+    """Queries attend to keys of their own segment. It packs several sequences into one row.
+
+    Raises:
+        TypeError: ids that are not integers.
+        ValueError: ids of NumPy that do not fit into 32 bits, without `jax_enable_x64`.
+    """
     queries = as_integers("query_segments", query_segments)
     keys = as_integers("key_segments", key_segments)
     return queries[..., :, None] == keys[..., None, :]

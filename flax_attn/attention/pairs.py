@@ -95,15 +95,9 @@ class Pairs:
     def under(self, mask: PerPair | None, bias: PerPair | None) -> "Pairs":
         """With a mask and a bias. Raises unless they broadcast to the weights."""
         if mask is not None and not callable(mask):
-            mask = as_mask(mask)
-            if self.heads and mask.ndim == 3 < len(self.shape) and mask.shape[0] > 1:
-                raise ValueError(
-                    f"expected a mask with all axes of the weights {self.shape}, got {mask.shape}; "
-                    "write mask[:, None] for one a batch row, mask[None] for one a head"
-                )
-            mask = broadcastable("mask", mask, self.shape)
+            mask = self._per_pair("mask", as_mask(mask))
         if bias is not None and not callable(bias):
-            bias = broadcastable("bias", as_floats("bias", bias), self.shape)
+            bias = self._per_pair("bias", as_floats("bias", bias))
         return dataclasses.replace(self, mask=mask, bias=bias)
 
     def through_lens(self, mask: PerPair | None) -> "Pairs":
@@ -259,6 +253,18 @@ class Pairs:
             return term
         groups = self.heads if term.shape[-3] > 1 else (1, 1)
         return term.reshape(*term.shape[:-3], *groups, *term.shape[-2:])
+
+    def _per_pair(self, name: str, array: Array) -> Array:
+        """An array with the rank of the weights. Raises unless it broadcasts to them.
+
+        One `(n, q, k)` beside batch rows and heads does not say which of the two it is for.
+        """
+        if self.heads and array.ndim == 3 < len(self.shape) and array.shape[0] > 1:
+            raise ValueError(
+                f"expected a {name} with all axes of the weights {self.shape}, got {array.shape}; "
+                f"write {name}[:, None] for one a batch row, {name}[None] for one a head"
+            )
+        return broadcastable(name, array, self.shape)
 
     def _per_row(self, name: str, array: Array) -> Array:
         """Integers `()`, or `(...)` with one a batch row, which get the rank of the weights."""

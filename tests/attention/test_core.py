@@ -226,7 +226,7 @@ def test_grouped_heads_share_their_keys_and_values():
     query, key, value = normal(3, 2, 7, 6, 4), normal(4, 2, 5, 3, 4), normal(5, 2, 5, 3, 2)
     options = {
         "mask": np.random.default_rng(6).random((2, 6, 7, 5)) < 0.7,
-        "bias": normal(7, 6, 1, 5),
+        "bias": normal(7, 1, 6, 1, 5),
     }
     grouped = run(fa.dot_product_attention, query, key, value, **options)
     repeated = [np.repeat(array, 2, axis=2) for array in (key, value)]

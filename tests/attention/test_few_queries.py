@@ -29,7 +29,7 @@ OPTIONS = {
     },
     "window": {"causal": True, "window": (9, 0), "query_offset": 90},
     "empty": {"key_lengths": LENGTHS},
-    "mask and bias": {"mask": jnp.asarray(RANDOM), "bias": jnp.asarray(normal(4, HEADS, 1, K))},
+    "mask and bias": {"mask": jnp.asarray(RANDOM), "bias": jnp.asarray(normal(4, 1, HEADS, 1, K))},
     "functions": {
         "mask": lambda q, k: k % 3 > 0,
         "bias": lambda q, k: -0.1 * jnp.abs(q - k).astype(jnp.float32),

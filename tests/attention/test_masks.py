@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.attention import arrays, attend, masks, no_score
+from flax_attn.attention import arrays, attend, dot_product_attention, masks, no_score
 from tests.attention.compiled import run
 
 Q, K = 3, 5
@@ -174,6 +174,35 @@ def test_segments_keep_to_themselves():
     np.testing.assert_array_equal(
         mask, [[[q == k for k in keys] for q in queries] for queries, keys in zip(query, key)]
     )
+
+
+@pytest.mark.parametrize("ids", [[7, 2**32 + 7], [7, -(2**32) + 7], [np.iinfo(np.uint64).max]])
+def test_ids_that_jax_would_cut_are_refused(ids):
+    """Two documents would be one, where the last 32 bits of their ids are equal."""
+    ids, few = np.array(ids), np.array([-(2**31), 2**31 - 1])
+    x = np.ones((1, 1, 1), np.float32)
+    message = rf"^expected integers of 32 bits in query_segments, got {ids[-1]}; set jax_enable_x64"
+    for call in (
+        lambda ids: masks.segments.__wrapped__(ids, few),
+        lambda ids: dot_product_attention(x, x, x, query_segments=ids[-1:], key_segments=few[:1]),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call(ids)
+    np.testing.assert_array_equal(masks.segments.__wrapped__(few, few), np.eye(2, dtype=bool))
+    with jax.enable_x64(True):
+        mask = masks.segments.__wrapped__(ids, ids)
+    np.testing.assert_array_equal(mask, np.eye(len(ids), dtype=bool))
+
+
+def test_ids_of_64_bits_that_fit_are_as_those_of_32():
+    ids = np.array([[3, 3, 9]])
+    expected = masks.segments(jnp.array(ids), jnp.array(ids))
+    np.testing.assert_array_equal(masks.segments.__wrapped__(ids, np.uint64(ids)), expected)
+
+
+def test_lengths_that_jax_would_cut_are_refused():
+    with pytest.raises(ValueError, match=r"32 bits in valid, got 4294967297; set jax_enable_x64"):
+        masks.from_lengths(np.array([1, 2**32 + 1]), 3)
 
 
 def test_combine_is_all_of_the_masks_whichever_has_more_axes():

@@ -1,6 +1,7 @@
 """What depends on a pair of positions: causality, windows, offsets, lengths, masks and biases."""
 
 import functools
+import re
 
 import chex
 import jax
@@ -92,10 +93,30 @@ def test_a_mask_and_a_bias_of_heads_that_share_keys_are_those_of_each_head(chunk
     """Six heads on two key heads: heads 0 to 2 read the first, 3 to 5 the second."""
     query, key, value = (normal(seed, B, T, heads, 4) for seed, heads in ((7, 6), (8, 2), (9, 2)))
     mask = np.random.default_rng(10).random((B, 6, T, T)) < 0.6
-    bias = normal(11, 6, T, T)
+    bias = normal(11, 1, 6, T, T)
     attend = functools.partial(fa.dot_product_attention, chunk_size=chunk_size)
     together = run(attend, query, key, value, mask=mask, bias=bias).context
     for head in range(6):
         own = query[:, :, [head]], key[:, :, [head // 3]], value[:, :, [head // 3]]
-        alone = run(attend, *own, mask=mask[:, [head]], bias=bias[[head]]).context
+        alone = run(attend, *own, mask=mask[:, [head]], bias=bias[:, [head]]).context
         np.testing.assert_allclose(together[:, :, [head]], alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mask", "bias"])
+@pytest.mark.parametrize("shape", [(2, 3, 3), (2, 1, 3), (2, 1, 1)])
+@pytest.mark.parametrize("chunk_size", [None, 2])
+def test_three_axes_beside_batch_rows_and_heads_are_refused(name, shape, chunk_size):
+    """They could be `(b, q, k)` as well as `(heads, q, k)`."""
+    x, array = np.zeros((2, 3, 2, 4), np.float32), np.ones(shape, bool if name == "mask" else float)
+    message = (
+        rf"^expected a {name} with all axes of the weights \(2, 2, 3, 3\), "
+        rf"got {re.escape(str(shape))}; "
+        rf"write {name}\[:, None\] for one a batch row, {name}\[None\] for one a head$"
+    )
+    attend = functools.partial(fa.dot_product_attention, x, x, x, chunk_size=chunk_size)
+    with pytest.raises(ValueError, match=message):
+        attend(**{name: array})
+    for one in (array[:1], array[0], array[None], array[:, None]):
+        jax.eval_shape(functools.partial(attend, **{name: one}))
+    row = functools.partial(fa.dot_product_attention, x[0], x[0], x[0], chunk_size=chunk_size)
+    jax.eval_shape(functools.partial(row, **{name: array}))  # without batch rows it is one a head

@@ -55,7 +55,7 @@ LIMITS = {
 BIASES = {
     "nothing": None,
     "array": normal(13, B, 1, Q, K),
-    "of heads and keys": normal(14, HEADS, 1, K),
+    "of heads and keys": normal(14, 1, HEADS, 1, K),
     "-inf": np.where(RANDOM, normal(15, B, 1, Q, K), -np.inf).astype(np.float32),
     "function": lambda q, k: -0.3 * jnp.abs(jnp.subtract(*masks.aligned(q, k))).astype(jnp.float32),
 }

@@ -162,5 +162,7 @@ def test_a_relative_bias_has_the_dtype_asked_for_and_is_added_to_scores(dtype):
         variables,
     )
     bias = np.float32(run(lambda variables: module.apply(variables)(*masks.grid(T, T)), variables))
-    expected = run(lambda bias: dot_product_attention(query, query, query, bias=bias).weights, bias)
+    expected = run(
+        lambda bias: dot_product_attention(query, query, query, bias=bias).weights, bias[None]
+    )
     np.testing.assert_allclose(weights, expected, atol=1e-6)
