@@ -70,6 +70,10 @@ def rotary(
 
     The product of a query and a key that are turned depends on their features and their distance.
 
+    GPT-J and x-transformers turn these pairs, too. GPT-NeoX, Equinox, and Llama, Mistral and Gemma
+    of Hugging Face turn the pairs `(i, i + d/2)`. For weights of theirs, put the features of each
+    head of queries and keys into our order: `kernel[..., np.arange(d).reshape(2, -1).T.ravel()]`.
+
     Source: Su et al. 2021 (arXiv:2104.09864), eq. 34; Black et al. 2022 (arXiv:2204.06745), section
     2.1, for a part of the features.
 

@@ -65,6 +65,22 @@ def test_rotary_turns_the_first_axis_towards_the_second():
     )
 
 
+@pytest.mark.parametrize("features", [D, 6])
+def test_the_order_of_its_docstring_turns_halves_as_other_models_do(features):
+    """Pairs `(i, i + features/2)` by hand, and the same vectors in our order."""
+    vectors, half = normal(0, B, T, D), features // 2
+    expected = vectors.copy()
+    for t, i in np.ndindex(T, half):
+        angle = t / 10_000 ** (2 * i / features)
+        first, second = vectors[:, t, i], vectors[:, t, i + half]
+        expected[:, t, i] = first * math.cos(angle) - second * math.sin(angle)
+        expected[:, t, i + half] = second * math.cos(angle) + first * math.sin(angle)
+    order = np.concatenate([np.arange(features).reshape(2, -1).T.ravel(), np.arange(features, D)])
+    assert "np.arange(d).reshape(2, -1).T.ravel()" in rotary.__doc__
+    turned = run(rotary, vectors[..., order], features=features)
+    np.testing.assert_allclose(turned, expected[..., order], atol=1e-5)
+
+
 def test_rotary_keeps_norms():
     vectors = normal(0, B, 3, T, D)
     np.testing.assert_allclose(

@@ -72,7 +72,8 @@ class MultiHeadAttention(HeadProjections):
         across: as in `attend`. Attention to a cache is not cut.
         kernel_init, bias_init: initialisers of the four kernels and of the four biases.
         rotary: whether queries and keys are turned after the projection, by angles that grow with
-            their positions. Positions of queries start at `query_offset`, those of keys at 0. A
+            their positions, as the function `rotary` does. It says how weights of other models are
+            reordered. Positions of queries start at `query_offset`, those of keys at 0. A
             cache holds keys that are already turned.
         rotary_features: the number of features of each head that are turned, the first ones. It is
             even; None for all.

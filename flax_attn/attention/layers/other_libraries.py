@@ -132,6 +132,9 @@ def multi_head_params_from_torch(
         state = {name: tensor.numpy() for name, tensor in layer.state_dict().items()}
         variables = {"params": multi_head_params_from_torch(state, layer.num_heads)}
 
+    The layer norms of PyTorch add 1e-5 to the variance, and those of our blocks 1e-6. With weights
+    from PyTorch, pass `epsilon=1e-5` to `EncoderBlock` or `DecoderBlock`.
+
     Args:
         state: the arrays of PyTorch's layer by their names. They are `in_proj_weight` `(3 d, d)`,
             or `q_proj_weight`, `k_proj_weight` and `v_proj_weight` where keys or values have

@@ -37,7 +37,7 @@ class EncoderBlock(nn.Module):
         feed_forward: the network, such as `FeedForward(2048)`.
         pre_norm: True puts a norm before each part, False after each residual connection.
         dropout_rate: share of the outputs of each part that are dropped in training.
-        epsilon: number that the norms add to the variance.
+        epsilon: number that the norms add to the variance; in PyTorch it is 1e-5.
         dtype: dtype of the norms and of the result; None for that of the inputs. The parts have
             dtypes of their own.
         param_dtype: dtype of the norms' parameters.
