@@ -74,7 +74,7 @@ def limits() -> dict[str, dict]:
         "mask of heads": {"mask": jnp.asarray(draw.random((B, HEADS, Q, K)) < 0.6)},
         "mask function": {"mask": masks.causal, "query_offset": 1},
         "bias": {"bias": normal(6, B, HEADS, Q, K)},
-        "bias that hides": {"bias": jnp.where(normal(7, HEADS, Q, K) > 0, 0.5, -jnp.inf)},
+        "bias that hides": {"bias": jnp.where(normal(7, 1, HEADS, Q, K) > 0, 0.5, -jnp.inf)},
         "bias function": {"bias": fa.alibi(HEADS), "causal": True},
         "scale and cap": {"scale": 0.7, "softcap": 2.0},
         "dropout": dropout,
