@@ -40,16 +40,15 @@ def as_integers(name: str, array: ArrayLike) -> Int[Array, "..."]:
     if not jnp.issubdtype(integers.dtype, jnp.integer):
         raise TypeError(f"expected integers in {name}, got {integers.dtype}")
     if isinstance(array, np.ndarray | np.generic) and array.itemsize > integers.itemsize:
-        given, limits = np.atleast_1d(array), jnp.iinfo(jnp.int32)
-        beyond = given[(given < limits.min) | (given > limits.max)]
+        wide, limits = np.atleast_1d(array), jnp.iinfo(jnp.int32)
+        beyond = wide[(wide < limits.min) | (wide > limits.max)]
         if beyond.size:
             raise ValueError(
                 f"expected integers of 32 bits in {name}, got {beyond[0]}; set jax_enable_x64, or "
                 "number ids of queries and keys together by np.unique(ids, return_inverse=True)"
             )
-    if integers.dtype == jnp.int64:
-        return integers
-    return integers.astype(jnp.int64 if integers.itemsize == 8 else jnp.int32)  # sums fit in
+    # sums do not overflow
+    return integers.astype(jnp.int64 if integers.itemsize == 8 else jnp.int32)
 
 
 def as_lengths(name: str, array: ArrayLike) -> Int[Array, "..."]:

@@ -255,10 +255,7 @@ class Pairs:
         return term.reshape(*term.shape[:-3], *groups, *term.shape[-2:])
 
     def _per_pair(self, name: str, array: Array) -> Array:
-        """An array with the rank of the weights. Raises unless it broadcasts to them.
-
-        One `(n, q, k)` beside batch rows and heads does not say which of the two it is for.
-        """
+        """An array with the rank of the weights. `(n, q, k)` does not say: of rows, or of heads."""
         if self.heads and array.ndim == 3 < len(self.shape) and array.shape[0] > 1:
             raise ValueError(
                 f"expected a {name} with all axes of the weights {self.shape}, got {array.shape}; "
