@@ -76,6 +76,11 @@ def test_images_and_labels_come_in_the_order_of_the_files(tmp_path):
             r"shape \(3, 28, 27\)",
         ),
         (
+            {"train-labels-idx1": idx(LABELS + 3)},
+            r"expected 3 labels below 10 in .*, got shape "
+            r"\(3,\)",
+        ),
+        (
             {"train-labels-idx1": idx(LABELS[:2])},
             r"expected 3 labels below 10 in .*, got shape "
             r"\(2,\)",

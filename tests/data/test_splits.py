@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from flax_attn.data.splits import stratified
+from flax_attn.data.splits import by_class, stratified
+from flax_attn.errors import UsageError
 
 
 @pytest.mark.parametrize("counts", [[100, 37, 63], [1, 1, 1, 1], [3, 0, 200], [7600]])
@@ -30,3 +31,13 @@ def test_the_tutorials_split():
         1_140,
         1_140,
     ]
+
+
+def test_a_class_has_a_row_for_each_split_at_least():
+    labels, thirds = ["cat"] * 3 + ["dog"] * 3, (1 / 3, 1 / 3)
+    parts = by_class(labels, thirds, 0)
+    assert list(parts) == ["train", "valid", "test"]
+    assert [[labels[i] for i in rows] for rows in parts.values()] == [["cat", "dog"]] * 3
+    assert list(by_class(labels[:-1], thirds, 0, has_test=True)) == ["train", "valid"]
+    with pytest.raises(UsageError, match=r"at least 3 rows of every class, .* got 2 of 'dog'"):
+        by_class(labels[:-1], thirds, 0)
