@@ -1,5 +1,6 @@
 """The command line as a user has it: real processes, real files."""
 
+import gc
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import pytest
 from configs import shapes_attention
 from flax_attn import experiment
 from flax_attn.__main__ import main
+from flax_attn.commands import exploring, training
 from flax_attn.errors import UsageError
 from tests.written_runs import vouch
 
@@ -43,6 +45,23 @@ def flax_attn(*args):
     command = [sys.executable, "-m", "flax_attn", *map(str, args)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     return done.returncode, done.stdout, done.stderr
+
+
+def test_garbage_is_collected_while_a_run_trains():
+    training.import_jax()
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("name", "has"),
+    [("DISPLAY", True), ("WAYLAND_DISPLAY", True), ("BROWSER", True), ("TERM", False)],
+)
+def test_a_browser_is_opened_where_there_is_a_screen(name, has, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "linux")
+    for other in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(name, "something")
+    assert exploring.has_screen() == has
 
 
 @pytest.mark.parametrize("user_says", [True, False])

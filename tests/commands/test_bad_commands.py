@@ -172,7 +172,7 @@ TRAINING = [  # arguments after `train shapes_cnn`, and what is said
     ([*SMALL, "--model.features=1000000000"], "whose training fits into"),
     (["--model.kernel_size=1000001"], "at most 1,000 for config key 'model.kernel_size'"),
     (
-        [*SMALL, "--model.features=60000", "--num_seeds=10000", "--num_epochs=1"],
+        [*SMALL, "--model.features=2000", "--num_seeds=10000", "--num_epochs=1"],
         "whose training fits into",
     ),
     (["--workdir=~nobody_x/run"], "a home that is known, got ~nobody_x/run; write the whole"),
@@ -249,6 +249,10 @@ OTHERS = [  # whole commands
     (["train", "translate_tsv"], "expected --config.data.file=FILE.tsv"),
     (["train", "translate_tsv", "--data.file=/dev/zero"], "a device"),
     (["train", "translate_tsv", "--data.source_column=0"], "expected two columns from 1"),
+    (
+        ["train", "translate_multi30k_transformer", "--model.attention_dropout_rate=1"],
+        "'model.attention_dropout_rate' to be a number in [0, 1), got 1",
+    ),
     (["train", "reverse_bahdanau", "--decoding.beam=0"], "'decoding.beam' to be a number above 0"),
     (["train", "reverse_bahdanau", "--decoding.beam=100000000"], "at most 1,000 for config key"),
     (["train", "reverse_bahdanau", "--data.max_letters=2000000000"], "numbers to draw"),
@@ -750,17 +754,17 @@ def test_a_signal_of_excel_begins_with_a_mark_and_is_read(signals, tmp_path, cap
 
 def is_plain(text):
     """Whether no character of a text steers a terminal."""
-    return not {"\x1b", TURNED, "\x9b", "\r", "\x07"} & set(text)
+    return not {"\x1b", TURNED, "\x7f", "\x9b", "\r", "\x07"} & set(text)
 
 
 def test_labels_and_texts_are_printed_with_escapes(texts, tmp_path, capsys):
-    run, source = str(texts), f"a good {RED}film{TURNED}\x9b"
+    run, source = str(texts), f"a good {RED}film{TURNED}\x7f\x9b"
     (tmp_path / "in.txt").write_text(f"{source}\nbad 2\n", encoding="utf-8")
     for arguments in ([source], ["--input", str(tmp_path / "in.txt")]):
         assert main(["predict", run, *arguments]) == 0
         out, err = capsys.readouterr()
         assert is_plain(out + err)
-        for escaped in ("yes\\u202e", "no\\x1b[31m", "\\x1b[31mfilm\\u202e\\x9b"):
+        for escaped in ("yes\\u202e", "no\\x1b[31m", "\\x1b[31mfilm\\u202e\\x7f\\x9b"):
             assert escaped in out
     assert main(["predict", run, "--json", source]) == 0
     out, err = capsys.readouterr()

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from flax_attn.data import ag_news, builders, mnist, sst, table
+from flax_attn.data.sets import SST
 from flax_attn.errors import UsageError
 
 
@@ -74,6 +75,11 @@ def test_images_and_labels_come_in_the_order_of_the_files(tmp_path):
             {"train-images-idx3": idx(IMAGES[:, :, :27])},
             r"images of 28 x 28 pixels in .*, got "
             r"shape \(3, 28, 27\)",
+        ),
+        (
+            {"train-labels-idx1": idx(LABELS + 3)},
+            r"expected 3 labels below 10 in .*, got shape "
+            r"\(3,\)",
         ),
         (
             {"train-labels-idx1": idx(LABELS[:2])},
@@ -250,6 +256,28 @@ def test_a_malformed_tree_is_named_with_its_line(tmp_path, line):
     (tmp_path / "sst" / "dev.txt").write_text(f"(3 fine)\n{line}\n(2 fine)\n")
     with pytest.raises(UsageError, match=r"a tree of labels 0 to 4 and words in .*dev.txt, line 2"):
         sst.load_sst(tmp_path)
+
+
+def test_training_alone_takes_phrases_and_each_once(tmp_path):
+    (tmp_path / "sst").mkdir()
+    for name in ("train", "dev", "test"):
+        lines = f"(1 (2 a) (4 (0 {name}) (2 bit)))\n(3 (2 A) (2 {name}))\n"
+        (tmp_path / "sst" / f"{name}.txt").write_text(lines)
+    labels = ["negative", "positive"]
+    for phrases in (False, True):
+        splits = SST(phrases=phrases).load(tmp_path).splits
+        assert splits["valid"] == (["a dev bit", "A dev"], labels)
+        assert splits["test"] == (["a test bit", "A test"], labels)
+        if not phrases:
+            assert splits["train"] == (["a train bit", "A train"], labels)
+    assert dict(zip(*splits["train"])) == {
+        "a train bit": "negative",
+        "a": "neutral",
+        "train bit": "positive",
+        "train": "negative",  # the mean of 0 and 2
+        "bit": "neutral",
+        "a train": "positive",
+    }
 
 
 @pytest.mark.full

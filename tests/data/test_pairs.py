@@ -96,6 +96,11 @@ def test_the_users_pairs_stand_on_lines_with_a_tab_between(tmp_path):
     assert pairs.read(tmp_path / "own.tsv") == [("ein Haus", "a house"), ("zwei", "two")]
 
 
+def test_some_texts_of_the_users_pairs_may_be_numbers(tmp_path):
+    (tmp_path / "own.tsv").write_text("2\ttwo\nzwei\t2\n")
+    assert pairs.read(tmp_path / "own.tsv") == [("2", "two"), ("zwei", "2")]
+
+
 def test_pairs_may_stand_in_a_csv_file(tmp_path):
     (tmp_path / "own.CSV").write_text('1,"ein Haus, so",a house\n\n2,zwei,"""two"""\n')
     assert pairs.read(tmp_path / "own.CSV", 2, 3) == [

@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
-from flax_attn.data.splits import stratified
+from flax_attn.data.sets import InputSeries
+from flax_attn.data.splits import by_class, stratified
+from flax_attn.errors import UsageError
 
 
 @pytest.mark.parametrize("counts", [[100, 37, 63], [1, 1, 1, 1], [3, 0, 200], [7600]])
@@ -30,3 +32,24 @@ def test_the_tutorials_split():
         1_140,
         1_140,
     ]
+
+
+def test_a_class_has_a_row_for_each_split_at_least():
+    labels, thirds = ["cat"] * 3 + ["dog"] * 3, (1 / 3, 1 / 3)
+    parts = by_class(labels, thirds, 0)
+    assert list(parts) == ["train", "valid", "test"]
+    assert [[labels[i] for i in rows] for rows in parts.values()] == [["cat", "dog"]] * 3
+    assert list(by_class(labels[:-1], thirds, 0, has_test=True)) == ["train", "valid"]
+    with pytest.raises(UsageError, match=r"at least 3 rows of every class, .* got 2 of 'dog'"):
+        by_class(labels[:-1], thirds, 0)
+
+
+def test_no_series_is_in_two_splits():
+    splits = InputSeries(num_train=11, num_valid=5, num_test=5, length=7).load(None)
+    assert {name: len(rows.inputs) for name, rows in splits.items()} == {
+        "train": 11,
+        "valid": 5,
+        "test": 5,
+    }
+    everything = np.concatenate([rows.inputs.ravel() for rows in splits.values()])
+    assert len(np.unique(everything)) > 0.99 * everything.size

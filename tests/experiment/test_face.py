@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import flax.linen as nn
 import numpy as np
 import pytest
 
 import flax_attn
 from flax_attn.__main__ import main
 from flax_attn.errors import UsageError
+from flax_attn.experiment.foreign import class_of
 from tests import tiny
 
 ROOT = Path(__file__).parents[2]
@@ -324,6 +326,21 @@ def test_a_model_and_data_of_ones_own_are_trained_and_predicted_where_they_are_a
     assert np.load(in_own / "in.predictions.npy").shape == (2, 20)
     assert main(["train", "mine.py", "--workdir=run"]) == 0
     assert "this run is finished" in capsys.readouterr().out
+
+
+def test_who_allows_a_package_allows_its_modules(tmp_path, monkeypatch):
+    (tmp_path / "own_package").mkdir()
+    text = "import flax.linen as nn\nclass Own(nn.Module):\n    size: int = 3\n"
+    (tmp_path / "own_package" / "inner.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    wanted = "model.name", "own_package.inner:Own", {}, nn.Module
+    for allowed in ([], ["inner"], ["own_package.other"], ["own"]):
+        with pytest.raises(UsageError, match="allow its module if you trust it"):
+            class_of(*wanted, allowed)
+        assert "own_package" not in sys.modules
+    for allowed in (["own_package"], ["own_package.inner"]):
+        assert class_of(*wanted, allowed)().size == 3
+        del sys.modules["own_package.inner"], sys.modules["own_package"]
 
 
 def test_comparing_imports_nothing_of_the_users(in_own, monkeypatch):

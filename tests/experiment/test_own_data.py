@@ -11,6 +11,7 @@ from PIL import Image
 
 import flax_attn
 from flax_attn.__main__ import main
+from flax_attn.data import contents
 from flax_attn.data.sets import ImageFiles, PairsTSV, SignalsNPZ
 from flax_attn.errors import UsageError
 from tests import tiny
@@ -275,6 +276,12 @@ def test_signals_of_two_shapes_and_other_keys_are_told(tmp_path):
 
 
 PIXELS, LABELS = images(20)
+
+
+def test_classes_of_bytes_have_the_names_that_these_spell():
+    names = [b"cat", "hühner".encode(), b"cat"]
+    _, classes = contents.images("here", PIXELS[:3], np.array(names))
+    assert classes == ["cat", "hühner", "cat"]
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 
+import jax
 import numpy as np
 import pytest
 
@@ -95,6 +97,19 @@ def test_other_configs_are_refused_in_every_process(tmp_path):
         "error: expected the same config in every process, but process 1 has another"
     ]
     assert not (tmp_path / "run").exists()
+
+
+def test_another_version_of_jax_is_refused(monkeypatch):
+    told = []
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(of_runs, "_all_of", lambda differs: np.array([0, differs]))
+    monkeypatch.setattr(of_runs, "tell", lambda own: told.append(own) or told[0])
+    with monkeypatch.context() as process_0:
+        process_0.setattr(jax, "__version__", "0.0")
+        of_runs.check_same({"seed": 0})
+    of_this = re.escape(repr(jax.__version__))
+    with pytest.raises(UsageError, match=f"jax is {of_this} in process 0 and '0.0' in process 0"):
+        of_runs.check_same({"seed": 0})
 
 
 @pytest.mark.full

@@ -441,6 +441,13 @@ def test_damage_to_a_finished_run_is_told(short, tmp_path, damage, said):
         reading.read(tmp_path / "listed")
 
 
+def test_a_run_that_has_lost_its_list_of_sums_is_not_loaded(short, tmp_path):
+    shutil.copytree(short[1], tmp_path / "run")
+    (tmp_path / "run" / "sums.json").unlink()
+    with pytest.raises(UsageError, match=r"has lost its sums\.json"):
+        experiment.load(tmp_path / "run")
+
+
 @pytest.mark.usefixtures("no_pictures")
 def test_the_same_command_mends_a_damaged_run(short, tmp_path):
     config, original = short

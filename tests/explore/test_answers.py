@@ -13,15 +13,16 @@ from flax_attn.analysis.report_data import safe
 from flax_attn.data.tokenizers import fit_tokenizer
 from flax_attn.errors import UsageError
 from flax_attn.explore.answers import Answers
-from flax_attn.explore.asking import AS_TRAINED
-from flax_attn.explore.replies import numbers_of
-from flax_attn.explore.step_scores import has_scores
-from flax_attn.explore.under_lens import NORMALIZERS
+from flax_attn.explore.asking import AS_TRAINED, Settings
+from flax_attn.explore.replies import by_heads, numbers_of
+from flax_attn.explore.step_scores import has_scores, of_translations
+from flax_attn.explore.under_lens import NORMALIZERS, Traced
 from flax_attn.models.translation import Seq2Seq
 from flax_attn.models.translation_transformer import TranslationTransformer
 from flax_attn.tasks import Kept
 from tests import tiny
 from tests.explore.living import random_inputs, run_of
+from tests.models.variables import draw
 
 WORDS = ["a good film and the bad one was long"]
 PARTS = ("attention", "scores")
@@ -253,6 +254,21 @@ def test_the_scores_of_a_translation_make_its_weights(name, tmp_path):
     assert np.ptp(np.concatenate(scores)) > 1e-3
 
 
+def test_the_scores_of_tokens_are_of_the_step_that_writes_them():
+    model = Seq2Seq(7, 6, embedding_features=4, features=4, attention_features=4)
+    end, tokens = 1, jnp.array([[2, 3, 5, 4], [4, 2, 2, 5]])
+    sources = {"source": jnp.array([[2, 3, 4, 5, 6], [6, 2, 3, 0, 0]])}
+    sources["source_lengths"] = jnp.array([5, 3])
+    before = jnp.concatenate([jnp.full((2, 1), end), tokens[:, :-1]], axis=1)
+    variables = draw(model, sources | {"target": before})
+    _, aux = jax.jit(model.apply)(variables, sources | {"target": before})
+    scores = of_translations(model, variables["params"], sources, tokens[:, None], end)
+    mask = jnp.arange(5)[None, None] < sources["source_lengths"][:, None, None]
+    weights = NORMALIZERS["softmax"](scores[:, 0], mask=mask)
+    np.testing.assert_allclose(weights, aux["attention"]["alignment"], atol=1e-5)
+    assert np.ptp(weights[0], axis=0).max() > 1e-3  # they differ from step to step
+
+
 def test_weights_that_are_no_normaliser_of_one_score_have_none():
     of_heads, around = TranslationTransformer(9, 9), Seq2Seq(9, 9, reach=2)
     assert not has_scores(of_heads)
@@ -307,6 +323,26 @@ def test_series_are_predicts_and_a_hidden_one_has_no_weight(tmp_path):
     assert np.ptp(scores) > 1e-3
     with pytest.raises(UsageError, match="expected 8 series of 20 steps"):
         answers(numbers(series[:, :7]))
+
+
+def test_reach_and_causality_mean_nothing_between_two_sequences():
+    traced = Traced.of(Settings(reach=1, causal=True, hidden=(2,)))
+    place = jnp.arange(5)
+    visible = lambda queries, number: np.broadcast_to(
+        traced.visible(place[:queries, None], place[None], number), (queries, 5)
+    )
+    np.testing.assert_array_equal(visible(3, None), [np.arange(5) != 2] * 3)
+    np.testing.assert_array_equal(visible(3, 4), np.ones((3, 5)))
+    own = [[k != 2 and q - 1 <= k <= q for k in range(5)] for q in range(5)]
+    np.testing.assert_array_equal(visible(5, 5), own)
+
+
+def test_weights_have_heads_queries_and_keys_and_hops_are_heads():
+    weights = np.arange(12.0).reshape(3, 4)
+    np.testing.assert_array_equal(by_heads("hops", weights), weights[:, None])
+    np.testing.assert_array_equal(by_heads("attention", weights), weights[None])
+    np.testing.assert_array_equal(by_heads("pooling", weights[0]), weights[None, :1])
+    assert by_heads("blocks", np.zeros((2, 3, 4, 5))).shape == (6, 4, 5)
 
 
 def test_no_text_of_a_reply_steers_what_is_shown(texts):

@@ -1,8 +1,11 @@
 """A page of runs with their models: what is read, and how often."""
 
+import json
+import re
 from collections import Counter
 
 from flax_attn.__main__ import main
+from flax_attn.explore.showing import page_of
 from flax_attn.runs import reading, sums
 from tests.written_runs import write_run
 
@@ -28,3 +31,11 @@ def test_a_report_with_models_reads_and_checks_a_run_once(tmp_path, monkeypatch,
     assert main(["report", str(path), "-o", str(tmp_path / "report.html")]) == 0
     assert "The model does not answer in this page" in (tmp_path / "report.html").read_text()
     assert times == {"check": 1, "read_npz": 1}
+
+
+def test_two_runs_of_one_name_have_their_own_lines(tmp_path):
+    records = [reading.read(write_run(tmp_path / folder / "run")) for folder in "ab"]
+    page = page_of(records)
+    held = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])["runs"]
+    assert [run["name"] for run in held] == [str(record.path) for record in records]
+    assert all("The model does not answer in this page" in run["note"] for run in held)
