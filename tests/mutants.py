@@ -42,6 +42,28 @@ TESTS = {
     "tasks/task.py": ("tasks/test_translation.py",),
     "training/optimizer.py": ("experiment/test_running.py",),
     "training/state.py": ("training/test_epoch.py",),
+    "commands/exploring.py": ("test_cli.py",),
+    "commands/predicting.py": ("commands/test_generating.py",),
+    "commands/progress.py": ("experiment/test_running.py",),
+    "commands/requests.py": ("commands/test_predicting_translations.py",),
+    "commands/training.py": ("test_cli.py",),
+    "data/builders.py": ("data/test_files.py",),
+    "data/contents.py": ("experiment/test_own_data.py",),
+    "data/files.py": ("test_bounded.py",),
+    "data/mnist.py": ("data/test_files.py",),
+    "data/sets/memory.py": ("experiment/test_face.py",),
+    "data/sets/series.py": ("data/test_splits.py",),
+    "data/sets/texts.py": ("data/test_files.py",),
+    "errors.py": ("commands/test_bad_commands.py",),
+    "experiment/building.py": ("experiment/test_running.py",),
+    "experiment/checks.py": ("experiment/test_running.py",),
+    "experiment/config.py": ("commands/test_bad_commands.py",),
+    "experiment/debugging.py": ("experiment/test_loop.py",),
+    "experiment/foreign.py": ("experiment/test_face.py",),
+    "explore/primitives.py": ("explore/test_live_primitives.py",),
+    "explore/replies.py": ("explore/test_answers.py",),
+    "explore/step_scores.py": ("explore/test_answers.py",),
+    "explore/under_lens.py": ("explore/test_answers.py",),
 }
 MUTANTS = {
     "training/epoch.py": [
@@ -139,6 +161,7 @@ MUTANTS = {
         ),
         ("type(value) is int and 0 <= value < 2**63", "isinstance(value, int)"),
         ("or key in kind.__required_keys__", ""),
+        ("mode = os.lstat(path).st_mode", "mode = os.stat(path).st_mode"),
     ],
     "runs/examples.py": [
         ("sizes.setdefault(letter, size) != size", "False"),
@@ -201,6 +224,7 @@ MUTANTS = {
     "files.py": [
         ("partial.unlink(missing_ok=True)\n        raise", "raise"),
         ("if keep and path.exists():", "if path.exists():"),
+        ('folder.glob(f".*{PARTIAL}*")', 'folder.glob(f"*{PARTIAL}*")'),
     ],
     "stopping.py": [
         ("if not (first and stop.saves):", "if not stop.saves:"),
@@ -218,6 +242,7 @@ MUTANTS = {
         ("begun = checkpoint.sums or sums", "begun = sums"),
         ("if self.stop.heard():", "if False:"),
         ("diverged = ~stopped & (bad |", "diverged = ~stopped & bad & (bad |"),
+        ("began = at.seconds - time.perf_counter()", "began = -time.perf_counter()"),
     ],
     "experiment/programs.py": [
         ("out_shardings=out)", "out_shardings=out, donate_argnums=0)"),
@@ -230,6 +255,7 @@ MUTANTS = {
         ("if own.get(key) != first.get(key)]", "if key not in own]"),
         ("and int(number) < int(count)", "and int(number) <= int(count)"),
         ("if count is None and number is None:", "if count is None or number is None:"),
+        ('flatten(values | {"jax": jax.__version__})', "flatten(values)"),
     ],
     "attention/cut.py": [
         ("indices[: self.devices - 1 : -1]", "indices[self.devices :]"),
@@ -259,6 +285,7 @@ MUTANTS = {
             "config)[config.seeds[0]])",
         ),
         ("if str(seed) not in diverged}", "}"),
+        ("    if derived is not None and not sums.read(path):", "    if False:"),
     ],
     "tasks/classification.py": [
         ("count(probabilities(logits).mean(axis=0))", "count(logits.mean(axis=0))"),
@@ -412,5 +439,128 @@ MUTANTS = {
     ],
     "predict/files.py": [
         ("os.path.realpath(path) == os.path.realpath(source)", "path == source"),
+    ],
+    "bounded.py": [
+        (
+            'return np.memmap(path, dtype, "r", offset, shape, "F" if is_fortran else "C")',
+            'return np.memmap(path, dtype, "r", offset, shape, "C")',
+        ),
+    ],
+    "experiment/building.py": [
+        ('"shuffle": getattr(config.data, "shuffle", True)}', '"shuffle": True}'),
+    ],
+    "experiment/debugging.py": [
+        ("seed = int(np.argmin(np.asarray(finite)))", "seed = int(np.argmax(np.asarray(finite)))"),
+    ],
+    "experiment/running.py": [
+        (
+            "for name in filter(sums.is_figure, sums.changed(directory.path)):",
+            "for name in ():",
+        ),
+    ],
+    "commands/generating.py": [
+        ("text = texts[0].rstrip(UNFINISHED)", "text = texts[0]"),
+    ],
+    "commands/predicting.py": [
+        ("weights[0][:, -1] for name, weights", "weights[0][:, 0] for name, weights"),
+    ],
+    "commands/progress.py": [
+        ("seconds, last[0] = now - last[0], now", "seconds = now - last[0]"),
+    ],
+    "commands/requests.py": [
+        (
+            "write(stack.enter_context(replacing(path)))",
+            "with replacing(path) as partial:\n                    write(partial)",
+        ),
+    ],
+    "data/builders.py": [
+        ("            log.setLevel(level)", "            pass"),
+    ],
+    "data/files.py": [
+        ("line, length = reader.line_num + 1, 0", "line = reader.line_num + 1"),
+    ],
+    "data/sets/memory.py": [
+        ("        for part in parts:\n", "        for part in parts[:1]:\n"),
+    ],
+    "explore/primitives.py": [
+        (
+            'if groups != (1, 1) or any(n != 1 for n in params["lhs_dilation"]):',
+            "if groups != (1, 1):",
+        ),
+    ],
+    "explore/server.py": [
+        ("        self.close_connection = True\n", ""),
+    ],
+    "explore/answers.py": [
+        ("jnp.mean(jnp.stack(shares), axis=0)", "shares[0]"),
+    ],
+    "errors.py": [
+        ("*range(0x7F, 0xA0)", "*range(0x80, 0xA0)"),
+    ],
+    "experiment/checks.py": [
+        ("        COPIES\n        * config.num_seeds\n", "        COPIES\n"),
+    ],
+    "experiment/config.py": [
+        ('name.endswith("dropout_rate")', 'name == "dropout_rate"'),
+    ],
+    "experiment/foreign.py": [
+        ('{module, module.split(".")[0]} & set(allowed)', "{module} & set(allowed)"),
+    ],
+    "commands/exploring.py": [
+        ('("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")', '("DISPLAY", "BROWSER")'),
+    ],
+    "commands/training.py": [
+        ("    gc.enable()\n", ""),
+    ],
+    "data/contents.py": [
+        (
+            'return label.decode(errors="replace") if isinstance(label, bytes) else str(label)',
+            "return str(label)",
+        ),
+    ],
+    "data/mnist.py": [
+        ("(labels >= NUM_CLASSES).any()", "(labels > NUM_CLASSES).any()"),
+    ],
+    "data/pairs.py": [
+        (
+            "if all(pair.source.isdecimal() for pair in pairs):",
+            "if any(pair.source.isdecimal() for pair in pairs):",
+        ),
+    ],
+    "data/splits.py": [
+        ("if count < len(shares):", "if count <= len(shares):"),
+    ],
+    "data/text.py": [
+        (
+            '_without(_unescape(_unescape(text)), "<", ">", " ")',
+            '_without(_unescape(text), "<", ">", " ")',
+        ),
+    ],
+    "data/sets/series.py": [
+        (
+            "key = jax.random.fold_in(jax.random.key(self.seed), split)",
+            "key = jax.random.key(self.seed)",
+        ),
+    ],
+    "data/sets/texts.py": [
+        ('if name == "train" and self.phrases:', "if self.phrases:"),
+    ],
+    "explore/replies.py": [
+        (
+            'return weights[:, None] if name.startswith("hops") else weights[None]',
+            "return weights[None]",
+        ),
+    ],
+    "explore/showing.py": [
+        ("    records = with_own_names(records)\n", ""),
+    ],
+    "explore/step_scores.py": [
+        (
+            "jnp.concatenate([jnp.full_like(tokens[..., :1], end), tokens[..., :-1]], axis=-1)",
+            "tokens",
+        ),
+    ],
+    "explore/under_lens.py": [
+        ("        if queries == keys:\n", "        if True:\n"),
     ],
 }

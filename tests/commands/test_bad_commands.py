@@ -172,7 +172,7 @@ TRAINING = [  # arguments after `train shapes_cnn`, and what is said
     ([*SMALL, "--model.features=1000000000"], "whose training fits into"),
     (["--model.kernel_size=1000001"], "at most 1,000 for config key 'model.kernel_size'"),
     (
-        [*SMALL, "--model.features=2000", "--num_seeds=10000", "--num_epochs=1"],
+        [*SMALL, "--model.features=60000", "--num_seeds=10000", "--num_epochs=1"],
         "whose training fits into",
     ),
     (["--workdir=~nobody_x/run"], "a home that is known, got ~nobody_x/run; write the whole"),

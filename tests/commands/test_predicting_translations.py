@@ -1,5 +1,6 @@
 """Runs on translation, from training to predictions by the command line."""
 
+import errno
 import gzip
 import itertools
 import json
@@ -20,6 +21,7 @@ from flax_attn import experiment
 from flax_attn.__main__ import main
 from flax_attn.analysis import drawing
 from flax_attn.analysis.translation import alignment_map
+from flax_attn.commands.requests import write_all
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
 from flax_attn.models.decoding import Translation
@@ -238,6 +240,21 @@ def test_a_picture_of_nothing_costs_no_translations(reverse, tmp_path, capsys):
         == f"warning: every translation is empty; {tmp_path / 'map.png'} is not drawn"
     )
     assert out == f"wrote {tmp_path / 'out.txt'}\n"
+
+
+def test_of_two_files_both_are_written_or_none(tmp_path):
+    def fill_the_disk(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    text, picture = tmp_path / "out.txt", tmp_path / "map.png"
+    text.write_text("before")
+    with pytest.raises(UsageError, match=r"out\.txt and .*map\.png \(No space left on device\)"):
+        write_all({text: lambda path: path.write_text("after"), picture: fill_the_disk})
+    assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+    assert text.read_text() == "before"
+    both = {text: lambda path: path.write_text("after"), picture: lambda path: path.touch()}
+    assert write_all(both) == [text, picture]
+    assert text.read_text() == "after"
 
 
 def load(config):

@@ -25,7 +25,7 @@ def test_news_are_cleaned_as_in_the_tutorial(raw, expected):
     [
         ("U.S. stocks&lt;b&gt; up 12%", "us stocks up 00 %"),
         ("AT#38;T's 2004 profit", "at t 2004 profit"),
-        ("AT&amp;amp;T &amp;lt;b&amp;gt;up", "at t up"),
+        ("AT&amp;amp;T &amp;mdash; up", "at t up"),
         ("a 1234567-dollar\\deal (Reuters)", "a 00000 - dollar deal ( reuters )"),
         ("", ""),
     ],

@@ -26,6 +26,7 @@ from flax_attn.experiment.building import (
     make_batches,
     make_plan,
 )
+from flax_attn.experiment.checks import check_memory
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import make_programs
 from flax_attn.models import GPT, convolution, instruction_set
@@ -196,6 +197,16 @@ def test_steps_of_an_epoch_go_once_through_the_examples():
     config = dates_bahdanau.get_config()
     config.data.update({"num_train": 100, "num_valid": 5, "num_test": 5, "num_buckets": 1})
     assert count_steps(Config.of(config), load(config)) == 2  # of 64, the second filled up
+
+
+def test_many_seeds_take_their_memory_each():
+    config = small(shapes_cnn, num_epochs=1, **{"model.features": 2_000})
+    task = load(config)
+    model = build_model(Config.of(config), task.kept.sizes)
+    check_memory(Config.of(config), model, task.sample())
+    config.num_seeds = 10_000
+    with pytest.raises(UsageError, match=r"whose training fits into .*, or num_seeds"):
+        check_memory(Config.of(config), model, task.sample())
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
