@@ -46,7 +46,7 @@ def run_safely(argv: list[str] | None) -> int:
         commands = {"train": run_train, "predict": run_predict, "generate": run_generate}
         commands |= {"compare": run_compare, "report": run_report, "explore": run_explore}
         code = commands[args.command](args)
-        sys.stdout.flush()
+        print(end="", flush=True)  # a program without an output has no sys.stdout
         return code
     except UsageError as error:
         return complain(str(error))
@@ -147,7 +147,7 @@ def run_predict(args: argparse.Namespace) -> int:
     from flax_attn.analysis.tables import wide_console
     from flax_attn.commands.predicting import predict
     from flax_attn.commands.requests import Request
-    from flax_attn.commands.training import keep_compiled
+    from flax_attn.commands.training import prepare_jax
 
     for text in args.text:
         check_text(text, "a text", "set the terminal to UTF-8, or give a file")
@@ -162,7 +162,7 @@ def run_predict(args: argparse.Namespace) -> int:
         args.best,
         tuple(args.allow),
     )
-    keep_compiled()
+    prepare_jax()
     report(predict(request, wide_console()), args.json)
     return 0
 
@@ -175,9 +175,9 @@ def run_generate(args: argparse.Namespace) -> int:
     check_text(args.prompt, "a prompt", "set the terminal to UTF-8")
     read_config(args.run)  # before jax is there, so that a wrong path is told at once
     from flax_attn.commands.generating import generate
-    from flax_attn.commands.training import keep_compiled
+    from flax_attn.commands.training import prepare_jax
 
-    keep_compiled()
+    prepare_jax()
     report(generate(args))
     return 0
 
@@ -201,9 +201,9 @@ def run_explore(args: argparse.Namespace) -> int:
         check_text(str(run.absolute()), "the path of a run", "rename it, or set LC_ALL=C.UTF-8")
         read_config(run)  # before jax is there, so that a wrong path is told at once
     from flax_attn.commands.exploring import explore
-    from flax_attn.commands.training import keep_compiled
+    from flax_attn.commands.training import prepare_jax
 
-    keep_compiled()
+    prepare_jax()
     explore(args)
     return 0
 

@@ -55,7 +55,8 @@ def open_file(path: Path, largest: int = LARGEST_FILE) -> io.BufferedReader:
             f"expected a file of at most {largest:,} bytes in {path}, got {status.st_size:,}; "
             f"split it"
         )
-    return open(path, "rb")
+    # a file of no size under /proc may never end, so nothing of it is read
+    return open(path if status.st_size else os.devnull, "rb")
 
 
 def most_unpacked(file: BinaryIO) -> int:
@@ -243,7 +244,8 @@ def _npy_header(where: str, head: io.BytesIO) -> tuple[tuple[int, ...], bool, np
             f"{LONGEST_HEADER:,} bytes; write it with numpy.save"
         ) from error
     are_numbers = dtype.itemsize and not dtype.hasobject
-    if not are_numbers or len(shape) > MOST_AXES or min(shape, default=1) < 0:
+    are_sizes = all(type(size) is int and size >= 0 for size in shape)
+    if not are_numbers or not are_sizes or len(shape) > MOST_AXES:
         got = shortened(f"{dtype} of shape {shape}")
         raise UsageError(f"expected numbers in {where}, got {got}; write them with numpy.save")
     return shape, is_fortran, dtype, math.prod(shape) * dtype.itemsize

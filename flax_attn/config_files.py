@@ -1,6 +1,7 @@
 """Config files: found by name or path, read, and changed."""
 
 import ast
+import contextlib
 import inspect
 import runpy
 import sys
@@ -58,12 +59,16 @@ def find(name: str) -> tuple[Path, str]:
 def read(name: str) -> ConfigValues:
     """The config of a name or path, as `get_config(variant)` of its file returns it.
 
-    Warnings of its code are not shown.
+    Warnings of its code are not shown. If its code changes the current directory, that is undone.
 
     Raises:
         UsageError: no such file, no such variant, or a file that does not return a ConfigDict.
     """
-    return _run(*find(name))
+    try:
+        path, variant = find(name)
+    except OSError as error:
+        raise UsageError(f"no config file {shortened(name)} ({error.strerror})") from error
+    return _run(path, variant)
 
 
 def _run(path: Path, variant: str) -> ConfigValues:
@@ -71,7 +76,7 @@ def _run(path: Path, variant: str) -> ConfigValues:
         raise UsageError(f"expected a config file of at most {LARGEST:,} bytes, got {path}")
     expected = f"expected get_config(variant) in {path} to return a ConfigDict, got"
     try:
-        with warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings(action="ignore"), contextlib.chdir("."):
             config = runpy.run_path(str(path))["get_config"](variant)
             if inspect.iscoroutine(config):
                 config.close()
@@ -110,16 +115,19 @@ def _as_config(value: UserInput) -> ConfigValues | None:
     content = value.to_dict()
     if not isinstance(content, dict):
         return None
-    _check_keys(content)
-    return value if type(value) is module.ConfigDict else module.ConfigDict(content)
+    check_keys(content)
+    if type(value) is module.ConfigDict:
+        return value
+    return _as_config(module.ConfigDict(content))  # what a subclass gave may hold anything
 
 
-def _check_keys(content: UserInput) -> None:
+def check_keys(content: UserInput) -> None:
+    """Raises a UsageError for keys of a config that are no texts."""
     for key, value in content.items():
         if not isinstance(key, str):
             raise UsageError(f"expected config keys that are texts, got {shortened(repr(key))}")
         if isinstance(value, dict):
-            _check_keys(value)
+            check_keys(value)
 
 
 def change(config: ConfigValues, overrides: Mapping[str, UserInput]) -> None:
@@ -131,7 +139,7 @@ def change(config: ConfigValues, overrides: Mapping[str, UserInput]) -> None:
     known = flatten(config.to_dict())
     for key, value in overrides.items():
         if key not in known:
-            raise UsageError(unknown("config key", key, known))
+            raise UsageError(unknown("config key", str(key), known))
         try:
             config.update_from_flattened_dict({key: value})
         except (TypeError, ValueError) as error:

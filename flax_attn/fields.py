@@ -24,6 +24,7 @@ LARGEST_BY_NAME = {  # beyond these nothing would ever end, or fit into a memory
     "num_train": 10_000_000,
     "num_valid": 10_000_000,
     "num_test": 10_000_000,
+    "num_lines": 10_000_000,
     "num_seeds": 10_000,
     "num_heads": 10_000,
     "num_hops": 10_000,

@@ -1,11 +1,13 @@
 """Files that are replaced whole, and their sums."""
 
 import contextlib
+import errno
 import hashlib
 import os
+import stat
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from flax_attn.errors import UsageError
@@ -20,23 +22,57 @@ def expanded(path: str | Path) -> Path:
     So a folder that is made on the way changes nothing about what the path names.
 
     Raises:
-        UsageError: `~NAME`, and no user has this name.
+        UsageError: `~NAME`, and no user has this name; characters that no path can have.
     """
     try:
-        path = Path(path).expanduser()
+        own = Path(path).expanduser()
     except RuntimeError as error:
         raise UsageError(
             f"expected a path with a home that is known, got {path}; write the whole path"
         ) from error
-    return Path(os.path.realpath(path)) if ".." in path.parts else path
+    try:
+        is_path = b"\0" not in os.fsencode(own)
+    except UnicodeEncodeError:
+        is_path = False
+    if not is_path:
+        raise UsageError(f"expected a path, got {str(path)!a}, which no file can have; rename it")
+    return Path(os.path.realpath(own)) if ".." in own.parts else own
 
 
 def check_writable(path: Path) -> None:
-    """Raises an OSError for a file that cannot be written, and leaves nothing behind."""
+    """Raises an OSError for a file that cannot be written, and leaves nothing behind.
+
+    What is there already must be a regular file: a pipe or a device is not replaced.
+    """
     with contextlib.suppress(FileNotFoundError):
-        path.stat()  # a link to itself has none
+        # a link to itself has no status
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
     with tempfile.TemporaryFile(dir=path.parent):
         pass
+
+
+def can_be_made(folder: Path) -> bool:
+    """Whether a folder can be written, or made and then written. It is not made."""
+    nearest = next(path for path in (folder, *folder.parents) if os.path.exists(path))
+    return os.path.isdir(nearest) and os.access(nearest, os.W_OK | os.X_OK)
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder and those above it: all of them, or none."""
+    made = [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        remove_empty(made)
+        raise
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Removes the folders that hold nothing; those inside others come first."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def sha256(path: Path) -> str:

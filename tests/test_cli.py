@@ -18,6 +18,7 @@ from flax_attn import experiment
 from flax_attn.__main__ import main
 from flax_attn.commands import exploring, training
 from flax_attn.errors import UsageError
+from flax_attn.files import can_be_made
 from tests.written_runs import vouch
 
 ROOT = Path(__file__).parent.parent
@@ -84,6 +85,24 @@ def test_compiled_programs_are_kept_where_the_user_says_or_in_the_users_cache(us
     )
     place = Path(done.stdout.strip())
     assert place == tmp_path / "given" if user_says else place.parent == tmp_path / "flax_attn"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cache_is_kept_where_its_folder_can_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert can_be_made(tmp_path / "a" / "b")
+    assert can_be_made(tmp_path)
+    assert not can_be_made(tmp_path / "file")
+    assert not can_be_made(tmp_path / "file" / "a" / "b")
+
+
+def test_devices_that_are_not_there_are_told_in_one_line(tmp_path):
+    command = [sys.executable, "-m", "flax_attn", "train", "shapes_cnn", f"--workdir={tmp_path}/x"]
+    environment = os.environ | {"JAX_PLATFORMS": "abacus"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
+    assert "error: expected devices of JAX_PLATFORMS=abacus (Unable to initialize" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("off", [False, True])

@@ -97,11 +97,10 @@ def test_here_starts_all_and_ends_all(trained_alone, tmp_path):
     assert done.returncode == 0, done.stderr
     assert faults.contents(workdir) == trained_alone
     shutil.rmtree(workdir)
-    endless = [*command, "--num_epochs=100000", "--timeout=40"]  # the limit of a heartbeat, too
+    endless = [*command, "--num_epochs=10000", "--timeout=40"]  # the limit of a heartbeat, too
     process = subprocess.Popen(endless, start_new_session=True, **options)
-    deadline = time.monotonic() + 60
     while not (workdir / "checkpoints" / "1").exists():
-        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     children = subprocess.run(
         ["pgrep", "-f", str(workdir)], capture_output=True, text=True

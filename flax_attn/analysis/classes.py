@@ -1,35 +1,49 @@
-"""The confusion matrix of a classifier."""
+"""The confusion matrix of a classifier, and the names of classes as pictures write them."""
+
+from collections.abc import Iterable
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from flax_attn.analysis.drawing import Picture, frame, literal, on_colour, theme
-from flax_attn.errors import escaped
+from flax_attn.errors import escaped, shortened
 from flax_attn.runs.reading import Record
+
+LONGEST = 25  # characters of a name in a picture
+MOST_NAMED = 30  # classes whose names and counts have room in a matrix
+
+
+def drawn_names(classes: Iterable[str]) -> list[str]:
+    """The names of classes as pictures write them. Of a long one, a part is left out."""
+    return [shortened(escaped(name), LONGEST) for name in classes]
 
 
 @literal
 def confusion_matrix(run: Record) -> Figure:
     """How often each true class, downwards, was taken for each class, across.
 
-    Colours are shares of the true class over all seeds, numbers are counts.
+    Colours are shares of the true class over all seeds, numbers are counts. Of many classes, only
+    the colours are drawn.
     """
     counts = run.examples["confusion"]
-    names = [escaped(name) for name in run.config["derived"]["classes"]]
+    names = drawn_names(run.config["derived"]["classes"])
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    size = max(4.5, 0.62 * len(names) + 2)
+    is_named = len(names) <= MOST_NAMED
+    size = max(4.5, 0.62 * min(len(names), MOST_NAMED) + 2)
     figure = Picture(figsize=(size + 1, size), layout="constrained")
     ax = figure.subplots()
     image = ax.imshow(shares, cmap=theme().heat, vmin=0, vmax=1)
-    for i, row in enumerate(counts):
+    for i, row in enumerate(counts if is_named else ()):
         for j, count in enumerate(row):
             ink = on_colour(image.cmap(shares[i, j]))
             ax.text(j, i, f"{count:,}", ha="center", va="center", fontsize=9, color=ink)
     is_wide = len("".join(names)) > 30
     turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if is_wide else {}
-    ax.set_xticks(range(len(names)), names, **turned)
-    ax.set_yticks(range(len(names)), names)
-    ax.set(xlabel="predicted class", ylabel="true class")
+    if is_named:
+        ax.set_xticks(range(len(names)), names, **turned)
+        ax.set_yticks(range(len(names)), names)
+    by = "" if is_named else ", by its index in labels.json"
+    ax.set(xlabel=f"predicted class{by}", ylabel=f"true class{by}")
     frame(ax)
     figure.suptitle(f"{run.name}: {message(counts, names)}")
     figure.colorbar(image, ax=ax, label="share of the true class", shrink=0.8)

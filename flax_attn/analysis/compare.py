@@ -10,8 +10,11 @@ from flax_attn.analysis import shapes, tables
 from flax_attn.analysis.drawing import save
 from flax_attn.analysis.losses import loss_curves
 from flax_attn.errors import UsageError
-from flax_attn.files import check_writable
+from flax_attn.files import check_writable, make_folder
+from flax_attn.runs.directory import check_no_file_of_run
 from flax_attn.runs.reading import read
+
+DRAWN = ("loss", "predictions")  # the names of the figures
 
 
 def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
@@ -36,14 +39,17 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
         )
     names = [run.name for run in runs]
     runs = [run if names.count(run.name) == 1 else run._replace(name=str(run.path)) for run in runs]
+    for name in DRAWN:
+        check_no_file_of_run(output / f"{name}.png", "--output")
     try:
-        output.mkdir(parents=True, exist_ok=True)
+        make_folder(output)
     except OSError as error:
         raise UsageError(
             f"cannot make the directory --output {output} ({error.strerror}); choose another"
         ) from error
     try:
-        check_writable(output / "loss.png")
+        for name in DRAWN:
+            check_writable(output / f"{name}.png")
     except OSError as error:
         raise UsageError(
             f"cannot write to --output {output} ({error.strerror}); choose another directory"

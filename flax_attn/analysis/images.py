@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from flax_attn.analysis.classes import confusion_matrix
+from flax_attn.analysis.classes import confusion_matrix, drawn_names
 from flax_attn.analysis.drawing import (
     GREEN,
     ORANGE,
@@ -19,6 +19,7 @@ from flax_attn.analysis.drawing import (
 from flax_attn.runs.reading import Record
 
 SHOWN = 32
+MOST_PATCHES = 256  # in a picture of their own, which a thousand would take minutes
 RIGHT, WRONG = GREEN, ORANGE  # a green and a red that the colour-blind can tell apart
 INK = 0.65  # how much the colours of weights cover the image under them
 
@@ -26,7 +27,7 @@ INK = 0.65  # how much the colours of weights cover the image under them
 def draw(run: Record) -> dict[str, Figure]:
     """All pictures of a run on images, by name."""
     images, targets = as_ink(run), run.examples["targets"]
-    classes = run.config["derived"]["classes"]
+    classes = drawn_names(run.config["derived"]["classes"])
     shares = run.examples["predictions"]
     drawn = {
         "data_sample": digits(images, targets, classes, run.name),
@@ -34,7 +35,7 @@ def draw(run: Record) -> dict[str, Figure]:
         "predictions": predictions(images, shares, targets, classes, run.name),
     }
     patch_size = run.config["model"].get("patch_size")
-    if patch_size:
+    if patch_size and images[0].size <= MOST_PATCHES * patch_size**2:
         drawn["patches"] = patches(images[0], patch_size)
     for name, weights in run.attention.items():
         is_pooling = weights[0].ndim == 1 or weights.shape[-2] == 1

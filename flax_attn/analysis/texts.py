@@ -5,7 +5,7 @@ import re
 import numpy as np
 from matplotlib.figure import Figure
 
-from flax_attn.analysis.classes import confusion_matrix
+from flax_attn.analysis.classes import confusion_matrix, drawn_names
 from flax_attn.analysis.drawing import GREEN, ORANGE, literal, theme
 from flax_attn.analysis.plotting import attention
 from flax_attn.analysis.token_lines import draw_texts
@@ -17,7 +17,7 @@ SHOWN = 8
 
 def draw(run: Record) -> dict[str, Figure]:
     """All pictures of a run on texts, by name."""
-    examples, classes = run.examples, run.config["derived"]["classes"]
+    examples, classes = run.examples, drawn_names(run.config["derived"]["classes"])
     drawn = {"confusion": confusion_matrix(run)}
     for name, weights in run.attention.items():
         rows = zip(examples["words"][:SHOWN], examples["lengths"])

@@ -21,6 +21,7 @@ from flax_attn.experiment import loading
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.loading import Run
 from flax_attn.predict import arrays, files
+from flax_attn.runs.directory import check_no_file_of_run
 from flax_attn.tasks import (
     ImageClasses,
     LanguageModel,
@@ -71,6 +72,7 @@ def predict_signals(request: Request, config: Config, console: Console) -> list[
     signals = files.read_signals(source, shape)
     output = request.output or source.with_suffix(".predictions" + source.suffix)
     files.check_destination(output, "--output", files.ARRAYS, source)
+    check_no_file_of_run(output, "--output")
     check_figure(request)
     prediction = run.predict(signals)
     to_write: dict[Path, Callable[[Path], object]] = {

@@ -8,6 +8,7 @@ from pathlib import Path
 from flax_attn.errors import UsageError, escaped
 from flax_attn.files import check_writable, replacing
 from flax_attn.runs import reading
+from flax_attn.runs.directory import check_no_file_of_run
 
 STDOUT = Path("-")
 SUFFIXES = (".html", ".htm")
@@ -25,10 +26,10 @@ def report(args: argparse.Namespace) -> list[Path]:
     # before jax is there, so that a wrong path is told at once
     records = [reading.read(path) for path in args.runs]
     if args.model:
-        from flax_attn.commands.training import keep_compiled
+        from flax_attn.commands.training import prepare_jax
         from flax_attn.explore.showing import page_of
 
-        keep_compiled()
+        prepare_jax()
         text = page_of(records)
     else:
         from flax_attn.analysis.report import report as page
@@ -68,9 +69,7 @@ def check_output(path: Path) -> Path:
     folder = path.absolute().parent
     if not folder.is_dir():
         raise UsageError(f"no directory {escaped(str(folder))} for -o; make it, or {advice}")
-    inside = [place for place in (folder, *folder.parents) if place.name == "checkpoints"]
-    if any((place.parent / "config.json").exists() for place in inside):
-        raise UsageError(f"expected -o outside the checkpoints of a run, got {shown}; {advice}")
+    check_no_file_of_run(path, "-o")
     output = Path(os.path.realpath(path))
     try:
         check_writable(output)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from rich.highlighter import JSONHighlighter
 from flax_attn.errors import ESCAPES, LONGEST, UsageError, escaped, shortened
 from flax_attn.files import replacing
 from flax_attn.predict import files
+from flax_attn.runs.directory import check_no_file_of_run
 from flax_attn.types import JsonObject
 
 JSON_ESCAPES = {code: f"\\u{code:04x}" for code in ESCAPES if code != ord("\n")}
@@ -58,6 +60,7 @@ def print_json(rows: list[JsonObject], console: Console) -> None:
 def check_figure(request: Request) -> None:
     if request.figure is not None:
         files.check_destination(request.figure, "--figure", files.PICTURES, request.source)
+        check_no_file_of_run(request.figure, "--figure")
 
 
 def write_all(to_write: dict[Path, Callable[[Path], object]]) -> list[Path]:
@@ -65,7 +68,8 @@ def write_all(to_write: dict[Path, Callable[[Path], object]]) -> list[Path]:
     try:
         with contextlib.ExitStack() as stack:
             for path, write in to_write.items():
-                write(stack.enter_context(replacing(path)))
+                # a link stays one
+                write(stack.enter_context(replacing(Path(os.path.realpath(path)))))
     except OSError as error:
         paths = " and ".join(map(str, to_write))
         raise UsageError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from flax_attn import config_files
 from flax_attn.errors import UsageError, escaped_lines, one_line, shortened, unknown
 from flax_attn.fields import check_limits, check_name
-from flax_attn.files import PARTIAL, expanded
+from flax_attn.files import PARTIAL, can_be_made, expanded
 from flax_attn.runs import lock
 from flax_attn.runs.directory import default_workdir, flatten, read_config
 from flax_attn.runs.results import Summary
@@ -117,6 +117,7 @@ def train_and_print(
     """Trains, hears signals, and prints progress and results."""
     with listening(leave_by_stderr) as stop:
         import_jax()
+        check_devices()
         from flax_attn.analysis.tables import wide_console
 
         options = options | {"stop": stop, "is_locked": is_locked}
@@ -230,18 +231,42 @@ def next_steps(config: "Config", workdir: Path) -> list[str]:
     return lines
 
 
+def prepare_jax() -> None:
+    """Keeps what is compiled, and checks the devices, for a command that computes."""
+    keep_compiled()
+    check_devices()
+
+
+def check_devices() -> None:
+    """Raises a UsageError where JAX does not find the devices of `JAX_PLATFORMS`."""
+    import jax
+
+    try:
+        jax.devices()
+    except (
+        AssertionError,
+        RuntimeError,
+    ) as error:  # an assertion, for GPUs that it has no code for
+        said = "none is there" if isinstance(error, AssertionError) else one_line(error)[:200]
+        raise UsageError(
+            f"expected devices of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')} ({said}); "
+            f"set it to cpu, or leave it out"
+        ) from error
+
+
 def keep_compiled() -> None:
     """Keeps what XLA compiles for the next start.
 
     It goes to $JAX_COMPILATION_CACHE_DIR, or else to the user's cache, in a folder for each
-    machine: a home may be shared, and programs fit one kind of processor.
-    JAX_ENABLE_COMPILATION_CACHE=false turns it off.
+    machine: a home may be shared, and programs fit one kind of processor. Where this folder cannot
+    be written, nothing is kept. JAX_ENABLE_COMPILATION_CACHE=false turns it off.
     """
     import jax
 
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore
         home = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
         folder = os.path.join(home, "flax_attn", platform.node() or "machine")
-        jax.config.update("jax_compilation_cache_dir", folder)
+        if can_be_made(Path(folder)):
+            jax.config.update("jax_compilation_cache_dir", folder)
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

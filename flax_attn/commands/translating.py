@@ -20,6 +20,7 @@ from flax_attn.experiment import loading
 from flax_attn.experiment.config import Config
 from flax_attn.fields import LARGEST_BY_NAME
 from flax_attn.predict import files
+from flax_attn.runs.directory import check_no_file_of_run
 from flax_attn.tasks import PairsOfTexts, Prediction
 from flax_attn.tasks.encoders import knows_any
 from flax_attn.types import JsonObject
@@ -29,6 +30,7 @@ def predict_translations(request: Request, config: Config, console: Console) -> 
     """Prints translations, or writes the best of each line. Draws the first that is not empty."""
     if request.output is not None:
         files.check_text_file(request.output, "--output", request.source)
+        check_no_file_of_run(request.output, "--output")
         if request.num_best > 1 or request.as_json:
             raise UsageError(
                 "expected --output alone, for it holds the best translation of each line; leave "

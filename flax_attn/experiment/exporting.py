@@ -13,9 +13,10 @@ from jax.export import Exported
 
 from flax_attn.errors import UsageError, one_line
 from flax_attn.experiment.loading import Run, load
-from flax_attn.files import expanded, replacing
+from flax_attn.files import check_writable, expanded, make_folder, replacing
 from flax_attn.models import instruction_set
 from flax_attn.models.forward import Inputs, Params
+from flax_attn.runs.directory import check_no_file_of_run
 from flax_attn.types import JsonObject, Tree
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -67,14 +68,19 @@ def export(run: Run | Path | str, folder: Path | str) -> Path:
     check_packages()
     run, folder = run if isinstance(run, Run) else load(run), expanded(folder)
     params = {seed: jax.tree.map(np.asarray, tree) for seed, tree in run.params.items()}
-    exported = trace(run, list(params.values()))
     first = next(iter(params))
     names = {
         seed: "params.safetensors" if seed == first else f"params-{seed}.safetensors"
         for seed in params
     }
+    files = ("prediction.jax", "export.json", *names.values(), *run.task.kept.files)
+    for name in files:
+        check_no_file_of_run(folder / name, "folder")
+    exported = trace(run, list(params.values()))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
+        for name in files:
+            check_writable(folder / name)
         write(folder / "prediction.jax", bytes(exported.serialize()))
         for seed, name in names.items():
             write(folder / name, as_safetensors(params[seed]))
@@ -165,7 +171,10 @@ def as_safetensors(params: Params) -> bytes:
 
 
 def as_json(content: Tree) -> bytes:
-    return json.dumps(content, indent=2, ensure_ascii=False).encode()
+    try:
+        return json.dumps(content, indent=2, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half a character, which an escape of JSON can be
+        return json.dumps(content, indent=2).encode()
 
 
 def write(path: Path, content: bytes) -> None:

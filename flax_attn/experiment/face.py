@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from flax_attn import config_files
 from flax_attn.data.sets import DATA, DataSet, from_python
 from flax_attn.data.sets.memory import Content
+from flax_attn.errors import UsageError
 from flax_attn.experiment.foreign import class_of
 from flax_attn.experiment.loading import Run, load
 from flax_attn.experiment.loop import OnEpoch, Say
@@ -18,7 +19,7 @@ from flax_attn.experiment.running import run, silent
 from flax_attn.files import expanded
 from flax_attn.runs.directory import default_workdir
 from flax_attn.stopping import Stopped, listening
-from flax_attn.types import ConfigValue, ConfigValues, InputsAndTargets
+from flax_attn.types import ConfigValue, ConfigValues, InputsAndTargets, UserInput
 
 
 def train(
@@ -61,11 +62,7 @@ def train(
         KeyboardInterrupt: Ctrl-C. What was trained is saved. SIGTERM and SIGHUP save, too, and end
             the process with the exit codes 143 and 129.
     """
-    values: ConfigValues
-    if isinstance(config, str | Path):
-        values = config_files.read(str(config))
-    else:
-        values = ConfigDict(config)  # pyright: ignore
+    values = read_values(config)
     config_files.change(values, {**(overrides or {}), **changes})
     content = None if data is None else take_data(values, data)
     directory = expanded(workdir) if workdir is not None else default_workdir(values)
@@ -89,6 +86,20 @@ def train(
         raise
     own = [str(values[part]["name"]).partition(":")[0] for part in ("model", "data")]
     return load(directory, say, allow=own)
+
+
+def read_values(config: UserInput) -> ConfigValues:
+    """The values of a config, which is a name, the path of a config file, or the values."""
+    if isinstance(config, str | Path):
+        return config_files.read(str(config))
+    if isinstance(config, Mapping | ConfigDict):
+        values: ConfigValues = ConfigDict(config)  # pyright: ignore
+        config_files.check_keys(values.to_dict())
+        return values
+    raise UsageError(
+        f"expected the name of a config, the path of a config file, or a ConfigDict, got "
+        f"{type(config).__name__}"
+    )
 
 
 def take_data(config: ConfigValues, data: Mapping[str, InputsAndTargets]) -> Content:

@@ -102,6 +102,10 @@ def read_variables() -> Own:
         raise UsageError(
             f"expected JAX_PROCESS_ID to be 0 to JAX_NUM_PROCESSES - 1, got {number!r} of {count!r}"
         )
+    if not re.fullmatch(r".+:\d+", address):
+        raise UsageError(
+            f"expected {VARIABLES[0]} to be HOST:PORT, such as 10.0.0.1:8476, got {address!r}"
+        )
     return Own(address, int(count), int(number))
 
 

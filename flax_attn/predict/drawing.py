@@ -5,6 +5,7 @@ import numpy as np
 from flax_attn.analysis import images as image_figures
 from flax_attn.analysis import shapes as signal_figures
 from flax_attn.analysis import texts as text_figures
+from flax_attn.analysis.classes import drawn_names
 from flax_attn.analysis.drawing import Figure
 from flax_attn.analysis.drawing import save as save
 from flax_attn.analysis.token_weights import of_hops
@@ -37,7 +38,10 @@ def draw_texts(prediction: Prediction, name: str) -> Figure:
         raise UsageError(f"the model of {name} does not attend; leave out --figure")
     kind, weights = next(iter(attention_of(prediction).items()))
     words = [bracketed(zip(row, known)) for row, known in zip(prediction.tokens, prediction.known)]
-    verdicts = [text_figures.verdict(shares, prediction.names) for shares in outputs_of(prediction)]
+    verdicts = [
+        text_figures.verdict(shares, drawn_names(prediction.names))
+        for shares in outputs_of(prediction)
+    ]
     said, is_one = verdicts[0][0], len(words) == 1
     if is_one and weights.ndim == 3:
         title = f"{said}: what each {'hop' if of_hops(kind) else 'token'} {READS}"
@@ -56,11 +60,11 @@ def draw_images(images: np.ndarray, prediction: Prediction) -> Figure:
     weights = next(iter(attention_of(prediction).values()), None)
     shares = outputs_of(prediction)
     if len(images) == 1 and weights is not None:
-        verdict, _ = text_figures.verdict(shares[0], prediction.names)
+        verdict, _ = text_figures.verdict(shares[0], drawn_names(prediction.names))
         title = f"{verdict}:\n{STRONG}"
         return image_figures.attention_on_image(images[0], weights[0], title)
     title = f"{first_of('image', image_figures.SHOWN, len(images))}: the predicted class is above"
-    return image_figures.predictions(images, shares, None, prediction.names, title)
+    return image_figures.predictions(images, shares, None, drawn_names(prediction.names), title)
 
 
 def draw_translation(prediction: Prediction, i: int, title: str) -> Figure:

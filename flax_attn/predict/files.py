@@ -27,7 +27,7 @@ def check_destination(
     if path.is_dir() or not path.parent.is_dir():
         raise UsageError(f"expected {flag} to be a file in a directory that exists, got {path}")
     try:
-        check_writable(path)
+        check_writable(Path(os.path.realpath(path)))
     except OSError as error:
         raise UsageError(
             f"cannot write {path} for {flag} ({error.strerror}); choose another place"

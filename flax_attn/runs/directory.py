@@ -24,7 +24,7 @@ from flax_attn.errors import UsageError
 from flax_attn.fields import check_limits
 from flax_attn.files import PARTIAL, remove_partial, replacing
 from flax_attn.runs import checkpoints, sums, untrusted
-from flax_attn.runs.lock import LOCK, check_no_file
+from flax_attn.runs.lock import LOCK, check_no_file, is_run
 from flax_attn.runs.results import StoredConfig
 from flax_attn.runs.untrusted import LARGEST_JSON, MEND
 from flax_attn.types import ConfigValues, Json, JsonObject
@@ -32,6 +32,7 @@ from flax_attn.types import ConfigValues, Json, JsonObject
 GROWABLE = "num_epochs"
 FREE = "reference."  # what results are shown beside; it decides nothing
 FOLDERS = ("checkpoints", "figures")
+NAMES = ("config.json", "metrics.jsonl", "summary.json", "examples.npz", sums.SUMS, LOCK)
 ENDINGS = (".json", ".jsonl", ".npz", ".tsv", ".txt")  # of the files of a run
 
 
@@ -167,6 +168,25 @@ def _check_entries(path: Path) -> None:
             raise UsageError(
                 f"expected a file in {path / name}, got {untrusted.kind_of(mode)}; remove "
                 f"it, or choose another --workdir"
+            )
+
+
+def check_no_file_of_run(path: Path, flag: str) -> None:
+    """Raises a UsageError for an output in the place of a file of a run, or in its checkpoints.
+
+    Pictures and reports of the user's own may stand in the directory of a run.
+    """
+    place = Path(os.path.realpath(path))
+    for run in filter(is_run, place.parents):
+        name = place.relative_to(run).as_posix()
+        if name.startswith("checkpoints/"):
+            raise UsageError(
+                f"expected {flag} outside the checkpoints of a run, got {path}; choose another file"
+            )
+        if name in NAMES or name in sums.read(run):
+            raise UsageError(
+                f"expected {flag} to be none of the files that training wrote, got {path}; choose "
+                f"another file"
             )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flax_attn.errors import UsageError
+from flax_attn.files import remove_empty
 
 try:
     import fcntl
@@ -35,13 +36,13 @@ def held(path: Path) -> Iterator[None]:
             written.
     """
     check_place(path)
-    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    made = [folder for folder in (path, *path.parents) if not os.path.exists(folder)]
     file = path / LOCK
     try:
         path.mkdir(parents=True, exist_ok=True)
         descriptor = _lock(file)
     except OSError as error:
-        _remove_empty(made)
+        remove_empty(made)
         raise UsageError(
             f"cannot write to run directory {path} ({error.strerror}); choose another --workdir"
         ) from error
@@ -50,7 +51,7 @@ def held(path: Path) -> Iterator[None]:
     finally:
         file.unlink(missing_ok=True)
         os.close(descriptor)
-        _remove_empty(made)
+        remove_empty(made)
 
 
 def check_place(path: Path) -> None:
@@ -66,13 +67,13 @@ def check_place(path: Path) -> None:
 
 def is_run(path: Path) -> bool:
     """Whether a folder is a run directory that has begun to train, also a damaged one."""
-    own = sum((path / name).exists() for name in OWN)
-    return own > 0 and own + sum((path / name).exists() for name in COMMON) > 1
+    own = sum(os.path.exists(path / name) for name in OWN)
+    return own > 0 and own + sum(os.path.exists(path / name) for name in COMMON) > 1
 
 
 def check_no_file(path: Path) -> None:
     """Raises a UsageError where a file has the name of a run directory."""
-    if path.exists() and not path.is_dir():
+    if os.path.exists(path) and not os.path.isdir(path):
         raise UsageError(
             f"expected --workdir to be a directory, but {path} is a file; choose another"
         )
@@ -126,9 +127,3 @@ def _describe(holder: str) -> str:
         return f"process {who['pid']} on {who['host']} since {who['since']}"
     except (ValueError, TypeError, KeyError):  # it has not written yet who it is
         return "another process"
-
-
-def _remove_empty(folders: list[Path]) -> None:
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            folder.rmdir()

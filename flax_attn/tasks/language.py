@@ -30,6 +30,7 @@ from flax_attn.tasks.task import (
     Recipe,
     Rows,
     Task,
+    as_texts,
     to_store,
 )
 from flax_attn.types import Batch, Json, Tree, UserInput
@@ -174,7 +175,7 @@ class LanguageModel(Task):
         The probabilities are the mean over the seeds. A text may have any length; its last
         `max_length` tokens are read.
         """
-        rows = [self.encoded(text)[-self.data.max_length :] for text in _texts(inputs)]
+        rows = [self.encoded(text)[-self.data.max_length :] for text in as_texts(inputs)]
         shares, weights = [], []
         for first in range(0, len(rows), AT_ONCE):
             tokens, lengths = pad(rows[first : first + AT_ONCE], self.data.max_length)
@@ -225,7 +226,7 @@ class LanguageModel(Task):
                 "expected a model with the methods start and decode of gpt, which write texts"
             )
         check_numbers(length, temperature, top_k, seed)
-        texts = [self.encoded(text) for text in _texts(prompts)]
+        texts = [self.encoded(text) for text in as_texts(prompts)]
         sampling = Sampling(temperature, top_k if top_k < self.tokenizer.size - NEVER else 0)
         for parts in generate(model, params[0], texts, length, sampling, seed):
             for text, part in zip(texts, parts.tolist()):
@@ -282,12 +283,3 @@ def share_in_harmony(text: str) -> float:
     """The share of the whole lines of a text that are names with vowels of one kind."""
     names = text.split("\n")[1:-1]
     return float(np.mean([toy.in_harmony(name) for name in names])) if names else 0.0
-
-
-def _texts(inputs: UserInput) -> list[str]:
-    """One text or several, as a list."""
-    texts = [inputs] if isinstance(inputs, str) else inputs
-    is_list = isinstance(texts, Sequence) and len(texts) > 0
-    if not is_list or not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"expected a text, or a list of texts, got {str(inputs)[:60]}")
-    return list(texts)

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from flax_attn.data.sets import DataSet
+from flax_attn.errors import UsageError, shortened
 from flax_attn.models.decoding import Decoding, Translation
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.training.metrics import Metric
@@ -243,3 +244,14 @@ def by_length(rows: Batch) -> Batch:
 
     ordered: Batch = jax.tree.map(sort, rows)
     return ordered
+
+
+def as_texts(inputs: UserInput) -> list[str]:
+    """One text or several, as a list. Raises a UsageError for anything else."""
+    try:
+        texts = [inputs] if isinstance(inputs, str) else list(inputs)
+    except TypeError:
+        texts = []
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"expected a text, or a list of texts, got {shortened(repr(inputs))}")
+    return texts

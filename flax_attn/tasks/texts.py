@@ -25,6 +25,7 @@ from flax_attn.tasks.task import (
     Recipe,
     Rows,
     Task,
+    as_texts,
     by_length,
     to_store,
 )
@@ -146,7 +147,7 @@ class TextClasses(Task):
         Raises:
             UsageError: a text without a token, or of unknown words alone.
         """
-        texts = [inputs] if isinstance(inputs, str) else list(inputs)
+        texts = as_texts(inputs)
         parts = self.parts(texts)
         encoded = self.encoder.inputs([self.encoder.clean(text) for text in texts])
         prediction = classification.predict(model, params, encoded, self.classes)

@@ -17,6 +17,7 @@ from flax_attn.data.pairs import Pair
 from flax_attn.data.sets import Dates, PairData, Reverse
 from flax_attn.data.text import pad
 from flax_attn.errors import UsageError
+from flax_attn.fields import LARGEST_BY_NAME
 from flax_attn.models.decoding import Decoding, Translation, decode, translate
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.tasks import alignment, next_token
@@ -29,6 +30,7 @@ from flax_attn.tasks.task import (
     Recipe,
     Rows,
     Task,
+    as_texts,
     by_length,
 )
 from flax_attn.types import Batch, Tree, UserInput
@@ -217,8 +219,9 @@ class PairsOfTexts(Task):
         Raises:
             UsageError: more translations wanted than the beam holds.
         """
-        texts = [inputs] if isinstance(inputs, str) else list(inputs)
-        decoding = self.recipe.decoding
+        texts, decoding = as_texts(inputs), self.recipe.decoding
+        check_whole("beam", decoding.beam if beam is None else beam)
+        check_whole("num_best", num_best)
         decoding = decoding if beam is None else dataclasses.replace(decoding, beam=beam)
         if not 1 <= num_best <= decoding.beam:
             raise UsageError(
@@ -284,3 +287,10 @@ def _table(rows: list[list[str]]) -> np.ndarray:
     """Rows of words as one array, filled up with empty ones."""
     longest = max(map(len, rows))
     return np.array([[*row, *[""] * (longest - len(row))] for row in rows], dtype=str)
+
+
+def check_whole(name: str, number: UserInput) -> None:
+    """Raises a UsageError for what is no number of translations."""
+    most = LARGEST_BY_NAME["beam"]
+    if not isinstance(number, int | np.integer) or not 1 <= number <= most:
+        raise UsageError(f"expected {name} to be a whole number from 1 to {most:,}, got {number!r}")

@@ -1,6 +1,17 @@
 import numpy as np
+import pytest
 
-from flax_attn.analysis import losses, plotting, shapes, texts, translation
+from flax_attn.analysis import (
+    classes,
+    images,
+    language,
+    losses,
+    plotting,
+    shapes,
+    texts,
+    translation,
+)
+from flax_attn.analysis.drawing import save
 from flax_attn.runs import reading
 from tests.runs.test_reading import make_run
 
@@ -106,3 +117,42 @@ def test_the_predictions_of_runs_differ_in_more_than_colour():
     runs = [reading.Record(name, None, {}, [], examples, summary) for name in "abc"]  # pyright: ignore
     ax = shapes.predictions(runs).axes[0]
     assert len({line.get_linestyle() for line in ax.lines[1:]}) == 3
+
+
+def classified(names):
+    """A record of which only the classes and their confusion matrix are looked at."""
+    counts = np.eye(len(names), dtype=np.int64)
+    config = {"derived": {"classes": names}}
+    return reading.Record("run", None, config, [], {"confusion": counts}, {})
+
+
+def test_a_matrix_has_room_for_names_that_are_long(tmp_path):
+    names = [f"a customer who wants the money back for {i} parcels" * 9 for i in (1, 2)]
+    figure = classes.confusion_matrix(classified(names))
+    save(figure, tmp_path / "confusion.png")  # a warning would be an error
+    shown = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert shown == ["a customer ...r 1 parcels", "a customer ...r 2 parcels"]
+
+
+@pytest.mark.parametrize(("number", "counts"), [(30, 900), (31, 0)])
+def test_a_matrix_of_many_classes_has_colours_alone(number, counts):
+    figure = classes.confusion_matrix(classified([f"class {i}" for i in range(number)]))
+    assert len(figure.axes[0].texts) == counts
+    assert figure.get_size_inches().max() < 22
+    assert figure.axes[0].get_ylabel().endswith("labels.json") == (counts == 0)
+
+
+def test_the_loss_by_position_leaves_out_what_no_test_text_reaches():
+    losses_ = np.array([[3.0, 2.0, 1.0, np.nan, np.nan, np.nan]])
+    figure = language.loss_by_position(losses_, "run")
+    assert "and 1.50 in the second half" in figure.get_suptitle()
+
+
+@pytest.mark.parametrize(("size", "are_drawn"), [(64, True), (68, False)])
+def test_patches_are_drawn_where_they_are_few(size, are_drawn):
+    record = classified(["a", "b"])
+    examples = {"inputs": np.zeros((1, size, size)), "targets": np.zeros(1, int)}
+    examples |= {"predictions": np.array([[0.5, 0.5]])}
+    config = record.config | {"data": {"name": "image_files"}, "model": {"patch_size": 4}}
+    drawn = images.draw(record._replace(config=config, examples=record.examples | examples))
+    assert ("patches" in drawn) == are_drawn

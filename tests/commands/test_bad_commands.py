@@ -258,6 +258,12 @@ OTHERS = [  # whole commands
     (["train", "reverse_bahdanau", "--data.max_letters=2000000000"], "numbers to draw"),
     (["train", "series_input_attention", "--data.length=1000000000"], "numbers to draw"),
     (["train", "series_input_attention", "--data.relevant=8"], "data.relevant"),
+    (["train", "names", "--data.num_lines=2000000000"], "at most 10,000,000 for config key"),
+    (
+        ["train", "images_folder", "--data.path=x", "--data.height=60000", "--data.width=60000"],
+        "data.height times data.width of at most 67,108,864, got 60000 and 60000",
+    ),
+    (["train", "text_file", "--data.file=/proc/self/status"], "got an empty file"),
     (["train", "mnist_mlp", "--manual_dir=/none"], "no file /none/mnist/"),
     (["train", "mnist_mlp", "--manual_dir=/none", "--data.num_train=-1"], "0 or above"),
     (["predict"], "the following arguments are required: RUN"),
@@ -296,6 +302,8 @@ CONFIGS = {  # files of the user's own
     "get_config = lambda variant: Own()": "to return a ConfigDict, got Own",
     "from ml_collections import ConfigDict\nclass Own(ConfigDict):\n"
     "  def to_dict(self): return 3\nget_config = lambda variant: Own()": "got Own",
+    "from ml_collections import ConfigDict\nclass Own(ConfigDict):\n"
+    "  def to_dict(self): return {'a': self}\nget_config = lambda variant: Own()": "got TypeError",
     "class Own(Exception):\n  def __str__(self): raise KeyError('no')\nraise Own": "got Own: Own",
     "class Own(ValueError):\n  def __str__(self): raise SystemExit\n"
     "def get_config(variant): raise Own": "error: Own",
@@ -381,6 +389,14 @@ def test_a_config_that_cannot_be_changed_is_read_as_one_that_can(tmp_path, capsy
     (tmp_path / "mine.py").write_text(text)
     said = complaint(capsys, "train", tmp_path / "mine.py", "--num_seeds=0")
     assert "'num_seeds' to be a number above 0" in said
+
+
+def test_a_config_that_changes_the_directory_does_so_for_itself(tmp_path, capsys):
+    text = "import os\nfrom configs import shapes_cnn\nos.chdir('..')\n"
+    (tmp_path / "mine.py").write_text(text + "get_config = shapes_cnn.get_config\n")
+    here = Path.cwd()
+    assert "'num_seeds'" in complaint(capsys, "train", tmp_path / "mine.py", "--num_seeds=0")
+    assert Path.cwd() == here
 
 
 def test_a_file_is_taken_for_a_config_where_its_name_ends_in_py(capsys):
@@ -567,6 +583,7 @@ def inputs(tmp_path, monkeypatch):
     for name, shape in {
         "huge": "(99999999999999999999, 100)",
         "large": "(1000000000000, 100)",
+        "truth": "(True, 100)",
         "open": "(" * 200,
         "nested": "[" * 3_000 + "]" * 3_000,
     }.items():
@@ -614,6 +631,7 @@ PREDICTIONS = [  # the run, the arguments behind it, and what is said
     ("signals", ["--input", "archive.npy"], "got an archive of several"),
     ("signals", ["--input", "huge.npy"], "is cut off"),
     ("signals", ["--input", "large.npy"], "is cut off"),
+    ("signals", ["--input", "truth.npy"], "got float64 of shape (True, 100)"),
     ("signals", ["--input", "open.npy"], "write it with numpy.save"),
     ("signals", ["--input", "nested.npy"], "write it with numpy.save"),
     ("signals", ["--input", "words.csv"], "could not convert string '\\x1b[31mthree'"),
@@ -630,6 +648,8 @@ PREDICTIONS = [  # the run, the arguments behind it, and what is said
     ("signals", ["--input", "good.npy", "--output", "/dev/null"], "to end in .npy or .csv"),
     ("signals", ["--input", "good.npy", "--output", "/proc/x.npy"], "cannot write /proc/x.npy"),
     ("signals", ["--input", "good.npy", "--output", "loop.csv"], "symbolic links"),
+    ("signals", ["--input", "good.npy", "--output", "pipe.csv"], "not a regular file"),
+    ("signals", ["--input", "good.npy", "--figure", "pipe.png"], "not a regular file"),
     ("signals", ["--input", "good.npy", "--output", "loop.csv/x.csv"], "a directory that exists"),
     ("signals", ["--input", "good.npy", "--figure", "loop.png"], "symbolic links"),
     ("signals", ["--input", "good.npy", "--figure", "/proc/x.png"], "cannot write /proc/x.png"),
@@ -685,6 +705,7 @@ PREDICTIONS = [  # the run, the arguments behind it, and what is said
     ("pairs", ["wort", "--output", "folder.npy"], "expected --output to be a text file"),
     ("pairs", ["--input", "latin.txt"], "text in UTF-8 in latin.txt, line 2"),
     ("pairs", ["wort", "--output", "loop.txt"], "symbolic links"),
+    ("pairs", ["wort", "--output", "zero.txt"], "not a regular file"),
     ("pairs", ["wort " * 300, "--figure", "x.png"], "at most 200 tokens to draw, got 300"),
 ]
 
@@ -715,6 +736,48 @@ def test_a_run_directory_inside_another_run_is_refused(signals, capsys):
             with pytest.raises(UsageError, match=r"is inside the run|has no config\.json"):
                 experiment.run(shapes_cnn.get_config("quick"), run / place)
     assert snapshot(signals) == before
+
+
+@pytest.mark.usefixtures("inputs")
+def test_an_output_never_takes_the_place_of_a_file_of_a_run(pairs, signals, capsys):
+    (pairs / "figures").mkdir(exist_ok=True)
+    before = snapshot(pairs)
+    Path("link").symlink_to(pairs)
+    Path("link.html").symlink_to(pairs / "config.json")
+    written = "expected --output to be none of the files that training wrote"
+    for name in ("config.json", "sums.json", "metrics.jsonl", "tokenizer.json", ".lock"):
+        for run in (pairs, Path("link")):
+            said = complaint(capsys, "predict", pairs, "wort", "--output", run / name)
+            assert written in said
+    inside = "outside the checkpoints of a run"
+    for flag, name in (("--output", "checkpoints/x"), ("--figure", "checkpoints/1/x.png")):
+        said = complaint(capsys, "predict", pairs, "wort", flag, pairs / name)
+        assert inside in said or "in a directory that exists" in said
+    assert "-o to be none of the files" in complaint(capsys, "report", pairs, "-o", "link.html")
+    said = complaint(capsys, "compare", pairs, "--output", pairs / "checkpoints")
+    assert "--output outside the checkpoints" in said
+    with pytest.raises(UsageError, match="folder to be none of the files that training wrote"):
+        flax_attn.export(pairs, pairs)
+    assert snapshot(pairs) == before
+    assert main(["predict", str(pairs), "wort", "--output", str(pairs / "mine.txt")]) == 0
+    (pairs / "mine.txt").unlink()
+
+
+def test_an_output_through_a_link_leaves_the_link(pairs):
+    Path("link.txt").symlink_to("real.txt")
+    assert main(["predict", str(pairs), "wort", "--output", "link.txt"]) == 0
+    assert Path("link.txt").is_symlink()
+    assert Path("real.txt").read_text().count("\n") == 1
+
+
+def test_a_comparison_that_cannot_be_written_leaves_nothing(signals, capsys):
+    said = complaint(capsys, "compare", signals, "--output", "new/deep/" + "x" * 300)
+    assert "File name too long" in said
+    for name in ("loss.png", "predictions.png"):
+        Path("plots", name).mkdir(parents=True)
+        said = complaint(capsys, "compare", signals, "--output", "plots")
+        assert "cannot write to --output plots (not a regular file)" in said
+        Path("plots", name).rmdir()
 
 
 def test_a_report_with_a_model_that_cannot_be_written_is_one_line(signals, capsys, monkeypatch):

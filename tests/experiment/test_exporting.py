@@ -14,7 +14,7 @@ from safetensors.numpy import load, load_file
 
 import flax_attn
 from flax_attn.errors import UsageError
-from flax_attn.experiment.exporting import as_safetensors, takes_any_length
+from flax_attn.experiment.exporting import as_json, as_safetensors, takes_any_length
 from flax_attn.models import CNN, LSTM, BiLSTM, CNNAttention, ResidualAttention
 from tests import tiny
 
@@ -237,6 +237,11 @@ def test_a_path_will_do_and_files_are_replaced(exports, tmp_path, no_pictures):
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     for name in ("params.safetensors", "export.json"):
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+@pytest.mark.parametrize("text", ["é", "\ud800"])
+def test_every_text_that_a_run_may_hold_is_written(text):
+    assert json.loads(as_json([text])) == [text]
 
 
 class Halved(nn.Module):

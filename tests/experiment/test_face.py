@@ -1,5 +1,6 @@
 """The Python face does what the commands do, also on data and classes of the user's own."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 
 import flax_attn
+from flax_attn import config_files
 from flax_attn.__main__ import main
+from flax_attn.data.sets import SignalData, from_python
 from flax_attn.errors import UsageError
 from flax_attn.experiment.foreign import class_of
 from tests import tiny
@@ -156,6 +159,11 @@ def test_pairs_and_images_from_python_train(tmp_path, no_pictures):
         workdir=tmp_path / "pairs",
         overrides=tiny.PAIRS,
     )
+    for number in (0, 10**9):
+        with pytest.raises(UsageError, match="expected beam to be a whole number from 1 to 1,000"):
+            run.predict("a b", beam=number)
+        with pytest.raises(UsageError, match="expected num_best to be a whole number from 1"):
+            run.predict("a b", num_best=number)
     prediction = run.predict(["a b", "? !"], beam=2, num_best=2)
     assert [len(row) for row in prediction.written] == [2, 0]
     assert prediction.outputs[1] == ""
@@ -364,3 +372,50 @@ def test_comparing_imports_nothing_of_the_users(in_own, monkeypatch):
 def test_a_class_that_is_no_model_is_told(tmp_path, name, said):
     with pytest.raises(UsageError, match=said):
         flax_attn.train("shapes_cnn", overrides={"model.name": name}, workdir=tmp_path / "run")
+
+
+def test_what_is_no_config_and_no_data_is_told():
+    """The types are checked first in tests, so the functions are called without this check."""
+    train, take = inspect.unwrap(flax_attn.train), inspect.unwrap(from_python)
+    for config in (3, None, ["shapes_cnn"], b"shapes_cnn", Path):
+        with pytest.raises(UsageError, match=f"or a ConfigDict, got {type(config).__name__}"):
+            train(config)
+    for data, got in ((3, "int"), ({"train": (), "test": (), None: ()}, "train, test, None")):
+        with pytest.raises(UsageError, match=f"and perhaps valid, got {got}$"):
+            take(SignalData, data)
+    with pytest.raises(UsageError, match="unknown config key '3'"):
+        inspect.unwrap(config_files.change)(config_files.read("shapes_cnn"), {3: 4})
+
+
+def test_names_and_keys_that_are_none_are_told():
+    with pytest.raises(UsageError, match=r"no config file x+\.\.\.x+ \(File name too long\)"):
+        flax_attn.train("x" * 1_000)
+    with pytest.raises(UsageError, match="expected config keys that are texts, got 3"):
+        flax_attn.train({"name": "x", "model": {3: 4}})
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\ud800"])
+def test_a_path_that_no_file_can_have_is_told(path, signal_run):
+    for call in (
+        lambda: flax_attn.load(path),
+        lambda: flax_attn.train("shapes_cnn:quick", workdir=path),
+        lambda: flax_attn.train("shapes_cnn:quick", manual_dir=path),
+        lambda: flax_attn.export(signal_run, path),
+    ):
+        with pytest.raises(UsageError, match=r"expected a path, got .*, which no file can have"):
+            call()
+
+
+def test_a_name_that_is_too_long_leaves_nothing(tmp_path, signal_run):
+    for place in (tmp_path / ("x" * 300), tmp_path / "new" / ("x" * 300)):
+        with pytest.raises(UsageError, match="File name too long"):
+            flax_attn.train("shapes_cnn:quick", workdir=place)
+        with pytest.raises(UsageError, match="File name too long"):
+            flax_attn.export(signal_run, place)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("inputs", [None, 3, [], [1], b"a film", [["a film"]], np.zeros(3)])
+def test_what_is_no_text_is_told(inputs, text_run):
+    with pytest.raises(UsageError, match="expected a text, or a list of texts, got"):
+        text_run.predict(inputs)

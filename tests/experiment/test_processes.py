@@ -256,6 +256,10 @@ def test_an_error_in_one_process_ends_all(tmp_path):
             },
             "expected JAX_PROCESS_ID to be 0 to JAX_NUM_PROCESSES - 1, got '2' of '2'",
         ),
+        (
+            {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "0", "JAX_COORDINATOR_ADDRESS": "here"},
+            "expected JAX_COORDINATOR_ADDRESS to be HOST:PORT, such as 10.0.0.1:8476, got 'here'",
+        ),
     ],
 )
 def test_variables_that_say_nothing_are_told(monkeypatch, variables, line):

@@ -38,7 +38,8 @@ def written_with_attacks(kind, folder):
         "language": {"tokens": words[0, :6], "string": words[0, :6]},
     }.get(kind, {})
     config = {"name": f"shapes_attention:{ATTACKS[0]}", "note": dict.fromkeys(ATTACKS, ATTACKS[1])}
-    config["derived"] = {"classes": ATTACKS[:4], "std": 2.0}
+    number = 2 if kind == "texts" else 4
+    config["derived"] = {"classes": ATTACKS[:number], "std": 2.0}
     return record_of(folder / kind / FOLDER, kind, config=config, examples=examples)
 
 

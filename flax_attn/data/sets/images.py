@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from flax_attn import bounded
 from flax_attn.data import archive, contents, pictures
 from flax_attn.data.contents import ALL, as_pixels
 from flax_attn.data.sets.kinds import (
@@ -110,6 +111,11 @@ class ImageFiles(ImageData):
             raise UsageError(
                 f"expected data.height and data.width both above 0, or both 0, got {self.height} "
                 f"and {self.width}"
+            )
+        if self.height * self.width > bounded.MOST_PIXELS:
+            raise UsageError(
+                f"expected data.height times data.width of at most {bounded.MOST_PIXELS:,}, got "
+                f"{self.height} and {self.width}"
             )
         if not self.path:
             raise UsageError(

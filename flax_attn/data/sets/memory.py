@@ -180,10 +180,11 @@ def from_python(
             f"expected a config on signals, texts, images or pairs for data from Python, got one "
             f"on {other}"
         )
-    unknown = sorted(set(data) - set(SPLITS))
-    if unknown or not {"train", "test"} <= set(data):
+    names = list(data) if isinstance(data, Mapping) else [type(data).__name__]
+    if not {"train", "test"} <= set(names) <= set(SPLITS):
         raise UsageError(
-            f"expected data of the splits train and test, and perhaps valid, got {', '.join(data)}"
+            f"expected data of the splits train and test, and perhaps valid, got "
+            f"{', '.join(map(str, names))}"
         )
     cls = next(own for base, own in MEMORY.items() if issubclass(kind, base))
     check = {SignalArrays: contents.signals, ImageArrays: contents.images}.get(cls, contents.texts)
