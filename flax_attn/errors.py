@@ -20,7 +20,10 @@ LONGEST_NAME = 100  # characters of a name or value of the user's in an error
 
 
 class UsageError(ValueError):
-    """Says in one line what was expected, what came, and what to do."""
+    """Says in one line of at most `LONGEST` characters what was expected, what came, what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shortened(escaped(message), LONGEST))
 
 
 def one_line(error: BaseException) -> str:

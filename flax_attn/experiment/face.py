@@ -62,6 +62,9 @@ def train(
         KeyboardInterrupt: Ctrl-C. What was trained is saved. SIGTERM and SIGHUP save, too, and end
             the process with the exit codes 143 and 129.
     """
+    for name, function in (("on_epoch", on_epoch), ("say", say)):
+        if not callable(function):
+            raise UsageError(f"expected a function as {name}, got {function!r}")
     values = read_values(config)
     config_files.change(values, {**(overrides or {}), **changes})
     content = None if data is None else take_data(values, data)

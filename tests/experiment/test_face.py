@@ -387,6 +387,22 @@ def test_what_is_no_config_and_no_data_is_told():
         inspect.unwrap(config_files.change)(config_files.read("shapes_cnn"), {3: 4})
 
 
+@pytest.mark.parametrize("name", ["on_epoch", "say"])
+def test_what_is_no_function_is_told_before_anything_is_written(name, tmp_path):
+    train = inspect.unwrap(flax_attn.train)
+    with pytest.raises(UsageError, match=f"expected a function as {name}, got None"):
+        train("shapes_cnn:quick", workdir=tmp_path / "run", **{name: None})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_is_one_line_from_python_too(tmp_path):
+    for path in (tmp_path / "a\nb", "x/" * 3_000):
+        with pytest.raises(UsageError, match=r"expected|no run directory") as error:
+            flax_attn.load(path)
+        assert len(str(error.value).splitlines()) == 1
+        assert len(str(error.value)) <= 800
+
+
 def test_names_and_keys_that_are_none_are_told():
     with pytest.raises(UsageError, match=r"no config file x+\.\.\.x+ \(File name too long\)"):
         flax_attn.train("x" * 1_000)
