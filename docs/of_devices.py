@@ -9,7 +9,7 @@ from matplotlib.patches import FancyBboxPatch, Patch
 
 from docs.panels import WIDTH, head, new, place
 from flax_attn.analysis.drawing import theme
-from flax_attn.attention.cut import cut
+from flax_attn.attention.forms.devices import lay_out
 
 COLORS = ("#4477aa", "#4f8a6b", "#a8702a", "#96508a")
 
@@ -49,7 +49,7 @@ def zigzag() -> Figure:
     visible = np.tri(length, dtype=bool)
     for i, name in enumerate(("in order", "zig-zag")):
         ax = place(figure, 0.4 + 4.15 * i, start + 0.3, 3.65, 3.65)
-        indices = cut(length, devices, is_zigzag=bool(i)).indices()
+        indices = lay_out(length, devices, is_zigzag=bool(i)).indices()
         owner = np.empty(length, int)
         for device, own in enumerate(indices):
             owner[own] = device

@@ -1,4 +1,4 @@
-"""Small operations on arrays: those that strict promotion asks for, and cutting into blocks."""
+"""Array helpers: explicit broadcasting, for strict promotion, and splitting into blocks."""
 
 from collections.abc import Hashable
 
@@ -69,8 +69,8 @@ def hide(array: Array, real: Array | np.ndarray) -> Array:
     return jnp.where(real[..., None], array, 0)
 
 
-def filled(array: Array, length: int, axis: int = -2) -> Array:
-    """The array with a length along an axis that repeats of its last entry fill up.
+def padded(array: Array, length: int, axis: int = -2) -> Array:
+    """Pads an axis to a length by repeating its last entry.
 
     Zeros would not do: the gradient of a score need not be finite there.
     """
@@ -86,7 +86,7 @@ def split(array: Array, size: int, axis: int = -2) -> Array:
     number = -(-array.shape[axis] // size)
     axis %= array.ndim
     shape = *array.shape[:axis], number, size, *array.shape[axis + 1 :]
-    return jnp.moveaxis(filled(array, number * size, axis).reshape(shape), axis, 0)
+    return jnp.moveaxis(padded(array, number * size, axis).reshape(shape), axis, 0)
 
 
 def merge(blocks: Array, length: int) -> Array:

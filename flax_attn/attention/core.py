@@ -1,44 +1,49 @@
-"""Attention itself: scores, weights, context.
+"""Attention from the arguments to the result: what is visible, the form, and the formula itself.
 
     scores  = score(query, key) + bias       (..., q, k)
     weights = normalizer(scores, mask=mask)  (..., q, k), rows sum to 1; to 0 if all is masked
     context = weights value                  (..., q, e)
 
+`attend` and `dot_product_attention` check their arguments and make a `Call`. `compute` looks
+through the lens, if there is one, and chooses a form. `Call.dense` is the formula, which fits every
+call. The other forms in `forms/` compute the same faster, in less memory, or on several devices.
+
 Letters: `q` queries, `k` keys, `d` features of a query or key, `e` features of a value.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Unpack
 
+import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from flax_attn.attention import (
-    blocks,
-    checks,
-    few_queries,
-    fused,
-    looking,
-    sequence_parallel,
-    streaming,
+from flax_attn.attention import lens
+from flax_attn.attention.arrays import add, product, wide
+from flax_attn.attention.checks import (
+    as_floats,
+    as_scale,
+    as_softcap,
+    check_chunk_size,
+    check_dropout,
+    check_function,
+    check_result,
+    check_same_width,
 )
-from flax_attn.attention.all_queries import needs_all_queries
-from flax_attn.attention.arrays import add, hide, product, wide
-from flax_attn.attention.block_size import best_chunk_size
-from flax_attn.attention.dot_products import DotProduct, scaled_dot
-from flax_attn.attention.how import Across, How
-from flax_attn.attention.normalizers import masked_softmax
-from flax_attn.attention.pairs import Block, Pairs, arrays_and_pairs
-from flax_attn.attention.parts import Part, whole
-from flax_attn.attention.reach import reachable
-from flax_attn.attention.types import (
-    HeadVectors,
-    Normalizer,
-    PerPair,
-    Score,
-    Vectors,
-    Window,
-)
+from flax_attn.attention.forms import blockwise, cudnn, devices, few_queries, query_blocks
+from flax_attn.attention.normalizers import drop, masked_softmax
+from flax_attn.attention.scores import DotProduct, scaled_dot
+from flax_attn.attention.types import HeadVectors, Normalizer, PerPair, Score, Vectors, Window
+from flax_attn.attention.visibility import Indices, Limits, Visibility, arrays_and_visibility
+
+# The first that fits a call computes it, if its caller wants no weights.
+FORMS = {
+    "cudnn": cudnn,
+    "few_queries": few_queries,
+    "blockwise": blockwise,
+    "query_blocks": query_blocks,
+}
 
 
 class Attended(NamedTuple):
@@ -46,6 +51,102 @@ class Attended(NamedTuple):
 
     context: Float[Array, "..."]
     weights: Float[Array, "..."] | None
+
+
+class Across(NamedTuple):
+    """Cuts the sequence over the devices along an axis of a mesh.
+
+    Each device computes the context of its queries. In both ways the results and gradients are
+    those of one device but for rounding, with every mask, bias and dropout. Lengths need not
+    divide. Batches may be cut over other axes of the mesh.
+
+    - On a *ring*, keys and values go round from device to device. No device holds them all. The
+      normaliser is softmax, and the weights are None. A window ends the ring early. Under
+      causality without such a window, each device takes an early and a late piece of the sequence,
+      so all have the same work.
+    - *Gathered*, each device gets all keys and values, and computes rows of weights. The normaliser
+      is any that takes rows.
+
+    Use it under `jax.jit`. Without it, each call compiles again. Inside another `jax.shard_map`, a
+    score, mask or bias that is a function may close over no array of JAX, and gradients need its
+    `check_vma=False`. An array mask is stored whole on each device. A mask function needs no
+    memory. The rows of an array bias are cut.
+
+    Source: Liu et al. 2023 (arXiv:2310.01889) for the ring.
+
+    Attributes:
+        mesh: the mesh; None for that of `jax.set_mesh` or of the `jax.shard_map` around. Where
+            there is one around, it is the same.
+        axis: its name.
+        ring: True for a ring, False for gathered keys. None chooses a ring for softmax where no
+            weights are wanted.
+    """
+
+    mesh: Mesh | None = None
+    axis: str = "sequence"
+    ring: bool | None = None
+
+
+class Call(NamedTuple):
+    """One call of attention. Its arguments are checked, and heads stand before the length.
+
+    Attributes:
+        query, key, value: `(..., q, d)`, `(..., k, d')`, `(..., k, e)`.
+        visible: what each query sees.
+        score, normalizer, dropout_rate, dropout_rng, chunk_size, need_weights, across: as in
+            `attend`.
+        is_cached: whether keys and values come from a cache.
+        indices: which queries and keys the arrays hold; None for all.
+    """
+
+    query: Array
+    key: Array
+    value: Array
+    visible: Visibility
+    score: Score = scaled_dot
+    normalizer: Normalizer = masked_softmax
+    dropout_rate: float = 0.0
+    dropout_rng: Array | None = None
+    chunk_size: int | None = None
+    need_weights: bool = True
+    across: Across | None = None
+    is_cached: bool = False
+    indices: Indices | None = None
+
+    @property
+    def wants_weights(self) -> bool:
+        """Whether the weights of all pairs are computed, which the formula alone does."""
+        return self.need_weights and self.chunk_size is None
+
+    def dense(self) -> tuple[Array, Array]:
+        """Computes context and weights by the formula, of all pairs at once."""
+        arrays = self.query, self.key, self.value
+        query, key, value, mask, bias = self.visible.shown(*arrays, self.indices)
+        scores = self.score(query, key)  # (..., q, k)
+        shape = (*self.visible.shape[:-2], query.shape[-2], key.shape[-2])
+        check_result("a score", scores, shape, query, key)
+        scores = scores if bias is None else add(scores, bias)
+        weights = self.normalizer(scores, mask=mask)  # (..., q, k)
+        check_result("weights", weights, shape, scores)
+        return product(
+            "...qk,...ke->...qe", self.dropped(weights), value, wide(value.dtype)
+        ), weights
+
+    def dropped(self, weights: Array) -> Array:
+        """Drops weights, those of the queries and keys that the arrays hold."""
+        if not self.dropout_rate:
+            return weights
+        indices = self.visible.all_indices() if self.indices is None else self.indices
+        return drop(weights, self.dropout_rate, self.dropout_rng, indices.queries, indices.keys)
+
+    def on_one_device(self) -> Attended:
+        """Computes the call by the first form that fits it, or by the formula."""
+        for form in () if self.wants_weights else FORMS.values():
+            if not form.why_not(self):
+                return Attended(form.attend(self).astype(self.query.dtype), None)
+        context, weights = self.dense()
+        weights = weights.astype(self.query.dtype) if self.wants_weights else None
+        return Attended(context.astype(self.query.dtype), weights)
 
 
 def attend(
@@ -107,10 +208,21 @@ def attend(
             normaliser without the mark of `across_queries` that calls one with it. With `across`:
             no mesh, one without the axis, or a normaliser that needs all queries.
     """
-    query, key, value, pairs = arrays_and_pairs(query, key, value)
-    pairs = pairs.under(mask, bias).dropping(dropout_rate, dropout_rng)
-    how = How(score, normalizer, chunk_size, need_weights, across)
-    return attend_pairs(query, key, value, pairs, how)
+    call = make_call(
+        query,
+        key,
+        value,
+        score=score,
+        normalizer=normalizer,
+        dropout_rate=dropout_rate,
+        dropout_rng=dropout_rng,
+        chunk_size=chunk_size,
+        need_weights=need_weights,
+        across=across,
+        mask=mask,
+        bias=bias,
+    )
+    return compute(call)
 
 
 def dot_product_attention(
@@ -124,6 +236,7 @@ def dot_product_attention(
     causal: bool = False,
     window: Window | None = None,
     query_offset: ArrayLike = 0,
+    prefix_lengths: ArrayLike | None = None,
     query_lengths: ArrayLike | None = None,
     key_lengths: ArrayLike | None = None,
     query_segments: ArrayLike | None = None,
@@ -157,6 +270,9 @@ def dot_product_attention(
             attends to; None for no bound.
         query_offset: query `i` is at the position of key `query_offset + i`; an integer, or one for
             each leading index, `(...)`. 0 in training, the number of cached keys in decoding.
+        prefix_lengths: `(...)`, the number of first keys in each batch row that every query sees,
+            whatever `causal` and `window` say of them (prefix-LM). Masks, lengths and segments hide
+            them as others.
         query_lengths, key_lengths: `(...)`, the number of real queries and keys in each batch row.
         query_segments, key_segments: `(..., q)` and `(..., k)`, the ids of the sequences that are
             packed into each batch row. A query attends to the keys with its id. Ids are integers of
@@ -178,120 +294,187 @@ def dot_product_attention(
 
     Raises:
         TypeError, ValueError: as `attend`; heads that do not divide; lengths that are negative or
-            not integers; a scale or soft-cap that is no number, such as an array of several.
+            not integers; `prefix_lengths` without `causal` and `window`; a scale or soft-cap that
+            is no number, such as an array of several.
     """
-    query, key, value, pairs = arrays_and_pairs(query, key, value, in_heads=True)
-    pairs = (
-        pairs.under(mask, bias)
-        .limited(causal, window, query_offset)
-        .padded(query_lengths, key_lengths)
-        .packed(query_segments, key_segments)
-        .dropping(dropout_rate, dropout_rng)
+    call = make_call(
+        query,
+        key,
+        value,
+        in_heads=True,
+        score=DotProduct(as_scale(scale), as_softcap(softcap)),
+        dropout_rate=dropout_rate,
+        dropout_rng=dropout_rng,
+        chunk_size=chunk_size,
+        need_weights=need_weights,
+        across=across,
+        mask=mask,
+        bias=bias,
+        causal=causal,
+        window=window,
+        query_offset=query_offset,
+        prefix_lengths=prefix_lengths,
+        query_lengths=query_lengths,
+        key_lengths=key_lengths,
+        query_segments=query_segments,
+        key_segments=key_segments,
     )
-    checks.check_same_width(query, key)
-    score = DotProduct(checks.as_scale(scale), checks.as_softcap(softcap))
-    how = How(score, masked_softmax, chunk_size, need_weights, across)
-    return attend_in_heads(query, key, value, pairs, how)
+    return heads_last(compute(call), call.visible.weights_shape)
 
 
-def attend_in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> Attended:
-    """`attend_pairs` for arrays `(..., length, heads, d)`, whose heads may share key heads."""
-    return _in_heads(query, key, value, *looking.through(pairs, how))
+class Form(NamedTuple):
+    """The form that a call takes, and why each form before it in the table does not fit."""
+
+    name: str
+    why_not: dict[str, str]
 
 
-def _in_heads(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> Attended:
-    score = DotProduct() if how.score is scaled_dot else how.score
-    may_choose = how.chunk_size is None and not how.need_weights and how.across is None
-    if may_choose and how.normalizer is masked_softmax and isinstance(score, DotProduct):
-        plain = score == DotProduct() and pairs.bias is None and not pairs.dropout_rate
-        if plain and fused.available(query, key, value):
-            return Attended(fused.attend(query, key, value, *fused.limits(pairs)), None)
-        if few_queries.applies(query, key, pairs, how.is_cached):
-            whole = how._replace(need_weights=True)
-            exact = lambda q, k, v: _in_heads(q, k, v, pairs, whole).context
-            forms = score.of_products, exact, how.is_cached
-            return Attended(few_queries.attend(query, key, value, pairs, *forms), None)
-    heads, key_heads = query.shape[-2], key.shape[-2]
+def form_of(query: ArrayLike, key: ArrayLike, value: ArrayLike, **arguments: Any) -> Form:
+    """Tells which form of attention a call takes on this machine, and computes nothing.
 
-    def heads_first(array: Array) -> Array:
+        form_of(q, k, v, causal=True, need_weights=False)
+        Form(name='blockwise', why_not={'cudnn': 'the device is no GPU', ...})
+
+    Args:
+        query, key, value: arrays, or their `jax.ShapeDtypeStruct`.
+        arguments: those of `dot_product_attention`, or of `attend` where `score` or `normalizer` is
+            among them.
+
+    Returns:
+        The name `dense`, `query_blocks`, `blockwise`, `few_queries`, `cudnn`, `ring` or `gathered`,
+        and a reason for each faster form that does not fit.
+
+    Raises:
+        TypeError, ValueError: as the function that takes these arguments.
+    """
+    is_general = {"score", "normalizer"} & arguments.keys()
+    if not is_general:
+        scale, softcap = arguments.pop("scale", None), arguments.pop("softcap", None)
+        arguments |= {"in_heads": True, "score": DotProduct(as_scale(scale), as_softcap(softcap))}
+    form = Form("", {})
+
+    def choose(query: Array, key: Array, value: Array) -> Array:
+        nonlocal form
+        form = chosen(lens.look_through(make_call(query, key, value, **arguments)))
+        return query
+
+    jax.eval_shape(choose, query, key, value)
+    return form
+
+
+def chosen(call: Call) -> Form:
+    """Names the form that a call takes."""
+    if call.across is not None:
+        return Form("ring" if devices.is_ring(call) else "gathered", {})
+    if call.wants_weights:
+        return Form("dense", dict.fromkeys(FORMS, "weights are wanted"))
+    reasons = {name: form.why_not(call) for name, form in FORMS.items()}
+    name = next((name for name, reason in reasons.items() if not reason), "dense")
+    before = list(FORMS)[: list(FORMS).index(name)] if name in FORMS else list(FORMS)
+    return Form(name, {other: reasons[other] for other in before})
+
+
+def compute(call: Call) -> Attended:
+    """Computes a call, through the lens if there is one, by the form that fits it."""
+    check_function("score", call.score)
+    check_function("normalizer", call.normalizer)
+    check_chunk_size(call.chunk_size)
+    call = lens.look_through(call)
+    shape = call.visible.shape
+    if 0 in shape:
+        context = jnp.zeros((*shape[:-1], call.value.shape[-1]), call.query.dtype)
+        on_ring = call.across is not None and call.across.ring
+        has_weights = call.wants_weights and not on_ring
+        return Attended(context, jnp.zeros(shape, call.query.dtype) if has_weights else None)
+    return call.on_one_device() if call.across is None else Attended(*devices.attend(call))
+
+
+def make_call(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    in_heads: bool = False,
+    score: Score = scaled_dot,
+    normalizer: Normalizer = masked_softmax,
+    dropout_rate: float = 0.0,
+    dropout_rng: Array | None = None,
+    chunk_size: int | None = None,
+    need_weights: bool = True,
+    across: Across | None = None,
+    **limits: Unpack[Limits],
+) -> Call:
+    """Checks arguments, and makes a call of them; `in_heads` for arrays `(..., t, heads, d)`."""
+    query, key, value, visible = arrays_and_visibility(query, key, value, in_heads, **limits)
+    if dropout_rate:
+        check_dropout(dropout_rate, dropout_rng)
+    options = score, normalizer, float(dropout_rate), dropout_rng, chunk_size, need_weights, across
+    call = Call(query, key, value, visible, *options)
+    if not in_heads:
+        return call
+    check_same_width(query, key)
+    return heads_first(call)
+
+
+def heads_first(call: Call) -> Call:
+    """Puts the heads of arrays `(..., t, heads, d)` before the length; groups share key heads."""
+    heads, key_heads = call.query.shape[-2], call.key.shape[-2]
+
+    def moved(array: Array) -> Array:
         array = jnp.swapaxes(array, -3, -2)
         if heads == key_heads:
             return array
         groups = key_heads, array.shape[-3] // key_heads
         return array.reshape(*array.shape[:-3], *groups, *array.shape[-2:])
 
-    grouped = pairs if heads == key_heads else pairs.in_groups(heads // key_heads)
-    arrays = heads_first(query), heads_first(key), heads_first(value)
-    context, weights = _on_devices(*arrays, grouped, how)
-    context = context.reshape(*pairs.shape[:-1], value.shape[-1])
-    weights = None if weights is None else weights.reshape(pairs.shape)
+    visible = call.visible.in_groups(heads // key_heads)
+    arrays = moved(call.query), moved(call.key), moved(call.value)
+    return Call(*arrays, visible, *call[4:])
+
+
+def heads_last(attended: Attended, shape: tuple[int, ...]) -> Attended:
+    """Puts the heads of the context after the length, for weights of a shape without groups."""
+    context, weights = attended
+    context = context.reshape(*shape[:-1], context.shape[-1])
+    weights = None if weights is None else weights.reshape(shape)
     return Attended(jnp.swapaxes(context, -3, -2), weights)
 
 
-def attend_pairs(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> Attended:
-    """`attend` for arrays and pairs that have been checked, through the lens where there is one."""
-    return _on_devices(query, key, value, *looking.through(pairs, how))
+def log_sum_exp(
+    query: Vectors,
+    key: Vectors,
+    *,
+    score: Score = scaled_dot,
+    mask: PerPair | None = None,
+    bias: PerPair | None = None,
+    chunk_size: int | None = None,
+) -> Float[Array, "... q"]:
+    """The logarithm of the sum in softmax, `l_q = log sum_k exp(e_qk)` over the visible keys.
 
+    It combines attention to parts of the keys: the context is the sum of the parts' contexts,
+    weighted by the softmax of their `l`.
 
-def _on_devices(query: Array, key: Array, value: Array, pairs: Pairs, how: How) -> Attended:
-    checks.check_function("score", how.score)
-    checks.check_function("normalizer", how.normalizer)
-    checks.check_chunk_size(how.chunk_size)
-    if 0 in pairs.shape:
-        context = jnp.zeros((*pairs.shape[:-1], value.shape[-1]), query.dtype)
-        on_ring = how.across is not None and how.across.ring
-        has_weights = how.need_weights and how.chunk_size is None and not on_ring
-        return Attended(context, jnp.zeros(pairs.shape, query.dtype) if has_weights else None)
-    if how.across is not None:
-        context, weights = sequence_parallel.attend(attend_part, query, key, value, pairs, how)
-        return Attended(context.astype(query.dtype), weights)
-    return attend_part(query, key, value, pairs, how)
+    Source: Dao et al. 2022 (arXiv:2205.14135), section 3.1.
 
+    Args:
+        query, key: `(..., q, d)`, `(..., k, d')`.
+        score, mask, bias, chunk_size: as in `attend`.
 
-def attend_part(
-    query: Array, key: Array, value: Array, pairs: Pairs, how: How, part: Part | None = None
-) -> Attended:
-    """Attends on one device, from all queries or from those of a part."""
-    is_softmax = how.normalizer is masked_softmax
-    if is_softmax and how.chunk_size is None and not how.need_weights:
-        how = how._replace(chunk_size=best_chunk_size(query, key, pairs, how.score))
-    if how.chunk_size is None:
-        block = None if part is None else part.block(pairs)
-        context, weights = dense(query, key, value, pairs, how, block)
-        weights = weights.astype(query.dtype) if how.need_weights else None
-        return Attended(context.astype(query.dtype), weights)
-    if is_softmax:
-        context, _ = streaming.attend(query, key, value, pairs, how, part)
-    elif needs_all_queries(how.normalizer):
-        in_turn = how._replace(score=blocks.score_over_queries(how.score, how.chunk_size))
-        context, _ = dense(query, key, value, pairs, in_turn)
-    else:
-        part = whole(pairs) if part is None else part
-        context = blocks.over_queries(dense, query, key, value, pairs, how, part)
-    return Attended(context.astype(query.dtype), None)
-
-
-def dense(
-    query: Array, key: Array, value: Array, pairs: Pairs, how: How, block: Block | None = None
-) -> tuple[Array, Array]:
-    """Context and weights, all at once, of all pairs or of the block that the arrays are."""
-    is_whole = block is None
-    block = pairs.whole() if is_whole and not pairs.all_visible else block
-    mask, bias = (None, None) if block is None else (block.mask, block.bias)
-    if mask is not None:  # a hidden NaN must not reach values or gradients
-        in_block = mask.any(axis=-1), mask.any(axis=-2)
-        has_key, has_query = reachable(pairs) if is_whole else in_block
-        query, key, value = hide(query, has_key), hide(key, has_query), hide(value, has_query)
-    scores = how.score(query, key)
-    shape = (*pairs.shape[:-2], query.shape[-2], key.shape[-2])
-    checks.check_result("a score", scores, shape, query, key)
-    scores = scores if bias is None else add(scores, bias)
-    weights = how.normalizer(scores, mask=mask)
-    checks.check_result("weights", weights, scores.shape, scores)
-    kept = weights if not pairs.dropout_rate else pairs.drop(weights, block or pairs.whole())
-    return weighted_sum(kept, value), weights
-
-
-def weighted_sum(weights: Array, value: Array) -> Array:
-    """The context `(..., q, e)`, added up in float32 or better."""
-    return product("...qk,...ke->...qe", weights, value, wide(value.dtype))
+    Returns:
+        `(..., q)` in float32 or better; `-inf` for a query with nothing to attend.
+    """
+    nothing = as_floats("key", key)[..., :0]  # no context is wanted
+    call = make_call(query, key, nothing, score=score, chunk_size=chunk_size, mask=mask, bias=bias)
+    check_function("score", score)
+    check_chunk_size(chunk_size)
+    call = lens.look_through_at_softmax(call)
+    if chunk_size is not None and 0 not in call.visible.shape:
+        _, logs = blockwise.context_and_logs(call)
+        return jnp.where(logs == jnp.inf, -jnp.inf, logs)
+    visible = lambda scores, mask: scores if mask is None else jnp.where(mask, scores, -jnp.inf)
+    _, scores = call._replace(normalizer=visible).dense()
+    scores = scores.astype(wide(scores.dtype))
+    largest = jax.lax.stop_gradient(jnp.max(scores, axis=-1, initial=jnp.finfo(scores.dtype).min))
+    total = jnp.sum(jnp.exp(scores - largest[..., None]), axis=-1)
+    has_key = total != 0
+    return jnp.where(has_key, largest + jnp.log(jnp.where(has_key, total, 1)), -jnp.inf)

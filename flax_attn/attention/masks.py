@@ -116,6 +116,24 @@ def combine(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
     return functools.reduce(both, present) if present else None
 
 
+def any_of(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
+    """Any of the masks (OR), broadcast against each other.
+
+    None hides nothing, so the result is None where one of them is.
+    So a prefix beside causality is `any_of(lengths(n, keys), causal(queries, keys))`.
+
+    Raises:
+        TypeError: a mask that is not boolean.
+        ValueError: no mask at all.
+    """
+    if not masks:
+        raise ValueError("expected masks for any_of, got none")
+    if any(mask is None for mask in masks):
+        return None
+    either = lambda first, second: jnp.logical_or(*aligned(first, second))
+    return functools.reduce(either, [as_mask(mask) for mask in masks if mask is not None])
+
+
 def both(first: Bool[Array, "..."], second: Bool[Array, "..."]) -> Bool[Array, "..."]:
     """Two masks together (AND). They broadcast against each other; their ranks may differ."""
     return jnp.logical_and(*aligned(first, second))

@@ -11,27 +11,83 @@ by keyword. These rules hold for all of them:
 - They run in float32 or better, and return the dtype that they ran in.
 
 A normaliser looks at one row of scores at a time. So `attend` may pass it only some of the
-queries. `across_queries` marks a normaliser that needs all of them.
+queries. `across_queries` marks a normaliser that needs all of them, such as the monotonic ones at
+the end of this file. Dropout of the weights stands here, too.
 """
 
+import contextlib
+import contextvars
+import functools
+import math
 import operator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.random import threefry_2x32
 from jax.typing import ArrayLike
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Int, Key, UInt32
 
-from flax_attn.attention.all_queries import across_queries
-from flax_attn.attention.arrays import as_dtype_of
+from flax_attn.attention.arrays import as_dtype_of, varying
 from flax_attn.attention.checks import as_number
-from flax_attn.attention.dropout import positional_bits
-from flax_attn.attention.masks import grid
-from flax_attn.attention.types import RowMask, RowScores, RowWeights
+from flax_attn.attention.types import (
+    AllMask,
+    AllScores,
+    AllWeights,
+    Normalizer,
+    RowMask,
+    RowScores,
+    RowWeights,
+)
 
 # Sparsemax gives no weight to a score 1 or more below the largest, and entmax-1.5 to one 2 or more
 # below it. A score further down than this counts as this far down.
 FLOOR = -4.0
+_IN_BLOCKS = contextvars.ContextVar("in_blocks", default=False)
+
+
+def across_queries(normalizer: Normalizer) -> Normalizer:
+    """Marks a normaliser that must see all queries at once. `attend` then passes it all scores.
+
+    A function without the mark may call a marked normaliser. In blocks of queries, the marked
+    normaliser then raises a ValueError.
+    """
+
+    @functools.wraps(normalizer)
+    def whole(*args: Any, **kwargs: Any) -> Array:  # Any: a normaliser has options of its own
+        if _IN_BLOCKS.get():
+            name = getattr(normalizer, "__name__", normalizer)
+            advice = "mark the function around it with across_queries"
+            raise ValueError(f"{name} must see all queries at once, not blocks of them; {advice}")
+        return normalizer(*args, **kwargs)
+
+    whole.across_queries = True  # pyright: ignore
+    return whole
+
+
+def needs_all_queries(normalizer: Normalizer) -> bool:
+    """Whether `across_queries` marks a normaliser, or the one inside a `functools.partial`."""
+    while isinstance(normalizer, functools.partial):
+        normalizer = normalizer.func
+    return getattr(normalizer, "across_queries", False)
+
+
+@contextlib.contextmanager
+def in_blocks_of_queries() -> Iterator[None]:
+    """Inside it, normalisers are called with some of the queries only."""
+    token = _IN_BLOCKS.set(True)
+    try:
+        yield
+    finally:
+        _IN_BLOCKS.reset(token)
+
+
+def is_softmax(normalizer: Normalizer) -> bool:
+    """Tells whether a normaliser is `masked_softmax`, also inside a `functools.partial`."""
+    while isinstance(normalizer, functools.partial) and not normalizer.keywords:
+        normalizer = normalizer.func
+    return normalizer is masked_softmax
 
 
 def masked_softmax(scores: RowScores, mask: RowMask | None = None) -> RowWeights:
@@ -160,7 +216,8 @@ def sampled_hard(
     scores = _widened(scores)
     *leading, num_queries, num_keys = (1, *scores.shape) if scores.ndim == 1 else scores.shape
     # A draw depends on the positions of its query and key alone, not on the number of either.
-    bits = positional_bits(rng, tuple(leading), *grid(num_queries, num_keys)).reshape(scores.shape)
+    indices = jnp.arange(num_queries), jnp.arange(num_keys)
+    bits = positional_bits(rng, tuple(leading), *indices).reshape(scores.shape)
     # In (0, 1), without both ends. With one bit more, the largest number would round to 1.
     uniform = ((bits >> 9).astype(scores.dtype) + 0.5) / 2**23
     return hard(scores - jnp.log(-jnp.log(uniform)), mask=mask, temperature=temperature)
@@ -257,3 +314,133 @@ def _size(support: Array, dtype: jnp.dtype) -> Array:
 def _mean(values: Array, support: Array) -> Array:
     total = jnp.where(support, values, 0).sum(axis=-1, keepdims=True)
     return total / _size(support, values.dtype)
+
+
+# Monotonic attention: each query attends where the query before it did, or later. A query looks at
+# one key after another, from its predecessor's position on. It stops at key `j` with probability
+# `p_ij = sigmoid(e_ij)`. A query that runs past the end attends to nothing, and so do all later
+# ones. The first query starts at the first key.
+#
+# The rules above hold, with two exceptions. +inf is a probability of 1. A NaN makes the weights of
+# its query NaN, and those of all later queries, which start from them.
+#
+# Source: Raffel et al. 2017 (arXiv:1704.00784), section 2.
+
+
+@across_queries
+def monotonic_expectation(scores: AllScores, mask: AllMask | None = None) -> AllWeights:
+    """The probability that query `i` stops at key `j`; rows sum to at most 1.
+
+        a_ij = p_ij s_ij,   s_ij = (1 - p_i,j-1) s_i,j-1 + a_i-1,j
+
+    (their eq. 8 and 9). An associative scan solves the recurrence over `j` in parallel, without
+    the division of their eq. 11. A query passes by a hidden key. A query without a visible key has
+    weights 0, and the next query starts where this one did.
+    """
+    scores, mask = prepared(scores, mask)
+    stops = _stop_probabilities(scores, mask)
+
+    def solve(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
+        return first[0] * second[0], second[0] * first[1] + second[1]
+
+    def query(stop: Array, previous: Array) -> Array:
+        passed = jnp.concatenate([jnp.ones_like(stop[..., :1]), 1 - stop[..., :-1]], axis=-1)
+        _, arrives = jax.lax.associative_scan(solve, (passed, previous), axis=-1)
+        return stop * arrives
+
+    return _over_queries(query, stops, mask)
+
+
+@across_queries
+def monotonic_hard(scores: AllScores, mask: AllMask | None = None) -> AllWeights:
+    """All weight on the first key with a score above 0, from the predecessor's position on.
+
+    Without such a key the weights are 0. `monotonic_expectation` gives the same where every
+    probability is 0 or 1. This is its form for use after training. The gradient is that of the
+    expectation (straight-through).
+    """
+    scores, mask = prepared(scores, mask)
+    # Not by the probability, which is 1/2 already for a score that is small.
+    stops = (mask & (scores > 0)).astype(scores.dtype)
+
+    def query(stop: Array, previous: Array) -> Array:
+        reached = (stop > 0) & (jnp.cumsum(previous, axis=-1) > 0)
+        return (reached & (jnp.cumsum(reached, axis=-1) == 1)).astype(previous.dtype)
+
+    chosen = _over_queries(query, stops, mask)
+    soft = monotonic_expectation(scores, mask=mask)
+    return chosen + (soft - jax.lax.stop_gradient(soft))
+
+
+def _stop_probabilities(scores: Array, mask: Array) -> Array:
+    """Probabilities of `prepared` scores: 0 at hidden keys, NaN throughout a row with a NaN."""
+    unknown = jnp.isnan(scores).any(axis=-1, keepdims=True)
+    return jnp.where(mask, jax.nn.sigmoid(scores), 0) * jnp.where(unknown, jnp.nan, 1.0)
+
+
+def _over_queries(query: Callable[[Array, Array], Array], stops: Array, mask: Array) -> Array:
+    """Scans `query(stops, weights of the query before) -> weights` over the queries.
+
+    A query without a visible key has weights 0 and is skipped.
+    """
+
+    def step(previous: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        stop, has_key = inputs
+        weights = query(stop, previous)
+        return jnp.where(has_key, weights, previous), jnp.where(has_key, weights, 0)
+
+    *leading, _, num_keys = stops.shape
+    start = jnp.zeros((*leading, num_keys), stops.dtype).at[..., :1].set(1)
+    has_key = mask.any(axis=-1, keepdims=True)
+    inputs = jnp.moveaxis(stops, -2, 0), jnp.moveaxis(has_key, -2, 0)
+    _, weights = jax.lax.scan(step, varying(start, inputs), inputs)
+    return jnp.moveaxis(weights, 0, -2)
+
+
+def drop(
+    weights: Float[Array, "*b q k"],
+    rate: float,
+    rng: Array | None,
+    query_indices: Int[Array, " q"],
+    key_indices: Int[Array, " k"],
+) -> Float[Array, "*b q k"]:
+    """Sets weights to 0 with probability `rate`, and multiplies the others by `1 / (1 - rate)`.
+
+    Source: Srivastava et al. 2014, "Dropout", JMLR 15.
+
+    Args:
+        weights: all weights, or those of a block of queries and keys.
+        rate: probability that a weight is dropped, in [0, 1).
+        rng: random key; None with a rate of 0.
+        query_indices, key_indices: indices of the queries and keys of these weights. They
+            decide which weights are dropped, so a block drops the same ones as the whole.
+    """
+    if rate == 0:
+        return weights
+    assert rng is not None
+    bits = positional_bits(rng, weights.shape[:-2], query_indices, key_indices)
+    return jnp.where(bits >= jnp.uint32(rate * 2**32), weights / (1 - rate), 0)
+
+
+def positional_bits(
+    rng: Array,
+    leading: tuple[int, ...],
+    query_indices: Int[Array, " q"],
+    key_indices: Int[Array, " k"],
+) -> UInt32[Array, "*b q k"]:
+    """32 random bits for each weight.
+
+    They are a hash of the random key, the index among the leading axes, and the two indices. They
+    do not depend on the number of queries and keys.
+    """
+    shape = len(query_indices), len(key_indices)
+    at = query_indices[:, None], key_indices[None, :]
+    counters = jnp.concatenate([jnp.broadcast_to(indices, shape).ravel() for indices in at])
+    row_keys = jax.vmap(
+        lambda row: jax.random.bits(jax.random.fold_in(rng, row), (2,), jnp.uint32)
+    )(jnp.arange(math.prod(leading)))
+    bits = jax.vmap(
+        lambda row_key: threefry_2x32(row_key, counters.astype(jnp.uint32))[: math.prod(shape)]
+    )(row_keys)
+    # JAX takes the result of threefry for equal on all devices of a `jax.shard_map`
+    return varying(bits, (rng, query_indices, key_indices)).reshape(*leading, *shape)

@@ -17,7 +17,7 @@ import numpy as np
 from flax.typing import Initializer
 from jaxtyping import Array, Float
 
-from flax_attn.attention.projection import project
+from flax_attn.attention.scores import project
 from flax_attn.models import instruction_set
 from flax_attn.models.initializers import torch_kernel, torch_uniform
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from flax_attn.attention.arrays import with_rank
-from flax_attn.attention.projection import project
+from flax_attn.attention.scores import project
 from flax_attn.models import lstm_recurrence
 from flax_attn.models.initializers import Initialization, torch
 

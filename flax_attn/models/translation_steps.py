@@ -20,7 +20,7 @@ from flax_attn.attention import (
     masks,
     scaled_dot,
 )
-from flax_attn.attention.projection import project
+from flax_attn.attention.scores import project
 from flax_attn.models.initializers import flax
 from flax_attn.models.recurrent import CELLS, State
 

@@ -14,7 +14,8 @@ import pytest
 
 import flax_attn.attention as fa
 from flax_attn.analysis import drawing, shapes
-from flax_attn.attention import fused, masks
+from flax_attn.attention import masks
+from flax_attn.attention.forms import cudnn
 from tests.attention.compiled import apply, init, normal, run
 
 B, Q, K, D = 2, 5, 7, 6
@@ -28,8 +29,8 @@ def path(request, monkeypatch):
     kernel that every machine has.
     """
     if request.param == "fused":
-        monkeypatch.setattr(fused, "available", lambda *arrays: True)
-        monkeypatch.setattr(fused, "attend", functools.partial(fused.attend, implementation="xla"))
+        monkeypatch.setattr(cudnn, "unavailable", lambda *arrays: "")
+        monkeypatch.setattr(cudnn, "attend", functools.partial(cudnn.attend, implementation="xla"))
     return {"whole": {}, "blocks": {"chunk_size": 2}, "fused": {"need_weights": False}}[
         request.param
     ]

@@ -250,8 +250,10 @@ def test_scale_softcap_and_bias_in_their_order(scale):
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_half_precision_is_added_up_in_float32(dtype):
-    weights, value = jnp.ones((1, 4), dtype), jnp.full((4, 2), 60_000, dtype)
-    context = run(core.weighted_sum, weights, value)
+    vectors, value = jnp.ones((4, 2), dtype), jnp.full((4, 2), 60_000, dtype)
+    ones = lambda scores, mask: jnp.ones(scores.shape, dtype)
+    dense = lambda *arrays: core.make_call(*arrays, normalizer=ones).dense()
+    context, _ = run(dense, vectors[:1], vectors, value)
     assert context.dtype == jnp.float32
     np.testing.assert_array_equal(context, 4 * np.asarray(value[:1], np.float32))
 

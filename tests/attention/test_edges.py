@@ -13,8 +13,7 @@ import pytest
 
 import flax_attn.attention as fa
 from flax_attn.attention import masks
-from flax_attn.attention.core import How, attend_in_heads
-from flax_attn.attention.pairs import Pairs
+from flax_attn.attention.core import compute, heads_last, make_call
 from tests.attention.compiled import apply, init, normal, run
 
 B, T, D = 2, 7, 4
@@ -27,17 +26,15 @@ RNG = jax.random.key(2)
 @pytest.mark.parametrize("draw", ["dropout", "sampled_hard"])
 def test_longer_padding_draws_the_same(draw):
     sampled = draw == "sampled_hard"
-    how = (
-        How(fa.scaled_dot, functools.partial(fa.sampled_hard, rng=RNG))
-        if sampled
-        else How(fa.scaled_dot)
-    )
+    options = {"dropout_rate": 0.5, "dropout_rng": RNG}
+    if sampled:
+        options = {"normalizer": functools.partial(fa.sampled_hard, rng=RNG)}
+    options |= {"in_heads": True, "query_lengths": LENGTHS, "key_lengths": LENGTHS}
 
     def context(x):
         heads = x.reshape(B, -1, 2, 2)
-        pairs = Pairs.in_heads(B, 2, heads.shape[1], heads.shape[1]).padded(LENGTHS, LENGTHS)
-        pairs = pairs if sampled else pairs.dropping(0.5, RNG)
-        return attend_in_heads(heads, heads, heads, pairs, how).context
+        call = make_call(heads, heads, heads, **options)
+        return heads_last(compute(call), call.visible.weights_shape).context
 
     longer = run(context, np.pad(X, ((0, 0), (0, 4), (0, 0)), constant_values=9.0))
     np.testing.assert_allclose(longer[:, :T], run(context, X), atol=1e-6)

@@ -1,5 +1,5 @@
-"""One query, or a few, against many keys: taken where it is the fastest form, and equal to the
-dense one.
+"""One query, or a few, against the many keys of a cache: taken where it is the fastest form, and
+equal to the dense one.
 """
 
 import functools
@@ -10,7 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.attention import MultiHeadAttention, dot_product_attention, few_queries
+from flax_attn.attention import MultiHeadAttention
+from flax_attn.attention.core import compute, heads_last, make_call
+from flax_attn.attention.forms import few_queries
+from flax_attn.attention.scores import DotProduct
 from tests.attention.compiled import normal
 
 B, Q, K, HEADS, KEY_HEADS, D, E = 2, 3, 257, 4, 2, 8, 5
@@ -39,9 +42,15 @@ OPTIONS = {
 on_cpu = pytest.mark.skipif(jax.default_backend() != "cpu", reason="a form for CPUs")
 
 
+def attend(*arrays, is_cached=True, scale=None, softcap=None, **options):
+    """`dot_product_attention` for keys and values of a cache."""
+    call = make_call(*arrays, in_heads=True, score=DotProduct(scale, softcap), **options)
+    return heads_last(compute(call._replace(is_cached=is_cached)), call.visible.weights_shape)
+
+
 def outcome(arrays, need_weights, **options):
     def loss(*arrays):
-        context = dot_product_attention(*arrays, **options, need_weights=need_weights).context
+        context = attend(*arrays, **options, need_weights=need_weights).context
         return jnp.sum(jnp.sin(context)), context
 
     return jax.device_get(
@@ -51,8 +60,9 @@ def outcome(arrays, need_weights, **options):
 
 @pytest.fixture
 def taken(monkeypatch):
-    """Whether the form was taken."""
+    """Whether the form was taken, here from fewer numbers on."""
     calls, attend = [], few_queries.attend
+    monkeypatch.setattr(few_queries, "LEAST_NUMBERS", KEY.size)
     monkeypatch.setattr(few_queries, "attend", lambda *args: calls.append(args) or attend(*args))
     return calls
 
@@ -74,7 +84,7 @@ def test_what_hidden_keys_hold_does_not_count(bad, taken):
     dirty = QUERY, jnp.where(hidden, bad, KEY), jnp.where(hidden, bad, VALUE)
     expected = outcome((QUERY, KEY, VALUE), True, key_lengths=LENGTHS)
     chex.assert_trees_all_close(outcome(dirty, False, key_lengths=LENGTHS), expected, atol=1e-5)
-    uncompiled = dot_product_attention(*dirty, key_lengths=LENGTHS, need_weights=False).context
+    uncompiled = attend(*dirty, key_lengths=LENGTHS, need_weights=False).context
     np.testing.assert_allclose(uncompiled, expected[0][1], atol=1e-5)
     assert len(taken) == 2
 
@@ -85,18 +95,19 @@ def test_what_hidden_keys_hold_does_not_count(bad, taken):
         {"need_weights": True},
         {"chunk_size": 64},
         {"dropout_rate": 0.5, "dropout_rng": jax.random.key(0)},
+        {"is_cached": False},
     ],
     ids=str,
 )
-def test_it_is_taken_only_without_weights_blocks_and_dropout(options, taken):
-    dot_product_attention(QUERY, KEY, VALUE, **({"need_weights": False} | options))
+def test_it_is_taken_only_beside_a_cache_without_weights_blocks_and_dropout(options, taken):
+    attend(QUERY, KEY, VALUE, **({"need_weights": False} | options))
     assert not taken
 
 
 def test_it_is_not_taken_for_many_queries_or_few_keys(taken):
     many = jnp.asarray(normal(5, B, few_queries.MOST_QUERIES + 1, HEADS, D))
-    dot_product_attention(many, KEY, VALUE, need_weights=False)
-    dot_product_attention(QUERY, KEY[:, :20], VALUE[:, :20], need_weights=False)
+    attend(many, KEY, VALUE, need_weights=False)
+    attend(QUERY, KEY[:, :20], VALUE[:, :20], need_weights=False)
     assert not taken
 
 

@@ -2,20 +2,21 @@
 has it, it is taken and agrees.
 """
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.attention import fused
 from flax_attn.attention.core import dot_product_attention
-from flax_attn.attention.pairs import Pairs
+from flax_attn.attention.forms import cudnn
 from tests.attention.compiled import normal, run
 
 LEADING, Q, K, HEADS, KEY_HEADS, D = (2, 3), 6, 10, 4, 2, 8
-HAS_KERNEL = jax.default_backend() == "gpu" and fused.available(
-    *[jnp.zeros((1, 2, 1, 8), jnp.bfloat16)] * 3
+HAS_KERNEL = jax.default_backend() == "gpu" and not cudnn.unavailable(
+    *[jnp.zeros((1, 1, 2, 8), jnp.bfloat16)] * 3
 )
 
 
@@ -39,17 +40,34 @@ def mask_of(kind):
     return mask
 
 
-def test_causality_alone_is_handed_over_without_a_mask():
-    pairs = Pairs.in_heads(1, 6, 6)
-    assert fused.limits(pairs) == (None, False)
-    assert fused.limits(pairs.limited(True, None)) == (None, True)
+@pytest.fixture
+def taken(monkeypatch):
+    """The mask and causality of each call of the kernel, with JAX's own form in its place."""
+    taken, attend = [], jax.nn.dot_product_attention
+
+    def spy(query, key, value, mask, is_causal, implementation):
+        assert implementation == "cudnn"
+        taken.append((mask, is_causal))
+        return attend(query, key, value, mask=mask, is_causal=is_causal, implementation="xla")
+
+    monkeypatch.setattr(cudnn, "unavailable", lambda *arrays: "")
+    monkeypatch.setattr(jax.nn, "dot_product_attention", spy)
+    return taken
+
+
+def test_causality_alone_is_handed_over_without_a_mask(taken):
+    x = jnp.zeros((1, 6, 1, 4))
+    attend = functools.partial(dot_product_attention, x, x, x, need_weights=False)
+    attend(), attend(causal=True)
+    assert taken == [(None, False), (None, True)]
     for causal, window, offset in ((False, (None, 3), 0), (True, (2, None), 0), (True, None, 1)):
-        mask, is_causal = fused.limits(pairs.limited(causal, window, offset))
+        attend(causal=causal, window=window, query_offset=offset)
+        mask, is_causal = taken[-1]
         assert not is_causal
         (left, right), distance = window or (None, None), np.arange(6) - np.arange(6)[:, None]
         visible = distance - offset <= (0 if causal else right)
         visible &= left is None or distance >= -left
-        np.testing.assert_array_equal(mask[0], visible)
+        np.testing.assert_array_equal(mask[0, 0], visible)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +78,7 @@ def test_causality_alone_is_handed_over_without_a_mask():
         *[pytest.param(kind, marks=pytest.mark.full) for kind in (None, "pairs", "heads")],
     ],
 )
-def test_masks_mean_the_same(kind):
+def test_masks_mean_the_same(kind, taken):
     query, key, value = arrays()
     mask = mask_of(kind)
     if mask is not None:
@@ -75,31 +93,27 @@ def test_masks_mean_the_same(kind):
         return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))(query, key, value)
 
     expected = outcome(lambda *arrays: dot_product_attention(*arrays, mask=mask).context)
+    fused = functools.partial(dot_product_attention, mask=mask, need_weights=False)
     chex.assert_trees_all_close(
-        outcome(lambda *arrays: fused.attend(*arrays, mask, False, "xla")), expected, atol=1e-5
+        outcome(lambda *arrays: fused(*arrays).context), expected, atol=1e-5
     )
+    assert len(taken) == 1
     chex.assert_tree_all_finite(expected)
 
 
-def test_causality_alone_needs_no_mask(monkeypatch):
+def test_causal_from_the_first_key(taken):
     query, key, value = arrays()
     square = query, key[..., :Q, :, :], value[..., :Q, :, :]
-    taken = []
-    monkeypatch.setattr(fused, "available", lambda *arrays: True)
-    monkeypatch.setattr(fused, "attend", lambda *args: taken.append(args) or args[0])
-    run(dot_product_attention, *square, causal=True, need_weights=False)
-    assert taken[0][3:] == (None, True)
-
-
-def test_causal_from_the_first_key():
-    expected = run(dot_product_attention, *arrays(), causal=True).context
-    np.testing.assert_allclose(run(fused.attend, *arrays(), None, True, "xla"), expected, atol=1e-6)
+    expected = run(dot_product_attention, *square, causal=True).context
+    context = run(dot_product_attention, *square, causal=True, need_weights=False).context
+    np.testing.assert_allclose(context, expected, atol=1e-6)
+    assert taken == [(None, True)]
 
 
 def test_nothing_is_fused_without_such_a_gpu():
     if HAS_KERNEL:
         pytest.skip("there is one")
-    assert not fused.available(*map(jnp.asarray, arrays(jnp.bfloat16)))
+    assert cudnn.unavailable(*map(jnp.asarray, arrays(jnp.bfloat16))).endswith("NVIDIA")
 
 
 OPTIONS = {
@@ -115,24 +129,12 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_constraints_reach_the_kernel(name, monkeypatch):
+def test_constraints_reach_the_kernel(name, taken):
     """Without a GPU jax's other implementation stands in for the kernel."""
     expected = run(dot_product_attention, *arrays(), **OPTIONS[name]).context
-    taken = []
-
-    def attend(*args):
-        taken.append(args)
-        return in_kernel(*args, "xla")
-
-    in_kernel = fused.attend
-    monkeypatch.setattr(fused, "available", lambda *arrays: True)
-    monkeypatch.setattr(fused, "attend", attend)
-    np.testing.assert_allclose(
-        run(dot_product_attention, *arrays(), **OPTIONS[name], need_weights=False).context,
-        expected,
-        atol=1e-6,
-    )
-    ((*_, mask, causal),) = taken
+    context = run(dot_product_attention, *arrays(), **OPTIONS[name], need_weights=False).context
+    np.testing.assert_allclose(context, expected, atol=1e-6)
+    ((mask, causal),) = taken
     # there are more keys than causality leaves to see
     assert (mask is None, causal) == (name == "plain", False)
 

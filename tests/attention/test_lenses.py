@@ -18,7 +18,9 @@ import pytest
 from jax.sharding import AxisType
 
 import flax_attn.attention as fa
-from flax_attn.attention import Lens, fused, looking, masks
+from flax_attn.attention import Lens, masks
+from flax_attn.attention import lens as lenses
+from flax_attn.attention.forms import cudnn
 from tests.attention.compiled import apply, init, normal, run
 
 B, Q, K, D, E = 2, 5, 7, 4, 3
@@ -189,12 +191,13 @@ def test_positions_start_at_the_offset():
 def test_the_fused_kernel_is_left_where_it_cannot_follow(monkeypatch):
     calls, x = [], draw(0, B, 6, 2, 8)
 
-    def attend(query, key, value, mask, causal):
-        calls.append((mask, causal))
+    def attend(query, key, value, mask, is_causal, implementation):
+        assert implementation == "cudnn"
+        calls.append((mask, is_causal))
         return query
 
-    monkeypatch.setattr(fused, "available", lambda *arrays: True)
-    monkeypatch.setattr(fused, "attend", attend)
+    monkeypatch.setattr(cudnn, "unavailable", lambda *arrays: "")
+    monkeypatch.setattr(jax.nn, "dot_product_attention", attend)
     look = lambda **options: fa.dot_product_attention(x, x, x, need_weights=False, **options)
     look(causal=True)
     with Lens(mask=np.arange(6) != 0):
@@ -205,7 +208,7 @@ def test_the_fused_kernel_is_left_where_it_cannot_follow(monkeypatch):
         look()
     assert [causal for _, causal in calls] == [True, False]
     expected = np.tril(np.ones((6, 6), bool)) & (np.arange(6) != 0)
-    np.testing.assert_array_equal(np.broadcast_to(calls[1][0], (1, 1, 6, 6))[0, 0], expected)
+    np.testing.assert_array_equal(calls[1][0], np.broadcast_to(expected, (B, 1, 6, 6)))
 
 
 def test_half_precision_is_divided_in_single_precision():
@@ -519,10 +522,10 @@ def test_without_a_lens_programs_are_those_without_its_code(names, monkeypatch):
         assert programs(names) == texts
     with Lens(temperature=2.0):
         assert [name for name, text in programs(names).items() if text == texts[name]] == []
-    monkeypatch.setattr(looking, "through", lambda pairs, how: (pairs, how))
-    monkeypatch.setattr(looking, "normalized", lambda normalizer, scores: normalizer(scores))
-    monkeypatch.setattr(looking, "of_softmax", lambda pairs, score: (pairs, score))
-    monkeypatch.setattr(looking, "around", lambda make, inner: make(inner))
+    monkeypatch.setattr(lenses, "look_through", lambda call: call)
+    monkeypatch.setattr(lenses, "normalized", lambda normalizer, scores: normalizer(scores))
+    monkeypatch.setattr(lenses, "look_through_at_softmax", lambda call: call)
+    monkeypatch.setattr(lenses, "around", lambda make, inner: make(inner))
     assert programs(names) == texts
 
 

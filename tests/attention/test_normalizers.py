@@ -22,7 +22,7 @@ from flax_attn.attention import (
     sparsemax,
     top_k,
 )
-from flax_attn.attention.all_queries import in_blocks_of_queries
+from flax_attn.attention.normalizers import in_blocks_of_queries
 
 B, Q, K = 2, 3, 5  # distinct primes, so that no two axes can be confused
 

@@ -10,13 +10,9 @@ from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
 import flax_attn.attention as fa
-from flax_attn.attention import masks
-from flax_attn.attention.cut import cut
-from flax_attn.attention.dropout import positional_bits
-from flax_attn.attention.pairs import Pairs
-from flax_attn.attention.parts import Part
-from flax_attn.attention.reach import visible_blocks
-from flax_attn.attention.ring import make_ring
+from flax_attn.attention.forms.devices import lay_out, make_ring
+from flax_attn.attention.normalizers import positional_bits
+from flax_attn.attention.visibility import Indices, make_visibility
 from tests.attention.across_devices import cases, inside, mapped_cases
 from tests.on_devices import on
 
@@ -60,7 +56,7 @@ def test_attention_and_its_gradient_fit_into_a_shard_map(name):
 def test_dropout_varies_as_its_random_key_does():
     def bits(x):
         rng = jax.random.fold_in(jax.random.key(0), jax.lax.axis_index("sequence"))
-        drawn = positional_bits(rng, (1,), *masks.grid(2, 3))
+        drawn = positional_bits(rng, (1,), jnp.arange(2), jnp.arange(3))
         assert jax.typeof(drawn).mat.varying == {"sequence"}
         return x
 
@@ -156,7 +152,7 @@ def test_a_ring_holds_a_part():
 @given(length=st.integers(1, 200), devices=st.integers(1, 9), most=st.none() | st.integers(1, 30))
 @settings(deadline=None)
 def test_each_token_lies_on_one_device(is_zigzag, length, devices, most):
-    one = cut(length, devices, most, is_zigzag)
+    one = lay_out(length, devices, most, is_zigzag)
     indices = one.indices()
     assert indices.shape == (devices, one.on_device)
     assert sorted(indices.ravel())[:length] == list(range(length))
@@ -167,11 +163,11 @@ def test_each_token_lies_on_one_device(is_zigzag, length, devices, most):
 
 def blocks_of_devices(length, devices, is_zigzag):
     """How many pairs of blocks each device computes under causality."""
-    one = cut(length, devices, 16, is_zigzag)
-    pairs = Pairs((length, length)).limited(True, None)
+    one = lay_out(length, devices, 16, is_zigzag)
+    visible = make_visibility((length, length), causal=True)
     keys = jnp.asarray(one.indices().ravel())
-    parts = [Part(jnp.asarray(own), keys).in_blocks(16, 16, length) for own in one.indices()]
-    return np.array([visible_blocks(pairs, *part).sum() for part in parts])
+    parts = [Indices(jnp.asarray(own), keys).in_blocks(16, 16, length) for own in one.indices()]
+    return np.array([visible.visible_blocks(*part).sum() for part in parts])
 
 
 @pytest.mark.parametrize("devices", [8, 64])
@@ -192,9 +188,9 @@ def test_zigzag_gives_all_devices_the_same_work(devices):
 @settings(deadline=None)
 def test_a_ring_visits_all_keys_of_a_window_and_few_others(queries, keys, left, right, offset):
     devices = 5
-    pairs = Pairs((queries, keys)).limited(False, (left, right), offset)
-    both = cut(queries, devices), cut(keys, devices)
-    ring = make_ring("sequence", pairs, *both)
+    visible = make_visibility((queries, keys), window=(left, right), query_offset=offset)
+    both = lay_out(queries, devices), lay_out(keys, devices)
+    ring = make_ring("sequence", visible, *both)
     numbers = jnp.arange(devices)
     visits = {
         (i, int(source))
@@ -203,7 +199,7 @@ def test_a_ring_visits_all_keys_of_a_window_and_few_others(queries, keys, left, 
     }
     distance = np.arange(keys) - (np.arange(queries)[:, None] + offset)
     mask = (left is None or -distance <= left) & (right is None or distance <= right)
-    mask = np.broadcast_to(mask, pairs.shape)
+    mask = np.broadcast_to(mask, visible.shape)
     needed = {(q // both[0].size, k // both[1].size) for q, k in np.argwhere(mask)}
     assert needed <= visits
     assert 1 <= ring.hops <= devices

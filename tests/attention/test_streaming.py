@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import flax_attn.attention as fa
-from flax_attn.attention import masks, parts, reach
-from flax_attn.attention.pairs import Pairs
+from flax_attn.attention import masks
+from flax_attn.attention.core import Call, compute
+from flax_attn.attention.visibility import make_visibility
 from tests.attention.compiled import normal, run
 
 B, Q, K, HEADS, D, E = 2, 17, 23, 2, 3, 2  # no block size here divides the lengths
@@ -62,38 +63,29 @@ BIASES = {
 AXES = (SCORES, LIMITS, BIASES, [0.0, 0.3], SIZES)
 
 
-def pairs_of(limits, bias):
-    limits = (
-        dict.fromkeys(
-            ("mask", "window", "query_lengths", "key_lengths", "query_segments", "key_segments")
-        )
-        | limits
-    )
-    return (
-        Pairs.in_heads(B, HEADS, Q, K)
-        .under(limits["mask"], bias)
-        .limited(limits.get("causal", False), limits["window"], limits.get("query_offset", 0))
-        .padded(limits["query_lengths"], limits["key_lengths"])
-        .packed(limits["query_segments"], limits["key_segments"])
-    )
+def visibility_of(limits, bias):
+    return make_visibility((B, HEADS, Q, K), (HEADS,), bias=bias, **limits)
 
 
 def outcome(score, limits, bias, rate, chunk_size, dtype=np.float32):
     """Context and gradients with respect to queries, keys, values, the parameters of the score, and
     the bias.
     """
-    from flax_attn.attention.core import How, attend_pairs
 
     def loss(query, key, value, params, bias):
         any_bias = BIASES["function"] if bias is None else bias
-        pairs = pairs_of(LIMITS[limits], None if biases == "nothing" else any_bias)
-        pairs = pairs.dropping(rate, jax.random.key(3) if rate else None)
-        how = How(
+        call = Call(
+            query,
+            key,
+            value,
+            visibility_of(LIMITS[limits], None if biases == "nothing" else any_bias),
             functools.partial(getattr(fa, score), **params),
+            dropout_rate=rate,
+            dropout_rng=jax.random.key(3) if rate else None,
             chunk_size=chunk_size,
             need_weights=chunk_size is None,
         )
-        context = attend_pairs(query, key, value, pairs, how).context
+        context = compute(call).context
         return jnp.sum(
             jnp.sin(context) * jnp.arange(1.0, 1 + Q, dtype=dtype)[None, None, :, None]
         ), context
@@ -439,6 +431,7 @@ def test_one_visible_key_passes_no_gradient_to_the_score_with_dropout(dtype):
 def test_segments_and_lengths_of_one_row_decide_together():
     """Not the length of one row with the ids of another: that is a table for every two rows."""
     ids = jnp.array([[0] * 4 + [1] * 4, [1] * 4 + [0] * 4])
-    pairs = Pairs((2, 8, 8)).padded(None, jnp.array([8, 4])).packed(ids, ids)
-    visible = reach.visible_blocks(pairs, *parts.whole(pairs).in_blocks(4, 4, 8))
-    np.testing.assert_array_equal(visible, [[True, False], [False, True]])
+    limits = {"key_lengths": jnp.array([8, 4]), "query_segments": ids, "key_segments": ids}
+    visible = make_visibility((2, 8, 8), **limits)
+    blocks = visible.visible_blocks(*visible.all_indices().in_blocks(4, 4, 8))
+    np.testing.assert_array_equal(blocks, [[True, False], [False, True]])

@@ -1,26 +1,36 @@
-"""Attention between queries, keys and values without projections."""
+"""Attention between queries, keys and values without projections.
+
+Luong's local attention lets each query attend to a window of keys around a position: its own
+(local-m), or one that it predicts (local-p).
+"""
 
 import functools
+from typing import Unpack
 
 import flax.linen as nn
 import jax.numpy as jnp
+from flax.typing import Initializer
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
-from flax_attn.attention.arrays import hide, with_rank
+from flax_attn.attention import lens
+from flax_attn.attention.arrays import hide, wide, with_rank
 from flax_attn.attention.checks import (
     as_floats,
     as_lengths,
     check_array,
     check_rate,
+    check_size,
     weights_shape,
 )
-from flax_attn.attention.core import Attended, attend_pairs
-from flax_attn.attention.dot_products import scaled_dot
-from flax_attn.attention.how import Across, How
+from flax_attn.attention.core import Across, Attended, compute, make_call
+from flax_attn.attention.layers.learned import BilinearScore, glorot
+from flax_attn.attention.masks import both
 from flax_attn.attention.normalizers import hard, masked_softmax, sampled_hard
-from flax_attn.attention.pairs import Pairs
-from flax_attn.attention.types import Normalizer, PerPair, Score, Window
+from flax_attn.attention.scores import scaled_dot
+from flax_attn.attention.types import Normalizer, Score
+from flax_attn.attention.visibility import Limits, make_visibility
+from flax_attn.types import Options
 
 
 class Attention(nn.Module):
@@ -55,34 +65,30 @@ class Attention(nn.Module):
         key: Float[Array, "*b k _"],
         value: Float[Array, "*b k e"] | None = None,
         *,
-        mask: PerPair | None = None,
-        bias: PerPair | None = None,
-        causal: bool = False,
-        window: Window | None = None,
-        query_lengths: ArrayLike | None = None,
-        key_lengths: ArrayLike | None = None,
-        query_segments: ArrayLike | None = None,
-        key_segments: ArrayLike | None = None,
         train: bool = False,
         need_weights: bool = True,
+        **limits: Unpack[Limits],
     ) -> Attended:
         """Attends. Without `value`, the values are the keys.
 
-        `mask`, `bias`, the result and the errors are those of `attend`. The other arguments are
-        those of `dot_product_attention`.
+        The limits `mask`, `bias`, `causal`, `window`, `prefix_lengths`, `query_lengths`,
+        `key_lengths`, `query_segments` and `key_segments` are those of `dot_product_attention`. The
+        result and the errors are those of `attend`.
         """
         query, key, value = as_inputs(query, key, value, self.dtype)
-        pairs = (
-            Pairs(weights_shape(query, key, value))
-            .under(mask, bias)
-            .limited(causal, window)
-            .padded(query_lengths, key_lengths)
-            .packed(query_segments, key_segments)
+        call = make_call(
+            query,
+            key,
+            value,
+            score=resolve_score(self.score, query.shape[-1], key.shape[-1]),
+            normalizer=self.normalizer,
+            chunk_size=self.chunk_size,
+            need_weights=need_weights,
+            across=self.across,
+            **dropout(self, train),
+            **limits,
         )
-        pairs = with_dropout(pairs, self, self.dropout_rate, train)
-        score = resolve_score(self.score, query.shape[-1], key.shape[-1])
-        how = How(score, self.normalizer, self.chunk_size, need_weights, self.across)
-        return attend_pairs(query, key, value, pairs, how)
+        return compute(call)
 
 
 class HardAttention(nn.Module):
@@ -110,30 +116,193 @@ class HardAttention(nn.Module):
         key: Float[Array, "*b k _"],
         value: Float[Array, "*b k e"] | None = None,
         *,
-        mask: PerPair | None = None,
-        bias: PerPair | None = None,
-        causal: bool = False,
-        window: Window | None = None,
-        query_lengths: ArrayLike | None = None,
-        key_lengths: ArrayLike | None = None,
-        query_segments: ArrayLike | None = None,
-        key_segments: ArrayLike | None = None,
         train: bool = False,
         need_weights: bool = True,
+        **limits: Unpack[Limits],
     ) -> Attended:
         """Attends as `Attention` does. In training it takes keys of the random stream `sample`."""
-        query, key, value = as_inputs(query, key, value, self.dtype)
-        pairs = (
-            Pairs(weights_shape(query, key, value))
-            .under(mask, bias)
-            .limited(causal, window)
-            .padded(query_lengths, key_lengths)
-            .packed(query_segments, key_segments)
-        )
         choose = functools.partial(sampled_hard, rng=self.make_rng("sample")) if train else hard
-        normalizer = functools.partial(choose, temperature=self.temperature)
-        score = resolve_score(self.score, query.shape[-1], key.shape[-1])
-        return attend_pairs(query, key, value, pairs, How(score, normalizer, None, need_weights))
+        query, key, value = as_inputs(query, key, value, self.dtype)
+        call = make_call(
+            query,
+            key,
+            value,
+            score=resolve_score(self.score, query.shape[-1], key.shape[-1]),
+            normalizer=functools.partial(choose, temperature=self.temperature),
+            need_weights=need_weights,
+            **limits,
+        )
+        return compute(call)
+
+
+class LocalAttention(nn.Module):
+    """Query `t` attends to keys `t - D` to `t + D` (local-m).
+
+    It fits a source and a target in which equal positions belong together.
+
+    Source: Luong et al. 2015 (arXiv:1508.04025), section 3.2, "monotonic alignment".
+
+    Attributes:
+        reach: `D`, the number of keys on each side.
+        score: a score function, or a module that makes one; None for `BilinearScore`.
+        dropout_rate: share of the weights that are dropped in training.
+        chunk_size: as in `attend`.
+        dtype: dtype of the computation and of the result; None for that of the inputs.
+        param_dtype: dtype of the parameters of `BilinearScore`, if `score` is None.
+    """
+
+    reach: int
+    score: Score | nn.Module | None = None
+    dropout_rate: float = 0.0
+    chunk_size: int | None = None
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self):
+        check_size("reach", self.reach, least=0)
+        check_rate("dropout_rate", self.dropout_rate)
+        super().__post_init__()
+
+    @nn.compact
+    def __call__(
+        self,
+        query: Float[Array, "*b q d"],
+        key: Float[Array, "*b k _"],
+        value: Float[Array, "*b k e"] | None = None,
+        *,
+        train: bool = False,
+        need_weights: bool = True,
+        **limits: Unpack[Limits],
+    ) -> Attended:
+        """Attends as `Attention` does. Without `value`, the values are the keys."""
+        query, key, value = as_inputs(query, key, value, self.dtype)
+        call = make_call(
+            query,
+            key,
+            value,
+            score=_local_score(self.score, self.param_dtype, query, key),
+            chunk_size=self.chunk_size,
+            need_weights=need_weights,
+            window=(self.reach, self.reach),
+            **dropout(self, train),
+            **limits,  # pyright: ignore[reportCallIssue]
+        )
+        return compute(call)
+
+
+class PredictiveLocalAttention(nn.Module):
+    """Each query predicts a position, and attends to a window of keys around it (local-p).
+
+        p = S sigmoid(v · tanh(W q)),
+        weights_s = softmax_s(e) exp(-(s - p)^2 / (2 sigma^2)) for |s - p| <= D
+
+    Here `e` are the scores, `S` is the number of keys, and `sigma = D / 2`. Rows sum to at most 1.
+    The gradient reaches `p` through the Gaussian.
+
+    Source: Luong et al. 2015 (arXiv:1508.04025), section 3.2, eq. 9 and 10, "predictive alignment".
+
+    Attributes:
+        reach: `D`, the number of keys on each side.
+        features: rows of `W`.
+        score: a score function, or a module that makes one; None for `BilinearScore`.
+        kernel_init: initialiser of `W` and of `v`.
+        dropout_rate: share of the weights that are dropped in training.
+        dtype: dtype of the computation and of the result; None for that of the inputs.
+        param_dtype: dtype of `W` and `v`, and of `BilinearScore` if `score` is None.
+    """
+
+    reach: int
+    features: int
+    score: Score | nn.Module | None = None
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    dropout_rate: float = 0.0
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self):
+        check_size("reach", self.reach)
+        check_size("features", self.features)
+        check_rate("dropout_rate", self.dropout_rate)
+        super().__post_init__()
+
+    @nn.compact
+    def __call__(
+        self,
+        query: Float[Array, "*b q d"],
+        key: Float[Array, "*b k _"],
+        value: Float[Array, "*b k e"] | None = None,
+        *,
+        train: bool = False,
+        need_weights: bool = True,
+        **limits: Unpack[Limits],
+    ) -> Attended:
+        """Attends. The arguments are those of `LocalAttention`."""
+        query, key, value = as_inputs(query, key, value, self.dtype)
+        shape = weights_shape(query, key, value)
+        visible = make_visibility(shape, **limits)
+        query = hide(query, visible.reachable()[0])  # before its position is predicted
+        distance = self._distances(query, shape[-1], visible.key_lengths)
+        mask, bias = visible.block()
+        near = jnp.abs(distance) <= self.reach
+        call = make_call(
+            query,
+            key,
+            value,
+            score=_local_score(self.score, self.param_dtype, query, key),
+            normalizer=self._normalizer(distance),
+            need_weights=need_weights,
+            mask=near if mask is None else both(mask, near),
+            bias=bias,
+            **dropout(self, train),
+        )
+        return compute(call)
+
+    def _distances(
+        self, query: Array, num_keys: int, lengths: Array | None
+    ) -> Float[Array, "*b q k"]:
+        """From the position that each query predicts to each key, `s - p`."""
+        share = self._predict(query)
+        valid = num_keys if lengths is None else lengths.astype(share.dtype)
+        return with_rank(jnp.arange(num_keys), query.ndim).astype(share.dtype) - valid * share
+
+    def _normalizer(self, distance: Float[Array, "*b q k"]) -> Normalizer:
+        """Softmax times the Gaussian of the distance, whose deviation is half the reach.
+
+        A lens with another normaliser replaces softmax. The Gaussian stays.
+        """
+        gaussian = jnp.exp(-jnp.square(distance) / (2 * (self.reach / 2) ** 2))
+        times_gaussian = lambda normalizer: (
+            lambda scores, mask: normalizer(scores, mask=mask) * gaussian
+        )
+        return lens.around(times_gaussian, masked_softmax)
+
+    def _predict(self, query: Array) -> Float[Array, "*b q 1"]:
+        """The position as a share of the length: `sigmoid(v · tanh(W q))` in float32 or better."""
+        hidden = self._dense(self.features, "hidden", query)
+        # "place" is the position: checkpoints have the parameter under this name.
+        position = self._dense(1, "place", jnp.tanh(hidden))
+        return nn.sigmoid(position.astype(wide(position.dtype)))
+
+    def _dense(self, features: int, name: str, inputs: Array) -> Array:
+        layer = nn.Dense(
+            features,
+            use_bias=False,
+            kernel_init=self.kernel_init,
+            dtype=inputs.dtype,
+            param_dtype=self.param_dtype,
+            name=name,
+        )
+        return layer(inputs)
+
+
+def _local_score(
+    score: Score | nn.Module | None, param_dtype: DTypeLike, query: Array, key: Array
+) -> Score:
+    """The score of a layer: by default a `BilinearScore`, with a kernel of this dtype."""
+    if score is None:
+        init = lambda key, shape, *_: glorot(key, shape, param_dtype)
+        score = BilinearScore(kernel_init=init, name="score")
+    return resolve_score(score, query.shape[-1], key.shape[-1])
 
 
 def as_input(name: str, array: ArrayLike, dtype: DTypeLike | None = None) -> Array:
@@ -160,9 +329,10 @@ def resolve_score(score: Score | nn.Module, query_features: int, key_features: i
     return score(query_features, key_features) if isinstance(score, nn.Module) else score
 
 
-def with_dropout(pairs: Pairs, module: nn.Module, rate: float, train: bool) -> Pairs:
-    """The pairs with dropout in training, with a key of the random stream `dropout`."""
-    return pairs.dropping(rate, module.make_rng("dropout")) if train and rate else pairs
+def dropout(layer: nn.Module, train: bool) -> Options:
+    """The arguments of dropout: in training, a layer's rate, and a key of its stream `dropout`."""
+    rate = layer.dropout_rate if train else 0.0  # pyright: ignore
+    return {"dropout_rate": rate, "dropout_rng": layer.make_rng("dropout")} if rate else {}
 
 
 def without_padding(inputs: Array, lengths: ArrayLike | None) -> Array:

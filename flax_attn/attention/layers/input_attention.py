@@ -8,7 +8,7 @@ from flax.typing import Initializer
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float, Key
 
-from flax_attn.attention import looking
+from flax_attn.attention import lens
 from flax_attn.attention.arrays import as_dtype_of
 from flax_attn.attention.checks import as_number, check_size
 from flax_attn.attention.core import Attended
@@ -76,7 +76,7 @@ class InputAttentionCell(nn.RNNCellBase):
             dense(width, "state_gate", False)(carry) + dense(width, "input_gate", True)(inputs)
         )
         scores = as_dtype_of(gates, as_number("alpha to be a number", self.alpha)) * gates
-        weights = looking.normalized(masked_softmax, scores).astype(inputs.dtype)
+        weights = lens.normalized(masked_softmax, scores).astype(inputs.dtype)
         state = self.activation(
             dense(self.features, "state", False)(carry)
             + dense(self.features, "input", True)(inputs * weights)

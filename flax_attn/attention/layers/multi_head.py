@@ -1,25 +1,36 @@
 """Multi-head attention, for whole sequences and for decoding with a cache of keys and values."""
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
+from flax.typing import Initializer, PrecisionLike
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention import cache as caches
-from flax_attn.attention import looking, sliding
-from flax_attn.attention.all_queries import needs_all_queries
+from flax_attn.attention import lens
 from flax_attn.attention.arrays import hide
 from flax_attn.attention.cache import AnyCache, Cache, KeyValueCache, SlidingCache
-from flax_attn.attention.checks import check_leading, check_size
-from flax_attn.attention.core import Attended, attend_in_heads
-from flax_attn.attention.how import How
-from flax_attn.attention.layers.attention import as_input, resolve_score, with_dropout
-from flax_attn.attention.layers.projections import HeadProjections
-from flax_attn.attention.pairs import Pairs
-from flax_attn.attention.reach import reachable_in_any_head
-from flax_attn.attention.types import Normalizer, PerPair, Window
+from flax_attn.attention.checks import check_leading, check_rate, check_size
+from flax_attn.attention.core import Across, Attended, Call, compute, heads_first, heads_last
+from flax_attn.attention.layers.attention import as_input, dropout, resolve_score, without_padding
+from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
+from flax_attn.attention.positions import rotary_in_heads
+from flax_attn.attention.scores import scaled_dot
+from flax_attn.attention.types import Normalizer, PerPair, Score, Window
+from flax_attn.attention.visibility import Visibility, make_visibility
+from flax_attn.types import Options
+
+
+class HeadSizes(NamedTuple):
+    """The number of key heads, and the widths of a key and of a value in one head."""
+
+    key_heads: int
+    key_width: int
+    value_width: int
 
 
 class Memory(NamedTuple):
@@ -43,7 +54,7 @@ class Memory(NamedTuple):
         return self.key.shape[-3] if self.is_projected else self.key.shape[-2]
 
 
-class MultiHeadAttention(HeadProjections):
+class MultiHeadAttention(nn.Module):
     """Attention in several heads. Each head has its own projections of queries, keys and values.
 
         head_i = attend(x W_q,i + b_q,i,  y W_k,i + b_k,i,  z W_v,i + b_v,i)
@@ -85,6 +96,38 @@ class MultiHeadAttention(HeadProjections):
         precision: precision of the four projections, as in `jax.lax.Precision`.
     """
 
+    num_heads: int
+    num_key_heads: int | None = None
+    key_features: int | None = None
+    value_features: int | None = None
+    out_features: int | None = None
+    score: Score | nn.Module = scaled_dot
+    normalizer: Normalizer = masked_softmax
+    use_bias: bool = True
+    dropout_rate: float = 0.0
+    chunk_size: int | None = None
+    across: Across | None = None
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    bias_init: Initializer = nn.initializers.zeros
+    rotary: bool = False
+    rotary_features: int | None = None
+    rotary_max_period: float = 10_000.0
+    query_key_norm: bool = False
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+    precision: PrecisionLike = None
+
+    def __post_init__(self):
+        check_size("num_heads", self.num_heads)
+        sizes = ("num_key_heads", "key_features", "value_features", "out_features")
+        for name in (*sizes, "rotary_features"):
+            if getattr(self, name) is not None:
+                check_size(name, getattr(self, name))
+        if self.rotary_features is not None and not self.rotary:
+            raise ValueError(f"expected rotary=True with rotary_features={self.rotary_features}")
+        check_rate("dropout_rate", self.dropout_rate)
+        super().__post_init__()
+
     def __call__(
         self,
         query: Float[Array, "*b q d"],
@@ -97,6 +140,7 @@ class MultiHeadAttention(HeadProjections):
         causal: bool = False,
         window: Window | None = None,
         query_offset: ArrayLike = 0,
+        prefix_lengths: ArrayLike | None = None,
         query_lengths: ArrayLike | None = None,
         key_lengths: ArrayLike | None = None,
         query_segments: ArrayLike | None = None,
@@ -126,9 +170,20 @@ class MultiHeadAttention(HeadProjections):
             key_lengths = query_lengths if key_lengths is None else key_lengths
             key_segments = query_segments if key_segments is None else key_segments
         memory = self._memory(query, key, value, cache, key_lengths)
-        pairs = self._pairs(query, memory).under(mask, bias).limited(causal, window, query_offset)
-        pairs = pairs.padded(query_lengths, memory.lengths).packed(query_segments, key_segments)
-        return self._attend(query, query_offset, memory, pairs, train, need_weights)
+        visible = self._visibility(
+            query,
+            memory,
+            mask=mask,
+            bias=bias,
+            causal=causal,
+            window=window,
+            query_offset=query_offset,
+            prefix_lengths=prefix_lengths,
+            query_lengths=query_lengths,
+            query_segments=query_segments,
+            key_segments=key_segments,
+        )
+        return self._attend(query, query_offset, memory, visible, train, need_weights)
 
     def extend(
         self,
@@ -156,6 +211,7 @@ class MultiHeadAttention(HeadProjections):
         mask: PerPair | None = None,
         bias: PerPair | None = None,
         window: Window | None = None,
+        prefix_lengths: ArrayLike | None = None,
         train: bool = False,
         need_weights: bool = True,
     ) -> tuple[Attended, Cache]:
@@ -168,8 +224,8 @@ class MultiHeadAttention(HeadProjections):
             inputs: `(..., t, d)`.
             cache: from `init_cache`, or from the step before.
             lengths: `(...)`, the number of real tokens in each batch row.
-            mask, bias, window, train, need_weights: as in `__call__`. With a sliding cache, mask
-                and bias are functions of positions.
+            mask, bias, window, prefix_lengths, train, need_weights: as in `__call__`. With a
+                sliding cache, mask and bias are functions of positions, and no keys are a prefix.
 
         Returns:
             `Attended` and the cache. In the weights `(..., heads, t, k)`, the keys are all
@@ -180,21 +236,30 @@ class MultiHeadAttention(HeadProjections):
             ValueError: a normaliser that needs all queries at once, such as the monotonic ones.
             ValueError: a sliding cache without a window, or with a larger one than its own.
         """
-        _check_decodes(looking.replaced(self.normalizer))
+        _check_decodes(lens.replaced(self.normalizer))
         inputs = as_input("inputs", inputs, self.dtype)
         keys, values = self._new(cache, inputs, None, lengths)
         extended = caches.append(cache, keys, values, lengths)
         read, offset = extended, cache.length
         if isinstance(cache, SlidingCache):
-            sliding.check_window(cache, window)
-            looking.check_no_mask("a sliding cache, whose keys are at no fixed positions")
-            read, offset = sliding.in_order(cache, keys, values, lengths), cache.key.shape[-2] - 1
-            mask = sliding.from_position("mask", mask, cache.length - offset)
-            bias = sliding.from_position("bias", bias, cache.length - offset)
+            caches.check_window(cache, window, prefix_lengths)
+            lens.check_no_mask("a sliding cache, whose keys are at no fixed positions")
+            read, offset = caches.in_order(cache, keys, values, lengths), cache.key.shape[-2] - 1
+            mask = caches.from_position("mask", mask, cache.length - offset)
+            bias = caches.from_position("bias", bias, cache.length - offset)
         memory = Memory.of(read)
-        pairs = self._pairs(inputs, memory).under(mask, bias).limited(True, window, offset)
-        pairs = pairs.padded(lengths, memory.lengths)
-        attended = self._attend(inputs, cache.length, memory, pairs, train, need_weights)
+        visible = self._visibility(
+            inputs,
+            memory,
+            mask=mask,
+            bias=bias,
+            causal=True,
+            window=window,
+            query_offset=offset,
+            prefix_lengths=prefix_lengths,
+            query_lengths=lengths,
+        )
+        attended = self._attend(inputs, cache.length, memory, visible, train, need_weights)
         return attended, extended
 
     @nn.nowrap
@@ -247,22 +312,23 @@ class MultiHeadAttention(HeadProjections):
         return Memory(key, value, lengths, is_projected=False)
 
     @nn.nowrap
-    def _pairs(self, query: Array, memory: Memory) -> Pairs:
-        """The pairs of the queries `(..., q, d)` and of the keys, with nothing hidden."""
+    def _visibility(self, query: Array, memory: Memory, **limits: Any) -> Visibility:
+        """What queries `(..., q, d)` see of the memory."""
         *rows, num_queries, _ = query.shape
-        return Pairs.in_heads(*rows, self.num_heads, num_queries, memory.num_keys)
+        shape = (*rows, self.num_heads, num_queries, memory.num_keys)
+        return make_visibility(shape, (self.num_heads,), key_lengths=memory.lengths, **limits)
 
     def _attend(
         self,
         query: Array,
         offset: ArrayLike,
         memory: Memory,
-        pairs: Pairs,
+        visible: Visibility,
         train: bool,
         need_weights: bool,
     ) -> Attended:
         """Projects the inputs, with zeros where hidden, attends, and projects the context."""
-        has_key, has_query = reachable_in_any_head(pairs, self.chunk_size)
+        has_key, has_query = visible.reachable_in_any_head(self.chunk_size)
         keys, values = memory.key, memory.value
         if not memory.is_projected:
             inputs = hide(keys, has_query), hide(values, has_query)
@@ -270,14 +336,100 @@ class MultiHeadAttention(HeadProjections):
         width = keys.shape[-1]
         queries = self._project("query", (self.num_heads, width), hide(query, has_key))
         queries = self._turned(queries, offset)  # (..., q, heads, width)
-        pairs = with_dropout(pairs, self, self.dropout_rate, train)
-        score = resolve_score(self.score, width, width)
-        is_cached = memory.is_projected
-        across = None if is_cached else self.across
-        how = How(score, self.normalizer, self.chunk_size, need_weights, across, is_cached)
-        context, weights = attend_in_heads(queries, keys, values, pairs, how)
+        call = Call(
+            queries,
+            keys,
+            values,
+            visible,
+            resolve_score(self.score, width, width),
+            self.normalizer,
+            chunk_size=self.chunk_size,
+            need_weights=need_weights,
+            across=None if memory.is_projected else self.across,
+            is_cached=memory.is_projected,
+            **dropout(self, train),
+        )
+        context, weights = heads_last(compute(heads_first(call)), visible.shape)
         features = query.shape[-1] if self.out_features is None else self.out_features
         return Attended(self._project("out", features, context, axis=(-2, -1)), weights)
+
+    def _new(
+        self,
+        cache: KeyValueCache | SlidingCache,
+        key: Array,
+        value: Array | None,
+        lengths: ArrayLike | None,
+    ) -> tuple[Array, Array]:
+        """Keys and values of new tokens, which are NaN where a token holds one."""
+        key = as_input("key", key, self.dtype)
+        value = key if value is None else as_input("value", value, self.dtype)
+        key, value = without_padding(key, lengths), without_padding(value, lengths)
+        finite = [jnp.isfinite(array).all(axis=-1) for array in (key, value)]
+        key, value = (hide(array, is_finite) for array, is_finite in zip((key, value), finite))
+        sizes = HeadSizes(cache.key.shape[-3], cache.key.shape[-1], cache.value.shape[-1])
+        projected = self._keys_and_values(key, value, sizes, cache.length)
+        keys, values = (
+            jnp.where(is_finite[..., None, None], array, jnp.nan)
+            for array, is_finite in zip(projected, finite)
+        )
+        return keys, values
+
+    def _keys_and_values(
+        self, key: Array, value: Array, sizes: HeadSizes, offset: ArrayLike = 0
+    ) -> tuple[Array, Array]:
+        """The projections `(..., k, key heads, width)` of keys and of values."""
+        keys = self._project("key", (sizes.key_heads, sizes.key_width), key)
+        values = self._project("value", (sizes.key_heads, sizes.value_width), value)
+        return self._turned(keys, offset), values
+
+    @nn.compact
+    def _project(
+        self,
+        name: str,
+        features: int | tuple[int, ...],
+        inputs: Array,
+        axis: int | tuple[int, ...] = -1,
+    ) -> Array:
+        dtypes: Options = {"dtype": inputs.dtype, "param_dtype": self.param_dtype}
+        outputs = nn.DenseGeneral(
+            features,
+            axis=axis,
+            use_bias=self.use_bias,
+            kernel_init=self.kernel_init,
+            bias_init=self.bias_init,
+            precision=self.precision,
+            dot_general=None if self.across else on_one_axis,
+            name=name,
+            **dtypes,
+        )(inputs)
+        if self.query_key_norm and name in ("query", "key"):
+            outputs = layer_norm(outputs, use_bias=False, name=f"{name}_ln", **dtypes)
+        return outputs
+
+    @nn.nowrap
+    def _turned(self, vectors: Array, offset: ArrayLike) -> Array:
+        """Queries or keys `(..., t, heads, d)` from position `offset` on, turned if `rotary`."""
+        if not self.rotary:
+            return vectors
+        features, max_period = self.rotary_features, self.rotary_max_period
+        return rotary_in_heads(vectors, offset, features=features, max_period=max_period)
+
+    @nn.nowrap
+    def _sizes(self, features: int) -> HeadSizes:
+        """The sizes of keys and values for queries of `features`."""
+        heads = self.num_heads
+        key_heads = heads if self.num_key_heads is None else self.num_key_heads
+        key_features = features if self.key_features is None else self.key_features
+        value_features = key_features if self.value_features is None else self.value_features
+        if heads < 1 or key_heads < 1 or heads % key_heads:
+            raise ValueError(
+                "expected num_heads to be a multiple of num_key_heads, both above 0, "
+                f"got {heads} and {key_heads}"
+            )
+        for name, size in (("key_features", key_features), ("value_features", value_features)):
+            if size % heads:
+                raise ValueError(f"expected {name} to be a multiple of {heads} heads, got {size}")
+        return HeadSizes(key_heads, key_features // heads, value_features // heads)
 
 
 def _check_alone(cache: object, *others: object) -> None:
@@ -294,3 +446,36 @@ def _check_decodes(normalizer: Normalizer) -> None:
         raise ValueError(
             f"expected a normalizer that sees one query at a time to decode with, got {normalizer}"
         )
+
+
+def on_one_axis(inputs: Array, kernel: Array, dimension_numbers: Any, **options: Any) -> Array:
+    """`jax.lax.dot_general` for `dot_general=` of `nn.Dense` and `nn.DenseGeneral`.
+
+    The batch axes of the inputs become one axis before the product, and are put back after it. The
+    result is the same. The gradient of the kernel then contracts one axis. With two axes, XLA first
+    transposes both of its operands on a CPU.
+
+    Args:
+        inputs: `(..., *c)`.
+        kernel: `(*c, *features)`.
+        dimension_numbers: those of the product above.
+        options: such as `precision`.
+
+    Returns:
+        `(..., *features)`.
+    """
+    (contracted, _), _ = dimension_numbers
+    axes = inputs.ndim - len(contracted)
+    batch, width = inputs.shape[:axes], math.prod(inputs.shape[axes:])
+    flat = kernel.reshape(width, -1)
+    product = jax.lax.dot(inputs.reshape(-1, width), flat, **options)
+    return product.reshape(*batch, *kernel.shape[len(contracted) :])
+
+
+def layer_norm(inputs: Array, **options: Any) -> Array:
+    """`nn.LayerNorm` in a compact method, also where the user asked for strict promotion.
+
+    In half precision it computes the mean in float32, and mixes both.
+    """
+    with jax.numpy_dtype_promotion("standard"):
+        return nn.LayerNorm(**options)(inputs)

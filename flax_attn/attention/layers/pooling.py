@@ -10,11 +10,9 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import hide, with_rank
 from flax_attn.attention.checks import as_mask, broadcastable, check_size
-from flax_attn.attention.core import Attended, attend_pairs
-from flax_attn.attention.how import How
+from flax_attn.attention.core import Attended, Call, compute
 from flax_attn.attention.layers.attention import as_input
-from flax_attn.attention.pairs import Pairs
-from flax_attn.attention.reach import reachable
+from flax_attn.attention.visibility import Visibility, make_visibility
 from flax_attn.types import Options
 
 
@@ -60,7 +58,7 @@ class AttentionPooling(nn.Module):
         real positions in each batch row.
         """
         inputs = as_input("inputs", inputs, self.dtype)
-        inputs, pairs = _without_padding(inputs, mask, lengths)
+        inputs, visible = _without_padding(inputs, mask, lengths)
         options: Options = {
             "use_bias": self.use_bias,
             "kernel_init": self.kernel_init,
@@ -72,7 +70,7 @@ class AttentionPooling(nn.Module):
             hidden = jnp.tanh(nn.Dense(self.hidden_features, **options, name="hidden")(inputs))
         # "energy" is the score: checkpoints have the parameter under this name.
         scores = nn.Dense(1, **options, name="energy")(hidden)
-        context, weights = _pool(scores, inputs, pairs, need_weights)
+        context, weights = _pool(scores, inputs, visible, need_weights)
         return Attended(context[..., 0, :], None if weights is None else weights[..., 0, :])
 
 
@@ -117,7 +115,7 @@ class StructuredSelfAttention(nn.Module):
         The arguments are those of `AttentionPooling`.
         """
         inputs = as_input("inputs", inputs, self.dtype)
-        inputs, pairs = _without_padding(inputs, mask, lengths)
+        inputs, visible = _without_padding(inputs, mask, lengths)
         options: Options = {
             "use_bias": False,
             "kernel_init": self.kernel_init,
@@ -128,7 +126,7 @@ class StructuredSelfAttention(nn.Module):
         hidden = jnp.tanh(dense(self.hidden_features, "hidden")(inputs))
         # "energies" are the scores: checkpoints have the parameter under this name.
         scores = dense(self.num_hops, "energies")(hidden)
-        return _pool(scores, inputs, pairs, need_weights)
+        return _pool(scores, inputs, visible, need_weights)
 
 
 def diversity_penalty(weights: Float[Array, "*b r t"]) -> Float[Array, "*b"]:
@@ -145,18 +143,18 @@ def diversity_penalty(weights: Float[Array, "*b r t"]) -> Float[Array, "*b"]:
 
 def _without_padding(
     inputs: Array, mask: ArrayLike | None, lengths: ArrayLike | None
-) -> tuple[Array, Pairs]:
-    """The inputs with zeros at padding, and the pairs of hops and positions, `(..., hops, t)`."""
+) -> tuple[Array, Visibility]:
+    """Zeros the padding of inputs, and tells which positions `(..., hops, t)` the hops see."""
     rows, num = inputs.shape[:-2], inputs.shape[-2]
     if mask is not None:
         mask = broadcastable("mask", as_mask(mask), (*rows, num))[..., None, :]
-    pairs = Pairs((*rows, 1, num)).under(mask, None).padded(None, lengths)
-    return hide(inputs, reachable(pairs)[1]), pairs
+    visible = make_visibility((*rows, 1, num), mask=mask, key_lengths=lengths)
+    return hide(inputs, visible.reachable()[1]), visible
 
 
-def _pool(scores: Array, inputs: Array, pairs: Pairs, need_weights: bool) -> Attended:
+def _pool(scores: Array, inputs: Array, visible: Visibility, need_weights: bool) -> Attended:
     """Attends with scores `(..., t, hops)`, which stand for queries: they are their own score."""
     scores = jnp.swapaxes(scores, -1, -2)  # (..., hops, t)
-    pairs = dataclasses.replace(pairs, shape=scores.shape)
-    how = How(lambda query, key: query, need_weights=need_weights)
-    return attend_pairs(scores, inputs, inputs, pairs, how)
+    visible = dataclasses.replace(visible, shape=scores.shape)
+    score = lambda query, key: query
+    return compute(Call(scores, inputs, inputs, visible, score, need_weights=need_weights))

@@ -11,15 +11,12 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import as_dtype_of, hide, with_rank
 from flax_attn.attention.checks import as_scale, check_rate, check_size
-from flax_attn.attention.core import Attended, attend_pairs
-from flax_attn.attention.dot_products import dot
-from flax_attn.attention.how import Across, How
-from flax_attn.attention.layers.attention import as_input, with_dropout
+from flax_attn.attention.core import Across, Attended, Call, compute
+from flax_attn.attention.layers.attention import as_input, dropout
 from flax_attn.attention.normalizers import masked_softmax
-from flax_attn.attention.pairs import Pairs
-from flax_attn.attention.projection import project_wide
-from flax_attn.attention.reach import reachable
+from flax_attn.attention.scores import dot, project_wide
 from flax_attn.attention.types import Normalizer, PerPair, Window
+from flax_attn.attention.visibility import Visibility, make_visibility
 
 
 class SelfAttention(nn.Module):
@@ -78,6 +75,7 @@ class SelfAttention(nn.Module):
         bias: PerPair | None = None,
         causal: bool = False,
         window: Window | None = None,
+        prefix_lengths: ArrayLike | None = None,
         lengths: ArrayLike | None = None,
         segments: ArrayLike | None = None,
         train: bool = False,
@@ -85,27 +83,42 @@ class SelfAttention(nn.Module):
     ) -> Attended:
         """Attends from every position to every position; the context is `(..., t, value_features)`.
 
-        `mask` and `bias` are those of `attend`. `causal` and `window` are those of
-        `dot_product_attention`. `lengths` `(...)` is the number of real positions in each batch
+        `mask` and `bias` are those of `attend`. `causal`, `window` and `prefix_lengths` are those
+        of `dot_product_attention`. `lengths` `(...)` is the number of real positions in each batch
         row. `segments` `(..., t)` is the id of the sequence that each position belongs to.
         """
         inputs = as_input("inputs", inputs, self.dtype)
         num = inputs.shape[-2]
-        pairs = (
-            Pairs((*inputs.shape[:-2], num, num))
-            .under(mask, bias)
-            .limited(causal, window)
-            .padded(lengths, lengths)
-            .packed(segments, segments)
+        visible = make_visibility(
+            (*inputs.shape[:-2], num, num),
+            mask=mask,
+            bias=bias,
+            causal=causal,
+            window=window,
+            prefix_lengths=prefix_lengths,
+            query_lengths=lengths,
+            key_lengths=lengths,
+            query_segments=segments,
+            key_segments=segments,
         )
-        query, key, value = self._project(inputs, pairs)
-        pairs = with_dropout(pairs, self, self.dropout_rate, train)
-        how = How(dot, self.normalizer, self.chunk_size, need_weights, self.across)
-        context, weights = attend_pairs(query, key, value, pairs, how)
+        query, key, value = self._project(inputs, visible)
+        call = Call(
+            query,
+            key,
+            value,
+            visible,
+            dot,
+            self.normalizer,
+            chunk_size=self.chunk_size,
+            need_weights=need_weights,
+            across=self.across,
+            **dropout(self, train),
+        )
+        context, weights = compute(call)
         weights = None if weights is None else weights.astype(inputs.dtype)
         return Attended(context.astype(inputs.dtype), weights)
 
-    def _project(self, inputs: Array, pairs: Pairs) -> tuple[Array, Array, Array]:
+    def _project(self, inputs: Array, visible: Visibility) -> tuple[Array, Array, Array]:
         """Queries, keys and values. Where the kernels are folded, the keys are the inputs.
 
         A position that nothing attends to, or that attends to nothing, is zeroed before the
@@ -115,10 +128,10 @@ class SelfAttention(nn.Module):
         is_folded = inputs.shape[-1] < self.key_features and not self.use_bias
         if is_folded:  # x (W_q W_k^T) x^T
             kernels["query"] = kernels["query"] @ kernels.pop("key").T
-        if pairs.all_visible:
+        if visible.all_visible:
             keys, products = inputs, _project_together(inputs, kernels, biases)
         else:
-            queries, keys = (hide(inputs, real) for real in reachable(pairs, self.chunk_size))
+            queries, keys = (hide(inputs, real) for real in visible.reachable(self.chunk_size))
             others = {name: kernel for name, kernel in kernels.items() if name != "query"}
             products = _project_together(queries, {"query": kernels["query"]}, biases)
             products |= _project_together(keys, others, biases)

@@ -9,24 +9,68 @@ for pre-norm.
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
+from flax.typing import PrecisionLike
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import hide
 from flax_attn.attention.cache import KeyValueCache, SlidingCache
-from flax_attn.attention.checks import check_rate
-from flax_attn.attention.core import Attended
+from flax_attn.attention.checks import check_rate, check_size
+from flax_attn.attention.core import Across, Attended
 from flax_attn.attention.layers.attention import as_input, without_padding
-from flax_attn.attention.layers.dense import layer_norm
-from flax_attn.attention.layers.multi_head import MultiHeadAttention
-from flax_attn.attention.pairs import Pairs
-from flax_attn.attention.reach import reachable_in_any_head
+from flax_attn.attention.layers.multi_head import MultiHeadAttention, layer_norm, on_one_axis
 from flax_attn.attention.types import PerPair, Window
+from flax_attn.attention.visibility import make_visibility
 from flax_attn.types import Options
+
+
+class FeedForward(nn.Module):
+    """Two dense layers at each position, `W_2 f(W_1 x + b_1) + b_2`.
+
+    Source: Vaswani et al. 2017 (arXiv:1706.03762), eq. 2.
+
+    Attributes:
+        features: width of the hidden layer.
+        activation: `f`.
+        dropout_rate: share of the hidden units that are dropped in training.
+        dtype: dtype of the computation and of the result; None for that of the inputs.
+        param_dtype: dtype of the parameters.
+        precision: precision of both products, as in `jax.lax.Precision`.
+        across: as in `attend`, where it cuts the positions over devices. They then stay an axis of
+            their own, and none leaves its device.
+    """
+
+    features: int
+    activation: Callable[[Array], Array] = nn.relu
+    dropout_rate: float = 0.0
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+    precision: PrecisionLike = None
+    across: Across | None = None
+
+    def __post_init__(self):
+        check_size("features", self.features)
+        check_rate("dropout_rate", self.dropout_rate)
+        super().__post_init__()
+
+    @nn.compact
+    def __call__(
+        self, inputs: Float[Array, "*b t d"], *, train: bool = False
+    ) -> Float[Array, "*b t d"]:
+        inputs = as_input("inputs", inputs, self.dtype)
+        options: Options = {
+            "dtype": inputs.dtype,
+            "param_dtype": self.param_dtype,
+            "precision": self.precision,
+            "dot_general": None if self.across else on_one_axis,
+        }
+        hidden = self.activation(nn.Dense(self.features, **options, name="hidden")(inputs))
+        hidden = nn.Dropout(self.dropout_rate, deterministic=not train)(hidden)
+        return nn.Dense(inputs.shape[-1], **options, name="out")(hidden)
 
 
 class EncoderBlock(nn.Module):
@@ -66,6 +110,7 @@ class EncoderBlock(nn.Module):
         bias: PerPair | None = None,
         causal: bool = False,
         window: Window | None = None,
+        prefix_lengths: ArrayLike | None = None,
         segments: ArrayLike | None = None,
         train: bool = False,
         need_weights: bool = True,
@@ -75,12 +120,14 @@ class EncoderBlock(nn.Module):
         Args:
             lengths: `(...)`, the number of real positions in each batch row.
             segments: `(..., t)`, the id of the sequence that each position belongs to.
-            mask, bias, causal, window, train, need_weights: as in `MultiHeadAttention`.
+            mask, bias, causal, window, prefix_lengths, train, need_weights: as in
+                `MultiHeadAttention`.
         """
         x = without_padding(as_input("inputs", inputs, self.dtype), lengths)
         limits: Options = {"mask": mask, "bias": bias, "causal": causal, "window": window}
-        x = _without_hidden(x, self.attention, lengths, segments, limits)
+        limits |= {"prefix_lengths": prefix_lengths}
         rows: Options = {"query_lengths": lengths, "query_segments": segments}
+        x = _without_hidden(x, self.attention, **limits, **rows)
         calls: Options = {"train": train, "need_weights": need_weights}
         attend = functools.partial(self.attention, **limits, **rows, **calls)
         feed = functools.partial(self.feed_forward, train=train)
@@ -152,6 +199,7 @@ class DecoderBlock(nn.Module):
         mask: PerPair | None = None,
         bias: PerPair | None = None,
         window: Window | None = None,
+        prefix_lengths: ArrayLike | None = None,
         segments: ArrayLike | None = None,
         memory_segments: ArrayLike | None = None,
         train: bool = False,
@@ -167,7 +215,7 @@ class DecoderBlock(nn.Module):
                 memory has its own lengths: pass no `memory_lengths`.
             memory_mask: the mask of the cross-attention.
             cache: from `attention.init_cache`, or from the step before.
-            mask, bias, window: of the self-attention.
+            mask, bias, window, prefix_lengths: of the self-attention.
             segments, memory_segments: `(..., t)` and `(..., s)`, the id of the sequence that each
                 token belongs to. With both, a target token attends to the memory of its sequence.
             train, need_weights: of both attentions.
@@ -178,8 +226,10 @@ class DecoderBlock(nn.Module):
         """
         x = without_padding(as_input("inputs", inputs, self.dtype), lengths)
         limits: Options = {"mask": mask, "bias": bias, "window": window}
+        limits |= {"prefix_lengths": prefix_lengths}
         if cache is None:
-            x = _without_hidden(x, self.attention, lengths, segments, {"causal": True} | limits)
+            rows = {"query_lengths": lengths, "query_segments": segments}
+            x = _without_hidden(x, self.attention, causal=True, **limits, **rows)
         calls: Options = {"train": train, "need_weights": need_weights}
         attend = lambda x: self._attend(x, cache, lengths, segments, limits | calls)
         rows: Options = {"query_lengths": lengths, "key_lengths": memory_lengths}
@@ -261,28 +311,18 @@ def _drop(block: EncoderBlock | DecoderBlock, train: bool) -> Callable[[Array], 
     return lambda x: nn.Dropout(block.dropout_rate, deterministic=not train)(x)
 
 
-def _without_hidden(
-    x: Array,
-    attention: MultiHeadAttention,
-    lengths: ArrayLike | None,
-    segments: ArrayLike | None,
-    limits: Options,
-) -> Array:
-    """The inputs `(..., t, d)` with zeros where a position that a mask or bias hides holds a NaN.
+def _without_hidden(x: Array, attention: MultiHeadAttention, **limits: Any) -> Array:
+    """Zeros positions of `(..., t, d)` that a mask or bias hides, where they hold a NaN.
 
     Such a position attends to nothing and nothing attends to it. It would reach the parameters of
     the norms and of the feed-forward network, which compute every position.
     """
     if limits["mask"] is None and limits["bias"] is None:
         return x
-    pairs = (
-        Pairs.in_heads(*x.shape[:-2], attention.num_heads, x.shape[-2], x.shape[-2])
-        .under(limits["mask"], limits["bias"])
-        .limited(limits["causal"], limits["window"])
-        .padded(lengths, lengths)
-        .packed(segments, segments)
-    )
-    has_key, has_query = reachable_in_any_head(pairs, attention.chunk_size)
+    heads, length = attention.num_heads, x.shape[-2]
+    limits |= {"key_lengths": limits["query_lengths"], "key_segments": limits["query_segments"]}
+    visible = make_visibility((*x.shape[:-2], heads, length, length), (heads,), **limits)
+    has_key, has_query = visible.reachable_in_any_head(attention.chunk_size)
     return hide(x, has_key | has_query | jnp.isfinite(x).all(axis=-1))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import flax_attn.attention as fa
-from flax_attn.attention.layers.dense import on_one_axis
+from flax_attn.attention.layers.multi_head import on_one_axis
 
 KEY = jax.random.key(0)
 

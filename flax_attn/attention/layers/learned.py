@@ -1,6 +1,7 @@
-"""Flax modules that make the parameters of a score, and return it as a function for `attend`.
+"""Flax modules that make the parameters of a score, of positions, or of biases of the scores.
 
-Layers take such a module as it is: `Attention(AdditiveScore(64))`. Inside a module of your own:
+Layers take the module of a score as it is: `Attention(AdditiveScore(64))`. Inside a module of your
+own:
 
     score = AdditiveScore(64)(query.shape[-1], key.shape[-1])
     context, weights = attend(query, key, value, score=score)
@@ -13,11 +14,13 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax.numpy as jnp
 from flax.typing import Initializer
-from jax.typing import DTypeLike
-from jaxtyping import Array
+from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Array, Float, Int
 
 from flax_attn.attention import scores
-from flax_attn.attention.checks import check_size
+from flax_attn.attention.arrays import aligned
+from flax_attn.attention.checks import as_integers, check_size, known_bound
+from flax_attn.attention.positions import positions_from
 from flax_attn.attention.types import Score
 
 glorot = nn.initializers.glorot_uniform()
@@ -173,3 +176,126 @@ class TrilinearScore(LearnedScore):
 def _column(kernel_init: Initializer) -> Initializer:
     """An initialiser of vectors: each vector is a column of a kernel."""
     return lambda key, shape, dtype: kernel_init(key, (*shape, 1), dtype)[..., 0]
+
+
+class LearnedPositions(nn.Module):
+    """A learned vector for each position. The vectors are added to the inputs.
+
+    Source: Gehring et al. 2017 (arXiv:1705.03122), section 3.1.
+
+    Attributes:
+        max_length: number of positions in the table.
+        features: width of the vectors.
+        embedding_init: initialiser of the table `(max_length, features)`.
+        dtype: dtype of the vectors; None for `param_dtype`.
+        param_dtype: dtype of the table.
+    """
+
+    max_length: int
+    features: int
+    embedding_init: Initializer = nn.initializers.normal(0.02)
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+
+    @nn.compact
+    def __call__(self, length: int, offset: ArrayLike = 0) -> Float[Array, "*b t d"]:
+        """The vectors of the `length` positions from `offset` on.
+
+        Args:
+            length: `t`, the number of positions.
+            offset: the first position, an integer, or `(...)` with one for each batch row. In
+                decoding it is the number of cached tokens.
+
+        Returns:
+            `(t, features)`, or `(..., t, features)` with one offset for each batch row.
+
+        Raises:
+            TypeError, ValueError: a size that is not an integer of 1 or above, or a length that is
+                not one of 0 or above.
+            ValueError: positions outside the table. Under `jit` a traced offset is not known;
+                there the vectors of such positions are NaN.
+        """
+        check_size("max_length", self.max_length)
+        check_size("features", self.features)
+        check_size("length", length, least=0)
+        offset = as_integers("offset", offset)
+        first, last = known_bound(jnp.min, offset), known_bound(jnp.max, offset)
+        if first < 0 or last + length > self.max_length:
+            raise ValueError(
+                f"expected at most max_length={self.max_length} positions, got {length} from "
+                f"{first if first < 0 else last} on"
+            )
+        shape = (self.max_length, self.features)
+        table = jnp.asarray(self.param("embedding", self.embedding_init, shape, self.param_dtype))
+        table = table if self.dtype is None else table.astype(self.dtype)
+        positions = positions_from(offset, length)
+        # An index below 0 would count from the end of the table.
+        positions = jnp.where(positions < 0, self.max_length, positions)
+        return table.at[positions].get(mode="fill", fill_value=jnp.nan)
+
+
+class RelativeBias(nn.Module):
+    """A learned bias for each head and each bucket of distances between key and query.
+
+    On each side, the first half of the buckets holds the shortest distances, one in each bucket.
+    For larger distances, the number of the bucket grows with the logarithm of the distance.
+
+    Source: Raffel et al. 2020 (arXiv:1910.10683), section 2.1, T5.
+
+    Attributes:
+        num_heads: number of heads; each has its own biases.
+        num_buckets: number of buckets of both sides together. With `bidirectional` it is even.
+        max_distance: this distance and all larger ones share the last bucket.
+        bidirectional: True gives half of the buckets to keys after the query. With False, these
+            keys share the bucket of distance 0.
+        embedding_init: initialiser of the table `(num_buckets, num_heads)`.
+        param_dtype: dtype of the table.
+    """
+
+    num_heads: int
+    num_buckets: int = 32
+    max_distance: int = 128
+    bidirectional: bool = True
+    embedding_init: Initializer = nn.initializers.normal(1.0)
+    param_dtype: DTypeLike = jnp.float32
+
+    @nn.compact
+    def __call__(self) -> Callable[[Array, Array], Array]:
+        """Returns a function from positions `(q, 1)` and `(1, k)` to the bias `(heads, q, k)`.
+
+        Pass it as `bias` to `dot_product_attention` or to a layer with heads.
+
+        Raises:
+            TypeError, ValueError: a size that is not an integer of 1 or above.
+            ValueError: sizes that leave a side without buckets, or a bucket without distances.
+        """
+        for name in ("num_heads", "num_buckets", "max_distance"):
+            check_size(name, getattr(self, name))
+        sides = 2 if self.bidirectional else 1
+        exact = self.num_buckets // sides // 2
+        if self.num_buckets % sides or exact < 1 or self.max_distance <= exact:
+            raise ValueError(
+                f"expected num_buckets to be a multiple of {sides} from {2 * sides} on, and "
+                f"max_distance above {exact}, got {self.num_buckets} and {self.max_distance}"
+            )
+        shape = (self.num_buckets, self.num_heads)
+        table = self.param("embedding", self.embedding_init, shape, self.param_dtype)
+
+        def bias(query_positions: Array, key_positions: Array) -> Array:
+            distance = jnp.subtract(*aligned(key_positions, query_positions))
+            return jnp.moveaxis(table[self.bucket(distance)], -1, -3)
+
+        return bias
+
+    def bucket(self, distance: Int[Array, "..."]) -> Int[Array, "..."]:
+        """The bucket of each distance `key - query`."""
+        buckets = self.num_buckets
+        if self.bidirectional:
+            buckets //= 2
+            first, size = jnp.where(distance > 0, buckets, 0), jnp.abs(distance)
+        else:
+            first, size = 0, jnp.maximum(-distance, 0)
+        exact = buckets // 2  # number of buckets that hold one distance each
+        ratio = jnp.log(jnp.maximum(size, 1) / exact) / jnp.log(self.max_distance / exact)
+        wide = exact + (ratio * (buckets - exact)).astype(jnp.int32)
+        return first + jnp.where(size < exact, size, jnp.minimum(wide, buckets - 1))

@@ -7,10 +7,11 @@ compiled program. So a function that was compiled before is compiled again withi
 the first program serves again after it.
 """
 
+import functools
 import math
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +20,14 @@ from jax.extend.core import get_opaque_trace_state
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
+from flax_attn.attention.arrays import wide
 from flax_attn.attention.checks import check_function
-from flax_attn.attention.types import Normalizer, PerPair
+from flax_attn.attention.normalizers import is_softmax, masked_softmax, needs_all_queries
+from flax_attn.attention.types import Normalizer, PerPair, Score
+from flax_attn.attention.visibility import Visibility
+
+if TYPE_CHECKING:
+    from flax_attn.attention.core import Call
 
 _context = jax.make_user_context(None)  # a `_Key`, or None without a lens
 
@@ -140,24 +147,132 @@ class _Key:
 
 
 def current() -> Lens | None:
-    """The lens that is entered. None without a lens, or if nothing is set in it."""
+    """Returns the lens that is entered; None without a lens, or if nothing is set in it."""
     return None if _context.value is None else _context.value.lens()
 
 
-def keep(lens: Lens, scores: Array) -> None:
-    """Adds the scores of an attention to those of the lens, if it keeps them.
+def look_through(call: "Call") -> "Call":
+    """Applies the lens that is entered to a call of attention.
+
+    Softmax stays softmax, so that it can be computed in blocks: the temperature then divides score
+    and bias. Any other normaliser gets the scores divided.
+    """
+    lens = current()
+    if lens is None:
+        return call
+    normalizer = _normalizer(lens, call.normalizer, call.visible)
+    call = call._replace(visible=call.visible.under_lens(lens.mask))
+    if lens.keep_scores:
+        on_ring = call.across is not None and call.across.ring
+        if 0 in call.visible.shape:  # no normaliser is called
+            _keep(lens, jnp.zeros(call.visible.weights_shape))
+        return call._replace(
+            normalizer=_of_divided(lens, normalizer, call.visible),
+            chunk_size=None,
+            need_weights=call.wants_weights and not on_ring,
+            across=None,
+        )
+    if is_softmax(normalizer):
+        return _divided(call._replace(normalizer=masked_softmax), lens.temperature)
+    return call._replace(normalizer=_of_divided(lens, normalizer, call.visible))
+
+
+def look_through_at_softmax(call: "Call") -> "Call":
+    """Applies the lens to a call where there is softmax alone, `log_sum_exp`."""
+    lens = current()
+    if lens is None:
+        return call
+    if lens.normalizer is not None and not is_softmax(lens.normalizer):
+        raise ValueError(
+            f"expected softmax in log_sum_exp, got a lens with the normalizer {lens.normalizer}"
+        )
+    call = call._replace(visible=call.visible.under_lens(lens.mask))
+    return _divided(call, lens.temperature)
+
+
+def normalized(normalizer: Normalizer, scores: Array) -> Array:
+    """Weighs the scores `(..., k)` of one query, through the lens if there is one."""
+    lens = current()
+    if lens is None:
+        return normalizer(scores)
+    visible = Visibility((*scores.shape[:-1], 1, scores.shape[-1])).under_lens(lens.mask)
+    weigh = _of_divided(lens, _normalizer(lens, normalizer, visible), visible)
+    mask, _ = visible.block()
+    return weigh(scores[..., None, :], mask=mask)[..., 0, :]
+
+
+def around(make: Callable[[Normalizer], Normalizer], inner: Normalizer) -> Normalizer:
+    """Makes the normaliser `make(inner)`. A lens replaces the inner one alone."""
+    normalizer = make(inner)
+    normalizer.with_inner = make  # pyright: ignore
+    return normalizer
+
+
+def replaced(normalizer: Normalizer) -> Normalizer:
+    """Returns the normaliser of a layer, or the one that a lens puts in its place."""
+    lens = current()
+    if lens is None or lens.normalizer is None:
+        return normalizer
+    make = getattr(normalizer, "with_inner", None)
+    return lens.normalizer if make is None else make(lens.normalizer)
+
+
+def check_no_mask(where: str) -> None:
+    """Raises a ValueError for a lens with a mask, which does not fit here."""
+    lens = current()
+    if lens is not None and lens.mask is not None:
+        raise ValueError(f"expected no mask of a lens beside {where}")
+
+
+def _keep(lens: Lens, scores: Array) -> None:
+    """Adds the scores of an attention to those of the lens.
 
     Raises:
         ValueError: they belong to a transformation that they cannot leave.
     """
-    if not lens.keep_scores:
-        return
     if get_opaque_trace_state() != lens._trace:
         raise ValueError(
             "expected attention right within Lens(keep_scores=True), got a jit, loop or "
             "derivative between them, which scores cannot leave; enter the lens inside it"
         )
     lens._scores.append(scores)
+
+
+def _normalizer(lens: Lens, layers: Normalizer, visible: Visibility) -> Normalizer:
+    """Returns the lens's normaliser, or else the layer's.
+
+    Raises:
+        ValueError: a lens's normaliser that needs all queries, where queries come one at a time.
+    """
+    shape = visible.weights_shape
+    if lens.normalizer is not None and needs_all_queries(lens.normalizer) and shape[-2] == 1:
+        raise ValueError(
+            f"expected a normalizer that sees one query at a time for weights {shape}, "
+            f"got a lens with {lens.normalizer}, which needs all queries"
+        )
+    return replaced(layers)
+
+
+def _of_divided(lens: Lens, normalizer: Normalizer, visible: Visibility) -> Normalizer:
+    """Wraps a normaliser: keeps the scores if the lens asks for them, and divides them."""
+
+    @functools.wraps(normalizer)
+    def weigh(scores: Array, mask: Array | None = None) -> Array:
+        if lens.keep_scores:
+            _keep(lens, scores.reshape(visible.weights_shape))
+        return normalizer(_quotient(scores, lens.temperature), mask=mask)
+
+    weigh.across_queries = needs_all_queries(normalizer)  # pyright: ignore
+    return weigh
+
+
+def _divided(call: "Call", temperature: float | Array | None) -> "Call":
+    """Divides score and bias by the temperature."""
+    if temperature is None:
+        return call
+    score: Score = lambda query, key: _quotient(call.score(query, key), temperature)
+    divide = functools.partial(_quotient, temperature=temperature)
+    return call._replace(score=score, visible=call.visible.with_bias(divide))
 
 
 def _as_temperature(temperature: Any) -> float | Array:  # Any: what a caller passes
@@ -193,7 +308,7 @@ def _as_mask(mask: Any) -> Any:  # Any: what a caller passes; an array, or a fun
 
 
 def _contents(setting: float | Array | np.ndarray | None) -> object:
-    """What is equal for equal numbers; for what is traced, equal to itself alone."""
+    """A key: equal numbers are equal, and a tracer equals nothing."""
     if isinstance(setting, jax.core.Tracer):  # pyright: ignore
         return object()
     if isinstance(setting, jax.Array | np.ndarray):
@@ -202,7 +317,7 @@ def _contents(setting: float | Array | np.ndarray | None) -> object:
 
 
 def _reference(function: Callable | None) -> object:
-    """What is equal for the same function while there is one, and does not keep it alive."""
+    """A key: the same function is equal while there is one, and is not kept alive."""
     if function is None:
         return None
     try:
@@ -211,3 +326,18 @@ def _reference(function: Callable | None) -> object:
     except TypeError:
         return object()
     return reference
+
+
+def _quotient(scores: Array, temperature: float | Array | None) -> Array:
+    """The scores divided by the temperature, in float32 or better.
+
+    What is not finite stays as it is, and does not reach the gradient of the temperature.
+    """
+    if temperature is None:
+        return scores
+    scores = scores.astype(wide(scores.dtype))
+    if isinstance(temperature, float):
+        return scores / temperature
+    temperature = jnp.where(temperature > 0, temperature, jnp.nan).astype(scores.dtype)
+    finite = jnp.isfinite(scores)
+    return jnp.where(finite, jnp.where(finite, scores, 0) / temperature, scores)

@@ -1,0 +1,525 @@
+"""What each query sees: mask, bias, causality, window, prefix, lengths and segments, as one value.
+
+A `Visibility` is made and checked once, where the arguments come in, and is then passed on whole.
+This file alone knows its limits. It answers for all pairs of a query and a key, or for a block of
+them, so nothing of the size of the weights need exist. It also tells which queries, keys and blocks
+of them see each other at all.
+
+An index counts from the start of an array. A position counts along the keys: query `i` is at
+position `query_offset + i`, key `j` at position `j`.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypedDict
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Int
+
+from flax_attn.attention.arrays import aligned, hide, split, take, with_rank
+from flax_attn.attention.checks import (
+    as_floats,
+    as_integers,
+    as_lengths,
+    as_mask,
+    as_window,
+    broadcastable,
+    weights_shape,
+    weights_shape_in_heads,
+)
+from flax_attn.attention.masks import both
+from flax_attn.attention.types import PerPair, Window
+
+Seen = Bool[Array | np.ndarray, "..."]
+
+
+class Limits(TypedDict, total=False):
+    """The arguments that say what a query sees, as `dot_product_attention` describes them."""
+
+    mask: PerPair | None
+    bias: PerPair | None
+    causal: bool
+    window: Window | None
+    query_offset: ArrayLike
+    prefix_lengths: ArrayLike | None
+    query_lengths: ArrayLike | None
+    key_lengths: ArrayLike | None
+    query_segments: ArrayLike | None
+    key_segments: ArrayLike | None
+
+
+class Indices(NamedTuple):
+    """Which queries and keys some arrays hold.
+
+    Attributes:
+        queries, keys: their indices, `(q,)` and `(k,)`, in any order. A key at an index beyond the
+            last one is none; it pads the array.
+        bias: the array of their biases `(..., q, k)`, with axes of full size or 1. None where there
+            is none, and where the bias is a function.
+        is_padded: whether there may be keys that pad.
+    """
+
+    queries: Int[Array, " q"]
+    keys: Int[Array, " k"]
+    bias: Array | None = None
+    is_padded: bool = False
+
+    def in_blocks(
+        self, query_size: int, key_size: int, num_keys: int
+    ) -> tuple[Int[Array, "i q"], Int[Array, "j k"]]:
+        """Cuts the indices of queries and of keys into blocks.
+
+        The last query pads its block. What pads the last block of keys has the index `num_keys`,
+        beyond the last key.
+        """
+        padded = jnp.pad(self.keys, (0, -len(self.keys) % key_size), constant_values=num_keys)
+        return split(self.queries, query_size, -1), padded.reshape(-1, key_size)
+
+
+@dataclasses.dataclass(frozen=True)
+class Visibility:
+    """What each query sees, for weights of the given shape. `make_visibility` makes it.
+
+    Attributes:
+        shape: of the weights, `(..., q, k)`, or `(..., heads, q, k)`.
+        heads: the head axes of that shape: `()`, `(heads,)`, or `(key heads, group)`.
+        mask, bias: arrays with the rank of the weights, functions of positions, or None.
+        lens_mask: a further mask, that of a `Lens`.
+        left, right: the number of keys before and after a query's position; None for no bound.
+        prefix_lengths: the number of first keys that every query sees, whatever `left` and `right`
+            say; as the lengths.
+        query_lengths, key_lengths: `()` or `(..., 1, 1)` with the rank of the weights, or None.
+        query_segments, key_segments: ids `(..., q, 1)` and `(..., 1, k)`, or None.
+        query_offset: an integer, or `(..., 1, 1)` with the rank of the weights.
+    """
+
+    shape: tuple[int, ...]
+    heads: tuple[int, ...] = ()
+    mask: Array | Callable[..., Array] | None = None
+    bias: Array | Callable[..., Array] | None = None
+    lens_mask: Array | Callable[..., Array] | None = None
+    left: int | None = None
+    right: int | None = None
+    prefix_lengths: Array | None = None
+    query_lengths: Array | None = None
+    key_lengths: Array | None = None
+    query_segments: Array | None = None
+    key_segments: Array | None = None
+    query_offset: int | Array = 0
+
+    @functools.cached_property
+    def limits(self) -> frozenset[str]:
+        """The names of the limits that are set."""
+        others = {"shape", "heads", "query_offset"}
+        names = {field.name for field in dataclasses.fields(self)} - others
+        return frozenset(name for name in names if getattr(self, name) is not None)
+
+    @property
+    def all_visible(self) -> bool:
+        """Whether every query sees every key, without a bias."""
+        return not self.limits
+
+    @property
+    def is_causal_from_start(self) -> bool:
+        """Whether query `i` sees keys 0 to `i`, and nothing else limits it."""
+        is_causal = self.limits == {"right"} and self.right == 0
+        return is_causal and isinstance(self.query_offset, int) and self.query_offset == 0
+
+    @property
+    def hides_single_pairs(self) -> bool:
+        """Whether a mask, a bias or segments decide, of which each pair must be looked at."""
+        return bool(self.limits & {"mask", "lens_mask", "bias", "query_segments"})
+
+    @property
+    def window_size(self) -> int | None:
+        """The number of keys in a window; None without a bound on both sides."""
+        is_bounded = {"left", "right"} <= self.limits and "prefix_lengths" not in self.limits
+        return self.left + self.right + 1 if is_bounded else None  # pyright: ignore
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether some size is not known, as in a program that is exported for any size."""
+        return any(map(jax.export.is_symbolic_dim, self.shape))
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The batch axes of the weights."""
+        return self.shape[: -2 - len(self.heads)]
+
+    @property
+    def weights_shape(self) -> tuple[int, ...]:
+        """The shape of the weights with one head axis where there are two: `(..., heads, q, k)`."""
+        heads = (math.prod(self.heads),) if self.heads else ()
+        return (*self.rows, *heads, *self.shape[-2:])
+
+    def all_indices(self) -> Indices:
+        """The indices of all queries and keys in their order."""
+        num_queries, num_keys = self.shape[-2:]
+        bias = self.bias if isinstance(self.bias, jax.Array) else None
+        return Indices(jnp.arange(num_queries), jnp.arange(num_keys), bias)
+
+    def under_lens(self, mask: PerPair | None) -> "Visibility":
+        """Adds the mask of a lens. Raises unless it broadcasts to the weights."""
+        shape = self.weights_shape
+        ungrouped = Visibility(shape, shape[-3:-2] if self.heads else ())
+        mask = _per_pair(ungrouped, "mask", mask)
+        if len(self.heads) == 2:
+            grouped = dataclasses.replace(ungrouped, lens_mask=mask).in_groups(self.heads[1])
+            mask = grouped.lens_mask
+        return dataclasses.replace(self, lens_mask=mask)
+
+    def with_bias(self, change: Callable[[Array], Array]) -> "Visibility":
+        """Changes the bias, where there is one."""
+        bias = self.bias
+        if callable(bias):
+            changed = lambda queries, keys: change(jnp.asarray(bias(queries, keys)))
+            return dataclasses.replace(self, bias=changed)
+        return self if bias is None else dataclasses.replace(self, bias=change(bias))
+
+    def in_groups(self, size: int) -> "Visibility":
+        """Makes two head axes of one, for heads in groups of this size, which share a key head."""
+        if size == 1:
+            return self
+        (heads,) = self.heads
+        groups = (heads // size, size)
+
+        def grouped(array: Array) -> Array:
+            axes = groups if array.shape[-3] > 1 else (1, 1)
+            return array.reshape(*array.shape[:-3], *axes, *array.shape[-2:])
+
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields |= {
+            name: grouped(value)
+            for name, value in fields.items()
+            if isinstance(value, jax.Array) and value.ndim
+        }
+        fields |= {"shape": (*self.shape[:-3], *groups, *self.shape[-2:]), "heads": groups}
+        return Visibility(**fields)
+
+    def block(self, indices: Indices | None = None) -> tuple[Array | None, Array | None]:
+        """The mask and the bias of some queries and keys, or of all.
+
+        Both have the rank of the weights. The mask is None where all is visible. It hides what a
+        bias of `-inf` hides, and the bias is 0 there.
+        """
+        if self.all_visible:
+            return None, None
+        indices = self.all_indices() if indices is None else indices
+        keys = indices.keys
+        if indices.is_padded:  # what pads stands as the last key
+            keys = jnp.minimum(keys, self.shape[-1] - 1)
+        at = indices.queries[:, None], keys[None, :]
+        bias = self._at_positions("bias", self.bias, *at) if callable(self.bias) else indices.bias
+        visible = list(self._masks(*at))
+        if bias is not None:
+            finite = bias != -jnp.inf
+            visible.append(finite)
+            bias = jnp.where(finite, bias, 0)
+        mask = functools.reduce(both, visible) if visible else None
+        return None if mask is None else with_rank(mask, len(self.shape)), bias
+
+    def shown(
+        self, query: Array, key: Array, value: Array, indices: Indices | None = None
+    ) -> tuple[Array, Array, Array, Array | None, Array | None]:
+        """The arrays without what is not seen, and the mask and bias of their block.
+
+        Queries without a visible key, and keys and values that no query sees, are zeros: a NaN
+        there must not reach values or gradients.
+        """
+        mask, bias = self.block(indices)
+        if mask is not None:
+            in_block = mask.any(axis=-1), mask.any(axis=-2)
+            has_key, has_query = self.reachable() if indices is None else in_block
+            query, key, value = hide(query, has_key), hide(key, has_query), hide(value, has_query)
+        return query, key, value, mask, bias
+
+    def without_unreachable(
+        self, query: Array, key: Array, value: Array
+    ) -> tuple[Array, Array, Array]:
+        """The arrays without what is not seen. If single pairs decide, each block looks instead."""
+        if self.hides_single_pairs:
+            return query, key, value
+        has_key, has_query = self.reachable()
+        return hide(query, has_key), hide(key, has_query), hide(value, has_query)
+
+    def _masks(self, queries: Array, keys: Array) -> Iterator[Array]:
+        """The mask of each limit that is set, at indices `(q, 1)` and `(1, k)`."""
+        for mask in (self.mask, self.lens_mask):
+            if callable(mask):
+                yield self._at_positions("mask", mask, queries, keys)
+            elif mask is not None:
+                yield take(mask, queries, keys)
+        yield from self._near(queries, queries, keys, keys)
+        if self.query_lengths is not None:
+            yield jnp.less(*aligned(queries, self.query_lengths))
+        if self.key_lengths is not None:
+            yield jnp.less(*aligned(keys, self.key_lengths))
+        if self.query_segments is not None and self.key_segments is not None:
+            of_queries = jnp.take(self.query_segments, queries[:, 0], axis=-2, mode="clip")
+            yield of_queries == jnp.take(self.key_segments, keys[0], axis=-1, mode="clip")
+
+    def _near(
+        self, first_query: Array, last_query: Array, first_key: Array, last_key: Array
+    ) -> Iterator[Array]:
+        """Whether causality, window and prefix let a query of a range see a key of another."""
+        start, _ = self.window_of(first_query)
+        _, end = self.window_of(last_query)
+        near = [] if start is None else [jnp.less_equal(*aligned(start, last_key))]
+        near += [] if end is None else [jnp.less_equal(*aligned(first_key, end))]
+        if not near:
+            return
+        near = functools.reduce(both, near)
+        if self.prefix_lengths is not None:
+            near = jnp.logical_or(
+                *aligned(near, jnp.less(*aligned(first_key, self.prefix_lengths)))
+            )
+        yield near
+
+    def window_of(self, queries: Any) -> tuple[Any, Any]:  # Any: arrays of JAX or NumPy, or numbers
+        """The first and the last key that causality and window leave to the queries at indices.
+
+        None stands for no bound. The numbers may lie outside the keys.
+        """
+        if isinstance(self.query_offset, int):
+            positions = queries + self.query_offset
+        else:
+            positions = jnp.add(*aligned(jnp.asarray(queries), self.query_offset))
+        first = None if self.left is None else positions - self.left
+        return first, None if self.right is None else positions + self.right
+
+    def reachable(self, chunk_size: int | None = None) -> tuple[Seen, Seen]:
+        """Which queries `(..., q)` see a key, and which keys `(..., k)` a query sees.
+
+        The axes before are those of the weights, or 1. A mask, a bias and segments are looked at
+        pair by pair, with a `chunk_size` for that many queries at once.
+        """
+        if not self.hides_single_pairs:
+            return self._reachable_in_window()
+        num_queries, num_keys = self.shape[-2:]
+        size = num_queries if chunk_size is None else min(chunk_size, max(num_queries, 1))
+        whole = self.all_indices()
+
+        def of_queries(start: Array) -> tuple[Array, Array]:
+            queries = jnp.minimum(start + jnp.arange(size), num_queries - 1)
+            bias = whole.bias
+            if bias is not None:
+                bias = take(bias, queries[:, None], whole.keys[None, :])
+            mask, _ = self.block(whole._replace(queries=queries, bias=bias))
+            mask = jnp.ones((1,) * len(self.shape), bool) if mask is None else mask
+            mask = jnp.broadcast_to(mask, (*mask.shape[:-2], size, num_keys))
+            return mask.any(axis=-1), mask.any(axis=-2)
+
+        if size == num_queries:
+            return of_queries(jnp.asarray(0))
+        has_key, has_query = jax.lax.map(of_queries, jnp.arange(0, num_queries, size))
+        has_key = jnp.moveaxis(has_key, 0, -2).reshape(*has_key.shape[1:-1], -1)
+        return has_key[..., :num_queries], has_query.any(axis=0)
+
+    def reachable_in_any_head(self, chunk_size: int | None = None) -> tuple[Seen, Seen]:
+        """`reachable`, without head axes."""
+        axes = tuple(range(-1 - len(self.heads), -1))
+        has_key, has_query = self.reachable(chunk_size)
+        return has_key.any(axis=axes), has_query.any(axis=axes)  # pyright: ignore
+
+    def _reachable_in_window(self) -> tuple[Seen, Seen]:
+        """`reachable` by causality, window, prefix and lengths alone, without a look at each pair.
+
+        The windows of neighbouring queries touch. So all queries together see one stretch of keys.
+        """
+        num_queries, num_keys = self.shape[-2:]
+        lengths = self.query_lengths, self.key_lengths, self.prefix_lengths
+        known = isinstance(self.query_offset, int) and not self.is_symbolic
+        known = known and all(length is None for length in lengths)
+        xp: Any = np if known else jnp  # NumPy where all is known while tracing
+        real = lambda number, length: number if length is None else jnp.minimum(number, length)
+        real_queries, real_keys = real(num_queries, lengths[0]), real(num_keys, lengths[1])
+        rank = (1,) * (len(self.shape) - 2)
+        queries, keys = xp.arange(num_queries).reshape(*rank, -1, 1), xp.arange(num_keys)
+        keys = keys.reshape(*rank, 1, -1)
+        first, last = self.window_of(queries)
+        first = 0 if first is None else xp.maximum(first, 0)
+        has_key = first <= (real_keys - 1 if last is None else xp.minimum(last, real_keys - 1))
+        (start, _), (_, end) = self.window_of(0), self.window_of(real_queries - 1)
+        has_query = keys >= (0 if start is None else start)
+        has_query &= keys <= (real_keys if end is None else end)
+        if self.prefix_lengths is not None:
+            has_key |= jnp.minimum(self.prefix_lengths, real_keys) > 0
+            has_query |= keys < self.prefix_lengths
+        has_key = xp.logical_and(has_key, queries < real_queries)
+        has_query = xp.logical_and(has_query & (keys < real_keys), real_queries > 0)
+        return has_key[..., 0], has_query[..., 0, :]
+
+    def visible_blocks(self, rows: Array, columns: Array) -> Bool[Array, "i j"]:
+        """Which blocks of keys the queries of a block may see, in any batch row and head.
+
+        A block counts as visible unless it is known to be hidden. A bias is not looked at. Of
+        segments, only the least and the largest id of a block are compared.
+
+        Args:
+            rows, columns: the indices of queries `(i, q)` and keys `(j, k)` in blocks. A key at an
+                index beyond the last one is none.
+        """
+        num_keys = self.shape[-1]
+        first_query, last_query = rows.min(axis=-1)[:, None], rows.max(axis=-1)[:, None]
+        first_key = columns.min(axis=-1)[None, :]
+        last_key = jnp.minimum(columns.max(axis=-1), num_keys - 1)[None, :]
+        visible = [jnp.broadcast_to(first_key < num_keys, (len(rows), len(columns)))]
+        visible += self._near(first_query, last_query, first_key, last_key)
+        if self.query_lengths is not None:
+            visible.append(jnp.less(*aligned(first_query, self.query_lengths)))
+        if self.key_lengths is not None:
+            visible.append(jnp.less(*aligned(first_key, self.key_lengths)))
+        columns = jnp.minimum(columns, num_keys - 1)
+        if self.query_segments is not None and self.key_segments is not None:
+            least, most = _ends(jnp.swapaxes(self.query_segments, -1, -2), rows)
+            least_key, most_key = _ends(self.key_segments, columns)
+            visible.append(least[..., 0, :, None] <= most_key)
+            visible.append(least_key <= most[..., 0, :, None])
+        blocks = functools.reduce(both, visible)
+        blocks = blocks.any(axis=tuple(range(blocks.ndim - 2)))
+        if self.mask is None:
+            return blocks
+        masked = Visibility(self.shape, self.heads, self.mask, query_offset=self.query_offset)
+
+        def of_row(row: Array) -> Array:
+            mask, _ = masked.block(Indices(row, columns.ravel()))
+            assert mask is not None
+            some = jnp.broadcast_to(mask, (*mask.shape[:-2], len(row), columns.size))
+            some = some.any(axis=tuple(range(some.ndim - 1)))
+            return some.reshape(columns.shape).any(axis=-1)
+
+        return blocks & jax.lax.map(of_row, rows)
+
+    def _at_positions(
+        self, name: str, function: Callable[..., Array], queries: Array, keys: Array
+    ) -> Array:
+        """The checked result of a mask or bias function, with the head axes of the weights.
+
+        With an offset for each batch row the function gets query positions `(..., q, 1)`. A result
+        without a head axis then gets one.
+        """
+        shape, offset = (queries.shape[0], keys.shape[1]), self.query_offset
+        if isinstance(offset, int) or not offset.ndim:
+            term = function(queries + offset, keys)
+        else:
+            offset = offset.reshape(*self.rows, 1, 1)
+            term = function(jnp.add(*aligned(queries, offset)), keys)
+            has_heads = jax.eval_shape(function, queries, keys).ndim > 2
+            if self.heads and not has_heads and jnp.ndim(term) >= offset.ndim:
+                term = term[..., None, :, :]
+        if term is None:
+            raise TypeError(f"expected the {name} function to return an array, got None")
+        heads = (math.prod(self.heads),) if self.heads else ()
+        term = as_mask(term) if name == "mask" else as_floats(name, term)
+        term = broadcastable(name, term, (*self.rows, *heads, *shape))
+        if len(self.heads) < 2:
+            return term
+        groups = self.heads if term.shape[-3] > 1 else (1, 1)
+        return term.reshape(*term.shape[:-3], *groups, *term.shape[-2:])
+
+
+def make_visibility(
+    shape: tuple[int, ...],
+    heads: tuple[int, ...] = (),
+    *,
+    mask: PerPair | None = None,
+    bias: PerPair | None = None,
+    causal: bool = False,
+    window: Window | None = None,
+    query_offset: ArrayLike = 0,
+    prefix_lengths: ArrayLike | None = None,
+    query_lengths: ArrayLike | None = None,
+    key_lengths: ArrayLike | None = None,
+    query_segments: ArrayLike | None = None,
+    key_segments: ArrayLike | None = None,
+) -> Visibility:
+    """Checks the limits of what a query sees, and makes one value of them.
+
+    `dot_product_attention` describes the arguments and errors; `shape` and `heads` are those of
+    `Visibility`.
+    """
+    made = Visibility(shape, heads)
+    fields: dict[str, Any] = {"mask": _per_pair(made, "mask", mask)}
+    fields["bias"] = _per_pair(made, "bias", bias)
+    fields["left"], fields["right"] = (None, None) if window is None else as_window(window)
+    if causal:
+        fields["right"] = 0
+    if not isinstance(query_offset, int) or isinstance(query_offset, bool):
+        query_offset = _per_row(made, "query_offset", as_integers("query_offset", query_offset))
+    lengths = {"query_lengths": query_lengths, "key_lengths": key_lengths}
+    lengths |= {"prefix_lengths": prefix_lengths}
+    for name, array in lengths.items():
+        fields[name] = None if array is None else _per_row(made, name, as_lengths(name, array))
+    if prefix_lengths is not None and fields["left"] is fields["right"] is None:
+        raise ValueError("expected causal=True or a window with prefix_lengths, got neither")
+    if (query_segments is None) != (key_segments is None):
+        raise ValueError("expected query_segments and key_segments together, got one of them")
+    if query_segments is not None and key_segments is not None:
+        queries = _per_token(made, "query_segments", query_segments, shape[-2])
+        keys = _per_token(made, "key_segments", key_segments, shape[-1])
+        fields |= {"query_segments": queries[..., :, None], "key_segments": keys[..., None, :]}
+    return dataclasses.replace(made, query_offset=query_offset, **fields)
+
+
+def arrays_and_visibility(
+    query: ArrayLike, key: ArrayLike, value: ArrayLike, in_heads: bool = False, **limits: Any
+) -> tuple[Array, Array, Array, Visibility]:
+    """Checks the arrays and limits of a call: the arrays as floats, and what a query sees.
+
+    Raises:
+        TypeError: an array that is not of floats.
+        ValueError: arrays that do not fit.
+    """
+    query, key, value = as_floats("query", query), as_floats("key", key), as_floats("value", value)
+    shape_of = weights_shape_in_heads if in_heads else weights_shape
+    shape = shape_of(query, key, value)
+    return query, key, value, make_visibility(shape, shape[-3:-2] if in_heads else (), **limits)
+
+
+def _per_pair(visible: Visibility, name: str, term: PerPair | None) -> Any:
+    """A mask or bias with the rank of the weights, or a function of positions.
+
+    Of `(n, q, k)` beside batch rows nobody knows whether `n` are rows or heads.
+    """
+    if term is None or callable(term):
+        return term
+    array = as_mask(term) if name == "mask" else as_floats("bias", term)
+    if visible.heads and array.ndim == 3 < len(visible.shape) and array.shape[0] > 1:
+        raise ValueError(
+            f"expected a {name} with all axes of the weights {visible.shape}, got {array.shape}; "
+            f"write {name}[:, None] for one a batch row, {name}[None] for one a head"
+        )
+    return broadcastable(name, array, visible.shape)
+
+
+def _per_row(visible: Visibility, name: str, array: Array) -> Array:
+    """Integers `()`, or `(...)` with one a batch row, which get the rank of the weights."""
+    if array.shape not in ((), visible.rows):
+        raise ValueError(
+            f"expected {name} of shape {visible.rows}, one a row of the batch, got {array.shape}"
+        )
+    if not array.ndim:
+        return array
+    return array.reshape(*array.shape, *(1,) * (len(visible.heads) + 2))
+
+
+def _per_token(visible: Visibility, name: str, ids: ArrayLike, length: int) -> Array:
+    """Integers `(..., t)`, one for each token, with the rank of the weights less one."""
+    rows, ids = visible.rows, as_integers(name, ids)
+    if ids.shape not in ((length,), (*rows, length)):
+        raise ValueError(
+            f"expected {name} of shape {(*rows, length)}, one a token, got {ids.shape}"
+        )
+    leading = ids.shape[:-1] or (1,) * len(rows)
+    return ids.reshape(*leading, *(1,) * len(visible.heads), length)
+
+
+def _ends(ids: Array, blocks: Array) -> tuple[Array, Array]:
+    """The least and the largest id in each block of indices, for ids `(..., t)`."""
+    in_blocks = jnp.take(ids, blocks, axis=-1, mode="clip")
+    return in_blocks.min(axis=-1), in_blocks.max(axis=-1)
