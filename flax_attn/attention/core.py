@@ -11,7 +11,7 @@ call. The other forms in `forms/` compute the same faster, in less memory, or on
 Letters: `q` queries, `k` keys, `d` features of a query or key, `e` features of a value.
 """
 
-from typing import Any, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,7 @@ from flax_attn.attention.normalizers import drop, masked_softmax
 from flax_attn.attention.scores import DotProduct, scaled_dot
 from flax_attn.attention.types import HeadVectors, Normalizer, PerPair, Score, Vectors, Window
 from flax_attn.attention.visibility import Indices, Limits, Visibility, arrays_and_visibility
+from flax_attn.types import UserInput
 
 # The first that fits a call computes it, if its caller wants no weights.
 FORMS = {
@@ -208,20 +209,8 @@ def attend(
             normaliser without the mark of `across_queries` that calls one with it. With `across`:
             no mesh, one without the axis, or a normaliser that needs all queries.
     """
-    call = make_call(
-        query,
-        key,
-        value,
-        score=score,
-        normalizer=normalizer,
-        dropout_rate=dropout_rate,
-        dropout_rng=dropout_rng,
-        chunk_size=chunk_size,
-        need_weights=need_weights,
-        across=across,
-        mask=mask,
-        bias=bias,
-    )
+    options = dropout_rate, dropout_rng, chunk_size, need_weights, across
+    call = make_call(query, key, value, score, normalizer, *options, mask=mask, bias=bias)
     return compute(call)
 
 
@@ -297,28 +286,13 @@ def dot_product_attention(
             not integers; `prefix_lengths` without `causal` and `window`; a scale or soft-cap that
             is no number, such as an array of several.
     """
-    call = make_call(
-        query,
-        key,
-        value,
-        in_heads=True,
-        score=DotProduct(as_scale(scale), as_softcap(softcap)),
-        dropout_rate=dropout_rate,
-        dropout_rng=dropout_rng,
-        chunk_size=chunk_size,
-        need_weights=need_weights,
-        across=across,
-        mask=mask,
-        bias=bias,
-        causal=causal,
-        window=window,
-        query_offset=query_offset,
-        prefix_lengths=prefix_lengths,
-        query_lengths=query_lengths,
-        key_lengths=key_lengths,
-        query_segments=query_segments,
-        key_segments=key_segments,
-    )
+    limits: Limits = {"mask": mask, "bias": bias, "causal": causal, "window": window}
+    limits |= {"query_offset": query_offset, "prefix_lengths": prefix_lengths}
+    limits |= {"query_lengths": query_lengths, "key_lengths": key_lengths}
+    limits |= {"query_segments": query_segments, "key_segments": key_segments}
+    score = DotProduct(as_scale(scale), as_softcap(softcap))
+    options = dropout_rate, dropout_rng, chunk_size, need_weights, across
+    call = make_call(query, key, value, score, masked_softmax, *options, in_heads=True, **limits)
     return heads_last(compute(call), call.visible.weights_shape)
 
 
@@ -329,7 +303,7 @@ class Form(NamedTuple):
     why_not: dict[str, str]
 
 
-def form_of(query: ArrayLike, key: ArrayLike, value: ArrayLike, **arguments: Any) -> Form:
+def form_of(query: ArrayLike, key: ArrayLike, value: ArrayLike, **arguments: UserInput) -> Form:
     """Tells which form of attention a call takes on this machine, and computes nothing.
 
         form_of(q, k, v, causal=True, need_weights=False)
@@ -393,8 +367,6 @@ def make_call(
     query: ArrayLike,
     key: ArrayLike,
     value: ArrayLike,
-    *,
-    in_heads: bool = False,
     score: Score = scaled_dot,
     normalizer: Normalizer = masked_softmax,
     dropout_rate: float = 0.0,
@@ -402,6 +374,8 @@ def make_call(
     chunk_size: int | None = None,
     need_weights: bool = True,
     across: Across | None = None,
+    *,
+    in_heads: bool = False,
     **limits: Unpack[Limits],
 ) -> Call:
     """Checks arguments, and makes a call of them; `in_heads` for arrays `(..., t, heads, d)`."""

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ from flax_attn.attention.checks import (
 )
 from flax_attn.attention.masks import both
 from flax_attn.attention.types import PerPair, Window
+from flax_attn.types import Options, Tree
 
 Seen = Bool[Array | np.ndarray, "..."]
 
@@ -280,10 +281,11 @@ class Visibility:
             )
         yield near
 
-    def window_of(self, queries: Any) -> tuple[Any, Any]:  # Any: arrays of JAX or NumPy, or numbers
+    def window_of(self, queries: Tree) -> tuple[Tree, Tree]:
         """The first and the last key that causality and window leave to the queries at indices.
 
-        None stands for no bound. The numbers may lie outside the keys.
+        None stands for no bound. The numbers may lie outside the keys. The queries are an array of
+        JAX or NumPy, or a number.
         """
         if isinstance(self.query_offset, int):
             positions = queries + self.query_offset
@@ -335,7 +337,7 @@ class Visibility:
         lengths = self.query_lengths, self.key_lengths, self.prefix_lengths
         known = isinstance(self.query_offset, int) and not self.is_symbolic
         known = known and all(length is None for length in lengths)
-        xp: Any = np if known else jnp  # NumPy where all is known while tracing
+        xp: Tree = np if known else jnp  # NumPy where all is known while tracing
         real = lambda number, length: number if length is None else jnp.minimum(number, length)
         real_queries, real_keys = real(num_queries, lengths[0]), real(num_keys, lengths[1])
         rank = (1,) * (len(self.shape) - 2)
@@ -444,7 +446,7 @@ def make_visibility(
     `Visibility`.
     """
     made = Visibility(shape, heads)
-    fields: dict[str, Any] = {"mask": _per_pair(made, "mask", mask)}
+    fields: Options = {"mask": _per_pair(made, "mask", mask)}
     fields["bias"] = _per_pair(made, "bias", bias)
     fields["left"], fields["right"] = (None, None) if window is None else as_window(window)
     if causal:
@@ -467,7 +469,11 @@ def make_visibility(
 
 
 def arrays_and_visibility(
-    query: ArrayLike, key: ArrayLike, value: ArrayLike, in_heads: bool = False, **limits: Any
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    in_heads: bool = False,
+    **limits: Unpack[Limits],
 ) -> tuple[Array, Array, Array, Visibility]:
     """Checks the arrays and limits of a call: the arrays as floats, and what a query sees.
 
@@ -481,7 +487,7 @@ def arrays_and_visibility(
     return query, key, value, make_visibility(shape, shape[-3:-2] if in_heads else (), **limits)
 
 
-def _per_pair(visible: Visibility, name: str, term: PerPair | None) -> Any:
+def _per_pair(visible: Visibility, name: str, term: PerPair | None) -> Tree:
     """A mask or bias with the rank of the weights, or a function of positions.
 
     Of `(n, q, k)` beside batch rows nobody knows whether `n` are rows or heads.

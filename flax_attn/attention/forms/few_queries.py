@@ -50,14 +50,13 @@ def attend(call: "Call") -> Array:
     def fast(query: Array, key: Array, value: Array) -> Array:
         context = _read(call, query, key, value)
         is_finite = jnp.isfinite(context).all()
-        # outside `jit` a `cond` would be compiled at every call
-        if not isinstance(context, jax.core.Tracer):  # pyright: ignore
-            return context if is_finite else exact(query, key, value)
         return jax.lax.cond(is_finite, lambda: context, lambda: exact(query, key, value))
 
     arrays = call.query, call.key, call.value
-    if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(call)):  # pyright: ignore
-        return fast(*arrays)
+    context = _read(call, *arrays)
+    # outside `jit` a `cond` would be compiled at every call
+    if not isinstance(context, jax.core.Tracer):  # pyright: ignore
+        return context if jnp.isfinite(context).all() else exact(*arrays)
     return _with_gradient_of(exact, fast, *arrays)
 
 

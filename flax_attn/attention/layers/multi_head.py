@@ -21,7 +21,7 @@ from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
 from flax_attn.attention.positions import rotary_in_heads
 from flax_attn.attention.scores import scaled_dot
 from flax_attn.attention.types import Normalizer, PerPair, Score, Window
-from flax_attn.attention.visibility import Visibility, make_visibility
+from flax_attn.attention.visibility import Limits, make_visibility
 from flax_attn.types import Options
 
 
@@ -170,20 +170,11 @@ class MultiHeadAttention(nn.Module):
             key_lengths = query_lengths if key_lengths is None else key_lengths
             key_segments = query_segments if key_segments is None else key_segments
         memory = self._memory(query, key, value, cache, key_lengths)
-        visible = self._visibility(
-            query,
-            memory,
-            mask=mask,
-            bias=bias,
-            causal=causal,
-            window=window,
-            query_offset=query_offset,
-            prefix_lengths=prefix_lengths,
-            query_lengths=query_lengths,
-            query_segments=query_segments,
-            key_segments=key_segments,
-        )
-        return self._attend(query, query_offset, memory, visible, train, need_weights)
+        limits: Limits = {"mask": mask, "bias": bias, "causal": causal, "window": window}
+        limits |= {"query_offset": query_offset, "prefix_lengths": prefix_lengths}
+        limits |= {"query_lengths": query_lengths, "query_segments": query_segments}
+        limits |= {"key_lengths": memory.lengths, "key_segments": key_segments}
+        return self._attend(query, query_offset, memory, limits, train, need_weights)
 
     def extend(
         self,
@@ -248,18 +239,10 @@ class MultiHeadAttention(nn.Module):
             mask = caches.from_position("mask", mask, cache.length - offset)
             bias = caches.from_position("bias", bias, cache.length - offset)
         memory = Memory.of(read)
-        visible = self._visibility(
-            inputs,
-            memory,
-            mask=mask,
-            bias=bias,
-            causal=True,
-            window=window,
-            query_offset=offset,
-            prefix_lengths=prefix_lengths,
-            query_lengths=lengths,
-        )
-        attended = self._attend(inputs, cache.length, memory, visible, train, need_weights)
+        limits: Limits = {"mask": mask, "bias": bias, "causal": True, "window": window}
+        limits |= {"query_offset": offset, "prefix_lengths": prefix_lengths}
+        limits |= {"query_lengths": lengths, "key_lengths": memory.lengths}
+        attended = self._attend(inputs, cache.length, memory, limits, train, need_weights)
         return attended, extended
 
     @nn.nowrap
@@ -311,23 +294,19 @@ class MultiHeadAttention(nn.Module):
         check_leading(query, key, value)
         return Memory(key, value, lengths, is_projected=False)
 
-    @nn.nowrap
-    def _visibility(self, query: Array, memory: Memory, **limits: Any) -> Visibility:
-        """What queries `(..., q, d)` see of the memory."""
-        *rows, num_queries, _ = query.shape
-        shape = (*rows, self.num_heads, num_queries, memory.num_keys)
-        return make_visibility(shape, (self.num_heads,), key_lengths=memory.lengths, **limits)
-
     def _attend(
         self,
         query: Array,
         offset: ArrayLike,
         memory: Memory,
-        visible: Visibility,
+        limits: Limits,
         train: bool,
         need_weights: bool,
     ) -> Attended:
         """Projects the inputs, with zeros where hidden, attends, and projects the context."""
+        *rows, num_queries, _ = query.shape
+        shape = (*rows, self.num_heads, num_queries, memory.num_keys)
+        visible = make_visibility(shape, (self.num_heads,), **limits)
         has_key, has_query = visible.reachable_in_any_head(self.chunk_size)
         keys, values = memory.key, memory.value
         if not memory.is_projected:

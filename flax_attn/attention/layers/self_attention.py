@@ -16,7 +16,7 @@ from flax_attn.attention.layers.attention import as_input, dropout
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.scores import dot, project_wide
 from flax_attn.attention.types import Normalizer, PerPair, Window
-from flax_attn.attention.visibility import Visibility, make_visibility
+from flax_attn.attention.visibility import Limits, Visibility, make_visibility
 
 
 class SelfAttention(nn.Module):
@@ -88,33 +88,14 @@ class SelfAttention(nn.Module):
         row. `segments` `(..., t)` is the id of the sequence that each position belongs to.
         """
         inputs = as_input("inputs", inputs, self.dtype)
-        num = inputs.shape[-2]
-        visible = make_visibility(
-            (*inputs.shape[:-2], num, num),
-            mask=mask,
-            bias=bias,
-            causal=causal,
-            window=window,
-            prefix_lengths=prefix_lengths,
-            query_lengths=lengths,
-            key_lengths=lengths,
-            query_segments=segments,
-            key_segments=segments,
-        )
+        limits: Limits = {"mask": mask, "bias": bias, "causal": causal, "window": window}
+        limits |= {"prefix_lengths": prefix_lengths, "query_lengths": lengths}
+        limits |= {"key_lengths": lengths, "query_segments": segments, "key_segments": segments}
+        visible = make_visibility((*inputs.shape[:-1], inputs.shape[-2]), **limits)
         query, key, value = self._project(inputs, visible)
-        call = Call(
-            query,
-            key,
-            value,
-            visible,
-            dot,
-            self.normalizer,
-            chunk_size=self.chunk_size,
-            need_weights=need_weights,
-            across=self.across,
-            **dropout(self, train),
-        )
-        context, weights = compute(call)
+        call = Call(query, key, value, visible, dot, self.normalizer, **dropout(self, train))
+        options = {"chunk_size": self.chunk_size, "across": self.across}
+        context, weights = compute(call._replace(**options, need_weights=need_weights))
         weights = None if weights is None else weights.astype(inputs.dtype)
         return Attended(context.astype(inputs.dtype), weights)
 

@@ -9,7 +9,7 @@ for pre-norm.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -24,8 +24,8 @@ from flax_attn.attention.core import Across, Attended
 from flax_attn.attention.layers.attention import as_input, without_padding
 from flax_attn.attention.layers.multi_head import MultiHeadAttention, layer_norm, on_one_axis
 from flax_attn.attention.types import PerPair, Window
-from flax_attn.attention.visibility import make_visibility
-from flax_attn.types import Options
+from flax_attn.attention.visibility import Limits, make_visibility
+from flax_attn.types import Options, Tree
 
 
 class FeedForward(nn.Module):
@@ -124,22 +124,15 @@ class EncoderBlock(nn.Module):
                 `MultiHeadAttention`.
         """
         x = without_padding(as_input("inputs", inputs, self.dtype), lengths)
-        limits: Options = {"mask": mask, "bias": bias, "causal": causal, "window": window}
-        limits |= {"prefix_lengths": prefix_lengths}
-        rows: Options = {"query_lengths": lengths, "query_segments": segments}
-        x = _without_hidden(x, self.attention, **limits, **rows)
-        calls: Options = {"train": train, "need_weights": need_weights}
-        attend = functools.partial(self.attention, **limits, **rows, **calls)
-        feed = functools.partial(self.feed_forward, train=train)
-        norm, drop = _norm(self, x.dtype), _drop(self, train)
-        if self.pre_norm:
-            context, weights = attend(norm(x, name="attention_norm"))
-            x = x + drop(context)
-            x = x + drop(feed(norm(x, name="feed_forward_norm")))
-        else:
-            context, weights = attend(x)
-            x = norm(x + drop(context), name="attention_norm")
-            x = norm(x + drop(feed(x)), name="feed_forward_norm")
+        limits: Limits = {"mask": mask, "bias": bias, "causal": causal, "window": window}
+        limits |= {"prefix_lengths": prefix_lengths, "query_lengths": lengths}
+        limits |= {"query_segments": segments}
+        x = _without_hidden(x, self.attention, limits)
+        attend = functools.partial(self.attention, **limits, train=train, need_weights=need_weights)
+        feed = lambda x: (self.feed_forward(x, train=train), None)
+        add = functools.partial(_add, self, x.dtype, train)
+        x, weights = add("attention", attend, x)
+        x, _ = add("feed_forward", feed, x)
         return Attended(x, weights)
 
 
@@ -154,10 +147,6 @@ class Decoded(NamedTuple):
     weights: Float[Array, "..."] | None
     cross_weights: Float[Array, "..."] | None
     cache: KeyValueCache | SlidingCache | None
-
-
-SelfAttend = Callable[[Array], tuple[Attended, KeyValueCache | SlidingCache | None]]
-CrossAttend = Callable[[Array], Attended]
 
 
 class DecoderBlock(nn.Module):
@@ -227,43 +216,29 @@ class DecoderBlock(nn.Module):
         x = without_padding(as_input("inputs", inputs, self.dtype), lengths)
         limits: Options = {"mask": mask, "bias": bias, "window": window}
         limits |= {"prefix_lengths": prefix_lengths}
+        rows: Options = {"query_lengths": lengths, "query_segments": segments}
         if cache is None:
-            rows = {"query_lengths": lengths, "query_segments": segments}
-            x = _without_hidden(x, self.attention, causal=True, **limits, **rows)
+            x = _without_hidden(x, self.attention, Limits(causal=True, **limits, **rows))
         calls: Options = {"train": train, "need_weights": need_weights}
         attend = lambda x: self._attend(x, cache, lengths, segments, limits | calls)
-        rows: Options = {"query_lengths": lengths, "key_lengths": memory_lengths}
+        across = {"mask": memory_mask, "query_lengths": lengths, "key_lengths": memory_lengths}
         if memory_segments is not None:
-            rows |= {"query_segments": segments, "key_segments": memory_segments}
-        look = self._look(memory, cache, {"mask": memory_mask} | rows | calls)
-        connect = self._pre_norm if self.pre_norm else self._post_norm
-        return connect(x, attend, look, train)
+            across |= {"query_segments": segments, "key_segments": memory_segments}
+        look = self._look(memory, cache, across | calls)
+        return self._add_parts(x, attend, look, train)
 
-    def _pre_norm(
-        self, x: Array, attend: SelfAttend, look: CrossAttend | None, train: bool
+    def _add_parts(
+        self,
+        x: Array,
+        attend: Callable[[Array], tuple[Array, Tree]],
+        look: Callable[[Array], Attended] | None,
+        train: bool,
     ) -> Decoded:
-        """`x + f(norm(x))` for each of the parts."""
-        norm, drop = _norm(self, x.dtype), _drop(self, train)
-        (context, weights), cache = attend(norm(x, name="attention_norm"))
-        x, cross_weights = x + drop(context), None
+        add, cross_weights = functools.partial(_add, self, x.dtype, train), None
+        x, (weights, cache) = add("attention", attend, x)
         if look is not None:
-            context, cross_weights = look(norm(x, name="cross_attention_norm"))
-            x = x + drop(context)
-        x = x + drop(self.feed_forward(norm(x, name="feed_forward_norm"), train=train))
-        return Decoded(x, weights, cross_weights, cache)
-
-    def _post_norm(
-        self, x: Array, attend: SelfAttend, look: CrossAttend | None, train: bool
-    ) -> Decoded:
-        """`norm(x + f(x))` for each of the parts."""
-        norm, drop = _norm(self, x.dtype), _drop(self, train)
-        (context, weights), cache = attend(x)
-        x, cross_weights = norm(x + drop(context), name="attention_norm"), None
-        if look is not None:
-            context, cross_weights = look(x)
-            x = norm(x + drop(context), name="cross_attention_norm")
-        x = x + drop(self.feed_forward(x, train=train))
-        x = norm(x, name="feed_forward_norm")
+            x, cross_weights = add("cross_attention", look, x)
+        x, _ = add("feed_forward", lambda x: (self.feed_forward(x, train=train), None), x)
         return Decoded(x, weights, cross_weights, cache)
 
     def _attend(
@@ -273,21 +248,23 @@ class DecoderBlock(nn.Module):
         lengths: ArrayLike | None,
         segments: ArrayLike | None,
         options: Options,
-    ) -> tuple[Attended, KeyValueCache | SlidingCache | None]:
-        """Causal self-attention, and the cache with the new tokens where there is one."""
+    ) -> tuple[Array, tuple[Array | None, KeyValueCache | SlidingCache | None]]:
+        """Causal self-attention: context, weights, and the cache with the new tokens."""
         if cache is None:
             options = options | {"query_lengths": lengths, "query_segments": segments}
-            return self.attention(x, causal=True, **options), None
+            context, weights = self.attention(x, causal=True, **options)
+            return context, (weights, None)
         if segments is not None:
             raise ValueError("expected no segments beside a cache, which holds one sequence a row")
-        return self.attention.decode(x, cache, lengths=lengths, **options)
+        (context, weights), longer = self.attention.decode(x, cache, lengths=lengths, **options)
+        return context, (weights, longer)
 
     def _look(
         self,
         memory: Array | KeyValueCache | None,
         cache: KeyValueCache | SlidingCache | None,
         options: Options,
-    ) -> CrossAttend | None:
+    ) -> Callable[[Array], Attended] | None:
         """Attention to the memory, or to the cache of its keys and values; None without both."""
         attention = self.cross_attention
         if (memory is None) != (attention is None):
@@ -300,27 +277,36 @@ class DecoderBlock(nn.Module):
         return lambda x: attention(x, memory, **options)
 
 
-def _norm(block: EncoderBlock | DecoderBlock, dtype: DTypeLike) -> Callable[..., Array]:
-    """The norm of inputs, with its name."""
+def _add(
+    block: EncoderBlock | DecoderBlock,
+    dtype: DTypeLike,
+    train: bool,
+    name: str,
+    part: Callable[[Array], tuple[Array, Tree]],
+    x: Array,
+) -> tuple[Array, Tree]:
+    """Adds a part of a block to its input: `x + f(norm(x))`, or `norm(x + f(x))`.
+
+    Returns the sum, and what else the part returns.
+    """
     options: Options = {"epsilon": block.epsilon, "param_dtype": block.param_dtype}
-    return functools.partial(layer_norm, dtype=dtype, **options)
+    norm = lambda x: layer_norm(x, dtype=dtype, name=f"{name}_norm", **options)
+    context, others = part(norm(x) if block.pre_norm else x)
+    x = x + nn.Dropout(block.dropout_rate, deterministic=not train)(context)
+    return x if block.pre_norm else norm(x), others
 
 
-def _drop(block: EncoderBlock | DecoderBlock, train: bool) -> Callable[[Array], Array]:
-    """Dropout that draws anew at every call."""
-    return lambda x: nn.Dropout(block.dropout_rate, deterministic=not train)(x)
-
-
-def _without_hidden(x: Array, attention: MultiHeadAttention, **limits: Any) -> Array:
+def _without_hidden(x: Array, attention: MultiHeadAttention, limits: Limits) -> Array:
     """Zeros positions of `(..., t, d)` that a mask or bias hides, where they hold a NaN.
 
     Such a position attends to nothing and nothing attends to it. It would reach the parameters of
     the norms and of the feed-forward network, which compute every position.
     """
-    if limits["mask"] is None and limits["bias"] is None:
+    if limits.get("mask") is None and limits.get("bias") is None:
         return x
     heads, length = attention.num_heads, x.shape[-2]
-    limits |= {"key_lengths": limits["query_lengths"], "key_segments": limits["query_segments"]}
+    lengths, segments = limits.get("query_lengths"), limits.get("query_segments")
+    limits = limits | {"key_lengths": lengths, "key_segments": segments}
     visible = make_visibility((*x.shape[:-2], heads, length, length), (heads,), **limits)
     has_key, has_query = visible.reachable_in_any_head(attention.chunk_size)
     return hide(x, has_key | has_query | jnp.isfinite(x).all(axis=-1))
