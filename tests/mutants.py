@@ -5,26 +5,31 @@ tests belong to a file beside the ones of its own name.
 """
 
 ACROSS_ATTENTION = ("attention/test_equality.py", "attention/test_hidden.py")
-STREAM = ("attention/test_streaming.py",)
+BLOCKS = ("attention/forms/test_blockwise.py",)
 TESTS = {
     "analysis/matrices.py": ("analysis/test_plotting.py",),
     "analysis/report_words.py": ("analysis/test_report.py",),
-    "attention/blocks.py": STREAM,
-    "attention/core.py": ("attention/test_edges.py", *ACROSS_ATTENTION),
-    "attention/dot_products.py": (
+    "attention/cache.py": ("attention/test_sliding.py",),
+    "attention/forms/blockwise.py": ("attention/test_log_sums.py",),
+    "attention/forms/few_queries.py": ("attention/test_cache.py",),
+    "attention/normalizers.py": (
+        "attention/test_monotonic.py",
+        "attention/test_dropout.py",
+        *ACROSS_ATTENTION,
+    ),
+    "attention/scores.py": (
         "attention/test_core.py",
         "attention/test_edges.py",
         *ACROSS_ATTENTION,
     ),
-    "attention/dropout.py": ACROSS_ATTENTION,
-    "attention/few_queries.py": ("attention/test_cache.py",),
-    "attention/looking.py": ("attention/test_lenses.py",),
-    "attention/pairs.py": ("attention/test_reach.py", "attention/test_fused.py", *ACROSS_ATTENTION),
-    "attention/reach.py": (*STREAM, *ACROSS_ATTENTION),
-    "attention/cut.py": ("attention/test_sequence_parallel.py",),
-    "attention/gradients.py": (*STREAM, "attention/test_log_sums.py"),
-    "attention/ring.py": ("attention/test_sequence_parallel.py",),
-    "attention/streaming.py": ("attention/test_log_sums.py",),
+    "attention/visibility.py": (
+        "attention/test_limits.py",
+        "attention/test_lens.py",
+        "attention/forms/test_cudnn.py",
+        *BLOCKS,
+        *ACROSS_ATTENTION,
+    ),
+    "attention/core.py": ("attention/test_edges.py", *ACROSS_ATTENTION),
     "experiment/loading.py": ("experiment/test_loop.py", "experiment/test_running.py"),
     "experiment/loop.py": ("experiment/test_running.py",),
     "files.py": ("runs/test_directory.py",),
@@ -66,6 +71,101 @@ TESTS = {
     "explore/under_lens.py": ("explore/test_answers.py",),
 }
 MUTANTS = {
+    "attention/forms/devices.py": [
+        ("indices[: self.devices - 1 : -1]", "indices[self.devices :]"),
+        ("to_odd = [(i, owner(2 * i + 1))", "to_odd = [(i, owner(2 * i))"),
+        ("[(to, i) for i, to in pairs]", "pairs"),
+        ("(number + self.first - hop)", "(number + self.first + hop)"),
+        ("_send(ring, sums, ring.first - last)", "_send(ring, sums, ring.first)"),
+        ("np.minimum(keys.indices().ravel(), num_keys - 1)", "np.arange(num_keys)"),
+    ],
+    "attention/masks.py": [
+        ("jnp.greater_equal(*aligned(query", "jnp.greater(*aligned(query"),
+        ("-distance <= min(left, FARTHEST)", "-distance < min(left, FARTHEST)"),
+        ("jnp.logical_and(*aligned(first", "jnp.logical_or(*aligned(first"),
+    ],
+    "attention/visibility.py": [
+        (
+            "axes = groups if array.shape[-3] > 1 else (1, 1)",
+            "axes = groups[::-1] if array.shape[-3] > 1 else (1, 1)",
+        ),
+        ("jnp.where(finite, bias, 0)", "bias"),
+        ("visible.append(finite)", "pass"),
+        (
+            "jnp.less(*aligned(keys, self.key_lengths))",
+            "jnp.less_equal(*aligned(keys, self.key_lengths))",
+        ),
+        ("positions = queries + self.query_offset", "positions = queries"),
+        (
+            'if causal:\n        fields["right"] = 0',
+            'if causal:\n        fields["right"] = fields["right"] or 0',
+        ),
+        ('self.limits == {"right"} and self.right == 0', 'self.limits == {"right"}'),
+        ("jnp.less_equal(*aligned(start, last_key))", "jnp.less(*aligned(start, last_key))"),
+        ("jnp.less_equal(*aligned(first_key, end))", "jnp.less(*aligned(first_key, end))"),
+        ("least[..., 0, :, None] <= most_key", "least[..., 0, :, None] < most_key"),
+        ("queries < real_queries", "queries <= real_queries"),
+        ("xp.maximum(first, 0)", "first"),
+        ("query, key, value = hide(query, has_key), hide(key, has_query), hide(", "value = hide("),
+        ("change(jnp.asarray(bias(queries, keys)))", "jnp.asarray(bias(queries, keys))"),
+        ("has_query |= keys < self.prefix_lengths", "has_query |= keys <= self.prefix_lengths"),
+        (
+            "jnp.minimum(self.prefix_lengths, real_keys) > 0",
+            "jnp.minimum(self.prefix_lengths, real_keys) >= 0",
+        ),
+        (
+            "jnp.less(*aligned(first_key, self.prefix_lengths))",
+            "jnp.less_equal(*aligned(first_key, self.prefix_lengths))",
+        ),
+    ],
+    "attention/forms/blockwise.py": [
+        ("rescale * total + shares", "total + shares"),
+        ("rescale * context + more", "context + more"),
+        ("jnp.where(new == -jnp.inf, 0, new)", "new"),
+        (
+            "pull(weights * (functions.scale * change - block.along))",
+            "pull(weights * functions.scale * change)",
+        ),
+        ("jnp.where(is_kept, change, 0)", "change"),
+        ("keepdims=True) - of_logs", "keepdims=True)"),
+        ("sums.queries.at[block.i].add(", "sums.queries.at[0].add("),
+        ("    if is_padded:\n        real", "    if False:\n        real"),
+        ("1 / (1 - call.dropout_rate)", "1.0"),
+        ("jnp.argsort(~visible,", "jnp.argsort(visible,"),
+    ],
+    "attention/scores.py": [("softcap * jnp.tanh(scores / softcap)", "softcap * jnp.tanh(scores)")],
+    "attention/normalizers.py": [
+        ("weights / (1 - rate)", "weights"),
+        (".ravel() for indices in at]", ".ravel() for indices in (at[0], at[0])]"),
+        ("jax.random.fold_in(rng, row)", "rng"),
+        ("jnp.where(weights != 0, tangents[0], 0)", "tangents[0]"),
+        ("keepdims=True), 1)", "keepdims=True), 2)"),
+        ("1 - spread, 0) / rank", "1 - spread, 0) * rank"),
+        ("mask & (kept | ~_finite(scores))", "mask & kept"),
+        ("scores - jnp.log(-jnp.log(uniform))", "scores + jnp.log(-jnp.log(uniform))"),
+        ("jnp.where(has_key, weights, previous)", "weights"),
+    ],
+    "attention/core.py": [
+        ("self.dropped(weights), value", "weights, value"),
+        ("wide(value.dtype)", "value.dtype"),
+    ],
+    "attention/cache.py": [
+        ("step >= count - slots", "step >= 0"),
+        ("step < count, (count", "step <= count, (count"),
+        ("wrong |= start + count > slots", "wrong |= start > slots"),
+        ("keys >= 0))", "keys >= -1))"),
+        ("window[0] > most:", "window[0] > most + 1:"),
+    ],
+    "attention/forms/few_queries.py": [
+        ("lambda: context, lambda: exact(query, key, value))", "lambda: context, lambda: context)"),
+        ("return context if jnp.isfinite(context).all() else exact(*arrays)", "return context"),
+    ],
+    "attention/positions.py": [
+        ("-jnp.arange(0, features, 2) / features", "-jnp.arange(0, features, 2) / (features - 1)")
+    ],
+    "attention/lens.py": [
+        ("return setting.shape, np.asarray(setting)", "return np.asarray(setting)")
+    ],
     "training/epoch.py": [
         ("jax.random.fold_in(key, state.step)", "key"),
         ("optax.tree.scale(state.rate_scale, updates)", "updates"),
@@ -257,18 +357,6 @@ MUTANTS = {
         ("if count is None and number is None:", "if count is None or number is None:"),
         ('flatten(values | {"jax": jax.__version__})', "flatten(values)"),
     ],
-    "attention/cut.py": [
-        ("indices[: self.devices - 1 : -1]", "indices[self.devices :]"),
-        ("to_odd = [(i, owner(2 * i + 1))", "to_odd = [(i, owner(2 * i))"),
-        ("[(to, i) for i, to in pairs]", "pairs"),
-    ],
-    "attention/ring.py": [
-        ("(number + self.first - hop)", "(number + self.first + hop)"),
-        ("_send(ring, sums, ring.first - last)", "_send(ring, sums, ring.first)"),
-    ],
-    "attention/sequence_parallel.py": [
-        ("np.minimum(keys.indices().ravel(), num_keys - 1)", "np.arange(num_keys)"),
-    ],
     "training/mesh.py": [
         ("== batch_size % size == 0:", "== 0:"),
         ("range(math.gcd(num_devices, num_seeds), 0, -1)", "(1,)"),
@@ -306,103 +394,6 @@ MUTANTS = {
     "models/generation.py": [
         ("most = model.max_length - num_steps", "most = model.max_length"),
         ("read if is_full.all() else _choose(is_full, read, state)", "read"),
-    ],
-    "attention/masks.py": [
-        ("jnp.greater_equal(*aligned(query", "jnp.greater(*aligned(query"),
-        ("-distance <= min(left, FARTHEST)", "-distance < min(left, FARTHEST)"),
-        ("jnp.logical_and(*aligned(first", "jnp.logical_or(*aligned(first"),
-    ],
-    "attention/pairs.py": [
-        (
-            "axes = groups if array.shape[-3] > 1 else (1, 1)",
-            "axes = groups[::-1] if array.shape[-3] > 1 else (1, 1)",
-        ),
-        ("jnp.where(finite, bias, 0)", "bias"),
-        ("visible.append(finite)", "pass"),
-        (
-            "jnp.less(*aligned(keys, self.key_lengths))",
-            "jnp.less_equal(*aligned(keys, self.key_lengths))",
-        ),
-        ("return queries + self.query_offset", "return queries"),
-        ("if causal:\n            right = 0", "if causal:\n            right = right or 0"),
-        ("self.right == 0 and all", "all"),
-    ],
-    "attention/reach.py": [
-        ("before <= pairs.left", "before < pairs.left"),
-        ("after <= pairs.right", "after < pairs.right"),
-        ("least[..., 0, :, None] <= most_key", "least[..., 0, :, None] < most_key"),
-        ("queries < real_queries", "queries <= real_queries"),
-        ("xp.maximum(positions - pairs.left, 0)", "positions - pairs.left"),
-    ],
-    "attention/streaming.py": [
-        ("rescale * total + shares", "total + shares"),
-        ("rescale * context + more", "context + more"),
-        ("jnp.where(new == -jnp.inf, 0, new)", "new"),
-    ],
-    "attention/gradients.py": [
-        ("pull(weights * (of.scale * change - row.along))", "pull(weights * of.scale * change)"),
-        ("jnp.where(is_kept, change, 0)", "change"),
-        ("keepdims=True) - of_logs", "keepdims=True)"),
-        ("sums.queries.at[row.i].add(", "sums.queries.at[0].add("),
-    ],
-    "attention/blocks.py": [
-        ("        if is_filled:\n", "        if False:\n"),
-        ("1 / (1 - pairs.dropout_rate)", "1.0"),
-        ("jnp.argsort(~visible,", "jnp.argsort(visible,"),
-    ],
-    "attention/dot_products.py": [
-        ("softcap * jnp.tanh(scores / softcap)", "softcap * jnp.tanh(scores)"),
-    ],
-    "attention/dropout.py": [
-        ("weights / (1 - rate)", "weights"),
-        (
-            "(indices, shape).ravel() for indices in (query_indices, key_indices)",
-            "(indices, shape).ravel() for indices in (query_indices, query_indices)",
-        ),
-        ("jax.random.fold_in(rng, row)", "rng"),
-    ],
-    "attention/normalizers.py": [
-        ("jnp.where(weights != 0, tangents[0], 0)", "tangents[0]"),
-        ("keepdims=True), 1)", "keepdims=True), 2)"),
-        ("1 - spread, 0) / rank", "1 - spread, 0) * rank"),
-        ("mask & (kept | ~_finite(scores))", "mask & kept"),
-        ("scores - jnp.log(-jnp.log(uniform))", "scores + jnp.log(-jnp.log(uniform))"),
-    ],
-    "attention/core.py": [
-        (
-            "weights if not pairs.dropout_rate else pairs.drop(weights, block or pairs.whole())",
-            "weights",
-        ),
-        (
-            "query, key, value = hide(query, has_key), hide(key, has_query), hide(",
-            "value = hide(",
-        ),
-        ("wide(value.dtype)", "value.dtype"),
-    ],
-    "attention/cache.py": [
-        ("step >= count - slots", "step >= 0"),
-        ("step < count, (count", "step <= count, (count"),
-        ("wrong |= start + count > slots", "wrong |= start > slots"),
-    ],
-    "attention/sliding.py": [
-        ("keys >= 0))", "keys >= -1))"),
-        ("window[0] > most:", "window[0] > most + 1:"),
-    ],
-    "attention/few_queries.py": [
-        ("lambda: context, lambda: exact(query, key, value))", "lambda: context, lambda: context)"),
-        ("return context if is_finite else exact(query, key, value)", "return context"),
-    ],
-    "attention/monotonic.py": [
-        ("jnp.where(has_key, weights, previous)", "weights"),
-    ],
-    "attention/positions.py": [
-        ("-jnp.arange(0, features, 2) / features", "-jnp.arange(0, features, 2) / (features - 1)"),
-    ],
-    "attention/looking.py": [
-        ("_quotient(jnp.asarray(own(queries, keys)), temperature)", "own(queries, keys)"),
-    ],
-    "attention/lenses.py": [
-        ("return setting.shape, np.asarray(setting)", "return np.asarray(setting)"),
     ],
     "models/recurrent.py": [
         ("if number > 1:", "if number >= 1:"),

@@ -270,8 +270,8 @@ def dot_product_attention(
             so it lies between `-softcap` and `softcap`. None for no limit.
         dropout_rate, dropout_rng, chunk_size: as in `attend`.
         need_weights: with False the weights are None. A fixed rule then chooses the fastest form:
-            blocks for long sequences (`attend` says which derivatives they have), and another form
-            for few queries on a CPU. Neither has forward-mode derivatives. An NVIDIA GPU of
+            blocks for long sequences. `attend` says which derivatives they have, and `form_of`
+            which form it is. An NVIDIA GPU of
             capability 8.0 or above uses cuDNN's fused kernel in bfloat16 and float16, if there is
             no scale, bias, soft-cap, dropout or `chunk_size`, the lengths are even, and queries,
             keys and values have one width that is a multiple of 8 and at most 128.

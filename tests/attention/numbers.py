@@ -68,6 +68,7 @@ def limits() -> dict[str, dict]:
         "offsets and a window": {"window": (2, 2)} | offsets,
         "lengths": lengths,
         "causal lengths": {"causal": True} | lengths,
+        "prefix": {"causal": True, "prefix_lengths": jnp.array([5, 0])},
         "segments": packed,
         "causal segments": {"causal": True} | packed,
         "mask": {"mask": jnp.asarray(draw.random((B, 1, Q, K)) < 0.6)},

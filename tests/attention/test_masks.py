@@ -216,6 +216,18 @@ def test_combine_is_all_of_the_masks_whichever_has_more_axes():
     )
 
 
+def test_any_of_is_one_of_the_masks_whichever_has_more_axes():
+    rows, early = jnp.array([[True], [False]]), jnp.array([True, False, False])
+    expected = [[True, True, True], [True, False, False]]
+    np.testing.assert_array_equal(masks.any_of(rows, early), expected)
+    np.testing.assert_array_equal(masks.any_of(early, rows, early), expected)
+    assert masks.any_of(early, None) is None
+    with pytest.raises(ValueError, match="masks for any_of, got none"):
+        masks.any_of()
+    with pytest.raises(TypeError, match="boolean mask"):
+        masks.any_of.__wrapped__(early, jnp.ones(3))
+
+
 def test_combine_of_nothing_is_none():
     assert masks.combine() is None
     assert masks.combine(None, None) is None

@@ -9,7 +9,7 @@ for pre-norm.
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -214,11 +214,10 @@ class DecoderBlock(nn.Module):
                 `cross_attention`, or `cross_attention` without a memory.
         """
         x = without_padding(as_input("inputs", inputs, self.dtype), lengths)
-        limits: Options = {"mask": mask, "bias": bias, "window": window}
-        limits |= {"prefix_lengths": prefix_lengths}
+        limits = Limits(mask=mask, bias=bias, window=window, prefix_lengths=prefix_lengths)
         rows: Options = {"query_lengths": lengths, "query_segments": segments}
         if cache is None:
-            x = _without_hidden(x, self.attention, Limits(causal=True, **limits, **rows))
+            x = _without_hidden(x, self.attention, cast(Limits, limits | rows | {"causal": True}))
         calls: Options = {"train": train, "need_weights": need_weights}
         attend = lambda x: self._attend(x, cache, lengths, segments, limits | calls)
         across = {"mask": memory_mask, "query_lengths": lengths, "key_lengths": memory_lengths}

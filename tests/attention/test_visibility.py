@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flax_attn.attention.visibility import make_visibility
 from tests.attention.compiled import run
-from tests.attention.test_streaming import HEADS, LIMITS, SEGMENTS, K, Q, visibility_of
+from tests.attention.forms.test_blockwise import HEADS, LIMITS, SEGMENTS, K, Q, visibility_of
 
 VISIBLE = LIMITS | {
     "packed the other way round": {

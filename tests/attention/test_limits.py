@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import flax_attn.attention as fa
+from flax_attn.attention import masks
 from tests.attention.compiled import normal, run
 
 B, T = 2, 7
@@ -20,6 +21,14 @@ OPTIONS = {
     "window to the left": ({"window": (2, None)}, lambda q, k: q - 2 <= k),
     "causal, offset": ({"causal": True, "query_offset": 2}, lambda q, k: k <= q + 2),
     "window, offset": ({"window": (1, 0), "query_offset": -1}, lambda q, k: q - 2 <= k <= q - 1),
+    "prefix": (
+        {"causal": True, "prefix_lengths": np.array([3, 3])},
+        lambda q, k: k <= q or k < 3,
+    ),
+    "prefix, window, lengths": (
+        {"window": (1, 0), "prefix_lengths": 3, "key_lengths": np.array([2, 2])},
+        lambda q, k: (q - 1 <= k <= q or k < 3) and k < 2,
+    ),
     "lengths": (
         {"query_lengths": np.array([6, 6]), "key_lengths": np.array([4, 4])},
         lambda q, k: q < 6 and k < 4,
@@ -68,6 +77,67 @@ def test_offsets_and_lengths_of_each_row():
     for row, (offset, length) in enumerate(((0, 9), (2, 4))):
         alone = run(attend, query[[row]], key[[row]], offset, np.array([length]))
         np.testing.assert_allclose(together.context[row], alone.context[0], atol=1e-6)
+
+
+LAYERS = {
+    "Attention": (fa.Attention(), True),
+    "Attention in blocks": (fa.Attention(chunk_size=3), True),
+    "HardAttention": (fa.HardAttention(), True),
+    "SelfAttention": (fa.SelfAttention(4, 4), False),
+    "MultiHeadAttention": (fa.MultiHeadAttention(2, key_features=4, out_features=5), False),
+    "EncoderBlock": (
+        fa.EncoderBlock(fa.MultiHeadAttention(2, key_features=4), fa.FeedForward(3)),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_have_a_prefix_too(name):
+    layer, has_keys = LAYERS[name]
+    arrays = [jnp.asarray(X)] * (2 if has_keys else 1)
+    prefix = jnp.array([5, 0])
+    sees = lambda q, k: masks.any_of(masks.causal(q, k), masks.lengths(prefix[:, None, None], k))
+    mask = sees(*masks.grid(T, T))
+    mask = mask if has_keys or name == "SelfAttention" else mask[:, None]
+    outputs = lambda **limits: layer.init_with_output(jax.random.key(0), *arrays, **limits)[0]
+    expected = jax.jit(lambda: outputs(mask=mask))()
+    chex.assert_trees_all_close(
+        jax.jit(lambda: outputs(causal=True, prefix_lengths=prefix))(), expected, atol=1e-6
+    )
+
+
+def test_a_decoder_reads_a_prefix_from_both_sides():
+    """At once, and with a cache: the prefix first, and then one token after the other."""
+    block = fa.DecoderBlock(fa.MultiHeadAttention(1, key_features=4), None, fa.FeedForward(3))
+    x, prefix = jnp.asarray(X), jnp.array([4, 4])
+    whole, variables = jax.jit(
+        lambda: block.init_with_output(jax.random.key(0), x, prefix_lengths=prefix)
+    )()
+    cache = fa.MultiHeadAttention(1, key_features=4).init_cache(5, (B,), max_length=T)
+    parts = []
+    for tokens in (x[:, :4], *jnp.split(x[:, 4:], T - 4, axis=1)):
+        decoded = block.apply(variables, tokens, cache=cache, prefix_lengths=prefix)
+        cache = decoded.cache
+        parts.append(decoded.context)
+    np.testing.assert_allclose(jnp.concatenate(parts, axis=1), whole.context, atol=1e-5)
+
+
+def test_a_prefix_says_where_it_does_not_fit():
+    x = jnp.asarray(X)
+    with pytest.raises(
+        ValueError, match="causal=True or a window with prefix_lengths, got neither"
+    ):
+        fa.Attention().apply({}, x, x, prefix_lengths=2)
+    with pytest.raises(ValueError, match=r"prefix_lengths of shape \(2,\), one a row"):
+        fa.Attention().apply({}, x, x, causal=True, prefix_lengths=np.array([1, 2, 3]))
+    with pytest.raises(ValueError, match="lengths of 0 or above in prefix_lengths, got -1"):
+        fa.Attention().apply({}, x, x, causal=True, prefix_lengths=-1)
+    layer = fa.MultiHeadAttention(1)
+    cache = layer.init_cache(5, (B,), window=(2, 0))
+    call = functools.partial(layer.init_with_output, jax.random.key(0), method="decode")
+    with pytest.raises(ValueError, match="no prefix_lengths beside a sliding cache"):
+        call(x, cache, window=(2, 0), prefix_lengths=2)
 
 
 def test_masks_and_biases_may_be_functions_on_both_paths():

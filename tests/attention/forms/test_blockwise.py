@@ -48,6 +48,7 @@ LIMITS = {
         "window": (5, 0),
         "query_offset": np.array([4, -2]),
     },
+    "prefix": {"causal": True, "window": (4, None), "prefix_lengths": np.array([6, 0])},
     "lengths": {"query_lengths": np.array([17, 6]), "key_lengths": LENGTHS},
     "segments": {"query_segments": SEGMENTS[:, :Q], "key_segments": SEGMENTS},
     "array": {"mask": RANDOM},
