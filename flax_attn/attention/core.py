@@ -38,6 +38,8 @@ from flax_attn.attention.types import HeadVectors, Normalizer, PerPair, Score, V
 from flax_attn.attention.visibility import Indices, Limits, Visibility, arrays_and_visibility
 from flax_attn.types import UserInput
 
+Shaped = ArrayLike | jax.ShapeDtypeStruct
+
 # The first that fits a call computes it, if its caller wants no weights.
 FORMS = {
     "cudnn": cudnn,
@@ -303,7 +305,7 @@ class Form(NamedTuple):
     why_not: dict[str, str]
 
 
-def form_of(query: ArrayLike, key: ArrayLike, value: ArrayLike, **arguments: UserInput) -> Form:
+def form_of(query: Shaped, key: Shaped, value: Shaped, **arguments: UserInput) -> Form:
     """Tells which form of attention a call takes on this machine, and computes nothing.
 
         form_of(q, k, v, causal=True, need_weights=False)
