@@ -413,8 +413,9 @@ def test_compare_names_runs_by_their_directories(run, tmp_path, capsys):
 
 
 def test_a_run_that_is_named_twice_is_one_row(run, tmp_path, capsys):
-    arguments = ["compare", str(run), f"{run}/", "--output", str(tmp_path / "figures")]
-    assert main(arguments) == 0
+    (tmp_path / "link").symlink_to(run)
+    names = [str(run), f"{run}/", str(tmp_path / "link")]
+    assert main(["compare", *names, "--output", str(tmp_path / "figures")]) == 0
     assert capsys.readouterr().out.count("58,177") == 1
 
 

@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from flax_attn.commands import predicting
+from flax_attn.commands.requests import Request
 from flax_attn.predict import drawing
 from flax_attn.tasks import Prediction
+from tests.explore.living import run_of
 
 NAMES = ["world", "sports"]
 
@@ -47,3 +51,15 @@ def test_of_signals():
     attending = drawing.draw_signals(signals, Prediction(signals, attention=weights), "x.npy")
     title = "the first 4 of 5 signals of x.npy: the prediction\n"
     assert attending.get_suptitle() == f"{title}beside what each position attends to"
+
+
+@pytest.mark.parametrize("name", ["mnist_attention", "images_folder"])
+def test_light_ink_is_drawn_dark_and_a_photograph_as_it_is(name, tmp_path, monkeypatch):
+    shown, draw = [], drawing.draw_images
+    monkeypatch.setattr(drawing, "draw_images", lambda *own: shown.append(own[0]) or draw(*own))
+    run, request = run_of(name), Request(tmp_path, [], figure=tmp_path / "drawn.png")
+    height, width = run.task.image_shape
+    image = np.linspace(0, 1, height * width, dtype=np.float32).reshape(1, height, width)
+    predicting.predict_classes(request, run, ["own"], image, Console(quiet=True))
+    np.testing.assert_array_equal(shown, [image if name == "mnist_attention" else 1 - image])
+    assert request.figure.exists()

@@ -78,6 +78,16 @@ def test_runs_of_different_data_stand_in_tables_of_their_own():
 
 
 @needs_node
+def test_a_curve_has_a_gap_where_a_value_is_not_a_number(tmp_path):
+    script = f'import {{ path, scale }} from "{(FOLDER / "axes.mjs").as_uri()}";'
+    script += "const own = scale(0, 4, 0, 4);"
+    script += "console.log(path([0, 1, 2, 3, 4], [0, 1, NaN, 3, 4], own, own));"
+    command = [NODE, "--input-type=module", "--eval", script]
+    drawn = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert re.findall("[ML]", drawn) == ["M", "L", "M", "L"]
+
+
+@needs_node
 def test_agreement_is_kendalls_tau_with_ties():
     rng = np.random.default_rng(0)
     for _ in range(3):

@@ -24,6 +24,7 @@ def test_binary_digits_spell_the_position():
     digits = run(binary_digits, 100)
     assert digits.shape == (100, 7)
     np.testing.assert_array_equal(digits @ 2 ** np.arange(7), np.arange(100))
+    assert [run(binary_digits, length).shape[1] for length in (1, 4, 5, 8, 9)] == [0, 2, 3, 3, 4]
     np.testing.assert_array_equal(
         run(binary_digits, 3, 4), [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]]
     )

@@ -16,6 +16,7 @@ from flax_attn.errors import UsageError
 from flax_attn.runs import reading
 from flax_attn.runs.untrusted import mark_of
 from flax_attn.stopping import Stop, Stopped, listening
+from flax_attn.tasks import Signals
 from tests import tiny
 from tests.experiment.test_running import small
 
@@ -73,12 +74,29 @@ def test_a_seed_that_goes_bad_stops_alone_and_is_named(runs):
     rows = [[row for row in run.rows if row["seed"] != seed] for run in (sound, bad)]
     assert rows[0] == rows[1]
     assert len(bad.summary["metrics"]["test/mse"]["values"]) == 3
+    assert bad.summary["stopped"] is False  # three seeds trained to the end
     before, *after = [row for row in bad.rows if row["seed"] == seed]
     assert all(row | {"epoch": 0} == before for row in after)
     values = np.delete(sound.summary["metrics"]["test/mse"]["values"], seed)
     assert bad.summary["metrics"]["test/mse"]["mean"] == np.mean(values)
     assert reading.read(bad.path).summary["epochs"] == 3
     assert (bad.path / "figures" / "loss.png").exists()
+
+
+def test_what_is_said_of_the_test_is_said_by_the_seeds_that_did_not_diverge(
+    runs, tmp_path, monkeypatch, no_pictures
+):
+    _, bad, _ = runs
+    path, _ = unfinished(bad, tmp_path / "run")
+    examples, asked = Signals.examples, []
+
+    def listen(task, model, params):
+        asked.extend(params)
+        return examples(task, model, params)
+
+    monkeypatch.setattr(Signals, "examples", listen)
+    experiment.run(bad.config.values, path)
+    chex.assert_trees_all_equal(asked, list(bad.params.values()))
 
 
 def test_every_seed_has_parameters_of_its_own(runs):

@@ -13,7 +13,9 @@ import flax_attn
 from flax_attn.__main__ import main
 from flax_attn.data import contents
 from flax_attn.data.sets import ImageFiles, PairsTSV, SignalsNPZ
+from flax_attn.data.sets.memory import digest
 from flax_attn.errors import UsageError
+from flax_attn.predict.files import read_csv, write_signals
 from tests import tiny
 
 RANDOM = np.random.default_rng(0)
@@ -81,6 +83,13 @@ def test_signals_from_a_file_give_the_figures_of_memory_and_predictions(tmp_path
         np.testing.assert_array_equal(outputs, run.predict(some).outputs)
     assert main(["predict", str(by_file.path)]) == 2
     assert "signals of 13 points" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 5), (1, 5), (2, 5, 1)])
+def test_a_csv_file_of_predictions_has_one_signal_a_line(tmp_path, shape):
+    signals = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    write_signals(tmp_path / "own.csv", signals)
+    np.testing.assert_array_equal(read_csv(tmp_path / "own.csv"), signals.reshape(-1, 5))
 
 
 def test_signals_of_other_contents_are_refused_by_a_run_that_goes_on(tmp_path, no_pictures):
@@ -213,6 +222,13 @@ def test_pairs_from_a_csv_file_give_the_figures_of_memory(tmp_path):
     files["data.file"] = str(tmp_path / "own.csv")
     by_file = train("translate_tsv", tmp_path, PAIR_MODEL | files)
     check_same(by_file, train("translate_tsv", tmp_path, PAIR_MODEL, data))
+
+
+def test_the_sum_of_contents_from_python_is_of_their_shapes_too():
+    array = np.arange(12.0)
+    contents = ({"train": (array.reshape(shape), ["a"])} for shape in ((2, 6), (3, 4), (3, 4)))
+    one, other, same = map(digest, contents)
+    assert one != other == same
 
 
 X, Y = signals(20)

@@ -26,7 +26,7 @@ from flax_attn.experiment.building import (
     make_batches,
     make_plan,
 )
-from flax_attn.experiment.checks import check_memory
+from flax_attn.experiment.checks import check_enough, check_memory
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import make_programs
 from flax_attn.models import GPT, convolution, instruction_set
@@ -332,6 +332,13 @@ def test_bad_configs_are_told_before_anything_is_made(tmp_path, change, said):
         experiment.run(small(shapes_attention, **change), tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_batch_of_all_training_examples_is_large_enough():
+    config = Config.of(small(shapes_attention, batch_size=320))
+    task = load(config)
+    assert len(task.rows.train["inputs"]) == 320
+    check_enough(config, task)
 
 
 def test_a_config_that_lacks_a_key_or_has_another_type_is_told(tmp_path):

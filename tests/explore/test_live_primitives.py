@@ -264,3 +264,11 @@ def test_what_is_unknown_and_unused_or_of_parameters_alone_does_no_harm():
     function = lambda x: [x + lax.lgamma(jnp.arange(5.0) + 1)[None], (lax.lgamma(x), x)[1]]
     content, _ = as_json(*graph_of(function, [X]), Pool())
     assert [name for name, *_ in content["equations"]] == ["add"]
+
+
+def test_constants_of_equal_bytes_and_other_shapes_are_two():
+    graph = Graph([])
+    shapes = [(4,), (2, 2), (4,)]
+    one, other, same = (graph.constant(np.zeros(shape, np.float32)) for shape in shapes)
+    assert one == same != other
+    assert [graph.avals[value].shape for value in (one, other)] == shapes[:2]

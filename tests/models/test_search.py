@@ -186,6 +186,18 @@ def test_a_sequence_that_has_ended_is_not_lost_to_better_beginnings():
     assert bool(decoded.ended[0, 0])
 
 
+def test_the_search_goes_on_while_a_longer_sequence_may_become_the_best():
+    """The end comes first with 0.6. The only longer sequence that ends well has 0.4 and 5 steps."""
+    sink, first, end = 0, 1, 5
+    probabilities = np.full((6, 6), 1e-6)
+    probabilities[end, [end, first, sink]] = 0.6, 0.4, 1e-4
+    probabilities[[sink, 1, 2, 3, 4], [sink, 2, 3, 4, end]] = 1
+    options = {"end": end, "max_length": 5, "beam": 2, "length_penalty": 3.0}
+    decoded = search.beam_search(chain(probabilities), jnp.zeros((1, 1)), **options)
+    assert decoded.tokens[0, 0].tolist() == [1, 2, 3, 4, 0]
+    np.testing.assert_allclose(decoded.scores[0, 0], np.log(0.4) / (10 / 6) ** 3, atol=1e-3)
+
+
 def test_what_does_not_end_is_said_to_be_cut():
     low = 1e-6
     step = chain([[1 - 2 * low, low, low], [1 - 2 * low, low, low], [1 - 2 * low, low, low]])

@@ -154,6 +154,17 @@ def test_a_begun_epoch_keeps_its_sums_and_gives_way_to_the_next_end(directory):
     assert {path.name for path in directory.iterdir()} == {"2", "3"}
 
 
+def test_a_begun_epoch_without_its_sums_is_damaged_and_so_is_an_end_with_some(directory):
+    checkpoints.save(directory, Place(2, 7), FIRST, METADATA)
+    checkpoint, lines = restore(directory)
+    assert checkpoint.place == Place(2)
+    assert "sums.msgpack is missing" in lines[0]
+    checkpoints.save(directory, Place(3), FIRST, METADATA, {"mse": jnp.float32(0.5)})
+    checkpoint, lines = restore(directory)
+    assert checkpoint.place == Place(2)
+    assert "sums.msgpack is not of it" in lines[0]
+
+
 def test_a_list_of_sums_without_the_metadata_vouches_for_nothing(directory):
     (directory / "2" / checkpoints.SUMS).write_text("{}")
     checkpoint, lines = restore(directory)

@@ -104,7 +104,13 @@ def test_a_metric_has_one_value_a_seed_and_one_of_an_ensemble(finished, name, nu
             reading.read(finished(summary=summary))
 
 
-@pytest.mark.parametrize("change", [{"epochs": 2}, {"steps": "ten"}, {"metrics": {}}], ids=str)
+BAD = {"step": 4, "bad_steps": 2}
+NOTHING = {"test/mse": {"mean": 0.0, "std": 0.0, "values": []}}  # of no seed
+CHANGES = [{"epochs": 2}, {"steps": "ten"}, {"metrics": {}}]
+CHANGES += [{"diverged": {"0": BAD, "1": BAD}, "metrics": NOTHING}, {"diverged": {"2": BAD}}]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
 def test_a_summary_that_does_not_fit_is_told(finished, change):
     with pytest.raises(UsageError, match="is damaged"):
         reading.read(finished(summary=SUMMARY | change))

@@ -39,6 +39,16 @@ def test_a_folder_that_is_a_link_is_not_followed(listed):
     assert sums.changed(listed) == ["figures/loss.png"]
 
 
+def test_a_link_above_the_folder_of_a_file_is_not_followed(listed):
+    (listed / "checkpoints" / "1").mkdir(parents=True)
+    (listed / "checkpoints" / "1" / "sha256.json").write_text("as it was")
+    sums.write(listed, ["checkpoints/1/sha256.json"])
+    assert sums.changed(listed) == []
+    (listed / "checkpoints").rename(listed / "moved")
+    (listed / "checkpoints").symlink_to("moved")
+    assert sums.changed(listed) == ["checkpoints/1/sha256.json"]
+
+
 def test_figures_decide_nothing(listed):
     (listed / "figures" / "loss.png").write_text("another")
     assert sums.changed(listed) == ["figures/loss.png"]

@@ -23,6 +23,13 @@ def test_a_class_weighs_one_over_its_examples_where_the_config_says_so(weighted)
     )
 
 
+def test_padding_has_no_part_in_what_a_model_adds_to_the_loss():
+    batch = {"targets": jnp.array([0, 1, 0]), "mask": jnp.array([True, True, False])}
+    aux = {"penalty": jnp.array([1.0, 3.0, 100.0])}
+    loss, _ = classification.measure(Recipe(), [1.0, 1.0], jnp.zeros((3, 2)), aux, batch, True)
+    np.testing.assert_allclose(loss, np.log(2) + 2, rtol=1e-6)
+
+
 def test_seeds_predict_the_mean_of_their_probabilities():
     """Not the mean of their logits, and not those of one seed."""
 

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import dates_bahdanau, translate_tsv
+from configs import dates_bahdanau, reverse_bahdanau, translate_tsv
 from flax_attn.experiment import building
 from flax_attn.experiment.config import Config
+from flax_attn.models.decoding import Translation
 from flax_attn.tasks import PairsOfTexts, translation
 
 
@@ -76,3 +77,12 @@ def test_padding_has_no_part_in_the_loss_and_smoothing_none_in_evaluation():
         np.testing.assert_allclose(metrics["loss"].compute(), plain, rtol=1e-5)
         hits = np.mean([logits[i, j].argmax() == labels[i, j] for i, j in real])
         np.testing.assert_allclose(metrics["accuracy"].compute(), hits, rtol=1e-6)
+
+
+def test_where_attention_points_is_measured_on_the_translations_by_beam():
+    config = reverse_bahdanau.get_config()
+    config.data.update({"num_train": 50, "num_valid": 5, "num_test": 2, "num_buckets": 1})
+    row = lambda weights: [Translation([2, 3, 4], 0.0, True, weights)] * 2
+    mirrored, even = np.eye(3, dtype=np.float32)[::-1], np.full((3, 3), 1 / 3, np.float32)
+    examples = load(config).describe([row(mirrored)], [row(even)])
+    assert examples.metrics["test/anti_diagonal"] == [1.0]
