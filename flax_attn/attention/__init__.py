@@ -48,8 +48,8 @@ if TYPE_CHECKING:
         HardAttention,
         LocalAttention,
         PredictiveLocalAttention,
+        SelfAttention,
     )
-    from flax_attn.attention.layers.input_attention import InputAttentionCell
     from flax_attn.attention.layers.learned import (
         AdditiveScore,
         BilinearScore,
@@ -65,10 +65,10 @@ if TYPE_CHECKING:
     )
     from flax_attn.attention.layers.pooling import (
         AttentionPooling,
+        InputAttentionCell,
         StructuredSelfAttention,
         diversity_penalty,
     )
-    from flax_attn.attention.layers.self_attention import SelfAttention
     from flax_attn.attention.layers.transformer import DecoderBlock, EncoderBlock, FeedForward
 
 LAYERS = {  # the file of `layers/` that each name is in
@@ -81,13 +81,13 @@ LAYERS = {  # the file of `layers/` that each name is in
     "EncoderBlock": "transformer",
     "FeedForward": "transformer",
     "HardAttention": "attention",
-    "InputAttentionCell": "input_attention",
+    "InputAttentionCell": "pooling",
     "LearnedPositions": "learned",
     "LocalAttention": "attention",
     "MultiHeadAttention": "multi_head",
     "PredictiveLocalAttention": "attention",
     "RelativeBias": "learned",
-    "SelfAttention": "self_attention",
+    "SelfAttention": "attention",
     "StructuredSelfAttention": "pooling",
     "TrilinearScore": "learned",
     "diversity_penalty": "pooling",

@@ -9,8 +9,14 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float, Int
 
 from flax_attn.attention.arrays import aligned, with_rank
-from flax_attn.attention.checks import as_lengths, as_mask, check_bound, known_bound
-from flax_attn.attention.types import PerPair, Window
+from flax_attn.attention.checks import (
+    PerPair,
+    Window,
+    as_lengths,
+    as_mask,
+    check_bound,
+    known_bound,
+)
 
 
 class KeyValueCache(NamedTuple):

@@ -22,6 +22,12 @@ from jaxtyping import Array, Float, Key
 from flax_attn.attention import lens
 from flax_attn.attention.arrays import add, product, wide
 from flax_attn.attention.checks import (
+    HeadVectors,
+    Normalizer,
+    PerPair,
+    Score,
+    Vectors,
+    Window,
     as_floats,
     as_scale,
     as_softcap,
@@ -34,7 +40,6 @@ from flax_attn.attention.checks import (
 from flax_attn.attention.forms import blockwise, cudnn, devices, few_queries, query_blocks
 from flax_attn.attention.normalizers import drop, masked_softmax
 from flax_attn.attention.scores import DotProduct, scaled_dot
-from flax_attn.attention.types import HeadVectors, Normalizer, PerPair, Score, Vectors, Window
 from flax_attn.attention.visibility import Indices, Limits, Visibility, arrays_and_visibility
 from flax_attn.types import UserInput
 

@@ -21,9 +21,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from flax_attn.attention.arrays import wide
-from flax_attn.attention.checks import check_function
+from flax_attn.attention.checks import Normalizer, PerPair, Score, check_function
 from flax_attn.attention.normalizers import is_softmax, masked_softmax, needs_all_queries
-from flax_attn.attention.types import Normalizer, PerPair, Score
 from flax_attn.attention.visibility import Visibility
 
 if TYPE_CHECKING:

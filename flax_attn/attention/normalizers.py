@@ -30,8 +30,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, Key, UInt32
 
 from flax_attn.attention.arrays import as_dtype_of, varying
-from flax_attn.attention.checks import as_number
-from flax_attn.attention.types import (
+from flax_attn.attention.checks import (
     AllMask,
     AllScores,
     AllWeights,
@@ -39,6 +38,7 @@ from flax_attn.attention.types import (
     RowMask,
     RowScores,
     RowWeights,
+    as_number,
 )
 
 # Sparsemax gives no weight to a score 1 or more below the largest, and entmax-1.5 to one 2 or more

@@ -18,8 +18,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import add, as_dtype_of, multiply, wide, with_rank
-from flax_attn.attention.checks import check_same_width
-from flax_attn.attention.types import Keys, KeysOfOtherWidth, Queries, Scores
+from flax_attn.attention.checks import Keys, KeysOfOtherWidth, Queries, Scores, check_same_width
 
 
 def dot(query: Queries, key: Keys) -> Scores:

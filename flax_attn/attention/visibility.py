@@ -23,6 +23,8 @@ from jaxtyping import Array, Bool, Int
 
 from flax_attn.attention.arrays import aligned, hide, split, take, with_rank
 from flax_attn.attention.checks import (
+    PerPair,
+    Window,
     as_floats,
     as_integers,
     as_lengths,
@@ -33,7 +35,6 @@ from flax_attn.attention.checks import (
     weights_shape_in_heads,
 )
 from flax_attn.attention.masks import both
-from flax_attn.attention.types import PerPair, Window
 from flax_attn.types import Options, Tree
 
 Seen = Bool[Array | np.ndarray, "..."]

@@ -11,9 +11,9 @@ import jax
 from jaxtyping import Array
 
 from flax_attn.attention.arrays import merge, split
+from flax_attn.attention.checks import Score
 from flax_attn.attention.forms.blockwise import bias_blocks
 from flax_attn.attention.normalizers import in_blocks_of_queries, needs_all_queries
-from flax_attn.attention.types import Score
 
 if TYPE_CHECKING:
     from flax_attn.attention.core import Call

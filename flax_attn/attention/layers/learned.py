@@ -19,9 +19,8 @@ from jaxtyping import Array, Float, Int
 
 from flax_attn.attention import scores
 from flax_attn.attention.arrays import aligned
-from flax_attn.attention.checks import as_integers, check_size, known_bound
+from flax_attn.attention.checks import Score, as_integers, check_size, known_bound
 from flax_attn.attention.positions import positions_from
-from flax_attn.attention.types import Score
 
 glorot = nn.initializers.glorot_uniform()
 

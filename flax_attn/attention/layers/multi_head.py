@@ -14,13 +14,20 @@ from flax_attn.attention import cache as caches
 from flax_attn.attention import lens
 from flax_attn.attention.arrays import hide
 from flax_attn.attention.cache import AnyCache, Cache, KeyValueCache, SlidingCache
-from flax_attn.attention.checks import check_leading, check_rate, check_size
+from flax_attn.attention.checks import (
+    Normalizer,
+    PerPair,
+    Score,
+    Window,
+    check_leading,
+    check_rate,
+    check_size,
+)
 from flax_attn.attention.core import Across, Attended, Call, compute, heads_first, heads_last
 from flax_attn.attention.layers.attention import as_input, dropout, resolve_score, without_padding
 from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
 from flax_attn.attention.positions import rotary_in_heads
 from flax_attn.attention.scores import scaled_dot
-from flax_attn.attention.types import Normalizer, PerPair, Score, Window
 from flax_attn.attention.visibility import Limits, make_visibility
 from flax_attn.types import Options
 
