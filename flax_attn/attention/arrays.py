@@ -4,7 +4,6 @@ from collections.abc import Hashable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array
 
@@ -57,16 +56,6 @@ def take(array: Array, queries: Array, keys: Array) -> Array:
     if array.shape[-1] != 1:
         array = jnp.take(array, keys[0], axis=-1, mode="clip")
     return array
-
-
-def hide(array: Array, real: Array | np.ndarray) -> Array:
-    """The vectors `(..., t, d)` with zeros where `real` `(..., t)` is False.
-
-    A product with 0 would keep a NaN, in values and in gradients; a selection does not.
-    """
-    if isinstance(real, np.ndarray) and real.all():
-        return array
-    return jnp.where(real[..., None], array, 0)
 
 
 def padded(array: Array, length: int, axis: int = -2) -> Array:

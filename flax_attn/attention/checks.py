@@ -228,6 +228,13 @@ def as_softcap(softcap: object) -> float | Array | None:
     return number
 
 
+def check_options(score: object, normalizer: object, chunk_size: int | None) -> None:
+    """Raises for a score or normaliser that is no function, and for a bad block size."""
+    check_function("score", score)
+    check_function("normalizer", normalizer)
+    check_chunk_size(chunk_size)
+
+
 def check_function(name: str, function: object) -> None:
     """Raises a TypeError for an object that cannot be called, and for a class."""
     if not callable(function):
@@ -237,26 +244,6 @@ def check_function(name: str, function: object) -> None:
     if isinstance(function, type):
         made = f"{function.__name__}(...)"
         raise TypeError(f"expected a function as {name}, got a class; make an object of it: {made}")
-
-
-def check_result(what: str, array: object, shape: tuple[int, ...], *arguments: Array) -> None:
-    """Raises for the result of a score or normaliser that is not an array of this shape."""
-    got = getattr(array, "shape", None)
-    if got == shape:
-        return
-    of = " and ".join(str(argument.shape) for argument in arguments)
-    message = f"expected {what} of shape {shape} for arguments {of}, got "
-    if got is None:
-        raise TypeError(message + repr(array))
-    raise ValueError(message + str(got))
-
-
-def check_same_width(query: Array, key: Array) -> None:
-    """Raises a ValueError for queries and keys of different numbers of features."""
-    if query.shape[-1:] != key.shape[-1:]:
-        raise ValueError(
-            f"expected a query and a key of one width, got {query.shape} and {key.shape}"
-        )
 
 
 def check_leading(query: Array, key: Array, value: Array) -> None:

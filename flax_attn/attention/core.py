@@ -31,15 +31,12 @@ from flax_attn.attention.checks import (
     as_floats,
     as_scale,
     as_softcap,
-    check_chunk_size,
     check_dropout,
-    check_function,
-    check_result,
-    check_same_width,
+    check_options,
 )
 from flax_attn.attention.forms import blockwise, cudnn, devices, few_queries, query_blocks
 from flax_attn.attention.normalizers import drop, masked_softmax
-from flax_attn.attention.scores import DotProduct, scaled_dot
+from flax_attn.attention.scores import DotProduct, check_same_width, scaled_dot
 from flax_attn.attention.visibility import Indices, Limits, Visibility, arrays_and_visibility
 from flax_attn.types import UserInput
 
@@ -130,15 +127,19 @@ class Call(NamedTuple):
         """Computes context and weights by the formula, of all pairs at once."""
         arrays = self.query, self.key, self.value
         query, key, value, mask, bias = self.visible.shown(*arrays, self.indices)
-        scores = self.score(query, key)  # (..., q, k)
-        shape = (*self.visible.shape[:-2], query.shape[-2], key.shape[-2])
-        check_result("a score", scores, shape, query, key)
+        scores = self.scores(query, key)  # (..., q, k)
         scores = scores if bias is None else add(scores, bias)
         weights = self.normalizer(scores, mask=mask)  # (..., q, k)
-        check_result("weights", weights, shape, scores)
-        return product(
-            "...qk,...ke->...qe", self.dropped(weights), value, wide(value.dtype)
-        ), weights
+        _check_result("weights", weights, scores.shape, scores)
+        context = product("...qk,...ke->...qe", self.dropped(weights), value, wide(value.dtype))
+        return context, weights
+
+    def scores(self, query: Array, key: Array) -> Array:
+        """Computes the scores of some queries and keys, and checks their shape."""
+        scores = self.score(query, key)
+        shape = (*self.visible.shape[:-2], query.shape[-2], key.shape[-2])
+        _check_result("a score", scores, shape, query, key)
+        return scores
 
     def dropped(self, weights: Array) -> Array:
         """Drops weights, those of the queries and keys that the arrays hold."""
@@ -297,7 +298,9 @@ def dot_product_attention(
     limits |= {"query_offset": query_offset, "prefix_lengths": prefix_lengths}
     limits |= {"query_lengths": query_lengths, "key_lengths": key_lengths}
     limits |= {"query_segments": query_segments, "key_segments": key_segments}
-    score = DotProduct(as_scale(scale), as_softcap(softcap))
+    score = scaled_dot
+    if scale is not None or softcap is not None:
+        score = DotProduct(as_scale(scale), as_softcap(softcap))
     options = dropout_rate, dropout_rng, chunk_size, need_weights, across
     call = make_call(query, key, value, score, masked_softmax, *options, in_heads=True, **limits)
     return heads_last(compute(call), call.visible.weights_shape)
@@ -357,9 +360,7 @@ def chosen(call: Call) -> Form:
 
 def compute(call: Call) -> Attended:
     """Computes a call, through the lens if there is one, by the form that fits it."""
-    check_function("score", call.score)
-    check_function("normalizer", call.normalizer)
-    check_chunk_size(call.chunk_size)
+    check_options(call.score, call.normalizer, call.chunk_size)
     call = lens.look_through(call)
     shape = call.visible.shape
     if 0 in shape:
@@ -387,7 +388,7 @@ def make_call(
 ) -> Call:
     """Checks arguments, and makes a call of them; `in_heads` for arrays `(..., t, heads, d)`."""
     query, key, value, visible = arrays_and_visibility(query, key, value, in_heads, **limits)
-    if dropout_rate:
+    if dropout_rate != 0:
         check_dropout(dropout_rate, dropout_rng)
     options = score, normalizer, float(dropout_rate), dropout_rng, chunk_size, need_weights, across
     call = Call(query, key, value, visible, *options)
@@ -408,7 +409,9 @@ def heads_first(call: Call) -> Call:
         groups = key_heads, array.shape[-3] // key_heads
         return array.reshape(*array.shape[:-3], *groups, *array.shape[-2:])
 
-    visible = call.visible.in_groups(heads // key_heads)
+    visible = call.visible
+    if heads != key_heads:
+        visible = visible.in_groups(heads // key_heads)
     arrays = moved(call.query), moved(call.key), moved(call.value)
     return Call(*arrays, visible, *call[4:])
 
@@ -446,8 +449,7 @@ def log_sum_exp(
     """
     nothing = as_floats("key", key)[..., :0]  # no context is wanted
     call = make_call(query, key, nothing, score=score, chunk_size=chunk_size, mask=mask, bias=bias)
-    check_function("score", score)
-    check_chunk_size(chunk_size)
+    check_options(score, masked_softmax, chunk_size)
     call = lens.look_through_at_softmax(call)
     if chunk_size is not None and 0 not in call.visible.shape:
         _, logs = blockwise.context_and_logs(call)
@@ -459,3 +461,15 @@ def log_sum_exp(
     total = jnp.sum(jnp.exp(scores - largest[..., None]), axis=-1)
     has_key = total != 0
     return jnp.where(has_key, largest + jnp.log(jnp.where(has_key, total, 1)), -jnp.inf)
+
+
+def _check_result(what: str, array: object, shape: tuple[int, ...], *arguments: Array) -> None:
+    """Raises for the result of a score or normaliser that is not an array of this shape."""
+    got = getattr(array, "shape", None)
+    if got == shape:
+        return
+    of = " and ".join(str(argument.shape) for argument in arguments)
+    message = f"expected {what} of shape {shape} for arguments {of}, got "
+    if got is None:
+        raise TypeError(message + repr(array))
+    raise ValueError(message + str(got))

@@ -18,7 +18,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import add, as_dtype_of, multiply, wide, with_rank
-from flax_attn.attention.checks import Keys, KeysOfOtherWidth, Queries, Scores, check_same_width
+from flax_attn.attention.checks import Keys, KeysOfOtherWidth, Queries, Scores
 
 
 def dot(query: Queries, key: Keys) -> Scores:
@@ -62,6 +62,14 @@ class DotProduct(NamedTuple):
             return scores
         softcap = as_dtype_of(scores, self.softcap)
         return softcap * jnp.tanh(scores / softcap)
+
+
+def check_same_width(query: Array, key: Array) -> None:
+    """Raises a ValueError for queries and keys of different numbers of features."""
+    if query.shape[-1:] != key.shape[-1:]:
+        raise ValueError(
+            f"expected a query and a key of one width, got {query.shape} and {key.shape}"
+        )
 
 
 def cosine(query: Queries, key: Keys) -> Scores:

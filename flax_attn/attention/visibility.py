@@ -21,7 +21,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Int
 
-from flax_attn.attention.arrays import aligned, hide, split, take, with_rank
+from flax_attn.attention.arrays import aligned, split, take, with_rank
 from flax_attn.attention.checks import (
     PerPair,
     Window,
@@ -184,9 +184,7 @@ class Visibility:
         return self if bias is None else dataclasses.replace(self, bias=change(bias))
 
     def in_groups(self, size: int) -> "Visibility":
-        """Makes two head axes of one, for heads in groups of this size, which share a key head."""
-        if size == 1:
-            return self
+        """Makes two head axes of one, for heads in groups that share a key head."""
         (heads,) = self.heads
         groups = (heads // size, size)
 
@@ -486,6 +484,16 @@ def arrays_and_visibility(
     shape_of = weights_shape_in_heads if in_heads else weights_shape
     shape = shape_of(query, key, value)
     return query, key, value, make_visibility(shape, shape[-3:-2] if in_heads else (), **limits)
+
+
+def hide(array: Array, real: Array | np.ndarray) -> Array:
+    """The vectors `(..., t, d)` with zeros where `real` `(..., t)` is False.
+
+    A product with 0 would keep a NaN, in values and in gradients; a selection does not.
+    """
+    if isinstance(real, np.ndarray) and real.all():
+        return array
+    return jnp.where(real[..., None], array, 0)
 
 
 def _per_pair(visible: Visibility, name: str, term: PerPair | None) -> Tree:

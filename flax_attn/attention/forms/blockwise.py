@@ -30,7 +30,6 @@ from jaxtyping import Array, Bool, Int
 
 from flax_attn.attention.arrays import (
     add,
-    hide,
     merge,
     most_over,
     product,
@@ -39,10 +38,9 @@ from flax_attn.attention.arrays import (
     wide,
     with_rank,
 )
-from flax_attn.attention.checks import check_result
 from flax_attn.attention.normalizers import drop, is_softmax
 from flax_attn.attention.scores import DotProduct, scaled_dot
-from flax_attn.attention.visibility import Indices
+from flax_attn.attention.visibility import Indices, hide
 from flax_attn.types import Tree
 
 if TYPE_CHECKING:
@@ -428,7 +426,7 @@ def in_blocks(call: "Call", query_size: int, key_size: int) -> tuple[Functions, 
     shape = (*visible.shape[:-2], query_size, key_size)
     dtype = wide(query.dtype, key.dtype, value.dtype)
     is_padded = indices.is_padded or len(indices.keys) % key_size > 0
-    scores = functools.partial(_scores, call, shape, dtype, is_padded)
+    scores = functools.partial(_scores, call, dtype, is_padded)
     order, counts = in_order(visible.visible_blocks(rows, columns))
     blocks = Blocks(queries, keys, values, bias, [], [], rows, columns, order, counts)
     closed, of_scores = without_closure(scores, *_first(blocks))
@@ -446,7 +444,6 @@ def in_blocks(call: "Call", query_size: int, key_size: int) -> tuple[Functions, 
 
 def _scores(
     call: "Call",
-    shape: tuple[int, ...],
     dtype: jnp.dtype,
     is_padded: bool,
     query: Array,
@@ -461,9 +458,7 @@ def _scores(
     if mask is not None and call.visible.hides_single_pairs:
         query, has_query = hide(query, mask.any(axis=-1)), mask.any(axis=-2)
         key, value = hide(key, has_query), hide(value, has_query)
-    scores = call.score(query, key)
-    check_result("a score", scores, shape, query, key)
-    scores = varying(scores, query)
+    scores = varying(call.scores(query, key), query)
     scores = (scores if bias is None else add(scores, bias)).astype(dtype)
     if is_padded:
         real = with_rank(column <= call.visible.shape[-1] - 1, scores.ndim)

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from flax_attn.attention.arrays import hide
 from flax_attn.attention.normalizers import is_softmax
 from flax_attn.attention.scores import DotProduct, scaled_dot
+from flax_attn.attention.visibility import hide
 
 if TYPE_CHECKING:
     from flax_attn.attention.core import Call

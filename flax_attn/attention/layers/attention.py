@@ -16,7 +16,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention import lens
-from flax_attn.attention.arrays import as_dtype_of, hide, wide, with_rank
+from flax_attn.attention.arrays import as_dtype_of, wide, with_rank
 from flax_attn.attention.checks import (
     Normalizer,
     PerPair,
@@ -35,7 +35,7 @@ from flax_attn.attention.layers.learned import BilinearScore, glorot
 from flax_attn.attention.masks import both
 from flax_attn.attention.normalizers import hard, masked_softmax, sampled_hard
 from flax_attn.attention.scores import dot, project_wide, scaled_dot
-from flax_attn.attention.visibility import Limits, Visibility, make_visibility
+from flax_attn.attention.visibility import Limits, Visibility, hide, make_visibility
 from flax_attn.types import Options
 
 

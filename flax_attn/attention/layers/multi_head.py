@@ -12,7 +12,6 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention import cache as caches
 from flax_attn.attention import lens
-from flax_attn.attention.arrays import hide
 from flax_attn.attention.cache import AnyCache, Cache, KeyValueCache, SlidingCache
 from flax_attn.attention.checks import (
     Normalizer,
@@ -28,7 +27,7 @@ from flax_attn.attention.layers.attention import as_input, dropout, resolve_scor
 from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
 from flax_attn.attention.positions import rotary_in_heads
 from flax_attn.attention.scores import scaled_dot
-from flax_attn.attention.visibility import Limits, make_visibility
+from flax_attn.attention.visibility import Limits, hide, make_visibility
 from flax_attn.types import Options
 
 

@@ -13,12 +13,12 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float, Key
 
 from flax_attn.attention import lens
-from flax_attn.attention.arrays import as_dtype_of, hide, with_rank
+from flax_attn.attention.arrays import as_dtype_of, with_rank
 from flax_attn.attention.checks import as_mask, as_number, broadcastable, check_size
 from flax_attn.attention.core import Attended, Call, compute
 from flax_attn.attention.layers.attention import as_input
 from flax_attn.attention.normalizers import masked_softmax
-from flax_attn.attention.visibility import Visibility, make_visibility
+from flax_attn.attention.visibility import Visibility, hide, make_visibility
 from flax_attn.types import Options
 
 
