@@ -460,7 +460,7 @@ MUTANTS = {
     ],
     "commands/requests.py": [
         (
-            "write(stack.enter_context(replacing(path)))",
+            "write(stack.enter_context(replacing(Path(os.path.realpath(path)))))",
             "with replacing(path) as partial:\n                    write(partial)",
         ),
     ],
