@@ -24,9 +24,20 @@ QUICK = ("masks",)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 ENTRY = re.compile(r"^\.\. (currentmodule|autofunction|autoclass|autoexception):: (\S+)$", re.M)
 SHAPE = re.compile(r"`\([\w., +']*\)`")
-WITHOUT_ARRAYS = {"Across", "Generated", "Run", "across_queries", "export", "load", "show", "train"}
+WITHOUT_ARRAYS = {
+    "Across",
+    "Form",
+    "Generated",
+    "Run",
+    "across_queries",
+    "export",
+    "load",
+    "show",
+    "train",
+}
 MADE_BY = {  # what makes a value of a class that nobody calls
     "Attended": "attend(",
+    "Form": "form_of(",
     "Generated": "generate(",
     "KeyValueCache": "init_cache(",
     "Prediction": "predict(",

@@ -1,7 +1,7 @@
 """Attention from the arguments to the result: what is visible, the form, and the formula itself.
 
     scores  = score(query, key) + bias       (..., q, k)
-    weights = normalizer(scores, mask=mask)  (..., q, k), rows sum to 1; to 0 if all is masked
+    weights = normalizer(scores, mask=mask)  (..., q, k), rows sum to 1 or less; to 0 if all masked
     context = weights value                  (..., q, e)
 
 `attend` and `dot_product_attention` check their arguments and make a `Call`. `compute` looks
@@ -11,6 +11,7 @@ call. The other forms in `forms/` compute the same faster, in less memory, or on
 Letters: `q` queries, `k` keys, `d` features of a query or key, `e` features of a value.
 """
 
+import inspect
 from typing import NamedTuple, Unpack
 
 import jax
@@ -42,7 +43,7 @@ from flax_attn.types import UserInput
 
 Shaped = ArrayLike | jax.ShapeDtypeStruct
 
-# The first that fits a call computes it, if its caller wants no weights.
+# The first that fits a call computes it, where weights are not returned.
 FORMS = {
     "cudnn": cudnn,
     "few_queries": few_queries,
@@ -150,9 +151,9 @@ class Call(NamedTuple):
 
     def on_one_device(self) -> Attended:
         """Computes the call by the first form that fits it, or by the formula."""
-        for form in () if self.wants_weights else FORMS.values():
-            if not form.why_not(self):
-                return Attended(form.attend(self).astype(self.query.dtype), None)
+        form = FORMS.get(chosen(self).name)
+        if form is not None:
+            return Attended(form.attend(self).astype(self.query.dtype), None)
         context, weights = self.dense()
         weights = weights.astype(self.query.dtype) if self.wants_weights else None
         return Attended(context.astype(self.query.dtype), weights)
@@ -307,7 +308,12 @@ def dot_product_attention(
 
 
 class Form(NamedTuple):
-    """The form that a call takes, and why each form before it in the table does not fit."""
+    """The form that a call takes, and why faster ones do not fit.
+
+    Attributes:
+        name: of the form.
+        why_not: a reason for each faster form, by its name.
+    """
 
     name: str
     why_not: dict[str, str]
@@ -317,29 +323,34 @@ def form_of(query: Shaped, key: Shaped, value: Shaped, **arguments: UserInput) -
     """Tells which form of attention a call takes on this machine, and computes nothing.
 
         form_of(q, k, v, causal=True, need_weights=False)
-        Form(name='blockwise', why_not={'cudnn': 'the device is no GPU', ...})
+        Form(name='blockwise', why_not={'cudnn': 'the device is no GPU of NVIDIA', ...})
 
     Args:
-        query, key, value: arrays, or their `jax.ShapeDtypeStruct`.
+        query, key, value: arrays `(..., t, heads, d)`, or `(..., t, d)` for `attend`; or their
+            `jax.ShapeDtypeStruct`.
         arguments: those of `dot_product_attention`, or of `attend` where `score` or `normalizer` is
             among them.
 
     Returns:
-        The name `dense`, `query_blocks`, `blockwise`, `few_queries`, `cudnn`, `ring` or `gathered`,
-        and a reason for each faster form that does not fit.
+        The name, `dense`, `query_blocks`, `blockwise`, `cudnn`, `ring` or `gathered`, and a reason
+        for each faster form that does not fit on one device. Layers that read a cache may also
+        take `few_queries`.
 
     Raises:
         TypeError, ValueError: as the function that takes these arguments.
     """
-    is_general = {"score", "normalizer"} & arguments.keys()
-    if not is_general:
+    function = attend if {"score", "normalizer"} & arguments.keys() else dot_product_attention
+    inspect.signature(function).bind(query, key, value, **arguments)
+    if function is dot_product_attention:
         scale, softcap = arguments.pop("scale", None), arguments.pop("softcap", None)
         arguments |= {"in_heads": True, "score": DotProduct(as_scale(scale), as_softcap(softcap))}
     form = Form("", {})
 
     def choose(query: Array, key: Array, value: Array) -> Array:
         nonlocal form
-        form = chosen(lens.look_through(make_call(query, key, value, **arguments)))
+        call = make_call(query, key, value, **arguments)
+        check_options(call.score, call.normalizer, call.chunk_size)
+        form = chosen(lens.look_through(call))
         return query
 
     jax.eval_shape(choose, query, key, value)
@@ -352,10 +363,12 @@ def chosen(call: Call) -> Form:
         return Form("ring" if devices.is_ring(call) else "gathered", {})
     if call.wants_weights:
         return Form("dense", dict.fromkeys(FORMS, "weights are wanted"))
-    reasons = {name: form.why_not(call) for name, form in FORMS.items()}
-    name = next((name for name, reason in reasons.items() if not reason), "dense")
-    before = list(FORMS)[: list(FORMS).index(name)] if name in FORMS else list(FORMS)
-    return Form(name, {other: reasons[other] for other in before})
+    reasons = {}
+    for name, form in FORMS.items():
+        if not (reason := form.why_not(call)):
+            return Form(name, reasons)
+        reasons[name] = reason
+    return Form("dense", reasons)
 
 
 def compute(call: Call) -> Attended:
@@ -413,7 +426,7 @@ def heads_first(call: Call) -> Call:
     if heads != key_heads:
         visible = visible.in_groups(heads // key_heads)
     arrays = moved(call.query), moved(call.key), moved(call.value)
-    return Call(*arrays, visible, *call[4:])
+    return call._replace(query=arrays[0], key=arrays[1], value=arrays[2], visible=visible)
 
 
 def heads_last(attended: Attended, shape: tuple[int, ...]) -> Attended:
@@ -454,8 +467,8 @@ def log_sum_exp(
     if chunk_size is not None and 0 not in call.visible.shape:
         _, logs = blockwise.context_and_logs(call)
         return jnp.where(logs == jnp.inf, -jnp.inf, logs)
-    visible = lambda scores, mask: scores if mask is None else jnp.where(mask, scores, -jnp.inf)
-    _, scores = call._replace(normalizer=visible).dense()
+    masked = lambda scores, mask: scores if mask is None else jnp.where(mask, scores, -jnp.inf)
+    _, scores = call._replace(normalizer=masked).dense()
     scores = scores.astype(wide(scores.dtype))
     largest = jax.lax.stop_gradient(jnp.max(scores, axis=-1, initial=jnp.finfo(scores.dtype).min))
     total = jnp.sum(jnp.exp(scores - largest[..., None]), axis=-1)

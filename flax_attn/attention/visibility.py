@@ -134,7 +134,7 @@ class Visibility:
 
     @property
     def hides_single_pairs(self) -> bool:
-        """Whether a mask, a bias or segments decide, of which each pair must be looked at."""
+        """Whether each pair must be looked at: for a mask, a bias or segments."""
         return bool(self.limits & {"mask", "lens_mask", "bias", "query_segments"})
 
     @property
@@ -233,15 +233,17 @@ class Visibility:
         """
         mask, bias = self.block(indices)
         if mask is not None:
-            in_block = mask.any(axis=-1), mask.any(axis=-2)
-            has_key, has_query = self.reachable() if indices is None else in_block
+            if indices is None and not self.hides_single_pairs:
+                has_key, has_query = self.reachable()
+            else:
+                has_key, has_query = mask.any(axis=-1), mask.any(axis=-2)
             query, key, value = hide(query, has_key), hide(key, has_query), hide(value, has_query)
         return query, key, value, mask, bias
 
     def without_unreachable(
         self, query: Array, key: Array, value: Array
     ) -> tuple[Array, Array, Array]:
-        """The arrays without what is not seen. If single pairs decide, each block looks instead."""
+        """The arrays without what is not seen, by the limits that need no look at each pair."""
         if self.hides_single_pairs:
             return query, key, value
         has_key, has_query = self.reachable()
@@ -358,8 +360,8 @@ class Visibility:
     def visible_blocks(self, rows: Array, columns: Array) -> Bool[Array, "i j"]:
         """Which blocks of keys the queries of a block may see, in any batch row and head.
 
-        A block counts as visible unless it is known to be hidden. A bias is not looked at. Of
-        segments, only the least and the largest id of a block are compared.
+        A block counts as visible unless it is known to be hidden. A bias and the mask of a lens
+        are not looked at. Of segments, only the least and the largest id of a block are compared.
 
         Args:
             rows, columns: the indices of queries `(i, q)` and keys `(j, k)` in blocks. A key at an
@@ -410,7 +412,7 @@ class Visibility:
         else:
             offset = offset.reshape(*self.rows, 1, 1)
             term = function(jnp.add(*aligned(queries, offset)), keys)
-            has_heads = jax.eval_shape(function, queries, keys).ndim > 2
+            has_heads = term is not None and jax.eval_shape(function, queries, keys).ndim > 2
             if self.heads and not has_heads and jnp.ndim(term) >= offset.ndim:
                 term = term[..., None, :, :]
         if term is None:

@@ -107,7 +107,7 @@ def test_bodies_are_limited_and_bad_ones_are_one_line(server):
 def test_errors_of_a_request_are_one_line_and_the_server_goes_on(server):
     assert ask(server, b'{"run": 0, "how": "usage"}') == (
         200,
-        {"error": "expected another input of two lines"},
+        {"error": r"expected another input\nof two lines"},
     )
     status, reply = ask(server, b'{"run": 0, "how": "error"}')
     assert status == 500

@@ -122,14 +122,15 @@ def _programs(params: dict) -> Iterator[Jaxpr]:
 def context_and_logs(call: "Call") -> tuple[Array, Array]:
     """Computes softmax attention in blocks.
 
-    The arrays of a call with `indices` are zeros where nothing reaches.
+    A caller who gives `indices` has zeroed what causality, window and lengths leave unseen.
 
     Returns:
         The context `(..., q, e)`, and `log sum_k exp(e_qk)` `(..., q)`, which is `inf` in a row
         with nothing to attend.
     """
     num_queries, num_keys = call.query.shape[-2], call.key.shape[-2]
-    most = block_size(call) or max(num_queries, num_keys)
+    most = block_size(call)
+    assert most is not None
     if call.indices is None:
         arrays = call.visible.without_unreachable(call.query, call.key, call.value)
         call = call._replace(indices=call.visible.all_indices())

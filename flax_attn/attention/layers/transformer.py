@@ -218,10 +218,10 @@ class DecoderBlock(nn.Module):
             x = _without_hidden(x, self.attention, cast(Limits, limits | rows | {"causal": True}))
         calls: Options = {"train": train, "need_weights": need_weights}
         attend = lambda x: self._attend(x, cache, lengths, segments, limits | calls)
-        across = {"mask": memory_mask, "query_lengths": lengths, "key_lengths": memory_lengths}
+        crossing = {"mask": memory_mask, "query_lengths": lengths, "key_lengths": memory_lengths}
         if memory_segments is not None:
-            across |= {"query_segments": segments, "key_segments": memory_segments}
-        look = self._look(memory, cache, across | calls)
+            crossing |= {"query_segments": segments, "key_segments": memory_segments}
+        look = self._look(memory, cache, crossing | calls)
         return self._add_parts(x, attend, look, train)
 
     def _add_parts(

@@ -61,6 +61,12 @@ def test_what_the_function_refuses_is_refused():
         fa.form_of(SHORT, *[jax.ShapeDtypeStruct((1, 8, 2, 4), jnp.float32)] * 2)
     with pytest.raises(TypeError, match="windw"):
         fa.form_of(SHORT, SHORT, SHORT, windw=3)
+    with pytest.raises(TypeError, match="causal"):
+        fa.form_of(SHORT, SHORT, SHORT, normalizer=fa.sparsemax, causal=True)
+    with pytest.raises(ValueError, match="chunk_size of 1 or above"):
+        fa.form_of(SHORT, SHORT, SHORT, chunk_size=0)
+    with pytest.raises(TypeError, match="a function as score, got a class"):
+        fa.form_of(SHORT, SHORT, SHORT, score=fa.AdditiveScore)
 
 
 def test_a_softmax_in_a_partial_is_computed_in_blocks_of_keys():
