@@ -47,6 +47,16 @@ def expanded(path: UserInput, what: str = "a path") -> Path:
     return Path(os.path.realpath(own)) if ".." in own.parts else own
 
 
+def check_here() -> None:
+    """Raises a UsageError where the current directory has been removed."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise UsageError(
+            "expected a current directory that exists, but it has been removed; change to another"
+        ) from error
+
+
 def check_writable(path: Path) -> None:
     """Raises an OSError for a file that cannot be written, and leaves nothing behind.
 
