@@ -7,7 +7,7 @@ gets arrays and never a run.
 # pyright: strict, reportUnknownMemberType=false
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, NamedTuple, cast
@@ -249,7 +249,8 @@ def by_length(rows: Batch) -> Batch:
 def as_texts(inputs: UserInput) -> list[str]:
     """One text or several, as a list. Raises a UsageError for anything else."""
     try:
-        texts = [inputs] if isinstance(inputs, str) else list(inputs)
+        has_order = not isinstance(inputs, Mapping | Set)
+        texts = [inputs] if isinstance(inputs, str) else list(inputs) if has_order else []
     except TypeError:
         texts = []
     if not texts or not all(isinstance(text, str) for text in texts):

@@ -490,7 +490,10 @@ def test_a_name_that_is_too_long_leaves_nothing(tmp_path, signal_run):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("inputs", [None, 3, [], [1], b"a film", [["a film"]], np.zeros(3)])
+NO_TEXTS = [None, 3, [], [1], b"a film", [["a film"]], np.zeros(3), {"a film": 1}, {"a film"}]
+
+
+@pytest.mark.parametrize("inputs", NO_TEXTS, ids=str)
 def test_what_is_no_text_is_told(inputs, text_run):
     with pytest.raises(UsageError, match="expected a text, or a list of texts, got"):
         text_run.predict(inputs)
