@@ -5,6 +5,7 @@ import dataclasses
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 from ml_collections import ConfigDict
 
@@ -113,7 +114,7 @@ def changes_of(overrides: UserInput) -> dict[str, ConfigValue]:
             f"expected a dict of values by config key as overrides, such as "
             f"{{'model.features': 32}}, got {shortened(repr(overrides))}"
         )
-    return dict(overrides or {})
+    return dict(cast(Mapping[str, ConfigValue], overrides or {}))
 
 
 def take_data(config: ConfigValues, data: Mapping[str, InputsAndTargets]) -> Content:

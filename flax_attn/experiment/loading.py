@@ -207,7 +207,7 @@ def check_modules(allow: UserInput) -> None:
     if not all(isinstance(name, str) for name in names):
         raise UsageError(
             f"expected a list of names of modules as allow, such as allow=['my_models'], got "
-            f"{shortened(repr(allow))}"
+            f"{shortened(repr(cast(object, allow)))}"
         )
 
 

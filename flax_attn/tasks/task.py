@@ -254,5 +254,6 @@ def as_texts(inputs: UserInput) -> list[str]:
     except TypeError:
         texts = []
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"expected a text, or a list of texts, got {shortened(repr(inputs))}")
+        got = shortened(repr(cast(object, inputs)))
+        raise UsageError(f"expected a text, or a list of texts, got {got}")
     return texts
