@@ -145,7 +145,7 @@ def parse(content: bytes, may_be_nan: bool = False) -> Json:
 
 def _check_depth(content: Json) -> None:
     """Raises a ValueError for JSON that is nested too deep."""
-    level = [content]
+    level = [content] if isinstance(content, dict | list) else []
     for _ in range(DEEPEST + 1):
         inner = (outer.values() if isinstance(outer, dict) else outer for outer in level)
         level = [own for values in inner for own in values if isinstance(own, dict | list)]

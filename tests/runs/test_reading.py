@@ -204,6 +204,21 @@ def test_numbers_that_are_not_finite_are_told_but_a_metric_may_be_nan(finished):
             reading.read(finished(**changes))
 
 
+@pytest.mark.parametrize("content", ["null", "3", "true", '"text"', "[]"])
+@pytest.mark.parametrize("name", ["config.json", "summary.json"])
+def test_json_of_another_kind_is_told(finished, name, content):
+    path = finished()
+    (path / name).write_text(content)
+    sums.write(path, FILES)
+    with pytest.raises(UsageError, match="is missing or of another kind"):
+        reading.read(path)
+
+
+def test_a_metric_beyond_float32_is_told(finished):
+    with pytest.raises(UsageError, match="a metric that is too large for float32"):
+        reading.read(finished(rows=[*ROWS[:3], ROWS[3] | {"valid/mse": -1e308}]))
+
+
 def test_a_number_that_overflows_is_told():
     assert untrusted.parse(b"[1e308, -1.5]") == [1e308, -1.5]
     with pytest.raises(ValueError, match="expected finite numbers, got 1e999"):
