@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from flax_attn.errors import UsageError, shortened
-from flax_attn.types import UserInput
 
 PARTIAL = ".partial"
 LONGEST_STEM = 40  # characters of a name in the name of its partial file
 
 
-def expanded(path: UserInput, what: str = "a path") -> Path:
+def expanded(path: object, what: str = "a path") -> Path:
     """A path of the user's, with a home in place of `~`, and without `..`.
 
     So a folder that is made on the way changes nothing about what the path names.
