@@ -9,6 +9,7 @@ from pathlib import Path
 import flax_attn
 from flax_attn.commands.arguments import make_parser, refuse
 from flax_attn.errors import LONGEST, UsageError, escaped, one_line, shortened
+from flax_attn.files import check_here
 
 LEAST_MEMORY = 2_000_000_000  # bytes, in which a small run trains on two cores
 
@@ -32,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     except BaseException:
         traceback.print_exc()
         code = 1
-    if "jax" in sys.modules:
+    if "flax_attn.experiment.processes" in sys.modules:  # it may have joined the others
         from flax_attn.experiment import processes
 
         processes.fail(code)
@@ -54,6 +55,10 @@ def run_safely(argv: list[str] | None) -> int:
         sys.stdout = None
         return 0
     except OSError as error:
+        try:
+            check_here()
+        except UsageError as gone:
+            return complain(str(gone))
         what = error.filename or "the output"
         return complain(f"cannot read or write {what} ({error.strerror or one_line(error)})")
     except RecursionError:
@@ -144,13 +149,15 @@ def run_predict(args: argparse.Namespace) -> int:
     # what a line can print
     check_text(str(args.run.absolute()), "the path of a run", "rename it, or set LC_ALL=C.UTF-8")
     read_config(args.run)  # before jax is there, so that a wrong path is told at once
+    for text in args.text:
+        check_text(text, "a text", "set the terminal to UTF-8, or give a file")
+    from flax_attn.commands.training import prepare_jax
+
+    prepare_jax()
     from flax_attn.analysis.tables import wide_console
     from flax_attn.commands.predicting import predict
     from flax_attn.commands.requests import Request
-    from flax_attn.commands.training import prepare_jax
 
-    for text in args.text:
-        check_text(text, "a text", "set the terminal to UTF-8, or give a file")
     request = Request(
         args.run,
         args.text,
@@ -162,7 +169,6 @@ def run_predict(args: argparse.Namespace) -> int:
         args.best,
         tuple(args.allow),
     )
-    prepare_jax()
     report(predict(request, wide_console()), args.json)
     return 0
 
@@ -174,10 +180,11 @@ def run_generate(args: argparse.Namespace) -> int:
     check_text(str(args.run.absolute()), "the path of a run", "rename it, or set LC_ALL=C.UTF-8")
     check_text(args.prompt, "a prompt", "set the terminal to UTF-8")
     read_config(args.run)  # before jax is there, so that a wrong path is told at once
-    from flax_attn.commands.generating import generate
     from flax_attn.commands.training import prepare_jax
 
     prepare_jax()
+    from flax_attn.commands.generating import generate
+
     report(generate(args))
     return 0
 
@@ -200,10 +207,11 @@ def run_explore(args: argparse.Namespace) -> int:
     for run in args.runs:
         check_text(str(run.absolute()), "the path of a run", "rename it, or set LC_ALL=C.UTF-8")
         read_config(run)  # before jax is there, so that a wrong path is told at once
-    from flax_attn.commands.exploring import explore
     from flax_attn.commands.training import prepare_jax
 
     prepare_jax()
+    from flax_attn.commands.exploring import explore
+
     explore(args)
     return 0
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flax_attn.errors import UsageError, one_line, shortened, unknown
-from flax_attn.files import expanded
+from flax_attn.files import check_here, expanded
 from flax_attn.runs.directory import flatten
 from flax_attn.types import ConfigValues, Json, JsonObject, UserInput
 
@@ -75,16 +75,18 @@ def _run(path: Path, variant: str) -> ConfigValues:
     if path.stat().st_size > LARGEST:
         raise UsageError(f"expected a config file of at most {LARGEST:,} bytes, got {path}")
     expected = f"expected get_config(variant) in {path} to return a ConfigDict, got"
+    check_here()
     try:
         with warnings.catch_warnings(action="ignore"), contextlib.chdir("."):
-            config = runpy.run_path(str(path))["get_config"](variant)
+            names = runpy.run_path(str(path))
+            if "get_config" not in names:
+                raise UsageError(f"expected a function get_config(variant) in {path}, got none")
+            config = names["get_config"](variant)
             if inspect.iscoroutine(config):
                 config.close()
             config, kind = _as_config(config), type(config).__name__
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, UsageError):
         raise
-    except ValueError as error:
-        raise UsageError(one_line(error)) from error
     except BaseException as error:  # whatever the code of a config file may raise
         raise UsageError(f"{expected} {type(error).__name__}: {one_line(error)}") from error
     if config is None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, TypeVar
 
 from flax_attn.errors import UsageError, shortened, unknown
-from flax_attn.types import Hint, Json
+from flax_attn.types import Hint, Json, UserInput
 
 LONGEST_NAME = 255  # bytes of the name of a file
 LARGEST = 2**31 - 1  # of an integer, which may become one of 32 bits
@@ -127,6 +127,14 @@ def check_limits(values: Mapping[str, Json]) -> None:
             bits = value.bit_length()
             number = f"{value:,}" if bits < 100 else f"one of {bits} bits"
             raise UsageError(f"expected at most {largest:,} for config key '{key}', got {number}")
+
+
+def check_number(name: str, number: UserInput) -> None:
+    """Raises a UsageError for an argument that is no whole number above 0."""
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise UsageError(
+            f"expected {name} to be a whole number above 0, got {shortened(repr(number))}"
+        )
 
 
 def check_name(name: Json) -> None:

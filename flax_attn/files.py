@@ -10,20 +10,27 @@ import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from flax_attn.errors import UsageError
+from flax_attn.errors import UsageError, shortened
 
 PARTIAL = ".partial"
 LONGEST_STEM = 40  # characters of a name in the name of its partial file
 
 
-def expanded(path: str | Path) -> Path:
+def expanded(path: object, what: str = "a path") -> Path:
     """A path of the user's, with a home in place of `~`, and without `..`.
 
     So a folder that is made on the way changes nothing about what the path names.
 
+    Args:
+        path: a text or a `Path`.
+        what: the path is, for an error, such as `workdir`.
+
     Raises:
-        UsageError: `~NAME`, and no user has this name; characters that no path can have.
+        UsageError: neither a text nor a `Path`; `~NAME`, and no user has this name; characters that
+            no path can have.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"expected a text or a Path as {what}, got {shortened(repr(path))}")
     try:
         own = Path(path).expanduser()
     except RuntimeError as error:
@@ -37,6 +44,16 @@ def expanded(path: str | Path) -> Path:
     if not is_path:
         raise UsageError(f"expected a path, got {str(path)!a}, which no file can have; rename it")
     return Path(os.path.realpath(own)) if ".." in own.parts else own
+
+
+def check_here() -> None:
+    """Raises a UsageError where the current directory has been removed."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise UsageError(
+            "expected a current directory that exists, but it has been removed; change to another"
+        ) from error
 
 
 def check_writable(path: Path) -> None:

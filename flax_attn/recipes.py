@@ -2,13 +2,14 @@
 
 from ml_collections import ConfigDict
 
+from flax_attn.errors import UsageError
 from flax_attn.types import ConfigValues, JsonObject
 
 
 def common(name: str, variant: str, task: str) -> ConfigValues:
     """What every experiment has: seeds, epochs, and an optimiser that does nothing but Adam."""
     if variant not in ("", "quick"):
-        raise ValueError(
+        raise UsageError(
             f"unknown variant '{variant}' of config '{name}'; expected none or 'quick'"
         )
     config: ConfigValues = ConfigDict()

@@ -269,7 +269,8 @@ MUTANTS = {
         ('len(classes) != sizes["c"]', "False"),
         ("0 <= targets.min() <= targets.max() < sizes", "0 <= targets.max() < sizes"),
         ("> LARGEST:", "> 2 * LARGEST:"),
-        ("if name.startswith(ATTENTION):\n            is", "if False:\n            is"),
+        ("if name.startswith(ATTENTION):\n            check", "if False:\n            check"),
+        ("sizes.get(letter, size) != size", "False"),
     ],
     "runs/directory.py": [
         ("            self.clear()\n", "            pass\n"),

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,13 @@ def flax_attn(*args):
     command = [sys.executable, "-m", "flax_attn", *map(str, args)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("what", ["reading", "writing"])
+def test_a_program_that_cannot_be_kept_is_nothing_to_warn_of(what):
+    with warnings.catch_warnings(action="error"):
+        training.keep_compiled()
+        warnings.warn(f"Error {what} persistent compilation cache entry for 'jit_f'", stacklevel=1)
 
 
 def test_garbage_is_collected_while_a_run_trains():

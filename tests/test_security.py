@@ -289,6 +289,15 @@ EDITS = {
     "a strange epoch": edit("summary.json", lambda summary: summary.update(epochs=True)),
     "strange rows": lambda path: (path / "metrics.jsonl").write_text("[1]\n"),
     "one array": one_array,
+    "seconds without an end": edit(
+        "summary.json", lambda summary: summary.update(train_seconds=float("inf"))
+    ),
+    "a metric that is too large": lambda path: (path / "metrics.jsonl").write_text(
+        (path / "metrics.jsonl").read_text().replace('"step": 0', '"step": 0, "test/x": 1e999', 1)
+    ),
+    "a model of many features": edit(
+        "config.json", lambda config: config["model"].update(features=2**31 - 1)
+    ),
 }
 
 

@@ -181,6 +181,8 @@ def _names(
     """Words as they are and positions as numbers."""
     if labels is None:
         return None
+    if not hasattr(labels, "__iter__"):
+        raise TypeError(f"expected a list of {name}, got {labels!r}")
     items = [label.item() if hasattr(label, "item") else label for label in labels]
     if len(items) != size:
         raise ValueError(f"expected {name} for {size} {of_what}, got {len(items)}")

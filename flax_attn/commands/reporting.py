@@ -27,9 +27,10 @@ def report(args: argparse.Namespace) -> list[Path]:
     records = [reading.read(path) for path in args.runs]
     if args.model:
         from flax_attn.commands.training import prepare_jax
-        from flax_attn.explore.showing import page_of
 
         prepare_jax()
+        from flax_attn.explore.showing import page_of
+
         text = page_of(records)
     else:
         from flax_attn.analysis.report import report as page

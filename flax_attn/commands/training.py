@@ -4,6 +4,7 @@ import gc
 import os
 import platform
 import re
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from flax_attn.experiment import Config
 
 FLAGS = ("config", "workdir", "manual_dir", "debug_nans", "sequence", "distributed", "timeout")
+OF_DEVICES = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME", "JAX_NUM_CPU_DEVICES")
 
 
 def run_command(
@@ -63,8 +65,9 @@ def run_command(
         if wait is not None:
             train_in_processes(*arguments, options, wait)
         check_directory(directory)
-        with lock.held(directory):  # a second start need not import JAX to be told
-            train_and_print(*arguments, options, is_locked=True)
+        with lock.held(directory):
+            pass  # a second start need not import JAX to be told
+        train_and_print(*arguments, options)
     except OSError as error:
         name = error.filename or directory
         raise UsageError(
@@ -100,7 +103,7 @@ def train_in_processes(
     processes.join(wait)
     code = 0
     try:
-        train_and_print(config, workdir, manual_dir, options, is_locked=False)
+        train_and_print(config, workdir, manual_dir, options)
     except Stopped as stopped:
         leave_by_stderr(stopped.said)
         code = 128 + stopped.number
@@ -108,25 +111,24 @@ def train_in_processes(
 
 
 def train_and_print(
-    config: ConfigValues,
-    workdir: Path,
-    manual_dir: Path | None,
-    options: Options,
-    is_locked: bool,
+    config: ConfigValues, workdir: Path, manual_dir: Path | None, options: Options
 ) -> None:
-    """Trains, hears signals, and prints progress and results."""
+    """Trains, hears signals, and prints progress and results.
+
+    JAX starts before anything is written: with flags that it does not know, XLA aborts the process.
+    """
     with listening(leave_by_stderr) as stop:
         import_jax()
         check_devices()
         from flax_attn.analysis.tables import wide_console
 
-        options = options | {"stop": stop, "is_locked": is_locked}
-        train(config, workdir, wide_console(), manual_dir, **options)
+        train(config, workdir, wide_console(), manual_dir, **options, stop=stop)
 
 
 def import_jax() -> None:
     """Imports JAX for training, and looks for garbage again when that is done."""
     gc.disable()
+    import_libraries()
     import jax
 
     import flax_attn.experiment  # noqa: F401
@@ -137,6 +139,29 @@ def import_jax() -> None:
     # what is imported stays, and tracing makes so many objects that looking at it takes long
     gc.freeze()
     gc.enable()
+
+
+def import_libraries() -> None:
+    """Imports JAX and Flax.
+
+    Raises:
+        UsageError: a variable of the environment has a value that they do not take.
+    """
+    try:
+        import flax  # noqa: F401
+        import jax  # noqa: F401
+    except ValueError as error:
+        said, own = str(error).lower(), ("JAX_", "FLAX_")
+        settings = {name: value for name, value in os.environ.items() if name.startswith(own)}
+        named = [
+            f"{name}={shortened(value)}"
+            for name, value in settings.items()
+            if name.lower() in said or repr(value.lower()) in said
+        ]
+        raise UsageError(
+            f"expected a value that JAX and Flax take in {' or '.join(named or settings)} "
+            f"({one_line(error)}); set another, or leave the variable out"
+        ) from error
 
 
 def overrides(arguments: list[str], known: JsonObject) -> dict[str, str]:
@@ -232,13 +257,14 @@ def next_steps(config: "Config", workdir: Path) -> list[str]:
 
 
 def prepare_jax() -> None:
-    """Keeps what is compiled, and checks the devices, for a command that computes."""
+    """Imports JAX, keeps what is compiled, and checks the devices, for a command that computes."""
+    import_libraries()
     keep_compiled()
     check_devices()
 
 
 def check_devices() -> None:
-    """Raises a UsageError where JAX does not find the devices of `JAX_PLATFORMS`."""
+    """Raises a UsageError where JAX does not find the devices that the environment names."""
     import jax
 
     try:
@@ -248,9 +274,10 @@ def check_devices() -> None:
         RuntimeError,
     ) as error:  # an assertion, for GPUs that it has no code for
         said = "none is there" if isinstance(error, AssertionError) else one_line(error)[:200]
+        settings = [f"{name}={os.environ[name]}" for name in OF_DEVICES if name in os.environ]
         raise UsageError(
-            f"expected devices of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')} ({said}); "
-            f"set it to cpu, or leave it out"
+            f"expected devices of {' and '.join(settings) or OF_DEVICES[0]} ({said}); set "
+            f"JAX_PLATFORMS=cpu, or leave it out"
         ) from error
 
 
@@ -259,9 +286,12 @@ def keep_compiled() -> None:
 
     It goes to $JAX_COMPILATION_CACHE_DIR, or else to the user's cache, in a folder for each
     machine: a home may be shared, and programs fit one kind of processor. Where this folder cannot
-    be written, nothing is kept. JAX_ENABLE_COMPILATION_CACHE=false turns it off.
+    be written, nothing is kept. JAX_ENABLE_COMPILATION_CACHE=false turns it off. A program that
+    cannot be kept, as on a disk that is full, is compiled again, which is nothing to warn of.
     """
     import jax
+
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
 
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore
         home = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")

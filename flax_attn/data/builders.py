@@ -13,6 +13,7 @@ import io
 import logging
 import os
 import socket
+import tempfile
 import threading
 import urllib.parse
 import urllib.request
@@ -25,7 +26,7 @@ from tensorflow_datasets.core.download.checksums import UrlInfo
 
 from flax_attn import bounded
 from flax_attn.errors import UsageError, one_line
-from flax_attn.files import expanded, sha256
+from flax_attn.files import expanded, make_folder, sha256
 from flax_attn.logs import same_handlers
 
 PATIENCE = 0.8  # seconds in which a public address must answer
@@ -37,6 +38,13 @@ class File(NamedTuple):
     url: str
     size: int
     sha256: str
+
+
+class Info(tfds.core.DatasetInfo):
+    """What is known of a data set, from its builder alone."""
+
+    def initialize_from_bucket(self) -> None:
+        """Does nothing: no bucket has these data sets, and a folder would be left in $TMPDIR."""
 
 
 class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
@@ -66,7 +74,7 @@ class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             log.setLevel(level)
 
     def _info(self) -> tfds.core.DatasetInfo:
-        return tfds.core.DatasetInfo(
+        return Info(
             builder=self,
             description=self.__doc__,
             features=tfds.features.FeaturesDict(self.FEATURES),
@@ -116,6 +124,7 @@ def load(
     if not folder.exists():
         if paths is None:
             _check_reachable(cls, wanted)
+        _make_data_dir()
         _prepare(cls(paths, digest, data_dir()))
     try:
         builder = cls(paths, digest, data_dir())
@@ -129,6 +138,19 @@ def load(
 def data_dir() -> Path:
     """Where prepared data sets are kept: `TFDS_DATA_DIR`, or `~/tensorflow_datasets`."""
     return expanded(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
+
+
+def _make_data_dir() -> None:
+    """Makes the folder of prepared data sets. Raises a UsageError where it cannot be written."""
+    try:
+        make_folder(data_dir())
+        with tempfile.TemporaryFile(dir=data_dir()):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"cannot write prepared data sets to {data_dir()} ({error.strerror}); set "
+            f"TFDS_DATA_DIR to another folder"
+        ) from error
 
 
 def _find(cls: type[FilesBuilder], wanted: list[str], manual_dir: Path) -> dict[str, Path]:

@@ -3,15 +3,19 @@
 `where` names the contents in an error, such as `the train split`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
-from flax_attn.errors import UsageError, one_line
+from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.types import UserInput
 
 SPLITS = ("train", "valid", "test")
 ALL = "all"  # the name of rows that are yet to be split
+NO_TRAINING = (
+    "expected examples to train on, got none; lower data.valid_fraction and data.test_fraction, or "
+    "give more"
+)
 
 
 def place(split: str, source: str = "") -> str:
@@ -54,34 +58,49 @@ def images(where: str, images: UserInput, labels: UserInput) -> tuple[np.ndarray
     Raises:
         UsageError: other shapes, pixels or classes.
     """
-    images, labels = _array(where, images), np.asarray(labels)
+    images, labels = real_numbers(where, images), _labels(where, labels)
+    names = labels.tolist()
     if images.ndim != 3 or not images.size:
         raise UsageError(
             f"expected images (n, height, width) in {where}, without an axis of colours, got "
             f"{images.shape}"
         )
-    if labels.ndim != 1 or labels.dtype.kind in "fc":
+    if labels.ndim != 1 or not all(isinstance(label, str | bytes | int) for label in names):
         raise UsageError(
             f"expected the class of each image (n,) in {where}, a name or a whole number, got "
             f"{labels.dtype} of shape {labels.shape}"
         )
     check_as_many(where, images, labels)
-    return as_pixels(images, where), [_name(label) for label in labels.tolist()]
+    return as_pixels(images, where), [_name(label) for label in names]
 
 
-def texts(
-    where: str, texts: Sequence[UserInput], others: Sequence[UserInput]
-) -> tuple[list[str], list[str]]:
+def texts(where: str, texts: UserInput, others: UserInput) -> tuple[list[str], list[str]]:
     """Texts, and their classes or the texts that they become.
 
     Raises:
         UsageError: unequal numbers of both, or other things than texts.
     """
+    texts, others = _list(where, texts), _list(where, others)
     check_as_many(where, texts, others)
     for text in texts:
         if not isinstance(text, str):
-            raise UsageError(f"expected texts in {where}, got {text!r}")
-    return list(texts), [str(other) for other in others]
+            raise UsageError(f"expected texts in {where}, got {shortened(repr(text))}")
+    for other in others:
+        if not isinstance(other, str | int):
+            raise UsageError(
+                f"expected a text, or the name or number of a class, for each text in {where}, got "
+                f"{shortened(repr(other))}"
+            )
+    return texts, [str(other) for other in others]
+
+
+def _list(where: str, values: UserInput) -> list[UserInput]:
+    """The values as a list. Raises a UsageError for a single text, and for what has no order."""
+    if hasattr(values, "__array__"):
+        values = np.asarray(values).tolist()
+    if isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
+        raise UsageError(f"expected a list of texts in {where}, got {shortened(repr(values))}")
+    return list(values)
 
 
 def as_pixels(images: np.ndarray, where: str) -> np.ndarray:
@@ -93,8 +112,9 @@ def as_pixels(images: np.ndarray, where: str) -> np.ndarray:
     if images.dtype == np.uint8:
         return images.astype(np.float32) / 255
     if images.dtype.kind != "f" or not ((images >= 0) & (images <= 1)).all():
+        beyond = f" from {images.min():.3g} to {images.max():.3g}" if images.size else ""
         raise UsageError(
-            f"expected bytes or numbers in [0, 1] as pixels of {where}, got {images.dtype}"
+            f"expected bytes or numbers in [0, 1] as pixels of {where}, got {images.dtype}{beyond}"
         )
     return images.astype(np.float32)
 
@@ -124,6 +144,8 @@ def check_one_shape(arrays: Mapping[str, np.ndarray]) -> None:
 def check_classes(labels: Mapping[str, Sequence[str]]) -> None:
     """Raises a UsageError for classes by split that cannot be learned."""
     known = set(labels["train"])
+    if not known:
+        raise UsageError(NO_TRAINING)
     if len(known) < 2:
         raise UsageError(
             f"expected at least two classes to train on, got {', '.join(known) or 'none'}"
@@ -136,8 +158,8 @@ def check_classes(labels: Mapping[str, Sequence[str]]) -> None:
             )
 
 
-def _array(where: str, values: UserInput) -> np.ndarray:
-    """The values as an array of real numbers."""
+def real_numbers(where: str, values: UserInput) -> np.ndarray:
+    """The values as an array. Raises a UsageError for what are no rows of real numbers."""
     try:
         array = np.asarray(values)
     except ValueError as error:  # rows of several lengths
@@ -149,7 +171,16 @@ def _array(where: str, values: UserInput) -> np.ndarray:
 
 def _numbers(where: str, values: UserInput) -> np.ndarray:
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is told
-        return _array(where, values).astype(np.float32)
+        return real_numbers(where, values).astype(np.float32)
+
+
+def _labels(where: str, labels: UserInput) -> np.ndarray:
+    try:
+        return np.asarray(labels)
+    except ValueError as error:  # rows of several lengths
+        raise UsageError(
+            f"expected the class of each image in {where} ({one_line(error)})"
+        ) from error
 
 
 def _name(label: str | bytes | int) -> str:

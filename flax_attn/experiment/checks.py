@@ -7,6 +7,7 @@ from pathlib import Path
 import flax.linen as nn
 import jax
 
+from flax_attn.data.contents import NO_TRAINING
 from flax_attn.errors import UsageError, one_line
 from flax_attn.experiment.building import build_model
 from flax_attn.experiment.config import Config
@@ -48,7 +49,9 @@ def check_enough(config: Config, task: Task) -> None:
             )
     num_train = len(jax.tree.leaves(rows.train)[0])
     is_filled_up = rows.draw is not None or row_lengths(rows.train) is not None
-    if not num_train or (num_train < config.batch_size and not is_filled_up):
+    if not num_train:
+        raise UsageError(NO_TRAINING)
+    if num_train < config.batch_size and not is_filled_up:
         raise UsageError(
             f"expected batch_size at most the {num_train} training examples, got "
             f"{config.batch_size}"

@@ -66,7 +66,7 @@ def export(run: Run | Path | str, folder: Path | str) -> Path:
             user's own whose program is not the same for every batch size and length.
     """
     check_packages()
-    run, folder = run if isinstance(run, Run) else load(run), expanded(folder)
+    run, folder = run if isinstance(run, Run) else load(run), expanded(folder, "folder")
     params = {seed: jax.tree.map(np.asarray, tree) for seed, tree in run.params.items()}
     first = next(iter(params))
     names = {

@@ -5,17 +5,19 @@ import dataclasses
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 from ml_collections import ConfigDict
 
 from flax_attn import config_files
 from flax_attn.data.sets import DATA, DataSet, from_python
 from flax_attn.data.sets.memory import Content
-from flax_attn.errors import UsageError
+from flax_attn.errors import UsageError, shortened
 from flax_attn.experiment.foreign import class_of
-from flax_attn.experiment.loading import Run, load
+from flax_attn.experiment.loading import Run, check_function, load
 from flax_attn.experiment.loop import OnEpoch, Say
 from flax_attn.experiment.running import run, silent
+from flax_attn.fields import check_number
 from flax_attn.files import expanded
 from flax_attn.runs.directory import default_workdir
 from flax_attn.stopping import Stopped, listening
@@ -62,14 +64,14 @@ def train(
         KeyboardInterrupt: Ctrl-C. What was trained is saved. SIGTERM and SIGHUP save, too, and end
             the process with the exit codes 143 and 129.
     """
-    for name, function in (("on_epoch", on_epoch), ("say", say)):
-        if not callable(function):
-            raise UsageError(f"expected a function as {name}, got {function!r}")
+    check_function("on_epoch", on_epoch)
+    check_function("say", say)
+    check_number("sequence", sequence)
     values = read_values(config)
-    config_files.change(values, {**(overrides or {}), **changes})
+    config_files.change(values, changes_of(overrides) | changes)
     content = None if data is None else take_data(values, data)
-    directory = expanded(workdir) if workdir is not None else default_workdir(values)
-    folder = None if manual_dir is None else expanded(manual_dir)
+    directory = default_workdir(values) if workdir is None else expanded(workdir, "workdir")
+    folder = None if manual_dir is None else expanded(manual_dir, "manual_dir")
     try:
         with listening() as stop:
             run(
@@ -103,6 +105,16 @@ def read_values(config: UserInput) -> ConfigValues:
         f"expected the name of a config, the path of a config file, or a ConfigDict, got "
         f"{type(config).__name__}"
     )
+
+
+def changes_of(overrides: UserInput) -> dict[str, ConfigValue]:
+    """A copy of the overrides, none of them for None. Raises a UsageError for what is no dict."""
+    if overrides is not None and not isinstance(overrides, Mapping):
+        raise UsageError(
+            f"expected a dict of values by config key as overrides, such as "
+            f"{{'model.features': 32}}, got {shortened(repr(overrides))}"
+        )
+    return dict(cast(Mapping[str, ConfigValue], overrides or {}))
 
 
 def take_data(config: ConfigValues, data: Mapping[str, InputsAndTargets]) -> Content:

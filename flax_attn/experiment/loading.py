@@ -8,7 +8,7 @@ from typing import cast
 
 import flax.linen as nn
 
-from flax_attn.errors import UsageError, one_line
+from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.experiment.building import build_model, shapes_of_states
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.running import kept_params, params_by_seed, silent
@@ -22,7 +22,7 @@ from flax_attn.runs.results import Row, Summary
 from flax_attn.runs.untrusted import MEND
 from flax_attn.tasks import Generated, Kept, LanguageModel, Prediction, Task
 from flax_attn.tasks.language import OnTexts
-from flax_attn.types import ArraysOrTexts, Json, JsonObject, Options
+from flax_attn.types import ArraysOrTexts, Json, JsonObject, Options, UserInput
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,8 @@ class Run:
             "top_k": top_k,
             "seed": seed,
         }
+        if on_texts is not None:
+            check_function("on_texts", on_texts)
         params = list(self.params.values())
         return self.task.generate(self.model, params, prompts, **sampling, on_texts=on_texts)
 
@@ -113,7 +115,8 @@ def load(
     Raises:
         UsageError: no run, one that has not begun to train, or one whose files are damaged.
     """
-    path = expanded(path)
+    path = expanded(path, "the path of a run")
+    check_function("warn", warn)
     config, derived = read_values(path, allow)
     task, model, checkpoint = restore(path, config, derived, warn)
     summary = read_summary(path)
@@ -183,10 +186,35 @@ def read_values(path: Path, allow: Collection[str] = ()) -> tuple[Config, JsonOb
 
 
 def parted(stored: JsonObject, allow: Collection[str]) -> tuple[Config, JsonObject | None]:
-    """The config in a run's `config.json`, and what the data decided, which stands beside it."""
+    """The config in a run's `config.json`, and what the data decided, which stands beside it.
+
+    Raises:
+        UsageError: modules to allow that are no list of names, or a config that is none.
+    """
+    check_modules(allow)
     stored = dict(stored)
     derived = stored.pop("derived", None)
     return Config.of(stored, complete=True, allowed=allow), derived
+
+
+def check_modules(allow: UserInput) -> None:
+    """Raises a UsageError for modules to allow that are no collection of names.
+
+    A text is one, too: that of its letters. None would allow every module.
+    """
+    is_list = isinstance(allow, Collection) and not isinstance(allow, str)
+    names: Collection[object] = cast(Collection[object], allow) if is_list else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise UsageError(
+            f"expected a list of names of modules as allow, such as allow=['my_models'], got "
+            f"{shortened(repr(cast(object, allow)))}"
+        )
+
+
+def check_function(name: str, function: UserInput) -> None:
+    """Raises a UsageError for an argument that is no function."""
+    if not callable(function):
+        raise UsageError(f"expected a function as {name}, got {shortened(repr(function))}")
 
 
 def restore_task(path: Path, config: Config, derived: JsonObject) -> Task:

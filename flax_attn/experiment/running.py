@@ -54,7 +54,6 @@ def run(
     stop: Stop | None = None,
     debug_nans: bool = False,
     sequence: int = 1,
-    is_locked: bool = False,
 ) -> Summary:
     """Trains what the config describes, or resumes it, and returns the summary.
 
@@ -70,7 +69,6 @@ def run(
         stop: what hears signals; None for nothing.
         debug_nans: whether the first step that is not finite ends the run, and says where.
         sequence: the number of devices that share each sequence, for a Transformer.
-        is_locked: whether the caller holds the lock of the directory.
 
     Raises:
         UsageError: a config that cannot be run, data that are not there, or a directory that is not
@@ -86,10 +84,10 @@ def run(
         own = {"workdir": str(workdir), "debug_nans": debug_nans, "sequence": sequence}
         processes.check_same(config.values | own)
     if not is_first:
-        say, on_epoch, is_locked = silent, silent, True
+        say, on_epoch = silent, silent
     RunDirectory.open(workdir, config.values, silent)  # before anything is made
     mesh_of(config, sequence=sequence)  # the same error in all processes at once
-    with contextlib.nullcontext() if is_locked else lock.held(workdir):
+    with lock.held(workdir) if is_first else contextlib.nullcontext():
         processes.check_shared(workdir)
         stored = RunDirectory.open(workdir, config.values, say).stored if is_first else None
         directory = RunDirectory(workdir, processes.tell(stored))

@@ -77,7 +77,8 @@ def read(path: Path) -> Record:
         with untrusted.open_file(path, "examples.npz", 2 * examples.LARGEST) as file:
             arrays = read_npz(path / "examples.npz", file, most=2 * examples.LARGEST)
         check_together(config, summary, rows)
-        examples.check(summary["pictures"], arrays, config.get("derived", {}).get("classes"))
+        classes = config.get("derived", {}).get("classes")
+        examples.check(summary["pictures"], arrays, classes, config["model"])
     except FileNotFoundError as error:
         raise UsageError(
             f"the run in {path} has lost its {Path(error.filename).name}; run the command that "

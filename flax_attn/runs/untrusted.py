@@ -9,6 +9,7 @@ import errno
 import hashlib
 import io
 import json
+import math
 import os
 import stat
 import types
@@ -96,9 +97,11 @@ def kind_of(mode: int) -> str:
 def read_bytes(run: Path, name: str, largest: int = LARGEST_JSON) -> bytes:
     """The bytes of a file. Errors are those of `open_file`."""
     with open_file(run, name, largest) as file:
-        content = file.read(largest + 1)
-    if len(content) > largest:
-        raise UsageError(f"expected at most {largest:,} bytes in {run / name}, got more; {MEND}")
+        # as many are set aside, so no more than the file has, which another program may write to
+        size = min(os.fstat(file.fileno()).st_size, largest)
+        content = file.read(size + 1)
+    if len(content) > size:
+        raise UsageError(f"expected at most {size:,} bytes in {run / name}, got more; {MEND}")
     return content
 
 
@@ -107,10 +110,11 @@ def read_json(run: Path, name: str, kind: Hint = None) -> Json:
 
     Raises:
         FileNotFoundError: no such file.
-        UsageError: as `open_file`; no JSON, JSON that is too deep, or that is of another type.
+        UsageError: as `open_file`; no JSON, JSON that is too deep, that has numbers which are not
+            finite, or that is of another type.
     """
     try:
-        content = json.loads(read_bytes(run, name))
+        content = parse(read_bytes(run, name))
         _check_depth(content)
     except UsageError:
         raise
@@ -124,9 +128,24 @@ def read_json(run: Path, name: str, kind: Hint = None) -> Json:
     return content
 
 
+def parse(content: bytes, may_be_nan: bool = False) -> Json:
+    """The JSON in bytes. Raises a ValueError for numbers that are not finite, perhaps but NaN."""
+
+    def constant(name: str) -> float:
+        if name == "NaN" and may_be_nan:
+            return math.nan
+        raise ValueError(f"expected finite numbers, got {name}")
+
+    def number(digits: str) -> float:
+        value = float(digits)
+        return value if math.isfinite(value) else constant(digits[:60])
+
+    return json.loads(content, parse_float=number, parse_constant=constant)
+
+
 def _check_depth(content: Json) -> None:
     """Raises a ValueError for JSON that is nested too deep."""
-    level = [content]
+    level = [content] if isinstance(content, dict | list) else []
     for _ in range(DEEPEST + 1):
         inner = (outer.values() if isinstance(outer, dict) else outer for outer in level)
         level = [own for values in inner for own in values if isinstance(own, dict | list)]

@@ -8,7 +8,7 @@ import flax.linen as nn
 import numpy as np
 from jaxtyping import Array
 
-from flax_attn.data.contents import as_pixels
+from flax_attn.data.contents import as_pixels, real_numbers
 from flax_attn.data.sets import ImageData
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, forward
@@ -130,7 +130,7 @@ class ImageClasses(Task):
 
         Raises a UsageError for anything else.
         """
-        images = np.asarray(inputs)
+        images = real_numbers(source, inputs)
         images = images[None] if images.ndim == 2 else images
         if images.ndim == 3 and images.size:
             images = self.data.prepare(as_pixels(images, source))

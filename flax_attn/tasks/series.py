@@ -8,6 +8,7 @@ import flax.linen as nn
 import numpy as np
 from jaxtyping import Array
 
+from flax_attn.data.contents import real_numbers
 from flax_attn.data.sets import SeriesData
 from flax_attn.data.sets.kinds import SeriesRows
 from flax_attn.errors import UsageError
@@ -91,7 +92,8 @@ class Series(Task):
         Raises:
             UsageError: series of another shape, or values that are not finite numbers.
         """
-        series = np.asarray(inputs, np.float32)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is told
+            series = real_numbers("the inputs", inputs).astype(np.float32)
         if series.ndim != 3 or series.shape[2] != self.data.num_series or not series.size:
             raise UsageError(
                 f"expected series of shape (n, t, {self.data.num_series}), got {series.shape}"

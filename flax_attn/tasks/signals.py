@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from flax_attn.data.contents import real_numbers
 from flax_attn.data.normalization import Normalization
 from flax_attn.data.sets import SignalData
 from flax_attn.data.sets.kinds import SignalRows
@@ -166,7 +167,7 @@ def check_signals(
 
     Raises a UsageError for another shape, and for what are no finite numbers.
     """
-    signals, (length, channels) = np.asarray(signals), shape
+    signals, (length, channels) = real_numbers(source, signals), shape
     rows = [shape, (length,)] if channels == 1 else [shape]
     is_one, is_rows = signals.shape in rows, signals.ndim > 1 and signals.shape[1:] in rows
     if not (is_one or is_rows) or not signals.size:
@@ -175,8 +176,8 @@ def check_signals(
             f"expected signals of {length} points, {flat}(n, {length}, {channels}), got "
             f"{signals.shape} in {source}"
         )
-    if signals.dtype.kind not in "iuf":
-        raise UsageError(f"expected real numbers in {source}, got {signals.dtype}")
+    if signals.dtype == bool:
+        raise UsageError(f"expected real numbers in {source}, got bool")
     with np.errstate(over="ignore"):
         signals = signals.astype(np.float32)
     if not np.isfinite(signals).all():

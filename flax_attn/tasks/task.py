@@ -7,7 +7,7 @@ gets arrays and never a run.
 # pyright: strict, reportUnknownMemberType=false
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, NamedTuple, cast
@@ -249,9 +249,11 @@ def by_length(rows: Batch) -> Batch:
 def as_texts(inputs: UserInput) -> list[str]:
     """One text or several, as a list. Raises a UsageError for anything else."""
     try:
-        texts = [inputs] if isinstance(inputs, str) else list(inputs)
+        has_order = not isinstance(inputs, Mapping | Set)
+        texts = [inputs] if isinstance(inputs, str) else list(inputs) if has_order else []
     except TypeError:
         texts = []
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"expected a text, or a list of texts, got {shortened(repr(inputs))}")
+        got = shortened(repr(cast(object, inputs)))
+        raise UsageError(f"expected a text, or a list of texts, got {got}")
     return texts

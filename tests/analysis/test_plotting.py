@@ -1,5 +1,6 @@
 """Matrices, heads and texts, drawn for a user's own weights."""
 
+import inspect
 import itertools
 
 import jax.numpy as jnp
@@ -47,6 +48,11 @@ def test_rows_are_queries_downwards_and_columns_are_keys():
         colour = drawing.of_weight(WEIGHTS[row, column])[0]
         np.testing.assert_allclose(picture[y, x], to_rgb(colour), atol=0.01)
     assert middle(2, 0)[1] > middle(0, 0)[1]  # further down on the screen
+
+
+def test_names_that_are_no_list_are_told():
+    with pytest.raises(TypeError, match="expected a list of rows, got 3"):
+        inspect.unwrap(plotting._names)("rows", 3, 3, "queries")
 
 
 def test_masked_cells_and_nan_look_like_no_weight():

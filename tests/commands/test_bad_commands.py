@@ -15,10 +15,11 @@ import pytest
 
 import flax_attn
 from configs import shapes_cnn, text_csv, translate_tsv
-from flax_attn import experiment
+from flax_attn import config_files, experiment
 from flax_attn.__main__ import main
 from flax_attn.errors import UsageError
 from tests import tiny
+from tests.written_runs import write_run
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--data.num_train=400", "--data.num_test=50", "--batch_size=32"]
@@ -147,6 +148,7 @@ TRAINING = [  # arguments after `train shapes_cnn`, and what is said
     ([f"--data.num_test={HUGE}"], "at most 10,000,000 for config key 'data.num_test'"),
     (["--data.valid_fraction=1"], "'data.valid_fraction' to be a number in [0, 1)"),
     (["--data.valid_fraction=0"], "expected validation examples"),
+    (["--data.num_train=9", "--data.valid_fraction=0.999"], "lower data.valid_fraction=0.999"),
     (["--data.subset=-1"], "'data.subset' to be a number 0 or above"),
     (["--data.subset=3"], "at most the 3 training examples"),
     (["--data.subset=30", "--data.fresh"], "expected data.subset=0 with data.fresh=True"),
@@ -240,7 +242,7 @@ OTHERS = [  # whole commands
     (["train", "shapes_cnn", "--workdir=\udcff"], "expected arguments in UTF-8"),
     (["train", "shapes_cnn", "--name=\udcff"], "arguments in UTF-8"),
     (["predict", "run\udcff"], "the path of a run in UTF-8, got"),
-    (["train", "base"], "got KeyError: 'get_config'"),
+    (["train", "base"], "base.py, got none"),
     (["train", "text_csv"], "expected --config.data.train_file=FILE.csv"),
     (["train", "text_csv", "--data.train_file=/none.csv"], "/none.csv"),
     (["train", "text_csv", "--data.train_file=/dev/zero"], "a device"),
@@ -264,6 +266,8 @@ OTHERS = [  # whole commands
         "data.height times data.width of at most 67,108,864, got 60000 and 60000",
     ),
     (["train", "text_file", "--data.file=/proc/self/status"], "got an empty file"),
+    (["train", "text_file", "--data.file=gone.txt"], "give a text file by --config.data.file"),
+    (["train", "text_file", "--data.file=."], "(Is a directory); give a text file by --config."),
     (["train", "mnist_mlp", "--manual_dir=/none"], "no file /none/mnist/"),
     (["train", "mnist_mlp", "--manual_dir=/none", "--data.num_train=-1"], "0 or above"),
     (["predict"], "the following arguments are required: RUN"),
@@ -306,7 +310,7 @@ CONFIGS = {  # files of the user's own
     "  def to_dict(self): return {'a': self}\nget_config = lambda variant: Own()": "got TypeError",
     "class Own(Exception):\n  def __str__(self): raise KeyError('no')\nraise Own": "got Own: Own",
     "class Own(ValueError):\n  def __str__(self): raise SystemExit\n"
-    "def get_config(variant): raise Own": "error: Own",
+    "def get_config(variant): raise Own": "got Own: Own",
     "raise BaseException('base')": "got BaseException: base",
     "def get_config(variant): raise GeneratorExit": "got GeneratorExit",
     "raise ValueError('x' * 10**7 + ' at the end')": "x at the end",
@@ -314,8 +318,10 @@ CONFIGS = {  # files of the user's own
     "raise type('X' * 10**5, (Exception,), {})('at the end')": "at the end",
     "def get_config(): pass": "got TypeError",
     "get_config = 3": "got TypeError",
-    "": "got KeyError: 'get_config'",
-    "def get_config(variant): raise ValueError('first\\nsecond')": "error: first second",
+    "": "expected a function get_config(variant) in",
+    "def get_config(variant): return {}['get_config']": "got KeyError: 'get_config'",
+    "def get_config(variant): return int('x')": "to return a ConfigDict, got ValueError: invalid",
+    "def get_config(variant): raise ValueError('first\\nsecond')": "got ValueError: first second",
     "def get_config(variant): return get_config(variant)": "got RecursionError",
     "def get_config(variant): raise MemoryError": "got MemoryError",
     "def get_config(variant): raise RuntimeError('\\x1b[31m')": "got RuntimeError: \\x1b[31m",
@@ -368,7 +374,7 @@ def test_a_bad_config_file_is_one_line(text, said, tmp_path, capsys):
 def test_a_config_file_that_warns_has_one_line(tmp_path, capsys, recwarn):
     text = "import warnings\nx = '\\d'\nwarnings.warn('first')\n"
     for end, said in (
-        ("raise ValueError('second')", "error: second"),
+        ("raise ValueError('second')", "got ValueError: second"),
         ("async def get_config(variant): pass", "got coroutine"),
     ):
         (tmp_path / "mine.py").write_text(text + end)
@@ -399,6 +405,19 @@ def test_a_config_that_changes_the_directory_does_so_for_itself(tmp_path, capsys
     assert Path.cwd() == here
 
 
+@pytest.mark.parametrize(
+    "words", ["train names", "predict r", "report r", "compare r", "train a.py"]
+)
+def test_a_current_directory_that_is_gone_is_told(words, tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(words.split()) == 2
+    assert "current directory that exists, but it has been removed" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="current directory that exists"):
+        config_files.read("shapes_cnn")
+
+
 def test_a_file_is_taken_for_a_config_where_its_name_ends_in_py(capsys):
     """Others may have written what the current directory holds."""
     Path("shapes_cnn").write_text("open('TAKEN', 'w')")
@@ -412,9 +431,11 @@ def test_a_file_is_taken_for_a_config_where_its_name_ends_in_py(capsys):
     assert "expected the name of a config file to end in .py, got other; rename it" in said
     assert "to end in .py" in complaint(capsys, "train", Path("shapes_cnn").absolute())
     Path("configs/shapes_cnn.py").write_text("raise ValueError('mine')")
-    assert complaint(capsys, "train", "configs/shapes_cnn.py") == "error: mine\n"
+    said = complaint(capsys, "train", "configs/shapes_cnn.py")
+    assert said.endswith("in configs/shapes_cnn.py to return a ConfigDict, got ValueError: mine\n")
     Path("shapes_cnn.py").write_text("raise ValueError('another')")
-    assert complaint(capsys, "train", "shapes_cnn.py") == "error: another\n"
+    said = complaint(capsys, "train", "shapes_cnn.py")
+    assert said.endswith("in shapes_cnn.py to return a ConfigDict, got ValueError: another\n")
     assert "'num_seeds'" in complaint(capsys, "train", "shapes_cnn", "--num_seeds=0")
 
 
@@ -502,6 +523,38 @@ def test_too_little_memory_is_told_before_jax_aborts():
     )
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert "expected at least 2.0 GB of memory for JAX, got a limit of 1.5 GB" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "arguments", "said"),
+    [
+        ("JAX_ENABLE_X64=perhaps", ["train", "shapes_cnn"], "take in JAX_ENABLE_X64=perhaps ("),
+        ("FLAX_PROFILE=x", ["train", "shapes_cnn"], "that JAX and Flax take in FLAX_PROFILE=x ("),
+        ("JAX_NUM_CPU_DEVICES=0", ["train", "shapes_cnn"], "devices of JAX_NUM_CPU_DEVICES=0 ("),
+        ("XLA_FLAGS=--xla_no_such_flag=1", ["train", "shapes_cnn"], "Unknown flag"),
+        ("JAX_ENABLE_X64=perhaps", ["predict", "run", "--input", "x.npy"], "JAX_ENABLE_X64=per"),
+    ],
+    ids=str,
+)
+def test_a_setting_that_jax_does_not_take_is_told_and_leaves_nothing(
+    setting, arguments, said, tmp_path
+):
+    """XLA itself ends the process for flags that it does not know."""
+    write_run(tmp_path / "run")
+    before = snapshot(tmp_path)
+    name, _, value = setting.partition("=")
+    done = subprocess.run(
+        [sys.executable, "-m", "flax_attn", *arguments],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), name: value},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert said in done.stderr
+    assert snapshot(tmp_path) == before
+    if name != "XLA_FLAGS":
+        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
 
 
 # --- predictions ---------------------------------------------------------------------------------

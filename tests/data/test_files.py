@@ -8,6 +8,7 @@ import hashlib
 import http.server
 import logging
 import struct
+import tempfile
 import threading
 import time
 
@@ -102,6 +103,27 @@ def test_reading_leaves_the_loggers_as_they_were(tmp_path, monkeypatch, caplog):
     mnist.load_mnist(write_mnist(tmp_path))
     assert logging.root.handlers == []
     assert logging.getLogger("absl").level == logging.INFO
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/dev/null/below", "/proc/none"])
+def test_a_folder_that_cannot_hold_data_sets_is_told(place, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / place))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    with pytest.raises(UsageError, match=r"cannot write prepared .*; set TFDS_DATA_DIR to another"):
+        mnist.load_mnist(write_mnist(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "mnist", "temporary"]
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_nothing_is_left_among_temporary_files(tmp_path, monkeypatch):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    mnist.load_mnist(write_mnist(tmp_path))
+    with pytest.raises(UsageError):
+        mnist.load_mnist(write_mnist(tmp_path, **{"t10k-labels-idx1": b"damaged"}))
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_other_files_never_pass_for_those_prepared_before(tmp_path):

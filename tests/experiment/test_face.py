@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +17,11 @@ from flax_attn import config_files
 from flax_attn.__main__ import main
 from flax_attn.data.sets import SignalData, from_python
 from flax_attn.errors import UsageError
+from flax_attn.experiment import exporting, loading
 from flax_attn.experiment.foreign import class_of
+from flax_attn.runs import reading
 from tests import tiny
+from tests.written_runs import vouch
 
 ROOT = Path(__file__).parents[2]
 
@@ -387,12 +391,67 @@ def test_what_is_no_config_and_no_data_is_told():
         inspect.unwrap(config_files.change)(config_files.read("shapes_cnn"), {3: 4})
 
 
-@pytest.mark.parametrize("name", ["on_epoch", "say"])
-def test_what_is_no_function_is_told_before_anything_is_written(name, tmp_path):
-    train = inspect.unwrap(flax_attn.train)
-    with pytest.raises(UsageError, match=f"expected a function as {name}, got None"):
-        train("shapes_cnn:quick", workdir=tmp_path / "run", **{name: None})
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"on_epoch": None}, "expected a function as on_epoch, got None"),
+        ({"say": "print"}, "expected a function as say, got 'print'"),
+        ({"sequence": "2"}, "expected sequence to be a whole number above 0, got '2'"),
+        ({"sequence": None}, "expected sequence to be a whole number above 0, got None"),
+        ({"sequence": True}, "expected sequence to be a whole number above 0, got True"),
+        ({"sequence": 0}, "expected sequence to be a whole number above 0, got 0"),
+        ({"overrides": "num_epochs=1"}, "by config key as overrides, .* got 'num_epochs=1'"),
+        ({"overrides": [("num_epochs", 1)]}, "by config key as overrides"),
+        ({"overrides": 0}, "by config key as overrides, .* got 0"),
+        ({"workdir": 5}, "expected a text or a Path as workdir, got 5"),
+        ({"workdir": b"new"}, "expected a text or a Path as workdir, got b'new'"),
+        ({"manual_dir": 7}, "expected a text or a Path as manual_dir, got 7"),
+    ],
+    ids=str,
+)
+def test_arguments_of_another_kind_are_told_before_anything_is_written(
+    arguments, said, tmp_path, monkeypatch
+):
+    """The types are checked first in tests, so the function is called without this check."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=said):
+        inspect.unwrap(flax_attn.train)("shapes_cnn:quick", **arguments)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_arguments_of_another_kind_for_a_run_are_told(signal_run, monkeypatch):
+    load, export, show = map(inspect.unwrap, (flax_attn.load, flax_attn.export, flax_attn.show))
+    monkeypatch.setattr(exporting, "load", load)
+    for call, said in (
+        (lambda: load(3), "expected a text or a Path as the path of a run, got 3"),
+        (lambda: load(signal_run.path, warn=3), "expected a function as warn, got 3"),
+        (lambda: export(3, "new"), "expected a text or a Path as the path of a run, got 3"),
+        (lambda: export(signal_run, None), "expected a text or a Path as folder, got None"),
+        (lambda: show(3), "expected a text or a Path as a run, got 3"),
+        (lambda: show([signal_run.path]), "expected a text or a Path as a run"),
+        (lambda: show(signal_run, height=-5), "height to be a whole number above 0, got -5"),
+        (lambda: show(signal_run, height='9" onload="x'), "height to be a whole number above 0"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            call()
+
+
+@pytest.mark.parametrize("allow", [None, "antigravity", b"antigravity", [b"antigravity"], [3], 3])
+def test_modules_to_allow_are_a_list_of_names(allow, signal_run, tmp_path, monkeypatch):
+    """A text would allow its letters, and None every module."""
+    copy = shutil.copytree(signal_run.path, tmp_path / "run")
+    (tmp_path / "g.py").write_text(f"open({str(tmp_path / 'TAKEN')!r}, 'w')")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = json.loads((copy / "config.json").read_text())
+    config["model"]["name"] = "g:Net"
+    (copy / "config.json").write_text(json.dumps(config))
+    vouch(copy)
+    monkeypatch.setattr(loading, "read_values", inspect.unwrap(loading.read_values))
+    monkeypatch.setattr(loading, "parted", inspect.unwrap(loading.parted))
+    for load, run in ((loading.load, copy), (loading.of_record, reading.read(copy))):
+        with pytest.raises(UsageError, match="expected a list of names of modules as allow"):
+            inspect.unwrap(load)(run, allow=allow)
+    assert not (tmp_path / "TAKEN").exists()
 
 
 def test_an_error_is_one_line_from_python_too(tmp_path):
@@ -431,7 +490,10 @@ def test_a_name_that_is_too_long_leaves_nothing(tmp_path, signal_run):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("inputs", [None, 3, [], [1], b"a film", [["a film"]], np.zeros(3)])
+NO_TEXTS = [None, 3, [], [1], b"a film", [["a film"]], np.zeros(3), {"a film": 1}, {"a film"}]
+
+
+@pytest.mark.parametrize("inputs", NO_TEXTS, ids=str)
 def test_what_is_no_text_is_told(inputs, text_run):
     with pytest.raises(UsageError, match="expected a text, or a list of texts, got"):
         text_run.predict(inputs)

@@ -2,7 +2,9 @@
 
 import contextlib
 import hashlib
+import inspect
 import json
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -16,6 +18,9 @@ from flax_attn.data.sets import ImageFiles, PairsTSV, SignalsNPZ
 from flax_attn.data.sets.memory import digest
 from flax_attn.errors import UsageError
 from flax_attn.predict.files import read_csv, write_signals
+from flax_attn.tasks.images import ImageClasses
+from flax_attn.tasks.series import Series
+from flax_attn.tasks.signals import check_signals
 from tests import tiny
 
 RANDOM = np.random.default_rng(0)
@@ -300,9 +305,62 @@ def test_classes_of_bytes_have_the_names_that_these_spell():
     assert classes == ["cat", "hühner", "cat"]
 
 
+FILMS, SOUNDS = ["a film", "a play"] * 8, ["good", "bad"] * 8
+
+
+@pytest.mark.parametrize(
+    ("texts", "others", "said"),
+    [
+        ("abcdabcd", SOUNDS[:8], "expected a list of texts in here, got 'abcdabcd'"),
+        (FILMS[:8], "xyxyxyxy", "expected a list of texts in here, got 'xyxyxyxy'"),
+        (dict.fromkeys(FILMS), SOUNDS, "expected a list of texts in here"),
+        (set(FILMS), SOUNDS, "expected a list of texts in here"),
+        (None, SOUNDS, "expected a list of texts in here, got None"),
+        (np.array("a film"), SOUNDS, "expected a list of texts in here, got 'a film'"),
+        ([b"a film"] * 16, SOUNDS, "expected texts in here, got b'a film'"),
+        (FILMS, [None, "bad"] * 8, "number of a class, for each text in here, got None"),
+        (FILMS, [float("nan"), "bad"] * 8, "number of a class, for each text in here, got nan"),
+        (FILMS, [b"good", b"bad"] * 8, "number of a class, for each text in here, got b'good'"),
+        (FILMS, np.zeros((16, 1)), r"number of a class, for each text in here, got \[0.0\]"),
+    ],
+)
+def test_what_are_no_texts_in_classes_is_told(texts, others, said):
+    with pytest.raises(UsageError, match=said):
+        contents.texts("here", texts, others)
+
+
+@pytest.mark.parametrize("make", [list, tuple, iter, np.array, lambda rows: np.array(rows, object)])
+def test_texts_and_classes_may_be_any_list(make):
+    assert contents.texts("here", make(FILMS), make(SOUNDS)) == (FILMS, SOUNDS)
+    assert contents.texts("here", make(FILMS), make([3, 4] * 8))[1] == ["3", "4"] * 8
+
+
+@pytest.mark.parametrize("labels", [[None, "cat", "cat"], [["cat"], "cat", "cat"], ["cat", 1, 2.5]])
+def test_labels_of_another_kind_are_told(labels):
+    with pytest.raises(UsageError, match="expected the class of each image"):
+        contents.images("here", PIXELS[:3], np.array(labels, object))
+    with pytest.raises(UsageError, match="expected the class of each image"):
+        contents.images("here", PIXELS[:3], [["cat"], ["cat", "dog"], ["cat"]])
+
+
+def test_rows_of_several_lengths_are_told_by_every_task():
+    rows, shape = [[1.0] * 12, [2.0] * 11], SimpleNamespace(num_series=2, image_shape=(12, 12))
+    series, pictures = SimpleNamespace(data=shape), SimpleNamespace(data=shape)
+    for call in (
+        lambda: check_signals(rows, (12, 1)),
+        lambda: inspect.unwrap(Series.predict)(series, None, [], rows),
+        lambda: inspect.unwrap(ImageClasses.prepare)(pictures, rows),
+    ):
+        with pytest.raises(UsageError, match="expected one array in the inputs"):
+            call()
+    with pytest.raises(UsageError, match="expected finite numbers"):
+        inspect.unwrap(Series.predict)(series, None, [], np.full((1, 3, 2), 1e300))
+
+
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
+        ((PIXELS / 2.0, LABELS), r"in \[0, 1\] as pixels of .*, got float64 from 0"),
         (
             (PIXELS[:3], LABELS),
             "as many targets as inputs in .*own.npz, at least one, got 3 and 20",

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from flax_attn.errors import UsageError
-from flax_attn.runs import examples, reading, sums
+from flax_attn.runs import examples, reading, sums, untrusted
+from tests.written_runs import write_run
 
 
 def make_run(seeds=2):
@@ -156,11 +157,78 @@ def test_examples_that_fit_together_are_taken():
         ({"attention/a": FLOATS[:1]}, "ab", "no weights 'attention/a'"),
         ({"attention/a": np.zeros(2)}, "ab", "no weights 'attention/a'"),
         ({"confusion": np.zeros((2, 3), int)}, "ab", "confusion do not fit"),
+        ({"attention/a": np.zeros((2, 2, 3))}, "ab", "'attention/a' of 2 instead of 3 queries"),
+        ({"attention/a": np.zeros((2, 4, 3, 2))}, "ab", "'attention/a' of 2 instead of 3 queries"),
+        ({"attention/hops": np.zeros((2, 4, 2))}, "ab", "of 2 instead of 3 queries or keys"),
+        ({"lengths": WHOLE[:, 0] + 4}, "ab", "lengths above 3"),
+        ({"predictions": np.full((2, 2), np.inf)}, "ab", "predictions are not finite"),
+        ({"predictions": np.full((2, 2), np.nan)}, "ab", "predictions are not finite"),
     ],
 )
 def test_examples_that_do_not_fit_together_are_told(change, classes, said):
     with pytest.raises(ValueError, match=said):
         examples.check("texts", TEXTS | change, None if classes is None else list(classes))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "shape"),
+    [
+        ("signals", "attention", (3, 3, 50)),
+        ("signals", "attention", (3, 50, 3)),
+        ("images", "block1", (3, 4, 15, 16)),
+        ("images", "pooling", (3, 15)),
+        ("hops", "hops", (3, 4, 9)),
+        ("series", "input", (3, 12, 4)),
+        ("translation", "alignment", (2, 3, 4)),
+        ("translation", "alignment", (2, 4, 3)),
+        ("language", "block1", (2, 5, 6)),
+    ],
+)
+def test_weights_of_other_queries_and_keys_are_told(tmp_path, kind, name, shape):
+    """A model of the user's own may attend to anything."""
+    change = {"examples": {f"attention/{name}": np.zeros(shape)}}
+    patches = {"patch_size": 7} if kind == "images" else {}
+    assert reading.read(write_run(tmp_path / "right", kind, config={"model": patches})).attention
+    with pytest.raises(UsageError, match=f"weights 'attention/{name}' of .* queries or keys"):
+        reading.read(write_run(tmp_path / "wrong", kind, config={"model": patches}, **change))
+    own = {"model": {"name": "my_models:Mine"} | patches}
+    assert reading.read(write_run(tmp_path / "own", kind, config=own, **change)).attention
+
+
+ROWS = [{"epoch": e, "seed": s, "step": 10 * e, "test/mse": 1.0} for e in (0, 1) for s in (0, 1)]
+
+
+def test_numbers_that_are_not_finite_are_told_but_a_metric_may_be_nan(finished):
+    assert reading.read(finished(rows=[*ROWS[:3], ROWS[3] | {"valid/mse": float("nan")}]))
+    for changes in (
+        {"rows": [*ROWS[:3], ROWS[3] | {"valid/mse": float("inf")}]},
+        {"summary": SUMMARY | {"train_seconds": float("inf")}},
+        {"summary": SUMMARY | {"train_seconds": float("nan")}},
+        {"config": {"name": "some", "num_epochs": 1, "model": {}, "data": {}, "x": -1e999}},
+    ):
+        with pytest.raises(UsageError, match=r"expected finite numbers, got -?(Infinity|NaN)"):
+            reading.read(finished(**changes))
+
+
+@pytest.mark.parametrize("content", ["null", "3", "true", '"text"', "[]"])
+@pytest.mark.parametrize("name", ["config.json", "summary.json"])
+def test_json_of_another_kind_is_told(finished, name, content):
+    path = finished()
+    (path / name).write_text(content)
+    sums.write(path, FILES)
+    with pytest.raises(UsageError, match="is missing or of another kind"):
+        reading.read(path)
+
+
+def test_a_metric_beyond_float32_is_told(finished):
+    with pytest.raises(UsageError, match="a metric that is too large for float32"):
+        reading.read(finished(rows=[*ROWS[:3], ROWS[3] | {"valid/mse": -1e308}]))
+
+
+def test_a_number_that_overflows_is_told():
+    assert untrusted.parse(b"[1e308, -1.5]") == [1e308, -1.5]
+    with pytest.raises(ValueError, match="expected finite numbers, got 1e999"):
+        untrusted.parse(b'{"a": 1e999}', may_be_nan=True)
 
 
 def test_weights_that_are_too_large_are_left_out_the_largest_first(monkeypatch):

@@ -131,7 +131,13 @@ class TextFile(LanguageData):
     def load(self, manual_dir: Path | None) -> Language:
         del manual_dir  # the user names the file
         path = expanded(self.file)
-        text = read_text(path)
+        try:
+            text = read_text(path)
+        except OSError as error:
+            raise UsageError(
+                f"cannot read {self.file} ({error.strerror}); give a text file by "
+                f"--config.data.file"
+            ) from error
         if not text.strip():
             raise UsageError(f"expected a text in {self.file}, got an empty file")
         if "\0" in text:

@@ -72,6 +72,11 @@ class Shapes(SignalData):
                 "expected no 'train' in config key 'evaluate' with data.fresh=True, where every "
                 "example is seen once"
             )
+        if not self.num_used:
+            raise UsageError(
+                f"expected training examples, got none of data.num_train={self.num_train}; lower "
+                f"data.valid_fraction={self.valid_fraction}"
+            )
         if self.num_used < training.batch_size:
             raise UsageError(
                 f"expected batch_size at most the {self.num_used} training examples, got "
