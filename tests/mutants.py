@@ -108,7 +108,7 @@ MUTANTS = {
         ("xp.maximum(first, 0)", "first"),
         ("query, key, value = hide(query, has_key), hide(key, has_query), hide(", "value = hide("),
         ("change(jnp.asarray(bias(queries, keys)))", "jnp.asarray(bias(queries, keys))"),
-        ("has_query |= keys < self.prefix_lengths", "has_query |= keys <= self.prefix_lengths"),
+        ("| (keys < self.prefix_lengths)]", "| (keys <= self.prefix_lengths)]"),
         (
             "jnp.minimum(self.prefix_lengths, real_keys) > 0",
             "jnp.minimum(self.prefix_lengths, real_keys) >= 0",

@@ -12,6 +12,7 @@ position `query_offset + i`, key `j` at position `j`.
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypedDict, Unpack
 
@@ -348,13 +349,14 @@ class Visibility:
         first = 0 if first is None else xp.maximum(first, 0)
         has_key = first <= (real_keys - 1 if last is None else xp.minimum(last, real_keys - 1))
         (start, _), (_, end) = self.window_of(0), self.window_of(real_queries - 1)
-        has_query = keys >= (0 if start is None else start)
-        has_query &= keys <= (real_keys if end is None else end)
+        near = [keys >= start] if start is not None else []
+        near += [keys <= end] if end is not None else []
         if self.prefix_lengths is not None:
             has_key |= jnp.minimum(self.prefix_lengths, real_keys) > 0
-            has_query |= keys < self.prefix_lengths
+            near = [functools.reduce(operator.and_, near) | (keys < self.prefix_lengths)]
+        has_query = functools.reduce(operator.and_, near, keys < real_keys)
         has_key = xp.logical_and(has_key, queries < real_queries)
-        has_query = xp.logical_and(has_query & (keys < real_keys), real_queries > 0)
+        has_query = xp.logical_and(has_query, real_queries > 0)
         return has_key[..., 0], has_query[..., 0, :]
 
     def visible_blocks(self, rows: Array, columns: Array) -> Bool[Array, "i j"]:
