@@ -252,7 +252,7 @@ CONFIG_FILES = {
     "raise ImportError('first\\nsecond')": "got ImportError: first second",
     "def get_config(variant): return {}": "to return a ConfigDict, got dict",
     "def get_config(): pass": "got TypeError",
-    "def get_config(variant): raise ValueError('first\\nsecond')": "to return a ConfigDict, got ValueError: first second",
+    "def get_config(variant): raise ValueError('first\\nsecond')": "got ValueError: first second",
     "from configs import shapes_cnn\ndef get_config(variant=''):\n  c = "
     "shapes_cnn.get_config()\n  del c.batch_size\n  return c": (
         "expected int for config key 'batch_size', got None"
