@@ -106,7 +106,7 @@ MUTANTS = {
         ("least[..., 0, :, None] <= most_key", "least[..., 0, :, None] < most_key"),
         ("queries < real_queries", "queries <= real_queries"),
         ("xp.maximum(first, 0)", "first"),
-        ("query, key, value = hide(query, has_key), hide(key, has_query), hide(", "value = hide("),
+        ("return hide(query, has_key), hide(key, has_query), hide(", "return query, key, hide("),
         ("change(jnp.asarray(bias(queries, keys)))", "jnp.asarray(bias(queries, keys))"),
         ("| (keys < self.prefix_lengths)]", "| (keys <= self.prefix_lengths)]"),
         (

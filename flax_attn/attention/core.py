@@ -34,11 +34,13 @@ from flax_attn.attention.checks import (
     as_softcap,
     check_dropout,
     check_options,
+    weights_shape,
+    weights_shape_in_heads,
 )
 from flax_attn.attention.forms import blockwise, cudnn, devices, few_queries, query_blocks
 from flax_attn.attention.normalizers import drop, masked_softmax
 from flax_attn.attention.scores import DotProduct, check_same_width, scaled_dot
-from flax_attn.attention.visibility import Indices, Limits, Visibility, arrays_and_visibility
+from flax_attn.attention.visibility import Indices, Limits, Visibility, make_visibility
 from flax_attn.types import UserInput
 
 Shaped = ArrayLike | jax.ShapeDtypeStruct
@@ -400,7 +402,10 @@ def make_call(
     **limits: Unpack[Limits],
 ) -> Call:
     """Checks arguments, and makes a call of them; `in_heads` for arrays `(..., t, heads, d)`."""
-    query, key, value, visible = arrays_and_visibility(query, key, value, in_heads, **limits)
+    query, key, value = as_floats("query", query), as_floats("key", key), as_floats("value", value)
+    shape_of = weights_shape_in_heads if in_heads else weights_shape
+    shape = shape_of(query, key, value)
+    visible = make_visibility(shape, shape[-3:-2] if in_heads else (), **limits)
     if dropout_rate != 0:
         check_dropout(dropout_rate, dropout_rng)
     options = score, normalizer, float(dropout_rate), dropout_rng, chunk_size, need_weights, across

@@ -14,7 +14,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypedDict, Unpack
+from typing import NamedTuple, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -32,8 +32,6 @@ from flax_attn.attention.checks import (
     as_mask,
     as_window,
     broadcastable,
-    weights_shape,
-    weights_shape_in_heads,
 )
 from flax_attn.attention.masks import both
 from flax_attn.types import Options, Tree
@@ -238,7 +236,7 @@ class Visibility:
                 has_key, has_query = self.reachable()
             else:
                 has_key, has_query = mask.any(axis=-1), mask.any(axis=-2)
-            query, key, value = hide(query, has_key), hide(key, has_query), hide(value, has_query)
+            query, key, value = _hide_unseen(query, key, value, has_key, has_query)
         return query, key, value, mask, bias
 
     def without_unreachable(
@@ -247,8 +245,7 @@ class Visibility:
         """The arrays without what is not seen, by the limits that need no look at each pair."""
         if self.hides_single_pairs:
             return query, key, value
-        has_key, has_query = self.reachable()
-        return hide(query, has_key), hide(key, has_query), hide(value, has_query)
+        return _hide_unseen(query, key, value, *self.reachable())
 
     def _masks(self, queries: Array, keys: Array) -> Iterator[Array]:
         """The mask of each limit that is set, at indices `(q, 1)` and `(1, k)`."""
@@ -471,25 +468,6 @@ def make_visibility(
     return dataclasses.replace(made, query_offset=query_offset, **fields)
 
 
-def arrays_and_visibility(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
-    in_heads: bool = False,
-    **limits: Unpack[Limits],
-) -> tuple[Array, Array, Array, Visibility]:
-    """Checks the arrays and limits of a call: the arrays as floats, and what a query sees.
-
-    Raises:
-        TypeError: an array that is not of floats.
-        ValueError: arrays that do not fit.
-    """
-    query, key, value = as_floats("query", query), as_floats("key", key), as_floats("value", value)
-    shape_of = weights_shape_in_heads if in_heads else weights_shape
-    shape = shape_of(query, key, value)
-    return query, key, value, make_visibility(shape, shape[-3:-2] if in_heads else (), **limits)
-
-
 def hide(array: Array, real: Array | np.ndarray) -> Array:
     """The vectors `(..., t, d)` with zeros where `real` `(..., t)` is False.
 
@@ -498,6 +476,13 @@ def hide(array: Array, real: Array | np.ndarray) -> Array:
     if isinstance(real, np.ndarray) and real.all():
         return array
     return jnp.where(real[..., None], array, 0)
+
+
+def _hide_unseen(
+    query: Array, key: Array, value: Array, has_key: Seen, has_query: Seen
+) -> tuple[Array, Array, Array]:
+    """Zeros queries without a key, and keys and values without a query."""
+    return hide(query, has_key), hide(key, has_query), hide(value, has_query)
 
 
 def _per_pair(visible: Visibility, name: str, term: PerPair | None) -> Tree:

@@ -3,11 +3,9 @@
 import argparse
 from pathlib import Path
 
-from flax_attn.commands.requests import warn
+from flax_attn.commands.requests import check_figure, warn
 from flax_attn.errors import UsageError, escaped_lines
 from flax_attn.experiment import loading
-from flax_attn.predict import files
-from flax_attn.runs.directory import check_no_file_of_run
 
 BETWEEN = "-" * 15  # two texts
 MOST_SAMPLES = 1_000
@@ -38,9 +36,7 @@ def generate(args: argparse.Namespace) -> list[Path]:
     """
     if not 1 <= args.samples <= MOST_SAMPLES:
         raise UsageError(f"expected --samples from 1 to {MOST_SAMPLES:,}, got {args.samples}")
-    if args.figure is not None:
-        files.check_destination(args.figure, "--figure", files.PICTURES)
-        check_no_file_of_run(args.figure, "--figure")
+    check_figure(args.figure)
     run = loading.load(args.run, warn, allow=tuple(args.allow))
     sampling = {"temperature": args.temperature, "top_k": args.top_k, "seed": args.seed}
     printed = Printed()

@@ -73,7 +73,7 @@ def predict_signals(request: Request, config: Config, console: Console) -> list[
     output = request.output or source.with_suffix(".predictions" + source.suffix)
     files.check_destination(output, "--output", files.ARRAYS, source)
     check_no_file_of_run(output, "--output")
-    check_figure(request)
+    check_figure(request.figure, request.source)
     prediction = run.predict(signals)
     to_write: dict[Path, Callable[[Path], object]] = {
         output: lambda path: files.write_signals(path, arrays.outputs_of(prediction))
@@ -169,7 +169,7 @@ def check_classes(request: Request) -> None:
             "expected no --output for a run on texts or images, whose predictions are printed; "
             "--json prints JSON"
         )
-    check_figure(request)
+    check_figure(request.figure, request.source)
 
 
 def read_images(request: Request, task: ImageClasses) -> tuple[list[str], np.ndarray]:

@@ -57,10 +57,11 @@ def print_json(rows: list[JsonObject], console: Console) -> None:
     console.print(JSONHighlighter()(text), soft_wrap=True)
 
 
-def check_figure(request: Request) -> None:
-    if request.figure is not None:
-        files.check_destination(request.figure, "--figure", files.PICTURES, request.source)
-        check_no_file_of_run(request.figure, "--figure")
+def check_figure(path: Path | None, source: Path | None = None) -> None:
+    """Raises a UsageError for a `--figure` that cannot be written, or that is a file of a run."""
+    if path is not None:
+        files.check_destination(path, "--figure", files.PICTURES, source)
+        check_no_file_of_run(path, "--figure")
 
 
 def write_all(to_write: dict[Path, Callable[[Path], object]]) -> list[Path]:

@@ -269,10 +269,8 @@ def check_devices() -> None:
 
     try:
         jax.devices()
-    except (
-        AssertionError,
-        RuntimeError,
-    ) as error:  # an assertion, for GPUs that it has no code for
+    # an assertion fails for GPUs that it has no code for
+    except (AssertionError, RuntimeError) as error:
         said = "none is there" if isinstance(error, AssertionError) else one_line(error)[:200]
         settings = [f"{name}={os.environ[name]}" for name in OF_DEVICES if name in os.environ]
         raise UsageError(

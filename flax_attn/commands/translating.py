@@ -36,7 +36,7 @@ def predict_translations(request: Request, config: Config, console: Console) -> 
                 "expected --output alone, for it holds the best translation of each line; leave "
                 "out --best and --json"
             )
-    check_figure(request)
+    check_figure(request.figure, request.source)
     beam = config.decoding.beam if request.beam is None else request.beam
     check_beam(beam, request.num_best)
     texts = read_texts(request, '"ein mann schläft ."')

@@ -120,7 +120,7 @@ def test_the_predictions_of_runs_differ_in_more_than_colour():
 
 
 def classified(names):
-    """A record of which only the classes and their confusion matrix are looked at."""
+    """A record with classes and their confusion matrix."""
     counts = np.eye(len(names), dtype=np.int64)
     config = {"derived": {"classes": names}}
     return reading.Record("run", None, config, [], {"confusion": counts}, {})

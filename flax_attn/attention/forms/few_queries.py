@@ -61,7 +61,7 @@ def attend(call: "Call") -> Array:
 
 
 def _read(call: "Call", query: Array, key: Array, value: Array) -> Array:
-    """Computes the formula, but for hiding: what is hidden is read, with weights of 0."""
+    """Computes the formula without hiding: hidden keys and values are read with a weight of 0."""
     mask, bias = call.visible.block()
     scores = call.score(query, key)
     weights = masked_softmax(scores if bias is None else add(scores, bias), mask=mask)
