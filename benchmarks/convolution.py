@@ -4,7 +4,7 @@ called alone.
     python -m benchmarks.convolution [--steps 20] [--repeats 5]
 
 Training runs in a loop, where XLA's own convolution loses its fast path on CPU; this is why
-`models.convolution` has forms of its own.
+`models.cpu.convolution` has forms of its own.
 """
 
 import argparse
@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import timing
-from flax_attn.models import convolution
+from flax_attn.models.convolution import by_xla
+from flax_attn.models.cpu import convolution
 
 
 def measure(form, steps: int, repeats: int) -> tuple[float, float]:
@@ -50,7 +51,7 @@ def main() -> None:
     args = parser.parse_args()
     table = Table("form", "in a scan, ms", "a call, ms", title=timing.machine())
     for form in (
-        convolution.by_xla,
+        by_xla,
         convolution.by_shifts,
         convolution.by_tiles,
         convolution.by_batched_tiles,

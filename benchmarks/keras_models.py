@@ -65,7 +65,7 @@ def trainer(
         config.learning_rate, options.weight_decay, options.b1, options.b2, options.eps
     )
     optimizer.exclude_from_weight_decay(var_names=["bias"])
-    regression = config.task == "regression"
+    regression = config.kind.problem == "regression"
     loss = (
         keras.losses.MeanSquaredError()
         if regression

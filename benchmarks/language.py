@@ -20,11 +20,10 @@ import torch
 from benchmarks import timing, torch_gpt, torch_training
 from configs import shakespeare_char
 from flax_attn.data.sets.language import Language, LanguageData
-from flax_attn.experiment.building import build_model, make_loss
 from flax_attn.experiment.config import Config
-from flax_attn.experiment.programs import make_programs
+from flax_attn.experiment.programs import build_model, make_loss, make_programs
+from flax_attn.kinds.language import LanguageModel
 from flax_attn.models.generation import Sampling, generate
-from flax_attn.tasks import LanguageModel
 
 BATCHES, TEXTS = (12, 64), (1, 32)
 STEPS = 20  # of a call

@@ -34,11 +34,11 @@ def trainer(
     )
 
     def loss_of(outputs: Any, targets: Any, label_smoothing: float = 0.0) -> Any:
-        if config.task == "regression":
+        if config.kind.problem == "regression":
             return jnp.square(outputs - targets).mean()
         labels = optax.smooth_labels(nn.one_hot(targets, outputs.shape[-1]), label_smoothing)
         losses = optax.softmax_cross_entropy(outputs, labels)
-        weights = targets > 0 if config.task == "translation" else jnp.ones_like(losses)
+        weights = targets > 0 if config.kind.problem == "translation" else jnp.ones_like(losses)
         return (losses * weights).sum() / weights.sum()
 
     @jax.jit

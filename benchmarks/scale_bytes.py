@@ -1,4 +1,4 @@
-"""The bytes that devices send each other, in the compiled steps of `shapes_attention`.
+"""The bytes that devices send each other, in the compiled steps of `shapes_attention:tutorial`.
 
 Groups of up to eight devices share a batch. They add up the gradients of `p` parameters in each
 step: the formula is `4p` bytes, of which each of `n` devices sends `2 (n-1)/n`.
@@ -44,16 +44,15 @@ def sent(num_devices: int) -> dict[str, Any]:
     from jax.sharding import NamedSharding
 
     from configs import shapes_attention
-    from flax_attn.experiment.building import build_model, count_parameters
     from flax_attn.experiment.config import Config
-    from flax_attn.experiment.programs import make_programs
+    from flax_attn.experiment.programs import build_model, count_parameters, make_programs
     from flax_attn.training.mesh import EVERYWHERE, SEEDS
 
-    values = shapes_attention.get_config()
+    values = shapes_attention.get_config("tutorial")
     changes = {"num_seeds": max(1, num_devices // GROUP), "batch_size": BATCH}
     values.update_from_flattened_dict(changes | {"steps_per_epoch": 10, "data.num_train": 1_000})
     config = Config.of(values)
-    task = config.task_class.load(config.data, config.recipe, None)
+    task = config.kind.load(config.data, config.recipe, None)
     programs = make_programs(config, build_model(config, task.kept.sizes), task)
 
     def shapes(tree: Any, spec: Any, leading: tuple[int, ...] = ()) -> Any:

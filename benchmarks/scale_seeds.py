@@ -1,4 +1,4 @@
-"""The steps of `shapes_attention` that all seeds take in a second, over the number of seeds."""
+"""The steps that all seeds of `shapes_attention:tutorial` take in a second, over their number."""
 
 import time
 from typing import Any
@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from configs import shapes_attention
-from flax_attn.experiment.building import build_model
 from flax_attn.experiment.config import Config
-from flax_attn.experiment.programs import make_programs
+from flax_attn.experiment.programs import build_model, make_programs
 
 STEPS = 10  # of each seed in one measurement
 
@@ -22,11 +21,11 @@ def rows(numbers: list[int], repeats: int = 5) -> list[dict[str, Any]]:
 
 
 def measure(num_seeds: int, repeats: int) -> float:
-    values = shapes_attention.get_config()
+    values = shapes_attention.get_config("tutorial")
     sizes = {"num_seeds": num_seeds, "steps_per_epoch": STEPS, "data.num_train": 5_000}
     values.update_from_flattened_dict(sizes)
     config = Config.of(values)
-    task = config.task_class.load(config.data, config.recipe, None)
+    task = config.kind.load(config.data, config.recipe, None)
     programs = make_programs(config, build_model(config, task.kept.sizes), task)
     states, data = programs.create(config.seeds), jax.tree.map(jnp.asarray, task.rows.train)
     seconds = []

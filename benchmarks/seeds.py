@@ -1,5 +1,5 @@
-"""Time of eight seeds of `shapes_attention` in one program beside that of the same seeds one after
-another.
+"""Time of eight seeds of `shapes_attention:tutorial` in one program beside that of the same seeds
+one after another.
 
 python -m benchmarks.seeds [--seeds 8] [--steps 10] [--repeats 5]
 """
@@ -13,17 +13,16 @@ import jax.numpy as jnp
 
 from benchmarks import timing
 from configs import shapes_attention
-from flax_attn.experiment.building import build_model
 from flax_attn.experiment.config import Config
-from flax_attn.experiment.programs import make_programs
+from flax_attn.experiment.programs import build_model, make_programs
 
 
 def measure(num_seeds: int, steps: int, repeats: int) -> dict[str, float]:
     """Milliseconds a step and seed, of seeds one after another and of all in one program."""
-    config = shapes_attention.get_config()
+    config = shapes_attention.get_config("tutorial")
     config.steps_per_epoch, config.data.num_train = steps, 5_000
     config = Config.of(config)
-    task = config.task_class.load(config.data, config.recipe, None)
+    task = config.kind.load(config.data, config.recipe, None)
     programs = make_programs(config, build_model(config, task.kept.sizes), task)
     data = jax.tree.map(jnp.asarray, task.rows.train)
 

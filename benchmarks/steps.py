@@ -41,12 +41,15 @@ from configs import (
     sst_gru_attention,
     translate_multi30k,
 )
-from flax_attn.experiment.building import build_model, make_loss
 from flax_attn.experiment.config import Config
-from flax_attn.experiment.programs import make_programs
-from flax_attn.tasks import ImageClasses, Kept, PairsOfTexts, Rows, Signals, Task, TextClasses
+from flax_attn.experiment.programs import build_model, make_loss, make_programs
+from flax_attn.kinds.images import ImageClasses
+from flax_attn.kinds.signals import Signals
+from flax_attn.kinds.task import Kept, Rows, Task
+from flax_attn.kinds.texts import TextClasses
+from flax_attn.kinds.translation import PairsOfTexts
 from flax_attn.training import epoch
-from flax_attn.training.state import TrainState
+from flax_attn.training.epoch import TrainState
 
 Batch = dict[str, Any]
 
@@ -61,6 +64,7 @@ class Case(NamedTuple):
     linen: Callable[..., linen_models.Built]
     steps: int  # of an epoch that takes about a second
     keras: Callable[..., Any] | None = None  # where it has the layers
+    variant: str = ""  # of the config
 
 
 def shapes(config: Any) -> tuple[Batch, dict[str, int], dict[str, Any]]:
@@ -132,7 +136,9 @@ def seq2seq(build: Callable) -> Callable:
 
 
 CASES = {
-    "CNN": Case(shapes_cnn, shapes, torch_models.cnn, linen_models.cnn, 20, keras_models.cnn),
+    "CNN": Case(
+        shapes_cnn, shapes, torch_models.cnn, linen_models.cnn, 20, keras_models.cnn, "tutorial"
+    ),
     "CNN + attention": Case(
         shapes_attention,
         shapes,
@@ -140,6 +146,7 @@ CASES = {
         linen_models.cnn_attention,
         16,
         keras_models.cnn_attention,
+        "tutorial",
     ),
     "LSTM": Case(shapes_lstm, shapes, torch_models.lstm, linen_models.lstm, 200),
     "MLP": Case(mnist_mlp, images, torch_models.mlp, linen_models.mlp, 200, keras_models.mlp),
@@ -186,7 +193,7 @@ def measure(
         compiled: whether PyTorch's model is measured compiled, too.
     """
     case = CASES[name]
-    config = case.config.get_config()
+    config = case.config.get_config(case.variant)
     rows, sizes, derived = case.rows(config)
     config.steps_per_epoch = case.steps
     config.optimizer.warmup_steps, config.optimizer.schedule = 0, "constant"
@@ -253,13 +260,13 @@ def measure(
 def task_of(config: Config, rows: Batch, sizes: dict[str, int], derived: dict[str, Any]) -> Task:
     """The task of a config on these rows."""
     data: Any = config.data
-    if config.task_class is Signals:
+    if config.kind is Signals:
         return load_shapes(config)
     kept, stored = Kept({"files": {}} | derived, sizes, {}), Rows(rows, {})
-    if config.task_class is ImageClasses:
+    if config.kind is ImageClasses:
         return ImageClasses(data, config.recipe, kept, stored, {})
     encoder: Any = None  # nothing is encoded
-    kind = PairsOfTexts if config.task_class is PairsOfTexts else TextClasses
+    kind = PairsOfTexts if config.kind is PairsOfTexts else TextClasses
     return kind(data, config.recipe, kept, encoder, stored, {}, [])
 
 

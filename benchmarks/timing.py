@@ -62,10 +62,15 @@ def machine() -> str:
     """One line on what the figures were measured on: processor, instructions, cores, versions."""
     import jax
 
+    from flax_attn import platforms
+
     devices = {device.device_kind for device in jax.devices() if device.platform != "cpu"}
     names = ("jax", "flax", "torch", "keras")
     versions = [f"{name} {metadata.version(name)}" for name in names if find_spec(name)]
-    return ", ".join([*sorted(devices), processor(), f"{os.cpu_count()} cores", *versions])
+    machine = [*sorted(devices), processor(), f"{os.cpu_count()} cores", *versions]
+    if (products := platforms.products()) != "float32":
+        machine += [f"JAX multiplies float32 in {products}"]
+    return ", ".join(machine)
 
 
 def processor() -> str:

@@ -29,12 +29,12 @@ def trainer(
 
     def loss(label_smoothing: float = 0.0) -> Tensor:
         outputs = model(*inputs)
-        if config.task == "regression":
+        if config.kind.problem == "regression":
             return nn.functional.mse_loss(outputs, targets)
         return nn.functional.cross_entropy(
             outputs.reshape(-1, outputs.shape[-1]),
             targets.flatten(),
-            ignore_index=0 if config.task == "translation" else -100,
+            ignore_index=0 if config.kind.problem == "translation" else -100,
             label_smoothing=label_smoothing,
         )
 

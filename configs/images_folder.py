@@ -5,8 +5,8 @@ Task     any classes. A folder has `train/CLASS/*.png` and `test/CLASS/*.png`, o
          `train_images`, `train_labels`, `test_images` and `test_labels`, or `images` and `labels`
          alone. Colours become grey, and images are scaled to 32 x 32 pixels
 Source   the model of mnist_transformer
-Command  python train.py --config=configs/images_folder.py --config.data.path=FOLDER, or
-         --config.data.path=FILE.npz
+Command  python train.py --config=configs/images_folder.py --config.data.file=FOLDER, or
+         --config.data.file=FILE.npz
 Expect   no figure, it depends on your images; test accuracy 0.908 with 1,500 training and
          2,000 test digits of MNIST, 7 minutes (two dense layers: 0.864, 30 epochs)
 """
@@ -20,7 +20,7 @@ from flax_attn import recipes
 
 def get_config(variant: str = "") -> Any:
     config = recipes.patch_transformer("images_folder", variant)
-    config.data = ConfigDict({"name": "image_files", "seed": 42, "path": ""})
+    config.data = ConfigDict({"name": "image_files", "seed": 42, "file": ""})
     config.data.update({"height": 32, "width": 32})  # multiples of the patch_size; 0: as they are
     config.data.update({"valid_fraction": 0.1, "test_fraction": 0.1})
     config.num_epochs = 5 if variant else 50

@@ -14,7 +14,7 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = recipes.common("series_input_attention", variant, "regression")
+    config = recipes.common("series_input_attention", variant)
     config.num_epochs = 5 if variant else 60
     config.learning_rate = 3e-3
     config.data.name = "input_series"

@@ -4,9 +4,9 @@ Task     level two triangles and two boxes pairwise
 Source   François Fleuret's attention on synthetic sequences; unscaled dot-product attention,
          58,177 parameters
 Command  python train.py --config=configs/shapes_attention.py
-Expect   test MSE 0.0006 at the epoch best on validation, and a median of 0.0007 over the last 10
-         epochs; 5 minutes a seed (the recipe in PyTorch: 0.0031 after epoch 50, 0.00075 at its
-         best; the noise floor is 0.00021)
+Expect   test MSE 0.0006 in half a minute (the recipe in PyTorch: 0.00075 at its best; the noise
+         floor is 0.00021). Shapes put 0.94 of their weight on shapes of their kind. `:tutorial` is
+         the tutorial's own recipe: 0.0006 in 5 minutes
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = recipes.shapes(
+    config = recipes.new_shapes(
         "shapes_attention",
         variant,
         {

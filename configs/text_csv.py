@@ -1,10 +1,10 @@
-"""Your own texts: a CSV or TSV file of texts and labels, with a bidirectional GRU and attention
+"""Your own texts: a table of texts and labels, with a bidirectional GRU and attention
 over its states.
 
 Task     any labels; one file is split 70 / 15 / 15 within each class, or a second file has the
          test split
 Source   the model of ag_news_rnn_attention, with a GRU in both directions
-Command  python train.py --config=configs/text_csv.py --config.data.train_file=FILE.csv (or .tsv)
+Command  python train.py --config=configs/text_csv.py --config.data.file=FILE.csv (or .tsv)
          [--config.data.test_file=FILE.csv] [--config.data.text_column=text
          --config.data.label_column=label]; a column is a name in the first row, or a number from 1
 Expect   no figure, it depends on your texts
@@ -18,7 +18,7 @@ from flax_attn import recipes
 def get_config(variant: str = "") -> Any:
     data = {
         "name": "text_csv",
-        "train_file": "",
+        "file": "",
         "test_file": "",
         "text_column": "text",
         "label_column": "label",
@@ -40,6 +40,7 @@ def get_config(variant: str = "") -> Any:
         "initialization": "flax",
     }
     config = recipes.texts("text_csv", variant, data, model)
-    config.num_epochs = 2 if variant else 20
+    config.num_epochs = 5 if variant else 20
+    config.steps_per_epoch = 60 if variant else 0  # as many for a small table as for a large one
     config.patience = 4
     return config

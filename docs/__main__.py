@@ -1,6 +1,9 @@
 """Builds the site into `docs/_build/html`, and serves it on this machine.
 
-    python -m docs [--port=8000] [--no-serve] [--out=FOLDER]
+    python -m docs [--port=8000]
+    python -m docs --output FOLDER
+
+The second command builds it into a folder that any static host serves as it is.
 
 The lessons of the course are executed, and only again after their code has changed.
 """
@@ -9,10 +12,12 @@ import argparse
 import functools
 import http.server
 import importlib.util
+import shutil
 import sys
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
+FOLDER = DOCS / "_build" / "html"
 PACKAGES = ("sphinx", "myst_nb", "furo", "sphinx_copybutton")
 HOST = "127.0.0.1"
 
@@ -20,21 +25,23 @@ HOST = "127.0.0.1"
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m docs", description="Builds the site.")
     parser.add_argument("--port", type=int, default=8000, help="to serve it at, on this machine")
-    parser.add_argument("--no-serve", action="store_true", help="only build it")
-    parser.add_argument("--out", type=Path, default=DOCS / "_build" / "html", help="its folder")
+    parser.add_argument("--output", type=Path, help="only build it, and copy it here")
     options = parser.parse_args(arguments)
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         return failed(f'the site needs {", ".join(missing)}; pip install -e ".[docs]"')
-    if options.no_serve:
-        return build(options.out)
-    pages = functools.partial(Quiet, directory=str(options.out))
+    if options.output is not None:
+        code = build(FOLDER)
+        if not code:
+            shutil.copytree(FOLDER, options.output, dirs_exist_ok=True)
+        return code
+    pages = functools.partial(Quiet, directory=str(FOLDER))
     try:
         server = http.server.ThreadingHTTPServer((HOST, options.port), pages)
     except (OSError, OverflowError) as error:
         return failed(f"cannot serve at port {options.port} ({error}); choose another by --port")
     with server:
-        if code := build(options.out):
+        if code := build(FOLDER):
             return code
         print(f"The site is at http://{HOST}:{server.server_port}/. Ctrl-C ends.", flush=True)
         try:

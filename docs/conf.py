@@ -58,6 +58,7 @@ toc_object_entries_show_parents = "hide"
 # The look
 html_theme = "furo"
 html_title = "flax_attn"
+html_favicon = "_static/favicon.svg"
 html_static_path = ["_static"]
 templates_path = ["_templates"]
 html_css_files = ["site.css"]

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from flax_attn.experiment.loading import Run as Run
     from flax_attn.experiment.loading import load as load
     from flax_attn.explore.showing import show as show
-    from flax_attn.tasks.language import Generated as Generated
-    from flax_attn.tasks.task import Prediction as Prediction
+    from flax_attn.kinds.language import Generated as Generated
+    from flax_attn.kinds.task import Prediction as Prediction
 
 __version__ = "0.1.0"
 
@@ -32,8 +32,8 @@ FACE = {
     "show": "flax_attn.explore.showing",
     "export": "flax_attn.experiment.exporting",
     "Run": "flax_attn.experiment.loading",
-    "Prediction": "flax_attn.tasks.task",
-    "Generated": "flax_attn.tasks.language",
+    "Prediction": "flax_attn.kinds.task",
+    "Generated": "flax_attn.kinds.language",
 }
 MODULES = {"plot": "flax_attn.analysis.plotting"}
 __all__ = ["Generated", "Prediction", "Run", "export", "load", "plot", "show", "train"]
@@ -45,7 +45,10 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and refuses other
         if name in MODULES:
             return importlib.import_module(MODULES[name])
         if name not in FACE:
-            raise AttributeError(f"module 'flax_attn' has no attribute {name!r}")
+            raise AttributeError(
+                f"module 'flax_attn' has no attribute {name!r}; functions and layers of attention "
+                f"are in flax_attn.attention"
+            )
         value = getattr(importlib.import_module(FACE[name]), name)
         globals()[name] = value
         return value

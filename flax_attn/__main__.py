@@ -1,15 +1,21 @@
 """The command `flax-attn`, also `python -m flax_attn`: training, predictions, texts, comparison."""
 
 import argparse
+import contextlib
 import io
+import os
+import shutil
 import sys
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
 import flax_attn
-from flax_attn.commands.arguments import make_parser, refuse
-from flax_attn.errors import LONGEST, UsageError, escaped, one_line, shortened
+from flax_attn import config_files
+from flax_attn.errors import LONGEST, UsageError, escaped, one_line, shortened, unknown
 from flax_attn.files import check_here
+from flax_attn.runs import shipped
+from flax_attn.types import Options
 
 LEAST_MEMORY = 2_000_000_000  # bytes, in which a small run trains on two cores
 
@@ -19,6 +25,10 @@ def main(argv: list[str] | None = None) -> int:
 
     The code is 0, or 2 for bad input, with one line on standard error.
     """
+    if sys.stderr is None:  # print would write to standard output instead
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - open as long as the program
+    if "MPLBACKEND" in os.environ:  # matplotlib would look for it, and no window is opened
+        os.environ["MPLBACKEND"] = "agg"
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(
@@ -44,8 +54,17 @@ def run_safely(argv: list[str] | None) -> int:
     """Runs the command, and turns errors into a line and a code."""
     try:
         args = parse(argv)
-        commands = {"train": run_train, "predict": run_predict, "generate": run_generate}
-        commands |= {"compare": run_compare, "report": run_report, "explore": run_explore}
+        commands = {
+            "train": run_train,
+            "predict": run_predict,
+            "words": run_words,
+            "generate": run_generate,
+            "compare": run_compare,
+            "report": run_report,
+            "explore": run_explore,
+            "export": run_export,
+            "demo": run_demo,
+        }
         code = commands[args.command](args)
         print(end="", flush=True)  # a program without an output has no sys.stdout
         return code
@@ -78,7 +97,8 @@ def complain(message: str) -> int:
 
     Of a line that is too long, the beginning and the end are printed: what to do is at the end.
     """
-    print(f"error: {shortened(escaped(message), LONGEST)}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # the exit code tells, too
+        print(f"error: {shortened(escaped(message), LONGEST)}", file=sys.stderr)
     return 2
 
 
@@ -106,6 +126,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         if "\0" in argument:
             refuse(f"expected arguments without NUL characters, got {argument[:60]!r}")
     args, rest = make_parser(__doc__, flax_attn.__version__).parse_known_args(arguments)
+    if args.command is None and not rest:
+        refuse("the following arguments are required: command")
     if args.command == "train":
         args.rest = rest
         return args
@@ -113,6 +135,10 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         refuse(f"unrecognized arguments: {shortened(' '.join(rest))}")
     if rest:
         args.text += rest
+    if "run" in args:
+        args.run = shipped.place(args.run)
+    if "runs" in args:
+        args.runs = [shipped.place(run) for run in args.runs]
     return args
 
 
@@ -138,17 +164,24 @@ def run_train(args: argparse.Namespace) -> int:
     if args.timeout < 1:
         refuse(f"expected --timeout of at least 1 second, got {args.timeout}")
     wait = args.timeout if args.distributed else None
+    if args.explore and args.distributed:
+        refuse("expected --explore in one process, got --distributed, too")
     options = {"debug_nans": args.debug_nans, "sequence": args.sequence}
+    options |= {"explore": args.open if args.explore else None}
     return run_command(names, rest, args.workdir, args.manual_dir, options, wait)
 
 
-def run_predict(args: argparse.Namespace) -> int:
+def check_run(run: Path) -> None:
+    """Raises a UsageError for what is no run, before JAX is there, so that it is told at once."""
     from flax_attn.runs.directory import read_config
 
     check_memory()
-    # what a line can print
-    check_text(str(args.run.absolute()), "the path of a run", "rename it, or set LC_ALL=C.UTF-8")
-    read_config(args.run)  # before jax is there, so that a wrong path is told at once
+    check_text(str(run.absolute()), "the path of a run", "rename it, or set LC_ALL=C.UTF-8")
+    read_config(run)
+
+
+def run_predict(args: argparse.Namespace) -> int:
+    check_run(args.run)
     for text in args.text:
         check_text(text, "a text", "set the terminal to UTF-8, or give a file")
     from flax_attn.commands.training import prepare_jax
@@ -156,7 +189,7 @@ def run_predict(args: argparse.Namespace) -> int:
     prepare_jax()
     from flax_attn.analysis.tables import wide_console
     from flax_attn.commands.predicting import predict
-    from flax_attn.commands.requests import Request
+    from flax_attn.kinds.requests import Request
 
     request = Request(
         args.run,
@@ -168,8 +201,34 @@ def run_predict(args: argparse.Namespace) -> int:
         args.beam,
         args.best,
         tuple(args.allow),
+        args.why,
     )
     report(predict(request, wide_console()), args.json)
+    return 0
+
+
+def run_words(args: argparse.Namespace) -> int:
+    check_run(args.run)
+    from flax_attn.commands.training import prepare_jax
+
+    prepare_jax()
+    from flax_attn.analysis.tables import wide_console
+    from flax_attn.commands.predicting import tell_words
+    from flax_attn.files import expanded
+    from flax_attn.kinds.requests import Request
+
+    folder = None if args.manual_dir is None else expanded(args.manual_dir)
+    request = Request(
+        args.run,
+        [],
+        args.input,
+        as_json=args.json,
+        allow=tuple(args.allow),
+        manual_dir=folder,
+        num_texts=args.texts,
+        num_words=args.words,
+    )
+    tell_words(request, wide_console())
     return 0
 
 
@@ -201,12 +260,8 @@ def run_report(args: argparse.Namespace) -> int:
 
 
 def run_explore(args: argparse.Namespace) -> int:
-    from flax_attn.runs.directory import read_config
-
-    check_memory()
     for run in args.runs:
-        check_text(str(run.absolute()), "the path of a run", "rename it, or set LC_ALL=C.UTF-8")
-        read_config(run)  # before jax is there, so that a wrong path is told at once
+        check_run(run)
     from flax_attn.commands.training import prepare_jax
 
     prepare_jax()
@@ -216,6 +271,34 @@ def run_explore(args: argparse.Namespace) -> int:
     return 0
 
 
+def run_export(args: argparse.Namespace) -> int:
+    from flax_attn.runs.directory import read_config
+
+    check_memory()
+    for path in (args.run, args.folder):
+        check_text(str(path.absolute()), "a path", "rename it, or set LC_ALL=C.UTF-8")
+    read_config(args.run)  # before jax is there, so that a wrong path is told at once
+    from flax_attn.commands.training import prepare_jax
+
+    prepare_jax()
+    from flax_attn.experiment.exporting import check_folder, export
+    from flax_attn.experiment.loading import load
+    from flax_attn.kinds.requests import warn
+
+    check_folder(args.folder)
+    run = load(args.run, warn, allow=tuple(args.allow))
+    report([export(run, args.folder, args.platform, args.rows)])
+    return 0
+
+
+def run_demo(args: argparse.Namespace) -> int:
+    for name in args.names:
+        if name not in shipped.NAMES:
+            raise UsageError(unknown("demo", name, shipped.NAMES))
+    args.runs = [shipped.unpacked(name) for name in dict.fromkeys(args.names or shipped.NAMES)]
+    return run_explore(args)
+
+
 def report(paths: list[Path], as_json: bool = False) -> None:
     """Says what was written, and beside JSON where it is not in the way."""
     for path in paths:
@@ -223,11 +306,207 @@ def report(paths: list[Path], as_json: bool = False) -> None:
 
 
 def run_compare(args: argparse.Namespace) -> int:
-    from flax_attn.analysis.compare import compare
     from flax_attn.analysis.tables import wide_console
+    from flax_attn.commands.comparing import compare
 
     report(compare(args.runs, args.output, wide_console()))
     return 0
+
+
+def make_parser(description: str | None, version: str) -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(prog="flax-attn", description=description, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"flax-attn {version}")
+    commands = parser.add_subparsers(dest="command")
+    usage = "flax-attn train NAME[:quick] [--workdir DIR] [--manual_dir DIR] [--KEY=VALUE ...]"
+    options = {"help": "train a config, or resume it", "allow_abbrev": False, "usage": usage}
+    train = commands.add_parser("train", **options)
+    predict = commands.add_parser("predict", help="predict with the model of a run")
+    words = commands.add_parser("words", help="list the words that decided for each class")
+    generate = commands.add_parser("generate", help="continue a text with a language model")
+    compare = commands.add_parser("compare", help="compare the results of several runs")
+    add_training(train)
+    add_predicting(predict)
+    add_words(words)
+    add_generating(generate)
+    compare.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    output = "directory for the figures (default: comparison)"
+    compare.add_argument("--output", type=Path, default=Path("comparison"), help=output)
+    reporting = commands.add_parser("report", help="write runs as one page for a browser")
+    add_reporting(reporting)
+    explore = commands.add_parser("explore", help="try a run in the browser")
+    add_exploring(explore)
+    demo = commands.add_parser("demo", help="try trained models in the browser at once")
+    add_demo(demo)
+    exporting = commands.add_parser("export", help="write a run for programs without flax_attn")
+    add_exporting(exporting)
+    for command in (parser, *commands.choices.values()):
+        command.error = refuse  # argparse's own prints its usage before the line
+    return parser
+
+
+def add_training(train: argparse.ArgumentParser) -> None:
+    """The flags of `train`; the keys of the config come to them."""
+    # as `train.py` has it
+    train.add_argument("--config", action="append", default=[], help=argparse.SUPPRESS)
+    workdir = "the run directory (default: runs/NAME, or runs/NAME-quick)"
+    train.add_argument("--workdir", type=Path, help=workdir)
+    manual_dir = "a folder with one folder for each data set (default: data sets are downloaded)"
+    train.add_argument("--manual_dir", type=Path, help=manual_dir)
+    debug = "end at the first number that is not finite, and say where it arose"
+    train.add_argument("--debug_nans", action="store_true", help=debug)
+    joins = "join the other processes of the run: docs/scale-out.md"
+    train.add_argument("--distributed", action="store_true", help=joins)
+    explore = "open a page in the browser that follows the training, and asks the model"
+    train.add_argument("--explore", action="store_true", help=explore)
+    add_no_open(train)
+    sequence = "the number of devices that share each sequence, for a Transformer (default: 1)"
+    train.add_argument("--sequence", type=int, default=1, help=sequence)
+    timeout = "how many seconds a process waits for the others (default: 300)"
+    train.add_argument("--timeout", type=int, default=300, help=timeout)
+    train.epilog = "Any key of the config is a flag: --num_epochs=3, --model.features=32."
+    without_configs = train.format_help
+
+    def format_help() -> str:  # the configs are read where help is asked for
+        width = shutil.get_terminal_size().columns - 2
+        return f"{without_configs()}\nconfigs:\n{config_files.listed(width)}\n"
+
+    train.format_help = format_help
+
+
+def add_predicting(predict: argparse.ArgumentParser) -> None:
+    """The arguments of `predict`."""
+    run = "a run directory, such as runs/shapes_attention"
+    predict.add_argument("run", type=Path, metavar="RUN", help=run)
+    text = 'a text to classify, translate or continue, such as "The final starts next week."'
+    predict.add_argument("text", nargs="*", help=text)
+    source = (
+        "signals (.npy, .csv), a table with texts (.csv, .tsv), a text in each line of another "
+    )
+    source += "file, or images (.png, IDX)"
+    predict.add_argument("--input", type=Path, help=source)
+    output = "the file for predictions of signals, .npy or .csv, or for a table with predictions "
+    output += "(default for both: INPUT with .predictions), or for translations (default: printed)"
+    predict.add_argument("--output", type=Path, help=output)
+    figure = "also draw the predictions, and what the model attends to, into this file"
+    predict.add_argument("--figure", type=Path, help=figure)
+    as_json = "print classes or translations as JSON, with the attention"
+    predict.add_argument("--json", action="store_true", help=as_json)
+    why = "also say which words mattered: what the class loses without each"
+    predict.add_argument("--why", action="store_true", help=why)
+    beam = "the beam of the search for translations (default: that of the run; 1 is greedy)"
+    predict.add_argument("--beam", type=int, help=beam)
+    best = "the number of translations to print for each text (default: 1)"
+    predict.add_argument("--best", type=int, default=1, help=best)
+    add_allow(predict)
+
+
+def add_words(words: argparse.ArgumentParser) -> None:
+    """The arguments of `words`."""
+    words.add_argument("run", type=Path, metavar="RUN", help="a run on texts in classes")
+    source = "a table with texts (.csv, .tsv), or a text in each line (default: the test split)"
+    words.add_argument("--input", type=Path, help=source)
+    manual_dir = "the folder that the data set of the run was read from"
+    words.add_argument("--manual_dir", type=Path, help=manual_dir)
+    texts = "the largest number of texts, evenly from all (default: 500)"
+    words.add_argument("--texts", type=int, default=500, help=texts)
+    most = "the number of words for each class (default: 10)"
+    words.add_argument("--words", type=int, default=10, help=most)
+    words.add_argument("--json", action="store_true", help="print JSON")
+    add_allow(words)
+
+
+def add_generating(generate: argparse.ArgumentParser) -> None:
+    """The arguments of `generate`."""
+    run = "a run directory, such as runs/shakespeare_char"
+    generate.add_argument("run", type=Path, metavar="RUN", help=run)
+    prompt = 'the beginning of the text, such as "ROMEO:" (default: none)'
+    generate.add_argument("prompt", nargs="?", default="", metavar="PROMPT", help=prompt)
+    length = "the number of tokens to write (default: 500)"
+    generate.add_argument("--length", type=int, default=500, help=length)
+    temperature = "the lower, the more probable the tokens; 0: the most probable (default: 0.8)"
+    generate.add_argument("--temperature", type=float, default=0.8, help=temperature)
+    top_k = "the number of most probable tokens to choose among; 0 for all (default: 40)"
+    generate.add_argument("--top-k", type=int, default=40, help=top_k)
+    seed = "the same seed gives the same text (default: 0)"
+    generate.add_argument("--seed", type=int, default=0, help=seed)
+    samples = "the number of texts (default: 1)"
+    generate.add_argument("--samples", type=int, default=1, help=samples)
+    figure = "also draw what the last token looks at into this file"
+    generate.add_argument("--figure", type=Path, help=figure)
+    add_allow(generate)
+
+
+def add_reporting(reporting: argparse.ArgumentParser) -> None:
+    """The arguments of `report`."""
+    runs = "run directories, such as runs/shapes_attention"
+    reporting.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=runs)
+    output = "the file to write, or - for the terminal (default: report.html)"
+    reporting.add_argument("-o", "--output", type=Path, default=Path("report.html"), help=output)
+    no_model = "leave out the trained models, which otherwise answer in the page"
+    reporting.add_argument("--no-model", dest="model", action="store_false", help=no_model)
+
+
+def add_exploring(explore: argparse.ArgumentParser) -> None:
+    """The arguments of `explore`."""
+    runs = "a run directory, or two; two of one kind answer the same input"
+    explore.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=runs)
+    add_page(explore)
+    add_allow(explore)
+
+
+def add_demo(demo: argparse.ArgumentParser) -> None:
+    """The arguments of `demo`, which explores runs that come with the package."""
+    which = f"{' or '.join(shipped.NAMES)} (default: both)"
+    demo.add_argument("names", nargs="*", metavar="NAME", help=which)
+    demo.set_defaults(allow=[])
+    add_page(demo)
+
+
+def add_exporting(exporting: argparse.ArgumentParser) -> None:
+    """The arguments of `export`."""
+    run = "a run directory, such as runs/shapes_attention"
+    exporting.add_argument("run", type=Path, metavar="RUN", help=run)
+    folder = "the folder to write: the prediction as a program, the parameters, and export.json"
+    exporting.add_argument("folder", type=Path, metavar="FOLDER", help=folder)
+    platform = "also write a program for this platform, such as tpu, with its kernels"
+    options: Options = {"action": "append", "default": [], "metavar": "PLATFORM"}
+    exporting.add_argument("--platform", help=platform, **options)
+    rows = "the number of rows that such a program takes (default: 1)"
+    exporting.add_argument("--rows", type=int, default=1, help=rows)
+    add_allow(exporting)
+
+
+def add_page(explore: argparse.ArgumentParser) -> None:
+    """Adds the flags of a page that is served."""
+    port = "the port of the page (default: the first free one from 8600 on)"
+    explore.add_argument("--port", type=int, help=port)
+    add_no_open(explore)
+
+
+def add_no_open(command: argparse.ArgumentParser) -> None:
+    no_open = "print the address of the page, and open no browser"
+    command.add_argument("--no-open", dest="open", action="store_false", help=no_open)
+
+
+def add_allow(command: argparse.ArgumentParser) -> None:
+    """Adds the flag for modules of the user's own."""
+    allow = "a module of your own that the run may import"
+    options: Options = {"action": "append", "type": module, "default": [], "metavar": "MODULE"}
+    command.add_argument("--allow", help=allow, **options)
+
+
+def module(name: str) -> str:
+    """The name of a module. Raises an ArgumentTypeError for what can be none."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise argparse.ArgumentTypeError(
+            f"expected a module such as my_models, got {shortened(name)!r}"
+        )
+    return name
+
+
+def refuse(message: str) -> NoReturn:
+    raise UsageError(f"{message}; see flax-attn --help")
 
 
 if __name__ == "__main__":

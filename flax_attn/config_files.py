@@ -2,19 +2,25 @@
 
 import ast
 import contextlib
+import difflib
 import inspect
+import os
+import re
 import runpy
 import sys
+import textwrap
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
 from flax_attn.errors import UsageError, one_line, shortened, unknown
+from flax_attn.fields import check_limits, check_name, check_no_task, flatten
 from flax_attn.files import check_here, expanded
-from flax_attn.runs.directory import flatten
 from flax_attn.types import ConfigValues, Json, JsonObject, UserInput
 
 LARGEST = 2**20  # bytes of a config file
+FLAGS = ("config", "workdir", "manual_dir", "debug_nans", "sequence", "distributed", "timeout")
+LISTED = "flax-attn train --help lists the configs"
 PACKAGE = Path(__file__).parent
 FOLDERS = (PACKAGE / "configs", PACKAGE.parent / "configs")  # of a wheel, and of a checkout
 
@@ -24,9 +30,44 @@ def names() -> list[str]:
     return sorted(path.stem for path in folder().glob("*.py") if path.stem != "base")
 
 
+def listed(width: int) -> str:
+    """Lists the configs of the package with the first line of their docstrings; runs none."""
+    lines = []
+    for name in names():
+        tree = ast.parse((folder() / f"{name}.py").read_text(encoding="utf-8"))
+        says = (ast.get_docstring(tree) or "").partition("\n")[0]
+        lines += textwrap.wrap(f"{name}: {says}", width - 2, subsequent_indent="    ")
+    return "\n".join(f"  {line}" for line in lines)
+
+
 def folder() -> Path:
     """The folder of the configs that come with the package."""
     return next((path for path in FOLDERS if path.is_dir()), FOLDERS[0])
+
+
+def from_command(names: list[str], rest: list[str]) -> ConfigValues:
+    """Reads the config of a command line: the one of its names, changed by the flags in `rest`.
+
+    Raises:
+        UsageError: no name, several, one that is no config's, or a flag that is none.
+    """
+    config = read(only(names, rest))
+    change(config, parse(config, overrides(rest, flatten(config.to_dict()))))
+    check_limits(flatten(config.to_dict()))
+    return config
+
+
+def only(names: list[str], rest: list[str]) -> str:
+    """The name of the one config. Raises a UsageError for none or several."""
+    if not names:
+        got = f", got {shortened(' '.join(rest))}" if rest else ""
+        raise UsageError(
+            f"expected a config, such as flax-attn train shapes_attention{got}; {LISTED}"
+        )
+    if len(names) > 1:
+        got = shortened(" and ".join(names))
+        raise UsageError(f"expected one --config, got {len(names)}: {got}")
+    return names[0]
 
 
 def find(name: str) -> tuple[Path, str]:
@@ -53,7 +94,11 @@ def find(name: str) -> tuple[Path, str]:
         raise UsageError(
             f"expected the name of a config file to end in .py, got {shortened(stem)}; rename it"
         )
-    raise UsageError(f"no config file {shortened(stem)}; configs/ has {', '.join(names())}")
+    kind = " (a directory)" if path.is_dir() else " (no regular file)"
+    kind = kind if stem and os.path.lexists(path) else ""
+    close = difflib.get_close_matches(path.stem, names(), n=1) if not kind else []
+    advice = f"did you mean '{close[0]}'?" if close else LISTED
+    raise UsageError(f"no config file {shortened(name) or repr(name)}{kind}; {advice}")
 
 
 def read(name: str) -> ConfigValues:
@@ -141,6 +186,7 @@ def change(config: ConfigValues, overrides: Mapping[str, UserInput]) -> None:
     known = flatten(config.to_dict())
     for key, value in overrides.items():
         if key not in known:
+            check_no_task({str(key): value})
             raise UsageError(unknown("config key", str(key), known))
         try:
             config.update_from_flattened_dict({key: value})
@@ -163,6 +209,47 @@ def parse(config: ConfigValues, texts: Mapping[str, str]) -> JsonObject:
     return values
 
 
+def overrides(arguments: list[str], known: JsonObject) -> dict[str, str]:
+    """The values that flags give to keys of the config, as text.
+
+    A flag is `--KEY=VALUE`, `--KEY VALUE`, or for a truth value `--KEY` and `--noKEY`.
+    `--config.KEY` is the same as `--KEY`.
+
+    Raises:
+        UsageError: an argument that is no such flag.
+    """
+    values, rest = {}, list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        match = re.fullmatch(r"--?(no)?(config\.)?([^=]+?)(?:=(.*))?", argument, re.DOTALL)
+        if not argument.startswith("-") or match is None:
+            raise UsageError(
+                f"unexpected argument '{shortened(argument)}'; everything but the config is a "
+                f"flag, see --help"
+            )
+        no, prefix, key, value = match.groups()
+        if no and key not in known:
+            no, key = None, f"no{key}"  # a key that begins with these letters
+        if no and (value is not None or not isinstance(known[key], bool)):
+            raise UsageError(
+                f"expected --KEY=VALUE, or --noKEY for a truth value, got {shortened(argument)}"
+            )
+        if key not in known:
+            check_no_task({key: value})
+            what, choices = (
+                ("config key", known) if prefix else ("flag or config key", [*FLAGS, *known])
+            )
+            raise UsageError(unknown(what, key, choices))
+        if value is None and isinstance(known[key], bool):
+            value = "false" if no else "true"
+        elif value is None:
+            if not rest:
+                raise UsageError(f"expected a value for --{key}, such as --{key}={known[key]}")
+            value = rest.pop(0)
+        values[key] = value
+    return values
+
+
 def _other_type(key: str, example: Json, value: UserInput) -> UsageError:
     """The error for a value of another type than the config has."""
     kind = type(example).__name__
@@ -176,3 +263,10 @@ def _value(kind: type, text: str) -> Json:
     if kind in (int, float, str):
         return kind(text)
     return ast.literal_eval(text)
+
+
+def default_workdir(config: ConfigValues) -> Path:
+    """The run directory of a config if the user names none."""
+    name = config.get("name")
+    check_name(name)
+    return Path("runs") / name.replace(":", "-")

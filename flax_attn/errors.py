@@ -4,6 +4,7 @@ Also the characters that are never shown as they are, in an error or anywhere el
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 
 CONTROLS = {*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029}  # also what ends a line
@@ -15,7 +16,7 @@ ESCAPES = {
 }
 
 
-LONGEST = 800  # characters of an error
+LONGEST = 400  # characters of an error
 LONGEST_NAME = 100  # characters of a name or value of the user's in an error
 
 
@@ -58,10 +59,28 @@ def escaped_lines(text: str) -> str:
     return "\n".join(map(escaped, text.split("\n")))
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """The line for a name that is none of those known, with the nearest of them."""
+def unknown(what: str, name: str, known: Iterable[str], place: str = "") -> str:
+    """The line for a name that is none of those known `place`, with the nearest of them.
+
+    That is one with a slip of the pen. Else it is the key of a config whose words are all in the
+    name, as `data.file` in `data.train_file`. Else it is the one that is spelt most alike.
+    """
     known, name = list(known), shortened(name)
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"unknown {what} '{name}'" + (
-        f"; did you mean '{close[0]}'?" if close else f"; expected one of {', '.join(known)}"
+    parts = {key.partition(".")[0] for key in (name, *known)}
+    # the part that all keys are of makes none of them near
+    start = len(parts.pop()) + 1 if len(parts) == 1 else 0
+    spelt = lambda cutoff: difflib.get_close_matches(
+        name[start:], [other[start:] for other in known], n=1, cutoff=cutoff
     )
+    within = [key[start:] for key in known if "." in key and words_of(key) < words_of(name)]
+    close = spelt(0.9) or sorted(within, key=len)[-1:] or spelt(0.6)
+    return f"unknown {what} '{name}'{place}" + (
+        f"; did you mean '{name[:start]}{close[0]}'?"
+        if close
+        else f"; expected one of {', '.join(known)}"
+    )
+
+
+def words_of(name: str) -> set[str]:
+    """The words of a name such as `data.test_file`."""
+    return set(re.split("[._]", name))

@@ -13,10 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, TypeVar
 
 from flax_attn.errors import UsageError, shortened, unknown
-from flax_attn.types import Hint, Json, UserInput
+from flax_attn.types import Hint, Json, JsonObject, UserInput
 
 LONGEST_NAME = 255  # bytes of the name of a file
 LARGEST = 2**31 - 1  # of an integer, which may become one of 32 bits
+LARGEST_FLOAT = 3.4e38  # of float32
+SMALLEST_FLOAT = 2.0**-126  # of float32; a smaller number becomes 0
 LARGEST_BY_NAME = {  # beyond these nothing would ever end, or fit into a memory
     "num_epochs": 1_000_000,
     "steps_per_epoch": 1_000_000,
@@ -49,10 +51,16 @@ class Part:
 AnyPart = TypeVar("AnyPart", bound=Part)
 
 
-def build(part: type[AnyPart], values: Mapping[str, Json], complete: bool = False) -> AnyPart:
+def build(
+    part: type[AnyPart], values: Mapping[str, Json], complete: bool = False, choice: str = ""
+) -> AnyPart:
     """The part with these values, and with the defaults of those that are missing.
 
-    With `complete`, none may be missing.
+    Args:
+        part: a class of a part of a config.
+        values: by name.
+        complete: whether none may be missing.
+        choice: what chose the class, such as `data.name=shapes`; an unknown key tells it.
 
     Raises:
         UsageError: an unknown key, one that is missing, or a value of another type.
@@ -61,9 +69,9 @@ def build(part: type[AnyPart], values: Mapping[str, Json], complete: bool = Fals
     prefix = f"{part.PART}." if part.PART else ""
     for name in values:
         if name not in fields:
-            raise UsageError(
-                unknown("config key", prefix + name, [prefix + field for field in fields])
-            )
+            keys, place = [prefix + field for field in fields], f" for {choice}" if choice else ""
+            said = unknown("config key", prefix + name, keys, place)
+            raise UsageError(f"{said} (or take a config with {choice})" if choice else said)
     hints = typing.get_type_hints(part)
     for name, field in fields.items():
         has_default = (
@@ -118,15 +126,35 @@ def one_of(part: Part, name: str, known: Sequence[str]) -> None:
 
 
 def check_limits(values: Mapping[str, Json]) -> None:
-    """Raises a UsageError for a number, by dotted config key, that is too large or not finite."""
+    """Raises a UsageError for a number, by dotted config key, that training cannot compute with.
+
+    It is too large, too small for float32, or not finite. It may stand in a list.
+    """
     for key, value in values.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UsageError(f"expected a finite number for config key '{key}', got {value}")
+        if isinstance(value, list | tuple):
+            for element in value:
+                check_limits({key: element})
+        elif isinstance(value, float):
+            _check_float(key, value)
         largest = LARGEST_BY_NAME.get(key.rpartition(".")[2], LARGEST)
         if isinstance(value, int) and abs(value) > largest:
             bits = value.bit_length()
             number = f"{value:,}" if bits < 100 else f"one of {bits} bits"
             raise UsageError(f"expected at most {largest:,} for config key '{key}', got {number}")
+
+
+def _check_float(key: str, value: float) -> None:
+    """Raises a UsageError for a number that is infinite or 0 in float32, and is not 0."""
+    if not math.isfinite(value):
+        raise UsageError(f"expected a finite number for config key '{key}', got {value}")
+    if abs(value) > LARGEST_FLOAT:
+        raise UsageError(
+            f"expected at most {LARGEST_FLOAT:.2g} for config key '{key}', got {value}"
+        )
+    if 0 < abs(value) < SMALLEST_FLOAT:
+        raise UsageError(
+            f"expected 0 or at least {SMALLEST_FLOAT:.2g} for config key '{key}', got {value}"
+        )
 
 
 def check_number(name: str, number: UserInput) -> None:
@@ -172,3 +200,22 @@ def _check_type(key: str, kind: Hint, value: Json) -> None:
         raise UsageError(f"expected {kinds[0].__name__} for config key '{key}', got {value!r}")
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"expected a finite number for config key '{key}', got {value}")
+
+
+def flatten(config: JsonObject, prefix: str = "") -> JsonObject:
+    """Nested dicts as one, with dotted keys."""
+    flat = {}
+    for key, value in config.items():
+        flat |= (
+            flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        )
+    return flat
+
+
+def check_no_task(values: Mapping[str, UserInput], to_do: str = "remove it") -> None:
+    """Raises a UsageError for a config with a key `task`: its data set decides the kind of task."""
+    if "task" in values:
+        raise UsageError(
+            f"expected no config key 'task' (the kind of task follows from data.name), got "
+            f"{shortened(repr(values['task']))}; {to_do}"
+        )

@@ -77,12 +77,17 @@ def can_be_made(folder: Path) -> bool:
 
 def make_folder(path: Path) -> None:
     """Makes a folder and those above it: all of them, or none."""
-    made = [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
+    made = missing(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError:
         remove_empty(made)
         raise
+
+
+def missing(path: Path) -> list[Path]:
+    """The path and those above it where nothing stands, those inside others first."""
+    return [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
 
 
 def remove_empty(folders: Iterable[Path]) -> None:

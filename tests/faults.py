@@ -32,7 +32,7 @@ TASKS = {
     "attention": ["shapes_attention", *SHAPES, "--model.features=8"],
     "series": ["series_input_attention", *TINY, *PAIRS, "--model.features=8"],
     "pairs": ["reverse_bahdanau", *TINY, *PAIRS, "--model.features=8", "--model.dropout_rate=0.2"],
-    "texts": ["text_csv", *TINY, "--data.train_file=texts.csv", "--model.features=8"],
+    "texts": ["text_csv", *TINY, "--data.file=texts.csv", "--model.features=8"],
 }
 # counts the file operations on a folder, and kills its own process before one of them
 KILLER = """
@@ -77,7 +77,7 @@ def start(
     task: list[str], workdir: Path, kill_at: int = LAST, largest: int | None = None
 ) -> subprocess.Popen:
     """A process that trains. No file of it may have more than `largest` bytes."""
-    if "--data.train_file=texts.csv" in task:
+    if "--data.file=texts.csv" in task:
         rows = [f"word{i % 7} and word{i % 5},{'ab'[i % 2]}\n" for i in range(200)]
         (workdir.parent / "texts.csv").write_text("text,label\n" + "".join(rows))
     command = [sys.executable, "-u", "-c", KILLER, str(kill_at), str(workdir), *task]
@@ -117,7 +117,10 @@ def contents(workdir: Path) -> dict:
         "kept": {
             name: text for name, text in kept.items() if name not in ("summary.json", "sums.json")
         },
-        "metrics": (workdir / "metrics.jsonl").read_text(),
+        "metrics": {
+            str(path.relative_to(workdir)): path.read_text()
+            for path in workdir.rglob("metrics.jsonl")
+        },
         "summary": summary,
         "arrays": {name: (str(array.dtype), array.tobytes()) for name, array in arrays.items()},
     }

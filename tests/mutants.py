@@ -7,11 +7,17 @@ tests belong to a file beside the ones of its own name.
 ACROSS_ATTENTION = ("attention/test_equality.py", "attention/test_hidden.py")
 BLOCKS = ("attention/forms/test_blockwise.py",)
 TESTS = {
+    "kinds/language.py": ("commands/test_generating.py", "explore/test_answers.py"),
+    "kinds/signals.py": ("page/test_report.py",),
+    "kinds/encoders.py": ("kinds/test_texts.py",),
+    "analysis/classes.py": ("analysis/test_figures.py",),
+    "analysis/language.py": ("analysis/test_figures.py",),
     "analysis/matrices.py": ("analysis/test_plotting.py",),
-    "analysis/report_words.py": ("analysis/test_report.py",),
     "attention/cache.py": ("attention/test_sliding.py",),
     "attention/forms/blockwise.py": ("attention/test_log_sums.py",),
     "attention/forms/few_queries.py": ("attention/test_cache.py",),
+    "attention/layers/other_libraries.py": ("attention/test_hidden.py",),
+    "attention/layers/transformer.py": ("attention/test_hidden.py",),
     "attention/normalizers.py": (
         "attention/test_monotonic.py",
         "attention/test_dropout.py",
@@ -31,26 +37,35 @@ TESTS = {
     ),
     "attention/core.py": ("attention/test_edges.py", *ACROSS_ATTENTION),
     "experiment/loading.py": ("experiment/test_loop.py", "experiment/test_running.py"),
-    "experiment/loop.py": ("experiment/test_running.py",),
+    "experiment/running.py": (
+        "commands/test_predicting_classes.py",
+        "experiment/test_running.py",
+        "experiment/test_loop.py",
+    ),
     "files.py": ("runs/test_directory.py",),
     "training/mesh.py": ("experiment/test_mesh.py",),
     "experiment/programs.py": ("experiment/test_mesh.py", "experiment/test_running.py"),
+    "models/decoding.py": ("models/test_translation.py",),
     "models/translation_transformer.py": ("models/test_translation.py",),
-    "predict/files.py": ("commands/test_bad_commands.py",),
+    "kinds/user_files.py": ("commands/test_bad_commands.py",),
     "runs/directory.py": ("test_security.py", "experiment/test_running.py"),
     "runs/checkpoints.py": ("test_security.py",),
     "runs/examples.py": ("runs/test_reading.py", "test_security.py"),
     "runs/reading.py": ("test_security.py",),
+    "runs/sums.py": ("runs/test_checkpoints.py", "test_security.py"),
     "runs/untrusted.py": ("runs/test_sums.py", "test_security.py"),
     "stopping.py": ("experiment/test_loop.py", "test_faults.py"),
-    "tasks/classification.py": ("commands/test_predicting_classes.py",),
-    "tasks/task.py": ("tasks/test_translation.py",),
+    "kinds/classification.py": ("commands/test_predicting_classes.py",),
+    "kinds/task.py": ("kinds/test_translation.py",),
     "training/optimizer.py": ("experiment/test_running.py",),
-    "training/state.py": ("training/test_epoch.py",),
+    "training/epoch.py": (
+        "training/test_segments.py",
+        "training/test_state.py",
+        "experiment/test_mesh.py",
+    ),
     "commands/exploring.py": ("test_cli.py",),
-    "commands/predicting.py": ("commands/test_generating.py",),
     "commands/progress.py": ("experiment/test_running.py",),
-    "commands/requests.py": ("commands/test_predicting_translations.py",),
+    "kinds/requests.py": ("commands/test_predicting_translations.py",),
     "commands/training.py": ("test_cli.py",),
     "data/builders.py": ("data/test_files.py",),
     "data/contents.py": ("experiment/test_own_data.py",),
@@ -59,15 +74,18 @@ TESTS = {
     "data/sets/memory.py": ("experiment/test_face.py",),
     "data/sets/series.py": ("data/test_splits.py",),
     "data/sets/texts.py": ("data/test_files.py",),
+    "data/table.py": ("data/test_files.py",),
+    "kinds/evidence.py": ("commands/test_predicting_tables.py",),
     "errors.py": ("commands/test_bad_commands.py",),
-    "experiment/building.py": ("experiment/test_running.py",),
-    "experiment/checks.py": ("experiment/test_running.py",),
-    "experiment/config.py": ("commands/test_bad_commands.py",),
+    "experiment/config.py": (
+        "commands/test_bad_commands.py",
+        "experiment/test_face.py",
+        "experiment/test_running.py",
+    ),
     "experiment/debugging.py": ("experiment/test_loop.py",),
-    "experiment/foreign.py": ("experiment/test_face.py",),
     "explore/primitives.py": ("explore/test_live_primitives.py",),
-    "explore/replies.py": ("explore/test_answers.py",),
-    "explore/step_scores.py": ("explore/test_answers.py",),
+    "kinds/replies.py": ("explore/test_answers.py",),
+    "kinds/step_scores.py": ("explore/test_answers.py",),
     "explore/under_lens.py": ("explore/test_answers.py",),
 }
 MUTANTS = {
@@ -78,6 +96,7 @@ MUTANTS = {
         ("(number + self.first - hop)", "(number + self.first + hop)"),
         ("_send(ring, sums, ring.first - last)", "_send(ring, sums, ring.first)"),
         ("np.minimum(keys.indices().ravel(), num_keys - 1)", "np.arange(num_keys)"),
+        ("if is_causal and ring.hops == devices:", "if is_causal:"),
     ],
     "attention/masks.py": [
         ("jnp.greater_equal(*aligned(query", "jnp.greater(*aligned(query"),
@@ -100,7 +119,6 @@ MUTANTS = {
             'if causal:\n        fields["right"] = 0',
             'if causal:\n        fields["right"] = fields["right"] or 0',
         ),
-        ('self.limits == {"right"} and self.right == 0', 'self.limits == {"right"}'),
         ("jnp.less_equal(*aligned(start, last_key))", "jnp.less(*aligned(start, last_key))"),
         ("jnp.less_equal(*aligned(first_key, end))", "jnp.less(*aligned(first_key, end))"),
         ("least[..., 0, :, None] <= most_key", "least[..., 0, :, None] < most_key"),
@@ -117,6 +135,7 @@ MUTANTS = {
             "jnp.less(*aligned(first_key, self.prefix_lengths))",
             "jnp.less_equal(*aligned(first_key, self.prefix_lengths))",
         ),
+        ("self.mask, query_offset=self.query_offset)", "self.mask)"),
     ],
     "attention/forms/blockwise.py": [
         ("rescale * total + shares", "total + shares"),
@@ -156,9 +175,43 @@ MUTANTS = {
         ("keys >= 0))", "keys >= -1))"),
         ("window[0] > most:", "window[0] > most + 1:"),
     ],
+    "attention/forms/cudnn.py": [
+        ("of_keys = jnp.clip(of_keys, 1, num_keys)", "of_keys = jnp.clip(of_keys, 0, num_keys)"),
+        ("jnp.minimum(of_queries, of_keys + left)", "of_queries"),
+        (
+            "of_rows(visible.query_offset) + visible.right + 1)",
+            "of_rows(visible.query_offset) + 1)",
+        ),
+        ("    return hide(context, has_key)", "    return context"),
+        ("hide_unseen(*call[:3], has_key, has_query)", "call[:3]"),
+        ("kernels.why_not_terms(call, TERMS)", '""'),
+        ("width % 8 or", "width % 4 or"),
+    ],
+    "attention/forms/splash.py": [
+        ("meets_itself = visible.is_packed and", "meets_itself ="),
+        ("visible.query_offset == 0 and not lengths", "visible.query_offset == 0"),
+        ("keys.stop - 1 < first - before", "keys.stop - 1 < last - before"),
+        ("has_query &= jax.vmap(is_among)(key_ids, query_ids, has_key)", "pass"),
+        ("kernels.why_not_terms(call, TERMS)", '""'),
+        ("* platforms.num_copies() < TPU_DENSE", "< TPU_DENSE"),
+    ],
+    "platforms.py": [
+        ('"bfloat16": "default", "tensorfloat32"', '"bfloat16": "high", "tensorfloat32"'),
+        ("size > 1 and kind != manual", "kind != manual"),
+        (
+            "_compiling_for.value or _of_mesh()",
+            "_of_mesh() or _compiling_for.value",
+        ),
+    ],
     "attention/forms/few_queries.py": [
         ("lambda: context, lambda: exact(query, key, value))", "lambda: context, lambda: context)"),
         ("return context if jnp.isfinite(context).all() else exact(*arrays)", "return context"),
+    ],
+    "attention/layers/other_libraries.py": [
+        ('options.get("causal") or options.get("window")', 'options.get("causal")'),
+    ],
+    "attention/layers/transformer.py": [
+        ("has_key | has_query | jnp.isfinite(x)", "has_key | jnp.isfinite(x)"),
     ],
     "attention/positions.py": [
         ("-jnp.arange(0, features, 2) / features", "-jnp.arange(0, features, 2) / (features - 1)")
@@ -167,6 +220,18 @@ MUTANTS = {
         ("return setting.shape, np.asarray(setting)", "return np.asarray(setting)")
     ],
     "training/epoch.py": [
+        ("keep_whole(plan(order_key, epoch))", "plan(order_key, epoch)"),
+        ("better = score < self.best_score", "better = score <= self.best_score"),
+        ("score < self.plateau_score *", "score <= self.plateau_score *"),
+        ("waited > plateau.patience", "waited >= plateau.patience"),
+        ("jnp.where(falls, 0, waited)", "waited"),
+        ("epoch - best_epoch >= patience", "epoch - best_epoch > patience"),
+        ("bad_in_a_row >= max_bad_steps", "bad_in_a_row > max_bad_steps"),
+        ("bad_steps=self.bad_steps + 1", "bad_steps=self.bad_steps"),
+        ("return choose(self.stopped, self, after)", "return after"),
+        ("jax.random.fold_in(jax.random.key(self.seed), epoch)", "jax.random.key(self.seed)"),
+        ('params["length"] if name == "scan" else 1', "1"),
+        ("max(weigh(branch.jaxpr)", "min(weigh(branch.jaxpr)"),
         ("jax.random.fold_in(key, state.step)", "key"),
         ("optax.tree.scale(state.rate_scale, updates)", "updates"),
         ("bad_in_a_row=jnp.int32(0), **changes", "**changes"),
@@ -178,23 +243,12 @@ MUTANTS = {
         ("fori_loop(first, last,", "fori_loop(first, last - 1,"),
         ("lax.cond(state.stopped,", "lax.cond(jnp.bool_(False),"),
         ("is_finite((state.params, state.carry, state.opt_state, sums))", "is_finite(sums)"),
-        ("carry, of_stacks = reset(carry), []", "of_stacks = []"),
+        ("    carry = reset(carry)\n", ""),
         ("cut(np.ones(num_examples, bool))", "cut(np.ones(num_examples, bool)) | True"),
         (
             "orders.reshape(-1, batch_size)[:num_steps]",
             "orders.reshape(-1, batch_size)[-num_steps:]",
         ),
-    ],
-    "training/state.py": [
-        ("better = score < self.best_score", "better = score <= self.best_score"),
-        ("score < self.plateau_score *", "score <= self.plateau_score *"),
-        ("waited > plateau.patience", "waited >= plateau.patience"),
-        ("jnp.where(falls, 0, waited)", "waited"),
-        ("epoch - best_epoch >= patience", "epoch - best_epoch > patience"),
-        ("bad_in_a_row >= max_bad_steps", "bad_in_a_row > max_bad_steps"),
-        ("bad_steps=self.bad_steps + 1", "bad_steps=self.bad_steps"),
-        ("return choose(self.stopped, self, after)", "return after"),
-        ("jax.random.fold_in(jax.random.key(self.seed), epoch)", "jax.random.key(self.seed)"),
     ],
     "training/buckets.py": [
         ("jax.random.split(jax.random.fold_in(key, number), len(", "jax.random.split(key, len("),
@@ -206,7 +260,7 @@ MUTANTS = {
     "training/metrics.py": [
         ("share(2 * hits, predicted + true)", "share(hits, predicted + true)"),
         ("smoothing * logits.mean(axis=-1)", "smoothing * logits.max(axis=-1)"),
-        ("(_places(logits) >= labels[..., None])", "(_places(logits) <= labels[..., None])"),
+        ("jnp.argmax(logits, axis=-1) == labels", "jnp.argmin(logits, axis=-1) == labels"),
         ("one_hot(labels) * mask[:, None]", "one_hot(labels)"),
         ("(support + self.matrix.sum(axis=-2) > 0)", "(support > 0)"),
     ],
@@ -214,35 +268,26 @@ MUTANTS = {
         ("leaf.ndim > 1", "leaf.ndim > 0"),
         ("if not self.clip_norm:", "if self.clip_norm:"),
     ],
-    "training/segments.py": [
-        ('params["length"] if name == "scan" else 1', "1"),
-        ("max(weigh(branch.jaxpr)", "min(weigh(branch.jaxpr)"),
-    ],
     "runs/checkpoints.py": [
         ("folder.mkdir(parents=True)", "folder.mkdir(parents=True, exist_ok=True)"),
-        (
-            "with replacing(folder / SUMS) as partial:\n            partial.write_text(files)",
-            "(folder / SUMS).write_text(files)",
-        ),
-        ("if place > newest and", "if place > Place(newest.epoch + 1) and"),
-        ("if not untrusted.is_marked(folder, name, mark, largest):", "if False:"),
-        ("if not os.path.lexists(folder / name):", "if False:"),
-        ('if mark["bytes"] > largest:', "if False:"),
-        ("place.name != folder.name", "False"),
-        ("(METRIC_SUMS in marks) != bool(place.step)", "False"),
+        ("if later > newest]", "if later > Progress(newest.epoch + 1)]"),
+        ("max(largest, metrics_log.LARGEST)", "largest"),
+        ("max(largest, metrics_log.LARGEST)", "2**63"),
+        ("progress.name != folder.name", "False"),
+        ("(METRIC_SUMS in names) != bool(progress.step)", "False"),
+        ("(folder / metrics_log.NAME).write_bytes(metrics)", "(folder / metrics_log.NAME).touch()"),
         ("return all(name in (*FILES", "return any(name in (*FILES"),
         ("and not path.is_symlink()]", "]"),
-        ("len(place) != 2 or", ""),
         ("epochs[:KEEP]", "epochs[:1]"),
         (
-            "for place in sorted(_places(directory), reverse=True):\n        folder = directory / "
-            "place.name\n        if not",
-            "for place in sorted(_places(directory)):\n        folder = directory / "
-            "place.name\n        if not",
+            "in sorted(_saved(directory), reverse=True):\n        folder = directory / "
+            "progress.name\n        if not",
+            "in sorted(_saved(directory)):\n        folder = directory / "
+            "progress.name\n        if not",
         ),
         ("if damaged and only_newest:", "if False:"),
-        ("for path in (*folder.iterdir(), folder, directory):", "for path in ():"),
-        ("not {METADATA, STATE} <= marks.keys() <= set(FILES)", "False"),
+        ("        sync(directory)\n", ""),
+        ("not IN_ALL <= names <= FILES", "False"),
     ],
     "runs/arrays.py": [
         ("if expected.get(name) != stored.get(name):", "if False:"),
@@ -255,10 +300,6 @@ MUTANTS = {
         ("if not stat.S_ISREG(status.st_mode):", "if False:"),
         ("if status.st_size > largest:", "if False:"),
         ("        _check_depth(content)\n", ""),
-        (
-            'if mark["bytes"] > largest or os.lstat(run / name).st_size',
-            "if os.lstat(run / name).st_size",
-        ),
         ("type(value) is int and 0 <= value < 2**63", "isinstance(value, int)"),
         ("or key in kind.__required_keys__", ""),
         ("mode = os.lstat(path).st_mode", "mode = os.stat(path).st_mode"),
@@ -275,19 +316,22 @@ MUTANTS = {
     "runs/directory.py": [
         ("            self.clear()\n", "            pass\n"),
         ('(self.path / "summary.json").unlink(missing_ok=True)', "pass"),
-        ('if "config.json" not in sums.changed(path):', "if True:"),
+        ('if "config.json" not in sums.changes(path):', "if True:"),
         ("old < new)", "old != new)"),
         ("key.startswith(FREE)", "False"),
         ("            _check_entries(path)\n", ""),
         ("    sums.check(path)\n", ""),
         ("        check_limits(flatten(config))\n", ""),
-        ('names.append(f"checkpoints/{newest.name}/{checkpoints.SUMS}")', "pass"),
+        ('names.append(f"checkpoints/{newest.name}/{sums.SUMS}")', "pass"),
+        ("if not is_run(path):", "if False:"),
         ("(self.path / sums.SUMS).unlink(missing_ok=True)", "pass"),
         ("for path in figures if _is_listed(path)]", "for path in ()]"),
     ],
     "runs/lock.py": [
         ("fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB"),
         ("if _is_there(file, descriptor):", "if True:"),
+        ("has_one(OWN) and has_one(COMMON)", "has_one(OWN)"),
+        ("has_one(OWN) and has_one(COMMON)", "has_one(COMMON)"),
         ("os.close(descriptor)\n        remove_empty(made)", "remove_empty(made)"),
         ("os.ftruncate(descriptor, 0)", "pass"),
         (
@@ -296,12 +340,10 @@ MUTANTS = {
         ),
     ],
     "runs/metrics_log.py": [
-        ('.hexdigest() == mark["sha256"]', ".hexdigest()"),
-        ('LARGEST)[: mark["bytes"]]', "LARGEST)"),
         ("if len(rows) > MOST_ROWS:", "if False:"),
-        ("self._size += len(content)", "self._size = len(content)"),
-        ('(NAME, f"checkpoints/{NAME}")', "(NAME,)"),
-        ("os.fsync(file.fileno())", "pass"),
+        ("self.content += lines", "self.content = bytearray(lines)"),
+        ("self.content = bytearray(as_lines(rows))", "self.content += as_lines(rows)"),
+        ('open(self.path, "ab")', 'open(self.path, "wb")'),
     ],
     "runs/reading.py": [
         ('if "summary.json" not in sums.read(path):', "if False:"),
@@ -317,7 +359,16 @@ MUTANTS = {
         ("before[-len(rows) :]", "before[: len(rows)]"),
     ],
     "runs/sums.py": [
-        ("if not untrusted.is_marked(path, name, mark)]", "if not (path / name).exists()]"),
+        ("same_size and sum_of(folder, name) == then", "same_size"),
+        ('os.lstat(folder / name).st_size == then["bytes"]', "True"),
+        ("if not os.path.lexists(folder / name):", "if False:"),
+        ('if then["bytes"] > largest:', "if False:"),
+        ("(*(folder / name for name in listed), folder)", "(folder,)"),
+        ("(*(folder / name for name in listed), folder)", "(folder / name for name in listed)"),
+        (
+            "with replacing(folder / SUMS) as partial:\n        partial.write_text(",
+            "if True:\n        (folder / SUMS).write_text(",
+        ),
         ("if not is_figure(name):", "if is_figure(name):"),
         ("if not untrusted.is_plain(name) or", "if"),
         ("or re.fullmatch(NAME, name, re.DOTALL) is None", ""),
@@ -333,21 +384,10 @@ MUTANTS = {
         ("stack.callback(signal.signal, number, before[number])", "pass"),
         ("not in (signal.SIG_IGN, None)", "is not None"),
     ],
-    "experiment/loop.py": [
-        ("checkpoints.discard_after(self.directory.checkpoints, first.place)", "pass"),
-        ('seconds = checkpoint.metadata["train_seconds"]', "seconds = 0.0"),
-        (
-            "states, sums = self.programs.choose(finite, (states, sums), guarded)",
-            "states, sums = guarded",
-        ),
-        ("begun = checkpoint.sums or sums", "begun = sums"),
-        ("if self.stop.heard():", "if False:"),
-        ("diverged = ~stopped & (bad |", "diverged = ~stopped & bad & (bad |"),
-        ("began = at.seconds - time.perf_counter()", "began = -time.perf_counter()"),
-    ],
     "experiment/programs.py": [
+        ('"shuffle": getattr(config.data, "shuffle", True)}', '"shuffle": True}'),
+        ('not in ("name", "parent", "across")', 'not in ("name", "parent")'),
         ("out_shardings=out)", "out_shardings=out, donate_argnums=0)"),
-        ("keep_whole(plan(*key_and_epoch))", "plan(*key_and_epoch)"),
         ("max_bad_steps=config.max_bad_steps)", "max_bad_steps=0)"),
     ],
     "experiment/processes.py": [
@@ -376,18 +416,24 @@ MUTANTS = {
         ("if str(seed) not in diverged}", "}"),
         ("    if derived is not None and not sums.read(path):", "    if False:"),
     ],
-    "tasks/classification.py": [
+    "kinds/classification.py": [
         ("count(probabilities(logits).mean(axis=0))", "count(logits.mean(axis=0))"),
         (
             "np.mean([probabilities(logits) for logits in outputs], axis=0)",
             "probabilities(outputs[0])",
         ),
     ],
-    "tasks/language.py": [
+    "kinds/language.py": [
         ('text[1:].partition("\\n")[0]', "text[1:]"),
         ('self.encoded("") if self.data.by_line else []', "[]"),
         ("self.data.most_repeated", "self.data.max_length // 2"),
         ('f"{name}, head {head}"', 'f"{name}, head {head + 1}"'),
+        ("weights[0][:, -1] for name, weights", "weights[0][:, 0] for name, weights"),
+        ("jnp.mean(jnp.stack(shares), axis=0)", "shares[0]"),
+        ("if len(whole) > most else None", "if len(whole) >= most else None"),
+    ],
+    "kinds/signals.py": [
+        ('np.sqrt(run.mean("mse"))) * unit', 'np.sqrt(run.mean("mse")))'),
     ],
     "models/forward.py": [
         ("int(part) if i % 2 else part", "part"),
@@ -398,6 +444,18 @@ MUTANTS = {
     ],
     "models/recurrent.py": [
         ("if number > 1:", "if number >= 1:"),
+    ],
+    "models/cpu/recurrence.py": [
+        ("terms = (jnp.where(is_going, terms[0], 0), *terms[1:])", "pass"),
+    ],
+    "models/cpu/largest.py": [
+        ("return num_larger < k", "return num_larger <= k"),
+    ],
+    "models/decoding.py": [
+        ('"forbidden": (0, 1)', '"forbidden": (0,)'),
+    ],
+    "models/search.py": [
+        ("decoded.lengths + last.ended", "decoded.lengths + 1"),
     ],
     "models/images.py": [
         ("2), 0, 2 * limit + 1)", "2), 0, 2 * limit)"),
@@ -411,55 +469,102 @@ MUTANTS = {
     "models/translation_transformer.py": [
         ("layer(tokens) * self.features**0.5 + positions", "layer(tokens) + positions"),
     ],
-    "tasks/texts.py": [
-        ('encoder, rows, batches["test"], words)', 'encoder, rows, ordered["test"], words)'),
+    "kinds/texts.py": [
+        ('encoder, rows, batches["test"], words,', 'encoder, rows, ordered["test"], words,'),
     ],
-    "tasks/task.py": [
+    "kinds/evidence.py": [
+        ("part[1:] - part[0]", "part[0] - part[1:]"),
+        ("np.delete(own, i, axis=0)", "np.delete(own, 0, axis=0)"),
+        ("[length, *[length - 1] * length]", "[length, *[length] * length]"),
+        ("means[word][i] < 0", "means[word][i] > 0"),
+    ],
+    "kinds/baselines.py": [
+        ("Counter(labels)", "Counter(right)"),
+    ],
+    "data/table.py": [
+        ("merits[separator] = named, alike", "merits[separator] = alike, named"),
+        ("LOOKED_AT = 100", "LOOKED_AT = 1"),
+        ("below if has_header else numbered", "below"),
+    ],
+    "kinds/numbers.py": [
+        ("said.mean(axis=1) if said.ndim == 2", "said[:, 0] if said.ndim == 2"),
+        ("* self.normalization.std\n", "\n"),
+        ('loss = loss + weighted_mean(aux["penalty"], mask).compute()', "pass"),
+        ("Normalization.of(numbers)", "Normalization.of(*(own for _, own in splits.values()))"),
+        (
+            "said = self.normalization.undo(np.mean([number_of(own) for own in outputs], axis=0))\n"
+            "        check_finite(said)",
+            "said = self.normalization.undo(number_of(outputs[0]))\n        check_finite(said)",
+        ),
+        ("largest.append(max(counts))", "largest.append(counts[0])"),
+        ("rows.shapes.heights[:, 2:]", "rows.shapes.heights[:, :2]"),
+        ('if len(arrays["inputs"]) > len(arrays["targets"]):', "if False:"),
+        ("column = said if output.suffix", "column = said[::-1] if output.suffix"),
+    ],
+    "kinds/task.py": [
         ("return np.max(lengths, axis=0) if lengths", "return lengths[0] if lengths"),
     ],
-    "tasks/encoders.py": [
+    "kinds/encoders.py": [
         ("| (lengths > most)", "| (lengths >= most)"),
+        ("for part in parts if part[0] not in (START, END)]", "for part in parts]"),
+    ],
+    "analysis/classes.py": [
+        ("counts.sum(axis=1, keepdims=True)", "counts.sum(axis=0, keepdims=True)"),
+    ],
+    "analysis/language.py": [
+        ("rows[:, :-1] if rows.shape[1] > 1 else rows", "rows"),
     ],
     "analysis/matrices.py": [
         ("np.isnan(weights[visible]).any()", "np.isnan(weights).any()"),
     ],
     "analysis/losses.py": [
         ("{run.name: pair[1] for run", "{run.name: pair[0] for run"),
+        ('curve(run.sound_rows, f"{split}/{metric}")', 'curve(run.rows, f"{split}/{metric}")'),
     ],
-    "analysis/report_words.py": [
-        ('mean_of(run, "mse"))) * _unit(run)', 'mean_of(run, "mse")))'),
-    ],
-    "predict/files.py": [
+    "kinds/user_files.py": [
         ("os.path.realpath(path) == os.path.realpath(source)", "path == source"),
+        (
+            "pictures.read_ink(path) if light_ink else pictures.read(path)",
+            "pictures.read_ink(path)",
+        ),
     ],
     "bounded.py": [
+        ("path if status.st_size else os.devnull", "path"),
         (
             'return np.memmap(path, dtype, "r", offset, shape, "F" if is_fortran else "C")',
             'return np.memmap(path, dtype, "r", offset, shape, "C")',
         ),
     ],
-    "experiment/building.py": [
-        ('"shuffle": getattr(config.data, "shuffle", True)}', '"shuffle": True}'),
-    ],
     "experiment/debugging.py": [
         ("seed = int(np.argmin(np.asarray(finite)))", "seed = int(np.argmax(np.asarray(finite)))"),
     ],
     "experiment/running.py": [
+        ("checkpoints.discard_after(self.directory.checkpoints, first.progress)", "pass"),
+        ('seconds = checkpoint.metadata["train_seconds"]', "seconds = 0.0"),
         (
-            "for name in filter(sums.is_figure, sums.changed(directory.path)):",
+            "states, sums = self.programs.choose(finite, (states, sums), guarded)",
+            "states, sums = guarded",
+        ),
+        ("sums = checkpoint.metric_sums or sums", "pass"),
+        ("rows = checkpoint.rows()", "rows = []"),
+        ("if self.stop.heard():", "if False:"),
+        ("diverged = ~stopped & (bad |", "diverged = ~stopped & bad & (bad |"),
+        ("began = now.seconds - time.perf_counter()", "began = -time.perf_counter()"),
+        ("        COPIES\n        * config.num_seeds\n", "        COPIES\n"),
+        (
+            "for name in filter(sums.is_figure, sums.changes(directory.path)):",
             "for name in ():",
         ),
+        ("int(states.step.max())", "int(states.step[0])"),
+        ("    loop.log.write()", "    pass"),
     ],
     "commands/generating.py": [
         ("text = texts[0].rstrip(UNFINISHED)", "text = texts[0]"),
     ],
-    "commands/predicting.py": [
-        ("weights[0][:, -1] for name, weights", "weights[0][:, 0] for name, weights"),
-    ],
     "commands/progress.py": [
         ("seconds, last[0] = now - last[0], now", "seconds = now - last[0]"),
     ],
-    "commands/requests.py": [
+    "kinds/requests.py": [
         (
             "write(stack.enter_context(replacing(Path(os.path.realpath(path)))))",
             "with replacing(path) as partial:\n                    write(partial)",
@@ -472,6 +577,7 @@ MUTANTS = {
         ("line, length = reader.line_num + 1, 0", "line = reader.line_num + 1"),
     ],
     "data/sets/memory.py": [
+        ("issubclass(kind, base)), None)", "issubclass(base, base)), None)"),
         ("        for part in parts:\n", "        for part in parts[:1]:\n"),
     ],
     "explore/primitives.py": [
@@ -483,20 +589,13 @@ MUTANTS = {
     "explore/server.py": [
         ("        self.close_connection = True\n", ""),
     ],
-    "explore/answers.py": [
-        ("jnp.mean(jnp.stack(shares), axis=0)", "shares[0]"),
-    ],
     "errors.py": [
         ("*range(0x7F, 0xA0)", "*range(0x80, 0xA0)"),
     ],
-    "experiment/checks.py": [
-        ("        COPIES\n        * config.num_seeds\n", "        COPIES\n"),
-    ],
     "experiment/config.py": [
-        ('name.endswith("dropout_rate")', 'name == "dropout_rate"'),
-    ],
-    "experiment/foreign.py": [
         ('{module, module.split(".")[0]} & set(allowed)', "{module} & set(allowed)"),
+        ('name.endswith("dropout_rate")', 'name == "dropout_rate"'),
+        ("self.seed + self.num_seeds > NUM_SEEDS", "self.seed + self.num_seeds >= NUM_SEEDS"),
     ],
     "commands/exploring.py": [
         ('("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")', '("DISPLAY", "BROWSER")'),
@@ -521,6 +620,7 @@ MUTANTS = {
     ],
     "data/splits.py": [
         ("if count < len(shares):", "if count <= len(shares):"),
+        ("[np.sort(part) for part in np.split(order, ends)]", "np.split(order, ends)"),
     ],
     "data/text.py": [
         (
@@ -537,16 +637,16 @@ MUTANTS = {
     "data/sets/texts.py": [
         ('if name == "train" and self.phrases:', "if self.phrases:"),
     ],
-    "explore/replies.py": [
+    "kinds/replies.py": [
         (
-            'return weights[:, None] if name.startswith("hops") else weights[None]',
+            "return weights[:, None] if of_hops(name) else weights[None]",
             "return weights[None]",
         ),
     ],
     "explore/showing.py": [
         ("    records = with_own_names(records)\n", ""),
     ],
-    "explore/step_scores.py": [
+    "kinds/step_scores.py": [
         (
             "jnp.concatenate([jnp.full_like(tokens[..., :1], end), tokens[..., :-1]], axis=-1)",
             "tokens",

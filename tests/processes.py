@@ -11,7 +11,7 @@ from tests import faults
 
 TINY = ["--batch_size=16", "--num_seeds=2", "--data.num_train=200", "--data.num_test=20"]
 TINY += ["--model.features=8", "--model.num_layers=2"]
-TASK = ["shapes_cnn", *TINY, "--steps_per_epoch=6", "--num_epochs=25"]
+TASK = ["shapes_cnn:tutorial", *TINY, "--steps_per_epoch=6", "--num_epochs=25"]
 
 
 def free_port():
@@ -30,16 +30,16 @@ def environments(number):
 # Draws no pictures. In a process with STOPPED_IN, a signal comes in that epoch.
 QUICK = """
 import os, signal, sys, types
-from flax_attn.experiment import loop
-figures = types.ModuleType("flax_attn.analysis.figures")  # without matplotlib
+from flax_attn.experiment import running
+figures = types.ModuleType("flax_attn.kinds.figures")  # without matplotlib
 figures.draw_run = lambda path: []
-sys.modules["flax_attn.analysis.figures"] = figures
-original = loop.Loop.run_epoch
-def run_epoch(self, at, stopped):
-    if str(at.place.epoch + 1) == os.environ.get("STOPPED_IN"):
+sys.modules["flax_attn.kinds.figures"] = figures
+original = running.Loop.run_epoch
+def run_epoch(self, at, stopped, on_steps):
+    if str(at.progress.epoch + 1) == os.environ.get("STOPPED_IN"):
         os.kill(os.getpid(), signal.SIGTERM)
-    return original(self, at, stopped)
-loop.Loop.run_epoch = run_epoch
+    return original(self, at, stopped, on_steps)
+running.Loop.run_epoch = run_epoch
 from flax_attn.__main__ import main
 sys.exit(main())
 """
@@ -70,7 +70,7 @@ def train_on(number, task, workdir, code=None):
 
 def wait_for_epoch(workdir, number, processes):
     deadline = time.monotonic() + 120
-    while not (workdir / "checkpoints" / str(number) / "sha256.json").exists():
+    while not (workdir / "checkpoints" / str(number) / "sums.json").exists():
         assert all(process.poll() is None for process in processes), end(processes)
         assert time.monotonic() < deadline
         time.sleep(0.02)

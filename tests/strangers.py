@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flax_attn.runs import sums
 from tests import faults
 from tests.written_runs import vouch
 
@@ -154,18 +155,16 @@ def edited(name: str, change: Callable[[dict], object]) -> Callable[[Path, str, 
 
 def listed(*names: str) -> Callable[[dict], object]:
     """Names in the list of sums."""
-    return lambda marks: marks.update({name: {"bytes": 1, "sha256": "x"} for name in names})
+    return lambda entries: entries.update({name: {"bytes": 1, "sha256": "x"} for name in names})
 
 
 def with_checkpoint(name: str, content: bytes) -> Callable[[Path, str, Path], None]:
     """A file of the newest checkpoint with other bytes, for which all lists vouch."""
 
     def do(run: Path, _: str, outside: Path) -> None:
-        from flax_attn.runs import checkpoints
-
         folder = max(run.glob("checkpoints/[0-9]*"))
         (folder / name).write_bytes(content)
-        (folder / checkpoints.SUMS).write_text(json.dumps(checkpoints._marks(folder)))
+        sums.write(folder, sums.read(folder))
         vouch(run)
 
     return do
@@ -205,7 +204,8 @@ def state(**arrays: object) -> bytes:
 
 def manipulations() -> list[Damage]:
     """What a stranger writes with care: the sums fit."""
-    metadata = b'{"place": [3, 0], "train_seconds": 1, "metrics": {"bytes": 1, "sha256": "x"}'
+    metadata = b'{"epoch": 3, "step": 0, "train_seconds": 1'
+    row = b'{"epoch": 0, "seed": 0, "step": 0}\n'
     return [
         Damage("code under the config's name", with_code),
         Damage("sums that lead outside", edited("sums.json", listed("figures/../../victim.txt"))),
@@ -233,14 +233,18 @@ def manipulations() -> list[Damage]:
         Damage("another state", with_checkpoint("state.msgpack", state(a=np.zeros(3)))),
         Damage("no arrays", with_checkpoint("state.msgpack", state(a={"b": 1}))),
         Damage("no metadata", with_checkpoint("metadata.json", b"[]")),
-        Damage("no metrics in metadata", with_checkpoint("metadata.json", metadata + b"}")),
+        Damage("no config in metadata", with_checkpoint("metadata.json", metadata + b"}")),
         Damage(
-            "no config in metadata", with_checkpoint("metadata.json", metadata + b', "config": {}}')
+            "an empty config in metadata",
+            with_checkpoint("metadata.json", metadata + b', "config": {}}'),
         ),
         Damage(
-            "a strange place",
-            with_checkpoint("metadata.json", metadata.replace(b"[3, 0]", b'"x"') + b"}"),
+            "a strange epoch",
+            with_checkpoint("metadata.json", metadata.replace(b"3", b'"x"') + b', "config": {}}'),
         ),
+        Damage("no rows", with_checkpoint("metrics.jsonl", b"")),
+        Damage("rows of another kind", with_checkpoint("metrics.jsonl", b"[1]\n")),
+        Damage("many rows", with_checkpoint("metrics.jsonl", row * 200_000)),
     ]
 
 

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import limit
+from benchmarks import accelerator, limit
+from flax_attn.attention.forms import blockwise
 
 
 def test_operations_are_those_of_the_products_inside_whatever_holds_them():
@@ -29,3 +30,21 @@ def test_operations_are_those_of_the_products_inside_whatever_holds_them():
     gradients = jax.grad(lambda x, w: convolve(x, w).sum(), argnums=(0, 1))
     assert counted(gradients, signal, kernel) == 3 * 2 * (2 * 7) * 5 * 3 * 11
     assert counted(lambda a: jnp.tanh(a) * a, a) == 0
+
+
+def test_the_check_of_an_accelerator_passes_on_a_cpu():
+    forms = list(accelerator.forms(lengths=(8,)))
+    assert {row["form"] for row in forms} == {"dense"}
+    names = ["lengths, causal window", "segments, causal"]
+    numbers = list(accelerator.numbers(lengths=(33,), names=names))
+    assert [row["passed"] for row in numbers] == [True] * 4
+    assert accelerator.verdict({"numbers": numbers}) == "4 of 4 checks passed"
+    wrong = {"call": "x", "passed": False}
+    assert accelerator.verdict({"numbers": [*numbers, wrong]}).endswith("passed; failed: x")
+
+
+def test_the_check_of_an_accelerator_sees_a_wrong_form(monkeypatch):
+    shifted = lambda call: jnp.roll(blockwise.context_and_logs(call)[0], 1, axis=-2)
+    monkeypatch.setattr(blockwise, "attend", shifted)
+    rows = list(accelerator.numbers(lengths=(33,), names=["causal"]))
+    assert not any(row["passed"] for row in rows)

@@ -7,6 +7,7 @@ import struct
 import tracemalloc
 import zipfile
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +17,13 @@ from flax_attn import bounded
 from flax_attn.data import ag_news, mnist, multi30k, pairs, sst, table
 from flax_attn.data.files import read_lines, read_rows
 from flax_attn.errors import UsageError
-from flax_attn.predict import files
+from flax_attn.kinds import user_files as files
+from flax_attn.kinds.signals import check_signals
 
 MEGABYTE = 2**20
 READERS = {
-    "signals.npy": lambda path: files.read_signals(path, (100, 1)),
-    "signals.csv": lambda path: files.read_signals(path, (100, 1)),
+    "signals.npy": lambda path: check_signals(files.read_signals(path), (100, 1)),
+    "signals.csv": lambda path: check_signals(files.read_signals(path), (100, 1)),
     "texts.txt": files.read_lines,
     "picture.png": lambda path: files.read_images(path, True),
     "images.idx": lambda path: files.read_images(path, True),
@@ -70,6 +72,10 @@ def test_folders_pipes_and_devices_are_not_opened(name, tmp_path):
         with pytest.raises((OSError, UsageError), match=said):
             READERS[name](path)
         path.unlink()
+
+
+def test_a_file_of_no_size_is_read_as_an_empty_one():
+    assert list(read_lines(Path("/proc/self/status"))) == []
 
 
 @pytest.mark.parametrize("name", READERS)

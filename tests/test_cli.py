@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from configs import shapes_attention
-from flax_attn import experiment
+from flax_attn import config_files, experiment
 from flax_attn.__main__ import main
 from flax_attn.commands import exploring, training
 from flax_attn.errors import UsageError
@@ -159,7 +159,7 @@ def test_kill_9_and_resume_equal_the_unbroken_run(tmp_path):
     process = train(*arguments, config="shapes_lstm", wait=False)
     metrics = workdir / "metrics.jsonl"
     deadline = time.monotonic() + 200
-    whole = lambda: [path.parent for path in workdir.glob("checkpoints/*/sha256.json")]
+    whole = lambda: [path.parent for path in workdir.glob("checkpoints/*/sums.json")]
     while len(whole()) < 2:
         assert time.monotonic() < deadline
         assert process.poll() is None, process.communicate()[1]
@@ -194,12 +194,12 @@ def test_kill_9_and_resume_equal_the_unbroken_run(tmp_path):
         (
             ["--config.batch_size=many"],
             "shapes_cnn",
-            "expected int for config key 'batch_size', such as 128, got 'many'",
+            "expected int for config key 'batch_size', such as 8, got 'many'",
         ),
         (
             [],
             "shapes_cn",
-            "no config file configs/shapes_cn.py; configs/ has ag_news_best, ag_news_joined",
+            "no config file configs/shapes_cn.py; did you mean 'shapes_cnn'?",
         ),
         *[
             pytest.param(*case, marks=pytest.mark.full)  # a process each
@@ -282,10 +282,10 @@ def test_a_changed_config_and_a_foreign_directory_are_refused(run, tmp_path):
         *SMALL, "--config.num_epochs=2", "--config.learning_rate=0.1", f"--workdir={run}"
     )
     assert (code, len(err.splitlines())) == (2, 1)
-    assert "'learning_rate' was 0.001" in err
+    assert "'learning_rate' was 0.003" in err
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(UsageError, match=r"no config\.json"):
-        experiment.run(shapes_attention.get_config(), tmp_path)
+        experiment.run(experiment.Config.of(shapes_attention.get_config()), tmp_path)
     assert snapshot(run) == before
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
@@ -440,3 +440,15 @@ def test_compare_prints_one_table_and_draws(run, tmp_path):
         "loss.png",
         "predictions.png",
     ]
+
+
+def test_help_says_what_each_config_does_and_runs_none(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setattr(config_files, "_run", lambda *arguments: pytest.fail("a config was run"))
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    _, _, listed = capsys.readouterr().out.partition("\nconfigs:\n")
+    lines = dict(line.strip().split(": ", 1) for line in listed.splitlines())
+    assert list(lines) == config_files.names()
+    assert lines["names"] == "Names of an invented language, letter by letter."
+    assert all(lines.values())

@@ -10,22 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.experiment.building import build_model, count_parameters
+from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
-from flax_attn.experiment.programs import make_programs
+from flax_attn.experiment.programs import build_model, count_parameters, make_programs
 
 FOLDER = Path(__file__).parent.parent / "configs"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "base")
 
 
-# what the user's own file is given by
-OWN = {
-    "text_csv": "train_file",
-    "translate_tsv": "file",
-    "text_file": "file",
-    "signals_npz": "file",
-    "images_folder": "path",
-}
+# of the user's own data, each by the key `data.file`
+OWN = ["text_csv", "text_csv_best", "numbers_csv", "translate_tsv", "text_file"]
+OWN += ["signals_npz", "images_folder"]
 
 
 def load(name, variant=""):
@@ -36,7 +31,7 @@ def load(name, variant=""):
 def test_quick_is_the_same_experiment_made_short(name):
     full, quick = load(name), load(name, "quick")
     if name in OWN:
-        quick.data[OWN[name]] = "own"
+        quick.data.file = "own"
     Config.of(quick)
     assert quick.model == full.model
     assert quick.num_epochs < full.num_epochs
@@ -68,9 +63,13 @@ def test_the_best_on_shapes_have_no_more_than_150_000_parameters_and_a_million_e
 def write_own(name, folder):
     """A small file of the user's for a config that needs one."""
     random = np.random.default_rng(0)
-    if name == "text_csv":
+    if name in ("text_csv", "text_csv_best"):
         rows = [f"a {word} text,{label}\n" for word, label in (("good", "yes"), ("bad", "no"))]
         (folder / "own.csv").write_text("text,label\n" + "".join(rows * 20))
+        return folder / "own.csv"
+    if name == "numbers_csv":
+        rows = [f"a text of {number},{number}.5\n" for number in range(80)]
+        (folder / "own.csv").write_text("text,number\n" + "".join(rows))
         return folder / "own.csv"
     if name == "translate_tsv":
         lines = [f"ein hund {i}\ta dog {i}\n" for i in range(40)]
@@ -97,7 +96,7 @@ def cut_down(name, folder):
     sizes = {"num_train": 400, "num_test": 20}
     config.data.update({key: number for key, number in sizes.items() if key in config.data})
     if name in OWN:
-        config.data[OWN[name]] = str(write_own(name, folder))
+        config.data.file = str(write_own(name, folder))
     return config
 
 
@@ -108,7 +107,7 @@ def test_two_steps(name, request, tmp_path):
     files = config.data.name in ("mnist", "ag_news", "sst", "multi30k", "tinyshakespeare")
     config = Config.of(config)
     manual_dir = request.getfixturevalue("manual_dir") if files else None
-    task = config.task_class.load(config.data, config.recipe, manual_dir)
+    task = config.kind.load(config.data, config.recipe, manual_dir)
     model = build_model(config, task.kept.sizes)
     programs = make_programs(config, model, task)
     states = programs.create(range(1))
@@ -127,6 +126,13 @@ def test_two_steps(name, request, tmp_path):
     assert np.mean([distance > 0 for distance in moved]) > 0.7
 
 
+@pytest.mark.parametrize("name", OWN)
+def test_the_key_of_the_users_own_file_is_the_same_everywhere(name):
+    assert load(name).data.file == ""
+    with pytest.raises(UsageError, match=r"^expected --data\.file=F"):
+        Config.of(load(name))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_note_says_task_source_and_command(name):
     note = importlib.import_module(f"configs.{name}").__doc__
@@ -142,7 +148,7 @@ def test_unknown_variant():
 
 
 def test_published_recipe():
-    config = load("shapes_attention")
+    config = load("shapes_attention", "tutorial")
     assert (config.batch_size, config.num_epochs, config.learning_rate) == (128, 50, 1e-3)
     adam = {"b1": 0.9, "b2": 0.99, "eps": 1e-5, "weight_decay": 0.01}
     assert {key: value for key, value in config.optimizer.items() if key in adam} == adam

@@ -16,8 +16,8 @@ from PIL import Image
 import flax_attn
 from docs import of_devices, of_numbers, of_runs, panels, record
 from docs.draw import DOCS, OF_PAGE, PAGES, first_example, run_example
+from flax_attn import kinds
 from flax_attn.analysis import drawing
-from flax_attn.runs import reading
 from tests import tiny
 from tests.written_runs import write_run
 
@@ -93,7 +93,7 @@ def test_pictures_from_numbers_are_drawn(name):
 def test_numbers_of_runs_are_recorded_as_the_runs_have_them(tmp_path, monkeypatch):
     for name in ("shakespeare_char", "induction"):
         write_run(tmp_path / name, "language")
-    run = reading.read(write_run(tmp_path / "dates_bahdanau", "translation"))
+    run = kinds.read(write_run(tmp_path / "dates_bahdanau", "translation"))
     (tmp_path / "numbers").mkdir()
     monkeypatch.setattr(record, "DOCS", tmp_path)
     monkeypatch.setattr(of_numbers, "DOCS", tmp_path)
@@ -102,7 +102,7 @@ def test_numbers_of_runs_are_recorded_as_the_runs_have_them(tmp_path, monkeypatc
     written, source, weights = of_numbers.table_of("dates_alignment")
     assert (written, source) == (list("pmal"), list("lamp"))
     np.testing.assert_allclose(weights, run.attention["alignment"][0], rtol=1e-5)
-    language = reading.read(tmp_path / "induction")
+    language = kinds.read(tmp_path / "induction")
     blocks, tokens, weights = of_numbers.table_of("looks")
     assert (blocks, tokens[2:4]) == (["block1"] * 2 + ["block2"] * 2, [" ", "↵"])
     np.testing.assert_allclose(weights[3], language.attention["block2"][1, -1], rtol=1e-5)
@@ -222,6 +222,11 @@ def test_the_example_of_the_page_on_many_devices_runs():
     assert names["alone"].shape == names["tokens"].shape
 
 
+def test_the_examples_of_the_page_on_gpus_and_tpus_run():
+    names = run_example((DOCS / "accelerators.md").read_text())
+    assert names["program"].platforms == ("tpu",)
+
+
 def test_the_example_of_the_training_page_runs():
     names = run_example((DOCS / "training.md").read_text())
     assert names["inputs"].shape == names["targets"].shape == (1000, 100, 1)
@@ -239,6 +244,14 @@ def test_every_page_is_found_from_the_readme():
     assert DOCS / "index.md" in targets(README)
     for page in PAGES:
         assert DOCS / "attention" / f"{page}.md" in index
+
+
+def test_every_page_stands_in_the_navigation_of_the_site():
+    navigation = (DOCS / "_ext" / "navigation.py").read_text()
+    for path in DOCS.rglob("*.md"):
+        page = path.relative_to(DOCS.parent).with_suffix("").as_posix()
+        if not re.match(r"docs/course/\d", page):  # those are a pattern
+            assert page in navigation
 
 
 SMALLER = {  # of the configs that a page trains, what costs time and shows in nothing on the page

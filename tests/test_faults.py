@@ -98,7 +98,7 @@ def test_a_second_start_says_who_is_there_and_the_first_goes_on(tmp_path):
 CUT = """
 import os, signal, sys
 from flax_attn.__main__ import main
-from flax_attn.experiment.loop import Loop
+from flax_attn.experiment.running import Loop
 run_segment = Loop.run_segment
 def cut(loop, at):
     os.kill(os.getpid(), signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""Imports go one way: attention <- models <- tasks <- experiment <- commands; data, training and
+"""Imports go one way: attention <- models <- kinds <- experiment <- commands; data, training and
 runs know none of them.
 """
 
@@ -16,6 +16,7 @@ BASE = {
     "flax_attn.files",
     "flax_attn.logs",
     "flax_attn.config_files",
+    "flax_attn.platforms",
     "flax_attn.stopping",
     "flax_attn.types",
 }
@@ -25,10 +26,10 @@ ROOMS = (
     "data",
     "training",
     "runs",
-    "tasks",
     "analysis",
+    "kinds",
+    "page",
     "experiment",
-    "predict",
     "explore",
     "commands",
 )
@@ -38,31 +39,22 @@ ALLOWED = {  # what a room may import besides itself
     "data": set(),
     "training": set(),
     "runs": set(),
-    "tasks": {"data", "models", "training.metrics"},
     "analysis": {"runs"},
-    "experiment": {"data", "models", "training", "runs", "tasks", "analysis.figures"},
-    "predict": {"data", "tasks", "analysis"},
-    "explore": {
-        "attention",
-        "data",
-        "models",
-        "runs",
-        "tasks",
-        "analysis",
-        "experiment",
-        "predict",
-    },
-    "commands": {"data", "tasks", "runs", "analysis", "experiment", "predict", "explore"},
+    "kinds": {"attention", "data", "models", "training.metrics", "runs", "analysis"},
+    "page": {"runs", "analysis", "kinds"},
+    "experiment": {"data", "models", "training", "runs", "kinds"},
+    "explore": {"attention", "models", "runs", "kinds", "page", "experiment"},
+    "commands": {"data", "kinds", "runs", "analysis", "page", "experiment", "explore"},
 }
 TOP = {  # what the files beside the rooms may import
     "__init__": {
         "flax_attn.experiment",
-        "flax_attn.tasks",
+        "flax_attn.kinds",
         "flax_attn.analysis.plotting",
         "flax_attn.explore.showing",
     },
     "__main__": {"flax_attn"},
-    "config_files": {"flax_attn.files", "flax_attn.runs.directory", "flax_attn.types"},
+    "config_files": {"flax_attn.fields", "flax_attn.files", "flax_attn.types"},
     "recipes": {"flax_attn.types"},
     "types": set(),
     "bounded": set(),
@@ -70,6 +62,7 @@ TOP = {  # what the files beside the rooms may import
     "fields": {"flax_attn.errors", "flax_attn.types"},
     "files": set(),
     "logs": set(),
+    "platforms": set(),
     "stopping": {"flax_attn.types"},
 }
 OUTSIDE = {"attention": {"jax", "chex", "jaxtyping", "numpy"}}
@@ -201,7 +194,7 @@ def test_to_start_on_shapes_imports_no_figures_data_sets_or_checkpoints():
     modules = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
-    assert "flax_attn.experiment.building" in modules
+    assert "flax_attn.experiment.programs" in modules
     assert not {
         "matplotlib",
         "orbax.checkpoint",

@@ -60,9 +60,10 @@ def test_the_wheel_holds_configs_and_types(built):
         "flax_attn/recipes.py",
         "flax_attn/configs/shapes_attention.py",
     } <= names
-    page = ROOT / "flax_attn" / "analysis" / "page"
-    assert len(list(page.iterdir())) > 20
-    assert {f"flax_attn/analysis/page/{path.name}" for path in page.iterdir()} <= names
+    page = ROOT / "flax_attn" / "page"
+    parts = [path for path in page.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert len(parts) > 20
+    assert {str(path.relative_to(ROOT)) for path in parts} <= names
     configs = {f"flax_attn/configs/{path.name}" for path in (ROOT / "configs").glob("*.py")}
     assert configs <= names
     assert not any(name.startswith(("configs/", "tests/", "benchmarks/")) for name in names)
@@ -82,7 +83,7 @@ def test_the_source_archive_holds_tests_configs_and_the_program(built):
     }
     assert wanted <= names
     assert any(name.startswith("docs/") for name in names)
-    assert "flax_attn/analysis/page/page.css" in names
+    assert "flax_attn/page/page.css" in names
 
 
 SUBSET = ("tests/test_configs.py", "tests/test_docs.py", "tests/attention/test_core.py")

@@ -1,79 +1,63 @@
-"""Functions and lines are short enough to be read at a glance.
-
-A line of a function counts unless it is blank or part of its docstring. Decorators do not count.
-"""
+"""What a reader must hold: the walk of a batch, the files of a kind, the words of the project."""
 
 import ast
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from flax_attn.kinds import ALL
+from tests.walk import Walk, count
+
 ROOT = Path(__file__).parent.parent
 FOLDERS = ["flax_attn", "configs"]
-
-LINE_WIDTH = 100
-FUNCTION_LINES = 45
-FORWARD_LINES = 30
-FORWARD_PASSES = {"__call__", "decode", "encode", "decode_step", "start"}
+WALK = {"stays": 274, "returns": 229, "files": 45}  # at most
+MOST_WORDS = 25
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def function_lines(function: Function, lines: list[str]) -> int:
-    """Lines from `def` to the end of the function, without its docstring and blank lines."""
-    counted = set(range(function.lineno, function.end_lineno + 1))
-    if ast.get_docstring(function) is not None:
-        docstring = function.body[0]
-        counted -= set(range(docstring.lineno, docstring.end_lineno + 1))
-    return sum(bool(lines[number - 1].strip()) for number in counted)
+def test_the_walk_of_a_batch_is_no_longer_than_it_was():
+    command = [sys.executable, "-m", "tests.walk"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    walk = json.loads(done.stdout.splitlines()[-1])
+    assert all(walk[name] <= most for name, most in WALK.items()), walk
+    stays = done.stderr.splitlines()[-walk["stays"] :]
+    assert stays[0] == "train.py"
+    assert {"flax_attn/models/cnn.py", "flax_attn/training/metrics.py"} <= set(stays)
 
 
-def faults(source: str) -> list[str]:
-    """What is too long in the source of a file."""
-    lines = source.splitlines()
-    too_long = []
-    for number, line in enumerate(lines, start=1):
-        if len(line) > LINE_WIDTH:
-            too_long.append(f"line {number}: {len(line)} columns, expected at most {LINE_WIDTH}")
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, Function):
-            continue
-        limit = FORWARD_LINES if node.name in FORWARD_PASSES else FUNCTION_LINES
-        length = function_lines(node, lines)
-        if length > limit:
-            too_long.append(f"{node.name}: {length} lines of code, expected at most {limit}")
-    return too_long
+def test_the_walk_counts_a_file_again_where_its_caller_goes_on():
+    walk = Walk()
+    walk.stays += ["a.py", "b.py", "a.py"]
+    assert count(walk.stays) == {"stays": 4, "returns": 1, "files": 3}
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_lines_and_functions_are_short(folder):
-    paths = sorted((ROOT / folder).rglob("*.py"))
-    assert paths
-    too_long = [
-        f"{path.relative_to(ROOT)}: {fault}" for path in paths for fault in faults(path.read_text())
-    ]
-    assert not too_long, "\n".join(too_long)
+def test_a_kind_of_task_is_a_file_and_a_view_of_its_name():
+    """Nothing else asks which kind it has: no table and no chain of conditions is keyed by it."""
+    files = [path for path in (ROOT / "flax_attn").rglob("*.py") if path.parent.name != "kinds"]
+    for kind in ALL:
+        module = sys.modules[kind.__module__]
+        assert Path(module.__file__).stem == kind.name
+        assert (ROOT / "flax_attn" / "page" / "views" / f"{kind.name}.mjs").exists()
+        asks = rf'isinstance\([^)]*\b{kind.__name__}\b|"{kind.name}": \w+,|[!=]= "{kind.name}"'
+        asking = [str(path) for path in files if re.search(asks, path.read_text())]
+        assert not asking, f"{kind.name}: {asking}"
 
 
-def test_each_limit_is_held_to_the_line():
-    def with_body(name, length):
-        body = ["    x = 1  # \N{MIDDLE DOT}"] * (length - 1)
-        return "\n".join(
-            ["@decorator", f"def {name}():", '    """Two', "", '    lines."""', "", *body]
-        )
-
-    for name, limit in (
-        ("attend", FUNCTION_LINES),
-        ("__call__", FORWARD_LINES),
-        ("encode", FORWARD_LINES),
-    ):
-        assert faults(with_body(name, limit)) == []
-        assert faults(with_body(name, limit + 1)) == [
-            f"{name}: {limit + 1} lines of code, expected at most {limit}"
-        ]
-    assert faults("#" * LINE_WIDTH) == []
-    assert len(faults("#" * (LINE_WIDTH + 1))) == 1
+def test_the_words_of_the_project_are_few_and_each_has_its_sentence():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    _, _, listed = text.partition("## The project's own words\n")
+    words = re.findall(r"^- \*\*(.+?)\*\*: (.+)$", listed, re.MULTILINE)
+    assert 10 < len(words) <= MOST_WORDS
+    code = "\n".join(path.read_text() for path in (ROOT / "flax_attn").rglob("*.py")).lower()
+    for word, sentence in words:
+        assert sentence[0].isupper(), word
+        assert sentence.endswith("."), word
+        assert re.search(rf"\b{word.replace(' ', '.')}", code), word
 
 
 VAGUE = {"found", "seen", "joined", "given", "each"}  # names that say nothing of the thing

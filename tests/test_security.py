@@ -17,11 +17,11 @@ from flax import serialization
 
 import flax_attn
 from flax_attn.__main__ import main
-from flax_attn.analysis.report_data import changes
 from flax_attn.errors import UsageError
-from flax_attn.experiment.building import shapes_of_states
+from flax_attn.experiment.programs import shapes_of_states
 from flax_attn.explore.server import Explorer
-from flax_attn.runs import checkpoints, sums
+from flax_attn.page.data import changes
+from flax_attn.runs import checkpoints, metrics_log, sums
 from flax_attn.runs.sums import SUMS
 from tests import tiny
 from tests.strangers import zeros
@@ -31,7 +31,7 @@ PACKAGE = Path(flax_attn.__file__).parent
 NEVER = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "subprocess", "yaml"}
 EXECUTE = {"eval", "exec", "__import__", "system", "popen", "import_module", "run_path"}
 MAY_IMPORT = {  # the classes that a caller allows, the configs that a user names, and lazy imports
-    "experiment/foreign.py",
+    "experiment/config.py",
     "config_files.py",
     "__init__.py",
     "attention/__init__.py",
@@ -89,7 +89,7 @@ DAMAGE = {
     "nothing": lambda path, outside: path.touch(),
 }
 NAMES = ("config.json", "metrics.jsonl", "summary.json", "examples.npz", "sums.json")
-OF_CHECKPOINT = (checkpoints.METADATA, checkpoints.SUMS, checkpoints.STATE)
+OF_CHECKPOINT = (checkpoints.METADATA, SUMS, checkpoints.STATE, "metrics.jsonl")
 COMMANDS = {
     "compare": ["compare", "run", "--output", "compared"],
     "report": ["report", "run", "-o", "page.html", "--no-model"],
@@ -170,14 +170,14 @@ def test_a_file_of_a_checkpoint_that_a_stranger_has_replaced_is_damage(
         path.unlink()
         replace(path, tmp_path / "outside")
         with ending():
-            if name == checkpoints.SUMS and not path.exists():  # it was not written to its end
+            if name == SUMS and not path.exists():  # it was not written to its end
                 assert checkpoints.restore(copy / "checkpoints", template, print) is None
             else:
                 with pytest.raises(UsageError, match=f"1 is damaged .*{re.escape(name)}"):
                     checkpoints.restore(copy / "checkpoints", template, print)
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
         path.write_bytes(content)
-    assert checkpoints.restore(copy / "checkpoints", template, print).place == (1, 0)
+    assert checkpoints.restore(copy / "checkpoints", template, print).progress == (1, 0)
 
 
 @pytest.mark.parametrize("name", ["labels.json", "checkpoints", "figures", "config.json", ".lock"])
@@ -208,11 +208,11 @@ def test_training_writes_through_no_link_and_waits_for_no_pipe(run, tmp_path, na
 def test_a_finished_run_removes_nothing_outside(run, tmp_path, capsys):
     copy, victim = shutil.copytree(run, tmp_path / "run"), tmp_path / "victim.txt"
     victim.write_text("mine")
-    marks = json.loads((copy / SUMS).read_text())
+    listed = sums.read(copy)
     words = [f"--{key}={value}" for key, value in OVERRIDES.items()]
     words = ["train", "shapes_cnn:quick", *words, "--num_epochs=1", f"--workdir={copy}"]
     for name in ("figures/../../victim.txt", str(victim)):
-        (copy / SUMS).write_text(json.dumps(marks | {name: {"bytes": 1, "sha256": "x"}}))
+        (copy / SUMS).write_text(json.dumps(listed | {name: {"bytes": 1, "sha256": "x"}}))
         for command in (["compare", str(copy)], ["predict", str(copy), "--input", "x.npy"]):
             assert main(command) == 2
             assert "expected the names of files of a run" in capsys.readouterr().err
@@ -244,9 +244,9 @@ def rewrite_checkpoint(name, content):
     """Another file in a checkpoint, for which its list of sums vouches."""
 
     def do(path):
-        (path / "checkpoints" / "1" / name).write_bytes(content)
-        marks = checkpoints._marks(path / "checkpoints" / "1")
-        (path / "checkpoints" / "1" / checkpoints.SUMS).write_text(json.dumps(marks))
+        folder = path / "checkpoints" / "1"
+        (folder / name).write_bytes(content)
+        sums.write(folder, sums.read(folder))
 
     return do
 
@@ -271,7 +271,7 @@ def packed(content):
     return serialization.msgpack_serialize(content)
 
 
-METADATA = {"place": [1, 0], "train_seconds": 1, "metrics": {"bytes": 1, "sha256": "x"}}
+METADATA = {"epoch": 1, "step": 0, "train_seconds": 1, "config": {}}
 EDITS = {
     "many epochs": edit("summary.json", lambda summary: summary.update(epochs=10**9)),
     "many epochs in both": lambda path: [
@@ -311,12 +311,13 @@ OF_STATES = {
         "state.msgpack", msgpack.packb({"a": msgpack.ExtType(1, msgpack.packb(((1,), "O", b"8")))})
     ),
     "metadata that are a list": rewrite_checkpoint("metadata.json", b"[]"),
-    "metadata without metrics": rewrite_checkpoint("metadata.json", b'{"place": [1, 0]}'),
-    "another place": rewrite_checkpoint(
-        "metadata.json", json.dumps(METADATA | {"config": {}, "place": [2, 0]}).encode()
+    "metadata without a config": rewrite_checkpoint("metadata.json", b'{"epoch": 1, "step": 0}'),
+    "another epoch": rewrite_checkpoint(
+        "metadata.json", json.dumps(METADATA | {"epoch": 2}).encode()
     ),
-    "no place": rewrite_checkpoint(
-        "metadata.json", json.dumps(METADATA | {"config": {}, "place": "x"}).encode()
+    "no epoch": rewrite_checkpoint("metadata.json", json.dumps(METADATA | {"epoch": "x"}).encode()),
+    "an epoch of many digits": rewrite_checkpoint(
+        "metadata.json", json.dumps(METADATA | {"epoch": 10**400}).encode()
     ),
 }
 
@@ -347,14 +348,34 @@ def test_a_checkpoint_that_a_stranger_writes_with_care_is_one_line(run, template
     assert len(str(error.value)) < 1_000
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[1]\n", "a row"),
+        (b'{"epoch": 0, "seed": 0, "step": 0}\n' * 1_001, "more than 1,000 rows"),
+        (b'{"epoch": 0, "seed": 0, "step": 0, "test/mse": 1e999}\n', "finite numbers"),
+    ],
+)
+def test_rows_of_a_checkpoint_that_a_stranger_writes_with_care_are_one_line(
+    run, tmp_path, monkeypatch, content, said
+):
+    monkeypatch.setattr(metrics_log, "MOST_ROWS", 1_000)
+    copy = shutil.copytree(run, tmp_path / "run")
+    rewrite_checkpoint("metrics.jsonl", content)(copy)
+    vouch(copy)
+    with ending(10), pytest.raises(UsageError, match=rf"1/metrics\.jsonl \(.*{said}") as error:
+        flax_attn.load(copy)
+    assert len(str(error.value)) < 1_000
+
+
 def test_a_checkpoint_of_other_sizes_is_not_read(run, tmp_path):
     """Neither zeros for which the lists vouch nor the batch of a config take memory."""
     copy = shutil.copytree(run, tmp_path / "run")
     state = copy / "checkpoints" / "1" / "state.msgpack"
     os.truncate(state, 2**40)
-    marks = json.loads((state.parent / checkpoints.SUMS).read_text())
-    marks[state.name]["bytes"] = 2**40
-    (state.parent / checkpoints.SUMS).write_text(json.dumps(marks))
+    listed = sums.read(state.parent)
+    listed[state.name]["bytes"] = 2**40
+    (state.parent / SUMS).write_text(json.dumps(listed))
     sums.write(copy, sums.read(copy))
     with ending(10), pytest.raises(UsageError, match=r"state\.msgpack has 1,099,511,627,776 bytes"):
         flax_attn.load(copy)

@@ -187,7 +187,7 @@ def test_the_python_face_is_strict(command):
     if shutil.which(command) is None:
         pytest.skip(f"no {command}; pip install -e '.[dev]'")
     files = ["__init__.py", "analysis/plotting.py", "experiment/face.py", "experiment/loading.py"]
-    paths = [f"flax_attn/{name}" for name in (*files, "tasks/task.py")]
+    paths = [f"flax_attn/{name}" for name in (*files, "kinds/task.py")]
     done = subprocess.run([command, *paths], cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout
     assert all("# pyright: strict" in (ROOT / path).read_text() for path in paths)

@@ -15,6 +15,7 @@ ATTENTION = STEPS | {"model.features": 8, "model.key_features": 8}
 SHAPES = {"data.num_train": 200, "data.num_test": 20}  # to be made in code
 TEXTS = STEPS | {"data.num_buckets": 1, "model.cell": "rnn", "model.bidirectional": False}
 TEXTS |= {"model.embedding_features": 8, "model.features": 8, "model.hidden_features": 8}
+NUMBERS = TEXTS | {"data.num_train": 200, "data.num_test": 20}  # of texts, to be made in code
 PAIRS = STEPS | {"data.num_buckets": 1, "model.cell": "rnn"}
 PAIRS |= {"model.embedding_features": 8, "model.features": 8, "model.attention_features": 8}
 PAIRS |= {"decoding.beam": 1}
@@ -23,7 +24,7 @@ PAIRS |= {"decoding.beam": 1}
 @contextlib.contextmanager
 def no_pictures() -> Iterator[None]:
     """Within it, runs draw none."""
-    from flax_attn.analysis import figures
+    from flax_attn.kinds import figures
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "draw_run", lambda path: [])
@@ -39,11 +40,13 @@ def untrained() -> Iterator[None]:
     """
     import jax  # not above: `conftest.py` imports this file before it has chosen how to compile
 
-    from flax_attn.experiment.loop import Loop
+    from flax_attn.experiment.running import Loop
 
     def skip(loop, at):
         sums = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), at.sums)
-        return at._replace(place=at.place._replace(step=loop.programs.steps_an_epoch), sums=sums)
+        return at._replace(
+            progress=at.progress._replace(step=loop.programs.steps_an_epoch), sums=sums
+        )
 
     with no_pictures(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(Loop, "compile_steps", lambda loop, at: 0.0)

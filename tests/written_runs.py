@@ -7,6 +7,7 @@ import numpy as np
 from flax_attn.runs import sums
 
 KINDS = ("signals", "images", "texts", "hops", "series", "translation", "language", "plain")
+KINDS += ("numbers", "numbers of signals")
 WORDS = ["the", "good", "old", "film", "was", "bad", "and", "long", "a", "plot"]
 DATA = {
     "signals": {"name": "shapes", "task": "by_shape"},
@@ -17,9 +18,16 @@ DATA = {
     "series": {"name": "input_series", "relevant": 2},
     "translation": {"name": "reverse"},
     "language": {"name": "names"},
+    "numbers": {"name": "largest_count"},
+    "numbers of signals": {"name": "box_sums"},
 }
 MEASURED = dict.fromkeys(("signals", "plain", "series"), "mse") | {"language": "loss"}
-NAMES = {"plain": "signals", "hops": "texts"}  # of kinds that are drawn as another
+MEASURED |= dict.fromkeys(("numbers", "numbers of signals"), "mae")
+NAMES = {
+    "plain": "signals",
+    "hops": "texts",
+    "numbers of signals": "numbers",
+}  # of kinds that are drawn as another
 
 
 def shares(random, *shape):
@@ -93,7 +101,24 @@ def language(random):
     return arrays | blocks
 
 
+def numbers(random):
+    held = texts(random)
+    arrays = {name: held[name] for name in ("lengths", "words", "attention/attention")}
+    targets = random.uniform(1, 12, 40)
+    arrays |= {"targets": targets, "predictions": targets + random.normal(size=40)}
+    return arrays | {"inputs": held["inputs"][..., None]}
+
+
+def numbers_of_signals(random):
+    held, targets = signals(random), random.uniform(1, 12, 40)
+    arrays = {name: held[name] for name in ("inputs", "attention/attention")}
+    arrays |= {"targets": targets, "predictions": targets + random.normal(size=40)}
+    return arrays | {"lengths": np.full(3, 50)}
+
+
 MAKE = {
+    "numbers": numbers,
+    "numbers of signals": numbers_of_signals,
     "signals": signals,
     "plain": plain,
     "images": images,
@@ -130,9 +155,9 @@ def write_run(path, kind="signals", *, seeds=(0, 1), epochs=4, seed=0, config=No
         metrics["test/exact_match"] = metrics["test/accuracy"]
     names = {"images": list("0123"), "texts": ["negative", "positive"]}
     own = {"name": "shapes_attention:quick", "num_epochs": epochs, "model": {}, "data": DATA[kind]}
-    own |= {"task": "regression" if measured == "mse" else "classification"}
-    own["derived"] = {"std": 2.0, "classes": names.get(NAMES.get(kind, kind), [])}
-    summary = {"config": own["name"], "task": own["task"], "model": "model", "parameters": 1234}
+    own["derived"] = {"mean": 6.0, "std": 2.0, "classes": names.get(NAMES.get(kind, kind), [])}
+    task = "regression" if measured in ("mse", "mae") else "classification"
+    summary = {"config": own["name"], "task": task, "model": "model", "parameters": 1234}
     summary |= {"seeds": list(seeds), "diverged": {}, "epochs": epochs, "stopped": False}
     summary |= {"steps": 100 * epochs, "train_seconds": 60.0, "measured": measured}
     summary |= {"pictures": NAMES.get(kind, kind), "metrics": metrics}

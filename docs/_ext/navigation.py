@@ -23,6 +23,7 @@ PAGES = {  # under a page, headings with the pages below them
             "docs/nnx",
             "docs/equinox",
             "docs/scale-out",
+            "docs/accelerators",
             "docs/reliability",
         ],
         "Mechanisms": [

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
-from matplotlib.colors import Colormap, LinearSegmentedColormap, PowerNorm, to_hex
-from matplotlib.figure import Figure
+from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize, PowerNorm, to_hex
+from matplotlib.figure import Figure as Figure
 from matplotlib.text import Text
 
 from flax_attn.errors import escaped_lines
@@ -107,6 +108,7 @@ HEAT: Options = {
     "interpolation": "nearest",
     "norm": PowerNorm(0.5, vmin=0, vmax=1),
 }
+LEAST_TOP = 8  # times the uniform weight, so that uniform weights are pale
 TICKS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
 
 Arguments = ParamSpec("Arguments")
@@ -186,6 +188,21 @@ def heat_up_to(top: float) -> tuple[Options, list[float]]:
     return HEAT | {"cmap": theme().heat, "norm": norm}, [*ticks, top]
 
 
+def top_of(weights: np.ndarray) -> float:
+    """Where the scale of a matrix `(q, k)` ends: at its largest weight, or at 8 uniform ones."""
+    return float(min(max(np.nanmax(weights, initial=0), LEAST_TOP / weights.shape[-1]), 1))
+
+
+def strength(weights: np.ndarray | float, count: int) -> np.ndarray:
+    """How far weights of `count` keys are above 1/count, the uniform weight: from 0 to 1.
+
+    log(weight * count) / log(count): 0 for the uniform weight and less, 1 for all of the weight,
+    and as much for each doubling. Texts of any length are compared by it. NaN stays NaN.
+    """
+    times = np.maximum(np.asarray(weights, float) * count, 1)
+    return np.asarray(np.minimum(np.log(times) / np.log(max(count, 2)), 1))
+
+
 def colour_bar(figure: Figure, top: float, **where: Any) -> Colorbar:
     """The colour bar of weights from 0 to `top`; `where` is what `Figure.colorbar` takes."""
     heat, ticks = heat_up_to(top)
@@ -209,10 +226,31 @@ def of_weight(weight: float, top: float = 1.0) -> tuple[str, str]:
     return to_hex(colour), on_colour(colour)
 
 
+def strength_bar(figure: Figure, count: int | None, **where: Any) -> Colorbar:
+    """The colour bar of strengths among `count` keys, or among n, where their number varies."""
+    bar = figure.colorbar(ScalarMappable(Normalize(0, 1), theme().heat), **where)
+    if count is None:
+        bar.set_ticks([0, 0.5, 1], labels=["1/n", "1/√n", "1"])
+    else:
+        first = 1 / count
+        ticks = [first, *(tick for tick in TICKS if 1.7 * first < tick < 0.7), 1]
+        labels = [f"{tick:.2g}" for tick in ticks]
+        bar.set_ticks(strength(np.array(ticks), count).tolist(), labels=labels)
+    bar.set_label("attention weight: no colour up to 1/n, the uniform weight")
+    bar.ax.minorticks_off()
+    return bar
+
+
+def of_strength(weight: float, count: int) -> tuple[str, str]:
+    """The colour of a weight among `count`, as `of_weight` gives it."""
+    colour = theme().heat(float(strength(weight, count)))
+    return to_hex(colour), on_colour(colour)
+
+
 def on_colour(colour: tuple[float, ...]) -> str:
-    """Black or white, whichever is read on a colour."""
-    red, green, blue = colour[:3]
-    return "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else "black"
+    """Black or white, whichever is read on a colour: its contrast is 4.5 or more."""
+    red, green, blue = (value**2.2 for value in colour[:3])
+    return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.179 else "black"
 
 
 def frame(ax: Axes) -> None:

@@ -10,10 +10,10 @@ from flax_attn.analysis.drawing import (
     GREEN,
     ORANGE,
     Picture,
-    colour_bar,
     frame,
-    heat_up_to,
     literal,
+    strength,
+    strength_bar,
     theme,
 )
 from flax_attn.runs.reading import Record
@@ -131,11 +131,10 @@ def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Fi
     figsize = cell * across + 1.2, cell * len(heads) + 0.9
     figure = Picture(figsize=figsize, layout="compressed")
     axes = figure.subplots(len(heads), across, squeeze=False)
-    top = float(np.quantile(heads, 0.999)) or 1.0
     for head, row in zip(heads, axes):
-        draw_patches(row[0], image, head.mean(axis=0), size, top)
+        draw_patches(row[0], image, head.mean(axis=0), size)
         for ax, query in zip(row[1:], queries):
-            draw_patches(ax, image, head[query], size, top)
+            draw_patches(ax, image, head[query], size)
             outline_patch(ax, query, image.shape[1] // size, size)
     axes[0, 0].set_title("mean over queries" if queries else "pooling")
     for ax, query in zip(axes[0, 1:], queries):
@@ -144,17 +143,18 @@ def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Fi
         for number, row in enumerate(axes):
             row[0].set_ylabel(f"head {number}")
     figure.suptitle(title)
-    bar = colour_bar(figure, top, ax=axes, shrink=0.8, alpha=INK)
+    bar = strength_bar(figure, heads.shape[-1], ax=axes, shrink=0.8, alpha=INK)
     if len(heads) == 1:
-        bar.set_label("weight")  # there is no room for more
+        bar.set_label("weight, from 1/n on")  # there is no room for more
     return figure
 
 
-def draw_patches(ax: Axes, image: np.ndarray, weights: np.ndarray, size: int, top: float) -> None:
+def draw_patches(ax: Axes, image: np.ndarray, weights: np.ndarray, size: int) -> None:
     """The weights of patches `(k,)` of `size x size` pixels over the image they are cut from."""
     ax.imshow(image, cmap="gray_r", vmin=0, vmax=1, alpha=0.5)
-    heat, _ = heat_up_to(top)
-    rows = weights.reshape(image.shape[0] // size, image.shape[1] // size)
+    rows = strength(weights, weights.size)
+    rows = rows.reshape(image.shape[0] // size, image.shape[1] // size)
+    heat = {"cmap": theme().heat, "vmin": 0, "vmax": 1, "interpolation": "nearest"}
     ax.imshow(np.kron(rows, np.ones((size, size))), **heat, alpha=INK)
     ax.set(xticks=[], yticks=[])
     frame(ax)

@@ -10,23 +10,23 @@ from flax_attn.runs.reading import Record, curve
 LABELS = {
     "mse": "mean squared error (normalised units)",
     "loss": "cross-entropy",
+    "mae": "mean absolute error",
     "accuracy": "accuracy",
 }
 OF_SPLIT = {"train": SKY, "valid": BLUE}
 LABEL_OF = {"train": "training, mean over each epoch", "valid": "validation, after each epoch"}
 DOTS = "os^Dv"
-SCORES = {"mse": "error", "loss": "loss", "accuracy": "accuracy"}
+SCORES = {"mse": "error", "mae": "error"}  # in titles; other metrics have their own name
 
 
 @styled
 def loss_curves(runs: list[Record]) -> Figure:
     """Training and validation error against the step: the mean over seeds, in a band of the range.
 
-    The error is on a log scale where it spans a factor of 10. Where there is an accuracy it stands
-    beside it.
+    The error is on a log scale where it spans a factor of 10. Where there is an accuracy, or what a
+    run is known by is another metric, it stands beside it.
     """
-    is_regression = any(run.measured == "mse" for run in runs)
-    metrics = ("mse",) if is_regression else ("loss", "accuracy")
+    metrics = metrics_of(runs)
     figure = Picture(figsize=(8.3, 4.4 if len(metrics) == 1 else 3.9), layout="constrained")
     axes = figure.subplots(1, len(metrics), squeeze=False)
     for metric, ax in zip(metrics, axes[0]):
@@ -36,6 +36,13 @@ def loss_curves(runs: list[Record]) -> Figure:
     band = f"\nmean and range over {num_seeds} seeds" if num_seeds > 1 else ""
     figure.suptitle((outcome(runs[0]) if len(runs) == 1 else best(runs)) + band)
     return figure
+
+
+def metrics_of(runs: list[Record]) -> tuple[str, ...]:
+    """The metrics that have curves: those that have a label, and what a run is known by."""
+    names = {name.split("/")[-1] for run in runs for row in run.rows for name in row}
+    labelled = [name for name in LABELS if name in names]
+    return tuple(dict.fromkeys([*labelled, *(run.measured for run in runs)]))
 
 
 def ends(run: Record) -> tuple[float, float] | None:
@@ -49,7 +56,7 @@ def outcome(run: Record) -> str:
     pair = ends(run)
     if pair is None:
         return run.name
-    score = SCORES[run.measured]
+    score = SCORES.get(run.measured, run.measured)
     return f"{run.name}: validation {score} goes from {pair[0]:.3g} to {pair[1]:.3g}"
 
 
@@ -61,7 +68,8 @@ def best(runs: list[Record]) -> str:
     metric = runs[0].measured
     pick, extreme = (max, "highest") if metric == "accuracy" else (min, "lowest")
     name = pick(scores, key=scores.__getitem__)
-    return f"{name} ends with the {extreme} validation {SCORES[metric]}, {scores[name]:.3g}"
+    score = SCORES.get(metric, metric)
+    return f"{name} ends with the {extreme} validation {score}, {scores[name]:.3g}"
 
 
 def error_on_test(runs: list[Record]) -> str:
@@ -108,6 +116,6 @@ def draw_curves(ax: Axes, runs: list[Record], metric: str) -> None:
                 least, most = values.min(axis=0), values.max(axis=0)
                 ax.fill_between(steps, least, most, color=colour, alpha=0.2, lw=0)
     ax.set_xlabel("training step")
-    ax.set_ylabel(LABELS[metric])
+    ax.set_ylabel(LABELS.get(metric, metric))
     ax.grid(axis="y", which="both", alpha=0.2)
     ax.legend(fontsize=9)

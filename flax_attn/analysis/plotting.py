@@ -100,7 +100,8 @@ def attention_on_text(
 ) -> Figure:
     """Draws a text with each token on the colour of its weight.
 
-    Colours follow the square root of the weight and end at the largest one. A NaN is framed.
+    A token with no more than 1/n, the uniform weight of a text of n tokens, has no colour. All of
+    the weight has the strongest, and each doubling adds as much. A NaN is framed.
 
     Args:
         tokens: the words of one text, or a list of texts.

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from flax_attn.analysis.classes import confusion_matrix, drawn_names
-from flax_attn.analysis.drawing import GREEN, ORANGE, literal, theme
+from flax_attn.analysis.drawing import GREEN, ORANGE, literal, theme, top_of
 from flax_attn.analysis.plotting import attention
 from flax_attn.analysis.token_lines import draw_texts
 from flax_attn.analysis.token_weights import of_hops, over_tokens
@@ -26,7 +26,8 @@ def draw(run: Record) -> dict[str, Figure]:
         said = [verdict(shares, classes, target) for shares, target in pairs]
         matrices = zip(weights, words)
         over = [over_tokens(name, matrix, len(tokens)).tolist() for matrix, tokens in matrices]
-        title = f"{run.name}, {named(name)}test examples: strong colours have most of the weight"
+        title = f"{run.name}, {named(name)}test examples: "
+        title += "colour is for more than 1/n, the uniform weight"
         if run.config["data"]["name"] == "ag_news":
             title += "\n(the model gets no stop words, such as 'the')"
         drawn[name] = attention_on_tokens(words, over, said, title)
@@ -77,7 +78,8 @@ def attention_on_tokens(
 def attention_map(words: list[str], weights: np.ndarray, hops: bool, title: str) -> Figure:
     """The attention matrix of one text, `(q, k)`, or of its hops, `(hops, k)`, without padding."""
     weights = weights[: None if hops else len(words), : len(words)]
-    figure = attention(weights, None if hops else words, words, title=title)
+    names = None if hops else words
+    figure = attention(weights, names, words, title=title, top=top_of(weights))
     if hops:
         figure.axes[0].set_ylabel("hop")
     return figure

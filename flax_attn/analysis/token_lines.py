@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 
-from flax_attn.analysis.drawing import ORANGE, Picture, colour_bar, of_weight, quietly
-from flax_attn.errors import escaped
+from flax_attn.analysis.drawing import ORANGE, Picture, of_strength, quietly, strength_bar
+from flax_attn.analysis.token_weights import printable
 from flax_attn.types import Options
 
 FONT: Options = {"family": "monospace", "size": 10}
@@ -20,15 +20,14 @@ PAD, GAP = 3.0, 3.0  # between a token and the edge of its box, and between boxe
 BOX, LINE, HEADING, BETWEEN_TEXTS = 17.0, 20.5, 18.0, 12.0
 MARGIN, TITLE, TITLE_LINE = 8.0, 26.0, 14.0
 BAR_WIDTH, BAR_HEIGHT, BELOW_BAR = 280.0, 9.0, 30.0
-LONGEST_TOKEN = 60  # characters
-CONTROL = str.maketrans({"\n": "↵", "\t": "→", "\r": "↵"})
 
 
 class Box(NamedTuple):
-    """A token with its weight and where it stands: left edge, top edge and width."""
+    """A token with its weight among `count`, and its place: left edge, top edge and width."""
 
     token: str
     weight: float
+    count: int
     left: float
     top: float
     width: float
@@ -48,14 +47,14 @@ def draw_texts(
     headings: Sequence[tuple[str, str]],
     title: str,
 ) -> Figure:
-    """Draws texts one below another, with a colour bar that ends at the largest weight.
+    """Draws texts one below another, with a colour bar.
 
+    Colours say how far a weight is above 1/n, the uniform weight of the n tokens of its text.
     `headings` are words and a colour above each text, or empty. A token whose weight is NaN has
     an orange frame.
     """
     boxes, lines, height = lay_out(texts, weights, headings)
-    numbers = [box.weight for box in boxes if not np.isnan(box.weight)]
-    top = max(numbers, default=0.0)
+    counts = {box.count for box in boxes}
     widest = max((box.left + box.width for box in boxes), default=0.0)
     of_title = title.split("\n")
     width = max(widest, BAR_WIDTH + 130, min(max(width_of(of_title, size=11)), ROOM))
@@ -67,16 +66,18 @@ def draw_texts(
     ax.set(xlim=(0, width), ylim=(height, 0))
     ax.axis("off")
     for box in boxes:
-        draw_box(ax, box, top)
+        draw_box(ax, box)
     for words, colour, line in lines:
         ax.text(0, line + HEADING / 2, words, color=colour, va="center", weight="bold", size=10)
     if title:
         ax.set_title(title, loc="left", pad=8, wrap=True)
     below = add_axes(figure, size, MARGIN + PAD, MARGIN + BELOW_BAR, BAR_WIDTH, BAR_HEIGHT)
-    scale = colour_bar(figure, top, cax=below, orientation="horizontal")
+    count = counts.pop() if len(counts) == 1 else None
+    scale = strength_bar(figure, count, cax=below, orientation="horizontal")
     scale.ax.tick_params(labelsize=9)
-    scale.set_label("attention weight (square-root scale)", size=9)
-    if len(numbers) < len(boxes):
+    who = "n tokens" if count is None else f"{count} tokens"
+    scale.set_label(f"weight among {who}: no colour up to 1/n, the uniform weight", size=9)
+    if any(np.isnan(box.weight) for box in boxes):
         note = {"color": ORANGE, "size": 9, "va": "center"}
         below.text(1.06, 0.5, "framed: not a number", transform=below.transAxes, **note)
     return figure
@@ -116,16 +117,10 @@ def lay_out(
             width += 2 * PAD
             if x > 0 and x + width > ROOM:
                 x, y = 0.0, y + LINE
-            boxes.append(Box(token, float(weight), x, y, width))
+            boxes.append(Box(token, float(weight), len(tokens), x, y, width))
             x += width + GAP
         y += LINE
     return boxes, lines, max(y, LINE)
-
-
-def printable(token: str) -> str:
-    """A token as it is written: on one line, and cut where it is very long."""
-    token = escaped(token.translate(CONTROL))
-    return token if len(token) <= LONGEST_TOKEN else f"{token[: LONGEST_TOKEN - 1]}…"
 
 
 def width_of(words: Sequence[str], **font: Any) -> list[float]:
@@ -139,13 +134,13 @@ def width_of(words: Sequence[str], **font: Any) -> list[float]:
     return [width / pixels for width, _, _ in sizes]
 
 
-def draw_box(ax: Axes, box: Box, top: float) -> None:
-    """A token on the colour of its weight, on a scale that ends at `top`."""
+def draw_box(ax: Axes, box: Box) -> None:
+    """A token on the colour of its weight."""
     if np.isnan(box.weight):
         front = ORANGE
         ground: Options = {"facecolor": "none", "edgecolor": ORANGE, "linestyle": "--"}
     else:
-        back, front = of_weight(box.weight, top)
+        back, front = of_strength(box.weight, box.count)
         ground = {"facecolor": back, "edgecolor": "none"}
     ax.add_patch(Rectangle((box.left, box.top), box.width, BOX, **ground))
     middle = box.left + box.width / 2, box.top + BOX / 2

@@ -1,6 +1,11 @@
-"""One weight a token, of any attention on a text."""
+"""Tokens as they are written, and one weight for each, of any attention on a text."""
 
 import numpy as np
+
+from flax_attn.errors import escaped
+
+LONGEST_TOKEN = 60  # characters
+CONTROL = str.maketrans({"\n": "↵", "\t": "→", "\r": "↵"})
 
 
 def of_hops(name: str) -> bool:
@@ -13,3 +18,9 @@ def over_tokens(name: str, weights: np.ndarray, length: int) -> np.ndarray:
     if weights.ndim == 1:
         return weights[:length]
     return (weights if of_hops(name) else weights[:length]).mean(axis=0)[:length]
+
+
+def printable(token: str) -> str:
+    """A token as it is written: on one line, and cut where it is very long."""
+    token = escaped(token.translate(CONTROL))
+    return token if len(token) <= LONGEST_TOKEN else f"{token[: LONGEST_TOKEN - 1]}…"

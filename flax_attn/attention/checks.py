@@ -4,10 +4,12 @@ Checks raise before anything is computed, and return arrays ready for use. Lette
 and key positions, `d`, `e` features.
 """
 
+import functools
+import inspect
 import math
 import numbers
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +47,51 @@ PerPair = ArrayLike | Callable[..., Array]
 # (left, right): the number of keys before and after the query's position; None for no bound.
 Window = tuple[int | None, int | None]
 
+# Arguments of attention in flax.linen, flax.nnx, PyTorch and jax.nn, and what they are here.
+ELSEWHERE = {
+    "attention_fn": "score and normalizer",
+    "attn_mask": "mask, True where a key may be attended",
+    "decode": "the methods init_cache and decode",
+    "deterministic": "train, with the opposite value",
+    "dropout": "dropout_rate",
+    "dropout_p": "dropout_rate",
+    "embed_dim": "key_features, by default the width of the query",
+    "inputs_k": "key",
+    "inputs_kv": "key",
+    "inputs_q": "query",
+    "inputs_v": "value",
+    "is_causal": "causal",
+    "key_padding_mask": "key_lengths, or mask[:, None, :] with True at real keys",
+    "key_value_seq_lengths": "key_lengths",
+    "local_window_size": "window",
+    "normalize_qk": "query_key_norm",
+    "num_kv_heads": "num_key_heads",
+    "qkv_features": "key_features",
+    "query_seq_lengths": "query_lengths",
+    "sow_weights": "need_weights, and the weights are returned",
+}
+Taking = TypeVar("Taking", bound=Callable[..., object])
+
 FARTHEST = 2**30  # a bound beyond it hides nothing; positions and their sums stay below 2**31
+
+
+def tells_names(target: Taking) -> Taking:
+    """Makes a function or a class answer an argument of another library with the name it has here.
+
+    The signature stays. Another unknown argument is a TypeError of Python's own.
+    """
+    if isinstance(target, type):
+        setattr(target, "__init__", tells_names(target.__init__))  # noqa: B010 - for type checkers
+        return target  # pyright: ignore
+
+    @functools.wraps(target)
+    def told(*arguments: object, **named: object) -> object:
+        for name in ELSEWHERE.keys() & named.keys():
+            who = target.__qualname__.partition(".__")[0]
+            raise TypeError(f"unknown argument '{name}' of {who}; here it is {ELSEWHERE[name]}")
+        return target(*arguments, **named)
+
+    return told  # pyright: ignore
 
 
 def as_mask(mask: ArrayLike) -> Bool[Array, "..."]:
@@ -116,8 +162,11 @@ def broadcastable(name: str, array: Array, shape: tuple[int, ...]) -> Array:
     padded = (1,) * (len(shape) - array.ndim) + array.shape
     fits = len(padded) == len(shape) and all(size in (1, full) for size, full in zip(padded, shape))
     if not fits:
+        axes = ", ".join([":", *["None"] * (len(shape) - 2), ":"])
+        of_keys = name == "mask" and array.shape == (shape[0], shape[-1])
+        advice = f"; a mask of keys is mask[{axes}], or key_lengths=" if of_keys else ""
         raise ValueError(
-            f"expected a {name} that broadcasts to the weights {shape}, got {array.shape}"
+            f"expected a {name} that broadcasts to the weights {shape}, got {array.shape}{advice}"
         )
     return array.reshape(padded)
 
@@ -229,10 +278,26 @@ def as_softcap(softcap: object) -> float | Array | None:
 
 
 def check_options(score: object, normalizer: object, chunk_size: int | None) -> None:
-    """Raises for a score or normaliser that is no function, and for a bad block size."""
+    """Raises for a score or normaliser that is no such function, and for a bad block size."""
     check_function("score", score)
-    check_function("normalizer", normalizer)
+    check_normalizer(normalizer)
     check_chunk_size(chunk_size)
+
+
+def check_normalizer(normalizer: object) -> None:
+    """Raises a TypeError for an object that cannot be called, and for a function without a mask."""
+    check_function("normalizer", normalizer)
+    try:
+        taken = inspect.signature(normalizer).parameters  # pyright: ignore
+    except (TypeError, ValueError):  # code of C may not tell
+        return
+    is_open = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken.values())
+    if "mask" not in taken and not is_open:
+        name = getattr(normalizer, "__name__", repr(normalizer))
+        raise TypeError(
+            f"expected a normalizer that takes (scores, mask=mask), got {name}, which takes "
+            f"({', '.join(taken)}); for softmax, leave normalizer out or pass masked_softmax"
+        )
 
 
 def check_function(name: str, function: object) -> None:

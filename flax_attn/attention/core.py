@@ -20,6 +20,7 @@ from jax.sharding import Mesh
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
+from flax_attn import platforms
 from flax_attn.attention import lens
 from flax_attn.attention.arrays import add, product, wide
 from flax_attn.attention.checks import (
@@ -34,10 +35,18 @@ from flax_attn.attention.checks import (
     as_softcap,
     check_dropout,
     check_options,
+    tells_names,
     weights_shape,
     weights_shape_in_heads,
 )
-from flax_attn.attention.forms import blockwise, cudnn, devices, few_queries, query_blocks
+from flax_attn.attention.forms import (
+    blockwise,
+    cudnn,
+    devices,
+    few_queries,
+    query_blocks,
+    splash,
+)
 from flax_attn.attention.normalizers import drop, masked_softmax
 from flax_attn.attention.scores import DotProduct, check_same_width, scaled_dot
 from flax_attn.attention.visibility import Indices, Limits, Visibility, make_visibility
@@ -48,6 +57,7 @@ Shaped = ArrayLike | jax.ShapeDtypeStruct
 # The first that fits a call computes it, where weights are not returned.
 FORMS = {
     "cudnn": cudnn,
+    "splash": splash,
     "few_queries": few_queries,
     "blockwise": blockwise,
     "query_blocks": query_blocks,
@@ -161,6 +171,7 @@ class Call(NamedTuple):
         return Attended(context.astype(self.query.dtype), weights)
 
 
+@tells_names
 def attend(
     query: Vectors,
     key: Vectors,
@@ -170,6 +181,14 @@ def attend(
     normalizer: Normalizer = masked_softmax,
     mask: PerPair | None = None,
     bias: PerPair | None = None,
+    causal: bool = False,
+    window: Window | None = None,
+    query_offset: ArrayLike = 0,
+    prefix_lengths: ArrayLike | None = None,
+    query_lengths: ArrayLike | None = None,
+    key_lengths: ArrayLike | None = None,
+    query_segments: ArrayLike | None = None,
+    key_segments: ArrayLike | None = None,
     dropout_rate: float = 0.0,
     dropout_rng: Key[Array, ""] | None = None,
     chunk_size: int | None = None,
@@ -195,6 +214,8 @@ def attend(
             Neither it nor a key that no query may attend to changes any other result or gradient,
             even if it holds NaN.
         bias: is added to the scores; an array or a function, like the mask; `-inf` masks.
+        causal, window, query_offset, prefix_lengths, query_lengths, key_lengths, query_segments,
+            key_segments: as in `dot_product_attention`.
         dropout_rate: share of the weights that are dropped. The others are scaled by
             `1 / (1 - rate)`. It needs `dropout_rng`.
         chunk_size: None computes all scores at once. With a number, queries and keys are processed
@@ -220,11 +241,15 @@ def attend(
             normaliser without the mark of `across_queries` that calls one with it. With `across`:
             no mesh, one without the axis, or a normaliser that needs all queries.
     """
+    limits: Limits = {"mask": mask, "bias": bias, "causal": causal, "window": window}
+    limits |= {"query_offset": query_offset, "prefix_lengths": prefix_lengths}
+    limits |= {"query_lengths": query_lengths, "key_lengths": key_lengths}
+    limits |= {"query_segments": query_segments, "key_segments": key_segments}
     options = dropout_rate, dropout_rng, chunk_size, need_weights, across
-    call = make_call(query, key, value, score, normalizer, *options, mask=mask, bias=bias)
-    return compute(call)
+    return compute(make_call(query, key, value, score, normalizer, *options, **limits))
 
 
+@tells_names
 def dot_product_attention(
     query: HeadVectors,
     key: HeadVectors,
@@ -281,11 +306,9 @@ def dot_product_attention(
             so it lies between `-softcap` and `softcap`. None for no limit.
         dropout_rate, dropout_rng, chunk_size: as in `attend`.
         need_weights: with False the weights are None. A fixed rule then chooses the fastest form:
-            blocks for long sequences. `attend` says which derivatives they have, and `form_of`
-            which form it is. An NVIDIA GPU of
-            capability 8.0 or above uses cuDNN's fused kernel in bfloat16 and float16, if there is
-            no scale, bias, soft-cap, dropout or `chunk_size`, the lengths are even, and queries,
-            keys and values have one width that is a multiple of 8 and at most 128.
+            blocks for long sequences, or a kernel of the platform: cuDNN's on an NVIDIA GPU in half
+            precision, splash attention on a TPU. `form_of` tells which form it is and why, and
+            `attend` which derivatives it has.
         across: as in `attend`.
 
     Returns:
@@ -321,22 +344,31 @@ class Form(NamedTuple):
     why_not: dict[str, str]
 
 
-def form_of(query: Shaped, key: Shaped, value: Shaped, **arguments: UserInput) -> Form:
-    """Tells which form of attention a call takes on this machine, and computes nothing.
+def form_of(
+    query: Shaped,
+    key: Shaped,
+    value: Shaped,
+    *,
+    platform: str | None = None,
+    **arguments: UserInput,
+) -> Form:
+    """Tells which form of attention a call takes, and computes nothing.
 
         form_of(q, k, v, causal=True, need_weights=False)
-        Form(name='blockwise', why_not={'cudnn': 'the device is no GPU of NVIDIA', ...})
+        Form(name='blockwise', why_not={'cudnn': 'the program is not for a GPU of NVIDIA', ...})
 
     Args:
         query, key, value: arrays `(..., t, heads, d)`, or `(..., t, d)` for `attend`; or their
             `jax.ShapeDtypeStruct`.
+        platform: `cpu`, `cuda`, `rocm`, `tpu` or `portable`, as `platforms.compiling_for` says;
+            None for that of this machine.
         arguments: those of `dot_product_attention`, or of `attend` where `score` or `normalizer` is
             among them.
 
     Returns:
-        The name, `dense`, `query_blocks`, `blockwise`, `cudnn`, `ring` or `gathered`, and a reason
-        for each faster form that does not fit on one device. Layers that read a cache may also
-        take `few_queries`.
+        The name, `dense`, `query_blocks`, `blockwise`, `cudnn`, `splash`, `ring` or `gathered`, and
+        a reason for each faster form that does not fit on one device. Layers that read a cache may
+        also take `few_queries`.
 
     Raises:
         TypeError, ValueError: as the function that takes these arguments.
@@ -355,7 +387,8 @@ def form_of(query: Shaped, key: Shaped, value: Shaped, **arguments: UserInput) -
         form = chosen(lens.look_through(call))
         return query
 
-    jax.eval_shape(choose, query, key, value)
+    with platforms.compiling_for(platform or platforms.current()):
+        jax.eval_shape(choose, query, key, value)
     return form
 
 

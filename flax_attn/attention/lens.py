@@ -21,7 +21,13 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from flax_attn.attention.arrays import wide
-from flax_attn.attention.checks import Normalizer, PerPair, Score, check_function
+from flax_attn.attention.checks import (
+    Normalizer,
+    PerPair,
+    Score,
+    check_function,
+    check_normalizer,
+)
 from flax_attn.attention.normalizers import is_softmax, masked_softmax, needs_all_queries
 from flax_attn.attention.visibility import Visibility
 
@@ -87,7 +93,7 @@ class Lens:
         keep_scores: bool = False,
     ) -> None:
         if normalizer is not None:
-            check_function("normalizer", normalizer)
+            check_normalizer(normalizer)
         self.temperature = None if temperature is None else _as_temperature(temperature)
         self.normalizer = normalizer
         self.mask = None if mask is None else _as_mask(mask)

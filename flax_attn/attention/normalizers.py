@@ -114,10 +114,13 @@ def _softmax(scores: Array) -> Array:
     does not depend on the flag, which belongs to the user, and JAX's lets a NaN in `de` through.
 
     `base` and `total` are bounded by maxima because XLA fuses those on a CPU, and not `where`. The
-    bounds change only rows of nothing but -inf: in any other row, the largest share is 1.
+    bounds change only rows of nothing but -inf: in any other row, the largest share is 1. The bound
+    is no `initial` of the maximum, which programs that translate to ONNX do not take.
     """
+    if 0 in scores.shape:
+        return scores
     lowest = float(jnp.finfo(scores.dtype).min)
-    base = jnp.max(scores, axis=-1, keepdims=True, initial=lowest)
+    base = jnp.maximum(jnp.max(scores, axis=-1, keepdims=True), lowest)
     shares = jnp.exp(scores - base)
     return shares / jnp.maximum(jnp.sum(shares, axis=-1, keepdims=True), 1)
 

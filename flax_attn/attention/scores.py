@@ -64,6 +64,13 @@ class DotProduct(NamedTuple):
         return softcap * jnp.tanh(scores / softcap)
 
 
+def as_dot_product(score: Callable[..., Array]) -> DotProduct | None:
+    """The score as a `DotProduct`; None for one that is none."""
+    if score is scaled_dot:
+        return DotProduct()
+    return score if isinstance(score, DotProduct) else None
+
+
 def check_same_width(query: Array, key: Array) -> None:
     """Raises a ValueError for queries and keys of different numbers of features."""
     if query.shape[-1:] != key.shape[-1:]:

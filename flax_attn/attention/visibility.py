@@ -38,6 +38,8 @@ from flax_attn.types import Options, Tree
 
 Seen = Bool[Array | np.ndarray, "..."]
 
+MOST_PAIRS = 2**22  # of a row and head that are looked at at once
+
 
 class Limits(TypedDict, total=False):
     """The arguments that say what a query sees, as `dot_product_attention` describes them."""
@@ -96,6 +98,7 @@ class Visibility:
             say; as the lengths.
         query_lengths, key_lengths: `()` or `(..., 1, 1)` with the rank of the weights, or None.
         query_segments, key_segments: ids `(..., q, 1)` and `(..., 1, k)`, or None.
+        is_packed: whether queries and keys have one array of ids, so each sees itself.
         query_offset: an integer, or `(..., 1, 1)` with the rank of the weights.
     """
 
@@ -111,12 +114,13 @@ class Visibility:
     key_lengths: Array | None = None
     query_segments: Array | None = None
     key_segments: Array | None = None
+    is_packed: bool = False
     query_offset: int | Array = 0
 
     @functools.cached_property
     def limits(self) -> frozenset[str]:
         """The names of the limits that are set."""
-        others = {"shape", "heads", "query_offset"}
+        others = {"shape", "heads", "is_packed", "query_offset"}
         names = {field.name for field in dataclasses.fields(self)} - others
         return frozenset(name for name in names if getattr(self, name) is not None)
 
@@ -124,12 +128,6 @@ class Visibility:
     def all_visible(self) -> bool:
         """Whether every query sees every key, without a bias."""
         return not self.limits
-
-    @property
-    def is_causal_from_start(self) -> bool:
-        """Whether query `i` sees keys 0 to `i`, and nothing else limits it."""
-        is_causal = self.limits == {"right"} and self.right == 0
-        return is_causal and isinstance(self.query_offset, int) and self.query_offset == 0
 
     @property
     def hides_single_pairs(self) -> bool:
@@ -236,7 +234,7 @@ class Visibility:
                 has_key, has_query = self.reachable()
             else:
                 has_key, has_query = mask.any(axis=-1), mask.any(axis=-2)
-            query, key, value = _hide_unseen(query, key, value, has_key, has_query)
+            query, key, value = hide_unseen(query, key, value, has_key, has_query)
         return query, key, value, mask, bias
 
     def without_unreachable(
@@ -245,7 +243,7 @@ class Visibility:
         """The arrays without what is not seen, by the limits that need no look at each pair."""
         if self.hides_single_pairs:
             return query, key, value
-        return _hide_unseen(query, key, value, *self.reachable())
+        return hide_unseen(query, key, value, *self.reachable())
 
     def _masks(self, queries: Array, keys: Array) -> Iterator[Array]:
         """The mask of each limit that is set, at indices `(q, 1)` and `(1, k)`."""
@@ -297,11 +295,13 @@ class Visibility:
         """Which queries `(..., q)` see a key, and which keys `(..., k)` a query sees.
 
         The axes before are those of the weights, or 1. A mask, a bias and segments are looked at
-        pair by pair, with a `chunk_size` for that many queries at once.
+        pair by pair, for `chunk_size` queries at once. None looks at `MOST_PAIRS` pairs at once.
         """
         if not self.hides_single_pairs:
             return self._reachable_in_window()
         num_queries, num_keys = self.shape[-2:]
+        if chunk_size is None and not self.is_symbolic:
+            chunk_size = max(MOST_PAIRS // max(num_keys, 1), 1)
         size = num_queries if chunk_size is None else min(chunk_size, max(num_queries, 1))
         whole = self.all_indices()
 
@@ -465,6 +465,7 @@ def make_visibility(
         queries = _per_token(made, "query_segments", query_segments, shape[-2])
         keys = _per_token(made, "key_segments", key_segments, shape[-1])
         fields |= {"query_segments": queries[..., :, None], "key_segments": keys[..., None, :]}
+        fields["is_packed"] = query_segments is key_segments
     return dataclasses.replace(made, query_offset=query_offset, **fields)
 
 
@@ -478,7 +479,7 @@ def hide(array: Array, real: Array | np.ndarray) -> Array:
     return jnp.where(real[..., None], array, 0)
 
 
-def _hide_unseen(
+def hide_unseen(
     query: Array, key: Array, value: Array, has_key: Seen, has_query: Seen
 ) -> tuple[Array, Array, Array]:
     """Zeros queries without a key, and keys and values without a query."""

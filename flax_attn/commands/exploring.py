@@ -7,14 +7,14 @@ import sys
 import threading
 import webbrowser
 
-from flax_attn.analysis.report import report
-from flax_attn.commands.requests import warn
+from flax_attn import kinds
 from flax_attn.errors import UsageError, escaped
 from flax_attn.experiment import loading
 from flax_attn.experiment.loading import Run
 from flax_attn.explore.answers import Answers
-from flax_attn.explore.server import open_explorer
-from flax_attn.runs import reading
+from flax_attn.explore.server import Explorer, open_explorer
+from flax_attn.kinds.requests import warn
+from flax_attn.page.report import report
 from flax_attn.runs.reading import Record
 
 MOST_RUNS = 2
@@ -26,35 +26,35 @@ def explore(args: argparse.Namespace) -> None:
         raise UsageError(f"expected one run or two, got {len(args.runs)}")
     if args.port is not None and not 0 <= args.port < 65_536:
         raise UsageError(f"expected --port from 0 to 65535, got {args.port}")
-    records = [reading.read(path) for path in args.runs]
-    check_together(records)
+    records = [kinds.read(path) for path in args.runs]
     runs = [loading.of_record(own, warn, allow=tuple(args.allow)) for own in records]
     check_inputs(runs)
+    serve(records, runs, args.port, args.open)
+
+
+def serve(records: list[Record], runs: list[Run], port: int | None, opens: bool) -> None:
+    """Serves the page of runs until Ctrl-C. `records` are what their directories hold."""
 
     def make_page(token: str) -> str:
         return with_token(report(records, mode="explore"), token)
 
-    with open_explorer(args.port, make_page, [Answers(run) for run in runs]) as server:
-        names = " and ".join(escaped(record.name) for record in records)
-        print(f"explore {names} at {server.url} (Ctrl-C ends it)", flush=True)
-        if args.open and has_screen():
-            # a browser may hold its caller up
-            threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
+    with open_explorer(port, make_page, [Answers(run) for run in runs]) as server:
+        announce(server, " and ".join(record.name for record in records), opens)
         server.serve_forever()
 
 
-def check_together(records: list[Record]) -> None:
-    """Raises a UsageError for two runs that cannot answer the same input."""
-    kinds = [record.pictures for record in records]
-    if len(set(kinds)) > 1:
-        raise UsageError(
-            f"expected two runs that take the same input, got {' and '.join(kinds)}; explore them "
-            "one after another"
-        )
+def announce(server: Explorer, names: str, opens: bool) -> None:
+    """Prints the address of a page, and opens it in a browser where one is wanted."""
+    print(f"explore {escaped(names)} at {server.url} (Ctrl-C ends it)", flush=True)
+    if opens and has_screen():
+        # a browser may hold its caller up
+        threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
 
 
 def check_inputs(runs: list[Run]) -> None:
-    """Raises a UsageError for two runs whose inputs have other sizes."""
+    """Raises a UsageError for two runs of one kind whose inputs have other sizes."""
+    if len({run.task.name for run in runs}) > 1:
+        return
     shapes = [getattr(run.task, "shape", getattr(run.task, "image_shape", None)) for run in runs]
     if len(set(shapes)) > 1:
         raise UsageError(

@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from flax_attn.commands.requests import check_figure, warn
 from flax_attn.errors import UsageError, escaped_lines
 from flax_attn.experiment import loading
+from flax_attn.kinds.requests import check_figure, warn
 
 BETWEEN = "-" * 15  # two texts
 MOST_SAMPLES = 1_000

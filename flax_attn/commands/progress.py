@@ -3,40 +3,70 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from flax_attn.runs.results import Row
+from flax_attn.types import Options
 
-SHOWN = ("mse", "loss", "accuracy", "gate")
+if TYPE_CHECKING:
+    from flax_attn.experiment.running import OnEpoch, OnSteps, Steps
+
+SHOWN = ("mse", "mae", "loss", "accuracy", "gate")
+
+
+class Shown(NamedTuple):
+    """What shows a training: it takes the rows of an epoch, and on a terminal steps of an epoch."""
+
+    on_epoch: "OnEpoch"
+    on_steps: "OnSteps | None"
 
 
 @contextlib.contextmanager
-def shown(num_epochs: int, console: Console) -> Iterator[Callable[[list[Row]], None]]:
-    """Gives a function that takes the rows of each epoch as it ends, and shows them."""
+def shown(num_epochs: int, console: Console) -> Iterator[Shown]:
+    """Shows a training while it runs. Its length is `num_epochs`."""
     if not console.is_terminal:
-        yield _lines(num_epochs, console)
+        yield Shown(_lines(num_epochs, console), None)
         return
-    columns = (
-        TextColumn("epoch"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TextColumn("{task.fields[losses]}"),
-    )
-    bar = Progress(*columns, TextColumn("eta"), TimeRemainingColumn(), console=console)
     with contextlib.ExitStack() as stack:
-        task = None
+        yield _bar(num_epochs, console, stack)
 
-        def show(rows: list[Row]) -> None:
-            nonlocal task
-            epoch = rows[0]["epoch"]
-            if task is None:  # the bar comes with the first epoch, below what is said before it
-                stack.enter_context(bar)
-                task = bar.add_task("epoch", completed=int(epoch) - 1, total=num_epochs, losses="")
-            bar.update(task, completed=epoch, losses=describe(mean_over_seeds(rows)))
 
-        yield show
+def _bar(num_epochs: int, console: Console, stack: contextlib.ExitStack) -> Shown:
+    """A bar of all epochs with the newest metrics, the steps a second and the time left."""
+    columns = (
+        TextColumn("epoch {task.fields[epoch]}/{task.total:.0f}"),
+        BarColumn(),
+        TextColumn("{task.fields[metrics]}{task.fields[speed]}"),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    bar = Progress(*columns, console=console)
+    last = {"time": time.perf_counter(), "step": 0.0}
+
+    def show(epoch: int, done: float, fields: Options) -> None:
+        if not bar.tasks:  # the bar comes with the first steps, below what is said before it
+            stack.enter_context(bar)
+            bar.add_task(
+                "epoch", completed=epoch - 1, total=num_epochs, epoch=epoch, metrics="", speed=""
+            )
+        bar.update(bar.tasks[0].id, completed=epoch - 1 + done, epoch=epoch, **fields)
+
+    def on_steps(steps: "Steps") -> None:
+        now, step = time.perf_counter(), (steps.epoch - 1) * steps.of + steps.done
+        speed = (step - last["step"]) / (now - last["time"])
+        # a run that goes on has taken its first steps before
+        told = {"speed": f"  {speed:.3g} steps/s"} if last["step"] else {}
+        last.update(time=now, step=step)
+        metrics = describe({f"train/{name}": value for name, value in steps.metrics.items()})
+        show(steps.epoch, steps.done / steps.of, {"metrics": metrics} | told)
+
+    def on_epoch(rows: list[Row]) -> None:
+        show(int(rows[0]["epoch"]), 1.0, {"metrics": describe(mean_over_seeds(rows))})
+
+    return Shown(on_epoch, on_steps)
 
 
 def _lines(num_epochs: int, console: Console) -> Callable[[list[Row]], None]:

@@ -5,9 +5,9 @@ import os
 import sys
 from pathlib import Path
 
+from flax_attn import kinds
 from flax_attn.errors import UsageError, escaped
 from flax_attn.files import check_writable, replacing
-from flax_attn.runs import reading
 from flax_attn.runs.directory import check_no_file_of_run
 
 STDOUT = Path("-")
@@ -24,7 +24,7 @@ def report(args: argparse.Namespace) -> list[Path]:
     """
     output = check_output(args.output)
     # before jax is there, so that a wrong path is told at once
-    records = [reading.read(path) for path in args.runs]
+    records = [kinds.read(path) for path in args.runs]
     if args.model:
         from flax_attn.commands.training import prepare_jax
 
@@ -33,7 +33,7 @@ def report(args: argparse.Namespace) -> list[Path]:
 
         text = page_of(records)
     else:
-        from flax_attn.analysis.report import report as page
+        from flax_attn.page.report import report as page
 
         text = page(records)
     if args.output == STDOUT:

@@ -3,27 +3,32 @@
 import gc
 import os
 import platform
-import re
+import shlex
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from flax_attn import config_files
-from flax_attn.errors import UsageError, escaped_lines, one_line, shortened, unknown
-from flax_attn.fields import check_limits, check_name
+from flax_attn.errors import UsageError, escaped, escaped_lines, one_line, shortened
 from flax_attn.files import PARTIAL, can_be_made, expanded
 from flax_attn.runs import lock
-from flax_attn.runs.directory import default_workdir, flatten, read_config
+from flax_attn.runs.directory import read_config
 from flax_attn.runs.results import Summary
 from flax_attn.stopping import Stopped, leave_by_stderr, listening
-from flax_attn.types import ConfigValues, JsonObject, Options, UserInput
+from flax_attn.types import ConfigValues, Options, UserInput
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from flax_attn.experiment import Config
 
-FLAGS = ("config", "workdir", "manual_dir", "debug_nans", "sequence", "distributed", "timeout")
+REFUSED = {  # settings of JAX that runs do not work with
+    "JAX_ENABLE_X64": (True,),
+    "JAX_NUMPY_DTYPE_PROMOTION": ("strict",),
+    "JAX_TRANSFER_GUARD": ("disallow", "disallow_explicit"),
+    "JAX_TRANSFER_GUARD_HOST_TO_DEVICE": ("disallow", "disallow_explicit"),
+    "JAX_TRANSFER_GUARD_DEVICE_TO_HOST": ("disallow", "disallow_explicit"),
+}
 OF_DEVICES = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME", "JAX_NUM_CPU_DEVICES")
 
 
@@ -47,19 +52,8 @@ def run_command(
     Raises:
         UsageError: as `experiment.run`, or no name, several, or a flag that is none.
     """
-    available = ", ".join(config_files.names())
-    if not names:
-        raise UsageError(f"expected --config=configs/NAME.py; configs/ has {available}")
-    if len(names) > 1:
-        got = shortened(" and ".join(names))
-        raise UsageError(f"expected one --config, got {len(names)}: {got}")
-    config = config_files.read(names[0])
-    config_files.change(
-        config, config_files.parse(config, overrides(rest, flatten(config.to_dict())))
-    )
-    check_limits(flatten(config.to_dict()))
-    check_name(config.get("name"))
-    directory = default_workdir(config) if workdir is None else expanded(workdir)
+    config = config_files.from_command(names, rest)
+    directory = config_files.default_workdir(config) if workdir is None else expanded(workdir)
     arguments = (config, directory, None if manual_dir is None else expanded(manual_dir))
     try:
         if wait is not None:
@@ -88,8 +82,7 @@ def check_directory(path: Path) -> None:
     """
     lock.check_place(path)
     names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
-    is_run = {"sums.json", "checkpoints"} & set(names)
-    if not is_run and any(PARTIAL not in name and name != lock.LOCK for name in names):
+    if not lock.is_run(path) and any(PARTIAL not in name and name != lock.LOCK for name in names):
         read_config(path)
 
 
@@ -145,11 +138,12 @@ def import_libraries() -> None:
     """Imports JAX and Flax.
 
     Raises:
-        UsageError: a variable of the environment has a value that they do not take.
+        UsageError: a variable of the environment has a value that they do not take, or that no run
+            works with.
     """
     try:
         import flax  # noqa: F401
-        import jax  # noqa: F401
+        import jax
     except ValueError as error:
         said, own = str(error).lower(), ("JAX_", "FLAX_")
         settings = {name: value for name, value in os.environ.items() if name.startswith(own)}
@@ -162,58 +156,26 @@ def import_libraries() -> None:
             f"expected a value that JAX and Flax take in {' or '.join(named or settings)} "
             f"({one_line(error)}); set another, or leave the variable out"
         ) from error
-
-
-def overrides(arguments: list[str], known: JsonObject) -> dict[str, str]:
-    """The values that flags give to keys of the config, as text.
-
-    A flag is `--KEY=VALUE`, `--KEY VALUE`, or for a truth value `--KEY` and `--noKEY`.
-    `--config.KEY` is the same as `--KEY`.
-
-    Raises:
-        UsageError: an argument that is no such flag.
-    """
-    values, rest = {}, list(arguments)
-    while rest:
-        argument = rest.pop(0)
-        match = re.fullmatch(r"--?(no)?(config\.)?([^=]+?)(?:=(.*))?", argument, re.DOTALL)
-        if not argument.startswith("-") or match is None:
+    for name, values in REFUSED.items():
+        if (got := getattr(jax.config, name.lower())) in values:
             raise UsageError(
-                f"unexpected argument '{shortened(argument)}'; everything but the config is a "
-                f"flag, see --help"
+                f"expected another {name} than {got}, which no run works with; leave the variable "
+                f"out"
             )
-        no, prefix, key, value = match.groups()
-        if no and key not in known:
-            no, key = None, f"no{key}"  # a key that begins with these letters
-        if no and (value is not None or not isinstance(known[key], bool)):
-            raise UsageError(
-                f"expected --KEY=VALUE, or --noKEY for a truth value, got {shortened(argument)}"
-            )
-        if key not in known:
-            what, choices = (
-                ("config key", known) if prefix else ("flag or config key", [*FLAGS, *known])
-            )
-            raise UsageError(unknown(what, key, choices))
-        if value is None and isinstance(known[key], bool):
-            value = "false" if no else "true"
-        elif value is None:
-            if not rest:
-                raise UsageError(f"expected a value for --{key}, such as --{key}={known[key]}")
-            value = rest.pop(0)
-        values[key] = value
-    return values
 
 
 def train(
-    config: ConfigValues,
+    values: ConfigValues,
     workdir: Path,
     console: "Console",
     manual_dir: Path | None = None,
+    explore: bool | None = None,
     **options: UserInput,
 ) -> Summary:
     """Trains a config, and shows its progress and its results.
 
-    Options and errors are those of `experiment.run`.
+    Options and errors are those of `experiment.run`. With `explore`, a page follows the training,
+    until Ctrl-C; True opens a browser, too.
     """
     from flax_attn import experiment
     from flax_attn.analysis import tables
@@ -223,36 +185,35 @@ def train(
     def say(text: str) -> None:
         console.print(escaped_lines(text), markup=False, highlight=False, soft_wrap=True)
 
-    checked = experiment.Config.of(config)
-    with progress.shown(checked.num_epochs, console) as on_epoch:
-        options |= {"on_epoch": on_epoch, "say": say, "manual_dir": manual_dir}
+    config = experiment.Config.of(values)
+    follower = None
+    if explore is not None:
+        from flax_attn.commands.following import Follower
+
+        follower = Follower(config, workdir, explore)
+    with progress.shown(config.num_epochs, console) as shown:
+        options |= shown._asdict() | {"say": say, "manual_dir": manual_dir, "on_model": follower}
         summary = experiment.run(config, workdir, **options)
     if not processes.is_first():
         return summary
-    tables.print_results(summary, checked.reference, console)
-    say(f"run directory: {workdir}")
-    for line in next_steps(checked, workdir):
-        say(line)
+    tables.print_results(summary, config.reference, console)
+    say(f"run directory: {escaped(str(workdir))}")
+    for line in (*config.kind.remarks(summary, config.data), *next_steps(config, workdir)):
+        say(escaped(line))
+    if follower is not None:
+        follower.finish()
     return summary
 
 
 def next_steps(config: "Config", workdir: Path) -> list[str]:
     """What there is to look at after a run, and what to type."""
-    from flax_attn.tasks import ImageClasses, LanguageModel, PairsOfTexts, Signals, TextClasses
-
     pictures = sorted((workdir / "figures").glob("*.png"))
     best = [path for path in pictures if path.stem in ("attention", "alignment")] or pictures
     lines = [f"look at {best[0]}"] if best else []
-    inputs = {
-        Signals: "--input SIGNALS.npy --figure prediction.png",
-        ImageClasses: "--input IMAGE.png --figure attention.png",
-        TextClasses: '"A TEXT" --figure attention.png',
-        PairsOfTexts: '"A TEXT" --figure alignment.png',
-    }
-    if config.task_class is LanguageModel and hasattr(config.model_class, "decode"):
-        lines.append(f"then try: flax-attn generate {workdir}")
-    if config.task_class in inputs:
-        lines.append(f"then try: flax-attn predict {workdir} {inputs[config.task_class]}")
+    run = shlex.quote(str(workdir))
+    if config.kind.try_it is not None and config.kind.can_try(config.model_class):
+        command, options = config.kind.try_it
+        lines.append(f"then try: flax-attn {command} {run} {options}".rstrip())
     return lines
 
 

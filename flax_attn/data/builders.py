@@ -23,6 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download.checksums import UrlInfo
+from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 
 from flax_attn import bounded
 from flax_attn.errors import UsageError, one_line
@@ -218,9 +219,11 @@ def _prepare(builder: FilesBuilder) -> None:
                 raise cause from error
         if isinstance(error, OSError) and error.filename:
             raise
+        said = one_line(error)
+        if isinstance(error, NonMatchingChecksumError):  # its line is too long, with sums and paths
+            said = f"{said.partition(',')[0].removeprefix('Artifact ')} has a wrong checksum"
         raise UsageError(
-            f"cannot prepare data set {builder.name}: {one_line(error)}; nothing was kept, run "
-            f"again"
+            f"cannot prepare data set {builder.name}: {said}; nothing was kept, run again"
         ) from error
 
 

@@ -11,6 +11,7 @@ from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.types import UserInput
 
 SPLITS = ("train", "valid", "test")
+MOST_CLASSES = 1_000  # a confusion matrix has a row and a column for each
 ALL = "all"  # the name of rows that are yet to be split
 NO_TRAINING = (
     "expected examples to train on, got none; lower data.valid_fraction and data.test_fraction, or "
@@ -149,6 +150,12 @@ def check_classes(labels: Mapping[str, Sequence[str]]) -> None:
     if len(known) < 2:
         raise UsageError(
             f"expected at least two classes to train on, got {', '.join(known) or 'none'}"
+        )
+    if len(known) > MOST_CLASSES:
+        raise UsageError(
+            f"expected at most {MOST_CLASSES:,} classes, got {len(known):,}, such as "
+            f"'{shortened(min(known))}'; take the labels from another column or folder, or join "
+            f"some"
         )
     for split, names in labels.items():
         if strange := sorted(set(names) - known):

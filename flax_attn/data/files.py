@@ -7,7 +7,7 @@ from pathlib import Path
 from flax_attn import bounded
 from flax_attn.errors import UsageError
 
-COMMA, TAB = ",", "\t"
+COMMA, SEMICOLON, TAB = ",", ";", "\t"
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -30,8 +30,8 @@ def read_text(path: Path) -> str:
 def read_rows(path: Path, separator: str = COMMA) -> Iterator[tuple[int, list[str]]]:
     """The rows of a table, each with the line it begins at, without lines that are empty.
 
-    Cells with commas between are CSV: a cell may stand in quotes. Cells with tabs between are TSV:
-    a row is a line, and a quote is a character like any other.
+    Cells with commas or semicolons between are CSV: a cell may stand in quotes. Cells with tabs
+    between are TSV: a row is a line, and a quote is a character like any other.
 
     Raises:
         OSError, UsageError: as `read_lines`, and with the line of a row that is none.
@@ -57,7 +57,7 @@ def read_rows(path: Path, separator: str = COMMA) -> Iterator[tuple[int, list[st
                     )
                 yield text
 
-        reader = csv.reader(lines(), strict=True)
+        reader = csv.reader(lines(), delimiter=separator, strict=True)
         try:
             for row in reader:
                 if row:

@@ -1,10 +1,11 @@
 """Normalisation by one mean and one standard deviation."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from flax_attn.types import Tree
+from flax_attn.types import Json, Tree
 
 
 class Normalization(NamedTuple):
@@ -21,6 +22,17 @@ class Normalization(NamedTuple):
         mean = sum(part.sum(dtype=np.float64) for part in parts) / count
         squares = sum(np.square(np.subtract(part, mean, dtype=np.float64)).sum() for part in parts)
         return cls(float(mean), float(np.sqrt(squares / count)))
+
+    @classmethod
+    def restore(cls, values: Mapping[str, Json]) -> "Normalization":
+        """The one that a run keeps. Raises a ValueError for what is none."""
+        try:
+            kept = cls(*(float(values[key]) for key in cls._fields))
+        except (KeyError, TypeError) as error:
+            raise ValueError(str(error)) from error
+        if not np.isfinite(kept).all() or kept.std <= 0:
+            raise ValueError(f"got {kept}")
+        return kept
 
     def apply(self, x: Tree) -> Tree:
         return (x - self.mean) / self.std

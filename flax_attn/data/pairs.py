@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from flax_attn.data.files import COMMA, TAB, read_rows
+from flax_attn.data.files import read_rows
+from flax_attn.data.table import SEPARATORS, separator_of
 from flax_attn.errors import UsageError
 
 LANGUAGES = ("en", "de", "fr")  # of Multi30k
@@ -20,16 +21,15 @@ class Pair(NamedTuple):
 def read(path: Path, source_column: int = 1, target_column: int = 2) -> list[Pair]:
     """The pairs of a table without a header, one a row, in columns from 1.
 
-    The table is CSV where the file ends in `.csv`, else TSV. Empty rows are left out.
+    The separator is found by what is in the table. Empty rows are left out.
 
     Raises:
         UsageError: no such file, a row that is no pair, or bytes that are not UTF-8, with the
             number of the line; or sources that are all numbers, as in a column of another thing.
     """
-    is_csv = path.suffix.lower() == ".csv"
-    separator, name = (COMMA, "comma") if is_csv else (TAB, "tab")
     columns, pairs = (source_column, target_column), []
     try:
+        separator = separator_of(path, [str(column) for column in columns])
         for number, row in read_rows(path, separator):
             cells = [" ".join(cell.split()) for cell in row]
             if not any(cells):
@@ -37,15 +37,15 @@ def read(path: Path, source_column: int = 1, target_column: int = 2) -> list[Pai
             pair = Pair(*(cells[i - 1] if i <= len(cells) else "" for i in columns))
             if not all(pair):
                 raise UsageError(
-                    f"expected source and target with a {name} between in {path}, line {number}, "
-                    f"columns {source_column} and {target_column}, "
+                    f"expected source and target with a {SEPARATORS[separator]} between in {path}, "
+                    f"line {number}, columns {source_column} and {target_column}, "
                     f"got {separator.join(row)[:60]!r}; mend it"
                 )
             pairs.append(pair)
     except OSError as error:
         raise UsageError(
             f"cannot read {path} ({error.strerror}); give a file of pairs, source and target with "
-            f"a {name} between"
+            f"a tab between"
         ) from error
     if not pairs:
         raise UsageError(f"expected pairs of sentences in {path}, got none")

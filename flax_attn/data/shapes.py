@@ -169,7 +169,7 @@ def sample(
         merge = lambda new, old: jnp.where(
             fresh[:, None], new[jnp.minimum(source, block_size - 1)], old
         )
-        return key, count + valid.sum(), jax.tree.map(merge, proposals, filled)
+        return key, count + valid.sum(dtype=count.dtype), jax.tree.map(merge, proposals, filled)
 
     empty = Shapes(*(jnp.zeros((num_examples, 4)) for _ in Shapes._fields))
     _, _, shapes = jax.lax.while_loop(

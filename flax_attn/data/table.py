@@ -1,76 +1,190 @@
-"""A user's own texts and labels, from a CSV or TSV file."""
+"""A user's own table: a CSV or TSV file whose separator is found by what is in it."""
 
+import csv
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from flax_attn.data.files import COMMA, TAB, read_rows
-from flax_attn.errors import UsageError
+from flax_attn.data.files import COMMA, SEMICOLON, TAB, read_rows
+from flax_attn.errors import UsageError, shortened
+
+SEPARATORS = {TAB: "tab", SEMICOLON: "semicolon", COMMA: "comma"}  # the first of equals
+LOOKED_AT = 100  # rows, from which the separator is told
+LONGEST_NAME = 40  # characters of a column in an error
+BOM = "\ufeff"  # by which Excel knows UTF-8
+
+
+class Table(NamedTuple):
+    """The rows of a table below its header, if it has one, and the line of each.
+
+    Attributes:
+        path, separator: of the file.
+        header: the first row, where a column goes by name. Else it is empty.
+        rows: all others, with as many cells as the first.
+        lines: where each of them begins.
+        columns: the indices of the columns that were asked for.
+    """
+
+    path: Path
+    separator: str
+    header: list[str]
+    rows: list[list[str]]
+    lines: list[int]
+    columns: tuple[int, ...]
+
+    def column(self, number: int = 0) -> list[str]:
+        """The cells of a column that was asked for."""
+        return [row[self.columns[number]] for row in self.rows]
 
 
 def read(path: Path, text_column: str, label_column: str) -> tuple[list[str], list[str]]:
-    """Texts and labels of a table: TSV where the file ends in `.tsv`, else CSV.
-
-    Columns are given by name, with a header in the first row, or by number from 1.
-
-    Raises:
-        UsageError: no such file or column, a row of another number of columns, or a label or file
-            that is empty.
-    """
-    separator = TAB if path.suffix.lower() == ".tsv" else COMMA
-    try:
-        rows = list(read_rows(path, separator))
-    except OSError as error:
+    """Texts and labels of a table. Errors are those of `read_pairs`, and a header as a row."""
+    table = read_pairs(path, text_column, label_column, "label")
+    labels = [label.strip() for label in table.column(1)]
+    first, others = labels[0], labels[1:]
+    if not table.header and first not in others and len(set(others)) < len(others):
         raise UsageError(
-            f"cannot read {path} ({error.strerror}); give a CSV or TSV file of texts and labels"
-        ) from error
-    if not rows:
-        raise UsageError(f"expected rows of texts and labels in {path}, got an empty file")
-    columns, header = _columns(path, rows[0][1], text_column, label_column)
-    texts, labels = [], []
-    for line, row in rows[header:]:
-        if len(row) != len(rows[0][1]):
-            hint = ' (a text with commas stands in quotes, "so, as here")'
-            raise UsageError(
-                f"expected {len(rows[0][1])} columns in {path}, line {line}, as in the first, got "
-                f"{len(row)}: {str(row)[:60]}; mend it{hint if separator == COMMA else ''}"
-            )
-        if not row[columns[1]].strip():
-            raise UsageError(
-                f"expected a label in {path}, line {line}, got {str(row)[:60]}; mend it"
-            )
-        texts.append(row[columns[0]])
-        labels.append(row[columns[1]].strip())
-    if not texts:
-        raise UsageError(f"expected rows of texts and labels in {path}, got only a header")
-    if not header and labels[0] not in labels[1:] and len(set(labels[1:])) < len(labels) - 1:
-        raise UsageError(
-            f"expected rows alone in {path}, but the label '{labels[0]}' of line 1 comes in no "
-            f"other, as in a header; name the columns "
+            f"expected rows alone in {path}, but the label '{shortened(first)}' of line 1 comes in "
+            "no other, as in a header; name the columns "
             "(data.text_column, data.label_column), or take that line out"
         )
-    return texts, labels
+    return table.column(), labels
 
 
-def _columns(path: Path, first: list[str], *wanted: str) -> tuple[tuple[int, ...], bool]:
-    """The indices of the columns, and whether the first row is a header.
+def read_pairs(path: Path, text_column: str, other_column: str, other: str) -> Table:
+    """A table with a column of texts and a second one, which has an entry in every row.
 
-    It is where a column goes by name.
+    `other` says what stands in the second, and the key `data.{other}_column` names it.
+
+    Raises:
+        UsageError: as `read_table`, one column for both, or an entry of the second that is empty.
     """
-    names, places = [name.strip() for name in first], []
-    for name in wanted:
-        if name not in names and not (name.isdecimal() and 1 <= int(name) <= len(first)):
-            raise UsageError(
-                f"no column '{name}' in {path}, which has {', '.join(names)[:200]}, or 1 to "
-                f"{len(first)}; see data.text_column and "
-                "data.label_column"
-            )
-        if names.count(name) > 1:
-            raise UsageError(
-                f"expected one column '{name}' in {path}, got {names.count(name)}; give its number"
-            )
-        places.append(names.index(name) if name in names else int(name) - 1)
-    if len(set(places)) < len(places):
+    advice = f"name others by data.text_column and data.{other}_column, or without a header give "
+    advice += "their numbers from 1"
+    table = read_table(path, [text_column, other_column], f"texts and {other}s", advice)
+    if len(set(table.columns)) < 2:
         raise UsageError(
-            f"expected a column of texts and another of labels in {path}, got "
-            f"{' and '.join(wanted)}"
+            f"expected a column of texts and another of {other}s in {path}, got "
+            f"{text_column} and {other_column}"
         )
-    return tuple(places), any(name in names for name in wanted)
+    for line, row, entry in zip(table.lines, table.rows, table.column(1)):
+        if not entry.strip():
+            raise UsageError(
+                f"expected a {other} in {path}, line {line}, got {str(row)[:60]}; mend it"
+            )
+    return table
+
+
+def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> Table:
+    """A table with columns that are given by name, or by number from 1.
+
+    Where one goes by name, the first row is a header.
+
+    Args:
+        path: of the file.
+        wanted: the names or numbers of the columns.
+        content: what stands in the table, as errors name it.
+        advice: what to do about a column that is not there.
+
+    Raises:
+        UsageError: no such file or column, a row of another number of cells, or no rows.
+    """
+    try:
+        separator = separator_of(path, wanted)
+        numbered = list(read_rows(path, separator))
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path} ({error.strerror}); give a CSV or TSV file of {content}"
+        ) from error
+    if not numbered:
+        raise UsageError(f"expected rows of {content} in {path}, got an empty file")
+    (_, first), *below = numbered
+    if any("\0" in cell for cell in first):
+        raise UsageError(f"expected text in UTF-8 in {path}, got other bytes; save it in UTF-8")
+    header = [name.strip() for name in first]
+    columns = tuple(_index(path, header, name, advice) for name in wanted)
+    has_header = any(name in header for name in wanted)
+    numbered = below if has_header else numbered
+    if not numbered:
+        raise UsageError(f"expected rows of {content} in {path}, got only a header")
+    for line, row in numbered:
+        if len(row) != len(first):
+            name = SEPARATORS[separator]
+            hint = f' (a text with a {name} stands in quotes, "so{separator} as here")'
+            raise UsageError(
+                f"expected {len(first)} columns in {path}, line {line}, as in the first, got "
+                f"{len(row)}: {str(row)[:60]}; mend it{'' if separator == TAB else hint}"
+            )
+    lines, rows = map(list, zip(*numbered))
+    return Table(path, separator, header if has_header else [], rows, lines, columns)
+
+
+def separator_of(path: Path, wanted: Sequence[str]) -> str:
+    """The separator of a table: a tab, a semicolon or a comma.
+
+    It cuts the first row into the columns that are wanted, and most of the first rows into as many
+    cells as the first. A table of one column has the separator that its ending names.
+
+    Raises:
+        OSError: no such file.
+    """
+    merits: dict[str, tuple[int, int]] = {}
+    for separator in SEPARATORS:
+        rows: list[list[str]] = []
+        try:
+            for _, row in itertools.islice(read_rows(path, separator), LOOKED_AT):
+                rows.append(row)
+        except UsageError:
+            pass  # what is wrong is told when all is read
+        if not rows or len(rows[0]) < 2:
+            continue
+        header = [name.strip() for name in rows[0]]
+        named = sum(_is_column(name, header) for name in wanted)
+        alike = sum(len(row) == len(header) for row in rows)
+        merits[separator] = named, alike
+    by_ending = TAB if path.suffix.lower() == ".tsv" else COMMA
+    return max(merits, key=lambda separator: merits[separator], default=by_ending)
+
+
+def write(table: Table, path: Path, added: dict[str, list[str]]) -> None:
+    """Writes a table with further columns on the right, by name, in the form that it has.
+
+    Raises:
+        UsageError: a column of that name is there.
+    """
+    rows = [[*row, *cells] for row, *cells in zip(table.rows, *added.values())]
+    if table.header:
+        rows.insert(0, [*table.header, *added])
+    if twice := set(added) & set(table.header):
+        raise UsageError(
+            f"expected no column '{min(twice)}' in {table.path}, for it comes to it; rename it"
+        )
+    with open(table.path, encoding="utf-8", errors="replace") as source:
+        mark = BOM if source.read(1) == BOM else ""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        file.write(mark)
+        if table.separator == TAB:  # a row is a line, and no cell is quoted
+            one_line = str.maketrans("\t\r\n", "   ")
+            cells = ([cell.translate(one_line) for cell in row] for row in rows)
+            file.writelines(TAB.join(row) + "\n" for row in cells)
+        else:
+            csv.writer(file, delimiter=table.separator, lineterminator="\n").writerows(rows)
+
+
+def _is_column(name: str, header: list[str]) -> bool:
+    return name in header or (name.isdecimal() and 1 <= int(name) <= len(header))
+
+
+def _index(path: Path, header: list[str], name: str, advice: str) -> int:
+    """The index of a column. Raises a UsageError for one that is not there, or there twice."""
+    if not _is_column(name, header):
+        names = ", ".join(shortened(other, LONGEST_NAME) for other in header)
+        raise UsageError(
+            f"no column '{shortened(name)}' in {path}, which has {shortened(names, 150)}; {advice}"
+        )
+    if header.count(name) > 1:
+        raise UsageError(
+            f"expected one column '{name}' in {path}, got {header.count(name)}; give its number"
+        )
+    return header.index(name) if name in header else int(name) - 1

@@ -12,6 +12,7 @@ from flax_attn.errors import UsageError
 
 START, END = "<S>", "</S>"
 
+WORDS = r"n't\b|'(?:s|re|ve|ll|d|m)\b|\w+(?=n't\b)|\w+(?:-\w+)*|[^\w\s]"
 _STOP_WORDS = re.compile(
     rf"\b({'|'.join(map(re.escape, sorted(STOP_WORDS, key=len, reverse=True)))})\b\s*"
 )
@@ -34,9 +35,7 @@ def split_words(text: str) -> str:
 
     `It's a hit.` becomes `it 's a hit .`.
     """
-    return " ".join(
-        re.findall(r"n't\b|'(?:s|re|ve|ll|d|m)\b|\w+(?=n't\b)|\w+(?:-\w+)*|[^\w\s]", text.lower())
-    )
+    return " ".join(re.findall(WORDS, text.lower()))
 
 
 def join_words(text: str) -> str:
@@ -94,6 +93,49 @@ PREPROCESSING: dict[str, Callable[[str], str]] = {
     "lower": lower,
     "marked": mark_ends,
 }
+
+Rule = dict[str, str]  # one step of a preprocessing, for programs in any language
+
+
+def replace(pattern: str, text: str) -> Rule:
+    return {"rule": "replace", "pattern": pattern, "with": text}
+
+
+def find(pattern: str) -> Rule:
+    return {"rule": "find", "pattern": pattern}
+
+
+# The preprocessing as rules, one after another. `lower` is lower case. `unescape` restores the
+# entities of HTML. `replace` replaces each match. `find` keeps the matches, with a space between.
+LOWER, UNESCAPE = {"rule": "lower"}, {"rule": "unescape"}
+RULES: dict[str, list[Rule]] = {
+    "news": [
+        LOWER,
+        replace(_STOP_WORDS.pattern, ""),
+        replace(r"\([^)]*\)", ""),
+        replace(r"[^a-z0-9]+", " "),
+        replace(r"\A | \Z", ""),
+    ],
+    "news words": [
+        replace(r"\\", " "),
+        replace(r"(?<!&)(#\d+|\b(?:quot|amp|lt|gt|nbsp));", r"&\1;"),
+        UNESCAPE,
+        UNESCAPE,
+        replace("<[^>]*>", " "),
+        LOWER,
+        replace(r"\b([a-z])\.(?=[a-z]\.)", r"\1"),
+        replace("'s ", " "),
+        replace("'", ""),
+        find(r"[a-z]+|\d+|[$%?!()\-:]"),
+        *(replace(rf"(?<!\S)\d{{{n}}}(?!\S)", "0" * n) for n in (1, 2, 3)),
+        replace(r"(?<!\S)\d{5,}(?!\S)", "00000"),
+    ],
+    "words": [LOWER, find(WORDS)],
+    "lower": [LOWER, find(r"\S+")],
+    "marked": [LOWER, find("[^ ]+"), replace(r"\A", f"{START} "), replace(r"\Z", f" {END}")],
+}
+# from a preprocessed text to `ngrams.pairs`
+RULES_OF_PAIRS = [replace(r"(\S+)\s+(?=(\S+))", r"\1_\2 "), replace(r"\s?\S+\Z", "")]
 
 
 def pad(

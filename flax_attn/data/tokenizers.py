@@ -156,6 +156,7 @@ class BytesInPairs(BytePairs):
         return [self.model.decode([token]) for token in self.encode(text)]
 
 
+PATTERNS = {"word": "[^ ]+", "character": r"[\s\S]"}  # of the parts of a text
 KINDS = ("word", "character", "bpe")  # of texts; language models read characters or bytes
 PAIRS = {cls.KIND: cls for cls in (BytePairs, BytesInPairs)}
 
@@ -185,6 +186,18 @@ def tokenizer_from_json(content: JsonObject) -> Tokenizer:
         ) from error
 
 
+def described(content: JsonObject) -> JsonObject:
+    """Tells other programs how a tokenizer, as JSON, makes tokens of a preprocessed text.
+
+    A token is the index of a match of `pattern` among the `entries`, or that of the unknown.
+    """
+    kind, tokens = content["kind"], {"padding": 0, "unknown": 1}
+    if kind in PAIRS:
+        read = "tokenizers.Tokenizer.from_str(json.dumps(model)).encode(text).ids"
+        return {"kind": kind, "package": "tokenizers", "read": read, **tokens}
+    return {"kind": kind, "pattern": PATTERNS[kind], **tokens}
+
+
 def known_parts(tokenizer: Tokenizer, text: str) -> list[tuple[str, bool]]:
     """The parts that the tokens of a text stand for, and whether the tokenizer knows them."""
     return [
@@ -198,9 +211,8 @@ def bracketed(parts: Iterable[tuple[str, bool]]) -> list[str]:
 
 
 def _parts(level: str, text: str) -> Sequence[str]:
-    return (
-        re.findall("[^ ]+", text) if level == "word" else text
-    )  # a space that does not break is part of a word
+    # a space that does not break is part of a word
+    return re.findall(PATTERNS["word"], text) if level == "word" else text
 
 
 def _tokenizers() -> Any:

@@ -1,10 +1,14 @@
 """A config as a value: its parts are the constructors of what they describe."""
 
 import dataclasses
+import importlib
+import inspect
 import math
+import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from types import NoneType
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import flax.linen as nn
 from ml_collections import ConfigDict
@@ -12,29 +16,32 @@ from ml_collections import ConfigDict
 from flax_attn.data.sets import DATA, DataSet, PairData, Training
 from flax_attn.data.sets.kinds import NUM_SEEDS
 from flax_attn.data.sets.memory import Content
-from flax_attn.errors import UsageError, shortened
-from flax_attn.experiment.foreign import Allowed, class_of
+from flax_attn.errors import UsageError, one_line, shortened, unknown
 from flax_attn.fields import (
     Part,
     above_zero,
     build,
     check_limits,
     check_name,
+    check_no_task,
+    flatten,
     shares,
     stored,
     zero_or_above,
 )
+from flax_attn.kinds import kind_of
+from flax_attn.kinds.task import Recipe, Task
 from flax_attn.models import MODELS
 from flax_attn.models.decoding import Decoding
-from flax_attn.runs.directory import flatten
 from flax_attn.runs.metrics_log import MOST_ROWS
 from flax_attn.runs.rows import SPLITS
-from flax_attn.tasks import Recipe, Task, task_of
 from flax_attn.training.optimizer import Optimizer
 from flax_attn.types import ConfigValues, JsonObject
 
 # what decides the size of data made in code, and their numbers at most
 DRAWN, MOST_DRAWN = ("num_train", "length", "num_series", "max_letters"), 2**31
+Kind = TypeVar("Kind")
+Allowed = Collection[str] | None  # modules that may be imported; None for all
 PLAIN = (bool, int, float, str, tuple, list, NoneType)
 
 
@@ -46,7 +53,6 @@ class Config(Part):
         name: of the config file, with `:quick` where it is short. It is the name of one folder
             below `runs/`, with `-` for `:`, so it has no `/`, is neither `.` nor `..`, and is at
             most 255 bytes long.
-        task: the kind of the task.
         seed, num_seeds: seeds from `seed` on, trained together.
         num_epochs: epochs at most.
         steps_per_epoch: 0 for once through the training examples.
@@ -68,7 +74,6 @@ class Config(Part):
     PART: ClassVar[str] = ""
 
     name: str
-    task: str
     seed: int
     num_seeds: int
     num_epochs: int
@@ -112,6 +117,7 @@ class Config(Part):
                 no sense.
         """
         values = values.to_dict() if isinstance(values, ConfigDict) else dict(values)
+        check_no_task(values)
         flat = flatten(values)
         for key, value in flat.items():
             if not isinstance(value, PLAIN):
@@ -132,7 +138,7 @@ class Config(Part):
         fields = {field.name: getattr(data, field.name) for field in stored(data)}
         resolved = {"data": {"name": values["data"]["name"]} | fields}
         resolved["optimizer"] = dataclasses.asdict(optimizer)
-        if "decoding" in values or issubclass(type(data), PairData):
+        if "decoding" in values or isinstance(data, PairData):
             decoding = _part({"decoding": {}} | values, "decoding")
             parts["decoding"] = build(Decoding, decoding, complete)
             resolved["decoding"] = dataclasses.asdict(parts["decoding"])
@@ -159,12 +165,7 @@ class Config(Part):
                 f"expected num_epochs times num_seeds of at most {MOST_ROWS:,}, got "
                 f"{self.num_epochs:,} and {self.num_seeds:,}; raise steps_per_epoch instead"
             )
-        kind = self.task_class.kind
-        if self.task != kind:
-            name = self.values.get("data", {}).get("name", type(self.data).__name__)
-            raise UsageError(
-                f"expected config key 'task' to be '{kind}' for data.name={name}, got {self.task!r}"
-            )
+        kind_of(type(self.data))  # raises for a class of no kind
         self._check_evaluation()
         training = Training(tuple(self.evaluate), self.batch_size, self.keep_best)
         self.data.check_training(training)
@@ -197,8 +198,8 @@ class Config(Part):
         return self.keep_best or self.optimizer.plateau_patience > 0
 
     @property
-    def task_class(self) -> type[Task]:
-        return task_of(type(self.data))
+    def kind(self) -> type[Task]:
+        return kind_of(type(self.data))
 
     @property
     def recipe(self) -> Recipe:
@@ -219,7 +220,8 @@ def build_data(fields: JsonObject, complete: bool = False, allowed: Allowed = No
     """The data set of a config's `data` part: `name` chooses the class, the rest are its fields."""
     options = dict(fields)
     name = str(options.pop("name", None))
-    return build(class_of("data.name", name, DATA, DataSet, allowed), options, complete)
+    data_class = class_of("data.name", name, DATA, DataSet, allowed)
+    return build(data_class, options, complete, f"data.name={shortened(name)}")
 
 
 def _model_name(fields: JsonObject) -> str:
@@ -278,3 +280,49 @@ def _part(values: JsonObject, name: str) -> JsonObject:
     if not isinstance(part, dict):
         raise UsageError(f"expected a part '{name}' of the config, got {part!r}")
     return part
+
+
+def class_of(
+    key: str, name: str, known: dict[str, type[Kind]], base: type[Kind], allowed: Allowed
+) -> type[Kind]:
+    """The class of a name.
+
+    It is one of those known, or `package.module:Class` from the user's own Python path.
+
+    A module that is imported already is always taken.
+
+    Raises:
+        UsageError: an unknown name, a module that may not or cannot be imported, or a class of
+            another kind.
+    """
+    if ":" not in name:
+        if name not in known:
+            raise UsageError(unknown(key, name, known))
+        return known[name]
+    module, _, attribute = name.partition(":")
+    if (
+        module not in sys.modules
+        and allowed is not None
+        and not {module, module.split(".")[0]} & set(allowed)
+    ):
+        raise UsageError(
+            f"the run names a {key} of one's own, '{name}'; allow its module if you trust it: "
+            f"load(run, allow=['{module}']), or --allow {module}"
+        )
+    try:
+        own = getattr(importlib.import_module(module), attribute)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the user's module may raise
+        raise UsageError(
+            f"cannot import {key} '{shortened(name)}' ({type(error).__name__}: {one_line(error)})"
+        ) from error
+    expected = f"expected {key} '{shortened(name)}' to be a subclass of"
+    expected = f"{expected} {base.__module__}.{base.__name__}, got"
+    if not isinstance(own, type):
+        raise UsageError(f"{expected} {type(own).__name__} {shortened(attribute)}")
+    if not issubclass(own, base) or own is base:
+        raise UsageError(f"{expected} class {shortened(attribute)}")
+    if inspect.isabstract(own):
+        raise UsageError(f"{expected} the abstract class {shortened(attribute)}")
+    return own

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from flax_attn.experiment import processes
-from flax_attn.experiment.building import States
-from flax_attn.experiment.programs import Programs
+from flax_attn.experiment.programs import Programs, States
 from flax_attn.training.epoch import Metrics
 from flax_attn.types import Tree
 

@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import flax.linen as nn
@@ -11,30 +13,40 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 from jax.export import Exported
 
-from flax_attn.errors import UsageError, one_line
+from flax_attn.data.text import RULES, RULES_OF_PAIRS
+from flax_attn.data.tokenizers import described
+from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.experiment.loading import Run, load
 from flax_attn.files import check_writable, expanded, make_folder, replacing
-from flax_attn.models import instruction_set
 from flax_attn.models.forward import Inputs, Params
+from flax_attn.platforms import NAMES, PORTABLE, compiling_for, matmul_precision
 from flax_attn.runs.directory import check_no_file_of_run
-from flax_attn.types import JsonObject, Tree
+from flax_attn.types import JsonObject, Tree, UserInput
 
 PLATFORMS = ("cpu", "cuda", "tpu")
+KERNELS = ("__cudnn$fmhaSoftmax",)  # what a program for one platform may call, besides JAX's own
 PACKAGES = ("safetensors", "flatbuffers")  # jax serializes with the second
+TOKENIZERS = ("tokenizer.json", "target_tokenizer.json", "pairs.json")
 TEXTS = ("preprocessing", "max_length")  # what decides the tokens of a text, beside the tokenizer
+NO_FOLDERS = (".onnx", ".pb", ".tflite", ".pt", ".h5", ".jax", ".safetensors", ".zip")  # of files
 
 
-def export(run: Run | Path | str, folder: Path | str) -> Path:
+def export(
+    run: Run | Path | str, folder: Path | str, platforms: Sequence[str] = (), rows: int = 1
+) -> Path:
     """Writes a run's prediction and parameters for programs without Flax and `flax_attn`.
 
         prediction.jax       the prediction, the bytes of a `jax.export.Exported`
+        prediction.tpu.jax   the same for one of the `platforms`, with its kernels
         params.safetensors   the parameters, by names such as `params.conv1.kernel`
-        export.json          names, shapes and dtypes of inputs and outputs, and what texts need
+        export.json          names, shapes and dtypes of inputs and outputs, and the rules by which
+                             a program in any language makes tokens of texts
         labels.json          the classes, in the order of the probabilities
         tokenizer.json       the tokens of texts, and further files of the run that texts need
 
     The prediction holds the parameters, and runs on CPU, NVIDIA GPU and TPU. It takes arrays in any
-    number of rows, and says what `run.predict` says of them. Of several seeds, probabilities are
+    number of rows, and says what `run.predict` says of them. Signals always have their channels:
+    `(b, t, 1)`, where `run.predict` also takes `(b, t)`. Of several seeds, probabilities are
     the mean, and all else is of the first. The parameters of each further seed are in
     `params-SEED.safetensors`.
 
@@ -43,6 +55,7 @@ def export(run: Run | Path | str, folder: Path | str) -> Path:
     | signals, series | `(b, t, channels)`, in the user's units | `outputs` `(b, t, channels)` |
     | images | `(b, height, width)`, in [0, 1] | `outputs` `(b, classes)` |
     | texts | `tokens` `(b, t)`, `lengths` `(b,)`, perhaps `pairs`, `ngrams` | the same |
+    | numbers | as texts, or as signals | `outputs` `(b,)`, in the user's units |
     | language | tokens `(b, max_length)` | `outputs` `(b, max_length, vocabulary)`, of the next |
     | pairs of texts | `source` `(b, s)`, `source_lengths` `(b,)` | `tokens`, `lengths`, `scores` |
 
@@ -54,18 +67,30 @@ def export(run: Run | Path | str, folder: Path | str) -> Path:
     the same shapes at twice the length: with `cnn`, `cnn_attention`, `residual_attention` and
     `bilstm`, but for `binary_positions=True`. Others, such as `lstm`, have the length of the run.
 
+    The sizes of `prediction.jax` are not known, so it computes all scores of an attention at once.
+    The program for one platform has known sizes, `rows` rows of the sample's length. Its attention
+    takes the forms that `form_of` tells for them, in memory that is linear in the length where the
+    model wants no weights.
+
     Args:
         run: one that is loaded, or its directory.
         folder: where the files go. What has their names there is replaced.
+        platforms: those of `cpu`, `cuda`, `rocm` and `tpu` that get a program of their own, such as
+            `["tpu"]`. For `cuda`, cuDNN must be here if the model is of half precision.
+        rows: how many rows such a program takes.
 
     Returns:
         The folder.
 
     Raises:
-        UsageError: no run, a missing package, a folder that cannot be written, or a model of the
-            user's own whose program is not the same for every batch size and length.
+        UsageError: no run, a missing package, a folder that cannot be written or has the name of a
+            file, such as `model.onnx`, a platform or a
+            number of rows that there is not, or a model of the user's own whose program is not the
+            same for every batch size and length.
     """
+    check_folder(folder)
     check_packages()
+    check_platforms(platforms, rows)
     run, folder = run if isinstance(run, Run) else load(run), expanded(folder, "folder")
     params = {seed: jax.tree.map(np.asarray, tree) for seed, tree in run.params.items()}
     first = next(iter(params))
@@ -73,15 +98,18 @@ def export(run: Run | Path | str, folder: Path | str) -> Path:
         seed: "params.safetensors" if seed == first else f"params-{seed}.safetensors"
         for seed in params
     }
-    files = ("prediction.jax", "export.json", *names.values(), *run.task.kept.files)
+    programs = {"prediction.jax": PORTABLE} | {f"prediction.{name}.jax": name for name in platforms}
+    files = (*programs, "export.json", *names.values(), *run.task.kept.files)
     for name in files:
         check_no_file_of_run(folder / name, "folder")
-    exported = trace(run, list(params.values()))
+    of_seeds = list(params.values())
+    exported = {file: trace(run, of_seeds, name, rows) for file, name in programs.items()}
     try:
         make_folder(folder)
         for name in files:
             check_writable(folder / name)
-        write(folder / "prediction.jax", bytes(exported.serialize()))
+        for file, program in exported.items():
+            write(folder / file, bytes(program.serialize()))
         for seed, name in names.items():
             write(folder / name, as_safetensors(params[seed]))
         for name, content in run.task.kept.files.items():
@@ -94,6 +122,21 @@ def export(run: Run | Path | str, folder: Path | str) -> Path:
     return folder
 
 
+def check_folder(folder: UserInput) -> None:
+    """Raises a UsageError for the name of a file, such as `model.onnx`, and for a run directory."""
+    path = expanded(folder, "folder")
+    if path.suffix.lower() in NO_FOLDERS and not path.is_dir():
+        raise UsageError(
+            f"expected a folder to export to, got the file {shortened(str(path))}; an export is a "
+            f"folder with prediction.jax and params.safetensors, and no ONNX"
+        )
+    if os.path.lexists(path / "config.json"):
+        raise UsageError(
+            f"expected a folder to export to, got the run directory {shortened(str(path))}; choose "
+            f"another"
+        )
+
+
 def check_packages() -> None:
     """Raises a UsageError where a package is missing that exports are written with."""
     for name in PACKAGES:
@@ -103,33 +146,69 @@ def check_packages() -> None:
             )
 
 
-def trace(run: Run, params: list[Params]) -> Exported:
-    """The prediction as a program for all platforms, any number of rows, and perhaps any length."""
-    shapes, sample = run.task.input_shapes(), run.task.sample()
-    if isinstance(shapes, dict):
-        sample = {name: sample[name] for name in shapes}
-    elif "t" in shapes and not takes_any_length(run.model, sample):
-        shapes = shapes.replace("t", str(sample.shape[1]))
+def check_platforms(platforms: Sequence[str], rows: int) -> None:
+    """Raises a UsageError for platforms that there are not, and for a number of rows below 1."""
+    is_list = isinstance(platforms, list | tuple)
+    if bad := [name for name in platforms if name not in NAMES] if is_list else [platforms]:
+        raise UsageError(
+            f"expected a list of platforms of {', '.join(NAMES)}, got {shortened(repr(bad[0]))}"
+        )
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
+        raise UsageError(f"expected rows of 1 or above, got {shortened(repr(rows))}")
+
+
+def trace(run: Run, params: list[Params], platform: str, rows: int) -> Exported:
+    """Traces the prediction: for all platforms and any sizes, or for one platform and some rows."""
 
     def compute(inputs: Inputs) -> dict[str, Tree]:
         return run.task.compute(run.model, jax.tree.map(jnp.asarray, params), inputs)
 
-    arguments = jax.export.symbolic_args_specs(sample, shapes)
+    names, arguments = (platform,), of_rows(run, rows)
+    if platform == PORTABLE:
+        names, arguments = PLATFORMS, of_any_size(run)
+    checks = [jax.export.DisabledSafetyCheck.custom_call(name) for name in KERNELS]
     try:
-        with instruction_set.portable():
-            return jax.export.export(jax.jit(compute), platforms=PLATFORMS)(arguments)
+        with compiling_for(platform):
+            program = jax.export.export(jax.jit(compute), platforms=names, disabled_checks=checks)
+            return program(arguments)
     except (
         AttributeError,
         NotImplementedError,
+        RuntimeError,
         TypeError,
         ValueError,
         jax.errors.InconclusiveDimensionOperation,
     ) as error:
+        model, said = run.config.model["name"], f"{type(error).__name__}: {one_line(error)[:200]}"
+        if platform != PORTABLE:
+            raise UsageError(
+                f"expected a model with a program for {platform}, got '{model}' ({said}); export "
+                f"it on a machine with that platform"
+            ) from error
         raise UsageError(
-            f"expected a model with one program for every batch size and length, got "
-            f"'{run.config.model['name']}' ({type(error).__name__}: {one_line(error)[:200]}); "
-            f"write array.shape[0] for len(array), and compare no sizes"
+            f"expected a model with one program for every batch size and length, got '{model}' "
+            f"({said}); write array.shape[0] for len(array), and compare no sizes"
         ) from error
+
+
+def of_any_size(run: Run) -> Tree:
+    """Makes the shapes of inputs with any number of rows, and perhaps of any length."""
+    shapes, sample = run.task.input_shapes(), inputs_of(run)
+    if isinstance(shapes, str) and "t" in shapes and not takes_any_length(run.model, sample):
+        shapes = shapes.replace("t", str(sample.shape[1]))
+    return jax.export.symbolic_args_specs(sample, shapes)
+
+
+def of_rows(run: Run, rows: int) -> Tree:
+    """Makes the shapes of inputs with some rows of the sample's length."""
+    shape = lambda array: jax.ShapeDtypeStruct((rows, *array.shape[1:]), array.dtype)
+    return jax.tree.map(shape, inputs_of(run))
+
+
+def inputs_of(run: Run) -> Inputs:
+    """The inputs of the sample that predictions take."""
+    shapes, sample = run.task.input_shapes(), run.task.sample()
+    return {name: sample[name] for name in shapes} if isinstance(shapes, dict) else sample
 
 
 def takes_any_length(model: nn.Module, sample: np.ndarray) -> bool:
@@ -141,23 +220,44 @@ def takes_any_length(model: nn.Module, sample: np.ndarray) -> bool:
         return False
 
 
-def describe(run: Run, exported: Exported, params: dict[int, str]) -> JsonObject:
+def describe(run: Run, exported: dict[str, Exported], params: dict[int, str]) -> JsonObject:
     """What one needs to know to use the files."""
-    (inputs,), _ = jax.tree.unflatten(exported.in_tree, exported.in_avals)
-    outputs = jax.tree.unflatten(exported.out_tree, exported.out_avals)
-    size = lambda size: size if isinstance(size, int) else str(size)
-    array = lambda aval: {"shape": [size(n) for n in aval.shape], "dtype": aval.dtype.name}
+    programs = {file: shapes_of(program) for file, program in exported.items()}
     data = run.config.values["data"]
     return {
         "config": run.config.name,
-        "task": run.config.task,
+        "task": run.task.problem,
         "jax": jax.__version__,
-        "platforms": list(exported.platforms),
-        "inputs": jax.tree.map(array, inputs),
-        "outputs": jax.tree.map(array, outputs),
+        "matmul_precision": matmul_precision(),
+        **programs.pop("prediction.jax"),
+        "programs": programs,
         "params": {str(seed): name for seed, name in params.items()},
         "files": sorted(run.task.kept.files),
-        "texts": {key: data[key] for key in TEXTS if key in data},
+        "texts": {key: data[key] for key in TEXTS if key in data} | of_texts(run),
+    }
+
+
+def of_texts(run: Run) -> JsonObject:
+    """The rules and tokenizers of texts, for a program without `flax_attn`."""
+    files = run.task.kept.files
+    preprocessing = run.config.values["data"].get("preprocessing")
+    rules = {"rules": RULES[preprocessing]} if preprocessing else {}
+    tokenizers = {name: described(files[name]) for name in TOKENIZERS if name in files}
+    if "pairs.json" in tokenizers:
+        tokenizers["pairs.json"] |= {"rules": RULES_OF_PAIRS}
+    return rules | {"tokenizers": tokenizers} if tokenizers else {}
+
+
+def shapes_of(program: Exported) -> JsonObject:
+    """The platforms of a program, and shapes and dtypes of its inputs and outputs."""
+    (inputs,), _ = jax.tree.unflatten(program.in_tree, program.in_avals)
+    outputs = jax.tree.unflatten(program.out_tree, program.out_avals)
+    size = lambda size: size if isinstance(size, int) else str(size)
+    array = lambda aval: {"shape": [size(n) for n in aval.shape], "dtype": aval.dtype.name}
+    return {
+        "platforms": list(program.platforms),
+        "inputs": jax.tree.map(array, inputs),
+        "outputs": jax.tree.map(array, outputs),
     }
 
 

@@ -13,13 +13,11 @@ from flax_attn import config_files
 from flax_attn.data.sets import DATA, DataSet, from_python
 from flax_attn.data.sets.memory import Content
 from flax_attn.errors import UsageError, shortened
-from flax_attn.experiment.foreign import class_of
+from flax_attn.experiment.config import Config, class_of
 from flax_attn.experiment.loading import Run, check_function, load
-from flax_attn.experiment.loop import OnEpoch, Say
-from flax_attn.experiment.running import run, silent
+from flax_attn.experiment.running import OnEpoch, Say, run, silent
 from flax_attn.fields import check_number
 from flax_attn.files import expanded
-from flax_attn.runs.directory import default_workdir
 from flax_attn.stopping import Stopped, listening
 from flax_attn.types import ConfigValue, ConfigValues, InputsAndTargets, UserInput
 
@@ -47,8 +45,8 @@ def train(
         data: your own data instead of the config's: a dict with `(inputs, targets)` for the splits
             `train` and `test`, and for `valid` if you have it. Inputs are signals `(n, t)` or
             `(n, t, channels)`, images `(n, height, width)`, or a list of texts. Targets are
-            signals, the names of classes, or texts. The run records only the SHA-256 of the data.
-            Pass the same data to resume it.
+            signals, the names of classes, texts, or numbers. The run records only the SHA-256 of
+            the data. Pass the same data to resume it.
         workdir: the run directory; by default `runs/NAME`, or `runs/NAME-quick`.
         manual_dir: a folder with one folder for each data set; by default data sets are downloaded.
         on_epoch: a function that is called after each epoch with its metrics, one row a seed.
@@ -70,15 +68,16 @@ def train(
     values = read_values(config)
     config_files.change(values, changes_of(overrides) | changes)
     content = None if data is None else take_data(values, data)
-    directory = default_workdir(values) if workdir is None else expanded(workdir, "workdir")
+    directory = (
+        config_files.default_workdir(values) if workdir is None else expanded(workdir, "workdir")
+    )
     folder = None if manual_dir is None else expanded(manual_dir, "manual_dir")
     try:
         with listening() as stop:
             run(
-                values,
+                Config.of(values, content=content),
                 directory,
                 manual_dir=folder,
-                content=content,
                 say=say,
                 on_epoch=on_epoch,
                 stop=stop,

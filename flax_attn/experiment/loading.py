@@ -9,19 +9,19 @@ from typing import cast
 import flax.linen as nn
 
 from flax_attn.errors import UsageError, one_line, shortened
-from flax_attn.experiment.building import build_model, shapes_of_states
 from flax_attn.experiment.config import Config
+from flax_attn.experiment.programs import build_model, shapes_of_states
 from flax_attn.experiment.running import kept_params, params_by_seed, silent
 from flax_attn.files import expanded
+from flax_attn.kinds.language import Generated, OnTexts
+from flax_attn.kinds.task import Kept, Prediction, Task
 from flax_attn.models.forward import Params
-from flax_attn.runs import checkpoints, metrics_log, sums, untrusted
+from flax_attn.runs import checkpoints, shipped, sums, untrusted
 from flax_attn.runs.checkpoints import Checkpoint
 from flax_attn.runs.directory import read_whole
 from flax_attn.runs.reading import Record
 from flax_attn.runs.results import Row, Summary
 from flax_attn.runs.untrusted import MEND
-from flax_attn.tasks import Generated, Kept, LanguageModel, Prediction, Task
-from flax_attn.tasks.language import OnTexts
 from flax_attn.types import ArraysOrTexts, Json, JsonObject, Options, UserInput
 
 
@@ -84,11 +84,6 @@ class Run:
         Raises:
             UsageError: a run that is no language model, or a prompt that it cannot read.
         """
-        if not isinstance(self.task, LanguageModel):
-            raise UsageError(
-                f"expected the run of a language model, such as shakespeare_char, got one of the "
-                f"task {self.task.kind}"
-            )
         sampling: Options = {
             "length": length,
             "temperature": temperature,
@@ -115,14 +110,13 @@ def load(
     Raises:
         UsageError: no run, one that has not begun to train, or one whose files are damaged.
     """
-    path = expanded(path, "the path of a run")
+    path = shipped.place(expanded(path, "the path of a run"))
     check_function("warn", warn)
     config, derived = read_values(path, allow)
     task, model, checkpoint = restore(path, config, derived, warn)
     summary = read_summary(path)
     params = sound_params(config, checkpoint, summary)
-    rows = metrics_log.read_until(path, checkpoint.metadata["metrics"])
-    return Run(path, config, task, model, params, summary, rows)
+    return Run(path, config, task, model, params, summary, checkpoint.rows())
 
 
 def of_record(
@@ -161,11 +155,11 @@ def sound_params(config: Config, checkpoint: Checkpoint, summary: Summary) -> di
     Raises:
         UsageError: the results of a finished run are of another epoch, or every seed diverged.
     """
-    place = checkpoint.place
-    if summary and place != (summary["epochs"], 0):
+    progress = checkpoint.progress
+    if summary and progress != (summary["epochs"], 0):
         raise UsageError(
             f"expected a checkpoint of epoch {summary['epochs']}, as the results of {config.name} "
-            f"are, got one of epoch {place.epoch}; {MEND}"
+            f"are, got one of epoch {progress.epoch}; {MEND}"
         )
     params = params_by_seed(kept_params(config, checkpoint.state), config)
     diverged = summary.get("diverged", {})
@@ -217,19 +211,21 @@ def check_function(name: str, function: UserInput) -> None:
         raise UsageError(f"expected a function as {name}, got {shortened(repr(function))}")
 
 
+# what a run that goes on takes over, beside what the data decided
+TAKEN_OVER = ("sizes", "instruction_set", "platform", "matmul_precision")
+
+
 def restore_task(path: Path, config: Config, derived: JsonObject) -> Task:
     """The task of a run, by what its directory keeps of the data."""
-    names = config.task_class.file_names(config.data)
+    names = config.kind.file_names(config.data)
     files = {name: read_kept(path, name) for name in names}
     try:
         sizes = derived["sizes"]
-        decided = {
-            key: value for key, value in derived.items() if key not in ("sizes", "instruction_set")
-        }
+        decided = {key: value for key, value in derived.items() if key not in TAKEN_OVER}
     except KeyError as error:
         raise damaged(path, error) from error
     try:
-        return config.task_class.restore(config.data, config.recipe, Kept(decided, sizes, files))
+        return config.kind.restore(config.data, config.recipe, Kept(decided, sizes, files))
     except UsageError:
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

@@ -22,7 +22,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from flax_attn.errors import UsageError, one_line
-from flax_attn.runs.directory import flatten
+from flax_attn.fields import flatten
 from flax_attn.runs.lock import LOCK
 from flax_attn.types import Json, JsonObject, Tree
 

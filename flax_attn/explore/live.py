@@ -11,7 +11,7 @@
     text          of a language model how a text becomes tokens, or null
     note          what the user should know, or null
 
-`analysis/page/engine.mjs` reads it.
+`page/engine/interpreter.mjs` reads it.
 """
 
 import base64
@@ -23,22 +23,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
+from flax_attn import platforms
 from flax_attn.errors import UsageError, one_line
 from flax_attn.experiment.loading import Run
 from flax_attn.explore.answers import Answers
-from flax_attn.explore.asking import AS_TRAINED, NORMALIZERS, Settings
 from flax_attn.explore.graph import Graph, Pool, as_json
-from flax_attn.explore.replies import by_heads
 from flax_attn.explore.under_lens import Compute, Looking, Traced
-from flax_attn.models import instruction_set
+from flax_attn.kinds.asking import AS_TRAINED, NORMALIZERS, Settings
+from flax_attn.kinds.replies import by_heads
+from flax_attn.kinds.task import SERVED
 from flax_attn.models.forward import Params
-from flax_attn.models.generation import NEVER
-from flax_attn.tasks import ImageClasses, LanguageModel, Series, Signals, Task
 from flax_attn.types import JsonObject, Tree
 
 MOST_BYTES = 1_000_000  # of the JSON
 UNCHANGED = Traced.of(Settings())
-SERVED = "flax-attn explore answers for it"
 
 
 class Programs(NamedTuple):
@@ -87,24 +85,24 @@ def written(run: Run, programs: Programs) -> JsonObject:
     outputs: dict[str, JsonObject] = {program: {} for program in programs.outputs}
     for (program, name), value, number in zip(names, values, numbers):
         shape = programs.graph.avals[value].shape
-        outputs[program][name] = [number, shape_of(name, shape, run.task)]
+        outputs[program][name] = [number, shape_of(name, shape)]
     return {
-        "kind": run.task.pictures,
+        "kind": run.task.name,
         "inputs": [described(*own) for own in programs.inputs.items() if own[0] == "inputs"],
         "settings": list(Traced._fields),
         "normalizers": list(outputs),
         "programs": {program: {"outputs": own} for program, own in outputs.items()},
         "graph": graph,
         "constants": base64.b64encode(pool.content).decode(),
-        "classes": classes_of(run.task),
-        "text": reading(run.task) if isinstance(run.task, LanguageModel) else None,
+        "classes": run.task.class_names(),
+        "text": run.task.tokenization(),
         "note": of_seeds(run),
     }
 
 
 def programs_of(run: Run) -> Programs:
     """The programs of a run's first seed. Errors are those of `live`, but for the size."""
-    inputs, compute = asked_of(run.task), computation(run)
+    inputs, compute = run.task.live_inputs(), computation(run)
     settings = [jax.ShapeDtypeStruct(np.shape(own), own.dtype) for own in UNCHANGED]
     graph = Graph([*inputs.values(), *settings])
     outputs: dict[str, dict[str, int]] = {}
@@ -127,49 +125,10 @@ def programs_of(run: Run) -> Programs:
     return Programs(graph, inputs, outputs)
 
 
-def asked_of(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
-    """The inputs of one example by name. Raises a UsageError where they need Python."""
-    if isinstance(task, LanguageModel) and task.tokenizer.to_json()["kind"] == "character":
-        number = jax.ShapeDtypeStruct((), np.int32)  # of the last token
-        tokens = jax.ShapeDtypeStruct((1, task.data.max_length), np.int32)
-        return {"tokens": tokens, "last": number}
-    if not isinstance(task, Signals | ImageClasses | Series):
-        raise UsageError(
-            f"expected signals, images, series or characters, got {task.pictures}, whose tokens "
-            f"need Python; {SERVED}"
-        )
-    sample: np.ndarray = task.sample()
-    return {"inputs": jax.ShapeDtypeStruct((1, *sample.shape[1:]), sample.dtype)}
-
-
 def computation(run: Run) -> Compute:
     """What the server computes too, from parameters that are arrays of NumPy or JAX."""
     compute = Answers(run).looking.compute
     return lambda params, inputs: compute(jax.tree.map(jnp.asarray, params), inputs)
-
-
-def classes_of(task: Task) -> list[str] | None:
-    """The names of what outputs are probabilities of."""
-    if isinstance(task, LanguageModel):
-        return task.written(np.arange(task.tokenizer.size)).tolist()
-    return task.classes if isinstance(task, ImageClasses) else None
-
-
-def reading(task: LanguageModel) -> JsonObject:
-    """How a text becomes tokens: the character of each, and what stands before it.
-
-    A page shows `entries` with escapes, and finds a character by its code point in `codes`. `start`
-    is what an empty text is read as; where each line is a text, all texts begin with it.
-    """
-    entries = task.tokenizer.to_json()["entries"]
-    return {
-        "entries": entries,
-        "codes": [ord(entry) if len(entry) == 1 else None for entry in entries],
-        "first": NEVER,  # the first token that is a character
-        "start": task.encoded(""),
-        "always": task.data.by_line,
-        "most": task.data.max_length,
-    }
 
 
 def trace(
@@ -195,18 +154,18 @@ def trace(
 
         return jax.make_jaxpr(run)(list(inputs.values()), UNCHANGED), names
 
-    with instruction_set.portable():
+    with platforms.compiling_for(platforms.PORTABLE):
         try:
             return look(keep_scores=True)
         except ValueError:
             return look(keep_scores=False)
 
 
-def shape_of(name: str, shape: tuple[int, ...], task: Task) -> list[int]:
+def shape_of(name: str, shape: tuple[int, ...]) -> list[int]:
     """The shape of an output without its batch axis; of weights and scores `(heads, q, k)`."""
     _, _, attention = name.partition("/")
     if not attention:
-        return list(shape if isinstance(task, LanguageModel) else shape[1:])
+        return list(shape[1:])
     nothing = np.broadcast_to(np.float32(0), shape[1:])  # takes no memory
     return list(by_heads(attention, nothing).shape)
 

@@ -1,6 +1,7 @@
 """The primitives that the interpreter in the page knows, with what it has to know of each.
 
-The interpreter is `analysis/page/engine.mjs`. It knows the same names, and a test compares both.
+The interpreter is `page/engine/interpreter.mjs`. It knows the same names, and a
+test compares both.
 """
 
 from collections.abc import Callable, Sequence

@@ -24,6 +24,7 @@ PATIENCE = 60  # seconds that a connection may be silent
 TOKEN = "X-Flax-Attn-Token"
 
 Answer = Callable[[Json], JsonObject]
+State = Callable[[], JsonObject]
 
 
 class Explorer(ThreadingHTTPServer):
@@ -32,18 +33,19 @@ class Explorer(ThreadingHTTPServer):
     request_queue_size = 128  # connections that wait; browsers open many at a moment
     daemon_threads = True  # an answer under way does not hold up the end
 
-    def __init__(self, port: int, answers: Sequence[Answer]):
+    def __init__(self, port: int, answers: Sequence[Answer], state: State | None = None):
         """Opens the port; 0 for any. The page is empty.
 
         Args:
             answers: of each run.
+            state: tells how far a training is; None where none is followed.
 
         Raises:
             OSError: the port is in use, or may not be used.
             OverflowError: there is no such port.
         """
         super().__init__((ADDRESS, port), Handler)
-        self.answers = answers
+        self.answers, self.state = answers, state
         self.token = secrets.token_urlsafe(32)
         self.page = b""
         names = (ADDRESS, "localhost")
@@ -90,7 +92,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.is_stranger():
             return
-        if self.path != "/":
+        if self.path == "/state" and self.server.state is not None:
+            self.send_json(HTTPStatus.OK, self.server.state())
+        elif self.path != "/":
             self.refuse(HTTPStatus.NOT_FOUND, "nothing is here; open /")
         else:
             self.send(HTTPStatus.OK, "text/html; charset=utf-8", self.server.page)
@@ -173,9 +177,12 @@ def free_port(first: int = FIRST_PORT) -> int:
 
 
 def open_explorer(
-    port: int | None, make_page: Callable[[str], str], answers: Sequence[Answer]
+    port: int | None,
+    make_page: Callable[[str], str],
+    answers: Sequence[Answer],
+    state: State | None = None,
 ) -> Explorer:
-    """A server on a port; None for the first free one.
+    """A server on a port; None for the first free one. `state` is that of `Explorer`.
 
     Args:
         make_page: from the token of the server to the page.
@@ -183,7 +190,7 @@ def open_explorer(
     Raises:
         UsageError: the port is in use, or may not be used.
     """
-    server = bound(port, answers)
+    server = bound(port, answers, state)
     try:
         server.page = make_page(server.token).encode()
     except BaseException:
@@ -192,12 +199,12 @@ def open_explorer(
     return server
 
 
-def bound(port: int | None, answers: Sequence[Answer]) -> Explorer:
+def bound(port: int | None, answers: Sequence[Answer], state: State | None) -> Explorer:
     """A server without its page. Port and errors are those of `open_explorer`."""
     for _ in range(PORTS_TRIED if port is None else 1):
         chosen = free_port() if port is None else port
         try:
-            return Explorer(chosen, answers)
+            return Explorer(chosen, answers, state)
         except (OSError, OverflowError) as error:
             why = (error.strerror or "").lower() if isinstance(error, OSError) else "no port"
             if port is None and getattr(error, "errno", None) == errno.EADDRINUSE:

@@ -4,13 +4,15 @@ import html
 from collections.abc import Iterable
 from pathlib import Path
 
-from flax_attn.analysis.report import report, with_own_names
+from flax_attn import kinds
 from flax_attn.errors import UsageError, one_line
 from flax_attn.experiment.loading import Run, of_record
 from flax_attn.explore.live import live
 from flax_attn.fields import check_number
 from flax_attn.files import expanded
-from flax_attn.runs.reading import Record, read
+from flax_attn.page.report import report, with_own_names
+from flax_attn.runs import shipped
+from flax_attn.runs.reading import Record
 from flax_attn.types import JsonObject
 
 HEIGHT = 720  # pixels of a page in a notebook
@@ -49,8 +51,10 @@ def show(*runs: str | Path | Run, model: bool = True, height: int = HEIGHT) -> P
     if not runs:
         raise UsageError("expected a run, such as show('runs/shapes_attention'), got none")
     check_number("height", height)
-    paths = [run.path if isinstance(run, Run) else expanded(run, "a run") for run in runs]
-    return Page(page_of([read(path) for path in paths], model), height)
+    paths = [
+        run.path if isinstance(run, Run) else shipped.place(expanded(run, "a run")) for run in runs
+    ]
+    return Page(page_of([kinds.read(path) for path in paths], model), height)
 
 
 def page_of(records: list[Record], model: bool = True) -> str:

@@ -1,29 +1,13 @@
-"""Convolution along a sequence, in the form that is fastest on the device.
-
-Accelerators use XLA's own convolution. On CPU that is slow inside a loop, and a training epoch is a
-loop (`benchmarks/convolution.py` measures it). So a CPU uses one of two forms made of matrix
-products. One multiplies shifts of the inputs, side by side. The other, where both widths are large,
-is the Cook-Toom algorithm (Winograd 1980; Lavin & Gray 2015, arXiv:1509.09308): it computes 4
-outputs of a 5-tap filter in 8 products instead of 20. With AVX-512 the 8 products are one batched
-product.
-"""
-
-import functools
+"""Convolution along a sequence."""
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
-import numpy as np
 from flax.typing import Initializer
 from jaxtyping import Array, Float
 
-from flax_attn.attention.scores import project
-from flax_attn.models import instruction_set
+from flax_attn import platforms
+from flax_attn.models.cpu import convolution as on_cpu
 from flax_attn.models.initializers import torch_kernel, torch_uniform
-
-# Larger tiles take fewer products and round worse: float32 errors are 5e-6 here, 1e-6 direct.
-OUTPUTS_PER_TILE = 4
-POINTS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0)
 
 
 class Conv1D(nn.Module):
@@ -55,149 +39,19 @@ class Conv1D(nn.Module):
 def convolve(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
     """Convolves along `t` with zero padding to the same length.
 
-    The form is the fastest one for the device and the widths, and XLA's own in a program that is
-    exported.
-
     Raises:
         ValueError: an even number of taps.
     """
-    taps, *widths = kernel.shape
-    if taps % 2 == 0:
+    if len(kernel) % 2 == 0:
         raise ValueError(
-            f"expected an odd kernel_size, whose padding is even on both sides, got {taps}"
+            f"expected an odd kernel_size, whose padding is even on both sides, got {len(kernel)}"
         )
-    if instruction_set.current() == instruction_set.PORTABLE:
-        return by_xla(inputs, kernel)
-    is_wide = 3 <= taps <= len(POINTS) - OUTPUTS_PER_TILE + 2 and min(widths) >= 16
-    has_avx512 = instruction_set.current() == instruction_set.AVX512
-    at_tiles = by_batched_tiles if has_avx512 else by_tiles
-    on_cpu = at_tiles if is_wide else by_shifts
-    if jax.default_backend() == "cpu":  # saves tracing and differentiating a form that is not used
-        return on_cpu(inputs, kernel)
-    return jax.lax.platform_dependent(inputs, kernel, cpu=on_cpu, default=by_xla)
+    if platforms.current() == platforms.CPU:
+        return on_cpu.convolve(inputs, kernel)
+    return by_xla(inputs, kernel)
 
 
 def by_xla(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
     """XLA's convolution."""
     numbers = ("NWC", "WIO", "NWC")
     return jax.lax.conv_general_dilated(inputs, kernel, (1,), "SAME", dimension_numbers=numbers)
-
-
-def by_shifts(
-    inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]
-) -> Float[Array, "b t e"]:
-    """One matrix product, of `r` shifts of the inputs side by side.
-
-    Where the outputs are narrower, the product is with the inputs, to `r` outputs side by side.
-    They are shifted afterwards, and added up.
-    """
-    (taps, features, outputs), length = kernel.shape, inputs.shape[1]
-    if features <= outputs:
-        padded = _pad(inputs, taps, length)
-        shifts = [padded[:, j : j + length] for j in range(taps)]
-        return project(jnp.concatenate(shifts, axis=-1), kernel.reshape(taps * features, -1))
-    products = project(inputs, kernel.swapaxes(0, 1).reshape(features, -1))  # (b, t, r e)
-    padded = _pad(products, taps, length)
-    shifts = [padded[:, j : j + length] for j in range(taps)]
-    parts = [shift[..., j * outputs : (j + 1) * outputs] for j, shift in enumerate(shifts)]
-    return functools.reduce(jnp.add, parts)
-
-
-@jax.jit  # layers of the same sizes are traced once
-def by_tiles(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
-    """Cook-Toom, F(4, r): for each tile of 4 outputs `A^T [(G W) * (B^T x)]`.
-
-    There is one product of `(d, e)` for each point. The transforms are written as sums of slices,
-    which XLA fuses into single passes over the data. An input leaves a trace of 1e-6 of itself in
-    outputs of its tile that it should not reach, because the terms of the sums cancel inexactly.
-    """
-    products = [project(x, w) for x, w in zip(*_at_points(inputs, kernel))]
-    return _at_outputs(products, inputs.shape[1], len(kernel))
-
-
-@jax.jit
-def by_batched_tiles(
-    inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]
-) -> Float[Array, "b t e"]:
-    """`by_tiles` with one batched product for all points.
-
-    XLA computes the factors of all points in one pass. The gradient of the kernel contracts the
-    rows. XLA on CPU does not give that product to YNNPACK, and it takes 1.3 times as long for all
-    rows at once as for two halves. Rows that XLA may cut over devices are not halved: it would move
-    them.
-    """
-    xs, ws = _at_points(inputs, kernel)
-    halves = 2 if len(inputs) % 2 == 0 and _are_rows_whole() else 1
-    x = jnp.stack(xs).reshape(len(xs), halves, -1, inputs.shape[-1])  # (points, halves, n, d)
-    w = jnp.stack([jnp.stack(ws)] * halves, axis=1)  # (points, halves, d, e)
-    products = jnp.einsum("phnd,phde->phne", x, w).reshape(len(xs), *xs[0].shape[:2], -1)
-    points = jax.lax.split(products, (1,) * len(xs))  # its transpose is one concatenation
-    return _at_outputs([point[0] for point in points], inputs.shape[1], len(kernel))
-
-
-def _are_rows_whole() -> bool:
-    """Whether no mesh of devices is there over which XLA may cut the rows of a batch."""
-    mesh = jax.sharding.get_abstract_mesh()
-    automatic = jax.sharding.AxisType.Auto
-    return all(n == 1 for n, kind in zip(mesh.axis_sizes, mesh.axis_types) if kind == automatic)
-
-
-def _at_points(inputs: Array, kernel: Array) -> tuple[list[Array], list[Array]]:
-    """The two factors at each point, `B^T x` `(b, tiles, d)` and `G W` `(d, e)`."""
-    taps, m = len(kernel), OUTPUTS_PER_TILE
-    _, kernel_of, inputs_of = cook_toom(m, taps)
-    tiles = -(-inputs.shape[1] // m)
-    padded = _pad(inputs, taps, tiles * m)
-    slices = [padded[:, j : j + tiles * m : m] for j in range(m + taps - 1)]  # each (b, tiles, d)
-    return _combine(inputs_of, slices), _combine(kernel_of, list(kernel))
-
-
-def _at_outputs(products: list[Array], length: int, taps: int) -> Array:
-    """`A^T` times the products `(b, tiles, e)` of all points, the outputs `(b, length, e)`."""
-    outputs_of, _, _ = cook_toom(OUTPUTS_PER_TILE, taps)
-    outputs = jnp.stack(_combine(outputs_of, products), axis=2)  # (b, tiles, m, e)
-    batch, tiles, m, features = outputs.shape
-    return outputs.reshape(batch, tiles * m, features)[:, :length]
-
-
-def cook_toom(m: int, taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The matrices `(A^T, G, B^T)`: `A^T [(G w) * (B^T x)]_i = sum_j w_j x_{i+j}` for `m` outputs.
-
-    A polynomial product of degree n - 1 is fixed by its values at n points, the last of them
-    infinity: evaluate both factors (`A`, `G`), multiply, interpolate (`C`). Filtering is the
-    transpose of that product in `x`, so `B = C`.
-    """
-    n = m + taps - 1
-
-    def evaluate(degree: int) -> np.ndarray:
-        rows = np.power.outer(np.array(POINTS[: n - 1]), np.arange(degree))
-        at_infinity = np.eye(degree)[-1:]  # only the leading coefficient counts there
-        return np.concatenate([rows, at_infinity])
-
-    interpolate = np.linalg.inv(evaluate(n))
-    size = np.abs(interpolate).max(axis=0)  # balances the two factors, which rounds better
-    return evaluate(m).T, evaluate(taps) * size[:, None], (interpolate / size).T
-
-
-def _pad(inputs: Array, taps: int, length: int) -> Array:
-    """Zeros before and after, for windows of `taps` points centred on `length` positions."""
-    before = taps // 2
-    after = length - inputs.shape[1] + taps - 1 - before
-    return jnp.pad(inputs, ((0, 0), (before, after), (0, 0)))
-
-
-def _combine(matrix: np.ndarray, arrays: list[Array]) -> list[Array]:
-    """The rows of `matrix @ arrays`, each a sum over its non-zero entries."""
-
-    def weighted_sum(row: np.ndarray, arrays: list[Array]) -> Array:
-        terms = [float(factor) * array for factor, array in zip(row, arrays) if abs(factor) > 1e-12]
-        return sum(terms)  # pyright: ignore
-
-    def sums(arrays: list[Array]) -> list[Array]:
-        return [weighted_sum(row, arrays) for row in matrix]
-
-    # A linear function is its own derivative. JAX would derive it operation by operation, which
-    # takes a third of the time of tracing a step.
-    linear = jax.custom_jvp(sums)
-    linear.defjvp(lambda primals, tangents: (linear(*primals), sums(*tangents)))
-    return linear(arrays)

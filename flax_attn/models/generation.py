@@ -17,11 +17,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from flax_attn.errors import UsageError
-from flax_attn.models import largest
+from flax_attn.models.cpu import largest
 from flax_attn.models.forward import Params
 from flax_attn.types import Tree
 
 MOST_WRITTEN = 1_000_000  # tokens
+HOTTEST = 1_000_000  # all tokens are as probable; far above, numbers of float32 are infinite
 NEVER = 2  # tokens 0 and 1, for padding and for what is unknown, are never written
 
 
@@ -66,6 +67,8 @@ def check_numbers(length: int, temperature: float, top_k: int, seed: int) -> Non
         raise UsageError(f"expected a length from 1 to {MOST_WRITTEN:,} tokens, got {length}")
     if not 0 <= temperature < float("inf"):
         raise UsageError(f"expected a temperature of 0 or above, got {temperature}")
+    if temperature > HOTTEST:
+        raise UsageError(f"expected a temperature of at most {HOTTEST:,}, got {temperature}")
     if top_k < 0:
         raise UsageError(f"expected top_k of 0 (for all tokens) or above, got {top_k}")
     if not 0 <= seed < 2**32:
@@ -152,29 +155,27 @@ def _write(
     The state that is passed cannot be used again: the caches are extended in place.
     """
 
-    def step(state: Tree, noise: Array) -> tuple[Tree, Array]:
+    def step(state: Tree, number: Array) -> tuple[Tree, Array]:
         logits, caches = state
+        noise = draw_noise(key, number, *logits.shape)
         token = sample(logits, noise, temperature=temperature, top_k=top_k)
         logits, caches = model.apply({"params": params}, token[:, None], caches, method="decode")
         return (logits[:, 0], caches), token
 
-    noise = draw_noise(key, first + jnp.arange(num_steps), *state[0].shape)
-    state, tokens = jax.lax.scan(step, state, noise)
+    state, tokens = jax.lax.scan(step, state, first + jnp.arange(num_steps))
     return state, tokens.T
 
 
 def draw_noise(
-    key: Key[Array, ""], steps: Int[Array, " n"], num_texts: int, num_tokens: int
-) -> Float[Array, "n b v"]:
-    """Noise with a Gumbel distribution, for `sample` at each of the steps.
+    key: Key[Array, ""], step: Int[Array, ""], num_texts: int, num_tokens: int
+) -> Float[Array, "b v"]:
+    """Noise with a Gumbel distribution, for `sample` at a step.
 
-    The noise of a text does not depend on the number of texts. It is drawn for many steps at once,
-    because random numbers are slow inside a loop on a CPU.
+    The noise of a text does not depend on the number of texts.
     """
-    fold_in = jax.vmap(jax.random.fold_in, (None, 0))
-    keys = fold_in(key, jnp.arange(num_texts))
-    keys = jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (None, 0))(keys, steps)
-    return jax.vmap(jax.vmap(lambda key: jax.random.gumbel(key, (num_tokens,))))(keys)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_texts))
+    keys = jax.vmap(jax.random.fold_in, (0, None))(keys, step)
+    return jax.vmap(lambda key: jax.random.gumbel(key, (num_tokens,)))(keys)
 
 
 def sample(

@@ -9,11 +9,10 @@ Wolf 2017 (arXiv:1608.05859) for the embeddings that serve twice; Su et al. 2021
 for rotary positions.
 """
 
-import math
+import functools
 
 import chex
 import flax.linen as nn
-import jax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
@@ -33,13 +32,8 @@ Outputs = tuple[Float[Array, "b t v"], dict[str, Tree]]
 Caches = tuple[KeyValueCache | SlidingCache, ...]  # one for each block
 
 
-def gelu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """`x Phi(x)`, where `Phi` is the distribution function of the standard normal distribution.
-
-    Source: Hendrycks & Gimpel 2016 (arXiv:1606.08415). `nn.gelu(x, approximate=False)` is the same
-    function by `erfc`, which takes two to three times as long on a CPU.
-    """
-    return 0.5 * x * (1 + jax.lax.erf(x / math.sqrt(2)))
+# Source: Hendrycks & Gimpel 2016 (arXiv:1606.08415), `x Phi(x)`.
+gelu = functools.partial(nn.gelu, approximate=False)
 
 
 class GPT(nn.Module):
@@ -60,7 +54,7 @@ class GPT(nn.Module):
         across: cuts the texts over devices, as in `attend`.
 
     Raises:
-        ValueError: `positions` that are neither.
+        ValueError: `positions` that are neither, or `rotary` ones with heads of an odd width.
     """
 
     vocabulary_size: int
@@ -78,6 +72,11 @@ class GPT(nn.Module):
     def setup(self):
         if self.positions not in POSITIONS:
             raise ValueError(f"expected positions of {POSITIONS}, got {self.positions!r}")
+        if self.positions == "rotary" and self.features // self.num_heads % 2:
+            raise ValueError(
+                f"expected an even width of each head with positions='rotary', got "
+                f"features={self.features} and num_heads={self.num_heads}"
+            )
         normal = nn.initializers.normal(0.02)
         self.embedding = nn.Embed(self.vocabulary_size, self.features, embedding_init=normal)
         if self.positions == "learned":

@@ -10,26 +10,16 @@ Source: Elman 1990; Cho et al. 2014 (arXiv:1406.1078); Hochreiter & Schmidhuber 
 gate of Gers et al. 2000. All are in PyTorch's form, which has two biases.
 """
 
-import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from flax_attn.attention.arrays import with_rank
 from flax_attn.attention.scores import project
-from flax_attn.models import lstm_recurrence
+from flax_attn.models.cpu.recurrence import State, Step, Terms, recur
 from flax_attn.models.initializers import Initialization, torch
-
-State = tuple[Array, ...]  # the hidden state is first
-Step = Callable[[State, Array, Array], State]
-
-# What the loop adds to `h U`, (t, ..., gates e): `x W + b + c`, or for a GRU `x W + b` and `c`. The
-# last one has the gradient of `h U`.
-Terms = tuple[Array, ...]
 
 
 def rnn(state: State, inputs: Array, products: Array) -> State:
@@ -53,95 +43,24 @@ def lstm(state: State, inputs: Array, products: Array) -> State:
     return nn.sigmoid(o) * jnp.tanh(memory), memory
 
 
-def run(
-    step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None
-) -> tuple[Array, State, Array]:
-    """Runs a step over the first axis, for the first `lengths` positions of each row.
-
-    Returns:
-        The hidden states `(t, ..., e)`, zeros where a row has ended; the last state; and the hidden
-        state before each step.
-    """
-
-    def body(state: State, step_terms: tuple[Terms, Array]) -> tuple[State, tuple[Array, Array]]:
-        (inputs, *added), position = step_terms
-        new = step(state, inputs, sum(added, jnp.einsum("...e,eg->...g", state[0], kernel)))
-        if lengths is None:
-            return new, (new[0], state[0])
-        is_going = (position < lengths)[..., None]
-        kept = tuple(jnp.where(is_going, a, b) for a, b in zip(new, state))
-        return kept, (jnp.where(is_going, new[0], 0), state[0])
-
-    positions = jnp.arange(terms[0].shape[0])
-    last, (hidden, before) = jax.lax.scan(body, state, (terms, positions), reverse=reverse)
-    return hidden, last, before
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def recur(
-    step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None
-) -> tuple[Array, State]:
-    """Hidden states and the last state of a `run`, with the gradient of the kernel as one product.
-
-    The derivative of the loop would add `h^T dz` to that gradient in every step. That passes over
-    more memory than all the rest, and takes `t` small products where `sum_t h_t^T dz_t` is one
-    large one. There is no forward mode.
-    """
-    return run(step, reverse, kernel, terms, state, lengths)[:2]
-
-
-def _recur_forward(
-    step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None
-) -> tuple:
-    def loop(terms: Terms, state: State) -> tuple[tuple[Array, State], Array]:
-        hidden, last, before = run(step, reverse, kernel, terms, state, lengths)
-        return (hidden, last), before
-
-    outputs, pull_back, before = jax.vjp(loop, terms, state, has_aux=True)
-    return outputs, (pull_back, before)
-
-
-def _recur_backward(
-    step: Step, reverse: bool, residuals: tuple, cotangents: tuple[Array, State]
-) -> tuple:
-    pull_back, before = residuals
-    terms, state = pull_back(cotangents)
-    leading = list(range(before.ndim - 1))
-    return jnp.tensordot(before, terms[-1], (leading, leading)), terms, state, None
-
-
-recur.defvjp(_recur_forward, _recur_backward)
-
-
-def _recur_lstm(
-    reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None
-) -> tuple[Array, State]:
-    """`recur` of an LSTM, by a recurrence with derivatives of its own."""
-    (inputs,) = terms
-    hidden, memory = state
-    return lstm_recurrence.recur(reverse, kernel, inputs, (hidden, memory), lengths)
-
-
 class Cell(NamedTuple):
     """A kind of recurrence.
 
     Attributes:
         step: from the state, `x W + b` and `h U + c` to the next state.
-        recur: `recur` of this step.
         num_gates: blocks of columns of the kernels.
         num_states: arrays of the state.
     """
 
     step: Step
-    recur: Callable[..., tuple[Array, State]]
     num_gates: int
     num_states: int
 
 
 CELLS = {
-    "rnn": Cell(rnn, functools.partial(recur, rnn), num_gates=1, num_states=1),
-    "gru": Cell(gru, functools.partial(recur, gru), num_gates=3, num_states=1),
-    "lstm": Cell(lstm, _recur_lstm, num_gates=4, num_states=2),
+    "rnn": Cell(rnn, num_gates=1, num_states=1),
+    "gru": Cell(gru, num_gates=3, num_states=1),
+    "lstm": Cell(lstm, num_gates=4, num_states=2),
 }
 
 
@@ -193,7 +112,7 @@ class RecurrentLayer(nn.Module):
         input_kernel = kernel("input_kernel", init.input_kernel, inputs.shape[-1])
         recurrent_kernel = kernel("recurrent_kernel", init.recurrent_kernel, self.features)
         terms = self._terms(project(inputs, input_kernel))
-        return cell.recur(self.reverse, recurrent_kernel, terms, state, lengths)
+        return recur(cell.step, self.reverse, recurrent_kernel, terms, state, lengths)
 
     def _terms(self, products: Float[Array, "t *b g"]) -> Terms:
         """The products with the inputs, and the biases."""

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from flax_attn.models.largest import top_k
+from flax_attn.models.cpu.largest import top_k
 from flax_attn.types import Tree
 
 Step = Callable[

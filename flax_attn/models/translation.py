@@ -19,8 +19,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from flax_attn.models.cpu.recurrence import State
 from flax_attn.models.initializers import flax
-from flax_attn.models.recurrent import CELLS, Recurrent, State
+from flax_attn.models.recurrent import CELLS, Recurrent
 from flax_attn.models.translation_steps import (
     PROJECTED,
     SCORES,

@@ -21,8 +21,9 @@ from flax_attn.attention import (
     scaled_dot,
 )
 from flax_attn.attention.scores import project
+from flax_attn.models.cpu.recurrence import State
 from flax_attn.models.initializers import flax
-from flax_attn.models.recurrent import CELLS, State
+from flax_attn.models.recurrent import CELLS
 
 Score = Callable[..., Array] | nn.Module
 

@@ -9,25 +9,27 @@ tokenizer.json   for texts, and labels.json for classes
 examples.npz     some test inputs, targets and predictions, with attention and what marks the
                  pictures
 summary.json     the results, written when all of the above is there and removed before a run grows
-sums.json        the size and the SHA-256 of all of these
-checkpoints/     the newest two epochs, where a stopped run stood, and a copy of the metrics
+sums.json        the size and the SHA-256 of each of these
+checkpoints/     the newest two epochs, and where a stopped run stood; a folder each, with
+                 `metrics.jsonl` until then and `sums.json`
 figures/         pictures, drawn from the rest
 """
 
+import contextlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from flax_attn.errors import UsageError
-from flax_attn.fields import check_limits
+from flax_attn.fields import check_limits, check_no_task, flatten
 from flax_attn.files import PARTIAL, remove_partial, replacing
-from flax_attn.runs import checkpoints, sums, untrusted
+from flax_attn.runs import checkpoints, lock, sums, untrusted
 from flax_attn.runs.lock import LOCK, check_no_file, is_run
 from flax_attn.runs.results import StoredConfig
 from flax_attn.runs.untrusted import LARGEST_JSON, MEND
-from flax_attn.types import ConfigValues, Json, JsonObject
+from flax_attn.types import Json, JsonObject
 
 GROWABLE = "num_epochs"
 FREE = "reference."  # what results are shown beside; it decides nothing
@@ -52,10 +54,27 @@ class RunDirectory:
         self.checkpoints = path / "checkpoints"
 
     @classmethod
+    @contextlib.contextmanager
+    def opened(
+        cls, path: Path, config: JsonObject, say: Callable[[str], None], is_first: bool = True
+    ) -> Iterator["RunDirectory"]:
+        """Opens the directory of a run of this config, one that exists or is to be made.
+
+        The first of several processes holds its lock meanwhile, and reads what is stored. All check
+        it before anything is made. Errors are those of `open` and `lock.held`.
+        """
+        directory = cls.open(path, config, lambda line: None)
+        if not is_first:
+            yield directory
+            return
+        with lock.held(path):
+            yield cls.open(path, config, say)  # another process may have written meanwhile
+
+    @classmethod
     def open(
         cls, path: Path, config: JsonObject, say: Callable[[str], None] = print
     ) -> "RunDirectory":
-        """The directory of a run of this config, one that exists or is to be made.
+        """Reads the directory of a run of this config, one that exists or is to be made.
 
         Nothing is written yet. Where config.json is damaged, the newest checkpoint has the config,
         too.
@@ -75,12 +94,13 @@ class RunDirectory:
                 f"cannot read run directory {path} ({error.strerror}); choose another --workdir"
             ) from error
         if stored is not None:
+            _check_no_task(path, stored)
             _check_same(path, stored, config)
         return cls(path, stored)
 
     def clear(self) -> None:
         """Removes what killed processes left of files that they were writing."""
-        for folder in (self.path, self.checkpoints, self.path / "figures"):
+        for folder in (self.path, self.path / "figures"):
             remove_partial(folder)
 
     def begin(self, config: JsonObject) -> None:
@@ -103,15 +123,15 @@ class RunDirectory:
                 f"choose another --workdir"
             ) from error
 
-    def go_on(self, config: JsonObject, kept: Iterable[str]) -> None:
+    def go_on(self, config: JsonObject, names: Iterable[str]) -> None:
         """Sets the directory back to where training goes on.
 
-        It then has no summary, the config, and the sums of it and of the `kept` files.
+        It then has no summary, the config, and the sums of it and of the files with these `names`.
         """
         (self.path / sums.SUMS).unlink(missing_ok=True)
         (self.path / "summary.json").unlink(missing_ok=True)
         self.write_json("config.json", config)
-        sums.write(self.path, ["config.json", *kept])
+        sums.write(self.path, ["config.json", *names])
         self.written = config
 
     def end(self, names: Iterable[str]) -> None:
@@ -121,7 +141,7 @@ class RunDirectory:
         figures = (self.path / "figures").glob("*.*")
         names += [f"figures/{path.name}" for path in figures if _is_listed(path)]
         if newest is not None:
-            names.append(f"checkpoints/{newest.name}/{checkpoints.SUMS}")
+            names.append(f"checkpoints/{newest.name}/{sums.SUMS}")
         sums.write(self.path, names)
 
     def write_json(self, name: str, content: Json) -> None:
@@ -142,14 +162,6 @@ class RunDirectory:
     def derived(self) -> JsonObject | None:
         """What the data decided; None for a run that has not begun to train."""
         return None if self.stored is None else self.stored.get("derived")
-
-    @property
-    def instruction_set(self) -> str | None:
-        """The instruction set that the run's forms were chosen by.
-
-        None for a run that has not begun to train.
-        """
-        return (self.derived or {}).get("instruction_set")
 
 
 def _is_listed(path: Path) -> bool:
@@ -192,13 +204,12 @@ def check_no_file_of_run(path: Path, flag: str) -> None:
 
 def _read_or_mend(path: Path, say: Callable[[str], None]) -> JsonObject | None:
     """The config of a run directory, by config.json or by the newest checkpoint."""
-    is_run = os.path.lexists(path / sums.SUMS) or (path / "checkpoints").is_dir()
     try:
-        if "config.json" not in sums.changed(path):
+        if "config.json" not in sums.changes(path):
             return read_config(path)
         reason = f"{path / 'config.json'} has changed since training wrote it"
     except UsageError as error:
-        if not is_run:
+        if not is_run(path):
             raise
         reason = str(error).partition(";")[0]
     metadata = checkpoints.stored_metadata(path / "checkpoints")
@@ -209,11 +220,13 @@ def _read_or_mend(path: Path, say: Callable[[str], None]) -> JsonObject | None:
 def read_whole(path: Path) -> JsonObject:
     """The config of a run whose listed files are as they were written, but for figures.
 
-    Errors are those of `read_config` and `sums.check`.
+    Errors are those of `read_config`, `sums.check` and `check_no_task`.
     """
     check_is_directory(path)
     sums.check(path)
-    return read_config(path)
+    config = read_config(path)
+    _check_no_task(path, config)
+    return config
 
 
 def check_is_directory(path: Path) -> None:
@@ -264,22 +277,9 @@ def _checked(path: Path, config: Json) -> JsonObject:
     return config
 
 
-def default_workdir(config: ConfigValues) -> Path:
-    """The run directory of a config if the user names none."""
-    name = config.get("name")
-    if not isinstance(name, str):
-        raise UsageError(f"expected str for config key 'name', got {name!r}")
-    return Path("runs") / name.replace(":", "-")
-
-
-def flatten(config: JsonObject, prefix: str = "") -> JsonObject:
-    """Nested dicts as one, with dotted keys."""
-    flat = {}
-    for key, value in config.items():
-        flat |= (
-            flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-        )
-    return flat
+def _check_no_task(path: Path, config: JsonObject) -> None:
+    """Raises a UsageError for a stored config with a key `task`."""
+    check_no_task(config, f"train the run in {path} again, in another directory")
 
 
 def _as_text(content: Json) -> str:

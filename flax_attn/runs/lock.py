@@ -22,7 +22,7 @@ except ImportError:  # Windows has no such lock
 
 LOCK = ".lock"
 COMMON = ("config.json", "checkpoints")  # of a run, and of other projects
-OWN = ("metrics.jsonl", "sums.json")  # of a run that has begun to train
+OWN = ("metrics.jsonl", "sums.json")  # of a run that has begun to train, and of a checkpoint
 
 
 @contextlib.contextmanager
@@ -67,8 +67,8 @@ def check_place(path: Path) -> None:
 
 def is_run(path: Path) -> bool:
     """Whether a folder is a run directory that has begun to train, also a damaged one."""
-    own = sum(os.path.exists(path / name) for name in OWN)
-    return own > 0 and own + sum(os.path.exists(path / name) for name in COMMON) > 1
+    has_one = lambda names: any(os.path.exists(path / name) for name in names)
+    return has_one(OWN) and has_one(COMMON)
 
 
 def check_no_file(path: Path) -> None:

@@ -1,20 +1,17 @@
-"""The metrics of a run as they grow: `metrics.jsonl`, and a copy beside the checkpoints.
+"""The metrics of a run as they grow: the log `metrics.jsonl`.
 
-A checkpoint marks how far the file had come, by its bytes and their SHA-256. So saving costs the
-same after every epoch, and a run goes on from the rows that its checkpoint knows. Where one of the
-two files is damaged, the other mends it.
+The log of a run directory grows by the rows of each epoch. A checkpoint has the log until its epoch
+among its own files. A run that goes on takes its rows from there, and writes its log anew.
 """
 
-import hashlib
 import json
-import os
 from pathlib import Path
 
 from flax_attn.errors import UsageError, one_line
 from flax_attn.files import replacing
 from flax_attn.runs import untrusted
 from flax_attn.runs.results import Row
-from flax_attn.runs.untrusted import MEND, Mark
+from flax_attn.runs.untrusted import MEND
 
 NAME = "metrics.jsonl"
 LARGEST = 2**27  # bytes
@@ -23,66 +20,45 @@ MOST_ROWS = 100_000  # epochs of all seeds
 
 
 class MetricsLog:
-    """The rows of a run, open for writing."""
+    """The log of a run, open for writing.
+
+    Attributes:
+        path: of the file.
+        content: its bytes, as they were written. Those on the disk may be damaged meanwhile.
+    """
 
     def __init__(self, run: Path):
-        self.paths = (run / "checkpoints" / NAME, run / NAME)
-        self._sum, self._size = hashlib.sha256(), 0
-
-    def begin(self, rows: list[Row]) -> None:
-        """Writes both files anew, with these rows."""
-        content = as_lines(rows)
-        for path in self.paths:
-            path.parent.mkdir(exist_ok=True)
-            with replacing(path) as partial:
-                partial.write_bytes(content)
-        self._sum, self._size = hashlib.sha256(content), len(content)
+        self.path, self.content = run / NAME, bytearray()
 
     def append(self, rows: list[Row]) -> None:
-        content = as_lines(rows)
-        for path in self.paths:
-            with open(path, "ab") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        self._sum.update(content)
-        self._size += len(content)
+        """Writes the rows of one more epoch."""
+        lines = as_lines(rows)
+        with open(self.path, "ab") as file:
+            file.write(lines)
+        self.content += lines
 
-    def mark(self) -> Mark:
-        """How far the files have come."""
-        return {"bytes": self._size, "sha256": self._sum.hexdigest()}
+    def begin(self, rows: list[Row]) -> None:
+        """Writes the file anew, with these rows."""
+        self.content = bytearray(as_lines(rows))
+        self.write()
 
-
-def read_until(run: Path, mark: Mark) -> list[Row]:
-    """The rows until a mark, from the one file or the other.
-
-    Raises:
-        UsageError: both are damaged.
-    """
-    for name in (NAME, f"checkpoints/{NAME}"):
-        try:
-            content = untrusted.read_bytes(run, name, LARGEST)[: mark["bytes"]]
-        except (OSError, UsageError):
-            continue
-        if hashlib.sha256(content).hexdigest() == mark["sha256"]:
-            return from_lines(run, content)
-    raise UsageError(
-        f"{run / NAME} and its copy in {run / 'checkpoints'} have changed since training wrote "
-        f"them; remove {run / 'checkpoints'} to train from the start"
-    )
+    def write(self) -> None:
+        """Writes the file anew, with the rows that it should have."""
+        with replacing(self.path) as partial:
+            partial.write_bytes(self.content)
 
 
-def read(run: Path) -> list[Row]:
-    """The rows of a finished run.
+def read(folder: Path) -> list[Row]:
+    """The rows of a finished run, or of a checkpoint.
 
     Raises:
         FileNotFoundError: there are none.
         UsageError: the file is damaged.
     """
-    return from_lines(run, untrusted.read_bytes(run, NAME, LARGEST))
+    return from_lines(folder, untrusted.read_bytes(folder, NAME, LARGEST))
 
 
-def from_lines(run: Path, content: bytes) -> list[Row]:
+def from_lines(folder: Path, content: bytes) -> list[Row]:
     """The rows in lines of JSON. Raises a UsageError where they are no rows, or too many."""
     rows: list[Row] = []
     try:
@@ -97,7 +73,7 @@ def from_lines(run: Path, content: bytes) -> list[Row]:
             if len(rows) > MOST_ROWS:
                 raise ValueError(f"more than {MOST_ROWS:,} rows")
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"expected rows in {run / NAME} ({one_line(error)}); {MEND}") from error
+        raise UsageError(f"expected rows in {folder / NAME} ({one_line(error)}); {MEND}") from error
     return rows
 
 

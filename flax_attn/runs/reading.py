@@ -1,5 +1,6 @@
 """Reading run directories: everything is checked once, before it is used."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,9 +44,14 @@ class Record(NamedTuple):
         return self.summary["measured"]
 
     @property
-    def pictures(self) -> str:
-        """The kind under which its pictures are drawn."""
+    def kind(self) -> str:
+        """The name of its kind of task, such as `signals`."""
         return self.summary["pictures"]
+
+    def mean(self, metric: str) -> float:
+        """Returns the mean of a test metric over the seeds; NaN where the run does not have it."""
+        measured = self.summary["metrics"].get(f"test/{metric}")
+        return float("nan") if measured is None else float(measured["mean"])
 
     @property
     def attention(self) -> dict[str, np.ndarray]:
@@ -60,8 +66,12 @@ class Record(NamedTuple):
         }
 
 
-def read(path: Path) -> Record:
+def read(path: Path, form_of: Callable[[str], examples.Form]) -> Record:
     """Reads the directory of a finished run.
+
+    Args:
+        path: the directory.
+        form_of: gives the form of the examples of a kind of task, or raises a ValueError.
 
     Raises:
         UsageError: it is not a run directory, the run is not finished, or its files are damaged.
@@ -78,7 +88,7 @@ def read(path: Path) -> Record:
             arrays = read_npz(path / "examples.npz", file, most=2 * examples.LARGEST)
         check_together(config, summary, rows)
         classes = config.get("derived", {}).get("classes")
-        examples.check(summary["pictures"], arrays, classes, config["model"])
+        examples.check(form_of(summary["pictures"]), arrays, classes, config["model"])
     except FileNotFoundError as error:
         raise UsageError(
             f"the run in {path} has lost its {Path(error.filename).name}; run the command that "

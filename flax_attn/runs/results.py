@@ -2,8 +2,6 @@
 
 from typing import NotRequired, TypedDict
 
-from flax_attn.runs.untrusted import Mark
-
 Row = dict[str, int | float]  # the epoch, the seed, the step, and every metric
 
 
@@ -31,6 +29,7 @@ class Summary(TypedDict):
         metrics: by `split/metric`.
         diverged: of seeds with too many steps that are not finite, the step and their number.
         classes: precision, recall, F1 and number of examples of each class.
+        baselines: of texts in classes, the share of the test that simple classifiers get right.
         signatures: how sacrebleu measured translations.
         induction_head: of language models the block and the head that does most induction.
         left_out: attention weights that were too large for `examples.npz`.
@@ -50,6 +49,7 @@ class Summary(TypedDict):
     metrics: dict[str, Measure]
     diverged: NotRequired[dict[str, dict[str, int]]]
     classes: NotRequired[dict[str, dict[str, float]]]
+    baselines: NotRequired[dict[str, float]]
     signatures: NotRequired[list[str]]
     induction_head: NotRequired[str]
     left_out: NotRequired[list[str]]
@@ -71,9 +71,15 @@ class StoredData(TypedDict):
 
 
 class Derived(TypedDict):
-    """What the data decided, and the instruction set of the machine that began the run."""
+    """What the data decided, and on what the run began.
+
+    That is the platform, and the instruction set and precision of products. A run that goes on
+    takes over the last two.
+    """
 
     instruction_set: NotRequired[str]
+    platform: NotRequired[str]
+    matmul_precision: NotRequired[str]
     sizes: NotRequired[dict[str, int]]
     classes: NotRequired[list[str]]
     class_weights: NotRequired[list[float]]
@@ -99,13 +105,12 @@ class Metadata(TypedDict):
     """What `metadata.json` of a checkpoint holds.
 
     Attributes:
-        place: whole epochs, and steps of the next.
+        epoch, step: whole epochs, and steps of the next.
         train_seconds: of all tries together.
-        metrics: how far the metrics had come.
         config: `config.json`, with what the data decided.
     """
 
-    place: list[int]
+    epoch: int
+    step: int
     train_seconds: float
-    metrics: Mark
     config: dict[str, object]  # checked as a StoredConfig before it is used

@@ -6,7 +6,6 @@ limit before anything is read. JSON is compared with a type before it is used.
 """
 
 import errno
-import hashlib
 import io
 import json
 import math
@@ -15,23 +14,14 @@ import stat
 import types
 import typing
 from pathlib import Path
-from typing import TypedDict
 
 from flax_attn.errors import UsageError, one_line
 from flax_attn.types import Hint, Json
 
 LARGEST_JSON = 2**24  # bytes
-LARGEST_FILE = 2**29  # bytes of any file but a checkpoint, whose model says how large it is
 DEEPEST = 64  # levels of lists and objects in JSON
 MEND = "run the command that made it again to mend it"
 STATUS = ((stat.S_ISLNK, "a link"), (stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a pipe"))
-
-
-class Mark(TypedDict):
-    """What a file was when it was written."""
-
-    bytes: int
-    sha256: str
 
 
 def is_plain(name: str) -> bool:
@@ -186,23 +176,3 @@ def _is_of(value: Json, kind: type) -> bool:
     if kind is float:
         return type(value) is float or (type(value) is int and abs(value) < 2**63)
     return type(value) is kind
-
-
-def mark_of(run: Path, name: str) -> Mark:
-    """The mark of a file as it is now. Errors are those of `open_file`."""
-    with open_file(run, name, largest=2**63) as file:
-        size = os.fstat(file.fileno()).st_size
-        return {"bytes": size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
-def is_marked(run: Path, name: str, mark: Mark, largest: int = LARGEST_FILE) -> bool:
-    """Whether a file is as it was marked.
-
-    One of another size, or of more than `largest` bytes, is not read.
-    """
-    try:
-        if mark["bytes"] > largest or os.lstat(run / name).st_size != mark["bytes"]:
-            return False
-        return mark_of(run, name) == mark
-    except (OSError, UsageError):
-        return False

@@ -1,4 +1,4 @@
-"""One mesh of devices for every run: over seeds, over the rows of a batch, and over sequences.
+"""The seeds of a run on its devices: one mesh over seeds, rows of a batch, and sequences.
 
 Seeds need no communication. Each group of devices runs the program of one device over its own
 seeds. A group of one device has the numbers of a run on one device, but for rounding. Within a
@@ -7,16 +7,21 @@ than one device does. The devices along the third axis share the sequences of th
 model attends across devices.
 
 A run on one device has a mesh of one. There is no second path.
+
+The seeds of one group are mapped one after another (`sequential`) or together (`vectorized`).
 """
 
 import math
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from jaxtyping import Array
 
+from flax_attn import platforms
 from flax_attn.types import Tree
 
 AXES = ("seed", "data", "sequence")
@@ -99,6 +104,36 @@ def over_seeds(mesh: Mesh, function: Callable, mapped: int = 1) -> Callable:
         )(*args)
 
     return run
+
+
+def vectorized(function: Callable, mapped: int = 1) -> Callable:
+    """Maps a function over the leading axis of its first `mapped` arguments, all seeds at once."""
+
+    def run(*args: Tree) -> Tree:
+        with platforms.copies(len(jax.tree.leaves(args[0])[0])):
+            return jax.vmap(lambda own: function(*own, *args[mapped:]))(args[:mapped])
+
+    return run
+
+
+def sequential(function: Callable, mapped: int = 1) -> Callable:
+    """Maps a function over the leading axis of its first `mapped` arguments, a seed at a time.
+
+    The faster way on CPU, where one seed fills the machine and products over a batch of kernels
+    lose their fast path.
+    """
+    return lambda *args: jax.lax.map(lambda own: function(*own, *args[mapped:]), args[:mapped])
+
+
+def stack_seeds(create: Callable[[Array], Tree], seeds: range) -> Tree:
+    """One state a seed, stacked.
+
+    Every seed is created alone, so the other seeds change nothing.
+    """
+    stack_of_one = jax.jit(lambda seed: jax.tree.map(lambda leaf: leaf[None], create(seed)))
+    join = jax.jit(lambda states: jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states))
+    states = [stack_of_one(np.uint32(seed)) for seed in seeds]
+    return states[0] if len(states) == 1 else join(states)
 
 
 def cut_rows(batch: Tree) -> Tree:

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
+from flax_attn.types import Batch
+
 
 class Mean(NamedTuple):
     """A mean that is still to be divided.
@@ -116,34 +118,20 @@ def token_cross_entropy(
         smoothing: share of the target that is spread over all tokens.
     """
     chex.assert_equal_shape_prefix([logits, labels, mask], 2)
-    errors = jax.nn.logsumexp(logits, axis=-1) - (1 - smoothing) * _at(labels, logits).sum(axis=-1)
+    chosen = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    errors = jax.nn.logsumexp(logits, axis=-1) - (1 - smoothing) * chosen
     errors = errors - smoothing * logits.mean(axis=-1) if smoothing else errors
     return Mean(jnp.where(mask, errors, 0).sum(), mask.sum().astype(logits.dtype))
 
 
 def largest(logits: Float[Array, "*b v"], labels: Int[Array, "*b"]) -> Bool[Array, "*b"]:
-    """Whether the label's logit is the largest, the first of equal ones.
-
-    It is `argmax z = y`. XLA on CPU searches for an argmax one by one.
-
-    Labels lie within the logits; where one of these is NaN none is the largest.
-    """
-    chosen = _at(labels, logits).sum(axis=-1, keepdims=True)
-    return jnp.all(
-        (logits < chosen) | (logits == chosen) & (_places(logits) >= labels[..., None]), axis=-1
-    )
+    """Whether the label's logit is the largest, the first of equal ones."""
+    return jnp.argmax(logits, axis=-1) == labels
 
 
-def _at(labels: Int[Array, "*b"], logits: Float[Array, "*b v"]) -> Float[Array, "*b v"]:
-    """The label's logit at its index, and zeros.
-
-    Nothing is gathered, and so nothing scattered back.
-    """
-    return jnp.where(_places(logits) == labels[..., None], logits, 0)
-
-
-def _places(logits: Float[Array, "*b v"]) -> Int[Array, "..."]:
-    return jnp.arange(logits.shape[-1]).reshape((1,) * (logits.ndim - 1) + (-1,))
+def mask_of(batch: Batch, num_rows: int) -> Bool[Array, " b"]:
+    """Which rows of a batch are real; all of them where it does not say."""
+    return batch["mask"] if "mask" in batch else jnp.ones(num_rows, bool)
 
 
 def weighted_mean(values: Float[Array, "*b"], mask: Bool[Array, "*b"]) -> Mean:
@@ -152,11 +140,6 @@ def weighted_mean(values: Float[Array, "*b"], mask: Bool[Array, "*b"]) -> Mean:
 
 
 Metric = Mean | Confusion
-
-
-def accumulate(metrics: dict[str, Metric]) -> dict[str, Metric]:
-    """Adds up metrics stacked along a leading axis, as a scan over batches returns them."""
-    return jax.tree.map(lambda leaf: leaf.sum(axis=0), metrics)
 
 
 def compute(metrics: dict[str, Metric]) -> dict[str, Array]:

@@ -8,7 +8,7 @@ import jax
 import optax
 
 from flax_attn.fields import Part, above_zero, one_of, shares, zero_or_above
-from flax_attn.training.state import Plateau
+from flax_attn.training.epoch import Plateau
 
 SCHEDULES = ("constant", "cosine")
 
@@ -64,8 +64,9 @@ class Optimizer(Part):
         warmup_steps = self.warmup_steps
         if self.schedule == "cosine":
             warmup_steps = min(warmup_steps, num_steps // 2)
-            first = 0.0 if warmup_steps else learning_rate
-            return optax.warmup_cosine_decay_schedule(first, learning_rate, warmup_steps, num_steps)
+            if not warmup_steps:
+                return optax.cosine_decay_schedule(learning_rate, num_steps)
+            return optax.warmup_cosine_decay_schedule(0.0, learning_rate, warmup_steps, num_steps)
         return (
             optax.linear_schedule(0.0, learning_rate, warmup_steps)
             if warmup_steps

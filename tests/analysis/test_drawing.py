@@ -10,6 +10,8 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.patches import Rectangle
 
 from flax_attn.analysis import drawing, plotting, texts
 from flax_attn.analysis.drawing import Picture, literal, styled
@@ -121,6 +123,74 @@ def test_the_scale_of_colours_ends_with_a_tick_that_is_drawn():
         assert written[0] == "0"
         assert float(written[-1]) == pytest.approx(top, abs=0.005)
         assert len(set(written)) == len(written)
+
+
+STRENGTHS = [  # weight, number of keys, strength: 0 for 1/n, 1 for 1, as much for each doubling
+    (0.0, 9, 0.0),
+    (1 / 9, 9, 0.0),
+    (1 / 3, 9, 0.5),
+    (0.5, 16, 0.75),
+    (0.25, 16, 0.5),
+    (1.0, 16, 1.0),
+    (1.0, 2, 1.0),
+    (1.0, 1, 0.0),
+    (0.1, 100, 0.5),
+    (3.0, 4, 1.0),
+]
+
+
+@pytest.mark.parametrize(("weight", "count", "expected"), STRENGTHS)
+def test_a_weight_is_strong_by_how_far_it_is_above_the_uniform_one(weight, count, expected):
+    assert drawing.strength(weight, count) == pytest.approx(expected, abs=1e-9)
+    with drawing.on(drawing.DARK):
+        assert drawing.of_strength(weight, count)[0] == to_hex(drawing.DARK.heat(expected))
+
+
+def lightness(patch):
+    return sum(patch.get_facecolor()[:3]) / 3
+
+
+def test_near_uniform_texts_are_pale_whatever_their_length():
+    random = np.random.default_rng(0)
+    rows = [random.uniform(0.9, 1.1, n) for n in (3, 9, 40)]
+    words = [["word"] * len(row) for row in rows]
+    figure = plotting.attention_on_text(words, [row / row.sum() for row in rows])
+    patches = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
+    assert len(patches) == 52
+    assert min(map(lightness, patches)) > 0.85
+    assert figure.axes[1].get_xticklabels()[0].get_text() == "1/n"
+
+
+def test_texts_with_one_strong_word_are_equally_dark_whatever_their_length():
+    rows = [np.full(n, 0.1 / (n - 1)) for n in (3, 40)]
+    for row in rows:
+        row[0] = 0.9
+    figure = plotting.attention_on_text([["word"] * len(row) for row in rows], rows)
+    patches = figure.axes[0].patches
+    assert max(lightness(patches[0]), lightness(patches[3])) < 0.35
+    assert min(lightness(patch) for patch in (*patches[1:3], *patches[4:])) == 1
+
+
+def test_a_near_uniform_matrix_is_pale_and_its_scale_reaches_8_uniform_weights():
+    weights = np.random.default_rng(0).uniform(0.9, 1.1, (20, 20)) / 20
+    assert drawing.top_of(weights) == pytest.approx(8 / 20)
+    assert drawing.top_of(np.eye(20)) == 1
+    assert drawing.top_of(np.full((4, 4), 0.25)) == 1
+
+
+def contrast(one, other):
+    """The ratio of contrast of two colours, as the guidelines of accessible pages define it."""
+    linear = lambda value: value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+    parts = lambda colour: np.array([linear(value) for value in to_rgb(colour)])
+    low, high = sorted(float(parts(own) @ (0.2126, 0.7152, 0.0722)) for own in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", [drawing.LIGHT, drawing.DARK])
+def test_what_is_written_on_any_colour_can_be_read(theme):
+    with drawing.on(theme):
+        pairs = [drawing.of_weight(weight) for weight in np.linspace(0, 1, 200)]
+    assert min(contrast(*pair) for pair in pairs) >= 4.5
 
 
 def test_a_file_is_replaced_whole(tmp_path):

@@ -71,7 +71,7 @@ def test_queries_run_downwards_in_every_picture_of_attention():
 
 
 def test_the_title_of_a_map_says_how_much_shapes_attend_to_their_kind():
-    config = {"task": "regression", "data": {"task": "by_shape"}}
+    config = {"data": {"task": "by_shape"}}
     run = reading.Record("some run", None, config, [], {}, {})  # pyright: ignore
     weights = np.zeros((100, 100))
     weights[:, 30] = 0.25  # in a triangle
@@ -146,6 +146,23 @@ def test_the_loss_by_position_leaves_out_what_no_test_text_reaches():
     losses_ = np.array([[3.0, 2.0, 1.0, np.nan, np.nan, np.nan]])
     figure = language.loss_by_position(losses_, "run")
     assert "and 1.50 in the second half" in figure.get_suptitle()
+
+
+def test_the_title_of_what_a_token_looks_at_is_of_the_tokens_before_it():
+    weights = {"block1": np.array([[0.1, 0.2, 0.1, 0.6]]), "block2": np.array([[0.3, 0, 0, 0.7]])}
+    title = language.looks(list("abcd"), weights, "run").get_suptitle()
+    assert title == (
+        "run: to say what follows 'd', block2, head 0 looks\n"
+        "3 tokens back, at 'a', with 0.30 of its weight"
+    )
+
+
+def test_the_colours_of_a_matrix_are_shares_of_the_true_class():
+    run = classified(["a", "b"])
+    counts = np.array([[3, 1], [0, 8]])
+    ax = classes.confusion_matrix(run._replace(examples={"confusion": counts})).axes[0]
+    np.testing.assert_allclose(ax.images[0].get_array(), [[0.75, 0.25], [0, 1]])
+    assert ax.get_ylabel().startswith("true")
 
 
 @pytest.mark.parametrize(("size", "are_drawn"), [(64, True), (68, False)])

@@ -56,6 +56,15 @@ def test_loss_curves_are_logarithmic_with_a_band_over_seeds():
     assert figure.get_suptitle() == f"{ends}\nmean and range over 2 seeds"
 
 
+def test_a_seed_that_diverged_has_no_curve():
+    run = make_run()
+    run = run._replace(summary=run.summary | {"diverged": {"0": {"step": 20, "bad_steps": 5}}})
+    figure = losses.loss_curves([run])
+    (valid,) = [line for line in figure.axes[0].lines if "validation" in str(line.get_label())]
+    np.testing.assert_allclose(valid.get_ydata(), [1 / (e + 2) for e in range(4)])
+    assert "seeds" not in figure.get_suptitle()
+
+
 @pytest.mark.parametrize(("measured", "best"), [("mse", "late"), ("accuracy", "early")])
 def test_the_title_of_several_runs_names_the_one_that_ends_best(measured, best):
     ends = {"early": (0.1, 0.7), "late": (0.9, 0.6)}
@@ -77,3 +86,16 @@ def test_the_curves_of_runs_differ_in_more_than_colour():
     (ax,) = losses.loss_curves(runs).axes
     styles = {(line.get_linestyle(), line.get_marker()) for line in ax.lines}
     assert len(styles) == len(ax.lines) == 6
+
+
+def test_what_a_run_is_known_by_and_the_accuracy_stand_beside_its_error():
+    for measured, names in (
+        ("mse", ("mse",)),
+        ("loss", ("loss", "accuracy")),
+        ("accuracy", ("loss", "accuracy")),
+        ("mae", ("mse", "mae")),
+        ("own", ("loss", "own")),
+    ):
+        row = {"epoch": 0, "seed": 0, "step": 0} | {f"valid/{name}": 1.0 for name in names}
+        run = reading.Record("run", None, {}, [row], {}, {"measured": measured})  # pyright: ignore
+        assert losses.metrics_of([run]) == names

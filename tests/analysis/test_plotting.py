@@ -207,7 +207,7 @@ def test_a_token_has_the_colour_of_its_weight_and_nan_has_a_frame():
     figure = plotting.attention_on_text(["x", "$y$", "\n", ""], [0.1, 0.4, np.nan, 0.0])
     ax = figure.axes[0]
     colours = [matplotlib.colors.to_hex(patch.get_facecolor()) for patch in ax.patches]
-    expected = [drawing.of_weight(weight, 0.4)[0] for weight in (0.1, 0.4, 0.0)]
+    expected = [drawing.of_strength(weight, 4)[0] for weight in (0.1, 0.4, 0.0)]
     assert [colours[0], colours[1], colours[3]] == expected
     assert ax.patches[2].get_facecolor()[3] == 0
     assert matplotlib.colors.to_hex(ax.patches[2].get_edgecolor()) == drawing.ORANGE.lower()

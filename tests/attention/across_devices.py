@@ -48,6 +48,7 @@ def cases():
         "causal": {"causal": True},
         "window": {"window": (7, 5)},
         "causal window": {"causal": True, "window": (9, 0)},
+        "causal window at an offset": {"causal": True, "window": (9, 0), "query_offset": 20},
         "prefix": {"window": (3, 0), "prefix_lengths": jnp.array([9, 2])} | lengths,
         "lengths": lengths,
         "causal lengths": {"causal": True} | lengths,

@@ -88,20 +88,20 @@ def test_layers_in_one_model_have_a_score_each():
 
 
 def test_linen_that_decodes_is_not_given_places_it_does_not_know():
-    ours = nn.MultiHeadDotProductAttention(
-        2, attention_fn=fa.linen_attention_fn(causal=True), decode=True
+    decoding = lambda **limits: nn.MultiHeadDotProductAttention(
+        2, attention_fn=fa.linen_attention_fn(**limits), decode=True
     )
+    free = decoding()
     variables = init(nn.MultiHeadDotProductAttention(2), X)
     empty = jax.tree.map(
         lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-        jax.eval_shape(ours.init, jax.random.key(0), X)["cache"],
+        jax.eval_shape(free.init, jax.random.key(0), X)["cache"],
     )
     variables = {**variables, "cache": empty}
-    with pytest.raises(
-        ValueError, match="expected query_offset with causal or window for 1 query and 5 keys"
-    ):
-        ours.apply(variables, X[:, :1], mutable=["cache"])
-    free = nn.MultiHeadDotProductAttention(2, attention_fn=fa.linen_attention_fn(), decode=True)
+    said = "expected query_offset with causal or window for 1 query and 5 keys"
+    for limits in ({"causal": True}, {"window": (2, 0)}):
+        with pytest.raises(ValueError, match=said):
+            decoding(**limits).apply(variables, X[:, :1], mutable=["cache"])
     causal = nn.make_causal_mask(X[..., 0])
     own = {"params": variables["params"]}
     full = apply(nn.MultiHeadDotProductAttention(2), own, X, mask=causal)
@@ -138,6 +138,15 @@ def test_a_decoder_masks_its_memory_and_refuses_lengths_beside_a_cached_one():
             fa.MultiHeadAttention(2).init_cache(D, (B,), T),
             memory_lengths=jnp.array([2, 2]),
         )
+
+
+def test_a_block_does_not_hide_a_nan_that_other_positions_see():
+    """Position 3 attends to nothing, and the others attend to it."""
+    block = fa.EncoderBlock(fa.MultiHeadAttention(2), fa.FeedForward(5))
+    variables, mask = init(block, X), np.arange(T)[:, None] != 3
+    context = apply(block, variables, X.at[:, 3].set(jnp.nan), mask=mask).context
+    assert np.isnan(context).all()
+    assert np.isfinite(apply(block, variables, X, mask=mask).context).all()
 
 
 @pytest.mark.parametrize("chunk_size", [None, 2])

@@ -20,7 +20,6 @@ from jax.sharding import AxisType
 import flax_attn.attention as fa
 from flax_attn.attention import Lens, masks
 from flax_attn.attention import lens as lenses
-from flax_attn.attention.forms import cudnn
 from tests.attention.compiled import apply, init, normal, run
 
 B, Q, K, D, E = 2, 5, 7, 4, 3
@@ -188,27 +187,16 @@ def test_positions_start_at_the_offset():
     np.testing.assert_array_equal(np.asarray(weights[0, 0] > 0), np.arange(K) <= [[3], [4]])
 
 
-def test_the_fused_kernel_is_left_where_it_cannot_follow(monkeypatch):
-    calls, x = [], draw(0, B, 6, 2, 8)
-
-    def attend(query, key, value, mask, is_causal, implementation):
-        assert implementation == "cudnn"
-        calls.append((mask, is_causal))
-        return query
-
-    monkeypatch.setattr(cudnn, "unavailable", lambda *arrays: "")
-    monkeypatch.setattr(jax.nn, "dot_product_attention", attend)
-    look = lambda **options: fa.dot_product_attention(x, x, x, need_weights=False, **options)
-    look(causal=True)
-    with Lens(mask=np.arange(6) != 0):
-        look(causal=True)
-    with Lens(temperature=2.0):
-        look()
+@pytest.mark.parametrize(("platform", "kernel"), [("cuda", "cudnn"), ("tpu", "splash")])
+def test_a_kernel_is_left_where_it_cannot_follow(platform, kernel):
+    x = jax.ShapeDtypeStruct((1, 65_536, 2, 64), jnp.bfloat16)
+    name = lambda: fa.form_of(x, x, x, causal=True, need_weights=False, platform=platform).name
+    assert name() == kernel
+    for lens in (Lens(mask=masks.causal), Lens(temperature=2.0)):
+        with lens:
+            assert name() == "blockwise"
     with Lens(normalizer=fa.sparsemax):
-        look()
-    assert [causal for _, causal in calls] == [True, False]
-    expected = np.tril(np.ones((6, 6), bool)) & (np.arange(6) != 0)
-    np.testing.assert_array_equal(calls[1][0], np.broadcast_to(expected, (B, 1, 6, 6)))
+        assert name() == "dense"
 
 
 def test_half_precision_is_divided_in_single_precision():

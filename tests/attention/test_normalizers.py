@@ -504,6 +504,21 @@ def test_a_function_of_another_library_fails_loudly():
         attend(inputs, inputs, inputs, normalizer=jax.nn.softmax)
 
 
+def test_softmax_reduces_without_an_initial_value_which_onnx_has_not():
+    """The translators to ONNX replace `jnp.max`, and refuse its `initial`."""
+    initials, largest = [], jnp.max
+
+    def counted(*args, **options):
+        initials.append(options.get("initial"))
+        return largest(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jnp, "max", counted)
+        weights = masked_softmax(jnp.array([1.0, 2.0]), mask=jnp.array([True, False]))
+    np.testing.assert_array_equal(weights, [1.0, 0.0])
+    assert initials == [None]
+
+
 def test_a_marked_function_without_a_name_is_refused_in_blocks():
     marked = across_queries(functools.partial(masked_softmax))
     with in_blocks_of_queries(), pytest.raises(ValueError, match=r"partial\(.* must see all"):

@@ -7,6 +7,7 @@ from hypothesis import given as of
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from flax_attn.attention import masks
 from flax_attn.attention.visibility import make_visibility
 from tests.attention.compiled import run
 from tests.attention.forms.test_blockwise import HEADS, LIMITS, SEGMENTS, K, Q, visibility_of
@@ -16,6 +17,7 @@ VISIBLE = LIMITS | {
         "query_segments": SEGMENTS[:, :Q][:, ::-1],
         "key_segments": SEGMENTS,
     },
+    "a mask function at an offset": {"mask": masks.causal, "query_offset": np.array([4, -2])},
     "a mask of heads": {"mask": np.random.default_rng(22).random((HEADS, 1, K))[None] < 0.1},
 }
 

@@ -15,15 +15,14 @@ from configs import (
     sst_gru_attention,
     text_csv,
 )
-from flax_attn import experiment
+from flax_attn import experiment, kinds
 from flax_attn.__main__ import main
 from flax_attn.analysis import drawing
 from flax_attn.analysis import texts as text_figures
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
-from flax_attn.runs import reading
+from flax_attn.kinds.texts import TextClasses
 from flax_attn.runs.directory import read_config
-from flax_attn.tasks import TextClasses
 from tests import tiny
 
 NEWS = "The final tennis tournament starts next week."
@@ -37,14 +36,16 @@ def news(manual_dir, tmp_path_factory):
     config.model.update({"features": 32, "hidden_features": 32})
     config.model.initialization = "flax"
     config.num_epochs, config.num_seeds, config.learning_rate = 2, 2, 3e-3
-    experiment.run(config, workdir, manual_dir=manual_dir)
+    experiment.run(experiment.Config.of(config), workdir, manual_dir=manual_dir)
     return workdir
 
 
 @pytest.fixture(scope="module")
 def digits(manual_dir, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "digits"
-    experiment.run(mnist_attention.get_config("quick"), workdir, manual_dir=manual_dir)
+    experiment.run(
+        experiment.Config.of(mnist_attention.get_config("quick")), workdir, manual_dir=manual_dir
+    )
     return workdir
 
 
@@ -59,7 +60,7 @@ def predict(capsys, *arguments):
 
 
 def test_a_run_on_texts_is_whole_and_learns(news):
-    run = reading.read(news)
+    run = kinds.read(news)
     metrics = run.summary["metrics"]
     assert metrics["test/f1"]["mean"] > 0.5  # of four classes
     assert len(metrics["test/f1"]["values"]) == 2
@@ -122,7 +123,7 @@ def test_a_file_of_texts_and_a_run_moved_elsewhere(news, tmp_path, capsys):
 
 @pytest.mark.full
 def test_images_get_their_classes(digits, manual_dir, tmp_path, capsys):
-    run = reading.read(digits)
+    run = kinds.read(digits)
     image = (255 * run.examples["inputs"][0]).astype(np.uint8)
     Image.fromarray(image).save(tmp_path / "seven.png")
     Image.fromarray(255 - image).save(tmp_path / "dark_on_light.png")
@@ -171,7 +172,7 @@ def test_bad_texts_and_images_are_one_line(news, digits, tmp_path, capsys):
         ((news, ""), "expected a text with words in it"),
         ((news, "the of and"), "of which '' is left"),
         ((news, "qqqq zzzz"), "at least one word that the run has seen"),
-        ((news, NEWS, "--input", tmp_path / "empty.txt"), "expected a text"),
+        ((news, NEWS, "--input", tmp_path / "empty.txt"), "expected texts or --input, got both"),
         ((news, "--input", tmp_path / "latin.txt"), "text in UTF-8"),
         ((news, "--input", tmp_path / "empty.txt"), "got none"),
         ((news, "--input", tmp_path / "gone.txt"), "No such file"),
@@ -205,9 +206,9 @@ def test_a_damaged_tokenizer_or_list_of_classes_is_told(news, tmp_path, capsys):
         assert main(["predict", str(tmp_path / "run"), NEWS]) == 2
         assert "run the command that made it again to mend it" in capsys.readouterr().err
         with pytest.raises(UsageError, match=f"{name} has changed since training wrote it"):
-            reading.read(tmp_path / "run")
+            kinds.read(tmp_path / "run")
         (tmp_path / "run" / name).write_text(content)
-    reading.read(tmp_path / "run")
+    kinds.read(tmp_path / "run")
 
 
 def test_other_data_than_the_run_began_with_is_refused(news, manual_dir, tmp_path):
@@ -222,7 +223,7 @@ def test_other_data_than_the_run_began_with_is_refused(news, manual_dir, tmp_pat
         | {"num_epochs": 4}
     )
     with pytest.raises(UsageError, match=r"began with other contents of test.csv"):
-        experiment.run(config, tmp_path / "run", manual_dir=tmp_path / "data")
+        experiment.run(experiment.Config.of(config), tmp_path / "run", manual_dir=tmp_path / "data")
 
 
 @pytest.mark.full
@@ -238,14 +239,14 @@ def test_a_table_of_ones_own_trains_and_predicts(tmp_path, capsys):
     config = text_csv.get_config("quick")
     config.data.update(
         {
-            "train_file": str(tmp_path / "own.csv"),
+            "file": str(tmp_path / "own.csv"),
             "text_column": "words",
             "label_column": "kind",
             "num_buckets": 2,
         }
     )
     config.num_epochs, config.batch_size, config.learning_rate = 12, 16, 1e-2
-    summary = experiment.run(config, tmp_path / "run")
+    summary = experiment.run(experiment.Config.of(config), tmp_path / "run")
     assert summary["metrics"]["test/accuracy"]["mean"] == 1
     (answer,) = json.loads(predict(capsys, tmp_path / "run", "an awful film", "--json").out)
     assert next(iter(answer["classes"])) == "bad"
@@ -268,7 +269,7 @@ def test_texts_that_cannot_be_learned_are_told(tmp_path, rows, said):
     config = text_csv.get_config("quick")
     config.data.update(
         {
-            "train_file": str(tmp_path / "own.csv"),
+            "file": str(tmp_path / "own.csv"),
             "text_column": "1",
             "label_column": "2",
             "preprocessing": "news",
@@ -312,14 +313,17 @@ def test_a_seed_that_stops_early_waits_for_the_others_and_the_run_is_finished(tm
         "text,label\n" + "".join(f"word{i} here,{'ab'[i % 2]}\n" for i in range(60))
     )
     config = text_csv.get_config()
-    config.data.train_file = str(tmp_path / "own.csv")
+    config.data.file = str(tmp_path / "own.csv")
     config.update_from_flattened_dict(tiny.TEXTS | {"steps_per_epoch": 0})
     config.num_epochs, config.num_seeds, config.patience, config.learning_rate = 30, 2, 2, 1e-2
+    config.seed = 2  # its seed stops before the next one
     config.model.dropout_rate = config.model.embedding_dropout_rate = 0.0
-    summary = experiment.run(config, tmp_path / "run")
+    summary = experiment.run(experiment.Config.of(config), tmp_path / "run")
     assert summary["stopped"]
     assert summary["epochs"] < 30
-    run = reading.read(tmp_path / "run")
+    run = kinds.read(tmp_path / "run")
+    steps = [row["step"] for row in run.rows[-2:]]
+    assert summary["steps"] == max(steps) > steps[0]
     for i, seed in enumerate(summary["seeds"]):
         losses = [row["valid/loss"] for row in run.rows if row["seed"] == seed]
         best = int(np.argmin(losses[1:])) + 1
@@ -327,7 +331,7 @@ def test_a_seed_that_stops_early_waits_for_the_others_and_the_run_is_finished(tm
         np.testing.assert_allclose(
             summary["metrics"]["valid/loss"]["values"][i], losses[best], rtol=1e-4
         )
-    assert experiment.run(config, tmp_path / "run") == json.loads(
+    assert experiment.run(experiment.Config.of(config), tmp_path / "run") == json.loads(
         (tmp_path / "run" / "summary.json").read_text()
     )
 
@@ -337,11 +341,16 @@ def test_sst_trains_in_buckets(manual_dir, tmp_path):
     config = sst_gru_attention.get_config("quick")
     config.num_epochs, config.steps_per_epoch = 1, 20
     assert (
-        experiment.run(config, tmp_path / "sst", manual_dir=manual_dir)["parameters"] == 1_877_639
+        experiment.run(experiment.Config.of(config), tmp_path / "sst", manual_dir=manual_dir)[
+            "parameters"
+        ]
+        == 1_877_639
     )
 
 
 def test_a_gate_finds_its_series(tmp_path):
-    summary = experiment.run(series_input_attention.get_config("quick"), tmp_path / "series")
+    summary = experiment.run(
+        experiment.Config.of(series_input_attention.get_config("quick")), tmp_path / "series"
+    )
     assert summary["metrics"]["test/gate"]["mean"] > 0.8
     assert main(["predict", str(tmp_path / "series"), "a text"]) == 2

@@ -17,16 +17,16 @@ from configs import (
     translate_multi30k_transformer,
     translate_tsv,
 )
-from flax_attn import experiment
+from flax_attn import experiment, kinds
 from flax_attn.__main__ import main
 from flax_attn.analysis import drawing
 from flax_attn.analysis.translation import alignment_map
-from flax_attn.commands.requests import write_all
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
+from flax_attn.kinds import translation
+from flax_attn.kinds.requests import write_all
+from flax_attn.kinds.translation import PairsOfTexts
 from flax_attn.models.decoding import Translation
-from flax_attn.runs import reading
-from flax_attn.tasks import PairsOfTexts, translation
 from tests.written_runs import vouch
 
 
@@ -37,7 +37,7 @@ def reverse(tmp_path_factory):
     config.data.update({"max_letters": 6, "num_train": 2_000, "num_test": 100, "num_buckets": 1})
     config.model.update({"features": 32, "embedding_features": 16, "attention_features": 32})
     config.num_epochs, config.learning_rate = 8, 2e-2
-    experiment.run(config, workdir)
+    experiment.run(experiment.Config.of(config), workdir)
     return workdir
 
 
@@ -47,7 +47,7 @@ def predict(capsys, *arguments):
 
 
 def test_a_run_learns_to_reverse_and_says_where_it_looked(reverse):
-    run = reading.read(reverse)
+    run = kinds.read(reverse)
     metrics = run.summary["metrics"]
     assert metrics["test/exact_match"]["mean"] > 0.9
     assert metrics["greedy/test/exact_match"]["mean"] > 0.9
@@ -110,6 +110,9 @@ def test_letters_need_no_spaces_and_files_no_ending(reverse, tmp_path, capsys):
     (tmp_path / "in.de").write_text("cab\n")
     predict(capsys, reverse, "--input", tmp_path / "in.de", "--output", tmp_path / "out.en")
     assert (tmp_path / "out.en").read_text() == "b a c\n"
+    (tmp_path / "in.csv").write_text('\ufeffid;text\n1;"cab"\n2;d e f\n', encoding="utf-8")
+    predict(capsys, reverse, "--input", tmp_path / "in.csv", "--output", tmp_path / "out.en")
+    assert (tmp_path / "out.en").read_text() == "b a c\nf e d\n"
 
 
 def test_a_file_of_texts_in_a_run_moved_elsewhere_becomes_a_file(reverse, tmp_path, capsys):
@@ -288,7 +291,7 @@ def test_the_test_is_of_the_beam_and_greedy_beside_it(monkeypatch):
         (translate_multi30k, {"source": "cs"}, "data.source"),
         (translate_multi30k, {"source": "en"}, "two languages of en, de, fr, got en for both"),
         (translate_multi30k, {"num_train": -5}, "data.num_train of 0"),
-        (translate_tsv, {}, "--config.data.file=FILE.tsv"),
+        (translate_tsv, {}, "--data.file=FILE.tsv"),
         (translate_tsv, {"file": "x", "target_column": 1}, "two columns from 1"),
         (
             translate_multi30k_transformer,
@@ -363,7 +366,7 @@ def test_pairs_of_ones_own_train_and_are_translated(tmp_path, capsys):
     config.model.update(
         {"features": 32, "embedding_features": 16, "attention_features": 16, "dropout_rate": 0.0}
     )
-    summary = experiment.run(config, tmp_path / "run")
+    summary = experiment.run(experiment.Config.of(config), tmp_path / "run")
     assert summary["metrics"]["test/bleu"]["mean"] > 90
     assert "tok:13a" in summary["signatures"][0]
     out, _ = predict(capsys, tmp_path / "run", "Zwei Hund schläft 7.")
@@ -386,7 +389,7 @@ def test_the_real_sentences_train(manual_dir, tmp_path, no_pictures):
     # greedy alone, the rest is tried elsewhere
     config.num_epochs, config.batch_size, config.decoding.beam = 1, 32, 1
     config.optimizer.warmup_steps = 2
-    summary = experiment.run(config, tmp_path / "run", manual_dir=tmp_path)
+    summary = experiment.run(experiment.Config.of(config), tmp_path / "run", manual_dir=tmp_path)
     assert summary["metrics"]["test/bleu"]["mean"] >= 0
     assert {"greedy/test/bleu", "greedy/test/chrf", "test/chrf"} <= set(summary["metrics"])
     assert len((tmp_path / "run" / "translations.tsv").read_text().splitlines()) == 21

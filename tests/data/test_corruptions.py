@@ -13,7 +13,8 @@ from PIL import Image, PngImagePlugin
 from flax_attn import bounded
 from flax_attn.data import ag_news, mnist, multi30k, pairs, sst, table
 from flax_attn.errors import UsageError
-from flax_attn.predict import files
+from flax_attn.kinds import user_files as files
+from flax_attn.kinds.signals import check_signals
 
 SHAPE = (6, 5)
 SIGNALS = np.arange(12.0).reshape(2, 6)
@@ -71,16 +72,20 @@ def with_sums(content):
 SENTENCES = TEXT.replace(b"\n\n", b"\n")
 as_it_is = bytes
 READERS = {  # the whole content, what is done to it when it is damaged, and its reader
-    "signals.npy": (npy(SIGNALS), as_it_is, lambda path: files.read_signals(path, (6, 1))),
+    "signals.npy": (
+        npy(SIGNALS),
+        as_it_is,
+        lambda path: check_signals(files.read_signals(path), (6, 1)),
+    ),
     "fortran.npy": (
         npy(np.asfortranarray(SIGNALS.astype(np.float32)), (2, 0)),
         as_it_is,
-        lambda path: files.read_signals(path, (6, 1)),
+        lambda path: check_signals(files.read_signals(path), (6, 1)),
     ),
     "signals.csv": (
         "\ufeff# a header\n1,2.5,-3e4,4,5,6\n1, 2,3,+4,.5,6\n".encode(),
         as_it_is,
-        lambda path: files.read_signals(path, (6, 1)),
+        lambda path: check_signals(files.read_signals(path), (6, 1)),
     ),
     "texts.txt": (TEXT, as_it_is, files.read_lines),
     "picture.png": (png(), as_it_is, lambda path: files.read_images(path, True)),

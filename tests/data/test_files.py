@@ -348,7 +348,12 @@ def test_a_table_has_its_columns_by_name_or_number(tmp_path, content, columns, e
     [
         ("", "got an empty file"),
         ("text,label\n", "got only a header"),
-        ("words,label\na,b\n", "no column 'text' in .*, which has words, label, or 1 to 2"),
+        (
+            "words,label\na,b\n",
+            "no column 'text' in .*, which has words, label; name others by data.text_column and "
+            "data.label_column, or without a header give their numbers from 1",
+        ),
+        (f"{'a long review, ' * 20};pos\n", r"which has a long review, .{,40}, pos; name others"),
         ("text,label\na,b\nc\n", "2 columns in .*, line 3, as in the first, got 1"),
         (
             "text,label\na,b\nGreat, superb film,pos\n",
@@ -368,7 +373,59 @@ def test_a_table_that_is_none_is_told(tmp_path, content, said):
             table.read(tmp_path / name, "text", "label")
 
 
-def test_a_table_with_tabs_ends_in_tsv(tmp_path):
+QUOTED = '"Great; ""superb"", really\n\tlong";pos\n"Dull, or bad";neg\n' * 2
+QUOTED_TEXTS = ['Great; "superb", really\n\tlong', "Dull, or bad"] * 2
+
+
+@pytest.mark.parametrize("name", ["own.csv", "own.tsv", "own.txt"])
+@pytest.mark.parametrize(
+    ("content", "columns", "texts"),
+    [
+        ("\ufefftext;label\n" + QUOTED, ("text", "label"), QUOTED_TEXTS),
+        (QUOTED, ("1", "2"), QUOTED_TEXTS),
+        ("id;text, english;label\n7;a, b;x\n8;c;x\n", ("text, english", "label"), ["a, b", "c"]),
+        ("text;label\na, b;x\nc, d;x\n", ("text", "label"), ["a, b", "c, d"]),
+        ("schön, ja;3,5\ngut;4,0\nna;5,0\n", ("1", "2"), ["schön, ja", "gut", "na"]),
+        ("a; b,x\nc,x\nd,x\n", ("1", "2"), ["a; b", "c", "d"]),
+        ("text\tlabel\na, b; c\tx\nd\ty\n", ("text", "label"), ["a, b; c", "d"]),
+        ("a\tb, c\tx\nd\te, f\ty\n", ("2", "3"), ["b, c", "e, f"]),
+    ],
+)
+def test_the_separator_is_told_by_what_is_in_a_table(tmp_path, name, content, columns, texts):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    assert table.read_pairs(tmp_path / name, *columns, "label").column() == texts
+
+
+def test_names_of_columns_tell_the_separator_before_the_rows_do(tmp_path):
+    (tmp_path / "own.csv").write_text("text, in English;label\na, b;x\nc, d\n")
+    with pytest.raises(UsageError, match=r"expected 2 columns in .*, line 3, .* got 1: \['c, d'\]"):
+        table.read(tmp_path / "own.csv", "text, in English", "label")
+
+
+def test_a_table_that_is_written_is_read_as_it_was(tmp_path):
+    for content in ("\ufefftext;label\n" + QUOTED, "text\tlabel\na b\tx\n"):
+        (tmp_path / "own.csv").write_text(content, encoding="utf-8")
+        before = table.read_table(tmp_path / "own.csv", ["text"], "texts", "")
+        labels = [f'{i}, a\t; "b"' for i in range(len(before.rows))]
+        table.write(before, tmp_path / "out.csv", {"class": labels})
+        after = table.read_table(tmp_path / "out.csv", ["text", "class"], "texts", "")
+        assert after.header == ["text", "label", "class"]
+        assert [row[:2] for row in after.rows] == before.rows
+        is_tabbed = "\t" in content[:7]
+        assert after.column(1) == [own.replace("\t", " ") if is_tabbed else own for own in labels]
+        assert (tmp_path / "out.csv").read_text()[0] == content[0]
+        with pytest.raises(UsageError, match=r"no column 'text' in .*, for it comes to it"):
+            table.write(before, tmp_path / "out.csv", {"text": labels})
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "latin-1"])
+def test_a_table_in_another_encoding_is_told(tmp_path, encoding):
+    (tmp_path / "own.csv").write_text("text;label\nschön;x\n", encoding=encoding)
+    with pytest.raises(UsageError, match=r"text in UTF-8 in .*; save it in UTF-8"):
+        table.read(tmp_path / "own.csv", "text", "label")
+
+
+def test_a_table_with_tabs_has_no_quotes(tmp_path):
     (tmp_path / "own.TSV").write_text('text\tlabel\r\n"a, b\t x\r\n\r\nc "d"\ty\r\n')
     texts, labels = table.read(tmp_path / "own.TSV", "text", "label")
     assert (texts, labels) == (['"a, b', 'c "d"'], ["x", "y"])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from flax_attn.data.sets import InputSeries
-from flax_attn.data.splits import by_class, stratified
+from flax_attn.data.splits import at_random, by_class, stratified
 from flax_attn.errors import UsageError
 
 
@@ -42,6 +42,14 @@ def test_a_class_has_a_row_for_each_split_at_least():
     assert list(by_class(labels[:-1], thirds, 0, has_test=True)) == ["train", "valid"]
     with pytest.raises(UsageError, match=r"at least 3 rows of every class, .* got 2 of 'dog'"):
         by_class(labels[:-1], thirds, 0)
+
+
+def test_parts_at_random_have_each_row_once_in_ascending_order():
+    parts = at_random(20, (0.25, 0.1), 7)
+    assert [len(part) for part in parts] == [5, 2, 13]
+    assert sorted(np.concatenate(parts).tolist()) == list(range(20))
+    assert all((np.diff(part) > 0).all() for part in parts)
+    assert parts[0].tolist() != at_random(20, (0.25, 0.1), 8)[0].tolist()
 
 
 def test_no_series_is_in_two_splits():

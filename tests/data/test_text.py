@@ -1,9 +1,14 @@
+import re
+
 import numpy as np
 import pytest
 
 from flax_attn.data import text
+from flax_attn.data.ngrams import pairs
 from flax_attn.data.stop_words import STOP_WORDS
+from flax_attn.data.text import PREPROCESSING, RULES, RULES_OF_PAIRS
 from flax_attn.errors import UsageError
+from tests.by_rules import preprocessed
 
 
 @pytest.mark.parametrize(
@@ -63,3 +68,29 @@ def test_a_label_that_training_does_not_know_is_told():
     np.testing.assert_array_equal(text.encode_labels(["b", "a"], ["a", "b"]), [1, 0])
     with pytest.raises(UsageError, match="a label that the training split has, a, b, got 'c'"):
         text.encode_labels(["c"], ["a", "b"])
+
+
+HARD = [
+    "It's a HIT (really!) for the U.S. team: 12% up, 1999, 123456 or 7.",
+    "&lt;b&gt;Fish &amp; chips&lt;/b&gt; &#39;fine&#39; quot;x quot; #39; a\\\\b <i>x</i>",
+    "don't can't  they'll   state-of-the-art -- well-\nline\ttab\u00a0no break  ",
+    "( open [x] ) ) ( never closed < nor this",
+    "\u0130stanbul STRASSE \u00c9t\u00e9 \u6f22\u5b57 \u0663\u0664 x\u00b2 \u0661",
+    "",
+    "   ",
+    "a",
+]
+
+
+@pytest.mark.parametrize("name", sorted(PREPROCESSING))
+def test_rules_for_other_programs_do_the_same(name):
+    random = np.random.default_rng(0)
+    marks = np.array(
+        [*"abtT'n.()<>&;#-_ \n%0123456789\u00e9", " the ", "n't ", "'s ", "&amp;", "U.S."]
+    )
+    texts = HARD + ["".join(random.choice(marks, 30)) for _ in range(300)]
+    for raw in texts:
+        cleaned = PREPROCESSING[name](raw)
+        by_rules = preprocessed(raw, RULES[name])
+        assert re.findall("[^ ]+", by_rules) == re.findall("[^ ]+", cleaned), repr(raw)
+        assert preprocessed(cleaned, RULES_OF_PAIRS).split() == pairs(cleaned).split(), repr(raw)

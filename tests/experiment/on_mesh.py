@@ -17,15 +17,15 @@ import numpy as np
 from benchmarks import scale_bytes
 from configs import reverse_bahdanau, shapes_attention, shapes_cnn
 from flax_attn.experiment import processes
-from flax_attn.experiment.building import build_model, make_batches
 from flax_attn.experiment.config import Config
-from flax_attn.experiment.programs import make_programs
+from flax_attn.experiment.programs import build_model, make_batches, make_programs, mesh_of
 from flax_attn.training.mesh import SEEDS, put
 from tests import test_configs
 
 SIZES = {"batch_size": 16, "steps_per_epoch": 20, "data.num_train": 200, "data.num_test": 16}
 TRANSFORMER = {"name": "translation_transformer", "features": 8, "num_heads": 2, "num_blocks": 1}
 TRANSFORMER |= {"hidden_features": 8, "attention_dropout_rate": 0.1}
+TUTORIALS = shapes_attention, shapes_cnn  # their own recipes draw each batch anew
 ATTENTION = {"model.features": 8, "model.key_features": 8}
 
 
@@ -34,13 +34,13 @@ def start(module, num_devices, **changes):
 
     Where JAX has 64 bits, states and rows have them.
     """
-    values = module.get_config()
+    values = module.get_config("tutorial" if module in TUTORIALS else "")
     values.update_from_flattened_dict(SIZES | changes)
     config = Config.of(values)
     with jax.enable_x64(False):
-        task = config.task_class.load(config.data, config.recipe, None)
+        task = config.kind.load(config.data, config.recipe, None)
     model = build_model(config, task.kept.sizes)
-    programs = make_programs(config, model, task, num_devices)
+    programs = make_programs(config, model, task, mesh_of(config, num_devices))
     states = put(programs.mesh, widest(programs.create(config.seeds)), SEEDS)
     return programs, states, widest(task.rows.train)
 
@@ -133,7 +133,7 @@ def one_config(name, manual_dir, folder):
     config.num_seeds = 2
     config = Config.of(config)
     with jax.enable_x64(False):
-        task = config.task_class.load(config.data, config.recipe, Path(manual_dir))
+        task = config.kind.load(config.data, config.recipe, Path(manual_dir))
     model = build_model(config, task.kept.sizes)
     for is_double in (True, False):
         with jax.enable_x64(is_double):
@@ -154,14 +154,14 @@ def sequences(sequence):
     config.model = TRANSFORMER
     config = Config.of(config)
     with jax.enable_x64(False):
-        task = config.task_class.load(config.data, config.recipe, None)
+        task = config.kind.load(config.data, config.recipe, None)
     model = build_model(config, task.kept.sizes)
     return difference(*(scores_on(*on, config, model, task) for on in ((1, 1), (8, int(sequence)))))
 
 
 def scores_on(num_devices, sequence, config, model, task):
     """The metrics of two steps, and of the first batches of an evaluation after them."""
-    programs = make_programs(config, model, task, num_devices, sequence)
+    programs = make_programs(config, model, task, mesh_of(config, num_devices, sequence))
     assert programs.mesh.size == num_devices
     states = put(programs.mesh, widest(programs.create(config.seeds)), SEEDS)
     states, metrics = programs.train_epoch(states, 1, widest(task.rows.train))

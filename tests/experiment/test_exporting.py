@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -13,13 +15,17 @@ import pytest
 from safetensors.numpy import load, load_file
 
 import flax_attn
+from flax_attn.__main__ import main
+from flax_attn.data.tokenizers import described
 from flax_attn.errors import UsageError
 from flax_attn.experiment.exporting import as_json, as_safetensors, takes_any_length
 from flax_attn.models import CNN, LSTM, BiLSTM, CNNAttention, ResidualAttention
 from tests import tiny
+from tests.accelerators.programs import largest
 
 pytestmark = pytest.mark.usefixtures("symbolic_sizes")
 
+ROOT = Path(__file__).parents[2]
 TWO = {"num_seeds": 2, "seed": 3}
 RNG = np.random.default_rng(0)
 SIGNALS = RNG.normal(size=(64, 30)).astype(np.float32) * 3 + 1
@@ -146,6 +152,60 @@ def test_texts_of_any_length_have_their_classes(exports, name, no_pictures):
     assert json.loads((folder / "tokenizer.json").read_text())["entries"][0] == "<PAD>"
 
 
+@pytest.mark.parametrize("name", ["texts", full("ngrams"), full("pairs")])
+def test_another_program_makes_the_same_tokens_by_the_note(exports, name, no_pictures):
+    run, folder = exports(name)
+    texts = ["A FINE film!", "an awful, (truly) awful film - isn't it?", "Unheard words", "a b c"]
+    command = [sys.executable, str(ROOT / "tests" / "by_rules.py"), str(folder)]
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+    options = {"env": environment, "cwd": folder, "capture_output": True, "text": True}
+    done = subprocess.run(command, input=json.dumps(texts), **options, timeout=60)
+    assert done.returncode == 0, done.stderr
+    tokens, encoder = json.loads(done.stdout), run.task.encoder
+    if name == "pairs":
+        rows = {"tokenizer.json": encoder.source, "target_tokenizer.json": encoder.target}
+        for file, tokenizer in rows.items():
+            assert tokens[file] == [tokenizer.encode(encoder.clean(text)) for text in texts]
+        return
+    inputs = encoder.inputs([encoder.clean(text) for text in texts])
+    for file, key in {"tokenizer.json": "tokens", "pairs.json": "pairs"}.items():
+        if file in tokens:
+            padded = [row + [0] * (inputs[key].shape[1] - len(row)) for row in tokens[file]]
+            np.testing.assert_array_equal(padded, inputs[key])
+    assert {0, 1} < set(inputs["tokens"].ravel().tolist())
+
+
+def test_a_note_on_byte_pairs_names_the_package_that_reads_them():
+    for kind in ("bpe", "bytes"):
+        note = described({"kind": kind, "model": {}})
+        assert note["package"] == "tokenizers"
+        assert "from_str" in note["read"]
+
+
+def test_the_name_of_a_file_is_no_folder(tmp_path):
+    for name in ("e.onnx", "model.JAX"):
+        with pytest.raises(
+            UsageError, match="expected a folder to export to, got the file"
+        ) as error:
+            flax_attn.export("shapes", tmp_path / name)
+        assert "and no ONNX" in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_writes_an_export(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", "shapes", "out"]) == 0
+    assert capsys.readouterr().out == "wrote out\n"
+    program = jax.export.deserialize(Path("out/prediction.jax").read_bytes())
+    assert [str(size) for size in program.in_avals[0].shape] == ["b", "t", "1"]
+    assert main(["export", "shapes", "e.onnx"]) == 2
+    assert "expected a folder to export to, got the file e.onnx" in capsys.readouterr().err
+    assert main(["export", "nothing", "out"]) == 2
+    assert capsys.readouterr().err.startswith("error: no run directory nothing")
+    assert main(["export", "shapes", "out", "--platform=gpu"]) == 2
+    assert "expected a list of platforms of cpu, cuda" in capsys.readouterr().err
+
+
 @pytest.mark.full
 def test_series_of_any_length_are_predicted(exports, no_pictures):
     run, folder = exports("series")
@@ -167,6 +227,40 @@ def test_translations_are_the_greedy_ones(exports, name, no_pictures):
         np.testing.assert_allclose(outputs["scores"][i], best.score, rtol=1e-4)
         weights = outputs["attention/alignment"][i, :length, : best.alignment.shape[1]]
         np.testing.assert_allclose(weights, best.alignment, atol=1e-5)
+
+
+def test_a_program_for_one_platform_has_its_forms_and_linear_memory(tmp_path, no_pictures):
+    length = 2560  # in blocks on a CPU
+    changes = {"data.max_length": length, "model.num_blocks": 1, "model.num_heads": 1}
+    changes |= {"model.features": 8}
+    (tmp_path / "own.txt").write_text("a line of a text\n" * 3000)
+    changes |= {"data.file": str(tmp_path / "own.txt")}
+    with tiny.untrained():
+        run = flax_attn.train(
+            "text_file:quick",
+            num_epochs=1,
+            workdir=tmp_path / "run",
+            overrides=tiny.STEPS | {"batch_size": 1} | changes,
+        )
+    folder = flax_attn.export(run, tmp_path / "out", platforms=["cpu", "tpu"], rows=2)
+    program = lambda name: jax.export.deserialize((folder / name).read_bytes())
+    whole, of_cpu, of_tpu = map(
+        program, ("prediction.jax", "prediction.cpu.jax", "prediction.tpu.jax")
+    )
+    assert (of_cpu.platforms, of_tpu.platforms) == (("cpu",), ("tpu",))
+    assert of_cpu.in_avals[0].shape == (2, length)
+    assert largest(of_cpu.mlir_module()) < length**2 / 4
+    tokens = np.asarray(RNG.integers(1, 9, (2, length)), np.int32)
+    expected = whole.call(tokens)["outputs"]
+    np.testing.assert_allclose(of_cpu.call(tokens)["outputs"], expected, atol=1e-5)
+    note = json.loads((folder / "export.json").read_text())
+    assert note["programs"]["prediction.tpu.jax"]["inputs"]["shape"] == [2, length]
+    with pytest.raises(UsageError, match="platforms of cpu, cuda, rocm, tpu, got 'gpu'"):
+        flax_attn.export(run, folder, platforms=["gpu"])
+    with pytest.raises(UsageError, match="rocm, tpu, got 'tpu'"):
+        flax_attn.export(run, folder, platforms="tpu")
+    with pytest.raises(UsageError, match="rows of 1 or above, got 0"):
+        flax_attn.export(run, folder, platforms=["tpu"], rows=0)
 
 
 def test_parameters_of_each_seed_are_there_by_name(exports, no_pictures):
@@ -211,6 +305,8 @@ def test_the_note_has_names_and_shapes(exports, name, inputs, outputs, no_pictur
     assert shapes(note["inputs"]) == inputs
     assert {key: shapes(note["outputs"][key]) for key in outputs} == outputs
     assert all((folder / file).exists() for file in (*note["files"], *note["params"].values()))
+    kinds = {"images": "classification", "texts": "classification", "pairs": "translation"}
+    assert note["task"] == kinds.get(name, "regression")
     assert bool(note["texts"]) == (name in ("texts", "pairs"))
 
 
@@ -267,3 +363,10 @@ def test_what_cannot_be_exported_is_told_in_one_line(exports, tmp_path, monkeypa
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(UsageError, match=r'package safetensors.*"flax-attn\[export\]"'):
         flax_attn.export(run, tmp_path / "none")
+
+
+def test_a_run_directory_is_no_folder_to_export_to(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UsageError, match="expected a folder to export to, got the run directory"):
+        flax_attn.export("shapes", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]

@@ -11,15 +11,15 @@ from pathlib import Path
 import flax.linen as nn
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
 import flax_attn
-from flax_attn import config_files
+from flax_attn import config_files, kinds
 from flax_attn.__main__ import main
-from flax_attn.data.sets import SignalData, from_python
+from flax_attn.data.sets import LanguageData, SeriesData, SignalData, from_python
 from flax_attn.errors import UsageError
-from flax_attn.experiment import exporting, loading
-from flax_attn.experiment.foreign import class_of
-from flax_attn.runs import reading
+from flax_attn.experiment import Config, exporting, loading
+from flax_attn.experiment.config import class_of
 from tests import tiny
 from tests.written_runs import vouch
 
@@ -47,12 +47,15 @@ def pairs():
     return sources, [source[::-1] for source in sources]
 
 
+FLAT = tiny.CNN | {"optimizer.schedule": "constant"}  # a run that can go on for longer
+
+
 @pytest.fixture(scope="module")
 def signal_run(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "signals"
     rows = signals()
     data = {"train": rows, "test": (rows[0][:20], rows[1][:20])}
-    options = {"workdir": workdir, "overrides": tiny.CNN}
+    options = {"workdir": workdir, "overrides": FLAT}
     with tiny.no_pictures():
         return flax_attn.train("shapes_cnn:quick", data=data, num_epochs=1, **options)
 
@@ -117,7 +120,7 @@ def test_the_same_data_from_python_and_from_files_give_the_same_figures(
         between = "," if name.endswith("csv") else "\t"
         lines = [f"{text}{between}{label}\n" for text, label in zip(some, labels)]
         (tmp_path / name).write_text(f"text{between}label\n" + "".join(lines))
-    files = {f"data.{name[:-4]}_file": str(tmp_path / name) for name in data}
+    files = {"data.file": str(tmp_path / "train.tsv"), "data.test_file": str(tmp_path / "test.csv")}
     by_file = flax_attn.train(
         "text_csv",
         num_epochs=2,
@@ -131,7 +134,7 @@ def test_the_same_data_from_python_and_from_files_give_the_same_figures(
 def test_data_from_python_resume_from_python_alone(signal_run, capsys, no_pictures):
     rows = signals()
     data = {"train": rows, "test": (rows[0][:20], rows[1][:20])}
-    options = {"workdir": signal_run.path, "overrides": tiny.CNN}
+    options = {"workdir": signal_run.path, "overrides": FLAT}
     epochs = []
     longer = flax_attn.train(
         "shapes_cnn:quick", data=data, num_epochs=2, on_epoch=epochs.append, **options
@@ -220,8 +223,13 @@ def test_keys_that_there_are_not_are_told(tmp_path):
         r"'model.features'",
     ):
         flax_attn.train("shapes_cnn", overrides={"model.feature": 3})
+    for changes in ({"task": "regression"}, {"overrides": {"task": "regression"}}):
+        with pytest.raises(
+            UsageError, match=r"no config key 'task' .* got 'regression'; remove it"
+        ):
+            flax_attn.train("shapes_cnn", **changes)
     with pytest.raises(
-        UsageError, match="expected int for config key 'num_epochs', such as 50, got 'many'"
+        UsageError, match="expected int for config key 'num_epochs', such as 12, got 'many'"
     ):
         flax_attn.train("shapes_cnn", num_epochs="many")
     with pytest.raises(UsageError, match="no config file shapes_cn"):
@@ -378,6 +386,26 @@ def test_a_class_that_is_no_model_is_told(tmp_path, name, said):
         flax_attn.train("shapes_cnn", overrides={"model.name": name}, workdir=tmp_path / "run")
 
 
+def test_a_data_set_of_no_kind_is_told(tmp_path, monkeypatch):
+    text = "import dataclasses\nfrom flax_attn.data.sets import DataSet\n"
+    text += "@dataclasses.dataclass(frozen=True, kw_only=True)\nclass Odd(DataSet):\n    pass\n"
+    (tmp_path / "own_odd.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = config_files.read("shapes_cnn")
+    config.data = ConfigDict({"name": "own_odd:Odd"})
+    with pytest.raises(UsageError, match=r"to be a subclass of one of SignalData, .* got Odd"):
+        Config.of(config)
+    del sys.modules["own_odd"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "got"), [(SeriesData, "series"), (LanguageData, "a text to continue")]
+)
+def test_kinds_whose_data_python_cannot_give_name_those_that_it_can(kind, got):
+    with pytest.raises(UsageError, match=rf"on signals, texts, .* from Python, got one on {got}$"):
+        from_python(kind, {"train": ([], []), "test": ([], [])})
+
+
 def test_what_is_no_config_and_no_data_is_told():
     """The types are checked first in tests, so the functions are called without this check."""
     train, take = inspect.unwrap(flax_attn.train), inspect.unwrap(from_python)
@@ -448,7 +476,7 @@ def test_modules_to_allow_are_a_list_of_names(allow, signal_run, tmp_path, monke
     vouch(copy)
     monkeypatch.setattr(loading, "read_values", inspect.unwrap(loading.read_values))
     monkeypatch.setattr(loading, "parted", inspect.unwrap(loading.parted))
-    for load, run in ((loading.load, copy), (loading.of_record, reading.read(copy))):
+    for load, run in ((loading.load, copy), (loading.of_record, kinds.read(copy))):
         with pytest.raises(UsageError, match="expected a list of names of modules as allow"):
             inspect.unwrap(load)(run, allow=allow)
     assert not (tmp_path / "TAKEN").exists()

@@ -11,12 +11,11 @@ import pytest
 
 import flax_attn
 from configs import shapes_lstm
-from flax_attn import experiment
+from flax_attn import experiment, kinds
 from flax_attn.errors import UsageError
-from flax_attn.runs import reading
-from flax_attn.runs.untrusted import mark_of
+from flax_attn.kinds.signals import Signals
+from flax_attn.runs import sums
 from flax_attn.stopping import Stop, Stopped, listening
-from flax_attn.tasks import Signals
 from tests import tiny
 from tests.experiment.test_running import small
 
@@ -79,7 +78,7 @@ def test_a_seed_that_goes_bad_stops_alone_and_is_named(runs):
     assert all(row | {"epoch": 0} == before for row in after)
     values = np.delete(sound.summary["metrics"]["test/mse"]["values"], seed)
     assert bad.summary["metrics"]["test/mse"]["mean"] == np.mean(values)
-    assert reading.read(bad.path).summary["epochs"] == 3
+    assert kinds.read(bad.path).summary["epochs"] == 3
     assert (bad.path / "figures" / "loss.png").exists()
 
 
@@ -95,7 +94,7 @@ def test_what_is_said_of_the_test_is_said_by_the_seeds_that_did_not_diverge(
         return examples(task, model, params)
 
     monkeypatch.setattr(Signals, "examples", listen)
-    experiment.run(bad.config.values, path)
+    experiment.run(experiment.Config.of(bad.config.values), path)
     chex.assert_trees_all_equal(asked, list(bad.params.values()))
 
 
@@ -144,7 +143,9 @@ def test_a_stop_saves_and_the_same_call_goes_on(runs, tmp_path, no_pictures):
         stop.number = int(signal.SIGTERM)
 
     with pytest.raises(Stopped, match="stopped by SIGTERM; 4 of 4 steps of epoch 2 are saved"):
-        experiment.run(poisoned(99.0), tmp_path / "run", on_epoch=end, stop=stop)
+        experiment.run(
+            experiment.Config.of(poisoned(99.0)), tmp_path / "run", on_epoch=end, stop=stop
+        )
     assert (tmp_path / "run" / "checkpoints" / "1").exists()
     run = flax_attn.train(poisoned(99.0), workdir=tmp_path / "run")
     assert run.rows == sound.rows
@@ -163,7 +164,7 @@ def test_an_epoch_whose_checkpoint_is_damaged_is_trained_again(runs, tmp_path, n
     path, newest = unfinished(sound, tmp_path / "run")
     (newest / "metadata.json").write_text("{}")
     lines = []
-    experiment.run(poisoned(99.0), path, say=lines.append)
+    experiment.run(experiment.Config.of(poisoned(99.0)), path, say=lines.append)
     assert any("is damaged (metadata.json has changed); using 2" in line for line in lines)
     again = flax_attn.load(path)
     assert again.rows == sound.rows
@@ -174,29 +175,54 @@ def test_the_seconds_of_all_tries_add_up(runs, tmp_path, no_pictures):
     path, newest = unfinished(runs[0], tmp_path / "run")
     metadata = json.loads((newest / "metadata.json").read_text()) | {"train_seconds": 1e6}
     (newest / "metadata.json").write_text(json.dumps(metadata))
-    files = json.loads((newest / "sha256.json").read_text())
-    files["metadata.json"] = mark_of(newest, "metadata.json")
-    (newest / "sha256.json").write_text(json.dumps(files))
+    sums.write(newest, sums.read(newest))
     longer = poisoned(99.0)
     longer.num_epochs = 4
     assert flax_attn.train(longer, workdir=path).summary["train_seconds"] >= 1e6
 
 
-def test_damaged_metrics_are_mended_from_their_copy(runs, tmp_path, no_pictures):
+def change_a_metric(file):
+    """Changes a number in a log of metrics."""
+    lines = file.read_text().splitlines()
+    lines[1] = json.dumps(json.loads(lines[1]) | {"test/mse": 0.0})
+    file.write_text("\n".join(lines) + "\n")
+
+
+def test_damaged_metrics_are_mended_from_the_checkpoint(runs, tmp_path, no_pictures):
     sound, _, _ = runs
-    for damaged in ("metrics.jsonl", "checkpoints/metrics.jsonl"):
-        path = tmp_path / damaged.replace("/", "-")
-        shutil.copytree(sound.path, path)
-        lines = (path / damaged).read_text().splitlines()
-        lines[1] = json.dumps(json.loads(lines[1]) | {"test/mse": 0.0})
-        (path / damaged).write_text("\n".join(lines) + "\n")
-        (path / "summary.json").unlink()
+    right = (sound.path / "metrics.jsonl").read_bytes()
+    for damaged in ("metrics.jsonl", "checkpoints/3/metrics.jsonl"):
+        path, _ = unfinished(sound, tmp_path / damaged.replace("/", "-"))
+        change_a_metric(path / damaged)
         assert flax_attn.train(poisoned(99.0), workdir=path).rows == sound.rows
-    for name in ("metrics.jsonl", "checkpoints/metrics.jsonl"):
-        (path / name).write_text("")
+        assert (path / "metrics.jsonl").read_bytes() == right
+        assert (path / "checkpoints" / "3" / "metrics.jsonl").read_bytes() == right
     (path / "summary.json").unlink()
-    with pytest.raises(UsageError, match=r"and its copy in .* remove .*checkpoints to train"):
+    for number in "23":
+        (path / "checkpoints" / number / "metrics.jsonl").write_text("")
+    with pytest.raises(UsageError, match=r"3 is damaged .* remove .*checkpoints to train"):
         flax_attn.train(poisoned(99.0), workdir=path)
+
+
+def test_a_run_that_is_not_finished_is_loaded_with_the_rows_of_its_checkpoint(runs, tmp_path):
+    sound, _, _ = runs
+    path, _ = unfinished(sound, tmp_path / "run")
+    sums.write(path, ["config.json"])
+    change_a_metric(path / "metrics.jsonl")
+    assert flax_attn.load(path).rows == sound.rows
+
+
+def test_metrics_that_are_damaged_while_the_run_trains_are_mended(runs, tmp_path, no_pictures):
+    sound, _, _ = runs
+
+    def damage(rows):
+        if rows[0]["epoch"] == 2:
+            change_a_metric(tmp_path / "run" / "metrics.jsonl")
+
+    run = flax_attn.train(poisoned(99.0), workdir=tmp_path / "run", on_epoch=damage)
+    assert run.rows == sound.rows
+    right = (sound.path / "metrics.jsonl").read_bytes()
+    assert (run.path / "metrics.jsonl").read_bytes() == right
 
 
 @pytest.fixture

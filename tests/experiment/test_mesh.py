@@ -47,7 +47,7 @@ def test_devices_that_share_sequences(sequence):
 def test_a_run_goes_on_with_another_number_of_devices_a_sequence(tmp_path):
     """By the command, with the numbers of a run in which each sequence is on one device."""
     images = test_configs.write_own("images_folder", tmp_path)
-    task = ["images_folder", f"--data.path={images}", "--batch_size=16", "--steps_per_epoch=2"]
+    task = ["images_folder", f"--data.file={images}", "--batch_size=16", "--steps_per_epoch=2"]
     task += [f"--model.{key}=8" for key in ("features", "hidden_features", "patch_size")]
     task += ["--model.num_blocks=1", "--model.num_heads=2", "--optimizer.schedule=constant"]
     starts = [("one", 2, 1), ("shared", 1, 2), ("shared", 2, 4)]

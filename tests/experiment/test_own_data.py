@@ -17,10 +17,10 @@ from flax_attn.data import contents
 from flax_attn.data.sets import ImageFiles, PairsTSV, SignalsNPZ
 from flax_attn.data.sets.memory import digest
 from flax_attn.errors import UsageError
-from flax_attn.predict.files import read_csv, write_signals
-from flax_attn.tasks.images import ImageClasses
-from flax_attn.tasks.series import Series
-from flax_attn.tasks.signals import check_signals
+from flax_attn.kinds.images import ImageClasses
+from flax_attn.kinds.series import Series
+from flax_attn.kinds.signals import check_signals
+from flax_attn.kinds.user_files import read_csv, write_signals
 from tests import tiny
 
 RANDOM = np.random.default_rng(0)
@@ -135,7 +135,7 @@ def test_images_from_a_folder_or_file_give_the_figures_of_memory_and_predictions
         write_images(tmp_path / "own" / name, *rows)
     in_memory = train("images_folder", tmp_path, IMAGE_MODEL, data)
     path = str(tmp_path / "own")
-    by_folder = train("images_folder", tmp_path, IMAGE_MODEL | {"data.path": path})
+    by_folder = train("images_folder", tmp_path, IMAGE_MODEL | {"data.file": path})
     check_same(by_folder, in_memory)
     arrays = {
         f"{split}_{name}": array
@@ -144,8 +144,8 @@ def test_images_from_a_folder_or_file_give_the_figures_of_memory_and_predictions
     }
     np.savez(tmp_path / "own.npz", **arrays)
     for one, other in zip(
-        jax.tree.leaves(ImageFiles(path=path, height=0, width=0).load(None)[:2]),
-        jax.tree.leaves(ImageFiles(path=f"{path}.npz", height=0, width=0).load(None)[:2]),
+        jax.tree.leaves(ImageFiles(file=path, height=0, width=0).load(None)[:2]),
+        jax.tree.leaves(ImageFiles(file=f"{path}.npz", height=0, width=0).load(None)[:2]),
         strict=True,
     ):
         np.testing.assert_array_equal(one, other)
@@ -166,7 +166,7 @@ def test_images_in_one_piece_are_split_in_every_class_and_scaled(tmp_path):
     pixels, labels = images(20)
     write_images(tmp_path / "own", pixels, labels)
     write_images(tmp_path / "own", *images(10, height=9))  # ten of another size
-    data = ImageFiles(path=str(tmp_path / "own"), height=4, width=5, valid_fraction=0.2)
+    data = ImageFiles(file=str(tmp_path / "own"), height=4, width=5, valid_fraction=0.2)
     splits, classes, files = data.load(None)
     assert (classes, list(files)) == (["cat", "dog"], [str(tmp_path / "own")])
     number = {name: np.bincount(rows).tolist() for name, (_, rows) in splits.items()}
@@ -183,7 +183,7 @@ def test_a_run_that_scales_the_images_of_a_folder_scales_those_to_predict(
 ):
     pixels, labels = images(40)
     write_images(tmp_path / "own", pixels, labels)
-    size = {"data.height": 4, "data.width": 8, "data.path": str(tmp_path / "own")}
+    size = {"data.height": 4, "data.width": 8, "data.file": str(tmp_path / "own")}
     run = train("images_folder", tmp_path, IMAGE_MODEL | size)
     (small,) = run.task.prepare(pixels[:1])
     assert small.shape == (4, 8)
@@ -204,7 +204,7 @@ def test_images_of_a_folder_are_those_of_a_file(tmp_path):
     np.savez(tmp_path / "own.npz", **arrays)
     path = tmp_path / "own"
     loaded = [
-        ImageFiles(path=str(of), height=0, width=0).load(None)[:2]
+        ImageFiles(file=str(of), height=0, width=0).load(None)[:2]
         for of in (path, path.with_suffix(".npz"))
     ]
     for one, other in zip(*map(jax.tree.leaves, loaded), strict=True):
@@ -290,7 +290,7 @@ def test_signals_of_two_shapes_and_other_keys_are_told(tmp_path):
     refuse("signals_npz", tmp_path, path, said)
     with pytest.raises(UsageError, match=said):
         flax_attn.train("signals_npz", data=data, workdir=tmp_path / "run")
-    refuse("signals_npz", tmp_path, {}, "--config.data.file=FILE.npz")
+    refuse("signals_npz", tmp_path, {}, "--data.file=FILE.npz")
     refuse("signals_npz", tmp_path, {"data.file": "gone.npz"}, "cannot read gone.npz")
     refuse("signals_npz", tmp_path, path | {"data.valid_fraction": 0.0}, "valid_fraction above 0")
     refuse("signals_npz", tmp_path, path | {"data.test_fraction": 0.95}, "together below 1")
@@ -377,16 +377,16 @@ def test_rows_of_several_lengths_are_told_by_every_task():
 )
 def test_images_that_do_not_fit_are_told_and_nothing_is_written(tmp_path, arrays, said):
     np.savez(tmp_path / "own.npz", images=arrays[0], labels=arrays[1])
-    refuse("images_folder", tmp_path, {"data.path": str(tmp_path / "own.npz")}, said)
+    refuse("images_folder", tmp_path, {"data.file": str(tmp_path / "own.npz")}, said)
 
 
 def test_folders_of_images_and_keys_that_do_not_fit_are_told(tmp_path):
     for name, labels in (("train", ["cat", "dog"]), ("test", ["cat", "fox"])):
         write_images(tmp_path / "own" / name, PIXELS, labels * 10)
-    path = {"data.path": str(tmp_path / "own")}
+    path = {"data.file": str(tmp_path / "own")}
     refuse("images_folder", tmp_path, path, "classes in the test split .* got 'fox'")
-    refuse("images_folder", tmp_path, {}, "--config.data.path=FOLDER")
-    refuse("images_folder", tmp_path, {"data.path": "gone"}, "cannot read gone")
+    refuse("images_folder", tmp_path, {}, "--data.file=FOLDER")
+    refuse("images_folder", tmp_path, {"data.file": "gone"}, "cannot read gone")
     refuse("images_folder", tmp_path, path | {"data.height": 0}, "both above 0, or both 0")
     (tmp_path / "own" / "test" / "cat" / "000.png").write_bytes(b"words")
     refuse("images_folder", tmp_path, path, r"a picture \(PNG, .*000.png, got another kind of file")

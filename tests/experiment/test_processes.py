@@ -30,13 +30,13 @@ from tests.processes import (
 
 STUCK = """
 import sys, time
-from flax_attn.experiment import loop
-original = loop.Loop.run_epoch
-def run_epoch(self, at, stopped):
-    if at.place.epoch == 2:
+from flax_attn.experiment import running
+original = running.Loop.run_epoch
+def run_epoch(self, at, stopped, on_steps):
+    if at.progress.epoch == 2:
         time.sleep(3600)
-    return original(self, at, stopped)
-loop.Loop.run_epoch = run_epoch
+    return original(self, at, stopped, on_steps)
+running.Loop.run_epoch = run_epoch
 from flax_attn.__main__ import main
 sys.exit(main())
 """
@@ -162,7 +162,7 @@ def test_a_batch_over_two_processes_goes_on_over_eight_devices_of_one(tmp_path):
 def test_process_0_may_work_longer_alone_than_others_wait_elsewhere(tmp_path):
     slow = """
 import sys, time
-from flax_attn.analysis import figures
+from flax_attn.kinds import figures
 original = figures.draw_run
 def draw_run(path):
     time.sleep(15)

@@ -12,30 +12,34 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from configs import dates_bahdanau, shapes_attention, shapes_cnn, shapes_lstm
-from flax_attn import experiment
+from configs import dates_bahdanau, names, shapes_attention, shapes_cnn, shapes_lstm
+from flax_attn import experiment, kinds, platforms
 from flax_attn.commands import progress
 from flax_attn.commands.training import train
 from flax_attn.data import shapes
 from flax_attn.errors import UsageError
-from flax_attn.experiment import loop, running
-from flax_attn.experiment.building import (
+from flax_attn.experiment import running
+from flax_attn.experiment.config import Config
+from flax_attn.experiment.programs import (
     build_model,
     count_steps,
     layer_table,
     make_batches,
     make_plan,
+    make_programs,
 )
-from flax_attn.experiment.checks import check_enough, check_memory
-from flax_attn.experiment.config import Config
-from flax_attn.experiment.programs import make_programs
-from flax_attn.models import GPT, convolution, instruction_set
-from flax_attn.runs import checkpoints, reading
-from flax_attn.runs.checkpoints import Place
+from flax_attn.experiment.running import check_enough, check_memory
+from flax_attn.kinds import signals
+from flax_attn.kinds.task import Task
+from flax_attn.models import GPT
+from flax_attn.models.cpu import convolution, instruction_set
+from flax_attn.page.data import run_data
+from flax_attn.runs import checkpoints
+from flax_attn.runs.checkpoints import Progress
 from flax_attn.runs.directory import RunDirectory
 from flax_attn.stopping import Stop
-from flax_attn.tasks import Task, signals
-from flax_attn.training import epoch
+from flax_attn.training import epoch, mesh
+from tests import tiny
 from tests.written_runs import vouch
 
 
@@ -44,6 +48,7 @@ def small(module, **changes):
     config = module.get_config()
     config.num_epochs, config.batch_size = 2, 32
     config.data.num_train, config.data.num_test, config.steps_per_epoch = 400, 50, 4
+    config.optimizer.schedule = "constant"  # so that a run can go on for longer
     config.update_from_flattened_dict(changes)
     return config
 
@@ -59,7 +64,7 @@ def start(config):
 def load(config) -> Task:
     """The task of a config, with its data."""
     config = config if isinstance(config, Config) else Config.of(config)
-    return config.task_class.load(config.data, config.recipe, None)
+    return config.kind.load(config.data, config.recipe, None)
 
 
 def first_seed(params):
@@ -95,7 +100,7 @@ def test_a_seed_among_three_equals_that_seed_alone_after_20_steps(module):
 def test_seeds_at_once_equal_seeds_in_turn(monkeypatch):
     _, data, programs, states = start(small(shapes_attention, num_seeds=2, batch_size=8))
     in_turn, _ = programs.train_epoch(states, 1, data.rows.train)
-    monkeypatch.setattr(epoch, "sequential", epoch.vectorized)
+    monkeypatch.setattr("flax_attn.experiment.programs.sequential", mesh.vectorized)
     _, data, programs, states = start(small(shapes_attention, num_seeds=2, batch_size=8))
     at_once, _ = programs.train_epoch(states, 1, data.rows.train)
     # four steps of Adam move them by 4e-3
@@ -135,7 +140,7 @@ def test_fresh_data_is_new_in_every_step():
 
 
 def test_the_step_descends_and_decay_spares_biases():
-    config = small(shapes_cnn)
+    config = small(shapes_lstm)
     optimizer = Config.of(config).optimizer.build(1e-3, 10)
     params = {"kernel": np.ones((2, 3), np.float32), "bias": np.ones(3, np.float32)}
     update = jax.jit(lambda gradients: optimizer.update(gradients, optimizer.init(params), params))
@@ -258,6 +263,8 @@ def test_the_run_directory(finished):
     assert set(rows[-1]) == {"epoch", "seed", "step", "train/mse", "valid/mse", "test/mse"}
     assert json.loads((workdir / "summary.json").read_text()) == summary
     assert (summary["parameters"], summary["steps"], summary["seeds"]) == (58_177, 8, [0, 1])
+    assert summary["task"] == "regression"
+    assert "task" not in json.loads((workdir / "config.json").read_text())
     assert summary["metrics"]["test/mse"]["mean"] == np.mean(
         summary["metrics"]["test/mse"]["values"]
     )
@@ -309,7 +316,7 @@ def test_a_finished_run_is_reported_and_left_alone(finished):
         ({"learning_rate": -1.0}, "'learning_rate'.*got -1.0"),
         ({"num_epochs": 0}, "'num_epochs'"),
         ({"seed": -1}, "'seed' to be a number 0 or above"),
-        ({"task": "regresion"}, "'regresion'"),
+        ({"task": "regression"}, "no config key 'task'.*got 'regression'; remove it"),
         ({"data.task": "by_size"}, "'by_size'"),
         ({"data.valid_fraction": 1.5}, r"\[0, 1\), got 1.5"),
         ({"data.valid_fraction": 0.0}, "keep_best"),
@@ -329,9 +336,21 @@ def test_a_finished_run_is_reported_and_left_alone(finished):
 )
 def test_bad_configs_are_told_before_anything_is_made(tmp_path, change, said):
     with pytest.raises(UsageError, match=said) as caught:
-        experiment.run(small(shapes_attention, **change), tmp_path / "run")
+        experiment.run(experiment.Config.of(small(shapes_attention, **change)), tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_devices_are_no_field_of_a_model_in_a_config():
+    config = names.get_config("quick")
+    config.model.across = "sequence"
+    with pytest.raises(UsageError, match="unknown field of model 'gpt' 'across'"):
+        build_model(Config.of(config), {"vocabulary_size": 9, "max_length": 8})
+
+
+def test_the_largest_seed_is_one_that_a_run_may_have():
+    largest = 2**32 - 1
+    assert Config.of(small(shapes_attention, seed=largest)).seeds == range(largest, 2**32)
 
 
 def test_a_batch_of_all_training_examples_is_large_enough():
@@ -345,25 +364,25 @@ def test_a_config_that_lacks_a_key_or_has_another_type_is_told(tmp_path):
     config = small(shapes_lstm)
     del config["batch_size"]
     with pytest.raises(UsageError, match="expected int for config key 'batch_size', got None"):
-        experiment.run(config, tmp_path / "run")
+        experiment.run(experiment.Config.of(config), tmp_path / "run")
 
 
 def test_a_loss_that_is_not_finite_is_told_and_never_written(tmp_path):
     with pytest.raises(UsageError, match=r"expected a finite loss, but .* in epoch 1 of seed 0"):
-        experiment.run(small(shapes_lstm, learning_rate=1e25), tmp_path)
+        experiment.run(experiment.Config.of(small(shapes_lstm, learning_rate=1e25)), tmp_path)
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
     assert not (tmp_path / "checkpoints" / "1").exists()
 
 
 def test_nor_is_one_before_training(tmp_path, monkeypatch):
-    original = loop.metric_rows
+    original = running.metric_rows
     monkeypatch.setattr(
-        loop,
+        running,
         "metric_rows",
         lambda *args: [row | {"valid/mse": math.nan} for row in original(*args)],
     )
     with pytest.raises(UsageError, match=r"valid/mse is nan in epoch 0 of seed 0"):
-        experiment.run(small(shapes_lstm), tmp_path)
+        experiment.run(experiment.Config.of(small(shapes_lstm)), tmp_path)
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
@@ -428,7 +447,7 @@ def flip_bits(name, place):
 def short(tmp_path_factory):
     """A finished run, and its config."""
     config, workdir = small(shapes_lstm), tmp_path_factory.mktemp("runs") / "short"
-    experiment.run(config, workdir)
+    experiment.run(experiment.Config.of(config), workdir)
     return config, workdir
 
 
@@ -454,9 +473,9 @@ def test_damage_to_a_finished_run_is_told(short, tmp_path, damage, said):
         damage(tmp_path / name)
     vouch(tmp_path / "vouched")
     with pytest.raises(UsageError, match=said):
-        reading.read(tmp_path / "vouched")
+        kinds.read(tmp_path / "vouched")
     with pytest.raises(UsageError, match=r"since training wrote it|is damaged|not finished|lost"):
-        reading.read(tmp_path / "listed")
+        kinds.read(tmp_path / "listed")
 
 
 def test_a_run_that_has_lost_its_list_of_sums_is_not_loaded(short, tmp_path):
@@ -474,7 +493,7 @@ def test_the_same_command_mends_a_damaged_run(short, tmp_path):
     lines = (workdir / "metrics.jsonl").read_text().splitlines()
     (workdir / "metrics.jsonl").write_text("\n".join([lines[0], '{"torn', lines[2]]))
     (workdir / "examples.npz").unlink()
-    experiment.run(config, workdir)
+    experiment.run(experiment.Config.of(config), workdir)
     chex.assert_trees_all_equal(contents(workdir), contents(original))
 
 
@@ -484,16 +503,16 @@ def test_a_figure_that_was_half_written_is_removed(short, tmp_path):
     workdir = shutil.copytree(original, tmp_path / "run")
     (workdir / "figures").mkdir(exist_ok=True)
     (workdir / "figures" / ".loss.1.partial.png").touch()
-    experiment.run(config, workdir)
+    experiment.run(experiment.Config.of(config), workdir)
     assert not (workdir / "figures" / ".loss.1.partial.png").exists()
 
 
 @pytest.mark.usefixtures("no_pictures")
 def test_more_epochs_go_on_from_the_last(short, tmp_path):
     longer = small(shapes_lstm, num_epochs=3)
-    experiment.run(longer, tmp_path / "straight")
+    experiment.run(experiment.Config.of(longer), tmp_path / "straight")
     shutil.copytree(short[1], tmp_path / "grown")
-    experiment.run(longer, tmp_path / "grown")
+    experiment.run(experiment.Config.of(longer), tmp_path / "grown")
     chex.assert_trees_all_equal(contents(tmp_path / "grown"), contents(tmp_path / "straight"))
 
 
@@ -516,8 +535,11 @@ def test_a_run_goes_on_with_the_recorded_instruction_set(begun, other, form, tmp
     def run(machine, num_epochs):
         traced.clear()
         monkeypatch.setattr(instruction_set, "of_machine", lambda: machine)
-        experiment.run(small(shapes_cnn, num_epochs=num_epochs, **narrow), tmp_path / begun)
-        return reading.read(tmp_path / begun).config["derived"]["instruction_set"]
+        experiment.run(
+            experiment.Config.of(small(shapes_cnn, num_epochs=num_epochs, **narrow)),
+            tmp_path / begun,
+        )
+        return kinds.read(tmp_path / begun).config["derived"]["instruction_set"]
 
     for machine, num_epochs in ((begun, 1), (other, 2)):
         assert run(machine, num_epochs) == begun
@@ -525,16 +547,37 @@ def test_a_run_goes_on_with_the_recorded_instruction_set(begun, other, form, tmp
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_an_instruction_set_that_is_none_is_told(short, tmp_path):
+def test_a_run_goes_on_with_the_recorded_precision(tmp_path, monkeypatch):
+    taken, fill = [], running.fill
+    spy = lambda *arguments: taken.append(platforms.matmul_precision()) or fill(*arguments)
+    monkeypatch.setattr(running, "fill", spy)
+    for precision, num_epochs in (("highest", 1), ("default", 2)):
+        with jax.default_matmul_precision(precision):
+            experiment.run(
+                experiment.Config.of(small(shapes_lstm, num_epochs=num_epochs)), tmp_path / "run"
+            )
+    assert taken == ["highest", "highest"]
+    run = run_data(kinds.read(tmp_path / "run"))
+    assert run["trained_on"] == "cpu, where float32 is multiplied in float32"
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("instruction_set", "avx512, avx2, other, got 'sse' under 'derived'"),
+        ("matmul_precision", "'highest', got 'sse' under 'derived'"),
+    ],
+)
+def test_what_a_run_began_with_and_is_not_here_is_told(key, said, short, tmp_path):
     config, workdir = small(shapes_lstm, num_epochs=3), tmp_path / "run"
     shutil.copytree(short[1], workdir)
     stored = json.loads((workdir / "config.json").read_text())
-    stored["derived"]["instruction_set"] = "sse"
+    stored["derived"][key] = "sse"
     (workdir / "config.json").write_text(json.dumps(stored))
     vouch(workdir)
-    said = "avx512, avx2, other, got 'sse' under 'derived'"
     with pytest.raises(UsageError, match=said):
-        experiment.run(config, workdir)
+        experiment.run(experiment.Config.of(config), workdir)
 
 
 def test_a_run_that_cannot_go_on_keeps_its_results(short, tmp_path):
@@ -544,9 +587,9 @@ def test_a_run_that_cannot_go_on_keeps_its_results(short, tmp_path):
     for number in (1, 2):
         (workdir / "checkpoints" / str(number) / "metadata.json").write_text("{}")
     with pytest.raises(UsageError, match="none before it is whole"):
-        experiment.run(small(shapes_lstm, num_epochs=3), workdir)
+        experiment.run(experiment.Config.of(small(shapes_lstm, num_epochs=3)), workdir)
     chex.assert_trees_all_equal(contents(workdir), contents(original))
-    assert reading.read(workdir).config["num_epochs"] == 2
+    assert kinds.read(workdir).config["num_epochs"] == 2
 
 
 def test_reading_a_run_leaves_it_alone(short, tmp_path):
@@ -578,12 +621,41 @@ def test_a_line_of_progress_has_the_seconds_of_its_epoch(monkeypatch):
     times = iter([10.0, 12.0, 15.0])
     monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: next(times)))
     output = io.StringIO()
-    with progress.shown(2, Console(file=output, width=120)) as show:
+    with progress.shown(2, Console(file=output, width=120)) as shown:
         for number in (1, 2):
-            show([{"epoch": number, "seed": seed, "test/mse": seed} for seed in (1, 4)])
+            shown.on_epoch([{"epoch": number, "seed": seed, "test/mse": seed} for seed in (1, 4)])
     first, second = output.getvalue().splitlines()
     assert first == "epoch 1/2  test/mse 2.5  2.0 s"
     assert second == "epoch 2/2  test/mse 2.5  3.0 s"
+
+
+def test_a_bar_moves_within_an_epoch():
+    output = io.StringIO()
+    console = Console(file=output, width=120, force_terminal=True)
+    with progress.shown(2, console) as shown:
+        shown.on_steps(running.Steps(1, 30, 60, {"mse": 0.25}))
+        shown.on_steps(running.Steps(1, 60, 60, {"mse": 0.125}))
+        half = output.getvalue()
+        shown.on_epoch([{"epoch": 1, "seed": 0, "test/mse": 0.5}])
+    assert "epoch 1/2" in half
+    assert "steps/s" in output.getvalue()
+    assert "test/mse 0.5" in output.getvalue()
+
+
+def test_listeners_hear_of_steps_and_models(tmp_path):
+    steps, models = [], []
+    config = experiment.Config.of(small(shapes_lstm, num_epochs=2))
+    with tiny.no_pictures():
+        experiment.run(config, tmp_path, on_steps=steps.append, on_model=models.append)
+    last = [own for own in steps if own.done == own.of]
+    assert [own.epoch for own in last] == [1, 2]
+    rows = [model.rows[0] for model in models]
+    assert [row["epoch"] for row in rows] == [0, 1, 2]
+    assert [own.metrics["mse"] for own in last] == [row["train/mse"] for row in rows[1:]]
+    first, _, end = (model.params[0] for model in models)
+    kept = experiment.load(tmp_path).params[0]
+    assert jax.tree.all(jax.tree.map(np.array_equal, end, kept))
+    assert not jax.tree.all(jax.tree.map(np.array_equal, end, first))
 
 
 def test_a_figure_that_is_gone_or_damaged_is_drawn_again(short, tmp_path):
@@ -592,7 +664,7 @@ def test_a_figure_that_is_gone_or_damaged_is_drawn_again(short, tmp_path):
     figures = tmp_path / "run" / "figures"
     (figures / "loss.png").unlink()
     (figures / "predictions.png").write_text("no picture")
-    experiment.run(config, tmp_path / "run")
+    experiment.run(experiment.Config.of(config), tmp_path / "run")
     assert (figures / "predictions.png").read_bytes().startswith(b"\x89PNG")
     assert {path.name for path in figures.iterdir()} == {
         "data_sample.png",
@@ -603,7 +675,7 @@ def test_a_figure_that_is_gone_or_damaged_is_drawn_again(short, tmp_path):
 
 def prepare(config, programs, data, directory):
     """The loop of a run, and where it stands before training."""
-    made = loop.Loop(config, programs, data, directory, Stop())
+    made = running.Loop(config, programs, data, directory, Stop())
     at = made.begin(print)
     made.log.begin(at.rows)
     return made, at
@@ -617,13 +689,13 @@ def stop(*args, **kwargs):
 def test_a_run_stopped_before_it_trains_goes_on(short, tmp_path, monkeypatch):
     config, original = short
     workdir = tmp_path / "run"
-    monkeypatch.setattr(loop.Loop, "begin", stop)
+    monkeypatch.setattr(running.Loop, "begin", stop)
     with pytest.raises(KeyboardInterrupt):
-        experiment.run(config, workdir)
+        experiment.run(experiment.Config.of(config), workdir)
     monkeypatch.undo()
     with pytest.raises(UsageError, match="not begun to train"):
         experiment.load(workdir, print)
-    experiment.run(config, workdir)
+    experiment.run(experiment.Config.of(config), workdir)
     chex.assert_trees_all_equal(contents(workdir), contents(original))
 
 
@@ -633,9 +705,9 @@ def test_a_grown_run_is_not_finished_until_it_is(short, tmp_path, monkeypatch):
     shutil.copytree(original, workdir)
     monkeypatch.setattr(checkpoints, "save", stop)
     with pytest.raises(KeyboardInterrupt):
-        experiment.run(small(shapes_lstm, num_epochs=4), workdir)
+        experiment.run(experiment.Config.of(small(shapes_lstm, num_epochs=4)), workdir)
     with pytest.raises(UsageError, match="not finished"):
-        reading.read(workdir)
+        kinds.read(workdir)
 
 
 @pytest.mark.parametrize(
@@ -649,7 +721,7 @@ def test_a_grown_run_is_not_finished_until_it_is(short, tmp_path, monkeypatch):
         ({"optimizer": {}}, "'optimizer.b1', got None"),
         (
             {"data.num_trian": 3},
-            "unknown config key 'data.num_trian'; did you mean 'data.num_train'",
+            "'data.num_trian' for data.name=shapes; did you mean 'data.num_train'?",
         ),
     ],
 )
@@ -669,9 +741,7 @@ def test_a_config_edited_by_hand_is_told_when_it_is_read_back(short, tmp_path, c
 
 
 def test_data_are_what_the_config_says():
-    config = small(
-        shapes_attention, **{"data.task": "by_location", "data.seed": 7, "data.subset": 100}
-    )
+    config = small(shapes_lstm, **{"data.task": "by_location", "data.seed": 7, "data.subset": 100})
     data = load(config)
     normalization = data.normalization
     splits = shapes.splits(7, num_train=400, num_test=50, task="by_location")
@@ -736,7 +806,7 @@ def test_best_is_chosen_on_validation_alone(tmp_path):
     the first epoch is kept.
     """
     config = small(shapes_lstm, num_epochs=3)
-    _, data, programs, _ = start(config)
+    model, data, programs, _ = start(config)
     valid = data.rows.splits["valid"]
     turned = data.rows.splits | {"valid": valid | {"targets": -5 * valid["targets"]}}
     data = dataclasses.replace(data, rows=data.rows._replace(splits=turned))
@@ -744,7 +814,7 @@ def test_best_is_chosen_on_validation_alone(tmp_path):
     directory = RunDirectory.open(tmp_path, config.values)
     directory.begin(config.values)
     made, at = prepare(config, programs, data, directory)
-    states = made.train(at, print).states
+    states = made.train(at, model, running.Listeners()).states
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()][1:]
     assert min(rows, key=lambda row: row["test/mse"])["epoch"] == 3
     assert min(rows, key=lambda row: row["valid/mse"])["epoch"] == int(states.best_epoch[0]) == 1
@@ -766,14 +836,14 @@ def test_figures_examples_and_predictions_are_of_the_kept_parameters_in_true_uni
     made, at = prepare(config, programs, data, directory)
     made.log.begin(rows)
     directory.go_on(config.values | {"derived": data.kept.derived | {"sizes": {}}}, [])
-    at = at._replace(place=Place(1), states=states, rows=rows)
+    at = at._replace(progress=Progress(1), states=states, rows=rows)
     made.save(at)
     summary = running.finish(config, model, made, data, directory, at)
     expected = np.mean(np.asarray(normalization.apply(data.test.targets)) ** 2)
     np.testing.assert_allclose(summary["metrics"]["test/mse"]["mean"], expected, rtol=1e-5)
     assert abs(summary["metrics"]["last/test/mse"]["mean"] - expected) > 1e-4
     np.testing.assert_allclose(
-        reading.read(tmp_path).examples["predictions"], normalization.mean, rtol=1e-5
+        kinds.read(tmp_path).examples["predictions"], normalization.mean, rtol=1e-5
     )
     outputs, _ = predict(tmp_path, np.zeros((2, 100, 1), np.float32))
     np.testing.assert_allclose(outputs, normalization.mean, rtol=1e-5)

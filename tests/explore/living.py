@@ -13,14 +13,14 @@ import jax
 import numpy as np
 import pytest
 
-from flax_attn.experiment.building import build_model
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.loading import Run
+from flax_attn.experiment.programs import build_model
 from flax_attn.explore.graph import body_graph
 from flax_attn.explore.live import programs_of, written
 from flax_attn.explore.primitives import bodies
-from flax_attn.tasks import LanguageModel
-from flax_attn.tasks.task import Kept
+from flax_attn.kinds.language import LanguageModel
+from flax_attn.kinds.task import Kept
 
 SCRIPT = Path(__file__).parent.parent / "page" / "check_live.mjs"
 DIGITS = list("0123456789")
@@ -29,6 +29,9 @@ KEPT = {  # what data decide, of kinds whose runs live
     "signals": Kept({"mean": 11.0, "std": 6.0, "shape": [100, 1]}, {}, {}),
     "images": Kept(CLASSES, {"num_classes": 10}, {"labels.json": DIGITS}),
     "series": Kept({"relevant": 3}, {}, {}),
+    "numbers": Kept(
+        {"mean": 26.0, "std": 9.0, "shape": [100, 1], "inputs": {"mean": 4.0, "std": 6.0}}, {}, {}
+    ),
 }
 CHARACTERS = ["<PAD>", "<UNK>", "\n", *"abcdefghijklmnopqrstuvwxyz"]
 LETTERS = {"tokenizer.json": {"kind": "character", "entries": CHARACTERS}}
@@ -45,16 +48,15 @@ def run_of(name, kept=None, **changes):
     """
     config = importlib.import_module(f"configs.{name}").get_config()
     config.model.update(changes)
-    for field in ("file", "path"):
-        if field in config.data and not config.data[field]:
-            config.data[field] = "own"
+    if config.data.get("file") == "":
+        config.data.file = "own"
     config = Config.of(config)
-    if kept is None and config.task_class is LanguageModel:
+    if kept is None and config.kind is LanguageModel:
         sizes = {"vocabulary_size": len(CHARACTERS), "max_length": config.data.max_length}
         kept = Kept({}, sizes, LETTERS)
     else:
-        kept = kept or KEPT[config.task_class.pictures]
-    task = config.task_class.restore(config.data, config.recipe, kept)
+        kept = kept or KEPT[config.kind.name]
+    task = config.kind.restore(config.data, config.recipe, kept)
     model = build_model(config, task.kept.sizes)
     one = jax.tree.map(lambda array: array[:1], task.sample())
     params = jax.jit(model.init)(jax.random.key(0), one)["params"]
@@ -68,7 +70,7 @@ def random_inputs(run, number, seed=0):
     random = np.random.default_rng(seed)
     shape = run.task.sample().shape[1:]
     drawn = random.uniform(0, 1, (number, *shape)).astype(np.float32)
-    return drawn * 25 if run.task.pictures == "signals" else drawn
+    return drawn * 25 if run.task.name in ("signals", "numbers") else drawn
 
 
 def packed(array):
@@ -93,8 +95,8 @@ def evaluated(graph, outputs, content, inputs):
 
 
 def settings_as_arrays(temperature=1.0, reach=None, causal=False, hidden=()):
-    from flax_attn.explore.asking import Settings
     from flax_attn.explore.under_lens import Traced
+    from flax_attn.kinds.asking import Settings
 
     return Traced.of(Settings("as trained", temperature, reach, causal, tuple(hidden)))
 

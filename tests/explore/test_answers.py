@@ -1,7 +1,6 @@
 """Answers equal `Run.predict`, and under settings `normalizer(scores / T, mask)` by hand."""
 
 import dataclasses
-import inspect
 
 import jax
 import jax.numpy as jnp
@@ -9,17 +8,18 @@ import numpy as np
 import pytest
 
 import flax_attn
-from flax_attn.analysis.report_data import safe
 from flax_attn.data.tokenizers import fit_tokenizer
 from flax_attn.errors import UsageError
 from flax_attn.explore.answers import Answers
-from flax_attn.explore.asking import AS_TRAINED, Settings
-from flax_attn.explore.replies import by_heads, numbers_of
-from flax_attn.explore.step_scores import has_scores, of_translations
 from flax_attn.explore.under_lens import NORMALIZERS, Traced
+from flax_attn.kinds import ALL
+from flax_attn.kinds.asking import AS_TRAINED, Settings
+from flax_attn.kinds.replies import by_heads, numbers_of
+from flax_attn.kinds.step_scores import has_scores, of_translations
+from flax_attn.kinds.task import Kept, Task
 from flax_attn.models.translation import Seq2Seq
 from flax_attn.models.translation_transformer import TranslationTransformer
-from flax_attn.tasks import Kept
+from flax_attn.page.data import safe
 from tests import tiny
 from tests.explore.living import random_inputs, run_of
 from tests.models.variables import draw
@@ -296,6 +296,13 @@ def test_a_language_models_next_token_is_predicts(tmp_path):
     assert "reads the last" in answers(text(long))["note"]
 
 
+def test_a_text_is_cut_where_it_has_more_tokens_than_a_language_model_reads():
+    run = run_of("names", num_blocks=1, features=8, num_heads=2)
+    answers, most = Answers(run), run.task.data.max_length
+    assert answers(text("k" * most))["note"] is None
+    assert answers(text("k" * (most + 1)))["note"] == f"the model reads the last {most} tokens"
+
+
 def test_a_language_model_of_several_seeds_says_the_mean():
     run = run_of("names", num_blocks=1, features=8, num_heads=2)
     (own,) = run.params.values()
@@ -354,6 +361,5 @@ def test_no_text_of_a_reply_steers_what_is_shown(texts):
 
 
 def test_every_kind_of_task_has_an_answer():
-    source = inspect.getsource(Answers)
-    for kind in ("signals", "series", "images", "texts", "translation", "language"):
-        assert f"def _{kind}(" in source
+    for kind in ALL:
+        assert kind.answer is not Task.answer, kind.name

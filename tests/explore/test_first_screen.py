@@ -1,4 +1,7 @@
-"""What a page chooses before a reader does: its first example, and the name of the normaliser."""
+"""What a page chooses before a reader does: its first example, and the name of the normaliser.
+
+Also what it has to know as Python does: the normalisers, and the shapes of training.
+"""
 
 import json
 import subprocess
@@ -7,13 +10,16 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-import flax_attn.analysis
+import flax_attn.page
 from flax_attn.attention import masked_softmax, sparsemax
+from flax_attn.data import shapes
+from flax_attn.explore import under_lens
+from flax_attn.kinds import asking
 from tests.explore import living
 
 pytestmark = living.needs_node
 
-PAGE = Path(flax_attn.analysis.__file__).parent / "page"
+PAGE = Path(flax_attn.page.__file__).parent
 EXAMPLES = """
 const kinds = ["triangle", "triangle", "box", "box"];
 const marks = kinds.map((kind, i) => {
@@ -33,7 +39,7 @@ def said(code):
 
 
 def test_an_example_with_weights_that_are_no_numbers_is_the_last_to_begin_with():
-    begin = 'import { widest } from "./try_shapes.mjs";'
+    begin = 'import { widest } from "./shapes/numbers.mjs";'
     chosen = "[widest(examples, weights), widest(examples.slice(0, 1), weights)]"
     assert said(f"{begin} {EXAMPLES} console.log(JSON.stringify({chosen}));") == [1, 0]
 
@@ -54,7 +60,7 @@ def test_a_normaliser_is_named_where_it_alone_makes_the_weights():
         reply_with(masked_softmax(sharp), sharp),  # others would make these weights, too
         reply_with(masked_softmax(spread), spread + jnp.arange(4)),  # none makes them
     ]
-    begin = 'import { normalizerIn } from "./try_formula.mjs";'
+    begin = 'import { normalizerIn } from "./pictures/formula.mjs";'
     names = f"{json.dumps(replies)}.map((reply) => normalizerIn([reply]))"
     assert said(f"{begin} console.log(JSON.stringify({names}));") == [
         "softmax",
@@ -62,3 +68,18 @@ def test_a_normaliser_is_named_where_it_alone_makes_the_weights():
         None,
         None,
     ]
+
+
+def test_the_page_has_the_constants_of_the_library():
+    begin = """
+import { NORMALIZERS } from "./controls/settings.mjs";
+import { CENTERS, HEIGHTS, LENGTH } from "./shapes/numbers.mjs";
+import { normalizers } from "./pictures/normalizers.mjs";
+"""
+    names = "[NORMALIZERS, CENTERS, HEIGHTS, LENGTH, normalizers.top_k.formula]"
+    offered, centers, heights, length, top = said(f"{begin} console.log(JSON.stringify({names}));")
+    assert tuple(offered) == asking.NORMALIZERS
+    assert tuple(centers) == shapes.CENTER_RANGE
+    assert tuple(heights) == shapes.HEIGHT_RANGE
+    assert length == shapes.LENGTH
+    assert f"the {under_lens.TOP} largest" in top

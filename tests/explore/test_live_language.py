@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from flax_attn.analysis.report_data import safe
 from flax_attn.errors import UsageError
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.live import live
-from flax_attn.explore.replies import numbers_of
+from flax_attn.kinds.replies import numbers_of
+from flax_attn.page.data import safe
 from tests.explore import living
 
 pytestmark = living.needs_node

@@ -1,35 +1,18 @@
 """The modules of the interpreter: each is sound, and a worker answers as the page does."""
 
 import json
-import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
+from flax_attn.page.joining import DEFINED, FOLDER, join
 from tests.explore import living
 
 pytestmark = living.needs_node
 
-FOLDER = Path(living.__file__).parents[2] / "flax_attn" / "analysis" / "page"
-MODULES = sorted([*FOLDER.glob("engine*.mjs"), *FOLDER.glob("worker*.mjs")])
-IMPORT = re.compile(r'^import \{ [\w, ]+ \} from "\./(\w+\.mjs)";$')
+MODULES = sorted((FOLDER / "engine").glob("*.mjs"))
+WORKER = "engine/worker.mjs"
 FORBIDDEN = ("innerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function")
-
-
-def script_of(name, taken=None):
-    """A module and those that it imports as one script."""
-    taken = {} if taken is None else taken
-    lines = []
-    for line in (FOLDER / name).read_text().splitlines():
-        if line.startswith("import"):
-            (other,) = IMPORT.match(line).groups()
-            if other not in taken:
-                script_of(other, taken)
-        else:
-            lines.append(line.removeprefix("export "))
-    taken[name] = "\n".join(lines)
-    return "\n".join(taken.values())
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
@@ -43,9 +26,10 @@ def test_a_module_is_sound(path):
 
 def test_no_name_is_defined_twice_and_the_joined_script_is_sound(tmp_path):
     script = tmp_path / "joined.js"
-    script.write_text(script_of("worker.mjs"))  # a name twice is an error of syntax, or overwrites
+    script.write_text(join([WORKER]))  # a name twice is an error of syntax, or overwrites
     subprocess.run([living.NODE, "--check", str(script)], check=True)
-    names = re.findall(r"^(?:function|const|let|class) (\w+)", script.read_text(), re.MULTILINE)
+    texts = [path.read_text() for path in MODULES]
+    names = [own[1] for text in texts for line in text.splitlines() if (own := DEFINED.match(line))]
     assert len(names) == len(set(names)) > 80
 
 
@@ -53,7 +37,7 @@ def test_the_newest_is_answered_first_by_a_worker_or_without_one(tmp_path):
     _, _, content = living.programs("mnist_attention")
     paths = tmp_path / "live.json", tmp_path / "joined.js"
     paths[0].write_text(json.dumps(content))
-    paths[1].write_text(script_of("worker.mjs"))
+    paths[1].write_text(join([WORKER]))
     command = [living.NODE, str(living.SCRIPT.parent / "check_worker.mjs"), *map(str, paths)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     rounds = json.loads(done.stdout)

@@ -6,6 +6,7 @@ from collections import Counter
 
 from flax_attn.__main__ import main
 from flax_attn.explore.showing import page_of
+from flax_attn.kinds import read
 from flax_attn.runs import reading, sums
 from tests.written_runs import write_run
 
@@ -34,7 +35,7 @@ def test_a_report_with_models_reads_and_checks_a_run_once(tmp_path, monkeypatch,
 
 
 def test_two_runs_of_one_name_have_their_own_lines(tmp_path):
-    records = [reading.read(write_run(tmp_path / folder / "run")) for folder in "ab"]
+    records = [read(write_run(tmp_path / folder / "run")) for folder in "ab"]
     page = page_of(records)
     held = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])["runs"]
     assert [run["name"] for run in held] == [str(record.path) for record in records]

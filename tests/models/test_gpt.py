@@ -1,6 +1,5 @@
 """A GPT: a step with the cache is the same as all at once, and nothing comes from the future."""
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -91,9 +90,6 @@ def test_unknown_positions_are_told():
         GPT(**SMALL, positions="none").init(jax.random.key(0), TOKENS)
 
 
-def test_gelu_is_the_exact_one_of_flax():
-    x = jnp.linspace(-6, 6, 241)
-    exact = lambda x: nn.gelu(x, approximate=False)
-    np.testing.assert_allclose(gelu(x), exact(x), atol=1e-6)
-    slope, expected = (jax.vmap(jax.grad(function))(x) for function in (gelu, exact))
-    np.testing.assert_allclose(slope, expected, atol=1e-6)
+def test_gelu_is_the_exact_one():
+    exact = [-0.15865525, 0, 0.84134475]  # that by tanh differs by 1.5e-4
+    np.testing.assert_allclose(gelu(jnp.array([-1.0, 0.0, 1.0])), exact, rtol=1e-6)

@@ -3,7 +3,7 @@ import numpy as np
 
 from flax_attn.models import ResidualAttention
 from tests.models import variables
-from tests.models.test_convolution import naive
+from tests.models.cpu.test_convolution import naive
 
 
 def test_residual_attention_is_its_equation():

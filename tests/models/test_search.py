@@ -199,13 +199,14 @@ def test_the_search_goes_on_while_a_longer_sequence_may_become_the_best():
 
 
 def test_what_does_not_end_is_said_to_be_cut():
-    low = 1e-6
-    step = chain([[1 - 2 * low, low, low], [1 - 2 * low, low, low], [1 - 2 * low, low, low]])
+    """Its score is of the tokens that came, without an end."""
+    step, options = chain([[0.5, 0.4, 0.1]] * 3), {"end": 2, "max_length": 3, "length_penalty": 1.0}
     for decoded in (
-        search.beam_search(step, jnp.zeros((1, 1)), end=2, max_length=3, beam=1),
-        search.greedy(step, jnp.zeros((1, 1)), end=2, max_length=3),
+        search.beam_search(step, jnp.zeros((1, 1)), beam=1, **options),
+        search.greedy(step, jnp.zeros((1, 1)), **options),
     ):
         assert (int(decoded.lengths[0, 0]), bool(decoded.ended[0, 0])) == (3, False)
+        np.testing.assert_allclose(decoded.scores, [[3 * np.log(0.5) / (8 / 6)]], rtol=1e-5)
 
 
 def test_what_is_forbidden_never_comes():

@@ -5,6 +5,7 @@ alignments are weights.
 import functools
 
 import chex
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +27,7 @@ TEXTS = {
     "target_lengths": TARGET_LENGTHS.astype(np.int32),
 }
 ARRAYS = jax.tree.map(jnp.asarray, TEXTS)
+SOURCES = ("source", "source_lengths")
 REAL = np.arange(5) < TARGET_LENGTHS[:, None]
 SIZES = {"source_vocabulary_size": 11, "target_vocabulary_size": 13}
 SMALL = SIZES | {
@@ -284,3 +286,24 @@ def test_translations_do_not_depend_on_the_batch(name):
 def test_a_model_that_cannot_be_is_told(fields, said):
     with pytest.raises(ValueError, match=said):
         jax.eval_shape(Seq2Seq(**SMALL | fields).init, jax.random.key(0), TEXTS)
+
+
+class Tempted(nn.Module):
+    """A decoder to which padding and the unknown word are the most probable tokens."""
+
+    def encode(self, inputs):
+        return inputs["source"]
+
+    def start(self, memory, max_length):
+        return jnp.zeros((len(memory), 1))
+
+    def decode_step(self, state, tokens, memory):
+        logits = jnp.broadcast_to(jnp.array([9.0, 8.0, 2.0, 1.0]), (*tokens.shape, 4))
+        return logits, state, jnp.ones((*tokens.shape, memory.shape[1]))
+
+
+@pytest.mark.parametrize("beam", [1, 2])
+def test_padding_and_the_unknown_word_are_never_written(beam):
+    search = {"decoding": decoding.Decoding(beam), "end": 3, "max_length": 4, "num_best": beam}
+    rows = decoding.translate(Tempted(), {}, {name: TEXTS[name] for name in SOURCES}, **search)
+    assert {token for row in rows for best in row for token in best.tokens} == {2}

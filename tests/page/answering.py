@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from flax_attn.analysis.report_data import safe
-from flax_attn.explore.replies import EMPTY, array, classified
-from flax_attn.runs.reading import read
+from flax_attn.kinds import read
+from flax_attn.kinds.replies import EMPTY, array, classified
+from flax_attn.page.data import safe
 from tests.written_runs import shares, write_run
 
-KINDS = ("signals", "images", "texts", "series", "translation", "language")
+KINDS = ("signals", "images", "texts", "series", "translation", "language", "numbers")
 LENGTH = 100  # of a signal with shapes
 NAMES = ["one", "two", "three", "four"]
 
@@ -64,6 +64,10 @@ class Answering:
         n = len(self.names)
         tokens = {"tokens": self.names, "known": [i % 3 > 0 for i in range(n)]}
         return self.attended(attention=(1, n, n)) | self.classes() | tokens
+
+    def numbers(self, request):
+        reply = self.texts(request) | {"classes": None}
+        return reply | {"outputs": array(self.random.uniform(1, 12, 1))}
 
     def translation(self, request):
         n, best = len(self.names), []

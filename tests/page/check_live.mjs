@@ -2,9 +2,9 @@
 // node check_live.mjs IN OUT, both JSON.
 import fs from "node:fs";
 
-const page = new URL("../../flax_attn/analysis/page/", import.meta.url);
-const { bytesFrom64, open, primitives, runEquation } = await import(new URL("engine.mjs", page));
-const { arrayAt, typeOf } = await import(new URL("engine_arrays.mjs", page));
+const engine = new URL("../../flax_attn/page/engine/", import.meta.url);
+const { bytesFrom64, open, primitives, runEquation } = await import(new URL("interpreter.mjs", engine));
+const { arrayAt, typeOf } = await import(new URL("arrays.mjs", engine));
 
 /** How far an array is from what it should be, relative to the largest entry. */
 function distance(array, expected) {

@@ -1,9 +1,9 @@
-// What try_normalizers.mjs makes of scores, for tests/explore/test_normalizers_page.py.
+// What pictures/normalizers.mjs makes of scores, for tests/explore/test_normalizers_page.py.
 // node check_normalizers.mjs IN OUT, both JSON; IN has scores, and the scores along each curve.
 import fs from "node:fs";
 
-const page = new URL("../../flax_attn/analysis/page/", import.meta.url);
-const { normalizers } = await import(new URL("try_normalizers.mjs", page));
+const page = new URL("../../flax_attn/page/", import.meta.url);
+const { normalizers } = await import(new URL("pictures/normalizers.mjs", page));
 const { scores, steps } = JSON.parse(fs.readFileSync(process.argv[2]));
 const made = Object.entries(normalizers).map(([name, own]) => {
   const weights = scores.map((row) => own.weights(row));

@@ -3,8 +3,8 @@
 import fs from "node:fs";
 import { Worker as Thread } from "node:worker_threads";
 
-const page = new URL("../../flax_attn/analysis/page/", import.meta.url);
-const { answering } = await import(new URL("worker.mjs", page));
+const page = new URL("../../flax_attn/page/", import.meta.url);
+const { answering } = await import(new URL("engine/worker.mjs", page));
 const live = JSON.parse(fs.readFileSync(process.argv[2]));
 const source = fs.readFileSync(process.argv[3], "utf8");
 

@@ -8,9 +8,9 @@ import subprocess
 import sys
 import threading
 
-from flax_attn.analysis.report import report
 from flax_attn.commands.exploring import with_token
 from flax_attn.explore.server import open_explorer
+from flax_attn.page.report import report
 from tests.faults import ROOT
 
 FIGURE = ".try-figure"

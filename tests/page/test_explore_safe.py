@@ -8,7 +8,7 @@ import pytest
 import flax_attn
 from flax_attn.errors import escaped
 from flax_attn.explore.answers import Answers
-from flax_attn.runs.reading import read
+from flax_attn.kinds import read
 from tests import tiny
 from tests.page.answering import KINDS, Answering, record_of
 from tests.page.attacks import ATTACKS
@@ -30,6 +30,7 @@ def written_with_attacks(kind, folder):
     words = np.array([ATTACKS, ATTACKS[::-1], ATTACKS])
     examples = {
         "texts": {"words": words},
+        "numbers": {"words": words},
         "translation": {
             "source_words": words[:2, :4],
             "predicted_words": words[:2, 4:8],
@@ -39,7 +40,7 @@ def written_with_attacks(kind, folder):
     }.get(kind, {})
     config = {"name": f"shapes_attention:{ATTACKS[0]}", "note": dict.fromkeys(ATTACKS, ATTACKS[1])}
     number = 2 if kind == "texts" else 4
-    config["derived"] = {"classes": ATTACKS[:number], "std": 2.0}
+    config["derived"] = {"classes": ATTACKS[:number], "mean": 6.0, "std": 2.0}
     return record_of(folder / kind / FOLDER, kind, config=config, examples=examples)
 
 
@@ -85,7 +86,7 @@ def test_no_name_word_class_note_or_error_runs(kind, tmp_path, browser):
         use(opened.page)
         assert escaped(FOLDER) in opened.page.locator("h1").text_content()
         assert opened.page.locator(".try-problem").text_content() == ATTACKS[0]
-        if kind in ("texts", "translation", "language"):
+        if kind in ("texts", "translation", "language", "numbers"):
             text = opened.page.locator(".try-figure").inner_text().replace("␣", " ")
             for attack in ATTACKS:
                 assert escaped(attack) in text

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from flax_attn.analysis.report import report
-from flax_attn.runs.reading import read
+from flax_attn.kinds import read
+from flax_attn.page.report import report
 from tests.written_runs import vouch, write_run
 
 pytestmark = pytest.mark.full
@@ -129,7 +129,8 @@ def test_the_table_sorts_and_marks_the_best_and_keeps_tasks_apart(pages, visit):
     assert table.locator("[aria-sort=ascending]").count() == 1
     table.get_by_role("button", name="test/mse, kept").press("Enter")
     assert table.locator("tbody th").all_text_contents() == ["late", "early"]
-    assert opened.page.locator("h1").text_content().startswith("early is the best of 2 runs")
+    heading = opened.page.locator("h1").text_content()
+    assert heading.startswith("early, the best of 2 runsSets both shapes of a kind")
 
 
 def test_runs_on_the_same_signals_answer_in_one_picture(pages, visit):

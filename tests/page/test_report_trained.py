@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import flax_attn
-from flax_attn.analysis.report_examples import weights_of
 from flax_attn.explore.showing import page_of
-from flax_attn.runs.reading import read
+from flax_attn.kinds import read
+from flax_attn.page.examples import weights_of
 from tests import tiny
 
 
@@ -39,6 +39,8 @@ RUNS = {  # config, overrides, data of one's own
     "reverse": ("reverse_bahdanau:quick", tiny.PAIRS | {"data.num_train": 64}, None),
     "series": ("series_input_attention:quick", SERIES, None),
     "names": ("names:quick", LANGUAGE, None),
+    "numbers": ("numbers_words:quick", tiny.NUMBERS, None),
+    "numbers_of_signals": ("numbers_shapes:quick", tiny.ATTENTION | tiny.SHAPES, None),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from flax_attn.errors import UsageError
 from flax_attn.runs import arrays
-from flax_attn.training.state import TrainState
+from flax_attn.training.epoch import TrainState
 
 
 def test_every_dtype_and_shape_comes_back(tmp_path):

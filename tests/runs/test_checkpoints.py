@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from flax_attn.errors import UsageError
-from flax_attn.runs import checkpoints
-from flax_attn.runs.checkpoints import Place
+from flax_attn.runs import checkpoints, sums
+from flax_attn.runs.checkpoints import Progress
 from tests.runs.conftest import as_on_disk
 
-MARK = {"bytes": 0, "sha256": ""}
-METADATA = {"train_seconds": 0.0, "metrics": MARK, "config": {}}
+METADATA = {"train_seconds": 0.0, "config": {}}
+LOG = b'{"epoch": 0, "seed": 0, "step": 0, "mse": 1.0}\n'
 W = np.arange(1000, dtype=np.float32).reshape(10, 100)
 FIRST = {"params": {"w": jnp.asarray(W)}, "step": jnp.int32(1)}
 SECOND = {"params": {"w": jnp.asarray(-W)}, "step": jnp.int32(2)}
@@ -22,7 +22,8 @@ SECOND = {"params": {"w": jnp.asarray(-W)}, "step": jnp.int32(2)}
 @pytest.fixture
 def directory(tmp_path):
     for number, state in ((1, FIRST), (2, SECOND)):
-        checkpoints.save(tmp_path, Place(number), state, METADATA | {"train_seconds": 0.1 * number})
+        metadata = METADATA | {"train_seconds": 0.1 * number}
+        checkpoints.save(tmp_path, Progress(number), state, metadata, number * LOG)
     return tmp_path
 
 
@@ -39,7 +40,7 @@ def test_all_is_on_the_disk_before_the_list_of_sums_refers_to_it(tmp_path, synce
         """All files were synced after their last change, and the folders with all names."""
         folder = directory / "1"
         written = [file for file in folder.iterdir() if file != Path(partial)]
-        assert len(written) == 3  # the state, the sums of an epoch and the metadata
+        assert len(written) == 4  # the state, the sums of an epoch, the metrics and the metadata
         for file in (*written, Path(partial)):
             assert synced[file.stat().st_ino] == as_on_disk(file), file
         assert synced[folder.stat().st_ino] >= {file.name for file in written}
@@ -48,16 +49,17 @@ def test_all_is_on_the_disk_before_the_list_of_sums_refers_to_it(tmp_path, synce
         replace(partial, path)
 
     monkeypatch.setattr(os, "replace", check)
-    checkpoints.save(directory, Place(1), FIRST, {}, {"mse": jnp.float32(0.5)})
-    assert put == [directory / "1" / checkpoints.SUMS]
+    checkpoints.save(directory, Progress(1), FIRST, {}, LOG, {"mse": jnp.float32(0.5)})
+    assert put == [directory / "1" / sums.SUMS]
     assert synced[(directory / "1").stat().st_ino] == as_on_disk(directory / "1")
 
 
 def test_the_newest_is_restored(directory):
-    (place, state, sums, metadata), lines = restore(directory)
-    chex.assert_trees_all_equal(state, SECOND)
-    assert (place, sums, lines) == (Place(2), None, [])
-    assert metadata["train_seconds"] == 0.2
+    checkpoint, lines = restore(directory)
+    chex.assert_trees_all_equal(checkpoint.state, SECOND)
+    assert (checkpoint.progress, checkpoint.metric_sums, lines) == (Progress(2), None, [])
+    assert checkpoint.metadata["train_seconds"] == 0.2
+    assert checkpoint.rows() == 2 * [{"epoch": 0, "seed": 0, "step": 0, "mse": 1.0}]
 
 
 def files(directory):
@@ -80,7 +82,7 @@ def test_every_flipped_bit_is_found(directory, tmp_path_factory):
         victim.write_bytes(content)
         checkpoint, lines = restore(copy)
         chex.assert_trees_all_equal(checkpoint.state, FIRST)
-        assert checkpoint.place == Place(1)
+        assert checkpoint.progress == Progress(1)
         assert len(lines) == 1
         assert "is damaged" in lines[0]
         assert "using 1" in lines[0]
@@ -94,10 +96,24 @@ def test_short_and_missing_files_are_found(directory, damage):
     else:
         data.unlink()
     checkpoint, lines = restore(directory)
-    assert checkpoint.place == Place(1)
+    assert checkpoint.progress == Progress(1)
     assert data.name in lines[0]
     with pytest.raises(UsageError, match=r"2 is damaged .*; run the command that made it again"):
         checkpoints.restore(directory, FIRST, print, only_newest=True)
+
+
+def test_metrics_may_be_larger_than_the_arrays(directory):
+    checkpoints.save(directory, Progress(3), FIRST, METADATA, 1000 * LOG)
+    warn, largest = print, (directory / "3" / "state.msgpack").stat().st_size
+    assert (directory / "3" / "metrics.jsonl").stat().st_size > largest
+    assert checkpoints.newest_whole(directory, warn, largest) == (Progress(3), [])
+
+
+def test_metrics_that_are_changed_are_damage(directory):
+    (directory / "2" / "metrics.jsonl").write_bytes(2 * LOG.replace(b"1.0", b"1.1"))
+    checkpoint, lines = restore(directory)
+    assert "2 is damaged (metrics.jsonl has changed); using 1" in lines[0]
+    assert checkpoint.rows() == [{"epoch": 0, "seed": 0, "step": 0, "mse": 1.0}]
 
 
 def test_when_none_is_whole_nothing_is_guessed_or_removed(directory):
@@ -119,64 +135,74 @@ def test_what_is_not_whole_is_passed_over_and_what_is_not_ours_stays(directory):
     (directory / "998").mkdir()
     (directory / "998" / "letter.txt").write_text("of the user")
     checkpoint, lines = restore(directory)
-    assert checkpoint.place == Place(2)
+    assert checkpoint.progress == Progress(2)
     assert len(lines) == 2
     assert "999 was not written to its end" in lines[0]
-    checkpoints.discard_after(directory, Place(2))
+    checkpoints.discard_after(directory, Progress(2))
     assert not (directory / "999").exists()
     assert (directory / "998" / "letter.txt").exists()
-    checkpoints.save(directory, Place(3), FIRST, METADATA)
-    assert restore(directory)[0].place == Place(3)
+    checkpoints.save(directory, Progress(3), FIRST, METADATA, LOG)
+    assert restore(directory)[0].progress == Progress(3)
 
 
-def test_what_stands_after_a_place_is_discarded(directory):
-    checkpoints.save(directory, Place(2, 5), FIRST, METADATA)
-    checkpoints.discard_after(directory, Place(1))
+def test_what_is_further_is_discarded(directory):
+    checkpoints.save(directory, Progress(2, 5), FIRST, METADATA, LOG)
+    checkpoints.discard_after(directory, Progress(1))
     assert [path.name for path in directory.iterdir()] == ["1"]
 
 
 def test_saving_where_something_is_raises_and_vouches_for_nothing(directory):
-    before = (directory / "2" / "sha256.json").read_bytes()
+    before = (directory / "2" / sums.SUMS).read_bytes()
     with pytest.raises(UsageError, match="cannot write checkpoint"):
-        checkpoints.save(directory, Place(2), FIRST, METADATA | {"new": True})
-    assert (directory / "2" / "sha256.json").read_bytes() == before
+        checkpoints.save(directory, Progress(2), FIRST, METADATA | {"new": True}, LOG)
+    assert (directory / "2" / sums.SUMS).read_bytes() == before
     chex.assert_trees_all_equal(restore(directory)[0].state, SECOND)
 
 
 def test_a_begun_epoch_keeps_its_sums_and_gives_way_to_the_next_end(directory):
-    sums = {"mse": jnp.float32(0.5)}
-    checkpoints.save(directory, Place(2, 7), FIRST, METADATA, sums)
-    restored = checkpoints.restore(directory, SECOND, print, sums={"mse": jnp.float32(0)})
-    assert restored.place == Place(2, 7)
-    chex.assert_trees_all_equal((restored.state, restored.sums), (FIRST, sums))
+    metric_sums = {"mse": jnp.float32(0.5)}
+    checkpoints.save(directory, Progress(2, 7), FIRST, METADATA, LOG, metric_sums)
+    restored = checkpoints.restore(directory, SECOND, print, metric_sums={"mse": jnp.float32(0)})
+    assert restored.progress == Progress(2, 7)
+    chex.assert_trees_all_equal((restored.state, restored.metric_sums), (FIRST, metric_sums))
     assert {path.name for path in directory.iterdir()} == {"1", "2", "2+7"}
-    checkpoints.save(directory, Place(3), FIRST, METADATA)
+    checkpoints.save(directory, Progress(3), FIRST, METADATA, LOG)
     assert {path.name for path in directory.iterdir()} == {"2", "3"}
 
 
 def test_a_begun_epoch_without_its_sums_is_damaged_and_so_is_an_end_with_some(directory):
-    checkpoints.save(directory, Place(2, 7), FIRST, METADATA)
+    checkpoints.save(directory, Progress(2, 7), FIRST, METADATA, LOG)
     checkpoint, lines = restore(directory)
-    assert checkpoint.place == Place(2)
-    assert "sums.msgpack is missing" in lines[0]
-    checkpoints.save(directory, Place(3), FIRST, METADATA, {"mse": jnp.float32(0.5)})
+    assert checkpoint.progress == Progress(2)
+    assert "metric_sums.msgpack is missing" in lines[0]
+    checkpoints.save(directory, Progress(3), FIRST, METADATA, LOG, {"mse": jnp.float32(0.5)})
     checkpoint, lines = restore(directory)
-    assert checkpoint.place == Place(2)
-    assert "sums.msgpack is not of it" in lines[0]
+    assert checkpoint.progress == Progress(2)
+    assert "metric_sums.msgpack is not of it" in lines[0]
 
 
 def test_a_list_of_sums_without_the_metadata_vouches_for_nothing(directory):
-    (directory / "2" / checkpoints.SUMS).write_text("{}")
+    (directory / "2" / sums.SUMS).write_text("{}")
     checkpoint, lines = restore(directory)
-    assert checkpoint.place == Place(1)
+    assert checkpoint.progress == Progress(1)
     assert "is damaged" in lines[0]
 
 
 def test_a_checkpoint_under_another_name_is_damaged(directory):
     (directory / "2").rename(directory / "7")
     checkpoint, lines = restore(directory)
-    assert checkpoint.place == Place(1)
+    assert checkpoint.progress == Progress(1)
     assert "it is 2 under another name" in lines[0]
+
+
+def test_a_link_to_a_checkpoint_is_none(directory, tmp_path_factory):
+    outside = (directory / "2").rename(tmp_path_factory.mktemp("outside") / "2")
+    (directory / "2").symlink_to(outside)
+    checkpoint, lines = restore(directory)
+    assert (checkpoint.progress, lines) == (Progress(1), [])
+    checkpoints.discard_after(directory, Progress(1))
+    assert (outside / "state.msgpack").exists()
+    assert (directory / "2").is_symlink()
 
 
 @pytest.mark.parametrize(
@@ -200,16 +226,16 @@ def test_the_state_of_another_model_is_refused(directory, template, said):
 
 
 def test_two_are_kept_and_none_is_no_error(directory, tmp_path):
-    checkpoints.save(directory, Place(3), FIRST, METADATA)
+    checkpoints.save(directory, Progress(3), FIRST, METADATA, LOG)
     assert sorted(path.name for path in directory.iterdir() if path.is_dir()) == ["2", "3"]
     assert checkpoints.restore(tmp_path / "nowhere", FIRST, print) is None
 
 
-def test_a_folder_with_a_users_file_is_left_and_ours_with_a_later_place_is_not(directory):
+def test_a_folder_with_a_users_file_is_left_and_ours_that_is_further_is_not(directory):
     (directory / "3").mkdir()
     (directory / "3" / "notes.txt").touch()
     (directory / "3" / "metadata.json").touch()
-    checkpoints.discard_after(directory, Place(1))
+    checkpoints.discard_after(directory, Progress(1))
     assert sorted(path.name for path in directory.iterdir()) == ["1", "3"]
 
 
@@ -220,15 +246,16 @@ def test_only_the_newest_will_do_where_it_is_asked_for(directory):
 
 
 def test_what_a_killed_process_did_not_remove_is_removed_later(directory):
-    checkpoints.save(directory, Place(3), FIRST, METADATA)
+    checkpoints.save(directory, Progress(3), FIRST, METADATA, LOG)
     (directory / "1").mkdir()
     (directory / "1" / "state.msgpack").touch()  # half removed
-    checkpoints.prune(directory, Place(3))
+    (directory / "1" / ".sums.1.partial.json").touch()  # and never written to its end
+    checkpoints.prune(directory, Progress(3))
     assert sorted(path.name for path in directory.iterdir()) == ["2", "3"]
 
 
-def test_the_next_place_is_discarded_too(directory):
-    checkpoints.discard_after(directory, Place(1))
+def test_the_next_epoch_is_discarded_too(directory):
+    checkpoints.discard_after(directory, Progress(1))
     assert [path.name for path in directory.iterdir()] == ["1"]
 
 
@@ -236,7 +263,7 @@ def test_nothing_is_written_into_a_folder_that_is_there(directory):
     (directory / "3").mkdir()
     (directory / "3" / "notes.txt").touch()
     with pytest.raises(UsageError, match="cannot write checkpoint"):
-        checkpoints.save(directory, Place(3), FIRST, METADATA)
+        checkpoints.save(directory, Progress(3), FIRST, METADATA, LOG)
     assert [path.name for path in (directory / "3").iterdir()] == ["notes.txt"]
 
 
@@ -245,14 +272,14 @@ def test_a_list_of_sums_is_there_whole_or_not_at_all(directory, monkeypatch):
 
     def fill_the_disk(path, text):
         write(path, text[:20])
-        if checkpoints.SUMS.removesuffix(".json") in path.name:
+        if sums.SUMS.removesuffix(".json") in path.name:
             raise OSError(28, "No space left on device")
         return write(path, text)
 
     monkeypatch.setattr(Path, "write_text", fill_the_disk)
     with pytest.raises(UsageError, match="no space left on the disk"):
-        checkpoints.save(directory, Place(3), FIRST, METADATA)
-    assert not (directory / "3" / checkpoints.SUMS).exists()
+        checkpoints.save(directory, Progress(3), FIRST, METADATA, LOG)
+    assert not (directory / "3" / sums.SUMS).exists()
     lines = []
-    assert checkpoints.restore(directory, FIRST, lines.append).place == Place(2)
+    assert checkpoints.restore(directory, FIRST, lines.append).progress == Progress(2)
     assert "was not written to its end" in lines[0]

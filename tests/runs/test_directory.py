@@ -1,15 +1,17 @@
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
 
 from flax_attn.errors import UsageError, unknown
+from flax_attn.fields import flatten
 from flax_attn.files import replacing
-from flax_attn.runs import checkpoints, sums
-from flax_attn.runs.checkpoints import Place
-from flax_attn.runs.directory import RunDirectory, flatten, read_config
+from flax_attn.runs import checkpoints, lock, sums
+from flax_attn.runs.checkpoints import Progress
+from flax_attn.runs.directory import RunDirectory, read_config, read_whole
 
 CONFIG = {
     "name": "some",
@@ -20,7 +22,7 @@ CONFIG = {
     "evaluate": ("valid", "test"),
     "reference": {"test/mse": 0.5},
 }
-METADATA = {"train_seconds": 0.0, "metrics": {"bytes": 0, "sha256": ""}, "config": {}}
+METADATA = {"train_seconds": 0.0, "config": {}}
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def test_a_run_is_finished_until_it_goes_on(directory):
     directory.go_on(CONFIG | {"num_epochs": 6}, [])
     assert {path.name for path in directory.path.iterdir()} == {"config.json", "sums.json"}
     assert read_config(directory.path)["num_epochs"] == 6
-    assert sums.changed(directory.path) == []
+    assert sums.changes(directory.path) == {}
 
 
 def test_a_run_that_goes_on_and_is_cut_before_its_sums_are_written_is_known(directory, monkeypatch):
@@ -75,9 +77,9 @@ def test_a_finished_run_lists_its_figures(directory):
     for name in ("metrics.jsonl", "summary.json", "examples.npz", "figures/loss.png"):
         (directory.path / name).touch()
     directory.end([])
-    assert sums.changed(directory.path) == []
+    assert sums.changes(directory.path) == {}
     (directory.path / "figures" / "loss.png").write_text("another")
-    assert sums.changed(directory.path) == ["figures/loss.png"]
+    assert sums.changes(directory.path) == {"figures/loss.png": "has changed"}
 
 
 def test_what_a_stopped_start_leaves_is_no_foreign_directory(tmp_path):
@@ -144,6 +146,44 @@ def test_foreign_places_are_refused_and_left_alone(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "thesis.tex"]
 
 
+def test_the_config_of_another_project_with_checkpoints_is_left_alone(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "config.json").write_text('{"mine": 1}')
+    with pytest.raises(UsageError, match="name is missing or of another kind"):
+        RunDirectory.open(tmp_path, CONFIG)
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(UsageError, match=r"no config\.json; nothing was touched"):
+        RunDirectory.open(tmp_path, CONFIG)
+
+
+def test_a_checkpoint_is_no_run_directory(directory, tmp_path):
+    """It has a log of metrics and a list of sums, too."""
+    checkpoints.save(directory.checkpoints, Progress(1), {"step": jnp.int32(1)}, METADATA, b"")
+    copy = shutil.copytree(directory.checkpoints / "1", tmp_path / "copy")
+    assert {"metrics.jsonl", "sums.json"} < {path.name for path in copy.iterdir()}
+    before = files(copy)
+    with pytest.raises(UsageError, match=r"no config\.json; nothing was touched"):
+        RunDirectory.open(copy, CONFIG)
+    assert files(copy) == before
+    directory.go_on(CONFIG, [])
+    for folder in (directory.checkpoints / "1" / "inside", directory.path / "inside"):
+        with pytest.raises(UsageError, match=f"inside the run {directory.path};"):
+            lock.check_place(folder)
+
+
+def test_a_stored_config_with_a_key_task_is_told_in_one_line(directory):
+    directory.go_on(CONFIG | {"task": "regression"}, [])
+    said = rf"no config key 'task' .* got 'regression'; train the run in {directory.path} again"
+    with pytest.raises(UsageError, match=said) as read:
+        read_whole(directory.path)
+    with pytest.raises(UsageError, match=said):
+        RunDirectory.open(directory.path, CONFIG)
+    assert "\n" not in str(read.value)
+    directory.go_on(CONFIG, [])
+    assert read_whole(directory.path)["name"] == "some"
+
+
 def test_reading_what_is_not_there():
     with pytest.raises(UsageError, match="no run directory"):
         read_config(Path("/nowhere/at/all"))
@@ -163,11 +203,10 @@ def test_flatten_and_unknown():
 def test_what_killed_processes_left_is_removed_and_nothing_else(directory):
     left = [
         directory.path / ".config.1.partial.json",
+        directory.path / ".metrics.1.partial.jsonl",
         directory.path / "figures" / ".a.partial.png",
     ]
-    left.append(directory.checkpoints / ".metrics.1.partial.jsonl")
-    for folder in (directory.path / "figures", directory.checkpoints):
-        folder.mkdir()
+    (directory.path / "figures").mkdir()
     mine = [directory.path / "notes.partial.txt", directory.path / "figures" / "my.partial.png"]
     for path in (*left, *mine):
         path.touch()
@@ -179,7 +218,7 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(directory):
 def test_a_config_that_has_changed_is_written_again_from_the_checkpoint(directory):
     directory.go_on(CONFIG, [])
     saved = METADATA | {"config": read_config(directory.path)}
-    checkpoints.save(directory.checkpoints, Place(1), {"step": jnp.int32(1)}, saved)
+    checkpoints.save(directory.checkpoints, Progress(1), {"step": jnp.int32(1)}, saved, b"")
     text = (directory.path / "config.json").read_text()
     (directory.path / "config.json").write_text(
         text.replace('"batch_size": 128', '"batch_size": 64')
@@ -191,13 +230,13 @@ def test_a_config_that_has_changed_is_written_again_from_the_checkpoint(director
 
 
 def test_a_finished_run_vouches_for_its_newest_checkpoint(directory):
-    checkpoints.save(directory.checkpoints, Place(1), {"step": jnp.int32(1)}, METADATA)
+    checkpoints.save(directory.checkpoints, Progress(1), {"step": jnp.int32(1)}, METADATA, b"")
     for name in ("metrics.jsonl", "summary.json", "examples.npz"):
         (directory.path / name).touch()
     directory.end([])
-    assert sums.changed(directory.path) == []
-    (directory.checkpoints / "1" / checkpoints.SUMS).write_text("{}")
-    assert sums.changed(directory.path) == [f"checkpoints/1/{checkpoints.SUMS}"]
+    assert sums.changes(directory.path) == {}
+    (directory.checkpoints / "1" / sums.SUMS).write_text("{}")
+    assert sums.changes(directory.path) == {f"checkpoints/1/{sums.SUMS}": "has changed"}
 
 
 def test_a_link_among_the_figures_is_left_alone(directory):

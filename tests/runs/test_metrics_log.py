@@ -1,63 +1,66 @@
-"""The growing log of metrics, and its copy."""
+"""The growing log of metrics."""
+
+import math
 
 import pytest
 
 from flax_attn.errors import UsageError
-from flax_attn.runs.metrics_log import MetricsLog, read_until
-from tests.runs.conftest import as_on_disk
+from flax_attn.runs import metrics_log
+from flax_attn.runs.metrics_log import MetricsLog
 
-ROWS = [[{"epoch": epoch, "seed": 0, "step": 0, "mse": 1 / (epoch + 1)}] for epoch in range(4)]
+ROWS = [[{"epoch": epoch, "seed": 0, "step": 0, "mse": 1 / (epoch + 3)}] for epoch in range(4)]
 
 
 @pytest.fixture
-def marked(tmp_path):
-    """A log with three epochs, and the mark after the second."""
+def log(tmp_path):
+    """A log with three epochs."""
     log = MetricsLog(tmp_path)
     log.begin(ROWS[0])
     log.append(ROWS[1])
-    mark = log.mark()
     log.append(ROWS[2])
-    return tmp_path, mark
+    return log
 
 
-def test_rows_are_read_until_the_mark(marked):
-    assert read_until(*marked) == ROWS[0] + ROWS[1]
+def test_the_rows_are_read_as_they_were_appended(log, tmp_path):
+    assert log.path == tmp_path / "metrics.jsonl"
+    assert metrics_log.read(tmp_path) == ROWS[0] + ROWS[1] + ROWS[2]
+    log.append([ROWS[3][0] | {"mse": math.nan}])
+    assert math.isnan(metrics_log.read(tmp_path)[3]["mse"])
 
 
-def test_every_row_is_on_the_disk_before_a_mark_refers_to_it(tmp_path, synced):
-    log = MetricsLog(tmp_path)
-    files = [tmp_path / name for name in ("metrics.jsonl", "checkpoints/metrics.jsonl")]
-    log.begin(ROWS[0])
-    for rows in ROWS[1:]:
-        for file in files:
-            assert synced[file.stat().st_ino] == as_on_disk(file)
-            assert file.name in synced[file.parent.stat().st_ino]
-        log.append(rows)
-        assert log.mark()["bytes"] == files[0].stat().st_size
-    for file in files:
-        assert synced[file.stat().st_ino] == as_on_disk(file)
+def test_the_content_is_that_of_the_file(log):
+    assert log.content == log.path.read_bytes()
+    log.append(ROWS[3])
+    assert log.content == log.path.read_bytes()
+    assert len(log.content.splitlines()) == 4
 
 
-def test_every_row_counts_for_a_later_mark(tmp_path):
-    log = MetricsLog(tmp_path)
-    log.begin(ROWS[0])
-    for rows in ROWS[1:]:
-        log.append(rows)
-    assert read_until(tmp_path, log.mark()) == sum(ROWS, [])  # noqa: RUF017
+def test_a_log_begins_anew_with_the_rows_of_a_checkpoint(log, tmp_path):
+    log.begin(ROWS[0] + ROWS[1])
+    assert metrics_log.read(tmp_path) == ROWS[0] + ROWS[1]
+    log.append(ROWS[2])
+    assert metrics_log.read(tmp_path) == ROWS[0] + ROWS[1] + ROWS[2]
+    assert log.content == log.path.read_bytes()
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints/metrics.jsonl"])
-def test_one_of_two_may_be_damaged(marked, name):
-    run, mark = marked
-    (run / name).write_text((run / name).read_text().replace("0.5", "0.6"))
-    assert read_until(run, mark) == ROWS[0] + ROWS[1]
-    (run / name).unlink()
-    assert read_until(run, mark) == ROWS[0] + ROWS[1]
+def test_what_is_damaged_meanwhile_stays_out_of_the_content(log, tmp_path):
+    log.path.write_text(log.path.read_text().replace("0.25", "0.26"))
+    log.append(ROWS[3])
+    assert metrics_log.read(tmp_path)[1]["mse"] == 0.26
+    log.write()
+    assert metrics_log.read(tmp_path) == ROWS[0] + ROWS[1] + ROWS[2] + ROWS[3]
 
 
-def test_both_damaged_are_told_with_a_way_out(marked):
-    run, mark = marked
-    for name in ("metrics.jsonl", "checkpoints/metrics.jsonl"):
-        (run / name).write_text("{}")
-    with pytest.raises(UsageError, match=r"remove .*checkpoints to train from the start"):
-        read_until(run, mark)
+def test_more_rows_than_a_run_may_have_are_told(log, tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics_log, "MOST_ROWS", 3)
+    assert len(metrics_log.read(tmp_path)) == 3
+    log.append(ROWS[3])
+    with pytest.raises(UsageError, match="more than 3 rows"):
+        metrics_log.read(tmp_path)
+
+
+def test_lines_that_are_no_rows_are_told(log, tmp_path):
+    for line in ("{}", "[]", '{"epoch": 1, "seed": 0, "step": -1}', '{"torn'):
+        log.path.write_text(line + "\n")
+        with pytest.raises(UsageError, match=r"expected rows in .*metrics\.jsonl \(.*; run the"):
+            metrics_log.read(tmp_path)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from flax_attn.errors import UsageError
+from flax_attn.kinds import form_of, read
 from flax_attn.runs import examples, reading, sums, untrusted
 from tests.written_runs import write_run
 
@@ -74,7 +75,7 @@ def finished(tmp_path):
 
 
 def test_a_finished_run_is_read(finished):
-    run = reading.read(finished())
+    run = read(finished())
     assert run.measured == "mse"
     assert [row["seed"] for row in run.rows] == [0, 1, 0, 1]
 
@@ -90,7 +91,7 @@ def test_a_finished_run_is_read(finished):
 )
 def test_rows_that_do_not_fit_the_summary_are_told(finished, rows):
     with pytest.raises(UsageError, match=r"do not fit its summary|test/mse is missing"):
-        reading.read(finished(rows=rows))
+        read(finished(rows=rows))
 
 
 @pytest.mark.parametrize("name", ["test/mse", "ensemble/test/mse"])
@@ -99,10 +100,10 @@ def test_a_metric_has_one_value_a_seed_and_one_of_an_ensemble(finished, name, nu
     values = {"mean": 1.0, "std": 0.0, "values": [1.0] * number}
     summary = SUMMARY | {"metrics": SUMMARY["metrics"] | {name: values}}
     if number == (1 if name.startswith("ensemble") else 2):
-        assert reading.read(finished(summary=summary)).summary["metrics"][name] == values
+        assert read(finished(summary=summary)).summary["metrics"][name] == values
     else:
         with pytest.raises(UsageError, match="does not fit its seeds"):
-            reading.read(finished(summary=summary))
+            read(finished(summary=summary))
 
 
 BAD = {"step": 4, "bad_steps": 2}
@@ -114,7 +115,7 @@ CHANGES += [{"diverged": {"0": BAD, "1": BAD}, "metrics": NOTHING}, {"diverged":
 @pytest.mark.parametrize("change", CHANGES, ids=str)
 def test_a_summary_that_does_not_fit_is_told(finished, change):
     with pytest.raises(UsageError, match="is damaged"):
-        reading.read(finished(summary=SUMMARY | change))
+        read(finished(summary=SUMMARY | change))
 
 
 def test_a_changed_file_is_told_by_the_list_of_sums(finished):
@@ -122,14 +123,14 @@ def test_a_changed_file_is_told_by_the_list_of_sums(finished):
     text = (path / "metrics.jsonl").read_text()
     (path / "metrics.jsonl").write_text(text.replace("1.0", "1.5", 1))
     with pytest.raises(UsageError, match=r"metrics\.jsonl has changed"):
-        reading.read(path)
+        read(path)
 
 
 def test_a_run_that_goes_on_is_not_finished(finished):
     path = finished()
     sums.write(path, ["config.json"])
     with pytest.raises(UsageError, match="is not finished"):
-        reading.read(path)
+        read(path)
 
 
 FLOATS, WHOLE, WORDS = np.zeros((2, 3)), np.zeros((2, 3), int), np.array([["a"] * 3] * 2)
@@ -138,8 +139,8 @@ TEXTS |= {"predictions": np.zeros((2, 2))}
 
 
 def test_examples_that_fit_together_are_taken():
-    examples.check("texts", TEXTS, ["a", "b"])
-    examples.check("texts", TEXTS | {"attention/a": np.zeros((2, 3, 3))}, ["a", "b"])
+    examples.check(form_of("texts"), TEXTS, ["a", "b"])
+    examples.check(form_of("texts"), TEXTS | {"attention/a": np.zeros((2, 3, 3))}, ["a", "b"])
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_examples_that_fit_together_are_taken():
 )
 def test_examples_that_do_not_fit_together_are_told(change, classes, said):
     with pytest.raises(ValueError, match=said):
-        examples.check("texts", TEXTS | change, None if classes is None else list(classes))
+        examples.check(form_of("texts"), TEXTS | change, None if classes is None else list(classes))
 
 
 @pytest.mark.parametrize(
@@ -188,18 +189,18 @@ def test_weights_of_other_queries_and_keys_are_told(tmp_path, kind, name, shape)
     """A model of the user's own may attend to anything."""
     change = {"examples": {f"attention/{name}": np.zeros(shape)}}
     patches = {"patch_size": 7} if kind == "images" else {}
-    assert reading.read(write_run(tmp_path / "right", kind, config={"model": patches})).attention
+    assert read(write_run(tmp_path / "right", kind, config={"model": patches})).attention
     with pytest.raises(UsageError, match=f"weights 'attention/{name}' of .* queries or keys"):
-        reading.read(write_run(tmp_path / "wrong", kind, config={"model": patches}, **change))
+        read(write_run(tmp_path / "wrong", kind, config={"model": patches}, **change))
     own = {"model": {"name": "my_models:Mine"} | patches}
-    assert reading.read(write_run(tmp_path / "own", kind, config=own, **change)).attention
+    assert read(write_run(tmp_path / "own", kind, config=own, **change)).attention
 
 
 ROWS = [{"epoch": e, "seed": s, "step": 10 * e, "test/mse": 1.0} for e in (0, 1) for s in (0, 1)]
 
 
 def test_numbers_that_are_not_finite_are_told_but_a_metric_may_be_nan(finished):
-    assert reading.read(finished(rows=[*ROWS[:3], ROWS[3] | {"valid/mse": float("nan")}]))
+    assert read(finished(rows=[*ROWS[:3], ROWS[3] | {"valid/mse": float("nan")}]))
     for changes in (
         {"rows": [*ROWS[:3], ROWS[3] | {"valid/mse": float("inf")}]},
         {"summary": SUMMARY | {"train_seconds": float("inf")}},
@@ -207,7 +208,7 @@ def test_numbers_that_are_not_finite_are_told_but_a_metric_may_be_nan(finished):
         {"config": {"name": "some", "num_epochs": 1, "model": {}, "data": {}, "x": -1e999}},
     ):
         with pytest.raises(UsageError, match=r"expected finite numbers, got -?(Infinity|NaN)"):
-            reading.read(finished(**changes))
+            read(finished(**changes))
 
 
 @pytest.mark.parametrize("content", ["null", "3", "true", '"text"', "[]"])
@@ -217,12 +218,12 @@ def test_json_of_another_kind_is_told(finished, name, content):
     (path / name).write_text(content)
     sums.write(path, FILES)
     with pytest.raises(UsageError, match="is missing or of another kind"):
-        reading.read(path)
+        read(path)
 
 
 def test_a_metric_beyond_float32_is_told(finished):
     with pytest.raises(UsageError, match="a metric that is too large for float32"):
-        reading.read(finished(rows=[*ROWS[:3], ROWS[3] | {"valid/mse": -1e308}]))
+        read(finished(rows=[*ROWS[:3], ROWS[3] | {"valid/mse": -1e308}]))
 
 
 def test_a_number_that_overflows_is_told():

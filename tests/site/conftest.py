@@ -37,7 +37,9 @@ def site(tmp_path_factory):
             pytest.fail(said)
         pytest.skip(said)
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "docs", "--no-serve", f"--out={folder / 'html'}"]
+    build = "import pathlib, sys; from docs.__main__ import build; "
+    build += "sys.exit(build(pathlib.Path(sys.argv[1])))"
+    command = [sys.executable, "-c", build, str(folder / "html")]
     environment = {name: value for name, value in os.environ.items() if name not in OWN}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr

@@ -15,7 +15,8 @@ import sys
 import docs.__main__ as command
 command.build = lambda out: 0
 command.PACKAGES = ()
-sys.exit(command.main(["--port=0", f"--out={sys.argv[1]}"]))
+command.FOLDER = sys.argv[1]
+sys.exit(command.main(["--port=0"]))
 """
 
 
@@ -45,8 +46,19 @@ def test_a_port_that_is_taken_is_one_line_before_anything_is_built(monkeypatch, 
 def test_a_failed_build_is_not_served(monkeypatch, tmp_path):
     monkeypatch.setattr(command, "PACKAGES", ())
     monkeypatch.setattr(command, "build", lambda out: 1)
-    assert command.main(["--port=0", f"--out={tmp_path}"]) == 1
-    assert command.main(["--no-serve", f"--out={tmp_path}"]) == 1
+    assert command.main(["--port=0"]) == 1
+    assert command.main([f"--output={tmp_path / 'site'}"]) == 1
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_site_is_built_for_a_host(monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "PACKAGES", ())
+    monkeypatch.setattr(command, "FOLDER", tmp_path / "built")
+    (tmp_path / "built" / "live").mkdir(parents=True)
+    (tmp_path / "built" / "live" / "shapes.html").write_text("<p>shapes")
+    monkeypatch.setattr(command, "build", lambda out: 0)
+    assert command.main([f"--output={tmp_path / 'site'}"]) == 0
+    assert (tmp_path / "site" / "live" / "shapes.html").read_text() == "<p>shapes"
 
 
 def test_the_site_is_served_until_ctrl_c(tmp_path):

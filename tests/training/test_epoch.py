@@ -8,9 +8,9 @@ import numpy as np
 import optax
 import pytest
 
-from flax_attn.training import epoch
-from flax_attn.training.metrics import Mean, squared_error
-from flax_attn.training.state import Plateau, TrainState
+from flax_attn.training import epoch, mesh
+from flax_attn.training.epoch import Plateau, TrainState
+from flax_attn.training.metrics import Confusion, Mean, squared_error
 
 X = np.random.default_rng(0).normal(size=(23, 3)).astype(np.float32)
 DATA = jax.tree.map(
@@ -199,9 +199,9 @@ def test_the_carry_starts_at_zero_in_every_epoch_and_evaluation():
     assert int(state.step) == 12
 
 
-@pytest.mark.parametrize("over_seeds", [epoch.vectorized, epoch.sequential])
+@pytest.mark.parametrize("over_seeds", [mesh.vectorized, mesh.sequential])
 def test_seeds_together_equal_seeds_alone_in_one_compilation(over_seeds):
-    together = epoch.stack_seeds(create, range(4, 7))
+    together = mesh.stack_seeds(create, range(4, 7))
     train_together = jax.jit(chex.assert_max_traces(over_seeds(train), n=1))
     alone = [create(jnp.uint32(seed)) for seed in range(4, 7)]
     for number in range(1, 5):
@@ -242,6 +242,19 @@ def test_evaluation_is_exact_whatever_the_batch(batch_size):
     np.testing.assert_allclose(
         evaluate(params, {"batches": jnp.float32(3)}, batches)["mse"], expected, rtol=1e-5
     )
+
+
+def test_evaluation_adds_up_metrics_batch_by_batch():
+    """A confusion matrix for each batch, all kept until the end, would take too much memory."""
+
+    def count(params, carry, batch, key):
+        matrix = jnp.ones((11, 11)) * batch["mask"].sum()
+        return matrix.sum(), (carry, {"confusion": Confusion(matrix)})
+
+    batches = [epoch.pad_batches(DATA, 3)]  # 8 of them
+    traced = jax.make_jaxpr(functools.partial(epoch.evaluate, loss=count))({}, {}, batches)
+    assert "f32[11,11]" in str(traced)
+    assert "f32[8,11,11]" not in str(traced)
 
 
 def test_best_parameters_are_those_of_the_lowest_score():

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from flax_attn.training.segments import CALL, SEGMENT, steps_a_segment, weigh
+from flax_attn.training.epoch import CALL, SEGMENT, steps_a_segment, weigh
 
 X = jnp.zeros((4, 8))
 

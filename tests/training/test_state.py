@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from flax_attn.training.state import Plateau, TrainState
+from flax_attn.training.epoch import Plateau, TrainState
 
 
 def run(scores, plateau=Plateau(), patience=0):  # noqa: B008

@@ -28,6 +28,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Int
 
+from flax_attn import platforms
 from flax_attn.attention.arrays import (
     add,
     merge,
@@ -39,7 +40,7 @@ from flax_attn.attention.arrays import (
     with_rank,
 )
 from flax_attn.attention.normalizers import drop, is_softmax
-from flax_attn.attention.scores import DotProduct, scaled_dot
+from flax_attn.attention.scores import as_dot_product
 from flax_attn.attention.visibility import Indices, hide
 from flax_attn.types import Tree
 
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 SMALLEST, LARGEST = 128, 1024
 CPU_BLOCK = 2**21  # numbers in the largest array of one block: 8 MiB in float32
 CPU_DENSE = 2**22  # numbers up to which all scores at once are as fast
-GPU_DENSE = 2**28  # numbers up to which all scores fit in memory: 1 GiB in float32
+DENSE = 2**28  # numbers up to which all scores fit in memory elsewhere: 1 GiB in float32
 
 
 def why_not(call: "Call") -> str:
@@ -78,8 +79,8 @@ def block_size(call: "Call") -> int | None:
         return call.chunk_size
     num_queries, num_keys = call.query.shape[-2], call.key.shape[-2]
     largest = _largest_inside(call)
-    if jax.default_backend() != "cpu":
-        return LARGEST if largest > GPU_DENSE else None
+    if platforms.current() != platforms.CPU:
+        return LARGEST if largest * platforms.num_copies() > DENSE else None
     numbers_a_pair = largest / max(num_queries * num_keys, 1)
     size = math.sqrt(CPU_BLOCK / max(numbers_a_pair, 1))
     if visible.right is not None:
@@ -93,7 +94,7 @@ def block_size(call: "Call") -> int | None:
 def _largest_inside(call: "Call") -> int:
     """The size of the largest array that the score computes. Dot products are known untraced."""
     score, query, key = call.score, call.query, call.key
-    if score is scaled_dot or isinstance(score, DotProduct):
+    if as_dot_product(score) is not None:
         pairs = math.prod(call.visible.shape[:-2]) * query.shape[-2] * key.shape[-2]
         return max(query.size, pairs)
     return _largest_in_program(jax.make_jaxpr(score)(query, key).jaxpr)

@@ -1,88 +1,196 @@
-"""Dot-product attention by cuDNN's fused kernel on NVIDIA GPUs. It does not store the weights.
+"""Dot-product attention by cuDNN's fused kernel on NVIDIA GPUs, in linear memory.
+
+The kernel gets the limits in its own terms: causality, a causal window, lengths and the scale. So
+no array of all pairs exists. What it has no terms for goes to another form.
+
+A row of the kernel is never empty: its lengths are 1 or above, and query lengths leave out the
+queries that a window leaves without a key. What the kernel computes for a query without a key is
+selected away, and so are the arrays' entries that nothing sees, in values and gradients. So nothing
+that it leaves beyond the lengths gets out.
 
 Source: Dao et al. 2022 (arXiv:2205.14135) for the algorithm. `jax.nn.dot_product_attention` calls
 the kernel.
 """
 
+import functools
 import math
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from flax_attn.attention.normalizers import is_softmax
-from flax_attn.attention.scores import DotProduct, scaled_dot
-from flax_attn.attention.visibility import hide
+from flax_attn import platforms
+from flax_attn.attention.forms import kernels
+from flax_attn.attention.visibility import Visibility, hide, hide_unseen
 
 if TYPE_CHECKING:
     from flax_attn.attention.core import Call
 
+HALVES = [{jnp.dtype(jnp.bfloat16)}, {jnp.dtype(jnp.float16)}]
+TERMS = {"left", "right", "query_lengths", "key_lengths"}
+
 
 def why_not(call: "Call") -> str:
     """Tells why the kernel does not fit a call; nothing where it does."""
-    if not call.visible.heads or call.indices is not None or call.chunk_size is not None:
-        return "the call has no heads, some queries only, or a chunk_size"
-    is_plain = call.score is scaled_dot or call.score == DotProduct()
-    if not is_plain or not is_softmax(call.normalizer):
-        return "it is not softmax of scaled dot products"
-    if call.visible.bias is not None or call.dropout_rate:
-        return "it has a bias or dropout"
-    return unavailable(call.query, call.key, call.value)
-
-
-def unavailable(query: Array, key: Array, value: Array) -> str:
-    """Tells why the device has no kernel for arrays `(..., t, d)`; nothing where it has one."""
-    if jax.default_backend() != "gpu" or "cuda" not in jax.devices()[0].client.platform_version:
-        return "the device is no GPU of NVIDIA"
-    capability = tuple(int(number) for number in jax.devices()[0].compute_capability.split("."))
-    if capability < (8, 0):
+    if reason := kernels.why_not_here(call, platforms.CUDA, "GPU of NVIDIA"):
+        return reason
+    if platforms.capability() < (8, 0):
         return "the capability of the GPU is below 8.0"
-    dtypes = {array.dtype for array in (query, key, value)}
-    if dtypes not in ({jnp.dtype(jnp.bfloat16)}, {jnp.dtype(jnp.float16)}):
+    return _why_not_arrays(call) or _why_not_terms(call)
+
+
+def _why_not_arrays(call: "Call") -> str:
+    """Tells why the kernel does not take the arrays."""
+    if {array.dtype for array in call[:3]} not in HALVES:
         return "the arrays are not all in bfloat16, or all in float16"
-    widths = {array.shape[-1] for array in (query, key, value)}
-    if len(widths) != 1 or any(width % 8 or width > 128 for width in widths):
-        return "the arrays have no common width that is a multiple of 8 up to 128"
-    is_odd = any(length == 0 or length % 2 for length in (query.shape[-2], key.shape[-2]))
-    return "a length is odd" if is_odd else ""
+    most = 256 if platforms.capability() >= platforms.HOPPER else 128
+    widths = {array.shape[-1] for array in call[:3]}
+    if len(widths) != 1 or any(width % 8 or not 0 < width <= most for width in widths):
+        return f"the arrays have no common width that is a multiple of 8 up to {most}"
+    return ""
 
 
-def attend(call: "Call", implementation: Literal["cudnn", "xla"] = "cudnn") -> Array:
-    """Computes the context `(..., heads, q, d)` of `softmax(q k^T / sqrt(d)) v`.
+def _why_not_terms(call: "Call") -> str:
+    """Tells what of a call the kernel has no terms for."""
+    visible, score = call.visible, kernels.constant_score(call)
+    if score is None or score.softcap is not None:
+        return "it is not softmax of dot products with a constant scale and no soft-cap"
+    if reason := kernels.why_not_terms(call, TERMS):
+        return reason
+    is_bounded = (visible.left, visible.right) != (None, None)
+    offset = visible.query_offset
+    is_causal = visible.right == 0 and isinstance(offset, int) and offset == 0
+    if is_bounded and not is_causal and not _is_one_query(visible):
+        return "the kernel's window is causal, and counts from the first key"
+    return ""
 
-    The kernel applies a mask as a large negative bias, so a NaN in padding would leak. Queries with
-    nothing to attend, and keys that no query may attend, are therefore zeroed before the kernel
-    runs. Afterwards the context of a query with nothing to attend is set to 0. Causality from the
-    first key on, with no more keys than queries, needs no mask.
 
-    Args:
-        call: its heads may be in groups `(key heads, group)`.
-        implementation: of `jax.nn.dot_product_attention`.
+class Terms(NamedTuple):
+    """The arguments of the kernel.
+
+    Attributes:
+        is_causal: whether query `i` sees no key after `i`.
+        left: the number of keys before that it sees, under causality; None for all.
+        query_lengths, key_lengths: `(rows,)`, 1 or above; None where all are real.
     """
-    visible, (num_queries, num_keys) = call.visible, call.visible.shape[-2:]
-    causal = visible.is_causal_from_start and num_keys <= num_queries
-    query, key, value, mask = call.query, call.key, call.value, None
-    if not causal and not visible.all_visible:
-        query, key, value, mask, _ = visible.shown(query, key, value)
+
+    is_causal: bool = False
+    left: int | None = None
+    query_lengths: Array | None = None
+    key_lengths: Array | None = None
+
+
+def terms_of(visible: Visibility) -> Terms:
+    """Says what the queries see in the terms of the kernel.
+
+    Queries and keys of an odd number are padded by one, since JAX refuses odd lengths in training.
+    Lengths then hide it, unless causality does.
+    """
+    num_queries, num_keys = visible.shape[-2:]
+    one_query, left = _is_one_query(visible), visible.left
+    is_causal = visible.right == 0 and not one_query
+    no_lengths = visible.query_lengths is None and visible.key_lengths is None
+    if left is not None and left >= num_keys - 1 and no_lengths and num_queries <= num_keys:
+        left = None
+    some_see_nothing = left is not None and num_queries + num_queries % 2 > num_keys + left
+    shows_padding = num_keys % 2 == 1 and not (is_causal and num_queries <= num_keys)
+    if not one_query and no_lengths and not some_see_nothing and not shows_padding:
+        return Terms(is_causal, left)
+    of_rows = lambda numbers: jnp.broadcast_to(jnp.ravel(jnp.asarray(numbers)), _num_rows(visible))
+    of_keys = of_rows(num_keys if visible.key_lengths is None else visible.key_lengths)
+    of_queries = of_rows(num_queries if visible.query_lengths is None else visible.query_lengths)
+    if one_query:  # its causality is a length
+        assert visible.right is not None
+        of_keys = jnp.minimum(of_keys, of_rows(visible.query_offset) + visible.right + 1)
+    of_keys = jnp.clip(of_keys, 1, num_keys)
+    if left is not None:
+        of_queries = jnp.minimum(of_queries, of_keys + left)
+    of_queries = jnp.clip(of_queries, 1, num_queries)
+    return Terms(is_causal, left, of_queries.astype(jnp.int32), of_keys.astype(jnp.int32))
+
+
+def attend(call: "Call") -> Array:
+    """Computes the context `(..., heads, q, d)` of `softmax(scale q k^T) v`.
+
+    The heads of the call may be in groups `(key heads, group)`. JAX knows only after tracing where
+    a program will run, for its arrays may lie on another device. There XLA computes the same terms,
+    with an array of all pairs.
+    """
+    visible, terms = call.visible, terms_of(call.visible)
+    has_key, has_query = visible.reachable()
+    query, key, value = hide_unseen(*call[:3], has_key, has_query)
 
     def heads_last(array: Array) -> Array:
-        """`(b, t, heads, d)`, as the kernel takes it."""
-        array = array.reshape(-1, *array.shape[len(visible.rows) :])
-        array = array.reshape(len(array), -1, *array.shape[-2:])
+        """`(rows, t, heads, d)` with an even length, as the kernel takes it."""
+        array = array.reshape(*_num_rows(visible), -1, *array.shape[-2:])
+        array = jnp.pad(array, [(0, 0), (0, 0), (0, array.shape[-2] % 2), (0, 0)])
         return jnp.swapaxes(array, 1, 2)
 
-    merged = None
-    if mask is not None:
-        axes = mask.shape[len(visible.rows) : -2]
-        heads = visible.heads if math.prod(axes) > 1 else axes
-        merged = jnp.broadcast_to(mask, (*visible.rows, *heads, *mask.shape[-2:]))
-        merged = merged.reshape(-1, math.prod(heads), *mask.shape[-2:])
-    context = jax.nn.dot_product_attention(
-        *map(heads_last, (query, key, value)),
-        mask=merged,
-        is_causal=causal,
-        implementation=implementation,
+    score = kernels.constant_score(call)
+    assert score is not None
+    window = None if terms.left is None else (terms.left, 0)
+    compute = functools.partial(
+        in_terms, scale=score.scale, is_causal=terms.is_causal, window=window
     )
-    context = jnp.swapaxes(context, 1, 2).reshape(*query.shape[:-1], value.shape[-1])
-    return context if mask is None else hide(context, mask.any(axis=-1))
+    arrays, same = mapped_alike(*map(heads_last, (query, key, value)), *terms[2:])
+    context = jax.lax.platform_dependent(
+        *arrays,
+        cuda=functools.partial(compute, implementation="cudnn"),
+        # nothing of the size of the weights is stored for its gradient
+        default=jax.checkpoint(functools.partial(compute, implementation="xla")),
+    )
+    context = jnp.swapaxes(same(context)[:, : query.shape[-2]], 1, 2).reshape(
+        *query.shape[:-1], value.shape[-1]
+    )
+    return hide(context, has_key)
+
+
+def mapped_alike(*arrays: Array | None) -> tuple[list[Array | None], Callable[[Array], Array]]:
+    """Makes `jax.vmap` map all arrays where it maps one, as JAX's rule for the kernel expects.
+
+    Returns the arrays, and a function that does the same to the context, for its gradient. XLA
+    removes what is added here.
+    """
+    parts = [jax.lax.stop_gradient(array[..., :0]) for array in arrays if array is not None]
+    never = functools.reduce(jnp.logical_or, [jnp.any(part != 0) for part in parts])
+    same = lambda array: jnp.where(never, jnp.zeros_like(array), array)
+    return [None if array is None else same(array) for array in arrays], same
+
+
+@functools.partial(jax.jit, static_argnames=("scale", "is_causal", "window", "implementation"))
+def in_terms(
+    query: Array,
+    key: Array,
+    value: Array,
+    query_lengths: Array | None,
+    key_lengths: Array | None,
+    *,
+    scale: float | None,
+    is_causal: bool,
+    window: tuple[int, int] | None,
+    implementation: Literal["cudnn", "xla"],
+) -> Array:
+    """Computes the context `(rows, q, heads, d)`. Layers of one shape are traced once."""
+    with jax.numpy_dtype_promotion("standard"):  # JAX promotes here
+        return jax.nn.dot_product_attention(
+            query,
+            key,
+            value,
+            scale=scale,
+            is_causal=is_causal,
+            query_seq_lengths=query_lengths,
+            key_value_seq_lengths=key_lengths,
+            local_window_size=window,
+            implementation=implementation,
+        )
+
+
+def _is_one_query(visible: Visibility) -> bool:
+    """Tells whether there is one query with an end of what it sees, as in decoding."""
+    return visible.shape[-2] == 1 and visible.right is not None and visible.left is None
+
+
+def _num_rows(visible: Visibility) -> tuple[int]:
+    return (math.prod(visible.rows),)

@@ -28,6 +28,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int
 
+from flax_attn import platforms
 from flax_attn.attention import masks
 from flax_attn.attention.arrays import merge, padded
 from flax_attn.attention.forms.blockwise import (
@@ -195,8 +196,9 @@ def _on_ring(part: "Call", ring: "Ring", queries: "Layout", keys: "Layout") -> A
 
 def addable(array: Array) -> Array:
     """Converts an array to a dtype that devices can add up: XLA aborts at bfloat16 on a CPU."""
-    is_half = array.dtype == jnp.bfloat16 and jax.default_backend() == "cpu"
-    return array.astype(jnp.float32) if is_half else array
+    may_abort = platforms.current() in (platforms.CPU, platforms.PORTABLE)
+    is_half = array.dtype == jnp.bfloat16
+    return array.astype(jnp.float32) if is_half and may_abort else array
 
 
 def _mesh(across: "Across", *arrays: Array) -> AnyMesh:

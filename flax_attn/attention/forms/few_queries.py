@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from flax_attn import platforms
 from flax_attn.attention.arrays import add, product, wide
 from flax_attn.attention.forms.blockwise import without_closure
 from flax_attn.attention.normalizers import is_softmax, masked_softmax
-from flax_attn.attention.scores import DotProduct, scaled_dot
+from flax_attn.attention.scores import as_dot_product
 from flax_attn.types import Tree
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ LEAST_NUMBERS = 2**16  # in the keys
 
 def why_not(call: "Call") -> str:
     """Tells why the form does not fit a call; nothing where it does."""
-    is_dot = call.score is scaled_dot or isinstance(call.score, DotProduct)
+    is_dot = as_dot_product(call.score) is not None
     num_queries = call.query.shape[-2]
-    if jax.default_backend() != "cpu" or not call.is_cached:
+    if platforms.current() != platforms.CPU or not call.is_cached:
         return "there is no cache of keys on a CPU"
     if not (is_softmax(call.normalizer) and is_dot) or call.chunk_size is not None:
         return "it is not softmax of dot products at once"

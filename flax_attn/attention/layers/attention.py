@@ -4,10 +4,13 @@ Luong's local attention lets each query attend to a window of keys around a posi
 (local-m), or one that it predicts (local-p).
 """
 
+import contextlib
 import functools
 import itertools
+from collections.abc import Iterator
 from typing import Unpack
 
+import flax.errors
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -28,6 +31,7 @@ from flax_attn.attention.checks import (
     check_array,
     check_rate,
     check_size,
+    tells_names,
     weights_shape,
 )
 from flax_attn.attention.core import Across, Attended, Call, compute, make_call
@@ -65,6 +69,7 @@ class Attention(nn.Module):
         check_rate("dropout_rate", self.dropout_rate)
         super().__post_init__()
 
+    @tells_names
     def __call__(
         self,
         query: Float[Array, "*b q d"],
@@ -237,6 +242,7 @@ class HardAttention(nn.Module):
     temperature: float = 1.0
     dtype: DTypeLike | None = None
 
+    @tells_names
     def __call__(
         self,
         query: Float[Array, "*b q d"],
@@ -248,7 +254,10 @@ class HardAttention(nn.Module):
         **limits: Unpack[Limits],
     ) -> Attended:
         """Attends as `Attention` does. In training it takes keys of the random stream `sample`."""
-        choose = functools.partial(sampled_hard, rng=self.make_rng("sample")) if train else hard
+        choose = hard
+        if train:
+            with needs_key("sample"):
+                choose = functools.partial(sampled_hard, rng=self.make_rng("sample"))
         query, key, value = as_inputs(query, key, value, self.dtype)
         call = make_call(
             query,
@@ -291,6 +300,7 @@ class LocalAttention(nn.Module):
         super().__post_init__()
 
     @nn.compact
+    @tells_names
     def __call__(
         self,
         query: Float[Array, "*b q d"],
@@ -353,6 +363,7 @@ class PredictiveLocalAttention(nn.Module):
         super().__post_init__()
 
     @nn.compact
+    @tells_names
     def __call__(
         self,
         query: Float[Array, "*b q d"],
@@ -459,7 +470,22 @@ def resolve_score(score: Score | nn.Module, query_features: int, key_features: i
 def dropout(layer: nn.Module, train: bool) -> Options:
     """The arguments of dropout: in training, a layer's rate, and a key of its stream `dropout`."""
     rate = layer.dropout_rate if train else 0.0  # pyright: ignore
-    return {"dropout_rate": rate, "dropout_rng": layer.make_rng("dropout")} if rate else {}
+    if not rate:
+        return {}
+    with needs_key("dropout"):
+        return {"dropout_rate": rate, "dropout_rng": layer.make_rng("dropout")}
+
+
+@contextlib.contextmanager
+def needs_key(stream: str) -> Iterator[None]:
+    """Raises a ValueError where Flax has no random key for what needs one in training."""
+    try:
+        yield
+    except flax.errors.InvalidRngError as error:
+        raise ValueError(
+            f"expected a random key for {stream} with train=True, got none; "
+            f'call apply(..., rngs={{"{stream}": key}}), or set train=False'
+        ) from error
 
 
 def without_padding(inputs: Array, lengths: ArrayLike | None) -> Array:

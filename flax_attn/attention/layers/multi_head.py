@@ -21,6 +21,7 @@ from flax_attn.attention.checks import (
     check_leading,
     check_rate,
     check_size,
+    tells_names,
 )
 from flax_attn.attention.core import Across, Attended, Call, compute, heads_first, heads_last
 from flax_attn.attention.layers.attention import as_input, dropout, resolve_score, without_padding
@@ -60,6 +61,7 @@ class Memory(NamedTuple):
         return self.key.shape[-3] if self.is_projected else self.key.shape[-2]
 
 
+@tells_names
 class MultiHeadAttention(nn.Module):
     """Attention in several heads. Each head has its own projections of queries, keys and values.
 
@@ -134,6 +136,7 @@ class MultiHeadAttention(nn.Module):
         check_rate("dropout_rate", self.dropout_rate)
         super().__post_init__()
 
+    @tells_names
     def __call__(
         self,
         query: Float[Array, "*b q d"],

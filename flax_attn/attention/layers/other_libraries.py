@@ -1,17 +1,19 @@
-"""Use with other libraries: an attention function for `flax.linen`, parameters from PyTorch."""
+"""Use with other libraries: an attention function for linen and nnx, parameters from PyTorch."""
 
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import flax.linen as nn
 import jax.numpy as jnp
+from flax.typing import PrecisionLike
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Key
 
-from flax_attn.attention.checks import known_bound
-from flax_attn.attention.core import dot_product_attention
-from flax_attn.types import Options
+from flax_attn.attention.checks import as_scale, as_softcap, check_normalizer, known_bound
+from flax_attn.attention.core import compute, dot_product_attention, heads_last, make_call
+from flax_attn.attention.normalizers import masked_softmax
+from flax_attn.attention.scores import DotProduct
+from flax_attn.types import Options, UserInput
 
 
 def linen_attention_fn(**options: Any) -> Callable[..., Array]:
@@ -20,10 +22,14 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
         attention_fn = linen_attention_fn(window=(16, 0), chunk_size=128)
         nn.MultiHeadDotProductAttention(num_heads=8, attention_fn=attention_fn)
 
+    `flax.nnx.MultiHeadAttention` takes it, too. With a `normalizer`, as in `attend`, it stands in
+    the place of softmax.
+
     Masks may be boolean, or zeros and ones as linen's helpers make them. Numbers below 0 or above 1
     raise a ValueError. Under `jit` the numbers cannot be checked: a number above 0 counts as True.
 
-    Dropout takes linen's arguments. Each head and each batch row drops its own weights.
+    Dropout takes linen's arguments. Each head and each batch row drops its own weights, whatever
+    `broadcast_dropout` says. `precision` is that of the layer's projections alone.
 
     With `sow_weights=True` the weights are sown where linen sows its own, in
     `intermediates/attention_weights`. That needs the option `chunk_size=None`.
@@ -33,7 +39,8 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
     of the query.
 
     Args:
-        options: arguments of `dot_product_attention` other than those that linen passes.
+        options: arguments of `dot_product_attention` other than those that linen passes, and
+            `normalizer`.
 
     Returns:
         A function of queries `(..., q, heads, d)`, keys and values `(..., k, heads, d)` and linen's
@@ -43,6 +50,9 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
         TypeError: an option that `dot_product_attention` does not have, or that linen passes.
     """
     _check_options(options)
+    check_normalizer(options.get("normalizer", masked_softmax))
+    scale, softcap = options.pop("scale", None), options.pop("softcap", None)
+    options["score"] = DotProduct(as_scale(scale), as_softcap(softcap))
 
     def attention_fn(
         query: Array,
@@ -54,7 +64,10 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
         dropout_rate: float = 0.0,
         deterministic: bool = False,
         dtype: DTypeLike | None = None,
-        module: nn.Module | None = None,
+        module: UserInput = None,  # of linen or nnx
+        broadcast_dropout: bool = False,
+        precision: PrecisionLike = None,
+        is_causal: bool = False,
     ) -> Array:
         query, key, value = (
             array if dtype is None else array.astype(dtype) for array in (query, key, value)
@@ -64,16 +77,19 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
         dropout = (
             {} if deterministic else {"dropout_rate": dropout_rate, "dropout_rng": dropout_rng}
         )
-        context, weights = dot_product_attention(
+        limits: Options = options | {"causal": True} if is_causal else options
+        call = make_call(
             query,
             key,
             value,
             bias=bias,
             mask=mask,
             need_weights=module is not None,
+            in_heads=True,
             **dropout,
-            **options,
+            **limits,
         )
+        context, weights = heads_last(compute(call), call.visible.weights_shape)
         if module is not None:
             if weights is None:
                 raise ValueError(
@@ -90,7 +106,8 @@ def _check_options(options: Options) -> None:
     """Raises a TypeError for an option that is unknown, or that linen passes."""
     of_linen = {"query", "key", "value", "bias", "mask"}
     of_linen |= {"dropout_rng", "dropout_rate", "need_weights"}
-    allowed = inspect.signature(dot_product_attention).parameters.keys() - of_linen
+    taken = inspect.signature(dot_product_attention).parameters.keys() | {"normalizer"}
+    allowed = taken - of_linen
     if not options.keys() <= allowed:
         raise TypeError(
             f"expected options among {', '.join(sorted(allowed))}, "

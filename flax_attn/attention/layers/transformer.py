@@ -18,9 +18,9 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.cache import KeyValueCache, SlidingCache
-from flax_attn.attention.checks import PerPair, Window, check_rate, check_size
+from flax_attn.attention.checks import PerPair, Window, check_rate, check_size, tells_names
 from flax_attn.attention.core import Across, Attended
-from flax_attn.attention.layers.attention import as_input, without_padding
+from flax_attn.attention.layers.attention import as_input, needs_key, without_padding
 from flax_attn.attention.layers.multi_head import MultiHeadAttention, layer_norm, on_one_axis
 from flax_attn.attention.visibility import Limits, hide, make_visibility
 from flax_attn.types import Options, Tree
@@ -67,7 +67,8 @@ class FeedForward(nn.Module):
             "dot_general": None if self.across else on_one_axis,
         }
         hidden = self.activation(nn.Dense(self.features, **options, name="hidden")(inputs))
-        hidden = nn.Dropout(self.dropout_rate, deterministic=not train)(hidden)
+        with needs_key("dropout"):
+            hidden = nn.Dropout(self.dropout_rate, deterministic=not train)(hidden)
         return nn.Dense(inputs.shape[-1], **options, name="out")(hidden)
 
 
@@ -99,6 +100,7 @@ class EncoderBlock(nn.Module):
         super().__post_init__()
 
     @nn.compact
+    @tells_names
     def __call__(
         self,
         inputs: Float[Array, "*b t d"],
@@ -174,6 +176,7 @@ class DecoderBlock(nn.Module):
         super().__post_init__()
 
     @nn.compact
+    @tells_names
     def __call__(
         self,
         inputs: Float[Array, "*b t d"],
@@ -289,7 +292,8 @@ def _add(
     options: Options = {"epsilon": block.epsilon, "param_dtype": block.param_dtype}
     norm = lambda x: layer_norm(x, dtype=dtype, name=f"{name}_norm", **options)
     context, others = part(norm(x) if block.pre_norm else x)
-    x = x + nn.Dropout(block.dropout_rate, deterministic=not train)(context)
+    with needs_key("dropout"):
+        x = x + nn.Dropout(block.dropout_rate, deterministic=not train)(context)
     return x if block.pre_norm else norm(x), others
 
 

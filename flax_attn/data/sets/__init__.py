@@ -1,7 +1,7 @@
 """Data sets.
 
 Each is a frozen dataclass whose fields are the keys under `data`; `DATA` maps a config's
-`data.name` to its class.
+`data.name` to its class. `kinds` adds the data sets that stand in the file of a kind of task.
 """
 
 from flax_attn.data.sets.images import MNIST as MNIST

@@ -90,14 +90,14 @@ class ImageFiles(ImageData):
     numbers `(n,)`.
 
     Attributes:
-        path: of the folder, or of the file, whose name ends in `.npz`.
+        file: the folder, or the file, whose name ends in `.npz`.
         height, width: the size to which images are scaled; 0 for the one size that they have.
         valid_fraction: the share of the training images that validates, where there is no `valid`;
             the share of all where they are split in three.
         test_fraction: the share of all that tests, where they are split in three.
     """
 
-    path: str
+    file: str
     height: int = 0
     width: int = 0
     valid_fraction: float = 0.1
@@ -117,10 +117,9 @@ class ImageFiles(ImageData):
                 f"expected data.height times data.width of at most {bounded.MOST_PIXELS:,}, got "
                 f"{self.height} and {self.width}"
             )
-        if not self.path:
+        if not self.file:
             raise UsageError(
-                "expected --config.data.path=FOLDER, with a folder of pictures for each class, or "
-                "FILE.npz"
+                "expected --data.file=FOLDER, with a folder of pictures for each class, or FILE.npz"
             )
 
     def check_training(self, training: Training) -> None:
@@ -135,14 +134,14 @@ class ImageFiles(ImageData):
 
     def load(self, manual_dir: Path | None) -> Images:
         del manual_dir  # the user names the folder or file
-        path = expanded(self.path)
+        path = expanded(self.file)
         if path.suffix.lower() == ".npz":
             splits, digest = archive.read(path, "images", "labels"), sha256(path)
         else:
             splits, digest = pictures.read_folder(path, self.image_shape)
         content = {}
         for name, (images, labels) in splits.items():
-            images, labels = contents.images(contents.place(name, self.path), images, labels)
+            images, labels = contents.images(contents.place(name, self.file), images, labels)
             content[name] = self.prepare(images), labels
         contents.check_one_shape({name: images for name, (images, _) in content.items()})
         if ALL in content:
@@ -151,7 +150,7 @@ class ImageFiles(ImageData):
             content = {
                 name: (images[rows], [labels[i] for i in rows]) for name, rows in parts.items()
             }
-        return in_classes(content, self.valid_fraction, self.seed, {self.path: digest})
+        return in_classes(content, self.valid_fraction, self.seed, {self.file: digest})
 
 
 def in_classes(

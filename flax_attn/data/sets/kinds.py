@@ -39,10 +39,12 @@ class DataSet(Part, abc.ABC):
     """What every data set has.
 
     Attributes:
+        topic: what the data are, as errors name it.
         seed: decides the data and their splits, the same for all seeds of a run.
     """
 
     PART: ClassVar[str] = "data"
+    topic: ClassVar[str] = "other data"
 
     seed: int = 42
 
@@ -67,6 +69,8 @@ class SignalRows(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class SignalData(DataSet):
     """Signals that become other signals, in the user's units."""
+
+    topic = "signals"
 
     @property
     def shape(self) -> tuple[int, int] | None:
@@ -107,6 +111,8 @@ class SeriesRows(NamedTuple):
 class SeriesData(DataSet):
     """Several input series. The series number `relevant` decides the output."""
 
+    topic = "series"
+
     length: int
     num_series: int
     relevant: int
@@ -136,6 +142,7 @@ class ImageData(DataSet):
             light ground is inverted.
     """
 
+    topic = "images"
     light_ink: ClassVar[bool] = False
 
     @abc.abstractmethod
@@ -203,8 +210,8 @@ class Tokens(DataSet):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextData(Tokens):
-    """Texts in classes.
+class ReadTexts(Tokens):
+    """Texts that a model reads whole.
 
     Attributes:
         num_ngrams: rows of a table for the character n-grams of words; 0 for none.
@@ -225,6 +232,13 @@ class TextData(Tokens):
                 f"expected data.tokenizer=word with data.num_ngrams or data.num_pairs, got "
                 f"{self.tokenizer}"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextData(ReadTexts):
+    """Texts in classes."""
+
+    topic = "texts"
 
     @abc.abstractmethod
     def load(self, manual_dir: Path | None) -> Texts:
@@ -247,6 +261,7 @@ class PairData(Tokens):
         is_natural: whether the texts are of languages, whose translations BLEU and chrF measure.
     """
 
+    topic = "pairs"
     is_natural: ClassVar[bool] = True
 
     preprocessing: str = "lower"

@@ -37,6 +37,7 @@ class LanguageData(DataSet):
         by_line: whether every line is a text of its own. Else a passage begins anywhere.
     """
 
+    topic = "a text to continue"
     by_line: ClassVar[bool] = False
 
     tokenizer: str = "character"
@@ -124,9 +125,7 @@ class TextFile(LanguageData):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.file:
-            raise UsageError(
-                "expected --config.data.file=FILE.txt, the path of a text to learn from"
-            )
+            raise UsageError("expected --data.file=FILE.txt, the path of a text to learn from")
 
     def load(self, manual_dir: Path | None) -> Language:
         del manual_dir  # the user names the file
@@ -135,8 +134,7 @@ class TextFile(LanguageData):
             text = read_text(path)
         except OSError as error:
             raise UsageError(
-                f"cannot read {self.file} ({error.strerror}); give a text file by "
-                f"--config.data.file"
+                f"cannot read {self.file} ({error.strerror}); give a text file by --data.file"
             ) from error
         if not text.strip():
             raise UsageError(f"expected a text in {self.file}, got an empty file")

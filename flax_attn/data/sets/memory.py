@@ -1,14 +1,17 @@
 """Data sets whose contents are given from Python.
 
-A config records their SHA-256, not the contents.
+A config records their SHA-256, not the contents. A kind of task takes such data if there is a
+subclass of `InMemory` that `replaces` its data sets.
 """
 
+import abc
 import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,14 +26,12 @@ from flax_attn.data.sets.kinds import (
     LabelledTexts,
     PairData,
     Pairs,
-    SeriesData,
     SignalData,
     SignalRows,
     TextData,
     Texts,
     Training,
 )
-from flax_attn.data.sets.language import LanguageData
 from flax_attn.data.sets.signals import with_valid
 from flax_attn.data.sets.texts import split
 from flax_attn.data.splits import at_random
@@ -38,8 +39,8 @@ from flax_attn.errors import UsageError
 from flax_attn.fields import shares
 from flax_attn.types import JsonObject, UserInput
 
-# inputs and targets by split: train, test, and perhaps valid; arrays or lists of texts
-Content = Mapping[str, tuple[UserInput, UserInput]]
+Rows = tuple[UserInput, UserInput]  # inputs and targets; arrays or lists of texts
+Content = Mapping[str, Rows]  # by split: train, test, and perhaps valid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +48,14 @@ class InMemory(DataSet):
     """What all contents from Python have.
 
     Attributes:
+        replaces: the data sets whose place these contents take in a config.
         splits: those that were given; without `valid` a part of `train` is held out.
         valid_fraction: the share of `train` that is held out then.
         sha256: of the contents.
         content: inputs and targets by split; None for a run that is read back.
     """
+
+    replaces: ClassVar[type[DataSet]]
 
     splits: tuple | list
     sha256: str
@@ -63,6 +67,25 @@ class InMemory(DataSet):
     def __post_init__(self) -> None:
         super().__post_init__()
         shares(self, "valid_fraction")
+
+    @staticmethod
+    @abc.abstractmethod
+    def checked(where: str, inputs: UserInput, targets: UserInput) -> Rows:
+        """Inputs and targets of a split as they are held; `where` names the split in an error.
+
+        Raises:
+            UsageError: contents of another kind.
+        """
+
+    @classmethod
+    def decided(cls, content: Content) -> JsonObject:
+        """The further fields that the contents decide.
+
+        Raises:
+            UsageError: splits that do not fit together.
+        """
+        del content
+        return {}
 
     def check_training(self, training: Training) -> None:
         if "valid" in training.evaluate and "valid" not in self.splits and not self.valid_fraction:
@@ -88,8 +111,18 @@ class SignalArrays(InMemory, SignalData):
         length, channels: of the inputs.
     """
 
+    replaces = SignalData
+
     length: int
     channels: int
+
+    @staticmethod
+    def checked(where: str, inputs: UserInput, targets: UserInput) -> Rows:
+        return contents.signals(where, inputs, targets)
+
+    @classmethod
+    def decided(cls, content: Content) -> JsonObject:
+        return dict(zip(("length", "channels"), shape_of_rows(content)))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -104,6 +137,12 @@ class SignalArrays(InMemory, SignalData):
 @dataclass(frozen=True, kw_only=True)
 class TextLists(InMemory, TextData):
     """Texts from Python, and the name of the class of each."""
+
+    replaces = TextData
+
+    @staticmethod
+    def checked(where: str, inputs: UserInput, targets: UserInput) -> Rows:
+        return contents.texts(where, inputs, targets)
 
     def load(self, manual_dir: Path | None) -> Texts:
         del manual_dir
@@ -123,8 +162,18 @@ class ImageArrays(InMemory, ImageData):
         height, width: of the images.
     """
 
+    replaces = ImageData
+
     height: int
     width: int
+
+    @staticmethod
+    def checked(where: str, inputs: UserInput, targets: UserInput) -> Rows:
+        return contents.images(where, inputs, targets)
+
+    @classmethod
+    def decided(cls, content: Content) -> JsonObject:
+        return dict(zip(("height", "width"), shape_of_rows(content)))
 
     @property
     def image_shape(self) -> tuple[int, int]:
@@ -138,6 +187,12 @@ class ImageArrays(InMemory, ImageData):
 @dataclass(frozen=True, kw_only=True)
 class PairLists(InMemory, PairData):
     """Texts from Python, and the texts that they become."""
+
+    replaces = PairData
+
+    @staticmethod
+    def checked(where: str, inputs: UserInput, targets: UserInput) -> Rows:
+        return contents.texts(where, inputs, targets)
 
     def load(self, manual_dir: Path | None) -> Pairs:
         del manual_dir
@@ -153,14 +208,6 @@ class PairLists(InMemory, PairData):
         return Pairs(splits, {"data": self.sha256})
 
 
-MEMORY: dict[type[DataSet], type[InMemory]] = {
-    SignalData: SignalArrays,
-    TextData: TextLists,
-    ImageData: ImageArrays,
-    PairData: PairLists,
-}
-
-
 def from_python(
     kind: type[DataSet], data: Mapping[str, UserInput]
 ) -> tuple[type[InMemory], JsonObject, Content]:
@@ -174,11 +221,13 @@ def from_python(
         UsageError: other splits than `train`, `test` and `valid`, contents of unequal lengths, or
             of another kind.
     """
-    if issubclass(kind, SeriesData | LanguageData):
-        other = "series" if issubclass(kind, SeriesData) else "a text to continue"
+    replacing = {own.replaces: own for own in InMemory.__subclasses__()}
+    own_class = next((own for base, own in replacing.items() if issubclass(kind, base)), None)
+    if own_class is None:
+        *others, last = (base.topic for base in replacing)
         raise UsageError(
-            f"expected a config on signals, texts, images or pairs for data from Python, got one "
-            f"on {other}"
+            f"expected a config on {', '.join(others)} or {last} for data from Python, got one on "
+            f"{kind.topic}"
         )
     names = list(data) if isinstance(data, Mapping) else [type(data).__name__]
     if not {"train", "test"} <= set(names) <= set(SPLITS):
@@ -186,19 +235,13 @@ def from_python(
             f"expected data of the splits train and test, and perhaps valid, got "
             f"{', '.join(map(str, names))}"
         )
-    cls = next(own for base, own in MEMORY.items() if issubclass(kind, base))
-    check = {SignalArrays: contents.signals, ImageArrays: contents.images}.get(cls, contents.texts)
     content = {
-        name: check(contents.place(name), *_two(name, data[name]))
+        name: own_class.checked(contents.place(name), *_two(name, data[name]))
         for name in SPLITS
         if name in data
     }
     fields: JsonObject = {"splits": tuple(content), "sha256": digest(content)}
-    if cls in (SignalArrays, ImageArrays):
-        contents.check_one_shape({name: inputs for name, (inputs, _) in content.items()})
-        names = ("length", "channels") if cls is SignalArrays else ("height", "width")
-        fields |= dict(zip(names, content["train"][0].shape[1:]))
-    return cls, fields, content
+    return own_class, fields | own_class.decided(content), content
 
 
 def digest(content: Content) -> str:
@@ -222,3 +265,10 @@ def _two(name: str, rows: UserInput) -> tuple[UserInput, UserInput]:
             f"expected (inputs, targets) as {contents.place(name)}, got {type(rows).__name__}"
         )
     return rows[0], rows[1]
+
+
+def shape_of_rows(content: Content) -> tuple[int, ...]:
+    """The one shape of the rows of arrays of all splits, without the number of rows."""
+    arrays = {name: np.asarray(inputs) for name, (inputs, _) in content.items()}
+    contents.check_one_shape(arrays)
+    return arrays["train"].shape[1:]

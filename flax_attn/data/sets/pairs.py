@@ -113,7 +113,7 @@ class Multi30k(PairData):
 
 @dataclass(frozen=True, kw_only=True)
 class PairsTSV(PairData):
-    """The user's own table of pairs, one a row: CSV where the file ends in `.csv`, else TSV.
+    """The user's own table of pairs, one a row, with tabs, commas or semicolons between.
 
     Attributes:
         file: a table without a header.
@@ -139,7 +139,7 @@ class PairsTSV(PairData):
             )
         if not self.file:
             raise UsageError(
-                "expected --config.data.file=FILE.tsv, with a source and a target in every line, "
+                "expected --data.file=FILE.tsv, with a source and a target in every line, "
                 "a tab between, or a FILE.csv"
             )
         if not (

@@ -143,9 +143,7 @@ class SignalsNPZ(SignalData):
         super().__post_init__()
         check_fractions(self.valid_fraction, self.test_fraction)
         if not self.file:
-            raise UsageError(
-                "expected --config.data.file=FILE.npz, with the arrays inputs and targets"
-            )
+            raise UsageError("expected --data.file=FILE.npz, with the arrays inputs and targets")
 
     def check_training(self, training: Training) -> None:
         check_validation(self.valid_fraction, training)

@@ -120,16 +120,16 @@ def _distinct(phrases: "list[Phrase]") -> "list[Phrase]":
 
 @dataclass(frozen=True, kw_only=True)
 class TextCSV(TextData):
-    """The user's own table of texts and labels: TSV where the file ends in `.tsv`, else CSV.
+    """The user's own table of texts and labels, with commas, semicolons or tabs between.
 
     Attributes:
-        train_file: split in three, or in two where there is a `test_file`.
+        file: split in three, or in two where there is a `test_file`.
         test_file: a table for the test; '' for none.
         text_column, label_column: by name, with a header in the first row, or by number from 1.
         valid_fraction, test_fraction: shares that validate and test.
     """
 
-    train_file: str
+    file: str
     test_file: str = ""
     text_column: str = "text"
     label_column: str = "label"
@@ -139,10 +139,9 @@ class TextCSV(TextData):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fractions(self.valid_fraction, self.test_fraction)
-        if not self.train_file:
+        if not self.file:
             raise UsageError(
-                "expected --config.data.train_file=FILE.csv, or a FILE.tsv, a table of texts and "
-                "labels"
+                "expected --data.file=FILE.csv, or a FILE.tsv, a table of texts and labels"
             )
 
     def check_training(self, training: Training) -> None:
@@ -150,15 +149,15 @@ class TextCSV(TextData):
 
     def load(self, manual_dir: Path | None) -> Texts:
         del manual_dir  # the user names the files
-        texts, labels = self._read(self.train_file)
+        texts, labels = self._read(self.file)
         test = self._read(self.test_file) if self.test_file else None
         splits = split(texts, labels, (self.valid_fraction, self.test_fraction), self.seed, test)
         if not all(rows for rows, _ in splits.values()):
             raise UsageError(
-                f"expected enough rows in {self.train_file} for training, validation and test, "
+                f"expected enough rows in {self.file} for training, validation and test, "
                 f"got {len(texts)}"
             )
-        paths = [path for path in (self.train_file, self.test_file) if path]
+        paths = [path for path in (self.file, self.test_file) if path]
         sums = {path: sha256(expanded(path)) for path in paths}
         return Texts(splits, sorted(set(splits["train"][1])), sums)
 

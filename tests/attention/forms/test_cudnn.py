@@ -1,161 +1,238 @@
-"""The fused kernel's terms: what we hand it means what the dense path computes; and on a GPU that
-has it, it is taken and agrees.
+"""cuDNN's kernel gets terms that mean what the formula computes, and no array of all pairs. JAX's
+own form takes the same terms in its place, so no GPU is needed.
 """
 
 import functools
+import re
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.compiled import without_cudnn
+from flax_attn import platforms
+from flax_attn.attention import form_of
 from flax_attn.attention.core import dot_product_attention
 from flax_attn.attention.forms import cudnn
-from tests.attention.compiled import normal, run
+from tests.accelerators.programs import largest
+from tests.attention.forms.drawn import Drawn, check, draw
 
-LEADING, Q, K, HEADS, KEY_HEADS, D = (2, 3), 6, 10, 4, 2, 8
-HAS_KERNEL = jax.default_backend() == "gpu" and not cudnn.unavailable(
-    *[jnp.zeros((1, 1, 2, 8), jnp.bfloat16)] * 3
-)
-
-
-def arrays(dtype=jnp.float32):
-    shapes = ((*LEADING, Q, HEADS, D), (*LEADING, K, KEY_HEADS, D), (*LEADING, K, KEY_HEADS, D))
-    return [normal(seed, *shape).astype(dtype) for seed, shape in enumerate(shapes)]
-
-
-def mask_of(kind):
-    if kind is None:
-        return None
-    shape = {
-        "pairs": (1, 1, 1, Q, K),
-        "heads": (1, 1, HEADS, Q, K),
-        "rows": (*LEADING, 1, 1, K),
-        "all": (*LEADING, HEADS, Q, K),
-    }[kind]
-    mask = np.random.default_rng(7).random(shape) < 0.6
-    mask[..., 3] = False
-    mask[(..., 2, slice(None)) if shape[-2] > 1 else (1, 2)] = False
-    return mask
+TERMS = ("one query", "causal", "query_lengths", "key_lengths", "scale", "rows")
+LONG = jax.ShapeDtypeStruct((1, 65_536, 8, 64), jnp.bfloat16)
+SHARED = jax.ShapeDtypeStruct((1, 65_536, 2, 64), jnp.bfloat16)
+NO_WEIGHTS = {"need_weights": False}
+lengths = np.array([7])
 
 
 @pytest.fixture
-def taken(monkeypatch):
-    """The mask and causality of each call of the kernel, with JAX's own form in its place."""
-    taken, attend = [], jax.nn.dot_product_attention
-
-    def spy(query, key, value, mask, is_causal, implementation):
-        assert implementation == "cudnn"
-        taken.append((mask, is_causal))
-        return attend(query, key, value, mask=mask, is_causal=is_causal, implementation="xla")
-
-    monkeypatch.setattr(cudnn, "unavailable", lambda *arrays: "")
-    monkeypatch.setattr(jax.nn, "dot_product_attention", spy)
-    return taken
+def cudnn_is_here():
+    with without_cudnn():
+        yield
 
 
-def test_causality_alone_is_handed_over_without_a_mask(taken):
-    x = jnp.zeros((1, 6, 1, 4))
-    attend = functools.partial(dot_product_attention, x, x, x, need_weights=False)
-    attend(), attend(causal=True)
-    assert taken == [(None, False), (None, True)]
-    for causal, window, offset in ((False, (None, 3), 0), (True, (2, None), 0), (True, None, 1)):
-        attend(causal=causal, window=window, query_offset=offset)
-        mask, is_causal = taken[-1]
-        assert not is_causal
-        (left, right), distance = window or (None, None), np.arange(6) - np.arange(6)[:, None]
-        visible = distance - offset <= (0 if causal else right)
-        visible &= left is None or distance >= -left
-        np.testing.assert_array_equal(mask[0, 0], visible)
+@pytest.fixture
+def by_xla(monkeypatch):
+    """The terms by JAX's own form, for all platforms."""
+    in_terms = cudnn.in_terms
+    monkeypatch.setattr(
+        cudnn,
+        "in_terms",
+        lambda *arrays, implementation, **terms: in_terms(*arrays, implementation="xla", **terms),
+    )
 
 
 @pytest.mark.parametrize(
-    "kind",
+    "seed", [*range(6), *[pytest.param(n, marks=pytest.mark.full) for n in range(6, 70)]]
+)
+def test_terms_mean_the_formula(seed, by_xla):
+    rng = np.random.default_rng(seed)
+    check(rng, draw(rng, TERMS, 12), cudnn.attend, times=5, atol=1e-5, rtol=1e-5)
+
+
+def test_one_query_sees_keys_after_its_position(by_xla):
+    limits = {"window": (None, 2), "query_offset": np.zeros(2, int)}
+    arrays = [np.zeros((2, length, 4, 8)) for length in (1, 7, 7)]
+    drawn = Drawn(arrays, limits, {"scale": None, "softcap": None})
+    check(np.random.default_rng(0), drawn, cudnn.attend, times=5, atol=1e-5, rtol=1e-5)
+
+
+def test_what_the_kernel_leaves_beyond_the_lengths_does_not_get_out(monkeypatch):
+    def in_terms(query, key, value, query_lengths, key_lengths, **terms):
+        terms |= {"implementation": "xla"}
+        context = computed(query, key, value, query_lengths, key_lengths, **terms)
+        is_real = (
+            jnp.arange(query.shape[1])[None, :, None, None] < query_lengths[:, None, None, None]
+        )
+        return jnp.where(is_real, context, jnp.nan)
+
+    computed = cudnn.in_terms
+    monkeypatch.setattr(cudnn, "in_terms", in_terms)
+    limits = {"query_lengths": np.zeros(2, int), "key_lengths": np.zeros(2, int)}
+    drawn = Drawn([np.zeros((2, 7, 4, 8))] * 3, limits, {"scale": None, "softcap": None})
+    rng = np.random.default_rng(0)
+    assert check(rng, drawn, cudnn.attend, times=5, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_row_of_the_kernel_is_empty(seed):
+    """What a kernel makes of such a row is not defined."""
+    rng = np.random.default_rng(seed)
+    call = draw(rng, TERMS, 12).call()
+    terms, (num_queries, num_keys) = cudnn.terms_of(call.visible), call.visible.shape[-2:]
+    of_queries = terms.query_lengths if terms.query_lengths is not None else [num_queries]
+    of_keys = terms.key_lengths if terms.key_lengths is not None else [num_keys]
+    for real_queries, real_keys in np.broadcast(of_queries, of_keys):
+        queries, keys = np.arange(real_queries)[:, None], np.arange(real_keys)
+        sees = (keys <= queries) if terms.is_causal else np.ones((real_queries, real_keys), bool)
+        sees &= True if terms.left is None else keys >= queries - terms.left
+        assert real_queries
+        assert sees.any(axis=1).all()
+
+
+@pytest.mark.parametrize(
+    ("limits", "mask", "window", "scale"),
     [
-        "rows",
-        "all",
-        *[pytest.param(kind, marks=pytest.mark.full) for kind in (None, "pairs", "heads")],
+        ({}, "NO_MASK", "0", "0.125"),
+        ({"causal": True}, "CAUSAL", "0", "0.125"),
+        ({"causal": True, "window": (255, 0)}, "CAUSAL", "256", "0.125"),
+        ({"key_lengths": lengths}, "PADDING", "0", "0.125"),
+        ({"causal": True, "key_lengths": lengths}, "PADDING_CAUSAL", "0", "0.125"),
+        (
+            {"causal": True, "window": (255, 0), "key_lengths": lengths, "scale": 0.5},
+            "PADDING_CAUSAL",
+            "256",
+            "0.5",
+        ),
     ],
 )
-def test_masks_mean_the_same(kind, taken):
-    query, key, value = arrays()
-    mask = mask_of(kind)
-    if mask is not None:
-        mask = jnp.asarray(mask)
-        key[..., 3, :, :], value[..., 3, :, :] = np.nan, np.inf
+def test_the_kernel_gets_the_limits_and_there_are_no_pairs(
+    limits, mask, window, scale, cudnn_is_here
+):
+    attend = functools.partial(dot_product_attention, **limits, **NO_WEIGHTS)
+    loss = lambda *arrays: attend(*arrays).context.astype(jnp.float32).sum()
+    for function in (loss, jax.grad(loss, argnums=(0, 1, 2))):
+        with platforms.compiling_for("cuda"):
+            program = jax.jit(function).trace(LONG, SHARED, SHARED)
+        text = program.lower(lowering_platforms=("cuda",)).as_text().replace("\\22", '"')
+        assert "__cudnn$fmhaSoftmax" in text
+        assert largest(text) <= 2 * LONG.size
+        assert set(re.findall(r'"mask_type"\s*:\s*"(\w+)"', text)) == {mask}
+        windows = set(re.findall(r'"sliding_window_length"\s*:\s*(\d+)', text)) or {"0"}
+        assert windows == {window}
+        scales = {float(number) for number in re.findall(r'"fmha_scale"\s*:\s*([\d.e-]+)', text)}
+        assert scales == {float(scale)}
 
-    def outcome(function):
-        def loss(*arrays):
-            context = function(*arrays)
-            return jnp.sum(jnp.sin(context)), context
 
-        return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))(query, key, value)
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"mask": np.ones((1, 1, 1, 65_536), bool)}, "no terms for mask"),
+        ({"causal": True, "softcap": 30.0}, "no soft-cap"),
+        ({"window": (255, 255)}, "window is causal"),
+        ({"causal": True, "query_offset": 3}, "counts from the first key"),
+        ({"chunk_size": 128}, "a chunk_size"),
+        ({"dropout_rate": 0.1, "dropout_rng": jax.random.key(0)}, "dropout"),
+        ({"causal": True, "prefix_lengths": lengths}, "no terms for prefix_lengths"),
+    ],
+)
+def test_what_it_has_no_terms_for_goes_to_blocks(arguments, reason):
+    form = form_of(LONG, SHARED, SHARED, platform="cuda", **NO_WEIGHTS, **arguments)
+    assert form.name == "blockwise"
+    assert reason in form.why_not["cudnn"]
 
-    expected = outcome(lambda *arrays: dot_product_attention(*arrays, mask=mask).context)
-    fused = functools.partial(dot_product_attention, mask=mask, need_weights=False)
-    chex.assert_trees_all_close(
-        outcome(lambda *arrays: fused(*arrays).context), expected, atol=1e-5
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "is_taken"),
+    [
+        (jnp.float16, 64, True),
+        (jnp.float32, 64, False),
+        (jnp.bfloat16, 256, True),
+        (jnp.bfloat16, 264, False),
+        (jnp.bfloat16, 12, False),
+    ],
+)
+def test_arrays_that_it_takes(dtype, width, is_taken):
+    x = jax.ShapeDtypeStruct((1, 9, 2, width), dtype)
+    assert (form_of(x, x, x, platform="cuda", **NO_WEIGHTS).name == "cudnn") == is_taken
+
+
+def test_older_gpus_take_narrower_heads(monkeypatch):
+    name = lambda width: (
+        form_of(
+            *[jax.ShapeDtypeStruct((1, 8, 2, width), jnp.bfloat16)] * 3,
+            platform="cuda",
+            **NO_WEIGHTS,
+        ).name
     )
-    assert len(taken) == 1
-    chex.assert_tree_all_finite(expected)
+    monkeypatch.setattr(platforms, "capability", lambda: (8, 0))
+    assert (name(128), name(256)) == ("cudnn", "dense")
+    monkeypatch.setattr(platforms, "capability", lambda: (7, 5))
+    assert name(128) == "dense"
 
 
-def test_causal_from_the_first_key(taken):
-    query, key, value = arrays()
-    square = query, key[..., :Q, :, :], value[..., :Q, :, :]
-    expected = run(dot_product_attention, *square, causal=True).context
-    context = run(dot_product_attention, *square, causal=True, need_weights=False).context
-    np.testing.assert_allclose(context, expected, atol=1e-6)
-    assert taken == [(None, True)]
+def test_a_program_for_a_gpu_runs_on_a_cpu_too(cudnn_is_here):
+    rng = np.random.default_rng(0)
+    arrays = [jnp.asarray(rng.normal(size=(1, 9, 2, 8)), jnp.bfloat16) for _ in range(3)]
+    attend = functools.partial(dot_product_attention, causal=True)
+    with platforms.compiling_for("cuda"):
+        program = jax.jit(lambda *arrays: attend(*arrays, **NO_WEIGHTS).context).trace(*arrays)
+    assert "dot_product_attention_fwd" in str(program.jaxpr)
+    context = program.lower(lowering_platforms=("cpu",)).compile()(*arrays)
+    np.testing.assert_array_equal(context, jax.jit(attend)(*arrays).context)
+
+
+@pytest.mark.parametrize("axes", [(0, 0, None), (0, None, None), (None, 0, None), (None, None, 0)])
+def test_vmap_may_map_some_arrays_alone(axes, cudnn_is_here):
+    """As parameters differ between seeds, and lengths do not. JAX's rule expects all or none."""
+    rng = np.random.default_rng(0)
+    shapes = [
+        shape if axis is None else (3, *shape) for shape, axis in zip([(2, 9, 2, 8)] * 2, axes)
+    ]
+    query, key = (jnp.asarray(rng.normal(size=shape), jnp.bfloat16) for shape in shapes)
+    numbers = jnp.array([[3, 9], [4, 0], [7, 8]])
+    numbers = numbers if axes[2] == 0 else numbers[1]
+
+    def loss(query, key, numbers, **options):
+        limits = {"causal": True, "key_lengths": numbers}
+        context = dot_product_attention(query, key, key, **limits, **options).context
+        return context.astype(jnp.float32).sum()
+
+    mapped = lambda **options: jax.vmap(
+        jax.grad(lambda *args: loss(*args, **options), argnums=(0, 1)), in_axes=axes
+    )
+    with platforms.compiling_for("cuda"):
+        program = jax.jit(mapped(**NO_WEIGHTS)).trace(query, key, numbers)
+    assert "fmhaSoftmaxBackward" in program.lower(lowering_platforms=("cuda",)).as_text()
+    ours = program.lower(lowering_platforms=("cpu",)).compile()(query, key, numbers)
+    expected = jax.jit(mapped())(query, key, numbers)
+    for a, b in zip(ours, expected):
+        np.testing.assert_allclose(*(x.astype(jnp.float32) for x in (a, b)), atol=0.05, rtol=0.05)
+
+
+def test_strict_promotion_of_dtypes_is_no_hindrance(cudnn_is_here):
+    x = jax.ShapeDtypeStruct((1, 9, 2, 8), jnp.bfloat16)
+    loss = lambda *arrays: dot_product_attention(*arrays, **NO_WEIGHTS).context.mean()
+    with jax.numpy_dtype_promotion("strict"), platforms.compiling_for("cuda"):
+        program = jax.jit(jax.grad(loss)).trace(x, x, x)
+        assert "fmhaSoftmaxBackward" in program.lower(lowering_platforms=("cuda",)).as_text()
 
 
 def test_nothing_is_fused_without_such_a_gpu():
-    if HAS_KERNEL:
+    if platforms.current() == platforms.CUDA:
         pytest.skip("there is one")
-    assert cudnn.unavailable(*map(jnp.asarray, arrays(jnp.bfloat16))).endswith("NVIDIA")
+    reason = form_of(LONG, SHARED, SHARED, **NO_WEIGHTS).why_not["cudnn"]
+    assert reason == "the program is not for a GPU of NVIDIA"
 
 
-OPTIONS = {
-    "plain": {},
-    "causal": {"causal": True},
-    "offset": {"causal": True, "query_offset": 4},
-    "lengths": {
-        "query_lengths": np.array([[6, 0, 3], [1, 2, 5]]),
-        "key_lengths": np.array([[0, 10, 7], [1, 2, 3]]),
-    },
-    "mask": {"mask": mask_of("all"), "window": (3, 2)},
-}
+@pytest.mark.skipif(platforms.current() != platforms.CUDA, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("seed", range(12))
+def test_on_a_gpu_it_agrees(seed):
+    rng = np.random.default_rng(seed)
 
+    def form(call):
+        arrays = [array.astype(jnp.bfloat16) for array in call[:3]]
+        call = call._replace(query=arrays[0], key=arrays[1], value=arrays[2])
+        return cudnn.attend(call).astype(jnp.float32)
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_constraints_reach_the_kernel(name, taken):
-    """Without a GPU jax's other implementation stands in for the kernel."""
-    expected = run(dot_product_attention, *arrays(), **OPTIONS[name]).context
-    context = run(dot_product_attention, *arrays(), **OPTIONS[name], need_weights=False).context
-    np.testing.assert_allclose(context, expected, atol=1e-6)
-    ((mask, causal),) = taken
-    # there are more keys than causality leaves to see
-    assert (mask is None, causal) == (name == "plain", False)
-
-
-@pytest.mark.skipif(not HAS_KERNEL, reason="needs an NVIDIA GPU of capability 8.0")
-@pytest.mark.parametrize("name", OPTIONS)
-def test_on_a_gpu_it_is_taken_and_agrees(name):
-    def outcome(need_weights, dtype):
-        def loss(query, key, value):
-            context = dot_product_attention(
-                query, key, value, **OPTIONS[name], need_weights=need_weights
-            ).context
-            return jnp.sum(jnp.sin(context.astype(jnp.float32))), context
-
-        function = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))
-        assert ("fmha" in function.lower(*arrays(dtype)).as_text()) == (
-            dtype == jnp.bfloat16 and not need_weights
-        )
-        return function(*arrays(dtype))
-
-    (_, context), gradients = outcome(False, jnp.bfloat16)
-    (_, expected), expected_gradients = outcome(True, jnp.float32)
-    for ours, right in zip((context, *gradients), (expected, *expected_gradients), strict=True):
-        np.testing.assert_allclose(ours.astype(jnp.float32), right, atol=0.05)
+    check(rng, draw(rng, TERMS, 12), form, times=2, atol=0.05, rtol=0.05)

@@ -16,7 +16,7 @@ from flax_attn.attention.visibility import Indices, make_visibility
 from tests.attention.across_devices import cases, inside, mapped_cases
 from tests.on_devices import on
 
-FEW = "window,causal bias,causal dropout"
+FEW = "causal window at an offset,causal bias,causal dropout"
 FEW_MAPPED = "learned score,long"
 
 

@@ -38,8 +38,8 @@ def test_a_call_takes_the_first_form_that_fits(x, arguments, name):
 @on_cpu
 def test_the_forms_before_say_why_they_do_not_fit():
     form = fa.form_of(LONG, LONG, LONG, causal=True, **NO_WEIGHTS)
-    assert list(form.why_not) == ["cudnn", "few_queries"]
-    assert form.why_not["cudnn"] == "the device is no GPU of NVIDIA"
+    assert list(form.why_not) == ["cudnn", "splash", "few_queries"]
+    assert form.why_not["cudnn"] == "the program is not for a GPU of NVIDIA"
     form = fa.form_of(SHORT, SHORT, SHORT, **NO_WEIGHTS)
     assert form.why_not["blockwise"] == "all scores at once are as fast"
     form = fa.form_of(ROW, ROW, ROW, **NO_WEIGHTS, normalizer=fa.sparsemax)
@@ -61,8 +61,8 @@ def test_what_the_function_refuses_is_refused():
         fa.form_of(SHORT, *[jax.ShapeDtypeStruct((1, 8, 2, 4), jnp.float32)] * 2)
     with pytest.raises(TypeError, match="windw"):
         fa.form_of(SHORT, SHORT, SHORT, windw=3)
-    with pytest.raises(TypeError, match="causal"):
-        fa.form_of(SHORT, SHORT, SHORT, normalizer=fa.sparsemax, causal=True)
+    with pytest.raises(TypeError, match="kernel"):
+        fa.form_of(SHORT, SHORT, SHORT, normalizer=fa.sparsemax, kernel="xla")
     with pytest.raises(ValueError, match="chunk_size of 1 or above"):
         fa.form_of(SHORT, SHORT, SHORT, chunk_size=0)
     with pytest.raises(TypeError, match="a function as score, got a class"):

@@ -165,3 +165,20 @@ def test_heads_that_do_not_divide_are_told():
         ValueError, match="num_heads to be a multiple of num_key_heads, both above 0, got 3 and 2"
     ):
         init(fa.MultiHeadAttention(3, num_key_heads=2), X)
+
+
+@pytest.mark.parametrize("name", ["mask", "segments"])
+def test_memory_is_linear_where_single_pairs_are_hidden(name):
+    """Which tokens see any other is asked for all of them, before they are projected."""
+
+    def needed(length):
+        x = jax.ShapeDtypeStruct((1, length, 8), jnp.float32)
+        ids = jnp.zeros((1, length), jnp.int32)
+        limits = {"mask": fa.masks.causal} if name == "mask" else {"query_segments": ids}
+        layer = fa.MultiHeadAttention(2)
+        attend = lambda p, x: layer.apply(p, x, need_weights=False, **limits).context.sum()
+        params = jax.eval_shape(layer.init, jax.random.key(0), x)
+        program = jax.jit(jax.grad(attend)).lower(params, x).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    assert needed(16_384) < 2.2 * needed(8192)

@@ -105,3 +105,63 @@ def test_a_module_of_ours_in_an_nnx_model():
     decoded, cache = model.attention.decode(x, cache)
     np.testing.assert_array_equal(cache.length, [T] * B)
     np.testing.assert_allclose(decoded.context, model.attention(x, causal=True).context, atol=1e-5)
+
+
+def shares(scores, mask):
+    """Squares of the visible scores, divided by their sum."""
+    squares = jnp.where(True if mask is None else mask, scores**2, 0)
+    return squares / jnp.maximum(squares.sum(axis=-1, keepdims=True), 1e-6)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 3])
+def test_linen_takes_a_normalizer_of_ones_own(chunk_size):
+    """Values and gradients are those of `attend` in every head."""
+    mask = np.tri(T, dtype=bool) & (np.arange(T) < np.array([[7], [4]]))[:, None, None, :]
+    options = {"normalizer": shares, "chunk_size": chunk_size}
+    function = fa.linen_attention_fn(**options, scale=0.3)
+    layer = nn.MultiHeadDotProductAttention(3, attention_fn=function)
+    variables = init(layer, X)
+
+    def by_hand(variables, x):
+        params = variables["params"]
+        project = lambda name: (
+            jnp.einsum("btd,dhf->bhtf", x, params[name]["kernel"])
+            + params[name]["bias"][None, :, None, :]
+        )
+        score = lambda query, key: 0.3 * fa.dot(query, key)
+        heads = map(project, ("query", "key", "value"))
+        context, _ = fa.attend(*heads, score=score, mask=mask, **options)
+        return jnp.einsum("bhtf,hfd->btd", context, params["out"]["kernel"]) + params["out"][
+            "bias"
+        ].reshape(1, 1, -1)
+
+    by_linen = lambda variables, x: layer.apply(variables, x, mask=jnp.asarray(mask))
+    outcomes = []
+    for function in (by_linen, by_hand):
+        loss = lambda variables, x, function=function: jnp.sum(jnp.sin(function(variables, x)))
+        gradients = jax.jit(jax.grad(loss, argnums=(0, 1)))(variables, X)
+        outcomes.append((jax.jit(function)(variables, X), gradients))
+    chex.assert_trees_all_close(*outcomes, atol=1e-5, rtol=1e-4)
+    softmax = nn.MultiHeadDotProductAttention(3, attention_fn=fa.linen_attention_fn(scale=0.3))
+    other = apply(softmax, variables, X, mask=jnp.asarray(mask))
+    assert np.abs(other - outcomes[0][0]).max() > 1e-2
+
+
+@pytest.mark.filterwarnings("ignore:Using 'Module.sow:DeprecationWarning")
+@pytest.mark.parametrize("causal", [False, True])
+def test_nnx_takes_our_attention(causal):
+    make = lambda function, **options: nnx.MultiHeadAttention(
+        3, D, attention_fn=function, decode=False, rngs=nnx.Rngs(0), **options
+    )
+    x = jnp.asarray(X)
+    theirs, ours = make(nnx.dot_product_attention), make(fa.linen_attention_fn())
+    real = np.arange(T) < np.array([7, 4])[:, None, None, None]
+    mask = np.broadcast_to(real, (B, 1, T, T))
+    options = {"mask": jnp.asarray(mask), "is_causal": causal, "sow_weights": True}
+    np.testing.assert_allclose(ours(x, **options), theirs(x, **options), atol=1e-5)
+    sown = [jax.tree.leaves(nnx.pop(layer, nnx.Intermediate)) for layer in (ours, theirs)]
+    chex.assert_trees_all_close(*sown, atol=1e-5)
+    dropping = make(fa.linen_attention_fn(), dropout_rate=0.5, deterministic=False)
+    assert np.abs(dropping(x) - dropping(x)).max() > 1e-3
+    sharp = make(fa.linen_attention_fn(normalizer=fa.hard))
+    assert np.abs(sharp(x) - ours(x)).max() > 1e-3

@@ -1,0 +1,253 @@
+"""Checks attention and two trainings on the GPU or TPU of this machine, in about a minute.
+
+    python -m benchmarks.accelerator [--output accelerator.json] [--only forms numbers ...]
+
+- forms: which form a call takes, and why no faster one.
+- numbers: every form beside the formula in float32 at the highest precision, values and gradients,
+  with rows that see nothing and NaN where nothing reaches.
+- memory: what gradients plan at 4,096 and at 8,192 tokens.
+- times: the form that is taken beside `jax.nn` and the formula.
+- losses: 20 steps of two configs beside the same steps on the CPU.
+
+It prints tables and a verdict, and writes them as JSON. It runs on a CPU as well.
+"""
+
+import argparse
+import functools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks import timing
+from flax_attn import platforms
+from flax_attn.attention import dot_product_attention, form_of
+
+LENGTHS = (64, 127, 192, 704, 2048)  # kernels have had faults at odd ones, and at 64 over 128
+CONFIGS = ("shapes_attention:quick", "induction:quick")
+KERNELS = {"cuda": "cudnn", "tpu": "splash"}
+STEPS = 20
+LARGEST_RATIO = 2.2  # of the memory at twice the length
+TOLERANCES = {"bfloat16": 0.02, "float32": 1e-5}
+LARGEST_LOSS = 0.02  # share by which a loss may differ from the CPU's
+LINE = "| {:<32} | {} |"
+Row = dict[str, Any]
+
+
+def calls(length: int) -> dict[str, dict[str, Any]]:
+    """Arguments of attention by name, for two rows of a batch."""
+    some, ids = np.array([length // 2, 0]), np.arange(length)[None] // 100 * np.ones((2, 1), int)
+    segments = {"query_segments": ids, "key_segments": ids}
+    return {
+        "all keys": {},
+        "causal": {"causal": True},
+        "causal window": {"causal": True, "window": (31, 0)},
+        "window on both sides": {"window": (31, 31)},
+        "key lengths": {"key_lengths": some},
+        "both lengths, causal": {"causal": True, "key_lengths": some, "query_lengths": some + 9},
+        "lengths, causal window": {"causal": True, "window": (31, 0), "key_lengths": some},
+        "scale": {"causal": True, "scale": 0.3},
+        "soft-cap": {"causal": True, "softcap": 30.0},
+        "segments": segments,
+        "segments, causal": {"causal": True, **segments},
+        "offset": {"causal": True, "query_offset": 5},
+    }
+
+
+def draw(length: int, dtype: str, arguments: dict[str, Any]) -> list[jax.Array]:
+    """Queries, keys and values with 4 heads over 2 key heads, and NaN where nothing reaches."""
+    rng = np.random.default_rng(0)
+    shapes = [(2, length, heads, 64) for heads in (4, 2, 2)]
+    arrays = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    ones = [np.ones_like(array[..., :1]) for array in arrays]
+    no_scores = {key: value for key, value in arguments.items() if key not in ("scale", "softcap")}
+    weights = np.asarray(dot_product_attention(*ones, **no_scores).weights)[:, 0]
+    arrays[0][~weights.any(-1)] = np.nan
+    arrays[1][~weights.any(-2)] = arrays[2][~weights.any(-2)] = np.nan
+    return [jnp.asarray(array, dtype) for array in arrays]
+
+
+def outcome(attend: Callable, arrays: list[jax.Array]) -> list[np.ndarray]:
+    """The context and its gradients by queries, keys and values, in float32."""
+
+    def loss(*arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
+        context = attend(*arrays)
+        return jnp.sum(jnp.sin(context.astype(jnp.float32))), context
+
+    gradients, context = jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))(*arrays)
+    return [np.asarray(array.astype(jnp.float32)) for array in (context, *gradients)]
+
+
+def forms(lengths: tuple[int, ...] = (2048, 16_384)) -> Iterator[Row]:
+    """Says which form a call in half precision takes, and why the kernel does not fit."""
+    for length in lengths:
+        x = jax.ShapeDtypeStruct((2, length, 8, 64), jnp.bfloat16)
+        for name, arguments in calls(length).items():
+            form = form_of(x, x, x, need_weights=False, **arguments)
+            kernel = KERNELS.get(platforms.current(), "cudnn")
+            reason = form.why_not.get(kernel, "")
+            yield {"call": f"{length:,} {name}", "form": form.name, f"not {kernel}": reason}
+
+
+def numbers(lengths: tuple[int, ...] = LENGTHS, names: list[str] | None = None) -> Iterator[Row]:
+    """Compares the form that is taken, and blocks, with the formula.
+
+    A length gets every third call, and the next length others, unless names are given. Many copies
+    are told of, so that kernels are taken for short lengths too.
+    """
+    for dtype, tolerance in TOLERANCES.items():
+        for number, length in enumerate(lengths):
+            of_length = calls(length)
+            for name in names or list(of_length)[number % 3 :: 3]:
+                yield compare(length, dtype, name, of_length[name], tolerance)
+
+
+def compare(length: int, dtype: str, name: str, arguments: dict, tolerance: float) -> Row:
+    """The largest differences of a call's forms, as shares of the largest number there."""
+    arrays = draw(length, dtype, arguments)
+    attend = lambda *arrays, **options: (
+        dot_product_attention(*arrays, **arguments, **options).context
+    )
+    with jax.default_matmul_precision("highest"):
+        expected = outcome(attend, [array.astype(jnp.float32) for array in arrays])
+    row = {"call": f"{length:,} {dtype} {name}"}
+    fastest = functools.partial(attend, need_weights=False)
+    # splash attention is in the default precision alone
+    precision = "highest" if dtype == "float32" else "default"
+    with jax.default_matmul_precision(precision), platforms.copies(2**30 // length):
+        shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
+        taken = form_of(*shapes, need_weights=False, **arguments).name
+        ours = {taken: outcome(fastest, arrays)}
+        ours["blocks of 128"] = outcome(functools.partial(attend, chunk_size=128), arrays)
+    share = lambda a, b: float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-6))
+    for form, results in ours.items():
+        row[form] = max(map(share, results, expected))  # NaN, if there is one
+    row["passed"] = all(row[form] < tolerance for form in ours)
+    return row
+
+
+def memory(lengths: tuple[int, int] = (4096, 8192)) -> Iterator[Row]:
+    """Tells the temporary memory of gradients at a length and at twice the length."""
+    for name in calls(8):
+        planned = []
+        for length in lengths:
+            x = jax.ShapeDtypeStruct((2, length, 8, 64), jnp.bfloat16)
+            arguments = calls(length)[name]
+            loss = lambda *arrays, arguments=arguments: (
+                dot_product_attention(*arrays, **arguments, need_weights=False)
+                .context.astype(jnp.float32)
+                .sum()
+            )
+            with platforms.copies(64):  # else the formula is taken for short lengths
+                program = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(x, x, x).compile()
+            planned.append(program.memory_analysis().temp_size_in_bytes / 2**20)
+        ratio = planned[1] / max(planned[0], 1.0)
+        mib = dict(zip((f"MiB at {length:,}" for length in lengths), planned))
+        yield {"call": name, **mib, "ratio": ratio, "passed": ratio <= LARGEST_RATIO}
+
+
+def times(lengths: tuple[int, ...] = (1024, 4096), heads: int = 8) -> Iterator[Row]:
+    """Times the gradients of the form that is taken beside `jax.nn`'s and the formula's."""
+    attends = {
+        "ours": lambda *arrays: (
+            dot_product_attention(*arrays, causal=True, need_weights=False).context
+        ),
+        "the formula": lambda *arrays: dot_product_attention(*arrays, causal=True).context,
+        "jax.nn": functools.partial(jax.nn.dot_product_attention, is_causal=True),
+    }
+    for length in lengths:
+        seconds = timing.alternate(
+            {name: timed(attend, (1, length, heads, 64)) for name, attend in attends.items()}
+        )
+        yield {"call": f"{length:,} causal", **{f"{k} (ms)": 1e3 * s for k, s in seconds.items()}}
+
+
+def timed(attend: Callable, shape: tuple[int, ...]) -> Callable[[], Any]:
+    """A function that computes the gradients of attention in half precision, and waits."""
+    arrays = [jax.random.normal(jax.random.key(i), shape, jnp.bfloat16) for i in range(3)]
+    loss = lambda *arrays: attend(*arrays).astype(jnp.float32).sum()
+    program = jax.jit(jax.grad(loss, argnums=(0, 1, 2)))
+    return lambda: jax.block_until_ready(program(*arrays))
+
+
+def losses(configs: tuple[str, ...] = CONFIGS, steps: int = STEPS) -> Iterator[Row]:
+    """Compares the mean loss of some steps of a config with that on the CPU."""
+    cpu = jax.devices("cpu")[0]
+    for name in configs:
+        here = mean_loss(name, steps)
+        with jax.default_device(cpu):
+            expected = mean_loss(name, steps)
+        share = abs(here - expected) / abs(expected)
+        row = {"call": name, "loss": here, "on the CPU": expected}
+        yield row | {"passed": share <= LARGEST_LOSS}
+
+
+def mean_loss(name: str, steps: int) -> float:
+    """Trains a config of the package for some steps. Returns the mean of its first metric."""
+    from flax_attn.config_files import read_shipped
+    from flax_attn.experiment.config import Config
+    from flax_attn.experiment.programs import build_model, count_steps, make_one_seed
+    from flax_attn.training import epoch
+
+    config = Config.of(read_shipped(name))
+    task = config.kind.load(config.data, config.recipe, None)
+    model = build_model(config, task.kept.sizes)
+    one = make_one_seed(config, model, task, count_steps(config, task))
+    state = one.create(jnp.uint32(0))
+    rows = jax.tree.map(jnp.asarray, task.rows.train)
+    shapes = jax.eval_shape(one.first_metrics, state, rows)
+    sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    bounds = jnp.int32(1), jnp.int32(0), jnp.int32(steps)
+    _, sums, _ = jax.jit(one.train_steps)(state, sums, *bounds, rows)
+    return float(next(iter(epoch.compute(sums).values())))
+
+
+CHECKS = {
+    "forms": forms,
+    "numbers": numbers,
+    "memory": memory,
+    "times": times,
+    "losses": losses,
+}
+
+
+def shown(value: Any) -> str:
+    """A number with four digits, and all else as it is."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def verdict(rows: dict[str, list[Row]]) -> str:
+    """One line: how many checks passed, and which did not."""
+    checked = [row for of_check in rows.values() for row in of_check if "passed" in row]
+    failed = [row["call"] for row in checked if not row["passed"]]
+    passed = f"{len(checked) - len(failed)} of {len(checked)} checks passed"
+    return f"{passed}; failed: {', '.join(failed)}" if failed else passed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--output", type=Path, help="a JSON file for the results")
+    parser.add_argument("--only", nargs="+", choices=CHECKS, default=list(CHECKS))
+    args = parser.parse_args()
+    machine = f"{platforms.current()}: {timing.machine()}"
+    print(machine)
+    rows: dict[str, list[Row]] = {}
+    for check in args.only:
+        print(f"\n{check}")
+        rows[check] = []
+        for row in CHECKS[check]():
+            rows[check].append(row)
+            cells = (f"{key} {shown(value)}" for key, value in row.items() if key != "call")
+            print(LINE.format(row["call"], " | ".join(cells)), flush=True)
+    print(f"\n{verdict(rows)}")
+    if args.output is not None:
+        content = {"machine": machine, "verdict": verdict(rows), **rows}
+        args.output.write_text(json.dumps(content, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Trains the runs that come with the package, and writes them into `flax_attn/shipped`.
+
+    python -m docs.ship [NAME ...]
+
+A shipped run is a run directory in one zip file. It is made small: it keeps the last checkpoint
+alone, and of it the parameters that are used, without the moments of the optimiser. It keeps a few
+examples, whose attention is in half precision, and no figures.
+"""
+
+import argparse
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import flax_attn
+from flax_attn import kinds
+from flax_attn.experiment.config import Config
+from flax_attn.experiment.loading import read_values, restore
+from flax_attn.experiment.running import silent
+from flax_attn.runs import arrays, checkpoints, sums
+from flax_attn.runs.examples import ATTENTION
+from flax_attn.runs.shipped import FOLDER
+from flax_attn.types import JsonObject, Tree
+
+LARGEST = 300_000  # bytes of a file
+# by the names of `shipped.NAMES` the config, its changes, and how many examples stay; None for all
+RUNS: dict[str, tuple[str, JsonObject, int | None]] = {
+    "dates": ("dates_bahdanau", {"model.features": 64, "model.attention_features": 32}, None),
+    "shapes": ("shapes_attention", {}, 4),
+}
+
+
+def ship(name: str, folder: Path) -> Path:
+    """Trains a run below a folder, makes it small, and writes its zip file."""
+    config, overrides, num_examples = RUNS[name]
+    path = folder / name
+    flax_attn.train(config, overrides=overrides, workdir=path)
+    shrink(path, num_examples)
+    FOLDER.mkdir(exist_ok=True)
+    target = FOLDER / f"{name}.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for file in sorted(path.rglob("*")):
+            if file.is_file() and file.name != ".lock":
+                # the same bytes whenever it is written
+                entry = zipfile.ZipInfo(str(file.relative_to(path)))
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(entry, file.read_bytes())
+    kinds.read(path)  # it is still a run
+    assert target.stat().st_size <= LARGEST, f"{target} has {target.stat().st_size:,} bytes"
+    return target
+
+
+def shrink(path: Path, num_examples: int | None) -> None:
+    """Takes out of a finished run what only its training needs, and all but some examples."""
+    shutil.rmtree(path / "figures")
+    config, derived = read_values(path)
+    *old, last = sorted((path / "checkpoints").glob("[0-9]*"), key=lambda one: int(one.name))
+    for folder in old:
+        shutil.rmtree(folder)
+    checkpoint = restore(path, config, derived, silent)[2]
+    arrays.write(last / checkpoints.STATE, small(checkpoint.state, config))
+    sums.write(last, [file.name for file in last.iterdir() if file.name != sums.SUMS])
+    with np.load(path / "examples.npz") as stored:
+        rows = {key: shorter(key, stored[key], num_examples) for key in stored}
+    np.savez_compressed(path / "examples.npz", **rows)
+    listed = [name for name in sums.read(path) if (path / name).is_file()]
+    sums.write(path, listed)
+
+
+def small(state: Tree, config: Config) -> Tree:
+    """A state whose moments, and parameters that are not kept, are zeros: they take no room."""
+    zeros = lambda tree: jax.tree.map(np.zeros_like, tree)
+    others = "params" if config.keep_best else "best_params"
+    return state.with_changes(opt_state=zeros(state.opt_state), **{others: zeros(state.params)})
+
+
+def shorter(name: str, array: np.ndarray, num_examples: int | None) -> np.ndarray:
+    """The first examples of an array, or all for None; attention in half precision."""
+    rows = array[:num_examples] if array.ndim else array
+    return rows.astype(np.float16) if name.startswith(ATTENTION) else rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m docs.ship", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[[], *RUNS], metavar="NAME")
+    chosen = parser.parse_args().names or list(RUNS)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in chosen:
+            target = ship(name, Path(folder))
+            print(f"wrote {target}: {target.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

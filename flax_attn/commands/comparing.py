@@ -1,0 +1,93 @@
+"""Several runs side by side."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from flax_attn import kinds
+from flax_attn.analysis import tables
+from flax_attn.analysis.drawing import Figure, save
+from flax_attn.analysis.losses import loss_curves
+from flax_attn.errors import UsageError
+from flax_attn.files import check_writable, make_folder, missing, remove_empty
+from flax_attn.page.report import with_own_names
+from flax_attn.runs.directory import check_no_file_of_run
+from flax_attn.runs.reading import Record
+
+DRAWN = ("loss", "predictions")  # the names of the figures
+
+
+def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
+    """Prints one table of the runs and draws their losses.
+
+    Predictions are drawn where the runs were tested on the same data.
+
+    Returns the paths of the figures, in the directory `output`.
+
+    Raises:
+        UsageError: a run that is not finished or is damaged, or an output directory that cannot be
+            written.
+    """
+    once: dict[Path, Path] = {}  # a run that is named twice is one
+    for path in paths:
+        once.setdefault(Path(os.path.realpath(path)), path)
+    runs = [kinds.read(path) for path in once.values()]
+    tasks = sorted({run.summary["task"] for run in runs})
+    if len(tasks) > 1:
+        raise UsageError(
+            f"expected runs of one task, got {' and '.join(tasks)}; compare them apart"
+        )
+    runs = with_own_names(runs)
+    for name in DRAWN:
+        check_no_file_of_run(output / f"{name}.png", "--output")
+    with in_folder(output) as folder:
+        tables.print_comparison(runs, console)
+        figures = draw(runs, console)
+        return [save(figure, folder / f"{name}.png") for name, figure in figures.items()]
+
+
+@contextlib.contextmanager
+def in_folder(output: Path) -> Iterator[Path]:
+    """Makes a directory for the figures. If nothing comes into it, it is removed again.
+
+    Raises:
+        UsageError: it cannot be made or written.
+    """
+    new = missing(output)
+    try:
+        make_folder(output)
+    except OSError as error:
+        raise UsageError(
+            f"cannot make the directory --output {output} ({error.strerror}); choose another"
+        ) from error
+    try:
+        try:
+            for name in DRAWN:
+                check_writable(output / f"{name}.png")
+        except OSError as error:
+            raise UsageError(
+                f"cannot write to --output {output} ({error.strerror}); choose another directory"
+            ) from error
+        yield output
+    except BaseException:
+        remove_empty(new)
+        raise
+
+
+def draw(runs: list[Record], console: Console) -> dict[str, Figure]:
+    """The figures of the runs, by name."""
+    drawn = {"loss": loss_curves(runs)}
+    kind = kinds.KINDS[runs[0].kind]
+    if kind.draws_together and all(run.kind == kind.name for run in runs):
+        if all(np.array_equal(run.examples["inputs"], runs[0].examples["inputs"]) for run in runs):
+            drawn |= kind.draw_together(runs)
+        else:
+            console.print(
+                "the runs were tested on different data, so their predictions are not drawn "
+                "together"
+            )
+    return drawn

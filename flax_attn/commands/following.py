@@ -1,0 +1,108 @@
+"""Explores a run while it trains: a page asks the model as it stands, and hears when it changes."""
+
+import json
+import threading
+from pathlib import Path
+from typing import cast
+
+from flax_attn import kinds
+from flax_attn.commands.exploring import announce, serve, with_token
+from flax_attn.experiment import Config
+from flax_attn.experiment.loading import Run, load
+from flax_attn.experiment.running import Trained, derived_of
+from flax_attn.explore.answers import Answers
+from flax_attn.explore.server import Explorer, open_explorer
+from flax_attn.page.data import curves, safe
+from flax_attn.page.report import report
+from flax_attn.runs.reading import Record
+from flax_attn.runs.results import Row, Summary
+from flax_attn.runs.rows import summarize_values
+from flax_attn.types import JsonObject
+
+
+class Follower:
+    """Serves the page of a run from its first parameters on.
+
+    Attributes:
+        server: of the page; None before the first model.
+        answers: of the run; their parameters are the newest.
+        rows: of all epochs since the page was opened.
+    """
+
+    def __init__(self, config: Config, workdir: Path, opens: bool) -> None:
+        self.config, self.workdir, self.opens = config, workdir, opens
+        self.server: Explorer | None = None
+        self.rows: list[Row] = []
+        self.is_finished = False
+
+    def __call__(self, trained: Trained) -> None:
+        """Takes the model as it stands, and opens the page with the first one."""
+        self.rows += trained.rows
+        if self.server is None:
+            self.open(trained)
+        else:
+            self.answers.params = list(trained.params.values())
+
+    def open(self, trained: Trained) -> None:
+        """Serves the page, and shows it."""
+        task, model, params, rows = trained
+        record = record_of(self.config, self.workdir, trained)
+        run = Run(self.workdir, self.config, task, model, params, record.summary, rows)
+        self.answers = Answers(run)
+
+        def make_page(token: str) -> str:
+            return with_token(report([record], mode="follow"), token)
+
+        self.server = open_explorer(None, make_page, [self.answers], self.state)
+        announce(self.server, record.name, self.opens)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def state(self) -> JsonObject:
+        """How far the training is: the page asks for it once a second."""
+        score = f"test/{self.answers.task.measured}"
+        epoch = self.rows[-1]["epoch"]
+        newest = [row[score] for row in self.rows if row["epoch"] == epoch]
+        state: JsonObject = {
+            "epoch": int(epoch),
+            "of": self.config.num_epochs,
+            "is_finished": self.is_finished,
+            "sentence": f"learns: {score.replace('/', ' ')} {sum(newest) / len(newest):.3g}",
+            "curves": curves(self.rows),
+        }
+        return safe(state)
+
+    def finish(self) -> None:
+        """Serves the page of the finished run, until Ctrl-C, which is raised."""
+        record, run = kinds.read(self.workdir), load(self.workdir)
+        if self.server is None:  # the run was finished before
+            serve([record], [run], None, self.opens)
+        else:
+            self.answers.params = list(run.params.values())
+            page = with_token(report([record], mode="explore"), self.server.token)
+            self.server.page, self.is_finished = page.encode(), True
+            threading.Event().wait()
+
+
+def record_of(config: Config, workdir: Path, trained: Trained) -> Record:
+    """What the directory of the run would hold if the training ended here."""
+    task, model, params, rows = trained
+    examples = task.examples(model, list(params.values()))
+    tests = [name for name in rows[0] if name.startswith("test/")]
+    summary: JsonObject = {
+        "config": config.name,
+        "task": task.problem,
+        "model": config.model["name"],
+        "parameters": 0,
+        "seeds": list(config.seeds),
+        "diverged": {},
+        "epochs": 0,
+        "stopped": False,
+        "steps": 0,
+        "train_seconds": 0.0,
+        "measured": task.measured,
+        "pictures": task.name,
+        "metrics": {name: summarize_values(row[name] for row in rows) for name in tests},
+    } | examples.summary
+    values = json.loads(json.dumps(config.values | {"derived": derived_of(task)}))
+    name = workdir.resolve().name
+    return Record(name, workdir, values, rows, dict(examples.arrays), cast(Summary, summary))

@@ -1,0 +1,193 @@
+"""What all classification has in common: the loss, the results on test, and what is printed."""
+
+from collections.abc import Sequence
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from rich.console import Console
+from rich.text import Text
+
+from flax_attn.errors import escaped
+from flax_attn.kinds.replies import numbers
+from flax_attn.kinds.requests import Request, print_json
+from flax_attn.kinds.task import (
+    Measured,
+    Prediction,
+    Recipe,
+    attention_of,
+    outputs_of,
+)
+from flax_attn.kinds.token_rows import describe_tokens, print_tokens
+from flax_attn.models.forward import Inputs, Params, apply, forward
+from flax_attn.runs.reading import Record
+from flax_attn.training.metrics import (
+    Confusion,
+    Metric,
+    class_scores,
+    confusion,
+    cross_entropy,
+    mask_of,
+    weighted_mean,
+)
+from flax_attn.types import Batch, Json, JsonObject, Tree
+
+PROBLEM = "classification"
+SCORE = "loss"
+
+
+def measure(
+    recipe: Recipe,
+    weights: Sequence[float],
+    outputs: Array,
+    aux: Tree,
+    batch: Batch,
+    train: bool,
+) -> Measured:
+    """Cross-entropy, weighted by class where the recipe says so.
+
+    In training, labels are smoothed, and what a model adds to the loss is added.
+    """
+    class_weights = jnp.array(weights, jnp.float32) if recipe.class_weights else None
+    labels, mask = batch["targets"], mask_of(batch, len(outputs))
+    error = cross_entropy(outputs, labels, mask, class_weights)
+    metrics: dict[str, Metric] = {"loss": error, "confusion": confusion(outputs, labels, mask)}
+    smoothed = (
+        cross_entropy(outputs, labels, mask, class_weights, recipe.label_smoothing)
+        if train
+        else error
+    )
+    loss = smoothed.compute()
+    if "penalty" in aux:
+        loss = loss + weighted_mean(aux["penalty"], mask).compute()
+    return loss, metrics
+
+
+def predict(
+    model: nn.Module, params: Sequence[Params], inputs: Inputs, classes: list[str]
+) -> Prediction:
+    """The mean of the seeds' probabilities, and the attention of the first seed."""
+    num_inputs = len(jax.tree.leaves(inputs)[0])
+    outputs, attentions = zip(*(forward(model, seed, inputs, num_inputs) for seed in params))
+    shares = np.mean([probabilities(logits) for logits in outputs], axis=0)
+    best = [classes[i] for i in shares.argmax(axis=-1)]
+    return Prediction(shares, classes, best, attention=attentions[0])
+
+
+def compute(model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
+    """`predict` as a pure function: the probabilities `(b, classes)` and the attention by name."""
+    logits, attentions = zip(*(apply(model, seed, inputs) for seed in params))
+    shares = jax.nn.softmax(jnp.stack(logits), axis=-1).mean(axis=0)
+    return {"outputs": shares, "attention": attentions[0]}
+
+
+def check_classes(classes: Json, weights: Json) -> tuple[list[str], list[float]]:
+    """The classes and their weights, as `load` derives them.
+
+    Raises a ValueError for anything else.
+    """
+    if len(classes) != len(weights) or not all(isinstance(name, str) for name in classes):
+        raise ValueError(f"got classes {classes} and class_weights {weights}")
+    if not np.isfinite(weights).all():
+        raise ValueError(f"got class_weights {weights}")
+    return list(classes), list(weights)
+
+
+def check_labels(labels: Json, num_classes: int) -> list[str]:
+    """The classes in the order of the logits. Raises a ValueError unless they are as many names."""
+    are_names = all(isinstance(name, str) for name in labels) and len(set(labels)) == len(labels)
+    if not are_names or len(labels) != num_classes:
+        raise ValueError(f"expected {num_classes} names")
+    return list(labels)
+
+
+def class_weights(labels: np.ndarray, num_classes: int) -> list[float]:
+    """One over the number of training examples of each class; 0 for a class without any."""
+    counts = np.bincount(labels, minlength=num_classes)
+    return [1 / int(count) if count else 0.0 for count in counts]
+
+
+def results(
+    logits: np.ndarray, labels: np.ndarray, classes: Sequence[str]
+) -> tuple[np.ndarray, dict[str, list[float]], dict[str, Json]]:
+    """From logits `(seeds, n, classes)` on the test split, what is said of it.
+
+    Returns:
+        The confusion matrix over all seeds, metrics of the ensemble, and figures of each class. The
+        ensemble is the mean of the seeds' probabilities.
+    """
+    every = jnp.ones(len(labels), bool)
+    count = lambda outputs: confusion(jnp.asarray(outputs), jnp.asarray(labels), every).matrix
+    matrices = np.stack([np.asarray(count(outputs)) for outputs in logits])
+    precision, recall, f1 = (
+        np.asarray(values).mean(axis=0) for values in class_scores(jnp.asarray(matrices))
+    )
+    figures = {
+        name: {
+            "precision": float(precision[i]),
+            "recall": float(recall[i]),
+            "f1": float(f1[i]),
+            "support": int(matrices[0, i].sum()),
+        }
+        for i, name in enumerate(classes)
+    }
+    metrics = {}
+    if len(logits) > 1:
+        scores = Confusion(count(probabilities(logits).mean(axis=0))).compute()
+        metrics = {f"ensemble/test/{name}": [float(value)] for name, value in scores.items()}
+    return matrices.sum(axis=0).astype(np.int64), metrics, {"classes": figures}
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    return np.asarray(jax.nn.softmax(jnp.asarray(logits), axis=-1))
+
+
+def sentence(run: Record, what: str) -> str:
+    """Says how many of the test `what` get the right class."""
+    count = len(run.config["derived"]["classes"])
+    right = 100 * run.mean("accuracy")
+    return f"names the right one of {count} classes for {right:.3g} % of the test {what}"
+
+
+def example(run: Record, index: int) -> JsonObject:
+    """Returns the probabilities of the classes, and the right one."""
+    shares = run.examples["predictions"][index]
+    return {"predictions": numbers(shares), "target": int(run.examples["targets"][index])}
+
+
+def describe(names: list[str], prediction: Prediction) -> list[JsonObject]:
+    """Of each input the classes in falling order, and its tokens or the weights of its patches."""
+    rows = []
+    tokens = describe_tokens(prediction)
+    attention = next(iter(attention_of(prediction).values()), None)
+    for i, (name, shares) in enumerate(zip(names, outputs_of(prediction))):
+        order = np.argsort(-shares, kind="stable")
+        row: JsonObject = {"input": name}
+        row["classes"] = {prediction.names[k]: float(shares[k]) for k in order}
+        if attention is not None and tokens:
+            row["tokens"] = tokens[i]
+        elif attention is not None:
+            row["patches"] = attention[i].reshape(-1, attention.shape[-1]).mean(axis=0).tolist()
+        rows.append(row)
+    return rows
+
+
+def print_classes(request: Request, rows: list[JsonObject], console: Console) -> None:
+    if request.as_json:
+        print_json(rows, console)
+        return
+    for row in rows:
+        show_classes(row, console)
+
+
+def show_classes(row: JsonObject, console: Console) -> None:
+    """The classes in falling order, and the tokens on the colours of their weights."""
+    console.print(Text(escaped(row["input"]), style="bold"), soft_wrap=True)
+    classes = {escaped(name): share for name, share in row["classes"].items()}
+    width = max(map(len, classes))
+    for name, share in classes.items():
+        console.print(Text(f"  {name:<{width}}  {share:6.1%}  {'█' * round(30 * share)}"))
+    if (tokens := row.get("tokens")) and "weight" in tokens[0]:
+        print_tokens(tokens, console)

@@ -1,0 +1,171 @@
+"""Which words mattered: what becomes of the classes of a text if one of its tokens is left out.
+
+    change = p(class | the text without the token) - p(class | the text)
+
+The token is taken out of the text. To hide it from the attention alone would not do: the states of
+a recurrent model hold their neighbours, too.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from flax_attn.analysis.token_weights import printable
+from flax_attn.data import ngrams
+from flax_attn.data.text import pad
+from flax_attn.errors import escaped
+from flax_attn.kinds.asking import check_length, longer, rounded
+from flax_attn.kinds.classification import probabilities
+from flax_attn.kinds.encoders import TextEncoder
+from flax_attn.kinds.requests import Loaded
+from flax_attn.models.forward import AT_ONCE, forward
+from flax_attn.types import JsonObject
+
+SHOWN = 10  # words of a text, those that mattered most
+LEAST = 3  # times that a word comes, to be in a table of words
+A_TIME = 100  # texts whose inputs are made at once
+
+
+class Mattered(NamedTuple):
+    """A word, the mean change of the probability of a class without it, and how often it came."""
+
+    word: str
+    change: float
+    count: int
+
+
+def changes(run: Loaded, encoder: TextEncoder, texts: Sequence[str]) -> list[np.ndarray]:
+    """What leaving out each token of each text changes, `(tokens, classes)` for each text.
+
+    Raises:
+        UsageError: a text that is too long.
+    """
+    results: dict[int, np.ndarray] = {}
+    for first in range(0, len(texts), A_TIME):
+        batch = range(first, min(first + A_TIME, len(texts)))
+        made = {i: leaving_out(encoder, encoder.clean(texts[i])) for i in batch}
+        for length in sorted({own["tokens"].shape[1] for own in made.values()}):
+            alike = {i: own for i, own in made.items() if own["tokens"].shape[1] == length}
+            rows = list(alike.values())
+            together = {name: np.concatenate([own[name] for own in rows]) for name in rows[0]}
+            shares = shares_of(run, together)
+            ends = np.cumsum([len(own["tokens"]) for own in rows])
+            for i, part in zip(alike, np.split(shares, ends[:-1])):
+                results[i] = part[1:] - part[0]
+    return [results[i] for i in range(len(texts))]
+
+
+def leaving_out(encoder: TextEncoder, text: str) -> dict[str, np.ndarray]:
+    """The inputs of a preprocessed text, and below them those without its first token, and so on.
+
+    Pairs of words are made anew where tokens are words.
+    """
+    inputs = encoder.inputs([text])
+    length = int(inputs["lengths"][0])
+    check_length(length)
+    inputs = longer(inputs, rounded(length))
+    rows = {
+        name: np.stack([own[0], *(without(own[0], i) for i in range(length))])
+        for name, own in inputs.items()
+        if own.ndim > 1
+    }
+    words = encoder.tokenizer.split(text)
+    if encoder.pairs is not None and words == text.split():
+        fewer = [words, *([*words[:i], *words[i + 1 :]] for i in range(length))]
+        numbers = [encoder.pairs.encode(ngrams.pairs(" ".join(row))) for row in fewer]
+        rows["pairs"], _ = pad(numbers, rounded(length))
+    return rows | {"lengths": np.array([length, *[length - 1] * length], np.int32)}
+
+
+def without(own: np.ndarray, i: int) -> np.ndarray:
+    """An array without the entry of a token. Padding comes to its end."""
+    return np.concatenate([np.delete(own, i, axis=0), np.zeros_like(own[:1])])
+
+
+def shares_of(run: Loaded, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """The probabilities `(n, classes)`, the mean over the seeds.
+
+    Rows are filled up to whole batches, so that one program serves.
+    """
+    count = len(inputs["lengths"])
+    rows = np.minimum(np.arange(-(-count // AT_ONCE) * AT_ONCE), count - 1)
+    padded = {name: own[rows] for name, own in inputs.items()}
+    logits = [forward(run.model, own, padded, 1)[0][:count] for own in run.params.values()]
+    return np.mean([probabilities(own) for own in logits], axis=0)
+
+
+def add(
+    rows: Sequence[JsonObject],
+    tokens: Sequence[Sequence[str]],
+    moved: list[np.ndarray],
+    names: Sequence[str],
+) -> None:
+    """Adds to what is said of each text the change of its most probable class by token."""
+    for row, words, change in zip(rows, tokens, moved):
+        best = names.index(next(iter(row["classes"])))
+        entries = row.setdefault("tokens", [{"token": word} for word in words])
+        for entry, own in zip(entries, change[:, best].tolist()):
+            entry["change"] = own
+
+
+def print_why(row: JsonObject, console: Console) -> None:
+    """The words of a text whose leaving out changes its most probable class most."""
+    best = next(iter(row["classes"]))
+    tokens = sorted(row["tokens"], key=lambda token: -abs(token["change"]))
+    title = (
+        f'  without the word, the probability of "{escaped(best)}" changes by (percentage points)'
+    )
+    console.print(Text(title, style="dim"), soft_wrap=True)
+    for token in tokens[:SHOWN]:
+        weight = f"   weight {token['weight']:.2f}" if "weight" in token else ""
+        line = f"  {points(token['change'])}  {printable(token['token'])}"
+        console.print(Text(line).append(weight, style="dim"), soft_wrap=True)
+    if rest := tokens[SHOWN:]:
+        most = abs(rest[0]["change"])
+        said = f"  {len(rest)} further words: by at most {100 * most:.2g}"
+        console.print(Text(said, style="dim"), soft_wrap=True)
+
+
+def points(change: float) -> str:
+    """A change of a probability in points of a hundred, with three digits and its sign."""
+    return f"{100 * change:>+#8.3g}"
+
+
+def words_by_class(
+    tokens: Iterable[Sequence[str]], moved: Iterable[np.ndarray], names: Sequence[str], most: int
+) -> dict[str, list[Mattered]]:
+    """Of each class the words without which its probability falls most, on average."""
+    by_word: dict[str, list[np.ndarray]] = defaultdict(list)
+    for words, change in zip(tokens, moved):
+        for word, own in zip(words, change):
+            by_word[word].append(own)
+    least = min(LEAST, max(map(len, by_word.values())))
+    means = {word: np.mean(own, axis=0) for word, own in by_word.items() if len(own) >= least}
+    table: dict[str, list[Mattered]] = {}
+    for i, name in enumerate(names):
+        order = sorted((word for word in means if means[word][i] < 0), key=lambda w: means[w][i])
+        rows = [Mattered(word, float(means[word][i]), len(by_word[word])) for word in order[:most]]
+        table[name] = rows
+    return table
+
+
+def to_json(table: Mapping[str, list[Mattered]], number: int) -> JsonObject:
+    """The words of each class, and the number of texts that they come from."""
+    classes = {name: [row._asdict() for row in rows] for name, rows in table.items()}
+    return {"texts": number, "classes": classes}
+
+
+def print_words(table: Mapping[str, list[Mattered]], number: int, console: Console) -> None:
+    """The words of each class, with their changes and counts."""
+    said = "Without the word, the probability of the class falls by so many percentage points "
+    said += f"(the mean over its occurrences in {number:,} texts):"
+    console.print(Text(said, style="dim"), soft_wrap=True)
+    for name, rows in table.items():
+        console.print(Text(escaped(name), style="bold"), soft_wrap=True)
+        for word, change, count in rows:
+            line = f"  {points(change)}  {count:>5} times  {printable(word)}"
+            console.print(Text(line), soft_wrap=True)

@@ -1,0 +1,251 @@
+"""Images in classes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import flax.linen as nn
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from flax_attn.data.contents import as_pixels, real_numbers
+from flax_attn.data.sets import ImageData
+from flax_attn.errors import UsageError
+from flax_attn.kinds import classification, replies, user_files
+from flax_attn.kinds.asking import Asked
+from flax_attn.kinds.requests import Load, Request, check_printed
+from flax_attn.kinds.task import (
+    Examples,
+    Kept,
+    Look,
+    Measured,
+    Prediction,
+    Recipe,
+    Rows,
+    Task,
+    attention_of,
+    check_shape,
+    first_of,
+    outputs_of,
+    to_store,
+)
+from flax_attn.kinds.token_rows import STRONG
+from flax_attn.models.forward import Inputs, Params, forward
+from flax_attn.runs.examples import CLASSES, FLOATS, Arrays, Form
+from flax_attn.runs.reading import Record
+from flax_attn.types import Batch, JsonObject, Tree, UserInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from flax_attn.analysis.drawing import Figure
+
+NUM_EXAMPLES = 64
+
+
+def count_patches(arrays: Arrays, model: JsonObject) -> dict[str, int]:
+    """Counts the patches p of an image, of a model that has them."""
+    _, height, width = arrays["inputs"].shape
+    size = model.get("patch_size")
+    return {"p": height * width // size**2} if size else {}
+
+
+@dataclass(frozen=True)
+class ImageClasses(Task):
+    """A task on images in classes."""
+
+    name = "images"
+    problem = classification.PROBLEM
+    score = classification.SCORE
+    measured = "accuracy"
+    data_class = ImageData
+    form = Form(
+        CLASSES | {"inputs": (FLOATS, "nhw")},
+        attends="pp",
+        has_classes=True,
+        sizes=count_patches,
+    )
+    try_it = "predict", "--input IMAGE.png --figure attention.png"
+
+    data: ImageData
+    recipe: Recipe
+    kept: Kept
+    rows: Rows
+    test: Batch
+
+    @classmethod
+    def load(cls, data: ImageData, recipe: Recipe, manual_dir: Path | None) -> "ImageClasses":
+        splits, classes, sums = data.load(manual_dir)
+        batches = {
+            name: {"inputs": images, "targets": labels} for name, (images, labels) in splits.items()
+        }
+        weights = classification.class_weights(batches["train"]["targets"], len(classes))
+        derived = {"classes": list(classes), "class_weights": weights, "files": sums}
+        derived["shape"] = list(splits["train"][0].shape[1:])
+        kept = Kept(derived, {"num_classes": len(classes)}, {"labels.json": list(classes)})
+        rows = Rows(batches["train"], {name: batches[name] for name in recipe.evaluate})
+        return cls(data, recipe, kept, rows, batches["test"])
+
+    @classmethod
+    def restore(cls, data: ImageData, recipe: Recipe, kept: Kept) -> "ImageClasses":
+        classification.check_classes(kept.derived["classes"], kept.derived["class_weights"])
+        classification.check_labels(kept.files["labels.json"], kept.sizes["num_classes"])
+        task = cls(data, recipe, kept, Rows({}, {}), {})
+        check_shape(task.image_shape)
+        return task
+
+    @classmethod
+    def file_names(cls, data: ImageData) -> tuple[str, ...]:
+        return ("labels.json",)
+
+    @property
+    def classes(self) -> list[str]:
+        return self.kept.files["labels.json"]
+
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """The height and width of the images."""
+        height, width = self.data.image_shape or self.kept.derived["shape"]
+        return height, width
+
+    def sample(self) -> Inputs:
+        return np.zeros((self.recipe.batch_size, *self.image_shape), np.float32)
+
+    def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
+        """As `classification.measure`."""
+        weights = self.kept.derived["class_weights"]
+        return classification.measure(self.recipe, weights, outputs, aux, batch, train)
+
+    def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
+        """The first test images with the first seed's probabilities.
+
+        The confusion matrix is of all seeds.
+        """
+        inputs, targets = self.test["inputs"], self.test["targets"]
+        outputs, attentions = zip(*(forward(model, seed, inputs) for seed in params))
+        matrix, metrics, figures = classification.results(np.stack(outputs), targets, self.classes)
+        arrays = {
+            "inputs": inputs[:NUM_EXAMPLES],
+            "targets": targets[:NUM_EXAMPLES],
+            "confusion": matrix,
+        }
+        arrays["predictions"] = classification.probabilities(outputs[0][:NUM_EXAMPLES])
+        return Examples(arrays | to_store(attentions[0]), metrics, figures)
+
+    def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
+        """The classes of images.
+
+        Images are `(n, height, width)` or `(height, width)`, of bytes or of numbers in [0, 1]. They
+        may have any size where the data set scales its images.
+
+        Raises:
+            UsageError: images of another size, or values outside [0, 1].
+        """
+        images = self.prepare(inputs)
+        return classification.predict(model, params, images, self.classes)
+
+    def input_shapes(self) -> Tree:
+        height, width = self.image_shape
+        return f"b, {height}, {width}"
+
+    def compute(
+        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
+    ) -> dict[str, Tree]:
+        """As `classification.compute`, of images in [0, 1]."""
+        return classification.compute(model, params, inputs)
+
+    def prepare(self, inputs: UserInput, source: str = "the inputs") -> np.ndarray:
+        """Images `(n, height, width)` as float32 in [0, 1], of the size that the model takes.
+
+        Raises a UsageError for anything else.
+        """
+        images = real_numbers(source, inputs)
+        images = images[None] if images.ndim == 2 else images
+        if images.ndim == 3 and images.size:
+            images = self.data.prepare(as_pixels(images, source))
+        height, width = self.image_shape
+        if images.ndim != 3 or images.shape[1:] != (height, width) or not len(images):
+            raise UsageError(
+                f"expected images of {height} x {width} pixels in {source}, got shape "
+                f"{images.shape}"
+            )
+        return images
+
+    @classmethod
+    def respond(cls, request: Request, load: Load, console: "Console") -> list[Path]:
+        """Prints the classes of images in falling order, and draws them on request."""
+        check_printed(request)
+        run = load()
+        assert isinstance(run.task, ImageClasses)
+        names, images = run.task.read(request)
+        prediction = run.predict(images)
+        classification.print_classes(request, classification.describe(names, prediction), console)
+        if request.figure is None:
+            return []
+        from flax_attn.analysis.drawing import save  # and matplotlib, for a picture alone
+
+        # pictures show ink; photographs are shown as they are
+        shown = images if run.task.data.light_ink else 1 - images
+        return [save(draw(shown, prediction), request.figure)]
+
+    def read(self, request: Request) -> tuple[list[str], np.ndarray]:
+        """Reads the images of a file, as `prepare` makes them, with a name for each."""
+        source = request.source
+        height, width = self.image_shape
+        if request.texts or source is None:
+            raise UsageError(
+                f"expected --input FILE with an image of {height} x {width} pixels (PNG), or a "
+                f".npy or IDX file of images"
+            )
+        images = self.prepare(user_files.read_images(source, self.data.light_ink), str(source))
+        if len(images) == 1:
+            return [source.name], images
+        return [f"{source.name} [{i}]" for i in range(len(images))], images
+
+    def answer(self, asked: Asked, look: Look) -> JsonObject:
+        image = asked.numbers()
+        if image.ndim != 2:
+            raise UsageError(f"expected one image, got the shape {image.shape}")
+        looked = look(self.prepare(image, "the input"))
+        return replies.attended(looked) | replies.classified(looked["outputs"][0], self.classes)
+
+    def live_inputs(self) -> dict[str, jax.ShapeDtypeStruct]:
+        return {"inputs": jax.ShapeDtypeStruct((1, *self.image_shape), np.float32)}
+
+    def class_names(self) -> list[str]:
+        return self.classes
+
+    @classmethod
+    def sentence(cls, run: Record) -> str:
+        return classification.sentence(run, "images")
+
+    @classmethod
+    def figures(cls, run: Record) -> "dict[str, Figure]":
+        from flax_attn.analysis import images
+
+        return images.draw(run)
+
+    @classmethod
+    def example(cls, run: Record, index: int) -> JsonObject:
+        """An image as ink, 1 for black, and its classes."""
+        image = run.examples["inputs"][index]
+        image = image if run.config["data"]["name"] == "mnist" else 1 - image
+        return {"image": replies.pack(image)} | classification.example(run, index)
+
+
+def draw(images: np.ndarray, prediction: Prediction) -> "Figure":
+    """Draws images with their classes, or the attention on a single image."""
+    from flax_attn.analysis import images as figures
+    from flax_attn.analysis.classes import drawn_names
+    from flax_attn.analysis.texts import verdict
+
+    weights = next(iter(attention_of(prediction).values()), None)
+    shares, names = outputs_of(prediction), drawn_names(prediction.names)
+    if len(images) == 1 and weights is not None:
+        best, _ = verdict(shares[0], names)
+        title = f"{best}:\n{STRONG}"
+        return figures.attention_on_image(images[0], weights[0], title)
+    title = f"{first_of('image', figures.SHOWN, len(images))}: the predicted class is above"
+    return figures.predictions(images, shares, None, names, title)

@@ -1,0 +1,108 @@
+"""Arrays, classes and tokens as JSON that a page reads, in replies and in reports."""
+
+import base64
+import zlib
+
+import numpy as np
+
+from flax_attn.analysis.token_weights import of_hops, printable
+from flax_attn.types import Json, JsonObject, Tree
+
+DIGITS = 5  # significant ones
+
+MOST_CLASSES = 12  # that a reply names, the most probable first
+
+EMPTY: JsonObject = dict.fromkeys(
+    ("outputs", "classes", "writes", "tokens", "known", "scores", "text", "note", "error")
+) | {"attention": {}}
+
+WITHOUT_WEIGHTS: JsonObject = {"attention": {}, "scores": None}
+
+
+def attended(looked: dict[str, Tree], padded: int = 0, length: int = 0) -> JsonObject:
+    """The weights and scores of one input by name, each `(heads, q, k)`, without padding."""
+    last = looked.get("last")
+
+    def brought(name: str, own: np.ndarray) -> JsonObject:
+        rows = by_heads(name, np.asarray(own[0]))
+        if last is not None:  # of a text that goes on, what its last token looks at
+            rows = rows[:, int(last) : int(last) + 1, :length]
+        for axis in (1, 2):
+            if padded and rows.shape[axis] == padded:
+                rows = rows.take(range(length), axis=axis)
+        return array(rows)
+
+    weights = {name: brought(name, own) for name, own in looked["attention"].items()}
+    scores = {name: brought(name, own) for name, own in looked.get("scores", {}).items()}
+    return {"attention": weights, "scores": scores or None}
+
+
+def by_heads(name: str, weights: np.ndarray) -> np.ndarray:
+    """Weights of one input with the axes `(heads, q, k)`. Hops are heads of one query."""
+    if weights.ndim == 1:
+        return weights[None, None]
+    if weights.ndim == 2:
+        return weights[:, None] if of_hops(name) else weights[None]
+    return weights.reshape(-1, *weights.shape[-2:])
+
+
+def classified(shares: np.ndarray, names: list[str]) -> JsonObject:
+    """The classes with their probabilities, the most probable first."""
+    named = [[names[i], float(shares[i])] for i in likeliest(shares)]
+    return {"outputs": array(shares), "classes": named}
+
+
+def likeliest(shares: np.ndarray) -> list[int]:
+    """The classes that a reply names, the most probable first."""
+    return np.argsort(-shares, kind="stable")[:MOST_CLASSES].tolist()
+
+
+def scores_of(searched: dict[str, Tree], i: int, count: int, length: int) -> JsonObject | None:
+    """The scores of the tokens of a translation; None where the model tells none."""
+    scores = searched["scores"].get("alignment")
+    return None if scores is None else {"alignment": array(scores[0, i, :count, :length][None])}
+
+
+def with_tokens(parts: list[tuple[str, bool]]) -> JsonObject:
+    return {"tokens": [part for part, _ in parts], "known": [bool(known) for _, known in parts]}
+
+
+def array(own: np.ndarray) -> JsonObject:
+    """An array as JSON: its shape, and its float32 numbers in base64, little-endian.
+
+    A page gets an answer every frame, and numbers as text take longer than the model.
+    """
+    numbers = np.ascontiguousarray(own, "<f4")
+    return {"shape": list(own.shape), "base64": base64.b64encode(numbers.tobytes()).decode()}
+
+
+def numbers_of(own: JsonObject) -> np.ndarray:
+    """The array that `array` wrote."""
+    data = np.frombuffer(base64.b64decode(own["base64"]), "<f4")
+    return data.reshape(own["shape"])
+
+
+def pack(weights: np.ndarray) -> JsonObject:
+    """Numbers in [0, 1] as bytes of their square roots, deflated, in base64.
+
+    `broken` lists what is not a finite number.
+    """
+    flat = np.asarray(weights, np.float32).ravel()
+    broken = np.flatnonzero(~np.isfinite(flat))
+    clean = np.clip(np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0), 0, 1)
+    roots = np.round(255 * np.sqrt(clean)).astype(np.uint8)
+    text = base64.b64encode(zlib.compress(roots.tobytes(), 9)).decode()
+    packed = {"shape": list(weights.shape), "data": text}
+    return packed | ({"broken": broken.tolist()} if broken.size else {})
+
+
+def numbers(values: np.ndarray) -> Json:
+    """Numbers with as many digits as a picture shows, nested as the array is."""
+    if values.ndim > 1:
+        return [numbers(row) for row in values]
+    return [float(f"{value:.{DIGITS}g}") for value in values.tolist()]
+
+
+def written(tokens: np.ndarray) -> list[str]:
+    """Tokens as a page shows them."""
+    return [printable(token) for token in tokens.tolist()]

@@ -1,0 +1,231 @@
+"""What a user asks of `flax-attn predict`, and what all kinds of task do with it."""
+
+import contextlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import flax.linen as nn
+from rich.console import Console
+from rich.highlighter import JSONHighlighter
+
+from flax_attn.data import table
+from flax_attn.data.table import Table
+from flax_attn.errors import ESCAPES, LONGEST, UsageError, escaped, shortened
+from flax_attn.files import replacing
+from flax_attn.kinds import user_files
+from flax_attn.models.forward import Params
+from flax_attn.runs.directory import check_no_file_of_run
+from flax_attn.types import ArraysOrTexts, JsonObject
+
+if TYPE_CHECKING:
+    from flax_attn.kinds.task import Prediction, Task
+
+TEXT_COLUMN = "text"  # the column of texts where the data of a run have no name for it
+JSON_ESCAPES = {code: f"\\u{code:04x}" for code in ESCAPES if code != ord("\n")}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks for.
+
+    Attributes:
+        run: a run directory.
+        texts: as they were given on the command line.
+        source: a file of inputs.
+        output: where predictions go.
+        figure: where a picture goes.
+        as_json: whether JSON is printed.
+        beam, num_best: of translations.
+        allow: modules of the user's own that may be imported.
+        why: whether it is told which words mattered.
+        manual_dir, num_texts, num_words: for `flax-attn words`, the folder of data sets, and how
+            many texts and words at most.
+    """
+
+    run: Path
+    texts: list[str]
+    source: Path | None = None
+    output: Path | None = None
+    figure: Path | None = None
+    as_json: bool = False
+    beam: int | None = None
+    num_best: int = 1
+    allow: tuple[str, ...] = ()
+    why: bool = False
+    manual_dir: Path | None = None
+    num_texts: int = 500
+    num_words: int = 10
+
+
+@runtime_checkable
+class Loaded(Protocol):
+    """A run with its model, as `flax_attn.load` returns it."""
+
+    @property
+    def task(self) -> "Task": ...
+
+    @property
+    def model(self) -> nn.Module: ...
+
+    @property
+    def params(self) -> Mapping[int, Params]: ...
+
+    def predict(self, inputs: ArraysOrTexts, **options: int | None) -> "Prediction": ...
+
+
+Load = Callable[[], Loaded]
+
+
+def warn(line: str) -> None:
+    print(shortened(escaped(line), LONGEST), file=sys.stderr)
+
+
+def print_json(rows: list[JsonObject] | JsonObject, console: Console) -> None:
+    """Prints rows as JSON. A character that could do harm is escaped as JSON does it."""
+    is_ascii = not console.encoding.startswith("utf")  # there, JSON's own escapes lose nothing
+    text = json.dumps(rows, indent=2, ensure_ascii=is_ascii).translate(JSON_ESCAPES)
+    console.print(JSONHighlighter()(text), soft_wrap=True)
+
+
+def check_figure(path: Path | None, source: Path | None = None) -> None:
+    """Raises a UsageError for a `--figure` that cannot be written, or that is a file of a run."""
+    if path is not None:
+        user_files.check_destination(path, "--figure", user_files.PICTURES, source)
+        check_no_file_of_run(path, "--figure")
+
+
+def check_printed(request: Request, tables: bool = False) -> None:
+    """Raises a UsageError for an `--output`, where predictions are printed, or a bad `--figure`.
+
+    With `tables`, predictions for a table are written.
+    """
+    if request.output is not None and not (tables and has_table(request)):
+        also = " but those for a table (--input FILE.csv)" if tables else ""
+        raise UsageError(
+            f"expected no --output for a run on texts or images, whose predictions are printed"
+            f"{also}; --json prints JSON"
+        )
+    check_figure(request.figure, request.source)
+
+
+def has_table(request: Request) -> bool:
+    """Whether the inputs stand in a table."""
+    return request.source is not None and request.source.suffix.lower() in user_files.TABLES
+
+
+def table_to_write(request: Request) -> Path | None:
+    """Where a table with predictions goes: beside the input unless the user says where.
+
+    With JSON, which is printed, it goes nowhere by itself.
+
+    Raises:
+        UsageError: it cannot be written, or is the input or a file of a run.
+    """
+    source = request.source
+    assert source is not None
+    output = request.output
+    if output is None and not request.as_json:
+        output = source.with_suffix(".predictions" + source.suffix.lower())
+    if output is not None:
+        user_files.check_destination(output, "--output", user_files.TABLES, source)
+        check_no_file_of_run(output, "--output")
+    return output
+
+
+def read_table(request: Request, column: str) -> Table:
+    """The table of a request, whose texts stand in a column that goes by name or number."""
+    assert request.source is not None
+    if request.texts:
+        raise UsageError("expected texts or --input, got both; leave one out")
+    advice = "rename its column of texts"
+    return table.read_table(request.source, [column], "texts", advice)
+
+
+def usable_rows(rows: Table, check: Callable[[list[str]], object]) -> list[int]:
+    """The indices of the rows whose texts can be predicted, with a warning if others cannot.
+
+    Raises:
+        UsageError: none can.
+    """
+    usable: list[int] = []
+    refused: list[tuple[int, UsageError]] = []
+    for i, text in enumerate(rows.column()):
+        try:
+            check([text])
+            usable.append(i)
+        except UsageError as error:
+            refused.append((rows.lines[i], error))
+    if not usable:
+        raise refused[0][1]
+    if refused:
+        line, error = refused[0]
+        warn(
+            f"warning: {len(refused)} of {len(rows.rows)} rows get no prediction, the first in "
+            f"line {line}: {error}"
+        )
+    return usable
+
+
+def writing(
+    rows: Table, usable: Sequence[int], added: Mapping[str, Sequence[str]]
+) -> Callable[[Path], None]:
+    """A function that writes a table with columns on the right, which are of the usable rows."""
+    columns: dict[str, list[str]] = {name: [""] * len(rows.rows) for name in added}
+    for name, cells in added.items():
+        for i, cell in zip(usable, cells):
+            columns[name][i] = cell
+    return lambda path: table.write(rows, path, columns)
+
+
+def write_all(to_write: dict[Path, Callable[[Path], object]]) -> list[Path]:
+    """Writes files by functions of a path, all of them or none.
+
+    Raises:
+        UsageError: a file that cannot be written, or two that are one, by a link.
+    """
+    paths = " and ".join(map(str, to_write))
+    if len(set(map(os.path.realpath, to_write))) < len(to_write):
+        raise UsageError(f"expected a file for each output, got {paths}, which are one")
+    try:
+        with contextlib.ExitStack() as stack:
+            for path, write in to_write.items():
+                # a link stays one
+                write(stack.enter_context(replacing(Path(os.path.realpath(path)))))
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {paths} ({error.strerror}); choose another place"
+        ) from error
+    return list(to_write)
+
+
+def check_no_table(source: Path, lines: list[str], column: str) -> None:
+    """Raises a UsageError for lines that are rows of a table, which has a column of this name."""
+    cells = [cell.strip(' "\ufeff') for cell in re.split("[,;\t]", lines[0])] if lines else []
+    if len(cells) > 1 and column in cells:
+        raise UsageError(
+            f"expected a text in each line of {source}, got a table with a column '{column}'; "
+            f"rename the file to end in .csv"
+        )
+
+
+def read_texts(
+    request: Request, example: str, column: str = TEXT_COLUMN, skip_empty: bool = False
+) -> list[str]:
+    """The texts given, or those of a file: of a column of a table, or one a line."""
+    if request.texts and request.source is None:
+        return request.texts
+    if request.texts:
+        raise UsageError("expected texts or --input, got both; leave one out")
+    if request.source is None:
+        raise UsageError(f"expected a text, {example}, or --input FILE.txt with one a line")
+    if has_table(request):
+        return read_table(request, column).column()
+    lines = user_files.read_lines(request.source)
+    check_no_table(request.source, lines, column)
+    return [line for line in lines if line.strip()] if skip_empty else lines

@@ -1,0 +1,135 @@
+"""The files that a user names: what is in them, and whether they can be written."""
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from flax_attn import bounded
+from flax_attn.data import files as text_files
+from flax_attn.data import pictures
+from flax_attn.errors import UsageError, one_line
+from flax_attn.files import check_writable
+
+PICTURES = (".png", ".pdf", ".svg")
+ARRAYS = (".npy", ".csv")
+TABLES = (".csv", ".tsv")
+
+
+def check_destination(
+    path: Path, flag: str, formats: tuple[str, ...], source: Path | None = None
+) -> None:
+    """Raises a UsageError for a file that cannot be written, or that is the user's own input."""
+    if path.suffix not in formats:
+        endings = " or ".join(", ".join(formats).rsplit(", ", 1))
+        raise UsageError(f"expected {flag} to end in {endings}, got {path}")
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"expected {flag} to be a file in a directory that exists, got {path}")
+    try:
+        check_writable(Path(os.path.realpath(path)))
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path} for {flag} ({error.strerror}); choose another place"
+        ) from error
+    if source is not None and os.path.realpath(path) == os.path.realpath(source):
+        raise UsageError(f"expected {flag} to be another file than --input, got {path} for both")
+
+
+def check_text_file(path: Path, flag: str, source: Path | None = None) -> None:
+    """Raises a UsageError for a text file that cannot be written, or that is the user's own input.
+
+    Any ending will do that is not of an array or a picture.
+    """
+    if path.suffix in (*PICTURES, *ARRAYS):
+        raise UsageError(f"expected {flag} to be a text file, such as out.txt, got {path}")
+    check_destination(path, flag, (path.suffix,), source)
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file of any ending, empty ones too.
+
+    Raises:
+        UsageError: no such file, another kind of file, one beyond the limits of `bounded`, or no
+            line with a text.
+    """
+    try:
+        lines = list(text_files.read_lines(path))
+    except OSError as error:
+        raise UsageError(
+            f"cannot read --input {path} ({error.strerror}); give a text file"
+        ) from error
+    if not any(line.strip() for line in lines):
+        raise UsageError(f"expected texts in --input {path}, one a line, got none")
+    return lines
+
+
+def read_signals(path: Path) -> np.ndarray:
+    """The array in a .npy file, or the numbers in a .csv file, one signal a line.
+
+    Raises:
+        UsageError: no such file, another format, one beyond the limits of `bounded`, or what are
+            no numbers.
+    """
+    if path.suffix not in ARRAYS:
+        raise UsageError(f"expected --input to end in .npy or .csv, got {path}")
+    try:
+        return bounded.read_npy(path) if path.suffix == ".npy" else read_csv(path)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read --input {path} ({error.strerror}); give a .npy or .csv file of signals"
+        ) from error
+
+
+def read_csv(path: Path) -> np.ndarray:
+    """The numbers `(lines, columns)` of a CSV file.
+
+    Raises:
+        OSError: no such file.
+        UsageError: what are no numbers, or lines of unequal lengths.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*input contained no data")
+            return np.loadtxt(text_files.read_lines(path), delimiter=",", ndmin=2)
+    except UsageError:
+        raise
+    except ValueError as error:
+        said, _, _ = one_line(error).partition("; use")  # NumPy's advice is for its own callers
+        raise UsageError(f"expected numbers in {path} ({said}); mend it") from error
+
+
+def write_signals(path: Path, signals: np.ndarray) -> None:
+    """Writes signals in the format of the file's ending."""
+    if path.suffix == ".npy":
+        np.save(path, signals)
+    else:
+        np.savetxt(
+            path,
+            signals.reshape(-1, signals.shape[-1] if signals.ndim < 3 else signals.shape[1]),
+            delimiter=",",
+            fmt="%.7g",
+        )
+
+
+def read_images(path: Path, light_ink: bool) -> np.ndarray:
+    """Images `(n, height, width)` from a picture, a .npy file or an IDX file.
+
+    A picture is of bytes, and its colours become grey. With `light_ink`, one with a light ground is
+    inverted.
+
+    Raises:
+        UsageError: no such file, another format, or one beyond the limits of `bounded`.
+    """
+    try:
+        if path.suffix.lower() in pictures.ENDINGS:
+            return (pictures.read_ink(path) if light_ink else pictures.read(path))[None]
+        if path.suffix == ".npy":
+            return bounded.read_npy(path)
+        from flax_attn.data import mnist  # its reader takes as long to import as jax
+
+        return mnist.read_idx(path)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read --input {path} ({error.strerror}); give a picture, a .npy or an IDX file"
+        ) from error

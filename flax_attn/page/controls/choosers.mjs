@@ -1,0 +1,45 @@
+// Which attention is looked at, and which example a reader begins with.
+
+import { chooser, el, numbered } from "../dom.mjs";
+import { allHeads } from "../pictures/overview.mjs";
+
+/**
+ * Which attention and head is shown: lists, where there is a choice. `first` is the one to begin
+ * with, by its index in `allHeads`; otherwise it is the first head of the last attention.
+ */
+export function headChooser(run, onChoice, first = null) {
+  const names = run.attention.map((own) => own.name);
+  const now = { name: names.at(-1) ?? null, head: 0 };
+  if (first !== null) Object.assign(now, allHeads(run)[first]);
+  const heads = el("div", {});
+  const choose = (part) => {
+    Object.assign(now, part);
+    onChoice(now);
+  };
+  const offerHeads = (chosen = 0) => {
+    const own = run.attention.find(({ name }) => name === now.name);
+    const count = own?.heads ?? 0;
+    now.head = chosen;
+    const list = numbered(own?.of ?? "head", count, chosen, (head) => choose({ head }));
+    heads.replaceChildren(...(count > 1 ? [list.node] : []));
+  };
+  offerHeads(now.head);
+  const list = chooser("attention", names, names.indexOf(now.name), (i) => {
+    now.name = names[i];
+    offerHeads();
+    choose({});
+  });
+  const hasChoice = names.length > 1 || (run.attention[0]?.heads ?? 0) > 1;
+  const node = el("div", { class: "controls" }, names.length > 1 ? list : null, heads);
+  return { node: hasChoice ? node : null, now };
+}
+
+/** The examples of a run that a reader can begin with. */
+export const offered = (run) => run.examples.slice(0, 8);
+
+/** Buttons for the examples of a run, to begin with. */
+export function exampleChooser(run, onChoice, first = 0) {
+  const count = offered(run).length;
+  if (count < 2) return null;
+  return numbered("begin with example", count, first, onChoice, (i) => `example ${i}`).node;
+}

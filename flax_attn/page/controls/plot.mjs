@@ -1,0 +1,119 @@
+// A plot whose handles are dragged with mouse, finger or arrow keys.
+
+import { el, setStyle, svg } from "../dom.mjs";
+
+const ROOM = 4; // per cent of the height above and below the curves
+
+/** The path of numbers, one a step; `at` gives the point of a step and a number. */
+function pathOf(values, at) {
+  return values
+    .map((value, t) => `${t ? "L" : "M"}${at(t, value).map((x) => x.toFixed(2))}`)
+    .join("");
+}
+
+/**
+ * An empty plot of `length` steps, with heights from `low` to `high`.
+ *
+ * Returns `{node, line(name, values), x(t), y(height), band(...), place(handle, t, height), on}`.
+ */
+export function plot({ length, low, high, ticks, name, lines }) {
+  const x = (t) => (100 * (t + 0.5)) / length;
+  const y = (value) => ROOM + ((100 - 2 * ROOM) * (high - value)) / (high - low);
+  const drawings = Object.fromEntries(
+    lines.map((own) => [own, svg("path", { class: `try-line try-${own}` })]),
+  );
+  const bands = svg("g", {});
+  const grid = ticks.map((tick) =>
+    svg("line", { class: "grid", x1: 0, x2: 100, y1: y(tick), y2: y(tick) }),
+  );
+  const picture = svg(
+    "svg",
+    { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", "aria-label": name },
+    grid,
+    bands,
+    Object.values(drawings),
+  );
+  const labels = ticks.map((tick) =>
+    el("span", { class: "try-tick", style: { top: `${y(tick)}%` } }, String(tick)),
+  );
+  const field = el("div", { class: "try-field" }, picture);
+  const node = el(
+    "div",
+    { class: "try-plot" },
+    el("div", { class: "try-ticks", "aria-hidden": "true" }, labels),
+    field,
+  );
+  const line = (own, values) =>
+    drawings[own].setAttribute("d", values ? pathOf(values, (t, v) => [x(t), y(v)]) : "");
+  const arcs = (arcsNow) =>
+    bands.replaceChildren(
+      ...arcsNow.map(({ from, to, height, other, width }) => {
+        const middle = Math.max(y(Math.max(height, other)) - 34, 2);
+        const ends = [`M${x(from)},${y(height)}`, `${x(to)},${y(other)}`];
+        const d = `${ends[0]}C${x(from)},${middle} ${x(to)},${middle} ${ends[1]}`;
+        return svg("path", { class: "try-band", d, "stroke-width": width });
+      }),
+    );
+  const where = (event) => {
+    const box = field.getBoundingClientRect();
+    const across = ((event.clientX - box.left) / box.width) * length - 0.5;
+    const down = (100 * (event.clientY - box.top)) / box.height;
+    return [across, high - ((down - ROOM) * (high - low)) / (100 - 2 * ROOM)];
+  };
+  return { node, field, line, arcs, x, y, where, picture };
+}
+
+/**
+ * A handle on a plot. `onMove(t, height)` hears where it is dragged, `onStep(right, up)` what the
+ * arrow keys add. Returns `{node, place(t, height, spoken)}`.
+ */
+export function handle(own, { name, mark, kind, limits, onMove, onStep, onPick }) {
+  const node = el(
+    "div",
+    {
+      class: `try-handle try-${kind}`,
+      role: "slider",
+      tabindex: 0,
+      "aria-label": name,
+      "aria-orientation": "vertical",
+      "aria-valuemin": limits[0],
+      "aria-valuemax": limits[1],
+    },
+    el("span", { "aria-hidden": "true" }, mark),
+  );
+  let grip = null; // from the pointer to the middle of the handle
+  let at = [0, 0];
+  node.addEventListener("pointerdown", (event) => {
+    node.setPointerCapture(event.pointerId);
+    const [t, height] = own.where(event);
+    grip = [at[0] - t, at[1] - height];
+    event.preventDefault();
+    node.focus({ preventScroll: true });
+  });
+  node.addEventListener("pointermove", (event) => {
+    if (grip === null) return;
+    const [t, height] = own.where(event);
+    onMove(t + grip[0], height + grip[1]);
+  });
+  for (const end of ["pointerup", "pointercancel"])
+    node.addEventListener(end, () => {
+      grip = null;
+    });
+  node.addEventListener("focus", () => onPick());
+  node.addEventListener("keydown", (event) => {
+    const far = event.shiftKey ? 5 : 1;
+    const steps = { ArrowLeft: [-far, 0], ArrowRight: [far, 0], ArrowUp: [0, far] };
+    const step = { ...steps, ArrowDown: [0, -far], PageUp: [0, 5], PageDown: [0, -5] }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    onStep(...step);
+  });
+  own.field.append(node);
+  const place = (t, height, spoken) => {
+    at = [t, height];
+    setStyle(node, { left: `${own.x(t)}%`, top: `${own.y(height)}%` });
+    node.setAttribute("aria-valuenow", height.toFixed(1));
+    node.setAttribute("aria-valuetext", spoken);
+  };
+  return { node, place };
+}

@@ -1,0 +1,129 @@
+// How the attention of a trained model is changed: normaliser, temperature, reach, order.
+
+import { chooser, el, newId } from "../dom.mjs";
+
+export const UNCHANGED = {
+  normalizer: "as trained",
+  temperature: 1,
+  reach: null,
+  causal: false,
+  hidden: [],
+};
+/** Whether settings are those of the model as it was trained, with nothing hidden. */
+export const isUnchanged = (settings) => JSON.stringify(settings) === JSON.stringify(UNCHANGED);
+
+// the normalisers by the names that a request has, in the order of the list
+const NAMED = {
+  "as trained": "as trained",
+  softmax: "softmax: every key gets some",
+  entmax15: "entmax-1.5: small become 0",
+  sparsemax: "sparsemax: most become 0",
+  top_k: "top-k: softmax of the 3 best",
+  hard: "hard: the best key alone",
+};
+export const NORMALIZERS = Object.keys(NAMED);
+
+/** The name of a normaliser, as the list has it before its words. */
+export function nameOfNormalizer(name) {
+  return (NAMED[name] ?? name).split(":")[0];
+}
+
+const HELP = {
+  temperature: "Temperature: above 1 weights are more alike, below 1 the largest takes more. ",
+  reach: "Reach: how far a query may look, in positions.",
+};
+const STEPS = 40; // of the temperature, from 1/16 to 16
+
+/** The temperature at a step of its slider, which is logarithmic; 1 in the middle. */
+export function temperatureAt(step) {
+  return Number((2 ** ((8 * step) / STEPS - 4)).toPrecision(3));
+}
+
+/**
+ * The controls of a model. `onChange(settings)` hears every change, `onReset()` the button that
+ * takes all of them back. `between` says whether queries and keys are one sequence, `ordered`
+ * whether no query looks at later keys as it is.
+ */
+export function lensControls({ normalizers, most, between, ordered, onChange, onReset }) {
+  const names = normalizers ?? NORMALIZERS;
+  let own = { ...UNCHANGED };
+  const change = (part) => {
+    own = { ...own, ...part };
+    onChange(own);
+  };
+  const choice = chooser(
+    "normaliser, from scores to weights",
+    names.map((name) => NAMED[name] ?? name),
+    0,
+    (i) => change({ normalizer: names[i] }),
+  );
+  const temperature = slider("temperature", STEPS, STEPS / 2, (step) => {
+    const value = temperatureAt(step);
+    return [String(value), () => change({ temperature: value })];
+  });
+  const far = Math.max(most - 1, 1);
+  const reach = slider("reach", far, far, (step) => {
+    const value = step >= far ? null : step;
+    return [value === null ? "no limit" : `${value} away`, () => change({ reach: value })];
+  });
+  const box = el("input", { type: "checkbox", onchange: () => change({ causal: box.checked }) });
+  const sliders = [temperature, between && most > 2 ? reach : null].filter(Boolean);
+  const causal = el("label", { class: "control tick" }, box, el("span", {}, "may not look ahead"));
+  const reset = el("button", { type: "button", class: "reset", onclick: () => onReset() }, "Reset");
+  const node = el(
+    "div",
+    { class: "try-controls", role: "group", "aria-label": "The attention" },
+    choice,
+    sliders.map((slide) => slide.node),
+    between && !ordered ? causal : null,
+    reset,
+    el("p", { class: "hint" }, sliders.map((slide) => slide.help)),
+  );
+  /** Says by which normaliser the model was trained, where it is known. */
+  const trained = (name) => {
+    const [first] = node.querySelectorAll("option");
+    if (name) first.textContent = `${NAMED[names[0]]} (${name})`;
+  };
+  const clear = () => {
+    own = { ...UNCHANGED };
+    node.querySelector("select").selectedIndex = 0;
+    temperature.set(STEPS / 2);
+    reach.set(far);
+    box.checked = false;
+  };
+  return { node, clear, trained };
+}
+
+/** A slider with its value, and its help. `at(step)` is the text of a step, and what it changes. */
+function slider(label, last, first, at) {
+  const value = el("output", {}, at(first)[0]);
+  const input = el("input", { type: "range", min: 0, max: last, value: first, step: 1 });
+  input.setAttribute("aria-label", label); // the label around both is that of the output
+  const help = el("span", { id: newId("help") }, HELP[label]);
+  input.setAttribute("aria-describedby", help.id);
+  const set = (step) => {
+    input.value = step;
+    const [text] = at(step);
+    value.textContent = text;
+    input.setAttribute("aria-valuetext", text);
+  };
+  input.addEventListener("input", () => {
+    const [, tell] = at(Number(input.value));
+    set(Number(input.value));
+    tell();
+  });
+  set(first);
+  const node = el("label", { class: "control" }, el("span", {}, label, " ", value), input);
+  return { node, set, help };
+}
+
+/** Whether queries and keys are one sequence in an attention of a run, and how long it is. */
+export function isBetween(run) {
+  const shapes = Object.values(run.examples[0]?.attention ?? {}).map((own) => own.shape);
+  return shapes.some(([, q, k]) => q === k && k > 1);
+}
+
+/** Whether settings let a query attend to a key. */
+export function isVisible(q, k, { hidden, reach, causal }) {
+  return !hidden.includes(k) && (reach === null || Math.abs(q - k) <= reach) && !(causal && k > q);
+}

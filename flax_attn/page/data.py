@@ -1,0 +1,150 @@
+"""A run as the data of a report's page."""
+
+import contextlib
+import math
+import platform
+import shlex
+from importlib import metadata
+
+import numpy as np
+
+from flax_attn import config_files, platforms
+from flax_attn.analysis.token_weights import of_hops
+from flax_attn.errors import escaped
+from flax_attn.fields import flatten
+from flax_attn.kinds import KINDS
+from flax_attn.page.examples import examples, weights_of
+from flax_attn.runs.reading import Record, curve, late_median
+from flax_attn.runs.results import Row
+from flax_attn.types import Json, JsonObject
+
+PACKAGES = ("flax-attn", "jax", "flax", "numpy")
+DIGITS = 6  # significant ones of a curve
+
+
+def run_data(run: Record, live: JsonObject | None = None, note: str | None = None) -> JsonObject:
+    """All that a page shows of a run. Equal runs give equal data."""
+    summary, measured = run.summary, f"test/{run.measured}"
+    shown, lines = examples(run)
+    has_trained = any(row["epoch"] > 0 for row in run.sound_rows)
+    changed, is_known = changes(run.config)
+    return {
+        "name": run.name,
+        "kind": run.kind,
+        "data": run.config["data"]["name"],
+        "task": run.config["data"].get("task", ""),
+        "relevant": run.config["data"].get("relevant"),
+        "classes": run.config.get("derived", {}).get("classes"),
+        "sentence": sentence(run),
+        "command": command(run.config, changed),
+        "changes": changed,
+        "config_known": is_known,
+        "versions": versions(),
+        "trained_on": trained_on(run.config.get("derived", {})),
+        "measured": run.measured,
+        "model": summary["model"],
+        "parameters": summary["parameters"],
+        "seeds": len(summary["seeds"]),
+        "steps": summary["steps"],
+        "minutes": round(summary["train_seconds"] / 60, 1),
+        "diverged": sorted(summary.get("diverged", {})),
+        "summary": summary["metrics"],
+        "late": late_median(run.sound_rows, measured) if has_trained else None,
+        "curves": curves(run.sound_rows),
+        "attention": [attention_entry(run, name) for name in run.attention],
+        "examples": shown,
+        "beside": KINDS[run.kind].beside_examples(run),
+        "lines": lines,
+        "live": live,
+        "note": note,
+    }
+
+
+def sentence(run: Record) -> str:
+    """What the model of a run does, and how well it does it on test data."""
+    does, seeds = KINDS[run.kind].sentence(run), len(run.summary["seeds"])
+    return f"{does} (mean of {seeds} seeds)" if seeds > 1 else does
+
+
+def attention_entry(run: Record, name: str) -> JsonObject:
+    """The name of an attention, and how many heads or hops it has."""
+    heads = len(weights_of(run, 0)[name]) if len(run.examples["inputs"]) else 0
+    return {"name": name, "heads": heads, "of": "hop" if of_hops(name) else "head"}
+
+
+def curves(rows: list[Row]) -> JsonObject:
+    """Every metric by step and seed."""
+    names = dict.fromkeys(key for row in rows for key in row if "/" in key)
+    seeds = sorted({row["seed"] for row in rows})
+    made = {}
+    for name in names:
+        steps, values = curve(rows, name)
+        by_seed = {str(seed): _rounded(row) for seed, row in zip(seeds, values)}
+        made[name] = {"steps": steps.tolist(), "seeds": by_seed}
+    return made
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    return [float(f"{value:.{DIGITS}g}") for value in values.tolist()]
+
+
+def changes(config: JsonObject) -> tuple[JsonObject, bool]:
+    """The keys of a config that differ from the package's: `{key: [value, in the package]}`.
+
+    Also whether the package has a config of this name.
+    """
+    shipped = config_files.read_shipped(config["name"])
+    if shipped is None:
+        return {}, False
+    before, now = _plain(shipped), flatten(config)
+    kept = {key: value for key, value in before.items() if not key.startswith("reference.")}
+    pairs = {key: [now[key], value] for key, value in kept.items() if key in now}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}, True
+
+
+def _plain(config: Json) -> JsonObject:
+    """The values of a config by dotted key, tuples as lists, as JSON has them."""
+    flat = flatten(config.to_dict())
+    return {key: list(v) if isinstance(v, tuple) else v for key, v in flat.items()}
+
+
+def command(config: JsonObject, changed: JsonObject) -> str:
+    """The command that makes a run again."""
+    flags = [f"--{key}={value}" for key, (value, _) in changed.items()]
+    return shlex.join(["flax-attn", "train", config["name"], *flags])
+
+
+def versions() -> dict[str, str]:
+    """Of what wrote the report."""
+    held = {"Python": platform.python_version()}
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):  # of a checkout
+            held[name] = metadata.version(name)
+    return held
+
+
+def trained_on(derived: JsonObject) -> str | None:
+    """Says on what platform a run was trained, and in what precision float32 was multiplied there.
+
+    None for a run that does not say it.
+    """
+    platform, precision = derived.get("platform"), derived.get("matmul_precision")
+    if platform is None or precision is None:
+        return None
+    return f"{platform}, where float32 is multiplied in {platforms.products(platform, precision)}"
+
+
+def safe(value: Json) -> Json:
+    """A value that JSON holds: what is not finite as a word, and no character that steers.
+
+    Texts are escaped as everywhere, so that none turns the direction of a page.
+    """
+    if isinstance(value, dict):
+        return {escaped(str(key)): safe(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [safe(entry) for entry in value]
+    if isinstance(value, str):
+        return escaped(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value

@@ -1,0 +1,196 @@
+// Elements, numbers as they are read, and the frame around every picture.
+// A string becomes a text node and never markup, so no word of a data set can run.
+
+const SVG = "http://www.w3.org/2000/svg";
+const SPEECH_PAUSE = 1000; // milliseconds between two lines that are read aloud
+
+/**
+ * An element with its attributes and children. An attribute that is a function listens to the
+ * event of its name without `on`; `style` is an object of CSS properties; true and false are
+ * attributes that are there or not. Children are nodes, strings, or null for none.
+ */
+export function el(tag, attributes = {}, ...children) {
+  return furnish(document.createElement(tag), attributes, children);
+}
+
+/** As `el`, for elements of an SVG. */
+export function svg(tag, attributes = {}, ...children) {
+  return furnish(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function furnish(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") node.addEventListener(name.slice(2), value);
+    else if (name === "style") setStyle(node, value);
+    else if (value === true) node.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined)
+      node.setAttribute(name, value);
+  }
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+/** Sets CSS properties. A style attribute would be refused by the page's own policy. */
+export function setStyle(node, properties) {
+  for (const [name, value] of Object.entries(properties)) node.style.setProperty(name, value);
+}
+
+let lastId = 0;
+
+/** A new id, for what names another element. */
+export function newId(stem) {
+  lastId += 1;
+  return `${stem}-${lastId}`;
+}
+
+/** A number with three significant digits, as people write it. */
+export function shown(number) {
+  if (number === null || number === undefined) return "–";
+  if (typeof number === "string") return number; // "NaN" and "Infinity", which JSON refuses
+  if (!Number.isFinite(number)) return String(number);
+  if (Number.isInteger(number)) return number.toLocaleString("en-US");
+  const size = Math.abs(number);
+  if (size >= 1000) return Math.round(number).toLocaleString("en-US");
+  if (size > 0 && size < 1e-4) return number.toExponential(2);
+  return String(Number(number.toPrecision(3)));
+}
+
+/** A share as per cent, with a decimal where it is small. */
+export function percent(share) {
+  if (!Number.isFinite(share)) return "not a number";
+  const hundredths = 100 * share;
+  const isSmall = hundredths < 9.95 && hundredths >= 0.05;
+  return `${isSmall ? hundredths.toFixed(1) : Math.round(hundredths)}\u00a0%`;
+}
+
+/** A number of a curve or table as a float: JSON has no NaN, so it comes as a word. */
+export function asNumber(value) {
+  return value === null || value === undefined ? NaN : Number(value);
+}
+
+/** A line that is read aloud when it changes, at most once a second. */
+export function sentence(text = "") {
+  const spoken = el("span", { class: "aside", "aria-live": "polite" });
+  const visible = el("span", {}, text);
+  const node = el("p", { class: "sentence" }, visible, spoken);
+  let waiting = null;
+  let last = -Infinity;
+  const speak = () => {
+    waiting = null;
+    last = performance.now();
+    spoken.textContent = visible.textContent;
+  };
+  const say = (words) => {
+    if (visible.textContent === words) return;
+    visible.textContent = words;
+    const rest = last + SPEECH_PAUSE - performance.now();
+    if (rest <= 0 && waiting === null) speak();
+    else waiting ??= setTimeout(speak, Math.max(rest, 0));
+  };
+  return { node, say, text: () => visible.textContent };
+}
+
+/** A box in which what is too wide for a phone scrolls, and which says so. */
+export function scrollBox(label, ...children) {
+  const attributes = { class: "scroll", tabindex: 0, role: "region", "aria-label": label };
+  const box = el("div", attributes, children);
+  const mark = () => box.classList.toggle("is-wide", box.scrollWidth > box.clientWidth + 1);
+  new ResizeObserver(mark).observe(box);
+  return box;
+}
+
+/** A table of what a picture shows, closed until someone wants it. `rows` is made when opened. */
+export function tableBehind(caption, header, rows) {
+  const box = scrollBox(caption);
+  const details = el("details", { class: "behind" }, el("summary", {}, `Numbers: ${caption}`), box);
+  details.addEventListener("toggle", () => {
+    if (details.open) box.replaceChildren(plainTable(caption, header, rows()));
+  });
+  return details;
+}
+
+/** A table with a header row, and a header cell at the left of each row. */
+export function plainTable(caption, header, rows) {
+  const head = header.map((name) => el("th", { scope: "col" }, String(name)));
+  const body = rows.map(([first, ...cells]) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, String(first)),
+      cells.map((cell, i) => el("td", { "data-name": header[i + 1] }, String(cell))),
+    ),
+  );
+  return el(
+    "table",
+    {},
+    el("caption", { class: "aside" }, caption),
+    el("thead", {}, el("tr", {}, head)),
+    el("tbody", {}, body),
+  );
+}
+
+/** A choice among names: a label with a list. `onChoice` gets the index. */
+export function chooser(label, names, chosen, onChoice) {
+  const list = el(
+    "select",
+    { onchange: () => onChoice(list.selectedIndex) },
+    names.map((name, i) => el("option", { value: i, selected: i === chosen }, name)),
+  );
+  return el("label", { class: "control" }, el("span", {}, label), list);
+}
+
+/** A row of numbered buttons, one of them pressed. `onChoice` gets the index. */
+export function numbered(label, count, chosen, onChoice, describe = (i) => `${label} ${i}`) {
+  const buttons = Array.from({ length: count }, (_, i) =>
+    el(
+      "button",
+      { type: "button", "aria-label": describe(i), onclick: () => press(i) },
+      String(i),
+    ),
+  );
+  const mark = (index) =>
+    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === index)));
+  const press = (index) => {
+    mark(index);
+    onChoice(index);
+  };
+  mark(chosen);
+  roving(buttons, chosen);
+  const node = el(
+    "div",
+    { class: "control numbered", role: "group", "aria-label": label },
+    el("span", { "aria-hidden": "true" }, label),
+    el("span", { class: "row" }, buttons),
+  );
+  return { node, press };
+}
+
+/** Makes one of several buttons a stop of the Tab key; arrows, Home and End move among them. */
+export function roving(buttons, first = 0) {
+  buttons.forEach((button, i) => {
+    button.setAttribute("tabindex", i === first ? "0" : "-1");
+    button.addEventListener("focus", () =>
+      buttons.forEach((other) => other.setAttribute("tabindex", other === button ? "0" : "-1")),
+    );
+    button.addEventListener("keydown", (event) => {
+      const last = buttons.length - 1;
+      const aims = { ArrowRight: i + 1, ArrowDown: i + 1, ArrowLeft: i - 1, ArrowUp: i - 1 };
+      const aim = { ...aims, Home: 0, End: last }[event.key];
+      if (aim === undefined) return;
+      event.preventDefault();
+      buttons[Math.min(Math.max(aim, 0), last)].focus();
+    });
+  });
+}
+
+/** Calls `draw(width)` now and whenever the width of a node changes: text keeps its size. */
+export function onWidth(node, draw, first = 640) {
+  let last = first;
+  draw(first);
+  new ResizeObserver(([entry]) => {
+    const width = Math.round(entry.contentRect.width);
+    if (width < 10 || width === last) return;
+    last = width;
+    draw(width);
+  }).observe(node);
+}

@@ -1,0 +1,213 @@
+// The page: for each run its name, a sentence with a number and its picture; then how all of them
+// learned, the results, and how to make them again.
+
+import { asNumber, chooser, el, newId, plainTable, scrollBox, shown } from "./dom.mjs";
+import { following } from "./following.mjs";
+import { kindOf } from "./kinds.mjs";
+import { chart, linesOf, metricsOf } from "./pictures/curves.mjs";
+import { unpack } from "./pictures/heat.mjs";
+import { groupsOf, isError, resultsTable } from "./pictures/table.mjs";
+
+const KEPT_ANSWERS =
+  "This is what the run has kept of test examples. What you change above does not change it.";
+
+/** Turns every packed array of the data into numbers, in place. */
+async function unpackAll(value) {
+  if (value === null || typeof value !== "object") return;
+  const work = Object.entries(value).map(async ([key, entry]) => {
+    const isPacked = entry?.shape && typeof entry.data === "string";
+    if (isPacked) value[key] = await unpack(entry);
+    else await unpackAll(entry);
+  });
+  await Promise.all(work);
+}
+
+/** A part of the page under a heading that names it. */
+export function part(level, heading, ...children) {
+  const id = newId("part");
+  return el("section", { "aria-labelledby": id }, el(level, { id }, heading), children);
+}
+
+/** The name of a run and its sentence. */
+export function headingOf(run) {
+  return [el("span", { class: "name", dir: "auto" }, run.name), capital(run.sentence)];
+}
+
+/** The part of a run. `live` is its model in the page; `isTriedAbove` if it is tried already. */
+function runPart(run, isExplored, level, live, isTriedAbove) {
+  const heading = isExplored ? `${run.name} on examples of the test` : headingOf(run);
+  const lines = [...run.lines, withoutModel(run, isExplored), withoutAttention(run), diverged(run)];
+  const notes = lines.filter(Boolean);
+  const under = level === "h1" ? "h2" : "h3";
+  const picture = kindOf(run).picture(run, live?.beside);
+  const children = [
+    isExplored ? el("p", { class: "hint" }, KEPT_ANSWERS) : null,
+    live && !isTriedAbove ? triedPart(under, "Try it", live) : null,
+    live ? part(under, "Examples of the test", picture) : picture,
+    notes.map((line) => el("p", { class: "note" }, line)),
+  ];
+  const made = part(level, heading, ...children.filter(Boolean));
+  made.classList.add("run");
+  return made;
+}
+
+/** What is tried on a model in the page; there is none of it on paper. */
+function triedPart(level, heading, live) {
+  const made = part(level, heading, live.tried);
+  made.classList.add("try-part");
+  return made;
+}
+
+function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** What the page cannot show without a model in it, in one line with the reason. */
+function withoutModel({ live, note, attention }, isExplored) {
+  if (live || isExplored || !attention.length) return note;
+  const why = note ?? "The model is not in this page.";
+  return `${why} So what hiding a part does to the answer is not shown.`;
+}
+
+function withoutAttention(run) {
+  return run.attention.length ? null : `The model ${run.model} has no attention to show.`;
+}
+
+function diverged(run) {
+  const seeds = run.diverged.join(", ");
+  return seeds ? `Seeds that diverged are left out: ${seeds}.` : null;
+}
+
+function togetherParts(runs) {
+  const views = [...new Set(runs.map(kindOf))].flatMap((kind) => kind.together(runs));
+  return views.map((view) => part("h2", "One input, all answers", view));
+}
+
+function learnedPart(runs) {
+  const metrics = metricsOf(runs);
+  if (!metrics.length) return part("h2", "How it learned", el("p", {}, "No metric was recorded."));
+  const names = (up) => ({ across: "training step", up, at: "Step" });
+  const drawn = (metric) => chart(linesOf(runs, metric), names(metric));
+  const box = el("div", {}, drawn(metrics[0]));
+  const show = (i) => box.replaceChildren(drawn(metrics[i]));
+  const figure = el("figure", {}, chooser("Metric", metrics, 0, show), box);
+  return part("h2", runs.length > 1 ? "How they learned" : "How it learned", figure);
+}
+
+function resultsPart(runs) {
+  const groups = groupsOf(runs);
+  const note = "Runs of different tasks stand apart: their figures cannot be compared.";
+  const tables = groups.map((group) => resultsTable(group));
+  return part("h2", "Results", groups.length > 1 ? el("p", {}, note) : null, tables);
+}
+
+function changedTable(name, rows) {
+  const label = `Keys that ${name} changes`;
+  return scrollBox(label, plainTable(label, ["changed key", "here", "in the file"], rows));
+}
+
+function againPart(runs) {
+  const blocks = runs.map((run) => {
+    const changed = Object.entries(run.changes);
+    const rows = changed.map(([key, pair]) => [key, ...pair.map((value) => JSON.stringify(value))]);
+    const others = "The config is not one of the package, so what it changes is not known.";
+    const none = run.config_known ? "No key of the config was changed." : others;
+    return [
+      runs.length > 1 ? el("h3", { dir: "auto" }, run.name) : null,
+      el("pre", {}, el("code", {}, run.command)),
+      rows.length ? changedTable(run.name, rows) : el("p", {}, none),
+    ];
+  });
+  const written = Object.entries(runs[0].versions).map(([name, version]) => `${name} ${version}`);
+  const trained = runs[0].trained_on ? `Trained on ${runs[0].trained_on}. ` : "";
+  const footer = el("p", { class: "hint" }, `${trained}Written with ${written.join(", ")}.`);
+  const heading = runs.length > 1 ? "How to make them again" : "How to make it again";
+  return part("h2", heading, blocks, footer);
+}
+
+/** Fills the page of a run that trains: its model as it stands, and what was measured. */
+function followPage(page, runs, explored) {
+  const learned = el("div", {}, learnedPart(runs));
+  runs[0].sentence = "learns"; // until it is said how well
+  page.replaceChildren(...explored(runs, "h1"), learned);
+  const draw = (state) => {
+    Object.assign(runs[0], { sentence: state.sentence, curves: state.curves });
+    page.querySelector("h1").replaceChildren(...headingOf(runs[0]));
+    learned.replaceChildren(learnedPart(runs));
+  };
+  page.prepend(following(draw));
+  page.dataset.ready = "yes";
+}
+
+/**
+ * The best of several runs: `{best, group, figures}`, with the runs of the same task;
+ * null where no run is better than the others.
+ */
+function bestOf(runs) {
+  const group = groupsOf(runs).reduce((most, other) => (other.length > most.length ? other : most));
+  const { measured } = group[0];
+  const mean = (run) => asNumber(run.summary[`test/${measured}`]?.mean);
+  const sense = isError(measured) ? 1 : -1;
+  const sorted = [...group].sort((a, b) => sense * (mean(a) - mean(b)));
+  const [best, next] = sorted;
+  if (group.length < 2 || !(sense * (mean(next) - mean(best)) > 0)) return null;
+  const figures = `test ${measured} ${shown(mean(best))} against ${shown(mean(next))}`;
+  return { best, group, figures };
+}
+
+/** What several runs show together: what the best of them does, where they can be compared. */
+function headline(runs, compared, isExplored) {
+  const names = runs.map((run) => run.name).join(" and ");
+  const both = isExplored ? `Try ${names}` : `${runs.length} runs side by side`;
+  if (!compared) return [el("h1", { dir: "auto" }, both)];
+  const { best, group, figures } = compared;
+  const name = `${best.name}, the best of ${group.length} runs`;
+  const title = [el("span", { class: "name", dir: "auto" }, name), capital(best.sentence)];
+  const lengths = [...group].sort((a, b) => b.steps - a.steps);
+  const isFair = lengths[0].steps === lengths.at(-1).steps;
+  const trained = lengths.map((run) => `${run.name} ${shown(run.steps)}${quickly(run)}`);
+  const said = isFair ? "" : ` They trained for different numbers of steps: ${trained.join(", ")}.`;
+  const line = el("p", { class: isFair ? "hint" : "note" }, `${capital(figures)}.${said}`);
+  return [el("h1", { dir: "auto" }, title), line];
+}
+
+/** Says of a run that it was a first look. */
+const quickly = ({ command }) => (/:quick\b/.test(command) ? " (:quick)" : "");
+
+/**
+ * Fills the page. `liveOf(run)` makes what is tried on a run, and what stands beside its examples,
+ * as `{tried, beside}`, or null; `explored(runs, level)` makes the parts of the explorer, which
+ * stand above all.
+ */
+export async function buildPage(liveOf = () => null, explored = null) {
+  const page = document.getElementById("page");
+  const data = JSON.parse(document.getElementById("data").textContent);
+  if (!("DecompressionStream" in window)) {
+    const said = "This browser is from before 2023 and cannot open the page's data.";
+    page.replaceChildren(el("h1", {}, document.title), el("p", {}, said, " Use a newer one."));
+    return;
+  }
+  await unpackAll(data);
+  const { runs } = data;
+  const isOne = runs.length === 1;
+  if (data.mode === "follow") {
+    followPage(page, runs, explored);
+    return;
+  }
+  const isExplored = data.mode === "explore";
+  const lives = new Map(runs.map((run) => [run, isExplored ? null : liveOf(run)]));
+  const compared = isOne ? null : bestOf(runs);
+  const above = isOne ? null : [compared?.best, ...runs].find((run) => run && lives.get(run));
+  const level = isOne && !isExplored ? "h1" : "h2";
+  page.replaceChildren(
+    ...(isOne ? [] : headline(runs, compared, isExplored)),
+    ...(isExplored ? explored(runs, isOne ? "h1" : "h2") : []),
+    above ? triedPart("h2", `Try ${above.name}`, lives.get(above)) : "",
+    ...(isOne ? [] : togetherParts(runs)),
+    ...runs.map((run) => runPart(run, isExplored, level, lives.get(run), run === above)),
+    learnedPart(runs),
+    resultsPart(runs),
+    againPart(runs),
+  );
+  page.dataset.ready = "yes";
+}

@@ -1,0 +1,108 @@
+// Scales and ticks of the charts, linear or logarithmic.
+
+import { shown, svg } from "../dom.mjs";
+
+/** A scale from values `low` to `high` onto pixels `from` to `to`. */
+export function scale(low, high, from, to, isLog = false) {
+  const bend = isLog ? Math.log10 : (value) => value;
+  const [first, last] = [bend(low), bend(high)];
+  const size = last - first || 1;
+  const place = (value) => from + ((bend(value) - first) / size) * (to - from);
+  const value = (pixel) => {
+    const bent = first + ((pixel - from) / (to - from)) * size;
+    return isLog ? 10 ** bent : bent;
+  };
+  return { place, value, ticks: isLog ? logTicks(low, high) : ticks(low, high) };
+}
+
+/** About five round numbers from `low` to `high`. */
+export function ticks(low, high, count = 5) {
+  const rough = (high - low || 1) / count;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999);
+  const first = Math.ceil(low / step - 1e-9);
+  const places = [];
+  for (let i = first; i * step <= high + step * 1e-9; i++) places.push(i * step);
+  return places.map((place) => Number(place.toPrecision(12)));
+}
+
+/** Powers of ten, with 2 and 5 between them where there are few. */
+function logTicks(low, high) {
+  const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  const factors = last - first > 3 ? [1] : [1, 2, 5];
+  const places = [];
+  for (let power = first; power <= last; power++)
+    for (const factor of factors) places.push(Number(`${factor}e${power}`));
+  return places.filter((place) => place >= low * 0.999 && place <= high * 1.001);
+}
+
+/** The ticks, lines and names of both axes inside a box `{left, right, top, bottom}`. */
+export function drawAxes(across, up, box, names) {
+  const marks = svg("g", { class: "axes" });
+  for (const value of up.ticks) {
+    const y = up.place(value);
+    marks.append(
+      svg("line", { x1: box.left, x2: box.right, y1: y, y2: y, class: "grid" }),
+      svg("text", { x: box.left - 6, y: y + 4, "text-anchor": "end" }, shown(value)),
+    );
+  }
+  for (const value of across.ticks) {
+    const x = across.place(value);
+    // the last label would be cut at the edge
+    const anchor = x > box.right - 18 ? "end" : "middle";
+    marks.append(
+      svg("line", { x1: x, x2: x, y1: box.bottom, y2: box.bottom + 4, class: "tick" }),
+      svg("text", { x, y: box.bottom + 18, "text-anchor": anchor }, shown(value)),
+    );
+  }
+  const middle = (box.left + box.right) / 2;
+  marks.append(
+    svg("line", { x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom, class: "tick" }),
+    svg("text", { x: middle, y: box.bottom + 36, "text-anchor": "middle" }, names.across),
+    svg("text", { x: box.left - 6, y: box.top - 10, class: "up-name" }, names.up),
+  );
+  return marks;
+}
+
+/** The path of a line through points; it has a gap where a value is not a number. */
+export function path(xs, ys, across, up) {
+  let isDown = false;
+  const parts = [];
+  xs.forEach((x, i) => {
+    const y = up.place(ys[i]);
+    if (!Number.isFinite(y)) {
+      isDown = false;
+      return;
+    }
+    parts.push(`${isDown ? "L" : "M"}${across.place(x).toFixed(1)} ${y.toFixed(1)}`);
+    isDown = true;
+  });
+  return parts.join("");
+}
+
+/** The scale of positions along a chart of this width. */
+export function across(length, width) {
+  return scale(0, length - 1, 44, width - 14);
+}
+
+/** Mouse, finger and arrow keys choose a position along a chart. */
+export function pointAlong(chart, length, width, now, tell) {
+  const follow = (event) => {
+    const box = chart.getBoundingClientRect();
+    const x = ((event.clientX - box.left) * width()) / box.width;
+    const { place } = across(length, width());
+    const [first, last] = [place(0), place(length - 1)];
+    const position = Math.round(((x - first) / (last - first)) * (length - 1));
+    tell(Math.min(Math.max(position, 0), length - 1));
+  };
+  chart.addEventListener("pointermove", follow);
+  chart.addEventListener("pointerdown", follow);
+  chart.addEventListener("keydown", (event) => {
+    const far = event.shiftKey ? 10 : 1;
+    const moves = { ArrowLeft: now() - far, ArrowRight: now() + far, Home: 0, End: length - 1 };
+    const aim = moves[event.key];
+    if (aim === undefined) return;
+    event.preventDefault();
+    tell(Math.min(Math.max(aim, 0), length - 1));
+  });
+}

@@ -1,0 +1,277 @@
+// How runs learned: curves of all seeds, with zoom, hover and keys.
+
+import { asNumber, el, newId, onWidth, sentence, shown, svg, tableBehind } from "../dom.mjs";
+import { drawAxes, path, scale } from "./axes.mjs";
+import { isError } from "./table.mjs";
+
+const DASHES = ["", "7 4", "2 3", "10 3 2 3", "1 5", "12 4 4 4"];
+const SPLITS = ["train", "valid", "test"];
+const CHART_HEIGHT = 320;
+const NUM_COLOURS = 6;
+
+/** The metrics that can be drawn, those that all runs share first. */
+export function metricsOf(runs) {
+  const counts = new Map();
+  for (const run of runs)
+    for (const name of new Set(Object.keys(run.curves).map((key) => baseOf(key, runs))))
+      counts.set(name, (counts.get(name) ?? 0) + 1);
+  const measured = runs[0].measured;
+  const rank = (name) => {
+    const base = name.split("/").at(-1);
+    const split = ["valid", "test", "train"].indexOf(name.split("/")[0]);
+    return [-counts.get(name), base !== measured, base !== "loss", split];
+  };
+  const compare = (one, other) => {
+    const [a, b] = [rank(one), rank(other)];
+    const i = a.findIndex((value, j) => value !== b[j]);
+    return i < 0 ? 0 : a[i] - b[i];
+  };
+  return [...counts.keys()].sort(compare);
+}
+
+/** Of one run all splits of a metric stand in one chart; of several runs one split. */
+function baseOf(key, runs) {
+  return runs.length > 1 ? key : key.split("/").slice(1).join("/");
+}
+
+/** The lines of a metric: mean, least and most over the seeds that did not diverge. */
+export function linesOf(runs, metric) {
+  const wanted = runs.flatMap((run, number) =>
+    runs.length > 1
+      ? [[run, metric, run.name, number]]
+      : SPLITS.map((split, i) => [run, `${split}/${metric}`, split, i]),
+  );
+  return wanted
+    .filter(([run, key]) => key in run.curves)
+    .map(([run, key, label, look]) => {
+      const { steps, seeds } = run.curves[key];
+      const rows = Object.values(seeds).map((values) => values.map(asNumber));
+      const at = (i) => rows.map((row) => row[i]).filter(Number.isFinite);
+      const over = (pick) => steps.map((_, i) => (at(i).length ? pick(at(i)) : NaN));
+      const mean = over((values) => values.reduce((a, b) => a + b, 0) / values.length);
+      const low = over((values) => Math.min(...values));
+      return { label, look, steps, mean, low, high: over((values) => Math.max(...values)), rows };
+    });
+}
+
+/** Whether the values of an error span a factor of 10, above zero. */
+export function wantsLog(lines, metric) {
+  if (!isError(metric)) return false;
+  const values = lines.flatMap((line) => [...line.low, ...line.high]).filter(Number.isFinite);
+  const least = Math.min(...values);
+  return least > 0 && Math.max(...values) >= 10 * least;
+}
+
+/**
+ * A chart of lines. `names` says what is across and up, and `at`, the word for a place across.
+ * Returns its element.
+ */
+export function chart(lines, names) {
+  const id = newId("clip");
+  const isLog = wantsLog(lines, names.up);
+  const state = { range: null, width: 640, isLog, at: null, from: null, to: null };
+  const canvas = svg("svg", { class: "chart", tabindex: 0, role: "img" });
+  const said = sentence();
+  const axesNow = () => layOut(lines, state.range ?? wholeOf(lines), state);
+  const draw = () => {
+    const axes = axesNow();
+    const { box } = axes;
+    const size = { x: box.left - 4, y: box.top - 4, width: box.right - box.left + 8 };
+    const rim = svg("rect", { ...size, height: box.bottom - box.top + 4 });
+    const parts = lines.flatMap((line) => lineParts(line, axes));
+    const inside = { "clip-path": `url(#${id})` };
+    canvas.setAttribute("viewBox", `0 0 ${state.width} ${CHART_HEIGHT}`);
+    canvas.replaceChildren(
+      svg("defs", {}, svg("clipPath", { id }, rim)),
+      drawAxes(axes.across, axes.up, box, names),
+      svg("g", inside, parts, pointer(state, axes)),
+    );
+    said.say(describe(lines, state, names));
+    canvas.setAttribute("aria-label", `${names.up} by ${names.across}. ${said.text()}`);
+  };
+  const log = el("input", { type: "checkbox", checked: state.isLog });
+  log.addEventListener("change", () => {
+    state.isLog = log.checked;
+    draw();
+  });
+  listen(canvas, state, lines, axesNow, draw);
+  const reset = el("button", { type: "button", onclick: () => restore(state, draw) }, "Show all");
+  onWidth(canvas, (width) => {
+    state.width = width;
+    draw();
+  });
+  const note = "Drag over the chart, or press + and −, to zoom; Escape shows all of it.";
+  const controls = el("div", { class: "controls" }, el("label", {}, log, " log scale"), reset);
+  const hint = el("p", { class: "hint no-print" }, note);
+  const numbers = curvesBehind(lines, names);
+  return el("div", {}, legendOf(lines), canvas, said.node, controls, hint, numbers);
+}
+
+/** The first and the last step of all lines. */
+function wholeOf(lines) {
+  const steps = lines.flatMap((line) => line.steps);
+  const [first, last] = [Math.min(...steps), Math.max(...steps)];
+  return [first, last > first ? last : first + 1];
+}
+
+function layOut(lines, range, { width, isLog }) {
+  const box = { left: 58, right: width - 14, top: 30, bottom: CHART_HEIGHT - 46 };
+  const isInside = (step) => step >= range[0] && step <= range[1];
+  const within = ({ low, high, steps }) =>
+    [low, high].flatMap((values) => values.filter((_, i) => isInside(steps[i])));
+  const values = lines
+    .flatMap(within)
+    .filter((value) => Number.isFinite(value) && (!isLog || value > 0));
+  let [least, most] = values.length ? [Math.min(...values), Math.max(...values)] : [0, 1];
+  if (isLog) [least, most] = [least / 1.1, most * 1.1];
+  else [least, most] = [least - 0.05 * (most - least), most + 0.05 * (most - least) || least + 1];
+  const across = scale(range[0], range[1], box.left, box.right);
+  across.ticks = across.ticks.filter(Number.isInteger);
+  return { box, range, across, up: scale(least, most, box.bottom, box.top, isLog) };
+}
+
+/** The band of the seeds, and their mean above it; a dot where a line has one point. */
+function lineParts({ label, look, steps, mean, low, high, rows }, { across, up }) {
+  const shade = `line colour-${look % NUM_COLOURS}`;
+  const parts = [];
+  if (rows.length > 1) {
+    const keep = steps.map((_, i) => i).filter((i) => Number.isFinite(up.place(low[i])));
+    const points = (values) => keep.map((i) => `${across.place(steps[i])},${up.place(values[i])}`);
+    const around = [...points(high), ...points(low).reverse()].join(" ");
+    parts.push(svg("polygon", { points: around, class: `band colour-${look % NUM_COLOURS}` }));
+  }
+  const style = { class: shade, "stroke-dasharray": DASHES[look % DASHES.length] };
+  const line = { d: path(steps, mean, across, up), ...style };
+  parts.push(svg("path", line, svg("title", {}, label)));
+  const isFinite = (value, i) => Number.isFinite(up.place(value)) && steps[i] !== undefined;
+  if (mean.filter(isFinite).length < 8)
+    mean.forEach((value, i) => {
+      const at = { cx: across.place(steps[i]), cy: up.place(value), r: 3 };
+      if (isFinite(value, i)) parts.push(svg("circle", { ...at, class: `dot ${shade}` }));
+    });
+  return parts;
+}
+
+/** The step that is pointed at, and the range that is being dragged. */
+function pointer({ at, from, to }, { across, box }) {
+  const parts = [];
+  const size = { y1: box.top, y2: box.bottom };
+  const place = at === null ? 0 : across.place(at);
+  if (at !== null) parts.push(svg("line", { x1: place, x2: place, ...size, class: "cursor" }));
+  if (from !== null && to !== null) {
+    const [x, end] = [Math.min(from, to), Math.max(from, to)];
+    const height = box.bottom - box.top;
+    parts.push(svg("rect", { x, y: box.top, width: end - x, height, class: "brush" }));
+  }
+  return parts;
+}
+
+/** What the chart says: the values at the step that is pointed at, or where lines begin and end. */
+function describe(lines, { at, range }, names) {
+  if (at !== null) {
+    const values = lines
+      .filter((line) => line.steps.includes(at))
+      .map((line) => `${line.label} ${shown(line.mean[line.steps.indexOf(at)])}`);
+    return `${names.at} ${shown(at)}: ${values.join(", ")}.`;
+  }
+  const place = names.at.toLowerCase();
+  const ends = lines.map((line) => {
+    const [from, to] = [line.mean[0], line.mean.at(-1)].map(shown);
+    const seeds = line.rows.length > 1 ? ` (mean of ${line.rows.length} seeds)` : "";
+    const begin = line.steps[0] === wholeOf(lines)[0] ? "" : ` at ${place} ${shown(line.steps[0])}`;
+    return `${line.label} goes from ${from}${begin} to ${to}${seeds}`;
+  });
+  const part = range ? ` Shown from ${shown(range[0])} to ${shown(range[1])}.` : "";
+  const [first, last] = wholeOf(lines);
+  const where = `${names.at} ${shown(first)} to ${shown(last)}`;
+  return `${where}: ${ends.join("; ")}.${part}`;
+}
+
+function restore(state, draw) {
+  Object.assign(state, { range: null, at: null, from: null, to: null });
+  draw();
+}
+
+/** The next step of any line that is nearest to `value`. */
+function nearest(lines, value) {
+  const distance = (step) => Math.abs(step - value);
+  const steps = lines.flatMap((line) => line.steps);
+  return steps.reduce((best, step) => (distance(step) < distance(best) ? step : best));
+}
+
+function listen(canvas, state, lines, axes, draw) {
+  const pixel = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return ((event.clientX - box.left) * state.width) / box.width;
+  };
+  canvas.addEventListener("pointerdown", (event) => {
+    state.from = pixel(event);
+    state.to = null;
+    canvas.setPointerCapture(event.pointerId);
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (state.from !== null) state.to = pixel(event);
+    state.at = nearest(lines, axes().across.value(pixel(event)));
+    draw();
+  });
+  const end = () => {
+    const { from, to } = state;
+    const { across } = axes();
+    if (from !== null && to !== null && Math.abs(to - from) > 8)
+      state.range = limited([from, to].map(across.value).sort((a, b) => a - b), wholeOf(lines));
+    Object.assign(state, { from: null, to: null });
+    draw();
+  };
+  canvas.addEventListener("pointerup", end);
+  canvas.addEventListener("pointercancel", () => restore(state, draw));
+  canvas.addEventListener("pointerleave", () => {
+    state.at = null;
+    draw();
+  });
+  canvas.addEventListener("dblclick", () => restore(state, draw));
+  canvas.addEventListener("keydown", (event) => pressed(event, state, lines, draw));
+}
+
+function pressed(event, state, lines, draw) {
+  const steps = [...new Set(lines.flatMap((line) => line.steps))].sort((a, b) => a - b);
+  const place = state.at === null ? -1 : steps.indexOf(state.at);
+  const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  const factor = { "+": 0.5, "=": 0.5, "-": 2 }[event.key];
+  if (event.key === "Escape") return restore(state, draw);
+  if (move !== undefined) state.at = steps[Math.min(Math.max(place + move, 0), steps.length - 1)];
+  else if (factor !== undefined) {
+    const [first, last] = state.range ?? wholeOf(lines);
+    const middle = state.at ?? (first + last) / 2;
+    const range = [first, last].map((step) => middle + (step - middle) * factor);
+    state.range = limited(range, wholeOf(lines));
+  } else return undefined;
+  event.preventDefault();
+  return draw();
+}
+
+/** A range inside the whole one; none where it is the whole one. */
+function limited([first, last], [least, most]) {
+  const range = [Math.max(first, least), Math.min(last, most)];
+  return range[0] <= least && range[1] >= most ? null : range;
+}
+
+function legendOf(lines) {
+  const items = lines.map(({ label, look }) => {
+    const line = { x1: 1, x2: 33, y1: 6, y2: 6, "stroke-dasharray": DASHES[look % DASHES.length] };
+    const sample = svg("line", { ...line, class: `line colour-${look % NUM_COLOURS}` });
+    const picture = svg("svg", { width: 34, height: 12, "aria-hidden": "true" }, sample);
+    return el("li", {}, picture, el("span", { dir: "auto" }, label));
+  });
+  return el("ul", { class: "key" }, items);
+}
+
+function curvesBehind(lines, names) {
+  const steps = [...new Set(lines.flatMap((line) => line.steps))].sort((a, b) => a - b);
+  const header = [names.across, ...lines.map((line) => line.label)];
+  const value = (line, step) => {
+    const i = line.steps.indexOf(step);
+    return i < 0 ? "–" : shown(line.mean[i]);
+  };
+  const rows = () => steps.map((step) => [step, ...lines.map((line) => value(line, step))]);
+  return tableBehind(`${names.up}, mean over seeds`, header, rows);
+}

@@ -1,0 +1,170 @@
+// From scores to weights: the scores of one query, the curve of its normaliser, and the weights.
+
+import { UNCHANGED } from "../controls/settings.mjs";
+import { el, percent, svg } from "../dom.mjs";
+import { scoresIn, weightsIn } from "./heat.mjs";
+import { normalizers } from "./normalizers.mjs";
+
+const SHOWN = 6; // keys whose numbers are shown, those with the largest weights
+const STEPS_OF_CURVE = 60;
+const CLOSE_ENOUGH = 2e-3;
+
+/** An element for the chosen query: `show(query)` after `settings(own)`. */
+export function fromScores() {
+  const body = el("div", {});
+  const node = el(
+    "details",
+    { class: "try-formula" },
+    el("summary", {}, "From scores to weights"),
+    body,
+  );
+  let settings = UNCHANGED;
+  let query = null;
+  const draw = () => {
+    if (!node.open) return;
+    body.replaceChildren(...(query ? parts(query, settings) : [noScores()]));
+  };
+  node.addEventListener("toggle", draw);
+  const show = (own) => {
+    query = own;
+    draw();
+  };
+  const set = (own) => {
+    settings = own;
+  };
+  return { node, show, settings: set };
+}
+
+function noScores() {
+  return el("p", { class: "hint" }, "Choose what looks at something, to see its scores.");
+}
+
+/** The scores and weights of the keys that the query may attend to. */
+function scoredRow({ weights, scores, q, visible, key }) {
+  const all = Array.from({ length: weights.columns }, (_, k) => k).filter(visible);
+  return all.map((k) => ({ k, name: key(k), weight: weights.at(q, k), score: scores.at(q, k) }));
+}
+
+/** The normalisers that make these weights of these scores. */
+function fitting(row, temperature) {
+  const scaled = row.map(({ score }) => score / temperature);
+  return Object.values(normalizers).filter((own) => {
+    const weights = own.weights(scaled);
+    return row.every(({ weight }, i) => Math.abs(weight - weights[i]) < CLOSE_ENOUGH);
+  });
+}
+
+/** The normaliser that makes these weights of these scores; null for one that is not known. */
+function normalizerOf(row, { normalizer, temperature }) {
+  return normalizers[normalizer] ?? fitting(row, temperature)[0] ?? null;
+}
+
+/**
+ * The name of the one normaliser that makes the weights of replies to unchanged settings, by the
+ * last query of the first head of each attention; null where not just one does, or without scores.
+ */
+export function normalizerIn(replies) {
+  const fits = replies.flatMap((reply) =>
+    Object.keys(reply.attention).map((name) => {
+      const [weights, scores] = [weightsIn(reply, name, 0), scoresIn(reply, name, 0)];
+      if (!scores || weights.columns < 2) return null;
+      const query = { weights, scores, q: weights.rows - 1, visible: () => true, key: String };
+      const own = fitting(scoredRow(query), UNCHANGED.temperature);
+      return own.length === 1 ? own[0].name : null;
+    }),
+  );
+  return new Set(fits).size === 1 ? fits[0] : null;
+}
+
+function parts(query, settings) {
+  const about = `The query (what looks) is ${query.what}. The keys are what it may look at.`;
+  const who = el("p", {}, about);
+  if (!query.scores)
+    return [who, el("p", { class: "hint" }, query.without ?? "Its weights come without scores.")];
+  const row = scoredRow(query);
+  if (!row.length) return [who, el("p", {}, "It may attend to no key, so all weights are 0.")];
+  const own = normalizerOf(row, settings);
+  const scaled = row.map(({ score }) => score / settings.temperature);
+  const best = [...row].sort((one, other) => other.weight - one.weight);
+  const sum = row.reduce((total, { weight }) => total + weight, 0);
+  const rest = best.slice(SHOWN).reduce((total, { weight }) => total + weight, 0);
+  const lines = best.slice(0, SHOWN).map((key) => keyRow(key, own, scaled, settings.temperature));
+  if (best.length > SHOWN) lines.push(restRow(best.length - SHOWN, rest));
+  const name = own ? `${own.name}: ${own.formula}` : "The normaliser is the model's own.";
+  return [
+    who,
+    el(
+      "p",
+      {},
+      name,
+      `${own ? "; T is the temperature, " : " The temperature is "}${settings.temperature}.`,
+    ),
+    own ? curve(row, own, scaled) : null,
+    el("ul", { class: "try-terms" }, lines),
+    el("p", { class: "hint" }, `All weights of this query add up to ${sum.toFixed(3)}.`),
+  ].filter(Boolean);
+}
+
+function keyRow({ name, weight, score }, own, scaled, temperature) {
+  const written = score.toFixed(2).replace("-", "−");
+  const divided = temperature === 1 ? written : `${written} / ${temperature}`;
+  const term = own ? own.term(divided, score / temperature, scaled) : `score ${divided}`;
+  return bar(name, weight, `${term} = ${weight.toFixed(3)}`);
+}
+
+function restRow(count, weight) {
+  return bar(`the ${count} other keys`, weight, `together ${weight.toFixed(3)}`);
+}
+
+function bar(name, weight, text) {
+  const width = `${100 * Math.min(Math.max(weight, 0), 1)}%`;
+  return el(
+    "li",
+    {},
+    el("span", { class: "try-term-name", dir: "auto" }, name),
+    el(
+      "div",
+      { class: "track", "aria-hidden": "true" },
+      el("div", { class: "fill", style: { width } }),
+    ),
+    el("span", { class: "try-term" }, text),
+  );
+}
+
+/** The weight against the score: the curve of the normaliser, and a dot for each key. */
+function curve(row, own, scaled) {
+  const [least, most] = [Math.min(...scaled), Math.max(...scaled)];
+  const room = 0.08 * (most - least) || 1;
+  const [low, high] = [least - room, most + room];
+  const top = Math.max(...row.map(({ weight }) => weight), 0.02);
+  const x = (score) => (100 * (score - low)) / (high - low);
+  const y = (weight) => 94 - (88 * weight) / top;
+  const steps = Array.from(
+    { length: STEPS_OF_CURVE + 1 },
+    (_, i) => low + ((high - low) * i) / STEPS_OF_CURVE,
+  );
+  const points = own
+    .curve(steps, scaled)
+    .map((w, i) => `${x(steps[i]).toFixed(2)},${y(Math.min(w, 1.05 * top)).toFixed(2)}`);
+  const dots = row.map(({ weight }, i) =>
+    // a line of no length with round ends is a dot at any size
+    svg("path", { class: "try-dot", d: `M${x(scaled[i]).toFixed(2)},${y(weight).toFixed(2)}h0` }),
+  );
+  const range = `from ${least.toFixed(1)} to ${most.toFixed(1)}`;
+  const name = `weights from 0 to ${percent(top)} against scores ${range}`;
+  const picture = svg(
+    "svg",
+    {
+      class: "try-curve",
+      viewBox: "0 0 100 100",
+      preserveAspectRatio: "none",
+      role: "img",
+      "aria-label": name,
+    },
+    svg("polyline", { class: "try-curve-line", points: points.join(" ") }),
+    dots,
+  );
+  const upwards = `Upwards: the weight, up to ${percent(top)}.`;
+  const caption = `Across: the score, ${range}. ${upwards} Each dot is a key.`;
+  return el("div", {}, picture, el("p", { class: "hint" }, caption));
+}

@@ -1,0 +1,308 @@
+// Attention weights as colours, from white to blue, or from the dark ground to light blue. A map of
+// queries and keys has a square-root scale: on a linear one a full weight leaves small ones pale.
+// Words and patches have the colour of their strength, which is 0 for the uniform weight.
+
+import { el, scrollBox, setStyle } from "../dom.mjs";
+
+// the same as those of `analysis/drawing.py`; the first is the ground, and no weight
+const LIGHT_STOPS = ["#ffffff", "#cfe1f2", "#93c4de", "#4a97c9", "#1764ab", "#08306b"];
+const DARK_STOPS = ["#131416", "#16334f", "#1d5a8c", "#3f8fc4", "#8cc6ea", "#f2faff"];
+const TICKS = [0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1];
+const LEAST_TOP = 8; // times the uniform weight, so that uniform weights are pale
+const BROKEN = [213, 94, 0]; // not a number
+export const PIXELS = 4; // of a cell, so that stripes can be told from a colour
+const FINEST = 720; // pixels along the longer side of a map
+const MOST_NAMED = 40; // words, up to which a map has names
+
+// neither is there in a worker
+const [isDark, isPaper] = ["(prefers-color-scheme: dark)", "print"].map((query) =>
+  globalThis.matchMedia?.(query),
+);
+const painted = new WeakMap(); // of a node with colours, what paints it
+let stops = stopsNow();
+
+function stopsNow() {
+  const own = isDark?.matches && !isPaper.matches ? DARK_STOPS : LIGHT_STOPS;
+  return own.map((stop) => [1, 3, 5].map((i) => parseInt(stop.slice(i, i + 2), 16)));
+}
+
+function paintAll() {
+  stops = stopsNow();
+  for (const node of document.querySelectorAll(".in-colours")) painted.get(node)?.();
+}
+
+for (const query of [isDark, isPaper]) query?.addEventListener("change", paintAll);
+
+/** Paints a node, and again when the page turns light or dark, or goes to paper. */
+export function inColours(node, paintIt) {
+  node.classList.add("in-colours");
+  painted.set(node, paintIt);
+  paintIt();
+}
+
+/** Red, green and blue of a place on the scale of colours, from 0 to 1. */
+export function rgb(place) {
+  if (!Number.isFinite(place)) return BROKEN;
+  const at = Math.min(Math.max(place, 0), 1) * (stops.length - 1);
+  const low = Math.floor(at);
+  const high = Math.min(low + 1, stops.length - 1);
+  return stops[low].map((value, i) => Math.round(value + (at - low) * (stops[high][i] - value)));
+}
+
+/** The place of a weight on a square-root scale that ends at `top`. */
+export function rootOf(weight, top = 1) {
+  return Math.sqrt(Math.max(weight / top, 0));
+}
+
+/**
+ * How far a weight of `count` keys is above 1/count, the uniform weight: from 0 to 1, which is all
+ * of the weight, and as much for each doubling. Texts of any length are compared by it.
+ */
+export function strength(weight, count) {
+  const times = Math.max(weight * count, 1);
+  return Math.min(Math.log(times) / Math.log(Math.max(count, 2)), 1);
+}
+
+/** The ground of a place on the scale of colours, and the ink that is read on it, as CSS. */
+export function colours(place) {
+  const [red, green, blue] = rgb(place);
+  const linear = [red, green, blue].map((value) => (value / 255) ** 2.2);
+  const luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  const ink = luminance < 0.179 ? "#fff" : "#000"; // where both are read equally well
+  return { background: `rgb(${red}, ${green}, ${blue})`, color: ink };
+}
+
+/**
+ * Packed weights as `{shape: [heads, q, k], data}`: bytes of a square root, deflated, in base64.
+ */
+export async function unpack({ shape, data, broken }) {
+  const packed = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const weights = Float32Array.from(bytes, (byte) => (byte / 255) ** 2);
+  for (const place of broken ?? []) weights[place] = NaN;
+  return { shape, data: weights };
+}
+
+/** One head of weights: `{rows, columns, at(q, k)}`. */
+export function headOf({ shape, data }, head) {
+  const [, rows, columns] = shape;
+  const first = head * rows * columns;
+  return { rows, columns, at: (q, k) => data[first + q * columns + k] };
+}
+
+/** The weights of one attention and head in a reply, or null. */
+export function weightsIn(reply, name, head) {
+  const own = reply.attention?.[name];
+  return own ? headOf(own, Math.min(head, own.shape[0] - 1)) : null;
+}
+
+/** The scores of one attention and head in a reply, or null. */
+export function scoresIn(reply, name, head) {
+  const own = reply.scores?.[name];
+  return own ? headOf(own, Math.min(head, own.shape[0] - 1)) : null;
+}
+
+/** The mean weight of each key over all queries, or the weights of one query. */
+export function rowOf(weights, q) {
+  return Array.from({ length: weights.columns }, (_, k) => {
+    if (q !== null) return weights.at(q, k);
+    let sum = 0;
+    for (let i = 0; i < weights.rows; i++) sum += weights.at(i, k);
+    return sum / weights.rows;
+  });
+}
+
+/** Where the scale of a matrix ends: at its largest weight, or at 8 times the uniform one. */
+export function topOf(weights) {
+  let top = LEAST_TOP / weights.columns;
+  for (let q = 0; q < weights.rows; q++)
+    for (let k = 0; k < weights.columns; k++) top = Math.max(top, weights.at(q, k) || 0);
+  return Math.min(top, 1);
+}
+
+/** The key with the largest weight of a query. */
+export function largest(weights, q) {
+  let best = 0;
+  for (let k = 1; k < weights.columns; k++)
+    if (!(weights.at(q, k) <= weights.at(q, best))) best = k;
+  return best;
+}
+
+/** A bar of the colours from 0 to `top`, with ticks. */
+export function legend(top = 1, masked = false) {
+  const ticks = TICKS.filter((tick) => tick < 0.8 * top).concat(top);
+  const spread = ticks.filter((tick, i) => i === 0 || i === ticks.length - 1 || tick / top >= 0.04);
+  const marks = spread.map((tick) => [rootOf(tick, top), tick]);
+  return barOf("attention weight, square-root scale", marks, masked);
+}
+
+/** A bar of the colours of `count` words or patches, from the uniform weight to all of it. */
+export function strengthLegend(count, masked = false, what = "words") {
+  const first = 1 / count;
+  const ticks = [first, ...TICKS.filter((tick) => tick > 1.7 * first && tick < 0.7), 1];
+  const uniform = `1/${count} = ${Number(first.toPrecision(2))}`;
+  const said = `weight: no colour up to ${uniform}, the uniform weight of ${count} ${what}`;
+  return barOf(said, ticks.map((tick) => [strength(tick, count), tick]), masked);
+}
+
+function barOf(said, marks, masked) {
+  const ticks = marks.map(([place, tick]) =>
+    el("span", { style: { left: `${100 * place}%` } }, String(Number(tick.toPrecision(2)))),
+  );
+  const bar = el("div", { class: "bar" });
+  inColours(bar, () => {
+    const shades = stops.map((stop) => `rgb(${stop.join(", ")})`).join(", ");
+    setStyle(bar, { background: `linear-gradient(90deg, ${shades})` });
+  });
+  return el(
+    "div",
+    { class: "legend" },
+    el("span", { class: "what" }, said),
+    el("div", { class: "scale", "aria-hidden": "true" }, bar, el("div", { class: "ticks" }, ticks)),
+    masked ? el("span", { class: "what hatched-key" }, "hatched: masked") : null,
+  );
+}
+
+/** A legend of strengths that follows what is shown: `{node, to(count, masked)}`. */
+export function movingLegend(what) {
+  const node = el("div", {});
+  const to = (count, masked = false) =>
+    node.replaceChildren(strengthLegend(count, masked, what));
+  return { node, to };
+}
+
+/** Draws weights on a canvas, `cell` pixels each. Cells that are not visible are hatched. */
+export function paint(canvas, weights, options = {}) {
+  inColours(canvas, () => paintCells(canvas, weights, options));
+}
+
+function paintCells(canvas, weights, { top = 1, visible = () => true, finest = FINEST }) {
+  const { rows, columns } = weights;
+  const cell = Math.max(1, Math.floor(finest / Math.max(rows, columns)));
+  canvas.width = cell * columns;
+  canvas.height = cell * rows;
+  const pen = canvas.getContext("2d");
+  const hatch = cell > 1 ? hatching(pen) : "#909090a0";
+  for (let q = 0; q < rows; q++)
+    for (let k = 0; k < columns; k++) {
+      pen.fillStyle = visible(q, k) ? `rgb(${rgb(rootOf(weights.at(q, k), top))})` : hatch;
+      pen.fillRect(cell * k, cell * q, cell, cell);
+    }
+}
+
+/** Gray stripes on the ground of the page, which are no colour of a weight. */
+function hatching(pen) {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 8;
+  const brush = tile.getContext("2d");
+  brush.fillStyle = "#909090a0";
+  for (let i = 0; i < 8; i++) brush.fillRect((15 - i) % 8, i, 2, 1);
+  return pen.createPattern(tile, "repeat");
+}
+
+/** Names along a side of a map, each as long as a cell; no names where there are none. */
+function side(names, kind) {
+  if (!names) return null;
+  const areShort = names.every((name) => [...name].length < 3);
+  const cells = names.map((name) => el("span", {}, name));
+  return el("div", { class: areShort ? `${kind} short` : kind, "aria-hidden": "true" }, cells);
+}
+
+/**
+ * A map of weights, queries downwards. Mouse, finger and arrow keys point at a cell.
+ *
+ * `rowNames` and `columnNames` are words or null; `axes` says what runs down and across;
+ * `onPoint(q, k)` is called with what is pointed at. Returns
+ * `{node, canvas, show(weights, options), point(q, k)}`; a q of null takes the marks away.
+ */
+export function heatMap({ name, rowNames = null, columnNames = null, axes = null, onPoint }) {
+  const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": name });
+  const row = el("div", { class: "mark row-mark" });
+  const cell = el("div", { class: "mark cell-mark" });
+  const field = el("div", { class: "field" }, canvas, row, cell);
+  const named = Boolean(rowNames || columnNames);
+  const node = el(
+    "div",
+    { class: named ? "heat named" : "heat" },
+    axes ? el("span", { class: "down-name", "aria-hidden": "true" }, `${axes[0]} ↓`) : null,
+    side(rowNames, "row-names"),
+    field,
+    side(columnNames, "column-names"),
+    axes ? el("span", { class: "across-name", "aria-hidden": "true" }, `${axes[1]} →`) : null,
+  );
+  let now = { weights: null, q: 0, k: 0 };
+  const mark = () => {
+    const { weights, q, k } = now;
+    const [width, height] = [100 / weights.columns, 100 / weights.rows];
+    setStyle(row, { top: `${q * height}%`, height: `${height}%` });
+    const place = { left: `${k * width}%`, width: `${width}%`, top: `${q * height}%` };
+    setStyle(cell, { ...place, height: `${height}%` });
+  };
+  const point = (q, k, tell = true) => {
+    const { rows, columns } = now.weights;
+    now.q = Math.min(Math.max(q, 0), rows - 1);
+    now.k = Math.min(Math.max(k, 0), columns - 1);
+    mark();
+    if (tell) onPoint?.(now.q, now.k);
+  };
+  const follow = (event) => {
+    const box = canvas.getBoundingClientRect();
+    const { rows, columns } = now.weights;
+    const q = Math.floor((rows * (event.clientY - box.top)) / box.height);
+    const k = Math.floor((columns * (event.clientX - box.left)) / box.width);
+    point(q, k);
+  };
+  canvas.addEventListener("pointermove", follow);
+  canvas.addEventListener("pointerdown", follow);
+  canvas.addEventListener("keydown", (event) => {
+    const far = event.shiftKey ? 10 : 1;
+    const moves = { ArrowUp: [-far, 0], ArrowDown: [far, 0], ArrowLeft: [0, -far] };
+    const move = { ...moves, ArrowRight: [0, far], Home: [0, -Infinity], End: [0, Infinity] };
+    if (!(event.key in move)) return;
+    event.preventDefault();
+    point(now.q + move[event.key][0], now.k + move[event.key][1]);
+  });
+  const show = (weights, options = {}) => {
+    now.weights = weights;
+    paint(canvas, weights, options);
+    setStyle(node, { "--rows": weights.rows, "--columns": weights.columns });
+    canvas.setAttribute("aria-label", options.name ?? name);
+    point(Math.min(now.q, weights.rows - 1), Math.min(now.k, weights.columns - 1), false);
+  };
+  const pointAt = (q, k) => {
+    row.hidden = cell.hidden = q === null;
+    if (q !== null) point(q, k, false);
+  };
+  return { node, canvas, show, point: pointAt };
+}
+
+/** A canvas that is one row of weights; keys that are not visible are hatched. */
+export function strip(name) {
+  const canvas = el("canvas", { class: "try-strip", role: "img", "aria-label": name });
+  const show = (weights, q, isVisible = () => true) => {
+    const { columns } = weights; // five rows, so that stripes are not stretched
+    const row = { rows: 5, columns, at: (_, k) => weights.at(q, k) };
+    paint(canvas, row, { finest: PIXELS * Math.max(columns, 5), visible: (_, k) => isVisible(k) });
+  };
+  return { canvas, show };
+}
+
+/** Colours cells of a drawing by the weights of one query. */
+export function stripOf(cells, weights, q, top) {
+  cells.forEach((cell, k) => {
+    const place = rootOf(weights.at(q, k), top);
+    inColours(cell, () => cell.setAttribute("fill", `rgb(${rgb(place)})`));
+  });
+}
+
+/** The whole map, queries downwards, with names where they can be read: `{node, point(q, k)}`. */
+export function mapOf(tokens, weights, onPoint, options = {}) {
+  const name = "Attention: each word is a row, and looks across";
+  const named = tokens.length <= MOST_NAMED;
+  const names = named ? { rowNames: tokens, columnNames: tokens } : {};
+  const map = heatMap({ name, ...names, axes: ["query", "key"], onPoint });
+  map.show(weights, { name, ...options });
+  const box = named ? scrollBox(options.label ?? "The map of all words", map.node) : map.node;
+  return { node: box, point: map.point };
+}

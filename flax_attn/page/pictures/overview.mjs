@@ -1,0 +1,69 @@
+// Which attention is looked at: all layers, heads and hops as small pictures that are buttons.
+
+import { el, roving } from "../dom.mjs";
+import { headOf, paint, rowOf, topOf } from "./heat.mjs";
+
+/** Every attention of a run as `{name, head, label}`, in the order of the model. */
+export function allHeads(run) {
+  return run.attention.flatMap(({ name, heads, of }) =>
+    Array.from({ length: heads }, (_, head) => {
+      return { name, head, label: labelOf(run, name, heads, of, head) };
+    }),
+  );
+}
+
+function labelOf(run, name, heads, of, head) {
+  if (heads === 1) return name;
+  return run.attention.length === 1 ? `${of} ${head}` : `${name}, ${of} ${head}`;
+}
+
+/** The weights of one head of an example; null where it has none of that name. */
+export function weightsOf(example, choice) {
+  const held = choice && example.attention[choice.name];
+  return held && choice.head < held.shape[0] ? headOf(held, choice.head) : null;
+}
+
+/**
+ * The head to begin with, by its index in `allHeads`: it puts most of its weight on another
+ * position than the query's own. `q` is the query that is shown, or null for the mean over all.
+ */
+export function tellingHead(run, q = null) {
+  const elsewhere = allHeads(run).map((choice) => {
+    const weights = run.examples.length ? weightsOf(run.examples[0], choice) : null;
+    if (!weights || weights.rows !== weights.columns) return 0;
+    const rows = q === null ? Array.from({ length: weights.rows }, (_, i) => i) : [q];
+    const most = rows.map((i) => Math.max(...rowOf(weights, i).filter((_, k) => k !== i), 0));
+    return most.reduce((sum, own) => sum + own, 0) / rows.length || 0;
+  });
+  return elsewhere.reduce((best, own, i) => (own > elsewhere[best] ? i : best), 0);
+}
+
+/**
+ * The small pictures. `onChoice(i)` gets the index in `allHeads`. Returns `{node, show(example)}`;
+ * a model with one attention alone has no choice, and `node` is hidden.
+ */
+export function overview(choices, onChoice, { visible, first = 0 } = {}) {
+  const press = (index) => {
+    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === index)));
+    onChoice(index);
+  };
+  const buttons = choices.map(({ label }, i) =>
+    el(
+      "button",
+      { type: "button", "aria-pressed": String(i === first), onclick: () => press(i) },
+      el("canvas", { "aria-hidden": "true" }),
+      el("span", {}, label),
+    ),
+  );
+  roving(buttons, first);
+  const node = el("div", { role: "group", "aria-label": "attention", class: "overview" }, buttons);
+  node.hidden = choices.length < 2;
+  const show = (example) =>
+    choices.forEach((choice, i) => {
+      const weights = weightsOf(example, choice);
+      if (!weights) return;
+      buttons[i].classList.toggle("flat", weights.rows === 1);
+      paint(buttons[i].firstChild, weights, { top: topOf(weights), visible, finest: 100 });
+    });
+  return { node, show };
+}

@@ -1,0 +1,91 @@
+// Words on the colours of their weights, and classes as bars.
+
+import { el, percent, roving, setStyle } from "../dom.mjs";
+import { colours, inColours, strength } from "./heat.mjs";
+
+/** A token as it is shown: blanks and line ends have a sign. */
+export function sign(token) {
+  return token === "" ? "∅" : token.replaceAll(" ", "␣");
+}
+
+/** A word that a model does not know, without the brackets that a run has kept it in. */
+export function withoutBrackets(token) {
+  return token.replace(/^\((.+)\)$/, "$1");
+}
+
+/** A word that a model does not know, in brackets, as figures and the terminal have it. */
+export function inBrackets(token) {
+  return `(${sign(withoutBrackets(token))})`;
+}
+
+/**
+ * Words as buttons. `onPoint(i)` is called for the word under mouse, finger or focus, `onPick(i)`
+ * for one that is pressed. `known[i] === false` puts a word in brackets with a dashed frame.
+ *
+ * Returns `{node, show(weights, count), pick(i), buttons}`; `count` is the number of words that may
+ * have weight, by default all; NaN is a weight that is not a number, and weights of null take the
+ * colours away.
+ */
+export function words(label, tokens, { known = null, onPoint = null, onPick = null } = {}) {
+  const buttons = tokens.map((token, i) => {
+    const isUnknown = known !== null && known[i] === false;
+    const text = isUnknown ? inBrackets(token) : sign(token);
+    const point = () => onPoint?.(i);
+    return el(
+      "button",
+      {
+        type: "button",
+        class: isUnknown ? "word unknown" : "word",
+        dir: "auto",
+        onpointerenter: point,
+        onfocus: point,
+        onclick: () => (onPick ?? onPoint)?.(i),
+      },
+      text,
+    );
+  });
+  roving(buttons);
+  const node = el("div", { class: "words", role: "group", "aria-label": label }, buttons);
+  const show = (weights, count = tokens.length) =>
+    buttons.forEach((button, i) => {
+      inColours(button, () => {
+        const none = { background: "", color: "" };
+        setStyle(button, weights === null ? none : colours(strength(weights[i], count)));
+      });
+      const said = weights === null ? "" : `: ${percent(weights[i])}`;
+      button.setAttribute("aria-label", `${tokens[i]}${said}`);
+    });
+  const pick = (index) =>
+    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === index)));
+  return { node, show, pick, buttons };
+}
+
+/**
+ * Classes with their probabilities as bars: `[[name, share], ...]`. The likeliest is bold; the
+ * right one has a sign.
+ */
+export function bars(classes, right = null) {
+  const best = classes.reduce((top, [, share], i) => (share > classes[top][1] ? i : top), 0);
+  const rows = classes.map(([name, share], i) => {
+    const width = Number.isFinite(share) ? Math.min(Math.max(share, 0), 1) : 0;
+    const bar = el("div", { class: "fill", style: { width: `${100 * width}%` } });
+    const isRight = i === right;
+    return el(
+      "li",
+      { class: i === best ? "best" : "" },
+      el("span", { class: "class-name", dir: "auto" }, name, isRight ? " ✓" : ""),
+      isRight ? el("span", { class: "aside" }, " (the right class)") : null,
+      el("div", { class: "track", "aria-hidden": "true" }, bar),
+      el("span", { class: "share" }, percent(share)),
+    );
+  });
+  return el("ul", { class: "bars" }, rows);
+}
+
+/** What the model says of an example, with a sign for right and wrong. */
+export function verdictOf(classes, target) {
+  const best = classes.reduce((top, [, share], i) => (share > classes[top][1] ? i : top), 0);
+  const said = `${classes[best][0]} (${percent(classes[best][1])})`;
+  if (best === target) return `✓ The model says ${said}, which is right.`;
+  return `✗ The model says ${said}; right is ${classes[target][0]}.`;
+}

@@ -1,0 +1,147 @@
+"""Run directories as one page that needs nothing else."""
+
+import html
+import json
+from collections.abc import Iterable, Mapping
+from string import Template
+
+import numpy as np
+
+from flax_attn.errors import UsageError, escaped, one_line, unknown
+from flax_attn.page.data import run_data, safe
+from flax_attn.page.joining import FOLDER, digest, join
+from flax_attn.runs.reading import DAMAGED, Record, curve
+from flax_attn.runs.sums import MEND
+from flax_attn.types import JsonObject
+
+MAIN, STILL = "main.mjs", "still.mjs"  # the script of runs that can be tried, and of others
+STYLES = ("page.css", "try.css")
+# Nothing is loaded but the script and the style of the page. The explorer's page also asks the
+# server that sent it; a worker is made from text that the page has.
+POLICY = (
+    "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data: blob:; "
+    "script-src {script}; style-src {style}; worker-src blob:; connect-src {server}"
+)
+
+
+def report(
+    runs: list[Record],
+    live: Mapping[str, JsonObject] | None = None,
+    mode: str = "report",
+    notes: Mapping[str, str] | None = None,
+) -> str:
+    """The page of one or several runs, as HTML. Equal runs give equal pages.
+
+    Args:
+        live: for runs by name, their model as JSON, which answers in the page.
+        mode: "explore" for the page of the local server, which answers there; "follow" where it
+            answers for a run that trains.
+        notes: for runs by name, a line such as why its model does not answer.
+
+    Raises:
+        UsageError: a run lacks something, as one of another version may, or its kind of task has
+            no view.
+    """
+    live, notes = live or {}, notes or {}
+    is_served = mode != "report"
+    is_tried = bool(live) or is_served
+    script = script_of([run.kind for run in runs], is_tried)
+    runs = with_own_names(runs)
+    shown = [data_of(run, live.get(run.name), notes.get(run.name)) for run in runs]
+    text = json.dumps(safe({"mode": mode, "runs": shown}), allow_nan=False, separators=(",", ":"))
+    styles = STYLES if is_tried else STYLES[:1]
+    style = "".join((FOLDER / name).read_text(encoding="utf-8") for name in styles)
+    server = "'self'" if is_served else "'none'"
+    policy = POLICY.format(script=digest(script), style=digest(style), server=server)
+    return Template((FOLDER / "page.html").read_text(encoding="utf-8")).substitute(
+        policy=policy,
+        title=html.escape(title(shown)),
+        style=style,
+        still="\n".join(still(run) for run in runs),
+        data=text.replace("<", "\\u003c"),
+        script=script,
+    )
+
+
+def script_of(kinds: Iterable[str], is_tried: bool) -> str:
+    """The script of a page that shows runs of these kinds of tasks, and where they can be tried.
+
+    Raises:
+        UsageError: a kind without a view.
+    """
+    views = {path.stem: f"views/{path.name}" for path in (FOLDER / "views").glob("*.mjs")}
+    for kind in kinds:
+        if kind not in views:
+            raise UsageError(unknown("kind of task", kind, sorted(views)))
+    return join([*(views[kind] for kind in sorted(set(kinds))), MAIN if is_tried else STILL])
+
+
+def data_of(run: Record, live: JsonObject | None, note: str | None) -> JsonObject:
+    """The data of a run.
+
+    Raises:
+        UsageError: the run lacks something, as one of another version may.
+    """
+    try:
+        return run_data(run, live, note)
+    except UsageError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{DAMAGED.format(run.path)} ({one_line(error)} is missing or of another kind); {MEND}"
+        ) from error
+
+
+def with_own_names(runs: list[Record]) -> list[Record]:
+    """The runs; those of equal names have their path as a name."""
+    names = [run.name for run in runs]
+    return [run if names.count(run.name) == 1 else run._replace(name=str(run.path)) for run in runs]
+
+
+def title(shown: list[JsonObject]) -> str:
+    """What the page says, in one line."""
+    if len(shown) == 1:
+        return escaped(f"{shown[0]['name']} {shown[0]['sentence']}")
+    does = (f"{run['name']} {run['sentence']}" for run in shown)
+    return escaped(f"{len(shown)} runs: {'; '.join(does)}")
+
+
+def still(run: Record) -> str:
+    """A run for a browser without JavaScript: its results and one curve."""
+    rows = "".join(
+        f"<tr><th>{written(name)}</th><td>{metric['mean']:.4g}</td>"
+        f"<td>{metric['std']:.2g}</td></tr>"
+        for name, metric in run.summary["metrics"].items()
+    )
+    return (
+        f"<h2>{written(run.name)}</h2>\n"
+        "<p>This page draws its pictures with JavaScript, which is off here. "
+        "These are the results.</p>\n"
+        f"{drawn_curve(run)}\n"
+        f"<table><tr><th>metric</th><th>mean</th><th>deviation over seeds</th></tr>{rows}</table>"
+    )
+
+
+def drawn_curve(run: Record) -> str:
+    """The test metric of a run against the step, as an SVG."""
+    steps, values = curve(run.sound_rows, f"test/{run.measured}")
+    if len(steps) < 2:
+        return ""
+    mean = values.mean(axis=0)
+    finite = np.isfinite(mean)
+    low, high = (float(pick(mean[finite], initial=0)) for pick in (np.min, np.max))
+    x = 10 + 380 * (steps - steps[0]) / (steps[-1] - steps[0] or 1)
+    y = 130 - 110 * (mean - low) / (high - low or 1)
+    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x[finite], y[finite]))
+    first, last = (f"{value:.3g}" for value in (mean[0], mean[-1]))
+    said = f"test {written(run.measured)} goes from {first} to {last}"
+    return (
+        f'<svg role="img" aria-label="{said}" width="400" height="150" viewBox="0 0 400 150">'
+        f'<polyline points="{points}" fill="none" stroke="#0069a6" stroke-width="2"/></svg>'
+        f"<p>{said}</p>"
+    )
+
+
+def written(text: str) -> str:
+    """A text as HTML shows it."""
+    return html.escape(escaped(text))

@@ -1,0 +1,115 @@
+// How well shapes are levelled, as a table, and under every normaliser.
+
+import { nameOfNormalizer, NORMALIZERS } from "../controls/settings.mjs";
+import { el, percent, plainTable } from "../dom.mjs";
+import { weightsIn } from "../pictures/heat.mjs";
+import { heightIn, pluralOf, rightHeights, SHAPE_KINDS, shareOn } from "./numbers.mjs";
+
+const CLOSE = 1; // what passes for right, where heights reach 25
+const RIGHT = `✓ is right: off by at most ${CLOSE.toFixed(1)} on average`;
+
+const HINT = { class: "hint" };
+const COUNTED =
+  "Keys per query: at how many positions one position looks, on average (1\u00a0% or more). " +
+  "Attention on shapes: what positions in shapes put on shapes of both kinds, on average.";
+const LEVELLED =
+  `How well the shapes come to their mean heights. ${RIGHT}. ` +
+  "Attention on own kind: what positions in these shapes put on both, on average.";
+
+/** How far some shapes, by their indices, are from the right heights, and whether it passes. */
+export function verdict(group, output, shapes, right) {
+  const errors = group.map((i) => Math.abs(heightIn(output, shapes[i]) - right[i]));
+  const mean = errors.reduce((sum, error) => sum + error, 0) / errors.length;
+  const written = mean.toFixed(1); // what is read decides
+  return `${Number(written) <= CLOSE ? "✓" : "✗"} off by ${written}`;
+}
+
+const ofKind = (kind, shapes) => [...shapes.keys()].filter((i) => shapes[i].kind === kind);
+
+/** A table whose rows are stacked on a phone. */
+function stacked(caption, header, rows) {
+  const table = plainTable(caption, header, rows);
+  table.classList.add("stacked", "lone");
+  return table;
+}
+
+/** A table of the kinds of shapes: where they are set, and where they look. */
+export function levels() {
+  const node = el("div", { class: "scroll try-levels", tabindex: 0, role: "region" });
+  node.setAttribute("aria-label", "How well the shapes come to their mean heights");
+  const show = (runs, replies, shapes, right, weights) => {
+    const rows = runs.flatMap((run, i) => {
+      const output = replies[i].outputs.data;
+      const looks = weights(replies[i], i);
+      return SHAPE_KINDS.map((kind) => {
+        const own = shapes.filter((shape) => shape.kind === kind);
+        const set = own.map((shape) => heightIn(output, shape).toFixed(1)).join(" and ");
+        const goals = shapes.map((shape, j) => [shape.kind, right[j].toFixed(1)]);
+        const goal = new Set(goals.filter(([other]) => other === kind).map(([, height]) => height));
+        const share = looks ? percent(shareOn(looks, own, own)) : "no attention";
+        const name = runs.length > 1 ? `${pluralOf(kind)}, ${run.name}` : pluralOf(kind);
+        const judged = verdict(ofKind(kind, shapes), output, shapes, right);
+        return [name, set, [...goal].join(" and "), `${judged} on average`, share];
+      });
+    });
+    const header = ["shapes", "set to", "right", "verdict", "attention on own kind"];
+    node.replaceChildren(stacked(LEVELLED, header, rows));
+  };
+  return { node, show, level: heightIn };
+}
+
+/**
+ * A button that asks under every normaliser, and the table of what comes out. `follow()` takes the
+ * table away when the signal or another setting has changed since.
+ */
+export function everyNormalizer({ run, ask, shapes, signal, settings }) {
+  const result = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-live": "polite" });
+  result.setAttribute("aria-label", "The answer under every normaliser");
+  const names = run.live?.normalizers ?? NORMALIZERS;
+  let shownFor = null;
+  const now = () => JSON.stringify([signal(), { ...settings(), normalizer: null }]);
+  const asked = async (name) => {
+    const inputs = { inputs: { shape: [signal().length, 1], data: signal() } };
+    const reply = await ask({ inputs, settings: { ...settings(), normalizer: name } });
+    if (reply.error) return [nameOfNormalizer(name), reply.error];
+    const right = rightHeights(shapes(), run.task);
+    const looks = weightsIn(reply, run.attention.at(-1).name, 0);
+    const errors = SHAPE_KINDS.map((kind) =>
+      verdict(ofKind(kind, shapes()), reply.outputs.data, shapes(), right),
+    );
+    const share = shareOn(looks, shapes(), shapes());
+    return [nameOfNormalizer(name), ...errors, keysOf(looks), percent(share)];
+  };
+  const compare = async () => {
+    const own = now();
+    shownFor = own;
+    result.replaceChildren();
+    result.setAttribute("aria-busy", "true");
+    const rows = [];
+    for (const name of names) {
+      rows.push(await asked(name));
+      if (shownFor !== own) return; // something was changed meanwhile
+    }
+    const header = ["normaliser", "triangles", "boxes", "keys per query", "attention on shapes"];
+    const caption = "This signal under every normaliser, with the other settings as they are.";
+    result.replaceChildren(stacked(`${caption} ${RIGHT}.`, header, rows), el("p", HINT, COUNTED));
+    result.setAttribute("aria-busy", "false");
+  };
+  const follow = () => {
+    if (shownFor === null || shownFor === now()) return;
+    shownFor = null;
+    result.replaceChildren(el("p", HINT, "Something was changed: compare again."));
+    result.setAttribute("aria-busy", "false");
+  };
+  const words = "Compare all normalisers on this signal";
+  const button = el("button", { type: "button", onclick: compare }, words);
+  return { node: el("div", { class: "try-compare" }, button, result), follow };
+}
+
+/** The mean number of keys that get at least a hundredth of a query's weight. */
+function keysOf(weights) {
+  let count = 0;
+  for (let q = 0; q < weights.rows; q++)
+    for (let k = 0; k < weights.columns; k++) count += weights.at(q, k) >= 0.01;
+  return (count / weights.rows).toFixed(1);
+}

@@ -1,0 +1,145 @@
+// What a reader can try on a model that answers: an input to change, and the attention to change.
+
+import { isGone, newestWins, whenBack, whenLate } from "./asking.mjs";
+import { isUnchanged, lensControls, UNCHANGED } from "./controls/settings.mjs";
+import { el, sentence } from "./dom.mjs";
+import { LEARNED } from "./following.mjs";
+import { kindOf } from "./kinds.mjs";
+import { fromScores, normalizerIn } from "./pictures/formula.mjs";
+
+/**
+ * An element with which a run is asked. `others` are further runs that answer the same input, as
+ * `[run, ask]`.
+ *
+ * The view of a kind of task has `{node, hint, input(), show(replies, settings, request),
+ * say(replies), reset(), query(), example()}`; `request` is null for what a run has kept. It calls
+ * `changed()` when its input changes, and `hide(keys)` for keys that are clicked. When something
+ * else of the same replies is chosen, it calls `pick()` for the sentence and the scores, or
+ * `again()` to be shown anew as well.
+ */
+export function tryIt(run, ask, others = []) {
+  const runs = [run, ...others.map(([other]) => other)];
+  const asks = [ask, ...others.map(([, own]) => own)];
+  const hasAttention = runs.some((own) => own.attention.length > 0);
+  let settings = { ...UNCHANGED };
+  let isBack = false;
+  let isNamed = false; // the normaliser that the model was trained with
+
+  const figure = el("figure", { class: "try-figure", "aria-busy": "true" });
+  const said = sentence("The model is asked …");
+  const problem = el("p", { class: "try-problem", role: "status" });
+  const formula = fromScores();
+  const late = whenLate((isLate) => section.classList.toggle("late", isLate));
+  const send = newestWins(asks, shown, waiting);
+  const changed = () => send({ inputs: view.input(), settings: { ...settings } });
+  const hide = (keys) => {
+    const areHidden = keys.every((key) => settings.hidden.includes(key));
+    const kept = settings.hidden.filter((key) => !keys.includes(key));
+    settings.hidden = areHidden ? kept : [...kept, ...keys].sort((a, b) => a - b);
+    changed();
+  };
+  const forget = () => {
+    settings.hidden = []; // another text has other words
+  };
+  let last = null; // what is shown: the replies, their settings and the request, null if kept
+  let isBroken = false; // the newest answer, so that what is shown is old
+
+  function pick() {
+    formula.show(view.query());
+    if (last && !isBroken) said.say(view.say(...last));
+  }
+
+  function again() {
+    if (!last) return;
+    view.show(...last);
+    pick();
+  }
+
+  const view = kindOf(run).tried({ runs, asks, changed, hide, forget, pick, again });
+
+  function waiting(isWaiting) {
+    figure.setAttribute("aria-busy", String(isWaiting));
+    late.wait(isWaiting);
+    if (isWaiting) said.node.classList.add("awaited");
+    else said.node.classList.remove("awaited");
+  }
+
+  function shown(request, replies) {
+    const broken = replies.find((reply) => reply.error);
+    late.answered();
+    isBroken = Boolean(broken);
+    figure.classList.toggle("stale", isBroken);
+    problem.textContent = broken?.error ?? replies.find((reply) => reply.note)?.note ?? "";
+    if (broken) {
+      said.say("");
+      if (isGone(broken) && !isBack) comeBack();
+      return;
+    }
+    if (!isNamed && isUnchanged(request.settings)) {
+      controls.trained(normalizerIn(replies)); // as trained, so the weights tell by which
+      isNamed = true;
+    }
+    last = [replies, request.settings, request];
+    view.show(...last);
+    formula.settings(request.settings);
+    pick();
+  }
+
+  function comeBack() {
+    isBack = true;
+    whenBack(() => {
+      isBack = false;
+      changed();
+    });
+  }
+
+  const controls = lensControls({
+    normalizers: run.live?.normalizers,
+    most: view.most,
+    between: view.between,
+    ordered: view.ordered,
+    onChange: (own) => {
+      settings = { ...own, hidden: settings.hidden };
+      changed();
+    },
+    onReset: () => {
+      settings = { ...UNCHANGED, hidden: [] };
+      controls.clear();
+      view.reset();
+      changed();
+    },
+  });
+  const computing = el("p", { class: "try-late", "aria-hidden": "true" });
+  computing.append(el("span", {}, "computing …"));
+  figure.append(computing, view.node);
+  said.node.classList.add("try-said");
+  const hint = el("p", { class: "try-hint" }, el("strong", {}, "Try this. "), view.hint);
+  const below = [said.node, problem, hint, hasAttention ? controls.node : null].filter(Boolean);
+  view.slot?.append(...below); // beside the picture: what changes and what is changed
+  const section = el(
+    "section",
+    { class: `try try-${run.kind}`, "aria-label": `Try ${run.name}` },
+    figure,
+    view.slot ? null : below,
+    view.after ?? null,
+    hasAttention ? formula.node : null,
+  );
+  document.addEventListener(LEARNED, changed);
+  const kept = keptReplies(runs, view.example());
+  if (kept) {
+    last = [kept, { ...settings }, null];
+    view.show(...last);
+    pick();
+  }
+  changed();
+  return section;
+}
+
+/** What runs have kept of their answers to one example; null where it is not that of all. */
+function keptReplies(runs, number) {
+  const examples = runs.map((run) => run.examples[number]);
+  const [first, ...others] = examples.map((own) => JSON.stringify(own?.inputs ?? own?.tokens));
+  if (others.some((own) => own !== first)) return null;
+  const replies = runs.map((run, i) => examples[i] && kindOf(run).kept(run, examples[i]));
+  return replies.every(Boolean) ? replies : null;
+}

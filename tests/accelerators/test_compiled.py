@@ -1,0 +1,123 @@
+"""What the compilers for an H100 and a TPU v5e make of attention and of the configs.
+
+    JAX_PLATFORMS=cpu pytest -m accelerators
+
+Each compiler is in a wheel, and needs no device. A test without its wheel is skipped, and says how
+to install it.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from benchmarks import compiled
+from benchmarks.compiled import MIB
+from flax_attn import platforms
+from flax_attn.attention import MultiHeadAttention, dot_product_attention
+
+pytestmark = pytest.mark.accelerators
+LENGTH = 65_536
+SAMPLE = (
+    "shapes_attention",
+    "shapes_lstm",
+    "mnist_attention",
+    "series_input_attention",
+    "induction",
+    "signals_npz",
+)
+LIMITS = compiled.limits(8)
+
+
+@pytest.fixture(autouse=True)
+def as_users_compile():
+    """With XLA's optimisations, which other tests leave out."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture(params=compiled.PLATFORMS)
+def platform(request):
+    """A platform whose compiler is here."""
+    try:
+        compiled.devices(request.param)
+    except ModuleNotFoundError as error:
+        pytest.skip(str(error))
+    return request.param
+
+
+@pytest.fixture
+def tpu():
+    try:
+        compiled.devices("tpu")
+    except ModuleNotFoundError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize(
+    "name", ["causal", "causal window 256", "key lengths", "causal window 256, key lengths"]
+)
+def test_cudnn_plans_little_at_65_536_tokens(name):
+    try:
+        form, context, gradients = compiled.of_attention("cuda", LENGTH, name)
+    except ModuleNotFoundError as error:
+        pytest.skip(str(error))
+    assert form == "cudnn"
+    assert "__cudnn$fmhaSoftmax" in context.text
+    assert "__cudnn$fmhaSoftmaxBackward" in gradients.text
+    assert max(context.temp, gradients.temp) < 0.35 * 1024 * MIB
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_memory_is_linear(platform, name):
+    """All arrays together take a few times as much as queries, keys and values."""
+    _, *programs = compiled.of_attention(platform, 2 * LENGTH, name)
+    arrays = 3 * 2 * 2 * LENGTH * 8 * 64  # bytes
+    assert max(program.temp for program in programs) < 7 * arrays
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_a_layer_compiles_and_is_linear(platform, dtype):
+    def needed(length):
+        layer = MultiHeadAttention(8, dtype=dtype)
+        x = jax.ShapeDtypeStruct((1, length, 256), dtype)
+        params = jax.eval_shape(layer.init, jax.random.key(0), x)
+        loss = lambda params, x: (
+            layer.apply(params, x, causal=True, need_weights=False)
+            .context.astype(jnp.float32)
+            .sum()
+        )
+        return compiled.compile_for(platform, jax.grad(loss), params, x).temp
+
+    assert needed(2 * LENGTH) < 2.2 * needed(LENGTH)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_config_compiles_and_fits(platform, name, manual_dir):
+    _, steps, evaluation = compiled.of_config(platform, name, manual_dir)
+    for program in (steps, evaluation):
+        assert program.temp + program.arguments < compiled.MEMORY[platform]
+        assert "f64[" not in program.text
+
+
+@pytest.mark.parametrize("name", ["causal", "causal window 4096"])
+def test_a_ring_of_four_chips_shares_the_memory(tpu, name):
+    arguments = {"causal": True} | ({"window": (4095, 0)} if "window" in name else {})
+    one, share = compiled.of_ring(arguments)
+    assert share.temp < 0.4 * one.temp
+    exchanges = compiled.exchanges(share.text)
+    assert exchanges.keys() == {"collective-permute"}
+    assert exchanges["collective-permute"] <= (8 if "window" in name else 24)
+
+
+def test_seeds_at_once_keep_to_the_memory(tpu):
+    """Five seeds would keep five times the scores; those of one seed are no more than 1 GiB."""
+    x = jax.ShapeDtypeStruct((5, 1, 8192, 4, 64), jnp.float32)
+    attend = functools.partial(dot_product_attention, bias=lambda q, k: 0.01 * (k - q))
+    loss = lambda *arrays: attend(*arrays, need_weights=False).context.sum()
+    seeds = jax.vmap(jax.grad(loss, argnums=(0, 1, 2)))
+    with platforms.copies(5):
+        assert compiled.compile_for("tpu", seeds, x, x, x).temp < 1024 * MIB

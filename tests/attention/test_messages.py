@@ -1,0 +1,166 @@
+"""What people bring from other libraries, or forget, is answered in one line with what to do."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flax_attn
+import flax_attn.attention as fa
+from tests.attention.compiled import normal
+
+X = normal(0, 2, 5, 4)
+HEADS = normal(1, 2, 5, 2, 4)
+KEY = jax.random.key(0)
+REAL = np.arange(5) < np.array([[5], [3]])
+
+
+def shaped(layer, *arrays, **options):
+    """Traces the call of a layer, and computes nothing."""
+    arrays = tuple(map(jnp.asarray, arrays))
+    return jax.eval_shape(lambda: layer.init_with_output(KEY, *arrays, **options))
+
+
+def trained(layer, *arrays):
+    """Traces a call in training without a random key for it."""
+    arrays = tuple(map(jnp.asarray, arrays))
+    variables = jax.eval_shape(lambda: layer.init(KEY, *arrays))
+    call = lambda variables: layer.apply(variables, *arrays, train=True)
+    return jax.eval_shape(call, variables)
+
+
+def told(error, *words):
+    line = str(error.value)
+    assert len(line.splitlines()) == 1
+    assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: fa.attend(X, X, X, normalizer=jax.nn.softmax),
+        lambda: fa.attend(X, X, X, normalizer=jax.nn.softmax, need_weights=False),
+        lambda: shaped(fa.Attention(normalizer=jax.nn.softmax), X, X),
+        lambda: shaped(fa.SelfAttention(3, 3, normalizer=jax.nn.softmax), X),
+        lambda: shaped(fa.MultiHeadAttention(2, normalizer=jax.nn.softmax), X),
+        lambda: fa.form_of(X, X, X, normalizer=jax.nn.softmax),
+        lambda: fa.Lens(normalizer=jax.nn.softmax),
+        lambda: fa.linen_attention_fn(normalizer=jax.nn.softmax),
+    ],
+)
+def test_a_softmax_of_another_library_is_told_what_a_normalizer_takes(call):
+    with pytest.raises(TypeError) as error:
+        call()
+    told(error, "takes (scores, mask=mask), got softmax", "leave normalizer out", "masked_softmax")
+
+
+def test_a_normalizer_of_ones_own_may_take_any_arguments():
+    weights = lambda scores, **options: fa.masked_softmax(scores, **options)
+    np.testing.assert_array_equal(
+        fa.attend(X, X, X, normalizer=weights).weights, fa.attend(X, X, X).weights
+    )
+
+
+def test_attend_takes_the_limits_of_dot_product_attention():
+    segments = np.array([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2]])
+    limits = {"causal": True, "window": (2, 0), "key_lengths": np.array([5, 3])}
+    limits |= {"query_segments": segments, "key_segments": segments}
+    in_heads, weights = fa.dot_product_attention(*[X[:, :, None]] * 3, **limits)
+    attended = fa.attend(X, X, X, **limits)
+    np.testing.assert_allclose(attended.context, in_heads[:, :, 0], atol=1e-6)
+    np.testing.assert_allclose(attended.weights, weights[:, 0], atol=1e-6)
+    lengths = {"query_offset": 1, "causal": True, "prefix_lengths": 2, "query_lengths": 4}
+    in_heads, _ = fa.dot_product_attention(*[X[:, :, None]] * 3, **lengths)
+    np.testing.assert_allclose(fa.attend(X, X, X, **lengths).context, in_heads[:, :, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: fa.attend(X, X, X, is_causal=True), ("of attend", "is causal")),
+        (lambda: fa.dot_product_attention(*[HEADS] * 3, is_causal=True), ("here it is causal",)),
+        (lambda: fa.dot_product_attention(*[HEADS] * 3, dropout_p=0.1), ("is dropout_rate",)),
+        (lambda: fa.MultiHeadAttention(2, qkv_features=8), ("MultiHeadAttention", "key_features")),
+        (lambda: fa.MultiHeadAttention(2, embed_dim=8), ("'embed_dim'", "key_features")),
+        (lambda: shaped(fa.MultiHeadAttention(2), X, deterministic=True), ("train, with the opp",)),
+        (lambda: shaped(fa.MultiHeadAttention(2), X, attn_mask=REAL), ("is mask, True where",)),
+        (lambda: shaped(fa.MultiHeadAttention(2), X, key_padding_mask=REAL), ("key_lengths",)),
+        (lambda: shaped(fa.Attention(), X, X, deterministic=True), ("of Attention", "train")),
+        (lambda: shaped(fa.LocalAttention(2), X, X, is_causal=True), ("causal",)),
+        (
+            lambda: shaped(
+                fa.EncoderBlock(fa.MultiHeadAttention(2), fa.FeedForward(5)), X, deterministic=True
+            ),
+            ("of EncoderBlock", "train"),
+        ),
+    ],
+)
+def test_a_name_of_another_library_is_answered_with_the_one_here(call, words):
+    with pytest.raises(TypeError) as error:
+        call()
+    told(error, "unknown argument", *words)
+
+
+def test_another_unknown_name_is_pythons_own_error_and_signatures_stay():
+    for call in (
+        lambda: fa.attend(X, X, X, cause=True),
+        lambda: fa.MultiHeadAttention(2, feature=3),
+    ):
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            call()
+    for function in (fa.attend, fa.dot_product_attention, fa.MultiHeadAttention):
+        kinds = {one.kind for one in inspect.signature(function).parameters.values()}
+        assert inspect.Parameter.VAR_KEYWORD not in kinds
+
+
+def test_a_name_of_another_library_is_no_name_here():
+    from flax_attn.attention.checks import ELSEWHERE
+    from flax_attn.attention.visibility import Limits
+
+    names = set(Limits.__annotations__)
+    for part in (fa.attend, fa.dot_product_attention, fa.MultiHeadAttention, fa.EncoderBlock):
+        names |= inspect.signature(part).parameters.keys()
+    assert not names & ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize(
+    ("layer", "arrays", "stream"),
+    [
+        (fa.MultiHeadAttention(2, dropout_rate=0.5), (X,), "dropout"),
+        (fa.SelfAttention(3, 3, dropout_rate=0.5), (X,), "dropout"),
+        (fa.FeedForward(3, dropout_rate=0.5), (X,), "dropout"),
+        (
+            fa.EncoderBlock(fa.MultiHeadAttention(2), fa.FeedForward(3), dropout_rate=0.5),
+            (X,),
+            "dropout",
+        ),
+        (fa.HardAttention(), (X, X), "sample"),
+    ],
+)
+def test_training_without_a_random_key_says_where_it_goes(layer, arrays, stream):
+    with pytest.raises(ValueError, match="got none") as error:
+        trained(layer, *arrays)
+    told(error, f'rngs={{"{stream}": key}}', "train=False")
+
+
+def test_a_mask_of_keys_is_told_the_axes_it_needs():
+    with pytest.raises(ValueError, match="broadcasts to the weights") as error:
+        fa.attend(X, X, X, mask=REAL)
+    told(error, "got (2, 5); a mask of keys is mask[:, None, :], or key_lengths=")
+    with pytest.raises(ValueError, match="broadcasts to the weights") as error:
+        fa.dot_product_attention(*[HEADS] * 3, mask=REAL)
+    told(error, "mask[:, None, None, :], or key_lengths=")
+    with pytest.raises(ValueError, match="broadcasts to the weights") as error:
+        fa.attend(X, X, X, mask=np.ones((3, 5), bool))
+    assert "key_lengths" not in str(error.value)
+    by_mask = fa.attend(X, X, X, mask=REAL[:, None, :])
+    by_lengths = fa.attend(X, X, X, key_lengths=REAL.sum(axis=1))
+    np.testing.assert_array_equal(by_mask.context, by_lengths.context)
+
+
+def test_names_of_attention_are_pointed_to_their_package():
+    for name in ("attend", "MultiHeadAttention"):
+        with pytest.raises(AttributeError, match=f"'{name}'.* are in flax_attn.attention$"):
+            getattr(flax_attn, name)

@@ -1,0 +1,310 @@
+"""Tables of a user's own, from training to the predictions beside their texts."""
+
+import csv
+import json
+import shlex
+
+import numpy as np
+import pytest
+
+import flax_attn
+from flax_attn.__main__ import main
+from tests import tiny
+
+WORDS = {"good": ["fine", "lovely", "great"], "bad": ["poor", "awful", "dull"]}
+ROWS = [  # with the separator, quotes and line ends in texts
+    (f'a {word}; "really, {word}"\nfilm {i}', label)
+    for label, words in WORDS.items()
+    for word in words
+    for i in range(20)
+]
+GREAT = 'a great; "really, great" film 3'
+COLUMNS = {"data.text_column": "review", "data.label_column": "sentiment"}
+
+
+def write(path, rows, header, delimiter=";"):
+    with open(path, "w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file, delimiter=delimiter).writerows([header, *rows])
+    return str(path)
+
+
+def rows_of(path, delimiter=";"):
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        return list(csv.reader(file, delimiter=delimiter))
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory):
+    """A run on a table as a spreadsheet in Europe writes it, that has learned."""
+    folder = tmp_path_factory.mktemp("films")
+    rows = [(i, text, label, "") for i, (text, label) in enumerate(ROWS)]
+    file = write(folder / "own.csv", rows, ["id", "review", "sentiment", "note, or none"])
+    overrides = tiny.TEXTS | COLUMNS | {"data.file": file, "model.dropout_rate": 0.0}
+    overrides |= {"num_epochs": 8, "learning_rate": 0.02, "steps_per_epoch": 0}
+    with tiny.no_pictures():
+        return flax_attn.train("text_csv", workdir=folder / "run", overrides=overrides)
+
+
+@pytest.fixture(scope="module")
+def stars(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stars")
+    rows = [(text, i % 5 + 0.5) for i, (text, _) in enumerate(ROWS)]
+    file = write(folder / "own.tsv", [(t.replace("\n", " "), n) for t, n in rows], ["t", "n"], "\t")
+    overrides = tiny.TEXTS | {"data.file": file, "data.text_column": "t", "num_epochs": 1}
+    with tiny.untrained():
+        return flax_attn.train(
+            "numbers_csv", workdir=folder / "run", overrides=overrides | {"data.number_column": "n"}
+        )
+
+
+def predict(capsys, *arguments):
+    code = main(["predict", *map(str, arguments)])
+    return code, *capsys.readouterr()
+
+
+def test_the_classes_of_a_table_stand_beside_its_texts(films, tmp_path, capsys):
+    assert films.summary["metrics"]["test/accuracy"]["mean"] == 1
+    rows = [("x;1", text, "") for text, _ in ROWS[::7]] + [("y", 'so "dull"', "by me")]
+    source = write(tmp_path / "new.csv", rows, ["key", "review", "who"])
+    before = (tmp_path / "new.csv").read_bytes()
+    code, out, err = predict(capsys, films.path, "--input", source)
+    assert (code, err) == (0, "")
+    assert "19 texts: " in out
+    assert f"wrote {tmp_path / 'new.predictions.csv'}" in out
+    header, *written = rows_of(tmp_path / "new.predictions.csv")
+    assert header == ["key", "review", "who", "predicted_class", "probability"]
+    assert [tuple(row[:3]) for row in written] == rows
+    expected = films.predict([row[1] for row in rows])
+    assert [row[3] for row in written] == expected.classes
+    assert expected.classes[:9] == ["good"] * 9
+    assert expected.classes[-1] == "bad"
+    shares = [float(row[4]) for row in written]
+    np.testing.assert_allclose(shares, expected.outputs.max(axis=1), rtol=1e-3)
+    assert (tmp_path / "new.csv").read_bytes() == before
+    assert (tmp_path / "new.predictions.csv").read_bytes()[:3] == b"\xef\xbb\xbf"
+
+
+def test_a_table_goes_where_the_user_says_and_json_is_printed_alone(films, tmp_path, capsys):
+    (tmp_path / "new.tsv").write_text(f"review\tid\n{GREAT}\t1\n")
+    source = tmp_path / "new.tsv"
+    output = tmp_path / "out.tsv"
+    code, _, _ = predict(capsys, films.path, "--input", source, "--output", output)
+    assert code == 0
+    assert output.read_text().splitlines()[1].startswith(f"{GREAT}\t1\tgood\t")
+    code, out, _ = predict(capsys, films.path, "--input", source, "--json")
+    assert json.loads(out)[0]["input"] == GREAT
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.tsv", "out.tsv"]
+
+
+def test_rows_without_a_known_word_get_no_class_and_a_warning(films, tmp_path, capsys):
+    rows = [(GREAT,), ("",), ("zzz",), ("so dull",)]
+    source = write(tmp_path / "new.csv", [(*row, 1) for row in rows], ["review", "id"])
+    code, out, err = predict(capsys, films.path, "--input", source)
+    assert code == 0
+    assert "2 texts: " in out
+    assert err.startswith("warning: 2 of 4 rows get no prediction, the first in line 3: expected")
+    classes = [row[2] for row in rows_of(tmp_path / "new.predictions.csv")[1:]]
+    assert classes == ["good", "", "", "bad"]
+    (tmp_path / "new.predictions.csv").unlink()
+    source = write(tmp_path / "new.CSV", rows, ["review"])
+    assert predict(capsys, films.path, "--input", source)[0] == 0
+    assert (tmp_path / "new.predictions.csv").exists()
+    write(tmp_path / "new.CSV", [("zzz", 1), ("yyy", 2)], ["review", "id"])
+    code, _, err = predict(capsys, films.path, "--input", source)
+    assert code == 2
+    assert "at least one word that the run has seen" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "arguments", "said"),
+    [
+        ("new.csv", "text;id\na;1\n", [], "no column 'review' in new.csv, which has text, id; ren"),
+        ("new.csv", "", [], "expected rows of texts in new.csv, got an empty file"),
+        ("gone.csv", None, [], "cannot read gone.csv"),
+        ("new.csv", "review\na\n", ["b"], "expected texts or --input, got both"),
+        ("new.csv", "review\na\n", ["--output", "new.csv"], "another file than --input"),
+        ("new.csv", "review\na\n", ["--output", "out.npy"], "--output to end in .csv or .tsv"),
+        ("new.txt", "a\n", ["--output", "out.csv"], "but those for a table (--input FILE.csv)"),
+        ("new.csv", "review;probability\na;1\n", [], "expected no column 'probability' in new.csv"),
+    ],
+)
+def test_a_table_that_cannot_be_predicted_is_one_line(
+    films, name, content, arguments, said, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    code, out, err = predict(capsys, films.path, "--input", name, *arguments)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert said in err
+    assert [path.name for path in tmp_path.iterdir()] == [name] * (content is not None)
+
+
+def test_the_numbers_of_a_table_stand_beside_its_texts(stars, tmp_path, capsys):
+    rows = [("7", GREAT), ("8", "so dull")]
+    source = write(tmp_path / "new.csv", rows, ["id", "t"], ",")
+    code, _, _ = predict(capsys, stars.path, "--input", source)
+    assert code == 0
+    header, *written = rows_of(tmp_path / "new.predictions.csv", ",")
+    assert header == ["id", "t", "predicted_number"]
+    said = stars.predict([text for _, text in rows]).outputs
+    np.testing.assert_allclose([float(row[2]) for row in written], said, rtol=1e-5)
+    code, _, err = predict(capsys, stars.path, "--input", source, "--output", "own.npy")
+    assert code == 2
+    assert "--output to end in .csv or .tsv" in err
+
+
+def test_the_words_that_mattered_are_those_without_which_a_text_says_less(films, capsys):
+    code, out, _ = predict(capsys, films.path, "--why", GREAT, "a dull film 1", "--json")
+    assert code == 0
+    for row in json.loads(out):
+        best, share = next(iter(row["classes"].items()))
+        words = [token["token"] for token in row["tokens"]]
+        for i, token in enumerate(row["tokens"]):
+            (fewer,) = films.predict([" ".join([*words[:i], *words[i + 1 :]])]).outputs
+            change = fewer[films.task.classes.index(best)] - share
+            np.testing.assert_allclose(token["change"], change, atol=1e-5)
+            assert 0 <= token["weight"] <= 1
+    code, out, _ = predict(capsys, films.path, "so dull", "--why")
+    title, first, second = out.splitlines()[-3:]
+    assert 'without the word, the probability of "bad" changes by' in title
+    assert {first.split()[1], second.split()[1]} == {"so", "dull"}
+    assert abs(float(first.split()[0])) >= abs(float(second.split()[0]))
+
+
+def test_a_table_is_written_also_where_it_is_told_why(films, tmp_path, capsys):
+    source = write(tmp_path / "new.csv", [(GREAT,), ("so dull",)], ["review"])
+    code, out, _ = predict(capsys, films.path, "--input", source, "--why")
+    assert code == 0
+    assert out.count("without the word") == 2
+    assert (tmp_path / "new.predictions.csv").exists()
+
+
+def words(capsys, *arguments):
+    code = main(["words", *map(str, arguments)])
+    return code, *capsys.readouterr()
+
+
+def test_the_words_of_each_class_over_the_test_split_and_over_a_file(films, tmp_path, capsys):
+    code, out, err = words(capsys, films.path, "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert told["texts"] == 18
+    kinds = {name: {own["word"] for own in rows[:3]} for name, rows in told["classes"].items()}
+    assert kinds["good"] & set(WORDS["good"])
+    assert kinds["bad"] & set(WORDS["bad"])
+    assert all(own["change"] < 0 for rows in told["classes"].values() for own in rows)
+    source = write(tmp_path / "new.csv", [(text, "") for text, _ in ROWS], ["review", "x"])
+    code, out, _ = words(capsys, films.path, "--input", source, "--words", 2, "--texts", 30)
+    assert code == 0
+    assert "in 30 texts" in out
+    lines = out.splitlines()
+    assert [lines[1], lines[4]] == ["bad", "good"]
+    assert len(lines) == 7
+
+
+def test_words_are_refused_for_other_runs_and_other_data(films, stars, tmp_path, capsys):
+    for arguments in (["words", stars.path], ["predict", stars.path, "--why", "so dull"]):
+        assert main([*map(str, arguments)]) == 2
+        assert "expected a run on texts in classes, such as text_csv" in capsys.readouterr().err
+    code, _, err = words(capsys, films.path, "--texts", 0)
+    assert code == 2
+    assert "expected --texts to be a whole number above 0, got 0" in err
+    own = films.path.parent / "own.csv"
+    before = own.read_bytes()
+    own.write_bytes(before.replace(b"fine", b"nice"))
+    code, _, err = words(capsys, films.path)
+    own.unlink()
+    missing = words(capsys, films.path)
+    own.write_bytes(before)
+    assert code == 2
+    assert "own.csv as the run began with, got other contents; restore them" in err
+    assert missing[0] == 2
+    assert missing[2].endswith("; or give texts by --input FILE\n")
+
+
+def test_simple_classifiers_stand_beside_the_test_accuracy(films, tmp_path, capsys):
+    simple = films.summary["baselines"]
+    assert simple["the largest class alone"] == 0.5
+    assert simple["TF-IDF with logistic regression"] == 1
+    from flax_attn import kinds
+
+    record = kinds.read(films.path)
+    said = kinds.KINDS[record.kind].sentence(record)
+    assert said.endswith(
+        "for 100 % of the test texts; 50 % by the largest class alone, 100 % by TF-IDF with "
+        "logistic regression"
+    )
+    file = write(tmp_path / "own.csv", ROWS, ["the user's", "sentiment"])
+    columns = {"data.text_column": "the user's", "data.label_column": "sentiment"}
+    flags = [f"--{key}={value}" for key, value in (tiny.TEXTS | columns).items()]
+    flags += ["--num_epochs=1", f"--data.file={file}", f"--workdir={tmp_path / 'run'}"]
+    with tiny.untrained():
+        assert main(["train", "text_csv", *flags]) == 0
+    out = capsys.readouterr().out
+    assert "beside it: the largest class alone 0.500, TF-IDF with logistic regression 1.000" in out
+    (line,) = [line for line in out.splitlines() if line.startswith("to try next: ")]
+    parts = shlex.split(line.partition(" (")[0])
+    assert parts[3:6] == ["flax-attn", "train", "text_csv_best"]
+    assert parts[6:] == [f"--data.file={file}", *(f"--{key}={columns[key]}" for key in columns)]
+
+
+def news_rows(manual_dir):
+    from flax_attn.data import ag_news
+
+    rows = list(ag_news.read_news(manual_dir / "ag_news" / "test.csv"))
+    return [(f"{row.title}\n{row.description}", ag_news.CLASSES[row.label]) for row in rows]
+
+
+def film_rows(manual_dir):
+    from flax_attn.data import sst
+
+    sentences, _ = sst.load_sst(manual_dir)
+    phrases = [tree[0] for tree in sentences["train"] if tree[0].label != 2]
+    sides = {0: "negative", 1: "negative", 3: "positive", 4: "positive"}
+    return [(" ".join(own.words).replace(" , ", ' ,\n"', 1), sides[own.label]) for own in phrases]
+
+
+REAL = {  # rows, a text, and the words that its class must hang on
+    "news": (news_rows, "the tennis final ended with a goal of the team", {"tennis", "team"}),
+    "films": (film_rows, "an awful and boring mess", {"awful", "boring", "mess"}),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", REAL)
+def test_real_rows_as_a_spreadsheet_has_them(name, manual_dir, tmp_path, capsys):
+    """One command trains, one predicts a file, and one says which words mattered."""
+    read, text, decisive = REAL[name]
+    chosen = np.random.default_rng(0).permutation(read(manual_dir))[:2_300]
+    rows = [(i, *row) for i, row in enumerate(chosen.tolist())]
+    header = ["no.", "Bewertung; wörtlich", "Urteil"]
+    file = write(tmp_path / "own.csv", rows[:2_000], header)
+    run, columns = tmp_path / "run", ["--data.text_column=Bewertung; wörtlich"]
+    columns += ["--data.label_column=Urteil", f"--data.file={file}", f"--workdir={run}"]
+    assert main(["train", "text_csv:quick", "--num_epochs=6", *columns]) == 0
+    out = capsys.readouterr().out
+    summary = json.loads((run / "summary.json").read_text())
+    simple, own = summary["baselines"], summary["metrics"]["test/accuracy"]["mean"]
+    assert own > simple["the largest class alone"] + 0.05
+    assert 0.6 < simple["TF-IDF with logistic regression"] < 0.95
+    assert f"test accuracy {own:.3f}; beside it: the largest class alone" in out
+    source = write(tmp_path / "new.csv", rows[2_000:], header)
+    assert predict(capsys, run, "--input", source)[0] == 0
+    written = rows_of(tmp_path / "new.predictions.csv")[1:]
+    assert [(int(row[0]), row[1], row[2]) for row in written] == rows[2_000:]
+    assert np.mean([row[3] == row[2] for row in written]) > own - 0.1
+    _, out, _ = predict(capsys, run, "--why", text, "--json")
+    tokens = json.loads(out)[0]["tokens"]
+    strongest = sorted(tokens, key=lambda token: token["change"])[:3]
+    assert {token["token"] for token in strongest} & decisive
+    assert words(capsys, run)[0] == 0
+
+
+@pytest.mark.parametrize("command", ["predict", "words"])
+def test_a_table_under_the_name_of_a_text_is_refused(command, films, tmp_path, capsys):
+    path = write(tmp_path / "reviews.txt", [("a great film", "good")], ["review", "sentiment"])
+    assert main([command, str(films.path), "--input", path]) == 2
+    said = capsys.readouterr().err
+    assert "got a table with a column 'review'; rename the file to end in .csv" in said

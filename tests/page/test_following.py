@@ -1,0 +1,77 @@
+"""A page that follows a training: its model, its line and its curves are the newest."""
+
+import json
+import threading
+import urllib.request
+
+import pytest
+
+from flax_attn import experiment
+from flax_attn.commands import following
+from flax_attn.config_files import read
+from flax_attn.experiment import Config
+from tests import tiny
+from tests.page.exploring import visiting
+
+SHAPES = tiny.ATTENTION | tiny.SHAPES | {"steps_per_epoch": 5, "num_epochs": 2}
+
+
+@pytest.fixture
+def config():
+    values = read("shapes_attention")
+    values.update_from_flattened_dict(SHAPES)
+    return Config.of(values)
+
+
+def state_of(follower):
+    with urllib.request.urlopen(f"{follower.server.url}state") as reply:
+        return json.load(reply)
+
+
+def test_the_page_follows_until_the_end(config, tmp_path, browser):
+    follower, at = following.Follower(config, tmp_path / "run", opens=False), []
+    going = threading.Semaphore(0)
+
+    def on_model(trained):
+        follower(trained)
+        at.append(follower.answers.params[0])
+        going.acquire()
+
+    def train():
+        with tiny.no_pictures():
+            experiment.run(config, tmp_path / "run", on_model=on_model)
+
+    thread = threading.Thread(target=train, daemon=True)
+    thread.start()
+    while follower.server is None:
+        thread.join(0.05)
+        assert thread.is_alive()
+    with visiting(browser, follower.server.url) as visit:
+        line = visit.page.locator(".note[role=status]")
+        line.filter(has_text="before its training").wait_for()
+        visit.wait()
+        before = visit.page.locator("path.try-answer-0").get_attribute("d")
+        assert state_of(follower)["epoch"] == 0
+        going.release()
+        line.filter(has_text="after epoch 1 of 2").wait_for()
+        visit.wait()
+        assert visit.page.locator("path.try-answer-0").get_attribute("d") != before
+        score = state_of(follower)["curves"]["test/mse"]["seeds"]["0"][-1]
+        assert f"test mse {score:.3g}" in visit.page.locator("h1").text_content()
+        going.release(2)
+        thread.join()
+        threading.Thread(target=follower.finish, daemon=True).start()
+        visit.page.get_by_role("button", name="Show examples and results").click()
+        visit.page.get_by_role("heading", name="Results").wait_for()
+    assert len(at) == 3
+    follower.server.shutdown()
+
+
+def test_without_a_follower_there_is_no_state(config, tmp_path):
+    from flax_attn.explore.server import open_explorer
+
+    with open_explorer(0, lambda token: "page", []) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{server.url}state")
+        server.shutdown()

@@ -1,0 +1,69 @@
+"""Runs that come with the package: what they answer, and that a user's own paths go before them."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import flax_attn
+from flax_attn.__main__ import main
+from flax_attn.data import dates, shapes
+from flax_attn.runs import shipped
+from tests.faults import ROOT
+
+
+def test_they_are_small():
+    sizes = {path.stem: path.stat().st_size for path in shipped.FOLDER.glob("*.zip")}
+    assert sizes.keys() == {"dates", "shapes"}
+    assert sum(sizes.values()) <= 600_000
+
+
+def test_dates_are_rewritten():
+    sources, answers = zip(*dates.generate(seed=7, num_examples=100))
+    said = flax_attn.load("dates").predict(list(sources)).outputs
+    assert np.mean([own == right for own, right in zip(said, answers)]) >= 0.99
+
+
+def test_shapes_are_levelled():
+    run = flax_attn.load("shapes")
+    signals, targets, _ = shapes.generate(jax.random.key(7), 200)
+    outputs = run.predict(signals).outputs
+    error = np.square((outputs - targets) / run.task.normalization.std).mean()
+    assert error < 0.001
+
+
+def test_a_page_shows_them():
+    assert "dates" in flax_attn.show("dates", model=False).html
+
+
+def test_a_path_of_the_users_goes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = shipped.place(tmp_path / "dates")
+    assert path == tmp_path / "dates"
+    (tmp_path / "dates").mkdir()
+    with pytest.raises(flax_attn.errors.UsageError, match=r"dates has no config\.json"):
+        flax_attn.load("dates")
+
+
+def test_commands_take_them(capsys):
+    assert main(["predict", "dates", "24th of december 1999"]) == 0
+    assert "1999-12-24" in capsys.readouterr().out
+
+
+def test_an_unknown_demo_is_told(capsys):
+    assert main(["demo", "date"]) == 2
+    assert "unknown demo 'date'; did you mean 'dates'?" in capsys.readouterr().err
+
+
+def test_nothing_stays_behind(tmp_path):
+    command = [
+        sys.executable,
+        "-c",
+        "from flax_attn.runs import shipped; shipped.unpacked('dates')",
+    ]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    subprocess.run(command, cwd=ROOT, env=environment, check=True)
+    assert not list(tmp_path.iterdir())
