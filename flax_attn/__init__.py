@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flax_attn.analysis import plotting as plot
     from flax_attn.experiment.exporting import export as export
     from flax_attn.experiment.face import train as train
+    from flax_attn.experiment.loading import Model as Model
     from flax_attn.experiment.loading import Run as Run
     from flax_attn.experiment.loading import load as load
     from flax_attn.explore.showing import show as show
@@ -31,12 +32,13 @@ FACE = {
     "train": "flax_attn.experiment.face",
     "show": "flax_attn.explore.showing",
     "export": "flax_attn.experiment.exporting",
+    "Model": "flax_attn.experiment.loading",
     "Run": "flax_attn.experiment.loading",
     "Prediction": "flax_attn.kinds.task",
     "Generated": "flax_attn.kinds.language",
 }
 MODULES = {"plot": "flax_attn.analysis.plotting"}
-__all__ = ["Generated", "Prediction", "Run", "export", "load", "plot", "show", "train"]
+__all__ = ["Generated", "Model", "Prediction", "Run", "export", "load", "plot", "show", "train"]
 
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and refuses others

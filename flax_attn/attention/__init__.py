@@ -28,8 +28,15 @@ from flax_attn.attention.normalizers import (
     sampled_hard,
     sparsemax,
     top_k,
+    with_sink,
 )
-from flax_attn.attention.positions import alibi, binary_digits, rotary, sinusoidal
+from flax_attn.attention.positions import (
+    alibi,
+    binary_digits,
+    rotary,
+    scaled_frequencies,
+    sinusoidal,
+)
 from flax_attn.attention.scores import (
     additive,
     bilinear,
@@ -146,10 +153,12 @@ __all__ = [
     "rotary",
     "sampled_hard",
     "scaled_dot",
+    "scaled_frequencies",
     "sinusoidal",
     "sparsemax",
     "top_k",
     "trilinear",
+    "with_sink",
 ]
 
 

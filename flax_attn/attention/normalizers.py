@@ -244,6 +244,35 @@ def top_k(scores: RowScores, mask: RowMask | None = None, *, k: int) -> RowWeigh
     return masked_softmax(scores, mask=mask & (kept | ~_finite(scores)))
 
 
+def with_sink(sink: ArrayLike, normalizer: Normalizer = masked_softmax) -> Normalizer:
+    """Makes a normaliser in which a sink competes with the keys, and has no value.
+
+        w_k = exp(e_k) / (exp(s) + sum_j exp(e_j))
+
+    The weights of a row then sum to less than 1. A sink of -inf changes nothing. One of 0 is
+    softmax with a one added to its sum ("softmax1").
+
+    Source: Xiao et al. 2024 (arXiv:2309.17453), section 3.2, for keys that serve as sinks; OpenAI
+    2025 (arXiv:2508.10925), section 2.2, for one learned number a head.
+
+    Args:
+        sink: `s`, which broadcasts to the scores with one key, `(..., q, 1)`.
+        normalizer: what the scores and the sink are given to; softmax in the formula.
+    """
+
+    def weigh(scores: Array, mask: Array | None = None) -> Array:
+        scores = _widened(scores)
+        column = (*scores.shape[:-1], 1)
+        own = jnp.broadcast_to(jnp.asarray(sink, scores.dtype), column)
+        visible = jnp.ones(scores.shape, bool) if mask is None else mask
+        visible = jnp.broadcast_to(visible, scores.shape)
+        visible = jnp.concatenate([visible, jnp.ones(column, bool)], axis=-1)
+        return normalizer(jnp.concatenate([scores, own], axis=-1), mask=visible)[..., :-1]
+
+    weigh.across_queries = needs_all_queries(normalizer)  # pyright: ignore
+    return weigh
+
+
 def prepared(scores: Array, mask: Array | None) -> tuple[Array, Array]:
     """The scores in float32 or better, 0 at hidden keys, and the mask of the visible keys.
 

@@ -6,7 +6,8 @@ layer `RelativeBias` are added to the scores: they are functions of positions, `
 `dot_product_attention(bias=...)` and the layers with heads.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -65,6 +66,7 @@ def rotary(
     *,
     features: int | None = None,
     max_period: float = 10_000.0,
+    frequencies: Sequence[float] | None = None,
 ) -> Float[Array, "*b t d"]:
     """Turns each pair of features `(2i, 2i+1)` by the angle `t / max_period^(2i/d)`.
 
@@ -85,9 +87,12 @@ def rotary(
         features: `d`, the number of features that are turned, the first ones; None for all.
         max_period: sets the slowest pair. Its period is a little below `2 pi max_period`
             positions.
+        frequencies: `(d/2,)`, the angle of each pair at position 1 in radians; None for
+            `1 / max_period^(2i/d)`. `scaled_frequencies` returns those of longer texts.
 
     Raises:
-        ValueError: an odd number of features, or more than the vectors have.
+        ValueError: an odd number of features, more than the vectors have, or frequencies of another
+            number than pairs.
     """
     width = vectors.shape[-1]
     features = width if features is None else features
@@ -99,8 +104,11 @@ def rotary(
     if positions is None:
         positions = jnp.arange(vectors.shape[-2])
     positions = with_rank(positions, vectors.ndim - 1)
-    frequencies = with_rank(_frequencies(features, max_period), vectors.ndim)
-    angles = positions[..., None].astype(frequencies.dtype) * frequencies  # (..., t, d/2)
+    own = _frequencies(features, max_period) if frequencies is None else jnp.asarray(frequencies)
+    if own.shape != (features // 2,):
+        raise ValueError(f"expected {features // 2} frequencies, got an array of {own.shape}")
+    own = with_rank(own, vectors.ndim)
+    angles = positions[..., None].astype(own.dtype) * own  # (..., t, d/2)
     cos, sin = jnp.cos(angles), jnp.sin(angles)
     even, odd = vectors[..., 0:features:2], vectors[..., 1:features:2]
     first = multiply(even, cos) - multiply(odd, sin)
@@ -116,6 +124,7 @@ def rotary_in_heads(
     *,
     features: int | None = None,
     max_period: float = 10_000.0,
+    frequencies: Sequence[float] | None = None,
 ) -> Float[Array, "*b t h d"]:
     """`rotary` for vectors `(..., t, heads, d)`, from position `offset` on.
 
@@ -123,8 +132,53 @@ def rotary_in_heads(
     """
     positions = positions_from(offset, vectors.shape[-3])[..., None, :]  # (..., 1, t)
     heads_first = jnp.swapaxes(vectors, -3, -2)
-    turned = rotary(heads_first, positions, features=features, max_period=max_period)
+    turned = rotary(
+        heads_first, positions, features=features, max_period=max_period, frequencies=frequencies
+    )
     return jnp.swapaxes(turned, -3, -2)
+
+
+def scaled_frequencies(
+    features: int,
+    factor: float,
+    *,
+    max_period: float = 10_000.0,
+    trained_length: int | None = None,
+    slow: float = 1.0,
+    fast: float = 4.0,
+) -> tuple[float, ...]:
+    """The frequencies of `rotary` for texts that are `factor` times as long as those of training.
+
+        w_i = 1 / max_period^(2i/d)
+        linear:   w_i / factor
+        Llama 3:  w_i (s + (1 - s) / factor),   s = (n_i - slow) / (fast - slow) within [0, 1]
+
+    `n_i = trained_length w_i / (2 pi)` is the number of turns of a pair in a text of training. So
+    with `trained_length` pairs that turn `fast` times or more stay as they are, and those that turn
+    `slow` times or less are slowed by the whole factor.
+
+    Source: Chen et al. 2023 (arXiv:2306.15595), eq. 4, for `linear`; Llama Team 2024
+    (arXiv:2407.21783) and its code for the other.
+
+    Args:
+        features: `d`, the number of features that are turned, an even number.
+        factor: above 0; 1 changes nothing.
+        max_period: as in `rotary`.
+        trained_length: the number of positions in training; None for `linear`.
+        slow, fast: numbers of turns.
+
+    Raises:
+        ValueError: an odd number of features, or a factor that is not above 0.
+    """
+    _check_even("features", features)
+    if not factor > 0:
+        raise ValueError(f"expected a factor above 0, got {factor}")
+    own = max_period ** (-np.arange(0, features, 2) / features)
+    kept = 0.0
+    if trained_length is not None:
+        turns = trained_length * own / (2 * math.pi)
+        kept = np.clip((turns - slow) / (fast - slow), 0, 1)
+    return tuple((own * (kept + (1 - kept) / factor)).tolist())
 
 
 def alibi(num_heads: int) -> Callable[[Array, Array], Array]:

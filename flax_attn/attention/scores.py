@@ -9,16 +9,24 @@ The modules in `layers.learned` make such parameters.
 Half precision is multiplied in half precision and summed in float32, so no sum overflows.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import add, as_dtype_of, multiply, wide, with_rank
-from flax_attn.attention.checks import Keys, KeysOfOtherWidth, Queries, Scores
+from flax_attn.attention.checks import (
+    Keys,
+    KeysOfOtherWidth,
+    Queries,
+    Scores,
+    as_scale,
+    as_softcap,
+)
 
 
 def dot(query: Queries, key: Keys) -> Scores:
@@ -34,9 +42,29 @@ def dot(query: Queries, key: Keys) -> Scores:
     return jnp.einsum("...qd,...kd->...qk", query, key, preferred_element_type=dtype)
 
 
-def scaled_dot(query: Queries, key: Keys) -> Scores:
-    """Scaled dot product, `q · k / sqrt(d)` (Vaswani et al. 2017, arXiv:1706.03762, eq. 1)."""
-    return DotProduct()(query, key)
+def scaled_dot(
+    query: Queries,
+    key: Keys,
+    *,
+    scale: ArrayLike | None = None,
+    softcap: ArrayLike | None = None,
+) -> Scores:
+    """Scaled dot product, `e_qk = q · k / sqrt(d)`.
+
+    With other numbers it is `scale q · k`, or `softcap tanh(scale q · k / softcap)`. Bound by
+    `functools.partial(scaled_dot, softcap=50.0)`, it takes every fast path of the plain one.
+
+    Source: Vaswani et al. 2017 (arXiv:1706.03762), eq. 1; Gemma Team 2024 (arXiv:2408.00118),
+    section 2, for the soft-cap.
+
+    Args:
+        scale: a number; None for `1 / sqrt(d)`.
+        softcap: a number above 0, which no score reaches; None for no limit.
+
+    Raises:
+        TypeError, ValueError: a scale or soft-cap that is no number, or one that is not above 0.
+    """
+    return DotProduct(as_scale(scale), as_softcap(softcap))(query, key)
 
 
 class DotProduct(NamedTuple):
@@ -68,6 +96,9 @@ def as_dot_product(score: Callable[..., Array]) -> DotProduct | None:
     """The score as a `DotProduct`; None for one that is none."""
     if score is scaled_dot:
         return DotProduct()
+    if isinstance(score, functools.partial) and score.func is scaled_dot and not score.args:
+        scale, softcap = score.keywords.get("scale"), score.keywords.get("softcap")
+        return DotProduct(as_scale(scale), as_softcap(softcap))
     return score if isinstance(score, DotProduct) else None
 
 

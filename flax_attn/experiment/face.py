@@ -14,7 +14,7 @@ from flax_attn.data.sets import DATA, DataSet, from_python
 from flax_attn.data.sets.memory import Content
 from flax_attn.errors import UsageError, shortened
 from flax_attn.experiment.config import Config, class_of
-from flax_attn.experiment.loading import Run, check_function, load
+from flax_attn.experiment.loading import Run, check_function, load_run
 from flax_attn.experiment.running import OnEpoch, Say, run, silent
 from flax_attn.fields import check_number
 from flax_attn.files import expanded
@@ -89,7 +89,7 @@ def train(
             raise SystemExit(128 + stopped.number) from stopped
         raise
     own = [str(values[part]["name"]).partition(":")[0] for part in ("model", "data")]
-    return load(directory, say, allow=own)
+    return load_run(directory, say, own)
 
 
 def read_values(config: UserInput) -> ConfigValues:

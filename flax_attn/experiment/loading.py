@@ -8,6 +8,7 @@ from typing import cast
 
 import flax.linen as nn
 
+from flax_attn import published
 from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import build_model, shapes_of_states
@@ -26,29 +27,24 @@ from flax_attn.types import ArraysOrTexts, Json, JsonObject, Options, UserInput
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run with its trained model.
+class Model:
+    """A trained model, of a run or published.
 
     Attributes:
-        path: the run directory.
-        config: all that decided the run.
+        path: the run directory, or the folder of the published model.
         task: its kind of task, with what the data decided.
         model: the Flax module.
-        params: the kept parameters by seed, without those of seeds that diverged.
-        summary: the results, as in `summary.json`; empty for a run that is not finished.
-        rows: the metrics, one row an epoch and seed.
+        params: the parameters by seed, without those of seeds that diverged. A published model has
+            them under 0.
     """
 
     path: Path
-    config: Config
     task: Task
     model: nn.Module
     params: dict[int, Params]
-    summary: Summary
-    rows: list[Row]
 
     def predict(self, inputs: ArraysOrTexts, **options: int | None) -> Prediction:
-        """The predictions of the run for your own inputs.
+        """The predictions of the model for your own inputs.
 
         Args:
             inputs: signals `(n, t)` or `(n, t, channels)`, series `(n, t, series)`, images
@@ -56,7 +52,7 @@ class Run:
             options: for translations `beam` and `num_best`.
 
         Raises:
-            UsageError: inputs that are not of the kind that the run was trained on.
+            UsageError: inputs that are not of the kind that the model was trained on.
         """
         return self.task.predict(self.model, list(self.params.values()), inputs, **options)
 
@@ -70,7 +66,7 @@ class Run:
         seed: int = 0,
         on_texts: OnTexts | None = None,
     ) -> Generated:
-        """Continues texts with the language model of the run.
+        """Continues texts with a language model.
 
         Args:
             prompts: the beginning of a text, or of several; an empty one leaves it to the model.
@@ -82,7 +78,7 @@ class Run:
             on_texts: a function that gets the texts whenever more of them is written.
 
         Raises:
-            UsageError: a run that is no language model, or a prompt that it cannot read.
+            UsageError: no language model, or a prompt that it cannot read.
         """
         sampling: Options = {
             "length": length,
@@ -96,27 +92,54 @@ class Run:
         return self.task.generate(self.model, params, prompts, **sampling, on_texts=on_texts)
 
 
+@dataclass(frozen=True)
+class Run(Model):
+    """A run with its trained model.
+
+    Attributes:
+        config: all that decided the run.
+        summary: the results, as in `summary.json`; empty for a run that is not finished.
+        rows: the metrics, one row an epoch and seed.
+    """
+
+    config: Config
+    summary: Summary
+    rows: list[Row]
+
+
 def load(
     path: Path | str, warn: Callable[[str], None] = silent, *, allow: Collection[str] = ()
-) -> Run:
-    """Opens the run in a directory.
+) -> Run | Model:
+    """Opens the run in a directory, or a published model in a folder.
 
     Args:
-        path: the run directory.
+        path: the run directory. Or a folder as `transformers` writes it, of which `config.json`,
+            safetensors and `tokenizer.json` are read.
         warn: a function that gets a line of text if a checkpoint is damaged.
         allow: names of your own modules that may be imported, if the run has a model or data set
             from them.
 
     Raises:
-        UsageError: no run, one that has not begun to train, or one whose files are damaged.
+        UsageError: no run, one that has not begun to train, or one whose files are damaged; a
+            published model with an option or an array that is not covered.
     """
     path = shipped.place(expanded(path, "the path of a run"))
     check_function("warn", warn)
+    if published.is_published(path):
+        from flax_attn.published import tasks  # and its models, for such a folder alone
+
+        task, model, params = tasks.load(path)
+        return Model(path, task, model, {0: params})
+    return load_run(path, warn, allow)
+
+
+def load_run(path: Path, warn: Callable[[str], None], allow: Collection[str]) -> Run:
+    """Opens the run in a directory. Errors are those of `load`."""
     config, derived = read_values(path, allow)
     task, model, checkpoint = restore(path, config, derived, warn)
     summary = read_summary(path)
     params = sound_params(config, checkpoint, summary)
-    return Run(path, config, task, model, params, summary, checkpoint.rows())
+    return Run(path, task, model, params, config, summary, checkpoint.rows())
 
 
 def of_record(
@@ -129,7 +152,7 @@ def of_record(
     config, derived = parted(record.config, allow)
     task, model, checkpoint = restore(record.path, config, derived, warn)
     params = sound_params(config, checkpoint, record.summary)
-    return Run(record.path, config, task, model, params, record.summary, record.rows)
+    return Run(record.path, task, model, params, config, record.summary, record.rows)
 
 
 def restore(

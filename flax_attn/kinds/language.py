@@ -18,7 +18,7 @@ from flax_attn.data.text import pad
 from flax_attn.data.tokenizers import Tokenizer, fit_tokenizer, tokenizer_from_json
 from flax_attn.errors import UsageError
 from flax_attn.kinds import induction, next_token, replies
-from flax_attn.kinds.asking import Asked
+from flax_attn.kinds.asking import Asked, rounded
 from flax_attn.kinds.classification import show_classes
 from flax_attn.kinds.encoders import check_sizes
 from flax_attn.kinds.passages import check_vocabulary, draw_passages, to_rows
@@ -207,9 +207,10 @@ class LanguageModel(Task):
         `max_length` tokens are read.
         """
         rows = [self.encoded(text)[-self.data.max_length :] for text in as_texts(inputs)]
+        most = min(rounded(max(map(len, rows))), self.data.max_length)
         shares, weights = [], []
         for first in range(0, len(rows), AT_ONCE):
-            tokens, lengths = pad(rows[first : first + AT_ONCE], self.data.max_length)
+            tokens, lengths = pad(rows[first : first + AT_ONCE], most)
             ends = np.arange(len(tokens)), lengths - 1
             logits = [logits_of(model, own, tokens)[ends] for own in params]
             shares.append(np.mean([jax.nn.softmax(own, axis=-1) for own in logits], axis=0))
@@ -222,7 +223,7 @@ class LanguageModel(Task):
         outputs = np.concatenate(shares)
         names = self.class_names()
         written = [self.written(np.array(row)).tolist() for row in rows]
-        known = [[token >= NEVER for token in row] for row in rows]
+        known = [[token >= self.num_unwritten for token in row] for row in rows]
         best = [names[i] for i in outputs.argmax(axis=-1)]
         blocks = weights[0] if weights else {}
         attention = {name: [row[name] for row in weights] for name in blocks}
@@ -258,7 +259,8 @@ class LanguageModel(Task):
             )
         check_numbers(length, temperature, top_k, seed)
         texts = [self.encoded(text) for text in as_texts(prompts)]
-        sampling = Sampling(temperature, top_k if top_k < self.tokenizer.size - NEVER else 0)
+        most = self.tokenizer.size - self.num_unwritten
+        sampling = Sampling(temperature, top_k if top_k < most else 0)
         for parts in generate(model, params[0], texts, length, sampling, seed):
             for text, part in zip(texts, parts.tolist()):
                 text.extend(part)
@@ -334,9 +336,10 @@ class LanguageModel(Task):
             raise UsageError("expected a text, got numbers")
         most, whole = self.data.max_length, self.encoded(asked.text)
         row = whole[-most:]
-        tokens, _ = pad([row], most)
+        width = min(rounded(len(row)), most)
+        tokens, _ = pad([row], width)
         looked = look({"tokens": tokens, "last": np.int32(len(row) - 1)})
-        reply = replies.attended(looked, most, len(row))
+        reply = replies.attended(looked, width, len(row))
         shares = looked["outputs"][0]
         reply |= replies.classified(shares, self.class_names())
         reply |= {"writes": self._writes(shares)}
@@ -351,7 +354,8 @@ class LanguageModel(Task):
         """
         tokens = replies.likeliest(shares)
         texts = [self.tokenizer.decode([token]) for token in tokens]
-        are_texts = [token >= NEVER and PART not in text for token, text in zip(tokens, texts)]
+        least = self.num_unwritten
+        are_texts = [token >= least and PART not in text for token, text in zip(tokens, texts)]
         return [[*map(ord, text)] if is_text else None for text, is_text in zip(texts, are_texts)]
 
     def live_inputs(self) -> dict[str, jax.ShapeDtypeStruct]:
@@ -364,7 +368,17 @@ class LanguageModel(Task):
         }
 
     def class_names(self) -> list[str]:
+        return self._names
+
+    @functools.cached_property
+    def _names(self) -> list[str]:
+        """Every token as text. A vocabulary may be large."""
         return self.written(np.arange(self.tokenizer.size)).tolist()
+
+    @property
+    def num_unwritten(self) -> int:
+        """The number of first tokens that are not text, such as padding."""
+        return NEVER
 
     def tokenization(self) -> JsonObject:
         """How a text becomes tokens: the character of each, and what stands before it.

@@ -11,6 +11,7 @@ from flax_attn.types import Json, JsonObject, Tree
 DIGITS = 5  # significant ones
 
 MOST_CLASSES = 12  # that a reply names, the most probable first
+MOST_OUTPUTS = 1_000  # probabilities that a reply holds; of more it holds the classes alone
 
 EMPTY: JsonObject = dict.fromkeys(
     ("outputs", "classes", "writes", "tokens", "known", "scores", "text", "note", "error")
@@ -49,7 +50,7 @@ def by_heads(name: str, weights: np.ndarray) -> np.ndarray:
 def classified(shares: np.ndarray, names: list[str]) -> JsonObject:
     """The classes with their probabilities, the most probable first."""
     named = [[names[i], float(shares[i])] for i in likeliest(shares)]
-    return {"outputs": array(shares), "classes": named}
+    return {"outputs": array(shares) if len(shares) <= MOST_OUTPUTS else None, "classes": named}
 
 
 def likeliest(shares: np.ndarray) -> list[int]:

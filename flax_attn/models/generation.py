@@ -2,9 +2,10 @@
 
     p(token) = softmax(logits / temperature)   over the `top_k` most probable tokens
 
-A model reads at most `max_length` tokens. When a text has no room for its next `max_length / 4`
-tokens, the model reads its last `max_length / 2` tokens anew, as if it began there. So every step
-gives what the model gives without a cache, and the cost of a token does not grow with the text.
+A model reads at most `max_length` tokens. Tokens are written in parts of `PART` or of a quarter of
+`max_length`, whichever is less. When a text has no room for its next part, the model reads its last
+`max_length / 2` tokens anew, as if it began there. So every step gives what the model gives without
+a cache, and the cost of a token does not grow with the text.
 """
 
 import functools
@@ -22,8 +23,12 @@ from flax_attn.models.forward import Params
 from flax_attn.types import Tree
 
 MOST_WRITTEN = 1_000_000  # tokens
+PART = 16  # tokens
+SHORTEST = 64  # tokens that a prompt is padded to, at least, and to powers of 2 above
 HOTTEST = 1_000_000  # all tokens are as probable; far above, numbers of float32 are infinite
-NEVER = 2  # tokens 0 and 1, for padding and for what is unknown, are never written
+# Tokens 0 and 1, for padding and for what is unknown, are never written, unless a model has
+# another number of such tokens as `num_unwritten`.
+NEVER = 2
 
 
 @runtime_checkable
@@ -92,7 +97,7 @@ def generate(
         prompts: the tokens that each text begins with, at least one.
     """
     texts = [list(prompt) for prompt in prompts]
-    half, num_steps = model.max_length // 2, max(model.max_length // 4, 1)
+    half, num_steps = model.max_length // 2, min(max(model.max_length // 4, 1), PART)
     most = model.max_length - num_steps  # of a long prompt
     key = jax.random.key(seed)
     options = {"num_steps": num_steps, "top_k": sampling.top_k}
@@ -104,7 +109,8 @@ def generate(
             num_read = most if state is None and longest > half else half
             ends = [text[-num_read:] for text in texts]
             lengths = np.array([len(end) for end in ends], np.int32)
-            filled = np.array([end + [0] * (num_read - len(end)) for end in ends], np.int32)
+            width = min(num_read, max(SHORTEST, 1 << (int(lengths.max()) - 1).bit_length()))
+            filled = np.array([end + [0] * (width - len(end)) for end in ends], np.int32)
             read = _read(model, params, filled, lengths)
             state = read if is_full.all() else _choose(is_full, read, state)
             room = np.where(is_full, model.max_length - lengths, room)
@@ -158,7 +164,8 @@ def _write(
     def step(state: Tree, number: Array) -> tuple[Tree, Array]:
         logits, caches = state
         noise = draw_noise(key, number, *logits.shape)
-        token = sample(logits, noise, temperature=temperature, top_k=top_k)
+        never = getattr(model, "num_unwritten", NEVER)
+        token = sample(logits, noise, temperature=temperature, top_k=top_k, never=never)
         logits, caches = model.apply({"params": params}, token[:, None], caches, method="decode")
         return (logits[:, 0], caches), token
 
@@ -184,6 +191,7 @@ def sample(
     *,
     temperature: Float[Array, ""] | float,
     top_k: int,
+    never: int = NEVER,
 ) -> Int[Array, " b"]:
     """A token for each row, by the probabilities `softmax(logits / temperature)`.
 
@@ -192,8 +200,9 @@ def sample(
 
     Args:
         noise: from `draw_noise`.
+        never: the number of first tokens that are never written.
     """
-    allowed = logits.at[:, :NEVER].set(-jnp.inf)
+    allowed = logits.at[:, :never].set(-jnp.inf) if never else logits
     if top_k:
         allowed = jnp.where(largest.is_among(allowed, top_k), allowed, -jnp.inf)
     return jnp.argmax(allowed + temperature * noise, axis=-1)

@@ -107,9 +107,10 @@ class GPT(nn.Module):
         """
         chex.assert_rank(tokens, 2)
         x, attention = self._embed(tokens, 0, train), {}
-        for i, block in enumerate(self.blocks, 1):
-            x, weights, _, _ = block(x, window=self._window, train=train, need_weights=need_weights)
-            attention |= {f"block{i}": weights} if need_weights else {}
+        for i, block in enumerate(self.blocks):
+            options = {"window": self._window(i), "train": train, "need_weights": need_weights}
+            x, weights, _, _ = block(x, **options)
+            attention |= {f"block{i + 1}": weights} if need_weights else {}
         return self._logits(x), {"attention": attention}
 
     def start(self, num_texts: int) -> Caches:
@@ -131,14 +132,15 @@ class GPT(nn.Module):
             lengths: `(b,)`, the number of real tokens in each row; None for all.
         """
         x, extended = self._embed(tokens, caches[0].length, train=False), []
-        for block, cache in zip(self.blocks, caches):
-            options = {"cache": cache, "lengths": lengths, "window": self._window}
+        for i, (block, cache) in enumerate(zip(self.blocks, caches)):
+            options = {"cache": cache, "lengths": lengths, "window": self._window(i)}
             x, _, _, longer = block(x, **options, need_weights=False)
             extended.append(longer)
         return self._logits(x), tuple(extended)
 
-    @property
-    def _window(self) -> tuple[int, int] | None:
+    @nn.nowrap
+    def _window(self, i: int) -> tuple[int, int] | None:
+        del i  # all are alike
         return (self.window - 1, 0) if self.window else None
 
     @nn.nowrap

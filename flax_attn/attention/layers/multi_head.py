@@ -1,6 +1,8 @@
 """Multi-head attention, for whole sequences and for decoding with a cache of keys and values."""
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -25,11 +27,13 @@ from flax_attn.attention.checks import (
 )
 from flax_attn.attention.core import Across, Attended, Call, compute, heads_first, heads_last
 from flax_attn.attention.layers.attention import as_input, dropout, resolve_score, without_padding
-from flax_attn.attention.normalizers import masked_softmax, needs_all_queries
+from flax_attn.attention.normalizers import masked_softmax, needs_all_queries, with_sink
 from flax_attn.attention.positions import rotary_in_heads
 from flax_attn.attention.scores import scaled_dot
 from flax_attn.attention.visibility import Limits, hide, make_visibility
 from flax_attn.types import Options
+
+Norm = Callable[..., nn.Module]  # a class such as `nn.LayerNorm`, or a function of its attributes
 
 
 class HeadSizes(NamedTuple):
@@ -71,7 +75,14 @@ class MultiHeadAttention(nn.Module):
     Source: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.2; Su et al. 2021 (arXiv:2104.09864)
     for `rotary`; Dehghani et al. 2023 (arXiv:2302.05442), section 2, for `query_key_norm`. The tree
     of parameters is that of `flax.linen.MultiHeadDotProductAttention`, so checkpoints move both
-    ways.
+    ways. Three options add to the formula:
+
+        rotary_frequencies    other angles of `rotary`, such as scaled ones for longer texts
+        sinks                 weights = exp(e_k) / (exp(s_i) + sum_j exp(e_j)), s_i learned
+        output_gate           head_i * sigmoid(x W_g,i) in place of head_i
+
+    Source: Xiao et al. 2024 (arXiv:2309.17453) and OpenAI 2025 (arXiv:2508.10925) for `sinks`; Qiu
+    et al. 2025 (arXiv:2505.06708) for `output_gate`.
 
     Attributes:
         num_heads: number of query heads.
@@ -85,7 +96,8 @@ class MultiHeadAttention(nn.Module):
             rotate inside a score: it would start at position 0 in every block and at every step of
             decoding, and the result would be wrong without an error. Set `rotary` instead.
         normalizer: a function from scores to weights.
-        use_bias: whether the four projections have biases.
+        use_bias: whether the projections have biases.
+        out_bias: whether `out` has one; None for `use_bias`.
         dropout_rate: share of the weights that are dropped in training.
         chunk_size: as in `attend`.
         across: as in `attend`. Attention to a cache is not cut.
@@ -97,8 +109,17 @@ class MultiHeadAttention(nn.Module):
         rotary_features: the number of features of each head that are turned, the first ones. It is
             even; None for all.
         rotary_max_period: `max_period` of the function `rotary`.
-        query_key_norm: whether a layer norm with scales and without biases follows the projection
-            of queries and keys, over the features of each head.
+        rotary_frequencies: `frequencies` of the function `rotary`, such as those that the function
+            `scaled_frequencies` returns; None for those of `rotary_max_period`.
+        query_key_norm: True for a layer norm with scales and without biases after the projection of
+            queries and keys, over the features of each head. Or a class of norm, such as
+            `nn.RMSNorm`, or a function of its attributes `dtype`, `param_dtype` and `name`. It
+            gets `(..., t, heads, d)`.
+        sinks: whether each head has a learned score that competes with those of the keys and has no
+            value. A head can then attend to nothing. The parameter is `sinks`, `(heads,)`. Memory
+            is linear in the lengths with `chunk_size` alone, and no kernel of a platform fits.
+        output_gate: whether a sigmoid of the query gates each feature of the heads' contexts. The
+            parameters are `gate`.
         dtype: dtype of the computation and of the result; None for that of the inputs.
         param_dtype: dtype of the parameters.
         precision: precision of the four projections, as in `jax.lax.Precision`.
@@ -112,6 +133,7 @@ class MultiHeadAttention(nn.Module):
     score: Score | nn.Module = scaled_dot
     normalizer: Normalizer = masked_softmax
     use_bias: bool = True
+    out_bias: bool | None = None
     dropout_rate: float = 0.0
     chunk_size: int | None = None
     across: Across | None = None
@@ -120,7 +142,10 @@ class MultiHeadAttention(nn.Module):
     rotary: bool = False
     rotary_features: int | None = None
     rotary_max_period: float = 10_000.0
-    query_key_norm: bool = False
+    rotary_frequencies: tuple[float, ...] | None = None
+    query_key_norm: bool | Norm = False
+    sinks: bool = False
+    output_gate: bool = False
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
     precision: PrecisionLike = None
@@ -131,8 +156,9 @@ class MultiHeadAttention(nn.Module):
         for name in (*sizes, "rotary_features"):
             if getattr(self, name) is not None:
                 check_size(name, getattr(self, name))
-        if self.rotary_features is not None and not self.rotary:
-            raise ValueError(f"expected rotary=True with rotary_features={self.rotary_features}")
+        for name in ("rotary_features", "rotary_frequencies"):
+            if getattr(self, name) is not None and not self.rotary:
+                raise ValueError(f"expected rotary=True with {name}={getattr(self, name)}")
         check_rate("dropout_rate", self.dropout_rate)
         super().__post_init__()
 
@@ -330,7 +356,7 @@ class MultiHeadAttention(nn.Module):
             values,
             visible,
             resolve_score(self.score, width, width),
-            self.normalizer,
+            self._with_sinks(keys.shape[-2]),
             chunk_size=self.chunk_size,
             need_weights=need_weights,
             across=None if memory.is_projected else self.across,
@@ -338,6 +364,9 @@ class MultiHeadAttention(nn.Module):
             **dropout(self, train),
         )
         context, weights = heads_last(compute(heads_first(call)), visible.shape)
+        if self.output_gate:
+            gate = self._project("gate", context.shape[-2:], hide(query, has_key))
+            context = context * nn.sigmoid(gate)
         features = query.shape[-1] if self.out_features is None else self.out_features
         return Attended(self._project("out", features, context, axis=(-2, -1)), weights)
 
@@ -382,7 +411,9 @@ class MultiHeadAttention(nn.Module):
         outputs = nn.DenseGeneral(
             features,
             axis=axis,
-            use_bias=self.use_bias,
+            use_bias=self.out_bias
+            if name == "out" and self.out_bias is not None
+            else self.use_bias,
             kernel_init=self.kernel_init,
             bias_init=self.bias_init,
             precision=self.precision,
@@ -391,16 +422,34 @@ class MultiHeadAttention(nn.Module):
             **dtypes,
         )(inputs)
         if self.query_key_norm and name in ("query", "key"):
-            outputs = layer_norm(outputs, use_bias=False, name=f"{name}_ln", **dtypes)
+            own = self.query_key_norm
+            norm = functools.partial(nn.LayerNorm, use_bias=False) if own is True else own
+            outputs = apply_norm(norm, outputs, name=f"{name}_ln", **dtypes)
         return outputs
+
+    @nn.compact
+    def _with_sinks(self, key_heads: int) -> Normalizer:
+        """The normaliser, with a sink for each head of scores `(..., heads, q, k)` if there are."""
+        if not self.sinks:
+            return self.normalizer
+        heads = self.num_heads
+        sinks = self.param("sinks", nn.initializers.zeros, (heads,), self.param_dtype)
+        shape = (heads,) if key_heads == heads else (key_heads, heads // key_heads)
+        make = functools.partial(with_sink, sinks.reshape(*shape, 1, 1))
+        return lens.around(make, self.normalizer)
 
     @nn.nowrap
     def _turned(self, vectors: Array, offset: ArrayLike) -> Array:
         """Queries or keys `(..., t, heads, d)` from position `offset` on, turned if `rotary`."""
         if not self.rotary:
             return vectors
-        features, max_period = self.rotary_features, self.rotary_max_period
-        return rotary_in_heads(vectors, offset, features=features, max_period=max_period)
+        return rotary_in_heads(
+            vectors,
+            offset,
+            features=self.rotary_features,
+            max_period=self.rotary_max_period,
+            frequencies=self.rotary_frequencies,
+        )
 
     @nn.nowrap
     def _sizes(self, features: int) -> HeadSizes:
@@ -460,10 +509,10 @@ def on_one_axis(inputs: Array, kernel: Array, dimension_numbers: Any, **options:
     return product.reshape(*batch, *kernel.shape[len(contracted) :])
 
 
-def layer_norm(inputs: Array, **options: Any) -> Array:
-    """`nn.LayerNorm` in a compact method, also where the user asked for strict promotion.
+def apply_norm(norm: Norm, inputs: Array, **options: Any) -> Array:
+    """Applies a norm in a compact method, also where the user asked for strict promotion.
 
     In half precision it computes the mean in float32, and mixes both.
     """
     with jax.numpy_dtype_promotion("standard"):
-        return nn.LayerNorm(**options)(inputs)
+        return norm(**options)(inputs)

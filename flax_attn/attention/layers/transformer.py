@@ -1,10 +1,16 @@
 """Blocks of the Transformer: attention and a feed-forward network, each in a residual connection.
 
-    pre-norm    x + f(norm(x))         (trains without warm-up; add a norm after the last block)
-    post-norm   norm(x + f(x))         (as in the first paper; needs a warm-up of the rate)
+    pre_norm  output_norm
+    True      False         x + f(norm(x))           (trains without warm-up; GPT-2, Llama)
+    False     False         norm(x + f(x))           (the first paper, BERT; needs a warm-up)
+    False     True          x + norm(f(x))           (OLMo 2)
+    True      True          x + norm'(f(norm(x)))    (Gemma 2)
+
+Add a norm after the last block, except where the block is `norm(x + f(x))`.
 
 Source: Vaswani et al. 2017 (arXiv:1706.03762), section 3.1; Xiong et al. 2020 (arXiv:2002.04745)
-for pre-norm.
+for `pre_norm`; OLMo Team 2024 (arXiv:2501.00656), section 3.2, and Gemma Team 2024
+(arXiv:2408.00118), section 2, for `output_norm`; Wang & Komatsuzaki 2021 (GPT-J) for `parallel`.
 """
 
 import functools
@@ -21,7 +27,7 @@ from flax_attn.attention.cache import KeyValueCache, SlidingCache
 from flax_attn.attention.checks import PerPair, Window, check_rate, check_size, tells_names
 from flax_attn.attention.core import Across, Attended
 from flax_attn.attention.layers.attention import as_input, needs_key, without_padding
-from flax_attn.attention.layers.multi_head import MultiHeadAttention, layer_norm, on_one_axis
+from flax_attn.attention.layers.multi_head import MultiHeadAttention, Norm, apply_norm, on_one_axis
 from flax_attn.attention.visibility import Limits, hide, make_visibility
 from flax_attn.types import Options, Tree
 
@@ -29,11 +35,16 @@ from flax_attn.types import Options, Tree
 class FeedForward(nn.Module):
     """Two dense layers at each position, `W_2 f(W_1 x + b_1) + b_2`.
 
-    Source: Vaswani et al. 2017 (arXiv:1706.03762), eq. 2.
+    With a gate, `W_2 (f(W_g x + b_g) * (W_1 x + b_1)) + b_2`. With `nn.silu` it is SwiGLU.
+
+    Source: Vaswani et al. 2017 (arXiv:1706.03762), eq. 2; Shazeer 2020 (arXiv:2002.05202), eq. 6,
+    for the gate.
 
     Attributes:
         features: width of the hidden layer.
         activation: `f`.
+        gated: whether there is a gate, whose parameters are `gate`.
+        use_bias: whether the dense layers have biases.
         dropout_rate: share of the hidden units that are dropped in training.
         dtype: dtype of the computation and of the result; None for that of the inputs.
         param_dtype: dtype of the parameters.
@@ -44,6 +55,8 @@ class FeedForward(nn.Module):
 
     features: int
     activation: Callable[[Array], Array] = nn.relu
+    gated: bool = False
+    use_bias: bool = True
     dropout_rate: float = 0.0
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
@@ -61,12 +74,17 @@ class FeedForward(nn.Module):
     ) -> Float[Array, "*b t d"]:
         inputs = as_input("inputs", inputs, self.dtype)
         options: Options = {
+            "use_bias": self.use_bias,
             "dtype": inputs.dtype,
             "param_dtype": self.param_dtype,
             "precision": self.precision,
             "dot_general": None if self.across else on_one_axis,
         }
-        hidden = self.activation(nn.Dense(self.features, **options, name="hidden")(inputs))
+        hidden = nn.Dense(self.features, **options, name="hidden")(inputs)
+        if self.gated:
+            hidden *= self.activation(nn.Dense(self.features, **options, name="gate")(inputs))
+        else:
+            hidden = self.activation(hidden)
         with needs_key("dropout"):
             hidden = nn.Dropout(self.dropout_rate, deterministic=not train)(hidden)
         return nn.Dense(inputs.shape[-1], **options, name="out")(hidden)
@@ -78,8 +96,16 @@ class EncoderBlock(nn.Module):
     Attributes:
         attention: the self-attention, such as `MultiHeadAttention(8)`.
         feed_forward: the network, such as `FeedForward(2048)`.
-        pre_norm: True puts a norm before each part, False after each residual connection.
+        pre_norm: whether a norm stands before each part. If not, one follows each residual
+            connection, or each part with `output_norm`.
+        output_norm: whether a norm follows each part, before the residual connection. Its
+            parameters are `attention_output_norm` and `feed_forward_output_norm`.
+        parallel: whether both parts read the input of the block, `x + f(norm(x)) + g(norm'(x))`,
+            as in GPT-J and Pythia. It needs `pre_norm`.
         dropout_rate: share of the outputs of each part that are dropped in training.
+        norm: class of the norms, such as `nn.RMSNorm` (Zhang & Sennrich 2019, arXiv:1910.07467),
+            `x / sqrt(mean(x^2) + epsilon) * scale`; or a function of its attributes `epsilon`,
+            `dtype`, `param_dtype` and `name`.
         epsilon: number that the norms add to the variance; in PyTorch it is 1e-5.
         dtype: dtype of the norms and of the result; None for that of the inputs. The parts have
             dtypes of their own.
@@ -89,13 +115,17 @@ class EncoderBlock(nn.Module):
     attention: MultiHeadAttention
     feed_forward: nn.Module
     pre_norm: bool = True
+    output_norm: bool = False
+    parallel: bool = False
     dropout_rate: float = 0.0
+    norm: Norm = nn.LayerNorm
     epsilon: float = 1e-6
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
 
     def __post_init__(self):
         _check_modules(attention=self.attention, feed_forward=self.feed_forward)
+        _check_parallel(self)
         check_rate("dropout_rate", self.dropout_rate)
         super().__post_init__()
 
@@ -131,8 +161,8 @@ class EncoderBlock(nn.Module):
         attend = functools.partial(self.attention, **limits, train=train, need_weights=need_weights)
         feed = lambda x: (self.feed_forward(x, train=train), None)
         add = functools.partial(_add, self, x.dtype, train)
-        x, weights = add("attention", attend, x)
-        x, _ = add("feed_forward", feed, x)
+        attended, weights = add("attention", attend, x)
+        x, _ = add("feed_forward", feed, attended, x if self.parallel else None)
         return Attended(x, weights)
 
 
@@ -156,14 +186,18 @@ class DecoderBlock(nn.Module):
         attention: the self-attention.
         cross_attention: the attention to the memory; None for a language model, which has none.
         feed_forward: the network.
-        pre_norm, dropout_rate, epsilon, dtype, param_dtype: as in `EncoderBlock`.
+        pre_norm, output_norm, parallel, dropout_rate, norm, epsilon, dtype, param_dtype: as in
+            `EncoderBlock`. A parallel block has no `cross_attention`.
     """
 
     attention: MultiHeadAttention
     cross_attention: MultiHeadAttention | None
     feed_forward: nn.Module
     pre_norm: bool = True
+    output_norm: bool = False
+    parallel: bool = False
     dropout_rate: float = 0.0
+    norm: Norm = nn.LayerNorm
     epsilon: float = 1e-6
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
@@ -172,6 +206,7 @@ class DecoderBlock(nn.Module):
         _check_modules(attention=self.attention, feed_forward=self.feed_forward)
         if self.cross_attention is not None:
             _check_modules(cross_attention=self.cross_attention)
+        _check_parallel(self, self.cross_attention)
         check_rate("dropout_rate", self.dropout_rate)
         super().__post_init__()
 
@@ -235,10 +270,11 @@ class DecoderBlock(nn.Module):
         train: bool,
     ) -> Decoded:
         add, cross_weights = functools.partial(_add, self, x.dtype, train), None
-        x, (weights, cache) = add("attention", attend, x)
+        attended, (weights, cache) = add("attention", attend, x)
         if look is not None:
-            x, cross_weights = add("cross_attention", look, x)
-        x, _ = add("feed_forward", lambda x: (self.feed_forward(x, train=train), None), x)
+            attended, cross_weights = add("cross_attention", look, attended)
+        feed = lambda x: (self.feed_forward(x, train=train), None)
+        x, _ = add("feed_forward", feed, attended, x if self.parallel else None)
         return Decoded(x, weights, cross_weights, cache)
 
     def _attend(
@@ -284,17 +320,21 @@ def _add(
     name: str,
     part: Callable[[Array], tuple[Array, Tree]],
     x: Array,
+    read: Array | None = None,
 ) -> tuple[Array, Tree]:
-    """Adds a part of a block to its input: `x + f(norm(x))`, or `norm(x + f(x))`.
+    """Adds a part of a block to `x`, with the norms of the block around it.
 
-    Returns the sum, and what else the part returns.
+    The part reads `read`; None for `x`. Returns the sum, and what else the part returns.
     """
-    options: Options = {"epsilon": block.epsilon, "param_dtype": block.param_dtype}
-    norm = lambda x: layer_norm(x, dtype=dtype, name=f"{name}_norm", **options)
-    context, others = part(norm(x) if block.pre_norm else x)
+    options: Options = {"dtype": dtype, "param_dtype": block.param_dtype, "epsilon": block.epsilon}
+    norm = lambda x, at: apply_norm(block.norm, x, name=f"{name}{at}", **options)
+    read = x if read is None else read
+    context, others = part(norm(read, "_norm") if block.pre_norm else read)
+    if block.output_norm:
+        context = norm(context, "_output_norm")
     with needs_key("dropout"):
         x = x + nn.Dropout(block.dropout_rate, deterministic=not train)(context)
-    return x if block.pre_norm else norm(x), others
+    return x if block.pre_norm or block.output_norm else norm(x, "_norm"), others
 
 
 def _without_hidden(x: Array, attention: MultiHeadAttention, limits: Limits) -> Array:
@@ -319,3 +359,9 @@ def _check_modules(**modules: object) -> None:
         if not isinstance(module, nn.Module):
             example = "FeedForward(256)" if name == "feed_forward" else "MultiHeadAttention(8)"
             raise TypeError(f"expected a module as {name}, such as {example}, got {module!r}")
+
+
+def _check_parallel(block: EncoderBlock | DecoderBlock, cross_attention: object = None) -> None:
+    """Raises a ValueError for a parallel block whose parts cannot read one input."""
+    if block.parallel and (not block.pre_norm or cross_attention is not None):
+        raise ValueError("expected pre_norm=True and no cross_attention in a parallel block")

@@ -1,0 +1,19 @@
+"""Published models: folders as `transformers` writes them, in layers of this library.
+
+`folder` reads files, `families` says how a family is laid out, `modules` are the models, `loading`
+puts them together, and `tasks` says what they are asked.
+"""
+
+from pathlib import Path
+
+from flax_attn.errors import UsageError
+from flax_attn.runs import untrusted
+
+
+def is_published(folder: Path) -> bool:
+    """Whether a folder has the options of a published model, and not the config of a run."""
+    try:
+        content = untrusted.read_json(folder, "config.json")
+    except (FileNotFoundError, NotADirectoryError, UsageError):
+        return False
+    return isinstance(content, dict) and "model_type" in content and "seed" not in content

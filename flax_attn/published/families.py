@@ -1,0 +1,461 @@
+"""The families of published models: how the options and arrays of each become a model of ours.
+
+A family is a function from options to a model, and a map from our names of layers to its names of
+arrays. `fill` does the rest: PyTorch's kernels are `(out, in)`, ours are `(in, out)`, and those of
+attention have an axis of heads. Half-split rotary becomes ours by a permutation of features.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import numpy as np
+
+from flax_attn.attention import scaled_frequencies
+from flax_attn.errors import UsageError
+from flax_attn.published.folder import Arrays, Config
+from flax_attn.published.modules import ACTIVATIONS, Decoder, Encoder, VisionTransformer
+from flax_attn.types import Tree
+
+MOST_BLOCKS, MOST_TOKENS = 1_000, 2**22
+FAR = 2**31  # positions
+
+
+class Layout(NamedTuple):
+    """How the arrays of a model differ from the usual.
+
+    Attributes:
+        names: of arrays by our names of layers, or of parameters; `{}` is the number of a block.
+        turned: the number of features of queries and keys that rotary positions turn.
+        shift: what is added to the scales of norms.
+        is_transposed: whether kernels are `(out, in)`.
+        fused: cuts one part of three out of the last axis of an array of queries, keys and values,
+            which gets the array, the part and the number of heads.
+        first_position: the row of the first position in its table.
+    """
+
+    names: dict[str, str]
+    turned: int = 0
+    shift: float = 0.0
+    is_transposed: bool = True
+    fused: Callable[[np.ndarray, int, int], np.ndarray] | None = None
+    first_position: int = 0
+
+
+class Family(NamedTuple):
+    """How models of a `model_type` are read.
+
+    Attributes:
+        build: the model, and the layout of its arrays.
+        prefixes: what may stand before the names of arrays.
+        ignored: ends of names of arrays that hold no parameter.
+    """
+
+    build: Callable[[Config, Arrays], tuple[nn.Module, Layout]]
+    prefixes: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+def gpt2(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
+    config.only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False)
+    config.only(add_cross_attention=False, reorder_and_upcast_attn=False)
+    for name in ("summary_activation", "summary_type", "summary_use_proj", "n_ctx"):
+        config.get(name, None)
+    config.get("summary_proj_to_labels", None)
+    features = config.whole("n_embd")
+    model = Decoder(
+        config.whole("vocab_size", most=MOST_TOKENS),
+        config.whole("n_positions", most=FAR),
+        features,
+        config.whole("n_head"),
+        num_blocks=config.whole("n_layer", most=MOST_BLOCKS),
+        hidden_features=config.whole("n_inner", 4 * features),
+        activation=config.choice("activation_function", ACTIVATIONS, "gelu_new"),
+        epsilon=config.number("layer_norm_epsilon", 1e-5),
+        tied=config.flag("tie_word_embeddings", True),
+    )
+    block = {
+        "attention_norm": "ln_1",
+        "attention/query": "attn.c_attn 0",
+        "attention/key": "attn.c_attn 1",
+        "attention/value": "attn.c_attn 2",
+        "attention/out": "attn.c_proj",
+        "feed_forward_norm": "ln_2",
+        "feed_forward/hidden": "mlp.c_fc",
+        "feed_forward/out": "mlp.c_proj",
+    }
+    names = {"embedding": "wte", "position_table": "wpe", "norm": "ln_f"}
+    third = lambda array, part, heads: np.split(array, 3, axis=-1)[part]
+    unembedding = {"unembedding/kernel": "lm_head.weight T"}
+    return model, Layout(
+        names | unembedding | in_block("h", block), is_transposed=False, fused=third
+    )
+
+
+def llama(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
+    """Llama, Mistral, Qwen 2 and 3, Gemma 1 to 3, and OLMo 2, whose options have the same names."""
+    kind, features = config.get("model_type"), config.whole("hidden_size")
+    heads, blocks = (
+        config.whole("num_attention_heads"),
+        config.whole("num_hidden_layers", most=1000),
+    )
+    width = config.whole("head_dim", features // heads)
+    is_gemma, is_olmo = kind.startswith("gemma"), kind == "olmo2"
+    has_outer_norms = kind in ("gemma2", "gemma3_text")
+    has = lambda name: f"layers.0.self_attn.{name}" in arrays
+    config.only(mlp_bias=False, use_bidirectional_attention=False, use_qk_norm=True)
+    for name in ("attention_bias", "tie_word_embeddings", "_sliding_window_pattern"):
+        config.get(name, None)  # the arrays and the types of the blocks say it
+    for name in ("sliding_window_pattern", "max_window_layers"):
+        config.get(name, None)
+    activation = config.choice(
+        "hidden_act", ACTIVATIONS, "gelu_pytorch_tanh" if is_gemma else "silu"
+    )
+    if is_gemma:  # where both stand, this one is used
+        activation = config.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh")
+    types = block_types(config, blocks)
+    window = config.whole("sliding_window", 0, most=FAR)
+    scale = config.number("query_pre_attn_scalar", width) ** -0.5
+    model = Decoder(
+        config.whole("vocab_size", most=MOST_TOKENS),
+        config.whole("max_position_embeddings", most=FAR),
+        features,
+        heads,
+        config.whole("num_key_value_heads", heads),
+        blocks,
+        config.whole("intermediate_size"),
+        "rotary",
+        head_features=width,
+        rms=True,
+        epsilon=config.number("rms_norm_eps", 1e-6),
+        pre_norm=not is_olmo,
+        output_norm=is_olmo or has_outer_norms,
+        activation=activation,
+        gated=True,
+        query_bias=has("q_proj.bias"),
+        out_bias=has("o_proj.bias"),
+        hidden_bias=False,
+        query_key_norm=("all" if is_olmo else "head") if has("q_norm.weight") else "",
+        scale=scale,
+        softcap=config.number("attn_logit_softcapping", None),
+        frequencies=frequencies_of(config, types, width),
+        windows=tuple(window if own == "sliding_attention" else 0 for own in types),
+        embedding_scale=features**0.5 if is_gemma else 1.0,
+        tied="lm_head.weight" not in arrays,
+        logit_softcap=config.number("final_logit_softcapping", None),
+    )
+    block = {f"attention/{own}": f"self_attn.{own[0]}_proj" for own in ("query", "key", "value")}
+    block |= {"attention/out": "self_attn.o_proj", "attention/query_ln": "self_attn.q_norm"}
+    block |= {"attention/key_ln": "self_attn.k_norm", "attention_norm": "input_layernorm"}
+    block |= {"feed_forward/gate": "mlp.gate_proj", "feed_forward/hidden": "mlp.up_proj"}
+    block |= {"feed_forward/out": "mlp.down_proj"}
+    block["feed_forward_norm"] = (
+        f"{'pre_feedforward' if has_outer_norms else 'post_attention'}_layernorm"
+    )
+    block["attention_output_norm"] = "post_attention_layernorm"
+    block["feed_forward_output_norm"] = "post_feedforward_layernorm"
+    names = {"embedding": "embed_tokens", "norm": "norm", "unembedding": "lm_head"}
+    return model, Layout(names | in_block("layers", block), turned=width, shift=float(is_gemma))
+
+
+def gpt_neox(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
+    """Pythia, and other GPT-NeoX."""
+    config.only(attention_bias=True, is_decoder=False)
+    config.get("tie_word_embeddings", None)
+    model, turned = decoder_with_layer_norms(config, arrays, "embed_out", 0.25)
+    model = model.clone(parallel=config.flag("use_parallel_residual", True))
+    config.get("num_key_value_heads", None)  # it has none, but a config may say so
+    model = model.clone(num_key_heads=0)
+    block = {
+        "attention_norm": "input_layernorm",
+        "attention/query": "attention.query_key_value 0",
+        "attention/key": "attention.query_key_value 1",
+        "attention/value": "attention.query_key_value 2",
+        "attention/out": "attention.dense",
+        "feed_forward_norm": "post_attention_layernorm",
+        "feed_forward/hidden": "mlp.dense_h_to_4h",
+        "feed_forward/out": "mlp.dense_4h_to_h",
+    }
+    names = {"embedding": "embed_in", "norm": "final_layer_norm", "unembedding": "embed_out"}
+
+    def in_each_head(array: np.ndarray, part: int, heads: int) -> np.ndarray:
+        rest = array.shape[:-1]  # the last axis is of heads, then of queries, keys and values
+        return array.reshape(*rest, heads, 3, -1)[..., part, :].reshape(*rest, -1)
+
+    names |= in_block("layers", block)
+    return model, Layout(names, turned=turned, fused=in_each_head)
+
+
+def phi(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
+    """Phi 1 to 2. One norm serves both parts of a block."""
+    config.only(qk_layernorm=False)
+    config.get("tie_word_embeddings", None)
+    model, turned = decoder_with_layer_norms(config, arrays, "lm_head", 0.5)
+    model = model.clone(parallel=True, unembedding_bias=not model.tied)
+    block = {f"attention/{own}": f"self_attn.{own[0]}_proj" for own in ("query", "key", "value")}
+    block |= {"attention/out": "self_attn.dense", "attention_norm": "input_layernorm"}
+    block |= {"feed_forward_norm": "input_layernorm", "feed_forward/hidden": "mlp.fc1"}
+    block |= {"feed_forward/out": "mlp.fc2"}
+    names = {"embedding": "embed_tokens", "norm": "final_layernorm", "unembedding": "lm_head"}
+    return model, Layout(names | in_block("layers", block), turned=turned)
+
+
+def decoder_with_layer_norms(
+    config: Config, arrays: Arrays, unembedding: str, share: float
+) -> tuple[Decoder, int]:
+    """A decoder with layer norms and rotary positions on a part of each head.
+
+    Returns the number of features that are turned, too. `share` is the part where none is named.
+    """
+    features, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
+    blocks, rope = (
+        config.whole("num_hidden_layers", most=MOST_BLOCKS),
+        config.part("rope_parameters"),
+    )
+    share = config.number("rotary_pct", config.number("partial_rotary_factor", share), most=1)
+    share = rope.number("partial_rotary_factor", share, most=1)
+    turned = int(features // heads * share)
+    model = Decoder(
+        config.whole("vocab_size", most=MOST_TOKENS),
+        config.whole("max_position_embeddings", most=FAR),
+        features,
+        heads,
+        config.whole("num_key_value_heads", heads),
+        blocks,
+        config.whole("intermediate_size"),
+        "rotary",
+        activation=config.choice("hidden_act", ACTIVATIONS, "gelu"),
+        epsilon=config.number("layer_norm_eps", 1e-5),
+        rotary_features=turned,
+        frequencies=frequencies_of(config, ["full_attention"] * blocks, turned),
+        tied=f"{unembedding}.weight" not in arrays,
+    )
+    return model, turned
+
+
+def block_types(config: Config, blocks: int) -> list[str]:
+    """Whether each block has `full_attention` or `sliding_attention`."""
+    uses, default = config.flag("use_sliding_window", True), "full_attention"
+    if config.get("sliding_window", None) is not None and uses:
+        default = "sliding_attention"
+    types = config.get("layer_types", [default] * blocks)
+    known = ("full_attention", "sliding_attention")
+    if (
+        not isinstance(types, list)
+        or len(types) != blocks
+        or not set(map(str, types)) <= set(known)
+    ):
+        raise config.wrong("layer_types", f"{blocks} of {' and '.join(known)}", types)
+    return types
+
+
+def frequencies_of(config: Config, types: list[str], width: int) -> tuple[tuple[float, ...], ...]:
+    """The frequencies of rotary positions in each block, in either spelling of the options."""
+    rope = config.part("rope_parameters")
+    if not rope.content:
+        rope = config.part("rope_scaling")
+    own: dict[str, tuple[float, ...]] = {}
+    for kind in dict.fromkeys(types):
+        part, default = (
+            rope,
+            config.number("rope_theta", config.number("rotary_emb_base", 10_000.0)),
+        )
+        if kind in rope.content:
+            part = rope.part(kind)
+        elif kind == "sliding_attention" and (local := config.number("rope_local_base_freq", None)):
+            part, default = Config({}, config.path), local
+        theta = part.number("rope_theta", default)
+        name = part.choice("type", ("default", "linear", "llama3"), "default")
+        name = part.choice("rope_type", ("default", "linear", "llama3"), name)
+        scaling: dict[str, Any] = {}
+        if name == "llama3":
+            scaling["trained_length"] = part.whole("original_max_position_embeddings", most=FAR)
+            scaling |= {"slow": part.number("low_freq_factor")}
+            scaling |= {"fast": part.number("high_freq_factor")}
+        factor = 1.0 if name == "default" else part.number("factor")
+        own[kind] = scaled_frequencies(width, factor, max_period=theta, **scaling)
+        part.known |= {"partial_rotary_factor", "factor"}
+        part.check_all_known()
+    config.known.add("rope_local_base_freq")
+    return tuple(own[kind] for kind in types)
+
+
+def bert(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
+    """BERT, and RoBERTa, which counts positions from the id of padding on and has other heads."""
+    is_roberta = config.get("model_type") == "roberta"
+    config.only(is_decoder=False, add_cross_attention=False, position_embedding_type="absolute")
+    first = config.whole("pad_token_id", 1, least=0) + 1 if is_roberta else 0
+    positions = config.whole("max_position_embeddings", most=FAR) - first
+    sizes = [config.whole(f"num_{own}") for own in ("attention_heads", "hidden_layers")]
+    if is_roberta:
+        pooler, classes, words = "classifier.dense", "classifier.out_proj", "lm_head"
+        word, word_norm, bias = "lm_head.dense", "lm_head.layer_norm", "lm_head.bias"
+    else:
+        pooler, classes, words = "pooler.dense", "classifier", "cls.predictions"
+        word, word_norm = (f"{words}.transform.{own}" for own in ("dense", "LayerNorm"))
+        bias = "cls.predictions.bias"
+    names = {"pooler": pooler, "classes": classes, "word": word, "word_norm": word_norm}
+    names |= {"word_bias": bias, "types": "embeddings.token_type_embeddings"}
+    block = {f"attention/{own}": f"attention.self.{own}" for own in ("query", "key", "value")}
+    block |= {"attention/out": "attention.output.dense", "feed_forward/out": "output.dense"}
+    block |= {
+        "attention_norm": "attention.output.LayerNorm",
+        "feed_forward_norm": "output.LayerNorm",
+    }
+    block["feed_forward/hidden"] = "intermediate.dense"
+    model = Encoder(
+        config.whole("vocab_size", most=MOST_TOKENS),
+        positions,
+        config.whole("hidden_size"),
+        *sizes,
+        config.whole("intermediate_size"),
+        config.whole("type_vocab_size", 2),
+        config.choice("hidden_act", ACTIVATIONS, "gelu"),
+        config.number("layer_norm_eps", 1e-12),
+        **head_of(config, arrays, bias, classes),
+    )
+    names |= embeddings_of_texts() | in_block("encoder.layer", block)
+    return model, Layout(names, first_position=first)
+
+
+def distilbert(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
+    config.only(sinusoidal_pos_embds=False)
+    block = {f"attention/{own}": f"attention.{own[0]}_lin" for own in ("query", "key", "value")}
+    block |= {"attention/out": "attention.out_lin", "attention_norm": "sa_layer_norm"}
+    block |= {"feed_forward/hidden": "ffn.lin1", "feed_forward/out": "ffn.lin2"}
+    block |= {"feed_forward_norm": "output_layer_norm"}
+    names = {"pooler": "pre_classifier", "classes": "classifier", "word": "vocab_transform"}
+    names |= {"word_norm": "vocab_layer_norm", "word_bias": "vocab_projector.bias"}
+    sizes = ("dim", "n_heads", "n_layers", "hidden_dim")
+    model = Encoder(
+        config.whole("vocab_size", most=MOST_TOKENS),
+        config.whole("max_position_embeddings", most=FAR),
+        *(config.whole(own) for own in sizes),
+        activation=config.choice("activation", ACTIVATIONS, "gelu"),
+        pooling="relu",
+        **head_of(config, arrays, names["word_bias"], names["classes"]),
+    )
+    return model, Layout(names | embeddings_of_texts() | in_block("transformer.layer", block))
+
+
+def embeddings_of_texts() -> dict[str, str]:
+    names = {"embedding": "word_embeddings", "positions": "position_embeddings"}
+    names |= {"embedding_norm": "LayerNorm"}
+    return {own: f"embeddings.{its}" for own, its in names.items()}
+
+
+def head_of(config: Config, arrays: Arrays, words: str, classes: str) -> dict[str, Any]:
+    """The head of an encoder, which its arrays tell."""
+    config.only(tie_word_embeddings=True)
+    config.get("classifier_dropout", None)
+    if f"{classes}.weight" in arrays:
+        return {"head": "classes", "num_classes": arrays.shape(f"{classes}.weight")[0]}
+    return {"head": "words" if words in arrays else "states"}
+
+
+def vit(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
+    """ViT and DeiT."""
+    for name in ("encoder_stride", "pooler_act", "pooler_output_size"):
+        config.get(name, None)
+    of_teacher = "cls_classifier" if "cls_classifier.weight" in arrays else ""
+    classes = of_teacher or "classifier"
+    names = {
+        "class_token": "embeddings.cls_token",
+        "teacher_token": "embeddings.distillation_token",
+        "patches": "embeddings.patch_embeddings.projection",
+        "positions/embedding": "embeddings.position_embeddings",
+        "norm": "layernorm",
+        "classes": classes,
+        "teacher_classes": "distillation_classifier",
+    }
+    block = {f"attention/{own}": f"attention.attention.{own}" for own in ("query", "key", "value")}
+    block |= {"attention/out": "attention.output.dense", "feed_forward/out": "output.dense"}
+    block |= {"attention_norm": "layernorm_before", "feed_forward_norm": "layernorm_after"}
+    block["feed_forward/hidden"] = "intermediate.dense"
+    num_classes = arrays.shape(f"{classes}.weight")[0] if f"{classes}.weight" in arrays else 0
+    sizes = ("image_size", "patch_size", "num_channels", "hidden_size", "num_attention_heads")
+    model = VisionTransformer(
+        num_classes,
+        *(config.whole(own) for own in (*sizes, "num_hidden_layers", "intermediate_size")),
+        config.choice("hidden_act", ACTIVATIONS, "gelu"),
+        config.number("layer_norm_eps", 1e-12),
+        config.flag("qkv_bias", True),
+        has_teacher_token=config.get("model_type") == "deit",
+        has_teacher_classes=bool(of_teacher),
+    )
+    return model, Layout(names | in_block("encoder.layer", block))
+
+
+def in_block(their: str, names: dict[str, str]) -> dict[str, str]:
+    """Names of layers and of arrays in block `{}`."""
+    return {f"blocks_{{}}/{own}": f"{their}.{{}}.{name}" for own, name in names.items()}
+
+
+OF_DECODERS = ("rotary_emb.inv_freq", "attention.bias", "attention.masked_bias")
+FAMILIES = {
+    "gpt2": Family(gpt2, ("transformer.",), (".attn.bias", ".attn.masked_bias", "lm_head.weight")),
+    "gpt_neox": Family(gpt_neox, ("gpt_neox.",), OF_DECODERS),
+    "phi": Family(phi, ("model.",), OF_DECODERS),
+}
+LLAMAS = ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "olmo2"]
+FAMILIES |= dict.fromkeys(LLAMAS, Family(llama, ("model.",), OF_DECODERS))
+OF_ENCODERS = ("position_ids", "decoder.weight", "decoder.bias", "pooler.dense.weight")
+OF_ENCODERS += ("pooler.dense.bias", "seq_relationship.weight", "seq_relationship.bias")
+FAMILIES |= dict.fromkeys(("bert", "roberta"), Family(bert, ("bert.", "roberta."), OF_ENCODERS))
+FAMILIES["distilbert"] = Family(distilbert, ("distilbert.",), ("vocab_projector.weight",))
+FAMILIES |= dict.fromkeys(
+    ("vit", "deit"), Family(vit, ("vit.", "deit."), ("pooler.dense.weight", "pooler.dense.bias"))
+)
+
+
+def fill(shapes: Tree, arrays: Arrays, layout: Layout, path: tuple[str, ...] = ()) -> Tree:
+    """The parameters of a model from the arrays of a folder, each of the shape that ours has.
+
+    Raises:
+        UsageError: an array is missing, or has another shape.
+    """
+    if isinstance(shapes, dict):
+        return {key: fill(own, arrays, layout, (*path, key)) for key, own in shapes.items()}
+    *layer, kind = path
+    their, *part = name_of(path, layout.names)
+    array, shape = arrays[their], tuple(shapes.shape)
+    refuse = lambda: UsageError(f"expected {their} for a {kind} of {shape}, got {array.shape}")
+    if part == ["T"] or (kind == "kernel" and layout.is_transposed):  # and patches, of four axes
+        array = array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
+    if part not in ([], ["T"]) and layout.fused is not None:
+        if array.shape[-1] % 3:
+            raise refuse()
+        array = layout.fused(array, int(part[0]), shape[-2])
+    if kind == "embedding" and layer[0] in ("positions", "position_table"):
+        array = array.reshape(-1, array.shape[-1])[layout.first_position :][: shape[0]]
+    summed = 2 if layer[-1:] == ["out"] and len(shape) == 3 else 1  # axes of the inputs
+    stored = (math.prod(shape[:summed]), math.prod(shape[summed:]))
+    fits = array.ndim == 4 or array.shape == stored or (kind != "kernel" and array.shape == shape)
+    if array.size != math.prod(shape) or (array.ndim > 1 and "token" not in kind and not fits):
+        raise refuse()
+    array = array.reshape(shape)
+    if layout.turned and layer[-1:] in (["query"], ["key"], ["query_ln"], ["key_ln"]):
+        array = in_pairs(array, layout.turned)
+    return array + layout.shift if kind == "scale" and layout.shift else array
+
+
+def name_of(path: tuple[str, ...], names: dict[str, str]) -> list[str]:
+    """Their name of an array by our path of a parameter, and what follows it in the map."""
+    number = re.search(r"(?<=blocks_)\d+", path[0])
+    ours = [re.sub(r"(?<=blocks_)\d+", "{}", path[0]), *path[1:]]
+    their = names.get("/".join(ours))
+    if their is None:
+        their, *part = names["/".join(ours[:-1])].split()
+        their = " ".join([f"{their}.{'bias' if path[-1] == 'bias' else 'weight'}", *part])
+    return their.format(number and number[0]).split()
+
+
+def in_pairs(array: np.ndarray, turned: int) -> np.ndarray:
+    """Features for `rotary`, which turns pairs `(2i, 2i+1)`, from pairs `(i, i + turned/2)`.
+
+    Queries and keys are permuted alike, so no score changes.
+    """
+    order = np.arange(turned).reshape(2, -1).T.ravel()
+    return array[..., np.concatenate([order, np.arange(turned, array.shape[-1])])]

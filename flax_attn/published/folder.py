@@ -1,0 +1,263 @@
+"""A folder of a published model: `config.json`, arrays in safetensors, and `tokenizer.json`.
+
+What stands in it is data and may come from anyone. No file is executed: safetensors holds arrays
+alone, and the tokenizer is rules. Only regular files right in the folder are opened.
+"""
+
+import importlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from flax_attn.errors import UsageError, one_line, shortened
+from flax_attn.runs import untrusted
+from flax_attn.types import Json, JsonObject
+
+INSTALL = 'pip install "flax-attn[pretrained]" installs it'
+LARGEST_FILE = 2**38  # bytes of arrays
+LARGEST_TOKENIZER = 2**27
+MOST_FILES = 1_000
+SAME = ("F64", "F32", "F16", "BF16")  # dtypes of arrays of numbers
+REQUIRED = object()
+# what no result depends on
+OF_TRAINING = """
+architectures bos_token_id dtype eos_token_id initializer_range model_type pad_token_id
+torch_dtype transformers_version use_cache cache_implementation gradient_checkpointing id2label
+label2id problem_type finetuning_task _name_or_path name_or_path task_specific_params
+attn_implementation _attn_implementation output_attentions output_hidden_states return_dict
+unk_token_id sep_token_id cls_token_id mask_token_id is_encoder_decoder torchscript
+chunk_size_feed_forward output_past pretraining_tp transformers.js_config use_bfloat16
+num_labels tokenizer_class
+"""
+DROPPED = ("drop", "pdrop")  # rates of training
+
+
+class Config:
+    """The options in `config.json`. Each is checked when it is read, and all must be read.
+
+    So an option that this library does not know is an error, and not a wrong result.
+    """
+
+    def __init__(self, content: JsonObject, path: Path) -> None:
+        self.content, self.path, self.known = content, path, set(OF_TRAINING.split())
+
+    def get(self, name: str, default: Any = REQUIRED) -> Any:
+        """An option as it stands; a default also stands in for null."""
+        self.known.add(name)
+        value = self.content.get(name)
+        if value is None and default is REQUIRED:
+            raise UsageError(f"expected {name} in {self.path}, got none")
+        return default if value is None else value
+
+    def whole(self, name: str, default: Any = REQUIRED, least: int = 1, most: int = 2**20) -> int:
+        value = self.get(name, default)
+        if value is default or (type(value) is int and least <= value <= most):
+            return value
+        raise self.wrong(name, f"a whole number from {least} to {most:,}", value)
+
+    def number(self, name: str, default: Any = REQUIRED, most: float = 1e9) -> float:
+        value = self.get(name, default)
+        if value is default or (type(value) in (int, float) and 0 < value <= most):
+            return value
+        raise self.wrong(name, f"a number above 0 and at most {most:g}", value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.get(name, default)
+        if type(value) is bool:
+            return value
+        raise self.wrong(name, "true or false", value)
+
+    def choice(self, name: str, options: Mapping[str, Any] | tuple[str, ...], default: Any) -> str:
+        value = self.get(name, default)
+        if type(value) is str and value in options:
+            return value
+        raise self.wrong(name, f"one of {', '.join(options)}", value)
+
+    def only(self, **values: Json) -> None:
+        """Raises a UsageError for an option with another value than the one that is covered."""
+        for name, value in values.items():
+            if self.get(name, value) != value:
+                raise self.wrong(name, repr(value), self.content[name])
+
+    def part(self, name: str) -> "Config":
+        """The options of an object in the options; none where it is missing."""
+        value = self.get(name, {})
+        if not isinstance(value, dict):
+            raise self.wrong(name, "an object", value)
+        return Config(value, self.path)
+
+    def check_all_known(self) -> None:
+        """Raises a UsageError for an option that was not read."""
+        unknown = [
+            name
+            for name, value in self.content.items()
+            if name not in self.known and value is not None and not any(d in name for d in DROPPED)
+        ]
+        if unknown:
+            raise self.wrong(unknown[0], "only known options", self.content[unknown[0]])
+
+    def wrong(self, name: str, expected: str, got: Json) -> UsageError:
+        got = shortened(repr(got))
+        return UsageError(f"expected {expected} for {name[:60]} in {self.path}, got {got}")
+
+
+class Arrays(Mapping[str, Any]):
+    """The arrays of a folder by name, each read when it is asked for.
+
+    Prefixes that checkpoints of a family may have are left out: `transformer.wte.weight` is
+    `wte.weight`. What was read is known, so that no array is forgotten.
+    """
+
+    def __init__(self, files: dict[str, Any], prefixes: tuple[str, ...]) -> None:
+        self.files, self.read = {}, set()
+        for name, file in files.items():
+            short = name
+            for prefix in prefixes:
+                short = short.removeprefix(prefix)
+            self.files[short] = (file, name)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of an array, which is not read."""
+        file, own = self._place(name)
+        return tuple(file.get_slice(own).get_shape())
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """An array in float32."""
+        file, own = self._place(name)
+        if (dtype := file.get_slice(own).get_dtype()) not in SAME:
+            raise UsageError(f"expected floats of {', '.join(SAME)} in {own[:80]}, got {dtype}")
+        self.read.add(name)
+        return np.asarray(file.get_tensor(own).astype(jnp.float32))
+
+    def _place(self, name: str) -> tuple[Any, str]:
+        if name not in self.files:
+            raise UsageError(f"expected the array {name} in the folder, got none of that name")
+        return self.files[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.files
+
+    def __iter__(self) -> Any:
+        return iter(self.files)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def check_all_read(self, ignored: tuple[str, ...]) -> None:
+        """Raises a UsageError for arrays that the model has no place for.
+
+        Those whose names end with one of `ignored` hold no parameter.
+        """
+        left = sorted(name for name in self.files.keys() - self.read if not name.endswith(ignored))
+        if left:
+            raise UsageError(
+                f"expected the arrays of the model alone, got {len(left)} more, such as "
+                f"{left[0][:80]}"
+            )
+
+
+def open_arrays(folder: Path, prefixes: tuple[str, ...] = ()) -> Arrays:
+    """The arrays of `model.safetensors`, or of the files that its index names.
+
+    Raises:
+        UsageError: no such file, a damaged one, or a name that leads elsewhere.
+    """
+    safetensors = package("safetensors")
+    index, names = "model.safetensors.index.json", ["model.safetensors"]
+    if (folder / index).exists():
+        places = untrusted.read_json(folder, index)
+        places = places.get("weight_map") if isinstance(places, dict) else None
+        if not isinstance(places, dict) or not all(type(own) is str for own in places.values()):
+            raise UsageError(f"expected weight_map, from arrays to files, in {folder / index}")
+        names = sorted(set(places.values()))
+    if len(names) > MOST_FILES or any("/" in name for name in names):
+        raise UsageError(f"expected at most {MOST_FILES:,} files right in {folder}")
+    files: dict[str, Any] = {}
+    for name in names:
+        try:
+            untrusted.open_file(folder, name, LARGEST_FILE).close()
+        except FileNotFoundError as error:
+            pickles = sorted(path.name for path in folder.glob("*.bin"))
+            advice = f"; {pickles[0][:60]} is a pickle, which is never read" if pickles else ""
+            raise UsageError(f"expected arrays in {folder / name}, got none{advice}") from error
+        try:
+            file = safetensors.safe_open(str(folder / name), framework="flax", device="cpu")
+            own = dict.fromkeys(file.keys(), file)
+        except Exception as error:  # of safetensors' own class, or an OSError
+            raise UsageError(
+                f"expected arrays in {folder / name} ({one_line(error)}); copy the file again"
+            ) from error
+        if twice := sorted(own.keys() & files.keys()):
+            raise UsageError(f"expected the array {twice[0][:80]} in one file of {folder}, got two")
+        files |= own
+    return Arrays(files, prefixes)
+
+
+class HubTokenizer:
+    """The tokenizer of a `tokenizer.json`, with the methods of the tokenizers of runs."""
+
+    def __init__(self, model: Any, first: int | None) -> None:
+        model.no_padding()
+        model.no_truncation()
+        self.model, self.first = model, first
+        self.size: int = model.get_vocab_size()
+        added = model.get_added_tokens_decoder()
+        self.special = {i for i, token in added.items() if token.special}
+
+    def split(self, text: str) -> list[str]:
+        return [self.written(token) for token in self.encode(text)]
+
+    def to_json(self) -> Json:
+        raise UsageError("expected a run, got a published model, whose tokens need Python")
+
+    def encode(self, text: str) -> list[int]:
+        """With the tokens that the model expects around a text, such as [CLS] and [SEP]."""
+        tokens = self.model.encode(text).ids
+        return tokens or [0 if self.first is None else self.first]
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        return self.model.decode(list(tokens), skip_special_tokens=True)
+
+    def written(self, token: int) -> str:
+        """A token as text: a space before a word stays, and a part of a character is a number."""
+        entry = self.model.id_to_token(token)
+        if entry is None:
+            return f"<{token}>"
+        if token in self.special or entry.startswith("##"):
+            return entry
+        if "\u2581" in entry:  # its decoder takes the space from the first word
+            return entry.replace("\u2581", " ")
+        text = self.model.decode([token], skip_special_tokens=False)
+        return f"<{token}>" if "\ufffd" in text else text
+
+
+def read_tokenizer(folder: Path, first: int | None) -> HubTokenizer:
+    """The tokenizer of a folder. `first` begins a text where no other token does.
+
+    Raises:
+        UsageError: there is none, or a damaged one.
+    """
+    tokenizers, name = package("tokenizers"), "tokenizer.json"
+    try:
+        content = untrusted.read_bytes(folder, name, LARGEST_TOKENIZER)
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"expected a tokenizer in {folder / name}, got none; transformers writes it with "
+            f"AutoTokenizer.from_pretrained(...).save_pretrained(folder)"
+        ) from error
+    try:
+        return HubTokenizer(tokenizers.Tokenizer.from_buffer(content), first)
+    except Exception as error:  # of tokenizers' own class
+        raise UsageError(f"expected a tokenizer in {folder / name} ({one_line(error)})") from error
+
+
+def package(name: str) -> ModuleType:
+    """A package that published models need. Raises a UsageError where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError(f"expected the package {name} for a published model; {INSTALL}") from error

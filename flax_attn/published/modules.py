@@ -1,0 +1,334 @@
+"""The models that are published: decoders of text, encoders of text, and encoders of images.
+
+Blocks, norms, networks and attention are those of the library. What differs between the families
+stands here as attributes.
+"""
+
+import functools
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from flax_attn.attention import (
+    DecoderBlock,
+    EncoderBlock,
+    FeedForward,
+    LearnedPositions,
+    MultiHeadAttention,
+    scaled_dot,
+)
+from flax_attn.models.gpt import GPT, gelu
+from flax_attn.types import Tree
+
+Outputs = tuple[Array, dict[str, Tree]]
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "gelu": gelu,
+    "gelu_new": nn.gelu,  # with tanh
+    "gelu_fast": nn.gelu,
+    "gelu_pytorch_tanh": nn.gelu,
+    "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
+    "relu": nn.relu,
+    "silu": nn.silu,
+}
+HEADS = ("states", "classes", "words")
+
+
+class Decoder(GPT):
+    """`GPT` as GPT-2, Llama, Mistral, Qwen, Gemma, OLMo, Pythia and Phi have it.
+
+        x = scale E[tokens] + positions
+        N times: x = x + attention(norm(x)),   x = x + feed_forward(norm(x))
+        logits = cap(norm(x) U)
+
+    Attributes:
+        head_features: width of a head; 0 for `features / num_heads`.
+        rms: whether norms divide by the root mean square alone, without a mean or a bias.
+        epsilon: number that the norms add to the variance.
+        pre_norm, output_norm, parallel: as in `DecoderBlock`.
+        activation: a name of `ACTIVATIONS`.
+        gated: whether the feed-forward networks have a gate.
+        query_bias, out_bias, hidden_bias: whether there are biases in the projections of queries,
+            keys and values, in that of the context, and in the feed-forward networks.
+        query_key_norm: `head` for a norm of queries and keys in each head, `all` for one over all
+            heads; empty for none.
+        scale, softcap: of the scores; None for `1 / sqrt(d)` and for no cap.
+        rotary_features: the number of features of a head that are turned; 0 for all.
+        frequencies: of rotary positions, for each block.
+        windows: the number of tokens that a position reads in each block, 0 for all.
+        embedding_scale: factor of the embeddings.
+        tied: whether the logits are products with the embeddings.
+        unembedding_bias: whether the logits have biases, where they are not tied.
+        logit_softcap: of the logits, as that of the scores.
+    """
+
+    head_features: int = 0
+    rms: bool = False
+    epsilon: float = 1e-5
+    pre_norm: bool = True
+    output_norm: bool = False
+    parallel: bool = False
+    activation: str = "gelu_new"
+    gated: bool = False
+    query_bias: bool = True
+    out_bias: bool = True
+    hidden_bias: bool = True
+    query_key_norm: str = ""
+    scale: float | None = None
+    softcap: float | None = None
+    rotary_features: int = 0
+    frequencies: tuple[tuple[float, ...], ...] = ()
+    windows: tuple[int, ...] = ()
+    embedding_scale: float = 1.0
+    tied: bool = True
+    unembedding_bias: bool = False
+    logit_softcap: float | None = None
+
+    def setup(self):
+        self.embedding = nn.Embed(self.vocabulary_size, self.features)
+        if self.positions == "learned":
+            self.position_table = LearnedPositions(self.max_length, self.features)
+        self.blocks = [self._block_at(i) for i in range(self.num_blocks)]
+        self.norm = self._norm_class(epsilon=self.epsilon)
+        self.dropout = nn.Dropout(self.dropout_rate)
+        if not self.tied:
+            self.unembedding = nn.Dense(self.vocabulary_size, use_bias=self.unembedding_bias)
+
+    @property
+    def width(self) -> int:
+        """The width of a head."""
+        return self.head_features or self.features // self.num_heads
+
+    @property
+    def num_unwritten(self) -> int:
+        return 0  # every token may be written
+
+    @property
+    def _norm_class(self) -> Callable[..., nn.Module]:
+        return nn.RMSNorm if self.rms else nn.LayerNorm
+
+    @nn.nowrap
+    def _block_at(self, i: int) -> DecoderBlock:
+        axes = (-2, -1) if self.query_key_norm == "all" else -1
+        options = {"epsilon": self.epsilon, "reduction_axes": axes, "feature_axes": axes}
+        attention = MultiHeadAttention(
+            self.num_heads,
+            num_key_heads=self.num_key_heads or None,
+            key_features=self.width * self.num_heads,
+            score=functools.partial(scaled_dot, scale=self.scale, softcap=self.softcap),
+            use_bias=self.query_bias,
+            out_bias=self.out_bias,
+            rotary=self.positions == "rotary",
+            rotary_features=self.rotary_features or None,
+            rotary_frequencies=self.frequencies[i] if self.frequencies else None,
+            query_key_norm=functools.partial(nn.RMSNorm, **options)
+            if self.query_key_norm
+            else False,
+            across=self.across,
+        )
+        network = FeedForward(
+            self.hidden_features,
+            ACTIVATIONS[self.activation],
+            gated=self.gated,
+            use_bias=self.hidden_bias,
+            across=self.across,
+        )
+        return DecoderBlock(
+            attention,
+            None,
+            network,
+            pre_norm=self.pre_norm,
+            output_norm=self.output_norm,
+            parallel=self.parallel,
+            norm=self._norm_class,
+            epsilon=self.epsilon,
+        )
+
+    @nn.nowrap
+    def _window(self, i: int) -> tuple[int, int] | None:
+        window = self.windows[i] if self.windows else 0
+        return (window - 1, 0) if window else None
+
+    @nn.nowrap
+    def _embed(
+        self, tokens: Int[Array, "b t"], offset: ArrayLike, train: bool
+    ) -> Float[Array, "b t d"]:
+        x = super()._embed(tokens, offset, train)
+        return x if self.embedding_scale == 1 else x * self.embedding_scale
+
+    @nn.nowrap
+    def _logits(self, x: Float[Array, "b t d"]) -> Float[Array, "b t v"]:
+        logits = super()._logits(x) if self.tied else self.unembedding(self.norm(x))
+        cap = self.logit_softcap
+        return logits if cap is None else cap * jnp.tanh(logits / cap)
+
+
+class Encoder(nn.Module):
+    """BERT, RoBERTa and DistilBERT: post-norm blocks over whole texts, and one of three heads.
+
+        x = norm(E[tokens] + positions + types)
+        N times: x = norm(x + attention(x)),   x = norm(x + feed_forward(x))
+
+    Source: Devlin et al. 2019 (arXiv:1810.04805).
+
+    Attributes:
+        vocabulary_size, max_length, num_types: of the three tables; no types where it is 0.
+        features, num_heads, num_blocks, hidden_features: of the blocks.
+        activation: a name of `ACTIVATIONS`.
+        epsilon: number that the norms add to the variance.
+        head: `states` for the states `(b, t, features)`, `classes` for logits `(b, classes)` of the
+            first token, `words` for logits `(b, t, vocabulary)` of each word.
+        pooling: `tanh` or `relu`, the activation of the layer before the classes.
+        num_classes: of `classes`.
+    """
+
+    vocabulary_size: int
+    max_length: int
+    features: int
+    num_heads: int
+    num_blocks: int
+    hidden_features: int
+    num_types: int = 0
+    activation: str = "gelu"
+    epsilon: float = 1e-12
+    head: str = "states"
+    pooling: str = "tanh"
+    num_classes: int = 0
+
+    def setup(self):
+        norm = functools.partial(nn.LayerNorm, epsilon=self.epsilon)
+        self.embedding = nn.Embed(self.vocabulary_size, self.features)
+        self.positions = LearnedPositions(self.max_length, self.features)
+        if self.num_types:
+            self.types = nn.Embed(self.num_types, self.features)
+        self.embedding_norm = norm()
+        self.blocks = encoder_blocks(self, pre_norm=False)
+        if self.head == "classes":
+            self.pooler, self.classes = nn.Dense(self.features), nn.Dense(self.num_classes)
+        elif self.head == "words":
+            self.word, self.word_norm = nn.Dense(self.features), norm()
+            self.word_bias = self.param("word_bias", nn.initializers.zeros, (self.vocabulary_size,))
+
+    def __call__(
+        self,
+        inputs: dict[str, Int[Array, "..."]],
+        *,
+        train: bool = False,
+        need_weights: bool = True,
+    ) -> Outputs:
+        """Encodes `tokens` `(b, t)` of `lengths` `(b,)`. `types` `(b, t)` are 0 where not given."""
+        tokens, lengths = inputs["tokens"], inputs["lengths"]
+        x = self.embedding(tokens) + self.positions(tokens.shape[1])[None]
+        if self.num_types:
+            x += self.types(inputs.get("types", jnp.zeros_like(tokens)))
+        x, attention = self.embedding_norm(x), {}
+        for i, block in enumerate(self.blocks, 1):
+            x, weights = block(x, lengths=lengths, train=train, need_weights=need_weights)
+            attention |= {f"block{i}": weights} if need_weights else {}
+        if self.head == "classes":
+            squash = jnp.tanh if self.pooling == "tanh" else nn.relu
+            x = self.classes(squash(self.pooler(x[:, 0])))
+        elif self.head == "words":
+            x = self.word_norm(ACTIVATIONS[self.activation](self.word(x)))
+            x = self.embedding.attend(x) + self.word_bias
+        return x, {"attention": attention}
+
+
+class VisionTransformer(nn.Module):
+    """ViT and DeiT: pre-norm blocks over the patches of an image, and classes of its first token.
+
+        x = [class token, patches W + b] + positions
+        N times: x = x + attention(norm(x)),   x = x + feed_forward(norm(x))
+        logits = norm(x)_0 U
+
+    Source: Dosovitskiy et al. 2021 (arXiv:2010.11929); Touvron et al. 2021 (arXiv:2012.12877), for
+    a second token, whose classes a teacher taught.
+
+    Attributes:
+        num_classes: 0 for the states `(b, tokens, features)`.
+        image_size, patch_size, channels: of the images, in pixels.
+        features, num_heads, num_blocks, hidden_features: of the blocks.
+        activation: a name of `ACTIVATIONS`.
+        epsilon: number that the norms add to the variance.
+        query_bias: whether queries, keys and values have biases.
+        has_teacher_token: whether there is a second token.
+        has_teacher_classes: whether the logits are the mean of the classes of both tokens.
+    """
+
+    num_classes: int
+    image_size: int
+    patch_size: int
+    channels: int
+    features: int
+    num_heads: int
+    num_blocks: int
+    hidden_features: int
+    activation: str = "gelu"
+    epsilon: float = 1e-12
+    query_bias: bool = True
+    has_teacher_token: bool = False
+    has_teacher_classes: bool = False
+
+    def setup(self):
+        token = lambda name: self.param(name, nn.initializers.zeros, (1, 1, self.features))
+        self.first = [token("class_token")]
+        if self.has_teacher_token:
+            self.first = [*self.first, token("teacher_token")]
+        self.patches = nn.Dense(self.features)
+        length = (self.image_size // self.patch_size) ** 2 + len(self.first)
+        self.positions = LearnedPositions(length, self.features)
+        self.blocks = encoder_blocks(self, query_bias=self.query_bias)
+        self.norm = nn.LayerNorm(epsilon=self.epsilon)
+        if self.num_classes:
+            self.classes = nn.Dense(self.num_classes)
+        if self.has_teacher_classes:
+            self.teacher_classes = nn.Dense(self.num_classes)
+
+    def __call__(
+        self,
+        inputs: Float[Array, "b height width c"],
+        *,
+        train: bool = False,
+        need_weights: bool = True,
+    ) -> Outputs:
+        x = self.patches(cut_patches(inputs, self.patch_size))
+        x = jnp.concatenate([*(jnp.tile(own, (len(x), 1, 1)) for own in self.first), x], axis=1)
+        x, attention = x + self.positions(x.shape[1])[None], {}
+        for i, block in enumerate(self.blocks, 1):
+            x, weights = block(x, train=train, need_weights=need_weights)
+            attention |= {f"block{i}": weights} if need_weights else {}
+        x = self.norm(x)
+        if self.has_teacher_classes:
+            x = (self.classes(x[:, 0]) + self.teacher_classes(x[:, 1])) / 2
+        elif self.num_classes:
+            x = self.classes(x[:, 0])
+        return x, {"attention": attention}
+
+
+def encoder_blocks(
+    model: Encoder | VisionTransformer, pre_norm: bool = True, query_bias: bool = True
+) -> list[EncoderBlock]:
+    """The blocks of an encoder of texts or images."""
+    activation = ACTIVATIONS[model.activation]
+    return [
+        EncoderBlock(
+            MultiHeadAttention(model.num_heads, use_bias=query_bias, out_bias=True),
+            FeedForward(model.hidden_features, activation),
+            pre_norm=pre_norm,
+            epsilon=model.epsilon,
+        )
+        for _ in range(model.num_blocks)
+    ]
+
+
+def cut_patches(
+    images: Float[Array, "b height width c"], size: int
+) -> Float[Array, "b patches pixels"]:
+    """Patches of `size x size` pixels, row by row; channels come last in a patch."""
+    batch, height, width, channels = images.shape
+    patches = images.reshape(batch, height // size, size, width // size, size, channels)
+    return jnp.swapaxes(patches, 2, 3).reshape(batch, -1, size * size * channels)

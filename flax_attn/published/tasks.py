@@ -1,0 +1,315 @@
+"""What published models are asked: texts to go on with, texts to read, and images.
+
+Each is the kind of task of the same name. It has no data, no training and no results.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from flax_attn.data.contents import as_pixels, real_numbers
+from flax_attn.data.sets import ImageData, LanguageData, TextData
+from flax_attn.data.text import pad
+from flax_attn.errors import UsageError, shortened
+from flax_attn.kinds import replies
+from flax_attn.kinds.asking import Asked, check_length, longer, rounded
+from flax_attn.kinds.encoders import Part
+from flax_attn.kinds.images import ImageClasses
+from flax_attn.kinds.language import LanguageModel
+from flax_attn.kinds.requests import warn
+from flax_attn.kinds.task import Kept, Look, Prediction, Recipe, Rows, Task, as_texts
+from flax_attn.kinds.texts import TextClasses
+from flax_attn.models.forward import Inputs, Params, apply
+from flax_attn.published.folder import Config, HubTokenizer, read_tokenizer
+from flax_attn.published.loading import MOST_READ, read
+from flax_attn.published.modules import Decoder, Encoder, VisionTransformer
+from flax_attn.runs import untrusted
+from flax_attn.types import JsonObject, Tree, UserInput
+
+MASK = "[MASK]"
+
+
+class NoData:
+    """Stands where the data of a run stand."""
+
+    def load(self, manual_dir: Path | None) -> NoReturn:
+        raise UsageError("expected a run with data, got a published model; give texts by --input")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoLanguage(NoData, LanguageData): ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoTexts(NoData, TextData): ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoImages(NoData, ImageData):
+    size: int
+    channels: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        return self.size, self.size
+
+
+@dataclasses.dataclass(frozen=True)
+class Continued(LanguageModel):
+    """A published language model. Every token may be read and written."""
+
+    tokenizer: HubTokenizer
+
+    @property
+    def num_unwritten(self) -> int:
+        return 0
+
+    def encoded(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text)
+
+    def _decoded(self, texts: list[list[int]]) -> list[str]:
+        return [self.tokenizer.decode(text) for text in texts]
+
+    def written(self, tokens: np.ndarray) -> np.ndarray:
+        return np.array([self.tokenizer.written(token) for token in tokens.tolist()], dtype=str)
+
+
+class Reader:
+    """Texts to the inputs of a published encoder. Its methods are those of `TextEncoder`."""
+
+    def __init__(self, tokenizer: HubTokenizer, most: int) -> None:
+        self.tokenizer, self.most = tokenizer, most
+
+    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of texts, whose ends are cut where they are too long."""
+        if not texts or not all(text.strip() for text in texts):
+            raise UsageError("expected a text, got an empty one")
+        return [self.tokenizer.encode(text)[: self.most] for text in texts]
+
+    def inputs(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        tokens, lengths = pad(self.rows(texts))
+        return {"tokens": tokens, "lengths": lengths}
+
+    def checked_parts(self, texts: Sequence[str]) -> list[list[Part]]:
+        return [[(self.tokenizer.written(i), True) for i in row] for row in self.rows(texts)]
+
+    def can_read(self, text: str) -> bool:
+        return bool(text.strip())
+
+    def read(
+        self, texts: Sequence[str]
+    ) -> tuple[dict[str, np.ndarray], list[list[str]], list[list[bool]]]:
+        parts = [[part for part, _ in row] for row in self.checked_parts(texts)]
+        return self.inputs(texts), parts, [[True] * len(row) for row in parts]
+
+    def warn_of_length(self, texts: Sequence[str]) -> None:
+        for number, text in enumerate(texts, 1):
+            if (length := len(self.tokenizer.encode(text))) > self.most:
+                warn(f"warning: text {number} has {length} tokens, of which {self.most} are read")
+
+    def answer(self, asked: Asked, look: Look) -> tuple[dict[str, Tree], JsonObject]:
+        text = asked.words()
+        inputs, (parts,), _ = self.read([text])
+        check_length(len(parts))
+        length = len(parts)
+        looked = look(longer(inputs, rounded(length)))
+        reply = replies.attended(looked, rounded(length), length)
+        return looked, reply | replies.with_tokens([(part, True) for part in parts])
+
+
+@dataclasses.dataclass(frozen=True)
+class Read(TextClasses):
+    """A published encoder of texts. Its classes are its own, or the words for a `[MASK]`."""
+
+    encoder: Reader
+    mask: int | None = None
+
+    def compute(
+        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
+    ) -> dict[str, Tree]:
+        assert isinstance(model, Encoder)
+        outputs, attention = apply(model, params[0], inputs)
+        if model.head == "words":  # those in place of the first mask, else of the first token
+            at = jnp.argmax(inputs["tokens"] == self.mask, axis=-1)
+            outputs = jnp.take_along_axis(outputs, at[:, None, None], axis=1)[:, 0]
+        elif model.head == "states":
+            outputs = jnp.zeros((len(outputs), 1))  # it has no classes
+        return {"outputs": jax.nn.softmax(outputs, axis=-1), "attention": attention}
+
+    def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
+        texts = as_texts(inputs)
+        encoded, tokens, known = self.encoder.read(texts)
+        assert isinstance(model, Encoder)
+        if model.head == "words" and not (encoded["tokens"] == self.mask).any(axis=-1).all():
+            name = MASK if self.mask is None else self.encoder.tokenizer.written(self.mask)
+            raise UsageError(f"expected {name} in every text, in place of the word to name")
+        computed = _compute(self, model, params, encoded)
+        shares = np.asarray(computed["outputs"])
+        best = [self.classes[i] for i in shares.argmax(axis=-1)]
+        attention = jax.device_get(computed["attention"])
+        return Prediction(shares, self.classes, best, tokens, known, attention)
+
+
+def _compute(
+    task: Task, model: nn.Module, params: Sequence[Params], inputs: Inputs
+) -> dict[str, Tree]:
+    return jax.jit(lambda params, inputs: task.compute(model, params, inputs))(params, inputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen(ImageClasses):
+    """A published encoder of images.
+
+    Pixels are scaled as it was trained, and a grey image has its values in every channel. The
+    attention is that of the first token, which the classes are read from, to the patches.
+    """
+
+    data: NoImages
+
+    def prepare(self, inputs: UserInput, source: str = "the inputs") -> np.ndarray:
+        """Images `(n, height, width)` or `(n, height, width, channels)` of any size, scaled."""
+        images = real_numbers(source, inputs)
+        images = images[None] if images.ndim == 2 else images
+        if images.ndim == 3:
+            images = np.repeat(images[..., None], self.data.channels, axis=-1)
+        if images.ndim != 4 or images.shape[-1] != self.data.channels or not images.size:
+            raise UsageError(
+                f"expected images (n, height, width) or with {self.data.channels} channels in "
+                f"{source}, got shape {images.shape}"
+            )
+        shape = (len(images), *self.image_shape, self.data.channels)
+        return np.asarray(jax.image.resize(as_pixels(images, source), shape, "bilinear"))
+
+    def compute(
+        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
+    ) -> dict[str, Tree]:
+        assert isinstance(model, VisionTransformer)
+        mean, std = jnp.array(self.data.mean), jnp.array(self.data.std)
+        logits, attention = apply(model, params[0], (inputs - mean) / std)
+        first = 2 if model.has_teacher_token else 1
+        looks = {name: own[..., :1, first:] for name, own in attention.items()}
+        return {"outputs": jax.nn.softmax(logits, axis=-1), "attention": looks}
+
+    def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
+        computed = jax.device_get(_compute(self, model, params, self.prepare(inputs)))
+        best = [self.classes[i] for i in computed["outputs"].argmax(axis=-1)]
+        return Prediction(computed["outputs"], self.classes, best, attention=computed["attention"])
+
+
+def load(folder: Path, max_length: int = MOST_READ) -> tuple[Task, nn.Module, Params]:
+    """The task, the model and the parameters of a folder. Errors are those of `read`."""
+    config, model, params = read(folder, max_length)
+    if isinstance(model, VisionTransformer):
+        return images_of(folder, config, model), model, params
+    first = config.content.get("bos_token_id")
+    tokenizer = read_tokenizer(folder, first if type(first) is int else None)
+    if tokenizer.size > model.vocabulary_size:
+        raise UsageError(
+            f"expected at most {model.vocabulary_size:,} tokens, as the model has, in "
+            f"{folder / 'tokenizer.json'}, got {tokenizer.size:,}"
+        )
+    if isinstance(model, Decoder):
+        tokenizer.size = model.vocabulary_size  # some are there for no text
+        sizes = {"vocabulary_size": tokenizer.size, "max_length": model.max_length}
+        data = NoLanguage(max_length=model.max_length)
+        kept = Kept({}, sizes, {})
+        return Continued(data, Recipe(), kept, tokenizer, Rows({}, {}), {}), model, params
+    assert isinstance(model, Encoder)
+    if model.head == "classes":
+        names = class_names(config, model.num_classes)
+    else:
+        names = [tokenizer.written(i) for i in range(model.vocabulary_size)]
+        names = names if model.head == "words" else ["(the model has no classes)"]
+    reader = Reader(tokenizer, model.max_length)
+    data, mask = NoTexts(tokenizer="bpe"), tokenizer.model.token_to_id(MASK)
+    mask = tokenizer.model.token_to_id("<mask>") if mask is None else mask
+    return (
+        Read(data, Recipe(), kept_names(names), reader, Rows({}, {}), {}, [], {}, mask),
+        model,
+        params,
+    )
+
+
+def images_of(folder: Path, config: Config, model: VisionTransformer) -> Task:
+    """The task of an encoder of images. `preprocessor_config.json` says how pixels are scaled."""
+    if not model.num_classes:
+        raise UsageError(f"expected classes in {folder}, got an encoder of images without any")
+    scaling: JsonObject = {
+        "image_mean": [0.5] * model.channels,
+        "image_std": [0.5] * model.channels,
+    }
+    name = "preprocessor_config.json"
+    if (folder / name).exists():
+        scaling |= untrusted.read_json(folder, name, dict)
+    for key in ("image_mean", "image_std"):
+        own = scaling[key]
+        is_list = isinstance(own, list) and len(own) == model.channels
+        if not is_list or not all(type(one) in (int, float) and 0 <= one <= 1e3 for one in own):
+            raise config.wrong(key, f"{model.channels} numbers", own)
+    data = NoImages(
+        size=model.image_size,
+        channels=model.channels,
+        mean=tuple(scaling["image_mean"]),
+        std=tuple(max(own, 1e-6) for own in scaling["image_std"]),
+    )
+    names = class_names(config, model.num_classes)
+    return Seen(data, Recipe(), kept_names(names), Rows({}, {}), {})
+
+
+def class_names(config: Config, number: int) -> list[str]:
+    """The names of the classes, or their numbers where a config has none."""
+    names = config.get("id2label", {})
+    names = names if isinstance(names, dict) else {}
+    return [shortened(str(names.get(str(i), f"class {i}"))) for i in range(number)]
+
+
+def kept_names(names: list[str]) -> Kept:
+    derived: JsonObject = {"classes": names, "class_weights": [1.0] * len(names)}
+    return Kept(derived, {"num_classes": len(names)}, {"labels.json": names})
+
+
+def page_data(
+    name: str, task: Task, model: nn.Module, params: Params, answer: JsonObject
+) -> JsonObject:
+    """What a page shows of a published model, of which there is no training and no test.
+
+    `answer` is the reply to the first question, which the page begins with.
+    """
+    count = sum(leaf.size for leaf in jax.tree.leaves(params))
+    does = {Continued: "writes on", Read: "reads a text", Seen: "names what it sees"}[type(task)]
+    attention = [
+        {"name": block, "heads": own["shape"][0], "of": "head"}
+        for block, own in answer["attention"].items()
+    ]
+    return {
+        "name": name,
+        "kind": task.name,
+        "data": "",
+        "task": "",
+        "relevant": None,
+        "classes": None,
+        "sentence": does,
+        "published": True,
+        "model": type(model).__name__,
+        "parameters": count,
+        "measured": "",
+        "seeds": 1,
+        "steps": 0,
+        "diverged": [],
+        "summary": {},
+        "curves": {},
+        "attention": attention,
+        "examples": [],
+        "beside": {},
+        "lines": [],
+        "live": None,
+        "note": None,
+    }
