@@ -8,7 +8,7 @@ from typing import cast
 from flax_attn import kinds
 from flax_attn.commands.exploring import announce, serve, with_token
 from flax_attn.experiment import Config
-from flax_attn.experiment.loading import Run, load
+from flax_attn.experiment.loading import Run, load_run
 from flax_attn.experiment.running import Trained, derived_of
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.server import Explorer, open_explorer
@@ -47,7 +47,7 @@ class Follower:
         """Serves the page, and shows it."""
         task, model, params, rows = trained
         record = record_of(self.config, self.workdir, trained)
-        run = Run(self.workdir, self.config, task, model, params, record.summary, rows)
+        run = Run(self.workdir, task, model, params, self.config, record.summary, rows)
         self.answers = Answers(run)
 
         def make_page(token: str) -> str:
@@ -73,7 +73,7 @@ class Follower:
 
     def finish(self) -> None:
         """Serves the page of the finished run, until Ctrl-C, which is raised."""
-        record, run = kinds.read(self.workdir), load(self.workdir)
+        record, run = kinds.read(self.workdir), load_run(self.workdir)
         if self.server is None:  # the run was finished before
             serve([record], [run], None, self.opens)
         else:

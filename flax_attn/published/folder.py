@@ -43,7 +43,8 @@ class Config:
     """
 
     def __init__(self, content: JsonObject, path: Path) -> None:
-        self.content, self.path, self.known = content, path, set(OF_TRAINING.split())
+        self.content, self.path = content, path
+        self.known: set[str] = set(OF_TRAINING.split())
 
     def get(self, name: str, default: Any = REQUIRED) -> Any:
         """An option as it stands; a default also stands in for null."""
@@ -89,6 +90,10 @@ class Config:
         if not isinstance(value, dict):
             raise self.wrong(name, "an object", value)
         return Config(value, self.path)
+
+    def unused(self, names: str) -> None:
+        """Names options that no result depends on, or that the arrays say as well."""
+        self.known |= set(names.split())
 
     def check_all_known(self) -> None:
         """Raises a UsageError for an option that was not read."""
