@@ -41,10 +41,8 @@ from flax_attn.kinds.requests import (
     check_figure,
     has_table,
     print_json,
-    read_table,
     read_texts,
     table_to_write,
-    usable_rows,
     write_all,
     writing,
 )
@@ -772,10 +770,7 @@ def check_finite(said: np.ndarray) -> None:
 def respond_beside(request: Request, run: Loaded, reader: Texts, console: "Console") -> list[Path]:
     """Writes a table with the number of each text."""
     output = table_to_write(request)
-    rows = read_table(request, getattr(reader.data, "text_column", TEXT_COLUMN))
-    usable = usable_rows(rows, reader.encoder.checked_parts)
-    texts = [rows.column()[i] for i in usable]
-    reader.encoder.warn_of_length(texts)
+    rows, usable, texts = reader.encoder.rows_of(request)
     prediction = run.predict(texts)
     if request.as_json:
         print_json(describe(texts, prediction), console)

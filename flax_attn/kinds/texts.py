@@ -32,10 +32,8 @@ from flax_attn.kinds.requests import (
     check_printed,
     has_table,
     print_json,
-    read_table,
     read_texts,
     table_to_write,
-    usable_rows,
     write_all,
     writing,
 )
@@ -319,10 +317,7 @@ def respond_beside(request: Request, load: Load, console: "Console") -> list[Pat
     output, run = table_to_write(request), load()
     task = run.task
     assert isinstance(task, TextClasses)
-    rows = read_table(request, getattr(task.data, "text_column", TEXT_COLUMN))
-    usable = usable_rows(rows, task.encoder.checked_parts)
-    texts = [rows.column()[i] for i in usable]
-    task.encoder.warn_of_length(texts)
+    rows, usable, texts = task.encoder.rows_of(request)
     prediction = run.predict(texts)
     if request.as_json or request.why:
         tell(request, run, texts, prediction, console)
