@@ -709,14 +709,18 @@ class Numbers(Task):
         return {"inputs": jax.ShapeDtypeStruct((1, *self.reader.shape), np.float32)}
 
     @classmethod
+    def does(cls, run: Record) -> str:
+        return f"tells the number of a {'text' if 'words' in run.examples else 'signal'}"
+
+    @classmethod
     def sentence(cls, run: Record) -> str:
-        what = "text" if "words" in run.examples else "signal"
+        return f"{cls.does(run)}, off by {run.mean('mae'):.2g} on average"
+
+    @classmethod
+    def comparison(cls, run: Record) -> str:
         mean = run.config["derived"]["mean"]
         distance = float(np.abs(run.examples["targets"] - mean).mean())
-        return (
-            f"tells the number of a {what}, off by {run.mean('mae'):.2g} on average; one that "
-            f"always says {mean:.3g}, the mean, is off by {distance:.2g}"
-        )
+        return f"One that always says {mean:.3g}, the mean, is off by {distance:.2g}."
 
     @classmethod
     def figures(cls, run: Record) -> "dict[str, Figure]":

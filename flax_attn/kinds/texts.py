@@ -256,10 +256,17 @@ class TextClasses(Task):
         return reply | replies.classified(looked["outputs"][0], self.classes)
 
     @classmethod
+    def does(cls, run: Record) -> str:
+        return classification.does(run, "texts")
+
+    @classmethod
     def sentence(cls, run: Record) -> str:
-        said = classification.sentence(run, "texts")
+        return classification.sentence(run, "texts")
+
+    @classmethod
+    def comparison(cls, run: Record) -> str:
         simple = run.summary.get("baselines")
-        return f"{said}; {baselines.clause(simple)}" if simple else said
+        return f"Beside it: {baselines.clause(simple)}." if simple else ""
 
     @classmethod
     def remarks(cls, summary: Summary, data: DataSet) -> list[str]:

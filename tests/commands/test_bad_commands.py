@@ -246,6 +246,8 @@ OTHERS = [  # whole commands
         ["train", "shapes_cnn:fast"],
         "expected shapes_cnn, shapes_cnn:quick or shapes_cnn:tutorial, got shapes_cnn:fast",
     ),
+    (["train", "names", "--port=8700"], "expected --port beside --explore alone"),
+    (["train", "names", "--explore", "--port=x"], "argument --port: expected 0 to 65535, got 'x'"),
     (["train", "names:fast"], "expected names or names:quick, got names:fast"),
     (["train", "/dev/zero"], "no config file /dev/zero"),
     (["train", "/dev/null:quick"], "no config file /dev/null"),
