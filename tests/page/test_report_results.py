@@ -134,13 +134,13 @@ def test_the_table_sorts_and_marks_the_best_and_keeps_tasks_apart(pages, visit):
 
 
 def test_the_heading_of_two_tasks_names_both_and_a_comparison_has_its_line(pages, visit):
-    opened = visit(pages(one=("signals", {}), other=("numbers", {})))
+    opened = visit(pages(levels=("signals", {}), counts=("numbers", {})))
     heading = opened.page.locator("h1")
-    assert heading.locator(".name").text_content() == "one and other"
+    assert heading.locator(".name").text_content() == "levels and counts"
     assert heading.text_content().endswith(
         "Sets both shapes of a kind to their mean height; tells the number of a text"
     )
-    beside = opened.page.locator("h2:has-text('other') + .hint")
+    beside = opened.page.locator("h2:has-text('counts') + .hint")
     assert beside.text_content().startswith("One that always says ")
 
 
