@@ -30,9 +30,7 @@ class Follower:
         rows: of all epochs since the page was opened.
     """
 
-    def __init__(
-        self, config: Config, workdir: Path, opens: bool, port: int | None = None
-    ) -> None:
+    def __init__(self, config: Config, workdir: Path, opens: bool, port: int | None = None) -> None:
         self.config, self.workdir, self.opens, self.port = config, workdir, opens, port
         self.server: Explorer | None = None
         self.rows: list[Row] = []
