@@ -111,7 +111,7 @@ def llama(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
         activation = config.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh")
     types = block_types(config, blocks)
     window = config.whole("sliding_window", 0, most=FAR)
-    scale = config.number("query_pre_attn_scalar", width) ** -0.5
+    scale = config.number("query_pre_attn_scalar", float(width)) ** -0.5
     model = Decoder(
         config.whole("vocab_size", most=MOST_TOKENS),
         config.whole("max_position_embeddings", most=FAR),
@@ -133,12 +133,12 @@ def llama(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
         hidden_bias=False,
         query_key_norm=("all" if is_olmo else "head") if has("q_norm.weight") else "",
         scale=scale,
-        softcap=config.number("attn_logit_softcapping", None),
+        softcap=config.optional("attn_logit_softcapping"),
         frequencies=frequencies_of(config, types, width),
         windows=tuple(window if own == "sliding_attention" else 0 for own in types),
         embedding_scale=features**0.5 if is_gemma else 1.0,
         tied="lm_head.weight" not in arrays,
-        logit_softcap=config.number("final_logit_softcapping", None),
+        logit_softcap=config.optional("final_logit_softcapping"),
     )
     before = "pre_feedforward" if has_outer_norms else "post_attention"
     names = names_of(
@@ -203,8 +203,8 @@ def decoder_with_layer_norms(
         config.whole("num_hidden_layers", most=MOST_BLOCKS),
         config.part("rope_parameters"),
     )
-    share = config.number("rotary_pct", config.number("partial_rotary_factor", share), most=1)
-    share = rope.number("partial_rotary_factor", share, most=1)
+    share = config.number("rotary_pct", config.number("partial_rotary_factor", share), most=1.0)
+    share = rope.number("partial_rotary_factor", share, most=1.0)
     turned = int(features // heads * share)
     model = Decoder(
         config.whole("vocab_size", most=MOST_TOKENS),
@@ -253,7 +253,7 @@ def frequencies_of(config: Config, types: list[str], width: int) -> tuple[tuple[
         )
         if kind in rope.content:
             part = rope.part(kind)
-        elif kind == "sliding_attention" and (local := config.number("rope_local_base_freq", None)):
+        elif kind == "sliding_attention" and (local := config.optional("rope_local_base_freq")):
             part, default = Config({}, config.path), local
         theta = part.number("rope_theta", default)
         name = part.choice("type", ("default", "linear", "llama3"), "default")

@@ -192,7 +192,7 @@ class Seen(ImageClasses):
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
     ) -> dict[str, Tree]:
         assert isinstance(model, VisionTransformer)
-        mean, std = jnp.array(self.data.mean), jnp.array(self.data.std)
+        mean, std = (jnp.array(own)[None, None, None] for own in (self.data.mean, self.data.std))
         logits, attention = apply(model, params[0], (inputs - mean) / std)
         first = 2 if model.has_teacher_token else 1
         looks = {name: own[..., :1, first:] for name, own in attention.items()}
