@@ -83,6 +83,8 @@ def curves(title: str, panels: Sequence[Curves], columns: int = 3) -> Figure:
         few = {"marker": "o", "markersize": 4} if len(x) < 12 else {}
         for (label, own), style in zip(values.items(), ("-", "--", ":")):
             ax.plot(np.asarray(x), np.asarray(own), style, label=label, **few)
+        low, high = ax.get_ylim()
+        ax.set_ylim(low, high + 0.13 * len(values) * (high - low))  # room for the legend
         ax.set_title(name, fontsize=9.5, loc="left", pad=4)
         ax.set_xlabel(across, fontsize=9, loc="left")
         ax.tick_params(labelsize=9, length=2)
