@@ -16,6 +16,7 @@ from typing import ParamSpec
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import get_opaque_trace_state
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
@@ -79,7 +80,7 @@ def _compiled(function: Callable[P, ByLayer]) -> Callable[P, ByLayer]:
 def contexts_of(model: nn.Module, params: Params, inputs: Inputs) -> ByLayer:
     """Returns what each head says, `(..., q, heads, e)`, by the path of its layer.
 
-    Attention that is in a loop, or that is called twice, is a ValueError.
+    No such layer, one in a loop, and one that is called twice are a ValueError.
     """
     contexts, trace = {}, get_opaque_trace_state()
 
@@ -90,6 +91,8 @@ def contexts_of(model: nn.Module, params: Params, inputs: Inputs) -> ByLayer:
 
     with Lens(change_contexts=keep):
         _outputs(model, params, inputs)
+    if not contexts:
+        raise ValueError(f"expected a model with attention in heads, got {type(model).__name__}")
     return contexts
 
 
@@ -181,7 +184,7 @@ def logits_by_block(model: nn.Module, params: Params, inputs: Inputs) -> Float[A
     return jax.vmap(ended)(jnp.stack([state for _, state in states]))
 
 
-def rollout(attention: Mapping[str, Float[Array, "*b heads t t"]]) -> Float[Array, "*b t t"]:
+def rollout(attention: Mapping[str, Array | np.ndarray]) -> Float[Array, "*b t t"]:
     """Returns how much each position takes from each input, over all blocks, `(..., t, t)`.
 
         R = A_n ... A_2 A_1,   A_i = (mean over heads of the weights of block i + I) / 2
