@@ -65,9 +65,9 @@ def squares(attended):
     return jnp.sum(jnp.square(attended.context.astype(jnp.float32)))
 
 
-@every_option
-def test_its_parameters_are_those_that_linen_makes_of_the_same_key(options):
-    options = {"num_heads": H} | options
+@pytest.mark.parametrize("name", ["plain", "grouped", "norms", "sinks", "gate", "score"])
+def test_its_parameters_are_those_that_linen_makes_of_the_same_key(name):
+    options = {"num_heads": H} | OPTIONS[name]
     module = MultiHeadAttention(**options, in_features=D, rngs=nnx.Rngs(params=3))
     layer = fa.MultiHeadAttention(**options)
     variables = jax.jit(layer.init)(nnx.Rngs(params=3).params(), X)
@@ -78,39 +78,45 @@ def test_its_parameters_are_those_that_linen_makes_of_the_same_key(options):
 def test_values_and_gradients_are_those_of_linen(options):
     module, layer, variables = pair(options)
     limits = {"causal": True, "query_lengths": LENGTHS}
-    attended = nnx.jit(lambda module: module(X, **limits))(module)
-    expected = jax.jit(lambda variables: layer.apply(variables, X, **limits))(variables)
-    chex.assert_trees_all_equal(attended, expected)
-    own = nnx.jit(nnx.grad(lambda module, x: squares(module(x, **limits)), argnums=(0, 1)))
-    of_linen = jax.grad(lambda variables, x: squares(layer.apply(variables, x, **limits)), (0, 1))
-    gradients, of_inputs = own(module, X)
-    expected, expected_of_inputs = jax.jit(of_linen)(variables, X)
-    chex.assert_trees_all_equal(nnx.to_pure_dict(gradients), expected["params"])
-    chex.assert_trees_all_equal(of_inputs, expected_of_inputs)
-    assert np.abs(expected["params"]["query"]["kernel"]).max() > 1e-3
+
+    def loss(module, x):
+        attended = module(x, **limits)
+        return squares(attended), attended
+
+    def loss_of_linen(variables, x):
+        attended = layer.apply(variables, x, **limits)
+        return squares(attended), attended
+
+    own = nnx.jit(nnx.grad(loss, argnums=(0, 1), has_aux=True))
+    (gradients, of_inputs), attended = own(module, X)
+    of_linen = jax.jit(jax.grad(loss_of_linen, (0, 1), has_aux=True))
+    expected = of_linen(variables, X)
+    gradients = {"params": nnx.to_pure_dict(gradients)}
+    chex.assert_trees_all_equal(((gradients, of_inputs), attended), expected)
+    assert np.abs(gradients["params"]["query"]["kernel"]).max() > 1e-3
 
 
 @every_option
 def test_decoding_is_that_of_linen(options):
-    """A prompt of which one row is shorter, then a token; in a window, too."""
+    """A prompt of which one row is shorter, then a token; with `rotary` in a window."""
     module, layer, variables = pair(options)
-    for window in (None, (3, 0)):
-        of_kind = {"max_length": 9} if window is None else {"window": window}
-        dtype = options.get("dtype")
-        caches = [
-            module.init_cache((B,), **of_kind, dtype=dtype),
-            layer.init_cache(D, (B,), **of_kind, dtype=dtype),
-        ]
-        chex.assert_trees_all_equal(*caches)
-        for part, lengths in ((X[:, :4], LENGTHS - 3), (X[:, 4:5], None)):
-            own = nnx.jit(functools.partial(MultiHeadAttention.decode, window=window))
-            of_linen = jax.jit(
-                functools.partial(layer.apply, method="decode", window=window),
-            )
-            attended, caches[0] = own(module, part, caches[0], lengths=lengths)
-            expected, caches[1] = of_linen(variables, part, caches[1], lengths=lengths)
-            chex.assert_trees_all_equal((attended, caches[0]), (expected, caches[1]))
-        np.testing.assert_array_equal(caches[0].length, [5, 2])
+    window = (3, 0) if "rotary" in options else None
+    of_kind = {"window": window} if window else {"max_length": 9}
+    of_kind["dtype"] = options.get("dtype")
+    cache = module.init_cache((B,), **of_kind)
+    chex.assert_trees_all_equal(cache, layer.init_cache(D, (B,), **of_kind))
+
+    def steps(decode, cache):
+        first, cache = decode(X[:, :4], cache, lengths=LENGTHS - 3, window=window)
+        second, cache = decode(X[:, 4:5], cache, window=window)
+        return first, second, cache
+
+    attended = nnx.jit(lambda module, cache: steps(module.decode, cache))(module, cache)
+    of_linen = lambda variables, cache: steps(
+        functools.partial(layer.apply, variables, method="decode"), cache
+    )
+    chex.assert_trees_all_equal(attended, jax.jit(of_linen)(variables, cache))
+    np.testing.assert_array_equal(attended[-1].length, [5, 2])
 
 
 def test_a_memory_of_other_widths_and_its_cache_are_those_of_linen():
