@@ -168,9 +168,9 @@ def test_dropout_is_on_where_nnx_says_so():
     assert is_plain(nnx.view(module, deterministic=True))
     module.eval()
     assert is_plain(module)
-    count = nnx.state(module, nnx.RngCount)
+    count = int(module.rngs.count[...])
     is_plain(module)
-    chex.assert_trees_all_equal(nnx.state(module, nnx.RngCount), count)
+    assert int(module.rngs.count[...]) == count
 
 
 def test_modules_and_examples_are_mapped():
@@ -283,6 +283,7 @@ def test_it_may_be_made_within_a_layer_of_linen():
     class Model(nn.Module):
         @nn.compact
         def __call__(self, x):
+            assert MultiHeadAttention(H, D, rngs=nnx.Rngs(0)).linen.parent is None
             return nnx.bridge.to_linen(MultiHeadAttention, H, D)(x).context
 
     variables = Model().init(jax.random.key(0), X)

@@ -49,39 +49,6 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
     Raises:
         TypeError: an option that `dot_product_attention` does not have, or that linen passes.
     """
-    return _attention_fn(options, lambda module, *sown: module.sow("intermediates", *sown))
-
-
-def nnx_attention_fn(**options: Any) -> Callable[..., Array]:
-    """Makes `dot_product_attention` an `attention_fn` of `flax.nnx.MultiHeadAttention`.
-
-        attention_fn = nnx_attention_fn(window=(16, 0), normalizer=sparsemax)
-        nnx.MultiHeadAttention(8, 64, attention_fn=attention_fn, rngs=nnx.Rngs(0))
-
-    All that `linen_attention_fn` says holds for nnx: options, masks, dropout, and shared key heads.
-    The weights are sown where nnx sows its own, `nnx.Intermediate` with the name
-    `attention_weights`.
-
-    Where nnx decodes, only its mask contains the number of cached tokens. `is_causal=True`, which
-    would count from the first key, is a ValueError there, as `causal` and `window` are.
-
-    Args:
-        options: as in `linen_attention_fn`.
-
-    Returns:
-        A function of queries `(..., q, heads, d)`, keys and values `(..., k, key heads, d)` and
-        nnx's other arguments. It returns the context `(..., q, heads, d)`.
-
-    Raises:
-        TypeError: an option that `dot_product_attention` does not have, or that nnx passes.
-    """
-    from flax import nnx  # linen does without it
-
-    return _attention_fn(options, lambda module, *sown: module.sow(nnx.Intermediate, *sown))
-
-
-def _attention_fn(options: Options, sow: Callable[..., object]) -> Callable[..., Array]:
-    """The `attention_fn` of linen and nnx, whose weights `sow(module, name, weights)` keeps."""
     _check_options(options)
     check_normalizer(options.get("normalizer", masked_softmax))
     scale, softcap = options.pop("scale", None), options.pop("softcap", None)
@@ -129,10 +96,37 @@ def _attention_fn(options: Options, sow: Callable[..., object]) -> Callable[...,
                     "expected weights to sow, but chunk_size leaves none; "
                     "use sow_weights=False or chunk_size=None"
                 )
-            sow(module, "attention_weights", weights)
+            # in nnx the name stands for `nnx.Intermediate`
+            module.sow("intermediates", "attention_weights", weights)
         return context
 
     return attention_fn
+
+
+def nnx_attention_fn(**options: Any) -> Callable[..., Array]:
+    """Makes `dot_product_attention` an `attention_fn` of `flax.nnx.MultiHeadAttention`.
+
+        attention_fn = nnx_attention_fn(window=(16, 0), normalizer=sparsemax)
+        nnx.MultiHeadAttention(8, 64, attention_fn=attention_fn, rngs=nnx.Rngs(0))
+
+    All that `linen_attention_fn` says holds for nnx: options, masks, dropout, and shared key heads.
+    The weights are sown where nnx sows its own, `nnx.Intermediate` with the name
+    `attention_weights`.
+
+    Where nnx decodes, only its mask contains the number of cached tokens. `is_causal=True`, which
+    would count from the first key, is a ValueError there, as `causal` and `window` are.
+
+    Args:
+        options: as in `linen_attention_fn`.
+
+    Returns:
+        A function of queries `(..., q, heads, d)`, keys and values `(..., k, key heads, d)` and
+        nnx's other arguments. It returns the context `(..., q, heads, d)`.
+
+    Raises:
+        TypeError: an option that `dot_product_attention` does not have, or that nnx passes.
+    """
+    return linen_attention_fn(**options)
 
 
 def _check_options(options: Options) -> None:
