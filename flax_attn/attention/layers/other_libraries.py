@@ -103,7 +103,7 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
     return attention_fn
 
 
-def nnx_attention_fn(**options: Any) -> Callable[..., Array]:
+def nnx_attention_fn(**options: UserInput) -> Callable[..., Array]:
     """Makes `dot_product_attention` an `attention_fn` of `flax.nnx.MultiHeadAttention`.
 
         attention_fn = nnx_attention_fn(window=(16, 0), normalizer=sparsemax)
