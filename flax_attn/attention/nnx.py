@@ -42,7 +42,8 @@ class MultiHeadAttention(nnx.Module):
 
     Raises:
         TypeError: `rngs` is no `nnx.Rngs`.
-        ValueError: `rngs` has no stream `params`. Other errors are those of the layer.
+        ValueError: `rngs` has no stream `params`, or inputs have another width. Other errors are
+            those of the layer.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class MultiHeadAttention(nnx.Module):
         for name, width in widths.items():
             check_size(name, width)
         self.in_features = in_features
+        self.in_key_features, self.in_value_features = in_key_features, in_value_features
         self.linen = LinenMultiHeadAttention(num_heads, **attributes, parent=None)
         self.deterministic = True
         params = _stream(rngs, "params")
@@ -106,6 +108,10 @@ class MultiHeadAttention(nnx.Module):
         Raises:
             ValueError: dropout without a random key. Other errors are those of the layer.
         """
+        if cache is None:
+            self._check_widths(query, query if key is None else key, value)
+        else:
+            self._check_widths(query)
         options: Options = {"cache": cache, "need_weights": need_weights, **limits}
         return self._apply("__call__", query, key, value, **options, **self._dropout(train, rngs))
 
@@ -120,6 +126,7 @@ class MultiHeadAttention(nnx.Module):
 
         Errors are those of the layer of linen.
         """
+        self._check_widths(None, key, value)
         return self._apply("extend", cache, key, value, lengths)
 
     def decode(
@@ -141,6 +148,7 @@ class MultiHeadAttention(nnx.Module):
         It returns the result and the cache with the new tokens. `train` and `rngs` are those of
         `__call__`. Other arguments and errors are those of the layer of linen.
         """
+        self._check_widths(inputs, inputs)
         options: Options = {"lengths": lengths, "mask": mask, "bias": bias, "window": window}
         options |= {"prefix_lengths": prefix_lengths, "need_weights": need_weights}
         return self._apply("decode", inputs, cache, **options, **self._dropout(train, rngs))
@@ -172,6 +180,17 @@ class MultiHeadAttention(nnx.Module):
         """Applies the layer to the parameters."""
         params = {name: _as_arrays(getattr(self, name)) for name in self._names}
         return self.linen.apply({"params": params}, *inputs, **options, method=method)
+
+    def _check_widths(
+        self, query: UserInput, key: UserInput = None, value: UserInput = None
+    ) -> None:
+        """Raises a ValueError for inputs of other widths than the module was made for."""
+        inputs = {"in_features": query, "in_key_features": key}
+        inputs["in_value_features"] = key if value is None else value
+        for name, array in inputs.items():
+            shape, width = getattr(array, "shape", ()), getattr(self, name)
+            if shape and shape[-1] != width:  # the layer tells what is no array
+                raise ValueError(f"expected inputs (..., {width}) for {name}, got {shape}")
 
     def _dropout(self, train: bool | None, rngs: nnx.Rngs | None) -> Options:
         """The arguments `train` and `rngs` of the layer, with a new key where it drops."""

@@ -255,6 +255,17 @@ def test_parameters_of_nnx_move_both_ways(of_nnx, own):
         np.testing.assert_allclose(context, other(X, is_causal=True), atol=1e-5, rtol=1e-5)
 
 
+def test_the_lens_acts_on_it_as_on_linen():
+    module, layer, variables = pair({})
+    call = nnx.jit(lambda module: module(X))
+    before = call(module)
+    with fa.Lens(temperature=5.0):
+        expected = jax.jit(lambda variables: layer.apply(variables, X))(variables)
+        chex.assert_trees_all_equal(call(module), expected)
+    assert np.abs(before.weights - expected.weights).max() > 0.1
+    chex.assert_trees_all_equal(call(module), before)
+
+
 def test_one_program_serves_all_modules_of_the_same_attributes():
     traces = []
 
@@ -350,6 +361,40 @@ def test_it_may_be_made_within_a_layer_of_linen():
             lambda: dropping(nnx.Rngs(0))(X, train=True, rngs=jax.random.key(0)),
             TypeError,
             r"expected rngs=nnx\.Rngs\(0\)",
+        ),
+        (
+            lambda: MultiHeadAttention(H, 8, rngs=nnx.Rngs(0))(X),
+            ValueError,
+            r"expected inputs \(\.\.\., 8\) for in_features, got \(2, 7, 12\)",
+        ),
+        (
+            lambda: MultiHeadAttention(H, D, in_key_features=9, rngs=nnx.Rngs(0))(X),
+            ValueError,
+            r"\(\.\.\., 9\) for in_key_features, got \(2, 7, 12\)",
+        ),
+        (
+            lambda: MultiHeadAttention(H, D, rngs=nnx.Rngs(0))(X, X, NUMBERS),
+            ValueError,
+            r"\(\.\.\., 12\) for in_value_features, got \(2, 5, 6\)",
+        ),
+        (
+            lambda: dropping(nnx.Rngs(0)).decode(
+                NUMBERS, dropping(nnx.Rngs(0)).init_cache((B,), 5)
+            ),
+            ValueError,
+            r"\(\.\.\., 12\) for in_features, got \(2, 5, 6\)",
+        ),
+        (
+            lambda: dropping(nnx.Rngs(0)).extend(
+                dropping(nnx.Rngs(0)).init_cache((B,), 5), NUMBERS
+            ),
+            ValueError,
+            r"\(\.\.\., 12\) for in_key_features, got \(2, 5, 6\)",
+        ),
+        (
+            lambda: MultiHeadAttention(H, D, rngs=nnx.Rngs(0))(np.asarray(X).tolist()),
+            TypeError,
+            "query",
         ),
         (
             lambda: MultiHeadAttention(H, D, rngs=nnx.Rngs(0)).init_cache((B,)),
