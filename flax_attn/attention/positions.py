@@ -167,6 +167,9 @@ def scaled_frequencies(
         trained_length: the number of positions in training; None for `linear`.
         slow, fast: numbers of turns.
 
+    Returns:
+        Numbers `(d/2,)`, the angle of each pair at position 1 in radians.
+
     Raises:
         ValueError: an odd number of features, or a factor that is not above 0.
     """

@@ -8,16 +8,15 @@ attention have an axis of heads. Half-split rotary becomes ours by a permutation
 import math
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import flax.linen as nn
 import numpy as np
 
 from flax_attn.attention import scaled_frequencies
 from flax_attn.errors import UsageError
 from flax_attn.published.folder import Arrays, Config
-from flax_attn.published.modules import ACTIVATIONS, Decoder, Encoder, VisionTransformer
-from flax_attn.types import Tree
+from flax_attn.published.modules import ACTIVATIONS, AnyModel, Decoder, Encoder, VisionTransformer
+from flax_attn.types import Options, Tree
 
 MOST_BLOCKS, MOST_TOKENS = 1_000, 2**22
 FAR = 2**31  # positions
@@ -57,12 +56,12 @@ class Family(NamedTuple):
         ignored: ends of names of arrays that hold no parameter.
     """
 
-    build: Callable[[Config, Arrays], tuple[nn.Module, Layout]]
+    build: Callable[[Config, Arrays], tuple[AnyModel, Layout]]
     prefixes: tuple[str, ...]
     ignored: tuple[str, ...]
 
 
-def gpt2(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
+def gpt2(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     config.only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False)
     config.only(add_cross_attention=False, reorder_and_upcast_attn=False)
     config.unused("summary_activation summary_type summary_use_proj summary_proj_to_labels n_ctx")
@@ -89,7 +88,7 @@ def gpt2(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
     return model, Layout(names, is_transposed=False, fused=third)
 
 
-def llama(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
+def llama(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     """Llama, Mistral, Qwen 2 and 3, Gemma 1 to 3, and OLMo 2, whose options have the same names."""
     kind, features = config.get("model_type"), config.whole("hidden_size")
     heads, blocks = (
@@ -153,7 +152,7 @@ def llama(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
     return model, Layout(names, turned=width, shift=float(is_gemma))
 
 
-def gpt_neox(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
+def gpt_neox(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     """Pythia, and other GPT-NeoX."""
     config.only(attention_bias=True, is_decoder=False)
     config.unused("tie_word_embeddings")
@@ -169,14 +168,14 @@ def gpt_neox(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
         "feed_forward/hidden mlp.dense_h_to_4h; feed_forward/out mlp.dense_4h_to_h",
     )
 
-    def in_each_head(array: np.ndarray, part: int, heads: int) -> np.ndarray:
+    def of_heads(array: np.ndarray, part: int, heads: int) -> np.ndarray:
         rest = array.shape[:-1]  # the last axis is of heads, then of queries, keys and values
         return array.reshape(*rest, heads, 3, -1)[..., part, :].reshape(*rest, -1)
 
-    return model, Layout(names, turned=turned, fused=in_each_head)
+    return model, Layout(names, turned=turned, fused=of_heads)
 
 
-def phi(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
+def phi(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     """Phi 1 to 2. One norm serves both parts of a block."""
     config.only(qk_layernorm=False)
     config.unused("tie_word_embeddings")
@@ -258,7 +257,7 @@ def frequencies_of(config: Config, types: list[str], width: int) -> tuple[tuple[
         theta = part.number("rope_theta", default)
         name = part.choice("type", ("default", "linear", "llama3"), "default")
         name = part.choice("rope_type", ("default", "linear", "llama3"), name)
-        scaling: dict[str, Any] = {}
+        scaling: Options = {}
         if name == "llama3":
             scaling["trained_length"] = part.whole("original_max_position_embeddings", most=FAR)
             scaling |= {"slow": part.number("low_freq_factor")}
@@ -271,7 +270,7 @@ def frequencies_of(config: Config, types: list[str], width: int) -> tuple[tuple[
     return tuple(own[kind] for kind in types)
 
 
-def bert(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
+def bert(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     """BERT, and RoBERTa, which counts positions from the id of padding on and has other heads."""
     is_roberta = config.get("model_type") == "roberta"
     config.only(is_decoder=False, add_cross_attention=False, position_embedding_type="absolute")
@@ -307,7 +306,7 @@ def bert(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
     return model, Layout(names, first_position=first)
 
 
-def distilbert(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
+def distilbert(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     config.only(sinusoidal_pos_embds=False)
     model = Encoder(
         config.whole("vocab_size", most=MOST_TOKENS),
@@ -332,7 +331,7 @@ def distilbert(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
     return model, Layout(names)
 
 
-def head_of(config: Config, arrays: Arrays, words: str, classes: str) -> dict[str, Any]:
+def head_of(config: Config, arrays: Arrays, words: str, classes: str) -> Options:
     """The head of an encoder, which its arrays tell."""
     config.only(tie_word_embeddings=True)
     if f"{classes}.weight" in arrays:
@@ -340,7 +339,7 @@ def head_of(config: Config, arrays: Arrays, words: str, classes: str) -> dict[st
     return {"head": "words" if words in arrays else "states"}
 
 
-def vit(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
+def vit(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     """ViT and DeiT."""
     config.unused("encoder_stride pooler_act pooler_output_size")
     has_teacher_classes = "cls_classifier.weight" in arrays

@@ -5,17 +5,16 @@ alone, and the tokenizer is rules. Only regular files right in the folder are op
 """
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.runs import untrusted
-from flax_attn.types import Json, JsonObject
+from flax_attn.types import Json, JsonObject, Options, UserInput
 
 INSTALL = 'pip install "flax-attn[pretrained]" installs it'
 LARGEST_FILE = 2**38  # bytes of arrays
@@ -78,7 +77,7 @@ class Config:
             return value
         raise self.wrong(name, "true or false", value)
 
-    def choice(self, name: str, options: Mapping[str, Any] | tuple[str, ...], default: Any) -> str:
+    def choice(self, name: str, options: Collection[str], default: str) -> str:
         value = self.get(name, default)
         if type(value) is str and value in options:
             return value
@@ -116,14 +115,14 @@ class Config:
         return UsageError(f"expected {expected} for {name[:60]} in {self.path}, got {got}")
 
 
-class Arrays(Mapping[str, Any]):
+class Arrays(Mapping[str, np.ndarray]):
     """The arrays of a folder by name, each read when it is asked for.
 
     Prefixes that checkpoints of a family may have are left out: `transformer.wte.weight` is
     `wte.weight`. What was read is known, so that no array is forgotten.
     """
 
-    def __init__(self, files: dict[str, Any], prefixes: tuple[str, ...]) -> None:
+    def __init__(self, files: Options, prefixes: tuple[str, ...]) -> None:
         self.files, self.read = {}, set()
         for name, file in files.items():
             short = name
@@ -144,7 +143,7 @@ class Arrays(Mapping[str, Any]):
         self.read.add(name)
         return np.asarray(file.get_tensor(own).astype(jnp.float32))
 
-    def _place(self, name: str) -> tuple[Any, str]:
+    def _place(self, name: str) -> tuple[UserInput, str]:
         if name not in self.files:
             raise UsageError(f"expected the array {name} in the folder, got none of that name")
         return self.files[name]
@@ -152,7 +151,7 @@ class Arrays(Mapping[str, Any]):
     def __contains__(self, name: object) -> bool:
         return name in self.files
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return iter(self.files)
 
     def __len__(self) -> int:
@@ -187,7 +186,7 @@ def open_arrays(folder: Path, prefixes: tuple[str, ...] = ()) -> Arrays:
         names = sorted(set(places.values()))
     if len(names) > MOST_FILES or any("/" in name for name in names):
         raise UsageError(f"expected at most {MOST_FILES:,} files right in {folder}")
-    files: dict[str, Any] = {}
+    files: Options = {}
     for name in names:
         try:
             untrusted.open_file(folder, name, LARGEST_FILE).close()
@@ -211,7 +210,7 @@ def open_arrays(folder: Path, prefixes: tuple[str, ...] = ()) -> Arrays:
 class HubTokenizer:
     """The tokenizer of a `tokenizer.json`, with the methods of the tokenizers of runs."""
 
-    def __init__(self, model: Any, first: int | None) -> None:
+    def __init__(self, model: UserInput, first: int | None) -> None:
         model.no_padding()
         model.no_truncation()
         self.model, self.first = model, first

@@ -1,7 +1,7 @@
 """A published model from a folder."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -11,9 +11,9 @@ from flax_attn.errors import UsageError, shortened
 from flax_attn.models.forward import Params
 from flax_attn.published.families import FAMILIES, fill
 from flax_attn.published.folder import Config, open_arrays
-from flax_attn.published.modules import Encoder, VisionTransformer
+from flax_attn.published.modules import AnyModel, Encoder, VisionTransformer
 from flax_attn.runs import untrusted
-from flax_attn.types import Options
+from flax_attn.types import Options, Tree
 
 MOST_READ = 1_024  # tokens, unless more are asked for
 
@@ -22,7 +22,7 @@ class Published(NamedTuple):
     """A model with its parameters, and the options it was published with."""
 
     config: Config
-    model: Any
+    model: AnyModel
     params: Params
 
 
@@ -64,7 +64,7 @@ def read(folder: Path, max_length: int = MOST_READ) -> Published:
     return Published(config, model, jax.tree.map(jnp.asarray, params))
 
 
-def sample(model: nn.Module) -> Any:
+def sample(model: nn.Module) -> Tree:
     """Inputs of the shapes and dtypes that a model takes."""
     if isinstance(model, VisionTransformer):
         size = model.image_size

@@ -309,6 +309,9 @@ class VisionTransformer(nn.Module):
         return x, {"attention": attention}
 
 
+AnyModel = Decoder | Encoder | VisionTransformer
+
+
 def encoder_blocks(
     model: Encoder | VisionTransformer, pre_norm: bool = True, query_bias: bool = True
 ) -> list[EncoderBlock]:
