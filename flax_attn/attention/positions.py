@@ -168,7 +168,7 @@ def scaled_frequencies(
         slow, fast: numbers of turns.
 
     Returns:
-        Numbers `(d/2,)`, the angle of each pair at position 1 in radians.
+        Numbers `(pairs,)`, the angle of each pair at position 1 in radians.
 
     Raises:
         ValueError: an odd number of features, or a factor that is not above 0.
