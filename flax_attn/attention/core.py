@@ -12,6 +12,7 @@ Letters: `q` queries, `k` keys, `d` features of a query or key, `e` features of 
 """
 
 import inspect
+from collections.abc import Callable
 from typing import NamedTuple, Unpack
 
 import jax
@@ -115,6 +116,8 @@ class Call(NamedTuple):
             `attend`.
         is_cached: whether keys and values come from a cache.
         indices: which queries and keys the arrays hold; None for all.
+        name: of the layer, its path in the model. A lens tells attentions apart by it.
+        change_context: what a lens does to the context with heads; None for nothing.
     """
 
     query: Array
@@ -130,6 +133,8 @@ class Call(NamedTuple):
     across: Across | None = None
     is_cached: bool = False
     indices: Indices | None = None
+    name: str = ""
+    change_context: Callable[[Array], Array] | None = None
 
     @property
     def wants_weights(self) -> bool:
@@ -415,8 +420,14 @@ def compute(call: Call) -> Attended:
         context = jnp.zeros((*shape[:-1], call.value.shape[-1]), call.query.dtype)
         on_ring = call.across is not None and call.across.ring
         has_weights = call.wants_weights and not on_ring
-        return Attended(context, jnp.zeros(shape, call.query.dtype) if has_weights else None)
-    return call.on_one_device() if call.across is None else Attended(*devices.attend(call))
+        weights = jnp.zeros(shape, call.query.dtype) if has_weights else None
+    elif call.across is None:
+        context, weights = call.on_one_device()
+    else:
+        context, weights = devices.attend(call)
+    if call.change_context is not None:
+        context = call.change_context(context)
+    return Attended(context, weights)
 
 
 def make_call(
@@ -432,6 +443,7 @@ def make_call(
     across: Across | None = None,
     *,
     in_heads: bool = False,
+    name: str = "",
     **limits: Unpack[Limits],
 ) -> Call:
     """Checks arguments, and makes a call of them; `in_heads` for arrays `(..., t, heads, d)`."""
@@ -442,7 +454,7 @@ def make_call(
     if dropout_rate != 0:
         check_dropout(dropout_rate, dropout_rng)
     options = score, normalizer, float(dropout_rate), dropout_rng, chunk_size, need_weights, across
-    call = Call(query, key, value, visible, *options)
+    call = Call(query, key, value, visible, *options, name=name)
     if not in_heads:
         return call
     check_same_width(query, key)

@@ -34,6 +34,8 @@ from flax_attn.attention.visibility import Visibility
 if TYPE_CHECKING:
     from flax_attn.attention.core import Call
 
+Change = Callable[[str, Array], ArrayLike]  # (name of the attention, array) -> array
+
 _context = jax.make_user_context(None)  # a `_Key`, or None without a lens
 
 
@@ -73,15 +75,23 @@ class Lens:
             hops, from position 0 on. `InputAttentionCell` has one query, at position 0.
         keep_scores: whether `scores` has the scores of each attention. All scores of an attention
             then exist at once, on one device.
+        change_weights: a function `(name, weights) -> weights` of the weights `(..., q, k)`, or
+            `(..., heads, q, k)`, after the normaliser and before dropout. All weights of an
+            attention then exist at once, on one device. The name is the path of the layer in its
+            model, such as `blocks_1/attention`. It is empty for a layer that is the whole model,
+            and for the functions of attention.
+        change_contexts: a function `(name, context) -> context` of what the heads say,
+            `(..., q, heads, e)`, before the projection `out`. Attention without heads has none.
 
     Raises:
-        TypeError: a temperature that is no number, a mask that is not boolean, or a normaliser or
-            mask that is no function.
+        TypeError: a temperature that is no number, a mask that is not boolean, or a normaliser,
+            mask or change that is no function. Within the lens: a change that returns no array of
+            numbers.
         ValueError: a temperature that is not above 0 and finite. Within the lens: a mask that does
             not broadcast to the weights, or beside a sliding cache; a normaliser that needs all
             queries where queries come one at a time; another normaliser than softmax on a ring or
-            in `log_sum_exp`; with `keep_scores`, attention in a `jit`, loop or derivative that was
-            entered within the lens.
+            in `log_sum_exp`; a change that returns another shape; with `keep_scores`, attention in
+            a `jit`, loop or derivative that was entered within the lens.
     """
 
     def __init__(
@@ -91,13 +101,20 @@ class Lens:
         normalizer: Normalizer | None = None,
         mask: PerPair | None = None,
         keep_scores: bool = False,
+        change_weights: Change | None = None,
+        change_contexts: Change | None = None,
     ) -> None:
         if normalizer is not None:
             check_normalizer(normalizer)
+        changes = {"change_weights": change_weights, "change_contexts": change_contexts}
+        for name, change in changes.items():
+            if change is not None:
+                check_function(name, change)
         self.temperature = None if temperature is None else _as_temperature(temperature)
         self.normalizer = normalizer
         self.mask = None if mask is None else _as_mask(mask)
         self.keep_scores = bool(keep_scores)
+        self.change_weights, self.change_contexts = change_weights, change_contexts
         self._key = _Key.of(self)
         self._within = []  # a context for each time that it was entered
         self._scores, self._trace = [], None
@@ -135,12 +152,14 @@ class _Key:
         self.lens = weakref.ref(lens)
         mask = _reference(lens.mask) if callable(lens.mask) else _contents(lens.mask)
         numbers = _contents(lens.temperature), mask
-        self.settings = *numbers, _reference(lens.normalizer), lens.keep_scores
+        functions = lens.normalizer, lens.change_weights, lens.change_contexts
+        self.settings = *numbers, *map(_reference, functions), lens.keep_scores
 
     @classmethod
     def of(cls, lens: Lens) -> "_Key | None":
         """The key of a lens; None where nothing is set, as without a lens."""
         settings = lens.temperature, lens.normalizer, lens.mask
+        settings += lens.change_weights, lens.change_contexts
         is_set = lens.keep_scores or any(setting is not None for setting in settings)
         return cls(lens) if is_set else None
 
@@ -167,19 +186,20 @@ def look_through(call: "Call") -> "Call":
         return call
     normalizer = _normalizer(lens, call.normalizer, call.visible)
     call = call._replace(visible=call.visible.under_lens(lens.mask))
-    if lens.keep_scores:
+    call = call._replace(change_context=_change_of_heads(lens, call))
+    if lens.keep_scores or lens.change_weights is not None:
         on_ring = call.across is not None and call.across.ring
-        if 0 in call.visible.shape:  # no normaliser is called
+        if lens.keep_scores and 0 in call.visible.shape:  # no normaliser is called
             _keep(lens, jnp.zeros(call.visible.weights_shape))
         return call._replace(
-            normalizer=_of_divided(lens, normalizer, call.visible),
+            normalizer=_of_divided(lens, normalizer, call.visible, call.name),
             chunk_size=None,
             need_weights=call.wants_weights and not on_ring,
             across=None,
         )
     if is_softmax(normalizer):
         return _divided(call._replace(normalizer=masked_softmax), lens.temperature)
-    return call._replace(normalizer=_of_divided(lens, normalizer, call.visible))
+    return call._replace(normalizer=_of_divided(lens, normalizer, call.visible, call.name))
 
 
 def look_through_at_softmax(call: "Call") -> "Call":
@@ -195,13 +215,13 @@ def look_through_at_softmax(call: "Call") -> "Call":
     return _divided(call, lens.temperature)
 
 
-def normalized(normalizer: Normalizer, scores: Array) -> Array:
-    """Weighs the scores `(..., k)` of one query, through the lens if there is one."""
+def normalized(normalizer: Normalizer, scores: Array, name: str) -> Array:
+    """Weighs the scores `(..., k)` of one query of a layer, through the lens if there is one."""
     lens = current()
     if lens is None:
         return normalizer(scores)
     visible = Visibility((*scores.shape[:-1], 1, scores.shape[-1])).under_lens(lens.mask)
-    weigh = _of_divided(lens, _normalizer(lens, normalizer, visible), visible)
+    weigh = _of_divided(lens, _normalizer(lens, normalizer, visible), visible, name)
     mask, _ = visible.block()
     return weigh(scores[..., None, :], mask=mask)[..., 0, :]
 
@@ -258,17 +278,60 @@ def _normalizer(lens: Lens, layers: Normalizer, visible: Visibility) -> Normaliz
     return replaced(layers)
 
 
-def _of_divided(lens: Lens, normalizer: Normalizer, visible: Visibility) -> Normalizer:
-    """Wraps a normaliser: keeps the scores if the lens asks for them, and divides them."""
+def _of_divided(lens: Lens, normalizer: Normalizer, visible: Visibility, name: str) -> Normalizer:
+    """Wraps a normaliser: keeps the scores if the lens asks for them, divides them, and lets the
+    lens change the weights.
+    """
 
     @functools.wraps(normalizer)
     def weigh(scores: Array, mask: Array | None = None) -> Array:
         if lens.keep_scores:
             _keep(lens, scores.reshape(visible.weights_shape))
-        return normalizer(_quotient(scores, lens.temperature), mask=mask)
+        weights = normalizer(_quotient(scores, lens.temperature), mask=mask)
+        if lens.change_weights is None:
+            return weights
+        whole = weights.reshape(visible.weights_shape)
+        changed = _changed("change_weights", lens.change_weights, name, whole)
+        return changed.reshape(weights.shape)
 
     weigh.across_queries = needs_all_queries(normalizer)  # pyright: ignore
     return weigh
+
+
+def _change_of_heads(lens: Lens, call: "Call") -> Callable[[Array], Array] | None:
+    """What the lens does to a context with heads before the length, in groups or not."""
+    if lens.change_contexts is None or not call.visible.heads:
+        return None
+    shape, function = call.visible.weights_shape, lens.change_contexts
+
+    def change(context: Array) -> Array:
+        in_heads = context.reshape(*shape[:-1], context.shape[-1])  # (..., heads, q, e)
+        heads_last = jnp.swapaxes(in_heads, -3, -2)
+        changed = _changed("change_contexts", function, call.name, heads_last)
+        return jnp.swapaxes(changed, -3, -2).reshape(context.shape)
+
+    return change
+
+
+def _changed(setting: str, change: Change, name: str, array: Array) -> Array:
+    """Calls a function of the lens, and returns its result in the dtype of what it got.
+
+    Raises:
+        TypeError: a result that is no array of real numbers.
+        ValueError: a result of another shape.
+    """
+    result = change(name, array)
+    of = f"expected {setting} to return an array of shape {array.shape} for {name or 'attention'}"
+    shape, dtype = getattr(result, "shape", None), getattr(result, "dtype", None)
+    is_real = dtype is not None and any(
+        jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer)
+    )
+    if shape is None or not is_real:
+        what = repr(result)[:60] if shape is None else f"one of {dtype}"
+        raise TypeError(f"{of}, of floats, got {what}")
+    if shape != array.shape:
+        raise ValueError(f"{of}, got {shape}")
+    return jnp.asarray(result).astype(array.dtype)
 
 
 def _divided(call: "Call", temperature: float | Array | None) -> "Call":

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from typing import TypeVar
 
 import flax.linen as nn
 import jax
@@ -14,6 +15,7 @@ from flax_attn.types import Tree
 
 AT_ONCE = 64
 
+Own = TypeVar("Own")  # what is kept of each layer
 Inputs = Tree  # an array `(n, ...)`, or a dict of them
 Params = Mapping[str, Tree]  # by the name of the layer
 
@@ -39,7 +41,7 @@ def forward(
     return np.concatenate(outputs), in_order(together)
 
 
-def in_order(attention: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def in_order(attention: Mapping[str, Own]) -> dict[str, Own]:
     """Attention by name, `block2` before `block10`: JAX sorts the names as texts."""
 
     def key(name: str) -> list[str | int]:

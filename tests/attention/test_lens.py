@@ -511,7 +511,7 @@ def test_without_a_lens_programs_are_those_without_its_code(names, monkeypatch):
     with Lens(temperature=2.0):
         assert [name for name, text in programs(names).items() if text == texts[name]] == []
     monkeypatch.setattr(lenses, "look_through", lambda call: call)
-    monkeypatch.setattr(lenses, "normalized", lambda normalizer, scores: normalizer(scores))
+    monkeypatch.setattr(lenses, "normalized", lambda normalizer, scores, name: normalizer(scores))
     monkeypatch.setattr(lenses, "look_through_at_softmax", lambda call: call)
     monkeypatch.setattr(lenses, "around", lambda make, inner: make(inner))
     assert programs(names) == texts

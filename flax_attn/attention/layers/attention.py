@@ -96,6 +96,7 @@ class Attention(nn.Module):
             chunk_size=self.chunk_size,
             need_weights=need_weights,
             across=self.across,
+            name=path_of(self),
             **dropout(self, train),
             **limits,
         )
@@ -177,7 +178,7 @@ class SelfAttention(nn.Module):
         visible = make_visibility((*inputs.shape[:-1], inputs.shape[-2]), **limits)
         query, key, value = self._project(inputs, visible)
         call = Call(query, key, value, visible, dot, self.normalizer, **dropout(self, train))
-        options = {"chunk_size": self.chunk_size, "across": self.across}
+        options = {"chunk_size": self.chunk_size, "across": self.across, "name": path_of(self)}
         context, weights = compute(call._replace(**options, need_weights=need_weights))
         weights = None if weights is None else weights.astype(inputs.dtype)
         return Attended(context.astype(inputs.dtype), weights)
@@ -265,6 +266,7 @@ class HardAttention(nn.Module):
             value,
             score=resolve_score(self.score, query.shape[-1], key.shape[-1]),
             normalizer=functools.partial(choose, temperature=self.temperature),
+            name=path_of(self),
             need_weights=need_weights,
             **limits,
         )
@@ -321,6 +323,7 @@ class LocalAttention(nn.Module):
             chunk_size=self.chunk_size,
             need_weights=need_weights,
             window=(self.reach, self.reach),
+            name=path_of(self),
             **dropout(self, train),
             **limits,  # pyright: ignore[reportCallIssue]
         )
@@ -391,6 +394,7 @@ class PredictiveLocalAttention(nn.Module):
             need_weights=need_weights,
             mask=near if mask is None else both(mask, near),
             bias=bias,
+            name=path_of(self),
             **dropout(self, train),
         )
         return compute(call)
@@ -465,6 +469,11 @@ def as_inputs(
 def resolve_score(score: Score | nn.Module, query_features: int, key_features: int) -> Score:
     """The score function, made by the module where it is one."""
     return score(query_features, key_features) if isinstance(score, nn.Module) else score
+
+
+def path_of(layer: nn.Module) -> str:
+    """The path of a layer in its model, such as `blocks_1/attention`; empty if it has none."""
+    return "" if layer.scope is None else "/".join(layer.path)
 
 
 def dropout(layer: nn.Module, train: bool) -> Options:

@@ -26,7 +26,13 @@ from flax_attn.attention.checks import (
     tells_names,
 )
 from flax_attn.attention.core import Across, Attended, Call, compute, heads_first, heads_last
-from flax_attn.attention.layers.attention import as_input, dropout, resolve_score, without_padding
+from flax_attn.attention.layers.attention import (
+    as_input,
+    dropout,
+    path_of,
+    resolve_score,
+    without_padding,
+)
 from flax_attn.attention.normalizers import masked_softmax, needs_all_queries, with_sink
 from flax_attn.attention.positions import rotary_in_heads
 from flax_attn.attention.scores import scaled_dot
@@ -361,6 +367,7 @@ class MultiHeadAttention(nn.Module):
             need_weights=need_weights,
             across=None if memory.is_projected else self.across,
             is_cached=memory.is_projected,
+            name=path_of(self),
             **dropout(self, train),
         )
         context, weights = heads_last(compute(heads_first(call)), visible.shape)

@@ -16,7 +16,7 @@ from flax_attn.attention import lens
 from flax_attn.attention.arrays import as_dtype_of, with_rank
 from flax_attn.attention.checks import as_mask, as_number, broadcastable, check_size
 from flax_attn.attention.core import Attended, Call, compute
-from flax_attn.attention.layers.attention import as_input
+from flax_attn.attention.layers.attention import as_input, path_of
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.visibility import Visibility, hide, make_visibility
 from flax_attn.types import Options
@@ -76,7 +76,7 @@ class AttentionPooling(nn.Module):
             hidden = jnp.tanh(nn.Dense(self.hidden_features, **options, name="hidden")(inputs))
         # "energy" is the score: checkpoints have the parameter under this name.
         scores = nn.Dense(1, **options, name="energy")(hidden)
-        context, weights = _pool(scores, inputs, visible, need_weights)
+        context, weights = _pool(self, scores, inputs, visible, need_weights)
         return Attended(context[..., 0, :], None if weights is None else weights[..., 0, :])
 
 
@@ -132,7 +132,7 @@ class StructuredSelfAttention(nn.Module):
         hidden = jnp.tanh(dense(self.hidden_features, "hidden")(inputs))
         # "energies" are the scores: checkpoints have the parameter under this name.
         scores = dense(self.num_hops, "energies")(hidden)
-        return _pool(scores, inputs, visible, need_weights)
+        return _pool(self, scores, inputs, visible, need_weights)
 
 
 class InputAttentionCell(nn.RNNCellBase):
@@ -194,7 +194,7 @@ class InputAttentionCell(nn.RNNCellBase):
             dense(width, "state_gate", False)(carry) + dense(width, "input_gate", True)(inputs)
         )
         scores = as_dtype_of(gates, as_number("alpha to be a number", self.alpha)) * gates
-        weights = lens.normalized(masked_softmax, scores).astype(inputs.dtype)
+        weights = lens.normalized(masked_softmax, scores, path_of(self)).astype(inputs.dtype)
         state = self.activation(
             dense(self.features, "state", False)(carry)
             + dense(self.features, "input", True)(inputs * weights)
@@ -237,9 +237,12 @@ def _without_padding(
     return hide(inputs, visible.reachable()[1]), visible
 
 
-def _pool(scores: Array, inputs: Array, visible: Visibility, need_weights: bool) -> Attended:
+def _pool(
+    layer: nn.Module, scores: Array, inputs: Array, visible: Visibility, need_weights: bool
+) -> Attended:
     """Attends with scores `(..., t, hops)`, which stand for queries: they are their own score."""
     scores = jnp.swapaxes(scores, -1, -2)  # (..., hops, t)
     visible = dataclasses.replace(visible, shape=scores.shape)
     score = lambda query, key: query
-    return compute(Call(scores, inputs, inputs, visible, score, need_weights=need_weights))
+    call = Call(scores, inputs, inputs, visible, score, need_weights=need_weights)
+    return compute(call._replace(name=path_of(layer)))

@@ -1,0 +1,230 @@
+"""Which heads of a model matter: heads that are cut, scaled or patched, and what each of them adds.
+
+A head has the path of its layer in the model, such as `blocks_1/attention`, and a number from 0. A
+model is a Flax module that returns its outputs, alone or first of a tuple. Its blocks have layers
+`MultiHeadAttention` as fields, as `EncoderBlock` and `DecoderBlock` do.
+
+Source: Michel et al. 2019 (arXiv:1905.10650) for heads that are cut; Wang et al. 2022
+(arXiv:2211.00593) for patched ones; Elhage et al. 2021 (transformer-circuits.pub) for the direct
+part; nostalgebraist 2020 for the logit lens; Abnar & Zuidema 2020 (arXiv:2005.00928) for `rollout`.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import ParamSpec
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.extend.core import get_opaque_trace_state
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from flax_attn.attention import Lens, MultiHeadAttention
+from flax_attn.attention.arrays import wide, with_rank
+from flax_attn.models.forward import Inputs, Params, in_order
+from flax_attn.types import Options, Tree
+
+P = ParamSpec("P")
+Heads = Mapping[str, Float[Array, " heads"]]  # a number for each head, by the path of its layer
+ByLayer = dict[str, Array]  # the same, or contexts
+Measure = Callable[[Tree], Float[Array, ""]]  # from the outputs of a model to one number
+Around = Callable[..., Tree]
+_times = jax.vmap(jnp.multiply, (-2, 0), -2)  # contexts `(..., heads, e)` and numbers `(heads,)`
+
+
+def cut(heads: Mapping[str, Sequence[int]]) -> Lens:
+    """Makes a lens in which some heads say 0, such as `cut({"blocks_1/attention": [3]})`.
+
+    A number that the layer does not have is a ValueError within it. Other paths do nothing.
+    """
+
+    def change(name: str, context: Array) -> Array:
+        numbers, count = list(heads.get(name, ())), context.shape[-2]
+        if wrong := [number for number in numbers if not 0 <= number < count]:
+            raise ValueError(f"expected heads of {name} from 0 to {count - 1}, got {wrong[0]}")
+        return context.at[..., jnp.array(numbers), :].set(0) if numbers else context
+
+    return Lens(change_contexts=change)
+
+
+def scaled(factors: Heads) -> Lens:
+    """Makes a lens that multiplies what heads say by factors `(heads,)`: 1 leaves it, 0 cuts it.
+
+    Factors may be traced, so that one compiled program serves all of them. Other layers stay.
+    """
+    change = lambda name, own: _times(own, factors[name]) if name in factors else own
+    return Lens(change_contexts=change)
+
+
+def patched(contexts: Mapping[str, Float[Array, "*b q heads e"]], shares: Heads) -> Lens:
+    """Makes a lens in which heads say what they say on other inputs, `own + share (other - own)`.
+
+    The contexts `(..., q, heads, e)` are those of `contexts_of` on the other inputs. A share of 0
+    leaves a head, 1 replaces it. Shares `(heads,)` may be traced. Layers without them stay.
+    """
+    move = lambda name, own: own + _times(contexts[name] - own, shares[name])
+    return Lens(change_contexts=lambda name, own: move(name, own) if name in shares else own)
+
+
+def _compiled(function: Callable[P, ByLayer]) -> Callable[P, ByLayer]:
+    """Compiles a function, once for each model and measure. Layers come in the order of blocks."""
+    static = [name for name in ("model", "measure") if name in function.__annotations__]
+    jitted = jax.jit(function, static_argnames=static)
+    call = lambda *args, **options: in_order(jitted(*args, **options))
+    return functools.wraps(function)(call)  # pyright: ignore
+
+
+@_compiled
+def contexts_of(model: nn.Module, params: Params, inputs: Inputs) -> ByLayer:
+    """Returns what each head says, `(..., q, heads, e)`, by the path of its layer.
+
+    Attention that is in a loop, or that is called twice, is a ValueError.
+    """
+    contexts, trace = {}, get_opaque_trace_state()
+
+    def keep(name: str, context: Array) -> Array:
+        if name in contexts or get_opaque_trace_state() != trace:
+            raise ValueError(f"expected one call of each attention and no loop, for {name!r}")
+        return contexts.setdefault(name, context)
+
+    with Lens(change_contexts=keep):
+        _outputs(model, params, inputs)
+    return contexts
+
+
+@_compiled
+def heads_of(model: nn.Module, params: Params, inputs: Inputs) -> ByLayer:
+    """Returns a 1 for each head, `(heads,)`, by the path of its layer: factors for `scaled`."""
+    said = contexts_of(model, params, inputs)
+    return {name: jnp.ones(context.shape[-2]) for name, context in said.items()}
+
+
+@_compiled
+def effects(
+    model: nn.Module, params: Params, inputs: Inputs, measure: Measure, source: Inputs | None = None
+) -> ByLayer:
+    """Returns what each head does to a number, `(heads,)`, by the path of its layer.
+
+    Without `source` it is by how much the number falls if this head alone is cut. With other inputs
+    as source, it is by how much it rises if this head alone says what it says there. One program
+    serves all heads. A measure that does not make one number `()` of the outputs is a ValueError.
+    """
+    ones, by_layer = ravel_pytree(heads_of(model, params, inputs))
+    contexts = {} if source is None else contexts_of(model, params, source)
+
+    def measured(kept: Array) -> Array:
+        with patched(contexts, by_layer(1 - kept)) if contexts else scaled(by_layer(kept)):
+            number = measure(_outputs(model, params, inputs))
+        if jnp.shape(number):
+            raise ValueError(f"expected measure to return one number, got shape {number.shape}")
+        return jnp.asarray(number, ones.dtype)
+
+    numbers = jax.lax.map(measured, jnp.concatenate([ones[None], 1 - jnp.eye(len(ones))]))
+    return by_layer((numbers[1:] - numbers[0]) * (-1 if source is None else 1))
+
+
+@_compiled
+def direct(model: nn.Module, params: Params, inputs: Inputs, measure: Measure) -> ByLayer:
+    """Returns what each head adds to a logit by itself, from each position, `(..., q, heads)`.
+
+        context_h · d measure / d context_h, along the residual connections alone
+
+    What later layers make of the head is left out, and norms hold their deviation. It is exact if
+    norms and linear maps alone follow the last block, and the measure is a sum of outputs. Else it
+    is of first order. Attention in no block, and norms not of `flax.linen`, are a ValueError.
+    """
+    contexts, parts = contexts_of(model, params, inputs), set()
+
+    def hold(module: nn.Module, call: Around, *args: Tree) -> Tree:
+        if isinstance(module, nn.LayerNorm | nn.RMSNorm):
+            return _held(module, call(*args), args[0])
+        is_alone = isinstance(module, MultiHeadAttention) and module.path not in parts
+        if is_alone or "norm" in type(module).__name__.lower():
+            name = type(module).__name__
+            raise ValueError(f"expected attention in blocks and norms of flax.linen, got {name}")
+        parts.update(part.path for part in _parts(module))
+        return call(*(jax.lax.stop_gradient(args) if module.path in parts else args))
+
+    def measured(contexts: ByLayer) -> Array:
+        with Lens(change_contexts=lambda name, _: contexts[name]):
+            return measure(_outputs(model, params, inputs, hold))
+
+    slopes = jax.grad(measured)(contexts)
+    return {name: jnp.sum(contexts[name] * slopes[name], axis=-1) for name in contexts}
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def logits_by_block(model: nn.Module, params: Params, inputs: Inputs) -> Float[Array, "n *_"]:
+    """Returns the outputs `(blocks, ...)` if the model ended after each block: the logit lens.
+
+    Attention in no block, a block that is called twice, and several stacks are a ValueError.
+    """
+    states = []
+
+    def keep(module: nn.Module, call: Around, *args: Tree) -> Tree:
+        outputs = call(*args)
+        if _parts(module):
+            states.append((module.path, outputs.context))
+        return outputs
+
+    _outputs(model, params, inputs, keep)
+    stacks = sorted({"/".join(path).rstrip("0123456789") for path, _ in states})
+    if len(stacks) != 1 or len(dict(states)) < len(states):
+        raise ValueError(f"expected one stack of blocks with attention, got {stacks}")
+
+    def end(state: Array, module: nn.Module, call: Around, *args: Tree) -> Tree:
+        outputs = call(*args)
+        return outputs._replace(context=state) if module.path == states[-1][0] else outputs
+
+    ended = lambda state: _outputs(model, params, inputs, functools.partial(end, state))
+    return jax.vmap(ended)(jnp.stack([state for _, state in states]))
+
+
+def rollout(attention: Mapping[str, Float[Array, "*b heads t t"]]) -> Float[Array, "*b t t"]:
+    """Returns how much each position takes from each input, over all blocks, `(..., t, t)`.
+
+        R = A_n ... A_2 A_1,   A_i = (mean over heads of the weights of block i + I) / 2
+
+    The weights `(..., heads, t, t)` are by block, `block2` before `block10`. Other shapes are a
+    ValueError.
+    """
+    blocks = []
+    for name, weights in in_order(dict(attention)).items():
+        shape = jnp.shape(weights)
+        if len(shape) < 3 or shape[-1] != shape[-2]:
+            raise ValueError(f"expected weights (..., heads, t, t), got {shape} of {name}")
+        blocks.append((weights.mean(axis=-3) + with_rank(jnp.eye(shape[-1]), len(shape) - 1)) / 2)
+    return functools.reduce(lambda product, block: block @ product, blocks)
+
+
+def _outputs(
+    model: nn.Module, params: Params, inputs: Inputs, around: Around | None = None
+) -> Tree:
+    """The outputs of a model, where `around(module, call, *args)` makes each call of a module."""
+
+    def intercept(call: Around, args: Tree, options: Options, at: Tree) -> Tree:
+        if around is None or at.method_name != "__call__":
+            return call(*args, **options)
+        return around(at.module, functools.partial(call, **options), *args)
+
+    with nn.intercept_methods(intercept):
+        outputs = model.apply({"params": params}, inputs)
+    return outputs[0] if isinstance(outputs, tuple) else outputs
+
+
+def _parts(module: nn.Module) -> list[nn.Module]:
+    """The modules that a block, which has attention in heads, adds to its input; else none."""
+    fields = (field for name, field in vars(module).items() if name != "parent")
+    parts = [field for field in fields if isinstance(field, nn.Module)]
+    has_attention = any(isinstance(part, MultiHeadAttention) for part in parts)
+    return parts if has_attention and module.path else []
+
+
+def _held(norm: nn.LayerNorm | nn.RMSNorm, outputs: Array, inputs: Array) -> Array:
+    """The outputs of a norm, with the derivative that it has if its deviation is held."""
+    x, stop = inputs.astype(wide(inputs.dtype)), jax.lax.stop_gradient
+    x = x - x.mean(axis=-1, keepdims=True) if isinstance(norm, nn.LayerNorm) else x
+    x = x / stop(jnp.sqrt(jnp.square(x).mean(axis=-1, keepdims=True) + norm.epsilon))
+    x = x * with_rank(norm.get_variable("params", "scale"), x.ndim) if norm.use_scale else x
+    return stop(outputs) + (x - stop(x)).astype(outputs.dtype)
