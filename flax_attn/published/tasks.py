@@ -4,9 +4,9 @@ Each is the kind of task of the same name. It has no data, no training and no re
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import flax.linen as nn
 import jax
@@ -17,22 +17,22 @@ from flax_attn.data.contents import as_pixels, real_numbers
 from flax_attn.data.sets import ImageData, LanguageData, TextData
 from flax_attn.data.text import pad
 from flax_attn.errors import UsageError, shortened
-from flax_attn.kinds import replies
 from flax_attn.kinds.asking import Asked, check_length, longer, rounded
 from flax_attn.kinds.encoders import Part
 from flax_attn.kinds.images import ImageClasses
 from flax_attn.kinds.language import LanguageModel
 from flax_attn.kinds.requests import warn
-from flax_attn.kinds.task import Kept, Look, Prediction, Recipe, Rows, Task, as_texts
+from flax_attn.kinds.task import Kept, Prediction, Recipe, Rows, Task, as_texts
 from flax_attn.kinds.texts import TextClasses
-from flax_attn.models.forward import Inputs, Params, apply
+from flax_attn.models.forward import Inputs, Params
 from flax_attn.published.folder import Config, HubTokenizer, read_tokenizer
 from flax_attn.published.loading import MOST_READ, read
 from flax_attn.published.modules import Decoder, Encoder, VisionTransformer
 from flax_attn.runs import untrusted
-from flax_attn.types import JsonObject, Tree, UserInput
+from flax_attn.types import JsonObject, Options, Tree, UserInput
 
 MASK = "[MASK]"
+MOST_SHOWN = 512  # tokens of a text that a page shows
 
 
 class NoData:
@@ -62,6 +62,27 @@ class NoImages(NoData, ImageData):
         return self.size, self.size
 
 
+class Prepared(NamedTuple):
+    """An input of a page, as a model takes it.
+
+    Attributes:
+        inputs: of one text, padded, or of one image.
+        tokens: of the text, without padding; empty for an image.
+        length, width: the number of tokens or patches, and with padding.
+        token: the one that the answer is read from.
+        first: the number of tokens that come before the first patch.
+        note: what the user should know, or None.
+    """
+
+    inputs: Inputs
+    tokens: list[str]
+    length: int
+    width: int
+    token: int
+    first: int = 0
+    note: str | None = None
+
+
 @dataclasses.dataclass(frozen=True)
 class Continued(LanguageModel):
     """A published language model. Every token may be read and written."""
@@ -80,6 +101,38 @@ class Continued(LanguageModel):
 
     def written(self, tokens: np.ndarray) -> np.ndarray:
         return np.array([self.tokenizer.written(token) for token in tokens.tolist()], dtype=str)
+
+    def look(self, model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
+        """As `LanguageModel.look`. The logits are those of the last token alone."""
+        last = jnp.asarray(inputs["last"])
+
+        def at_last(call: Callable[..., Tree], args: Tree, options: Options, at: Tree) -> Tree:
+            if at.module.path == ("norm",):  # before the logits
+                args = (jax.lax.dynamic_slice_in_dim(args[0], last, 1, axis=1), *args[1:])
+            return call(*args, **options)
+
+        options: Options = {"need_weights": True}
+        with nn.intercept_methods(at_last):
+            tokens = jnp.asarray(inputs["tokens"])
+            applied: Tree = model.apply({"params": params[0]}, tokens, **options)
+        logits, aux = applied
+        shares = jax.nn.softmax(logits[:, 0], axis=-1)
+        return {"outputs": shares, "attention": aux["attention"], "last": last}
+
+    def prepared(self, asked: Asked) -> Prepared:
+        most = min(self.data.max_length, MOST_SHOWN)
+        whole = self.encoded(asked.words())
+        row = whole[-most:]
+        width = min(rounded(len(row)), most)
+        tokens, _ = pad([row], width)
+        last = len(row) - 1
+        note = f"the model reads the last {most} tokens" if len(whole) > most else None
+        written = self.written(np.array(row)).tolist()
+        inputs = {"tokens": tokens, "last": np.int32(last)}
+        return Prepared(inputs, written, len(row), width, last, note=note)
+
+    def writes(self, shares: np.ndarray) -> list[list[int] | None]:
+        return self._writes(shares)
 
 
 class Reader:
@@ -115,14 +168,11 @@ class Reader:
             if (length := len(self.tokenizer.encode(text))) > self.most:
                 warn(f"warning: text {number} has {length} tokens, of which {self.most} are read")
 
-    def answer(self, asked: Asked, look: Look) -> tuple[dict[str, Tree], JsonObject]:
-        text = asked.words()
-        inputs, (parts,), _ = self.read([text])
-        check_length(len(parts))
-        length = len(parts)
-        looked = look(longer(inputs, rounded(length)))
-        reply = replies.attended(looked, rounded(length), length)
-        return looked, reply | replies.with_tokens([(part, True) for part in parts])
+    # what `evidence` asks of a `TextEncoder`, to leave out each token in turn
+    pairs = None
+
+    def clean(self, text: str) -> str:
+        return text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,13 +186,26 @@ class Read(TextClasses):
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
     ) -> dict[str, Tree]:
         assert isinstance(model, Encoder)
-        outputs, attention = apply(model, params[0], inputs)
+        applied: Tree = model.apply({"params": params[0]}, inputs)
+        outputs, aux = applied
         if model.head == "words":  # those in place of the first mask, else of the first token
             at = jnp.argmax(inputs["tokens"] == self.mask, axis=-1)
             outputs = jnp.take_along_axis(outputs, at[:, None, None], axis=1)[:, 0]
         elif model.head == "states":
             outputs = jnp.zeros((len(outputs), 1))  # it has no classes
-        return {"outputs": jax.nn.softmax(outputs, axis=-1), "attention": attention}
+        return {"outputs": jax.nn.softmax(outputs, axis=-1), "attention": aux["attention"]}
+
+    def prepared(self, asked: Asked) -> Prepared:
+        text = asked.words()
+        inputs, (parts,), _ = self.encoder.read([text])
+        length = len(parts)
+        check_length(length)
+        width = min(rounded(length), self.encoder.most)
+        row = inputs["tokens"][0].tolist()
+        token = row.index(self.mask) if self.mask in row else 0
+        whole = len(self.encoder.tokenizer.encode(text))
+        note = f"the model reads the first {length} tokens" if whole > length else None
+        return Prepared(longer(inputs, width), parts, length, width, token, note=note)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         texts = as_texts(inputs)
@@ -173,6 +236,8 @@ class Seen(ImageClasses):
     """
 
     data: NoImages
+    patches: int  # along a side
+    first: int  # tokens before the patches
 
     def prepare(self, inputs: UserInput, source: str = "the inputs") -> np.ndarray:
         """Images `(n, height, width)` or `(n, height, width, channels)` of any size, scaled."""
@@ -193,10 +258,19 @@ class Seen(ImageClasses):
     ) -> dict[str, Tree]:
         assert isinstance(model, VisionTransformer)
         mean, std = jnp.array(self.data.mean), jnp.array(self.data.std)
-        logits, attention = apply(model, params[0], (inputs - mean) / std)
+        applied: Tree = model.apply({"params": params[0]}, (inputs - mean) / std)
+        logits, aux = applied
         first = 2 if model.has_teacher_token else 1
-        looks = {name: own[..., :1, first:] for name, own in attention.items()}
+        looks = {name: own[..., :1, first:] for name, own in aux["attention"].items()}
         return {"outputs": jax.nn.softmax(logits, axis=-1), "attention": looks}
+
+    def prepared(self, asked: Asked) -> Prepared:
+        image = asked.numbers()
+        if image.ndim not in (2, 3):
+            raise UsageError(f"expected one image, got the shape {image.shape}")
+        sides = self.patches
+        inputs = self.prepare(image[None], "the input")
+        return Prepared(inputs, [], sides**2, sides**2, 0, self.first)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         computed = jax.device_get(_compute(self, model, params, self.prepare(inputs)))
@@ -261,7 +335,9 @@ def images_of(folder: Path, config: Config, model: VisionTransformer) -> Task:
         std=tuple(max(own, 1e-6) for own in scaling["image_std"]),
     )
     names = class_names(config, model.num_classes)
-    return Seen(data, Recipe(), kept_names(names), Rows({}, {}), {})
+    first = 2 if model.has_teacher_token else 1
+    patches = model.image_size // model.patch_size
+    return Seen(data, Recipe(), kept_names(names), Rows({}, {}), {}, patches, first)
 
 
 def class_names(config: Config, number: int) -> list[str]:
@@ -274,42 +350,3 @@ def class_names(config: Config, number: int) -> list[str]:
 def kept_names(names: list[str]) -> Kept:
     derived: JsonObject = {"classes": names, "class_weights": [1.0] * len(names)}
     return Kept(derived, {"num_classes": len(names)}, {"labels.json": names})
-
-
-def page_data(
-    name: str, task: Task, model: nn.Module, params: Params, answer: JsonObject
-) -> JsonObject:
-    """What a page shows of a published model, of which there is no training and no test.
-
-    `answer` is the reply to the first question, which the page begins with.
-    """
-    count = sum(leaf.size for leaf in jax.tree.leaves(params))
-    does = {Continued: "writes on", Read: "reads a text", Seen: "names what it sees"}[type(task)]
-    attention = [
-        {"name": block, "heads": own["shape"][0], "of": "head"}
-        for block, own in answer["attention"].items()
-    ]
-    return {
-        "name": name,
-        "kind": task.name,
-        "data": "",
-        "task": "",
-        "relevant": None,
-        "classes": None,
-        "sentence": does,
-        "published": True,
-        "model": type(model).__name__,
-        "parameters": count,
-        "measured": "",
-        "seeds": 1,
-        "steps": 0,
-        "diverged": [],
-        "summary": {},
-        "curves": {},
-        "attention": attention,
-        "examples": [],
-        "beside": {},
-        "lines": [],
-        "live": None,
-        "note": None,
-    }
