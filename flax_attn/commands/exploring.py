@@ -6,15 +6,16 @@ import os
 import sys
 import threading
 import webbrowser
+from pathlib import Path
 
-from flax_attn import kinds
+from flax_attn import kinds, published
 from flax_attn.errors import UsageError, escaped
 from flax_attn.experiment import loading
 from flax_attn.experiment.loading import Run
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.server import Explorer, open_explorer
 from flax_attn.kinds.requests import warn
-from flax_attn.page.report import report
+from flax_attn.page.report import page_of_published, report
 from flax_attn.runs.reading import Record
 
 MOST_RUNS = 2
@@ -26,6 +27,8 @@ def explore(args: argparse.Namespace) -> None:
         raise UsageError(f"expected one run or two, got {len(args.runs)}")
     if args.port is not None and not 0 <= args.port < 65_536:
         raise UsageError(f"expected --port from 0 to 65535, got {args.port}")
+    if any(published.is_published(path) for path in args.runs):
+        return explore_published(args.runs, args.port, args.open)
     records = [kinds.read(path) for path in args.runs]
     runs = [loading.of_record(own, warn, allow=tuple(args.allow)) for own in records]
     check_inputs(runs)
@@ -40,6 +43,20 @@ def serve(records: list[Record], runs: list[Run], port: int | None, opens: bool)
 
     with open_explorer(port, make_page, [Answers(run) for run in runs]) as server:
         announce(server, " and ".join(record.name for record in records), opens)
+        server.serve_forever()
+
+
+def explore_published(paths: list[Path], port: int | None, opens: bool) -> None:
+    """Serves the page of a published model until Ctrl-C."""
+    from flax_attn.explore.published import PublishedAnswers, page_data  # with its families
+
+    if len(paths) > 1:
+        raise UsageError(f"expected one published model, or one run or two, got {len(paths)}")
+    run = loading.load(paths[0], warn)
+    answers, shown = PublishedAnswers(run), page_data(run)
+    make_page = lambda token: with_token(page_of_published(shown), token)
+    with open_explorer(port, make_page, [answers]) as server:
+        announce(server, shown["name"], opens)
         server.serve_forever()
 
 

@@ -31,6 +31,7 @@ SMALL = 16  # the same of all heads
 ROOM = 80_000  # cells of all small maps
 NEXT = 5  # tokens that are named after each block
 MOST_BARS = 512  # numbers of a vector
+MOST_SIDE = 56  # pixels of an image that a page asks about
 AT_ONCE = 4, 16  # settings that one program takes: as many as a block has heads, within these
 
 
@@ -130,8 +131,10 @@ class PublishedAnswers:
         return changed
 
     def _classified(self, outputs: np.ndarray) -> JsonObject:
-        classified = replies.classified(outputs, self.task.class_names() or [])
-        writes = self.task.writes(outputs) if isinstance(self.task, Continued) else None
+        is_language = isinstance(self.task, Continued)
+        names = self.task.class_names() if is_language else self.task.classes
+        writes = self.task.writes(outputs) if is_language else None
+        classified = replies.classified(outputs, names)
         return classified | {"outputs": None, "writes": writes}
 
     def _shown(self, looked: dict[str, np.ndarray], prepared: Prepared, view: View) -> JsonObject:
@@ -278,6 +281,41 @@ class Parts:
         elif isinstance(at.module, nn.DenseGeneral) and at.module.name in ("query", "key"):
             self.vectors[at.module.name].append(outputs[0, self.token])
         return outputs
+
+
+FIRST_PROMPT = "The cat sat on the mat because the cat"
+FIRST_TEXT = "A good film with a slow beginning, and an end that nobody forgets."
+FIRST_GAP = "The capital of France is {}, a city on the river."
+
+
+def page_data(run: Model) -> JsonObject:
+    """What a page shows of a published model, of which there is no training and no test."""
+    answers = PublishedAnswers(run)
+    task, model, heads = answers.task, answers.model, answers.num_heads
+    count = sum(leaf.size for leaf in jax.tree.leaves(answers.params))
+    each = next(iter(heads.values()))
+    blocks = f"{len(heads)} {'block' if len(heads) == 1 else 'blocks'}"
+    of_heads = f"{each} {'head' if each == 1 else 'heads'}"
+    text, takes = FIRST_TEXT, "text"
+    if isinstance(task, Continued):
+        text, takes = FIRST_PROMPT, "prompt"
+    elif isinstance(task, Read) and task.mask is not None and model.head == "words":
+        text = FIRST_GAP.format(task.encoder.tokenizer.written(task.mask))
+    elif isinstance(task, Seen):
+        text, takes = "", "image"
+    return {
+        "name": run.path.resolve().name,
+        "kind": "published",
+        "sentence": f"{blocks} of {of_heads}, {count:,} parameters, from a folder",
+        "takes": takes,
+        "text": text,
+        "has_answer": not (isinstance(task, Read) and model.head == "states"),
+        "side": min(model.image_size, MOST_SIDE) if isinstance(model, VisionTransformer) else None,
+        "attention": [{"name": name, "heads": own, "of": "head"} for name, own in heads.items()],
+        "at_once": answers.at_once,
+        "examples": [],
+        "live": None,
+    }
 
 
 def as_map(weights: Float[Array, "heads q k"]) -> Float[Array, "heads rows columns"]:

@@ -39,7 +39,7 @@ class NoData:
     """Stands where the data of a run stand."""
 
     def load(self, manual_dir: Path | None) -> NoReturn:
-        raise UsageError("expected a run with data, got a published model; give texts by --input")
+        raise UsageError("expected a run, got a published model, which has no test split")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -221,6 +221,13 @@ class Read(TextClasses):
         return Prediction(shares, self.classes, best, tokens, known, attention)
 
 
+@dataclasses.dataclass(frozen=True)
+class Masked(Read):
+    """A published encoder of texts that names words for a `[MASK]`, or that has states alone."""
+
+    tells_why = False
+
+
 def _compute(
     task: Task, model: nn.Module, params: Sequence[Params], inputs: Inputs
 ) -> dict[str, Tree]:
@@ -305,8 +312,9 @@ def load(folder: Path, max_length: int = MOST_READ) -> tuple[Task, nn.Module, Pa
     reader = Reader(tokenizer, model.max_length)
     data, mask = NoTexts(tokenizer="bpe"), tokenizer.model.token_to_id(MASK)
     mask = tokenizer.model.token_to_id("<mask>") if mask is None else mask
+    kind = Read if model.head == "classes" else Masked
     return (
-        Read(data, Recipe(), kept_names(names), reader, Rows({}, {}), {}, [], {}, mask),
+        kind(data, Recipe(), kept_names(names), reader, Rows({}, {}), {}, [], {}, mask),
         model,
         params,
     )
