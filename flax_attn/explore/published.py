@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from flax_attn.attention import DecoderBlock, EncoderBlock, Lens
+from flax_attn.attention.arrays import with_rank
 from flax_attn.errors import UsageError
 from flax_attn.experiment.loading import Model
 from flax_attn.explore.under_lens import NORMALIZERS, Traced, by_name
@@ -30,7 +31,7 @@ SIDE = 64  # cells along the map of one head
 SMALL = 16  # the same of all heads
 ROOM = 80_000  # cells of all small maps
 NEXT = 5  # tokens that are named after each block
-MOST_BARS = 512  # numbers of a vector
+MOST_BARS = 4_096  # numbers of a vector
 MOST_SIDE = 56  # pixels of an image that a page asks about
 AT_ONCE = 4, 16  # settings that one program takes: as many as a block has heads, within these
 
@@ -238,7 +239,8 @@ class PublishedAnswers:
         rows: dict[str, int] = {}  # attentions are called in the order of blocks
 
         def change(name: str, context: Array) -> Array:
-            changed = context * kept[rows.setdefault(name, len(rows))][:, None]
+            factors = kept[rows.setdefault(name, len(rows))][:, None]
+            changed = context * with_rank(factors, context.ndim)
             if tell is not None:
                 tell(changed)
             return changed

@@ -13,7 +13,8 @@ import { fromScores, normalizerIn } from "./pictures/formula.mjs";
  *
  * The view of a kind of task has `{node, hint, input(), show(replies, settings, request),
  * say(replies), reset(), query(), example()}`; `request` is null for what a run has kept. A view
- * with `more()` adds that to what is asked, its settings to the others. It calls
+ * with `more()` adds that to what is asked, its settings to the others; `hasScores` is false where
+ * replies have none. It calls
  * `changed()` when its input changes, and `hide(keys)` for keys that are clicked. When something
  * else of the same replies is chosen, it calls `pick()` for the sentence and the scores, or
  * `again()` to be shown anew as well.
@@ -126,7 +127,7 @@ export function tryIt(run, ask, others = []) {
     figure,
     view.slot ? null : below,
     view.after ?? null,
-    hasAttention ? formula.node : null,
+    hasAttention && view.hasScores !== false ? formula.node : null,
   );
   document.addEventListener(LEARNED, changed);
   const kept = keptReplies(runs, view.example());

@@ -4,7 +4,7 @@ Each is the kind of task of the same name. It has no data, no training and no re
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -12,6 +12,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
 
 from flax_attn.data.contents import as_pixels, real_numbers
 from flax_attn.data.sets import ImageData, LanguageData, TextData
@@ -29,7 +31,7 @@ from flax_attn.published.folder import Config, HubTokenizer, read_tokenizer
 from flax_attn.published.loading import MOST_READ, read
 from flax_attn.published.modules import Decoder, Encoder, VisionTransformer
 from flax_attn.runs import untrusted
-from flax_attn.types import JsonObject, Options, Tree, UserInput
+from flax_attn.types import JsonObject, Tree, UserInput
 
 MASK = "[MASK]"
 MOST_SHOWN = 512  # tokens of a text that a page shows
@@ -104,20 +106,11 @@ class Continued(LanguageModel):
 
     def look(self, model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
         """As `LanguageModel.look`. The logits are those of the last token alone."""
-        last = jnp.asarray(inputs["last"])
-
-        def at_last(call: Callable[..., Tree], args: Tree, options: Options, at: Tree) -> Tree:
-            if at.module.path == ("norm",):  # before the logits
-                args = (jax.lax.dynamic_slice_in_dim(args[0], last, 1, axis=1), *args[1:])
-            return call(*args, **options)
-
-        options: Options = {"need_weights": True}
-        with nn.intercept_methods(at_last):
-            tokens = jnp.asarray(inputs["tokens"])
-            applied: Tree = model.apply({"params": params[0]}, tokens, **options)
-        logits, aux = applied
+        own = {"params": params[0]}
+        applied: Tree = model.apply(own, inputs["tokens"], inputs["last"], method=_last_logits)
+        logits, attention = applied
         shares = jax.nn.softmax(logits[:, 0], axis=-1)
-        return {"outputs": shares, "attention": aux["attention"], "last": last}
+        return {"outputs": shares, "attention": attention, "last": inputs["last"]}
 
     def prepared(self, asked: Asked) -> Prepared:
         most = min(self.data.max_length, MOST_SHOWN)
@@ -133,6 +126,17 @@ class Continued(LanguageModel):
 
     def writes(self, shares: np.ndarray) -> list[list[int] | None]:
         return self._writes(shares)
+
+
+def _last_logits(
+    model: Decoder, tokens: Int[Array, "b t"], last: ArrayLike
+) -> tuple[Float[Array, "b 1 v"], dict[str, Array]]:
+    """The logits of one token, and the attention. All logits of a large vocabulary are slow."""
+    x, attention = model._embed(tokens, 0, train=False), {}
+    for i, block in enumerate(model.blocks):
+        x, weights, _, _ = block(x, window=model._window(i), need_weights=True)
+        attention[f"block{i + 1}"] = weights
+    return model._logits(jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)), attention
 
 
 class Reader:
@@ -264,7 +268,8 @@ class Seen(ImageClasses):
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
     ) -> dict[str, Tree]:
         assert isinstance(model, VisionTransformer)
-        mean, std = jnp.array(self.data.mean), jnp.array(self.data.std)
+        shape = (1, 1, 1, -1)
+        mean, std = (jnp.array(own).reshape(shape) for own in (self.data.mean, self.data.std))
         applied: Tree = model.apply({"params": params[0]}, (inputs - mean) / std)
         logits, aux = applied
         first = 2 if model.has_teacher_token else 1
@@ -291,7 +296,8 @@ def load(folder: Path, max_length: int = MOST_READ) -> tuple[Task, nn.Module, Pa
     if isinstance(model, VisionTransformer):
         return images_of(folder, config, model), model, params
     first = config.content.get("bos_token_id")
-    tokenizer = read_tokenizer(folder, first if type(first) is int else None)
+    is_token = type(first) is int and 0 <= first < model.vocabulary_size
+    tokenizer = read_tokenizer(folder, first if is_token else None)
     if tokenizer.size > model.vocabulary_size:
         raise UsageError(
             f"expected at most {model.vocabulary_size:,} tokens, as the model has, in "

@@ -5,7 +5,15 @@ from pathlib import Path
 
 import torch
 import transformers as tr
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 SIZE = 300  # tokens
 TEXT = ["the cat sat on the mat because the cat was tired", "a dog, a cat: who is it?"] * 3

@@ -2,7 +2,6 @@
 
 import { el, setStyle } from "../dom.mjs";
 import { points } from "./evidence.mjs";
-import { sign } from "./words.mjs";
 
 const WAIT = 350; // milliseconds after the last change
 const MOST_PARTS = 64; // that are changed in turn
@@ -60,7 +59,7 @@ export function effectsRow(ask, { label, atOnce, onPress, onChange = () => {}, h
     const cells = names.map((name, i) => {
       const small = el("small", {}, off[i] ? "off" : "…");
       const press = { type: "button", class: "effect", onclick: () => onPress(i) };
-      const cell = el("button", press, el("span", { dir: "auto" }, sign(name)), small);
+      const cell = el("button", press, el("span", { dir: "auto" }, name), small);
       cell.setAttribute("aria-pressed", String(off[i]));
       cell.classList.toggle("hidden-key", off[i]);
       return cell;
@@ -99,5 +98,5 @@ export function effectsRow(ask, { label, atOnce, onPress, onChange = () => {}, h
 function mostOf(names, values) {
   const [first] = [...values].sort(([, a], [, b]) => Math.abs(b) - Math.abs(a));
   if (!first || Math.abs(first[1]) < 1e-3) return "None of them alone changes more than 0.1.";
-  return `Most changes without “${sign(names[first[0]])}”: ${points(first[1])}.`;
+  return `Most changes without “${names[first[0]]}”: ${points(first[1])}.`;
 }

@@ -72,5 +72,7 @@ function afterBlocks(after, token) {
   const caption = `What would follow ${token} if the model ended after each block`;
   const table = plainTable(caption, ["after", ...places], rows);
   table.classList.add("after-blocks");
-  return el("div", {}, el("p", { class: "try-title" }, caption), scrollBox(caption, table));
+  const box = scrollBox(caption, table);
+  box.classList.add("head-box"); // a model may have many blocks
+  return el("div", {}, el("p", { class: "try-title" }, caption), box);
 }

@@ -95,6 +95,21 @@ function imageInput(run, onInput) {
   return { node, begin, value, image: () => ({ shape: [side, side], data: state.ink }) };
 }
 
+/**
+ * The map, by its number, whose queries put most weight on another key than themselves and the
+ * first one, where many heads look that have nothing to say. Of patches it is the strongest.
+ */
+function tellingMap(maps, isImage) {
+  const scores = Array.from({ length: maps.shape[0] }, (_, i) => {
+    const weights = headOf(maps, i);
+    let sum = 0;
+    for (let q = 0; q < weights.rows; q++)
+      sum += Math.max(0, ...rowOf(weights, q).filter((_, k) => isImage || (k > 0 && k !== q)));
+    return sum;
+  });
+  return scores.indexOf(Math.max(...scores));
+}
+
 /** The view of a published model. */
 function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick }) {
   const isImage = run.takes === "image";
@@ -116,7 +131,8 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   const grid = headGrid(run, choose);
   const chosen = el("p", { class: "hint", "aria-live": "polite" });
   const map = el("div", {});
-  const details = el("details", { class: "behind" }, el("summary", {}, "Its whole map"), map);
+  const summary = el("summary", {}, "Its whole map");
+  const details = el("details", { class: "behind", open: true }, summary, map);
   details.addEventListener("toggle", drawMap);
   const path = tokenPath();
   const all = el("button", { type: "button", onclick: cutEach }, "Cut each head of all blocks");
@@ -135,8 +151,17 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     onPress: (key) => hide([key]),
   });
 
+  /** Begins with a head that tells something, unless one was chosen. */
+  function begins(i) {
+    const { heads } = run.attention[0];
+    if (state.isChosen) return;
+    Object.assign(view, { attention: Math.floor(i / heads), head: i % heads });
+    changed();
+  }
+
   function choose(attention, head) {
     Object.assign(view, { attention, head });
+    state.isChosen = true;
     changed();
   }
 
@@ -153,8 +178,6 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   }
 
   const mark = () => grid.mark({ view, cut, changes: state.changes });
-  const headOfView = () => `${run.attention[view.attention].name}, head ${view.head}`;
-  const nameOfView = () => run.attention[view.attention].name;
 
   /** `request` is what was answered. */
   function show([reply], settings, request) {
@@ -164,7 +187,12 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     if (isImage) showImage(looks, settings);
     else showTokens(tokens, looks, settings);
     showAnswer(reply);
-    unpack(reply.maps).then((maps) => state.reply === reply && grid.show(maps));
+    unpack(reply.maps).then((maps) => {
+      if (state.reply !== reply) return;
+      grid.show(maps);
+      if (!state.hasBegun) begins(tellingMap(maps, isImage));
+      state.hasBegun = true;
+    });
     chosen.textContent = `Chosen: ${headIn(reply)}.`;
     drawMap();
     path.show(reply, nameIn(reply), tokens);
@@ -192,7 +220,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     await ofHeads.show(
       {
         title: `What cutting each head of ${nameIn(reply)} does to`,
-        best: newline(best),
+        best: sign(newline(best)),
         names: heads.map((head) => `head ${head}`),
         each: heads.map((head) => ({ cut: [[block, head]] })),
         off: heads.map(isCut),
@@ -206,8 +234,8 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     ofParts.show(
       {
         title: `What hiding each ${isImage ? "patch" : "token"} does to`,
-        best: newline(best),
-        names: isImage ? keys.map((key) => `patch ${key}`) : reply.tokens.map(newline),
+        best: sign(newline(best)),
+        names: keys.map((key) => (isImage ? `patch ${key}` : sign(newline(reply.tokens[key])))),
         each: keys.map((key) => ({ hidden: [key] })),
         off: keys.map((key) => settings.hidden.includes(key)),
       },
@@ -318,7 +346,8 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     const [[name, share]] = classes;
     const does = { prompt: "the likeliest next is", text: "the likeliest is", image: "it sees" };
     const label = isImage ? name : sign(newline(name));
-    const said = run.has_answer ? `Here ${does[run.takes]} “${label}”, ${percent(share)}. ` : "";
+    const first = `Here ${does[run.takes]} “${label}”, ${percent(share)}. `;
+    const said = run.has_answer ? first : "";
     const row = rowOf(weightsIn(reply, nameIn(reply), 0), 0);
     const best = row.indexOf(Math.max(...row));
     const from = isImage ? "the whole image" : `“${sign(newline(tokens[reply.view.token]))}”`;
@@ -364,9 +393,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
         ? el("div", { class: "try-drawing" }, input.node, [image, answers].map(boxOf))
         : [input.node, line, scale.node, answers],
       el("h3", {}, "The heads"),
-      chosen,
-      grid.node,
-      isImage ? null : details,
+      el("div", { class: "beside" }, grid.node, el("div", {}, chosen, isImage ? null : details)),
       run.has_answer ? effects : null,
     ),
     after: path.node,
@@ -378,6 +405,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     most: isImage ? 1 : 33,
     between: !isImage,
     ordered: run.takes === "prompt",
+    hasScores: !isImage,
     input: () => input.value(),
     more: () => ({ view: { ...view }, settings: cut.length ? { cut } : {} }),
     example: () => 0,

@@ -1,0 +1,115 @@
+"""Folders of tiny published models, written as transformers writes them, without it."""
+
+import json
+
+import numpy as np
+import pytest
+
+FEATURES, HEADS, BLOCKS, TOKENS = 16, 2, 2, 64
+WORDS = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", "the", "cat", "sat", "on", "mat", "a", "dog"]
+CLASSES = ["bad", "good", "neither"]
+
+
+def write_gpt2(folder, num_blocks=BLOCKS, seed=0):
+    """A GPT-2 whose tokens are bytes. Returns the folder."""
+    tokenizers = pytest.importorskip("tokenizers")
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    model = tokenizers.models.BPE({letter: i for i, letter in enumerate(letters)}, [])
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    config = {"model_type": "gpt2", "vocab_size": len(letters), "n_positions": TOKENS}
+    config |= {"n_embd": FEATURES, "n_head": HEADS, "n_layer": num_blocks, "bos_token_id": 0}
+    shapes = {"wte.weight": (len(letters), FEATURES), "wpe.weight": (TOKENS, FEATURES)}
+    shapes |= norm("ln_f")
+    for i in range(num_blocks):
+        shapes |= norm(f"h.{i}.ln_1") | norm(f"h.{i}.ln_2")
+        for name, rows, columns in (
+            ("attn.c_attn", FEATURES, 3 * FEATURES),
+            ("attn.c_proj", FEATURES, FEATURES),
+            ("mlp.c_fc", FEATURES, 4 * FEATURES),
+            ("mlp.c_proj", 4 * FEATURES, FEATURES),
+        ):
+            shapes |= {f"h.{i}.{name}.weight": (rows, columns), f"h.{i}.{name}.bias": (columns,)}
+    return write(folder, config, shapes, tokenizer, seed)
+
+
+def write_bert(folder, head="words", seed=0):
+    """A BERT whose tokens are `WORDS`, which names words for `[MASK]`, or `CLASSES`."""
+    tokenizers = pytest.importorskip("tokenizers")
+    numbers = {word: i for i, word in enumerate(WORDS)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(numbers, unk_token="[UNK]"))
+    tokenizer.add_special_tokens(WORDS[:5])
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    around = [(name, numbers[name]) for name in ("[SEP]", "[CLS]")]
+    tokenizer.post_processor = tokenizers.processors.BertProcessing(*around)
+    config = {"model_type": "bert", "vocab_size": len(WORDS), "max_position_embeddings": TOKENS}
+    config |= {"hidden_size": FEATURES, "intermediate_size": 24, "num_hidden_layers": BLOCKS}
+    config |= {"num_attention_heads": HEADS, "type_vocab_size": 2, "hidden_act": "gelu"}
+    shapes = {
+        f"bert.embeddings.{name}_embeddings.weight": (size, FEATURES)
+        for name, size in (("word", len(WORDS)), ("position", TOKENS), ("token_type", 2))
+    } | norm("bert.embeddings.LayerNorm")
+    for i in range(BLOCKS):
+        layer = f"bert.encoder.layer.{i}"
+        for name in ("query", "key", "value"):
+            shapes |= dense(f"{layer}.attention.self.{name}", FEATURES, FEATURES)
+        shapes |= dense(f"{layer}.attention.output.dense", FEATURES, FEATURES)
+        shapes |= dense(f"{layer}.intermediate.dense", FEATURES, 24)
+        shapes |= dense(f"{layer}.output.dense", 24, FEATURES)
+        shapes |= norm(f"{layer}.attention.output.LayerNorm") | norm(f"{layer}.output.LayerNorm")
+    if head == "words":
+        shapes |= dense("cls.predictions.transform.dense", FEATURES, FEATURES)
+        shapes |= norm("cls.predictions.transform.LayerNorm")
+        shapes |= {"cls.predictions.bias": (len(WORDS),)}
+    else:
+        config["id2label"] = dict(enumerate(CLASSES))
+        shapes |= dense("bert.pooler.dense", FEATURES, FEATURES)
+        shapes |= dense("classifier", FEATURES, len(CLASSES))
+    config["architectures"] = ["BertForMaskedLM" if head == "words" else "X"]
+    return write(folder, config, shapes, tokenizer, seed)
+
+
+def write_vit(folder, seed=0):
+    """A ViT for grey images of 8 x 8 pixels in patches of 2 x 2. Returns the folder."""
+    config = {"model_type": "vit", "image_size": 8, "patch_size": 2, "num_channels": 1}
+    config |= {"hidden_size": FEATURES, "intermediate_size": 24, "num_hidden_layers": BLOCKS}
+    config |= {"num_attention_heads": HEADS, "id2label": dict(enumerate(CLASSES))}
+    embeddings = "vit.embeddings"
+    shapes = {f"{embeddings}.cls_token": (1, 1, FEATURES)}
+    shapes |= {f"{embeddings}.position_embeddings": (1, 17, FEATURES)}
+    patches = f"{embeddings}.patch_embeddings.projection"
+    shapes |= {f"{patches}.weight": (FEATURES, 1, 2, 2), f"{patches}.bias": (FEATURES,)}
+    for i in range(BLOCKS):
+        layer = f"vit.encoder.layer.{i}"
+        for name in ("query", "key", "value"):
+            shapes |= dense(f"{layer}.attention.attention.{name}", FEATURES, FEATURES)
+        shapes |= dense(f"{layer}.attention.output.dense", FEATURES, FEATURES)
+        shapes |= dense(f"{layer}.intermediate.dense", FEATURES, 24)
+        shapes |= dense(f"{layer}.output.dense", 24, FEATURES)
+        shapes |= norm(f"{layer}.layernorm_before") | norm(f"{layer}.layernorm_after")
+    shapes |= norm("vit.layernorm") | dense("classifier", FEATURES, len(CLASSES))
+    return write(folder, config, shapes, None, seed)
+
+
+def dense(name, inputs, outputs):
+    """The shapes of a layer, whose kernel is `(out, in)`."""
+    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+
+
+def norm(name):
+    return {f"{name}.weight": (FEATURES,), f"{name}.bias": (FEATURES,)}
+
+
+def write(folder, config, shapes, tokenizer, seed):
+    """The files of a folder, with random numbers in every array. Returns the folder."""
+    arrays = pytest.importorskip("safetensors.numpy")
+    random = np.random.default_rng(seed)
+    draw = lambda shape: random.normal(0, 0.4, shape).astype(np.float32)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    own = {name: draw(shape) for name, shape in shapes.items()}
+    arrays.save_file(own, folder / "model.safetensors")
+    if tokenizer is not None:
+        tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
