@@ -11,15 +11,12 @@ Expect   weighted F1 0.827 (the recipe in PyTorch: 0.81 to 0.84);
 
 from typing import Any
 
+from flax_attn import recipes
 from flax_attn.configs import ag_news_rnn_attention
-from flax_attn.errors import UsageError
 
 
 def get_config(variant: str = "") -> Any:
-    if variant not in ("", "quick"):
-        raise UsageError(
-            f"unknown variant '{variant}' of config 'ag_news_joined'; expected none or 'quick'"
-        )
+    recipes.check_variant("ag_news_joined", variant)
     config = ag_news_rnn_attention.get_config(variant)
     config.name = config.name.replace("ag_news_rnn_attention", "ag_news_joined")
     config.data.file = "official"

@@ -2,11 +2,8 @@
 
 python -m docs.screenshots [--runs FOLDER] [NAME ...]
 
-It needs the runs that these commands make, `pip install playwright`, and Chromium:
-
-flax-attn train shapes_attention
-flax-attn train dates_bahdanau
-flax-attn train names
+It needs `pip install playwright`, Chromium, and for the picture of a report the run of
+`flax-attn train names`. The explorer shows the runs that come with the package.
 """
 
 import argparse
@@ -21,6 +18,8 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
+from flax_attn.runs import shipped
+
 IMAGES = Path(__file__).parent / "images"
 CHROMIUM = Path("/usr/bin/chromium")
 SIZE = {"width": 1080, "height": 900}
@@ -30,7 +29,10 @@ Page = Any  # of playwright, which is for tests and pictures alone
 
 
 class Picture(NamedTuple):
-    """A run, whether it is explored or reported, and what is done before the page is shown."""
+    """A run, whether it is explored or reported, and what is done before the page is shown.
+
+    A run that comes with the package goes by its name.
+    """
 
     run: str
     explored: bool
@@ -57,8 +59,8 @@ def write_a_name(page: Page) -> None:
 
 
 PICTURES = {
-    "explorer": Picture("shapes_attention", True, leave),
-    "explorer_translation": Picture("dates_bahdanau", True, translate_a_date),
+    "explorer": Picture("shapes", True, leave),
+    "explorer_translation": Picture("dates", True, translate_a_date),
     "report_language": Picture("names", False, write_a_name),
 }
 
@@ -101,7 +103,8 @@ def draw(name: str, runs: Path, browser: Any) -> list[Path]:
     """Draws a picture in each scheme of colours, and returns the paths."""
     run, explored, use = PICTURES[name]
     paths = []
-    with (exploring if explored else reporting)(runs / run) as address:
+    path = Path(run) if run in shipped.NAMES else runs / run
+    with (exploring if explored else reporting)(path) as address:
         for scheme, end in SCHEMES.items():
             context = browser.new_context(color_scheme=scheme, viewport=SIZE)
             page = context.new_page()

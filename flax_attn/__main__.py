@@ -168,7 +168,9 @@ def run_train(args: argparse.Namespace) -> int:
     if args.explore and args.distributed:
         refuse("expected --explore in one process, got --distributed, too")
     options = {"debug_nans": args.debug_nans, "sequence": args.sequence}
-    options |= {"explore": args.open if args.explore else None}
+    if args.port is not None and not args.explore:
+        refuse("expected --port beside --explore alone")
+    options |= {"explore": args.open if args.explore else None, "port": args.port}
     return run_command(names, rest, args.workdir, args.manual_dir, options, wait)
 
 
@@ -358,7 +360,7 @@ def add_training(train: argparse.ArgumentParser) -> None:
     train.add_argument("--distributed", action="store_true", help=joins)
     explore = "open a page in the browser that follows the training, and asks the model"
     train.add_argument("--explore", action="store_true", help=explore)
-    add_no_open(train)
+    add_page(train)
     sequence = "the number of devices that share each sequence, for a Transformer (default: 1)"
     train.add_argument("--sequence", type=int, default=1, help=sequence)
     timeout = "how many seconds a process waits for the others (default: 300)"
@@ -478,14 +480,10 @@ def add_exporting(exporting: argparse.ArgumentParser) -> None:
     add_allow(exporting)
 
 
-def add_page(explore: argparse.ArgumentParser) -> None:
+def add_page(command: argparse.ArgumentParser) -> None:
     """Adds the flags of a page that is served."""
     port = "the port of the page (default: the first free one from 8600 on)"
-    explore.add_argument("--port", type=int, help=port)
-    add_no_open(explore)
-
-
-def add_no_open(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--port", type=port_number, help=port)
     no_open = "print the address of the page, and open no browser"
     command.add_argument("--no-open", dest="open", action="store_false", help=no_open)
 
@@ -495,6 +493,13 @@ def add_allow(command: argparse.ArgumentParser) -> None:
     allow = "a module of your own that the run may import"
     options: Options = {"action": "append", "type": module, "default": [], "metavar": "MODULE"}
     command.add_argument("--allow", help=allow, **options)
+
+
+def port_number(text: str) -> int:
+    """A port. Raises an ArgumentTypeError for what can be none."""
+    if not (text.isascii() and text.isdecimal() and int(text) < 65_536):
+        raise argparse.ArgumentTypeError(f"expected 0 to 65535, got {shortened(text)!r}")
+    return int(text)
 
 
 def module(name: str) -> str:

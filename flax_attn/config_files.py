@@ -19,7 +19,8 @@ from flax_attn.files import check_here, expanded
 from flax_attn.types import ConfigValues, Json, JsonObject, UserInput
 
 LARGEST = 2**20  # bytes of a config file
-FLAGS = ("config", "workdir", "manual_dir", "debug_nans", "sequence", "distributed", "timeout")
+FLAGS = ("config", "workdir", "manual_dir", "explore", "no-open", "port", "debug_nans", "sequence")
+FLAGS += ("distributed", "timeout")
 LISTED = "flax-attn train --help lists the configs"
 PACKAGE = Path(__file__).parent
 FOLDERS = (PACKAGE / "configs", PACKAGE.parent / "configs")  # of a wheel, and of a checkout

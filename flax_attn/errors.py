@@ -18,6 +18,7 @@ ESCAPES = {
 
 LONGEST = 400  # characters of an error
 LONGEST_NAME = 100  # characters of a name or value of the user's in an error
+FILE = {"path", "folder", "filename", "directory", "dir", "csv"}  # what others call a `file`
 
 
 class UsageError(ValueError):
@@ -63,24 +64,30 @@ def unknown(what: str, name: str, known: Iterable[str], place: str = "") -> str:
     """The line for a name that is none of those known `place`, with the nearest of them.
 
     That is one with a slip of the pen. Else it is the key of a config whose words are all in the
-    name, as `data.file` in `data.train_file`. Else it is the one that is spelt most alike.
+    name, as `data.file` in `data.train_file` and `data.path`. Else it is the one that is spelt most
+    alike. Keys of the same part of a config come first.
     """
     known, name = list(known), shortened(name)
-    parts = {key.partition(".")[0] for key in (name, *known)}
-    # the part that all keys are of makes none of them near
-    start = len(parts.pop()) + 1 if len(parts) == 1 else 0
-    spelt = lambda cutoff: difflib.get_close_matches(
-        name[start:], [other[start:] for other in known], n=1, cutoff=cutoff
+    part = name[: name.find(".") + 1]
+    alike = [key for key in known if key.startswith(part)] or known
+    within = [key for key in known if "." in key and words_of(key) <= words_of(name)]
+    close = (
+        _spelt(name, alike, part, 0.9)
+        or sorted(within, key=len)[-1:]
+        or _spelt(name, alike, part, 0.6)
+        or _spelt(name, [key for key in known if key not in alike], "", 0.6)
     )
-    within = [key[start:] for key in known if "." in key and words_of(key) < words_of(name)]
-    close = spelt(0.9) or sorted(within, key=len)[-1:] or spelt(0.6)
-    return f"unknown {what} '{name}'{place}" + (
-        f"; did you mean '{name[:start]}{close[0]}'?"
-        if close
-        else f"; expected one of {', '.join(known)}"
-    )
+    hint = f"did you mean '{close[0]}'?" if close else f"expected one of {', '.join(alike)}"
+    return f"unknown {what} '{name}'{place}; {hint}"
+
+
+def _spelt(name: str, known: list[str], part: str, cutoff: float) -> list[str]:
+    """The name that is spelt most alike, where one is; the part that names share does not count."""
+    rests = [key.removeprefix(part) for key in known]
+    close = difflib.get_close_matches(name.removeprefix(part), rests, n=1, cutoff=cutoff)
+    return [known[rests.index(rest)] for rest in close]
 
 
 def words_of(name: str) -> set[str]:
     """The words of a name such as `data.test_file`."""
-    return set(re.split("[._]", name))
+    return {"file" if word in FILE else word for word in re.split("[._]", name)}

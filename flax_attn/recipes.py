@@ -6,16 +6,20 @@ from flax_attn.errors import UsageError
 from flax_attn.types import ConfigValues, JsonObject
 
 
+def check_variant(name: str, variant: str, *others: str) -> None:
+    """Raises a UsageError for a variant of a config that is not none, `quick` or of `others`."""
+    known = ("quick", *others)
+    if variant and variant not in known:
+        *first, last = [name, *(f"{name}:{other}" for other in known)]
+        raise UsageError(f"expected {', '.join(first)} or {last}, got {name}:{variant}")
+
+
 def common(name: str, variant: str, *others: str) -> ConfigValues:
     """What every experiment has: seeds, epochs, and an optimiser that does nothing but Adam.
 
-    The variant is none, `quick`, or one of `others`.
+    Variants are those of `check_variant`.
     """
-    if variant not in ("", "quick", *others):
-        expected = " or ".join(f"'{other}'" for other in ("quick", *others))
-        raise UsageError(
-            f"unknown variant '{variant}' of config '{name}'; expected none or {expected}"
-        )
+    check_variant(name, variant, *others)
     config: ConfigValues = ConfigDict()
     config.name = f"{name}:{variant}" if variant else name
     config.seed = 0

@@ -25,8 +25,6 @@ def explore(args: argparse.Namespace) -> None:
     """Serves the page until Ctrl-C, which is raised as KeyboardInterrupt."""
     if len(args.runs) > MOST_RUNS:
         raise UsageError(f"expected one run or two, got {len(args.runs)}")
-    if args.port is not None and not 0 <= args.port < 65_536:
-        raise UsageError(f"expected --port from 0 to 65535, got {args.port}")
     if any(published.is_published(path) for path in args.runs):
         return explore_published(args.runs, args.port, args.open)
     records = [kinds.read(path) for path in args.runs]

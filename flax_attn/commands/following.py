@@ -8,7 +8,7 @@ from typing import cast
 from flax_attn import kinds
 from flax_attn.commands.exploring import announce, serve, with_token
 from flax_attn.experiment import Config
-from flax_attn.experiment.loading import Run, load
+from flax_attn.experiment.loading import Run, load_run
 from flax_attn.experiment.running import Trained, derived_of
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.server import Explorer, open_explorer
@@ -26,11 +26,12 @@ class Follower:
     Attributes:
         server: of the page; None before the first model.
         answers: of the run; their parameters are the newest.
+        does: what the model learns to do.
         rows: of all epochs since the page was opened.
     """
 
-    def __init__(self, config: Config, workdir: Path, opens: bool) -> None:
-        self.config, self.workdir, self.opens = config, workdir, opens
+    def __init__(self, config: Config, workdir: Path, opens: bool, port: int | None = None) -> None:
+        self.config, self.workdir, self.opens, self.port = config, workdir, opens, port
         self.server: Explorer | None = None
         self.rows: list[Row] = []
         self.is_finished = False
@@ -47,13 +48,13 @@ class Follower:
         """Serves the page, and shows it."""
         task, model, params, rows = trained
         record = record_of(self.config, self.workdir, trained)
-        run = Run(self.workdir, self.config, task, model, params, record.summary, rows)
-        self.answers = Answers(run)
+        run = Run(self.workdir, task, model, params, self.config, record.summary, rows)
+        self.answers, self.does = Answers(run), task.does(record)
 
         def make_page(token: str) -> str:
             return with_token(report([record], mode="follow"), token)
 
-        self.server = open_explorer(None, make_page, [self.answers], self.state)
+        self.server = open_explorer(self.port, make_page, [self.answers], self.state)
         announce(self.server, record.name, self.opens)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
@@ -62,20 +63,21 @@ class Follower:
         score = f"test/{self.answers.task.measured}"
         epoch = self.rows[-1]["epoch"]
         newest = [row[score] for row in self.rows if row["epoch"] == epoch]
+        mean = sum(newest) / len(newest)
         state: JsonObject = {
             "epoch": int(epoch),
             "of": self.config.num_epochs,
             "is_finished": self.is_finished,
-            "sentence": f"learns: {score.replace('/', ' ')} {sum(newest) / len(newest):.3g}",
+            "sentence": f"{self.does}; so far {score.replace('/', ' ')} {mean:.3g}",
             "curves": curves(self.rows),
         }
         return safe(state)
 
     def finish(self) -> None:
         """Serves the page of the finished run, until Ctrl-C, which is raised."""
-        record, run = kinds.read(self.workdir), load(self.workdir)
+        record, run = kinds.read(self.workdir), load_run(self.workdir)
         if self.server is None:  # the run was finished before
-            serve([record], [run], None, self.opens)
+            serve([record], [run], self.port, self.opens)
         else:
             self.answers.params = list(run.params.values())
             page = with_token(report([record], mode="explore"), self.server.token)
@@ -88,6 +90,7 @@ def record_of(config: Config, workdir: Path, trained: Trained) -> Record:
     task, model, params, rows = trained
     examples = task.examples(model, list(params.values()))
     tests = [name for name in rows[0] if name.startswith("test/")]
+    tested = {name: [row[name] for row in rows] for name in tests} | examples.metrics
     summary: JsonObject = {
         "config": config.name,
         "task": task.problem,
@@ -101,7 +104,7 @@ def record_of(config: Config, workdir: Path, trained: Trained) -> Record:
         "train_seconds": 0.0,
         "measured": task.measured,
         "pictures": task.name,
-        "metrics": {name: summarize_values(row[name] for row in rows) for name in tests},
+        "metrics": {name: summarize_values(values) for name, values in tested.items()},
     } | examples.summary
     values = json.loads(json.dumps(config.values | {"derived": derived_of(task)}))
     name = workdir.resolve().name

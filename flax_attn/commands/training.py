@@ -170,12 +170,13 @@ def train(
     console: "Console",
     manual_dir: Path | None = None,
     explore: bool | None = None,
+    port: int | None = None,
     **options: UserInput,
 ) -> Summary:
     """Trains a config, and shows its progress and its results.
 
     Options and errors are those of `experiment.run`. With `explore`, a page follows the training,
-    until Ctrl-C; True opens a browser, too.
+    until Ctrl-C; True opens a browser, too. `port` is that of the page.
     """
     from flax_attn import experiment
     from flax_attn.analysis import tables
@@ -190,7 +191,7 @@ def train(
     if explore is not None:
         from flax_attn.commands.following import Follower
 
-        follower = Follower(config, workdir, explore)
+        follower = Follower(config, workdir, explore, port)
     with progress.shown(config.num_epochs, console) as shown:
         options |= shown._asdict() | {"say": say, "manual_dir": manual_dir, "on_model": follower}
         summary = experiment.run(config, workdir, **options)

@@ -16,7 +16,7 @@ from jax.export import Exported
 from flax_attn.data.text import RULES, RULES_OF_PAIRS
 from flax_attn.data.tokenizers import described
 from flax_attn.errors import UsageError, one_line, shortened
-from flax_attn.experiment.loading import Run, load
+from flax_attn.experiment.loading import Model, Run, load
 from flax_attn.files import check_writable, expanded, make_folder, replacing
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.platforms import NAMES, PORTABLE, compiling_for, matmul_precision
@@ -32,7 +32,7 @@ NO_FOLDERS = (".onnx", ".pb", ".tflite", ".pt", ".h5", ".jax", ".safetensors", "
 
 
 def export(
-    run: Run | Path | str, folder: Path | str, platforms: Sequence[str] = (), rows: int = 1
+    run: Model | Path | str, folder: Path | str, platforms: Sequence[str] = (), rows: int = 1
 ) -> Path:
     """Writes a run's prediction and parameters for programs without Flax and `flax_attn`.
 
@@ -91,7 +91,9 @@ def export(
     check_folder(folder)
     check_packages()
     check_platforms(platforms, rows)
-    run, folder = run if isinstance(run, Run) else load(run), expanded(folder, "folder")
+    run, folder = run if isinstance(run, Model) else load(run), expanded(folder, "folder")
+    if not isinstance(run, Run):
+        raise UsageError(f"expected a run to export, got the published model in {run.path}")
     params = {seed: jax.tree.map(np.asarray, tree) for seed, tree in run.params.items()}
     first = next(iter(params))
     names = {

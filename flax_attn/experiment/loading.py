@@ -133,7 +133,7 @@ def load(
     return load_run(path, warn, allow)
 
 
-def load_run(path: Path, warn: Callable[[str], None], allow: Collection[str]) -> Run:
+def load_run(path: Path, warn: Callable[[str], None] = silent, allow: Collection[str] = ()) -> Run:
     """Opens the run in a directory. Errors are those of `load`."""
     config, derived = read_values(path, allow)
     task, model, checkpoint = restore(path, config, derived, warn)

@@ -50,5 +50,5 @@ def lines(shares: Mapping[str, float], accuracy: float) -> list[str]:
 
 
 def clause(shares: Mapping[str, float]) -> str:
-    """The end of the sentence on a run: what the baselines get right."""
-    return ", ".join(f"{100 * share:.3g} % by {name}" for name, share in shares.items())
+    """What the baselines get right, as a part of a sentence."""
+    return ", ".join(f"{name} {100 * share:.3g} %" for name, share in shares.items())

@@ -145,6 +145,11 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
     return np.asarray(jax.nn.softmax(jnp.asarray(logits), axis=-1))
 
 
+def does(run: Record, what: str) -> str:
+    """Says how many classes of `what` the model of a run tells apart."""
+    return f"tells {len(run.config['derived']['classes'])} classes of {what} apart"
+
+
 def sentence(run: Record, what: str) -> str:
     """Says how many of the test `what` get the right class."""
     count = len(run.config["derived"]["classes"])

@@ -9,6 +9,7 @@ from flax_attn.data import ngrams
 from flax_attn.data.pairs import Pair
 from flax_attn.data.sets import PairData
 from flax_attn.data.sets.kinds import ReadTexts
+from flax_attn.data.table import Table
 from flax_attn.data.text import END, PREPROCESSING, START, join_words, pad
 from flax_attn.data.tokenizers import (
     Tokenizer,
@@ -20,11 +21,12 @@ from flax_attn.data.tokenizers import (
 from flax_attn.errors import UsageError
 from flax_attn.kinds import replies
 from flax_attn.kinds.asking import Asked, check_length, longer, rounded
-from flax_attn.kinds.requests import warn
+from flax_attn.kinds.requests import TEXT_COLUMN, Request, read_table, usable_rows, warn
 from flax_attn.kinds.task import Kept, Look
 from flax_attn.runs.reading import Record
 from flax_attn.types import Batch, Json, JsonObject, Tree
 
+MANY_UNKNOWN = 0.4  # of the words of a user's file, a share that is warned of
 FIRST_WORD = 2  # of a vocabulary: before it are padding and the unknown word
 Part = tuple[str, bool]  # of a text, as it is written, and whether the model knows it
 
@@ -152,8 +154,7 @@ class TextEncoder(NamedTuple):
                 raise UsageError(
                     f"expected a text with words in it, got {text[:60]!r}{left}{which}"
                 )
-            words = [part for part in parts if part[0] not in (START, END)]
-            if not self.data.num_ngrams and not knows_any(words):
+            if not self.data.num_ngrams and not knows_any(words_among(parts)):
                 raise UsageError(
                     f"expected a text with at least one word that the run has seen, got none in "
                     f"{text[:60]!r}{which}"
@@ -180,6 +181,33 @@ class TextEncoder(NamedTuple):
         tokens = [[part for part, _ in row] for row in parts]
         known = [[is_known for _, is_known in row] for row in parts]
         return self.inputs([self.clean(text) for text in texts]), tokens, known
+
+    def rows_of(self, request: Request) -> tuple[Table, list[int], list[str]]:
+        """The table of a request, the indices of the rows that can be predicted, and their texts.
+
+        Warns of the others, of unknown words, and of texts that are too long.
+
+        Raises:
+            UsageError: no table, or none of its rows can be predicted.
+        """
+        rows = read_table(request, getattr(self.data, "text_column", TEXT_COLUMN))
+        usable = usable_rows(rows, self.checked_parts)
+        texts = [rows.column()[i] for i in usable]
+        self.warn_of_unknown(rows.column())
+        self.warn_of_length(texts)
+        return rows, usable, texts
+
+    def warn_of_unknown(self, texts: Sequence[str]) -> None:
+        """Warns of texts most of whose words the model does not know."""
+        parts = [part for text in texts for part in words_among(self.parts(self.clean(text)))]
+        words = [is_known for part, is_known in parts if part.strip()]
+        unknown = words.count(False)
+        if unknown > MANY_UNKNOWN * len(words):
+            share = f"{unknown / len(words):.0%}" if any(words) else "all"
+            warn(
+                f"warning: {share} of the {len(words):,} words of the texts are unknown to the "
+                "run, so its predictions mean little; give texts like those it was trained on"
+            )
 
     def warn_of_length(self, texts: Sequence[str]) -> None:
         """Warns of texts whose end the model does not read."""
@@ -340,6 +368,11 @@ class PairEncoder(NamedTuple):
         """The text of a target."""
         text = self.target.decode(tokens)
         return join_words(text) if self.data.preprocessing == "words" else text
+
+
+def words_among(parts: Sequence[Part]) -> list[Part]:
+    """The parts of a text without the marks of its start and its end."""
+    return [part for part in parts if part[0] not in (START, END)]
 
 
 def knows_any(parts: Sequence[Part]) -> bool:

@@ -126,7 +126,8 @@ def print_why(row: JsonObject, console: Console) -> None:
         console.print(Text(line).append(weight, style="dim"), soft_wrap=True)
     if rest := tokens[SHOWN:]:
         most = abs(rest[0]["change"])
-        said = f"  {len(rest)} further words: by at most {100 * most:.2g}"
+        words = "word" if len(rest) == 1 else "words"
+        said = f"  {len(rest)} further {words}: by at most {100 * most:.2g}"
         console.print(Text(said, style="dim"), soft_wrap=True)
 
 

@@ -218,6 +218,10 @@ class ImageClasses(Task):
         return self.classes
 
     @classmethod
+    def does(cls, run: Record) -> str:
+        return classification.does(run, "images")
+
+    @classmethod
     def sentence(cls, run: Record) -> str:
         return classification.sentence(run, "images")
 

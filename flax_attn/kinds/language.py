@@ -397,6 +397,11 @@ class LanguageModel(Task):
         }
 
     @classmethod
+    def does(cls, run: Record) -> str:
+        del run
+        return "continues a text"
+
+    @classmethod
     def sentence(cls, run: Record) -> str:
         loss = run.mean("loss")
         share = 100 * float(np.exp(-loss))

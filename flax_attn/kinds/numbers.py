@@ -41,10 +41,8 @@ from flax_attn.kinds.requests import (
     check_figure,
     has_table,
     print_json,
-    read_table,
     read_texts,
     table_to_write,
-    usable_rows,
     write_all,
     writing,
 )
@@ -711,14 +709,18 @@ class Numbers(Task):
         return {"inputs": jax.ShapeDtypeStruct((1, *self.reader.shape), np.float32)}
 
     @classmethod
+    def does(cls, run: Record) -> str:
+        return f"tells the number of a {'text' if 'words' in run.examples else 'signal'}"
+
+    @classmethod
     def sentence(cls, run: Record) -> str:
-        what = "text" if "words" in run.examples else "signal"
+        return f"{cls.does(run)}, off by {run.mean('mae'):.2g} on average"
+
+    @classmethod
+    def comparison(cls, run: Record) -> str:
         mean = run.config["derived"]["mean"]
         distance = float(np.abs(run.examples["targets"] - mean).mean())
-        return (
-            f"tells the number of a {what}, off by {run.mean('mae'):.2g} on average; one that "
-            f"always says {mean:.3g}, the mean, is off by {distance:.2g}"
-        )
+        return f"One that always says {mean:.3g}, the mean, is off by {distance:.2g}."
 
     @classmethod
     def figures(cls, run: Record) -> "dict[str, Figure]":
@@ -772,10 +774,7 @@ def check_finite(said: np.ndarray) -> None:
 def respond_beside(request: Request, run: Loaded, reader: Texts, console: "Console") -> list[Path]:
     """Writes a table with the number of each text."""
     output = table_to_write(request)
-    rows = read_table(request, getattr(reader.data, "text_column", TEXT_COLUMN))
-    usable = usable_rows(rows, reader.encoder.checked_parts)
-    texts = [rows.column()[i] for i in usable]
-    reader.encoder.warn_of_length(texts)
+    rows, usable, texts = reader.encoder.rows_of(request)
     prediction = run.predict(texts)
     if request.as_json:
         print_json(describe(texts, prediction), console)

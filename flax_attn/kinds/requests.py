@@ -161,8 +161,14 @@ def usable_rows(rows: Table, check: Callable[[list[str]], object]) -> list[int]:
             usable.append(i)
         except UsageError as error:
             refused.append((rows.lines[i], error))
-    if not usable:
+    if not usable and len(refused) == 1:
         raise refused[0][1]
+    if not usable:
+        line, error = refused[0]
+        raise UsageError(
+            f"expected rows that can be predicted, got none among {len(refused):,}; the first is "
+            f"in line {line}: {error}"
+        )
     if refused:
         line, error = refused[0]
         warn(

@@ -148,10 +148,13 @@ class Series(Task):
         return {"inputs": jax.ShapeDtypeStruct(shape, np.float32)}
 
     @classmethod
+    def does(cls, run: Record) -> str:
+        return f"predicts one series from {run.examples['inputs'].shape[-1]}"
+
+    @classmethod
     def sentence(cls, run: Record) -> str:
         error = float(np.sqrt(run.mean("mse")))
-        count = run.examples["inputs"].shape[-1]
-        return f"predicts one series from {count}, off by {error:.2g} of its standard deviation"
+        return f"{cls.does(run)}, off by {error:.2g} of its standard deviation"
 
     @classmethod
     def figures(cls, run: Record) -> "dict[str, Figure]":

@@ -225,12 +225,15 @@ class Signals(Task):
         return {"inputs": jax.ShapeDtypeStruct((1, *self.shape), np.float32)}
 
     @classmethod
+    def does(cls, run: Record) -> str:
+        return LEVELLED.get(run.config["data"].get("task"), "turns signals into others")
+
+    @classmethod
     def sentence(cls, run: Record) -> str:
         unit = float(np.mean(run.config.get("derived", {}).get("std", 1.0)))
         error = float(np.sqrt(run.mean("mse"))) * unit
         tallest = float(np.max(run.examples["targets"], initial=0))
-        does = LEVELLED.get(run.config["data"].get("task"), "turns signals into others")
-        return f"{does}, with an error of {error:.2g} for heights up to {tallest:.3g}"
+        return f"{cls.does(run)}, with an error of {error:.2g} for heights up to {tallest:.3g}"
 
     @classmethod
     def figures(cls, run: Record) -> "dict[str, Figure]":

@@ -314,8 +314,19 @@ class Task(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
+    def does(cls, run: Record) -> str:
+        """Says what the model of a run does, in a few words that begin with a verb."""
+
+    @classmethod
+    @abc.abstractmethod
     def sentence(cls, run: Record) -> str:
         """Says what the model of a run does, and how well it does it on test data."""
+
+    @classmethod
+    def comparison(cls, run: Record) -> str:
+        """Says what the figure of the sentence is to be compared with; empty for nothing."""
+        del run
+        return ""
 
     @classmethod
     def remarks(cls, summary: Summary, data: DataSet) -> list[str]:

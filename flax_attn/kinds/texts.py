@@ -32,10 +32,8 @@ from flax_attn.kinds.requests import (
     check_printed,
     has_table,
     print_json,
-    read_table,
     read_texts,
     table_to_write,
-    usable_rows,
     write_all,
     writing,
 )
@@ -258,10 +256,17 @@ class TextClasses(Task):
         return reply | replies.classified(looked["outputs"][0], self.classes)
 
     @classmethod
+    def does(cls, run: Record) -> str:
+        return classification.does(run, "texts")
+
+    @classmethod
     def sentence(cls, run: Record) -> str:
-        said = classification.sentence(run, "texts")
+        return classification.sentence(run, "texts")
+
+    @classmethod
+    def comparison(cls, run: Record) -> str:
         simple = run.summary.get("baselines")
-        return f"{said}; {baselines.clause(simple)}" if simple else said
+        return f"Beside it: {baselines.clause(simple)}." if simple else ""
 
     @classmethod
     def remarks(cls, summary: Summary, data: DataSet) -> list[str]:
@@ -319,10 +324,7 @@ def respond_beside(request: Request, load: Load, console: "Console") -> list[Pat
     output, run = table_to_write(request), load()
     task = run.task
     assert isinstance(task, TextClasses)
-    rows = read_table(request, getattr(task.data, "text_column", TEXT_COLUMN))
-    usable = usable_rows(rows, task.encoder.checked_parts)
-    texts = [rows.column()[i] for i in usable]
-    task.encoder.warn_of_length(texts)
+    rows, usable, texts = task.encoder.rows_of(request)
     prediction = run.predict(texts)
     if request.as_json or request.why:
         tell(request, run, texts, prediction, console)

@@ -407,12 +407,17 @@ class PairsOfTexts(Task):
         return reply | {"best": best} | replies.with_tokens(parts)
 
     @classmethod
+    def does(cls, run: Record) -> str:
+        is_natural = "test/bleu" in run.summary["metrics"]
+        what = WRITES.get(run.config["data"]["name"], "answers")
+        return "translates" if is_natural else f"writes {what}"
+
+    @classmethod
     def sentence(cls, run: Record) -> str:
         if "test/bleu" in run.summary["metrics"]:
             return f"translates with a BLEU of {run.mean('bleu'):.3g} on test sentences"
         exact = 100 * run.mean("exact_match")
-        what = WRITES.get(run.config["data"]["name"], "answers")
-        return f"writes {what}, {exact:.3g} % of the test without a mistake"
+        return f"{cls.does(run)}, {exact:.3g} % of the test without a mistake"
 
     @classmethod
     def figures(cls, run: Record) -> "dict[str, Figure]":

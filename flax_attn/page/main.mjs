@@ -4,7 +4,7 @@ import { askOf, serverAsk } from "./asking.mjs";
 import { UNCHANGED } from "./controls/settings.mjs";
 import { el } from "./dom.mjs";
 import { kindOf } from "./kinds.mjs";
-import { buildPage, headingOf, part } from "./page.mjs";
+import { buildPage, comparisonOf, headingOf, part } from "./page.mjs";
 import { evidenceRow } from "./pictures/evidence.mjs";
 import { tryIt } from "./try.mjs";
 
@@ -20,7 +20,8 @@ function explorePart([first, ...others], level) {
   const heading = isOne ? headingOf(first[0]) : "One input, all answers";
   // between the name of a lone run and the headings of what is tried
   const between = isOne ? el("h2", { class: "aside" }, "Try it") : null;
-  return part(level, heading, between, tryIt(...first, others));
+  const compared = isOne ? comparisonOf(first[0]) : null;
+  return part(level, heading, compared, between, tryIt(...first, others));
 }
 
 /**

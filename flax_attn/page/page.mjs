@@ -30,7 +30,17 @@ export function part(level, heading, ...children) {
 
 /** The name of a run and its sentence. */
 export function headingOf(run) {
-  return [el("span", { class: "name", dir: "auto" }, run.name), capital(run.sentence)];
+  return [namedBy(run.name), capital(run.sentence)];
+}
+
+/** The small line above a heading. */
+function namedBy(name) {
+  return el("span", { class: "name", dir: "auto" }, name);
+}
+
+/** What the figure of the sentence is to be compared with, in a line below it; null for nothing. */
+export function comparisonOf({ comparison }) {
+  return comparison ? el("p", { class: "hint" }, comparison) : null;
 }
 
 /** The part of a run. `live` is its model in the page; `isTriedAbove` if it is tried already. */
@@ -41,7 +51,7 @@ function runPart(run, isExplored, level, live, isTriedAbove) {
   const under = level === "h1" ? "h2" : "h3";
   const picture = kindOf(run).picture(run, live?.beside);
   const children = [
-    isExplored ? el("p", { class: "hint" }, KEPT_ANSWERS) : null,
+    isExplored ? el("p", { class: "hint" }, KEPT_ANSWERS) : comparisonOf(run),
     live && !isTriedAbove ? triedPart(under, "Try it", live) : null,
     live ? part(under, "Examples of the test", picture) : picture,
     notes.map((line) => el("p", { class: "note" }, line)),
@@ -128,7 +138,7 @@ function againPart(runs) {
 /** Fills the page of a run that trains: its model as it stands, and what was measured. */
 function followPage(page, runs, explored) {
   const learned = el("div", {}, learnedPart(runs));
-  runs[0].sentence = "learns"; // until it is said how well
+  runs[0].sentence = runs[0].does; // until it is said how well
   page.replaceChildren(...explored(runs, "h1"), learned);
   const draw = (state) => {
     Object.assign(runs[0], { sentence: state.sentence, curves: state.curves });
@@ -155,14 +165,22 @@ function bestOf(runs) {
   return { best, group, figures };
 }
 
+/** What runs of several tasks do, each task once; null for a single one. */
+function tasksOf(runs) {
+  const does = groupsOf(runs).map(([run]) => run.does);
+  return does.length > 1 ? capital([...new Set(does)].join("; ")) : null;
+}
+
 /** What several runs show together: what the best of them does, where they can be compared. */
 function headline(runs, compared, isExplored) {
   const names = runs.map((run) => run.name).join(" and ");
+  const tasks = tasksOf(runs);
   const both = isExplored ? `Try ${names}` : `${runs.length} runs side by side`;
+  if (!compared && tasks) return [el("h1", { dir: "auto" }, namedBy(names), tasks)];
   if (!compared) return [el("h1", { dir: "auto" }, both)];
   const { best, group, figures } = compared;
   const name = `${best.name}, the best of ${group.length} runs`;
-  const title = [el("span", { class: "name", dir: "auto" }, name), capital(best.sentence)];
+  const title = [namedBy(name), capital(best.sentence)];
   const lengths = [...group].sort((a, b) => b.steps - a.steps);
   const isFair = lengths[0].steps === lengths.at(-1).steps;
   const trained = lengths.map((run) => `${run.name} ${shown(run.steps)}${quickly(run)}`);

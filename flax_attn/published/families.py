@@ -21,6 +21,10 @@ from flax_attn.types import Tree
 
 MOST_BLOCKS, MOST_TOKENS = 1_000, 2**22
 FAR = 2**31  # positions
+SELF_ATTENTION = "attention/query self_attn.q_proj; attention/key self_attn.k_proj;"
+SELF_ATTENTION += "attention/value self_attn.v_proj;"
+EMBEDDINGS = "embedding embeddings.word_embeddings; positions embeddings.position_embeddings;"
+EMBEDDINGS += "embedding_norm embeddings.LayerNorm;"
 
 
 class Layout(NamedTuple):
@@ -61,9 +65,7 @@ class Family(NamedTuple):
 def gpt2(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
     config.only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False)
     config.only(add_cross_attention=False, reorder_and_upcast_attn=False)
-    for name in ("summary_activation", "summary_type", "summary_use_proj", "n_ctx"):
-        config.get(name, None)
-    config.get("summary_proj_to_labels", None)
+    config.unused("summary_activation summary_type summary_use_proj summary_proj_to_labels n_ctx")
     features = config.whole("n_embd")
     model = Decoder(
         config.whole("vocab_size", most=MOST_TOKENS),
@@ -76,22 +78,15 @@ def gpt2(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
         epsilon=config.number("layer_norm_epsilon", 1e-5),
         tied=config.flag("tie_word_embeddings", True),
     )
-    block = {
-        "attention_norm": "ln_1",
-        "attention/query": "attn.c_attn 0",
-        "attention/key": "attn.c_attn 1",
-        "attention/value": "attn.c_attn 2",
-        "attention/out": "attn.c_proj",
-        "feed_forward_norm": "ln_2",
-        "feed_forward/hidden": "mlp.c_fc",
-        "feed_forward/out": "mlp.c_proj",
-    }
-    names = {"embedding": "wte", "position_table": "wpe", "norm": "ln_f"}
-    third = lambda array, part, heads: np.split(array, 3, axis=-1)[part]
-    unembedding = {"unembedding/kernel": "lm_head.weight T"}
-    return model, Layout(
-        names | unembedding | in_block("h", block), is_transposed=False, fused=third
+    names = names_of(
+        "embedding wte; position_table wpe; norm ln_f; unembedding/kernel lm_head.weight T",
+        "h",
+        "attention_norm ln_1; feed_forward_norm ln_2; attention/query attn.c_attn 0;"
+        "attention/key attn.c_attn 1; attention/value attn.c_attn 2; attention/out attn.c_proj;"
+        "feed_forward/hidden mlp.c_fc; feed_forward/out mlp.c_proj",
     )
+    third = lambda array, part, heads: np.split(array, 3, axis=-1)[part]
+    return model, Layout(names, is_transposed=False, fused=third)
 
 
 def llama(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
@@ -106,10 +101,9 @@ def llama(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
     has_outer_norms = kind in ("gemma2", "gemma3_text")
     has = lambda name: f"layers.0.self_attn.{name}" in arrays
     config.only(mlp_bias=False, use_bidirectional_attention=False, use_qk_norm=True)
-    for name in ("attention_bias", "tie_word_embeddings", "_sliding_window_pattern"):
-        config.get(name, None)  # the arrays and the types of the blocks say it
-    for name in ("sliding_window_pattern", "max_window_layers"):
-        config.get(name, None)
+    # the arrays and the types of the blocks say it
+    config.unused("attention_bias tie_word_embeddings _sliding_window_pattern")
+    config.unused("sliding_window_pattern max_window_layers")
     activation = config.choice(
         "hidden_act", ACTIVATIONS, "gelu_pytorch_tanh" if is_gemma else "silu"
     )
@@ -117,7 +111,7 @@ def llama(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
         activation = config.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh")
     types = block_types(config, blocks)
     window = config.whole("sliding_window", 0, most=FAR)
-    scale = config.number("query_pre_attn_scalar", width) ** -0.5
+    scale = config.number("query_pre_attn_scalar", float(width)) ** -0.5
     model = Decoder(
         config.whole("vocab_size", most=MOST_TOKENS),
         config.whole("max_position_embeddings", most=FAR),
@@ -139,67 +133,62 @@ def llama(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
         hidden_bias=False,
         query_key_norm=("all" if is_olmo else "head") if has("q_norm.weight") else "",
         scale=scale,
-        softcap=config.number("attn_logit_softcapping", None),
+        softcap=config.optional("attn_logit_softcapping"),
         frequencies=frequencies_of(config, types, width),
         windows=tuple(window if own == "sliding_attention" else 0 for own in types),
         embedding_scale=features**0.5 if is_gemma else 1.0,
         tied="lm_head.weight" not in arrays,
-        logit_softcap=config.number("final_logit_softcapping", None),
+        logit_softcap=config.optional("final_logit_softcapping"),
     )
-    block = {f"attention/{own}": f"self_attn.{own[0]}_proj" for own in ("query", "key", "value")}
-    block |= {"attention/out": "self_attn.o_proj", "attention/query_ln": "self_attn.q_norm"}
-    block |= {"attention/key_ln": "self_attn.k_norm", "attention_norm": "input_layernorm"}
-    block |= {"feed_forward/gate": "mlp.gate_proj", "feed_forward/hidden": "mlp.up_proj"}
-    block |= {"feed_forward/out": "mlp.down_proj"}
-    block["feed_forward_norm"] = (
-        f"{'pre_feedforward' if has_outer_norms else 'post_attention'}_layernorm"
+    before = "pre_feedforward" if has_outer_norms else "post_attention"
+    names = names_of(
+        "embedding embed_tokens; norm norm; unembedding lm_head",
+        "layers",
+        f"{SELF_ATTENTION} attention/out self_attn.o_proj; attention/query_ln self_attn.q_norm;"
+        f"attention/key_ln self_attn.k_norm; attention_norm input_layernorm;"
+        f"feed_forward_norm {before}_layernorm; attention_output_norm post_attention_layernorm;"
+        "feed_forward_output_norm post_feedforward_layernorm; feed_forward/gate mlp.gate_proj;"
+        "feed_forward/hidden mlp.up_proj; feed_forward/out mlp.down_proj",
     )
-    block["attention_output_norm"] = "post_attention_layernorm"
-    block["feed_forward_output_norm"] = "post_feedforward_layernorm"
-    names = {"embedding": "embed_tokens", "norm": "norm", "unembedding": "lm_head"}
-    return model, Layout(names | in_block("layers", block), turned=width, shift=float(is_gemma))
+    return model, Layout(names, turned=width, shift=float(is_gemma))
 
 
 def gpt_neox(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
     """Pythia, and other GPT-NeoX."""
     config.only(attention_bias=True, is_decoder=False)
-    config.get("tie_word_embeddings", None)
+    config.unused("tie_word_embeddings")
     model, turned = decoder_with_layer_norms(config, arrays, "embed_out", 0.25)
     model = model.clone(parallel=config.flag("use_parallel_residual", True))
-    config.get("num_key_value_heads", None)  # it has none, but a config may say so
-    model = model.clone(num_key_heads=0)
-    block = {
-        "attention_norm": "input_layernorm",
-        "attention/query": "attention.query_key_value 0",
-        "attention/key": "attention.query_key_value 1",
-        "attention/value": "attention.query_key_value 2",
-        "attention/out": "attention.dense",
-        "feed_forward_norm": "post_attention_layernorm",
-        "feed_forward/hidden": "mlp.dense_h_to_4h",
-        "feed_forward/out": "mlp.dense_4h_to_h",
-    }
-    names = {"embedding": "embed_in", "norm": "final_layer_norm", "unembedding": "embed_out"}
+    model = model.clone(num_key_heads=0)  # a config may say so, and no array has any
+    names = names_of(
+        "embedding embed_in; norm final_layer_norm; unembedding embed_out",
+        "layers",
+        "attention_norm input_layernorm; feed_forward_norm post_attention_layernorm;"
+        "attention/query attention.query_key_value 0; attention/key attention.query_key_value 1;"
+        "attention/value attention.query_key_value 2; attention/out attention.dense;"
+        "feed_forward/hidden mlp.dense_h_to_4h; feed_forward/out mlp.dense_4h_to_h",
+    )
 
     def in_each_head(array: np.ndarray, part: int, heads: int) -> np.ndarray:
         rest = array.shape[:-1]  # the last axis is of heads, then of queries, keys and values
         return array.reshape(*rest, heads, 3, -1)[..., part, :].reshape(*rest, -1)
 
-    names |= in_block("layers", block)
     return model, Layout(names, turned=turned, fused=in_each_head)
 
 
 def phi(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
     """Phi 1 to 2. One norm serves both parts of a block."""
     config.only(qk_layernorm=False)
-    config.get("tie_word_embeddings", None)
+    config.unused("tie_word_embeddings")
     model, turned = decoder_with_layer_norms(config, arrays, "lm_head", 0.5)
     model = model.clone(parallel=True, unembedding_bias=not model.tied)
-    block = {f"attention/{own}": f"self_attn.{own[0]}_proj" for own in ("query", "key", "value")}
-    block |= {"attention/out": "self_attn.dense", "attention_norm": "input_layernorm"}
-    block |= {"feed_forward_norm": "input_layernorm", "feed_forward/hidden": "mlp.fc1"}
-    block |= {"feed_forward/out": "mlp.fc2"}
-    names = {"embedding": "embed_tokens", "norm": "final_layernorm", "unembedding": "lm_head"}
-    return model, Layout(names | in_block("layers", block), turned=turned)
+    names = names_of(
+        "embedding embed_tokens; norm final_layernorm; unembedding lm_head",
+        "layers",
+        f"{SELF_ATTENTION} attention/out self_attn.dense; attention_norm input_layernorm;"
+        "feed_forward_norm input_layernorm; feed_forward/hidden mlp.fc1; feed_forward/out mlp.fc2",
+    )
+    return model, Layout(names, turned=turned)
 
 
 def decoder_with_layer_norms(
@@ -214,8 +203,8 @@ def decoder_with_layer_norms(
         config.whole("num_hidden_layers", most=MOST_BLOCKS),
         config.part("rope_parameters"),
     )
-    share = config.number("rotary_pct", config.number("partial_rotary_factor", share), most=1)
-    share = rope.number("partial_rotary_factor", share, most=1)
+    share = config.number("rotary_pct", config.number("partial_rotary_factor", share), most=1.0)
+    share = rope.number("partial_rotary_factor", share, most=1.0)
     turned = int(features // heads * share)
     model = Decoder(
         config.whole("vocab_size", most=MOST_TOKENS),
@@ -264,7 +253,7 @@ def frequencies_of(config: Config, types: list[str], width: int) -> tuple[tuple[
         )
         if kind in rope.content:
             part = rope.part(kind)
-        elif kind == "sliding_attention" and (local := config.number("rope_local_base_freq", None)):
+        elif kind == "sliding_attention" and (local := config.optional("rope_local_base_freq")):
             part, default = Config({}, config.path), local
         theta = part.number("rope_theta", default)
         name = part.choice("type", ("default", "linear", "llama3"), "default")
@@ -276,9 +265,9 @@ def frequencies_of(config: Config, types: list[str], width: int) -> tuple[tuple[
             scaling |= {"fast": part.number("high_freq_factor")}
         factor = 1.0 if name == "default" else part.number("factor")
         own[kind] = scaled_frequencies(width, factor, max_period=theta, **scaling)
-        part.known |= {"partial_rotary_factor", "factor"}
+        part.unused("partial_rotary_factor factor")
         part.check_all_known()
-    config.known.add("rope_local_base_freq")
+    config.unused("rope_local_base_freq")
     return tuple(own[kind] for kind in types)
 
 
@@ -288,68 +277,64 @@ def bert(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
     config.only(is_decoder=False, add_cross_attention=False, position_embedding_type="absolute")
     first = config.whole("pad_token_id", 1, least=0) + 1 if is_roberta else 0
     positions = config.whole("max_position_embeddings", most=FAR) - first
-    sizes = [config.whole(f"num_{own}") for own in ("attention_heads", "hidden_layers")]
     if is_roberta:
-        pooler, classes, words = "classifier.dense", "classifier.out_proj", "lm_head"
-        word, word_norm, bias = "lm_head.dense", "lm_head.layer_norm", "lm_head.bias"
+        classes, bias = "classifier.out_proj", "lm_head.bias"
+        head = "pooler classifier.dense; word lm_head.dense; word_norm lm_head.layer_norm;"
     else:
-        pooler, classes, words = "pooler.dense", "classifier", "cls.predictions"
-        word, word_norm = (f"{words}.transform.{own}" for own in ("dense", "LayerNorm"))
-        bias = "cls.predictions.bias"
-    names = {"pooler": pooler, "classes": classes, "word": word, "word_norm": word_norm}
-    names |= {"word_bias": bias, "types": "embeddings.token_type_embeddings"}
-    block = {f"attention/{own}": f"attention.self.{own}" for own in ("query", "key", "value")}
-    block |= {"attention/out": "attention.output.dense", "feed_forward/out": "output.dense"}
-    block |= {
-        "attention_norm": "attention.output.LayerNorm",
-        "feed_forward_norm": "output.LayerNorm",
-    }
-    block["feed_forward/hidden"] = "intermediate.dense"
+        classes, bias, word = "classifier", "cls.predictions.bias", "cls.predictions.transform"
+        head = f"pooler pooler.dense; word {word}.dense; word_norm {word}.LayerNorm;"
     model = Encoder(
         config.whole("vocab_size", most=MOST_TOKENS),
         positions,
         config.whole("hidden_size"),
-        *sizes,
+        config.whole("num_attention_heads"),
+        config.whole("num_hidden_layers", most=MOST_BLOCKS),
         config.whole("intermediate_size"),
         config.whole("type_vocab_size", 2),
         config.choice("hidden_act", ACTIVATIONS, "gelu"),
         config.number("layer_norm_eps", 1e-12),
         **head_of(config, arrays, bias, classes),
     )
-    names |= embeddings_of_texts() | in_block("encoder.layer", block)
+    names = names_of(
+        f"{EMBEDDINGS} types embeddings.token_type_embeddings; {head} classes {classes};"
+        f"word_bias {bias}",
+        "encoder.layer",
+        "attention/query attention.self.query; attention/key attention.self.key;"
+        "attention/value attention.self.value; attention/out attention.output.dense;"
+        "attention_norm attention.output.LayerNorm; feed_forward_norm output.LayerNorm;"
+        "feed_forward/hidden intermediate.dense; feed_forward/out output.dense",
+    )
     return model, Layout(names, first_position=first)
 
 
 def distilbert(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
     config.only(sinusoidal_pos_embds=False)
-    block = {f"attention/{own}": f"attention.{own[0]}_lin" for own in ("query", "key", "value")}
-    block |= {"attention/out": "attention.out_lin", "attention_norm": "sa_layer_norm"}
-    block |= {"feed_forward/hidden": "ffn.lin1", "feed_forward/out": "ffn.lin2"}
-    block |= {"feed_forward_norm": "output_layer_norm"}
-    names = {"pooler": "pre_classifier", "classes": "classifier", "word": "vocab_transform"}
-    names |= {"word_norm": "vocab_layer_norm", "word_bias": "vocab_projector.bias"}
-    sizes = ("dim", "n_heads", "n_layers", "hidden_dim")
     model = Encoder(
         config.whole("vocab_size", most=MOST_TOKENS),
         config.whole("max_position_embeddings", most=FAR),
-        *(config.whole(own) for own in sizes),
+        config.whole("dim"),
+        config.whole("n_heads"),
+        config.whole("n_layers", most=MOST_BLOCKS),
+        config.whole("hidden_dim"),
         activation=config.choice("activation", ACTIVATIONS, "gelu"),
         pooling="relu",
-        **head_of(config, arrays, names["word_bias"], names["classes"]),
+        **head_of(config, arrays, "vocab_projector.bias", "classifier"),
     )
-    return model, Layout(names | embeddings_of_texts() | in_block("transformer.layer", block))
-
-
-def embeddings_of_texts() -> dict[str, str]:
-    names = {"embedding": "word_embeddings", "positions": "position_embeddings"}
-    names |= {"embedding_norm": "LayerNorm"}
-    return {own: f"embeddings.{its}" for own, its in names.items()}
+    names = names_of(
+        f"{EMBEDDINGS} pooler pre_classifier; classes classifier; word vocab_transform;"
+        "word_norm vocab_layer_norm; word_bias vocab_projector.bias",
+        "transformer.layer",
+        "attention/query attention.q_lin; attention/key attention.k_lin;"
+        "attention/value attention.v_lin; attention/out attention.out_lin;"
+        "attention_norm sa_layer_norm; feed_forward_norm output_layer_norm;"
+        "feed_forward/hidden ffn.lin1; feed_forward/out ffn.lin2",
+    )
+    return model, Layout(names)
 
 
 def head_of(config: Config, arrays: Arrays, words: str, classes: str) -> dict[str, Any]:
     """The head of an encoder, which its arrays tell."""
     config.only(tie_word_embeddings=True)
-    config.get("classifier_dropout", None)
     if f"{classes}.weight" in arrays:
         return {"head": "classes", "num_classes": arrays.shape(f"{classes}.weight")[0]}
     return {"head": "words" if words in arrays else "states"}
@@ -357,40 +342,43 @@ def head_of(config: Config, arrays: Arrays, words: str, classes: str) -> dict[st
 
 def vit(config: Config, arrays: Arrays) -> tuple[nn.Module, Layout]:
     """ViT and DeiT."""
-    for name in ("encoder_stride", "pooler_act", "pooler_output_size"):
-        config.get(name, None)
-    of_teacher = "cls_classifier" if "cls_classifier.weight" in arrays else ""
-    classes = of_teacher or "classifier"
-    names = {
-        "class_token": "embeddings.cls_token",
-        "teacher_token": "embeddings.distillation_token",
-        "patches": "embeddings.patch_embeddings.projection",
-        "positions/embedding": "embeddings.position_embeddings",
-        "norm": "layernorm",
-        "classes": classes,
-        "teacher_classes": "distillation_classifier",
-    }
-    block = {f"attention/{own}": f"attention.attention.{own}" for own in ("query", "key", "value")}
-    block |= {"attention/out": "attention.output.dense", "feed_forward/out": "output.dense"}
-    block |= {"attention_norm": "layernorm_before", "feed_forward_norm": "layernorm_after"}
-    block["feed_forward/hidden"] = "intermediate.dense"
-    num_classes = arrays.shape(f"{classes}.weight")[0] if f"{classes}.weight" in arrays else 0
-    sizes = ("image_size", "patch_size", "num_channels", "hidden_size", "num_attention_heads")
+    config.unused("encoder_stride pooler_act pooler_output_size")
+    has_teacher_classes = "cls_classifier.weight" in arrays
+    classes = "cls_classifier" if has_teacher_classes else "classifier"
     model = VisionTransformer(
-        num_classes,
-        *(config.whole(own) for own in (*sizes, "num_hidden_layers", "intermediate_size")),
+        arrays.shape(f"{classes}.weight")[0] if f"{classes}.weight" in arrays else 0,
+        config.whole("image_size"),
+        config.whole("patch_size"),
+        config.whole("num_channels"),
+        config.whole("hidden_size"),
+        config.whole("num_attention_heads"),
+        config.whole("num_hidden_layers", most=MOST_BLOCKS),
+        config.whole("intermediate_size"),
         config.choice("hidden_act", ACTIVATIONS, "gelu"),
         config.number("layer_norm_eps", 1e-12),
         config.flag("qkv_bias", True),
         has_teacher_token=config.get("model_type") == "deit",
-        has_teacher_classes=bool(of_teacher),
+        has_teacher_classes=has_teacher_classes,
     )
-    return model, Layout(names | in_block("encoder.layer", block))
+    names = names_of(
+        "class_token embeddings.cls_token; teacher_token embeddings.distillation_token;"
+        "patches embeddings.patch_embeddings.projection; norm layernorm;"
+        f"positions/embedding embeddings.position_embeddings; classes {classes};"
+        "teacher_classes distillation_classifier",
+        "encoder.layer",
+        "attention/query attention.attention.query; attention/key attention.attention.key;"
+        "attention/value attention.attention.value; attention/out attention.output.dense;"
+        "attention_norm layernorm_before; feed_forward_norm layernorm_after;"
+        "feed_forward/hidden intermediate.dense; feed_forward/out output.dense",
+    )
+    return model, Layout(names)
 
 
-def in_block(their: str, names: dict[str, str]) -> dict[str, str]:
-    """Names of layers and of arrays in block `{}`."""
-    return {f"blocks_{{}}/{own}": f"{their}.{{}}.{name}" for own, name in names.items()}
+def names_of(names: str, their_blocks: str, of_block: str) -> dict[str, str]:
+    """The map of a layout, from pairs of our name and theirs; those of a block stand apart."""
+    pairs = lambda text: [pair.split(maxsplit=1) for pair in text.split(";") if pair.strip()]
+    blocks = {f"blocks_{{}}/{own}": f"{their_blocks}.{{}}.{its}" for own, its in pairs(of_block)}
+    return dict(pairs(names)) | blocks
 
 
 OF_DECODERS = ("rotary_emb.inv_freq", "attention.bias", "attention.masked_bias")

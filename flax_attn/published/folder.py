@@ -43,9 +43,10 @@ class Config:
     """
 
     def __init__(self, content: JsonObject, path: Path) -> None:
-        self.content, self.path, self.known = content, path, set(OF_TRAINING.split())
+        self.content, self.path = content, path
+        self.known: set[str] = set(OF_TRAINING.split())
 
-    def get(self, name: str, default: Any = REQUIRED) -> Any:
+    def get(self, name: str, default: Json = REQUIRED) -> Json:
         """An option as it stands; a default also stands in for null."""
         self.known.add(name)
         value = self.content.get(name)
@@ -53,17 +54,23 @@ class Config:
             raise UsageError(f"expected {name} in {self.path}, got none")
         return default if value is None else value
 
-    def whole(self, name: str, default: Any = REQUIRED, least: int = 1, most: int = 2**20) -> int:
-        value = self.get(name, default)
-        if value is default or (type(value) is int and least <= value <= most):
+    def whole(
+        self, name: str, default: int | None = None, least: int = 1, most: int = 2**20
+    ) -> int:
+        value = self.get(name, REQUIRED if default is None else default)
+        if type(value) is int and (value == default or least <= value <= most):
             return value
         raise self.wrong(name, f"a whole number from {least} to {most:,}", value)
 
-    def number(self, name: str, default: Any = REQUIRED, most: float = 1e9) -> float:
-        value = self.get(name, default)
-        if value is default or (type(value) in (int, float) and 0 < value <= most):
-            return value
+    def number(self, name: str, default: float | None = None, most: float = 1e9) -> float:
+        value = self.get(name, REQUIRED if default is None else default)
+        if type(value) in (int, float) and 0 < value <= most:
+            return float(value)
         raise self.wrong(name, f"a number above 0 and at most {most:g}", value)
+
+    def optional(self, name: str) -> float | None:
+        """A number; None where there is none."""
+        return None if self.get(name, None) is None else self.number(name)
 
     def flag(self, name: str, default: bool) -> bool:
         value = self.get(name, default)
@@ -89,6 +96,10 @@ class Config:
         if not isinstance(value, dict):
             raise self.wrong(name, "an object", value)
         return Config(value, self.path)
+
+    def unused(self, names: str) -> None:
+        """Names options that no result depends on, or that the arrays say as well."""
+        self.known |= set(names.split())
 
     def check_all_known(self) -> None:
         """Raises a UsageError for an option that was not read."""

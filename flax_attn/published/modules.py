@@ -234,7 +234,7 @@ class Encoder(nn.Module):
             x = self.classes(squash(self.pooler(x[:, 0])))
         elif self.head == "words":
             x = self.word_norm(ACTIVATIONS[self.activation](self.word(x)))
-            x = self.embedding.attend(x) + self.word_bias
+            x = self.embedding.attend(x) + self.word_bias[None, None]
         return x, {"attention": attention}
 
 

@@ -242,7 +242,13 @@ OTHERS = [  # whole commands
     (["train", "/"], "no config file / (a directory)"),
     (["train", "/dev/zero"], "no config file /dev/zero (no regular file)"),
     (["train", "--config="], "no config file"),
-    (["train", "shapes_cnn:fast"], "unknown variant 'fast' of config 'shapes_cnn'"),
+    (
+        ["train", "shapes_cnn:fast"],
+        "expected shapes_cnn, shapes_cnn:quick or shapes_cnn:tutorial, got shapes_cnn:fast",
+    ),
+    (["train", "names", "--port=8700"], "expected --port beside --explore alone"),
+    (["train", "names", "--explore", "--port=x"], "argument --port: expected 0 to 65535, got 'x'"),
+    (["train", "names:fast"], "expected names or names:quick, got names:fast"),
     (["train", "/dev/zero"], "no config file /dev/zero"),
     (["train", "/dev/null:quick"], "no config file /dev/null"),
     (["train", "."], "no config file ."),
@@ -256,7 +262,11 @@ OTHERS = [  # whole commands
     (["--" + "x" * 100_000], "see flax-attn --help"),
     (["train", "x" * 100_000], "(File name too long)"),
     (["train", "x/" * 1_000], "no config file x/x/"),
-    (["train", "shapes_cnn:" + "x" * 100_000], "expected none or 'quick'"),
+    (["train", "shapes_cnn:" + "x" * 100_000], "expected shapes_cnn, shapes_cnn:quick or"),
+    (["train", "images_folder", "--data.path=x"], "'data.path'; did you mean 'data.file'?"),
+    (["train", "images_folder", "--data.csv=x"], "'data.csv'; did you mean 'data.file'?"),
+    (["train", "names", "--data.batch_size=8"], "did you mean 'batch_size'?"),
+    (["train", "names", "--optimizer.lr=8"], "'optimizer.lr'; expected one of optimizer.b1, "),
     (["predict", "x", "--" + "y" * 100_000], "yyy; see flax-attn --help"),
     (["compare", *(f"run{i}" for i in range(9_999)), "--x"], "unrecognized arguments: --x"),
     (["train", "shapes_cnn", "shapes_lstm"], "unexpected argument 'shapes_lstm'"),
@@ -456,7 +466,7 @@ def test_a_file_is_taken_for_a_config_where_its_name_ends_in_py(capsys):
     Path("configs/shapes_cnn").write_text("open('TAKEN', 'w')")
     for name in ("shapes_cnn", "./shapes_cnn", "configs/shapes_cnn", "configs/shapes_cnn.py"):
         assert "'num_seeds'" in complaint(capsys, "train", name, "--num_seeds=0")
-        assert "unknown variant" in complaint(capsys, "train", f"{name}:fast")
+        assert "shapes_cnn:quick" in complaint(capsys, "train", f"{name}:fast")
     said = complaint(capsys, "train", "other")
     assert "expected the name of a config file to end in .py, got other; rename it" in said
     assert "to end in .py" in complaint(capsys, "train", Path("shapes_cnn").absolute())

@@ -112,7 +112,33 @@ def test_rows_without_a_known_word_get_no_class_and_a_warning(films, tmp_path, c
     write(tmp_path / "new.CSV", [("zzz", 1), ("yyy", 2)], ["review", "id"])
     code, _, err = predict(capsys, films.path, "--input", source)
     assert code == 2
-    assert "at least one word that the run has seen" in err
+    assert "got none among 2; the first is in line 2: expected a text with at least one" in err
+    write(tmp_path / "new.CSV", [("zzz", 1)], ["review", "id"])
+    code, _, err = predict(capsys, films.path, "--input", source)
+    assert code == 2
+    assert err.startswith("error: expected a text with at least one word that the run has seen")
+
+
+def test_many_unknown_words_in_a_table_are_a_warning(films, stars, tmp_path, capsys):
+    rows = [("7", "so dull"), ("8", "zzz yyy xxx")]  # two of five words are known in none
+    source = write(tmp_path / "new.csv", rows, ["id", "review"])
+    code, _, err = predict(capsys, films.path, "--input", source)
+    assert code == 0
+    *_, warned = err.splitlines()
+    assert warned.startswith("warning: 80% of the 5 words of the texts are unknown to the run")
+    source = write(tmp_path / "new.csv", [("7", f"{GREAT} really zzz")], ["id", "t"])
+    assert predict(capsys, stars.path, "--input", source)[2] == ""
+
+
+def test_a_run_that_reads_parts_of_words_says_that_it_knows_no_word(tmp_path, capsys):
+    file = write(tmp_path / "own.csv", ROWS, ["review", "sentiment"])
+    overrides = COLUMNS | {"data.file": file, "num_epochs": 1, "batch_size": 16}
+    with tiny.untrained():
+        run = flax_attn.train("text_csv_best", workdir=tmp_path / "run", overrides=overrides)
+    source = write(tmp_path / "new.csv", [("7", "zzz yyy")] * 2, ["id", "review"])
+    code, _, err = predict(capsys, run.path, "--input", source)
+    assert code == 0
+    assert err.startswith("warning: all of the 4 words of the texts are unknown to the run")
 
 
 @pytest.mark.parametrize(
@@ -231,11 +257,10 @@ def test_simple_classifiers_stand_beside_the_test_accuracy(films, tmp_path, caps
     from flax_attn import kinds
 
     record = kinds.read(films.path)
-    said = kinds.KINDS[record.kind].sentence(record)
-    assert said.endswith(
-        "for 100 % of the test texts; 50 % by the largest class alone, 100 % by TF-IDF with "
-        "logistic regression"
-    )
+    kind = kinds.KINDS[record.kind]
+    assert kind.sentence(record).endswith("for 100 % of the test texts")
+    said = "Beside it: the largest class alone 50 %, TF-IDF with logistic regression 100 %."
+    assert kind.comparison(record) == said
     file = write(tmp_path / "own.csv", ROWS, ["the user's", "sentiment"])
     columns = {"data.text_column": "the user's", "data.label_column": "sentiment"}
     flags = [f"--{key}={value}" for key, value in (tiny.TEXTS | columns).items()]

@@ -62,7 +62,7 @@ def run_of(name, kept=None, **changes):
     params = jax.jit(model.init)(jax.random.key(0), one)["params"]
     random = np.random.default_rng(0)
     moved = lambda leaf: np.asarray(leaf + 0.05 * random.normal(size=leaf.shape), np.float32)
-    return Run(Path("none"), config, task, model, {0: jax.tree.map(moved, params)}, {}, [])
+    return Run(Path("none"), task, model, {0: jax.tree.map(moved, params)}, config, {}, [])
 
 
 def random_inputs(run, number, seed=0):

@@ -67,10 +67,16 @@ def test_small_changes_have_digits_enough():
     ]
     words = {"token": "fine", "change": -0.0312, "weight": 0.1}
     row = {"classes": {"good\x1b[31m": 0.9}, "tokens": [words] * 12}
-    file = io.StringIO()
-    evidence.print_why(row, Console(file=file, width=100))
-    lines = file.getvalue().splitlines()
+    lines = printed(row)
     assert lines[1].split() == ["-3.12", "fine", "weight", "0.10"]
     assert len(lines) == 1 + evidence.SHOWN + 1
     assert lines[-1] == "  2 further words: by at most 3.1"
-    assert "\x1b" not in file.getvalue()
+    assert "\x1b" not in "".join(lines)
+    row["tokens"] = row["tokens"][:-1]
+    assert printed(row)[-1] == "  1 further word: by at most 3.1"
+
+
+def printed(row):
+    file = io.StringIO()
+    evidence.print_why(row, Console(file=file, width=100))
+    return file.getvalue().splitlines()

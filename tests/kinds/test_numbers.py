@@ -161,9 +161,9 @@ def test_a_run_keeps_the_numbers_of_its_test_as_it_predicts_them(texts):
     assert run.measured == "mae"
     mean = texts.task.normalization.mean
     distance = np.abs(np.array(OF_WORDS) - mean).mean()
-    sentence = Numbers.sentence(run)
-    assert f"off by {run.mean('mae'):.2g} on average" in sentence
-    assert sentence.endswith(f"always says {mean:.3g}, the mean, is off by {distance:.2g}")
+    assert Numbers.sentence(run).endswith(f"off by {run.mean('mae'):.2g} on average")
+    said = Numbers.comparison(run)
+    assert said == f"One that always says {mean:.3g}, the mean, is off by {distance:.2g}."
     assert set(Numbers.figures(run)) == {"predictions", "attention"}
     beside = Numbers.beside_examples(run)
     np.testing.assert_allclose(beside["targets"], OF_WORDS, rtol=1e-4)

@@ -113,6 +113,9 @@ def test_what_hiding_a_part_of_an_example_does_is_what_the_model_says(kind, tmp_
         changes, costs = changes_of(answers, ask, parts)
         np.testing.assert_allclose(shown, changes, rtol=0.06, atol=2e-3)  # two digits or more
         assert np.ptp(changes) > 0
+        about = figure.locator(".try-beside-weights .hint").text_content()
+        assert "Here the attention does not see the" in about
+        assert ("predict --why leaves it out of the text" in about) == (kind == "texts")
         if kind in ("images", "language") and abs(changes).max() < 0.1:
             assert tau is None
             assert "changes next to nothing" in said

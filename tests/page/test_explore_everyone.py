@@ -42,6 +42,30 @@ def test_axe_finds_nothing_on_any_kind(url, browser):
             assert opened.page.evaluate(WIDER) <= 0, look
 
 
+FORCED = {"forced_colors": "active", "color_scheme": "dark"}
+
+
+def test_with_forced_colours_a_key_shows_what_the_picture_shows(tmp_path, browser):
+    look = "([name, part, key]) => getComputedStyle(document.querySelector(name), part)[key]"
+    shown = {
+        "signals": [(".try-swatch.try-answer-0", None, "borderTopColor")],
+        "language": [(".hatched-key", "::before", "backgroundImage")],
+        "images": [(".try-patches .hidden-key", None, "backgroundImage")],
+    }
+    for kind, parts in shown.items():
+        record = record_of(tmp_path / kind, kind)
+        with serving([record], [Answering(kind)]) as url:
+            said = []
+            for options in ({"color_scheme": "dark"}, FORCED):
+                with visiting(browser, url, **options) as opened:
+                    if kind == "images":
+                        opened.page.locator(".try-patches button").first.click()
+                        opened.wait()
+                    said.append([opened.page.evaluate(look, part) for part in parts])
+            assert said[0] == said[1], kind
+            assert "none" not in said[0]
+
+
 def test_a_page_at_twice_its_size_has_no_bar_below(url, browser):
     for viewport in ZOOMED:
         with visiting(browser, url, viewport=viewport) as opened:

@@ -323,6 +323,7 @@ def test_a_typed_text_is_answered_and_attention_stands_beside_evidence(tmp_path,
         assert words.count() == len(tokens)
         page.wait_for_selector(f".try-change:nth-child({len(tokens)})")  # not the first example's
         changes = [share_of(answers, written, [k], name) - share for k in range(len(tokens))]
+        assert page.get_by_text("predict --why leaves it out of the text").count() == 1
         shown = page.locator(".try-change small").all_text_contents()
         numbers = [float(one.replace(MINUS, "-")) for one in shown]
         np.testing.assert_allclose(numbers, 100 * np.array(changes), rtol=0.06)
@@ -535,7 +536,7 @@ def test_scores_become_weights_on_the_pages_of_loops_too(kind, tmp_path, browser
                 slider.press("ArrowRight")
             expect(page.locator(".try-formula")).to_contain_text("(what looks) is step 3")
         else:
-            parts = page.get_by_role("group", name="translation").locator("button")
+            parts = page.get_by_role("group", name="what the model writes").locator("button")
             at, chosen = parts.count() - 1, parts.last
             chosen.focus()
             sentence = f"“{chosen.text_content()}” is read from"

@@ -10,6 +10,7 @@ from flax_attn import experiment
 from flax_attn.commands import following
 from flax_attn.config_files import read
 from flax_attn.experiment import Config
+from flax_attn.explore.server import free_port
 from tests import tiny
 from tests.page.exploring import visiting
 
@@ -29,7 +30,8 @@ def state_of(follower):
 
 
 def test_the_page_follows_until_the_end(config, tmp_path, browser):
-    follower, at = following.Follower(config, tmp_path / "run", opens=False), []
+    port = free_port(8700)
+    follower, at = following.Follower(config, tmp_path / "run", opens=False, port=port), []
     going = threading.Semaphore(0)
 
     def on_model(trained):
@@ -48,6 +50,7 @@ def test_the_page_follows_until_the_end(config, tmp_path, browser):
         assert thread.is_alive()
     with visiting(browser, follower.server.url) as visit:
         line = visit.page.locator(".note[role=status]")
+        assert follower.server.server_port == port
         line.filter(has_text="before its training").wait_for()
         visit.wait()
         before = visit.page.locator("path.try-answer-0").get_attribute("d")
@@ -57,7 +60,9 @@ def test_the_page_follows_until_the_end(config, tmp_path, browser):
         visit.wait()
         assert visit.page.locator("path.try-answer-0").get_attribute("d") != before
         score = state_of(follower)["curves"]["test/mse"]["seeds"]["0"][-1]
-        assert f"test mse {score:.3g}" in visit.page.locator("h1").text_content()
+        heading = visit.page.locator("h1").text_content()
+        assert "Sets both shapes of a kind to their mean height; so far" in heading
+        assert f"test mse {score:.3g}" in heading
         going.release(2)
         thread.join()
         threading.Thread(target=follower.finish, daemon=True).start()

@@ -133,6 +133,17 @@ def test_the_table_sorts_and_marks_the_best_and_keeps_tasks_apart(pages, visit):
     assert heading.startswith("early, the best of 2 runsSets both shapes of a kind")
 
 
+def test_the_heading_of_two_tasks_names_both_and_a_comparison_has_its_line(pages, visit):
+    opened = visit(pages(levels=("signals", {}), counts=("numbers", {})))
+    heading = opened.page.locator("h1")
+    assert heading.locator(".name").text_content() == "levels and counts"
+    assert heading.text_content().endswith(
+        "Sets both shapes of a kind to their mean height; tells the number of a text"
+    )
+    beside = opened.page.locator("h2:has-text('counts') + .hint")
+    assert beside.text_content().startswith("One that always says ")
+
+
 def test_runs_on_the_same_signals_answer_in_one_picture(pages, visit):
     opened = visit(pages(one=("signals", {}), other=("plain", {})))
     picture = opened.page.locator("section").first

@@ -53,12 +53,39 @@ def test_a_failed_build_is_not_served(monkeypatch, tmp_path):
 
 def test_a_site_is_built_for_a_host(monkeypatch, tmp_path):
     monkeypatch.setattr(command, "PACKAGES", ())
-    monkeypatch.setattr(command, "FOLDER", tmp_path / "built")
-    (tmp_path / "built" / "live").mkdir(parents=True)
-    (tmp_path / "built" / "live" / "shapes.html").write_text("<p>shapes")
-    monkeypatch.setattr(command, "build", lambda out: 0)
-    assert command.main([f"--output={tmp_path / 'site'}"]) == 0
-    assert (tmp_path / "site" / "live" / "shapes.html").read_text() == "<p>shapes"
+    monkeypatch.setattr(command, "FRESH", tmp_path / "built")
+    pages = ["live/shapes.html", "old.html"]
+
+    def build(out):
+        assert not out.exists()
+        for page in pages:
+            (out / page).parent.mkdir(parents=True, exist_ok=True)
+            (out / page).write_text(f"<p>{page}")
+        return 0
+
+    monkeypatch.setattr(command, "build", build)
+    site = tmp_path / "site"
+    assert command.main([f"--output={site}"]) == 0
+    assert (site / "live" / "shapes.html").read_text() == "<p>live/shapes.html"
+    outside = tmp_path / "outside.html"
+    for own in (site / "CNAME", outside):
+        own.write_text("of the user")
+    with open(site / command.LIST, "a") as file:
+        file.write("../outside.html\n")
+    pages.remove("old.html")
+    assert command.main([f"--output={site}"]) == 0
+    names = {path.name for path in site.rglob("*") if path.is_file()}
+    assert names == {"shapes.html", "CNAME", command.LIST}
+    assert outside.exists()
+
+
+def test_a_site_that_cannot_be_copied_is_one_line(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(command, "PACKAGES", ())
+    monkeypatch.setattr(command, "build", lambda out: out.mkdir())
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(command, "FRESH", tmp_path / "built")
+    assert command.main([f"--output={tmp_path / 'file'}"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_the_site_is_served_until_ctrl_c(tmp_path):

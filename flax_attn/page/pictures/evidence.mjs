@@ -9,6 +9,9 @@ const NEGLIGIBLE = 1e-3; // the share of an answer below which a change is next 
 const LEAST_WRITTEN = 1e-4; // percentage points
 const STRONGEST = 70; // per cent of its colour that the largest change has
 
+// what the command does with a word of a text in classes
+const WHY = "; flax-attn predict --why leaves it out of the text, so its figures differ";
+
 /** The probability of a class in a reply. */
 function shareOf(reply, name) {
   return reply.classes.find(([own]) => own === name)?.[1] ?? 0;
@@ -30,6 +33,7 @@ function sizeOf(number) {
 function ofClass({ classes: [[best]] }) {
   return {
     does: `does to “${best}”, in percentage points`,
+    beside: (what) => (what === "word" ? WHY : ""),
     change: (first, reply) => shareOf(reply, best) - shareOf(first, best),
     cost: (change) => -change,
     written: points,
@@ -42,6 +46,7 @@ function ofClass({ classes: [[best]] }) {
 /** How far the numbers of an answer move, on average. */
 const OF_NUMBERS = {
   does: "does to the answer: how far it moves, on average",
+  beside: () => "",
   change: ({ outputs: { data } }, { outputs }) => {
     const distances = Array.from(data, (own, i) => Math.abs(own - outputs.data[i]));
     return distances.reduce((sum, own) => sum + own, 0) / distances.length;
@@ -122,7 +127,8 @@ export function evidenceRow(ask) {
     });
     row.replaceChildren(...cells);
     title.textContent = `What hiding each ${what} ${how.does}`;
-    about.textContent = isWeighed ? `Above: the attention on the ${what}. Below: the change.` : "";
+    const both = isWeighed ? `Above: the attention on the ${what}. Below: the change. ` : "";
+    about.textContent = `${both}Here the attention does not see the ${what}${how.beside(what)}.`;
   }
 
   /** Without inputs nothing is asked: what is shown was kept, and the model's answer is to come. */

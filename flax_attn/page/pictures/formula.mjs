@@ -113,7 +113,8 @@ function keyRow({ name, weight, score }, own, scaled, temperature) {
 }
 
 function restRow(count, weight) {
-  return bar(`the ${count} other keys`, weight, `together ${weight.toFixed(3)}`);
+  const [others, together] = count > 1 ? [`${count} other keys`, "together "] : ["other key", ""];
+  return bar(`the ${others}`, weight, `${together}${weight.toFixed(3)}`);
 }
 
 function bar(name, weight, text) {

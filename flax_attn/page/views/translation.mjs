@@ -1,5 +1,5 @@
-// Translations: the source above, the translation below, lines as thick as the weight. To try, a
-// source is typed.
+// Texts that become other texts: the input above, the answer below, lines as thick as the weight.
+// To try, an input is typed. The labels fit a translation and a date that is rewritten.
 
 import { exampleChooser } from "../controls/choosers.mjs";
 import { el, numbered, percent, scrollBox, sentence, svg, tableBehind } from "../dom.mjs";
@@ -16,16 +16,16 @@ function drawTranslation() {
     const right = el("p", { class: "result" }, translated(tokens, reference));
     if (!weights || !tokens.length) return [right];
     const said = sentence();
-    const name = "Attention: each part of the translation is a row, the source is across";
+    const name = "Attention: each part of the answer is a row, the input is across";
     const map = heatMap({
       name,
       rowNames: tokens,
       columnNames: source,
-      axes: ["translation", "source"],
+      axes: ["answer", "input"],
       onPoint: (q, k) => tell(q, k),
     });
     map.show(weights, { top, name });
-    const label = "The source above, the translation below";
+    const label = "The input above, the answer below";
     const lines = linesBetween(label, source, tokens, (q, k) => tell(q, k));
     const tell = (q, k = null) => {
       const key = k ?? largest(weights, q);
@@ -39,7 +39,7 @@ function drawTranslation() {
       map.point(q, key);
     };
     tell(0);
-    const hint = "Point at a part of the translation to see what it was read from.";
+    const hint = "Point at a part of the answer to see what it was read from.";
     return [
       right,
       lines.node,
@@ -68,7 +68,7 @@ function translated(tokens, reference) {
 }
 
 function translationBehind(source, tokens, weights) {
-  const header = ["translation", "read most from", "weight"];
+  const header = ["answer", "read most from", "weight"];
   const rows = () =>
     tokens.map((token, q) => {
       const key = largest(weights, q);
@@ -109,7 +109,7 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
     changed();
   }
 
-  /** The chosen one of the best translations in a reply. */
+  /** The chosen one of the best answers in a reply. */
   function chosenIn(reply) {
     const all = reply.best ?? [{ text: reply.text, tokens: [], attention: reply.attention }];
     return all[Math.min(state.best, all.length - 1)];
@@ -123,18 +123,19 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
     picture.replaceChildren(...rows);
     const count = replies[0].best?.length ?? 1;
     if (count < 2) return choice.replaceChildren();
-    const describe = (i) => `translation ${i + 1} of ${count}: ${replies[0].best[i].text}`;
+    const describe = (i) => `answer ${i + 1} of ${count}: ${replies[0].best[i].text}`;
     const onBest = (i) => {
       state.best = i;
       show(state.replies, state.settings);
       choice.querySelectorAll("button")[i]?.focus();
       pick();
     };
-    const list = numbered("the best translations", count, state.best, onBest, describe);
+    const label = "what the model writes, its best answer first";
+    const list = numbered(label, count, state.best, onBest, describe);
     choice.replaceChildren(list.node);
   }
 
-  /** Source and translation as two rows of words, with the lines between them. */
+  /** Input and answer as two rows of words, with the lines between them. */
   function aligned(reply, settings) {
     const best = chosenIn(reply);
     const { tokens, known } = reply;
@@ -145,9 +146,9 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
     const node = el(
       "div",
       { class: "try-aligned" },
-      el("div", { class: "words", role: "group", "aria-label": "source" }, above),
+      el("div", { class: "words", role: "group", "aria-label": "what you type" }, above),
       lines,
-      el("div", { class: "words", role: "group", "aria-label": "translation" }, below),
+      el("div", { class: "words", role: "group", "aria-label": "what the model writes" }, below),
     );
     if (looks && Math.max(above.length, below.length) <= MOST_LINES)
       requestAnimationFrame(() => drawLines(node, lines, looks, above, below));
@@ -273,14 +274,14 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
         forget();
         changed();
       }),
-      el("label", { class: "try-text" }, el("span", {}, "source"), text),
+      el("label", { class: "try-text" }, el("span", {}, "what you type"), text),
       choice,
       picture,
     ),
     hint:
       (runs[0].data === "dates" ? `It has learned dates such as ${DATES}. ` : "") +
-      "Change the source. Point at a part of the translation to see what it was read from; click " +
-      "a part of the source to hide it.",
+      "Change what you type. Point at a part of the answer to see what it was read from; click a " +
+      "part of the input to hide it.",
     most: 64,
     between: false,
     input: () => ({ text: text.value }),

@@ -1,0 +1,186 @@
+"""Folders that are no published model: one clear line for each, and nothing of them runs."""
+
+import json
+import os
+import pickle
+import shutil
+import struct
+
+import numpy as np
+import pytest
+
+import flax_attn
+from flax_attn.errors import UsageError
+from tests.published.tiny import write_gpt2
+
+safetensors = pytest.importorskip("safetensors.numpy")
+CONFIG, ARRAYS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+INDEX = "model.safetensors.index.json"
+
+
+class Runs:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def option(name, value):
+    def change(folder):
+        content = json.loads((folder / CONFIG).read_text())
+        (folder / CONFIG).write_text(json.dumps(content | {name: value}))
+
+    return change
+
+
+def without_option(name):
+    def change(folder):
+        content = json.loads((folder / CONFIG).read_text())
+        del content[name]
+        (folder / CONFIG).write_text(json.dumps(content))
+
+    return change
+
+
+def text(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def arrays(change):
+    def changed(folder):
+        own = safetensors.load_file(folder / ARRAYS)
+        change(own)
+        safetensors.save_file(own, folder / ARRAYS)
+
+    return changed
+
+
+def cut(folder):
+    content = (folder / ARRAYS).read_bytes()
+    (folder / ARRAYS).write_bytes(content[: len(content) // 2])
+
+
+def in_pickle(folder):
+    (folder / ARRAYS).unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Runs(folder / "ran")))
+
+
+def pickle_by_another_name(folder):
+    (folder / ARRAYS).write_bytes(pickle.dumps(Runs(folder / "ran")))
+
+
+def linked(folder):
+    (folder / ARRAYS).rename(folder / "elsewhere")
+    (folder / ARRAYS).symlink_to(folder / "elsewhere")
+
+
+def piped(folder):
+    (folder / TOKENIZER).unlink()
+    os.mkfifo(folder / TOKENIZER)
+
+
+def directory(folder):
+    (folder / ARRAYS).unlink()
+    (folder / ARRAYS).mkdir()
+
+
+def index(content):
+    return text(INDEX, json.dumps(content).encode())
+
+
+def twice(folder):
+    own = safetensors.load_file(folder / ARRAYS)
+    first = dict(list(own.items())[:3])
+    safetensors.save_file(first, folder / "other.safetensors")
+    index({"weight_map": {"a": ARRAYS, "b": "other.safetensors"}})(folder)
+
+
+def huge_header(folder):
+    (folder / ARRAYS).write_bytes(struct.pack("<Q", 2**62) + b"{}")
+
+
+BAD = {
+    "no folder": (lambda folder: [path.unlink() for path in folder.iterdir()], "config.json"),
+    "no JSON": (text(CONFIG, b'{"model_type": "gpt2"'), "JSON"),
+    "an unknown family": (option("model_type", "mamba"), "expected a model_type of gpt2, "),
+    "no family": (option("model_type", 3), "expected a model_type of gpt2, "),
+    "code of its own": (option("auto_map", {"AutoModel": "x.py"}), "without auto_map"),
+    "quantised": (option("quantization_config", {"bits": 4}), "without quantization_config"),
+    "an unknown option": (option("attention_of_another_kind", True), "only known options"),
+    "another value": (option("scale_attn_weights", False), "expected True for scale_attn"),
+    "an unknown activation": (option("activation_function", "swish9"), "one of gelu, "),
+    "a size of the wrong type": (option("n_embd", "16"), "a whole number from 1 to"),
+    "a size below 1": (option("n_layer", 0), "a whole number from 1 to"),
+    "a huge size": (option("n_layer", 10**9), "a whole number from 1 to"),
+    "a huge table": (option("vocab_size", 10**12), "a whole number from 1 to"),
+    "an infinite number": (text(CONFIG, b'{"model_type": "gpt2", "n_embd": 1e999}'), "finite"),
+    "a number that is not above 0": (option("layer_norm_epsilon", 0), "a number above 0"),
+    "heads that do not divide": (option("n_head", 3), "expected "),
+    "a size that is missing": (without_option("n_layer"), "expected n_layer in"),
+    "another size than the arrays": (option("n_layer", 3), "the array h.2."),
+    "fewer blocks than the arrays": (option("n_layer", 1), "more, such as h.1."),
+    "another width": (option("n_embd", 32), "h.0.attn.c_attn.bias for a bias of"),
+    "no arrays": (lambda folder: (folder / ARRAYS).unlink(), "model.safetensors, got none"),
+    "a pickle": (in_pickle, "pytorch_model.bin is a pickle, which is never read"),
+    "a pickle by another name": (pickle_by_another_name, "expected arrays in"),
+    "cut arrays": (cut, "copy the file again"),
+    "a huge header": (huge_header, "copy the file again"),
+    "an array that is missing": (arrays(lambda own: own.pop("ln_f.bias")), "the array ln_f.bias"),
+    "an array too many": (
+        arrays(lambda own: own.update(spy=np.zeros(3, np.float32))),
+        "1 more, such as spy",
+    ),
+    "an array of another shape": (
+        arrays(lambda own: own.update({"ln_f.bias": np.zeros(15, np.float32)})),
+        r"ln_f.bias for a bias of \(16,\), got \(15,\)",
+    ),
+    "a kernel turned over": (
+        arrays(lambda own: own.update({"h.0.mlp.c_fc.weight": np.zeros((64, 16), np.float32)})),
+        r"h.0.mlp.c_fc.weight for a kernel of \(16, 64\), got \(64, 16\)",
+    ),
+    "an array of whole numbers": (
+        arrays(lambda own: own.update({"ln_f.bias": np.zeros(16, np.int8)})),
+        "expected floats of .* in ln_f.bias, got I8",
+    ),
+    "a link": (linked, "a link"),
+    "a directory": (directory, "a directory"),
+    "a pipe": (piped, "a pipe"),
+    "an index that leads outside": (index({"weight_map": {"a": "../secret"}}), "right in"),
+    "an index to what is not there": (index({"weight_map": {"a": "no.safetensors"}}), "got none"),
+    "an index that is none": (index({"weight_map": ["a"]}), "expected weight_map, from arrays"),
+    "an array in two files": (twice, "in one file of"),
+    "no tokenizer": (lambda folder: (folder / TOKENIZER).unlink(), "save_pretrained"),
+    "a damaged tokenizer": (text(TOKENIZER, b"{}"), "expected a tokenizer in"),
+    "fewer tokens than the tokenizer": (
+        lambda folder: [
+            option("vocab_size", 200)(folder),
+            arrays(lambda own: own.update({"wte.weight": own["wte.weight"][:200]}))(folder),
+        ],
+        "expected at most 200 tokens",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    return write_gpt2(tmp_path_factory.mktemp("good"))
+
+
+def test_the_good_one_loads(good):
+    assert flax_attn.load(good).params.keys() == {0}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_folder_gets_one_line_and_runs_nothing(kind, good, tmp_path):
+    change, message = BAD[kind]
+    folder = tmp_path / "model"
+    shutil.copytree(good, folder)
+    change(folder)
+    with pytest.raises(UsageError, match=message) as told:
+        flax_attn.load(folder)
+    assert "\n" not in str(told.value)
+    assert len(str(told.value)) < 400
+    assert not (folder / "ran").exists()

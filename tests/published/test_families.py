@@ -1,0 +1,97 @@
+"""Tiny random models of every family, as transformers writes them, beside transformers.
+
+`python -m pip install "flax-attn[published]"` installs what makes them.
+"""
+
+import jax
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+tr = pytest.importorskip("transformers")
+
+from flax_attn.models.generation import Sampling, generate  # noqa: E402
+from flax_attn.published.loading import read  # noqa: E402
+from flax_attn.published.modules import Decoder, Encoder  # noqa: E402
+from tests.published.folders import WRITES, write  # noqa: E402
+
+tr.logging.set_verbosity_error()
+LENGTHS = np.array([12, 7, 3], np.int32)
+GENERATED = 40
+
+
+@pytest.fixture(params=WRITES)
+def pair(request, tmp_path):
+    """A model of a family as this library reads it, and as transformers does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TQDM_DISABLE", "1")
+        folder = write(request.param, tmp_path)
+        published = read(folder)
+        options = {"dtype": torch.float32, "attn_implementation": "eager"}
+        theirs = getattr(tr, WRITES[request.param][0]).from_pretrained(folder, **options)
+    return published, theirs.eval()
+
+
+def tensor(array):
+    return torch.tensor(array.astype(np.int64))
+
+
+def check_close(got, expected, share):
+    """Compares numbers beside the largest of them."""
+    largest = np.abs(expected).max()
+    np.testing.assert_allclose(got, expected, atol=share * largest, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore")  # of transformers
+def test_a_model_gives_the_numbers_of_transformers(pair):
+    (config, model, params), theirs = pair
+    rng = np.random.default_rng(0)
+    apply = jax.jit(
+        lambda params, inputs: model.apply({"params": params}, inputs, need_weights=True)
+    )
+    if isinstance(model, Decoder):
+        tokens = rng.integers(0, model.vocabulary_size, (3, 40)).astype(np.int32)
+        with torch.no_grad():
+            expected = theirs(tensor(tokens), output_attentions=True)
+        outputs, aux = apply(params, tokens)
+        check_close(outputs, expected.logits.numpy(), 2e-6)
+        for own, other in zip(aux["attention"].values(), expected.attentions, strict=True):
+            np.testing.assert_allclose(own, other.numpy(), atol=1e-6)
+        check_greedy(model, params, theirs, tokens[:, :10])
+    elif isinstance(model, Encoder):
+        tokens = rng.integers(5, model.vocabulary_size, (3, 12)).astype(np.int32)
+        is_real = np.arange(12) < LENGTHS[:, None]
+        tokens = np.where(is_real, tokens, config.content["pad_token_id"]).astype(np.int32)
+        with torch.no_grad():
+            mask = tensor(is_real)
+            expected = theirs(tensor(tokens), attention_mask=mask, output_attentions=True)
+        outputs, aux = apply(params, {"tokens": tokens, "lengths": LENGTHS})
+        states = expected.logits if "logits" in expected else expected.last_hidden_state
+        real = is_real if outputs.ndim == 3 else slice(None)
+        check_close(np.asarray(outputs)[real], states.numpy()[real], 2e-6)
+        for own, other in zip(aux["attention"].values(), expected.attentions, strict=True):
+            for row, length in enumerate(LENGTHS):
+                ours, its = own[row, :, :length, :length], other[row, :, :length, :length]
+                np.testing.assert_allclose(ours, its.numpy(), atol=1e-6)
+    else:
+        images = rng.normal(size=(2, 24, 24, model.channels)).astype(np.float32)
+        with torch.no_grad():
+            expected = theirs(torch.tensor(images).permute(0, 3, 1, 2), output_attentions=True)
+        outputs, aux = apply(params, images)
+        check_close(outputs, expected.logits.numpy(), 2e-6)
+        for own, other in zip(aux["attention"].values(), expected.attentions, strict=True):
+            np.testing.assert_allclose(own, other.numpy(), atol=1e-6)
+
+
+def check_greedy(model, params, theirs, prompts):
+    """Every token that is written with the cache is the likeliest there, or as likely but for the
+    last digits.
+    """
+    parts = generate(model, params, prompts.tolist(), GENERATED, Sampling(0.0, 0))
+    written = np.concatenate([prompts, *parts], axis=1)
+    assert written.shape[1] == prompts.shape[1] + GENERATED
+    with torch.no_grad():
+        logits = theirs(tensor(written)).logits.numpy()
+    before = logits[:, prompts.shape[1] - 1 : -1]
+    chosen = np.take_along_axis(before, written[:, prompts.shape[1] :, None], axis=-1)[..., 0]
+    assert (before.max(axis=-1) - chosen <= 4e-6 * np.abs(logits).max()).all()
