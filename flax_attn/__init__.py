@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from flax_attn import heads as heads
     from flax_attn.analysis import plotting as plot
     from flax_attn.experiment.exporting import export as export
     from flax_attn.experiment.face import train as train
@@ -37,8 +38,19 @@ FACE = {
     "Prediction": "flax_attn.kinds.task",
     "Generated": "flax_attn.kinds.language",
 }
-MODULES = {"plot": "flax_attn.analysis.plotting"}
-__all__ = ["Generated", "Model", "Prediction", "Run", "export", "load", "plot", "show", "train"]
+MODULES = {"heads": "flax_attn.heads", "plot": "flax_attn.analysis.plotting"}
+__all__ = [
+    "Generated",
+    "Model",
+    "Prediction",
+    "Run",
+    "export",
+    "heads",
+    "load",
+    "plot",
+    "show",
+    "train",
+]
 
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and refuses others

@@ -11,32 +11,32 @@ part; nostalgebraist 2020 for the logit lens; Abnar & Zuidema 2020 (arXiv:2005.0
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import ParamSpec
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import get_opaque_trace_state
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from flax_attn.attention import Lens, MultiHeadAttention
 from flax_attn.attention.arrays import wide, with_rank
-from flax_attn.models.forward import Inputs, Params, in_order
+from flax_attn.models.forward import Inputs, Params, compiled, in_order
 from flax_attn.types import Options, Tree
 
-P = ParamSpec("P")
 Heads = Mapping[str, Float[Array, " heads"]]  # a number for each head, by the path of its layer
-ByLayer = dict[str, Array]  # the same, or contexts
 Measure = Callable[[Tree], Float[Array, ""]]  # from the outputs of a model to one number
-Around = Callable[..., Tree]
+Around = Callable[..., Tree]  # (module, call, *args) -> outputs, in place of a call of a module
+_call: Around = lambda module, call, *args: call(*args)
 _times = jax.vmap(jnp.multiply, (-2, 0), -2)  # contexts `(..., heads, e)` and numbers `(heads,)`
 
 
 def cut(heads: Mapping[str, Sequence[int]]) -> Lens:
-    """Makes a lens in which some heads say 0, such as `cut({"blocks_1/attention": [3]})`.
+    """Makes a lens in which the contexts `(..., q, heads, e)` of some heads are 0.
 
-    A number that the layer does not have is a ValueError within it. Other paths do nothing.
+    `{"blocks_1/attention": [3]}` cuts a head. A number that its layer does not have is a ValueError
+    within the lens, and a path that no layer has does nothing.
     """
 
     def change(name: str, context: Array) -> Array:
@@ -67,19 +67,11 @@ def patched(contexts: Mapping[str, Float[Array, "*b q heads e"]], shares: Heads)
     return Lens(change_contexts=lambda name, own: move(name, own) if name in shares else own)
 
 
-def _compiled(function: Callable[P, ByLayer]) -> Callable[P, ByLayer]:
-    """Compiles a function, once for each model and measure. Layers come in the order of blocks."""
-    static = [name for name in ("model", "measure") if name in function.__annotations__]
-    jitted = jax.jit(function, static_argnames=static)
-    call = lambda *args, **options: in_order(jitted(*args, **options))
-    return functools.wraps(function)(call)  # pyright: ignore
-
-
-@_compiled
-def contexts_of(model: nn.Module, params: Params, inputs: Inputs) -> ByLayer:
+@compiled
+def contexts_of(model: nn.Module, params: Params, inputs: Inputs) -> dict[str, Array]:
     """Returns what each head says, `(..., q, heads, e)`, by the path of its layer.
 
-    Attention that is in a loop, or that is called twice, is a ValueError.
+    No such layer, one in a loop, and one that is called twice are a ValueError.
     """
     contexts, trace = {}, get_opaque_trace_state()
 
@@ -90,20 +82,22 @@ def contexts_of(model: nn.Module, params: Params, inputs: Inputs) -> ByLayer:
 
     with Lens(change_contexts=keep):
         _outputs(model, params, inputs)
+    if not contexts:
+        raise ValueError(f"expected a model with attention in heads, got {type(model).__name__}")
     return contexts
 
 
-@_compiled
-def heads_of(model: nn.Module, params: Params, inputs: Inputs) -> ByLayer:
+@compiled
+def heads_of(model: nn.Module, params: Params, inputs: Inputs) -> dict[str, Array]:
     """Returns a 1 for each head, `(heads,)`, by the path of its layer: factors for `scaled`."""
     said = contexts_of(model, params, inputs)
     return {name: jnp.ones(context.shape[-2]) for name, context in said.items()}
 
 
-@_compiled
+@compiled
 def effects(
     model: nn.Module, params: Params, inputs: Inputs, measure: Measure, source: Inputs | None = None
-) -> ByLayer:
+) -> dict[str, Array]:
     """Returns what each head does to a number, `(heads,)`, by the path of its layer.
 
     Without `source` it is by how much the number falls if this head alone is cut. With other inputs
@@ -124,8 +118,8 @@ def effects(
     return by_layer((numbers[1:] - numbers[0]) * (-1 if source is None else 1))
 
 
-@_compiled
-def direct(model: nn.Module, params: Params, inputs: Inputs, measure: Measure) -> ByLayer:
+@compiled
+def direct(model: nn.Module, params: Params, inputs: Inputs, measure: Measure) -> dict[str, Array]:
     """Returns what each head adds to a logit by itself, from each position, `(..., q, heads)`.
 
         context_h · d measure / d context_h, along the residual connections alone
@@ -146,7 +140,7 @@ def direct(model: nn.Module, params: Params, inputs: Inputs, measure: Measure) -
         parts.update(part.path for part in _parts(module))
         return call(*(jax.lax.stop_gradient(args) if module.path in parts else args))
 
-    def measured(contexts: ByLayer) -> Array:
+    def measured(contexts: dict[str, Array]) -> Array:
         with Lens(change_contexts=lambda name, _: contexts[name]):
             return measure(_outputs(model, params, inputs, hold))
 
@@ -181,7 +175,7 @@ def logits_by_block(model: nn.Module, params: Params, inputs: Inputs) -> Float[A
     return jax.vmap(ended)(jnp.stack([state for _, state in states]))
 
 
-def rollout(attention: Mapping[str, Float[Array, "*b heads t t"]]) -> Float[Array, "*b t t"]:
+def rollout(attention: Mapping[str, Array | np.ndarray]) -> Float[Array, "*b t t"]:
     """Returns how much each position takes from each input, over all blocks, `(..., t, t)`.
 
         R = A_n ... A_2 A_1,   A_i = (mean over heads of the weights of block i + I) / 2
@@ -198,13 +192,9 @@ def rollout(attention: Mapping[str, Float[Array, "*b heads t t"]]) -> Float[Arra
     return functools.reduce(lambda product, block: block @ product, blocks)
 
 
-def _outputs(
-    model: nn.Module, params: Params, inputs: Inputs, around: Around | None = None
-) -> Tree:
-    """The outputs of a model, where `around(module, call, *args)` makes each call of a module."""
-
+def _outputs(model: nn.Module, params: Params, inputs: Inputs, around: Around = _call) -> Tree:
     def intercept(call: Around, args: Tree, options: Options, at: Tree) -> Tree:
-        if around is None or at.method_name != "__call__":
+        if at.method_name != "__call__":
             return call(*args, **options)
         return around(at.module, functools.partial(call, **options), *args)
 

@@ -3,10 +3,10 @@
 import types
 
 import flax_attn
-from flax_attn import attention, models
+from flax_attn import attention, heads, models
 from flax_attn.attention import masks
 
-MODULES = {"flax_attn.plot", "masks"}  # among the names of packages
+MODULES = {"flax_attn.heads", "flax_attn.plot", "masks"}  # among the names of packages
 OTHERS = {
     "plot.attention": "flax_attn.plot.attention",
     "plot.attention_on_text": "flax_attn.plot.attention_on_text",
@@ -20,6 +20,7 @@ def public_names() -> dict[str, str]:
     names = {f"flax_attn.{name}": f"flax_attn.{name}" for name in flax_attn.__all__}
     names |= {name: f"flax_attn.attention.{name}" for name in attention.__all__}
     names |= {f"masks.{name}": f"flax_attn.attention.masks.{name}" for name in functions(masks)}
+    names |= {f"heads.{name}": f"flax_attn.heads.{name}" for name in functions(heads)}
     own = [model.__name__ for model in models.MODELS.values()]
     names |= {name: f"flax_attn.models.{name}" for name in own}
     return {name: full for name, full in (names | OTHERS).items() if name not in MODULES}

@@ -327,7 +327,7 @@ def _changed(setting: str, change: Change, name: str, array: Array) -> Array:
         jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer)
     )
     if shape is None or not is_real:
-        what = repr(result)[:60] if shape is None else f"one of {dtype}"
+        what = type(result).__name__ if shape is None else f"one of {dtype}"
         raise TypeError(f"{of}, of floats, got {what}")
     if shape != array.shape:
         raise ValueError(f"{of}, got {shape}")

@@ -1,8 +1,9 @@
 """A trained model applied to any number of inputs."""
 
+import functools
 import re
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import ParamSpec, TypeVar
 
 import flax.linen as nn
 import jax
@@ -16,6 +17,7 @@ from flax_attn.types import Tree
 AT_ONCE = 64
 
 Own = TypeVar("Own")  # what is kept of each layer
+Arguments = ParamSpec("Arguments")
 Inputs = Tree  # an array `(n, ...)`, or a dict of them
 Params = Mapping[str, Tree]  # by the name of the layer
 
@@ -48,6 +50,19 @@ def in_order(attention: Mapping[str, Own]) -> dict[str, Own]:
         return [int(part) if i % 2 else part for i, part in enumerate(re.split("([0-9]+)", name))]
 
     return {name: attention[name] for name in sorted(attention, key=key)}
+
+
+def compiled(
+    function: Callable[Arguments, dict[str, Array]],
+) -> Callable[Arguments, dict[str, Array]]:
+    """Compiles a function that returns arrays by layer, and puts them in order.
+
+    A model, and a function `measure` if there is one, are constants of its programs.
+    """
+    static = [name for name in ("model", "measure") if name in function.__annotations__]
+    jitted = jax.jit(function, static_argnames=static)
+    ordered = lambda *args, **options: in_order(jitted(*args, **options))
+    return functools.wraps(function)(ordered)  # pyright: ignore
 
 
 def sharing_sequences(model: nn.Module) -> nn.Module:

@@ -498,7 +498,13 @@ def programs(names):
     return texts
 
 
-SOME = ("Attention in blocks", "Attention, monotonic", "MultiHeadAttention", "AttentionPooling")
+SOME = (
+    "LocalAttention",
+    "Attention in blocks",
+    "Attention, monotonic",
+    "MultiHeadAttention",
+    "AttentionPooling",
+)
 
 
 @pytest.mark.parametrize(

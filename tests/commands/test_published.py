@@ -83,7 +83,8 @@ def test_what_needs_a_run_is_refused_in_one_line(name, folders, tmp_path, monkey
     before = sorted(path.name for path in folders.rglob("*"))
     code, out, err = said(capsys, *REFUSED[name])
     assert (code, out) == (2, "")
-    assert err.startswith("error: expected ") and err.count("\n") == 1
+    assert err.startswith("error: expected ")
+    assert err.count("\n") == 1
     assert sorted(path.name for path in folders.rglob("*")) == before
 
 
