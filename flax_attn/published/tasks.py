@@ -172,8 +172,9 @@ class Reader:
             if (length := len(self.tokenizer.encode(text))) > self.most:
                 warn(f"warning: text {number} has {length} tokens, of which {self.most} are read")
 
-    # what `evidence` asks of a `TextEncoder`, to leave out each token in turn
-    pairs = None
+    @property
+    def pairs(self) -> None:
+        """As in `TextEncoder`, whose pairs of words there are none of."""
 
     def clean(self, text: str) -> str:
         return text

@@ -49,7 +49,7 @@ def test_predict_names_words_for_a_mask_and_says_which_words_mattered_for_classe
 
 
 def test_words_are_those_of_a_file(folders, tmp_path, capsys):
-    (tmp_path / "texts.txt").write_text("the cat sat\nthe dog sat\na cat on the mat\n")
+    (tmp_path / "texts.txt").write_text("the cat sat\nthe cat on a dog\na cat on the mat\n")
     source = tmp_path / "texts.txt"
     code, out, _ = said(capsys, "words", folders / "classes", "--input", source, "--json")
     assert code == 0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import flax_attn
-from flax_attn.errors import UsageError
+from flax_attn.errors import UsageError, escaped
 from flax_attn.experiment.loading import Model
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.published import PublishedAnswers, page_data, pooled, trimmed
@@ -55,7 +55,7 @@ def predicted(run, inputs):
         made = run.predict(inputs["text"])
     else:
         made = run.predict(np.reshape(inputs["inputs"]["data"], (1, 8, 8)))
-    return made, dict(zip(made.names, made.outputs[0].tolist()))
+    return made, dict(zip(map(escaped, made.names), made.outputs[0].tolist()))
 
 
 def without_head(run, block, head):
