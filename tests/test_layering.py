@@ -29,6 +29,7 @@ ROOMS = (
     "analysis",
     "kinds",
     "page",
+    "published",
     "experiment",
     "explore",
     "commands",
@@ -42,9 +43,10 @@ ALLOWED = {  # what a room may import besides itself
     "analysis": {"runs"},
     "kinds": {"attention", "data", "models", "training.metrics", "runs", "analysis"},
     "page": {"runs", "analysis", "kinds"},
-    "experiment": {"data", "models", "training", "runs", "kinds"},
-    "explore": {"attention", "models", "runs", "kinds", "page", "experiment"},
-    "commands": {"data", "kinds", "runs", "analysis", "page", "experiment", "explore"},
+    "published": {"attention", "data", "models", "runs", "kinds"},
+    "experiment": {"data", "models", "training", "runs", "kinds", "published"},
+    "explore": {"attention", "models", "runs", "kinds", "page", "published", "experiment"},
+    "commands": {"data", "kinds", "runs", "analysis", "page", "published", "experiment", "explore"},
 }
 TOP = {  # what the files beside the rooms may import
     "__init__": {

@@ -6,7 +6,6 @@ of one head what one token looks at. Parameters are those of the folder, and not
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
 
 import flax.linen as nn
 import jax
@@ -63,13 +62,13 @@ class PublishedAnswers:
         """
         asked = read(request)
         prepared = self.task.prepared(asked)
-        for settings in (asked.settings, *asked.each):
+        for settings in (asked.settings, *asked.changes):
             self._check(settings.cut)
         view = self._view(asked.view, prepared)
         looked = self._looked(asked, prepared, view)
         reply = replies.EMPTY | self._classified(looked["outputs"])
-        if asked.each:
-            reply["changes"] = self._changes(asked, prepared, looked["outputs"])
+        if asked.changes:
+            reply["effects"] = self._effects(asked, prepared, looked["outputs"])
         elif not asked.brief:
             reply |= self._shown(looked, prepared, view)
         return safe(reply)
@@ -111,15 +110,15 @@ class PublishedAnswers:
             kept[block, head] = 0
         return Traced.of(settings._replace(hidden=hidden)), kept
 
-    def _changes(self, asked: Asked, prepared: Prepared, outputs: np.ndarray) -> list[float]:
+    def _effects(self, asked: Asked, prepared: Prepared, outputs: np.ndarray) -> list[float]:
         """By how much the probability of the likeliest class changes under each of the settings.
 
         They go through one program, some at once.
         """
         best = int(outputs.argmax())
-        pairs = [self._arguments(settings, prepared) for settings in asked.each]
+        pairs = [self._arguments(settings, prepared) for settings in asked.changes]
         traced, normalizer = pairs[0][0], asked.settings.normalizer
-        changed: list[float] = []
+        effects: list[float] = []
         for first in range(0, len(pairs), self.at_once):
             part = pairs[first : first + self.at_once]
             filled = part + part[-1:] * (self.at_once - len(part))
@@ -128,15 +127,14 @@ class PublishedAnswers:
             shares = self.shares(
                 self.params, prepared.inputs, traced, hidden, kept, best, normalizer=normalizer
             )
-            changed += (np.asarray(shares) - outputs[best])[: len(part)].tolist()
-        return changed
+            effects += (np.asarray(shares) - outputs[best])[: len(part)].tolist()
+        return effects
 
     def _classified(self, outputs: np.ndarray) -> JsonObject:
-        is_language = isinstance(self.task, Continued)
-        names = self.task.class_names() if is_language else self.task.classes
-        writes = self.task.writes(outputs) if is_language else None
-        classified = replies.classified(outputs, names)
-        return classified | {"outputs": None, "writes": writes}
+        if isinstance(self.task, Continued):
+            classified = replies.classified(outputs, self.task.class_names())
+            return classified | {"outputs": None, "writes": self.task.writes(outputs)}
+        return replies.classified(outputs, self.task.classes) | {"outputs": None}
 
     def _shown(self, looked: dict[str, np.ndarray], prepared: Prepared, view: View) -> JsonObject:
         """The parts of a reply on the heads and on one token."""
@@ -295,9 +293,9 @@ def page_data(run: Model) -> JsonObject:
     answers = PublishedAnswers(run)
     task, model, heads = answers.task, answers.model, answers.num_heads
     count = sum(leaf.size for leaf in jax.tree.leaves(answers.params))
-    each = next(iter(heads.values()))
+    most = next(iter(heads.values()))
     blocks = f"{len(heads)} {'block' if len(heads) == 1 else 'blocks'}"
-    of_heads = f"{each} {'head' if each == 1 else 'heads'}"
+    of_heads = f"{most} {'head' if most == 1 else 'heads'}"
     text, takes = FIRST_TEXT, "text"
     if isinstance(task, Continued):
         text, takes = FIRST_PROMPT, "prompt"
@@ -327,10 +325,7 @@ def as_map(weights: Float[Array, "heads q k"]) -> Float[Array, "heads rows colum
     return weights.reshape(heads, side, side) if queries == 1 and side**2 == keys else weights
 
 
-Cells = TypeVar("Cells", Array, np.ndarray)
-
-
-def pooled(maps: Cells, side: int) -> Cells:
+def pooled(maps: Tree, side: int) -> Tree:
     """Maps of at most `side` rows and columns. A cell has the largest weight that is in it."""
     heads, *shape = maps.shape
     factor = factor_of(max(shape), side)

@@ -13,7 +13,7 @@ AS_TRAINED = "as trained"
 NORMALIZERS = (AS_TRAINED, "softmax", "entmax15", "sparsemax", "top_k", "hard")
 MOST_TOKENS = 1_000
 MOST_HEADS = 10_000
-MOST_EACH = 64  # settings that are taken in turn
+MOST_CHANGES = 64  # settings that are taken in turn
 LEAST_LENGTH = 8  # tokens that a text is padded to, at least
 FAR = 1 << 20  # a reach that covers every input
 TEMPERATURES = 1e-3, 1e3
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
 
     Attributes:
         view: what is shown, where a reply does not hold all weights.
-        each: settings to take in turn, of which only the change of the answer is told.
+        changes: settings to take in turn, of which only the effect on the answer is told.
     """
 
     array: np.ndarray | None
@@ -63,7 +63,7 @@ class Asked(NamedTuple):
     settings: Settings
     brief: bool = False
     view: View = View()
-    each: tuple[Settings, ...] = ()
+    changes: tuple[Settings, ...] = ()
 
     def numbers(self) -> np.ndarray:
         """The input as an array. Raises a UsageError for a text."""
@@ -93,7 +93,10 @@ def read(request: Json) -> Asked:
     inputs, brief = request["inputs"], request.get("brief", False)
     if type(brief) is not bool:
         raise UsageError(f"expected true or false for brief, got {str(brief)[:40]}")
-    further = read_view(request.get("view") or {}), read_each(request.get("each") or [], settings)
+    further = (
+        read_view(request.get("view") or {}),
+        read_changes(request.get("changes") or [], settings),
+    )
     if "text" in inputs:
         if not isinstance(inputs["text"], str):
             raise UsageError(f"expected a text, got {str(inputs['text'])[:60]!r}")
@@ -116,10 +119,10 @@ def read_view(own: Json) -> View:
     return View(**own)
 
 
-def read_each(own: Json, settings: Settings) -> tuple[Settings, ...]:
+def read_changes(own: Json, settings: Settings) -> tuple[Settings, ...]:
     """Settings that are taken in turn: each hides further keys, or cuts further heads."""
-    if not isinstance(own, list) or len(own) > MOST_EACH:
-        raise UsageError(f"expected a list of at most {MOST_EACH} changes")
+    if not isinstance(own, list) or len(own) > MOST_CHANGES:
+        raise UsageError(f"expected a list of at most {MOST_CHANGES} changes")
     read = [read_settings(change) for change in own]
     return tuple(
         settings._replace(

@@ -15,6 +15,7 @@ from flax_attn.runs.sums import MEND
 from flax_attn.types import JsonObject
 
 MAIN, STILL = "main.mjs", "still.mjs"  # the script of runs that can be tried, and of others
+PUBLISHED = "published.mjs"  # the view of models that are no runs
 STYLES = ("page.css", "try.css")
 # Nothing is loaded but the script and the style of the page. The explorer's page also asks the
 # server that sent it; a worker is made from text that the page has.
@@ -59,7 +60,7 @@ def page_of_published(shown: JsonObject) -> str:
     said = f"{shown['name']}: {shown['sentence']}"
     why = "This page asks the model with JavaScript, which is off here."
     without = f"<h2>{written(said)}</h2>\n<p>{why}</p>"
-    return filled([shown], script_of([shown["kind"]], True), "explore", True, said, without)
+    return filled([shown], join([PUBLISHED, MAIN]), "explore", True, said, without)
 
 
 def filled(

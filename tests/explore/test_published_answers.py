@@ -95,7 +95,7 @@ def test_what_each_change_does_is_the_answer_with_it_less_that_without(model):
     [[best, share], *_] = ask(answers, inputs, settings)["classes"]
     changes = [{"cut": [[1, 0]]}, {"cut": [[1, 1]]}, {"hidden": [2]}, {"cut": [[0, 0]]}]
     changes += [{"hidden": [0]}]  # more than go through the program at once
-    told = ask(answers, inputs, settings, each=changes)["changes"]
+    told = ask(answers, inputs, settings, changes=changes)["effects"]
     for change, value in zip(changes, told, strict=True):
         both = settings | change | {"cut": [*settings["cut"], *change.get("cut", [])]}
         after = dict(ask(answers, inputs, both)["classes"])
@@ -106,8 +106,8 @@ def test_what_each_change_does_is_the_answer_with_it_less_that_without(model):
 
 def test_all_settings_are_cut_and_hidden_as_one_program_each(gpt2):
     _, answers, inputs = gpt2
-    for each in ([{"cut": [[0, 0]]}], [{"hidden": [1]}] * 5, [{"cut": [[1, 1]]}] * 4):
-        ask(answers, inputs, each=each)
+    for changed in ([{"cut": [[0, 0]]}], [{"hidden": [1]}] * 5, [{"cut": [[1, 1]]}] * 4):
+        ask(answers, inputs, changes=changed)
     assert answers.shares._cache_size() == 1
 
 
@@ -203,8 +203,8 @@ BAD = [
     ({"view": {"head": True}}, "expected a view of numbers from 0 on"),
     ({"view": [1]}, "expected the parts of a view by name"),
     ({"view": {"layer": 1}}, "part of a view"),
-    ({"each": [{}] * 65}, "expected a list of at most 64 changes"),
-    ({"each": [{"cut": [[5, 5]]}]}, "expected heads from 0 to 1"),
+    ({"changes": [{}] * 65}, "expected a list of at most 64 changes"),
+    ({"changes": [{"cut": [[5, 5]]}]}, "expected heads from 0 to 1"),
     ({"inputs": {"text": " "}}, "expected a text, got an empty one"),
     ({"inputs": {"x": {"shape": [1], "data": [1]}}}, "expected a text, got numbers"),
 ]
@@ -221,7 +221,7 @@ def test_a_bad_request_is_told_in_one_line(request_of, line, gpt2):
 def test_a_run_refuses_to_cut_heads():
     answers = Answers(run_of("shapes_attention", features=8, key_features=8))
     asked = {"inputs": {"input": {"shape": [1], "data": [1]}}}
-    for further in ({"settings": {"cut": [[0, 0]]}}, {"each": [{}]}):
+    for further in ({"settings": {"cut": [[0, 0]]}}, {"changes": [{}]}):
         with pytest.raises(UsageError, match="in a published model alone"):
             answers(asked | further)
 

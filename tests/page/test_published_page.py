@@ -32,7 +32,7 @@ class Asked:
 
     def last(self):
         """The newest request that is not of what a change does."""
-        return [own for own in self.requests if "each" not in own][-1]
+        return [own for own in self.requests if "changes" not in own][-1]
 
 
 @pytest.fixture(scope="module", params=WRITES)
@@ -93,10 +93,10 @@ def cut_a_head(opened, answers):
     row = page.get_by_role("group", name="heads of the block")
     said = opened.sentence()
     inputs, view = (answers.last()[name] for name in ("inputs", "view"))
-    each = [{"cut": [[1, head]]} for head in range(2)]
-    changes = answers.answers({"inputs": inputs, "each": each})["changes"]
+    changed = [{"cut": [[1, head]]} for head in range(2)]
+    effects = answers.answers({"inputs": inputs, "changes": changed})["effects"]
     shown = [float(text.replace("\N{MINUS SIGN}", "-")) for text in small_texts(row)]
-    assert shown == pytest.approx([100 * own for own in changes], rel=0.05)
+    assert shown == pytest.approx([100 * own for own in effects], rel=0.05)
     row.get_by_role("button", name="head 1").click()
     opened.wait()
     request = answers.last()

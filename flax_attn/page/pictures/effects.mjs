@@ -16,15 +16,15 @@ export function strengthColour(change) {
 
 /**
  * Asks what each of some changes does, a few at once. `isWanted()` says whether to go on, and
- * `tell(first, changes)` hears the changes from one on. Returns an error, or null.
+ * `tell(first, effects)` hears what they do, from one on. Returns an error, or null.
  */
-export async function eachOf(ask, request, each, atOnce, isWanted, tell) {
-  for (let first = 0; first < each.length && isWanted(); first += atOnce) {
-    const part = each.slice(first, first + atOnce);
+export async function effectsOf(ask, request, changes, atOnce, isWanted, tell) {
+  for (let first = 0; first < changes.length && isWanted(); first += atOnce) {
+    const part = changes.slice(first, first + atOnce);
     const failed = (error) => ({ error: error.message });
-    const reply = await ask({ ...request, each: part }).catch(failed);
+    const reply = await ask({ ...request, changes: part }).catch(failed);
     if (reply.error) return reply.error;
-    if (isWanted()) tell(first, reply.changes);
+    if (isWanted()) tell(first, reply.effects);
   }
   return null;
 }
@@ -32,7 +32,7 @@ export async function eachOf(ask, request, each, atOnce, isWanted, tell) {
 /**
  * A row with a switch for each part, and under it what becomes of the answer without the part.
  *
- * `show({title, names, each, off, best}, request)` begins anew: `each` are the changes as a request
+ * `show({title, names, changes, off, best}, request)` begins anew: `changes` are asked as a request
  * has them, `off` says which parts are switched off, `best` is the likeliest class. `onPress(i)`
  * hears a switch, and `onChange(i, value)` what was measured. Returns a promise of `show`.
  */
@@ -50,7 +50,7 @@ export function effectsRow(ask, { label, atOnce, onPress, onChange = () => {}, h
   );
   let turn = 0;
 
-  async function show({ title: heading, names, each, off, best }, request) {
+  async function show({ title: heading, names, changes, off, best }, request) {
     turn += 1;
     const own = turn;
     const isWanted = () => own === turn && node.isConnected;
@@ -67,7 +67,7 @@ export function effectsRow(ask, { label, atOnce, onPress, onChange = () => {}, h
     const focused = [...row.children].indexOf(document.activeElement);
     row.replaceChildren(...cells);
     if (focused >= 0) cells[focused]?.focus({ preventScroll: true });
-    const asked = each.map((_, i) => i).filter((i) => !off[i]);
+    const asked = changes.map((_, i) => i).filter((i) => !off[i]);
     if (asked.length > MOST_PARTS) {
       for (const cell of cells) cell.lastChild.textContent = "";
       said.textContent = `There are more than ${MOST_PARTS} parts, so none is changed in turn.`;
@@ -76,16 +76,16 @@ export function effectsRow(ask, { label, atOnce, onPress, onChange = () => {}, h
     node.setAttribute("aria-busy", "true");
     await new Promise((done) => setTimeout(done, WAIT));
     const values = new Map();
-    const tell = (first, changes) =>
-      changes.forEach((value, j) => {
+    const tell = (first, effects) =>
+      effects.forEach((value, j) => {
         const i = asked[first + j];
         values.set(i, value);
         cells[i].lastChild.textContent = points(value);
         setStyle(cells[i], { "border-bottom-color": strengthColour(value) });
         onChange(i, value);
       });
-    const changes = asked.map((i) => each[i]);
-    const error = await eachOf(ask, request, changes, atOnce, isWanted, tell);
+    const part = asked.map((i) => changes[i]);
+    const error = await effectsOf(ask, request, part, atOnce, isWanted, tell);
     if (own !== turn) return;
     node.setAttribute("aria-busy", "false");
     said.textContent = error ? `It cannot be said: ${error}` : mostOf(names, values);

@@ -7,7 +7,7 @@ import { headOf, inColours, rgb, rootOf, topOf } from "./heat.mjs";
 /**
  * The pictures of a run's heads, which are buttons. `onChoose(attention, head)` hears which.
  *
- * `show(maps)` paints maps `[heads of all blocks, q, k]`; `mark({view, cut, changes})` says which
+ * `show(maps)` paints maps `[heads of all blocks, q, k]`; `mark({view, cut, effects})` says which
  * head is chosen, which are cut, and for heads by `attention,head` what cutting them changes.
  */
 export function headGrid(run, onChoose) {
@@ -48,20 +48,20 @@ export function headGrid(run, onChoose) {
       inColours(cell.firstChild, () => paintSmall(cell.firstChild, weights, top));
     });
 
-  const mark = ({ view, cut, changes }) =>
+  const mark = ({ view, cut, effects }) =>
     cells.forEach((cell, i) => {
       const [attention, head] = places[i];
       const isCut = cut.some(([a, h]) => a === attention && h === head);
       const isChosen = view.attention === attention && view.head === head;
-      const change = changes.get(`${attention},${head}`) ?? null;
+      const effect = effects.get(`${attention},${head}`) ?? null;
       const said = [`${run.attention[attention].name}, head ${head}`];
       if (isCut) said.push("cut");
-      if (change) said.push(`cutting it: ${change.written}`);
+      if (effect) said.push(`cutting it: ${effect.written}`);
       cell.setAttribute("aria-label", said.join(", "));
       cell.setAttribute("aria-pressed", String(isChosen));
       cell.title = said.join(", ");
       cell.classList.toggle("cut", isCut);
-      setStyle(cell, { "border-bottom-color": change ? strengthColour(change.value) : "" });
+      setStyle(cell, { "border-bottom-color": effect ? strengthColour(effect.value) : "" });
       if (isChosen) cells.forEach((other) => other.setAttribute("tabindex", "-1"));
       if (isChosen) cell.setAttribute("tabindex", "0");
     });

@@ -1,16 +1,16 @@
 // Published models: nothing is told of a training. Heads are small pictures, and each can be cut.
 
-import { paperToDraw } from "../controls/paper.mjs";
-import { el, percent } from "../dom.mjs";
-import { addKind } from "../kinds.mjs";
-import { effectsRow, eachOf } from "../pictures/effects.mjs";
-import { points } from "../pictures/evidence.mjs";
-import { headGrid } from "../pictures/head_grid.mjs";
-import { headOf, inColours, mapOf, movingLegend, rowOf, scoresIn } from "../pictures/heat.mjs";
-import { unpack, weightsIn } from "../pictures/heat.mjs";
-import { tokenPath } from "../pictures/path.mjs";
-import { bars, sign, words } from "../pictures/words.mjs";
-import { paintPixels } from "./images.mjs";
+import { paperToDraw } from "./controls/paper.mjs";
+import { el, percent } from "./dom.mjs";
+import { addKind } from "./kinds.mjs";
+import { effectsOf, effectsRow } from "./pictures/effects.mjs";
+import { points } from "./pictures/evidence.mjs";
+import { headGrid } from "./pictures/head_grid.mjs";
+import { headOf, inColours, mapOf, movingLegend, rowOf, scoresIn } from "./pictures/heat.mjs";
+import { unpack, weightsIn } from "./pictures/heat.mjs";
+import { tokenPath } from "./pictures/path.mjs";
+import { bars, sign, words } from "./pictures/words.mjs";
+import { paintPixels } from "./views/images.mjs";
 
 const OFFERED_NEXT = 5; // next tokens that a button writes
 const MOST_BEST = 8; // classes that are shown
@@ -114,7 +114,7 @@ function tellingMap(maps, isImage) {
 function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick }) {
   const isImage = run.takes === "image";
   const middle = Math.floor(run.attention.length / 2);
-  const state = { reply: null, settings: null, request: null, asked: "", changes: new Map() };
+  const state = { reply: null, settings: null, request: null, asked: "", effects: new Map() };
   const view = { attention: middle, head: 0, token: null };
   let cut = [];
   const typed = () => {
@@ -173,11 +173,11 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   }
 
   function keep(attention, head, value) {
-    state.changes.set(`${attention},${head}`, { value, written: points(value) });
+    state.effects.set(`${attention},${head}`, { value, written: points(value) });
     mark();
   }
 
-  const mark = () => grid.mark({ view, cut, changes: state.changes });
+  const mark = () => grid.mark({ view, cut, effects: state.effects });
 
   /** `request` is what was answered. */
   function show([reply], settings, request) {
@@ -199,7 +199,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     const asked = JSON.stringify([request.inputs, settings]);
     const isNew = asked !== state.asked;
     const isOther = isNew || state.block !== reply.view.attention;
-    if (isNew) state.changes = new Map();
+    if (isNew) state.effects = new Map();
     Object.assign(state, { asked, block: reply.view.attention });
     mark();
     if (run.has_answer && isOther) measure(reply, settings, request, isNew);
@@ -222,7 +222,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
         title: `What cutting each head of ${nameIn(reply)} does to`,
         best: sign(newline(best)),
         names: heads.map((head) => `head ${head}`),
-        each: heads.map((head) => ({ cut: [[block, head]] })),
+        changes: heads.map((head) => ({ cut: [[block, head]] })),
         off: heads.map(isCut),
       },
       own,
@@ -236,7 +236,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
         title: `What hiding each ${isImage ? "patch" : "token"} does to`,
         best: sign(newline(best)),
         names: keys.map((key) => (isImage ? `patch ${key}` : sign(newline(reply.tokens[key])))),
-        each: keys.map((key) => ({ hidden: [key] })),
+        changes: keys.map((key) => ({ hidden: [key] })),
         off: keys.map((key) => settings.hidden.includes(key)),
       },
       own,
@@ -252,13 +252,13 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
       if (!isWanted()) break;
       progress.textContent = `cutting the heads of ${name} …`;
       const left = Array.from({ length: heads }, (_, head) => head).filter(
-        (head) => !state.changes.has(`${attention},${head}`) && !isCutAt(attention, head),
+        (head) => !state.effects.has(`${attention},${head}`) && !isCutAt(attention, head),
       );
-      const each = left.map((head) => ({ cut: [[attention, head]] }));
-      const tell = (first, changes) =>
-        changes.forEach((value, j) => keep(attention, left[first + j], value));
+      const changes = left.map((head) => ({ cut: [[attention, head]] }));
+      const tell = (first, effects) =>
+        effects.forEach((value, j) => keep(attention, left[first + j], value));
       const own = { inputs: request.inputs, settings };
-      const error = await eachOf(ask, own, each, run.at_once, isWanted, tell);
+      const error = await effectsOf(ask, own, changes, run.at_once, isWanted, tell);
       if (error) break;
     }
     all.disabled = false;
@@ -268,7 +268,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   const isCutAt = (attention, head) => cut.some(([a, h]) => a === attention && h === head);
 
   function mostOfAll() {
-    const sorted = [...state.changes].sort(([, a], [, b]) => Math.abs(b.value) - Math.abs(a.value));
+    const sorted = [...state.effects].sort(([, a], [, b]) => Math.abs(b.value) - Math.abs(a.value));
     const named = ([key, { written }]) => {
       const [attention, head] = key.split(",");
       return `${run.attention[attention].name}, head ${head} (${written})`;
