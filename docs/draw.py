@@ -20,7 +20,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from docs import of_devices, of_numbers, of_runs, panels
-from docs.panels import DOCS, Matrix, bars, matrices
+from docs.panels import DOCS, Curves, Matrix, bars, curves, matrices
 
 PAGES = sorted(path.stem for path in (DOCS / "attention").glob("*.md"))
 Names = dict[str, Any]
@@ -192,6 +192,21 @@ def lens(names: Names) -> Figure:
     return matrices("A lens changes the weights, and the model stays as it is", shown)
 
 
+def todays_models(names: Names) -> Figure:
+    title = "Each option changes one part of the block: what it does to a number"
+    return curves(
+        title,
+        [
+            Curves("a gate", names["x"], names["gate"], "W_g x"),
+            Curves("RMS norm beside layer norm", np.arange(8), names["norm"], "feature"),
+            Curves("scaled frequencies", np.arange(32), names["frequencies"], "pair of features"),
+            Curves("a soft-cap", names["dots"][:, 0], names["capped"], "q · k / sqrt(d)"),
+            Curves("a sink", np.arange(5), names["sinks"], "key"),
+            Curves("a gate on the output", names["x"], names["switch"], "x W_g"),
+        ],
+    )
+
+
 OF_PAGE: dict[str, Callable[[Names], Figure]] = {
     function.__name__: function
     for function in (
@@ -210,6 +225,7 @@ OF_PAGE: dict[str, Callable[[Names], Figure]] = {
         rotary,
         scores,
         self_attention,
+        todays_models,
         transformer,
     )
 }

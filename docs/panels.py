@@ -61,6 +61,37 @@ def head(figure: Figure, title: str) -> float:
     return 0.12 + TITLE_LINE * len(lines)
 
 
+class Curves(NamedTuple):
+    """Values by name over `x`, and what `x` counts. Few values are drawn as points."""
+
+    title: str
+    x: Any
+    values: Mapping[str, Any]
+    across: str
+
+
+def curves(title: str, panels: Sequence[Curves], columns: int = 3) -> Figure:
+    """Panels of curves in rows, each with a legend of its own."""
+    rows = -(-len(panels) // columns)
+    width, height, start = WIDTH / columns, 2.35, 0.12 + TITLE_LINE + 0.1
+    figure = new(start + rows * height)
+    head(figure, title)
+    for i, (name, x, values, across) in enumerate(panels):
+        row, column = divmod(i, columns)
+        left, top = column * width + 0.42, start + row * height + 0.28
+        ax = place(figure, left, top, width - 0.6, height - 0.85)
+        few = {"marker": "o", "markersize": 4} if len(x) < 12 else {}
+        for (label, own), style in zip(values.items(), ("-", "--", ":")):
+            ax.plot(np.asarray(x), np.asarray(own), style, label=label, **few)
+        low, high = ax.get_ylim()
+        ax.set_ylim(low, high + 0.13 * len(values) * (high - low))  # room for the legend
+        ax.set_title(name, fontsize=9.5, loc="left", pad=4)
+        ax.set_xlabel(across, fontsize=9, loc="left")
+        ax.tick_params(labelsize=9, length=2)
+        ax.legend(fontsize=9, frameon=False, handlelength=1.6, borderpad=0.1, labelspacing=0.2)
+    return figure
+
+
 def new(height: float) -> Figure:
     return Picture(figsize=(WIDTH, height))
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from docs._ext.docstrings import as_rst, defaults, shapes
+from docs._ext.docstrings import as_rst, change_signature, defaults, shapes
 from docs._ext.names import public_names
 from docs.draw import DOCS
 from flax_attn.attention import Across
@@ -167,3 +167,10 @@ def test_shapes_and_defaults_are_those_of_the_code():
     assert shapes(score) == "``query`` ``(..., q, d)``, result ``(q,)``"
     assert shapes(len) == ""
     assert defaults(Across) == {"mesh": "None", "axis": "'sequence'", "ring": "None"}
+    name = "flax_attn.attention.nnx.MultiHeadAttention"
+    module = pkgutil.resolve_name(name)
+    assert change_signature(None, "class", name, module, None, "(*args, **kwargs)", "") == (
+        "(num_heads, in_features, *, in_key_features=None, in_value_features=None, rngs, "
+        "**attributes)",
+        "",
+    )

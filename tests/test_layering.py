@@ -119,7 +119,7 @@ def test_every_file_of_the_package_is_in_a_room_or_known():
 
 def test_the_functions_of_the_attention_library_know_jax_only_and_its_layers_flax_too():
     for path in files("flax_attn", "attention"):
-        is_layer = path.parent.name == "layers"
+        is_layer = path.parent.name == "layers" or path.name == "nnx.py"
         # it names the layers, and loads them when asked for
         named_only = path == ROOT / "flax_attn" / "attention" / "__init__.py"
         for name in imports(path):
@@ -138,11 +138,12 @@ def run(code):
     ).stdout.split()
 
 
-def test_attend_loads_no_flax_and_a_layer_does():
+def test_attend_loads_no_flax_and_a_layer_does_but_not_nnx():
     code = "import sys"
-    for names in ("attend, masks", "MultiHeadAttention"):
-        code += f"; from flax_attn.attention import {names}; print('flax' in sys.modules)"
-    assert run(code) == ["False", "True"]
+    for names in ("attend, masks", "MultiHeadAttention, linen_attention_fn", "nnx"):
+        code += f"; from flax_attn.attention import {names}"
+        code += "; print('flax' in sys.modules, 'flax.nnx' in sys.modules)"
+    assert run(code) == ["False", "False", "True", "False", "True", "True"]
 
 
 def test_no_module_replaces_a_public_name():

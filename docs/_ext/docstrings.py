@@ -151,11 +151,18 @@ def change_docstring(
 def change_signature(
     app: "Sphinx", what: str, name: str, value: Any, options: Any, signature: str, returns: str
 ) -> tuple[str, str] | None:
-    """The fields of a class as its arguments; those that Flax adds are left out."""
+    """The fields of a class as its arguments; those that Flax adds are left out.
+
+    What nnx calls to make a module takes all arguments: they are those of `__init__`.
+    """
     if what == "class" and (dataclasses.is_dataclass(value) or hasattr(value, "_fields")):
         fields = defaults(value).items()
         parts = [name if default is None else f"{name}={default}" for name, default in fields]
         return f"({', '.join(parts)})", returns
+    if what == "class" and signature == "(*args, **kwargs)":
+        _, *parameters = inspect.signature(value.__init__).parameters.values()
+        plain = [part.replace(annotation=inspect.Parameter.empty) for part in parameters]
+        return str(inspect.Signature(plain)), returns
     return None
 
 

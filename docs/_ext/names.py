@@ -12,6 +12,7 @@ OTHERS = {
     "plot.attention_on_text": "flax_attn.plot.attention_on_text",
     "shapes.generate": "flax_attn.data.shapes.generate",
     "UsageError": "flax_attn.errors.UsageError",
+    "flax_attn.attention.nnx.MultiHeadAttention": "flax_attn.attention.nnx.MultiHeadAttention",
 }
 
 

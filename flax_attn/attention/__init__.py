@@ -1,6 +1,7 @@
 """The attention library: scores, masks, normalisers, `attend`, and Flax layers around them.
 
-The functions need jax alone. A layer is imported, and flax with it, when it is first used.
+The functions need jax alone. A layer is imported, and flax with it, when it is first used. The
+layers are those of `flax.linen`; `flax_attn.attention.nnx` has multi-head attention for `flax.nnx`.
 """
 
 import importlib
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from flax_attn.attention.layers.other_libraries import (
         linen_attention_fn,
         multi_head_params_from_torch,
+        nnx_attention_fn,
     )
     from flax_attn.attention.layers.pooling import (
         AttentionPooling,
@@ -100,6 +102,7 @@ LAYERS = {  # the file of `layers/` that each name is in
     "diversity_penalty": "pooling",
     "linen_attention_fn": "other_libraries",
     "multi_head_params_from_torch": "other_libraries",
+    "nnx_attention_fn": "other_libraries",
 }
 
 __all__ = [
@@ -149,6 +152,7 @@ __all__ = [
     "monotonic_expectation",
     "monotonic_hard",
     "multi_head_params_from_torch",
+    "nnx_attention_fn",
     "no_score",
     "rotary",
     "sampled_hard",

@@ -56,6 +56,7 @@ ELSEWHERE = {
     "dropout": "dropout_rate",
     "dropout_p": "dropout_rate",
     "embed_dim": "key_features, by default the width of the query",
+    "in_kv_features": "in_key_features, in flax_attn.attention.nnx",
     "inputs_k": "key",
     "inputs_kv": "key",
     "inputs_q": "query",

@@ -1,4 +1,4 @@
-"""Use with other libraries: an attention function for linen and nnx, parameters from PyTorch."""
+"""Use with other libraries: attention functions for linen and nnx, parameters from PyTorch."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -22,8 +22,8 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
         attention_fn = linen_attention_fn(window=(16, 0), chunk_size=128)
         nn.MultiHeadDotProductAttention(num_heads=8, attention_fn=attention_fn)
 
-    `flax.nnx.MultiHeadAttention` takes it, too. With a `normalizer`, as in `attend`, it stands in
-    the place of softmax.
+    `nnx_attention_fn` is its like for nnx. With a `normalizer`, as in `attend`, it stands in the
+    place of softmax.
 
     Masks may be boolean, or zeros and ones as linen's helpers make them. Numbers below 0 or above 1
     raise a ValueError. Under `jit` the numbers cannot be checked: a number above 0 counts as True.
@@ -72,12 +72,12 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
         query, key, value = (
             array if dtype is None else array.astype(dtype) for array in (query, key, value)
         )
-        _check_position_known(query, key, options)
         mask = mask if mask is None or mask.dtype == jnp.bool_ else _as_boolean(mask)
         dropout = (
             {} if deterministic else {"dropout_rate": dropout_rate, "dropout_rng": dropout_rng}
         )
         limits: Options = options | {"causal": True} if is_causal else options
+        _check_position_known(query, key, limits)
         call = make_call(
             query,
             key,
@@ -96,22 +96,49 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
                     "expected weights to sow, but chunk_size leaves none; "
                     "use sow_weights=False or chunk_size=None"
                 )
+            # in nnx the name stands for `nnx.Intermediate`
             module.sow("intermediates", "attention_weights", weights)
         return context
 
     return attention_fn
 
 
+def nnx_attention_fn(**options: UserInput) -> Callable[..., Array]:
+    """Makes `dot_product_attention` an `attention_fn` of `flax.nnx.MultiHeadAttention`.
+
+        attention_fn = nnx_attention_fn(window=(16, 0), normalizer=sparsemax)
+        nnx.MultiHeadAttention(8, 64, attention_fn=attention_fn, rngs=nnx.Rngs(0))
+
+    All that `linen_attention_fn` says holds for nnx: options, masks, dropout, and shared key heads.
+    The weights are sown where nnx sows its own, `nnx.Intermediate` with the name
+    `attention_weights`.
+
+    Where nnx decodes, only its mask contains the number of cached tokens. `is_causal=True`, which
+    would count from the first key, is a ValueError there, as `causal` and `window` are.
+
+    Args:
+        options: as in `linen_attention_fn`.
+
+    Returns:
+        A function of queries `(..., q, heads, d)`, keys and values `(..., k, key heads, d)` and
+        nnx's other arguments. It returns the context `(..., q, heads, d)`.
+
+    Raises:
+        TypeError: an option that `dot_product_attention` does not have, or that nnx passes.
+    """
+    return linen_attention_fn(**options)
+
+
 def _check_options(options: Options) -> None:
-    """Raises a TypeError for an option that is unknown, or that linen passes."""
-    of_linen = {"query", "key", "value", "bias", "mask"}
-    of_linen |= {"dropout_rng", "dropout_rate", "need_weights"}
+    """Raises a TypeError for an option that is unknown, or that the layer passes."""
+    of_layer = {"query", "key", "value", "bias", "mask"}
+    of_layer |= {"dropout_rng", "dropout_rate", "need_weights"}
     taken = inspect.signature(dot_product_attention).parameters.keys() | {"normalizer"}
-    allowed = taken - of_linen
+    allowed = taken - of_layer
     if not options.keys() <= allowed:
         raise TypeError(
             f"expected options among {', '.join(sorted(allowed))}, "
-            f"got {', '.join(sorted(options.keys() - allowed))}; linen gives the others"
+            f"got {', '.join(sorted(options.keys() - allowed))}; the layer gives the others"
         )
 
 
@@ -122,7 +149,7 @@ def _check_position_known(query: Array, key: Array, options: Options) -> None:
         raise ValueError(
             "expected query_offset with causal or window for 1 query and "
             f"{key.shape[-3]} keys, which do not tell the position of the query; "
-            "leave both out where linen decodes"
+            "leave both out where the layer decodes"
         )
 
 

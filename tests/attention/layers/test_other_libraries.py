@@ -147,21 +147,69 @@ def test_linen_takes_a_normalizer_of_ones_own(chunk_size):
     assert np.abs(other - outcomes[0][0]).max() > 1e-2
 
 
-@pytest.mark.filterwarnings("ignore:Using 'Module.sow:DeprecationWarning")
+def of_nnx(function, **options):
+    options = {"num_heads": 3, "decode": False} | options
+    return nnx.MultiHeadAttention(in_features=D, attention_fn=function, rngs=nnx.Rngs(0), **options)
+
+
 @pytest.mark.parametrize("causal", [False, True])
-def test_nnx_takes_our_attention(causal):
-    make = lambda function, **options: nnx.MultiHeadAttention(
-        3, D, attention_fn=function, decode=False, rngs=nnx.Rngs(0), **options
+@pytest.mark.parametrize("key_heads", [3, 1])
+def test_nnx_takes_our_attention(key_heads, causal):
+    """With its masks, and shared key heads."""
+    theirs, ours = (
+        of_nnx(function, num_kv_heads=key_heads)
+        for function in (nnx.dot_product_attention, fa.nnx_attention_fn())
     )
-    x = jnp.asarray(X)
-    theirs, ours = make(nnx.dot_product_attention), make(fa.linen_attention_fn())
     real = np.arange(T) < np.array([7, 4])[:, None, None, None]
-    mask = np.broadcast_to(real, (B, 1, T, T))
-    options = {"mask": jnp.asarray(mask), "is_causal": causal, "sow_weights": True}
-    np.testing.assert_allclose(ours(x, **options), theirs(x, **options), atol=1e-5)
-    sown = [jax.tree.leaves(nnx.pop(layer, nnx.Intermediate)) for layer in (ours, theirs)]
-    chex.assert_trees_all_close(*sown, atol=1e-5)
-    dropping = make(fa.linen_attention_fn(), dropout_rate=0.5, deterministic=False)
-    assert np.abs(dropping(x) - dropping(x)).max() > 1e-3
-    sharp = make(fa.linen_attention_fn(normalizer=fa.hard))
-    assert np.abs(sharp(x) - ours(x)).max() > 1e-3
+    mask = jnp.asarray(np.broadcast_to(real, (B, 1, T, T)))
+    run = nnx.jit(
+        lambda layer: nnx.capture(layer, nnx.Intermediate)(
+            jnp.asarray(X), mask=mask, is_causal=causal, sow_weights=True
+        )
+    )
+    (context, sown), (expected, expected_sown) = run(ours), run(theirs)
+    np.testing.assert_allclose(context, expected, atol=1e-5)
+    chex.assert_trees_all_close(nnx.to_pure_dict(sown), nnx.to_pure_dict(expected_sown), atol=1e-5)
+    assert sown["attention_weights"].get_value()[0].shape == (B, 3, T, T)
+
+
+def test_nnx_takes_our_normalizer_and_window():
+    x = jnp.asarray(X)
+    ours = of_nnx(fa.nnx_attention_fn(normalizer=fa.sparsemax, window=(1, 0), scale=0.3))
+    query, key, value = ours.query(x), ours.key(x), ours.value(x)
+    heads = (jnp.swapaxes(array, 1, 2) for array in (query, key, value))
+    score = lambda query, key: 0.3 * fa.dot(query, key)
+    attended = fa.attend(*heads, score=score, normalizer=fa.sparsemax, window=(1, 0))
+    expected = ours.out(jnp.swapaxes(attended.context, 1, 2))
+    np.testing.assert_allclose(ours(x), expected, atol=1e-5)
+    with pytest.raises(TypeError, match=r"got dropout_rng; the layer gives the others"):
+        fa.nnx_attention_fn(dropout_rng=jax.random.key(0))
+
+
+def test_nnx_decodes_with_our_attention():
+    theirs, ours = (
+        of_nnx(function, decode=True)
+        for function in (nnx.dot_product_attention, fa.nnx_attention_fn())
+    )
+    for layer in (theirs, ours):
+        layer.init_cache((B, 5, D))
+    step = nnx.jit(lambda layer, x: layer(x))
+    steps = []
+    for t in range(4):
+        x = jnp.asarray(X[:, t : t + 1])
+        steps.append(step(ours, x))
+        np.testing.assert_allclose(steps[-1], step(theirs, x), atol=1e-5)
+    full = ours(jnp.asarray(X[:, :4]), is_causal=True, decode=False)
+    np.testing.assert_allclose(jnp.concatenate(steps, axis=1), full, atol=1e-5)
+    with pytest.raises(ValueError, match="leave both out where the layer decodes"):
+        ours(jnp.asarray(X[:, :1]), is_causal=True)  # nnx's own sees key 0 alone
+
+
+def test_nnx_drops_weights_by_its_own_key():
+    ours = of_nnx(fa.nnx_attention_fn(), dropout_rate=0.5, deterministic=False)
+    x, plain = jnp.asarray(X), of_nnx(fa.nnx_attention_fn())
+    first, second, again = (ours(x, rngs=nnx.Rngs(seed)) for seed in (1, 2, 1))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - second).max() > 1e-3
+    assert np.abs(ours(x) - ours(x)).max() > 1e-3
+    np.testing.assert_array_equal(ours(x, deterministic=True), plain(x))
