@@ -17,6 +17,7 @@ from flax_attn.files import check_here
 from flax_attn.runs import shipped
 from flax_attn.types import Options
 
+PUBLISHED = "the folder of a published model, as transformers writes it"
 LEAST_MEMORY = 2_000_000_000  # bytes, in which a small run trains on two cores
 
 
@@ -173,17 +174,19 @@ def run_train(args: argparse.Namespace) -> int:
     return run_command(names, rest, args.workdir, args.manual_dir, options, wait)
 
 
-def check_run(run: Path) -> None:
+def check_run(run: Path, takes_published: bool = False) -> None:
     """Raises a UsageError for what is no run, before JAX is there, so that it is told at once."""
+    from flax_attn.published import is_published
     from flax_attn.runs.directory import read_config
 
     check_memory()
     check_text(str(run.absolute()), "the path of a run", "rename it, or set LC_ALL=C.UTF-8")
-    read_config(run)
+    if not (takes_published and is_published(run)):
+        read_config(run)
 
 
 def run_predict(args: argparse.Namespace) -> int:
-    check_run(args.run)
+    check_run(args.run, takes_published=True)
     for text in args.text:
         check_text(text, "a text", "set the terminal to UTF-8, or give a file")
     from flax_attn.commands.training import prepare_jax
@@ -210,7 +213,7 @@ def run_predict(args: argparse.Namespace) -> int:
 
 
 def run_words(args: argparse.Namespace) -> int:
-    check_run(args.run)
+    check_run(args.run, takes_published=True)
     from flax_attn.commands.training import prepare_jax
 
     prepare_jax()
@@ -235,12 +238,8 @@ def run_words(args: argparse.Namespace) -> int:
 
 
 def run_generate(args: argparse.Namespace) -> int:
-    from flax_attn.runs.directory import read_config
-
-    check_memory()
-    check_text(str(args.run.absolute()), "the path of a run", "rename it, or set LC_ALL=C.UTF-8")
     check_text(args.prompt, "a prompt", "set the terminal to UTF-8")
-    read_config(args.run)  # before jax is there, so that a wrong path is told at once
+    check_run(args.run, takes_published=True)
     from flax_attn.commands.training import prepare_jax
 
     prepare_jax()
@@ -263,7 +262,7 @@ def run_report(args: argparse.Namespace) -> int:
 
 def run_explore(args: argparse.Namespace) -> int:
     for run in args.runs:
-        check_run(run)
+        check_run(run, takes_published=True)
     from flax_attn.commands.training import prepare_jax
 
     prepare_jax()
@@ -378,7 +377,7 @@ def add_training(train: argparse.ArgumentParser) -> None:
 
 def add_predicting(predict: argparse.ArgumentParser) -> None:
     """The arguments of `predict`."""
-    run = "a run directory, such as runs/shapes_attention"
+    run = f"a run directory, such as runs/shapes_attention, or {PUBLISHED}"
     predict.add_argument("run", type=Path, metavar="RUN", help=run)
     text = 'a text to classify, translate or continue, such as "The final starts next week."'
     predict.add_argument("text", nargs="*", help=text)
@@ -405,7 +404,8 @@ def add_predicting(predict: argparse.ArgumentParser) -> None:
 
 def add_words(words: argparse.ArgumentParser) -> None:
     """The arguments of `words`."""
-    words.add_argument("run", type=Path, metavar="RUN", help="a run on texts in classes")
+    run = f"a run on texts in classes, or {PUBLISHED}"
+    words.add_argument("run", type=Path, metavar="RUN", help=run)
     source = "a table with texts (.csv, .tsv), or a text in each line (default: the test split)"
     words.add_argument("--input", type=Path, help=source)
     manual_dir = "the folder that the data set of the run was read from"
@@ -420,7 +420,7 @@ def add_words(words: argparse.ArgumentParser) -> None:
 
 def add_generating(generate: argparse.ArgumentParser) -> None:
     """The arguments of `generate`."""
-    run = "a run directory, such as runs/shakespeare_char"
+    run = f"a run directory, such as runs/shakespeare_char, or {PUBLISHED}"
     generate.add_argument("run", type=Path, metavar="RUN", help=run)
     prompt = 'the beginning of the text, such as "ROMEO:" (default: none)'
     generate.add_argument("prompt", nargs="?", default="", metavar="PROMPT", help=prompt)
@@ -451,7 +451,8 @@ def add_reporting(reporting: argparse.ArgumentParser) -> None:
 
 def add_exploring(explore: argparse.ArgumentParser) -> None:
     """The arguments of `explore`."""
-    runs = "a run directory, or two; two of one kind answer the same input"
+    runs = "a run directory, or two; two of one kind answer the same input. "
+    runs += f"Or {PUBLISHED}"
     explore.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=runs)
     add_page(explore)
     add_allow(explore)

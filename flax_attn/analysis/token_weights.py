@@ -14,7 +14,12 @@ def of_hops(name: str) -> bool:
 
 
 def over_tokens(name: str, weights: np.ndarray, length: int) -> np.ndarray:
-    """One weight a token: as they are, or the mean over hops, or over queries but padding."""
+    """One weight a token: as they are, or the mean over hops, or over queries but padding.
+
+    Of several heads `(heads, q, k)` it is their mean.
+    """
+    if weights.ndim == 3:
+        weights = weights.mean(axis=0)
     if weights.ndim == 1:
         return weights[:length]
     return (weights if of_hops(name) else weights[:length]).mean(axis=0)[:length]

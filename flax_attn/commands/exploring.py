@@ -6,15 +6,16 @@ import os
 import sys
 import threading
 import webbrowser
+from pathlib import Path
 
-from flax_attn import kinds
+from flax_attn import kinds, published
 from flax_attn.errors import UsageError, escaped
 from flax_attn.experiment import loading
 from flax_attn.experiment.loading import Run
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.server import Explorer, open_explorer
 from flax_attn.kinds.requests import warn
-from flax_attn.page.report import report
+from flax_attn.page.report import page_of_published, report
 from flax_attn.runs.reading import Record
 
 MOST_RUNS = 2
@@ -24,6 +25,8 @@ def explore(args: argparse.Namespace) -> None:
     """Serves the page until Ctrl-C, which is raised as KeyboardInterrupt."""
     if len(args.runs) > MOST_RUNS:
         raise UsageError(f"expected one run or two, got {len(args.runs)}")
+    if any(published.is_published(path) for path in args.runs):
+        return explore_published(args.runs, args.port, args.open)
     records = [kinds.read(path) for path in args.runs]
     runs = [loading.of_record(own, warn, allow=tuple(args.allow)) for own in records]
     check_inputs(runs)
@@ -38,6 +41,20 @@ def serve(records: list[Record], runs: list[Run], port: int | None, opens: bool)
 
     with open_explorer(port, make_page, [Answers(run) for run in runs]) as server:
         announce(server, " and ".join(record.name for record in records), opens)
+        server.serve_forever()
+
+
+def explore_published(paths: list[Path], port: int | None, opens: bool) -> None:
+    """Serves the page of a published model until Ctrl-C."""
+    from flax_attn.explore.published import PublishedAnswers, page_data  # with its families
+
+    if len(paths) > 1:
+        raise UsageError(f"expected one published model, or one run or two, got {len(paths)}")
+    run = loading.load(paths[0], warn)
+    answers, shown = PublishedAnswers(run), page_data(run)
+    make_page = lambda token: with_token(page_of_published(shown), token)
+    with open_explorer(port, make_page, [answers]) as server:
+        announce(server, shown["name"], opens)
         server.serve_forever()
 
 

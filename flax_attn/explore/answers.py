@@ -3,6 +3,7 @@
 The numbers are those of `Run.predict` where no setting is changed.
 """
 
+from flax_attn.errors import UsageError
 from flax_attn.experiment.loading import Run
 from flax_attn.explore.under_lens import Looking
 from flax_attn.kinds.asking import read
@@ -27,6 +28,8 @@ class Answers:
             UsageError: a request that is none, or an input that the run does not take.
         """
         asked = read(request)
+        if asked.settings.cut or asked.changes:
+            raise UsageError("expected heads to cut in a published model alone, got a run")
 
         def look(inputs: Inputs, num_keys: int | None = None) -> dict[str, Tree]:
             return self.looking.look(self.params, inputs, asked.settings, num_keys)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flax_attn import kinds
 from flax_attn.errors import UsageError, one_line
-from flax_attn.experiment.loading import Run, of_record
+from flax_attn.experiment.loading import Model, Run, of_record
 from flax_attn.explore.live import live
 from flax_attn.fields import check_number
 from flax_attn.files import expanded
@@ -37,7 +37,7 @@ class Page:
         )
 
 
-def show(*runs: str | Path | Run, model: bool = True, height: int = HEIGHT) -> Page:
+def show(*runs: str | Path | Run | Model, model: bool = True, height: int = HEIGHT) -> Page:
     """Runs as a page in a notebook.
 
     Args:
@@ -52,7 +52,8 @@ def show(*runs: str | Path | Run, model: bool = True, height: int = HEIGHT) -> P
         raise UsageError("expected a run, such as show('runs/shapes_attention'), got none")
     check_number("height", height)
     paths = [
-        run.path if isinstance(run, Run) else shipped.place(expanded(run, "a run")) for run in runs
+        own.path if isinstance(own, Model) else shipped.place(expanded(own, "a run"))
+        for own in runs
     ]
     return Page(page_of([kinds.read(path) for path in paths], model), height)
 

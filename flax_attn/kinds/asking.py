@@ -12,6 +12,8 @@ from flax_attn.types import Json
 AS_TRAINED = "as trained"
 NORMALIZERS = (AS_TRAINED, "softmax", "entmax15", "sparsemax", "top_k", "hard")
 MOST_TOKENS = 1_000
+MOST_HEADS = 10_000
+MOST_CHANGES = 64  # settings that are taken in turn
 LEAST_LENGTH = 8  # tokens that a text is padded to, at least
 FAR = 1 << 20  # a reach that covers every input
 TEMPERATURES = 1e-3, 1e3
@@ -26,6 +28,7 @@ class Settings(NamedTuple):
         reach: the largest distance of a key from its query; None for no bound.
         causal: whether a query attends to no later key.
         hidden: positions of keys that no query may attend to.
+        cut: heads that say 0, as pairs of the number of the attention and of the head.
     """
 
     normalizer: str = AS_TRAINED
@@ -33,15 +36,34 @@ class Settings(NamedTuple):
     reach: int | None = None
     causal: bool = False
     hidden: tuple[int, ...] = ()
+    cut: tuple[tuple[int, int], ...] = ()
+
+
+class View(NamedTuple):
+    """What a page shows of a model with many heads: one of them, and what one token looks at.
+
+    A token of None is the one that the answer is read from.
+    """
+
+    attention: int = 0
+    head: int = 0
+    token: int | None = None
 
 
 class Asked(NamedTuple):
-    """One input, as numbers or as a text, with settings; a brief reply has no weights."""
+    """One input, as numbers or as a text, with settings; a brief reply has no weights.
+
+    Attributes:
+        view: what is shown, where a reply does not hold all weights.
+        changes: settings to take in turn, of which only the effect on the answer is told.
+    """
 
     array: np.ndarray | None
     text: str | None
     settings: Settings
     brief: bool = False
+    view: View = View()
+    changes: tuple[Settings, ...] = ()
 
     def numbers(self) -> np.ndarray:
         """The input as an array. Raises a UsageError for a text."""
@@ -71,14 +93,43 @@ def read(request: Json) -> Asked:
     inputs, brief = request["inputs"], request.get("brief", False)
     if type(brief) is not bool:
         raise UsageError(f"expected true or false for brief, got {str(brief)[:40]}")
+    further = (
+        read_view(request.get("view") or {}),
+        read_changes(request.get("changes") or [], settings),
+    )
     if "text" in inputs:
         if not isinstance(inputs["text"], str):
             raise UsageError(f"expected a text, got {str(inputs['text'])[:60]!r}")
-        return Asked(None, inputs["text"], settings, brief)
+        return Asked(None, inputs["text"], settings, brief, *further)
     if len(inputs) != 1:
         raise UsageError(f"expected one input, got {len(inputs)}")
     (own,) = inputs.values()
-    return Asked(read_array(own), None, settings, brief)
+    return Asked(read_array(own), None, settings, brief, *further)
+
+
+def read_view(own: Json) -> View:
+    """What is shown, from JSON; what is left out is the first head, and the last token."""
+    if not isinstance(own, dict):
+        raise UsageError("expected the parts of a view by name")
+    if strange := own.keys() - set(View._fields):
+        raise UsageError(unknown("part of a view", sorted(strange)[0], View._fields))
+    numbers = [own.get("attention", 0), own.get("head", 0), own.get("token") or 0]
+    if not all(type(number) is int and 0 <= number < MOST_HEADS for number in numbers):
+        raise UsageError("expected a view of numbers from 0 on")
+    return View(**own)
+
+
+def read_changes(own: Json, settings: Settings) -> tuple[Settings, ...]:
+    """Settings that are taken in turn: each hides further keys, or cuts further heads."""
+    if not isinstance(own, list) or len(own) > MOST_CHANGES:
+        raise UsageError(f"expected a list of at most {MOST_CHANGES} changes")
+    read = [read_settings(change) for change in own]
+    return tuple(
+        settings._replace(
+            hidden=(*settings.hidden, *change.hidden), cut=(*settings.cut, *change.cut)
+        )
+        for change in read
+    )
 
 
 def read_array(own: Json) -> np.ndarray:
@@ -116,7 +167,7 @@ def read_settings(own: Json) -> Settings:
         raise UsageError(f"expected a reach of 0 or more positions, got {str(settings.reach)[:40]}")
     if type(settings.causal) is not bool:
         raise UsageError(f"expected true or false for causal, got {str(settings.causal)[:40]}")
-    return settings._replace(hidden=read_hidden(settings.hidden))
+    return settings._replace(hidden=read_hidden(settings.hidden), cut=read_cut(settings.cut))
 
 
 def read_hidden(hidden: Json) -> tuple[int, ...]:
@@ -125,6 +176,16 @@ def read_hidden(hidden: Json) -> tuple[int, ...]:
     if not are_positions or not all(type(i) is int and 0 <= i < MOST_TOKENS for i in hidden):
         raise UsageError(f"expected positions from 0 to {MOST_TOKENS - 1} to hide")
     return tuple(hidden)
+
+
+def read_cut(cut: Json) -> tuple[tuple[int, int], ...]:
+    """The heads that are cut."""
+    are_heads = isinstance(cut, list | tuple) and len(cut) <= MOST_HEADS
+    if not are_heads or not all(isinstance(one, list | tuple) and len(one) == 2 for one in cut):
+        raise UsageError("expected heads to cut as pairs of an attention and a head")
+    if not all(type(i) is int and 0 <= i < MOST_HEADS for one in cut for i in one):
+        raise UsageError("expected heads to cut by numbers from 0 on")
+    return tuple((first, second) for first, second in cut)
 
 
 def check_length(length: int) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from flax_attn.errors import escaped
-from flax_attn.kinds.replies import numbers
+from flax_attn.kinds.replies import MOST_CLASSES, numbers
 from flax_attn.kinds.requests import Request, print_json
 from flax_attn.kinds.task import (
     Measured,
@@ -36,6 +36,7 @@ from flax_attn.types import Batch, Json, JsonObject, Tree
 
 PROBLEM = "classification"
 SCORE = "loss"
+MOST_DESCRIBED = 100  # classes, above which the most probable are described
 
 
 def measure(
@@ -163,12 +164,16 @@ def example(run: Record, index: int) -> JsonObject:
 
 
 def describe(names: list[str], prediction: Prediction) -> list[JsonObject]:
-    """Of each input the classes in falling order, and its tokens or the weights of its patches."""
+    """Of each input the classes in falling order, and its tokens or the weights of its patches.
+
+    Of many classes, such as the words of a vocabulary, the most probable are described.
+    """
     rows = []
     tokens = describe_tokens(prediction)
     attention = next(iter(attention_of(prediction).values()), None)
     for i, (name, shares) in enumerate(zip(names, outputs_of(prediction))):
-        order = np.argsort(-shares, kind="stable")
+        most = len(shares) if len(shares) <= MOST_DESCRIBED else MOST_CLASSES
+        order = np.argsort(-shares, kind="stable")[:most]
         row: JsonObject = {"input": name}
         row["classes"] = {prediction.names[k]: float(shares[k]) for k in order}
         if attention is not None and tokens:

@@ -8,7 +8,7 @@ a recurrent model hold their neighbours, too.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from rich.console import Console
@@ -17,10 +17,10 @@ from rich.text import Text
 from flax_attn.analysis.token_weights import printable
 from flax_attn.data import ngrams
 from flax_attn.data.text import pad
+from flax_attn.data.tokenizers import Tokenizer
 from flax_attn.errors import escaped
 from flax_attn.kinds.asking import check_length, longer, rounded
 from flax_attn.kinds.classification import probabilities
-from flax_attn.kinds.encoders import TextEncoder
 from flax_attn.kinds.requests import Loaded
 from flax_attn.models.forward import AT_ONCE, forward
 from flax_attn.types import JsonObject
@@ -38,7 +38,29 @@ class Mattered(NamedTuple):
     count: int
 
 
-def changes(run: Loaded, encoder: TextEncoder, texts: Sequence[str]) -> list[np.ndarray]:
+@runtime_checkable
+class Splits(Protocol):
+    """What cuts a text into tokens."""
+
+    def split(self, text: str) -> list[str]: ...
+
+
+@runtime_checkable
+class ReadsTexts(Protocol):
+    """What makes inputs of texts, as `TextEncoder` does."""
+
+    @property
+    def tokenizer(self) -> Splits: ...
+
+    @property
+    def pairs(self) -> Tokenizer | None: ...
+
+    def clean(self, text: str) -> str: ...
+
+    def inputs(self, texts: Sequence[str]) -> dict[str, np.ndarray]: ...
+
+
+def changes(run: Loaded, encoder: ReadsTexts, texts: Sequence[str]) -> list[np.ndarray]:
     """What leaving out each token of each text changes, `(tokens, classes)` for each text.
 
     Raises:
@@ -59,7 +81,7 @@ def changes(run: Loaded, encoder: TextEncoder, texts: Sequence[str]) -> list[np.
     return [results[i] for i in range(len(texts))]
 
 
-def leaving_out(encoder: TextEncoder, text: str) -> dict[str, np.ndarray]:
+def leaving_out(encoder: ReadsTexts, text: str) -> dict[str, np.ndarray]:
     """The inputs of a preprocessed text, and below them those without its first token, and so on.
 
     Pairs of words are made anew where tokens are words.

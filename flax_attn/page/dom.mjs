@@ -165,8 +165,11 @@ export function numbered(label, count, chosen, onChoice, describe = (i) => `${la
   return { node, press };
 }
 
-/** Makes one of several buttons a stop of the Tab key; arrows, Home and End move among them. */
-export function roving(buttons, first = 0) {
+/**
+ * Makes one of several buttons a stop of the Tab key; arrows, Home and End move among them. With
+ * `columns` they stand in rows.
+ */
+export function roving(buttons, first = 0, columns = 1) {
   buttons.forEach((button, i) => {
     button.setAttribute("tabindex", i === first ? "0" : "-1");
     button.addEventListener("focus", () =>
@@ -174,7 +177,8 @@ export function roving(buttons, first = 0) {
     );
     button.addEventListener("keydown", (event) => {
       const last = buttons.length - 1;
-      const aims = { ArrowRight: i + 1, ArrowDown: i + 1, ArrowLeft: i - 1, ArrowUp: i - 1 };
+      const [down, up] = [i + columns, i - columns];
+      const aims = { ArrowRight: i + 1, ArrowDown: down, ArrowLeft: i - 1, ArrowUp: up };
       const aim = { ...aims, Home: 0, End: last }[event.key];
       if (aim === undefined) return;
       event.preventDefault();

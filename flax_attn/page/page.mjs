@@ -213,6 +213,11 @@ export async function buildPage(liveOf = () => null, explored = null) {
     return;
   }
   const isExplored = data.mode === "explore";
+  if (isOne && runs[0].kind === "published") {
+    page.replaceChildren(...explored(runs, "h1")); // it has no test, results or training
+    page.dataset.ready = "yes";
+    return;
+  }
   const lives = new Map(runs.map((run) => [run, isExplored ? null : liveOf(run)]));
   const compared = isOne ? null : bestOf(runs);
   const above = isOne ? null : [compared?.best, ...runs].find((run) => run && lives.get(run));

@@ -15,6 +15,7 @@ from flax_attn.runs.sums import MEND
 from flax_attn.types import JsonObject
 
 MAIN, STILL = "main.mjs", "still.mjs"  # the script of runs that can be tried, and of others
+PUBLISHED = "published.mjs"  # the view of models that are no runs
 STYLES = ("page.css", "try.css")
 # Nothing is loaded but the script and the style of the page. The explorer's page also asks the
 # server that sent it; a worker is made from text that the page has.
@@ -43,21 +44,44 @@ def report(
             no view.
     """
     live, notes = live or {}, notes or {}
-    is_served = mode != "report"
-    is_tried = bool(live) or is_served
+    is_tried = bool(live) or mode != "report"
     script = script_of([run.kind for run in runs], is_tried)
     runs = with_own_names(runs)
     shown = [data_of(run, live.get(run.name), notes.get(run.name)) for run in runs]
+    return filled(shown, script, mode, is_tried, title(shown), "\n".join(map(still, runs)))
+
+
+def page_of_published(shown: JsonObject) -> str:
+    """The page of a published model, which the local server answers. It tells of no training.
+
+    Args:
+        shown: what the view of such models takes, with its `name`, `kind` and `sentence`.
+    """
+    said = f"{shown['name']}: {shown['sentence']}"
+    why = "This page asks the model with JavaScript, which is off here."
+    without = f"<h2>{written(said)}</h2>\n<p>{why}</p>"
+    return filled([shown], join([PUBLISHED, MAIN]), "explore", True, said, without)
+
+
+def filled(
+    shown: list[JsonObject], script: str, mode: str, is_tried: bool, said: str, without: str
+) -> str:
+    """The page of data.
+
+    Args:
+        said: its title.
+        without: what stands there without JavaScript, as HTML.
+    """
     text = json.dumps(safe({"mode": mode, "runs": shown}), allow_nan=False, separators=(",", ":"))
     styles = STYLES if is_tried else STYLES[:1]
     style = "".join((FOLDER / name).read_text(encoding="utf-8") for name in styles)
-    server = "'self'" if is_served else "'none'"
+    server = "'none'" if mode == "report" else "'self'"
     policy = POLICY.format(script=digest(script), style=digest(style), server=server)
     return Template((FOLDER / "page.html").read_text(encoding="utf-8")).substitute(
         policy=policy,
-        title=html.escape(title(shown)),
+        title=html.escape(escaped(said)),
         style=style,
-        still="\n".join(still(run) for run in runs),
+        still=without,
         data=text.replace("<", "\\u003c"),
         script=script,
     )

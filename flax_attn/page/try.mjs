@@ -12,7 +12,9 @@ import { fromScores, normalizerIn } from "./pictures/formula.mjs";
  * `[run, ask]`.
  *
  * The view of a kind of task has `{node, hint, input(), show(replies, settings, request),
- * say(replies), reset(), query(), example()}`; `request` is null for what a run has kept. It calls
+ * say(replies), reset(), query(), example()}`; `request` is null for what a run has kept. A view
+ * with `more()` adds that to what is asked, its settings to the others; `hasScores` is false where
+ * replies have none. It calls
  * `changed()` when its input changes, and `hide(keys)` for keys that are clicked. When something
  * else of the same replies is chosen, it calls `pick()` for the sentence and the scores, or
  * `again()` to be shown anew as well.
@@ -31,7 +33,10 @@ export function tryIt(run, ask, others = []) {
   const formula = fromScores();
   const late = whenLate((isLate) => section.classList.toggle("late", isLate));
   const send = newestWins(asks, shown, waiting);
-  const changed = () => send({ inputs: view.input(), settings: { ...settings } });
+  const changed = () => {
+    const { settings: own, ...rest } = view.more?.() ?? {};
+    send({ inputs: view.input(), settings: { ...settings, ...own }, ...rest });
+  };
   const hide = (keys) => {
     const areHidden = keys.every((key) => settings.hidden.includes(key));
     const kept = settings.hidden.filter((key) => !keys.includes(key));
@@ -122,7 +127,7 @@ export function tryIt(run, ask, others = []) {
     figure,
     view.slot ? null : below,
     view.after ?? null,
-    hasAttention ? formula.node : null,
+    hasAttention && view.hasScores !== false ? formula.node : null,
   );
   document.addEventListener(LEARNED, changed);
   const kept = keptReplies(runs, view.example());

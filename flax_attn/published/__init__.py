@@ -7,7 +7,7 @@ puts them together, and `tasks` says what they are asked.
 from pathlib import Path
 
 from flax_attn.errors import UsageError
-from flax_attn.runs import untrusted
+from flax_attn.runs import directory, untrusted
 
 
 def is_published(folder: Path) -> bool:
@@ -16,4 +16,4 @@ def is_published(folder: Path) -> bool:
         content = untrusted.read_json(folder, "config.json")
     except (FileNotFoundError, NotADirectoryError, UsageError):
         return False
-    return isinstance(content, dict) and "model_type" in content and "seed" not in content
+    return directory.is_published(content)

@@ -6,26 +6,27 @@ Each is the kind of task of the same name. It has no data, no training and no re
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
 
 from flax_attn.data.contents import as_pixels, real_numbers
 from flax_attn.data.sets import ImageData, LanguageData, TextData
 from flax_attn.data.text import pad
 from flax_attn.errors import UsageError, shortened
-from flax_attn.kinds import replies
 from flax_attn.kinds.asking import Asked, check_length, longer, rounded
 from flax_attn.kinds.encoders import Part
 from flax_attn.kinds.images import ImageClasses
 from flax_attn.kinds.language import LanguageModel
 from flax_attn.kinds.requests import warn
-from flax_attn.kinds.task import Kept, Look, Prediction, Recipe, Rows, Task, as_texts
+from flax_attn.kinds.task import Kept, Prediction, Recipe, Rows, Task, as_texts
 from flax_attn.kinds.texts import TextClasses
-from flax_attn.models.forward import Inputs, Params, apply
+from flax_attn.models.forward import Inputs, Params
 from flax_attn.published.folder import Config, HubTokenizer, read_tokenizer
 from flax_attn.published.loading import MOST_READ, read
 from flax_attn.published.modules import Decoder, Encoder, VisionTransformer
@@ -33,13 +34,14 @@ from flax_attn.runs import untrusted
 from flax_attn.types import JsonObject, Tree, UserInput
 
 MASK = "[MASK]"
+MOST_SHOWN = 512  # tokens of a text that a page shows
 
 
 class NoData:
     """Stands where the data of a run stand."""
 
     def load(self, manual_dir: Path | None) -> NoReturn:
-        raise UsageError("expected a run with data, got a published model; give texts by --input")
+        raise UsageError("expected a run, got a published model, which has no test split")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,27 @@ class NoImages(NoData, ImageData):
         return self.size, self.size
 
 
+class Prepared(NamedTuple):
+    """An input of a page, as a model takes it.
+
+    Attributes:
+        inputs: of one text, padded, or of one image.
+        tokens: of the text, without padding; empty for an image.
+        length, width: the number of tokens or patches, and with padding.
+        token: the one that the answer is read from.
+        first: the number of tokens that come before the first patch.
+        note: what the user should know, or None.
+    """
+
+    inputs: Inputs
+    tokens: list[str]
+    length: int
+    width: int
+    token: int
+    first: int = 0
+    note: str | None = None
+
+
 @dataclasses.dataclass(frozen=True)
 class Continued(LanguageModel):
     """A published language model. Every token may be read and written."""
@@ -80,6 +103,40 @@ class Continued(LanguageModel):
 
     def written(self, tokens: np.ndarray) -> np.ndarray:
         return np.array([self.tokenizer.written(token) for token in tokens.tolist()], dtype=str)
+
+    def look(self, model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
+        """As `LanguageModel.look`. The logits are those of the last token alone."""
+        own = {"params": params[0]}
+        applied: Tree = model.apply(own, inputs["tokens"], inputs["last"], method=_last_logits)
+        logits, attention = applied
+        shares = jax.nn.softmax(logits[:, 0], axis=-1)
+        return {"outputs": shares, "attention": attention, "last": inputs["last"]}
+
+    def prepared(self, asked: Asked) -> Prepared:
+        most = min(self.data.max_length, MOST_SHOWN)
+        whole = self.encoded(asked.words())
+        row = whole[-most:]
+        width = min(rounded(len(row)), most)
+        tokens, _ = pad([row], width)
+        last = len(row) - 1
+        note = f"the model reads the last {most} tokens" if len(whole) > most else None
+        written = self.written(np.array(row)).tolist()
+        inputs = {"tokens": tokens, "last": np.int32(last)}
+        return Prepared(inputs, written, len(row), width, last, note=note)
+
+    def writes(self, shares: np.ndarray) -> list[list[int] | None]:
+        return self._writes(shares)
+
+
+def _last_logits(
+    model: Decoder, tokens: Int[Array, "b t"], last: ArrayLike
+) -> tuple[Float[Array, "b 1 v"], dict[str, Array]]:
+    """The logits of one token, and the attention. All logits of a large vocabulary are slow."""
+    x, attention = model._embed(tokens, 0, train=False), {}
+    for i, block in enumerate(model.blocks):
+        x, weights, _, _ = block(x, window=model._window(i), need_weights=True)
+        attention[f"block{i + 1}"] = weights
+    return model._logits(jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)), attention
 
 
 class Reader:
@@ -115,14 +172,12 @@ class Reader:
             if (length := len(self.tokenizer.encode(text))) > self.most:
                 warn(f"warning: text {number} has {length} tokens, of which {self.most} are read")
 
-    def answer(self, asked: Asked, look: Look) -> tuple[dict[str, Tree], JsonObject]:
-        text = asked.words()
-        inputs, (parts,), _ = self.read([text])
-        check_length(len(parts))
-        length = len(parts)
-        looked = look(longer(inputs, rounded(length)))
-        reply = replies.attended(looked, rounded(length), length)
-        return looked, reply | replies.with_tokens([(part, True) for part in parts])
+    @property
+    def pairs(self) -> None:
+        """As in `TextEncoder`, whose pairs of words there are none of."""
+
+    def clean(self, text: str) -> str:
+        return text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,13 +191,26 @@ class Read(TextClasses):
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
     ) -> dict[str, Tree]:
         assert isinstance(model, Encoder)
-        outputs, attention = apply(model, params[0], inputs)
+        applied: Tree = model.apply({"params": params[0]}, inputs)
+        outputs, aux = applied
         if model.head == "words":  # those in place of the first mask, else of the first token
             at = jnp.argmax(inputs["tokens"] == self.mask, axis=-1)
             outputs = jnp.take_along_axis(outputs, at[:, None, None], axis=1)[:, 0]
         elif model.head == "states":
             outputs = jnp.zeros((len(outputs), 1))  # it has no classes
-        return {"outputs": jax.nn.softmax(outputs, axis=-1), "attention": attention}
+        return {"outputs": jax.nn.softmax(outputs, axis=-1), "attention": aux["attention"]}
+
+    def prepared(self, asked: Asked) -> Prepared:
+        text = asked.words()
+        inputs, (parts,), _ = self.encoder.read([text])
+        length = len(parts)
+        check_length(length)
+        width = min(rounded(length), self.encoder.most)
+        row = inputs["tokens"][0].tolist()
+        token = row.index(self.mask) if self.mask in row else 0
+        whole = len(self.encoder.tokenizer.encode(text))
+        note = f"the model reads the first {length} tokens" if whole > length else None
+        return Prepared(longer(inputs, width), parts, length, width, token, note=note)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         texts = as_texts(inputs)
@@ -156,6 +224,13 @@ class Read(TextClasses):
         best = [self.classes[i] for i in shares.argmax(axis=-1)]
         attention = jax.device_get(computed["attention"])
         return Prediction(shares, self.classes, best, tokens, known, attention)
+
+
+@dataclasses.dataclass(frozen=True)
+class Masked(Read):
+    """A published encoder of texts that names words for a `[MASK]`, or that has states alone."""
+
+    tells_why = False
 
 
 def _compute(
@@ -173,6 +248,8 @@ class Seen(ImageClasses):
     """
 
     data: NoImages
+    patches: int  # along a side
+    first: int  # tokens before the patches
 
     def prepare(self, inputs: UserInput, source: str = "the inputs") -> np.ndarray:
         """Images `(n, height, width)` or `(n, height, width, channels)` of any size, scaled."""
@@ -192,11 +269,21 @@ class Seen(ImageClasses):
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
     ) -> dict[str, Tree]:
         assert isinstance(model, VisionTransformer)
-        mean, std = (jnp.array(own)[None, None, None] for own in (self.data.mean, self.data.std))
-        logits, attention = apply(model, params[0], (inputs - mean) / std)
+        shape = (1, 1, 1, -1)
+        mean, std = (jnp.array(own).reshape(shape) for own in (self.data.mean, self.data.std))
+        applied: Tree = model.apply({"params": params[0]}, (inputs - mean) / std)
+        logits, aux = applied
         first = 2 if model.has_teacher_token else 1
-        looks = {name: own[..., :1, first:] for name, own in attention.items()}
+        looks = {name: own[..., :1, first:] for name, own in aux["attention"].items()}
         return {"outputs": jax.nn.softmax(logits, axis=-1), "attention": looks}
+
+    def prepared(self, asked: Asked) -> Prepared:
+        image = asked.numbers()
+        if image.ndim not in (2, 3):
+            raise UsageError(f"expected one image, got the shape {image.shape}")
+        sides = self.patches
+        inputs = self.prepare(image[None], "the input")
+        return Prepared(inputs, [], sides**2, sides**2, 0, self.first)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         computed = jax.device_get(_compute(self, model, params, self.prepare(inputs)))
@@ -210,7 +297,8 @@ def load(folder: Path, max_length: int = MOST_READ) -> tuple[Task, nn.Module, Pa
     if isinstance(model, VisionTransformer):
         return images_of(folder, config, model), model, params
     first = config.content.get("bos_token_id")
-    tokenizer = read_tokenizer(folder, first if type(first) is int else None)
+    is_token = type(first) is int and 0 <= first < model.vocabulary_size
+    tokenizer = read_tokenizer(folder, first if is_token else None)
     if tokenizer.size > model.vocabulary_size:
         raise UsageError(
             f"expected at most {model.vocabulary_size:,} tokens, as the model has, in "
@@ -231,8 +319,9 @@ def load(folder: Path, max_length: int = MOST_READ) -> tuple[Task, nn.Module, Pa
     reader = Reader(tokenizer, model.max_length)
     data, mask = NoTexts(tokenizer="bpe"), tokenizer.model.token_to_id(MASK)
     mask = tokenizer.model.token_to_id("<mask>") if mask is None else mask
+    kind = Read if model.head == "classes" else Masked
     return (
-        Read(data, Recipe(), kept_names(names), reader, Rows({}, {}), {}, [], {}, mask),
+        kind(data, Recipe(), kept_names(names), reader, Rows({}, {}), {}, [], {}, mask),
         model,
         params,
     )
@@ -261,7 +350,9 @@ def images_of(folder: Path, config: Config, model: VisionTransformer) -> Task:
         std=tuple(max(own, 1e-6) for own in scaling["image_std"]),
     )
     names = class_names(config, model.num_classes)
-    return Seen(data, Recipe(), kept_names(names), Rows({}, {}), {})
+    first = 2 if model.has_teacher_token else 1
+    patches = model.image_size // model.patch_size
+    return Seen(data, Recipe(), kept_names(names), Rows({}, {}), {}, patches, first)
 
 
 def class_names(config: Config, number: int) -> list[str]:
@@ -274,42 +365,3 @@ def class_names(config: Config, number: int) -> list[str]:
 def kept_names(names: list[str]) -> Kept:
     derived: JsonObject = {"classes": names, "class_weights": [1.0] * len(names)}
     return Kept(derived, {"num_classes": len(names)}, {"labels.json": names})
-
-
-def page_data(
-    name: str, task: Task, model: nn.Module, params: Params, answer: JsonObject
-) -> JsonObject:
-    """What a page shows of a published model, of which there is no training and no test.
-
-    `answer` is the reply to the first question, which the page begins with.
-    """
-    count = sum(leaf.size for leaf in jax.tree.leaves(params))
-    does = {Continued: "writes on", Read: "reads a text", Seen: "names what it sees"}[type(task)]
-    attention = [
-        {"name": block, "heads": own["shape"][0], "of": "head"}
-        for block, own in answer["attention"].items()
-    ]
-    return {
-        "name": name,
-        "kind": task.name,
-        "data": "",
-        "task": "",
-        "relevant": None,
-        "classes": None,
-        "sentence": does,
-        "published": True,
-        "model": type(model).__name__,
-        "parameters": count,
-        "measured": "",
-        "seeds": 1,
-        "steps": 0,
-        "diverged": [],
-        "summary": {},
-        "curves": {},
-        "attention": attention,
-        "examples": [],
-        "beside": {},
-        "lines": [],
-        "live": None,
-        "note": None,
-    }

@@ -261,11 +261,21 @@ def read_config(path: Path) -> JsonObject:
         ) from None
 
 
+def is_published(config: Json) -> bool:
+    """Whether the content of a `config.json` is that of a published model, and not of a run."""
+    return isinstance(config, dict) and "model_type" in config and "seed" not in config
+
+
 def _checked(path: Path, config: Json) -> JsonObject:
     """The config in a run directory, whose numbers are within the limits.
 
     Raises a UsageError for anything else.
     """
+    if is_published(config):
+        raise UsageError(
+            f"expected a run, got the published model in {path}, which flax_attn did not train; "
+            f"flax-attn predict, generate and explore take it"
+        )
     try:
         untrusted.check(config, StoredConfig)
         check_limits(flatten(config))

@@ -42,8 +42,14 @@ def stop(process):
 @contextlib.contextmanager
 def serving(records, answers, port=0):
     """The same page from a server in this process; gives its address."""
-    make_page = lambda token: with_token(report(records, mode="explore"), token)
-    with open_explorer(port, make_page, answers) as server:
+    with serving_page(lambda: report(records, mode="explore"), answers, port) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def serving_page(make, answers, port=0):
+    """A page from a server in this process; gives its address."""
+    with open_explorer(port, lambda token: with_token(make(), token), answers) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:

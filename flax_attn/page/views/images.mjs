@@ -90,7 +90,8 @@ function paintImage(canvas, image, grid, row, count = row?.length) {
   inColours(canvas, () => paintPixels(canvas, image, grid, row, count, zoom));
 }
 
-function paintPixels(canvas, { shape: [height, width], data }, grid, row, count, zoom) {
+/** As `paintImage`, with `zoom` pixels for each of the image, and for the colours of now. */
+export function paintPixels(canvas, { shape: [height, width], data }, grid, row, count, zoom) {
   canvas.width = zoom * width;
   canvas.height = zoom * height;
   const picture = new ImageData(canvas.width, canvas.height);

@@ -1,0 +1,350 @@
+"""What a published model answers a page: its heads one by one, and the path of a token.
+
+All weights of many heads would be megabytes. So a reply has a small map of each head as bytes, and
+of one head what one token looks at. Parameters are those of the folder, and nothing is trained.
+"""
+
+import math
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from flax_attn.attention import DecoderBlock, EncoderBlock, Lens
+from flax_attn.attention.arrays import with_rank
+from flax_attn.errors import UsageError
+from flax_attn.experiment.loading import Model
+from flax_attn.explore.under_lens import NORMALIZERS, Traced, by_name
+from flax_attn.kinds import replies
+from flax_attn.kinds.asking import MOST_TOKENS, Asked, Settings, View, read
+from flax_attn.models.forward import Inputs, Params, in_order
+from flax_attn.page.data import safe
+from flax_attn.published.modules import Decoder, VisionTransformer
+from flax_attn.published.tasks import Continued, Prepared, Read, Seen
+from flax_attn.types import Json, JsonObject, Options, Tree
+
+SIDE = 64  # cells along the map of one head
+SMALL = 16  # the same of all heads
+ROOM = 80_000  # cells of all small maps
+NEXT = 5  # tokens that are named after each block
+MOST_BARS = 4_096  # numbers of a vector
+MOST_SIDE = 56  # pixels of an image that a page asks about
+AT_ONCE = 4, 16  # settings that one program takes: as many as a block has heads, within these
+
+
+class PublishedAnswers:
+    """Answers for one published model.
+
+    Attributes:
+        num_heads: of each attention, by the name that weights have.
+    """
+
+    def __init__(self, run: Model) -> None:
+        assert isinstance(run.task, Continued | Read | Seen)
+        self.run, self.task, self.model = run, run.task, run.model
+        self.params: Params = run.params[0]
+        blocks, heads = self.model.num_blocks, self.model.num_heads
+        self.num_heads = {f"block{i + 1}": heads for i in range(blocks)}
+        self.at_once = min(max(heads, AT_ONCE[0]), AT_ONCE[1])
+        self.look = jax.jit(self._look, static_argnames="normalizer")
+        self.shares = jax.jit(self._shares, static_argnames="normalizer")
+        self.last: tuple[object, dict[str, np.ndarray]] | None = None  # what was looked at last
+
+    def __call__(self, request: Json) -> JsonObject:
+        """The reply to a request. Its texts are escaped, as all that a page shows.
+
+        Raises:
+            UsageError: a request that is none, an input that the model does not take, or a head
+                that it does not have.
+        """
+        asked = read(request)
+        prepared = self.task.prepared(asked)
+        for settings in (asked.settings, *asked.changes):
+            self._check(settings.cut)
+        view = self._view(asked.view, prepared)
+        looked = self._looked(asked, prepared, view)
+        reply = replies.EMPTY | self._classified(looked["outputs"])
+        if asked.changes:
+            reply["effects"] = self._effects(asked, prepared, looked["outputs"])
+        elif not asked.brief:
+            reply |= self._shown(looked, prepared, view)
+        return safe(reply)
+
+    def _check(self, heads: tuple[tuple[int, int], ...]) -> None:
+        blocks, most = len(self.num_heads), next(iter(self.num_heads.values()))
+        for block, head in heads:
+            if block >= blocks or head >= most:
+                raise UsageError(
+                    f"expected heads from 0 to {most - 1} of the attentions 0 to {blocks - 1}, "
+                    f"got {[block, head]}"
+                )
+
+    def _view(self, view: View, prepared: Prepared) -> View:
+        """The view, with its token."""
+        self._check(((view.attention, view.head),))
+        token = prepared.token if view.token is None else view.token
+        return view._replace(token=min(token, prepared.length - 1))
+
+    def _looked(self, asked: Asked, prepared: Prepared, view: View) -> dict[str, np.ndarray]:
+        """One pass. Another head of the same pass, or what each change does, needs no further."""
+        leaves = tuple(np.asarray(own).tobytes() for own in jax.tree.leaves(prepared.inputs))
+        key = leaves, asked.settings, view.token
+        last = self.last
+        if last is None or last[0] != key:
+            traced, kept = self._arguments(asked.settings, prepared)
+            token, normalizer = np.int32(view.token or 0), asked.settings.normalizer
+            with_inputs = self.params, prepared.inputs, traced, kept
+            last = key, jax.device_get(self.look(*with_inputs, token, normalizer=normalizer))
+            self.last = last
+        return last[1]
+
+    def _arguments(self, settings: Settings, prepared: Prepared) -> tuple[Traced, np.ndarray]:
+        """The settings as a program takes them, and a factor for each head."""
+        moved = tuple(key + prepared.first for key in settings.hidden)
+        hidden = tuple(key for key in moved if key < MOST_TOKENS)
+        kept = np.ones((len(self.num_heads), max(self.num_heads.values())), np.float32)
+        for block, head in settings.cut:
+            kept[block, head] = 0
+        return Traced.of(settings._replace(hidden=hidden)), kept
+
+    def _effects(self, asked: Asked, prepared: Prepared, outputs: np.ndarray) -> list[float]:
+        """By how much the probability of the likeliest class changes under each of the settings.
+
+        They go through one program, some at once.
+        """
+        best = int(outputs.argmax())
+        pairs = [self._arguments(settings, prepared) for settings in asked.changes]
+        traced, normalizer = pairs[0][0], asked.settings.normalizer
+        effects: list[float] = []
+        for first in range(0, len(pairs), self.at_once):
+            part = pairs[first : first + self.at_once]
+            filled = part + part[-1:] * (self.at_once - len(part))
+            hidden = np.stack([own.hidden for own, _ in filled])
+            kept = np.stack([own for _, own in filled])
+            shares = self.shares(
+                self.params, prepared.inputs, traced, hidden, kept, best, normalizer=normalizer
+            )
+            effects += (np.asarray(shares) - outputs[best])[: len(part)].tolist()
+        return effects
+
+    def _classified(self, outputs: np.ndarray) -> JsonObject:
+        if isinstance(self.task, Continued):
+            classified = replies.classified(outputs, self.task.class_names())
+            return classified | {"outputs": None, "writes": self.task.writes(outputs)}
+        return replies.classified(outputs, self.task.classes) | {"outputs": None}
+
+    def _shown(self, looked: dict[str, np.ndarray], prepared: Prepared, view: View) -> JsonObject:
+        """The parts of a reply on the heads and on one token."""
+        name, at = list(self.num_heads)[view.attention], (view.attention, view.head)
+        length = prepared.length
+        row = lambda part: {name: replies.array(looked[part][at][None, None, :length])}
+        own_map = trimmed(looked["maps"][at][None], prepared)
+        heads = looked["maps"].reshape(-1, *looked["maps"].shape[2:])
+        side = max(own for own in (SMALL, SMALL // 2, 4) if own**2 * len(heads) <= ROOM or own == 4)
+        small = pooled(trimmed(heads, prepared), side)
+        shown: JsonObject = {
+            "attention": row("weights"),
+            "scores": row("scores") if "scores" in looked else None,
+            "map": replies.pack(own_map),
+            "maps": replies.pack(small),
+            "view": view._asdict(),
+            "tokens": prepared.tokens,
+            "known": [True] * len(prepared.tokens),
+            "note": prepared.note,
+        }
+        if "embedding" in looked:
+            vector = lambda own: replies.array(own[:MOST_BARS])
+            path = {part: vector(looked[part][at]) for part in ("query", "key", "context")}
+            shown["path"] = path | {"embedding": vector(looked["embedding"]), "after": None}
+            if isinstance(self.task, Continued):
+                names = self.task.class_names()
+                after = zip(looked["next"].tolist(), looked["next_shares"].tolist())
+                shown["path"]["after"] = [
+                    [[names[i], share] for i, share in zip(*own)] for own in after
+                ]
+        return shown
+
+    def _look(
+        self,
+        params: Params,
+        inputs: Inputs,
+        traced: Traced,
+        kept: Float[Array, "blocks heads"],
+        token: Array,
+        *,
+        normalizer: str,
+    ) -> dict[str, Tree]:
+        """Traces a pass: the outputs, small maps, and what one token does in each head."""
+        parts = Parts(token)
+        with self._lens(traced, kept, normalizer, parts.of_context) as lens:
+            with nn.intercept_methods(parts.of_call):
+                looked = self.task.look(self.model, [params], inputs)
+            scores = by_name(lens.scores, looked["attention"])
+        attention = in_order(looked["attention"])
+        row = lambda own: own[0, :, jnp.minimum(token, own.shape[-2] - 1)]
+        made: dict[str, Tree] = {
+            "outputs": looked["outputs"][0],
+            "weights": jnp.stack([row(own) for own in attention.values()]),
+            "maps": jnp.stack([pooled(as_map(own[0]), SIDE) for own in attention.values()]),
+        }
+        if scores:
+            made["scores"] = jnp.stack([row(scores[name]) for name in attention])
+        if isinstance(self.model, VisionTransformer):
+            return made
+        heads = self.model.num_heads  # of which several share a key where there are fewer keys
+        for name, own in parts.vectors.items():
+            vectors = jnp.stack(own)
+            made[name] = jnp.repeat(vectors, heads // vectors.shape[1], axis=1)
+        made["embedding"] = parts.states[0]
+        if isinstance(self.model, Decoder):  # if the model ended after each block: the logit lens
+            states = jnp.stack(parts.states)[:, None]
+            end: Options = {"method": lambda model, states: model._logits(states)}
+            logits = self.model.apply({"params": params}, states, **end)
+            shares = jax.nn.softmax(jnp.asarray(logits)[:, 0], axis=-1)
+            made["next_shares"], made["next"] = jax.lax.top_k(shares, NEXT)
+        return made
+
+    def _shares(
+        self,
+        params: Params,
+        inputs: Inputs,
+        traced: Traced,
+        hidden: Array,
+        kept: Float[Array, "n blocks heads"],
+        best: Array,
+        *,
+        normalizer: str,
+    ) -> Float[Array, " n"]:
+        """Traces the probability of a class where other keys are hidden, or other heads cut."""
+
+        def of_one(hidden: Array, kept: Array) -> Array:
+            with self._lens(traced._replace(hidden=hidden), kept, normalizer):
+                return self.task.look(self.model, [params], inputs)["outputs"][0, best]
+
+        return jax.vmap(of_one)(hidden, kept)
+
+    def _lens(
+        self,
+        traced: Traced,
+        kept: Float[Array, "blocks heads"],
+        normalizer: str,
+        tell: Callable[[Array], object] | None = None,
+    ) -> Lens:
+        """A lens with the settings. `tell` gets the context of each attention, as it is changed."""
+        rows: dict[str, int] = {}  # attentions are called in the order of blocks
+
+        def change(name: str, context: Array) -> Array:
+            factors = kept[rows.setdefault(name, len(rows))][:, None]
+            changed = context * with_rank(factors, context.ndim)
+            if tell is not None:
+                tell(changed)
+            return changed
+
+        return Lens(
+            temperature=traced.temperature,
+            normalizer=NORMALIZERS[normalizer],
+            mask=lambda query, key: traced.visible(query, key, None),
+            keep_scores=tell is not None,
+            change_contexts=change,
+        )
+
+
+class Parts:
+    """What one token is within a pass: its states, and its vectors in each head.
+
+    Attributes:
+        states: of the token before the first block and after each, `(features,)`.
+        vectors: `query`, `key` and `context` by block, `(heads, width)`, as projected. Positions
+            turn queries and keys after that.
+    """
+
+    def __init__(self, token: Array) -> None:
+        self.token = token
+        self.states: list[Array] = []
+        self.vectors: dict[str, list[Array]] = {"query": [], "key": [], "context": []}
+
+    def of_context(self, context: Array) -> None:
+        """Keeps what the heads say, `(1, t, heads, width)`."""
+        self.vectors["context"].append(context[0, self.token])
+
+    def of_call(self, call: Callable[..., Tree], args: Tree, options: Options, at: Tree) -> Tree:
+        """Makes a call of a module, and keeps what it says of the token."""
+        outputs = call(*args, **options)
+        if at.method_name != "__call__":
+            return outputs
+        if isinstance(at.module, DecoderBlock | EncoderBlock):
+            self.states += [] if self.states else [args[0][0, self.token]]
+            self.states.append(outputs.context[0, self.token])
+        elif isinstance(at.module, nn.DenseGeneral) and at.module.name in ("query", "key"):
+            self.vectors[at.module.name].append(outputs[0, self.token])
+        return outputs
+
+
+FIRST_PROMPT = "The cat sat on the mat because the cat"
+FIRST_TEXT = "A good film with a slow beginning, and an end that nobody forgets."
+FIRST_GAP = "The capital of France is {}, a city on the river."
+
+
+def page_data(run: Model) -> JsonObject:
+    """What a page shows of a published model, of which there is no training and no test."""
+    answers = PublishedAnswers(run)
+    task, model, heads = answers.task, answers.model, answers.num_heads
+    count = sum(leaf.size for leaf in jax.tree.leaves(answers.params))
+    most = next(iter(heads.values()))
+    blocks = f"{len(heads)} {'block' if len(heads) == 1 else 'blocks'}"
+    of_heads = f"{most} {'head' if most == 1 else 'heads'}"
+    text, takes = FIRST_TEXT, "text"
+    if isinstance(task, Continued):
+        text, takes = FIRST_PROMPT, "prompt"
+    elif isinstance(task, Read) and task.mask is not None and model.head == "words":
+        text = FIRST_GAP.format(task.encoder.tokenizer.written(task.mask))
+    elif isinstance(task, Seen):
+        text, takes = "", "image"
+    return {
+        "name": run.path.resolve().name,
+        "kind": "published",
+        "sentence": f"{blocks} of {of_heads}, {count:,} parameters, from a folder",
+        "takes": takes,
+        "text": text,
+        "has_answer": not (isinstance(task, Read) and model.head == "states"),
+        "side": min(model.image_size, MOST_SIDE) if isinstance(model, VisionTransformer) else None,
+        "attention": [{"name": name, "heads": own, "of": "head"} for name, own in heads.items()],
+        "at_once": answers.at_once,
+        "examples": [],
+        "live": None,
+    }
+
+
+def as_map(weights: Float[Array, "heads q k"]) -> Float[Array, "heads rows columns"]:
+    """Weights as a picture. Those of one query on patches lie as the patches do."""
+    heads, queries, keys = weights.shape
+    side = math.isqrt(keys)
+    return weights.reshape(heads, side, side) if queries == 1 and side**2 == keys else weights
+
+
+def pooled(maps: Tree, side: int) -> Tree:
+    """Maps of at most `side` rows and columns. A cell has the largest weight that is in it."""
+    heads, *shape = maps.shape
+    factor = factor_of(max(shape), side)
+    if factor == 1:
+        return maps
+    rows, columns = (-(-own // factor) for own in shape)
+    widths = [(0, 0), (0, rows * factor - shape[0]), (0, columns * factor - shape[1])]
+    padded = np.pad(maps, widths) if isinstance(maps, np.ndarray) else jnp.pad(maps, widths)
+    return padded.reshape(heads, rows, factor, columns, factor).max(axis=(2, 4))
+
+
+def factor_of(size: int, side: int) -> int:
+    """How many rows of a map of this size are one where it has at most `side`."""
+    return -(-size // side)
+
+
+def trimmed(maps: np.ndarray, prepared: Prepared) -> np.ndarray:
+    """Maps without the rows and columns of padding."""
+    if prepared.width == prepared.length:
+        return maps
+    cells = -(-prepared.length // factor_of(prepared.width, SIDE))
+    return maps[:, :cells, :cells]

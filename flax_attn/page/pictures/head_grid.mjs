@@ -1,0 +1,81 @@
+// All heads of a model as small pictures: blocks downwards, heads across. One is chosen.
+
+import { el, roving, scrollBox, setStyle } from "../dom.mjs";
+import { strengthColour } from "./effects.mjs";
+import { headOf, inColours, rgb, rootOf, topOf } from "./heat.mjs";
+
+/**
+ * The pictures of a run's heads, which are buttons. `onChoose(attention, head)` hears which.
+ *
+ * `show(maps)` paints maps `[heads of all blocks, q, k]`; `mark({view, cut, effects})` says which
+ * head is chosen, which are cut, and for heads by `attention,head` what cutting them changes.
+ */
+export function headGrid(run, onChoose) {
+  const columns = Math.max(...run.attention.map((own) => own.heads));
+  const places = run.attention.flatMap(({ heads }, attention) =>
+    Array.from({ length: heads }, (_, head) => [attention, head]),
+  );
+  const cells = places.map(([attention, head]) =>
+    el(
+      "button",
+      { type: "button", class: "head-cell", onclick: () => onChoose(attention, head) },
+      el("canvas", { "aria-hidden": "true" }),
+    ),
+  );
+  roving(cells, 0, columns);
+  const rows = run.attention.map(({ name, heads }, attention) => [
+    el("span", { class: "head-name", "aria-hidden": "true" }, name),
+    cells.slice(attention * columns, attention * columns + heads),
+  ]);
+  const numbers = Array.from({ length: columns }, (_, head) =>
+    el("span", { class: "head-number", "aria-hidden": "true" }, String(head)),
+  );
+  const grid = el(
+    "div",
+    { class: "head-grid", role: "group", "aria-label": "heads: blocks down, heads across" },
+    el("span", {}),
+    numbers,
+    rows,
+  );
+  setStyle(grid, { "--heads": columns });
+  const node = scrollBox("All heads", grid);
+  node.classList.add("head-box");
+
+  const show = (maps) =>
+    cells.forEach((cell, i) => {
+      const weights = headOf(maps, i);
+      const top = topOf(weights);
+      inColours(cell.firstChild, () => paintSmall(cell.firstChild, weights, top));
+    });
+
+  const mark = ({ view, cut, effects }) =>
+    cells.forEach((cell, i) => {
+      const [attention, head] = places[i];
+      const isCut = cut.some(([a, h]) => a === attention && h === head);
+      const isChosen = view.attention === attention && view.head === head;
+      const effect = effects.get(`${attention},${head}`) ?? null;
+      const said = [`${run.attention[attention].name}, head ${head}`];
+      if (isCut) said.push("cut");
+      if (effect) said.push(`cutting it: ${effect.written}`);
+      cell.setAttribute("aria-label", said.join(", "));
+      cell.setAttribute("aria-pressed", String(isChosen));
+      cell.title = said.join(", ");
+      cell.classList.toggle("cut", isCut);
+      setStyle(cell, { "border-bottom-color": effect ? strengthColour(effect.value) : "" });
+      if (isChosen) cells.forEach((other) => other.setAttribute("tabindex", "-1"));
+      if (isChosen) cell.setAttribute("tabindex", "0");
+    });
+  return { node, show, mark };
+}
+
+/** A map with a pixel for each cell, which is quick for hundreds of them. */
+function paintSmall(canvas, weights, top) {
+  const { rows, columns } = weights;
+  canvas.width = columns;
+  canvas.height = rows;
+  const picture = new ImageData(columns, rows);
+  for (let q = 0; q < rows; q++)
+    for (let k = 0; k < columns; k++)
+      picture.data.set([...rgb(rootOf(weights.at(q, k), top)), 255], 4 * (q * columns + k));
+  canvas.getContext("2d").putImageData(picture, 0, 0);
+}

@@ -1,0 +1,243 @@
+"""What a published model answers a page: cuts, their effects, and the path of a token."""
+
+import base64
+import json
+import zlib
+
+import jax
+import numpy as np
+import pytest
+
+import flax_attn
+from flax_attn.errors import UsageError, escaped
+from flax_attn.experiment.loading import Model
+from flax_attn.explore.answers import Answers
+from flax_attn.explore.published import PublishedAnswers, page_data, pooled, trimmed
+from flax_attn.kinds.replies import numbers_of
+from flax_attn.published.tasks import Prepared
+from tests.explore.living import run_of
+from tests.published import tiny
+
+TEXT = "The cat sat on the mat"
+WRITES = {
+    "gpt2": tiny.write_gpt2,
+    "words": tiny.write_bert,
+    "classes": lambda folder: tiny.write_bert(folder, "classes"),
+    "vit": tiny.write_vit,
+}
+ASKS = {
+    "gpt2": {"text": TEXT},
+    "words": {"text": "the cat [MASK] on the mat"},
+    "classes": {"text": "the cat sat on the mat"},
+    "vit": {"inputs": {"shape": [8, 8], "data": [i / 64 for i in range(64)]}},
+}
+
+
+@pytest.fixture(scope="module", params=WRITES)
+def model(request, tmp_path_factory):
+    run = flax_attn.load(WRITES[request.param](tmp_path_factory.mktemp("published") / "own"))
+    return run, PublishedAnswers(run), ASKS[request.param]
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory):
+    run = flax_attn.load(tiny.write_gpt2(tmp_path_factory.mktemp("published") / "gpt2"))
+    return run, PublishedAnswers(run), {"text": TEXT}
+
+
+def ask(answers, inputs, settings=None, **further):
+    return answers({"inputs": inputs, "settings": settings or {}} | further)
+
+
+def predicted(run, inputs):
+    """The classes of an input in falling order, by `predict`."""
+    if "text" in inputs:
+        made = run.predict(inputs["text"])
+    else:
+        made = run.predict(np.reshape(inputs["inputs"]["data"], (1, 8, 8)))
+    return made, dict(zip(map(escaped, made.names), made.outputs[0].tolist()))
+
+
+def without_head(run, block, head):
+    """The model whose head adds nothing, since its rows of `out` are 0."""
+    params = jax.tree.map(np.array, run.params[0])
+    params[f"blocks_{block}"]["attention"]["out"]["kernel"][head] = 0
+    return Model(run.path, run.task, run.model, {0: params})
+
+
+def test_the_answer_and_the_weights_are_those_of_predict(model):
+    run, answers, inputs = model
+    made, shares = predicted(run, inputs)
+    reply = ask(answers, inputs, view={"attention": 1, "head": 1})
+    for name, share in reply["classes"]:
+        assert share == pytest.approx(shares[name], abs=1e-6)
+    row = numbers_of(reply["attention"]["block2"])[0, 0]
+    token = reply["view"]["token"]
+    weights = np.asarray(made.attention["block2"][0])[1]
+    np.testing.assert_allclose(row, weights[min(token, len(weights) - 1)], atol=1e-6)
+
+
+def test_a_cut_head_is_one_that_adds_nothing(model):
+    run, answers, inputs = model
+    ask(answers, inputs)
+    compiled = answers.look._cache_size()
+    for block, head in ((0, 1), (1, 0)):
+        reply = ask(answers, inputs, {"cut": [[block, head]]})
+        _, shares = predicted(without_head(run, block, head), inputs)
+        for name, share in reply["classes"]:
+            assert share == pytest.approx(shares[name], abs=1e-6)
+    assert answers.look._cache_size() == compiled
+
+
+def test_what_each_change_does_is_the_answer_with_it_less_that_without(model):
+    _, answers, inputs = model
+    settings = {"temperature": 2.0, "cut": [[0, 0]]}
+    [[best, share], *_] = ask(answers, inputs, settings)["classes"]
+    changes = [{"cut": [[1, 0]]}, {"cut": [[1, 1]]}, {"hidden": [2]}, {"cut": [[0, 0]]}]
+    changes += [{"hidden": [0]}]  # more than go through the program at once
+    told = ask(answers, inputs, settings, changes=changes)["effects"]
+    for change, value in zip(changes, told, strict=True):
+        both = settings | change | {"cut": [*settings["cut"], *change.get("cut", [])]}
+        after = dict(ask(answers, inputs, both)["classes"])
+        assert value == pytest.approx(after[best] - share, abs=1e-6)
+    assert told[3] == pytest.approx(0, abs=1e-7)  # it is cut already
+    assert abs(told[0] - told[1]) > 1e-6
+
+
+def test_all_settings_are_cut_and_hidden_as_one_program_each(gpt2):
+    _, answers, inputs = gpt2
+    for changed in ([{"cut": [[0, 0]]}], [{"hidden": [1]}] * 5, [{"cut": [[1, 1]]}] * 4):
+        ask(answers, inputs, changes=changed)
+    assert answers.shares._cache_size() == 1
+
+
+def test_a_hidden_token_has_no_weight(model):
+    _, answers, inputs = model
+    reply = ask(answers, inputs, {"hidden": [1]})
+    row = numbers_of(next(iter(reply["attention"].values())))[0, 0]
+    assert row[1] == 0
+    assert row.sum() > 0.1
+
+
+def test_the_path_ends_in_the_answer_and_a_token_is_chosen(gpt2):
+    run, answers, inputs = gpt2
+    reply = ask(answers, inputs)
+    path = reply["path"]
+    assert [len(own) for own in path["after"]] == [5] * 3  # before the first block, after two
+    for one, other in zip(path["after"][-1], reply["classes"]):
+        assert one[0] == other[0]
+        assert one[1] == pytest.approx(other[1], abs=1e-6)
+    third = ask(answers, inputs, view={"token": 2})
+    begun = ask(answers, {"text": TEXT[:3]})
+    assert third["path"]["after"][-1][0][0] == begun["classes"][0][0]
+    params = run.params[0]
+    embedded = params["embedding"]["embedding"][run.task.encoded(TEXT)[2]]
+    embedded = embedded + params["position_table"]["embedding"][2]
+    np.testing.assert_allclose(numbers_of(third["path"]["embedding"]), embedded, atol=1e-6)
+
+
+def test_a_context_is_the_values_by_their_weights(gpt2):
+    """The head's numbers of one token follow from one another."""
+    run, answers, inputs = gpt2
+    reply = ask(answers, inputs, view={"attention": 0, "head": 1, "token": 3})
+    weights, scores = (numbers_of(reply[part]["block1"])[0, 0] for part in ("attention", "scores"))
+    likes = np.exp(scores[:4] - scores[:4].max())
+    np.testing.assert_allclose(weights[:4], likes / likes.sum(), atol=1e-6)
+    query, key = (numbers_of(reply["path"][name]) for name in ("query", "key"))
+    assert scores[3] == pytest.approx(query @ key / np.sqrt(len(query)), abs=1e-5)
+    alone = ask(answers, {"text": TEXT[:1]}, view={"attention": 0, "head": 1})
+    kernel = run.params[0]["blocks_0"]["attention"]["value"]["kernel"]
+    assert numbers_of(alone["path"]["context"]).shape == kernel.shape[2:]
+
+
+def test_another_head_of_the_same_pass_is_not_computed_again(gpt2):
+    _, answers, inputs = gpt2
+    ask(answers, inputs)
+    before = answers.last
+    ask(answers, inputs, view={"attention": 1, "head": 1})
+    assert answers.last is before
+    ask(answers, inputs, {"cut": [[0, 0]]})
+    assert answers.last is not before
+
+
+def unpacked(own):
+    roots = np.frombuffer(zlib.decompress(base64.b64decode(own["data"])), np.uint8)
+    return (roots.reshape(own["shape"]) / 255.0) ** 2
+
+
+def test_small_maps_have_the_largest_weight_of_each_cell(gpt2):
+    run, answers, _ = gpt2
+    text = "the cat sat on the mat, and the dog"  # 35 tokens of 64: four rows are one
+    weights = run.predict(text).attention
+    maps = unpacked(ask(answers, {"text": text})["maps"])
+    assert maps.shape == (4, 12, 12)
+    own = np.asarray(weights["block2"][0])[1]
+    for row, column in ((0, 0), (5, 2), (11, 8)):
+        cells = own[3 * row : 3 * row + 3, 3 * column : 3 * column + 3]
+        assert maps[3, row, column] == pytest.approx(cells.max(), abs=0.01)
+
+
+def test_maps_are_pooled_and_lose_their_padding():
+    maps = np.arange(2 * 128 * 128, dtype=np.float32).reshape(2, 128, 128)
+    small = pooled(maps, 64)
+    assert small.shape == (2, 64, 64)
+    assert small[1, 0, 0] == maps[1, :2, :2].max()
+    prepared = Prepared({}, [], 67, 128, 66)
+    assert trimmed(small, prepared).shape == (2, 34, 34)
+
+
+def test_a_reply_of_many_heads_is_small(tmp_path):
+    run = flax_attn.load(tiny.write_gpt2(tmp_path / "deep", num_blocks=40))
+    reply = ask(PublishedAnswers(run), {"text": TEXT * 3})
+    assert len(reply["tokens"]) > 60
+    assert len(json.dumps(reply)) < 60_000
+
+
+BAD = [
+    ({"settings": {"cut": [[2, 0]]}}, "expected heads from 0 to 1 of the attentions 0 to 1, got"),
+    ({"settings": {"cut": [[0, 2]]}}, "expected heads from 0 to 1"),
+    ({"settings": {"cut": [[0]]}}, "expected heads to cut as pairs"),
+    ({"settings": {"cut": [[0, -1]]}}, "expected heads to cut by numbers from 0 on"),
+    ({"settings": {"cut": "all"}}, "expected heads to cut as pairs"),
+    ({"view": {"head": 9}}, "expected heads from 0 to 1"),
+    ({"view": {"head": True}}, "expected a view of numbers from 0 on"),
+    ({"view": [1]}, "expected the parts of a view by name"),
+    ({"view": {"layer": 1}}, "part of a view"),
+    ({"changes": [{}] * 65}, "expected a list of at most 64 changes"),
+    ({"changes": [{"cut": [[5, 5]]}]}, "expected heads from 0 to 1"),
+    ({"inputs": {"text": " "}}, "expected a text, got an empty one"),
+    ({"inputs": {"x": {"shape": [1], "data": [1]}}}, "expected a text, got numbers"),
+]
+
+
+@pytest.mark.parametrize(("request_of", "line"), BAD)
+def test_a_bad_request_is_told_in_one_line(request_of, line, gpt2):
+    _, answers, inputs = gpt2
+    with pytest.raises(UsageError, match=line) as caught:
+        answers({"inputs": inputs} | request_of)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_refuses_to_cut_heads():
+    answers = Answers(run_of("shapes_attention", features=8, key_features=8))
+    asked = {"inputs": {"input": {"shape": [1], "data": [1]}}}
+    for further in ({"settings": {"cut": [[0, 0]]}}, {"changes": [{}]}):
+        with pytest.raises(UsageError, match="in a published model alone"):
+            answers(asked | further)
+
+
+def test_a_text_that_is_too_long_is_cut_and_said_so(gpt2):
+    reply = ask(gpt2[1], {"text": TEXT * 5})
+    assert len(reply["tokens"]) == tiny.TOKENS
+    assert reply["note"] == "the model reads the last 64 tokens"
+
+
+def test_the_page_is_told_of_no_training(model):
+    run, answers, _ = model
+    shown = page_data(run)
+    assert shown["sentence"].startswith("2 blocks of 2 heads, ")
+    assert shown["sentence"].endswith(" parameters, from a folder")
+    assert [own["name"] for own in shown["attention"]] == ["block1", "block2"]
+    assert not {"summary", "curves", "measured", "command"} & shown.keys()
+    if shown["takes"] != "image":
+        ask(answers, {"text": shown["text"]})  # the first question has an answer

@@ -1,0 +1,151 @@
+"""The explorer of a published model in Chromium: heads are chosen and cut, tokens followed."""
+
+import re
+
+import pytest
+
+import flax_attn
+from flax_attn.explore.published import PublishedAnswers, page_data
+from flax_attn.page.report import page_of_published
+from tests.page.exploring import serving_page, visiting
+from tests.published import tiny
+
+PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
+LOOKS = {"light": {}, "dark": {"color_scheme": "dark"}, "phone": PHONE}
+WIDER = "document.documentElement.scrollWidth - window.innerWidth"
+WRITES = {
+    "gpt2": tiny.write_gpt2,
+    "words": tiny.write_bert,
+    "vit": tiny.write_vit,
+}
+
+
+class Asked:
+    """Answers, and all that was asked of them."""
+
+    def __init__(self, run):
+        self.answers, self.requests = PublishedAnswers(run), []
+
+    def __call__(self, request):
+        self.requests.append(request)
+        return self.answers(request)
+
+    def last(self):
+        """The newest request that is not of what a change does."""
+        return [own for own in self.requests if "changes" not in own][-1]
+
+
+@pytest.fixture(scope="module", params=WRITES)
+def page(request, tmp_path_factory):
+    """A page that is served, what answers in it, and the model."""
+    folder = WRITES[request.param](tmp_path_factory.mktemp("published") / request.param)
+    run = flax_attn.load(folder)
+    answers = Asked(run)
+    with serving_page(lambda: page_of_published(page_data(run)), [answers]) as url:
+        yield request.param, url, answers
+
+
+def settle(opened):
+    """Until all is measured that changes do."""
+    opened.wait()
+    opened.page.wait_for_timeout(500)
+    opened.page.wait_for_selector("body:not(:has([aria-busy=true]))")
+
+
+def test_a_page_of_a_published_model_tells_of_no_training_and_its_heads_are_cut(page, browser):
+    name, url, answers = page
+    with visiting(browser, url) as opened:
+        settle(opened)
+        check_what_it_says(opened.page, name)
+        choose_a_head(opened, answers)
+        cut_a_head(opened, answers)
+        if name != "vit":
+            follow_a_token(opened, answers, has_words_after=name == "gpt2")
+
+
+def check_what_it_says(page, name):
+    text = page.locator("main").inner_text()
+    assert page.locator("h1").inner_text().startswith(f"{name}\n2 blocks of 2 heads, ")
+    assert not re.search(r"nan|test|learned|Results|trained for|make it again", text)
+    assert page.locator("h2:not(.aside)").count() == 0
+    assert page.locator(".head-cell").count() == 4
+    painted = "(all) => all.every((own) => own.width > 3 && own.width === own.height)"
+    assert page.locator(".head-cell canvas").evaluate_all(painted)
+
+
+def choose_a_head(opened, answers):
+    page = opened.page
+    page.get_by_role("button", name=re.compile("block1, head 0")).click()
+    opened.wait()
+    assert answers.last()["view"] == {"attention": 0, "head": 0, "token": None}
+    assert "In block1, head 0, " in opened.sentence()
+    for key in ("ArrowDown", "ArrowRight"):  # in rows, as they stand
+        page.keyboard.press(key)
+    page.keyboard.press("Enter")
+    opened.wait()
+    assert "In block2, head 1, " in opened.sentence()
+    assert page.locator(".head-cell[aria-pressed=true]").count() == 1
+    settle(opened)
+
+
+def cut_a_head(opened, answers):
+    page = opened.page
+    row = page.get_by_role("group", name="heads of the block")
+    said = opened.sentence()
+    inputs, view = (answers.last()[name] for name in ("inputs", "view"))
+    changed = [{"cut": [[1, head]]} for head in range(2)]
+    effects = answers.answers({"inputs": inputs, "changes": changed})["effects"]
+    shown = [float(text.replace("\N{MINUS SIGN}", "-")) for text in small_texts(row)]
+    assert shown == pytest.approx([100 * own for own in effects], rel=0.05)
+    row.get_by_role("button", name="head 1").click()
+    opened.wait()
+    request = answers.last()
+    assert request["settings"]["cut"] == [[1, 1]]
+    assert request["view"] == view
+    cut = page.get_by_role("button", name="block2, head 1, cut")
+    assert "cut" in cut.get_attribute("class")
+    settle(opened)
+    assert small_texts(row)[1] == "off"
+    page.get_by_role("button", name="Cut each head of all blocks").click()
+    page.get_by_role("status").get_by_text("Most changes without").wait_for()
+    assert page.get_by_role("button", name=re.compile("block1, head 1, cutting it")).count() == 1
+    page.get_by_role("button", name="Reset").click()
+    settle(opened)
+    assert "cut" not in answers.last()["settings"]
+    assert opened.sentence() == said
+
+
+def small_texts(row):
+    return row.locator("small").all_inner_texts()
+
+
+def follow_a_token(opened, answers, has_words_after):
+    page = opened.page
+    page.locator(".try .words .word").nth(2).click()
+    opened.wait()
+    assert answers.last()["view"]["token"] == 2
+    path = page.locator(".token-path")
+    token = page.locator(".try .words .word").nth(2).inner_text()
+    assert path.locator("h3").inner_text() == f"The path of “{token}” through block2, head 1"
+    assert path.locator("dt").all_inner_texts() == [
+        *("embedding", "query", "key", "scores", "weights", "context"),
+    ]
+    assert path.locator("tbody tr").count() == (3 if has_words_after else 0)
+    hide = page.get_by_role("group", name="tokens", exact=True).get_by_role("button").nth(1)
+    hide.click()
+    opened.wait()
+    assert answers.last()["settings"]["hidden"] == [1]
+    settle(opened)
+
+
+@pytest.mark.full
+def test_axe_finds_nothing_and_a_phone_has_no_bar_below(page, browser):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    for look, options in LOOKS.items():
+        with visiting(browser, page[1], **options) as opened:
+            for summary in opened.page.locator("details:not([open]) > summary").all():
+                summary.click()
+            settle(opened)
+            results = axe.Axe().run(opened.page)
+            assert results.violations_count == 0, (look, results.generate_report())
+            assert opened.page.evaluate(WIDER) <= 0, look
