@@ -48,6 +48,17 @@ export function headGrid(run, onChoose) {
       inColours(cell.firstChild, () => paintSmall(cell.firstChild, weights, top));
     });
 
+  let last = null; // the cell that was chosen last
+
+  /** Scrolls the box to a cell, and not the page. */
+  const bring = (cell) => {
+    const top = cell.offsetTop - grid.offsetTop;
+    const end = node.scrollTop + node.clientHeight - cell.offsetHeight;
+    const isHidden = top < node.scrollTop || top > end;
+    if (cell !== last && isHidden) node.scrollTop = top - node.clientHeight / 2;
+    last = cell;
+  };
+
   const mark = ({ view, cut, effects }) =>
     cells.forEach((cell, i) => {
       const [attention, head] = places[i];
@@ -62,8 +73,10 @@ export function headGrid(run, onChoose) {
       cell.title = said.join(", ");
       cell.classList.toggle("cut", isCut);
       setStyle(cell, { "border-bottom-color": effect ? strengthColour(effect.value) : "" });
-      if (isChosen) cells.forEach((other) => other.setAttribute("tabindex", "-1"));
-      if (isChosen) cell.setAttribute("tabindex", "0");
+      if (!isChosen) return;
+      for (const other of cells) other.setAttribute("tabindex", "-1");
+      cell.setAttribute("tabindex", "0");
+      bring(cell);
     });
   return { node, show, mark };
 }
