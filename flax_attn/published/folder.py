@@ -4,10 +4,8 @@ What stands in it is data and may come from anyone. No file is executed: safeten
 alone, and the tokenizer is rules. Only regular files right in the folder are opened.
 """
 
-import importlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 
 import jax.numpy as jnp
 import numpy as np
@@ -176,7 +174,10 @@ def open_arrays(folder: Path, prefixes: tuple[str, ...] = ()) -> Arrays:
     Raises:
         UsageError: no such file, a damaged one, or a name that leads elsewhere.
     """
-    safetensors = package("safetensors")
+    try:
+        import safetensors
+    except ImportError as error:
+        raise missing("safetensors") from error
     index, names = "model.safetensors.index.json", ["model.safetensors"]
     if (folder / index).exists():
         places = untrusted.read_json(folder, index)
@@ -251,7 +252,11 @@ def read_tokenizer(folder: Path, first: int | None) -> HubTokenizer:
     Raises:
         UsageError: there is none, or a damaged one.
     """
-    tokenizers, name = package("tokenizers"), "tokenizer.json"
+    name = "tokenizer.json"
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise missing("tokenizers") from error
     try:
         content = untrusted.read_bytes(folder, name, LARGEST_TOKENIZER)
     except FileNotFoundError as error:
@@ -265,9 +270,6 @@ def read_tokenizer(folder: Path, first: int | None) -> HubTokenizer:
         raise UsageError(f"expected a tokenizer in {folder / name} ({one_line(error)})") from error
 
 
-def package(name: str) -> ModuleType:
-    """A package that published models need. Raises a UsageError where it is not installed."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UsageError(f"expected the package {name} for a published model; {INSTALL}") from error
+def missing(name: str) -> UsageError:
+    """Makes the error for a package that published models need."""
+    return UsageError(f"expected the package {name} for a published model; {INSTALL}")
