@@ -125,6 +125,7 @@ def load(
     """
     path = shipped.place(expanded(path, "the path of a run"))
     check_function("warn", warn)
+    check_modules(allow)
     if published.is_published(path):
         from flax_attn.published import tasks  # and its models, for such a folder alone
 

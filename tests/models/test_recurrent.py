@@ -95,7 +95,8 @@ def test_dropout_is_between_layers_alone(num_layers):
     apply = functools.partial(layers.apply, variables.draw(layers, inputs))
     outputs = jax.jit(apply)(inputs)
     train = lambda key: apply(inputs, train=True, rngs={"dropout": key})
-    assert np.array_equal(jax.jit(train)(jax.random.key(0)), outputs) == (num_layers == 1)
+    dropped = jax.jit(train)(jax.random.key(0))  # another program, so the last digits may differ
+    assert np.allclose(dropped, outputs, atol=1e-5) == (num_layers == 1)
 
 
 def test_both_directions_are_joined_and_layers_stacked():
