@@ -22,7 +22,7 @@ from tests import tiny
 from tests.written_runs import write_run
 
 SHORT = ("self_attention",)
-BARS = ("normalizers", "scores")
+BARS = "normalizers", "scores", "todays_models"  # pages whose pictures are bars or curves
 GUIDES = (pytest.param("python", marks=pytest.mark.full), "build_your_own")
 BRIDGES = ("nnx", pytest.param("equinox", marks=pytest.mark.full))
 README = DOCS.parent / "README.md"
