@@ -91,9 +91,10 @@ def export(
     check_folder(folder)
     check_packages()
     check_platforms(platforms, rows)
-    run, folder = run if isinstance(run, Model) else load(run), expanded(folder, "folder")
-    if not isinstance(run, Run):
-        raise UsageError(f"expected a run to export, got the published model in {run.path}")
+    model, folder = run if isinstance(run, Model) else load(run), expanded(folder, "folder")
+    if not isinstance(model, Run):
+        raise UsageError(f"expected a run to export, got the published model in {model.path}")
+    run = model
     params = {seed: jax.tree.map(np.asarray, tree) for seed, tree in run.params.items()}
     first = next(iter(params))
     names = {

@@ -4,7 +4,7 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import flax.linen as nn
 
@@ -107,9 +107,16 @@ class Run(Model):
     rows: list[Row]
 
 
+# The path alone tells what is opened. So a type checker takes a run for granted.
+if TYPE_CHECKING:
+    Opened = Run
+else:
+    Opened = Model
+
+
 def load(
     path: Path | str, warn: Callable[[str], None] = silent, *, allow: Collection[str] = ()
-) -> Run | Model:
+) -> Opened:
     """Opens the run in a directory, or a published model in a folder.
 
     Args:
@@ -130,7 +137,7 @@ def load(
         from flax_attn.published import tasks  # and its models, for such a folder alone
 
         task, model, params = tasks.load(path)
-        return Model(path, task, model, {0: params})
+        return cast("Opened", Model(path, task, model, {0: params}))
     return load_run(path, warn, allow)
 
 
