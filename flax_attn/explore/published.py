@@ -39,16 +39,15 @@ class PublishedAnswers:
     """Answers for one published model.
 
     Attributes:
-        num_heads: of each attention, by the name that weights have.
+        names: of the attentions, as weights have them.
     """
 
     def __init__(self, run: Model) -> None:
         assert isinstance(run.task, Continued | Read | Seen)
         self.run, self.task, self.model = run, run.task, run.model
         self.params: Params = run.params[0]
-        blocks, heads = self.model.num_blocks, self.model.num_heads
-        self.num_heads = {f"block{i + 1}": heads for i in range(blocks)}
-        self.at_once = min(max(heads, AT_ONCE[0]), AT_ONCE[1])
+        self.names = [f"block{i + 1}" for i in range(self.model.num_blocks)]
+        self.at_once = min(max(self.model.num_heads, AT_ONCE[0]), AT_ONCE[1])
         self.look = jax.jit(self._look, static_argnames="normalizer")
         self.shares = jax.jit(self._shares, static_argnames="normalizer")
         self.last: tuple[object, dict[str, np.ndarray]] | None = None  # what was looked at last
@@ -74,7 +73,7 @@ class PublishedAnswers:
         return safe(reply)
 
     def _check(self, heads: tuple[tuple[int, int], ...]) -> None:
-        blocks, most = len(self.num_heads), next(iter(self.num_heads.values()))
+        blocks, most = self.model.num_blocks, self.model.num_heads
         for block, head in heads:
             if block >= blocks or head >= most:
                 raise UsageError(
@@ -105,7 +104,7 @@ class PublishedAnswers:
         """The settings as a program takes them, and a factor for each head."""
         moved = tuple(key + prepared.first for key in settings.hidden)
         hidden = tuple(key for key in moved if key < MOST_TOKENS)
-        kept = np.ones((len(self.num_heads), max(self.num_heads.values())), np.float32)
+        kept = np.ones((self.model.num_blocks, self.model.num_heads), np.float32)
         for block, head in settings.cut:
             kept[block, head] = 0
         return Traced.of(settings._replace(hidden=hidden)), kept
@@ -138,7 +137,7 @@ class PublishedAnswers:
 
     def _shown(self, looked: dict[str, np.ndarray], prepared: Prepared, view: View) -> JsonObject:
         """The parts of a reply on the heads and on one token."""
-        name, at = list(self.num_heads)[view.attention], (view.attention, view.head)
+        name, at = self.names[view.attention], (view.attention, view.head)
         length = prepared.length
         row = lambda part: {name: replies.array(looked[part][at][None, None, :length])}
         own_map = trimmed(looked["maps"][at][None], prepared)
@@ -289,13 +288,12 @@ FIRST_GAP = "The capital of France is {}, a city on the river."
 
 
 def page_data(run: Model) -> JsonObject:
-    """What a page shows of a published model, of which there is no training and no test."""
+    """What a page shows of a published model. It shows no training and no test."""
     answers = PublishedAnswers(run)
-    task, model, heads = answers.task, answers.model, answers.num_heads
+    task, model = answers.task, answers.model
     count = sum(leaf.size for leaf in jax.tree.leaves(answers.params))
-    most = next(iter(heads.values()))
-    blocks = f"{len(heads)} {'block' if len(heads) == 1 else 'blocks'}"
-    of_heads = f"{most} {'head' if most == 1 else 'heads'}"
+    blocks = f"{model.num_blocks} {'block' if model.num_blocks == 1 else 'blocks'}"
+    of_heads = f"{model.num_heads} {'head' if model.num_heads == 1 else 'heads'}"
     text, takes = FIRST_TEXT, "text"
     if isinstance(task, Continued):
         text, takes = FIRST_PROMPT, "prompt"
@@ -311,7 +309,9 @@ def page_data(run: Model) -> JsonObject:
         "text": text,
         "has_answer": not (isinstance(task, Read) and model.head == "states"),
         "side": min(model.image_size, MOST_SIDE) if isinstance(model, VisionTransformer) else None,
-        "attention": [{"name": name, "heads": own, "of": "head"} for name, own in heads.items()],
+        "attention": [
+            {"name": name, "heads": model.num_heads, "of": "head"} for name in answers.names
+        ],
         "at_once": answers.at_once,
         "examples": [],
         "live": None,

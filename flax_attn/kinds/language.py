@@ -342,12 +342,12 @@ class LanguageModel(Task):
         reply = replies.attended(looked, width, len(row))
         shares = looked["outputs"][0]
         reply |= replies.classified(shares, self.class_names())
-        reply |= {"writes": self._writes(shares)}
+        reply |= {"writes": self.writes(shares)}
         cut = f"the model reads the last {most} tokens" if len(whole) > most else None
         tokens_as_text = self.written(np.array(row)).tolist()
         return reply | {"tokens": tokens_as_text, "known": [True] * len(row), "note": cut}
 
-    def _writes(self, shares: np.ndarray) -> list[list[int] | None]:
+    def writes(self, shares: np.ndarray) -> list[list[int] | None]:
         """The code points that each of the classes of a reply writes; None for one that is no text.
 
         Names of classes have escapes.

@@ -105,13 +105,21 @@ class GPT(nn.Module):
 
         With `need_weights`, `aux["attention"]` has the weights `(b, heads, t, t)` of each block.
         """
+        x, attention = self._states(tokens, train, need_weights)
+        return self._logits(x), {"attention": attention}
+
+    @nn.nowrap
+    def _states(
+        self, tokens: Int[Array, "b t"], train: bool, need_weights: bool
+    ) -> tuple[Float[Array, "b t d"], dict[str, Array]]:
+        """The states after the last block, and the weights of each block if they are needed."""
         chex.assert_rank(tokens, 2)
         x, attention = self._embed(tokens, 0, train), {}
         for i, block in enumerate(self.blocks):
             options = {"window": self._window(i), "train": train, "need_weights": need_weights}
             x, weights, _, _ = block(x, **options)
             attention |= {f"block{i + 1}": weights} if need_weights else {}
-        return self._logits(x), {"attention": attention}
+        return x, attention
 
     def start(self, num_texts: int) -> Caches:
         """Empty caches for texts of up to `max_length` tokens."""

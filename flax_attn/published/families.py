@@ -91,10 +91,8 @@ def gpt2(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
 def llama(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     """Llama, Mistral, Qwen 2 and 3, Gemma 1 to 3, and OLMo 2, whose options have the same names."""
     kind, features = config.get("model_type"), config.whole("hidden_size")
-    heads, blocks = (
-        config.whole("num_attention_heads"),
-        config.whole("num_hidden_layers", most=1000),
-    )
+    heads = config.whole("num_attention_heads")
+    blocks = config.whole("num_hidden_layers", most=MOST_BLOCKS)
     width = config.whole("head_dim", features // heads)
     is_gemma, is_olmo = kind.startswith("gemma"), kind == "olmo2"
     has_outer_norms = kind in ("gemma2", "gemma3_text")
@@ -157,8 +155,9 @@ def gpt_neox(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     config.only(attention_bias=True, is_decoder=False)
     config.unused("tie_word_embeddings")
     model, turned = decoder_with_layer_norms(config, arrays, "embed_out", 0.25)
-    model = model.clone(parallel=config.flag("use_parallel_residual", True))
-    model = model.clone(num_key_heads=0)  # a config may say so, and no array has any
+    is_parallel = config.flag("use_parallel_residual", True)
+    # a config may name key heads, and no array has any
+    model = model.clone(parallel=is_parallel, num_key_heads=0)
     names = names_of(
         "embedding embed_in; norm final_layer_norm; unembedding embed_out",
         "layers",

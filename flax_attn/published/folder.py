@@ -18,7 +18,7 @@ INSTALL = 'pip install "flax-attn[pretrained]" installs it'
 LARGEST_FILE = 2**38  # bytes of arrays
 LARGEST_TOKENIZER = 2**27
 MOST_FILES = 1_000
-SAME = ("F64", "F32", "F16", "BF16")  # dtypes of arrays of numbers
+FLOATS = ("F64", "F32", "F16", "BF16")  # the dtypes that arrays may have
 REQUIRED = object()
 # what no result depends on
 OF_TRAINING = """
@@ -66,7 +66,7 @@ class Config:
         raise self.wrong(name, f"a number above 0 and at most {most:g}", value)
 
     def optional(self, name: str) -> float | None:
-        """A number; None where there is none."""
+        """A number above 0. None stands for an option that is missing."""
         return None if self.get(name, None) is None else self.number(name)
 
     def flag(self, name: str, default: bool) -> bool:
@@ -136,8 +136,8 @@ class Arrays(Mapping[str, np.ndarray]):
     def __getitem__(self, name: str) -> np.ndarray:
         """An array in float32."""
         file, own = self._place(name)
-        if (dtype := file.get_slice(own).get_dtype()) not in SAME:
-            raise UsageError(f"expected floats of {', '.join(SAME)} in {own[:80]}, got {dtype}")
+        if (dtype := file.get_slice(own).get_dtype()) not in FLOATS:
+            raise UsageError(f"expected floats of {', '.join(FLOATS)} in {own[:80]}, got {dtype}")
         self.read.add(name)
         return np.asarray(file.get_tensor(own).astype(jnp.float32))
 

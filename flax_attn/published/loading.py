@@ -13,7 +13,7 @@ from flax_attn.published.families import FAMILIES, fill
 from flax_attn.published.folder import Config, open_arrays
 from flax_attn.published.modules import AnyModel, Encoder, VisionTransformer
 from flax_attn.runs import untrusted
-from flax_attn.types import Options, Tree
+from flax_attn.types import Tree
 
 MOST_READ = 1_024  # tokens, unless more are asked for
 
@@ -69,7 +69,7 @@ def sample(model: nn.Module) -> Tree:
     if isinstance(model, VisionTransformer):
         size = model.image_size
         return jax.ShapeDtypeStruct((1, size, size, model.channels), jnp.float32)
-    tokens: Options = {"tokens": jax.ShapeDtypeStruct((1, 4), jnp.int32)}
+    tokens = jax.ShapeDtypeStruct((1, 4), jnp.int32)
     if isinstance(model, Encoder):
-        return tokens | {"lengths": jax.ShapeDtypeStruct((1,), jnp.int32)}
-    return tokens["tokens"]
+        return {"tokens": tokens, "lengths": jax.ShapeDtypeStruct((1,), jnp.int32)}
+    return tokens

@@ -4,7 +4,8 @@ Each is the kind of task of the same name. It has no data, no training and no re
 """
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -62,6 +63,16 @@ class NoImages(NoData, ImageData):
     @property
     def image_shape(self) -> tuple[int, int]:
         return self.size, self.size
+
+
+class Compiled:
+    """Keeps the compiled `compute` of a task, so that a second prediction compiles nothing."""
+
+    compute: Callable[..., dict[str, Tree]]
+
+    @functools.cached_property
+    def program(self) -> Callable[..., dict[str, Tree]]:
+        return jax.jit(self.compute, static_argnums=0)
 
 
 class Prepared(NamedTuple):
@@ -124,18 +135,12 @@ class Continued(LanguageModel):
         inputs = {"tokens": tokens, "last": np.int32(last)}
         return Prepared(inputs, written, len(row), width, last, note=note)
 
-    def writes(self, shares: np.ndarray) -> list[list[int] | None]:
-        return self._writes(shares)
-
 
 def _last_logits(
     model: Decoder, tokens: Int[Array, "b t"], last: ArrayLike
 ) -> tuple[Float[Array, "b 1 v"], dict[str, Array]]:
     """The logits of one token, and the attention. All logits of a large vocabulary are slow."""
-    x, attention = model._embed(tokens, 0, train=False), {}
-    for i, block in enumerate(model.blocks):
-        x, weights, _, _ = block(x, window=model._window(i), need_weights=True)
-        attention[f"block{i + 1}"] = weights
+    x, attention = model._states(tokens, train=False, need_weights=True)
     return model._logits(jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)), attention
 
 
@@ -181,7 +186,7 @@ class Reader:
 
 
 @dataclasses.dataclass(frozen=True)
-class Read(TextClasses):
+class Read(Compiled, TextClasses):
     """A published encoder of texts. Its classes are its own, or the words for a `[MASK]`."""
 
     encoder: Reader
@@ -219,11 +224,10 @@ class Read(TextClasses):
         if model.head == "words" and not (encoded["tokens"] == self.mask).any(axis=-1).all():
             name = MASK if self.mask is None else self.encoder.tokenizer.written(self.mask)
             raise UsageError(f"expected {name} in every text, in place of the word to name")
-        computed = _compute(self, model, params, encoded)
-        shares = np.asarray(computed["outputs"])
-        best = [self.classes[i] for i in shares.argmax(axis=-1)]
-        attention = jax.device_get(computed["attention"])
-        return Prediction(shares, self.classes, best, tokens, known, attention)
+        computed = jax.device_get(self.program(model, params, encoded))
+        best = [self.classes[i] for i in computed["outputs"].argmax(axis=-1)]
+        attention = computed["attention"]
+        return Prediction(computed["outputs"], self.classes, best, tokens, known, attention)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,14 +237,8 @@ class Masked(Read):
     tells_why = False
 
 
-def _compute(
-    task: Task, model: nn.Module, params: Sequence[Params], inputs: Inputs
-) -> dict[str, Tree]:
-    return jax.jit(lambda params, inputs: task.compute(model, params, inputs))(params, inputs)
-
-
 @dataclasses.dataclass(frozen=True)
-class Seen(ImageClasses):
+class Seen(Compiled, ImageClasses):
     """A published encoder of images.
 
     Pixels are scaled as it was trained, and a grey image has its values in every channel. The
@@ -273,8 +271,7 @@ class Seen(ImageClasses):
         mean, std = (jnp.array(own).reshape(shape) for own in (self.data.mean, self.data.std))
         applied: Tree = model.apply({"params": params[0]}, (inputs - mean) / std)
         logits, aux = applied
-        first = 2 if model.has_teacher_token else 1
-        looks = {name: own[..., :1, first:] for name, own in aux["attention"].items()}
+        looks = {name: own[..., :1, self.first :] for name, own in aux["attention"].items()}
         return {"outputs": jax.nn.softmax(logits, axis=-1), "attention": looks}
 
     def prepared(self, asked: Asked) -> Prepared:
@@ -286,7 +283,7 @@ class Seen(ImageClasses):
         return Prepared(inputs, [], sides**2, sides**2, 0, self.first)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
-        computed = jax.device_get(_compute(self, model, params, self.prepare(inputs)))
+        computed = jax.device_get(self.program(model, params, self.prepare(inputs)))
         best = [self.classes[i] for i in computed["outputs"].argmax(axis=-1)]
         return Prediction(computed["outputs"], self.classes, best, attention=computed["attention"])
 

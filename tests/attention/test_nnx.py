@@ -98,7 +98,7 @@ def test_values_and_gradients_are_those_of_linen(options):
 
 @every_option
 def test_decoding_is_that_of_linen(options):
-    """A prompt of which one row is shorter, then a token; with `rotary` in a window."""
+    """A prompt with one shorter row comes first, then a token. With `rotary`, in a window."""
     module, layer, variables = pair(options)
     window = (3, 0) if "rotary" in options else None
     of_kind = {"window": window} if window else {"max_length": 9}

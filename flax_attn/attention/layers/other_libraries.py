@@ -28,8 +28,8 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
     Masks may be boolean, or zeros and ones as linen's helpers make them. Numbers below 0 or above 1
     raise a ValueError. Under `jit` the numbers cannot be checked: a number above 0 counts as True.
 
-    Dropout takes linen's arguments. Each head and each batch row drops its own weights, whatever
-    `broadcast_dropout` says. `precision` is that of the layer's projections alone.
+    Dropout takes linen's arguments. `broadcast_dropout` has no effect: each head and each batch row
+    drops its own weights. `precision` is that of the layer's projections alone.
 
     With `sow_weights=True` the weights are sown where linen sows its own, in
     `intermediates/attention_weights`. That needs the option `chunk_size=None`.
