@@ -28,6 +28,7 @@ extensions = [
     "docs._ext.docstrings",
     "docs._ext.navigation",
     "docs._ext.files",
+    "docs._ext.formulas",
     "docs._ext.access",
 ]
 root_doc = "README"
@@ -45,6 +46,8 @@ nb_merge_streams = True
 nb_code_prompt_show = "Show the {type}"
 nb_code_prompt_hide = "Hide the {type}"
 myst_heading_anchors = 4
+myst_enable_extensions = ["dollarmath"]
+html_math_renderer = "mathml"
 
 # API
 autodoc_typehints = "none"  # `docs._ext.docstrings` writes the shapes that are in them
@@ -62,7 +65,7 @@ html_favicon = "_static/favicon.svg"
 html_static_path = ["_static"]
 templates_path = ["_templates"]
 html_css_files = ["site.css"]
-html_js_files = ["site.js"]
+html_js_files = ["site.js", "formula.js"]
 html_copy_source = False
 html_show_sourcelink = False
 html_show_search_summary = False  # it would fetch pages, which a file:// page may not
