@@ -1,11 +1,17 @@
-// The formula of attention. Each letter can be pointed at, by mouse, finger or keyboard: it says
-// what its row of the table under the formula says, and lights up in a drawing of the matrices.
+// The formula of attention. Each letter can be pointed at, by mouse, finger or keyboard: a line
+// says what the table under the formula says of it, and a drawing of the matrices lights up.
 // Without this script the table says it alone.
+
+// Matrices with their name, rows, columns, and the letters that light them up; and what is between.
 const STEPS = [
-  [["Q", "q", "d", "Q"], "·", ["K⊤", "d", "k", "K ⊤"], "→", ["scores", "q", "k", "softmax"]],
-  [["weights", "q", "k", "softmax"], "·", ["V", "k", "e", "V"], "→", ["context", "q", "e", "context"]],
+  [["Q", "q", "d", "Q"], ["·", ""], ["K⊤", "d", "k", "K ⊤"], ["÷ √d →", "d"],
+    ["scores", "q", "k", "softmax"]],
+  [["softmax →", "softmax"], ["weights", "q", "k", "softmax"], ["·", ""], ["V", "k", "e", "V"],
+    ["→", ""], ["context", "q", "e", "context"]],
 ];
-const SIZES = { q: 4.2, k: 3.2, d: 1.4, e: 2.2 }; // in rem
+const SIZES = { q: 4.2, k: 3, d: 1.4, e: 2.2 }; // in rem
+const SAID = "Q, q by d, times K transposed, d by k, divided by the root of d, gives the scores, "
+  + "q by k. Softmax gives the weights, q by k. They times V, k by e, give the context, q by e.";
 
 function element(kind, properties, ...children) {
   const made = Object.assign(document.createElement(kind), properties);
@@ -13,61 +19,61 @@ function element(kind, properties, ...children) {
   return made;
 }
 
-// A matrix: a box, with its name and its shape. `letters` are those that light it up.
-function matrix([name, rows, columns, letters]) {
-  const box = element("span", { className: "formula-box" });
+function lit(kind, letters, text) {
+  const made = element(kind, {}, text);
+  made.dataset.lit = letters;
+  return made;
+}
+
+function matrix(name, rows, columns, letters) {
+  const box = lit("span", letters, "");
+  box.className = "formula-box";
   Object.assign(box.style, { height: `${SIZES[rows]}rem`, width: `${SIZES[columns]}rem` });
-  box.dataset.lit = letters;
-  const shape = [rows, columns].map((side) => element("i", {}, side));
-  for (const side of shape) side.dataset.lit = side.textContent;
-  return element("span", { className: "formula-matrix" },
-    box, element("b", {}, name), element("span", {}, shape[0], " × ", shape[1]));
+  const shape = element("span", {}, lit("i", rows, rows), " × ", lit("i", columns, columns));
+  return element("span", { className: "formula-matrix" }, box, element("b", {}, name), shape);
 }
 
 function drawing() {
-  const steps = STEPS.map((step) => element("div", { className: "formula-step" },
-    ...step.map((part) => Array.isArray(part) ? matrix(part) : element("span", {}, part))));
-  const made = element("div", { className: "formula-drawing" }, ...steps);
-  made.setAttribute("role", "img");
-  made.setAttribute("aria-label", "Q, q by d, times K transposed, d by k, gives the scores, q by k. "
-    + "The weights, q by k, times V, k by e, give the context, q by e.");
-  return made;
+  const part = (words) => words.length === 4 ? matrix(...words) : lit("span", words[1], words[0]);
+  const step = (words) => element("div", { className: "formula-step" }, ...words.map(part));
+  const look = { className: "formula-drawing", role: "img", ariaLabel: SAID };
+  return element("div", look, ...STEPS.map(step));
 }
 
 // What a row of the table says, in one sentence for each column.
 function sentences(table, row) {
-  const said = element("span");
-  const heads = [...table.querySelectorAll("thead th")].map((head) => head.textContent.trim());
-  [...row.cells].forEach((cell, number) => {
-    const words = [...cell.querySelector("p")?.childNodes ?? cell.childNodes];
-    const start = number === 0 ? "" : number === 1 ? ": " : `. ${heads[number]}: `;
-    said.append(start, ...words.map((word) => word.cloneNode(true)));
+  const heads = [...table.tHead.rows[0].cells].map((head) => head.innerText.trim());
+  const parts = [...row.cells].map((cell, number) => {
+    const before = number < 2 ? "" : `${heads[number][0].toUpperCase()}${heads[number].slice(1)}: `;
+    const words = (cell.querySelector("p") ?? cell).cloneNode(true).childNodes;
+    return [before, ...words, number === 0 ? ": " : ". "];
   });
-  return said;
+  return element("span", {}, ...parts.flat());
 }
 
 function explain(formula, table) {
-  const rows = new Map([...table.tBodies[0].rows].map((row) => [row.cells[0].innerText.trim(), row]));
+  const rows = new Map();
+  for (const row of table.tBodies[0].rows) rows.set(row.cells[0].innerText.trim(), row);
   const letters = [...formula.querySelectorAll("mi")].filter((mi) => rows.has(mi.textContent));
-  const said = element("p", { className: "formula-said" }, "Point at a letter.");
-  said.setAttribute("aria-live", "polite");
+  const buttons = letters.map((mi) => element("button", { type: "button" }, mi.textContent));
+  const look = { className: "formula-said", ariaLive: "polite" };
+  const said = element("p", look, "Point at a letter.");
   const drawn = drawing();
-  formula.after(drawn, said);
+  formula.after(element("div", { className: "formula-letters" }, ...buttons), drawn, said);
 
   function point(letter) {
-    const lights = (holder) => (holder.dataset.lit ?? "").split(" ").includes(letter);
-    for (const mi of letters) mi.setAttribute("aria-pressed", mi.textContent === letter);
-    for (const part of drawn.querySelectorAll("[data-lit]")) part.classList.toggle("lit", lights(part));
+    for (const button of buttons) button.ariaPressed = String(button.textContent === letter);
+    for (const mi of letters) mi.classList.toggle("lit", mi.textContent === letter);
     for (const [name, row] of rows) row.classList.toggle("lit", name === letter);
+    for (const part of drawn.querySelectorAll("[data-lit]")) {
+      part.classList.toggle("lit", part.dataset.lit.split(" ").includes(letter));
+    }
     said.replaceChildren(sentences(table, rows.get(letter)));
   }
 
-  for (const mi of letters) {
-    mi.setAttribute("tabindex", "0");
-    mi.setAttribute("role", "button");
-    mi.setAttribute("aria-pressed", "false");
+  for (const one of [...letters, ...buttons]) { // MathML may hold nothing that takes the focus
     for (const event of ["pointerenter", "focus", "click"]) {
-      mi.addEventListener(event, () => point(mi.textContent));
+      one.addEventListener(event, () => point(one.textContent));
     }
   }
 }

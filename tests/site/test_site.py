@@ -175,6 +175,72 @@ def test_pictures_follow_the_theme(site, visitor):
     visitor.emulate_media(color_scheme="light")
 
 
+# The formula of attention
+
+TURNED = "\N{DOWN TACK}"
+LIT = {  # the boxes and words of the drawing that each letter lights up, by their order
+    "context": ["context"],
+    "softmax": ["scores", "softmax →", "weights"],
+    "Q": ["Q"],
+    "K": [f"K{TURNED}"],
+    TURNED: [f"K{TURNED}"],
+    "d": ["d", "d", "÷ √d →"],
+    "V": ["V"],
+}
+WAYS = {  # by mouse, finger and keyboard
+    "mouse": lambda page, letter: page.locator(".formula mi", has_text=exactly(letter)).hover(),
+    "finger": lambda page, letter: page.locator(".formula mi", has_text=exactly(letter)).tap(),
+    "keyboard": lambda page, letter: page.keyboard.press("Tab"),
+}
+
+
+def exactly(text):
+    return re.compile(f"^{text}$")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_letter_of_the_formula_says_what_it_is(way, site, browser):
+    """The line beside it is its row of the table; its matrices light up, and nothing else does."""
+    context = browser.new_context(
+        offline=True, viewport={"width": 360, "height": 740}, has_touch=True
+    )
+    page = context.new_page()
+    page.goto((site.pages / "docs" / "course" / "03_scores.html").as_uri())
+    table = page.locator("#the-formula table")
+    page.locator("#the-formula > p").first.click()  # from here Tab goes on
+    letters = [mi.text_content() for mi in page.locator(".formula mi").all()]
+    assert sorted(letters) == sorted(LIT)
+    for letter in letters:
+        WAYS[way](page, letter)
+        said = page.locator(".formula-said").inner_text()
+        cells = [cell.inner_text() for cell in table.locator("tr.lit").locator("td").all()]
+        assert cells[0] == letter
+        assert said.startswith(f"{letter}: ")
+        assert [cell for cell in cells if cell not in said] == []
+        lit = page.locator(".formula-drawing .lit").evaluate_all(
+            "parts => parts.map(part => part.textContent || part.nextSibling.textContent)"
+        )
+        assert sorted(lit) == sorted(LIT[letter])
+        pressed = page.locator(".formula-letters [aria-pressed=true]")
+        assert pressed.all_text_contents() == [letter]
+    assert overflow(page) == 0
+    page.evaluate("scrollTo({top: 0, behavior: 'instant'})")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert axe_faults(page) == {}
+    context.close()
+
+
+def test_without_scripts_the_formula_is_typeset_and_its_table_explains_it(site, browser):
+    context = browser.new_context(offline=True, java_script_enabled=False)
+    page = context.new_page()
+    page.goto((site.pages / "docs" / "course" / "03_scores.html").as_uri())
+    assert page.locator(".formula math msqrt").bounding_box()["width"] > 5
+    first = page.locator("#the-formula table td:first-child").all_inner_texts()
+    assert sorted(first) == sorted(LIT)
+    context.close()
+
+
 # The course
 
 
@@ -186,10 +252,15 @@ def lessons(site):
     return {name: nbformat.read(folder / f"{name}.ipynb", as_version=4) for name in LESSONS}
 
 
+def number_of(name):
+    """The number of a lesson: 0, 4 or 4a."""
+    return name.partition("_")[0].removeprefix("0")
+
+
 @pytest.mark.parametrize("name", LESSONS)
 def test_a_lesson_has_its_parts(name, lessons):
     title, *parts = [line for line in headings(lessons[name]) if not line.startswith("###")]
-    assert title.startswith(f"# {int(name[:2])}. ")
+    assert title.startswith(f"# {number_of(name)}. ")
     assert "## The picture" in parts
     assert [part for part in parts if part != "## The picture"] == [f"## {part}" for part in PARTS]
     text = lessons[name].cells[-1]["source"]
@@ -197,7 +268,7 @@ def test_a_lesson_has_its_parts(name, lessons):
     assert len(re.findall(r"^(?:- |\d\. )", text.split("## Summary")[1], re.MULTILINE)) == 3
     if name != LESSONS[-1]:
         after = LESSONS[LESSONS.index(name) + 1]
-        link = rf"^Next: \[{int(after[:2])}\. .*\]\({after}\.md\)"
+        link = rf"^Next: \[{number_of(after)}\. .*\]\({after}\.md\)"
         assert re.search(link, text, re.MULTILINE)
 
 
