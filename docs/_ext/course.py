@@ -1,0 +1,157 @@
+"""What the pages of the lessons have that their text files have not.
+
+- A link to the lesson as a notebook.
+- A form for the exercise, and pictures that answer. `PARTS` says where, and with which numbers of
+  the lesson; `_static/course/NAME.js` says what they do.
+- The names of what is folded.
+"""
+
+import re
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
+
+from docs import notebooks
+
+FOLDER = "docs/course/"
+
+# By lesson and part, an expression that the lesson computes: the facts that the part needs.
+PARTS = {
+    "01_soft_dictionary": {
+        "exercise": "None",
+        "picture": "{'scores': scores, 'prices': prices}",
+    },
+    "02_averaging_what_is_similar": {
+        "exercise": "{'times': read_at, 'readings': readings}",
+        "picture": "{'times': read_at, 'readings': readings}",
+    },
+    "03_scores": {
+        "exercise": "None",
+        "picture": "{'sizes': sizes, 'means': means, 'products':"
+        " (lambda query, keys: [(keys * query)[:, :d].sum(axis=1) for d in sizes])"
+        "(*np.split(np.random.default_rng(0).normal(size=(17, 1024)), [1]))}",
+    },
+    "04_masks": {"exercise": "None"},
+    "05_one_layer_that_sees_everything": {
+        "exercise": "{'error': everywhere_error}",
+        "picture": "{'params': jax.tree.map(lambda array: array.round(4), everywhere_params),"
+        " 'shapes': jax.tree.map(lambda array: array[125], examples.shapes)._asdict()}",
+    },
+    "08_which_words_mattered": {
+        "exercise": "{'share': np.mean(weights[0].argmax(axis=1) == effects[0].argmax(axis=1))}",
+        "picture": "{'params': jax.tree.map(lambda array: array.round(4), params['params']),"
+        " 'words': WORDS, 'review': new[0]}",
+    },
+    "09_encoder_and_decoder": {
+        "exercise": "{'words': [is_right(kept[100], y).all(axis=1).mean()"
+        " for y in (target, None)]}",
+    },
+    "10_transformer_block": {"exercise": "None"},
+    "11_small_gpt": {"exercise": "None"},
+    "12_sparse_hard_local": {"exercise": "None"},
+    "15_which_head_does_it": {"exercise": "{'falls': effects['blocks_0/attention']}"},
+}
+# The cell after which a part stands: that of the exercise, and the first one with a picture.
+PLACES = {
+    "exercise": r"```\{code-cell\}\n:tags: \[exercise\]\n.*?\n```\n",
+    "picture": r"```\{code-cell\}\n---\n(?:(?!---\n).)*?alt: .*?\n```\n",
+}
+CELL = """
+```{{code-cell}}
+:tags: [remove-input]
+
+from docs.facts import as_json
+from IPython.display import HTML
+
+script = f'<script type="application/json">{{as_json({facts})}}</script>'
+HTML(f'<div class="part" data-part="{part}">{{script}}</div>')
+```
+"""
+IN_PYTHON = """
+The answer is Python code, so this page cannot check it. <a href="{name}.ipynb" download>Open this
+lesson as a notebook</a>, and answer it there.
+"""
+PROMPTS = {
+    "answer": "one answer",
+    "wrong-answer": "a wrong answer",
+    "check": "how it is checked",
+    "picture": "the code of the picture",
+}
+
+
+def name_of(page: str) -> str | None:
+    """The name of the lesson that a page is, or None for another page."""
+    name = page.removeprefix(FOLDER)
+    return name if page.startswith(FOLDER) and name[0].isdigit() else None
+
+
+def add_parts(app: Sphinx, page: str, source: list[str]) -> None:
+    """Adds to the text of a lesson the link to its notebook, and cells that compute facts."""
+    name = name_of(page)
+    if name is None:
+        return
+    title = r"^# .*\n"
+    source[0] = after(title, source[0], links(name, app.config.notebooks_address), re.MULTILINE)
+    parts = PARTS.get(name, {})
+    for part, facts in parts.items():
+        source[0] = after(PLACES[part], source[0], CELL.format(part=part, facts=facts))
+    if "exercise" not in parts:
+        source[0] = after(PLACES["exercise"], source[0], IN_PYTHON.format(name=name))
+
+
+def links(name: str, address: str) -> str:
+    """The links to a lesson as a notebook: to its file, and to where it runs, if that is known."""
+    line = f'\n<p class="as-notebook"><a href="{name}.ipynb" download>Open as a notebook</a>'
+    if address:
+        line += f' <a href="{address}{name}.ipynb">Run it in the browser</a>'
+    return f"{line}</p>\n"
+
+
+def after(place: str, text: str, addition: str, flags: re.RegexFlag = re.DOTALL) -> str:
+    """A text with an addition after the first match of a pattern, which must be there."""
+    match = re.search(place, text, flags)
+    if match is None:
+        raise ValueError(f"expected a match of {place!r} in a lesson, found none")
+    return text[: match.end()] + addition + text[match.end() :]
+
+
+def add_scripts(
+    app: Sphinx, page: str, template: str, context: dict[str, object], doctree: object
+) -> None:
+    """Loads the scripts of the parts on the pages that have some."""
+    name = name_of(page)
+    if name in PARTS:
+        app.add_css_file("course/course.css")
+        app.add_js_file("course/course.js")
+        app.add_js_file(f"course/{name}.js")
+
+
+class Prompts(SphinxPostTransform):
+    """Names what is folded for what it is."""
+
+    default_priority = 198  # before myst_nb folds it
+    formats = ("html",)
+
+    def run(self, **options: object) -> None:
+        for cell in self.document.findall(nodes.container):
+            if cell.get("nb_element") == "cell_code" and "prompt_show" in cell:
+                what = PROMPTS[notebooks.kind_of(cell["cell_metadata"], cell.astext())]
+                cell["prompt_show"], cell["prompt_hide"] = f"Show {what}", f"Hide {what}"
+
+
+def write_notebooks(app: Sphinx, error: Exception | None) -> None:
+    """Writes the notebooks beside the pages of the lessons."""
+    if error is None and app.builder.format == "html":
+        notebooks.write(Path(app.outdir, FOLDER))
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_config_value("notebooks_address", "", "env", str)
+    app.add_config_value("course_parts", PARTS, "env")  # other parts need other pages
+    app.connect("source-read", add_parts)
+    app.connect("html-page-context", add_scripts)
+    app.connect("build-finished", write_notebooks)
+    app.add_post_transform(Prompts)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
