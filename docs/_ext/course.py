@@ -1,8 +1,7 @@
 """What the pages of the lessons have that their text files have not.
 
 - A link to the lesson as a notebook.
-- A form for the exercise, and pictures that answer. `PARTS` says where, and with which numbers of
-  the lesson; `_static/course/NAME.js` says what they do.
+- A form for the exercise, and pictures that answer: `docs/parts.py`.
 - The names of what is folded.
 """
 
@@ -14,45 +13,10 @@ from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 from docs import notebooks
+from docs.parts import PARTS
 
 FOLDER = "docs/course/"
 
-# By lesson and part, an expression that the lesson computes: the facts that the part needs.
-PARTS = {
-    "01_soft_dictionary": {
-        "exercise": "None",
-        "picture": "{'scores': scores, 'prices': prices}",
-    },
-    "02_averaging_what_is_similar": {
-        "exercise": "{'times': read_at, 'readings': readings}",
-        "picture": "{'times': read_at, 'readings': readings}",
-    },
-    "03_scores": {
-        "exercise": "None",
-        "picture": "{'sizes': sizes, 'means': means, 'products':"
-        " (lambda query, keys: [(keys * query)[:, :d].sum(axis=1) for d in sizes])"
-        "(*np.split(np.random.default_rng(0).normal(size=(17, 1024)), [1]))}",
-    },
-    "04_masks": {"exercise": "None"},
-    "05_one_layer_that_sees_everything": {
-        "exercise": "{'error': everywhere_error}",
-        "picture": "{'params': jax.tree.map(lambda array: array.round(4), everywhere_params),"
-        " 'shapes': jax.tree.map(lambda array: array[125], examples.shapes)._asdict()}",
-    },
-    "08_which_words_mattered": {
-        "exercise": "{'share': np.mean(weights[0].argmax(axis=1) == effects[0].argmax(axis=1))}",
-        "picture": "{'params': jax.tree.map(lambda array: array.round(4), params['params']),"
-        " 'words': WORDS, 'review': new[0]}",
-    },
-    "09_encoder_and_decoder": {
-        "exercise": "{'words': [is_right(kept[100], y).all(axis=1).mean()"
-        " for y in (target, None)]}",
-    },
-    "10_transformer_block": {"exercise": "None"},
-    "11_small_gpt": {"exercise": "None"},
-    "12_sparse_hard_local": {"exercise": "None"},
-    "15_which_head_does_it": {"exercise": "{'falls': effects['blocks_0/attention']}"},
-}
 # The cell after which a part stands: that of the exercise, and the first one with a picture.
 PLACES = {
     "exercise": r"```\{code-cell\}\n:tags: \[exercise\]\n.*?\n```\n",
@@ -62,11 +26,11 @@ CELL = """
 ```{{code-cell}}
 :tags: [remove-input]
 
-from docs.facts import as_json
 from IPython.display import HTML
 
-script = f'<script type="application/json">{{as_json({facts})}}</script>'
-HTML(f'<div class="part" data-part="{part}">{{script}}</div>')
+from docs.parts import box
+
+HTML(box("{part}", {facts}))
 ```
 """
 IN_PYTHON = """

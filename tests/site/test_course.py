@@ -1,24 +1,37 @@
-"""The forms of the exercises say what `check` of the lesson says, word for word."""
+"""The parts of a lesson's page that answer do what the lesson does.
+
+A form says what `check` says, word for word. A network gives the outputs and weights of Flax.
+"""
 
 import ast
 import contextlib
 import io
 import itertools
 import json
+import operator
 import re
 import shutil
 import subprocess
 from types import SimpleNamespace
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from docs._ext.course import PARTS
-from docs.facts import as_json
-from flax_attn.attention import EncoderBlock, FeedForward, MultiHeadAttention, masks
+from docs.parts import PARTS, as_json
+from flax_attn.attention import (
+    AttentionPooling,
+    EncoderBlock,
+    FeedForward,
+    MultiHeadAttention,
+    masks,
+)
+from flax_attn.data import shapes
 from tests.faults import ROOT
+
+pytestmark = pytest.mark.skipif(not shutil.which("node"), reason="node runs the pages' scripts")
 
 SCRIPTS = ROOT / "docs" / "_static" / "course"
 FORMS = [name for name, parts in PARTS.items() if "exercise" in parts]
@@ -59,7 +72,8 @@ def defined(name, *wanted):
     """What a lesson makes before its exercise, as far as it is wanted, and its `check`."""
     source = (ROOT / "docs" / "course" / f"{name}.md").read_text(encoding="utf-8")
     cells = re.findall(r"^```\{code-cell\}\n(.*?)^```", source, re.MULTILINE | re.DOTALL)
-    made = {"np": np, "jnp": jnp, "jax": jax, "masks": SimpleNamespace(window=window)}
+    made = {"np": np, "jnp": jnp, "jax": jax, "nn": nn, "AttentionPooling": AttentionPooling}
+    made["masks"] = SimpleNamespace(window=window)
     for cell in cells:
         code = re.sub(r"\A(---\n(.*\n)*?---\n|(:.*\n)+)", "", cell)
         for statement in ast.parse(code).body:
@@ -144,16 +158,15 @@ def said_by(check, answer):
     return said.getvalue().removesuffix("\n")
 
 
-def on_the_page(name, **given):
-    """The form of a lesson, or what it says to answers."""
-    command = ["node", ROOT / "tests" / "site" / "check_exercises.mjs", SCRIPTS / f"{name}.js"]
-    said = json.dumps(given) if given else ""
+def on_the_page(name, **asked):
+    """The form of a lesson, what it says to answers, or what a function of its script returns."""
+    command = ["node", ROOT / "tests" / "site" / "check_course.mjs", SCRIPTS / f"{name}.js"]
+    said = json.dumps(asked) if asked else ""
     return json.loads(
         subprocess.run(command, input=said, check=True, capture_output=True, text=True).stdout
     )
 
 
-@pytest.mark.skipif(not shutil.which("node"), reason="node runs the scripts of the pages")
 @pytest.mark.parametrize("name", FORMS)
 def test_a_form_says_what_the_lesson_says(name):
     made = lesson(name)
@@ -163,3 +176,46 @@ def test_a_form_says_what_the_lesson_says(name):
     expected = [said_by(made["check"], answer) for _, answer in answers]
     assert dict(enumerate(verdicts)) == dict(enumerate(expected))
     assert {text.split(":")[0] for text in expected} == {"Not answered yet.", "Not yet", "Right"}
+
+
+def test_the_network_of_lesson_5_gives_what_flax_gives():
+    name = "05_one_layer_that_sees_everything"
+    network = defined(name, "Attention", "Network")["Network"](sees_all=True)
+    drawn = shapes.sample(jax.random.key(0), 1)
+    parts = {"centers": drawn.centers[0], "widths": drawn.widths[0]}
+    given = json.loads(as_json([parts, drawn.heights[0]]))
+    signal = shapes.draw(drawn, drawn.heights)
+    drawing = on_the_page(name, function="drawn", arguments=given)
+    np.testing.assert_allclose(drawing, signal[0], atol=1e-4)
+    scaled = (signal[..., None] - 3.3) / 6.0
+    params = network.init(jax.random.key(1), scaled)["params"]
+    outputs, weights = network.apply({"params": params}, scaled)
+    given = json.loads(as_json([signal[0], params, 24]))
+    page = on_the_page(name, function="levelled", arguments=given)
+    np.testing.assert_allclose(page["outputs"], outputs[0, :, 0] * 6 + 3.3, atol=1e-3)
+    np.testing.assert_allclose(page["weights"], weights[0, 24], atol=1e-5)
+
+
+def test_the_networks_of_lesson_8_give_what_flax_gives():
+    name = "08_which_words_mattered"
+    made = defined(name, "WORDS", "Reader")
+    tokens = jnp.array([[12, 6, 13, 9, 3, 12, 7, 13, 10, 0, 12, 8, 13, 11, 5]])
+    keys = jax.random.split(jax.random.key(0), 2)
+    stacked = jax.vmap(made["Reader"]().init, in_axes=(0, None))(keys, tokens)
+    for i in range(2):
+        own = jax.tree.map(operator.itemgetter(i), stacked)
+        output, weights, _ = made["Reader"]().apply(own, tokens)
+        given = json.loads(as_json([tokens[0], stacked["params"], i]))
+        page = on_the_page(name, function="praise", arguments=given)
+        np.testing.assert_allclose(page["output"], output[0], atol=1e-5)
+        np.testing.assert_allclose(page["weights"], weights[0], atol=1e-5)
+
+
+def test_a_lesson_has_a_script_for_its_parts_and_no_other():
+    scripts = {path.stem for path in SCRIPTS.glob("[0-9]*.js")}
+    assert scripts == set(PARTS)
+    for name, parts in PARTS.items():
+        text = (SCRIPTS / f"{name}.js").read_text(encoding="utf-8")
+        assert ("exercise: {" in text) == ("exercise" in parts), name
+        assert ("picture(box" in text) == ("picture" in parts), name
+        assert max(map(len, text.splitlines())) <= 100, name
