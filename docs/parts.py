@@ -32,8 +32,8 @@ PARTS = {
     },
     "08_which_words_mattered": {
         "exercise": "{'share': np.mean(weights[0].argmax(axis=1) == effects[0].argmax(axis=1))}",
-        "picture": "{'params': jax.tree.map(lambda array: array.round(4), params['params']),"
-        " 'words': WORDS, 'review': new[0]}",
+        "picture": "{'words': WORDS, 'review': new[0], 'networks': ["
+        "jax.tree.map(lambda array: array[i].round(4), params['params']) for i in range(6)]}",
     },
     "09_encoder_and_decoder": {
         "exercise": "{'words': [is_right(kept[100], y).all(axis=1).mean()"

@@ -18,7 +18,7 @@ course.lesson({
   },
 
   /** The trained networks, with words to choose. Below each word: its weight, and its effect. */
-  picture(box, { words, review, params }) {
+  picture(box, { words, review, networks }) {
     const tokens = [...review];
     const kinds = { 6: "noun", 9: "adverb", 0: "adjective" };
     const lasts = { 6: 9, 9: 12, 0: 6 };
@@ -43,7 +43,7 @@ course.lesson({
       draw();
     };
     const draw = () => {
-      const read = (some) => course.praise(some, params, network);
+      const read = (some) => course.praise(some, networks[network]);
       const { output, weights } = read(tokens);
       const effects = tokens.map((_, i) => Math.abs(read(tokens.toSpliced(i, 1)).output - output));
       const largest = (numbers) => words[tokens[numbers.indexOf(Math.max(...numbers))]];
@@ -56,13 +56,12 @@ course.lesson({
         `(${course.fixed(output, 1)}). The largest weight is on “${largest(weights)}”. ` +
         `Without “${largest(effects)}” the output changes most.`;
     };
-    const numbers = course.range(params.output.bias.length);
     const choose = ({ target }) => {
       network = Number(target.value);
       draw();
     };
     const choice = course.el("select", { change: choose },
-      numbers.map((number) => course.el("option", { value: number }, `network ${number}`)));
+      networks.map((_, i) => course.el("option", { value: i }, `network ${i}`)));
     const key = "These are the networks that the lesson trained. Choose words. Under each word" +
       " are two bars and their numbers: its weight, and how much the output changes without it.";
     draw();
@@ -73,13 +72,12 @@ course.lesson({
 });
 
 /** The output of a network for a review, above 0 for praise, and the weights of its words. */
-course.praise = (tokens, params, network) => {
-  const own = ({ kernel, bias }) => ({ kernel: kernel[network], bias: bias?.[network] });
-  const inputs = tokens.map((token) => params.Embed_0.embedding[network][token]);
+course.praise = (tokens, params) => {
+  const inputs = tokens.map((token) => params.Embed_0.embedding[token]);
   const sigmoid = (number) => 1 / (1 + Math.exp(-number));
   const run = (rows, cell) => {
     let state = Array(16).fill(0);
-    const part = (x, name) => course.dense(x, own(cell[name]));
+    const part = (x, name) => course.dense(x, cell[name]);
     return rows.map((x) => {
       const reset = course.add(part(x, "ir"), part(state, "hr")).map(sigmoid);
       const keep = course.add(part(x, "iz"), part(state, "hz")).map(sigmoid);
@@ -94,8 +92,8 @@ course.praise = (tokens, params, network) => {
   const states = forward.map((state, i) => [...state, ...backward[i]]);
   const { hidden, energy } = params.pooling;
   const scores = states.map((state) =>
-    course.dense(course.dense(state, own(hidden)).map(Math.tanh), own(energy))[0]);
+    course.dense(course.dense(state, hidden).map(Math.tanh), energy)[0]);
   const weights = course.softmax(scores);
-  const [output] = course.dense(course.dense(weights, { kernel: states }), own(params.output));
+  const [output] = course.dense(course.dense(weights, { kernel: states }), params.output);
   return { output, weights };
 };

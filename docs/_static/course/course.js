@@ -44,14 +44,16 @@ const course = {
 
   /** A slider with its name and its value: `shown` says what the number means. */
   slider({ name, min, max, step, value, shown = String, onchange }) {
-    const said = course.el("output", { "aria-hidden": "true" }, shown(value));
-    const range = { type: "range", min, max, step, value, "aria-valuetext": shown(value) };
+    const id = `slider-${name}`.replaceAll(" ", "-"); // one picture a page has sliders
+    const said = course.el("span", { class: "value", "aria-hidden": "true" }, shown(value));
+    const range = { id, type: "range", min, max, step, value, "aria-valuetext": shown(value) };
     const input = course.el("input", { ...range, input: () => {
       said.textContent = shown(Number(input.value));
       input.setAttribute("aria-valuetext", said.textContent);
       onchange(Number(input.value));
     } });
-    return course.el("label", { class: "slider" }, course.el("span", {}, name), input, said);
+    const label = course.el("label", { for: id }, name);
+    return course.el("div", { class: "slider" }, label, input, said);
   },
 
   // A form
