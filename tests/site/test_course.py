@@ -182,28 +182,28 @@ def test_the_network_of_lesson_5_gives_what_flax_gives():
     network = defined(name, "Attention", "Network")["Network"](sees_all=True)
     drawn = shapes.sample(jax.random.key(0), 1)
     parts = {"centers": drawn.centers[0], "widths": drawn.widths[0]}
-    given = json.loads(as_json([parts, drawn.heights[0]]))
+    arrays = json.loads(as_json([parts, drawn.heights[0]]))
     signal = shapes.draw(drawn, drawn.heights)
-    drawing = on_the_page(name, function="drawn", arguments=given)
+    drawing = on_the_page(name, function="drawn", arguments=arrays)
     np.testing.assert_allclose(drawing, signal[0], atol=1e-4)
     scaled = (signal[..., None] - 3.3) / 6.0
     params = network.init(jax.random.key(1), scaled)["params"]
     outputs, weights = network.apply({"params": params}, scaled)
-    given = json.loads(as_json([signal[0], params, 24]))
-    page = on_the_page(name, function="levelled", arguments=given)
+    arrays = json.loads(as_json([signal[0], params, 24]))
+    page = on_the_page(name, function="levelled", arguments=arrays)
     np.testing.assert_allclose(page["outputs"], outputs[0, :, 0] * 6 + 3.3, atol=1e-3)
     np.testing.assert_allclose(page["weights"], weights[0, 24], atol=1e-5)
 
 
-def test_the_networks_of_lesson_8_give_what_flax_gives():
+def test_the_network_of_lesson_8_gives_what_flax_gives():
     name = "08_which_words_mattered"
     made = defined(name, "WORDS", "Reader")
     tokens = jnp.array([[12, 6, 13, 9, 3, 12, 7, 13, 10, 0, 12, 8, 13, 11, 5]])
     model = made["Reader"]()
     params = jax.jit(model.init)(jax.random.key(0), tokens)
     output, weights, _ = jax.jit(model.apply)(params, tokens)
-    given = json.loads(as_json([tokens[0], params["params"]]))
-    page = on_the_page(name, function="praise", arguments=given)
+    arrays = json.loads(as_json([tokens[0], params["params"]]))
+    page = on_the_page(name, function="praise", arguments=arrays)
     np.testing.assert_allclose(page["output"], output[0], atol=1e-5)
     np.testing.assert_allclose(page["weights"], weights[0], atol=1e-5)
 

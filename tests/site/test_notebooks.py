@@ -45,6 +45,16 @@ def test_a_notebook_is_read_alone_and_tells_no_answer(lesson, written):
     assert places == [f"attachment:{name}" for name in held]
 
 
+def test_a_link_to_a_host_is_there_if_its_address_is_known():
+    pytest.importorskip("sphinx")
+    from docs._ext.course import links
+
+    addresses = lambda text: re.findall(r'href="([^"]+)"', text)
+    assert addresses(links("03_scores", "")) == ["03_scores.ipynb"]
+    known = addresses(links("03_scores", "https://host.org/course/"))
+    assert known == ["03_scores.ipynb", "https://host.org/course/03_scores.ipynb"]
+
+
 @pytest.mark.full
 def test_a_notebook_runs_and_is_not_answered_yet(written, tmp_path):
     nbclient = pytest.importorskip("nbclient")

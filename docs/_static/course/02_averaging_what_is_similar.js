@@ -36,7 +36,7 @@ course.lesson({
       course.svg("circle", { class: "mark", cx: x(time), cy: y(facts.readings[i]) }));
     const curve = course.svg("path", { class: "line" });
     const query = course.svg("path", { class: "query" });
-    const svg = course.svg("svg", { viewBox: "0 0 340 222", role: "img" },
+    const svg = course.svg("svg", { viewBox: "0 0 352 216", role: "img" },
       [5, 10, 15, 20, 25].map((degrees) => [
         course.svg("path", { class: "axis", d: `M30,${y(degrees)}H330` }),
         course.svg("text", { x: 24, y: y(degrees) + 4, "text-anchor": "end" }, String(degrees)),
@@ -57,7 +57,7 @@ course.lesson({
       const estimate = course.fixed(course.estimate(hour, width, facts), 1);
       const largest = course.fixed(Math.max(...weights), 2);
       const sentence = `At ${clock(hour)} attention says ${estimate} degrees. ` +
-        `True are ${course.fixed(course.trueTemperature(hour), 1)}. ` +
+        `The true temperature is ${course.fixed(course.trueTemperature(hour), 1)}. ` +
         `The largest weight of a reading is ${largest}.`;
       const drawn = "Readings, the true temperature and the estimates.";
       svg.setAttribute("aria-label", `${drawn} ${sentence}`);

@@ -1,7 +1,10 @@
 course.lesson({
   exercise: {
     asked: "Or click the mask yourself: the cells that are True for left=1 and right=3",
-    grid: { rows: 7, columns: 7, row: "query", column: "key" },
+    grid: {
+      caption: "rows: queries, columns: keys",
+      rows: 7, columns: 7, row: "query", column: "key",
+    },
     verdict(answer) {
       if (answer === null) return "Not answered yet.";
       for (const [row, cells] of answer.entries())

@@ -32,9 +32,10 @@ course.lesson({
         ? course.el("span", { class: "word" }, words[token])
         : course.el("select", { "aria-label": label, change: (event) => put(i, event) },
           options.map((name) => course.el("option", { selected: name === words[token] }, name)));
-      const parts = { weight: bar("weight"), effect: bar("effect"), said: course.el("small") };
-      const cell = course.el("div", { class: "cell-of-word" }, word, Object.values(parts));
-      return { cell, ...parts };
+      const bars = [bar("weight"), bar("effect")];
+      const numbers = [course.el("small"), course.el("small")];
+      const rows = [bars[0], numbers[0], bars[1], numbers[1]];
+      return { cell: course.el("div", { class: "cell-of-word" }, word, rows), bars, numbers };
     });
     const says = course.el("output", { class: "says" });
 
@@ -47,10 +48,11 @@ course.lesson({
       const { output, weights } = read(tokens);
       const effects = tokens.map((_, i) => Math.abs(read(tokens.toSpliced(i, 1)).output - output));
       const largest = (numbers) => words[tokens[numbers.indexOf(Math.max(...numbers))]];
-      cells.forEach(({ weight, effect, said }, i) => {
-        weight.style.width = `${(100 * weights[i]) / Math.max(...weights)}%`;
-        effect.style.width = `${(100 * effects[i]) / Math.max(...effects)}%`;
-        said.textContent = `${course.fixed(weights[i], 2)} / ${course.fixed(effects[i], 1)}`;
+      cells.forEach(({ bars, numbers }, i) => {
+        bars[0].style.width = `${(2.5 * weights[i]) / Math.max(...weights)}rem`;
+        bars[1].style.width = `${(2.5 * effects[i]) / Math.max(...effects)}rem`;
+        numbers[0].textContent = course.fixed(weights[i], 2);
+        numbers[1].textContent = course.fixed(effects[i], 1);
       });
       says.textContent = `Network ${network} says ${output > 0 ? "praise" : "blame"} ` +
         `(${course.fixed(output, 1)}). The largest weight is on “${largest(weights)}”. ` +
@@ -63,7 +65,7 @@ course.lesson({
     const choice = course.el("select", { change: choose },
       networks.map((_, i) => course.el("option", { value: i }, `network ${i}`)));
     const key = "These are the networks that the lesson trained. Choose words. Under each word" +
-      " are two bars and their numbers: its weight, and how much the output changes without it.";
+      " are two bars: blue is its weight, and red how much the output changes without it.";
     draw();
     box.append(course.el("p", { class: "key" }, key),
       course.el("label", { class: "field" }, "trained from another beginning", choice),

@@ -104,7 +104,7 @@ const course = {
   },
 
   /** Cells by rows: each is a button that is pressed for true. The arrows go from cell to cell. */
-  grid({ grid: { rows, columns, row, column } }) {
+  grid({ grid: { caption, rows, columns, row, column } }) {
     const numbers = (length) => [...Array(length).keys()];
     const cells = numbers(rows).map((r) => numbers(columns).map((c) =>
       course.el("button", {
@@ -131,8 +131,8 @@ const course = {
     const body = cells.map((line, r) => course.el("tr", {},
       course.el("th", { scope: "row" }, String(r)),
       line.map((cell) => course.el("td", {}, cell))));
-    const caption = course.el("caption", {}, `${row}s are rows, ${column}s are columns`);
-    const nodes = course.el("table", { class: "grid" }, caption, head, body);
+    const title = course.el("caption", {}, caption);
+    const nodes = course.el("table", { class: "grid" }, title, head, body);
     const answer = () => {
       const mask = cells.map((line) => line.map((cell) => cell.ariaPressed === "true"));
       return mask.flat().some(Boolean) ? mask : null;
