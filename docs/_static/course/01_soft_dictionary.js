@@ -60,6 +60,6 @@ course.lesson({
       shown: (number) => course.fixed(number, 1), onchange: draw,
     });
     draw(1);
-    box.append(slider, svg, says);
+    box.append(course.key("Move the sharpness."), slider, svg, says);
   },
 });

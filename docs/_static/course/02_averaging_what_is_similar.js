@@ -78,9 +78,9 @@ course.lesson({
       }),
     ];
     draw({ width: hours(55) });
-    const key = "Dots are readings: the larger, the more weight for the query. " +
+    const key = "Move the width, and the query. Dots are readings: the larger, the more weight. " +
       "The dashed line is the true temperature.";
-    box.append(...sliders, svg, says, course.el("p", { class: "key" }, key));
+    box.append(course.key(key), ...sliders, svg, says);
   },
 });
 

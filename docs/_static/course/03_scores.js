@@ -49,6 +49,7 @@ course.lesson({
       shown: (number) => sizes[number].toLocaleString("en-US"), onchange: draw,
     });
     draw(6);
-    box.append(slider, svg, says);
+    const key = "The weights of 16 random keys for one random query. Move d, the numbers in each.";
+    box.append(course.key(key), slider, svg, says);
   },
 });

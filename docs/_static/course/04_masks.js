@@ -1,6 +1,7 @@
 course.lesson({
   exercise: {
     asked: "Or click the mask yourself: the cells that are True for left=1 and right=3",
+    isAlsoCode: true,
     grid: {
       caption: "rows: queries, columns: keys",
       rows: 7, columns: 7, row: "query", column: "key",

@@ -89,7 +89,7 @@ course.lesson({
     const key = "This is the network that the lesson trained. Move the heights, and the query." +
       " Dashed is the signal, blue the answer, and wide and grey its target.";
     const sliders = [...order.map((i) => heights[i]), position];
-    box.append(course.el("p", { class: "key" }, key), ...sliders, svg, says);
+    box.append(course.key(key), ...sliders, svg, says);
   },
 });
 

@@ -67,7 +67,7 @@ course.lesson({
     const key = "These are the networks that the lesson trained. Choose words. Under each word" +
       " are two bars: blue is its weight, and red how much the output changes without it.";
     draw();
-    box.append(course.el("p", { class: "key" }, key),
+    box.append(course.key(key),
       course.el("label", { class: "field" }, "trained from another beginning", choice),
       course.el("div", { class: "review" }, cells.map(({ cell }) => cell)), says);
   },

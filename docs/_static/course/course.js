@@ -56,12 +56,16 @@ const course = {
     return course.el("div", { class: "slider" }, label, input, said);
   },
 
+  /** What stands over a picture: what can be moved, and what is seen. */
+  key: (text) => course.el("p", { class: "key" }, text),
+
   // A form
 
   /**
    * Adds a form to a box. A form has `fields`, the names of texts to fill in; or `choices`, of
    * which one or `several` are chosen; or a `grid` of cells, true or false. What is filled in
-   * becomes an answer as Python has it: a number, a list or null.
+   * becomes an answer as Python has it: a number, a list or null. The form stands in the place of
+   * the cell with the exercise, unless the answer `isAlsoCode`.
    */
   form(box, exercise, facts) {
     const { asked, verdict } = exercise;
@@ -78,7 +82,8 @@ const course = {
     const legend = course.el("legend", {}, asked);
     const fieldset = course.el("fieldset", {}, legend, nodes, button);
     box.append(course.el("form", { submit: check }, fieldset, said));
-    document.querySelector(".cell.tag_exercise")?.classList.add("is-answered-below");
+    if (!exercise.isAlsoCode)
+      document.querySelector(".cell.tag_exercise").classList.add("is-answered-below");
   },
 
   fields({ fields }) {
