@@ -9,6 +9,7 @@ alone; a picture of the project is within the notebook.
 
 import argparse
 import base64
+import importlib.util
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,7 +85,10 @@ def write(folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m docs.notebooks", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER")
-    write(parser.parse_args().folder)
+    folder = parser.parse_args().folder
+    if importlib.util.find_spec("jupytext") is None:
+        parser.error('notebooks need jupytext; pip install -e ".[docs]"')
+    write(folder)
 
 
 if __name__ == "__main__":

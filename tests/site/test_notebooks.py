@@ -1,5 +1,6 @@
 """The lessons as notebooks: read alone, and with the answers folded."""
 
+import importlib.util
 import re
 
 import pytest
@@ -43,6 +44,14 @@ def test_a_notebook_is_read_alone_and_tells_no_answer(lesson, written):
     places = re.findall(r"\]\((?!https?:)([^)]*)\)", prose)
     held = [name for cell in texts for name in cell.get("attachments", {})]
     assert places == [f"attachment:{name}" for name in held]
+
+
+def test_a_missing_package_is_one_line(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["notebooks", "folder"])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="2"):
+        notebooks.main()
+    assert 'pip install -e ".[docs]"' in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_link_to_a_host_is_there_if_its_address_is_known():
