@@ -29,6 +29,7 @@ extensions = [
     "docs._ext.navigation",
     "docs._ext.files",
     "docs._ext.formulas",
+    "docs._ext.course",
     "docs._ext.access",
 ]
 root_doc = "README"
@@ -43,8 +44,10 @@ nb_execution_timeout = 120
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
-nb_code_prompt_show = "Show the {type}"
-nb_code_prompt_hide = "Hide the {type}"
+# of a host that runs notebooks, such as
+# "https://colab.research.google.com/github/OWNER/NAME/blob/BRANCH/docs/course/", where a public
+# repository has the built site; "" for none
+notebooks_address = ""
 myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath"]
 html_math_renderer = "mathml"

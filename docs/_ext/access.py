@@ -17,6 +17,8 @@ def mend(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree
     if "body" in context:
         # the parameters of a long signature are a list of definitions without terms
         body = re.sub(r"<dl>\s*((?:<dd>.*?</dd>\s*)+)</dl>", lines_of, context["body"], flags=re.S)
+        # what is folded has a name of its own
+        body = body.replace(' aria-label="Toggle hidden content"', "")
         # the empty corner of a table is no header
         context["body"] = re.sub(r'<th class="head[^"]*"><p></p></th>', "<td></td>", body)
 

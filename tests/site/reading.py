@@ -47,7 +47,7 @@ def dead_links(page: Path, pages: dict[Path, Page]) -> list[str]:
 
 def lines_of_code(cell: dict) -> int:
     """The lines of a cell that count: those of a cell that is shown, without blank ones."""
-    if {"hide-input", "hide-cell"} & set(tags(cell)):
+    if {"hide-input", "hide-cell", "remove-input"} & set(tags(cell)):
         return 0
     return sum(bool(line.strip()) for line in cell["source"].splitlines())
 

@@ -2,10 +2,12 @@
 has its parts, and its exercise tells right from wrong.
 """
 
+import json
 import re
 
 import pytest
 
+from docs import parts
 from tests.site.conftest import ROOT
 from tests.site.reading import Page, dead_links, headings, lines_of_code, printed, tags
 
@@ -92,10 +94,13 @@ def overflow(page):
     )
 
 
-def axe_faults(page, whole=False, **options):
-    """What axe finds, by rule. The list of all pages, which is on every page, is in the whole."""
+def axe_faults(page, whole=False, within=None, **options):
+    """What axe finds, by rule, in the whole page, within what a selector selects, or in the page
+    without the list of all pages, which is on every page.
+    """
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    context = None if whole else {"exclude": [[".sidebar-drawer"]]}
+    context = {"include": [[within]]} if within else {"exclude": [[".sidebar-drawer"]]}
+    context = None if whole else context
     options = {"resultTypes": ["violations"], "preload": False, **options}
     results = axe.run(page, context, options).response
     return {
@@ -288,6 +293,200 @@ def test_an_exercise_tells_right_from_wrong(name, lessons):
         assert cells, tag
         for cell in cells:
             assert printed(cell).startswith(beginning), (tag, printed(cell))
+
+
+# What answers on a page
+
+ANSWERS = {  # right, wrong; a function makes them of the facts in the page
+    "01_soft_dictionary": (["1", "-1"], ["1", "0"]),
+    "02_averaging_what_is_similar": (["1.5"], ["0.1"]),
+    "03_scores": (["32"], ["8"]),
+    "04_masks": (
+        [[c - r in range(-1, 4) for c in range(7)] for r in range(7)],
+        [[r - c in range(-1, 4) for c in range(7)] for r in range(7)],
+    ),
+    "05_one_layer_that_sees_everything": (["0.25"], lambda facts: [str(facts["error"])]),
+    "08_which_words_mattered": (lambda facts: [str(facts["share"])], ["1"]),
+    "09_encoder_and_decoder": (
+        lambda facts: [str(share) for share in facts["words"]],
+        ["0.9", "0.8"],
+    ),
+    "10_transformer_block": (
+        ["attention/out", "feed_forward/out"],
+        ["attention/query", "feed_forward/hidden"],
+    ),
+    "11_small_gpt": (["5050", "100"], ["10000", "100"]),
+    "12_sparse_hard_local": (["10"], ["1"]),
+    "15_which_head_does_it": (
+        lambda facts: [str(facts["falls"].index(max(facts["falls"])))],
+        lambda facts: [str(facts["falls"].index(min(facts["falls"])))],
+    ),
+}
+OWN_ANSWERS = "04_masks", "05_one_layer_that_sees_everything"  # not those of the lesson's cells
+
+
+def open_lesson(visitor, site, name):
+    visitor.said.clear()
+    visitor.set_viewport_size(DESKTOP)
+    visitor.emulate_media(color_scheme="light")
+    visitor.goto((site.pages / "docs" / "course" / f"{name}.html").as_uri())
+
+
+def fill(box, answer):
+    """Answers an exercise by the mouse and the keyboard, and returns what the page says."""
+    if callable(answer):
+        answer = answer(json.loads(box.locator("script").text_content()))
+    for line, wanted in zip(box.locator("tr:has(button)").all(), answer):
+        for cell, is_true in zip(line.locator("button").all(), wanted):
+            if (cell.get_attribute("aria-pressed") == "true") != is_true:
+                cell.click()
+    for field, text in zip(box.locator("input[type=text]").all(), answer):
+        field.fill(text)
+    for choice in box.locator("label.choice").all():
+        if choice.locator("input").is_checked() != (choice.inner_text() in answer):
+            choice.click()
+    box.get_by_role("button", name="Check").click()
+    return box.get_by_role("status").text_content()
+
+
+def test_every_form_is_answered_below():
+    assert [name for name, own in parts.PARTS.items() if "exercise" in own] == list(ANSWERS)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_exercise_is_answered_on_the_page(name, site, visitor, lessons):
+    open_lesson(visitor, site, name)
+    box = visitor.locator(".part[data-part=exercise]")
+    box.get_by_role("button", name="Check").click()
+    assert box.get_by_role("status").text_content() == "Not answered yet."
+    cells = {tag: cell for cell in lessons[name].cells for tag in tags(cell)}
+    faults = {}
+    for answer, tag, begins in zip(
+        ANSWERS[name], ("answer", "wrong-answer"), ("Right: ", "Not yet: ")
+    ):
+        said = fill(box, answer)
+        assert said.startswith(begins)
+        if name not in OWN_ANSWERS:
+            assert said == printed(cells[tag]).rstrip("\n")
+        for scheme in ("light", "dark"):
+            visitor.emulate_media(color_scheme=scheme)
+            faults[begins, scheme] = axe_faults(visitor, within=".part")
+        visitor.set_viewport_size(PHONE)
+        faults[begins, "narrow"] = overflow(visitor)
+        visitor.set_viewport_size(DESKTOP)
+    assert {what: fault for what, fault in faults.items() if fault} == {}
+    # the form is in the place of the cell, but where the answer is code, too
+    assert visitor.locator(".cell.tag_exercise").is_visible() == (name == "04_masks")
+    assert visitor.said == []
+
+
+def test_a_form_is_answered_by_the_keyboard(site, visitor):
+    open_lesson(visitor, site, "03_scores")
+    box = visitor.locator(".part[data-part=exercise]")
+    box.get_by_label("divisor").focus()
+    visitor.keyboard.type("32")
+    visitor.keyboard.press("Enter")
+    assert box.get_by_role("status").text_content().startswith("Right")
+    open_lesson(visitor, site, "04_masks")
+    visitor.get_by_role("button", name="query 0, key 0").focus()
+    for key in ("Space", "ArrowRight", "Space", "ArrowDown", "ArrowLeft", "Enter"):
+        visitor.keyboard.press(key)
+    box = visitor.locator(".part[data-part=exercise]")
+    pressed = box.locator("[aria-pressed=true]").all()
+    names = [cell.get_attribute("aria-label") for cell in pressed]
+    assert names == ["query 0, key 0", "query 0, key 1", "query 1, key 0"]
+    visitor.keyboard.press("Tab")
+    visitor.keyboard.press("Enter")
+    assert "query 0 may attend to key 2" in box.get_by_role("status").text_content()
+
+
+SLIDERS = {  # the slider, how often a key is pressed on it, and what is said then
+    "01_soft_dictionary": [
+        ("sharpness", "Home", 1, "Tea has weight 0.25. The context is 2.50."),
+        ("sharpness", "End", 1, "Tea has weight 1.00. The context is 3.00."),
+        ("sharpness", "PageDown", 0, "Tea has weight 1.00"),
+    ],
+    "02_averaging_what_is_similar": [
+        ("width", "Home", 1, "At 12:00 attention says .* weight of a reading is 0.[89]|1.00"),
+        ("width", "End", 1, "weight of a reading is 0.0[34]."),
+        ("query", "Home", 1, "At 0:00 attention says"),
+    ],
+    "03_scores": [
+        ("d", "End", 1, "The largest weight is (1.00|0.9.), and 0.[123]"),
+        ("d", "Home", 1, "The largest weight is (0...), and \\1 with the division"),
+    ],
+    "05_one_layer_that_sees_everything": [
+        ("query", "Home", 1, "The query at 0 is"),
+        ("left triangle", "Home", 1, "The query at 0 is"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SLIDERS)
+def test_a_slider_moves_its_picture(name, site, visitor):
+    open_lesson(visitor, site, name)
+    box = visitor.locator(".part[data-part=picture]")
+    for slider, key, number, said in SLIDERS[name]:
+        before = box.locator("svg").inner_html()
+        box.get_by_label(slider, exact=True).focus()
+        for _ in range(number):
+            visitor.keyboard.press(key)
+        assert re.search(said, box.locator(".says").text_content())
+        assert (box.locator("svg").inner_html() != before) == (number > 0)
+    assert visitor.said == []
+
+
+def test_the_network_of_lesson_5_follows_a_triangle(site, visitor):
+    """The answer at the right triangle moves towards the height of the left one."""
+    open_lesson(visitor, site, "05_one_layer_that_sees_everything")
+    box = visitor.locator(".part[data-part=picture]")
+
+    def answer():
+        says = box.locator(".says").text_content()
+        assert "in the left triangle" in says
+        return [float(number) for number in re.findall(r"is (\d+\.\d)", says)]
+
+    for key in ("End", "Home"):
+        box.get_by_label("right triangle", exact=True).focus()
+        visitor.keyboard.press(key)
+        there, mean = answer()
+        assert abs(there - mean) < 3
+
+
+def test_a_review_is_read_in_the_page_of_lesson_8(site, visitor):
+    open_lesson(visitor, site, "08_which_words_mattered")
+    box = visitor.locator(".part[data-part=picture]")
+    choose = lambda name, word: box.get_by_label(name, exact=True).select_option(word)
+    for number in (1, 2, 3):
+        choose(f"adjective of clause {number}", "great")
+        choose(f"adverb of clause {number}", "very")
+    assert "says praise" in box.locator(".says").text_content()
+    for number in (1, 2):
+        choose(f"adverb of clause {number}", "not")
+    assert "says blame" in box.locator(".says").text_content()
+    before = box.locator(".review").inner_text()
+    box.locator("label.field select").select_option("3")
+    assert "Network 3 says blame" in box.locator(".says").text_content()
+    assert box.locator(".review").inner_text() != before
+
+
+def test_without_scripts_a_lesson_reads_as_it_is(site, browser):
+    context = browser.new_context(java_script_enabled=False, offline=True)
+    page = context.new_page()
+    page.goto((site.pages / "docs/course/03_scores.html").as_uri())
+    assert page.locator(".cell.tag_exercise").is_visible()
+    assert page.locator("form button").filter(has_text="Check").count() == 0
+    assert page.locator(".part").first.inner_text() == ""
+    context.close()
+
+
+def test_what_is_folded_is_named(site):
+    names = set()
+    for name in LESSONS:
+        text = (site.pages / "docs" / "course" / f"{name}.html").read_text(encoding="utf-8")
+        names |= set(re.findall(r'<p class="collapsed admonition-title">(.*?)</p>', text))
+    kinds = "one answer", "a wrong answer", "how it is checked", "the code of the picture"
+    assert names == {f"Show {kind}" for kind in kinds}
 
 
 def test_the_seconds_of_the_lessons(site, lessons, capsys):

@@ -1,0 +1,218 @@
+"""The parts of a lesson's page that answer do what the lesson does.
+
+A form says what `check` says, word for word. A network gives the outputs and weights of Flax.
+"""
+
+import ast
+import contextlib
+import io
+import itertools
+import json
+import re
+import shutil
+import subprocess
+from types import SimpleNamespace
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from docs.parts import PARTS, as_json
+from flax_attn.attention import (
+    AttentionPooling,
+    EncoderBlock,
+    FeedForward,
+    MultiHeadAttention,
+    masks,
+)
+from flax_attn.data import shapes
+from tests.faults import ROOT
+
+pytestmark = pytest.mark.skipif(not shutil.which("node"), reason="node runs the pages' scripts")
+
+SCRIPTS = ROOT / "docs" / "_static" / "course"
+FORMS = [name for name, parts in PARTS.items() if "exercise" in parts]
+TEXTS = [
+    "",
+    "abc",
+    "1,5",
+    "1_000",
+    "0x10",
+    "nan",
+    "-inf",
+    "Infinity",
+    "1e999",
+    "-1",
+    "-0.0",
+    "0",
+]
+TEXTS += ["1e-320", "1e-5", ".125", "0.5", "+1", "1.", "5050.7", "100", "10000", "1e6", "1e30"]
+PAIRS = ["", "abc", "nan", "inf", "-1", "0", "0.3125", "0.31", "0.5", "1", "100", "5050", "1e4"]
+CLOSE = {  # to where the verdict changes
+    "02_averaging_what_is_similar": ["0.9", "1", "1.2", "1.5", "2", "2.5", "3", "8", "24"],
+    "03_scores": ["8", "31.9", "31.991", "32", "32.009", "32.02", "64", "123456.5", "1234567"],
+    "05_one_layer_that_sees_everything": ["0.0068", "0.00681", "0.25", "0.99999", "1.01"],
+    "08_which_words_mattered": ["0.53", "0.54", "0.546", "0.55", "0.994", "0.996", "1.004"],
+    "12_sparse_hard_local": ["1", "2", "5", "9.9", "9.98", "9.99", "10", "10.01", "10.02"],
+}
+
+
+def reads_number(text):
+    """The number that a text says, or the text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def defined(name, *wanted):
+    """What a lesson makes before its exercise, as far as it is wanted, and its `check`."""
+    source = (ROOT / "docs" / "course" / f"{name}.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^```\{code-cell\}\n(.*?)^```", source, re.MULTILINE | re.DOTALL)
+    made = {"np": np, "jnp": jnp, "jax": jax, "nn": nn, "AttentionPooling": AttentionPooling}
+    made["masks"] = SimpleNamespace(window=window)
+    for cell in cells:
+        code = re.sub(r"\A(---\n(.*\n)*?---\n|(:.*\n)+)", "", cell)
+        for statement in ast.parse(code).body:
+            names = {getattr(statement, "name", None)}
+            if isinstance(statement, ast.Assign):
+                stored = [node for target in statement.targets for node in ast.walk(target)]
+                names = {node.id for node in stored if isinstance(node, ast.Name)}
+            if names & {"check", *wanted}:
+                exec(ast.unparse(statement), made)
+    assert {"check", *wanted} <= set(made)
+    return made
+
+
+WANTED = {
+    "01_soft_dictionary": "keys values",
+    "02_averaging_what_is_similar": "rng read_at readings asked true_temperature estimate",
+    "10_transformer_block": "norm attend feed_forward block x",
+    "12_sparse_hard_local": "sparsemax_by_sorting",
+}
+
+
+def lesson(name):
+    """The names that `check` of a lesson needs. What is trained there is made up here."""
+    made = defined(name, *WANTED.get(name, "").split())
+    if name == "05_one_layer_that_sees_everything":
+        made["everywhere_error"] = 0.0017
+    if name == "08_which_words_mattered":
+        made["effects"] = np.random.default_rng(0).random((6, 64, 15))
+        made["weights"] = made["effects"].copy()
+        made["weights"][0, 35:] *= -1  # 35 of 64 agree
+    if name == "09_encoder_and_decoder":
+        right = jnp.arange(64)[:, None] * jnp.ones((1, 8)) < 20
+        made["is_right"] = lambda params, target: right
+        made |= {"kept": {100: None}, "target": None}
+    if name == "10_transformer_block":
+        encoder = EncoderBlock(MultiHeadAttention(4), FeedForward(128), pre_norm=True)
+        params = encoder.init(jax.random.key(0), made["x"])["params"]
+        made["stack"] = jax.tree.map(lambda array: array[None], params)
+    if name == "15_which_head_does_it":
+        made["effects"] = {"blocks_0/attention": jnp.array([0.125, 0.5, -0.25, 0.375])}
+    return made
+
+
+def answers_of(name, form):
+    """Answers as the page reads them, and as `check` gets them."""
+    if fields := form.get("fields"):
+        is_pair = len(fields) == 2
+        texts = itertools.product(PAIRS, PAIRS) if is_pair else zip(TEXTS + CLOSE.get(name, []))
+        for row in texts:
+            values = [reads_number(text) for text in row]
+            yield list(row), (values if is_pair else values[0]) if any(row) else None
+        return
+    yield None, None
+    if "grid" in form:
+        query, key = np.arange(7)[:, None], np.arange(7)[None, :]
+        expected = window(query, key, 1, 3)
+        for i in range(49):
+            mask = expected ^ (np.arange(49).reshape(7, 7) == i)
+            yield mask.tolist(), clicked(mask)
+        yield expected.tolist(), clicked(expected)
+    elif form.get("several"):
+        for size in range(1, len(form["choices"]) + 1):
+            for some in itertools.combinations(form["choices"], size):
+                yield some, some
+    else:
+        yield from zip(form["choices"], form["choices"])
+
+
+def clicked(mask):
+    """The function that gives a mask that was clicked where it is asked for."""
+    return lambda query, key, *bounds: mask if bounds == (1, 3) else window(query, key, *bounds)
+
+
+def window(query, key, left, right):
+    arrays = jnp.asarray(query), jnp.asarray(key)
+    return np.asarray(masks.window(*arrays, left=left, right=right))
+
+
+def said_by(check, answer):
+    with contextlib.redirect_stdout(io.StringIO()) as said, np.errstate(all="ignore"):
+        check(answer)
+    return said.getvalue().removesuffix("\n")
+
+
+def on_the_page(name, **asked):
+    """The form of a lesson, what it says to answers, or what a function of its script returns."""
+    command = ["node", ROOT / "tests" / "site" / "check_course.mjs", SCRIPTS / f"{name}.js"]
+    said = json.dumps(asked) if asked else ""
+    return json.loads(
+        subprocess.run(command, input=said, check=True, capture_output=True, text=True).stdout
+    )
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_says_what_the_lesson_says(name):
+    made = lesson(name)
+    answers = list(answers_of(name, on_the_page(name)))
+    facts = json.loads(as_json(eval(PARTS[name]["exercise"], made)))
+    verdicts = on_the_page(name, facts=facts, answers=[answer for answer, _ in answers])
+    expected = [said_by(made["check"], answer) for _, answer in answers]
+    assert dict(enumerate(verdicts)) == dict(enumerate(expected))
+    assert {text.split(":")[0] for text in expected} == {"Not answered yet.", "Not yet", "Right"}
+
+
+def test_the_network_of_lesson_5_gives_what_flax_gives():
+    name = "05_one_layer_that_sees_everything"
+    network = defined(name, "Attention", "Network")["Network"](sees_all=True)
+    drawn = shapes.sample(jax.random.key(0), 1)
+    parts = {"centers": drawn.centers[0], "widths": drawn.widths[0]}
+    arrays = json.loads(as_json([parts, drawn.heights[0]]))
+    signal = shapes.draw(drawn, drawn.heights)
+    drawing = on_the_page(name, function="drawn", arguments=arrays)
+    np.testing.assert_allclose(drawing, signal[0], atol=1e-4)
+    scaled = (signal[..., None] - 3.3) / 6.0
+    params = network.init(jax.random.key(1), scaled)["params"]
+    outputs, weights = network.apply({"params": params}, scaled)
+    arrays = json.loads(as_json([signal[0], params, 24]))
+    page = on_the_page(name, function="levelled", arguments=arrays)
+    np.testing.assert_allclose(page["outputs"], outputs[0, :, 0] * 6 + 3.3, atol=1e-3)
+    np.testing.assert_allclose(page["weights"], weights[0, 24], atol=1e-5)
+
+
+def test_the_network_of_lesson_8_gives_what_flax_gives():
+    name = "08_which_words_mattered"
+    made = defined(name, "WORDS", "Reader")
+    tokens = jnp.array([[12, 6, 13, 9, 3, 12, 7, 13, 10, 0, 12, 8, 13, 11, 5]])
+    model = made["Reader"]()
+    params = jax.jit(model.init)(jax.random.key(0), tokens)
+    output, weights, _ = jax.jit(model.apply)(params, tokens)
+    arrays = json.loads(as_json([tokens[0], params["params"]]))
+    page = on_the_page(name, function="praise", arguments=arrays)
+    np.testing.assert_allclose(page["output"], output[0], atol=1e-5)
+    np.testing.assert_allclose(page["weights"], weights[0], atol=1e-5)
+
+
+def test_a_lesson_has_a_script_for_its_parts_and_no_other():
+    scripts = {path.stem for path in SCRIPTS.glob("[0-9]*.js")}
+    assert scripts == set(PARTS)
+    for name, parts in PARTS.items():
+        text = (SCRIPTS / f"{name}.js").read_text(encoding="utf-8")
+        assert ("exercise: {" in text) == ("exercise" in parts), name
+        assert ("picture(box" in text) == ("picture" in parts), name
+        assert max(map(len, text.splitlines())) <= 100, name
