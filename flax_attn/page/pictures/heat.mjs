@@ -12,18 +12,19 @@ const LEAST_TOP = 8; // times the uniform weight, so that uniform weights are pa
 const BROKEN = [213, 94, 0]; // not a number
 export const PIXELS = 4; // of a cell, so that stripes can be told from a colour
 const FINEST = 720; // pixels along the longer side of a map
-const MOST_NAMED = 40; // words, up to which a map has names
+export const MOST_NAMED = 40; // words, up to which a map has names
 
 // neither is there in a worker
 const [isDark, isPaper] = ["(prefers-color-scheme: dark)", "print"].map((query) =>
   globalThis.matchMedia?.(query),
 );
 const painted = new WeakMap(); // of a node with colours, what paints it
+const numbersOf = (stop) => [1, 3, 5].map((i) => parseInt(stop.slice(i, i + 2), 16));
+export const LIGHT = LIGHT_STOPS.map(numbersOf); // of what is saved
 let stops = stopsNow();
 
 function stopsNow() {
-  const own = isDark?.matches && !isPaper.matches ? DARK_STOPS : LIGHT_STOPS;
-  return own.map((stop) => [1, 3, 5].map((i) => parseInt(stop.slice(i, i + 2), 16)));
+  return isDark?.matches && !isPaper.matches ? DARK_STOPS.map(numbersOf) : LIGHT;
 }
 
 function paintAll() {
@@ -41,12 +42,12 @@ export function inColours(node, paintIt) {
 }
 
 /** Red, green and blue of a place on the scale of colours, from 0 to 1. */
-export function rgb(place) {
+export function rgb(place, own = stops) {
   if (!Number.isFinite(place)) return BROKEN;
-  const at = Math.min(Math.max(place, 0), 1) * (stops.length - 1);
+  const at = Math.min(Math.max(place, 0), 1) * (own.length - 1);
   const low = Math.floor(at);
-  const high = Math.min(low + 1, stops.length - 1);
-  return stops[low].map((value, i) => Math.round(value + (at - low) * (stops[high][i] - value)));
+  const high = Math.min(low + 1, own.length - 1);
+  return own[low].map((value, i) => Math.round(value + (at - low) * (own[high][i] - value)));
 }
 
 /** The place of a weight on a square-root scale that ends at `top`. */
@@ -91,6 +92,25 @@ export function headOf({ shape, data }, head) {
   return { rows, columns, at: (q, k) => data[first + q * columns + k] };
 }
 
+/** All heads of weights. */
+export function headsOf(weights) {
+  return Array.from({ length: weights.shape[0] }, (_, head) => headOf(weights, head));
+}
+
+/** Weights of at most `most` rows and columns. A cell has the largest weight that is in it. */
+export function pooled({ rows, columns, at }, most) {
+  const [down, across] = [Math.min(rows, most), Math.min(columns, most)];
+  const data = new Float32Array(down * across);
+  for (let q = 0; q < rows; q++) {
+    const first = Math.floor((q * down) / rows) * across;
+    for (let k = 0; k < columns; k++) {
+      const place = first + Math.floor((k * across) / columns);
+      if (!(at(q, k) <= data[place])) data[place] = at(q, k);
+    }
+  }
+  return headOf({ shape: [1, down, across], data }, 0);
+}
+
 /** The weights of one attention and head in a reply, or null. */
 export function weightsIn(reply, name, head) {
   const own = reply.attention?.[name];
@@ -129,12 +149,16 @@ export function largest(weights, q) {
   return best;
 }
 
-/** A bar of the colours from 0 to `top`, with ticks. */
-export function legend(top = 1, masked = false) {
+/** The ticks of a scale from 0 to `top`, as pairs of place and weight. */
+export function ticksTo(top) {
   const ticks = TICKS.filter((tick) => tick < 0.8 * top).concat(top);
-  const spread = ticks.filter((tick, i) => i === 0 || i === ticks.length - 1 || tick / top >= 0.04);
-  const marks = spread.map((tick) => [rootOf(tick, top), tick]);
-  return barOf("attention weight, square-root scale", marks, masked);
+  const apart = ticks.filter((tick, i) => i === 0 || i === ticks.length - 1 || tick / top >= 0.04);
+  return apart.map((tick) => [rootOf(tick, top), tick]);
+}
+
+/** A bar of the colours from 0 to `top`, with ticks. `masked` may say what is hatched. */
+export function legend(top = 1, masked = false) {
+  return barOf("attention weight, square-root scale", ticksTo(top), masked);
 }
 
 /** A bar of the colours of `count` words or patches, from the uniform weight to all of it. */
@@ -160,7 +184,9 @@ function barOf(said, marks, masked) {
     { class: "legend" },
     el("span", { class: "what" }, said),
     el("div", { class: "scale", "aria-hidden": "true" }, bar, el("div", { class: "ticks" }, ticks)),
-    masked ? el("span", { class: "what hatched-key" }, "hatched: masked") : null,
+    masked
+      ? el("span", { class: "what hatched-key" }, masked === true ? "hatched: masked" : masked)
+      : null,
   );
 }
 
