@@ -8,11 +8,12 @@ import { headOf, headsOf, heatMap, largest, legend, MOST_NAMED } from "./picture
 import { movingLegend, pooled, rowOf, topOf } from "./pictures/heat.mjs";
 import { linesAcross } from "./pictures/lines.mjs";
 import { savedLines, savedMatrix, saveButtons } from "./pictures/saved.mjs";
-import { sign, words } from "./pictures/words.mjs";
+import { cutShort, sign, words } from "./pictures/words.mjs";
 
+const LONGEST_SAID = 24; // letters of a token in the sentence
 const SMALL_SIDE = 32; // cells along the small picture of a head
 const MOST_LINED = 128; // queries or keys, up to which there are lines
-const GUESSED = "hatched: masked, as far as exactly 0 in every head tells";
+const GUESSED = "hatched: exactly 0 in every head, so taken for masked";
 const NO_WORD = /^(\[.*\]|<.*>|[^\p{L}\p{N}]*)$/u; // [SEP], </s>, a full stop
 
 /** All heads of all layers as `{attention, head, weights, visible(q, k)}`. */
@@ -34,7 +35,7 @@ function naming(tokens, what) {
   if (!tokens) return (i) => `${what} ${i}`;
   const times = new Map();
   for (const token of tokens) times.set(token, (times.get(token) ?? 0) + 1);
-  return (i) => `“${sign(tokens[i])}”${times.get(tokens[i]) > 1 ? ` at ${i}` : ""}`;
+  return (i) => `“${cutShort(tokens[i], LONGEST_SAID)}”${times.get(tokens[i]) > 1 ? ` at ${i}` : ""}`;
 }
 
 /**
@@ -87,7 +88,8 @@ function weightsView(run) {
   const keys = words(isSame ? "tokens" : "keys", columns, {
     onPoint: (i) => (isSame ? point(i, null) : point(state.q, i)),
   });
-  const strength = movingLegend(hasWords ? "tokens" : "keys");
+  const strength = movingLegend("keys");
+  let scaled = null; // the number of keys that it stands for
   const about = isSame
     ? "Point at a token to see what it looks at. Its keys stand on the colours of their weights."
     : "Point at a query to see which keys it looks at. Keys stand on the colours of their weights.";
@@ -128,8 +130,9 @@ function weightsView(run) {
     const count = row.filter((_, i) => visible(q, i)).length;
     keys.show(row, Math.max(count, 1));
     (queries ?? keys).pick(q);
-    if (strength.count !== count) strength.to(Math.max(count, 1));
-    strength.count = count;
+    if (scaled !== count) strength.to(Math.max(count, 1));
+    scaled = count;
+    strength.node.hidden = count < 2;
     map.point(q, k ?? largest(weights, q));
     if (lines && !lines.node.hidden) lines.show(weights, q);
     const text = sayQuery();
@@ -192,7 +195,7 @@ function weightsView(run) {
   showHead();
   chooseView(0);
   const chosen = el(
-    "div",
+    "figure",
     { class: "chosen-head" },
     heading,
     buttons.length > 1
@@ -204,37 +207,39 @@ function weightsView(run) {
     table,
   );
   const strips = [queries, keys].filter(Boolean).map((own) => own.node);
-  const all = el(
-    "div",
-    { class: "all-heads" },
+  for (const strip of strips) strip.classList.toggle("many", strip.childElementCount > MOST_LINED);
+  const tokens = el(
+    "figure",
+    {},
+    el("h2", {}, isSame ? "The tokens" : "Queries and keys"),
+    el("p", { class: "hint no-print" }, about),
+    strips.map(follow),
+    strength.node,
+  );
+  const rowsAre = run.attention.length > 1 ? " Each row is a layer." : "";
+  const heads = el(
+    "figure",
+    {},
     el("h2", {}, "All heads"),
-    el("p", { class: "hint" }, "Press a head to look at it. Each row is a layer."),
+    el("p", { class: "hint no-print" }, `Press a head to look at it.${rowsAre}`),
     grid.node,
   );
+  const left = [hasWords ? tokens : null, places.length > 1 ? heads : null].filter(Boolean);
   return [
     said.node,
     run.notes.map((note) => el("p", { class: "note" }, note)),
-    hasWords
-      ? el(
-          "figure",
-          { class: "token-weights" },
-          el("p", { class: "hint no-print" }, about),
-          strips.map(follow),
-          strength.node,
-        )
-      : null,
     el(
-      "figure",
-      { class: places.length > 1 ? "heads-beside" : "" },
-      places.length > 1 ? all : null,
+      "div",
+      { class: left.length ? "weights-beside" : "" },
+      left.length ? el("div", {}, left) : null,
       chosen,
     ),
   ];
 }
 
 openPage((page, { runs: [run] }) => {
-  const name = el("span", { class: "name", dir: "auto" }, run.name);
+  const name = el("span", { dir: "auto" }, run.name);
   page.classList.add("weights-page");
   const parts = weightsView(run).flat().filter(Boolean);
-  page.replaceChildren(el("h1", {}, name, run.sentence), ...parts);
+  page.replaceChildren(el("h1", {}, name, `: ${run.sentence}`), ...parts);
 });

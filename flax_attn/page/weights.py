@@ -302,16 +302,17 @@ def notes(layers: list[Layer]) -> Iterator[str]:
     """What is unusual in the weights, a line for each thing."""
     broken = sum(int(np.isnan(layer.weights).sum()) for layer in layers)
     if broken:
-        yield f"{_counted(broken, 'weight')} not a number (NaN): orange in the pictures."
+        yield f"{_counted(broken, 'weight is', 'weights are')} not a number (NaN): orange here."
     sums = np.concatenate([layer.weights.sum(axis=-1).ravel() for layer in layers])
     sums = sums[np.isfinite(sums) & (sums > 0)]  # a query that may attend to nothing has 0
     off = sums[np.abs(sums - 1) > OFF]
     if not off.size:
         return
+    least, most = f"{off.min():.2g}", f"{off.max():.2g}"
+    sums_are = f"is {least}" if least == most else f"goes from {least} to {most}"
     yield (
-        f"The weights of {off.size:,} of {_counted(sums.size, 'query')} do not sum to 1: sums go "
-        f"from {off.min():.2g} to {off.max():.2g}. A sink, dropout or keys that were cut off do "
-        f"this."
+        f"Of {_counted(sums.size, 'row')} of weights, {off.size:,} do not sum to 1: the sum "
+        f"{sums_are}. A sink, dropout or keys that were cut off do this."
     )
     if all((np.abs(layer.weights.sum(axis=-2) - 1) < OFF).all() for layer in layers):
         yield (
@@ -357,7 +358,7 @@ def sentence(layers: list[Layer]) -> str:
     """What the page shows: how many layers, heads, queries and keys."""
     heads = [len(layer.weights) for layer in layers]
     _, rows, columns = layers[0].weights.shape
-    size = f"{_counted(rows, 'query')} and {_counted(columns, 'key')}"
+    size = f"{_counted(rows, 'query', 'queries')} and {_counted(columns, 'key')}"
     if len(layers) == 1:
         return size if heads == [1] else f"{_counted(heads[0], 'head')}, {size}"
     same = len(set(heads)) == 1
@@ -365,7 +366,5 @@ def sentence(layers: list[Layer]) -> str:
     return f"{_counted(len(layers), 'layer')} {of_heads}, {size}"
 
 
-def _counted(count: int, what: str) -> str:
-    if count == 1:
-        return f"1 {what}"
-    return f"{count:,} {'queries' if what == 'query' else f'{what}s'}"
+def _counted(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"

@@ -2,7 +2,7 @@
 
 import { el, roving, scrollBox, setStyle } from "../dom.mjs";
 import { strengthColour } from "./effects.mjs";
-import { inColours, rgb, rootOf, topOf } from "./heat.mjs";
+import { inColours, paintPixelwise, topOf } from "./heat.mjs";
 
 /**
  * The head, by its number, whose queries put most weight on a key that tells something: on others
@@ -76,7 +76,7 @@ export function headGrid(run, onChoose, down = "blocks") {
     cells.forEach((cell, i) => {
       const weights = heads[i];
       const top = topOf(weights);
-      inColours(cell.firstChild, () => paintSmall(cell.firstChild, weights, top));
+      inColours(cell.firstChild, () => paintPixelwise(cell.firstChild, weights, top));
     });
 
   let last = null; // the cell that was chosen last
@@ -110,16 +110,4 @@ export function headGrid(run, onChoose, down = "blocks") {
       bring(cell);
     });
   return { node, show, mark };
-}
-
-/** A map with a pixel for each cell, which is quick for hundreds of them. */
-function paintSmall(canvas, weights, top) {
-  const { rows, columns } = weights;
-  canvas.width = columns;
-  canvas.height = rows;
-  const picture = new ImageData(columns, rows);
-  for (let q = 0; q < rows; q++)
-    for (let k = 0; k < columns; k++)
-      picture.data.set([...rgb(rootOf(weights.at(q, k), top)), 255], 4 * (q * columns + k));
-  canvas.getContext("2d").putImageData(picture, 0, 0);
 }

@@ -209,12 +209,34 @@ function paintCells(canvas, weights, { top = 1, visible = () => true, finest = F
   canvas.width = cell * columns;
   canvas.height = cell * rows;
   const pen = canvas.getContext("2d");
-  const hatch = cell > 1 ? hatching(pen) : "#909090a0";
+  pen.imageSmoothingEnabled = false;
+  const pixels = document.createElement("canvas"); // thousands of cells are one rectangle
+  paintPixelwise(pixels, weights, top);
+  pen.drawImage(pixels, 0, 0, canvas.width, canvas.height);
+  pen.fillStyle = cell > 1 ? hatching(pen) : "#909090a0";
   for (let q = 0; q < rows; q++)
     for (let k = 0; k < columns; k++) {
-      pen.fillStyle = visible(q, k) ? `rgb(${rgb(rootOf(weights.at(q, k), top))})` : hatch;
+      if (visible(q, k)) continue;
+      pen.clearRect(cell * k, cell * q, cell, cell);
       pen.fillRect(cell * k, cell * q, cell, cell);
     }
+}
+
+/** Makes a canvas one pixel for each weight. */
+export function paintPixelwise(canvas, { rows, columns, at }, top) {
+  canvas.width = columns;
+  canvas.height = rows;
+  const picture = new ImageData(columns, rows);
+  for (let q = 0; q < rows; q++)
+    for (let k = 0; k < columns; k++) {
+      const [red, green, blue] = rgb(rootOf(at(q, k), top));
+      const place = 4 * (q * columns + k);
+      picture.data[place] = red;
+      picture.data[place + 1] = green;
+      picture.data[place + 2] = blue;
+      picture.data[place + 3] = 255;
+    }
+  canvas.getContext("2d").putImageData(picture, 0, 0);
 }
 
 /** Gray stripes on the ground of the page, which are no colour of a weight. */

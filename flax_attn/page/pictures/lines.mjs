@@ -1,15 +1,16 @@
 // Tokens on two sides, and lines between them as thick as the weight.
 
 import { scrollBox, svg } from "../dom.mjs";
-import { sign } from "./words.mjs";
+import { cutShort, sign } from "./words.mjs";
 
 const LEAST_LINE = 0.02; // the least weight that has a line
+const MOST_QUIET = 500; // lines of all queries, the strongest, so that one is found among them
 const ABOVE = 20;
 const BELOW = 150;
 const LINES_HEIGHT = 172;
 const WORD_GAP = 14;
 const LETTER = 8.6; // pixels of a letter of the fixed width that the words are written in
-const LINE_STEP = 24; // pixels from token to token downwards
+const LINE_STEP = 22; // pixels from token to token downwards
 const ACROSS = 150; // pixels from the left tokens to those on the right
 const LONGEST_LEFT = 16; // letters of a token that stands at a side
 
@@ -35,7 +36,7 @@ export function linesBetween(label, above, below, onPoint) {
 
 /** As `linesBetween`, from queries at the left to keys at the right: for many or long tokens. */
 export function linesAcross(label, left, right, onPoint) {
-  const [own, other] = [left, right].map((tokens) => tokens.map(cutShort));
+  const [own, other] = [left, right].map((tokens) => tokens.map((token) => cutShort(token, LONGEST_LEFT)));
   const width = (texts) => Math.max(...texts.map(widthOf));
   const [from, to] = [width(own) + WORD_GAP, width(own) + WORD_GAP + ACROSS];
   const longest = Math.max(left.length, right.length);
@@ -47,46 +48,42 @@ export function linesAcross(label, left, right, onPoint) {
     });
   const size = { width: to + width(other) + WORD_GAP, height: LINE_STEP * longest };
   const queries = side(left, own, from, "end", 7);
-  return lined(label, queries, side(right, other, to, "start", -7), size, onPoint);
+  const made = lined(label, queries, side(right, other, to, "start", -7), size, onPoint);
+  made.picture.classList.add("across");
+  return made;
 }
 
 /** Draws tokens at their places, and lines between them. */
 function lined(label, queries, keys, { width, height }, onPoint) {
-  const paths = svg("g", { class: "weights" });
-  const state = { q: 0, weights: null, lines: [] };
+  const [quiet, chosen] = [svg("g", { class: "weights" }), svg("g", {})]; // the one above the other
+  const state = { q: 0, weights: null };
   const rowOfKeys = keys.map((place, k) => tokenOn(place, () => onPoint(state.q, k)));
   const rowOfQueries = queries.map((place, q) => tokenOn(place, () => onPoint(q, null), q));
   keysAlong(rowOfQueries, (q) => onPoint(q, null));
   const picture = svg(
     "svg",
     { class: "lines", width, height, viewBox: `0 0 ${width} ${height}` },
-    paths,
+    quiet,
+    chosen,
     svg("g", { "aria-hidden": "true" }, rowOfKeys),
     svg("g", { role: "group", "aria-label": label }, rowOfQueries),
   );
 
-  const linesOf = (weights, q) => {
-    const [x1, y1] = queries[q].end;
-    const strong = keys.map((_, k) => k).filter((k) => weights.at(q, k) >= LEAST_LINE);
-    return strong.map((k) => {
-      const [x2, y2] = keys[k].end;
-      const look = { class: "weight", "stroke-width": 0.5 + 7 * weights.at(q, k) };
-      return svg("line", { x1, y1, x2, y2, ...look });
-    });
+  const strong = (weights, q) =>
+    keys.map((_, k) => [q, k, weights.at(q, k)]).filter(([, , weight]) => weight >= LEAST_LINE);
+
+  const lineOf = ([q, k, weight], look) => {
+    const [[x1, y1], [x2, y2]] = [queries[q].end, keys[k].end];
+    return svg("line", { x1, y1, x2, y2, class: look, "stroke-width": 0.5 + 7 * weight });
   };
 
-  const choose = (q, isChosen) =>
-    state.lines[q].forEach((line) => line.classList.toggle("chosen", isChosen));
-
   const show = (weights, q) => {
-    if (weights === state.weights) choose(state.q, false);
-    else {
-      state.lines = queries.map((_, i) => linesOf(weights, i));
-      paths.replaceChildren(...state.lines.flat());
+    if (weights !== state.weights) {
+      const all = queries.flatMap((_, i) => strong(weights, i)).sort(([, , a], [, , b]) => b - a);
+      quiet.replaceChildren(...all.slice(0, MOST_QUIET).map((own) => lineOf(own, "weight")));
     }
     Object.assign(state, { q, weights });
-    choose(q, true);
-    paths.append(...state.lines[q]); // above the others
+    chosen.replaceChildren(...strong(weights, q).map((own) => lineOf(own, "weight chosen")));
     rowOfQueries.forEach((node, i) => node.setAttribute("aria-pressed", String(i === q)));
     rowOfKeys.forEach((node, k) => node.classList.toggle("read", weights.at(q, k) >= 0.1));
   };
@@ -94,13 +91,6 @@ function lined(label, queries, keys, { width, height }, onPoint) {
 }
 
 const widthOf = (text) => Math.max(LETTER * [...text].length, LETTER);
-
-/** A token as it is shown, cut where it is long. */
-function cutShort(token) {
-  const letters = [...sign(token)];
-  const isLong = letters.length > LONGEST_LEFT;
-  return isLong ? `${letters.slice(0, LONGEST_LEFT - 1).join("")}…` : letters.join("");
-}
 
 /** Where the middles of words are, one beside another. */
 function spread(tokens) {
@@ -121,7 +111,7 @@ function tokenOn({ token, text, x, y, anchor }, onPoint, q = null) {
   const written = svg("text", { x, y, "text-anchor": anchor }, text);
   const half = (LETTER * [...text].length) / 2 + 4;
   const left = { middle: x - half, start: x - 4, end: x - 2 * half + 4 }[anchor];
-  const ground = svg("rect", { x: left, y: y - 16, width: 2 * half, height: 24, rx: 4 });
+  const ground = svg("rect", { x: left, y: y - 15, width: 2 * half, height: 21, rx: 4 });
   return svg("g", attributes, ground, written);
 }
 

@@ -2,7 +2,7 @@
 
 import { el, svg } from "../dom.mjs";
 import { LIGHT, rgb, rootOf, ticksTo } from "./heat.mjs";
-import { sign } from "./words.mjs";
+import { cutShort } from "./words.mjs";
 
 const INK = "#1c1c1a";
 const QUIET = "#595955";
@@ -69,23 +69,19 @@ function sheet(title, width, height, ...drawn) {
   return svg("svg", size, svg("title", {}, title), ground, svg("text", name, title), drawn);
 }
 
-function cutName(name) {
-  const letters = [...sign(name)];
-  return letters.length > LONGEST_NAME ? `${letters.slice(0, LONGEST_NAME - 1).join("")}…` : name;
-}
-
-/** The matrix of a head as an SVG. `rows` and `columns` are names, or null. */
+/** The matrix of a head as an SVG. `rows` and `columns` are names. */
 export function savedMatrix(title, weights, { top, visible, masked, rows, columns }) {
   const cell = Math.min(FIELD / Math.max(weights.rows, weights.columns), LARGEST_CELL);
   const size = Math.min(cell * 0.8, 14);
   const hasNames = cell >= LEAST_NAMED;
-  const [down, across] = [rows, columns].map((names) => (hasNames && names?.map(cutName)) || []);
+  const cut = (names) => (hasNames ? names.map((name) => cutShort(name, LONGEST_NAME)) : []);
+  const [down, across] = [cut(rows), cut(columns)];
   const room = (names) => Math.max(0, ...names.map((name) => [...name].length)) * 0.62 * size + 8;
   const [left, above] = [MARGIN + room(down), 58];
   const [width, height] = [cell * weights.columns, cell * weights.rows];
   const [right, below] = [left + width, above + height];
   const named = (x, y, name, more) =>
-    svg("text", { x, y, "font-size": size, fill: INK, ...more }, sign(name));
+    svg("text", { x, y, "font-size": size, fill: INK, ...more }, name);
   const middle = size * 0.35; // from the middle of letters to their line
   const queries = down.map((name, q) =>
     named(left - 6, above + cell * (q + 0.5) + middle, name, { "text-anchor": "end" }),
