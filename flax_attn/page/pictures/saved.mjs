@@ -40,7 +40,8 @@ export function saveButtons(picture, name) {
   );
 }
 
-const fileName = (name) => name.replace(/[^\p{L}\p{N}]+/gu, "_").slice(0, 80) || "attention";
+/** Letters and digits of a name, which every system takes in the name of a file. */
+const fileName = (name) => (name.match(/[\p{L}\p{N}]+/gu) ?? ["attention"]).join("_").slice(0, 80);
 
 function download(blob, name) {
   const href = URL.createObjectURL(blob);
@@ -94,7 +95,8 @@ export function savedMatrix(title, weights, { top, visible, masked, rows, column
   const low = below + room(across) + 14;
   const bar = colourBar(left, low, top, masked);
   const field = { x: left, y: above, width, height, fill: "none", stroke: EDGE };
-  const total = Math.max(right, left + BAR + 30, title.length * 9.5) + MARGIN;
+  const said = (masked || "").length * 6.4;
+  const total = Math.max(right, left + Math.max(BAR + 30, said), title.length * 9.5) + MARGIN;
   return sheet(
     title,
     Math.ceil(total),
