@@ -76,9 +76,10 @@ def page_of_file(path: Path) -> str:
 
 def are_weights(value: UserInput) -> bool:
     """Whether a value holds arrays or numbers, rather than a run or its path."""
-    if isinstance(value, list | tuple):
-        return bool(value) and (_has_arrays(value) or isinstance(_first(value), int | float))
-    return isinstance(value, Mapping) or hasattr(value, "__array__") or hasattr(value, "get_value")
+    first = _first(value)
+    if isinstance(value, list | tuple) and (first is None or isinstance(first, int | float)):
+        return True
+    return isinstance(first, Mapping) or hasattr(first, "__array__") or hasattr(first, "get_value")
 
 
 def weights_data(

@@ -93,8 +93,8 @@ def of_linen():
 
 def of_nnx():
     layer = nnx.MultiHeadAttention(2, 16, decode=False, rngs=nnx.Rngs(0))
-    layer(jax.random.normal(jax.random.key(0), (1, 6, 16)), sow_weights=True)
-    return nnx.pop(layer, nnx.Intermediate)
+    x = jax.random.normal(jax.random.key(0), (1, 6, 16))
+    return nnx.capture(layer, nnx.Intermediate)(x, sow_weights=True)[1]
 
 
 def of_torch():
@@ -239,7 +239,7 @@ def test_what_is_unusual_has_a_line():
         (({},), {}, "got no array"),
         (([None, None],), {}, "got None; load a model of transformers with attn_implementation="),
         ((np.array([["a"]]),), {}, "expected weights as numbers, got an array of <U1"),
-        ((soft(2, 2) * 1j,), {}, "expected weights as numbers, got an array of complex128"),
+        ((soft(2, 2) * 1j,), {}, "expected weights as numbers, got an array of complex64"),
         ((soft(2, 2) > 0,), {}, "expected weights as numbers, got an array of bool"),
         ((np.array([[None]]),), {}, "expected weights as numbers, got an array of object"),
         (([[0.5, 0.5], [1]],), {}, "expected weights as numbers, got setting an array"),
