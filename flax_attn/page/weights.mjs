@@ -1,16 +1,17 @@
 // Attention weights of any model: heads to choose from, the chosen one as a matrix or as lines, and
 // the tokens with their weights.
 
-import { el, percent, scrollBox, sentence, tableBehind } from "./dom.mjs";
+import { el, keepHeight, percent, scrollBox, sentence, setStyle, tableBehind } from "./dom.mjs";
 import { openPage } from "./opening.mjs";
 import { headGrid, headName, mostTelling, mostTold } from "./pictures/head_grid.mjs";
 import { headOf, headsOf, heatMap, largest, legend, MOST_NAMED } from "./pictures/heat.mjs";
 import { movingLegend, pooled, rowOf, topOf } from "./pictures/heat.mjs";
 import { linesAcross } from "./pictures/lines.mjs";
 import { savedLines, savedMatrix, saveButtons } from "./pictures/saved.mjs";
-import { cutShort, sign, words } from "./pictures/words.mjs";
+import { cutShort, cutText, sign, words } from "./pictures/words.mjs";
 
 const LONGEST_SAID = 24; // letters of a token in the sentence
+const LONGEST_HEAD = 40; // the same of the name of a head
 const SMALL_SIDE = 32; // cells along the small picture of a head
 const MOST_LINED = 128; // queries or keys, up to which there are lines
 const GUESSED = "hatched: exactly 0 in every head, so taken for masked";
@@ -115,7 +116,7 @@ function weightsView(run) {
     const { weights, visible } = state.place;
     const { q, k } = state;
     const best = largest(weights, q);
-    const where = hasName ? `In ${nameNow()}, ` : "";
+    const where = hasName ? `In ${cutText(nameNow(), LONGEST_HEAD)}, ` : "";
     const share = percent(weights.at(q, k ?? best));
     if (k !== null && !visible(q, k)) return `${where}${query(q)} may not look at ${key(k)}.`;
     if (k !== null) return `${where}${query(q)} puts ${share} of its weight on ${key(k)}.`;
@@ -132,7 +133,7 @@ function weightsView(run) {
     (queries ?? keys).pick(q);
     if (scaled !== count) strength.to(Math.max(count, 1));
     scaled = count;
-    strength.node.hidden = count < 2;
+    setStyle(strength.node, { visibility: count < 2 ? "hidden" : "visible" });
     map.point(q, k ?? largest(weights, q));
     if (lines && !lines.node.hidden) lines.show(weights, q);
     const text = sayQuery();
@@ -213,8 +214,8 @@ function weightsView(run) {
     {},
     el("h2", {}, isSame ? "The tokens" : "Queries and keys"),
     el("p", { class: "hint no-print" }, about),
-    strips.map(follow),
-    strength.node,
+    follow(el("div", {}, strips)),
+    keepHeight(strength.node),
   );
   const rowsAre = run.attention.length > 1 ? " Each row is a layer." : "";
   const heads = el(
@@ -226,7 +227,7 @@ function weightsView(run) {
   );
   const left = [hasWords ? tokens : null, places.length > 1 ? heads : null].filter(Boolean);
   return [
-    said.node,
+    keepHeight(said.node),
     run.notes.map((note) => el("p", { class: "note" }, note)),
     el(
       "div",

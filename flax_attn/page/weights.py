@@ -363,7 +363,9 @@ def sentence(layers: list[Layer]) -> str:
     if len(layers) == 1:
         return size if heads == [1] else f"{_counted(heads[0], 'head')}, {size}"
     same = len(set(heads)) == 1
-    of_heads = f"of {_counted(heads[0], 'head')}" if same else f"with {_counted(sum(heads), 'head')}"
+    of_heads = (
+        f"of {_counted(heads[0], 'head')}" if same else f"with {_counted(sum(heads), 'head')}"
+    )
     return f"{_counted(len(layers), 'layer')} {of_heads}, {size}"
 
 

@@ -21,7 +21,7 @@ from flax_attn.page.weights import MOST_WEIGHTS, page_of_weights, weights_data
 from tests.page.attacks import ATTACKS
 from tests.page.test_report import data_of, unpacked
 
-WORDS = "the cat sat on the mat".split()
+WORDS = ["the", "cat", "sat", "on", "the", "mat"]
 show = inspect.unwrap(flax_attn.show)  # the types are checked first in tests
 
 
@@ -233,7 +233,7 @@ def test_what_is_unusual_has_a_line():
     [
         ((soft(5),), {}, "expected weights (q, k), (heads, q, k) or (layers, heads, q, k), got (5"),
         ((soft(2, 2, 2, 3, 3),), {}, "choose an example of the batch: weights[0]"),
-        (((soft(4, 2, 3, 3),) * 2,), {}, "or (1, heads, q, k) in layer 0, got (4, 2, 3, 3); choose"),
+        (((soft(4, 2, 3, 3),) * 2,), {}, "or (1, heads, q, k) in layer 0, got (4, 2, 3, 3)"),
         (({"a": soft(4, 2, 3, 3)},), {}, "(1, heads, q, k) in a, got (4, 2, 3, 3); choose"),
         ((np.zeros((0, 3)),), {}, "got (0, 3)"),
         (({},), {}, "got no array"),
@@ -251,7 +251,7 @@ def test_what_is_unusual_has_a_line():
         ((np.zeros((9, 1024, 512)),), {}, f"expected at most {MOST_WEIGHTS:,} weights, got more"),
         ((np.zeros((1, 1025)),), {}, "expected at most 1,024 queries and keys, got (1, 1025); cut"),
         ((soft(6, 6), WORDS[:5]), {}, "expected 6 tokens as rows, one for each query, got 5; cut"),
-        ((soft(6, 2), WORDS, "abc"), {}, "expected a list of 2 tokens as columns, got 'abc'; split"),
+        ((soft(6, 2), WORDS, "abc"), {}, "expected a list of 2 tokens as columns, got 'abc'"),
         ((soft(6, 2), WORDS, list("abc")), {}, "expected 2 tokens as columns, one for each key"),
         ((soft(2, 2), 3), {}, "expected a list of 2 tokens as rows, got 3"),
         ((soft(2, 2), [b"a", b"b"]), {}, "expected tokens as rows, got b'a'; pass texts"),
@@ -259,7 +259,7 @@ def test_what_is_unusual_has_a_line():
         ((soft(2, 2),), {"mask": np.ones((2, 2))}, "expected a boolean mask"),
         ((soft(2, 2),), {"mask": np.ones(3, bool)}, "expected a mask that broadcasts to the weig"),
         ((soft(2, 2), ["a"] * 2, ["a"] * 2, 3), {}, "expected weights, rows and columns, got 4"),
-        (("dates",), {"rows": WORDS}, "expected rows, columns, mask and title beside weights alone"),
+        (("dates",), {"rows": WORDS}, "expected rows, columns, mask and title beside weights"),
         (("dates", soft(2, 2)), {}, "expected a text or a Path as a run"),
         ((), {"rows": WORDS}, "expected rows, columns, mask and title beside weights alone"),
     ],

@@ -8,10 +8,15 @@ export function sign(token) {
   return token === "" ? "∅" : token.replaceAll(" ", "␣");
 }
 
-/** A token as it is shown, cut to so many letters. */
+/** The beginning of a text that has more letters than `longest`. */
+export function cutText(text, longest) {
+  const letters = [...text];
+  return letters.length > longest ? `${letters.slice(0, longest - 1).join("")}…` : text;
+}
+
+/** A token as it is shown, or its beginning. */
 export function cutShort(token, longest) {
-  const letters = [...sign(token)];
-  return letters.length > longest ? `${letters.slice(0, longest - 1).join("")}…` : sign(token);
+  return cutText(sign(token), longest);
 }
 
 /** A word that a model does not know, without the brackets that a run has kept it in. */
