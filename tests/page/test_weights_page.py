@@ -140,7 +140,7 @@ def test_queries_and_keys_of_two_languages_have_their_own_tokens(opened):
     strip(page, 0).nth(1).hover()
     assert visited.sentence() == "“dog” looks most at “Hund”, with 85\xa0%."
     strip(page, 1).nth(3).hover()
-    assert visited.sentence() == "“sleeps” puts 5.0\xa0% of its weight on “.”."
+    assert visited.sentence() == "“dog” puts 5.0\xa0% of its weight on “.”."
 
 
 def test_masked_cells_are_hatched_and_the_legend_says_so(opened):
