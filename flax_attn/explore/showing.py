@@ -59,8 +59,22 @@ def show(*runs: str | Path | Run | Model, model: bool = True, height: int = HEIG
 @overload
 def show(
     weights: Weights,
+    /,
+    *,
     rows: Tokens | None = None,
     columns: Tokens | None = None,
+    mask: Mask | None = None,
+    title: str = "",
+    height: int = HEIGHT,
+) -> Page: ...
+
+
+@overload
+def show(
+    weights: Weights,
+    rows: Tokens | None,
+    columns: Tokens | None = None,
+    /,
     *,
     mask: Mask | None = None,
     title: str = "",
@@ -70,13 +84,12 @@ def show(
 
 def show(
     *runs: UserInput,
-    model: bool = True,
-    height: int = HEIGHT,
     rows: UserInput = None,
     columns: UserInput = None,
     mask: UserInput = None,
     title: str = "",
-    weights: UserInput = None,
+    model: bool = True,
+    height: int = HEIGHT,
 ) -> Page:
     """Runs, or attention weights of any model, as a page in a notebook.
 
@@ -84,17 +97,17 @@ def show(
     arrays of JAX, PyTorch, Keras or NumPy. `show(...).save("page.html")` writes the page.
 
     Args:
-        runs: run directories, or runs that are loaded.
-        model: whether the trained models of runs are in the page and answer there.
-        height: of the frame, in pixels.
-        weights: `(q, k)`, `(heads, q, k)` or `(layers, heads, q, k)`; or a dict of layers by name,
-            or a list of layers, each `(q, k)`, `(heads, q, k)` or `(1, heads, q, k)`.
+        runs: run directories, or runs that are loaded. Or weights `(q, k)`, `(heads, q, k)` or
+            `(layers, heads, q, k)`; or a dict of layers by name, or a list of layers, each
+            `(q, k)`, `(heads, q, k)` or `(1, heads, q, k)`.
         rows: `(q,)` tokens of the queries; their indices where None.
         columns: `(k,)` tokens of the keys; where None, `rows` if there are as many, else indices.
-        mask: boolean, broadcasts to the weights; True = may be attended. Where None, the page
-            takes keys for masked to which every head gives exactly 0: all behind the query, or
-            those of whole columns.
-        title: the name of the page.
+        mask: boolean, broadcasts to the weights; True = may be attended. Where None, keys are taken
+            for masked to which every head gives exactly 0: all behind the query, or those that
+            no query attends to.
+        title: the name of a page of weights.
+        model: whether the trained models of runs are in the page and answer there.
+        height: of the frame, in pixels.
 
     Raises:
         UsageError: a run that is not finished or is damaged; weights of another shape, negative or
@@ -102,15 +115,16 @@ def show(
     """
     check_number("height", height)
     beside = {"rows": rows, "columns": columns, "mask": mask}
-    if weights is None and runs and are_weights(runs[0]):
+    if runs and are_weights(runs[0]):
         weights, *tokens = runs
         if len(tokens) > 2:
-            raise UsageError(f"expected weights, rows and columns, got {len(runs)} arguments")
+            raise UsageError(
+                f"expected weights, rows and columns, got {len(runs)} arguments; pass several "
+                f"layers as a list"
+            )
         beside |= dict(zip(("rows", "columns"), tokens))
-        runs = ()
-    if weights is not None and not runs:
         return Page(page_of_weights(weights, **beside, title=title), height, saves=True)
-    if title or any(own is not None for own in (weights, *beside.values())):
+    if title or any(own is not None for own in beside.values()):
         raise UsageError(
             "expected rows, columns, mask and title beside weights alone, got them beside a run; "
             "leave them out"

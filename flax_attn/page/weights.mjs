@@ -1,7 +1,8 @@
 // Attention weights of any model: heads to choose from, the chosen one as a matrix or as lines, and
 // the tokens with their weights.
 
-import { el, keepHeight, percent, scrollBox, sentence, setStyle, tableBehind } from "./dom.mjs";
+import { el, keepHeight, percent, scrollBox, sentence } from "./dom.mjs";
+import { setStyle, tableBehind } from "./dom.mjs";
 import { openPage } from "./opening.mjs";
 import { headGrid, headName, mostTelling, mostTold } from "./pictures/head_grid.mjs";
 import { headOf, headsOf, heatMap, largest, legend, MOST_NAMED } from "./pictures/heat.mjs";
@@ -36,7 +37,8 @@ function naming(tokens, what) {
   if (!tokens) return (i) => `${what} ${i}`;
   const times = new Map();
   for (const token of tokens) times.set(token, (times.get(token) ?? 0) + 1);
-  return (i) => `“${cutShort(tokens[i], LONGEST_SAID)}”${times.get(tokens[i]) > 1 ? ` at ${i}` : ""}`;
+  const where = (i) => (times.get(tokens[i]) > 1 ? ` at ${i}` : "");
+  return (i) => `“${cutShort(tokens[i], LONGEST_SAID)}”${where(i)}`;
 }
 
 /**

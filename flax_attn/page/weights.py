@@ -196,20 +196,22 @@ def _short(names: list[tuple[str, ...]]) -> list[str]:
 
 def _array(value: UserInput, where: str) -> np.ndarray:
     """Numbers as NumPy has them. PyTorch's may need gradients, and NumPy lacks its bfloat16."""
-    advice = "pass an array of numbers"
     if value is None:
-        advice = "load a model of transformers with attn_implementation='eager'"
+        raise UsageError(
+            f"expected weights as numbers{where}, got None; load a model of transformers with "
+            f"attn_implementation='eager'"
+        )
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu()
             value = value.float() if "bfloat16" in str(value.dtype) else value
         array = np.asarray(value)
         if array.dtype.kind not in "fiuV" or array.dtype.names:  # V: bfloat16 of JAX
-            raise TypeError("None" if value is None else f"an array of {array.dtype}")
+            raise TypeError(f"an array of {array.dtype}")
         return array if array.dtype.kind != "V" else array.astype(np.float32)
     except Exception as error:  # whatever another library makes of its arrays
         got = shortened(one_line(error))
-        raise UsageError(f"expected weights as numbers{where}, got {got}; {advice}") from error
+        raise UsageError(f"expected weights as numbers{where}, got {got}; pass an array") from error
 
 
 def _split(
@@ -287,8 +289,8 @@ def masked_cells(weights: np.ndarray) -> np.ndarray:
     weight of all of them is exactly 0 or NaN. A query that has nothing but NaN says nothing.
     """
     _, rows, columns = weights.shape
-    is_none = ~(weights > 0).any(axis=0)
-    has_numbers = ~np.isnan(weights).all(axis=(0, 2))
+    is_none = np.asarray((~(weights > 0)).all(axis=0))
+    has_numbers = np.asarray((~np.isnan(weights)).any(axis=(0, 2)))
     masked = np.zeros((rows, columns), bool)
     if has_numbers.sum() > 1:  # one query does not look at every key
         masked[:, is_none[has_numbers].all(axis=0)] = True

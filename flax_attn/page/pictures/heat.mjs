@@ -42,7 +42,12 @@ export function inColours(node, paintIt) {
 }
 
 /** Red, green and blue of a place on the scale of colours, from 0 to 1. */
-export function rgb(place, own = stops) {
+export function rgb(place) {
+  return rgbAmong(stops, place);
+}
+
+/** The same on a scale of these colours. */
+export function rgbAmong(own, place) {
   if (!Number.isFinite(place)) return BROKEN;
   const at = Math.min(Math.max(place, 0), 1) * (own.length - 1);
   const low = Math.floor(at);

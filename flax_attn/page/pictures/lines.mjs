@@ -36,15 +36,16 @@ export function linesBetween(label, above, below, onPoint) {
 
 /** As `linesBetween`, from queries at the left to keys at the right: for many or long tokens. */
 export function linesAcross(label, left, right, onPoint) {
-  const [own, other] = [left, right].map((tokens) => tokens.map((token) => cutShort(token, LONGEST_LEFT)));
-  const width = (texts) => Math.max(...texts.map(widthOf));
+  const texts = (tokens) => tokens.map((token) => cutShort(token, LONGEST_LEFT));
+  const [own, other] = [texts(left), texts(right)];
+  const width = (all) => Math.max(...all.map(widthOf));
   const [from, to] = [width(own) + WORD_GAP, width(own) + WORD_GAP + ACROSS];
   const longest = Math.max(left.length, right.length);
-  const side = (tokens, texts, x, anchor, gap) =>
+  const side = (tokens, cut, x, anchor, gap) =>
     tokens.map((token, i) => {
       const middle = LINE_STEP * (i + 0.5 + (longest - tokens.length) / 2);
       const place = { x, y: middle + 5, anchor, end: [x + gap, middle] };
-      return { token, text: texts[i], ...place };
+      return { token, text: cut[i], ...place };
     });
   const size = { width: to + width(other) + WORD_GAP, height: LINE_STEP * longest };
   const queries = side(left, own, from, "end", 7);

@@ -1,7 +1,7 @@
 // Pictures as files, an SVG or a PNG: in light colours, with the tokens.
 
 import { el, svg } from "../dom.mjs";
-import { LIGHT, rgb, rootOf, ticksTo } from "./heat.mjs";
+import { LIGHT, rgbAmong, rootOf, ticksTo } from "./heat.mjs";
 import { cutShort } from "./words.mjs";
 
 const INK = "#1c1c1a";
@@ -139,7 +139,7 @@ const HATCH = "url(#hatch)";
 
 function colourAt(weight, top, isVisible) {
   if (!isVisible) return HATCH;
-  const colour = `rgb(${rgb(rootOf(weight, top), LIGHT)})`;
+  const colour = `rgb(${rgbAmong(LIGHT, rootOf(weight, top))})`;
   return colour === "rgb(255,255,255)" ? null : colour;
 }
 
