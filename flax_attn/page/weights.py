@@ -29,6 +29,10 @@ ALONE = "(q, k), (heads, q, k) or (layers, heads, q, k)"
 OF_A_LAYER = "(q, k), (heads, q, k) or (1, heads, q, k)"
 
 
+NUMBERS = (int, float, list, tuple)  # in a list, and lists that are empty
+EAGER = "load a model of transformers with attn_implementation='eager'"
+
+
 class Layer(NamedTuple):
     """The weights of one layer: its name, `(heads, q, k)`, and a mask that broadcasts to them."""
 
@@ -77,7 +81,7 @@ def page_of_file(path: Path) -> str:
 def are_weights(value: UserInput) -> bool:
     """Whether a value holds arrays or numbers, rather than a run or its path."""
     first = _first(value)
-    if isinstance(value, list | tuple) and (first is None or isinstance(first, int | float)):
+    if isinstance(value, list | tuple) and (first is None or isinstance(first, NUMBERS)):
         return True
     return isinstance(first, Mapping) or hasattr(first, "__array__") or hasattr(first, "get_value")
 
@@ -125,7 +129,7 @@ def layers_of(weights: UserInput) -> list[tuple[str, np.ndarray]]:
     """The layers by name, each `(heads, q, k)`, checked."""
     named = list(_leaves(weights, ()))
     if not named:
-        raise UsageError(f"expected weights {ALONE}, got no array; pass at least one")
+        raise UsageError(f"expected weights {ALONE}, got no array; pass one, or {EAGER}")
     names = _short([name for name, _ in named])
     is_alone = named[0][0] == () and len(named) == 1
     layers, total = [], 0
@@ -163,7 +167,7 @@ def _leaves(value: UserInput, name: tuple[str, ...]) -> Iterator[tuple[tuple[str
     if isinstance(value, Mapping):
         for key, own in value.items():
             yield from _leaves(own, (*name, str(key)))
-    elif isinstance(value, list | tuple) and _has_arrays(value):
+    elif isinstance(value, list | tuple) and (_has_arrays(value) or not value):
         for i, own in enumerate(value):
             number = str(i) if name else f"layer {i}"
             yield from _leaves(own, (*name, number) if len(value) > 1 else name or (number,))
@@ -197,10 +201,7 @@ def _short(names: list[tuple[str, ...]]) -> list[str]:
 def _array(value: UserInput, where: str) -> np.ndarray:
     """Numbers as NumPy has them. PyTorch's may need gradients, and NumPy lacks its bfloat16."""
     if value is None:
-        raise UsageError(
-            f"expected weights as numbers{where}, got None; load a model of transformers with "
-            f"attn_implementation='eager'"
-        )
+        raise UsageError(f"expected weights as numbers{where}, got None; {EAGER}")
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu()

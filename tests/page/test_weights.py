@@ -237,6 +237,7 @@ def test_what_is_unusual_has_a_line():
         (({"a": soft(4, 2, 3, 3)},), {}, "(1, heads, q, k) in a, got (4, 2, 3, 3); choose"),
         ((np.zeros((0, 3)),), {}, "got (0, 3)"),
         (({},), {}, "got no array"),
+        (((),), {}, "got no array; pass one, or load a model of transformers with attn_implement"),
         (([None, None],), {}, "got None; load a model of transformers with attn_implementation="),
         ((np.array([["a"]]),), {}, "expected weights as numbers, got an array of <U1"),
         ((soft(2, 2) * 1j,), {}, "expected weights as numbers, got an array of complex64"),
