@@ -59,7 +59,6 @@ if of_heads is not None:
     flax_attn.plot.attention(of_heads)
 page = flax_attn.show(np.ones((2, 2)), rows=["a", "b"], mask=np.tri(2) > 0, title="one", height=9)
 pages: list[Path] = [
-    flax_attn.show(of_heads, ["a", "b"]).save("page.html"),
     flax_attn.show(context, ["a"], range(4), title="one").save(Path("page.html")),
     flax_attn.show({"one": np.ones((2, 2)), "two": np.ones((3, 2, 2))}).save("page.html"),
     flax_attn.show((np.ones((2, 2)), np.ones((2, 2))), rows="ab".split()).save("page.html"),
@@ -111,7 +110,6 @@ flax_attn.plot.attention(np.ones((2, 3)), titel="weights")
 flax_attn.plot.attention_on_text("a text", print)
 flax_attn.show(np.ones((2, 2)), rows=3)
 flax_attn.show(np.ones((2, 2)), tokens=["a", "b"])
-flax_attn.show("runs/shapes_cnn", rows=["a", "b"])
 flax_attn.load("runs/shapes_cnn").predict(print).output
 flax_attn.load("runs/shapes_cnn").summary["metric"]
 """
