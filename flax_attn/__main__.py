@@ -333,7 +333,9 @@ def make_parser(description: str | None, version: str) -> argparse.ArgumentParse
     compare.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     output = "directory for the figures (default: comparison)"
     compare.add_argument("--output", type=Path, default=Path("comparison"), help=output)
-    reporting = commands.add_parser("report", help="write runs, or weights, as one page for a browser")
+    reporting = commands.add_parser(
+        "report", help="write runs, or weights, as one page for a browser"
+    )
     add_reporting(reporting)
     explore = commands.add_parser("explore", help="try a run in the browser")
     add_exploring(explore)

@@ -157,7 +157,9 @@ def layers_of(weights: UserInput) -> list[tuple[str, np.ndarray]]:
             f"expected at most {MOST_TOKENS:,} queries and keys, got {size}; cut them, such as "
             f"weights[..., :512, :512]"
         )
-    return [(name, _checked(own.astype(np.float32), name)) for name, own in layers]
+    for name, own in layers:
+        _check(own, name)
+    return [(name, own.astype(np.float32)) for name, own in layers]
 
 
 def _leaves(value: UserInput, name: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], UserInput]]:
@@ -230,8 +232,8 @@ def _split(
     return [(f"layer {i}", own) for i, own in enumerate(array)]
 
 
-def _checked(weights: np.ndarray, name: str) -> np.ndarray:
-    """Weights from 0 to 1; NaN may be among them."""
+def _check(weights: np.ndarray, name: str) -> None:
+    """Raises a UsageError for what is not from 0 to 1. NaN may be among weights."""
     for wrong, advice in (
         (weights < -ROUNDING, "pass weights after the softmax, not scores"),
         (weights > 1 + ROUNDING, "pass weights after the softmax and without dropout"),
@@ -243,7 +245,6 @@ def _checked(weights: np.ndarray, name: str) -> np.ndarray:
                 f"expected weights from 0 to 1, got {weights[head, q, k]:.3g} in {where}, query "
                 f"{q}, key {k}; {advice}"
             )
-    return weights.clip(0, 1)
 
 
 # masks and notes

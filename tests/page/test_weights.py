@@ -193,6 +193,14 @@ def test_what_is_exactly_0_in_all_heads_is_masked(weights, expected):
     assert not [line for line in run["notes"] if "sum" in line]
 
 
+def test_a_query_with_nothing_but_nan_is_marked_and_not_masked():
+    weights = causal()
+    weights[:, 2] = np.nan
+    run = shown(weights)
+    np.testing.assert_array_equal(hidden_cells(run), LATER & (np.arange(5) != 2)[:, None])
+    assert run["notes"] == ["10 weights are not a number (NaN): orange here."]
+
+
 def test_a_weight_in_any_head_is_no_mask():
     weights = causal()
     weights[1, 0] = 0.2
