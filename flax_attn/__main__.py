@@ -333,7 +333,9 @@ def make_parser(description: str | None, version: str) -> argparse.ArgumentParse
     compare.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     output = "directory for the figures (default: comparison)"
     compare.add_argument("--output", type=Path, default=Path("comparison"), help=output)
-    reporting = commands.add_parser("report", help="write runs as one page for a browser")
+    reporting = commands.add_parser(
+        "report", help="write runs, or weights, as one page for a browser"
+    )
     add_reporting(reporting)
     explore = commands.add_parser("explore", help="try a run in the browser")
     add_exploring(explore)
@@ -441,7 +443,7 @@ def add_generating(generate: argparse.ArgumentParser) -> None:
 
 def add_reporting(reporting: argparse.ArgumentParser) -> None:
     """The arguments of `report`."""
-    runs = "run directories, such as runs/shapes_attention"
+    runs = "run directories, such as runs/shapes_attention, or a file of attention weights (.npz)"
     reporting.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=runs)
     output = "the file to write, or - for the terminal (default: report.html)"
     reporting.add_argument("-o", "--output", type=Path, default=Path("report.html"), help=output)

@@ -15,10 +15,16 @@ Options = dict[Any, Any]  # keyword arguments of another library, which types ea
 # What the public functions expect. A type checker sees it. As the program runs anything may come,
 # and what does not fit is told in one line.
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from numpy.typing import ArrayLike
+
+    Weights = ArrayLike | Mapping[str, object]  # one array, or layers by name
+    Tokens = Iterable[object]
+    Mask = ArrayLike
 
     ArraysOrTexts = ArrayLike  # arrays, a text, or a list of texts
     InputsAndTargets = tuple[ArrayLike, ArrayLike]
     ConfigValue = bool | int | float | str | Sequence[bool | int | float | str] | None
 else:
-    ArraysOrTexts = InputsAndTargets = ConfigValue = Any
+    ArraysOrTexts = InputsAndTargets = ConfigValue = Weights = Tokens = Mask = Any

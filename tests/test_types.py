@@ -57,6 +57,13 @@ flax_attn.plot.attention_on_text(prediction.tokens, weights)
 context, of_heads = attend(np.ones((2, 3)), np.ones((4, 3)), np.ones((4, 1)))
 if of_heads is not None:
     flax_attn.plot.attention(of_heads)
+page = flax_attn.show(np.ones((2, 2)), rows=["a", "b"], mask=np.tri(2) > 0, title="one", height=9)
+pages: list[Path] = [
+    flax_attn.show(context, ["a"], range(4), title="one").save(Path("page.html")),
+    flax_attn.show({"one": np.ones((2, 2)), "two": np.ones((3, 2, 2))}).save("page.html"),
+    flax_attn.show((np.ones((2, 2)), np.ones((2, 2))), rows="ab".split()).save("page.html"),
+    flax_attn.show(run, "runs/shapes_cnn", model=False).save("page.html"),
+]
 error: float = run.summary["metrics"]["test/mse"]["mean"]
 """
 TYPES = {  # a word of the type of each expression
@@ -101,6 +108,8 @@ flax_attn.train("shapes_cnn", on_epoch=3)
 flax_attn.train("shapes_cnn", overrides={"model.features": print})
 flax_attn.plot.attention(np.ones((2, 3)), titel="weights")
 flax_attn.plot.attention_on_text("a text", print)
+flax_attn.show(np.ones((2, 2)), rows=3)
+flax_attn.show(np.ones((2, 2)), tokens=["a", "b"])
 flax_attn.load("runs/shapes_cnn").predict(print).output
 flax_attn.load("runs/shapes_cnn").summary["metric"]
 """

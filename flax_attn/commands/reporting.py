@@ -1,17 +1,16 @@
 """What `flax-attn report` writes."""
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 from flax_attn import kinds
 from flax_attn.errors import UsageError, escaped
-from flax_attn.files import check_writable, replacing
-from flax_attn.runs.directory import check_no_file_of_run
+from flax_attn.page.saving import check_output, write
 
 STDOUT = Path("-")
-SUFFIXES = (".html", ".htm")
+OUTPUT = "-o"
+ARRAYS = (".npz", ".npy")
 
 
 def report(args: argparse.Namespace) -> list[Path]:
@@ -20,9 +19,14 @@ def report(args: argparse.Namespace) -> list[Path]:
     Everything is checked before anything is written. A report that is there stays if this fails.
 
     Raises:
-        UsageError: a run that is not finished or is damaged, or an output that cannot be written.
+        OSError: no such file of weights.
+        UsageError: a run that is not finished or is damaged, a file that holds no weights, or an
+            output that cannot be written.
     """
-    output = check_output(args.output)
+    if args.output != STDOUT:
+        check_output(args.output, OUTPUT)
+    if any(path.suffix.lower() in ARRAYS for path in args.runs):
+        return written(of_weights(args.runs), args.output)
     # before jax is there, so that a wrong path is told at once
     records = [kinds.read(path) for path in args.runs]
     if args.model:
@@ -36,44 +40,34 @@ def report(args: argparse.Namespace) -> list[Path]:
         from flax_attn.page.report import report as page
 
         text = page(records)
-    if args.output == STDOUT:
-        sys.stdout.buffer.write(text.encode())
-        sys.stdout.flush()
-    else:
-        try:
-            with replacing(output) as partial:
-                partial.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise cannot_write(args.output, error) from error
     if args.model:
         print("the trained models are in the page (--no-model leaves them out)", file=sys.stderr)
-    return [] if args.output == STDOUT else [args.output]
+    return written(text, args.output)
 
 
-def cannot_write(path: Path, error: OSError) -> UsageError:
-    return UsageError(f"cannot write -o {path} ({error.strerror}); choose another file")
-
-
-def check_output(path: Path) -> Path:
-    """The file that an output stands for: a link stays one.
+def of_weights(paths: list[Path]) -> str:
+    """The page of a file of attention weights, which stands alone.
 
     Raises:
-        UsageError: it is no file that can be written.
+        OSError: no such file.
+        UsageError: further files or runs, or a file that holds no weights.
     """
-    shown, advice = escaped(str(path)), "choose another file"
+    from flax_attn.page.weights import page_of_file
+
+    path, *others = paths
+    if others:
+        raise UsageError(
+            f"expected one file of weights alone, got {len(paths)} paths, such as "
+            f"{escaped(str(others[0]))}; write a page for each"
+        )
+    return page_of_file(path)
+
+
+def written(text: str, path: Path) -> list[Path]:
+    """Writes the page and returns its path, or prints it."""
     if path == STDOUT:
-        return path
-    if path.is_dir():
-        raise UsageError(f"expected a file for -o, got the directory {shown}; add report.html")
-    if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"expected -o with a name that ends in .html, got {shown}; {advice}")
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise UsageError(f"no directory {escaped(str(folder))} for -o; make it, or {advice}")
-    check_no_file_of_run(path, "-o")
-    output = Path(os.path.realpath(path))
-    try:
-        check_writable(output)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    return output
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.flush()
+        return []
+    write(text, path, OUTPUT)
+    return [path]

@@ -1,8 +1,9 @@
-"""Runs on one page: what they hold, and their models, which answer in it."""
+"""Runs on one page: what they hold, and their models, which answer in it. Also any weights."""
 
 import html
 from collections.abc import Iterable
 from pathlib import Path
+from typing import overload
 
 from flax_attn import kinds
 from flax_attn.errors import UsageError, one_line
@@ -11,9 +12,11 @@ from flax_attn.explore.live import live
 from flax_attn.fields import check_number
 from flax_attn.files import expanded
 from flax_attn.page.report import report, with_own_names
+from flax_attn.page.saving import write
+from flax_attn.page.weights import are_weights, page_of_weights
 from flax_attn.runs import shipped
 from flax_attn.runs.reading import Record
-from flax_attn.types import JsonObject
+from flax_attn.types import JsonObject, Mask, Tokens, UserInput, Weights
 
 HEIGHT = 720  # pixels of a page in a notebook
 
@@ -24,33 +27,110 @@ class Page:
     Attributes:
         html: the whole page.
         height: of the frame, in pixels.
+        saves: whether the frame lets the page save pictures as files.
     """
 
-    def __init__(self, text: str, height: int = HEIGHT):
-        self.html, self.height = text, height
+    def __init__(self, text: str, height: int = HEIGHT, saves: bool = False):
+        self.html, self.height, self.saves = text, height, saves
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the page into a file, whole, and returns its path.
+
+        Raises:
+            UsageError: a name without .html, or a file that cannot be written.
+        """
+        own = expanded(path)
+        write(self.html, own, "a page")
+        return own
 
     def _repr_html_(self) -> str:
         """The frame. It may run the script of the page, and reach nothing outside it."""
+        sandbox = "allow-scripts allow-downloads" if self.saves else "allow-scripts"
         return (
-            f'<iframe sandbox="allow-scripts" title="report" width="100%" height="{self.height}" '
+            f'<iframe sandbox="{sandbox}" title="report" width="100%" height="{self.height}" '
             f'style="border: 0" srcdoc="{html.escape(self.html)}"></iframe>'
         )
 
 
-def show(*runs: str | Path | Run | Model, model: bool = True, height: int = HEIGHT) -> Page:
-    """Runs as a page in a notebook.
+@overload
+def show(*runs: str | Path | Run | Model, model: bool = True, height: int = HEIGHT) -> Page: ...
+
+
+@overload
+def show(
+    weights: Weights,
+    /,
+    *,
+    rows: Tokens | None = None,
+    columns: Tokens | None = None,
+    mask: Mask | None = None,
+    title: str = "",
+    height: int = HEIGHT,
+) -> Page: ...
+
+
+@overload
+def show(
+    weights: Weights,
+    rows: Tokens | None,
+    columns: Tokens | None = None,
+    /,
+    *,
+    mask: Mask | None = None,
+    title: str = "",
+    height: int = HEIGHT,
+) -> Page: ...
+
+
+def show(
+    *runs: UserInput,
+    rows: UserInput = None,
+    columns: UserInput = None,
+    mask: UserInput = None,
+    title: str = "",
+    model: bool = True,
+    height: int = HEIGHT,
+) -> Page:
+    """Runs, or attention weights of any model, as a page in a notebook.
+
+    `show(run)` takes run directories, or runs that are loaded. `show(weights, rows, columns)` takes
+    arrays of JAX, PyTorch, Keras or NumPy. `show(...).save("page.html")` writes the page.
 
     Args:
-        runs: run directories, or runs that are loaded.
-        model: whether the trained models are in the page and answer there.
+        runs: run directories, or runs that are loaded. Or weights `(q, k)`, `(heads, q, k)` or
+            `(layers, heads, q, k)`; or a dict of layers by name, or a list of layers, each
+            `(q, k)`, `(heads, q, k)` or `(1, heads, q, k)`.
+        rows: `(q,)` tokens of the queries; their indices where None.
+        columns: `(k,)` tokens of the keys; where None, `rows` if there are as many, else indices.
+        mask: boolean, broadcasts to the weights; True = may be attended. Where None, keys are taken
+            for masked to which every head gives exactly 0: all behind the query, or those that
+            no query attends to.
+        title: the name of a page of weights.
+        model: whether the trained models of runs are in the page and answer there.
         height: of the frame, in pixels.
 
     Raises:
-        UsageError: a run that is not finished or is damaged.
+        UsageError: a run that is not finished or is damaged; weights of another shape, negative or
+            above 1; tokens or a mask that do not fit them.
     """
+    check_number("height", height)
+    beside = {"rows": rows, "columns": columns, "mask": mask}
+    if runs and are_weights(runs[0]):
+        weights, *tokens = runs
+        if len(tokens) > 2:
+            raise UsageError(
+                f"expected weights, rows and columns, got {len(runs)} arguments; pass several "
+                f"layers as a list"
+            )
+        beside |= dict(zip(("rows", "columns"), tokens))
+        return Page(page_of_weights(weights, **beside, title=title), height, saves=True)
+    if title or any(own is not None for own in beside.values()):
+        raise UsageError(
+            "expected rows, columns, mask and title beside weights alone, got them beside a run; "
+            "leave them out"
+        )
     if not runs:
         raise UsageError("expected a run, such as show('runs/shapes_attention'), got none")
-    check_number("height", height)
     paths = [
         own.path if isinstance(own, Model) else shipped.place(expanded(own, "a run"))
         for own in runs

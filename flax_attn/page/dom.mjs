@@ -198,3 +198,13 @@ export function onWidth(node, draw, first = 640) {
     draw(width);
   }).observe(node);
 }
+
+/** Lets a node grow with its text and never shrink, so that nothing below moves to and fro. */
+export function keepHeight(node) {
+  let last = 0;
+  new ResizeObserver(([{ contentRect: own }]) => {
+    setStyle(node, { "min-height": own.width === last ? `${own.height}px` : "" });
+    last = own.width;
+  }).observe(node);
+  return node;
+}

@@ -4,23 +4,12 @@
 import { asNumber, chooser, el, newId, plainTable, scrollBox, shown } from "./dom.mjs";
 import { following } from "./following.mjs";
 import { kindOf } from "./kinds.mjs";
+import { openPage } from "./opening.mjs";
 import { chart, linesOf, metricsOf } from "./pictures/curves.mjs";
-import { unpack } from "./pictures/heat.mjs";
 import { groupsOf, isError, resultsTable } from "./pictures/table.mjs";
 
 const KEPT_ANSWERS =
   "This is what the run has kept of test examples. What you change above does not change it.";
-
-/** Turns every packed array of the data into numbers, in place. */
-async function unpackAll(value) {
-  if (value === null || typeof value !== "object") return;
-  const work = Object.entries(value).map(async ([key, entry]) => {
-    const isPacked = entry?.shape && typeof entry.data === "string";
-    if (isPacked) value[key] = await unpack(entry);
-    else await unpackAll(entry);
-  });
-  await Promise.all(work);
-}
 
 /** A part of the page under a heading that names it. */
 export function part(level, heading, ...children) {
@@ -146,7 +135,6 @@ function followPage(page, runs, explored) {
     learned.replaceChildren(learnedPart(runs));
   };
   page.prepend(following(draw));
-  page.dataset.ready = "yes";
 }
 
 /**
@@ -197,25 +185,19 @@ const quickly = ({ command }) => (/:quick\b/.test(command) ? " (:quick)" : "");
  * as `{tried, beside}`, or null; `explored(runs, level)` makes the parts of the explorer, which
  * stand above all.
  */
-export async function buildPage(liveOf = () => null, explored = null) {
-  const page = document.getElementById("page");
-  const data = JSON.parse(document.getElementById("data").textContent);
-  if (!("DecompressionStream" in window)) {
-    const said = "This browser is from before 2023 and cannot open the page's data.";
-    page.replaceChildren(el("h1", {}, document.title), el("p", {}, said, " Use a newer one."));
-    return;
-  }
-  await unpackAll(data);
-  const { runs } = data;
+export function buildPage(liveOf = () => null, explored = null) {
+  return openPage((page, data) => fillPage(page, data, liveOf, explored));
+}
+
+function fillPage(page, { runs, mode }, liveOf, explored) {
   const isOne = runs.length === 1;
-  if (data.mode === "follow") {
+  if (mode === "follow") {
     followPage(page, runs, explored);
     return;
   }
-  const isExplored = data.mode === "explore";
+  const isExplored = mode === "explore";
   if (isOne && runs[0].kind === "published") {
     page.replaceChildren(...explored(runs, "h1")); // it has no test, results or training
-    page.dataset.ready = "yes";
     return;
   }
   const lives = new Map(runs.map((run) => [run, isExplored ? null : liveOf(run)]));
@@ -232,5 +214,4 @@ export async function buildPage(liveOf = () => null, explored = null) {
     resultsPart(runs),
     againPart(runs),
   );
-  page.dataset.ready = "yes";
 }

@@ -5,9 +5,9 @@ import { el, percent } from "./dom.mjs";
 import { addKind } from "./kinds.mjs";
 import { effectsOf, effectsRow } from "./pictures/effects.mjs";
 import { points } from "./pictures/evidence.mjs";
-import { headGrid } from "./pictures/head_grid.mjs";
+import { headGrid, headName, mostTelling } from "./pictures/head_grid.mjs";
 import { headOf, inColours, mapOf, movingLegend, rowOf, scoresIn } from "./pictures/heat.mjs";
-import { unpack, weightsIn } from "./pictures/heat.mjs";
+import { headsOf, unpack, weightsIn } from "./pictures/heat.mjs";
 import { tokenPath } from "./pictures/path.mjs";
 import { bars, sign, words } from "./pictures/words.mjs";
 import { paintPixels } from "./views/images.mjs";
@@ -95,21 +95,6 @@ function imageInput(run, onInput) {
   return { node, begin, value, image: () => ({ shape: [side, side], data: state.ink }) };
 }
 
-/**
- * The map, by its number, whose queries put most weight on another key than themselves and the
- * first one, where many heads look that have nothing to say. Of patches it is the strongest.
- */
-function tellingMap(maps, isImage) {
-  const scores = Array.from({ length: maps.shape[0] }, (_, i) => {
-    const weights = headOf(maps, i);
-    let sum = 0;
-    for (let q = 0; q < weights.rows; q++)
-      sum += Math.max(0, ...rowOf(weights, q).filter((_, k) => isImage || (k > 0 && k !== q)));
-    return sum;
-  });
-  return scores.indexOf(Math.max(...scores));
-}
-
 /** The view of a published model. */
 function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick }) {
   const isImage = run.takes === "image";
@@ -189,8 +174,11 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     showAnswer(reply);
     unpack(reply.maps).then((maps) => {
       if (state.reply !== reply) return;
-      grid.show(maps);
-      if (!state.hasBegun) begins(tellingMap(maps, isImage));
+      const heads = headsOf(maps);
+      grid.show(heads);
+      // many heads that have nothing to say look at the first token
+      const isTelling = (q, k) => isImage || (k > 0 && k !== q);
+      if (!state.hasBegun) begins(mostTelling(heads, isTelling));
       state.hasBegun = true;
     });
     chosen.textContent = `Chosen: ${headIn(reply)}.`;
@@ -206,7 +194,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   }
 
   const nameIn = (reply) => run.attention[reply.view.attention].name;
-  const headIn = (reply) => `${nameIn(reply)}, head ${reply.view.head}`;
+  const headIn = ({ view: own }) => headName(run, own.attention, own.head);
 
   /** What cutting each head of the block does, and then what hiding each part does. */
   async function measure(reply, settings, { inputs }, isNew) {
@@ -271,7 +259,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     const sorted = [...state.effects].sort(([, a], [, b]) => Math.abs(b.value) - Math.abs(a.value));
     const named = ([key, { written }]) => {
       const [attention, head] = key.split(",");
-      return `${run.attention[attention].name}, head ${head} (${written})`;
+      return `${headName(run, attention, head)} (${written})`;
     };
     return `Most changes without ${sorted.slice(0, 3).map(named).join("; ")}.`;
   }

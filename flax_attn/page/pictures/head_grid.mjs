@@ -2,15 +2,44 @@
 
 import { el, roving, scrollBox, setStyle } from "../dom.mjs";
 import { strengthColour } from "./effects.mjs";
-import { headOf, inColours, rgb, rootOf, topOf } from "./heat.mjs";
+import { inColours, paintPixelwise, topOf } from "./heat.mjs";
 
 /**
- * The pictures of a run's heads, which are buttons. `onChoose(attention, head)` hears which.
- *
- * `show(maps)` paints maps `[heads of all blocks, q, k]`; `mark({view, cut, effects})` says which
- * head is chosen, which are cut, and for heads by `attention,head` what cutting them changes.
+ * The head, by its number, whose queries put most weight on a key that tells something: on others
+ * than those that `isTelling(q, k)` leaves out.
  */
-export function headGrid(run, onChoose) {
+export function mostTelling(heads, isTelling) {
+  const scores = heads.map((weights) => {
+    let sum = 0;
+    for (let q = 0; q < weights.rows; q++) sum += mostTold(weights, q, isTelling);
+    return sum;
+  });
+  return scores.indexOf(Math.max(...scores));
+}
+
+/** The largest weight of a query on a key that tells something. */
+export function mostTold(weights, q, isTelling) {
+  let most = 0;
+  for (let k = 0; k < weights.columns; k++)
+    if (weights.at(q, k) > most && isTelling(q, k)) most = weights.at(q, k);
+  return most;
+}
+
+/** The name of a head; that of an attention alone, or of one head alone, needs no more. */
+export function headName({ attention }, place, head) {
+  const { name, heads } = attention[place];
+  return [name, heads > 1 || !name ? `head ${head}` : ""].filter(Boolean).join(", ");
+}
+
+/**
+ * The pictures of a run's heads, which are buttons. `onChoose(attention, head)` hears which, and
+ * `down` says what the attentions are.
+ *
+ * `show(heads)` paints the heads of all attentions, one after the other;
+ * `mark({view, cut, effects})` says which head is chosen, which are cut, and for heads by
+ * `attention,head` what cutting them changes.
+ */
+export function headGrid(run, onChoose, down = "blocks") {
   const columns = Math.max(...run.attention.map((own) => own.heads));
   const places = run.attention.flatMap(({ heads }, attention) =>
     Array.from({ length: heads }, (_, head) => [attention, head]),
@@ -23,16 +52,18 @@ export function headGrid(run, onChoose) {
     ),
   );
   roving(cells, 0, columns);
+  const firstOf = (attention) => places.findIndex(([own]) => own === attention);
   const rows = run.attention.map(({ name, heads }, attention) => [
     el("span", { class: "head-name", "aria-hidden": "true" }, name),
-    cells.slice(attention * columns, attention * columns + heads),
+    cells.slice(firstOf(attention), firstOf(attention) + heads),
+    Array.from({ length: columns - heads }, () => el("span", {})),
   ]);
   const numbers = Array.from({ length: columns }, (_, head) =>
     el("span", { class: "head-number", "aria-hidden": "true" }, String(head)),
   );
   const grid = el(
     "div",
-    { class: "head-grid", role: "group", "aria-label": "heads: blocks down, heads across" },
+    { class: "head-grid", role: "group", "aria-label": `heads: ${down} down, heads across` },
     el("span", {}),
     numbers,
     rows,
@@ -41,11 +72,11 @@ export function headGrid(run, onChoose) {
   const node = scrollBox("All heads", grid);
   node.classList.add("head-box");
 
-  const show = (maps) =>
+  const show = (heads) =>
     cells.forEach((cell, i) => {
-      const weights = headOf(maps, i);
+      const weights = heads[i];
       const top = topOf(weights);
-      inColours(cell.firstChild, () => paintSmall(cell.firstChild, weights, top));
+      inColours(cell.firstChild, () => paintPixelwise(cell.firstChild, weights, top));
     });
 
   let last = null; // the cell that was chosen last
@@ -65,7 +96,7 @@ export function headGrid(run, onChoose) {
       const isCut = cut.some(([a, h]) => a === attention && h === head);
       const isChosen = view.attention === attention && view.head === head;
       const effect = effects.get(`${attention},${head}`) ?? null;
-      const said = [`${run.attention[attention].name}, head ${head}`];
+      const said = [headName(run, attention, head)];
       if (isCut) said.push("cut");
       if (effect) said.push(`cutting it: ${effect.written}`);
       cell.setAttribute("aria-label", said.join(", "));
@@ -79,16 +110,4 @@ export function headGrid(run, onChoose) {
       bring(cell);
     });
   return { node, show, mark };
-}
-
-/** A map with a pixel for each cell, which is quick for hundreds of them. */
-function paintSmall(canvas, weights, top) {
-  const { rows, columns } = weights;
-  canvas.width = columns;
-  canvas.height = rows;
-  const picture = new ImageData(columns, rows);
-  for (let q = 0; q < rows; q++)
-    for (let k = 0; k < columns; k++)
-      picture.data.set([...rgb(rootOf(weights.at(q, k), top)), 255], 4 * (q * columns + k));
-  canvas.getContext("2d").putImageData(picture, 0, 0);
 }

@@ -12,18 +12,19 @@ const LEAST_TOP = 8; // times the uniform weight, so that uniform weights are pa
 const BROKEN = [213, 94, 0]; // not a number
 export const PIXELS = 4; // of a cell, so that stripes can be told from a colour
 const FINEST = 720; // pixels along the longer side of a map
-const MOST_NAMED = 40; // words, up to which a map has names
+export const MOST_NAMED = 40; // words, up to which a map has names
 
 // neither is there in a worker
 const [isDark, isPaper] = ["(prefers-color-scheme: dark)", "print"].map((query) =>
   globalThis.matchMedia?.(query),
 );
 const painted = new WeakMap(); // of a node with colours, what paints it
+const numbersOf = (stop) => [1, 3, 5].map((i) => parseInt(stop.slice(i, i + 2), 16));
+export const LIGHT = LIGHT_STOPS.map(numbersOf); // of what is saved
 let stops = stopsNow();
 
 function stopsNow() {
-  const own = isDark?.matches && !isPaper.matches ? DARK_STOPS : LIGHT_STOPS;
-  return own.map((stop) => [1, 3, 5].map((i) => parseInt(stop.slice(i, i + 2), 16)));
+  return isDark?.matches && !isPaper.matches ? DARK_STOPS.map(numbersOf) : LIGHT;
 }
 
 function paintAll() {
@@ -42,11 +43,16 @@ export function inColours(node, paintIt) {
 
 /** Red, green and blue of a place on the scale of colours, from 0 to 1. */
 export function rgb(place) {
+  return rgbAmong(stops, place);
+}
+
+/** The same on a scale of these colours. */
+export function rgbAmong(own, place) {
   if (!Number.isFinite(place)) return BROKEN;
-  const at = Math.min(Math.max(place, 0), 1) * (stops.length - 1);
+  const at = Math.min(Math.max(place, 0), 1) * (own.length - 1);
   const low = Math.floor(at);
-  const high = Math.min(low + 1, stops.length - 1);
-  return stops[low].map((value, i) => Math.round(value + (at - low) * (stops[high][i] - value)));
+  const high = Math.min(low + 1, own.length - 1);
+  return own[low].map((value, i) => Math.round(value + (at - low) * (own[high][i] - value)));
 }
 
 /** The place of a weight on a square-root scale that ends at `top`. */
@@ -91,6 +97,25 @@ export function headOf({ shape, data }, head) {
   return { rows, columns, at: (q, k) => data[first + q * columns + k] };
 }
 
+/** All heads of weights. */
+export function headsOf(weights) {
+  return Array.from({ length: weights.shape[0] }, (_, head) => headOf(weights, head));
+}
+
+/** Weights of at most `most` rows and columns. A cell has the largest weight that is in it. */
+export function pooled({ rows, columns, at }, most) {
+  const [down, across] = [Math.min(rows, most), Math.min(columns, most)];
+  const data = new Float32Array(down * across);
+  for (let q = 0; q < rows; q++) {
+    const first = Math.floor((q * down) / rows) * across;
+    for (let k = 0; k < columns; k++) {
+      const place = first + Math.floor((k * across) / columns);
+      if (!(at(q, k) <= data[place])) data[place] = at(q, k);
+    }
+  }
+  return headOf({ shape: [1, down, across], data }, 0);
+}
+
 /** The weights of one attention and head in a reply, or null. */
 export function weightsIn(reply, name, head) {
   const own = reply.attention?.[name];
@@ -129,12 +154,16 @@ export function largest(weights, q) {
   return best;
 }
 
-/** A bar of the colours from 0 to `top`, with ticks. */
-export function legend(top = 1, masked = false) {
+/** The ticks of a scale from 0 to `top`, as pairs of place and weight. */
+export function ticksTo(top) {
   const ticks = TICKS.filter((tick) => tick < 0.8 * top).concat(top);
-  const spread = ticks.filter((tick, i) => i === 0 || i === ticks.length - 1 || tick / top >= 0.04);
-  const marks = spread.map((tick) => [rootOf(tick, top), tick]);
-  return barOf("attention weight, square-root scale", marks, masked);
+  const apart = ticks.filter((tick, i) => i === 0 || i === ticks.length - 1 || tick / top >= 0.04);
+  return apart.map((tick) => [rootOf(tick, top), tick]);
+}
+
+/** A bar of the colours from 0 to `top`, with ticks. `masked` may say what is hatched. */
+export function legend(top = 1, masked = false) {
+  return barOf("attention weight, square-root scale", ticksTo(top), masked);
 }
 
 /** A bar of the colours of `count` words or patches, from the uniform weight to all of it. */
@@ -160,7 +189,9 @@ function barOf(said, marks, masked) {
     { class: "legend" },
     el("span", { class: "what" }, said),
     el("div", { class: "scale", "aria-hidden": "true" }, bar, el("div", { class: "ticks" }, ticks)),
-    masked ? el("span", { class: "what hatched-key" }, "hatched: masked") : null,
+    masked
+      ? el("span", { class: "what hatched-key" }, masked === true ? "hatched: masked" : masked)
+      : null,
   );
 }
 
@@ -183,12 +214,34 @@ function paintCells(canvas, weights, { top = 1, visible = () => true, finest = F
   canvas.width = cell * columns;
   canvas.height = cell * rows;
   const pen = canvas.getContext("2d");
-  const hatch = cell > 1 ? hatching(pen) : "#909090a0";
+  pen.imageSmoothingEnabled = false;
+  const pixels = document.createElement("canvas"); // thousands of cells are one rectangle
+  paintPixelwise(pixels, weights, top);
+  pen.drawImage(pixels, 0, 0, canvas.width, canvas.height);
+  pen.fillStyle = cell > 1 ? hatching(pen) : "#909090a0";
   for (let q = 0; q < rows; q++)
     for (let k = 0; k < columns; k++) {
-      pen.fillStyle = visible(q, k) ? `rgb(${rgb(rootOf(weights.at(q, k), top))})` : hatch;
+      if (visible(q, k)) continue;
+      pen.clearRect(cell * k, cell * q, cell, cell);
       pen.fillRect(cell * k, cell * q, cell, cell);
     }
+}
+
+/** Makes a canvas one pixel for each weight. */
+export function paintPixelwise(canvas, { rows, columns, at }, top) {
+  canvas.width = columns;
+  canvas.height = rows;
+  const picture = new ImageData(columns, rows);
+  for (let q = 0; q < rows; q++)
+    for (let k = 0; k < columns; k++) {
+      const [red, green, blue] = rgb(rootOf(at(q, k), top));
+      const place = 4 * (q * columns + k);
+      picture.data[place] = red;
+      picture.data[place + 1] = green;
+      picture.data[place + 2] = blue;
+      picture.data[place + 3] = 255;
+    }
+  canvas.getContext("2d").putImageData(picture, 0, 0);
 }
 
 /** Gray stripes on the ground of the page, which are no colour of a weight. */

@@ -1,65 +1,103 @@
-// Words above, words below, and lines between them as thick as the weight.
+// Tokens on two sides, and lines between them as thick as the weight.
 
 import { scrollBox, svg } from "../dom.mjs";
-import { sign } from "./words.mjs";
+import { cutShort, sign } from "./words.mjs";
 
 const LEAST_LINE = 0.02; // the least weight that has a line
+const MOST_QUIET = 500; // lines of all queries, the strongest, so that one is found among them
 const ABOVE = 20;
 const BELOW = 150;
 const LINES_HEIGHT = 172;
 const WORD_GAP = 14;
 const LETTER = 8.6; // pixels of a letter of the fixed width that the words are written in
+const LINE_STEP = 22; // pixels from token to token downwards
+const ACROSS = 150; // pixels from the left tokens to those on the right
+const LONGEST_LEFT = 16; // letters of a token that stands at a side
 
 /**
  * Lines from each word below, a query, to the words above, its keys. `onPoint(q, k)` is called
- * for what is pointed at; k is null for a word below. Returns `{node, show(weights, q)}`.
+ * for what is pointed at; k is null for a word below. Returns `{node, picture, show(weights, q)}`.
  */
 export function linesBetween(label, above, below, onPoint) {
   const [tops, bottoms] = [spread(above), spread(below)];
   const width = Math.max(tops.width, bottoms.width);
   const shift = [(width - tops.width) / 2, (width - bottoms.width) / 2];
-  const paths = svg("g", { class: "weights" });
-  const state = { q: 0 };
-  const rowAbove = above.map((token, k) =>
-    tokenOn(token, tops.middles[k] + shift[0], ABOVE, () => onPoint(state.q, k)),
-  );
-  const rowBelow = below.map((token, q) =>
-    tokenOn(token, bottoms.middles[q] + shift[1], BELOW + 10, () => onPoint(q, null), q),
-  );
-  keysAlong(rowBelow, (q) => onPoint(q, null));
+  const anchor = "middle";
+  const keys = above.map((token, k) => {
+    const x = tops.middles[k] + shift[0];
+    return { token, text: sign(token), x, y: ABOVE, anchor, end: [x, ABOVE + 8] };
+  });
+  const queries = below.map((token, q) => {
+    const x = bottoms.middles[q] + shift[1];
+    return { token, text: sign(token), x, y: BELOW + 10, anchor, end: [x, BELOW - 8] };
+  });
+  return lined(label, queries, keys, { width, height: LINES_HEIGHT }, onPoint);
+}
+
+/** As `linesBetween`, from queries at the left to keys at the right: for many or long tokens. */
+export function linesAcross(label, left, right, onPoint) {
+  const texts = (tokens) => tokens.map((token) => cutShort(token, LONGEST_LEFT));
+  const [own, other] = [texts(left), texts(right)];
+  const width = (all) => Math.max(...all.map(widthOf));
+  const [from, to] = [width(own) + WORD_GAP, width(own) + WORD_GAP + ACROSS];
+  const longest = Math.max(left.length, right.length);
+  const side = (tokens, cut, x, anchor, gap) =>
+    tokens.map((token, i) => {
+      const middle = LINE_STEP * (i + 0.5 + (longest - tokens.length) / 2);
+      const place = { x, y: middle + 5, anchor, end: [x + gap, middle] };
+      return { token, text: cut[i], ...place };
+    });
+  const size = { width: to + width(other) + WORD_GAP, height: LINE_STEP * longest };
+  const queries = side(left, own, from, "end", 7);
+  const made = lined(label, queries, side(right, other, to, "start", -7), size, onPoint);
+  made.picture.classList.add("across");
+  return made;
+}
+
+/** Draws tokens at their places, and lines between them. */
+function lined(label, queries, keys, { width, height }, onPoint) {
+  const [quiet, chosen] = [svg("g", { class: "weights" }), svg("g", {})]; // the one above the other
+  const state = { q: 0, weights: null };
+  const rowOfKeys = keys.map((place, k) => tokenOn(place, () => onPoint(state.q, k)));
+  const rowOfQueries = queries.map((place, q) => tokenOn(place, () => onPoint(q, null), q));
+  keysAlong(rowOfQueries, (q) => onPoint(q, null));
   const picture = svg(
     "svg",
-    { class: "lines", width, height: LINES_HEIGHT, viewBox: `0 0 ${width} ${LINES_HEIGHT}` },
-    paths,
-    svg("g", { "aria-hidden": "true" }, rowAbove),
-    svg("g", { role: "group", "aria-label": label }, rowBelow),
+    { class: "lines", width, height, viewBox: `0 0 ${width} ${height}` },
+    quiet,
+    chosen,
+    svg("g", { "aria-hidden": "true" }, rowOfKeys),
+    svg("g", { role: "group", "aria-label": label }, rowOfQueries),
   );
-  const show = (weights, q) => {
-    state.q = q;
-    const from = (i) => bottoms.middles[i] + shift[1];
-    const to = (k) => tops.middles[k] + shift[0];
-    const made = [];
-    for (let i = 0; i < weights.rows; i++)
-      for (let k = 0; k < weights.columns; k++) {
-        const weight = weights.at(i, k);
-        if (!(weight >= LEAST_LINE)) continue;
-        const look = i === q ? "weight chosen" : "weight";
-        const line = { x1: from(i), y1: BELOW - 8, x2: to(k), y2: ABOVE + 8 };
-        made.push(svg("line", { ...line, class: look, "stroke-width": 0.5 + 7 * weight }));
-      }
-    paths.replaceChildren(...made.filter((line) => !line.classList.contains("chosen")));
-    paths.append(...made.filter((line) => line.classList.contains("chosen")));
-    rowBelow.forEach((node, i) => node.setAttribute("aria-pressed", String(i === q)));
-    rowAbove.forEach((node, k) => node.classList.toggle("read", weights.at(q, k) >= 0.1));
+
+  const strong = (weights, q) =>
+    keys.map((_, k) => [q, k, weights.at(q, k)]).filter(([, , weight]) => weight >= LEAST_LINE);
+
+  const lineOf = ([q, k, weight], look) => {
+    const [[x1, y1], [x2, y2]] = [queries[q].end, keys[k].end];
+    return svg("line", { x1, y1, x2, y2, class: look, "stroke-width": 0.5 + 7 * weight });
   };
-  return { node: scrollBox(`${label}: lines`, picture), show };
+
+  const show = (weights, q) => {
+    if (weights !== state.weights) {
+      const all = queries.flatMap((_, i) => strong(weights, i)).sort(([, , a], [, , b]) => b - a);
+      quiet.replaceChildren(...all.slice(0, MOST_QUIET).map((own) => lineOf(own, "weight")));
+    }
+    Object.assign(state, { q, weights });
+    chosen.replaceChildren(...strong(weights, q).map((own) => lineOf(own, "weight chosen")));
+    rowOfQueries.forEach((node, i) => node.setAttribute("aria-pressed", String(i === q)));
+    rowOfKeys.forEach((node, k) => node.classList.toggle("read", weights.at(q, k) >= 0.1));
+  };
+  return { node: scrollBox(`${label}: lines`, picture), picture, show };
 }
+
+const widthOf = (text) => Math.max(LETTER * [...text].length, LETTER);
 
 /** Where the middles of words are, one beside another. */
 function spread(tokens) {
   let x = WORD_GAP;
   const middles = tokens.map((token) => {
-    const width = Math.max(LETTER * [...sign(token)].length, LETTER);
+    const width = widthOf(sign(token));
     const middle = x + width / 2;
     x += width + WORD_GAP;
     return middle;
@@ -67,22 +105,24 @@ function spread(tokens) {
   return { middles, width: x };
 }
 
-function tokenOn(token, x, y, onPoint, q = null) {
+function tokenOn({ token, text, x, y, anchor }, onPoint, q = null) {
   const attributes = { class: "token", onpointerenter: onPoint, onpointerdown: onPoint };
   if (q !== null) Object.assign(attributes, { role: "button", "aria-label": token });
   if (q !== null) Object.assign(attributes, { tabindex: q ? -1 : 0, onfocus: onPoint });
-  const text = svg("text", { x, y, "text-anchor": "middle" }, sign(token));
-  const half = (LETTER * [...sign(token)].length) / 2 + 4;
-  const ground = svg("rect", { x: x - half, y: y - 16, width: 2 * half, height: 24, rx: 4 });
-  return svg("g", attributes, ground, text);
+  const written = svg("text", { x, y, "text-anchor": anchor }, text);
+  const half = (LETTER * [...text].length) / 2 + 4;
+  const left = { middle: x - half, start: x - 4, end: x - 2 * half + 4 }[anchor];
+  const ground = svg("rect", { x: left, y: y - 15, width: 2 * half, height: 21, rx: 4 });
+  return svg("g", attributes, ground, written);
 }
 
-/** Arrow keys move among the words below. */
+/** Arrow keys move among the queries. */
 function keysAlong(nodes, onPoint) {
   nodes.forEach((node, i) =>
     node.addEventListener("keydown", (event) => {
-      const moves = { ArrowLeft: i - 1, ArrowRight: i + 1, Home: 0, End: nodes.length - 1 };
-      const aim = moves[event.key];
+      const [before, after] = [i - 1, i + 1];
+      const across = { ArrowLeft: before, ArrowRight: after, ArrowUp: before, ArrowDown: after };
+      const aim = { ...across, Home: 0, End: nodes.length - 1 }[event.key];
       if (aim === undefined || !nodes[aim]) return;
       event.preventDefault();
       nodes.forEach((other, j) => other.setAttribute("tabindex", j === aim ? "0" : "-1"));

@@ -8,6 +8,17 @@ export function sign(token) {
   return token === "" ? "∅" : token.replaceAll(" ", "␣");
 }
 
+/** The beginning of a text that has more letters than `longest`. */
+export function cutText(text, longest) {
+  const letters = [...text];
+  return letters.length > longest ? `${letters.slice(0, longest - 1).join("")}…` : text;
+}
+
+/** A token as it is shown, or its beginning. */
+export function cutShort(token, longest) {
+  return cutText(sign(token), longest);
+}
+
 /** A word that a model does not know, without the brackets that a run has kept it in. */
 export function withoutBrackets(token) {
   return token.replace(/^\((.+)\)$/, "$1");
@@ -46,12 +57,15 @@ export function words(label, tokens, { known = null, onPoint = null, onPick = nu
   });
   roving(buttons);
   const node = el("div", { class: "words", role: "group", "aria-label": label }, buttons);
+  const places = []; // on the scale of colours, of which hundreds stay as they are
   const show = (weights, count = tokens.length) =>
     buttons.forEach((button, i) => {
-      inColours(button, () => {
+      const place = weights === null ? null : strength(weights[i], count);
+      if (!Object.is(place, places[i])) {
         const none = { background: "", color: "" };
-        setStyle(button, weights === null ? none : colours(strength(weights[i], count)));
-      });
+        inColours(button, () => setStyle(button, place === null ? none : colours(place)));
+        places[i] = place;
+      }
       const said = weights === null ? "" : `: ${percent(weights[i])}`;
       button.setAttribute("aria-label", `${tokens[i]}${said}`);
     });

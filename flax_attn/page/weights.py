@@ -1,0 +1,377 @@
+"""Attention weights of any model as one page that needs nothing else.
+
+Arrays come from any library: nothing is imported of it, and its arrays become NumPy's.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from flax_attn.bounded import read_npz
+from flax_attn.errors import UsageError, one_line, shortened
+from flax_attn.kinds.replies import pack
+from flax_attn.page.joining import join
+from flax_attn.page.report import filled, written
+from flax_attn.types import JsonObject, UserInput
+
+VIEW = "weights.mjs"
+SUFFIX = ".npz"  # of a file of weights
+BESIDE = ("rows", "columns", "mask")  # arrays of a file that are no weights
+LARGEST_FILE = 2**30  # bytes of all arrays of a file
+MOST_WEIGHTS = 2**22
+MOST_TOKENS = 1024  # queries or keys
+ROUNDING = 0.01  # by which a weight of bfloat16 may be off
+OFF = 0.02  # by which a sum of weights may be off 1
+NAME = "attention weights"
+ALONE = "(q, k), (heads, q, k) or (layers, heads, q, k)"
+OF_A_LAYER = "(q, k), (heads, q, k) or (1, heads, q, k)"
+
+
+NUMBERS = (int, float, list, tuple)  # in a list, and lists that are empty
+EAGER = "load a model of transformers with attn_implementation='eager'"
+
+
+class Layer(NamedTuple):
+    """The weights of one layer: its name, `(heads, q, k)`, and a mask that broadcasts to them."""
+
+    name: str
+    weights: np.ndarray
+    hidden: np.ndarray | None  # True where a key is masked
+
+
+def page_of_weights(
+    weights: UserInput,
+    rows: UserInput = None,
+    columns: UserInput = None,
+    mask: UserInput = None,
+    title: str = "",
+) -> str:
+    """The page of attention weights, as HTML. Equal weights give equal pages.
+
+    Arguments are those of `flax_attn.show`.
+
+    Raises:
+        UsageError: what are no weights, or tokens or a mask that do not fit them.
+    """
+    shown = weights_data(weights, rows, columns, mask, title)
+    said = f"{shown['name']}: {shown['sentence']}"
+    why = "This page draws its pictures with JavaScript, which is off here."
+    without = f"<h2>{written(said)}</h2>\n<p>{why}</p>"
+    return filled([shown], join([VIEW]), "report", True, said, without)
+
+
+def page_of_file(path: Path) -> str:
+    """The page of the weights in a .npz file.
+
+    Each array is a layer, by its name; one alone may hold several layers. The arrays `rows`,
+    `columns` and `mask` are what the arguments of `flax_attn.show` are.
+
+    Raises:
+        OSError: no such file.
+        UsageError: no such archive, a damaged one, or what are no weights.
+    """
+    held = read_npz(path, most=LARGEST_FILE)
+    beside = {name: held.pop(name) for name in BESIDE if name in held}
+    weights = next(iter(held.values())) if len(held) == 1 else held
+    return page_of_weights(weights, **beside, title=path.stem)
+
+
+def are_weights(value: UserInput) -> bool:
+    """Whether a value holds arrays or numbers, rather than a run or its path."""
+    first = _first(value)
+    if isinstance(value, list | tuple) and (first is None or isinstance(first, NUMBERS)):
+        return True
+    return isinstance(first, Mapping) or hasattr(first, "__array__") or hasattr(first, "get_value")
+
+
+def weights_data(
+    weights: UserInput, rows: UserInput, columns: UserInput, mask: UserInput, title: str
+) -> JsonObject:
+    """All that a page shows of weights. Arguments and errors are those of `page_of_weights`."""
+    layers = with_masks(layers_of(weights), mask)
+    num_rows, num_columns = layers[0].weights.shape[1:]
+    own_rows = tokens_of("rows", rows, num_rows, "query")
+    if columns is None and num_rows == num_columns:
+        own_columns = own_rows
+    else:
+        own_columns = tokens_of("columns", columns, num_columns, "key")
+    return {
+        "name": title or NAME,
+        "kind": "weights",
+        "sentence": sentence(layers),
+        "rows": own_rows,
+        "columns": own_columns,
+        "notes": [*notes(layers)],
+        "is_guessed": mask is None,
+        "attention": [
+            {"name": layer.name, "heads": len(layer.weights)} | packed(layer) for layer in layers
+        ],
+    }
+
+
+def packed(layer: Layer) -> JsonObject:
+    """The arrays of a layer. Those of which nothing is to say are None."""
+    weights, hidden = layer.weights, layer.hidden
+    broken = np.isnan(weights)
+    return {
+        "weights": pack(np.where(broken, 0, weights)),
+        "hidden": None if hidden is None else pack(hidden),
+        "broken": pack(broken) if broken.any() else None,
+    }
+
+
+# arrays
+
+
+def layers_of(weights: UserInput) -> list[tuple[str, np.ndarray]]:
+    """The layers by name, each `(heads, q, k)`, checked."""
+    named = list(_leaves(weights, ()))
+    if not named:
+        raise UsageError(f"expected weights {ALONE}, got no array; pass one, or {EAGER}")
+    names = _short([name for name, _ in named])
+    is_alone = named[0][0] == () and len(named) == 1
+    layers, total = [], 0
+    for name, (_, value) in zip(names, named):
+        where = f" in {shortened(name)}" if name else ""
+        array = _array(value, where)
+        total += array.size
+        if total > MOST_WEIGHTS:
+            raise UsageError(
+                f"expected at most {MOST_WEIGHTS:,} weights, got more: "
+                f"{_counted(len(named), 'array')} such as {array.shape}; choose heads, such as "
+                f"weights[..., :2, :, :], or fewer layers"
+            )
+        layers += _split(name, array, is_alone, where)
+    sizes = {own.shape[1:]: name for name, own in layers}
+    if len(sizes) > 1:
+        (one, first), (other, second) = list(sizes.items())[:2]
+        raise UsageError(
+            f"expected the same numbers of queries and keys in all layers, got {one} in {first} "
+            f"and {other} in {second}; show them one by one"
+        )
+    (size,) = sizes
+    if max(size) > MOST_TOKENS:
+        raise UsageError(
+            f"expected at most {MOST_TOKENS:,} queries and keys, got {size}; cut them, such as "
+            f"weights[..., :512, :512]"
+        )
+    for name, own in layers:
+        _check(own, name)
+    return [(name, own.astype(np.float32)) for name, own in layers]
+
+
+def _leaves(value: UserInput, name: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], UserInput]]:
+    """The arrays that mappings and sequences hold, each with the names that lead to it."""
+    if hasattr(value, "get_value"):  # a variable of nnx
+        value = value.get_value()
+    if isinstance(value, Mapping):
+        for key, own in value.items():
+            yield from _leaves(own, (*name, str(key)))
+    elif isinstance(value, list | tuple) and (_has_arrays(value) or not value):
+        for i, own in enumerate(value):
+            number = str(i) if name else f"layer {i}"
+            yield from _leaves(own, (*name, number) if len(value) > 1 else name or (number,))
+    else:
+        yield name, value
+
+
+def _has_arrays(value: UserInput) -> bool:
+    """Whether a list holds matrices, and is no matrix of numbers itself. None is a missing one."""
+    first = _first(value)
+    return first is None or isinstance(first, Mapping) or len(getattr(first, "shape", ())) > 1
+
+
+def _first(value: UserInput) -> UserInput:
+    while isinstance(value, list | tuple) and value:
+        value = value[0]
+    return value
+
+
+def _short(names: list[tuple[str, ...]]) -> list[str]:
+    """Names without the beginning and the end that all of them share."""
+    if len(names) == 1:
+        return ["" if names[0] in ((), ("layer 0",)) else names[0][-1]]
+    while all(len(name) > 1 for name in names) and len({name[0] for name in names}) == 1:
+        names = [name[1:] for name in names]
+    while all(len(name) > 1 for name in names) and len({name[-1] for name in names}) == 1:
+        names = [name[:-1] for name in names]
+    return ["/".join(name) for name in names]
+
+
+def _array(value: UserInput, where: str) -> np.ndarray:
+    """Numbers as NumPy has them. PyTorch's may need gradients, and NumPy lacks its bfloat16."""
+    if value is None:
+        raise UsageError(f"expected weights as numbers{where}, got None; {EAGER}")
+    try:
+        if hasattr(value, "detach"):
+            value = value.detach().cpu()
+            value = value.float() if "bfloat16" in str(value.dtype) else value
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiuV" or array.dtype.names:  # V: bfloat16 of JAX
+            raise TypeError(f"an array of {array.dtype}")
+        return array if array.dtype.kind != "V" else array.astype(np.float32)
+    except Exception as error:  # whatever another library makes of its arrays
+        got = shortened(one_line(error))
+        raise UsageError(f"expected weights as numbers{where}, got {got}; pass an array") from error
+
+
+def _split(
+    name: str, array: np.ndarray, is_alone: bool, where: str
+) -> list[tuple[str, np.ndarray]]:
+    """The layers of an array, each `(heads, q, k)`. In a mapping or sequence it is one layer."""
+    is_layer = array.ndim in (2, 3) or (array.ndim == 4 and len(array) == 1)
+    if not array.size or not (is_layer or (is_alone and array.ndim == 4)):
+        choose = array.size and array.ndim > 3
+        advice = "choose an example of the batch: weights[0]" if choose else "pass such an array"
+        expected = ALONE if is_alone else OF_A_LAYER
+        raise UsageError(f"expected weights {expected}{where}, got {array.shape}; {advice}")
+    if is_layer:
+        return [(name, array.reshape(-1, *array.shape[-2:]))]
+    return [(f"layer {i}", own) for i, own in enumerate(array)]
+
+
+def _check(weights: np.ndarray, name: str) -> None:
+    """Raises a UsageError for what is not from 0 to 1. NaN may be among weights."""
+    for wrong, advice in (
+        (weights < -ROUNDING, "pass weights after the softmax, not scores"),
+        (weights > 1 + ROUNDING, "pass weights after the softmax and without dropout"),
+    ):
+        if wrong.any():
+            head, q, k = np.argwhere(wrong)[0].tolist()
+            where = f"{shortened(name)}, head {head}".removeprefix(", ")
+            raise UsageError(
+                f"expected weights from 0 to 1, got {weights[head, q, k]:.3g} in {where}, query "
+                f"{q}, key {k}; {advice}"
+            )
+
+
+# masks and notes
+
+
+def with_masks(layers: list[tuple[str, np.ndarray]], mask: UserInput) -> list[Layer]:
+    """The layers with the mask, or with what looks like one. A masked weight is 0."""
+    made = []
+    for i, (name, weights) in enumerate(layers):
+        if mask is None:
+            hidden = masked_cells(weights)
+        else:
+            hidden = ~_visible(mask, (len(layers), *weights.shape))[i]
+        if not hidden.any():
+            made.append(Layer(name, weights, None))
+        else:
+            made.append(Layer(name, np.where(hidden, 0, weights), hidden))
+    return made
+
+
+def _visible(mask: UserInput, shape: tuple[int, ...]) -> np.ndarray:
+    """The mask at the shape of a stack of all layers."""
+    if hasattr(mask, "detach"):
+        mask = mask.detach().cpu()
+    array = np.asarray(mask)
+    if array.dtype != bool:
+        raise UsageError(
+            f"expected a boolean mask, True = may be attended, got {array.dtype}; compare it, such "
+            f"as mask > 0"
+        )
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError:
+        raise UsageError(
+            f"expected a mask that broadcasts to the weights {shape}, got shape {array.shape}; add "
+            f"axes of size 1, such as mask[None]"
+        ) from None
+
+
+def masked_cells(weights: np.ndarray) -> np.ndarray:
+    """What looks masked in weights `(heads, q, k)`, as `(1, q, k)`.
+
+    These are keys that no query attends to in any head, and all keys behind each query, where the
+    weight of all of them is exactly 0 or NaN. A query that has nothing but NaN says nothing.
+    """
+    _, rows, columns = weights.shape
+    is_none = np.asarray((~(weights > 0)).all(axis=0))
+    has_numbers = np.asarray((~np.isnan(weights)).any(axis=(0, 2)))
+    masked = np.zeros((rows, columns), bool)
+    if has_numbers.sum() > 1:  # one query does not look at every key
+        masked[:, is_none[has_numbers].all(axis=0)] = True
+        later = np.triu(np.ones((rows, columns), bool), 1 + max(columns - rows, 0))
+        known = later & has_numbers[:, None]
+        if known.any() and is_none[known].all():
+            masked |= later
+    return (masked & has_numbers[:, None])[None]
+
+
+def notes(layers: list[Layer]) -> Iterator[str]:
+    """What is unusual in the weights, a line for each thing."""
+    broken = sum(int(np.isnan(layer.weights).sum()) for layer in layers)
+    if broken:
+        yield f"{_counted(broken, 'weight is', 'weights are')} not a number (NaN): orange here."
+    sums = np.concatenate([layer.weights.sum(axis=-1).ravel() for layer in layers])
+    sums = sums[np.isfinite(sums) & (sums > 0)]  # a query that may attend to nothing has 0
+    off = sums[np.abs(sums - 1) > OFF]
+    if not off.size:
+        return
+    least, most = f"{off.min():.2g}", f"{off.max():.2g}"
+    sums_are = f"is {least}" if least == most else f"goes from {least} to {most}"
+    yield (
+        f"Of {_counted(sums.size, 'row')} of weights, {off.size:,} do not sum to 1: the sum "
+        f"{sums_are}. A sink, dropout or keys that were cut off do this."
+    )
+    if all((np.abs(layer.weights.sum(axis=-2) - 1) < OFF).all() for layer in layers):
+        yield (
+            "The weights of each key sum to 1 instead. If queries run across in your array, pass "
+            "weights.swapaxes(-1, -2)."
+        )
+
+
+# words
+
+
+def tokens_of(name: str, tokens: UserInput, count: int, of_what: str) -> list[str] | None:
+    """One text for each query or key, or None."""
+    if tokens is None:
+        return None
+    if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+        raise UsageError(
+            f"expected a list of {count} tokens as {name}, got {shortened(repr(tokens))}; split it"
+        )
+    own = [_plain(token) for token in tokens]
+    if len(own) != count:
+        raise UsageError(
+            f"expected {_counted(count, 'token')} as {name}, one for each {of_what}, got "
+            f"{len(own)}; cut the weights or the tokens"
+        )
+    strange = [token for token in own if not isinstance(token, str | int | float)]
+    if strange:
+        raise UsageError(
+            f"expected tokens as {name}, got {shortened(repr(strange[0]))}; pass texts or numbers"
+        )
+    return [shortened(f"{one:g}" if isinstance(one, float) else str(one)) for one in own]
+
+
+def _plain(token: UserInput) -> UserInput:
+    """A text or number of Python instead of one of an array."""
+    try:
+        return token.item()
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return token
+
+
+def sentence(layers: list[Layer]) -> str:
+    """What the page shows: how many layers, heads, queries and keys."""
+    heads = [len(layer.weights) for layer in layers]
+    _, rows, columns = layers[0].weights.shape
+    size = f"{_counted(rows, 'query', 'queries')} and {_counted(columns, 'key')}"
+    if len(layers) == 1:
+        return size if heads == [1] else f"{_counted(heads[0], 'head')}, {size}"
+    same = len(set(heads)) == 1
+    of_heads = (
+        f"of {_counted(heads[0], 'head')}" if same else f"with {_counted(sum(heads), 'head')}"
+    )
+    return f"{_counted(len(layers), 'layer')} {of_heads}, {size}"
+
+
+def _counted(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
