@@ -25,6 +25,7 @@ PARTS = {
         "(*np.split(np.random.default_rng(0).normal(size=(17, 1024)), [1]))}",
     },
     "04_masks": {"exercise": "None"},
+    "04a_from_numpy_to_flax": {"exercise": "None"},
     "05_one_layer_that_sees_everything": {
         "exercise": "{'error': everywhere_error}",
         "picture": "{'params': jax.tree.map(lambda array: array.round(4), everywhere_params),"
@@ -33,7 +34,7 @@ PARTS = {
     "08_which_words_mattered": {
         "exercise": "{'share': np.mean(weights[0].argmax(axis=1) == effects[0].argmax(axis=1))}",
         "picture": "{'words': WORDS, 'review': new[0], 'networks': ["
-        "jax.tree.map(lambda array: array[i].round(4), params['params']) for i in range(6)]}",
+        "jax.tree.map(lambda array: array.round(4), own['params']) for own in networks]}",
     },
     "09_encoder_and_decoder": {
         "exercise": "{'words': [is_right(kept[100], y).all(axis=1).mean()"
@@ -43,6 +44,8 @@ PARTS = {
     "11_small_gpt": {"exercise": "None"},
     "12_sparse_hard_local": {"exercise": "None"},
     "15_which_head_does_it": {"exercise": "{'falls': effects['blocks_0/attention']}"},
+    "16_images_as_patches": {"exercise": "None"},
+    "17_what_todays_models_changed": {"exercise": "None"},
 }
 
 
