@@ -305,6 +305,7 @@ ANSWERS = {  # right, wrong; a function makes them of the facts in the page
         [[c - r in range(-1, 4) for c in range(7)] for r in range(7)],
         [[r - c in range(-1, 4) for c in range(7)] for r in range(7)],
     ),
+    "04a_from_numpy_to_flax": (["20"], ["15"]),
     "05_one_layer_that_sees_everything": (["0.25"], lambda facts: [str(facts["error"])]),
     "08_which_words_mattered": (lambda facts: [str(facts["share"])], ["1"]),
     "09_encoder_and_decoder": (
@@ -321,6 +322,8 @@ ANSWERS = {  # right, wrong; a function makes them of the facts in the page
         lambda facts: [str(facts["falls"].index(max(facts["falls"])))],
         lambda facts: [str(facts["falls"].index(min(facts["falls"])))],
     ),
+    "16_images_as_patches": (["196", "16"], ["196", "4"]),
+    "17_what_todays_models_changed": (["131072"], ["524288"]),
 }
 OWN_ANSWERS = "04_masks", "05_one_layer_that_sees_everything"  # not those of the lesson's cells
 
