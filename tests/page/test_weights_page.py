@@ -63,6 +63,8 @@ def test_it_begins_with_what_tells_something_and_answers_pointing(opened):
     assert page.locator(".head-cell").count() == 6
     assert strip(page).nth(8).get_attribute("aria-pressed") == "true"
     assert strip(page).nth(1).get_attribute("aria-label") == "animal: 71\xa0%"
+    colour = "(own) => getComputedStyle(own).backgroundColor"
+    assert strip(page).nth(1).evaluate(colour) != strip(page).nth(2).evaluate(colour)
     strip(page).nth(2).hover()
     assert "“did” looks most at “the” at 0, with 9.1" in visited.sentence()
     page.mouse.move(*cell_of(page, 8, 4, (11, 11)))
