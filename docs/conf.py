@@ -40,7 +40,8 @@ nitpicky = True
 
 # Lessons
 nb_execution_mode = "cache"
-nb_execution_timeout = 120
+nb_execution_in_temp = True  # what a lesson writes is gone with it
+nb_execution_timeout = 600  # seconds of a cell, on a machine that does other things, too
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
