@@ -122,7 +122,10 @@ def show(
                 f"expected weights, rows and columns, got {len(runs)} arguments; pass several "
                 f"layers as a list"
             )
-        beside |= dict(zip(("rows", "columns"), tokens))
+        for name, own in zip(("rows", "columns"), tokens):
+            if beside[name] is not None:
+                raise UsageError(f"expected {name} once, got it twice; leave one out")
+            beside[name] = own
         return Page(page_of_weights(weights, **beside, title=title), height, saves=True)
     if title or any(own is not None for own in beside.values()):
         raise UsageError(

@@ -122,6 +122,8 @@ function weightsView(run) {
     const share = percent(weights.at(q, k ?? best));
     if (k !== null && !visible(q, k)) return `${where}${query(q)} may not look at ${key(k)}.`;
     if (k !== null) return `${where}${query(q)} puts ${share} of its weight on ${key(k)}.`;
+    if (Number.isNaN(weights.at(q, best)))
+      return `${where}${query(q)} has no weight that is a number.`;
     if (weights.at(q, best) === 0) return `${where}${query(q)} looks at nothing.`;
     return `${where}${query(q)} looks most at ${key(best)}, with ${share}.`;
   }

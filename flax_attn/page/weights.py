@@ -3,6 +3,7 @@
 Arrays come from any library: nothing is imported of it, and its arrays become NumPy's.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +20,10 @@ from flax_attn.types import JsonObject, UserInput
 VIEW = "weights.mjs"
 SUFFIX = ".npz"  # of a file of weights
 BESIDE = ("rows", "columns", "mask")  # arrays of a file that are no weights
-LARGEST_FILE = 2**30  # bytes of all arrays of a file
+LARGEST_FILE = 2**26  # bytes of all arrays of a file
 MOST_WEIGHTS = 2**22
+MOST_HEADS = 2048  # small pictures that a page draws at once
+DEEPEST = 8  # mappings and sequences within one another
 MOST_TOKENS = 1024  # queries or keys
 ROUNDING = 0.01  # by which a weight of bfloat16 may be off
 OFF = 0.02  # by which a sum of weights may be off 1
@@ -90,6 +93,8 @@ def weights_data(
     weights: UserInput, rows: UserInput, columns: UserInput, mask: UserInput, title: str
 ) -> JsonObject:
     """All that a page shows of weights. Arguments and errors are those of `page_of_weights`."""
+    if not isinstance(title, str):
+        raise UsageError(f"expected a text as title, got {_said(title)}; pass a name")
     layers = with_masks(layers_of(weights), mask)
     num_rows, num_columns = layers[0].weights.shape[1:]
     own_rows = tokens_of("rows", rows, num_rows, "query")
@@ -98,7 +103,7 @@ def weights_data(
     else:
         own_columns = tokens_of("columns", columns, num_columns, "key")
     return {
-        "name": title or NAME,
+        "name": shortened(title) or NAME,
         "kind": "weights",
         "sentence": sentence(layers),
         "rows": own_rows,
@@ -106,7 +111,8 @@ def weights_data(
         "notes": [*notes(layers)],
         "is_guessed": mask is None,
         "attention": [
-            {"name": layer.name, "heads": len(layer.weights)} | packed(layer) for layer in layers
+            {"name": shortened(layer.name), "heads": len(layer.weights)} | packed(layer)
+            for layer in layers
         ],
     }
 
@@ -151,6 +157,11 @@ def layers_of(weights: UserInput) -> list[tuple[str, np.ndarray]]:
             f"expected the same numbers of queries and keys in all layers, got {one} in {first} "
             f"and {other} in {second}; show them one by one"
         )
+    heads = sum(len(own) for _, own in layers)
+    if heads > MOST_HEADS:
+        raise UsageError(
+            f"expected at most {MOST_HEADS:,} heads, got {heads:,}; choose some of them"
+        )
     (size,) = sizes
     if max(size) > MOST_TOKENS:
         raise UsageError(
@@ -164,6 +175,11 @@ def layers_of(weights: UserInput) -> list[tuple[str, np.ndarray]]:
 
 def _leaves(value: UserInput, name: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], UserInput]]:
     """The arrays that mappings and sequences hold, each with the names that lead to it."""
+    if len(name) > DEEPEST:
+        raise UsageError(
+            f"expected arrays in at most {DEEPEST} mappings and sequences within one another, got "
+            "more; choose the inner one"
+        )
     if hasattr(value, "get_value"):  # a variable of nnx
         value = value.get_value()
     if isinstance(value, Mapping):
@@ -184,7 +200,9 @@ def _has_arrays(value: UserInput) -> bool:
 
 
 def _first(value: UserInput) -> UserInput:
-    while isinstance(value, list | tuple) and value:
+    for _ in range(2 * DEEPEST):
+        if not isinstance(value, list | tuple) or not value:
+            break
         value = value[0]
     return value
 
@@ -204,17 +222,27 @@ def _array(value: UserInput, where: str) -> np.ndarray:
     """Numbers as NumPy has them. PyTorch's may need gradients, and NumPy lacks its bfloat16."""
     if value is None:
         raise UsageError(f"expected weights as numbers{where}, got None; {EAGER}")
+    if isinstance(value, np.ma.MaskedArray):
+        raise UsageError(
+            f"expected weights and a mask apart{where}, got a masked array; pass value.filled(0) "
+            "and mask=~value.mask"
+        )
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu()
-            value = value.float() if "bfloat16" in str(value.dtype) else value
+            is_small = value.numel() <= MOST_WEIGHTS
+            value = value.float() if is_small and "float" in str(value.dtype) else value
         array = np.asarray(value)
-        if array.dtype.kind not in "fiuV" or array.dtype.names:  # V: bfloat16 of JAX
+        if array.dtype.type is np.void:  # so NumPy stores bfloat16
+            raise TypeError(f"an array of {array.dtype}, as NumPy stores bfloat16")
+        if array.dtype.kind not in "fiuV":  # V: bfloat16 of JAX
             raise TypeError(f"an array of {array.dtype}")
-        return array if array.dtype.kind != "V" else array.astype(np.float32)
+        is_small = array.size <= MOST_WEIGHTS
+        return array.astype(np.float32) if array.dtype.kind == "V" and is_small else array
     except Exception as error:  # whatever another library makes of its arrays
-        got = shortened(one_line(error))
-        raise UsageError(f"expected weights as numbers{where}, got {got}; pass an array") from error
+        got = shortened(one_line(error)).rstrip(".")
+        advice = "pass an array of float32"
+        raise UsageError(f"expected weights as numbers{where}, got {got}; {advice}") from error
 
 
 def _split(
@@ -267,9 +295,12 @@ def with_masks(layers: list[tuple[str, np.ndarray]], mask: UserInput) -> list[La
 
 def _visible(mask: UserInput, shape: tuple[int, ...]) -> np.ndarray:
     """The mask at the shape of a stack of all layers."""
-    if hasattr(mask, "detach"):
-        mask = mask.detach().cpu()
-    array = np.asarray(mask)
+    try:
+        array = np.asarray(mask.detach().cpu() if hasattr(mask, "detach") else mask)
+    except Exception as error:  # whatever another library makes of its arrays
+        raise UsageError(
+            f"expected a boolean mask, got {one_line(error)}; pass an array"
+        ) from error
     if array.dtype != bool:
         raise UsageError(
             f"expected a boolean mask, True = may be attended, got {array.dtype}; compare it, such "
@@ -333,22 +364,38 @@ def tokens_of(name: str, tokens: UserInput, count: int, of_what: str) -> list[st
     """One text for each query or key, or None."""
     if tokens is None:
         return None
-    if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+    try:
+        own = [_plain(token) for token in itertools.islice(_listed(tokens), count + 1)]
+        strange = [token for token in own if not _is_token(token)]
+        if strange:
+            got = _said(strange[0])
+            raise UsageError(f"expected tokens as {name}, got {got}; pass texts or numbers")
+        texts = [f"{one:g}" if isinstance(one, float) else str(one) for one in own]
+    except UsageError:
+        raise
+    except Exception as error:  # whatever a user's own tokens do
         raise UsageError(
-            f"expected a list of {count} tokens as {name}, got {shortened(repr(tokens))}; split it"
-        )
-    own = [_plain(token) for token in tokens]
+            f"expected a list of {count} tokens as {name}, got {one_line(error)}; pass texts"
+        ) from error
     if len(own) != count:
+        got = "more" if len(own) > count else len(own)
         raise UsageError(
             f"expected {_counted(count, 'token')} as {name}, one for each {of_what}, got "
-            f"{len(own)}; cut the weights or the tokens"
+            f"{got}; cut the weights or the tokens"
         )
-    strange = [token for token in own if not isinstance(token, str | int | float)]
-    if strange:
-        raise UsageError(
-            f"expected tokens as {name}, got {shortened(repr(strange[0]))}; pass texts or numbers"
-        )
-    return [shortened(f"{one:g}" if isinstance(one, float) else str(one)) for one in own]
+    return [shortened(text) for text in texts]
+
+
+def _listed(tokens: UserInput) -> Iterator[UserInput]:
+    """The tokens one by one. A set has no order, and a text is not split."""
+    unordered = isinstance(tokens, str | bytes | set | frozenset | Mapping)
+    if unordered or not isinstance(tokens, Iterable):
+        raise TypeError(f"{_said(tokens)}, which is no list")
+    yield from tokens
+
+
+def _is_token(token: UserInput) -> bool:
+    return isinstance(token, str | int | float) and not isinstance(token, bool)
 
 
 def _plain(token: UserInput) -> UserInput:
@@ -357,6 +404,14 @@ def _plain(token: UserInput) -> UserInput:
         return token.item()
     except (AttributeError, RuntimeError, TypeError, ValueError):
         return token
+
+
+def _said(value: UserInput) -> str:
+    """What a value is, shortly."""
+    try:
+        return shortened(repr(value))
+    except Exception:  # of a `__repr__` of the user's own
+        return type(value).__name__
 
 
 def sentence(layers: list[Layer]) -> str:

@@ -1,9 +1,9 @@
 """Weights of any library as the data of a page: what is taken, what is told, and how much it is."""
 
 import inspect
+import itertools
 import json
 import re
-from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -163,6 +163,11 @@ def padded():
     return weights / weights.sum(-1, keepdims=True)
 
 
+def tall():
+    weights = causal()[..., :3]
+    return weights / weights.sum(-1, keepdims=True)
+
+
 def with_nan_behind():
     weights = causal()
     weights[:, np.triu(np.ones((5, 5), bool), 1)] = np.nan
@@ -183,8 +188,9 @@ PADDING = np.arange(5)[None] >= np.full((5, 1), 3)
         (np.array([[[0.0, 1, 0]]]), None),
         (np.full((2, 3, 3), np.nan), None),
         (causal()[:, 3:], LATER[3:]),
+        (tall(), LATER[:, :3]),
     ],
-    ids=["causal", "NaN behind", "padded", "all", "one query", "NaN alone", "cached"],
+    ids=["causal", "NaN behind", "padded", "all", "one query", "NaN alone", "cached", "tall"],
 )
 def test_what_is_exactly_0_in_all_heads_is_masked(weights, expected):
     run = shown(weights)
@@ -228,12 +234,20 @@ def test_what_is_unusual_has_a_line():
     assert run["notes"][0] == "1 weight is not a number (NaN): orange here."
     assert run["notes"][1].startswith("Of 9 rows of weights, 1 do not sum to 1: the sum is 0.5.")
     assert np.argwhere(unpacked(run["attention"][0]["broken"])).tolist() == [[1, 2, 3]]
+    (low,) = shown(np.array([[0.9, 0.0], [0.5, 0.5]]))["notes"]
+    assert low.startswith("Of 2 rows of weights, 1 do not sum to 1: the sum is 0.9.")
     (_, swapped) = shown(soft(4, 5).T)["notes"]
     assert "weights.swapaxes(-1, -2)" in swapped
     assert shown(np.eye(3) * [[1], [0], [1]])["notes"] == []  # a query that may attend to nothing
 
 
 # what is told
+
+
+def within_itself():
+    own = {}
+    own["a"] = own
+    return own
 
 
 @pytest.mark.parametrize(
@@ -252,6 +266,19 @@ def test_what_is_unusual_has_a_line():
         ((soft(2, 2) > 0,), {}, "expected weights as numbers, got an array of bool"),
         ((np.array([[None]]),), {}, "expected weights as numbers, got an array of object"),
         (([[0.5, 0.5], [1]],), {}, "expected weights as numbers, got setting an array"),
+        ((np.ma.masked_less(soft(2, 2), 0.5),), {}, "pass value.filled(0) and mask=~value.mask"),
+        ((np.zeros((2, 2), "V2"),), {}, "as NumPy stores bfloat16; pass an array of float32"),
+        ((np.array([[-0.05, 1]]),), {}, "expected weights from 0 to 1, got -0.05"),
+        ((np.array([[1.05, 0]]),), {}, "expected weights from 0 to 1, got 1.05"),
+        ((np.ones((3000, 1, 1)),), {}, "expected at most 2,048 heads, got 3,000; choose some"),
+        ((within_itself(),), {}, "expected arrays in at most 8 mappings and sequences"),
+        ((soft(2, 2), itertools.count()), {}, "expected 2 tokens as rows, one for each query, got m"),
+        ((soft(2, 2), {"a", "b"}), {}, ", which is no list; pass texts"),
+        ((soft(2, 2), np.array("ab")), {}, "iteration over a 0-d array; pass texts"),
+        ((soft(2, 2), [10**5000, 1]), {}, "expected a list of 2 tokens as rows, got Exceeds"),
+        ((soft(2, 2), [True, False]), {}, "expected tokens as rows, got True; pass texts"),
+        ((soft(2, 2), "ab"), {"rows": list("ab")}, "expected rows once, got it twice"),
+        ((soft(2, 2),), {"mask": [[True], [True, False]]}, "expected a boolean mask, got setting"),
         (({"a": soft(2, 2), "b": soft(2, 3)},), {}, "got (2, 2) in a and (2, 3) in b; show them"),
         ((soft(2, 3, 3) - 0.5,), {}, "in head 0, query 0, key "),
         ((soft(2, 3, 3) * 9,), {}, "expected weights from 0 to 1, got "),
@@ -399,4 +426,3 @@ def test_data_are_json_without_numbers_that_json_lacks():
     weights[0] = np.nan
     text = re.search(r'id="data">(.*?)</script>', page_of_weights(weights), re.DOTALL)[1]
     json.loads(text, parse_constant=lambda name: pytest.fail(name))
-    assert Path(flax_attn.__file__).parent.joinpath("page", "weights.mjs").exists()

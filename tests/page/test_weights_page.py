@@ -166,7 +166,7 @@ def test_masked_cells_are_hatched_and_the_legend_says_so(opened):
     page.locator(".head-cell").nth(1).click()
     assert page.evaluate(pixel, [3, 1])[:4] == [213, 94, 0, 255]
     strip(page).nth(3).hover()
-    assert "not a number" in visited.sentence()
+    assert visited.sentence().endswith("“d” has no weight that is a number.")
     assert page.locator(".note").count() == 1
     own = opened(np.eye(3), list("abc"), mask=np.tri(3, dtype=bool))
     assert own.page.locator(".hatched-key").inner_text() == "hatched: masked"
@@ -309,6 +309,19 @@ def test_axe_finds_nothing(look, view, opened):
     visited.page.get_by_role("button", name=view).click()
     visited.page.locator("summary").click()
     assert axe_faults(visited.page) == []
+
+
+def test_a_number_is_the_largest_beside_one_that_is_none(opened):
+    weights = np.full((40, 40), 0.1 / 39)
+    weights[range(40), range(40)] = 0.9
+    weights[:, 1] = np.nan
+    visited = opened(weights)
+    page = visited.page
+    page.mouse.move(*cell_of(page, 0, 0, (40, 40)))
+    page.mouse.move(*cell_of(page, 0, 2, (40, 40)))
+    page.locator("summary").click()
+    row = page.locator("tbody tr").first.locator("td, th").all_inner_texts()
+    assert row == ["query 0", "key 0", "90\N{NO-BREAK SPACE}%"]
 
 
 @pytest.mark.full

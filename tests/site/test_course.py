@@ -38,6 +38,8 @@ TEXTS = [
     "",
     "abc",
     "1,5",
+    "131,072",
+    "1,0000",
     "1_000",
     "0x10",
     "nan",
@@ -71,9 +73,11 @@ CLOSE = {  # to where the verdict changes
 
 
 def reads_number(text):
-    """The number that a text says, or the text."""
+    """The number that a text says, with commas between thousands or without, or the text."""
     try:
-        return float(text)
+        return float(
+            text.replace(",", "") if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+", text) else text
+        )
     except ValueError:
         return text
 

@@ -79,9 +79,10 @@ const course = {
       said.textContent = text;
     };
     const button = course.el("button", { type: "submit" }, "Check");
+    const clear = () => said.replaceChildren(); // it was said of another answer
     const legend = course.el("legend", {}, asked);
     const fieldset = course.el("fieldset", {}, legend, nodes, button);
-    box.append(course.el("form", { submit: check }, fieldset, said));
+    box.append(course.el("form", { submit: check, input: clear }, fieldset, said));
     if (!exercise.isAlsoCode)
       document.querySelector(".cell.tag_exercise").classList.add("is-answered-below");
   },
@@ -158,7 +159,9 @@ const course = {
   value(text) {
     const word = /^([+-]?)(?:inf(?:inity)?|(nan))$/i.exec(text);
     if (word) return word[2] ? NaN : word[1] === "-" ? -Infinity : Infinity;
-    const plain = text.replace(/(?<=\d)_(?=\d)/g, ""); // 1_000 is 1000
+    // 1_000 and 1,000 are 1000
+    const isGrouped = /^[+-]?\d{1,3}(,\d{3})+$/.test(text);
+    const plain = isGrouped ? text.replaceAll(",", "") : text.replace(/(?<=\d)_(?=\d)/g, "");
     return /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(plain) ? Number(plain) : text;
   },
 

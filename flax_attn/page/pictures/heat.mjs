@@ -110,7 +110,7 @@ export function pooled({ rows, columns, at }, most) {
     const first = Math.floor((q * down) / rows) * across;
     for (let k = 0; k < columns; k++) {
       const place = first + Math.floor((k * across) / columns);
-      if (!(at(q, k) <= data[place])) data[place] = at(q, k);
+      if (!Number.isNaN(data[place]) && !(at(q, k) <= data[place])) data[place] = at(q, k);
     }
   }
   return headOf({ shape: [1, down, across], data }, 0);
@@ -150,7 +150,7 @@ export function topOf(weights) {
 export function largest(weights, q) {
   let best = 0;
   for (let k = 1; k < weights.columns; k++)
-    if (!(weights.at(q, k) <= weights.at(q, best))) best = k;
+    if (weights.at(q, k) > weights.at(q, best) || Number.isNaN(weights.at(q, best))) best = k;
   return best;
 }
 
