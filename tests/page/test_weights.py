@@ -272,7 +272,7 @@ def within_itself():
         ((np.array([[1.05, 0]]),), {}, "expected weights from 0 to 1, got 1.05"),
         ((np.ones((3000, 1, 1)),), {}, "expected at most 2,048 heads, got 3,000; choose some"),
         ((within_itself(),), {}, "expected arrays in at most 8 mappings and sequences"),
-        ((soft(2, 2), itertools.count()), {}, "expected 2 tokens as rows, one for each query, got m"),
+        ((soft(2, 2), itertools.count()), {}, "expected 2 tokens as rows, one for each query, g"),
         ((soft(2, 2), {"a", "b"}), {}, ", which is no list; pass texts"),
         ((soft(2, 2), np.array("ab")), {}, "iteration over a 0-d array; pass texts"),
         ((soft(2, 2), [10**5000, 1]), {}, "expected a list of 2 tokens as rows, got Exceeds"),
