@@ -40,9 +40,10 @@ def report(args: argparse.Namespace) -> list[Path]:
         from flax_attn.page.report import report as page
 
         text = page(records)
+    paths = written(text, args.output)
     if args.model:
         print("the trained models are in the page (--no-model leaves them out)", file=sys.stderr)
-    return written(text, args.output)
+    return paths
 
 
 def of_weights(paths: list[Path]) -> str:

@@ -129,6 +129,7 @@ def test_a_visit_by_keyboard(opened):
     page.keyboard.press("End")
     assert "on “tired”." in visited.sentence()
     page.get_by_text("Numbers: what each query looks at most").press("Enter")
+    page.locator("tbody tr").first.wait_for()
     assert page.locator("tbody tr").count() == 11
     assert page.locator("tbody tr").nth(2).inner_text().split("\t")[1] == "“not”"
 
@@ -320,6 +321,7 @@ def test_a_number_is_the_largest_beside_one_that_is_none(opened):
     page.mouse.move(*cell_of(page, 0, 0, (40, 40)))
     page.mouse.move(*cell_of(page, 0, 2, (40, 40)))
     page.locator("summary").click()
+    page.locator("tbody tr").first.wait_for()
     row = page.locator("tbody tr").first.locator("td, th").all_inner_texts()
     assert row == ["query 0", "key 0", "90\N{NO-BREAK SPACE}%"]
 
