@@ -57,10 +57,19 @@ def page_of_published(shown: JsonObject) -> str:
     Args:
         shown: what the view of such models takes, with its `name`, `kind` and `sentence`.
     """
-    said = f"{shown['name']}: {shown['sentence']}"
     why = "This page asks the model with JavaScript, which is off here."
+    return page_without_run(shown, [PUBLISHED, MAIN], "explore", why)
+
+
+def page_without_run(shown: JsonObject, modules: list[str], mode: str, why: str) -> str:
+    """The page of what is no run, by its modules.
+
+    Args:
+        why: the line that stands there without JavaScript.
+    """
+    said = f"{shown['name']}: {shown['sentence']}"
     without = f"<h2>{written(said)}</h2>\n<p>{why}</p>"
-    return filled([shown], join([PUBLISHED, MAIN]), "explore", True, said, without)
+    return filled([shown], join(modules), mode, True, said, without)
 
 
 def filled(

@@ -51,10 +51,10 @@ function beginning(places, isSame, { columns: keys }) {
   const isTelling = (q, k) => isWord(k) && isFar(q, k);
   const heads = places.map((own) => own.weights);
   const place = places[Math.max(mostTelling(heads, isTelling), 0)];
-  const strongest = (q) => mostTold(place.weights, q, isTelling);
-  let best = 0;
-  for (let q = 1; q < place.weights.rows; q++) if (strongest(q) > strongest(best)) best = q;
-  return { place, q: best };
+  const strongest = Array.from({ length: place.weights.rows }, (_, q) =>
+    mostTold(place.weights, q, isTelling),
+  );
+  return { place, q: strongest.indexOf(Math.max(...strongest)) };
 }
 
 /** The view of weights, below the heading of the page. */

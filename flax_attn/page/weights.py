@@ -13,12 +13,10 @@ import numpy as np
 from flax_attn.bounded import read_npz
 from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.kinds.replies import pack
-from flax_attn.page.joining import join
-from flax_attn.page.report import filled, written
+from flax_attn.page.report import page_without_run
 from flax_attn.types import JsonObject, UserInput
 
 VIEW = "weights.mjs"
-SUFFIX = ".npz"  # of a file of weights
 BESIDE = ("rows", "columns", "mask")  # arrays of a file that are no weights
 LARGEST_FILE = 2**26  # bytes of all arrays of a file
 MOST_WEIGHTS = 2**22
@@ -30,8 +28,6 @@ OFF = 0.02  # by which a sum of weights may be off 1
 NAME = "attention weights"
 ALONE = "(q, k), (heads, q, k) or (layers, heads, q, k)"
 OF_A_LAYER = "(q, k), (heads, q, k) or (1, heads, q, k)"
-
-
 NUMBERS = (int, float, list, tuple)  # in a list, and lists that are empty
 EAGER = "load a model of transformers with attn_implementation='eager'"
 
@@ -59,10 +55,8 @@ def page_of_weights(
         UsageError: what are no weights, or tokens or a mask that do not fit them.
     """
     shown = weights_data(weights, rows, columns, mask, title)
-    said = f"{shown['name']}: {shown['sentence']}"
     why = "This page draws its pictures with JavaScript, which is off here."
-    without = f"<h2>{written(said)}</h2>\n<p>{why}</p>"
-    return filled([shown], join([VIEW]), "report", True, said, without)
+    return page_without_run(shown, [VIEW], "report", why)
 
 
 def page_of_file(path: Path) -> str:
@@ -118,7 +112,7 @@ def weights_data(
 
 
 def packed(layer: Layer) -> JsonObject:
-    """The arrays of a layer. Those of which nothing is to say are None."""
+    """The arrays of a layer. `hidden` is None without a mask, and `broken` without a NaN."""
     weights, hidden = layer.weights, layer.hidden
     broken = np.isnan(weights)
     return {
@@ -280,12 +274,13 @@ def _check(weights: np.ndarray, name: str) -> None:
 
 def with_masks(layers: list[tuple[str, np.ndarray]], mask: UserInput) -> list[Layer]:
     """The layers with the mask, or with what looks like one. A masked weight is 0."""
+    visible = None if mask is None else _booleans(mask)
     made = []
     for i, (name, weights) in enumerate(layers):
-        if mask is None:
+        if visible is None:
             hidden = masked_cells(weights)
         else:
-            hidden = ~_visible(mask, (len(layers), *weights.shape))[i]
+            hidden = ~_broadcast(visible, (len(layers), *weights.shape))[i]
         if not hidden.any():
             made.append(Layer(name, weights, None))
         else:
@@ -293,8 +288,8 @@ def with_masks(layers: list[tuple[str, np.ndarray]], mask: UserInput) -> list[La
     return made
 
 
-def _visible(mask: UserInput, shape: tuple[int, ...]) -> np.ndarray:
-    """The mask at the shape of a stack of all layers."""
+def _booleans(mask: UserInput) -> np.ndarray:
+    """A mask as NumPy has it."""
     try:
         array = np.asarray(mask.detach().cpu() if hasattr(mask, "detach") else mask)
     except Exception as error:  # whatever another library makes of its arrays
@@ -306,11 +301,16 @@ def _visible(mask: UserInput, shape: tuple[int, ...]) -> np.ndarray:
             f"expected a boolean mask, True = may be attended, got {array.dtype}; compare it, such "
             f"as mask > 0"
         )
+    return array
+
+
+def _broadcast(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The mask at the shape of a stack of all layers."""
     try:
-        return np.broadcast_to(array, shape)
+        return np.broadcast_to(mask, shape)
     except ValueError:
         raise UsageError(
-            f"expected a mask that broadcasts to the weights {shape}, got shape {array.shape}; add "
+            f"expected a mask that broadcasts to the weights {shape}, got shape {mask.shape}; add "
             f"axes of size 1, such as mask[None]"
         ) from None
 
