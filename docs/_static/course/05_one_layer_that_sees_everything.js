@@ -11,8 +11,8 @@ course.lesson({
         return `Not yet: ${own} would mean that the attention needs no convolutions before it.` +
           " Train the network. Without them a point is one" +
           " height: does it know whether it is in a triangle or a box?";
-      if (!(answer < 1))
-        return "Not yet: a network that gives the mean of all targets has an error of about 1.";
+      if (!(answer < 0.17))
+        return "Not yet: a network that returns the signal as it is has an error of about 0.17.";
       return `Right: ${own}. Without the convolutions a point is one height. Its query cannot` +
         " ask for the other triangle, because no key says that a point belongs to a triangle.";
     },
