@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from benchmarks import accelerator, limit
 from flax_attn.attention.forms import blockwise
@@ -32,6 +33,7 @@ def test_operations_are_those_of_the_products_inside_whatever_holds_them():
     assert counted(lambda a: jnp.tanh(a) * a, a) == 0
 
 
+@pytest.mark.full
 def test_the_check_of_an_accelerator_passes_on_a_cpu():
     forms = list(accelerator.forms(lengths=(8,)))
     assert {row["form"] for row in forms} == {"dense"}

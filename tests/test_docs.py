@@ -24,7 +24,7 @@ from tests.written_runs import write_run
 SHORT = ("self_attention",)
 BARS = "normalizers", "scores", "todays_models"  # pages whose pictures are bars or curves
 GUIDES = (pytest.param("python", marks=pytest.mark.full), "build_your_own")
-BRIDGES = ("nnx", pytest.param("equinox", marks=pytest.mark.full))
+BRIDGES = ("nnx", "equinox")
 README = DOCS.parent / "README.md"
 
 
@@ -314,6 +314,7 @@ def test_the_example_of_the_page_on_language_models_runs(tmp_path, monkeypatch, 
     assert (tmp_path / "looks.png").stat().st_size > 10_000
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("page", BRIDGES)
 def test_the_models_of_a_bridge_learn_where_to_attend(page, tmp_path, monkeypatch):
     if page == "equinox":

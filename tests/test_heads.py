@@ -129,7 +129,7 @@ def test_a_head_that_is_cut_has_zero_rows_in_out_to_the_last_bit(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["GPT", "post-norm", pytest.param("images", marks=pytest.mark.full)]
+    "name", ["post-norm", *(pytest.param(n, marks=pytest.mark.full) for n in ("GPT", "images"))]
 )
 def test_without_a_lens_the_program_of_a_model_is_that_without_names_and_changes(name, monkeypatch):
     model, params, inputs = model_of(name)
@@ -147,7 +147,7 @@ def test_without_a_lens_the_program_of_a_model_is_that_without_names_and_changes
     assert program() == text
 
 
-@pytest.mark.parametrize("name", ["GPT", "rotary, grouped"])
+@pytest.mark.parametrize("name", [pytest.param("GPT", marks=pytest.mark.full), "rotary, grouped"])
 def test_a_text_that_is_written_under_a_cut_is_that_of_the_cut_parameters(name):
     model, params, _ = model_of(name)
     is_out = lambda path: {"attention", "out"} <= {part.key for part in path}

@@ -20,6 +20,7 @@ MOST_WORDS = 25
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@pytest.mark.full
 def test_the_walk_of_a_batch_is_no_longer_than_it_was():
     command = [sys.executable, "-m", "tests.walk"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -180,7 +180,7 @@ def test_changes_are_traced_derived_and_mapped():
     close(total(0.0, variables, "another"), one)
 
 
-@pytest.mark.parametrize("cache", ["whole", "sliding"])
+@pytest.mark.parametrize("cache", ["whole", pytest.param("sliding", marks=pytest.mark.full)])
 def test_decoding_with_a_cache_is_the_whole(cache):
     model = fa.MultiHeadAttention(4, num_key_heads=2, key_features=8, rotary=True)
     variables, names = init(model, X), []

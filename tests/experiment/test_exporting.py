@@ -229,6 +229,7 @@ def test_translations_are_the_greedy_ones(exports, name, no_pictures):
         np.testing.assert_allclose(weights, best.alignment, atol=1e-5)
 
 
+@pytest.mark.full
 def test_a_program_for_one_platform_has_its_forms_and_linear_memory(tmp_path, no_pictures):
     length = 2560  # in blocks on a CPU
     changes = {"data.max_length": length, "model.num_blocks": 1, "model.num_heads": 1}

@@ -17,6 +17,7 @@ def on(num_devices, *arguments, **environment):
     return on_devices.on(num_devices, "tests.experiment.on_mesh", *arguments, **environment)
 
 
+@pytest.mark.full
 def test_seeds_on_eight_devices_are_those_of_one_to_the_last_bit():
     result = on(8, "seeds")
     assert result["mesh"] == {"seed": 8, "data": 1}

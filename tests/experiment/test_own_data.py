@@ -178,6 +178,7 @@ def test_images_in_one_piece_are_split_in_every_class_and_scaled(tmp_path):
     assert {rows.shape[1:] for rows, _ in splits.values()} == {(4, 5)}
 
 
+@pytest.mark.full
 def test_a_run_that_scales_the_images_of_a_folder_scales_those_to_predict(
     tmp_path, capsys, no_pictures
 ):
