@@ -17,6 +17,7 @@ from types import FrameType
 from flax_attn.types import Tree
 
 NAMES = ("SIGTERM", "SIGHUP", "SIGINT")  # Windows has no SIGHUP
+FINISHED = "the run is finished"  # what is said of a run with nothing left to go on with
 NUMBERS = tuple(int(getattr(signal, name)) for name in NAMES if hasattr(signal, name))
 
 
@@ -71,7 +72,8 @@ class Stop:
 
 
 def describe(number: int, saved: str) -> str:
-    return f"stopped by {signal.Signals(number).name}; {saved}; the same command goes on from there"
+    goes_on = "" if saved == FINISHED else "; the same command goes on from there"
+    return f"stopped by {signal.Signals(number).name}; {saved}{goes_on}"
 
 
 @contextlib.contextmanager

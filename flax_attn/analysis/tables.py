@@ -27,7 +27,7 @@ def print_results(summary: Summary, reference: dict[str, float], console: Consol
     seeds = summary["seeds"]
     title = f"{summary['config']}: {summary['model']}, {summary['parameters']:,} parameters, "
     title += f"{summary['steps']:,} steps, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}, "
-    title += f"{summary['train_seconds'] / 60:.1f} minutes"
+    title += f"{summary['train_seconds'] / 60:.1f} minutes of training"
     console.print(escaped(title), style="bold", highlight=False, markup=False, soft_wrap=True)
     table = Table()
     table.add_column("metric")

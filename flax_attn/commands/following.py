@@ -64,11 +64,12 @@ class Follower:
         epoch = self.rows[-1]["epoch"]
         newest = [row[score] for row in self.rows if row["epoch"] == epoch]
         mean = sum(newest) / len(newest)
+        so_far = "" if self.is_finished else "so far "
         state: JsonObject = {
             "epoch": int(epoch),
             "of": self.config.num_epochs,
             "is_finished": self.is_finished,
-            "sentence": f"{self.does}; so far {score.replace('/', ' ')} {mean:.3g}",
+            "sentence": f"{self.does}; {so_far}{score.replace('/', ' ')} {mean:.3g}",
             "curves": curves(self.rows),
         }
         return safe(state)

@@ -112,8 +112,9 @@ def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> 
         if len(row) != len(first):
             name = SEPARATORS[separator]
             hint = f' (a text with a {name} stands in quotes, "so{separator} as here")'
+            number = f"{len(first)} column{'s' * (len(first) > 1)}"
             raise UsageError(
-                f"expected {len(first)} columns in {path}, line {line}, as in the first, got "
+                f"expected {number} in {path}, line {line}, as in the first, got "
                 f"{len(row)}: {str(row)[:60]}; mend it{'' if separator == TAB else hint}"
             )
     lines, rows = map(list, zip(*numbered))

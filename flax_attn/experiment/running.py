@@ -49,7 +49,7 @@ from flax_attn.runs.rows import (
     summarize,
     summarize_values,
 )
-from flax_attn.stopping import Stop
+from flax_attn.stopping import FINISHED, Stop
 from flax_attn.training import epoch
 from flax_attn.training.mesh import EVERYWHERE, SEEDS, put, zeros_like
 from flax_attn.types import JsonObject, Tree
@@ -237,6 +237,7 @@ def fill(
     if jax.device_count() > 1:
         say(describe_mesh(programs.mesh, config))
     say(layers)
+    say("compiling; the first start of a model takes longest")
     loop = Loop(config, programs, task, directory, stop, debug_nans)
     now = loop.begin(say)
     if processes.is_first():
@@ -245,8 +246,11 @@ def fill(
     epoch = now.progress.epoch
     stop.check(f"epoch {epoch} is saved" if epoch else "nothing is saved yet")
     now = loop.train(now, model, listeners)
+    if now.progress.epoch < config.num_epochs:
+        say(f"stopped early: validation has not got better for {config.patience} epochs")
+    say("writing the results and the pictures")
     summary = finish(config, model, loop, task, directory, now)
-    stop.check("the run is finished")
+    stop.check(FINISHED)
     return summary
 
 

@@ -44,7 +44,9 @@ def lines(shares: Mapping[str, float], accuracy: float) -> list[str]:
     said = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
     told = [f"test accuracy {accuracy:.3f}; beside it: {said}"]
     if TF_IDF not in shares:
-        needed = f'pip install "flax-attn[baseline]", and at most {MOST_TEXTS:,} texts to train on'
+        needed = (
+            f'pip install "flax-attn[baseline]" before training, and at most {MOST_TEXTS:,} texts'
+        )
         told.append(f"({TF_IDF} needs {needed})")
     return told
 

@@ -184,8 +184,8 @@ def to_json(table: Mapping[str, list[Mattered]], number: int) -> JsonObject:
 
 def print_words(table: Mapping[str, list[Mattered]], number: int, console: Console) -> None:
     """The words of each class, with their changes and counts."""
-    said = "Without the word, the probability of the class falls by so many percentage points "
-    said += f"(the mean over its occurrences in {number:,} texts):"
+    said = "Each class, with the words without which its probability falls most, in percentage "
+    said += f"points (the mean over their occurrences in {number:,} texts):"
     console.print(Text(said, style="dim"), soft_wrap=True)
     for name, rows in table.items():
         console.print(Text(escaped(name), style="bold"), soft_wrap=True)

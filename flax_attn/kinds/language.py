@@ -405,7 +405,7 @@ class LanguageModel(Task):
     def sentence(cls, run: Record) -> str:
         loss = run.mean("loss")
         share = 100 * float(np.exp(-loss))
-        does = f"gives the token that follows a probability of {share:.2g} %"
+        does = f"gives the right next token a probability of {share:.2g} %"
         return f"{does}, a loss of {loss:.3g}, on test text"
 
     @classmethod

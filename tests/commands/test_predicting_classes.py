@@ -318,8 +318,10 @@ def test_a_seed_that_stops_early_waits_for_the_others_and_the_run_is_finished(tm
     config.num_epochs, config.num_seeds, config.patience, config.learning_rate = 30, 2, 2, 1e-2
     config.seed = 2  # its seed stops before the next one
     config.model.dropout_rate = config.model.embedding_dropout_rate = 0.0
-    summary = experiment.run(experiment.Config.of(config), tmp_path / "run")
+    said: list[str] = []
+    summary = experiment.run(experiment.Config.of(config), tmp_path / "run", say=said.append)
     assert summary["stopped"]
+    assert "stopped early: validation has not got better for 2 epochs" in said
     assert summary["epochs"] < 30
     run = kinds.read(tmp_path / "run")
     steps = [row["step"] for row in run.rows[-2:]]

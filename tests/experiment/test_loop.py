@@ -15,7 +15,7 @@ from flax_attn import experiment, kinds
 from flax_attn.errors import UsageError
 from flax_attn.kinds.signals import Signals
 from flax_attn.runs import sums
-from flax_attn.stopping import Stop, Stopped, listening
+from flax_attn.stopping import FINISHED, Stop, Stopped, describe, listening
 from tests import tiny
 from tests.experiment.test_running import small
 
@@ -242,6 +242,12 @@ def test_handlers_are_set_in_the_main_thread_alone_and_put_back():
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_of_a_finished_run_nothing_goes_on():
+    said = describe(signal.SIGINT, FINISHED)
+    assert said == "stopped by SIGINT; the run is finished"
+    assert describe(signal.SIGINT, "epoch 1 is saved").endswith("goes on from there")
 
     def elsewhere():
         with listening():

@@ -68,6 +68,7 @@ def test_the_page_follows_until_the_end(config, tmp_path, browser):
         threading.Thread(target=follower.finish, daemon=True).start()
         visit.page.get_by_role("button", name="Show examples and results").click()
         visit.page.get_by_role("heading", name="Results").wait_for()
+    assert "so far" not in state_of(follower)["sentence"]
     assert len(at) == 3
     follower.server.shutdown()
 

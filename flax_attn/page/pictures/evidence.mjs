@@ -45,7 +45,7 @@ function ofClass({ classes: [[best]] }) {
 
 /** How far the numbers of an answer move, on average. */
 const OF_NUMBERS = {
-  does: "does to the answer: how far it moves, on average",
+  does: "does to the answer: how far its numbers move, the mean over all of them",
   beside: () => "",
   change: ({ outputs: { data } }, { outputs }) => {
     const distances = Array.from(data, (own, i) => Math.abs(own - outputs.data[i]));
