@@ -42,7 +42,7 @@ def get_config(variant: str = "") -> Any:
     config = recipes.texts("ag_news_best", variant, data, model)
     if variant:  # fewer words and n-grams, in batches of one length, at a higher rate
         config.data.update({"vocabulary_size": 10_000, "num_ngrams": 10_000, "num_pairs": 10_000})
-        config.data.update({"max_length": 64, "num_buckets": 1})
+        config.data.update({"max_length": 32, "num_buckets": 1})
     config.num_epochs = 1 if variant else 6
     config.steps_per_epoch = 40 if variant else 264  # once through the 16,925 rows
     config.evaluate = ("test",)

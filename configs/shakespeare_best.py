@@ -16,12 +16,13 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    data = {"name": "tinyshakespeare", "max_length": 128}
+    data = {"name": "tinyshakespeare", "max_length": 64 if variant else 128}
     model = {"num_blocks": 5, "dropout_rate": 0.1}
     config = recipes.language("shakespeare_best", variant, data, model)
-    config.num_epochs = 2 if variant else 16
+    config.num_epochs = 1 if variant else 16
+    config.steps_per_epoch = 200 if variant else 250
     config.keep_best = False
     config.evaluate = ("test",)
-    config.batch_size = 32
+    config.batch_size = 12 if variant else 32
     config.learning_rate = 2e-3
     return config

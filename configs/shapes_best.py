@@ -29,8 +29,9 @@ def get_config(variant: str = "") -> Any:
             "binary_positions": False,
         },
     )
-    config.batch_size = 64
+    config.batch_size = 32 if variant else 64
     config.num_epochs = 3 if variant else 50
+    config.steps_per_epoch = 200 if variant else 0
     # 50 epochs see 998,400 sequences, as many as the tutorial's saw of its 20,000 again and again
     config.data.fresh = True
     config.learning_rate = (

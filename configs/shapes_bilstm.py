@@ -14,4 +14,6 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    return recipes.shapes("shapes_bilstm", variant, {"name": "bilstm", "features": 64})
+    config = recipes.shapes("shapes_bilstm", variant, {"name": "bilstm", "features": 64})
+    config.num_epochs = 3 if variant else 50
+    return config

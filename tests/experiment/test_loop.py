@@ -243,12 +243,6 @@ def test_handlers_are_set_in_the_main_thread_alone_and_put_back():
             signal.raise_signal(signal.SIGINT)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
-
-def test_of_a_finished_run_nothing_goes_on():
-    said = describe(signal.SIGINT, FINISHED)
-    assert said == "stopped by SIGINT; the run is finished"
-    assert describe(signal.SIGINT, "epoch 1 is saved").endswith("goes on from there")
-
     def elsewhere():
         with listening():
             set_to.append(signal.getsignal(signal.SIGTERM))
@@ -258,6 +252,12 @@ def test_of_a_finished_run_nothing_goes_on():
     thread.start()
     thread.join()
     assert set_to == before[1:]
+
+
+def test_of_a_finished_run_nothing_goes_on():
+    said = describe(signal.SIGINT, FINISHED)
+    assert said == "stopped by SIGINT; the run is finished"
+    assert describe(signal.SIGINT, "epoch 1 is saved").endswith("goes on from there")
 
 
 def test_an_ignored_signal_stays_ignored():
