@@ -72,6 +72,7 @@ html_css_files = ["site.css"]
 html_js_files = ["site.js", "formula.js"]
 html_copy_source = False
 html_show_sourcelink = False
+html_show_copyright = False
 html_show_search_summary = False  # it would fetch pages, which a file:// page may not
 html_use_index = False
 pygments_style = "a11y-high-contrast-light"
