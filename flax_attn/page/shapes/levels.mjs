@@ -42,7 +42,8 @@ export function levels() {
       const output = replies[i].outputs.data;
       const looks = weights(replies[i], i);
       return SHAPE_KINDS.map((kind) => {
-        const own = shapes.filter((shape) => shape.kind === kind).sort((a, b) => a.center - b.center);
+        const fromLeft = (a, b) => a.center - b.center;
+        const own = shapes.filter((shape) => shape.kind === kind).sort(fromLeft);
         const set = own.map((shape) => heightIn(output, shape).toFixed(1)).join(" and ");
         const goals = shapes.map((shape, j) => [shape.kind, right[j].toFixed(1)]);
         const goal = new Set(goals.filter(([other]) => other === kind).map(([, height]) => height));
