@@ -1,7 +1,6 @@
 """The command `flax-attn`, also `python -m flax_attn`: training, predictions, texts, comparison."""
 
 import argparse
-import contextlib
 import io
 import os
 import shutil
@@ -98,8 +97,10 @@ def complain(message: str) -> int:
 
     Of a line that is too long, the beginning and the end are printed: what to do is at the end.
     """
-    with contextlib.suppress(OSError):  # the exit code tells, too
-        print(f"error: {shortened(escaped(message), LONGEST)}", file=sys.stderr)
+    try:
+        print(f"error: {shortened(escaped(message), LONGEST)}", file=sys.stderr, flush=True)
+    except OSError:  # the exit code tells, too
+        sys.stderr = None  # to write the rest of it at the end would change the code
     return 2
 
 

@@ -915,7 +915,7 @@ def test_what_is_beyond_the_most_tokens_of_a_text_is_told(texts, capsys):
     ],
 )
 def test_where_no_error_can_be_written_the_exit_code_tells(command, written):
-    line = f"exec {sys.executable} -m flax_attn {command}"
+    line = f"unset PYTHONUNBUFFERED; exec {sys.executable} -m flax_attn {command}"
     done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.startswith(written)
     assert (done.returncode, bool(done.stdout)) == (0 if written else 2, bool(written))
