@@ -20,7 +20,8 @@ def get_config(variant: str = "") -> Any:
     model = {"num_blocks": 5, "dropout_rate": 0.1}
     config = recipes.language("shakespeare_best", variant, data, model)
     config.num_epochs = 1 if variant else 16
-    config.steps_per_epoch = 200 if variant else 250
+    if variant:
+        config.steps_per_epoch = 200
     config.keep_best = False
     config.evaluate = ("test",)
     config.batch_size = 12 if variant else 32

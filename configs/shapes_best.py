@@ -31,7 +31,8 @@ def get_config(variant: str = "") -> Any:
     )
     config.batch_size = 32 if variant else 64
     config.num_epochs = 3 if variant else 50
-    config.steps_per_epoch = 200 if variant else 0
+    if variant:
+        config.steps_per_epoch = 200
     # 50 epochs see 998,400 sequences, as many as the tutorial's saw of its 20,000 again and again
     config.data.fresh = True
     config.learning_rate = (
