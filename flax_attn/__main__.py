@@ -88,7 +88,7 @@ def run_safely(argv: list[str] | None) -> int:
         said = one_line(error)[:120]
         return complain(f"out of memory ({said}); lower batch_size, num_seeds or model.features")
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
+        say_last("stopped")
         return 130
 
 
@@ -97,11 +97,16 @@ def complain(message: str) -> int:
 
     Of a line that is too long, the beginning and the end are printed: what to do is at the end.
     """
-    try:
-        print(f"error: {shortened(escaped(message), LONGEST)}", file=sys.stderr, flush=True)
-    except OSError:  # the exit code tells, too
-        sys.stderr = None  # to write the rest of it at the end would change the code
+    say_last(f"error: {shortened(escaped(message), LONGEST)}")
     return 2
+
+
+def say_last(line: str) -> None:
+    """Prints a line on standard error, where that can be written. The exit code tells, too."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:
+        sys.stderr = None  # to write the rest of it at the end would change the code
 
 
 def check_memory() -> None:

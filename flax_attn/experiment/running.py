@@ -153,14 +153,15 @@ def run(
         directory.stored = processes.tell(directory.stored)
         summary = report_finished(directory, config, say) if is_first else None
         summary = processes.tell(summary, processes.ALONE)
-        if summary is not None:
-            return cast(Summary, summary)
-        with as_begun(directory):
-            with processes.first_ahead("the data"):
-                task = config.kind.load(config.data, config.recipe, manual_dir)
-            check_same_data(directory.path, directory.derived, task)
-            check_enough(config, task)
-            return fill(config, directory, task, mesh, listeners, stop, debug_nans)
+        if summary is None:
+            with as_begun(directory):
+                with processes.first_ahead("the data"):
+                    task = config.kind.load(config.data, config.recipe, manual_dir)
+                check_same_data(directory.path, directory.derived, task)
+                check_enough(config, task)
+                summary = fill(config, directory, task, mesh, listeners, stop, debug_nans)
+    stop.check(FINISHED)
+    return cast(Summary, summary)
 
 
 @contextlib.contextmanager
@@ -249,9 +250,7 @@ def fill(
     if now.progress.epoch < config.num_epochs:
         say(f"stopped early: validation has not got better for {config.patience} epochs")
     say("writing the results and the pictures")
-    summary = finish(config, model, loop, task, directory, now)
-    stop.check(FINISHED)
-    return summary
+    return finish(config, model, loop, task, directory, now)
 
 
 class Snapshot(NamedTuple):

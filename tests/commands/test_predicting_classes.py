@@ -23,6 +23,7 @@ from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
 from flax_attn.kinds.texts import TextClasses
 from flax_attn.runs.directory import read_config
+from flax_attn.stopping import FINISHED, Stop
 from tests import tiny
 
 NEWS = "The final tennis tournament starts next week."
@@ -333,9 +334,10 @@ def test_a_seed_that_stops_early_waits_for_the_others_and_the_run_is_finished(tm
         np.testing.assert_allclose(
             summary["metrics"]["valid/loss"]["values"][i], losses[best], rtol=1e-4
         )
-    assert experiment.run(experiment.Config.of(config), tmp_path / "run") == json.loads(
-        (tmp_path / "run" / "summary.json").read_text()
-    )
+    stop = Stop()
+    again = experiment.run(experiment.Config.of(config), tmp_path / "run", stop=stop)
+    assert again == json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert stop.saved == FINISHED
 
 
 @pytest.mark.full
