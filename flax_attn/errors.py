@@ -46,6 +46,11 @@ def shortened(text: str, longest: int = LONGEST_NAME) -> str:
     return f"{text[:half]}...{text[-half:]}"
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """A number and its noun, whose plural is `many`, or else ends in s."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
 def escaped(text: str) -> str:
     """The text with escapes, such as `\\x1b` and `\\u202e`, for what would change more than itself.
 

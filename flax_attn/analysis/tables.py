@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flax_attn.errors import escaped
+from flax_attn.errors import counted, escaped
 from flax_attn.runs.reading import Record, late_median
 from flax_attn.runs.results import Summary
 
@@ -26,7 +26,7 @@ def print_results(summary: Summary, reference: dict[str, float], console: Consol
     """The metrics of a run beside the figures of the tutorial's recipe."""
     seeds = summary["seeds"]
     title = f"{summary['config']}: {summary['model']}, {summary['parameters']:,} parameters, "
-    title += f"{summary['steps']:,} steps, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}, "
+    title += f"{summary['steps']:,} steps, {counted(len(seeds), 'seed')}, "
     title += f"{summary['train_seconds'] / 60:.1f} minutes of training"
     console.print(escaped(title), style="bold", highlight=False, markup=False, soft_wrap=True)
     table = Table()

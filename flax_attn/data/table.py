@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flax_attn.data.files import COMMA, SEMICOLON, TAB, read_rows
-from flax_attn.errors import UsageError, shortened
+from flax_attn.errors import UsageError, counted, shortened
 
 SEPARATORS = {TAB: "tab", SEMICOLON: "semicolon", COMMA: "comma"}  # the first of equals
 LOOKED_AT = 100  # rows, from which the separator is told
@@ -112,10 +112,9 @@ def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> 
         if len(row) != len(first):
             name = SEPARATORS[separator]
             hint = f' (a text with a {name} stands in quotes, "so{separator} as here")'
-            number = f"{len(first)} column{'s' * (len(first) > 1)}"
             raise UsageError(
-                f"expected {number} in {path}, line {line}, as in the first, got "
-                f"{len(row)}: {str(row)[:60]}; mend it{'' if separator == TAB else hint}"
+                f"expected {counted(len(first), 'column')} in {path}, line {line}, as in the first"
+                f", got {len(row)}: {str(row)[:60]}; mend it{'' if separator == TAB else hint}"
             )
     lines, rows = map(list, zip(*numbered))
     return Table(path, separator, header if has_header else [], rows, lines, columns)

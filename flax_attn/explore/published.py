@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention import DecoderBlock, EncoderBlock, Lens
 from flax_attn.attention.arrays import with_rank
-from flax_attn.errors import UsageError
+from flax_attn.errors import UsageError, counted
 from flax_attn.experiment.loading import Model
 from flax_attn.explore.under_lens import NORMALIZERS, Traced, by_name
 from flax_attn.kinds import replies
@@ -292,8 +292,8 @@ def page_data(run: Model) -> JsonObject:
     answers = PublishedAnswers(run)
     task, model = answers.task, answers.model
     count = sum(leaf.size for leaf in jax.tree.leaves(answers.params))
-    blocks = f"{model.num_blocks} {'block' if model.num_blocks == 1 else 'blocks'}"
-    of_heads = f"{model.num_heads} {'head' if model.num_heads == 1 else 'heads'}"
+    blocks = counted(model.num_blocks, "block")
+    of_heads = counted(model.num_heads, "head")
     text, takes = FIRST_TEXT, "text"
     if isinstance(task, Continued):
         text, takes = FIRST_PROMPT, "prompt"

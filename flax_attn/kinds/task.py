@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from flax_attn.data.sets import DataSet
-from flax_attn.errors import UsageError, shortened
+from flax_attn.errors import UsageError, counted, shortened
 from flax_attn.kinds.asking import Asked
 from flax_attn.kinds.replies import by_heads, numbers
 from flax_attn.models.decoding import Decoding, Translation
@@ -397,7 +397,7 @@ def first_of(kind: str, shown: int, number: int) -> str:
     """Says what a picture shows that has room for `shown` of `number` inputs."""
     if number > shown:
         return f"the first {shown} of {number} {kind}s"
-    return f"{number} {kind}" if number == 1 else f"{number} {kind}s"
+    return counted(number, kind)
 
 
 def channels_of(run: Record, index: int) -> JsonObject:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flax_attn.bounded import read_npz
-from flax_attn.errors import UsageError, one_line, shortened
+from flax_attn.errors import UsageError, counted, one_line, shortened
 from flax_attn.kinds.replies import pack
 from flax_attn.page.report import page_without_run
 from flax_attn.types import JsonObject, UserInput
@@ -140,7 +140,7 @@ def layers_of(weights: UserInput) -> list[tuple[str, np.ndarray]]:
         if total > MOST_WEIGHTS:
             raise UsageError(
                 f"expected at most {MOST_WEIGHTS:,} weights, got more: "
-                f"{_counted(len(named), 'array')} such as {array.shape}; choose heads, such as "
+                f"{counted(len(named), 'array')} such as {array.shape}; choose heads, such as "
                 f"weights[..., :2, :, :], or fewer layers"
             )
         layers += _split(name, array, is_alone, where)
@@ -338,7 +338,7 @@ def notes(layers: list[Layer]) -> Iterator[str]:
     """What is unusual in the weights, a line for each thing."""
     broken = sum(int(np.isnan(layer.weights).sum()) for layer in layers)
     if broken:
-        yield f"{_counted(broken, 'weight is', 'weights are')} not a number (NaN): orange here."
+        yield f"{counted(broken, 'weight is', 'weights are')} not a number (NaN): orange here."
     sums = np.concatenate([layer.weights.sum(axis=-1).ravel() for layer in layers])
     sums = sums[np.isfinite(sums) & (sums > 0)]  # a query that may attend to nothing has 0
     off = sums[np.abs(sums - 1) > OFF]
@@ -347,7 +347,7 @@ def notes(layers: list[Layer]) -> Iterator[str]:
     least, most = f"{off.min():.2g}", f"{off.max():.2g}"
     sums_are = f"is {least}" if least == most else f"goes from {least} to {most}"
     yield (
-        f"Of {_counted(sums.size, 'row')} of weights, {off.size:,} do not sum to 1: the sum "
+        f"Of {counted(sums.size, 'row')} of weights, {off.size:,} do not sum to 1: the sum "
         f"{sums_are}. A sink, dropout or keys that were cut off do this."
     )
     if all((np.abs(layer.weights.sum(axis=-2) - 1) < OFF).all() for layer in layers):
@@ -380,7 +380,7 @@ def tokens_of(name: str, tokens: UserInput, count: int, of_what: str) -> list[st
     if len(own) != count:
         got = "more" if len(own) > count else len(own)
         raise UsageError(
-            f"expected {_counted(count, 'token')} as {name}, one for each {of_what}, got "
+            f"expected {counted(count, 'token')} as {name}, one for each {of_what}, got "
             f"{got}; cut the weights or the tokens"
         )
     return [shortened(text) for text in texts]
@@ -418,15 +418,9 @@ def sentence(layers: list[Layer]) -> str:
     """What the page shows: how many layers, heads, queries and keys."""
     heads = [len(layer.weights) for layer in layers]
     _, rows, columns = layers[0].weights.shape
-    size = f"{_counted(rows, 'query', 'queries')} and {_counted(columns, 'key')}"
+    size = f"{counted(rows, 'query', 'queries')} and {counted(columns, 'key')}"
     if len(layers) == 1:
-        return size if heads == [1] else f"{_counted(heads[0], 'head')}, {size}"
+        return size if heads == [1] else f"{counted(heads[0], 'head')}, {size}"
     same = len(set(heads)) == 1
-    of_heads = (
-        f"of {_counted(heads[0], 'head')}" if same else f"with {_counted(sum(heads), 'head')}"
-    )
-    return f"{_counted(len(layers), 'layer')} {of_heads}, {size}"
-
-
-def _counted(count: int, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+    of_heads = f"of {counted(heads[0], 'head')}" if same else f"with {counted(sum(heads), 'head')}"
+    return f"{counted(len(layers), 'layer')} {of_heads}, {size}"
