@@ -3,19 +3,32 @@
 - A link to the lesson as a notebook.
 - A form for the exercise, and pictures that answer: `docs/parts.py`.
 - The names of what is folded.
+
+Several lessons are executed at a time.
 """
 
+import multiprocessing
+import os
 import re
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from docutils import nodes
+from jupyter_cache import get_cache
+from jupyter_cache.base import CacheBundleIn
+from jupyter_cache.executors.utils import single_nb_execution
+from myst_nb.core.read import create_nb_reader
+from nbformat import NotebookNode
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 from docs import notebooks
 from docs.parts import PARTS
 
 FOLDER = "docs/course/"
+MOST_AT_A_TIME = 4  # lessons; each takes up to a gigabyte
 
 # The cell after which a part stands: that of the exercise, and the first one with a picture.
 PLACES = {
@@ -63,6 +76,45 @@ def add_parts(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] = after(PLACES[part], source[0], CELL.format(part=part, facts=facts))
     if "exercise" not in parts:
         source[0] = after(PLACES["exercise"], source[0], IN_PYTHON.format(name=name))
+
+
+def execute(app: Sphinx, env: BuildEnvironment, pages: list[str]) -> None:
+    """Executes the lessons that have no outputs yet, and keeps these for when a page is read.
+
+    Sphinx reads one page after another, and a lesson alone leaves cores idle.
+    """
+    cache = get_cache(app.config.nb_execution_cache_path)
+    lessons: dict[str, NotebookNode] = {}
+    for page in sorted(filter(name_of, pages), reverse=True):  # the last lessons take longest
+        path = env.doc2path(page)
+        source = [Path(path).read_text(encoding="utf-8")]
+        add_parts(app, page, source)
+        reader = create_nb_reader(path, env.myst_config, env.mystnb_config, source[0])
+        lesson = reader.read(source[0])
+        try:
+            cache.match_cache_notebook(lesson)
+        except KeyError:
+            lessons[path] = lesson
+    workers = min(MOST_AT_A_TIME, os.cpu_count() or 1)
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        results = pool.map(
+            outputs, lessons.values(), [app.config.nb_execution_timeout] * len(lessons)
+        )
+        for path, result in zip(lessons, results):
+            if result is not None:
+                lesson, seconds = result
+                bundle = CacheBundleIn(lesson, path, data={"execution_seconds": seconds})
+                cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+
+
+def outputs(lesson: NotebookNode, timeout: int) -> tuple[NotebookNode, float] | None:
+    """A lesson with its outputs, and the seconds that it took.
+
+    It is None where a cell fails: the lesson is then executed again for its page, which says why.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        result = single_nb_execution(lesson, cwd=folder, timeout=timeout, allow_errors=False)
+    return None if result.err else (result.nb, result.time)
 
 
 def links(name: str, address: str) -> str:
@@ -114,6 +166,7 @@ def write_notebooks(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_config_value("notebooks_address", "", "env", str)
     app.add_config_value("course_parts", PARTS, "env")  # other parts need other pages
+    app.connect("env-before-read-docs", execute)
     app.connect("source-read", add_parts)
     app.connect("html-page-context", add_scripts)
     app.connect("build-finished", write_notebooks)
