@@ -5,6 +5,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -293,17 +294,17 @@ class Loop:
         """Compiles, and goes to the last whole checkpoint, or to the start, which it measures."""
         states = self.programs.create(self.config.seeds)
         weights = (states.params, states.carry, self.batches)
-        self.evaluate = self.programs.evaluate.lower(*weights).compile()
-        processes.meet("the first evaluation")
-        is_new = processes.tell(checkpoints.newest(self.directory.checkpoints) is None)
-        before = self.evaluate(*weights) if is_new else None  # it runs while the steps are traced
-        self.zeros = self.programs.zero_sums(states, self.rows)
-        now = self.restore(states, say)
-        if before is None and not now.rows:  # no checkpoint was written to its end
-            before = self.evaluate(*weights)
-        now = now._replace(seconds=now.seconds + self.compile_steps(now))
-        if before is None:
+        evaluation = self.programs.evaluate.lower(*weights)
+        with ThreadPoolExecutor(1) as beside:  # XLA compiles a program on one core
+            compiling = beside.submit(evaluation.compile)
+            self.zeros = self.programs.zero_sums(states, self.rows)
+            now = self.restore(states, say)
+            now = now._replace(seconds=now.seconds + self.compile_steps(now))
+            self.evaluate = compiling.result()
+        if now.rows:
             return now
+        processes.meet("the first evaluation")
+        before = self.evaluate(*weights)
         rows = metric_rows(0, processes.gather(now.states.counts()), before)
         check_finite(rows)
         return now._replace(rows=rows)

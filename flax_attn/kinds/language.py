@@ -38,7 +38,7 @@ from flax_attn.kinds.task import (
 )
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.models.generation import NEVER, GeneratesText, Sampling, check_numbers, generate
-from flax_attn.models.language import AT_ONCE, attention_of, logits_of, loss_by_position
+from flax_attn.models.language import AT_ONCE, attention_of, logits_of, look, loss_by_position
 from flax_attn.runs.examples import FLOATS, TEXTS, WHOLE, Form
 from flax_attn.runs.reading import Record
 from flax_attn.types import Batch, Json, JsonObject, Options, Tree, UserInput
@@ -157,20 +157,22 @@ class LanguageModel(Task):
         the first test text.
         """
         first = {name: rows[:NUM_EXAMPLES] for name, rows in self.test.items()}
-        best = np.asarray(logits_of(model, params[0], first["inputs"]).argmax(axis=-1))
         losses = np.stack([loss_by_position(model, own, **self.test) for own in params])
-        examples = Examples(first | {"predictions": best, "losses": losses})
+        arrays = first | {"losses": losses}
         if not isinstance(model, GeneratesText):
-            return examples
-        row = self.test["inputs"][:1, : int((self.test["targets"][0] > 0).sum())]
-        tokens = self.written(row[0])
-        weights = {name: array[0] for name, array in attention_of(model, params[0], row).items()}
+            logits = logits_of(model, params[0], first["inputs"])
+            return Examples(arrays | {"predictions": np.asarray(logits.argmax(axis=-1))})
+        logits, attention = look(model, params[0], first["inputs"])
+        arrays["predictions"] = logits.argmax(axis=-1)
+        n = int((self.test["targets"][0] > 0).sum())
+        tokens = self.written(self.test["inputs"][0, :n])
+        weights = {name: array[0, :, :n, :n] for name, array in attention.items()}
         write = functools.partial(self.generate, model, prompts="", length=SAMPLE_LENGTH)
         texts = [write(params=[own]).texts[0] for own in params]
-        arrays, metrics, summary = self._induction(model, params)
+        induced, metrics, summary = self._induction(model, params)
         if isinstance(self.data, Names):
             metrics["test/harmony"] = [share_in_harmony(text) for text in texts]
-        arrays |= examples.arrays | to_store(weights) | {"tokens": tokens}
+        arrays |= induced | to_store(weights) | {"tokens": tokens}
         return Examples(arrays, metrics, summary, {"sample.txt": texts[0] + "\n"})
 
     def _induction(

@@ -32,13 +32,15 @@ def forward(
     num_examples = len(jax.tree.leaves(inputs)[0])
     outputs, attentions = [], []
     for first in range(0, num_examples, AT_ONCE):
-        rows = slice(first, first + AT_ONCE)
-        batch, attention = _apply(
-            model, params, jax.tree.map(lambda array, rows=rows: jnp.asarray(array[rows]), inputs)
-        )
-        outputs.append(np.asarray(batch))
+        rows = np.arange(first, min(first + AT_ONCE, num_examples))
+        count = len(rows)
+        if first:  # the last row again and again, so that one program serves
+            rows = np.pad(rows, (0, AT_ONCE - count), mode="edge")
+        batch = jax.tree.map(lambda array, rows=rows: jnp.asarray(array[rows]), inputs)
+        output, attention = _apply(model, params, batch)
+        outputs.append(np.asarray(output)[:count])
         if first < num_attended:
-            attentions.append(jax.device_get(attention))
+            attentions.append({name: np.asarray(own)[:count] for name, own in attention.items()})
     together = jax.tree.map(lambda *batches: np.concatenate(batches), *attentions)
     return np.concatenate(outputs), in_order(together)
 

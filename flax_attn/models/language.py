@@ -27,14 +27,22 @@ def attention_of(
     model: nn.Module, params: Params, tokens: Int[np.ndarray, "n t"]
 ) -> dict[str, Float[np.ndarray, "n h t t"]]:
     """The weights of each block of `GPT`, by its name."""
-    return in_order(jax.device_get(_attention(model, params, tokens)))
+    return look(model, params, tokens)[1]
+
+
+def look(
+    model: nn.Module, params: Params, tokens: Int[np.ndarray, "n t"]
+) -> tuple[Float[np.ndarray, "n t v"], dict[str, Float[np.ndarray, "n h t t"]]]:
+    """The logits of the token after each, and the weights of each block of `GPT`, by its name."""
+    logits, attention = jax.device_get(_look(model, params, tokens))
+    return logits, in_order(attention)
 
 
 @functools.partial(jax.jit, static_argnames="model")
-def _attention(model: nn.Module, params: Params, tokens: Int[Array, "n t"]) -> Tree:
+def _look(model: nn.Module, params: Params, tokens: Int[Array, "n t"]) -> tuple[Array, Tree]:
     options: Options = {"need_weights": True}
     applied: Tree = model.apply({"params": params}, tokens, **options)
-    return applied[1]["attention"]
+    return applied[0], applied[1]["attention"]
 
 
 def loss_by_position(
@@ -45,6 +53,8 @@ def loss_by_position(
 ) -> Float[np.ndarray, " t"]:
     """The mean cross-entropy at each position over all texts, NaN where all is padding."""
     totals = np.zeros((2, inputs.shape[1]))
+    filling = ((0, -len(inputs) % AT_ONCE), (0, 0))  # rows of padding, so that one program does
+    inputs, targets = np.pad(inputs, filling), np.pad(targets, filling)
     for first in range(0, len(inputs), AT_ONCE):
         rows = slice(first, first + AT_ONCE)
         totals += np.asarray(_totals(model, params, inputs[rows], targets[rows]))
