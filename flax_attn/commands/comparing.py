@@ -31,7 +31,7 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
         UsageError: a run that is not finished or is damaged, or an output directory that cannot be
             written.
     """
-    runs = kinds.read_each(paths)
+    runs = kinds.read_runs(paths)
     tasks = sorted({run.summary["task"] for run in runs})
     if len(tasks) > 1:
         raise UsageError(

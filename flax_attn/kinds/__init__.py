@@ -61,7 +61,7 @@ def read(path: Path) -> Record:
     return reading.read(path, form_of)
 
 
-def read_each(paths: Iterable[Path]) -> list[Record]:
+def read_runs(paths: Iterable[Path]) -> list[Record]:
     """Reads the directories of finished runs. One that is named twice is read once."""
     once: dict[str, Path] = {}
     for path in paths:
