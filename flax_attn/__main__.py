@@ -1,6 +1,7 @@
 """The command `flax-attn`, also `python -m flax_attn`: training, predictions, texts, comparison."""
 
 import argparse
+import functools
 import io
 import os
 import shutil
@@ -139,7 +140,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         args.rest = rest
         return args
     if rest and (args.command != "predict" or any(arg.startswith("-") for arg in rest)):
-        refuse(f"unrecognized arguments: {shortened(' '.join(rest))}")
+        command = f"flax-attn {args.command}" if args.command else "flax-attn"
+        refuse(f"unrecognized arguments: {shortened(' '.join(rest))}", command)
     if rest:
         args.text += rest
     if "run" in args:
@@ -168,14 +170,15 @@ def run_train(args: argparse.Namespace) -> int:
     for argument in (*rest, str(place.absolute())):
         check_text(argument, "arguments", "rename, or set LC_ALL=C.UTF-8")
     check_memory()
+    train = "flax-attn train"
     if args.timeout < 1:
-        refuse(f"expected --timeout of at least 1 second, got {args.timeout}")
+        refuse(f"expected --timeout of at least 1 second, got {args.timeout}", train)
     wait = args.timeout if args.distributed else None
     if args.explore and args.distributed:
-        refuse("expected --explore in one process, got --distributed, too")
+        refuse("expected --explore in one process, got --distributed, too", train)
     options = {"debug_nans": args.debug_nans, "sequence": args.sequence}
     if args.port is not None and not args.explore:
-        refuse("expected --port beside --explore alone")
+        refuse("expected --port beside --explore alone", train)
     options |= {"explore": args.open if args.explore else None, "port": args.port}
     return run_command(names, rest, args.workdir, args.manual_dir, options, wait)
 
@@ -336,9 +339,9 @@ def make_parser(description: str | None, version: str) -> argparse.ArgumentParse
     add_predicting(predict)
     add_words(words)
     add_generating(generate)
-    compare.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    compare.add_argument("runs", type=path, nargs="+", metavar="RUN")
     output = "directory for the figures (default: comparison)"
-    compare.add_argument("--output", type=Path, default=Path("comparison"), help=output)
+    compare.add_argument("--output", type=path, default=Path("comparison"), help=output)
     reporting = commands.add_parser(
         "report", help="write runs, or weights, as one page for a browser"
     )
@@ -350,7 +353,8 @@ def make_parser(description: str | None, version: str) -> argparse.ArgumentParse
     exporting = commands.add_parser("export", help="write a run for programs without flax_attn")
     add_exporting(exporting)
     for command in (parser, *commands.choices.values()):
-        command.error = refuse  # argparse's own prints its usage before the line
+        # argparse's own prints its usage before the line
+        command.error = functools.partial(refuse, command=command.prog)
     return parser
 
 
@@ -359,9 +363,9 @@ def add_training(train: argparse.ArgumentParser) -> None:
     # as `train.py` has it
     train.add_argument("--config", action="append", default=[], help=argparse.SUPPRESS)
     workdir = "the run directory (default: runs/NAME, or runs/NAME-quick)"
-    train.add_argument("--workdir", type=Path, help=workdir)
+    train.add_argument("--workdir", type=path, help=workdir)
     manual_dir = "a folder with one folder for each data set (default: data sets are downloaded)"
-    train.add_argument("--manual_dir", type=Path, help=manual_dir)
+    train.add_argument("--manual_dir", type=path, help=manual_dir)
     debug = "end at the first number that is not finite, and say where it arose"
     train.add_argument("--debug_nans", action="store_true", help=debug)
     joins = "join the other processes of the run: docs/scale-out.md"
@@ -386,19 +390,19 @@ def add_training(train: argparse.ArgumentParser) -> None:
 def add_predicting(predict: argparse.ArgumentParser) -> None:
     """The arguments of `predict`."""
     run = f"a run directory, such as runs/shapes_attention, or {PUBLISHED}"
-    predict.add_argument("run", type=Path, metavar="RUN", help=run)
+    predict.add_argument("run", type=path, metavar="RUN", help=run)
     text = 'a text to classify, translate or continue, such as "The final starts next week."'
-    predict.add_argument("text", nargs="*", help=text)
+    predict.add_argument("text", nargs="*", default=[], help=text)
     source = (
         "signals (.npy, .csv), a table with texts (.csv, .tsv), a text in each line of another "
     )
     source += "file, or images (.png, IDX)"
-    predict.add_argument("--input", type=Path, help=source)
+    predict.add_argument("--input", type=path, help=source)
     output = "the file for predictions of signals, .npy or .csv, or for a table with predictions "
     output += "(default for both: INPUT with .predictions), or for translations (default: printed)"
-    predict.add_argument("--output", type=Path, help=output)
+    predict.add_argument("--output", type=path, help=output)
     figure = "also draw the predictions, and what the model attends to, into this file"
-    predict.add_argument("--figure", type=Path, help=figure)
+    predict.add_argument("--figure", type=path, help=figure)
     as_json = "print classes or translations as JSON, with the attention"
     predict.add_argument("--json", action="store_true", help=as_json)
     why = "also say which words mattered: what the class loses without each"
@@ -413,11 +417,11 @@ def add_predicting(predict: argparse.ArgumentParser) -> None:
 def add_words(words: argparse.ArgumentParser) -> None:
     """The arguments of `words`."""
     run = f"a run on texts in classes, or {PUBLISHED}"
-    words.add_argument("run", type=Path, metavar="RUN", help=run)
+    words.add_argument("run", type=path, metavar="RUN", help=run)
     source = "a table with texts (.csv, .tsv), or a text in each line (default: the test split)"
-    words.add_argument("--input", type=Path, help=source)
+    words.add_argument("--input", type=path, help=source)
     manual_dir = "the folder that the data set of the run was read from"
-    words.add_argument("--manual_dir", type=Path, help=manual_dir)
+    words.add_argument("--manual_dir", type=path, help=manual_dir)
     texts = "the largest number of texts, evenly from all (default: 500)"
     words.add_argument("--texts", type=int, default=500, help=texts)
     most = "the number of words for each class (default: 10)"
@@ -429,7 +433,7 @@ def add_words(words: argparse.ArgumentParser) -> None:
 def add_generating(generate: argparse.ArgumentParser) -> None:
     """The arguments of `generate`."""
     run = f"a run directory, such as runs/shakespeare_char, or {PUBLISHED}"
-    generate.add_argument("run", type=Path, metavar="RUN", help=run)
+    generate.add_argument("run", type=path, metavar="RUN", help=run)
     prompt = 'the beginning of the text, such as "ROMEO:" (default: none)'
     generate.add_argument("prompt", nargs="?", default="", metavar="PROMPT", help=prompt)
     length = "the number of tokens to write (default: 500)"
@@ -443,16 +447,16 @@ def add_generating(generate: argparse.ArgumentParser) -> None:
     samples = "the number of texts (default: 1)"
     generate.add_argument("--samples", type=int, default=1, help=samples)
     figure = "also draw what the last token looks at into this file"
-    generate.add_argument("--figure", type=Path, help=figure)
+    generate.add_argument("--figure", type=path, help=figure)
     add_allow(generate)
 
 
 def add_reporting(reporting: argparse.ArgumentParser) -> None:
     """The arguments of `report`."""
     runs = "run directories, such as runs/shapes_attention, or a file of attention weights (.npz)"
-    reporting.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=runs)
+    reporting.add_argument("runs", type=path, nargs="+", metavar="RUN", help=runs)
     output = "the file to write, or - for the terminal (default: report.html)"
-    reporting.add_argument("-o", "--output", type=Path, default=Path("report.html"), help=output)
+    reporting.add_argument("-o", "--output", type=path, default=Path("report.html"), help=output)
     no_model = "leave out the trained models, which otherwise answer in the page"
     reporting.add_argument("--no-model", dest="model", action="store_false", help=no_model)
 
@@ -461,7 +465,7 @@ def add_exploring(explore: argparse.ArgumentParser) -> None:
     """The arguments of `explore`."""
     runs = "a run directory, or two; two of one kind answer the same input. "
     runs += f"Or {PUBLISHED}"
-    explore.add_argument("runs", type=Path, nargs="+", metavar="RUN", help=runs)
+    explore.add_argument("runs", type=path, nargs="+", metavar="RUN", help=runs)
     add_page(explore)
     add_allow(explore)
 
@@ -477,9 +481,9 @@ def add_demo(demo: argparse.ArgumentParser) -> None:
 def add_exporting(exporting: argparse.ArgumentParser) -> None:
     """The arguments of `export`."""
     run = "a run directory, such as runs/shapes_attention"
-    exporting.add_argument("run", type=Path, metavar="RUN", help=run)
+    exporting.add_argument("run", type=path, metavar="RUN", help=run)
     folder = "the folder to write: the prediction as a program, the parameters, and export.json"
-    exporting.add_argument("folder", type=Path, metavar="FOLDER", help=folder)
+    exporting.add_argument("folder", type=path, metavar="FOLDER", help=folder)
     platform = "also write a program for this platform, such as tpu, with its kernels"
     options: Options = {"action": "append", "default": [], "metavar": "PLATFORM"}
     exporting.add_argument("--platform", help=platform, **options)
@@ -519,8 +523,19 @@ def module(name: str) -> str:
     return name
 
 
-def refuse(message: str) -> NoReturn:
-    raise UsageError(f"{message}; see flax-attn --help")
+def path(text: str) -> Path:
+    """A path. Raises an ArgumentTypeError for an empty text, which would name the folder here."""
+    if not text:
+        raise argparse.ArgumentTypeError(
+            "expected a path, got an empty text (is a variable empty?)"
+        )
+    return Path(text)
+
+
+def refuse(message: str, command: str = "flax-attn") -> NoReturn:
+    # argparse's words for the value of a flag that takes none
+    message = message.replace("ignored explicit argument", "expected no value, got", 1)
+    raise UsageError(f"{message}; see {command} --help")
 
 
 if __name__ == "__main__":

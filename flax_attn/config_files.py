@@ -81,7 +81,7 @@ def find(name: str) -> tuple[Path, str]:
         UsageError: no such file.
     """
     stem, _, variant = name.partition(":")
-    path = expanded(stem)
+    path = expanded(stem) if stem else Path()
     if path.suffix == ".py" and path.is_file():
         return path, variant
     own = folder() / f"{path.stem}.py"

@@ -26,11 +26,14 @@ def expanded(path: object, what: str = "a path") -> Path:
         what: the path is, for an error, such as `workdir`.
 
     Raises:
-        UsageError: neither a text nor a `Path`; `~NAME`, and no user has this name; characters that
+        UsageError: neither a text nor a `Path`; an empty text, which would name the folder here;
+            `~NAME`, and no user has this name; characters that
             no path can have.
     """
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"expected a text or a Path as {what}, got {shortened(repr(path))}")
+    if path == "":
+        raise UsageError(f"expected a text that is not empty as {what}, got ''")
     try:
         own = Path(path).expanduser()
     except RuntimeError as error:

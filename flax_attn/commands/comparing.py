@@ -1,7 +1,6 @@
 """Several runs side by side."""
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,10 +31,7 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
         UsageError: a run that is not finished or is damaged, or an output directory that cannot be
             written.
     """
-    once: dict[Path, Path] = {}  # a run that is named twice is one
-    for path in paths:
-        once.setdefault(Path(os.path.realpath(path)), path)
-    runs = [kinds.read(path) for path in once.values()]
+    runs = kinds.read_runs(paths)
     tasks = sorted({run.summary["task"] for run in runs})
     if len(tasks) > 1:
         raise UsageError(

@@ -27,7 +27,7 @@ def explore(args: argparse.Namespace) -> None:
         raise UsageError(f"expected one run or two, got {len(args.runs)}")
     if any(published.is_published(path) for path in args.runs):
         return explore_published(args.runs, args.port, args.open)
-    records = [kinds.read(path) for path in args.runs]
+    records = kinds.read_runs(args.runs)
     runs = [loading.of_record(own, warn, allow=tuple(args.allow)) for own in records]
     check_inputs(runs)
     serve(records, runs, args.port, args.open)

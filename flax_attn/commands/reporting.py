@@ -28,7 +28,7 @@ def report(args: argparse.Namespace) -> list[Path]:
     if any(path.suffix.lower() in ARRAYS for path in args.runs):
         return written(of_weights(args.runs), args.output)
     # before jax is there, so that a wrong path is told at once
-    records = [kinds.read(path) for path in args.runs]
+    records = kinds.read_runs(args.runs)
     if args.model:
         from flax_attn.commands.training import prepare_jax
 

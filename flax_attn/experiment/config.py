@@ -232,7 +232,7 @@ def _model_name(fields: JsonObject) -> str:
 
 
 def check_model(fields: JsonObject, model_class: type) -> None:
-    """Raises a UsageError for numbers that no model takes.
+    """Raises a UsageError for numbers that no model takes, and for None where a value is needed.
 
     What a model needs, it says itself when it is built.
 
@@ -242,6 +242,8 @@ def check_model(fields: JsonObject, model_class: type) -> None:
     may_be_zero = [name for name, field in known.items() if field.default == 0]
     for name, value in fields.items():
         key = f"config key 'model.{name}'"
+        if value is None and name in known and "None" not in str(known[name].type):
+            raise UsageError(f"expected a value for {key}, got None; leave it out for the default")
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"expected a finite number for {key}, got {value}")
         if (

@@ -150,7 +150,10 @@ def check_packages() -> None:
 
 
 def check_platforms(platforms: Sequence[str], rows: int) -> None:
-    """Raises a UsageError for platforms that there are not, and for a number of rows below 1."""
+    """Raises a UsageError for platforms that there are not, and for a number of rows below 1.
+
+    A number of rows is for the program of a platform, so it is refused without one.
+    """
     is_list = isinstance(platforms, list | tuple)
     if bad := [name for name in platforms if name not in NAMES] if is_list else [platforms]:
         raise UsageError(
@@ -158,6 +161,11 @@ def check_platforms(platforms: Sequence[str], rows: int) -> None:
         )
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
         raise UsageError(f"expected rows of 1 or above, got {shortened(repr(rows))}")
+    if rows > 1 and not platforms:
+        raise UsageError(
+            f"expected a platform beside rows, such as cpu, got rows={rows:,} alone; leave it out: "
+            f"prediction.jax takes any number of rows"
+        )
 
 
 def trace(run: Run, params: list[Params], platform: str, rows: int) -> Exported:

@@ -138,7 +138,7 @@ def show(
         own.path if isinstance(own, Model) else shipped.place(expanded(own, "a run"))
         for own in runs
     ]
-    return Page(page_of([kinds.read(path) for path in paths], model), height)
+    return Page(page_of(kinds.read_runs(paths), model), height)
 
 
 def page_of(records: list[Record], model: bool = True) -> str:

@@ -5,6 +5,8 @@ line in `ALL`. Data sets that stand in the file of a kind are its `data_sets`. T
 `data`, which cannot know them, so that `DATA` names all data sets.
 """
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from flax_attn.data.sets import DATA, DataSet
@@ -57,3 +59,11 @@ def form_of(name: str) -> Form:
 def read(path: Path) -> Record:
     """Reads the directory of a finished run. Errors are those of `runs.reading.read`."""
     return reading.read(path, form_of)
+
+
+def read_runs(paths: Iterable[Path]) -> list[Record]:
+    """Reads the directories of finished runs. One that is named twice is read once."""
+    once: dict[str, Path] = {}
+    for path in paths:
+        once.setdefault(os.path.realpath(path), path)
+    return [read(path) for path in once.values()]

@@ -21,7 +21,7 @@ from flax_attn.kinds import induction, next_token, replies
 from flax_attn.kinds.asking import Asked, rounded
 from flax_attn.kinds.classification import show_classes
 from flax_attn.kinds.encoders import check_sizes
-from flax_attn.kinds.passages import check_vocabulary, draw_passages, to_rows
+from flax_attn.kinds.passages import check_lengths, check_vocabulary, draw_passages, to_rows
 from flax_attn.kinds.requests import Load, Request, check_printed, print_json, read_texts
 from flax_attn.kinds.task import (
     Examples,
@@ -117,12 +117,7 @@ class LanguageModel(Task):
         batches = {name: to_rows(tokenizer, text, data) for name, text in splits.items()}
         train, draw = batches["train"], None
         if not data.by_line:
-            length = int((train["targets"] > 0).sum()) + 1
-            if length <= data.max_length:
-                raise UsageError(
-                    f"expected a text to train on of more than data.max_length={data.max_length} "
-                    f"tokens, got {length}; give a longer text"
-                )
+            length = check_lengths(data, batches)
             draw = functools.partial(draw_passages, length=length, batch_size=recipe.batch_size)
         sizes = {"vocabulary_size": tokenizer.size, "max_length": data.max_length}
         kept = Kept({"files": sums}, sizes, {"tokenizer.json": tokenizer.to_json()})

@@ -14,7 +14,12 @@ from flax_attn.types import Batch
 
 
 def check_vocabulary(data: LanguageData, text: str) -> None:
-    """Raises a UsageError for a text with more kinds of characters than the vocabulary holds."""
+    """Raises a UsageError for a text of one character, or of more than the vocabulary holds."""
+    if len(set(text)) == 1:
+        raise UsageError(
+            f"expected a text to train on with several characters, got {text[0]!r} alone; nothing "
+            f"can be learned from it"
+        )
     kinds = len(set(text)) + NEVER
     if data.tokenizer == "character" and kinds > data.vocabulary_size:
         raise UsageError(
@@ -40,6 +45,25 @@ def to_rows(tokenizer: Tokenizer, text: str, data: LanguageData) -> Batch:
     rows, _ = pad(lines, data.max_length + 1)
     targets = rows[:, 1:]
     return {"inputs": np.where(targets > 0, rows[:, :-1], 0), "targets": targets}
+
+
+def check_lengths(data: LanguageData, batches: dict[str, Batch]) -> int:
+    """The tokens of the text to train on.
+
+    Raises:
+        UsageError: there are too few of them to draw passages from, or a split that is measured is
+            shorter than one passage.
+    """
+    lengths = {name: int((batch["targets"] > 0).sum()) + 1 for name, batch in batches.items()}
+    for name, length in lengths.items():
+        if length < data.max_length + (name == "train"):
+            least = "more than" if name == "train" else "at least"
+            share = "" if name == "train" else f", or raise data.{name}_fraction"
+            raise UsageError(
+                f"expected {least} data.max_length={data.max_length} tokens of text in the {name} "
+                f"split, got {length}; give a longer text{share}"
+            )
+    return lengths["train"]
 
 
 def draw_passages(train: Batch, key: Array, *, length: int, batch_size: int) -> Batch:

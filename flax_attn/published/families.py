@@ -70,7 +70,7 @@ def gpt2(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
         config.whole("vocab_size", most=MOST_TOKENS),
         config.whole("n_positions", most=FAR),
         features,
-        config.whole("n_head"),
+        config.divisor("n_head", "n_embd"),
         num_blocks=config.whole("n_layer", most=MOST_BLOCKS),
         hidden_features=config.whole("n_inner", 4 * features),
         activation=config.choice("activation_function", ACTIVATIONS, "gelu_new"),
@@ -92,6 +92,8 @@ def llama(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     """Llama, Mistral, Qwen 2 and 3, Gemma 1 to 3, and OLMo 2, whose options have the same names."""
     kind, features = config.get("model_type"), config.whole("hidden_size")
     heads = config.whole("num_attention_heads")
+    if config.get("head_dim", 0) == 0:  # else the heads need not divide the features
+        config.divisor("num_attention_heads", "hidden_size")
     blocks = config.whole("num_hidden_layers", most=MOST_BLOCKS)
     width = config.whole("head_dim", features // heads)
     is_gemma, is_olmo = kind.startswith("gemma"), kind == "olmo2"
@@ -196,7 +198,8 @@ def decoder_with_layer_norms(
 
     Returns the number of features that are turned, too. `share` is the part where none is named.
     """
-    features, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
+    features = config.whole("hidden_size")
+    heads = config.divisor("num_attention_heads", "hidden_size")
     blocks, rope = (
         config.whole("num_hidden_layers", most=MOST_BLOCKS),
         config.part("rope_parameters"),
@@ -285,7 +288,7 @@ def bert(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
         config.whole("vocab_size", most=MOST_TOKENS),
         positions,
         config.whole("hidden_size"),
-        config.whole("num_attention_heads"),
+        config.divisor("num_attention_heads", "hidden_size"),
         config.whole("num_hidden_layers", most=MOST_BLOCKS),
         config.whole("intermediate_size"),
         config.whole("type_vocab_size", 2),
@@ -311,7 +314,7 @@ def distilbert(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
         config.whole("vocab_size", most=MOST_TOKENS),
         config.whole("max_position_embeddings", most=FAR),
         config.whole("dim"),
-        config.whole("n_heads"),
+        config.divisor("n_heads", "dim"),
         config.whole("n_layers", most=MOST_BLOCKS),
         config.whole("hidden_dim"),
         activation=config.choice("activation", ACTIVATIONS, "gelu"),
@@ -349,7 +352,7 @@ def vit(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
         config.whole("patch_size"),
         config.whole("num_channels"),
         config.whole("hidden_size"),
-        config.whole("num_attention_heads"),
+        config.divisor("num_attention_heads", "hidden_size"),
         config.whole("num_hidden_layers", most=MOST_BLOCKS),
         config.whole("intermediate_size"),
         config.choice("hidden_act", ACTIVATIONS, "gelu"),

@@ -59,6 +59,13 @@ class Config:
             return value
         raise self.wrong(name, f"a whole number from {least} to {most:,}", value)
 
+    def divisor(self, name: str, of: str) -> int:
+        """A whole number that divides another option, such as heads the features."""
+        value, whole = self.whole(name), self.whole(of)
+        if whole % value:
+            raise self.wrong(name, f"a number that divides {of}={whole}", value)
+        return value
+
     def number(self, name: str, default: float | None = None, most: float = 1e9) -> float:
         value = self.get(name, REQUIRED if default is None else default)
         if type(value) in (int, float) and 0 < value <= most:

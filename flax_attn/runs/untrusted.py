@@ -109,7 +109,9 @@ def read_json(run: Path, name: str, kind: Hint = None) -> Json:
     except UsageError:
         raise
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"expected JSON in {run / name} ({one_line(error)}); {MEND}") from error
+        # a directory with another config may be no run
+        advice = f"choose another directory, or {MEND}" if name == "config.json" else MEND
+        raise UsageError(f"expected JSON in {run / name} ({one_line(error)}); {advice}") from error
     try:
         if kind is not None:
             check(content, kind)

@@ -215,7 +215,10 @@ TRAINING = [  # arguments after `train shapes_cnn`, and what is said
     (["--batch_size=" + "x" * 100_000], "expected int for config key 'batch_size'"),
     (["--nobatch_size=" + "x" * 100_000], "or --noKEY for a truth value, got --nobatch_size=x"),
     (["--config=" + "x" * 100_000], "expected one --config, got 2"),
-    (["--sequence=" + "x" * 100_000], "see flax-attn --help"),
+    (["--sequence=" + "x" * 100_000], "see flax-attn train --help"),
+    (["--debug_nans=yes"], "--debug_nans: expected no value, got 'yes'; see flax-attn train"),
+    (["--workdir="], "--workdir: expected a path, got an empty text (is a variable empty?)"),
+    (["--manual_dir="], "--manual_dir: expected a path, got an empty text"),
     (["--task=" + "x" * 100_000], "xxx'; remove it"),
     (["--model.name=" + "x" * 100_000], "; expected one of cnn, "),
     (["--data.name=no:" + "x" * 100_000], "cannot import data.name 'no:x"),
@@ -267,7 +270,11 @@ OTHERS = [  # whole commands
     (["train", "images_folder", "--data.csv=x"], "'data.csv'; did you mean 'data.file'?"),
     (["train", "names", "--data.batch_size=8"], "did you mean 'batch_size'?"),
     (["train", "names", "--optimizer.lr=8"], "'optimizer.lr'; expected one of optimizer.b1, "),
-    (["predict", "x", "--" + "y" * 100_000], "yyy; see flax-attn --help"),
+    (["predict", "x", "--" + "y" * 100_000], "yyy; see flax-attn predict --help"),
+    (["predict", "", "a text"], "argument RUN: expected a path, got an empty text"),
+    (["report", "dates", "-o", ""], "argument -o/--output: expected a path, got an empty text"),
+    (["export", "dates", ""], "argument FOLDER: expected a path, got an empty text"),
+    (["explore", "x", "--port=x"], "got 'x'; see flax-attn explore --help"),
     (["compare", *(f"run{i}" for i in range(9_999)), "--x"], "unrecognized arguments: --x"),
     (["train", "shapes_cnn", "shapes_lstm"], "unexpected argument 'shapes_lstm'"),
     (["train", "shapes_cnn", "--workdir=\udcff"], "expected arguments in UTF-8"),
@@ -721,7 +728,7 @@ PREDICTIONS = [  # the run, the arguments behind it, and what is said
     ("signals", ["--input", "good.npy", "--json"], "neither a text nor --json"),
     ("signals", ["--input", "good.npy", "--beam", "3"], "for a run on translation alone"),
     ("signals", ["--input", "good.npy", "--best", "3"], "for a run on translation alone"),
-    ("signals", ["--input", ""], "to end in .npy or .csv"),
+    ("signals", ["--input", ""], "argument --input: expected a path, got an empty text"),
     ("signals", ["--input", "none.npy"], "No such file"),
     ("signals", ["--input", "x" * 300 + ".npy"], "File name too long"),
     ("signals", ["--input", "a\0.npy"], "without NUL characters"),
@@ -828,6 +835,14 @@ def test_a_home_that_is_not_known_is_one_line_from_python(signals):
             flax_attn.train("shapes_cnn:quick", **arguments)
     with pytest.raises(UsageError, match="a home that is known, got ~nobody_x"):
         flax_attn.export(signals, "~nobody_x")
+
+
+def test_an_empty_path_is_one_line_from_python():
+    with pytest.raises(UsageError, match="text that is not empty as the path of a run, got ''"):
+        flax_attn.load("")
+    with pytest.raises(UsageError, match="text that is not empty as workdir, got ''"):
+        flax_attn.train("shapes_cnn", workdir="")
+    assert list(Path.cwd().iterdir()) == []
 
 
 def test_a_run_directory_inside_another_run_is_refused(signals, capsys):

@@ -109,7 +109,7 @@ def test_predict_says_what_may_come_next(run, capsys, tmp_path, monkeypatch):
             "expected a temperature of at most 1,000,000, got 1e+300",
         ),
         (["Ba", "--figure", "a.txt"], "expected --figure to end in .png, .pdf or .svg, got a.txt"),
-        (["Ba", "more"], "unrecognized arguments: more; see flax-attn --help"),
+        (["Ba", "more"], "unrecognized arguments: more; see flax-attn generate --help"),
         (["Ba", "--length", "many"], "argument --length: invalid int value: 'many'; see"),
     ],
 )

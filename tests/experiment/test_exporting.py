@@ -262,6 +262,8 @@ def test_a_program_for_one_platform_has_its_forms_and_linear_memory(tmp_path, no
         flax_attn.export(run, folder, platforms="tpu")
     with pytest.raises(UsageError, match="rows of 1 or above, got 0"):
         flax_attn.export(run, folder, platforms=["tpu"], rows=0)
+    with pytest.raises(UsageError, match="a platform beside rows, such as cpu, got rows=4 alone"):
+        flax_attn.export(run, folder, rows=4)
 
 
 def test_parameters_of_each_seed_are_there_by_name(exports, no_pictures):

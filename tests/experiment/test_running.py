@@ -365,6 +365,9 @@ def test_a_config_that_lacks_a_key_or_has_another_type_is_told(tmp_path):
     del config["batch_size"]
     with pytest.raises(UsageError, match="expected int for config key 'batch_size', got None"):
         experiment.run(experiment.Config.of(config), tmp_path / "run")
+    config = small(shapes_lstm, **{"model.features": None})
+    with pytest.raises(UsageError, match=r"expected a value for config key 'model.features', got"):
+        Config.of(config)
 
 
 def test_a_loss_that_is_not_finite_is_told_and_never_written(tmp_path):

@@ -34,6 +34,15 @@ def test_a_report_with_models_reads_and_checks_a_run_once(tmp_path, monkeypatch,
     assert times == {"check": 1, "read_npz": 1}
 
 
+def test_a_run_that_is_named_twice_is_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "run")
+    output = tmp_path / "report.html"
+    assert main(["report", "run", "./run", "--no-model", "-o", str(output)]) == 0
+    held = re.search(r'id="data">(.*?)</script>', output.read_text(), re.DOTALL)[1]
+    assert [run["name"] for run in json.loads(held)["runs"]] == ["run"]
+
+
 def test_two_runs_of_one_name_have_their_own_lines(tmp_path):
     records = [read(write_run(tmp_path / folder / "run")) for folder in "ab"]
     page = page_of(records)

@@ -142,13 +142,20 @@ def test_texts_grow_as_they_are_written():
     assert generated.attention["block2"].shape == (2, 8)
 
 
-def test_a_text_shorter_than_a_passage_is_told(tmp_path):
-    (tmp_path / "own.txt").write_text("a short text")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a short text", "more than data.max_length=64 tokens of text in the train split, got 9;"),
+        ("a text, " * 60, "at least .* tokens of text in the test split, got 48; give a longer"),
+        ("a" * 5_000, "to train on with several characters, got 'a' alone; nothing can be"),
+    ],
+    ids=["of no passage", "of no passage to test", "of one character"],
+)
+def test_a_text_that_teaches_or_tests_nothing_is_told(text, said, tmp_path):
+    (tmp_path / "own.txt").write_text(text)
     config = text_file.get_config()
     config.data.file = str(tmp_path / "own.txt")
-    with pytest.raises(
-        UsageError, match=r"more than data.max_length=64 tokens, got 9; give a longer"
-    ):
+    with pytest.raises(UsageError, match=said):
         make(config)
 
 
@@ -179,7 +186,7 @@ def test_strings_come_twice_and_scores_are_of_the_token_after():
     [
         ({"name": "repeats", "max_length": 30, "max_letters": 7}, ["\n"], 7),
         ({"max_length": 16}, [], 8),
-        ({"max_length": 200}, [], None),  # as many as there are letters
+        ({"max_length": 200, "num_lines": 400}, [], None),  # as many as there are letters
     ],
 )
 def test_induction_is_measured_on_strings_that_the_data_can_hold(data, start, period):

@@ -118,7 +118,10 @@ BAD = {
     "a huge table": (option("vocab_size", 10**12), "a whole number from 1 to"),
     "an infinite number": (text(CONFIG, b'{"model_type": "gpt2", "n_embd": 1e999}'), "finite"),
     "a number that is not above 0": (option("layer_norm_epsilon", 0), "a number above 0"),
-    "heads that do not divide": (option("n_head", 3), "expected "),
+    "heads that do not divide": (
+        option("n_head", 3),
+        "a number that divides n_embd=16 for n_head in .*config.json, got 3",
+    ),
     "a size that is missing": (without_option("n_layer"), "expected n_layer in"),
     "another size than the arrays": (option("n_layer", 3), "the array h.2."),
     "fewer blocks than the arrays": (option("n_layer", 1), "more, such as h.1."),
