@@ -770,6 +770,8 @@ def test_data_are_what_the_config_says():
     np.testing.assert_allclose(data.rows.train["targets"], expected, atol=1e-5)
     valid = make_batches(Config.of(config), data)["valid"][0]["inputs"].reshape(-1, 100, 1)[:80]
     np.testing.assert_allclose(normalization.undo(valid), splits["valid"].inputs, atol=1e-5)
+    config.data.subset = 400  # more than validation leaves
+    assert Config.of(config).data.num_used == len(splits["train"].inputs) == 320
 
 
 @pytest.mark.full
