@@ -916,9 +916,11 @@ def test_two_outputs_in_one_place_are_refused(signals, capsys):
 
 
 def test_what_is_beyond_the_most_tokens_of_a_text_is_told(texts, capsys):
-    assert main(["predict", str(texts), "good", "a good film " * 100]) == 0
+    assert main(["predict", str(texts), "good " * 200, "a good film " * 100]) == 0
     said = "warning: text 2 has 300 tokens, and the run reads the first 200"
-    assert said in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert said in told
+    assert "text 1" not in told
 
 
 @pytest.mark.parametrize(

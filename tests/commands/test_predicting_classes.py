@@ -334,8 +334,10 @@ def test_a_seed_that_stops_early_waits_for_the_others_and_the_run_is_finished(tm
         np.testing.assert_allclose(
             summary["metrics"]["valid/loss"]["values"][i], losses[best], rtol=1e-4
         )
-    stop = Stop()
-    again = experiment.run(experiment.Config.of(config), tmp_path / "run", stop=stop)
+    stop, said = Stop(), []
+    options = {"stop": stop, "say": said.append}
+    again = experiment.run(experiment.Config.of(config), tmp_path / "run", **options)
+    assert said == ["this run is finished; its results:"]
     assert again == json.loads((tmp_path / "run" / "summary.json").read_text())
     assert stop.saved == FINISHED
 

@@ -151,6 +151,21 @@ def test_the_step_descends_and_decay_spares_biases():
     assert (np.asarray(updates["bias"]) < 0).all()
 
 
+def test_gradients_are_scaled_down_before_their_moments_are_taken():
+    plain = Config.of(small(shapes_lstm)).optimizer
+    gradients, params = [np.full(4, size, np.float32) for size in (2, 0.25)], np.ones(4, np.float32)
+
+    def updates(clip_norm, gradients):
+        optimizer = dataclasses.replace(plain, clip_norm=clip_norm).build(1e-3, 10)
+        state = optimizer.init(params)
+        for gradient in gradients:
+            own, state = jax.jit(optimizer.update)(gradient, state, params)
+        return own
+
+    clipped = [gradients[0] / 4, gradients[1]]  # of norms 4 and 1/2
+    np.testing.assert_allclose(updates(1.0, gradients), updates(0.0, clipped), rtol=1e-5)
+
+
 def test_a_cosine_falls_to_zero_with_the_last_step_of_training():
     config = small(
         shapes_cnn,
@@ -758,6 +773,8 @@ def test_data_are_what_the_config_says():
     np.testing.assert_allclose(data.rows.train["targets"], expected, atol=1e-5)
     valid = make_batches(Config.of(config), data)["valid"][0]["inputs"].reshape(-1, 100, 1)[:80]
     np.testing.assert_allclose(normalization.undo(valid), splits["valid"].inputs, atol=1e-5)
+    config.data.subset = 400  # more than validation leaves
+    assert Config.of(config).data.num_used == len(splits["train"].inputs) == 320
 
 
 @pytest.mark.full

@@ -47,7 +47,10 @@ def elements(x, y, i, j, u, b, odd):
     yield from (lax.integer_pow(x, n) for n in (2, 3, 5, -1))
     yield from (lax.pow(jnp.abs(x), y), x * 2.0, 2.0 - x)
     yield from (lax.round(odd, lax.RoundingMethod.TO_NEAREST_EVEN), lax.round(odd, 0))
-    yield from (lax.max(odd, x[:2]), lax.min(x[:2], odd), lax.is_finite(odd), odd < 1, odd == odd)
+    yield from (lax.is_finite(odd), odd < 1, odd == odd)
+    yield from (
+        bound(*pair) for bound in (lax.max, lax.min) for pair in ((odd, x[:2]), (x[:2], odd))
+    )
     yield from (x.astype(int), b.astype(jnp.float32), i.astype(bool), x.astype(bool))
     yield from (i.astype(jnp.uint8), i.astype(jnp.int16), u.astype(jnp.float32), x[:, :2] > 0)
     yield from (jnp.abs(x).astype(jnp.uint8), (x * 100).astype(jnp.int8), i.astype(jnp.uint32))

@@ -77,6 +77,15 @@ def test_the_answer_and_the_weights_are_those_of_predict(model):
     np.testing.assert_allclose(row, weights[min(token, len(weights) - 1)], atol=1e-6)
 
 
+def test_the_token_of_a_teacher_is_no_patch(tmp_path):
+    run = flax_attn.load(tiny.write_vit(tmp_path / "own", teacher=True))
+    images = np.linspace(0, 1, 64, dtype=np.float32).reshape(1, 8, 8)
+    looks = run.predict(images).attention["block1"]
+    own = {"params": run.params[0]}
+    _, aux = jax.jit(run.model.apply)(own, 2 * images[..., None] - 1)
+    np.testing.assert_allclose(looks, aux["attention"]["block1"][..., :1, 2:], atol=1e-6)
+
+
 def test_a_cut_head_is_one_that_adds_nothing(model):
     run, answers, inputs = model
     ask(answers, inputs)

@@ -91,7 +91,10 @@ def test_lines_of_their_own_are_a_row_each():
     for row, line in zip(task.rows.train["targets"], lines, strict=True):
         assert task.tokenizer.decode(row[row > 0].tolist()) == f"{line}\n"
     first = task.tokenizer.encode("\n")
-    assert set(task.rows.train["inputs"][:, 0].tolist()) == set(first)
+    inputs, targets = task.rows.train["inputs"], task.rows.train["targets"]
+    assert set(inputs[:, 0].tolist()) == set(first)
+    before = np.where(targets[:, 1:] > 0, targets[:, :-1], 0)  # the end of a line has no next token
+    np.testing.assert_array_equal(inputs[:, 1:], before)
 
 
 def test_a_task_that_is_restored_predicts_the_same():

@@ -93,10 +93,14 @@ def test_dropout_is_between_layers_alone(num_layers):
     inputs = jnp.asarray(np.swapaxes(SIGNALS, 0, 1))
     layers = Recurrent("rnn", 5, num_layers, dropout_rate=0.5)
     apply = functools.partial(layers.apply, variables.draw(layers, inputs))
-    outputs = jax.jit(apply)(inputs)
-    train = lambda key: apply(inputs, train=True, rngs={"dropout": key})
-    dropped = jax.jit(train)(jax.random.key(0))  # another program, so the last digits may differ
+    options = {"capture_intermediates": True, "mutable": ["intermediates"]}
+    outputs, inside = jax.jit(lambda: apply(inputs, **options))()
+    train = lambda key: apply(inputs, train=True, rngs={"dropout": key}, **options)
+    # another program, so the last digits may differ
+    dropped, beside = jax.jit(train)(jax.random.key(0))
     assert np.allclose(dropped, outputs, atol=1e-5) == (num_layers == 1)
+    first, same = (own["intermediates"]["layer1"]["__call__"][0][0] for own in (inside, beside))
+    np.testing.assert_allclose(same, first, atol=1e-5)
 
 
 def test_both_directions_are_joined_and_layers_stacked():

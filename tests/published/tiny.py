@@ -70,14 +70,16 @@ def write_bert(folder, head="words", seed=0):
     return write(folder, config, shapes, tokenizer, seed)
 
 
-def write_vit(folder, seed=0):
-    """A ViT for grey images of 8 x 8 pixels in patches of 2 x 2. Returns the folder."""
-    config = {"model_type": "vit", "image_size": 8, "patch_size": 2, "num_channels": 1}
+def write_vit(folder, seed=0, teacher=False):
+    """A ViT for grey images of 8 x 8 pixels in patches of 2 x 2, or a DeiT. Returns the folder."""
+    config = {"model_type": "deit" if teacher else "vit", "image_size": 8, "patch_size": 2}
+    config["num_channels"] = 1
     config |= {"hidden_size": FEATURES, "intermediate_size": 24, "num_hidden_layers": BLOCKS}
     config |= {"num_attention_heads": HEADS, "id2label": dict(enumerate(CLASSES))}
     embeddings = "vit.embeddings"
     shapes = {f"{embeddings}.cls_token": (1, 1, FEATURES)}
-    shapes |= {f"{embeddings}.position_embeddings": (1, 17, FEATURES)}
+    shapes |= {f"{embeddings}.distillation_token": (1, 1, FEATURES)} if teacher else {}
+    shapes |= {f"{embeddings}.position_embeddings": (1, 18 if teacher else 17, FEATURES)}
     patches = f"{embeddings}.patch_embeddings.projection"
     shapes |= {f"{patches}.weight": (FEATURES, 1, 2, 2), f"{patches}.bias": (FEATURES,)}
     for i in range(BLOCKS):

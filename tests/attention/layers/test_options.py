@@ -158,10 +158,10 @@ def weights_beside(scores, sinks):
 def test_a_sink_takes_its_share_of_every_head(options, key_heads):
     options = dict(options)
     need_weights = options.pop("need_weights", True)
-    layer = fa.MultiHeadAttention(4, num_key_heads=key_heads, sinks=True, **options)
+    layer = fa.MultiHeadAttention(6, num_key_heads=key_heads, sinks=True, **options)
     variables = drawn(init(layer, X))
     params = variables["params"]
-    assert params["sinks"].shape == (4,)
+    assert params["sinks"].shape == (6,)
     got = apply(layer, variables, X, causal=True, need_weights=need_weights)
     q, k, v = (np.swapaxes(dense(params[name], X), 1, 2) for name in ("query", "key", "value"))
     k, v = (np.repeat(own, q.shape[1] // own.shape[1], axis=1) for own in (k, v))
@@ -194,6 +194,13 @@ def test_a_sink_of_minus_infinity_changes_nothing_and_one_of_0_adds_a_one():
     np.testing.assert_allclose(fa.with_sink(0.0)(scores), one_more, **CLOSE)
     with_sparsemax = fa.with_sink(scores.max() + 2, fa.sparsemax)
     np.testing.assert_array_equal(with_sparsemax(scores), 0)
+
+
+def test_a_normaliser_of_all_queries_gets_them_all_beside_a_sink():
+    normalizer = fa.with_sink(0.0, fa.monotonic_expectation)
+    attend = jax.jit(functools.partial(fa.attend, normalizer=normalizer, chunk_size=3))
+    whole = jax.jit(functools.partial(fa.attend, normalizer=normalizer))(X, X, X)
+    np.testing.assert_allclose(attend(X, X, X).context, whole.context, **CLOSE)
 
 
 def test_a_lens_replaces_the_normaliser_beside_the_sink():

@@ -38,8 +38,10 @@ def test_a_decoder_block_decodes_what_it_computes_at_once(pre_norm):
     np.testing.assert_array_equal(full.cross_weights[1, :, :, 3:], 0)
 
 
+@pytest.mark.parametrize("mask", [None, ~np.eye(T, dtype=bool)[3] & ~np.eye(T, dtype=bool)[:, [3]]])
 @pytest.mark.parametrize("pre_norm", [True, pytest.param(False, marks=pytest.mark.full)])
-def test_an_encoder_block_is_two_residual_parts(pre_norm):
+def test_an_encoder_block_is_two_residual_parts(pre_norm, mask):
+    """With the mask, position 3 attends to nothing and nothing to it. It still has its own part."""
     block = fa.EncoderBlock(fa.MultiHeadAttention(3), fa.FeedForward(17), pre_norm=pre_norm)
     variables = init(block, X)
 
@@ -50,15 +52,17 @@ def test_an_encoder_block_is_two_residual_parts(pre_norm):
             + bias
         )
 
-    part = lambda name, layer: lambda x: apply(layer, {"params": variables["params"][name]}, x)
+    part = lambda name, layer, **options: (
+        lambda x: apply(layer, {"params": variables["params"][name]}, x, **options)
+    )
     attend, feed = (
-        part("attention", fa.MultiHeadAttention(3)),
+        part("attention", fa.MultiHeadAttention(3), mask=mask),
         part("feed_forward", fa.FeedForward(17)),
     )
     first, second = norm("attention_norm"), norm("feed_forward_norm")
     x = X + attend(first(X)).context if pre_norm else first(X + attend(X).context)
     x = x + feed(second(x)) if pre_norm else second(x + feed(x))
-    np.testing.assert_allclose(apply(block, variables, X).context, x, atol=1e-5)
+    np.testing.assert_allclose(apply(block, variables, X, mask=mask).context, x, atol=1e-5)
 
 
 def test_a_decoder_block_without_a_memory_is_a_causal_encoder_block():
