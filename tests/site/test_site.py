@@ -251,10 +251,11 @@ def test_without_scripts_the_formula_is_typeset_and_its_table_explains_it(site, 
 
 @pytest.fixture(scope="module")
 def lessons(site):
-    """The executed lessons by name."""
-    nbformat = pytest.importorskip("nbformat")
-    folder = site.notebooks / "docs" / "course"
-    return {name: nbformat.read(folder / f"{name}.ipynb", as_version=4) for name in LESSONS}
+    """The executed lessons by name: those that the pages show, each with the outputs on record."""
+    nbformat, jupyter_cache = map(pytest.importorskip, ("nbformat", "jupyter_cache"))
+    folder, record = site.notebooks / "docs" / "course", jupyter_cache.get_cache(str(site.outputs))
+    read = lambda name: nbformat.read(folder / f"{name}.ipynb", as_version=4)
+    return {name: record.merge_match_into_notebook(read(name))[1] for name in LESSONS}
 
 
 def number_of(name):
