@@ -30,19 +30,18 @@ def forward(
     The attention is that on at least `num_attended` inputs where there are as many.
     """
     num_examples = len(jax.tree.leaves(inputs)[0])
+    size = min(num_examples, AT_ONCE)
     outputs, attentions = [], []
     for first in range(0, num_examples, AT_ONCE):
-        rows = np.arange(first, min(first + AT_ONCE, num_examples))
-        count = len(rows)
-        if first:  # the last row again and again, so that one program serves
-            rows = np.pad(rows, (0, AT_ONCE - count), mode="edge")
+        # after the last row it is taken again and again, so that one program serves
+        rows = np.minimum(np.arange(first, first + size), num_examples - 1)
         batch = jax.tree.map(lambda array, rows=rows: jnp.asarray(array[rows]), inputs)
         output, attention = _apply(model, params, batch)
-        outputs.append(np.asarray(output)[:count])
+        outputs.append(np.asarray(output))
         if first < num_attended:
-            attentions.append({name: np.asarray(own)[:count] for name, own in attention.items()})
-    together = jax.tree.map(lambda *batches: np.concatenate(batches), *attentions)
-    return np.concatenate(outputs), in_order(together)
+            attentions.append(jax.device_get(attention))
+    together = jax.tree.map(lambda *own: np.concatenate(own)[:num_examples], *attentions)
+    return np.concatenate(outputs)[:num_examples], in_order(together)
 
 
 def in_order(attention: Mapping[str, Own]) -> dict[str, Own]:

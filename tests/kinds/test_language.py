@@ -189,7 +189,7 @@ def test_strings_come_twice_and_scores_are_of_the_token_after():
     [
         ({"name": "repeats", "max_length": 30, "max_letters": 7}, ["\n"], 7),
         ({"max_length": 16}, [], 8),
-        ({"max_length": 200, "num_lines": 400}, [], None),  # as many as there are letters
+        ({"max_length": 200, "num_lines": 400}, [], None),  # the period is the number of letters
     ],
 )
 def test_induction_is_measured_on_strings_that_the_data_can_hold(data, start, period):

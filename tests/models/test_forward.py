@@ -2,6 +2,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from flax_attn.models import LSTM
 from flax_attn.models.forward import forward
@@ -33,3 +34,12 @@ def test_blocks_stand_in_their_order():
     names = (*(f"block{i}" for i in range(1, 13)), "pooling")
     _, attention = forward(Blocks(names), {}, np.zeros((2, 3), np.float32))
     assert list(attention) == list(names)
+
+
+@pytest.mark.parametrize("count", [3, 64, 70, 130])
+def test_every_row_is_there_once(count):
+    inputs = np.random.default_rng(0).normal(size=(count, 2)).astype(np.float32)
+    for most, shown in ((1, min(count, 64)), (count, count)):
+        outputs, attention = forward(Blocks(("block1",)), {}, inputs, most)
+        np.testing.assert_array_equal(outputs, inputs)
+        np.testing.assert_array_equal(attention["block1"], inputs[:shown])
