@@ -70,7 +70,8 @@ def unknown(what: str, name: str, known: Iterable[str], place: str = "") -> str:
 
     That is one with a slip of the pen. Else it is the key of a config whose words are all in the
     name, as `data.file` in `data.train_file` and `data.path`. Else it is the one that is spelt most
-    alike. Keys of the same part of a config come first.
+    alike, or whose words begin with the letters of the name, as `learning_rate` of `lr`. Keys of
+    the same part of a config come first.
     """
     known, name = list(known), shortened(name)
     part = name[: name.find(".") + 1]
@@ -81,8 +82,9 @@ def unknown(what: str, name: str, known: Iterable[str], place: str = "") -> str:
         or sorted(within, key=len)[-1:]
         or _spelt(name, alike, part, 0.6)
         or _spelt(name, [key for key in known if key not in alike], "", 0.6)
+        or [key for key in alike if len(name) > 1 and name == _initials(key)]
     )
-    hint = f"did you mean '{close[0]}'?" if close else f"expected one of {', '.join(alike)}"
+    hint = f"did you mean '{close[0]}'?" if close else f"expected one of {_listed(alike)}"
     return f"unknown {what} '{name}'{place}; {hint}"
 
 
@@ -91,6 +93,21 @@ def _spelt(name: str, known: list[str], part: str, cutoff: float) -> list[str]:
     rests = [key.removeprefix(part) for key in known]
     close = difflib.get_close_matches(name.removeprefix(part), rests, n=1, cutoff=cutoff)
     return [known[rests.index(rest)] for rest in close]
+
+
+def _initials(key: str) -> str:
+    """The first letters of the words of a key, without the part of a config that it stands in."""
+    return "".join(word[:1] for word in key.rpartition(".")[2].split("_"))
+
+
+def _listed(names: list[str]) -> str:
+    """As many of the names as an error has room for, and how many are left out."""
+    for number in range(len(names), 1, -1):
+        left = len(names) - number
+        text = ", ".join(names[:number]) + (f" and {left} more" if left else "")
+        if len(text) <= LONGEST - LONGEST_NAME - 50:
+            return text
+    return ", ".join(names)
 
 
 def words_of(name: str) -> set[str]:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import stat
 import tempfile
 import uuid
@@ -26,14 +27,18 @@ def expanded(path: object, what: str = "a path") -> Path:
         what: the path is, for an error, such as `workdir`.
 
     Raises:
-        UsageError: neither a text nor a `Path`; an empty text, which would name the folder here;
-            `~NAME`, and no user has this name; characters that
-            no path can have.
+        UsageError: neither a text nor a `Path`; an empty text, which would name the folder here; an
+            address, such as `https://...`; `~NAME`, and no user has this name; characters that no
+            path can have.
     """
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"expected a text or a Path as {what}, got {shortened(repr(path))}")
     if path == "":
         raise UsageError(f"expected a text that is not empty as {what}, got ''")
+    if re.match(r"\w+://", str(path)):
+        raise UsageError(
+            f"expected a path, got the address {shortened(str(path))}; download what it names"
+        )
     try:
         own = Path(path).expanduser()
     except RuntimeError as error:
