@@ -12,8 +12,10 @@ course.lesson({
       if (tokens === 224 * 224)
         return "Not yet: these are the pixels. A patch of 16 x 16 pixels is one token.";
       if (tokens === 28 * 28)
-        return "Not yet: so many patches of 8 x 8 there are. The first number is that of 16 x" +
+        return "Not yet: this is the number of patches of 8 x 8. The first number is for 16 x" +
           " 16.";
+      if (tokens === 197)
+        return "Not yet: 197 counts a class token, too. Count the patches alone.";
       if (tokens !== 196)
         return "Not yet: how many patches of 16 pixels lie along one side of 224 pixels?";
       if (times === 4)
