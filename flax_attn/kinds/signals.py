@@ -290,8 +290,6 @@ def check_signals(
             f"expected signals of {length} points, {flat}(n, {length}, {channels}), got "
             f"{signals.shape} in {source}"
         )
-    if signals.dtype == bool:
-        raise UsageError(f"expected real numbers in {source}, got bool")
     with np.errstate(over="ignore"):
         signals = signals.astype(np.float32)
     if not np.isfinite(signals).all():
