@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
+from rich.console import Console
 
 from flax_attn.data.contents import as_pixels, real_numbers
 from flax_attn.data.sets import ImageData, LanguageData, TextData
@@ -25,7 +26,15 @@ from flax_attn.kinds.asking import Asked, check_length, longer, rounded
 from flax_attn.kinds.encoders import Part
 from flax_attn.kinds.images import ImageClasses
 from flax_attn.kinds.language import LanguageModel
-from flax_attn.kinds.requests import TEXT_COLUMN, Request, read_table, usable_rows, warn
+from flax_attn.kinds.requests import (
+    TEXT_COLUMN,
+    Load,
+    Request,
+    has_table,
+    read_table,
+    usable_rows,
+    warn,
+)
 from flax_attn.kinds.task import Kept, Prediction, Recipe, Rows, Task, as_texts
 from flax_attn.kinds.texts import TextClasses
 from flax_attn.models.forward import Inputs, Params
@@ -244,6 +253,16 @@ class Masked(Read):
     """A published encoder of texts that names words for a `[MASK]`, or that has states alone."""
 
     tells_why = False
+
+    @classmethod
+    def respond(cls, request: Request, load: Load, console: Console) -> list[Path]:
+        model = load().model
+        if has_table(request) and isinstance(model, Encoder) and model.head == "states":
+            raise UsageError(
+                f"expected a model with classes for a table, got {request.run.name}, which has "
+                f'none; give texts in quotation marks, such as "The final starts next week."'
+            )
+        return super().respond(request, load, console)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,6 +16,8 @@ def folders(tmp_path_factory):
     tiny.write_gpt2(folder / "gpt2")
     tiny.write_bert(folder / "words")
     tiny.write_bert(folder / "classes", "classes")
+    tiny.write_bert(folder / "states", "states")
+    (folder / "texts.csv").write_text("text\nthe cat sat\na dog\n")
     return folder
 
 
@@ -83,6 +85,7 @@ REFUSED = {
     "train": ["train", "names:quick", "--workdir", "gpt2"],
     "explore two": ["explore", "gpt2", "words"],
     "why": ["predict", "words", "the [MASK]", "--why"],
+    "no classes": ["predict", "states", "--input", "texts.csv"],
     "no mask": ["predict", "words", "the cat"],
     "no test": ["words", "classes"],
     "beam": ["predict", "gpt2", "the", "--beam", "3"],
