@@ -165,6 +165,12 @@ def check_number(name: str, number: UserInput) -> None:
         )
 
 
+def check_truth(name: str, value: UserInput) -> None:
+    """Raises a UsageError for an argument that is neither True nor False."""
+    if not isinstance(value, bool):
+        raise UsageError(f"expected {name} to be True or False, got {shortened(repr(value))}")
+
+
 def check_name(name: Json) -> None:
     """Raises a UsageError where a config has a `name` that its run directory cannot have.
 

@@ -180,9 +180,14 @@ def rollout(attention: Mapping[str, Array | np.ndarray]) -> Float[Array, "*b t t
 
         R = A_n ... A_2 A_1,   A_i = (mean over heads of the weights of block i + I) / 2
 
-    The weights `(..., heads, t, t)` are by block, `block2` before `block10`. Other shapes are a
-    ValueError.
+    The weights `(..., heads, t, t)` are by block, `block2` before `block10`. Other shapes, and no
+    block, are a ValueError.
     """
+    if not attention:
+        raise ValueError(
+            "expected weights of at least one block, got none; call the model with "
+            "need_weights=True"
+        )
     blocks = []
     for name, weights in in_order(dict(attention)).items():
         shape = jnp.shape(weights)

@@ -426,3 +426,5 @@ def test_numbers_and_measures_that_are_none_are_told():
         heads.effects(model, params, inputs, lambda logits: logits[:, -1])
     with pytest.raises(ValueError, match=r"got \(2, 5\) of pooling"):
         heads.rollout({"block1": np.ones((2, 3, 5, 5)), "pooling": np.ones((2, 5))})
+    with pytest.raises(ValueError, match="at least one block, got none"):
+        heads.rollout({})

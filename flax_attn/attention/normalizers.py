@@ -38,6 +38,7 @@ from flax_attn.attention.checks import (
     RowMask,
     RowScores,
     RowWeights,
+    as_mask,
     as_number,
 )
 
@@ -95,12 +96,13 @@ def masked_softmax(scores: RowScores, mask: RowMask | None = None) -> RowWeights
 
         w_k = exp(e_k) / sum_j exp(e_j)   for visible k and j, else 0
 
-    The mask is True where a key may be attended. It broadcasts to the scores.
+    The mask is True where a key may be attended. It broadcasts to the scores. One that is not
+    boolean is a TypeError.
     """
     scores = _widened(scores)
     if mask is None:
         return _softmax(scores)
-    return _softmax(jnp.where(jnp.broadcast_to(mask, scores.shape), scores, -jnp.inf))
+    return _softmax(jnp.where(jnp.broadcast_to(as_mask(mask), scores.shape), scores, -jnp.inf))
 
 
 @jax.custom_jvp
@@ -264,7 +266,7 @@ def with_sink(sink: ArrayLike, normalizer: Normalizer = masked_softmax) -> Norma
         scores = _widened(scores)
         column = (*scores.shape[:-1], 1)
         own = jnp.broadcast_to(jnp.asarray(sink, scores.dtype), column)
-        visible = jnp.ones(scores.shape, bool) if mask is None else mask
+        visible = jnp.ones(scores.shape, bool) if mask is None else as_mask(mask)
         visible = jnp.broadcast_to(visible, scores.shape)
         visible = jnp.concatenate([visible, jnp.ones(column, bool)], axis=-1)
         return normalizer(jnp.concatenate([scores, own], axis=-1), mask=visible)[..., :-1]
@@ -281,7 +283,7 @@ def prepared(scores: Array, mask: Array | None) -> tuple[Array, Array]:
     scores = _widened(scores)
     visible = scores != -jnp.inf
     if mask is not None:
-        visible &= jnp.broadcast_to(mask, scores.shape)
+        visible &= jnp.broadcast_to(as_mask(mask), scores.shape)
     return jnp.where(visible, scores, 0), visible
 
 

@@ -158,7 +158,7 @@ def write(table: Table, path: Path, added: dict[str, list[str]]) -> None:
         rows.insert(0, [*table.header, *added])
     if twice := set(added) & set(table.header):
         raise UsageError(
-            f"expected no column '{min(twice)}' in {table.path}, for it comes to it; rename it"
+            f"expected no column '{min(twice)}' in {table.path}, to which it is added; rename it"
         )
     with open(table.path, encoding="utf-8", errors="replace") as source:
         mark = BOM if source.read(1) == BOM else ""

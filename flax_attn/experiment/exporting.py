@@ -24,6 +24,7 @@ from flax_attn.runs.directory import check_no_file_of_run
 from flax_attn.types import JsonObject, Tree, UserInput
 
 PLATFORMS = ("cpu", "cuda", "tpu")
+MOST_ROWS = 1_000_000  # of a program for one platform
 KERNELS = ("__cudnn$fmhaSoftmax",)  # what a program for one platform may call, besides JAX's own
 PACKAGES = ("safetensors", "flatbuffers")  # jax serializes with the second
 TOKENIZERS = ("tokenizer.json", "target_tokenizer.json", "pairs.json")
@@ -150,7 +151,7 @@ def check_packages() -> None:
 
 
 def check_platforms(platforms: Sequence[str], rows: int) -> None:
-    """Raises a UsageError for platforms that there are not, and for a number of rows below 1.
+    """Raises a UsageError for platforms that there are not, and for too few or too many rows.
 
     A number of rows is for the program of a platform, so it is refused without one.
     """
@@ -159,8 +160,8 @@ def check_platforms(platforms: Sequence[str], rows: int) -> None:
         raise UsageError(
             f"expected a list of platforms of {', '.join(NAMES)}, got {shortened(repr(bad[0]))}"
         )
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
-        raise UsageError(f"expected rows of 1 or above, got {shortened(repr(rows))}")
+    if isinstance(rows, bool) or not isinstance(rows, int) or not 1 <= rows <= MOST_ROWS:
+        raise UsageError(f"expected rows from 1 to {MOST_ROWS:,}, got {shortened(repr(rows))}")
     if rows > 1 and not platforms:
         raise UsageError(
             f"expected a platform beside rows, such as cpu, got rows={rows:,} alone; leave it out: "

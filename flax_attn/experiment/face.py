@@ -16,7 +16,7 @@ from flax_attn.errors import UsageError, shortened
 from flax_attn.experiment.config import Config, class_of
 from flax_attn.experiment.loading import Run, check_function, load_run
 from flax_attn.experiment.running import OnEpoch, Say, run, silent
-from flax_attn.fields import check_number
+from flax_attn.fields import check_number, check_truth
 from flax_attn.files import expanded
 from flax_attn.stopping import Stopped, listening
 from flax_attn.types import ConfigValue, ConfigValues, InputsAndTargets, UserInput
@@ -65,6 +65,7 @@ def train(
     check_function("on_epoch", on_epoch)
     check_function("say", say)
     check_number("sequence", sequence)
+    check_truth("debug_nans", debug_nans)
     values = read_values(config)
     config_files.change(values, changes_of(overrides) | changes)
     content = None if data is None else take_data(values, data)

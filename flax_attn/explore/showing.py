@@ -9,7 +9,7 @@ from flax_attn import kinds
 from flax_attn.errors import UsageError, one_line
 from flax_attn.experiment.loading import Model, Run, of_record
 from flax_attn.explore.live import live
-from flax_attn.fields import check_number
+from flax_attn.fields import check_number, check_truth
 from flax_attn.files import expanded
 from flax_attn.page.report import report, with_own_names
 from flax_attn.page.saving import write
@@ -114,6 +114,7 @@ def show(
             above 1; tokens or a mask that do not fit them.
     """
     check_number("height", height)
+    check_truth("model", model)
     beside = {"rows": rows, "columns": columns, "mask": mask}
     if runs and are_weights(runs[0]):
         weights, *tokens = runs

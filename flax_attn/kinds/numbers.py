@@ -58,6 +58,7 @@ from flax_attn.kinds.task import (
     Task,
     as_texts,
     attention_of,
+    check_no_classes,
     check_shape,
     first_of,
     for_buckets,
@@ -565,6 +566,7 @@ class Numbers(Task):
 
     @classmethod
     def load(cls, data: NumberData, recipe: Recipe, manual_dir: Path | None) -> "Numbers":
+        check_no_classes(recipe, "numbers")
         splits, sums = data.load(manual_dir)
         inputs, numbers = splits["train"]
         if not len(numbers):

@@ -26,6 +26,7 @@ from flax_attn.kinds.task import (
     Rows,
     Task,
     channels_of,
+    check_no_classes,
     to_store,
 )
 from flax_attn.models.forward import Inputs, Params, apply, forward
@@ -61,6 +62,7 @@ class Series(Task):
 
     @classmethod
     def load(cls, data: SeriesData, recipe: Recipe, manual_dir: Path | None) -> "Series":
+        check_no_classes(recipe, "series")
         splits = data.load(manual_dir)
         batches: dict[str, Batch] = {name: rows._asdict() for name, rows in splits.items()}
         rows = Rows(batches["train"], {name: batches[name] for name in recipe.evaluate})

@@ -29,6 +29,7 @@ from flax_attn.kinds.task import (
     Task,
     attention_of,
     channels_of,
+    check_no_classes,
     check_shape,
     first_of,
     outputs_of,
@@ -88,6 +89,7 @@ class Signals(Task):
 
     @classmethod
     def load(cls, data: SignalData, recipe: Recipe, manual_dir: Path | None) -> "Signals":
+        check_no_classes(recipe, "signals")
         splits = data.load(manual_dir)
         normalization = Normalization.of(
             *(array for name in ("train", "valid") for array in splits[name][:2])
@@ -288,8 +290,6 @@ def check_signals(
             f"expected signals of {length} points, {flat}(n, {length}, {channels}), got "
             f"{signals.shape} in {source}"
         )
-    if signals.dtype == bool:
-        raise UsageError(f"expected real numbers in {source}, got bool")
     with np.errstate(over="ignore"):
         signals = signals.astype(np.float32)
     if not np.isfinite(signals).all():

@@ -56,6 +56,13 @@ class Recipe(NamedTuple):
     decoding: Decoding = Decoding()
 
 
+def check_no_classes(recipe: Recipe, of: str) -> None:
+    """Raises a UsageError for what a recipe says of classes, where a task has none."""
+    for name, none in (("class_weights", False), ("label_smoothing", 0.0)):
+        if value := getattr(recipe, name):
+            raise UsageError(f"expected {name}={none} for {of}, which have no classes, got {value}")
+
+
 class Rows(NamedTuple):
     """The rows of a run.
 

@@ -349,7 +349,7 @@ def vit(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     model = VisionTransformer(
         arrays.shape(f"{classes}.weight")[0] if f"{classes}.weight" in arrays else 0,
         config.whole("image_size"),
-        config.whole("patch_size"),
+        config.divisor("patch_size", "image_size"),
         config.whole("num_channels"),
         config.whole("hidden_size"),
         config.divisor("num_attention_heads", "hidden_size"),

@@ -141,12 +141,17 @@ class Arrays(Mapping[str, np.ndarray]):
         return tuple(file.get_slice(own).get_shape())
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """An array in float32."""
+        """An array in float32. Raises a UsageError for other dtypes, and for a NaN or infinity."""
         file, own = self._place(name)
         if (dtype := file.get_slice(own).get_dtype()) not in FLOATS:
             raise UsageError(f"expected floats of {', '.join(FLOATS)} in {own[:80]}, got {dtype}")
         self.read.add(name)
-        return np.asarray(file.get_tensor(own).astype(jnp.float32))
+        array = np.asarray(file.get_tensor(own).astype(jnp.float32))
+        if not np.isfinite(array).all():
+            raise UsageError(
+                f"expected finite numbers in {own[:80]}, got some that are not; copy the file again"
+            )
+        return array
 
     def _place(self, name: str) -> tuple[UserInput, str]:
         if name not in self.files:
@@ -192,8 +197,15 @@ def open_arrays(folder: Path, prefixes: tuple[str, ...] = ()) -> Arrays:
         if not isinstance(places, dict) or not all(type(own) is str for own in places.values()):
             raise UsageError(f"expected weight_map, from arrays to files, in {folder / index}")
         names = sorted(set(places.values()))
-    if len(names) > MOST_FILES or any("/" in name for name in names):
-        raise UsageError(f"expected at most {MOST_FILES:,} files right in {folder}")
+    if len(names) > MOST_FILES:
+        raise UsageError(
+            f"expected at most {MOST_FILES:,} files in {folder / index}, got {len(names):,}"
+        )
+    if outside := [name for name in names if "/" in name]:
+        raise UsageError(
+            f"expected names of files right in {folder} in its {index}, got "
+            f"{shortened(repr(outside[0]))}; copy the folder again"
+        )
     files: Options = {}
     for name in names:
         try:
@@ -222,7 +234,7 @@ class HubTokenizer:
         model.no_padding()
         model.no_truncation()
         self.model, self.first = model, first
-        self.size: int = model.get_vocab_size()
+        self.size = 1 + max(model.get_vocab().values(), default=-1)  # numbers may have gaps
         added = model.get_added_tokens_decoder()
         self.special = {i for i, token in added.items() if token.special}
 

@@ -15,16 +15,26 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
+from rich.console import Console
 
 from flax_attn.data.contents import as_pixels, real_numbers
 from flax_attn.data.sets import ImageData, LanguageData, TextData
+from flax_attn.data.table import Table
 from flax_attn.data.text import pad
 from flax_attn.errors import UsageError, shortened
 from flax_attn.kinds.asking import Asked, check_length, longer, rounded
 from flax_attn.kinds.encoders import Part
 from flax_attn.kinds.images import ImageClasses
 from flax_attn.kinds.language import LanguageModel
-from flax_attn.kinds.requests import warn
+from flax_attn.kinds.requests import (
+    TEXT_COLUMN,
+    Load,
+    Request,
+    has_table,
+    read_table,
+    usable_rows,
+    warn,
+)
 from flax_attn.kinds.task import Kept, Prediction, Recipe, Rows, Task, as_texts
 from flax_attn.kinds.texts import TextClasses
 from flax_attn.models.forward import Inputs, Params
@@ -163,6 +173,14 @@ class Reader:
     def checked_parts(self, texts: Sequence[str]) -> list[list[Part]]:
         return [[(self.tokenizer.written(i), True) for i in row] for row in self.rows(texts)]
 
+    def rows_of(self, request: Request) -> tuple[Table, list[int], list[str]]:
+        """As in `TextEncoder`, without a warning of unknown words: it splits them."""
+        rows = read_table(request, TEXT_COLUMN)
+        usable = usable_rows(rows, self.rows)
+        texts = [rows.column()[i] for i in usable]
+        self.warn_of_length(texts)
+        return rows, usable, texts
+
     def can_read(self, text: str) -> bool:
         return bool(text.strip())
 
@@ -235,6 +253,16 @@ class Masked(Read):
     """A published encoder of texts that names words for a `[MASK]`, or that has states alone."""
 
     tells_why = False
+
+    @classmethod
+    def respond(cls, request: Request, load: Load, console: Console) -> list[Path]:
+        model = load().model
+        if has_table(request) and isinstance(model, Encoder) and model.head == "states":
+            raise UsageError(
+                f"expected a model with classes for a table, got {request.run.name}, which has "
+                f'none; give texts in quotation marks, such as "The final starts next week."'
+            )
+        return super().respond(request, load, console)
 
 
 @dataclasses.dataclass(frozen=True)

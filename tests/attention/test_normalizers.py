@@ -1,4 +1,5 @@
 import functools
+import inspect
 import math
 
 import jax
@@ -21,6 +22,7 @@ from flax_attn.attention import (
     sampled_hard,
     sparsemax,
     top_k,
+    with_sink,
 )
 from flax_attn.attention.normalizers import in_blocks_of_queries
 
@@ -331,6 +333,19 @@ def test_a_mask_broadcasts(name):
         np.testing.assert_allclose(
             weights, run(name, scores, np.broadcast_to(mask, scores.shape))[0], atol=1e-6
         )
+
+
+@pytest.mark.parametrize(
+    "normalizer", [masked_softmax, sparsemax, entmax15, hard, monotonic_hard, with_sink(0.0)]
+)
+@pytest.mark.parametrize("mask", [np.tri(Q, K, dtype=np.float32), np.tri(Q, K, dtype=np.int32)])
+def test_a_mask_that_is_not_boolean_is_refused(normalizer, mask):
+    """An additive mask has 0 at visible keys, where one of ones and zeros has 1.
+
+    The types are checked first in tests, so the function is called without this check.
+    """
+    with pytest.raises(TypeError, match=f"expected a boolean mask, .* got {mask.dtype}; "):
+        inspect.unwrap(normalizer)(jnp.float32(some_scores()), mask=jnp.asarray(mask))
 
 
 @every_normalizer

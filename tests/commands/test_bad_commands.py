@@ -160,6 +160,8 @@ TRAINING = [  # arguments after `train shapes_cnn`, and what is said
     (["--config.task=regression"], f"{NO_TASK}'regression'; remove it"),
     (["--task"], NO_TASK),
     (["--name="], "expected config key 'name' to be a name"),
+    (["--class_weights"], "class_weights=False for signals, which have no classes, got True"),
+    (["--label_smoothing=0.1"], "label_smoothing=0.0 for signals, which have no classes, got 0.1"),
     (["--data.name=shape"], "did you mean 'shapes'?"),
     (["--data.name=no.module:Class"], "cannot import data.name"),
     (["--data.num_train=0"], "'data.num_train' to be a number above 0"),
@@ -298,6 +300,14 @@ OTHERS = [  # whole commands
     (
         ["train", "names", "--model.features=12", "--model.num_heads=4"],
         "an even width of each head with positions='rotary', got features=12 and num_heads=4",
+    ),
+    *(
+        (["train", config, "--class_weights"], f"for {of}, which have no classes, got True")
+        for config, of in (("numbers_words", "numbers"), ("series_input_attention", "series"))
+    ),
+    (
+        ["train", "text_csv", "--data.file=/none.csv", "--data.valid_fraction=0"],
+        "above 0, and only there, got 0.0 with valid, test; change one",
     ),
     (["train", "text_csv"], "expected --data.file=FILE.csv"),
     (["train", "text_csv", "--data.train_file=a.csv"], "did you mean 'data.file'?"),

@@ -16,6 +16,8 @@ def folders(tmp_path_factory):
     tiny.write_gpt2(folder / "gpt2")
     tiny.write_bert(folder / "words")
     tiny.write_bert(folder / "classes", "classes")
+    tiny.write_bert(folder / "states", "states")
+    (folder / "texts.csv").write_text("text\nthe cat sat\na dog\n")
     return folder
 
 
@@ -56,6 +58,19 @@ def test_words_are_those_of_a_file(folders, tmp_path, capsys):
     assert "cat" in out
 
 
+def test_a_table_gets_the_class_of_each_text(folders, tmp_path, capsys):
+    source, output = tmp_path / "texts.csv", tmp_path / "classes.csv"
+    source.write_text("text,id\nthe cat sat,1\n,2\na dog,3\n")
+    arguments = ["predict", folders / "classes", "--input", source, "--output", output]
+    code, out, err = said(capsys, *arguments)
+    assert (code, err.count("\n")) == (0, 1)
+    assert "1 of 3 rows get no prediction" in err
+    best = flax_attn.load(folders / "classes").predict(["the cat sat", "a dog"]).classes
+    rows = [line.split(",") for line in output.read_text().splitlines()]
+    assert [row[2] for row in rows] == ["predicted_class", best[0], "", best[1]]
+    assert out.startswith("2 texts: ")
+
+
 def test_generate_goes_on_with_a_text(folders, capsys):
     arguments = ["the cat", "--length", 5, "--temperature", 0]
     code, out, _ = said(capsys, "generate", folders / "gpt2", *arguments)
@@ -70,6 +85,7 @@ REFUSED = {
     "train": ["train", "names:quick", "--workdir", "gpt2"],
     "explore two": ["explore", "gpt2", "words"],
     "why": ["predict", "words", "the [MASK]", "--why"],
+    "no classes": ["predict", "states", "--input", "texts.csv"],
     "no mask": ["predict", "words", "the cat"],
     "no test": ["words", "classes"],
     "beam": ["predict", "gpt2", "the", "--beam", "3"],

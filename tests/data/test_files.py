@@ -414,7 +414,9 @@ def test_a_table_that_is_written_is_read_as_it_was(tmp_path):
         is_tabbed = "\t" in content[:7]
         assert after.column(1) == [own.replace("\t", " ") if is_tabbed else own for own in labels]
         assert (tmp_path / "out.csv").read_text()[0] == content[0]
-        with pytest.raises(UsageError, match=r"no column 'text' in .*, for it comes to it"):
+        with pytest.raises(
+            UsageError, match=r"no column 'text' in .*, to which it is added; rename"
+        ):
             table.write(before, tmp_path / "out.csv", {"text": labels})
 
 

@@ -260,8 +260,10 @@ def test_a_program_for_one_platform_has_its_forms_and_linear_memory(tmp_path, no
         flax_attn.export(run, folder, platforms=["gpu"])
     with pytest.raises(UsageError, match="rocm, tpu, got 'tpu'"):
         flax_attn.export(run, folder, platforms="tpu")
-    with pytest.raises(UsageError, match="rows of 1 or above, got 0"):
+    with pytest.raises(UsageError, match="rows from 1 to 1,000,000, got 0"):
         flax_attn.export(run, folder, platforms=["tpu"], rows=0)
+    with pytest.raises(UsageError, match="expected rows from 1 to 1,000,000, got 10000000000"):
+        flax_attn.export(run, folder, platforms=["tpu"], rows=10**10)
     with pytest.raises(UsageError, match="a platform beside rows, such as cpu, got rows=4 alone"):
         flax_attn.export(run, folder, rows=4)
 

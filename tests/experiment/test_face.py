@@ -197,6 +197,10 @@ def test_pairs_and_images_from_python_train(tmp_path, no_pictures):
             r"split, got ndarray",
         ),
         (
+            {"train": (*signals(), signals()[1]), "test": signals()},
+            r"expected \(inputs, targets\) as the train split, got tuple of 3",
+        ),
+        (
             {"train": (signals()[0], signals()[1][:3]), "test": signals()},
             "as many targets as inputs in the train split",
         ),
@@ -428,6 +432,7 @@ def test_what_is_no_config_and_no_data_is_told():
         ({"sequence": None}, "expected sequence to be a whole number above 0, got None"),
         ({"sequence": True}, "expected sequence to be a whole number above 0, got True"),
         ({"sequence": 0}, "expected sequence to be a whole number above 0, got 0"),
+        ({"debug_nans": "no"}, "expected debug_nans to be True or False, got 'no'"),
         ({"overrides": "num_epochs=1"}, "by config key as overrides, .* got 'num_epochs=1'"),
         ({"overrides": [("num_epochs", 1)]}, "by config key as overrides"),
         ({"overrides": 0}, "by config key as overrides, .* got 0"),
@@ -458,6 +463,7 @@ def test_arguments_of_another_kind_for_a_run_are_told(signal_run, monkeypatch):
         (lambda: show(3), "expected a text or a Path as a run, got 3"),
         (lambda: show([signal_run.path]), "expected a text or a Path as a run"),
         (lambda: show(signal_run, height=-5), "height to be a whole number above 0, got -5"),
+        (lambda: show(signal_run, model="no"), "expected model to be True or False, got 'no'"),
         (lambda: show(signal_run, height='9" onload="x'), "height to be a whole number above 0"),
     ):
         with pytest.raises(UsageError, match=said):
@@ -519,6 +525,12 @@ def test_a_name_that_is_too_long_leaves_nothing(tmp_path, signal_run):
 
 
 NO_TEXTS = [None, 3, [], [1], b"a film", [["a film"]], np.zeros(3), {"a film": 1}, {"a film"}]
+
+
+def test_signals_of_truth_values_are_zeros_and_ones_as_in_training(signal_run):
+    signals = np.arange(signal_run.config.data.shape[0]) % 3 == 0
+    outputs = signal_run.predict(signals).outputs
+    np.testing.assert_array_equal(outputs, signal_run.predict(np.float32(signals)).outputs)
 
 
 @pytest.mark.parametrize("inputs", NO_TEXTS, ids=str)

@@ -11,7 +11,7 @@ import pytest
 
 import flax_attn
 from flax_attn.errors import UsageError
-from tests.published.tiny import write_gpt2
+from tests.published.tiny import write_gpt2, write_vit
 
 safetensors = pytest.importorskip("safetensors.numpy")
 CONFIG, ARRAYS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
@@ -61,6 +61,15 @@ def arrays(change):
 def cut(folder):
     content = (folder / ARRAYS).read_bytes()
     (folder / ARRAYS).write_bytes(content[: len(content) // 2])
+
+
+def numbered(token, number):
+    def change(folder):
+        content = json.loads((folder / TOKENIZER).read_text())
+        content["model"]["vocab"][token] = number
+        (folder / TOKENIZER).write_text(json.dumps(content))
+
+    return change
 
 
 def in_pickle(folder):
@@ -148,10 +157,21 @@ BAD = {
         arrays(lambda own: own.update({"ln_f.bias": np.zeros(16, np.int8)})),
         "expected floats of .* in ln_f.bias, got I8",
     ),
+    "an array with a NaN": (
+        arrays(lambda own: own.update({"ln_f.bias": np.full(16, np.nan, np.float32)})),
+        "expected finite numbers in ln_f.bias, got some that are not",
+    ),
     "a link": (linked, "a link"),
     "a directory": (directory, "a directory"),
     "a pipe": (piped, "a pipe"),
-    "an index that leads outside": (index({"weight_map": {"a": "../secret"}}), "right in"),
+    "an index that leads outside": (
+        index({"weight_map": {"a": "../secret"}}),
+        "names of files right in .* got '../secret'; copy",
+    ),
+    "an index to too many files": (
+        index({"weight_map": {f"a{i}": f"{i}.safetensors" for i in range(1_001)}}),
+        "expected at most 1,000 files in .*index.json, got 1,001",
+    ),
     "an index to what is not there": (index({"weight_map": {"a": "no.safetensors"}}), "got none"),
     "an index that is none": (index({"weight_map": ["a"]}), "expected weight_map, from arrays"),
     "an array in two files": (twice, "in one file of"),
@@ -164,6 +184,7 @@ BAD = {
         ],
         "expected at most 200 tokens",
     ),
+    "a token beyond those of the model": (numbered("a", 900), "expected at most 256 tokens"),
 }
 
 
@@ -187,3 +208,11 @@ def test_a_bad_folder_gets_one_line_and_runs_nothing(kind, good, tmp_path):
     assert "\n" not in str(told.value)
     assert len(str(told.value)) < 400
     assert not (folder / "ran").exists()
+
+
+def test_patches_that_do_not_fill_an_image_are_told(tmp_path):
+    folder = write_vit(tmp_path)
+    option("patch_size", 5)(folder)
+    said = "a number that divides image_size=8 for patch_size in .*config.json, got 5"
+    with pytest.raises(UsageError, match=said):
+        flax_attn.load(folder)

@@ -35,7 +35,7 @@ def write_gpt2(folder, num_blocks=BLOCKS, seed=0):
 
 
 def write_bert(folder, head="words", seed=0):
-    """A BERT whose tokens are `WORDS`, which names words for `[MASK]`, or `CLASSES`."""
+    """A BERT whose tokens are `WORDS`. It names words for `[MASK]`, or `CLASSES`, or has states."""
     tokenizers = pytest.importorskip("tokenizers")
     numbers = {word: i for i, word in enumerate(WORDS)}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(numbers, unk_token="[UNK]"))
@@ -62,7 +62,7 @@ def write_bert(folder, head="words", seed=0):
         shapes |= dense("cls.predictions.transform.dense", FEATURES, FEATURES)
         shapes |= norm("cls.predictions.transform.LayerNorm")
         shapes |= {"cls.predictions.bias": (len(WORDS),)}
-    else:
+    elif head == "classes":
         config["id2label"] = dict(enumerate(CLASSES))
         shapes |= dense("bert.pooler.dense", FEATURES, FEATURES)
         shapes |= dense("classifier", FEATURES, len(CLASSES))

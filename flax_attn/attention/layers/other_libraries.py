@@ -195,6 +195,7 @@ def multi_head_params_from_torch(
     """
     names = ("query", "key", "value")
     state = {name: jnp.asarray(array) for name, array in state.items()}
+    came = sorted(state)
     try:
         if "in_proj_weight" in state:
             stacked = state.pop("in_proj_weight")
@@ -206,8 +207,7 @@ def multi_head_params_from_torch(
         out = state.pop("out_proj.weight")
     except KeyError as error:
         raise ValueError(
-            f"expected {error} among the weights of a torch.nn.MultiheadAttention, "
-            f"got {sorted(state)}"
+            f"expected {error} among the weights of a torch.nn.MultiheadAttention, got {came}"
         ) from None
     in_bias = state.pop("in_proj_bias", None)
     if in_bias is not None and in_bias.shape != (3 * len(out),):

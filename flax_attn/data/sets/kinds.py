@@ -300,5 +300,5 @@ def check_held_out(valid_fraction: float, training: Training) -> None:
     if ("valid" in training.evaluate) != (valid_fraction > 0):
         raise UsageError(
             "expected 'valid' in config key 'evaluate' where data.valid_fraction is above 0, and "
-            "only there"
+            f"only there, got {valid_fraction} with {', '.join(training.evaluate)}; change one"
         )

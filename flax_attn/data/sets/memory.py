@@ -261,8 +261,10 @@ def digest(content: Content) -> str:
 def _two(name: str, rows: UserInput) -> tuple[UserInput, UserInput]:
     """Inputs and targets."""
     if not isinstance(rows, tuple | list) or len(rows) != 2:
+        number = f" of {len(rows)}" if isinstance(rows, tuple | list) else ""
         raise UsageError(
-            f"expected (inputs, targets) as {contents.place(name)}, got {type(rows).__name__}"
+            f"expected (inputs, targets) as {contents.place(name)}, got "
+            f"{type(rows).__name__}{number}"
         )
     return rows[0], rows[1]
 

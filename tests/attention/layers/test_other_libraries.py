@@ -42,6 +42,8 @@ def test_weights_that_are_not_pytorchs_are_refused():
     with pytest.raises(ValueError, match="expected 'q_proj_weight' among the weights"):
         fa.multi_head_params_from_torch({"kernel": np.zeros((3, 3))}, 1)
     state = {"in_proj_weight": np.zeros((12, 4)), "out_proj.weight": np.zeros((4, 4))}
+    with pytest.raises(ValueError, match=r"'out_proj.weight' among .* got \['in_proj_weight'\]"):
+        fa.multi_head_params_from_torch({"in_proj_weight": np.zeros((12, 4))}, 2)
     with pytest.raises(ValueError, match="expected no bias_k"):
         fa.multi_head_params_from_torch(state | {"bias_k": np.zeros((1, 1, 4))}, 2)
     with pytest.raises(ValueError, match="num_heads to divide the width 4, got 3"):
