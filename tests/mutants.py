@@ -87,6 +87,15 @@ TESTS = {
     "kinds/replies.py": ("explore/test_answers.py",),
     "kinds/step_scores.py": ("explore/test_answers.py",),
     "explore/under_lens.py": ("explore/test_answers.py",),
+    "attention/layers/multi_head.py": ("attention/test_hidden.py",),
+    "attention/layers/learned.py": ("attention/layers/test_positions.py",),
+    "kinds/texts.py": ("commands/test_predicting_tables.py",),
+    "data/sets/pairs.py": ("data/test_pairs.py",),
+    "analysis/images.py": ("analysis/test_figures.py",),
+    "commands/following.py": ("page/test_following.py",),
+    "explore/graph.py": ("explore/test_live_primitives.py",),
+    "page/controls/settings.mjs": ("explore/test_first_screen.py",),
+    "page/shapes/numbers.mjs": ("explore/test_first_screen.py",),
 }
 MUTANTS = {
     "attention/forms/devices.py": [
@@ -136,6 +145,11 @@ MUTANTS = {
             "jnp.less_equal(*aligned(first_key, self.prefix_lengths))",
         ),
         ("self.mask, query_offset=self.query_offset)", "self.mask)"),
+        (
+            "queries = jnp.minimum(start + jnp.arange(size), num_queries - 1)",
+            "queries = start + jnp.arange(size)",
+        ),
+        (".in_groups(self.heads[1])", ".in_groups(self.heads[0])"),
     ],
     "attention/forms/blockwise.py": [
         ("rescale * total + shares", "total + shares"),
@@ -151,6 +165,7 @@ MUTANTS = {
         ("    if is_padded:\n        real", "    if False:\n        real"),
         ("1 / (1 - call.dropout_rate)", "1.0"),
         ("jnp.argsort(~visible,", "jnp.argsort(visible,"),
+        ("    log = jnp.where(jnp.isnan(total), jnp.nan, log)\n", ""),
     ],
     "attention/scores.py": [("softcap * jnp.tanh(scores / softcap)", "softcap * jnp.tanh(scores)")],
     "attention/normalizers.py": [
@@ -212,6 +227,10 @@ MUTANTS = {
     ],
     "attention/layers/transformer.py": [
         ("has_key | has_query | jnp.isfinite(x)", "has_key | jnp.isfinite(x)"),
+        (
+            'crossing = {"mask": memory_mask, "query_lengths": lengths,',
+            'crossing = {"mask": memory_mask,',
+        ),
     ],
     "attention/positions.py": [
         ("-jnp.arange(0, features, 2) / features", "-jnp.arange(0, features, 2) / (features - 1)")
@@ -441,6 +460,7 @@ MUTANTS = {
     "models/generation.py": [
         ("most = model.max_length - num_steps", "most = model.max_length"),
         ("read if is_full.all() else _choose(is_full, read, state)", "read"),
+        ("state, first + jnp.arange(num_steps))", "state, jnp.arange(num_steps))"),
     ],
     "models/recurrent.py": [
         ("if number > 1:", "if number >= 1:"),
@@ -471,6 +491,10 @@ MUTANTS = {
     ],
     "kinds/texts.py": [
         ('encoder, rows, batches["test"], words,', 'encoder, rows, ordered["test"], words,'),
+        (
+            "np.linspace(0, len(texts) - 1, min(len(texts), request.num_texts))",
+            "np.arange(min(len(texts), request.num_texts))",
+        ),
     ],
     "kinds/evidence.py": [
         ("part[1:] - part[0]", "part[0] - part[1:]"),
@@ -500,6 +524,10 @@ MUTANTS = {
         ("rows.shapes.heights[:, 2:]", "rows.shapes.heights[:, :2]"),
         ('if len(arrays["inputs"]) > len(arrays["targets"]):', "if False:"),
         ("column = said if output.suffix", "column = said[::-1] if output.suffix"),
+        (
+            "test_fraction = 0.0 if self.test_file else self.test_fraction",
+            "test_fraction = self.test_fraction",
+        ),
     ],
     "kinds/task.py": [
         ("return np.max(lengths, axis=0) if lengths", "return lengths[0] if lengths"),
@@ -563,6 +591,7 @@ MUTANTS = {
     ],
     "commands/progress.py": [
         ("seconds, last[0] = now - last[0], now", "seconds = now - last[0]"),
+        ("completed=epoch - 1 + done, epoch=epoch", "completed=epoch + done, epoch=epoch"),
     ],
     "kinds/requests.py": [
         (
@@ -596,6 +625,7 @@ MUTANTS = {
         ('{module, module.split(".")[0]} & set(allowed)', "{module} & set(allowed)"),
         ('name.endswith("dropout_rate")', 'name == "dropout_rate"'),
         ("self.seed + self.num_seeds > NUM_SEEDS", "self.seed + self.num_seeds >= NUM_SEEDS"),
+        ("return self.keep_best or self.optimizer.plateau_patience > 0", "return self.keep_best"),
     ],
     "commands/exploring.py": [
         ('("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")', '("DISPLAY", "BROWSER")'),
@@ -636,6 +666,7 @@ MUTANTS = {
     ],
     "data/sets/texts.py": [
         ('if name == "train" and self.phrases:', "if self.phrases:"),
+        ("round(sum(numbers) / len(numbers))", "sum(numbers) // len(numbers)"),
     ],
     "kinds/replies.py": [
         (
@@ -651,8 +682,79 @@ MUTANTS = {
             "jnp.concatenate([jnp.full_like(tokens[..., :1], end), tokens[..., :-1]], axis=-1)",
             "tokens",
         ),
+        (
+            '_, scored = apply(state, x, method="step")\n        state, _ = apply(state, x, meth',
+            'state, scored = apply(state, x, method="step")\n        _, _ = apply(state, x, meth',
+        ),
     ],
     "explore/under_lens.py": [
         ("        if queries == keys:\n", "        if True:\n"),
+        (
+            "reach = FAR if settings.reach is None else min(settings.reach, FAR)",
+            "reach = min(settings.reach or FAR, FAR)",
+        ),
+    ],
+    "attention/layers/multi_head.py": [
+        (
+            'gate = self._project("gate", context.shape[-2:], hide(query, has_key))',
+            'gate = self._project("gate", context.shape[-2:], query)',
+        ),
+    ],
+    "attention/layers/attention.py": [
+        (
+            "normalizer=functools.partial(choose, temperature=self.temperature),",
+            "normalizer=choose,",
+        ),
+    ],
+    "attention/layers/learned.py": [
+        ("        positions = jnp.where(positions < 0, self.max_length, positions)\n", ""),
+    ],
+    "attention/nnx.py": [
+        (
+            'options: Options = {"lengths": lengths, "mask": mask, "bias": bias, "window": window}',
+            'options: Options = {"lengths": lengths, "mask": mask, "window": window}',
+        ),
+    ],
+    "kinds/translation.py": [
+        ("num_best=min(BEST, decoding.beam),", "num_best=BEST,"),
+    ],
+    "data/sets/pairs.py": [
+        ("if num_valid + num_test >= len(groups):", "if num_valid + num_test > len(groups):"),
+    ],
+    "models/gpt.py": [
+        ("return self.dropout(x, deterministic=not train)", "return x"),
+    ],
+    "page/shapes/numbers.mjs": [
+        (
+            "if (!isQuery((q + 0.5) * scaleQ - 0.5)) continue;",
+            "if (!isQuery(q * scaleQ)) continue;",
+        ),
+    ],
+    "page/report.py": [
+        ("y = 130 - 110 * (mean - low)", "y = 20 + 110 * (mean - low)"),
+    ],
+    "analysis/images.py": [
+        ("y, x = divmod(number, columns)", "x, y = divmod(number, columns)"),
+    ],
+    "published/families.py": [
+        ("part, default = Config({}, config.path), local", "default = local"),
+    ],
+    "commands/comparing.py": [
+        ("if all(np.array_equal(", "if any(np.array_equal("),
+    ],
+    "commands/following.py": [
+        (
+            'newest = [row[score] for row in self.rows if row["epoch"] == epoch]',
+            "newest = [row[score] for row in self.rows[-1:]]",
+        ),
+    ],
+    "explore/graph.py": [
+        (
+            "self.content += bytes(-len(self.content) % 4)",
+            "pass",
+        ),
+    ],
+    "page/controls/settings.mjs": [
+        ("Math.abs(q - k) <= reach", "Math.abs(q - k) < reach"),
     ],
 }

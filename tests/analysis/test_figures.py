@@ -173,3 +173,18 @@ def test_patches_are_drawn_where_they_are_few(size, are_drawn):
     config = record.config | {"data": {"name": "image_files"}, "model": {"patch_size": 4}}
     drawn = images.draw(record._replace(config=config, examples=record.examples | examples))
     assert ("patches" in drawn) == are_drawn
+
+
+def test_the_patch_that_attends_is_framed():
+    """An image is wider than high, so a row could pass for a column."""
+    rng = np.random.default_rng(0)
+    image, weights = rng.random((8, 16)), rng.dirichlet(np.ones(8), size=8)
+    figure = images.attention_on_image(image, weights, "title")
+    framed = {
+        int(ax.get_title().removeprefix("from patch ")): ax.patches[0].get_xy()
+        for ax in figure.axes
+        if ax.get_title().startswith("from patch")
+    }
+    assert len(framed) == 4
+    for number, corner in framed.items():
+        assert corner == (number % 4 * 4 - 0.5, number // 4 * 4 - 0.5)

@@ -39,6 +39,22 @@ def test_a_nan_in_keys_that_none_sees_reaches_no_parameter(name, chunk_size):
     chex.assert_trees_all_close(function(variables, BAD), function(variables, X), rtol=1e-5)
 
 
+def test_a_nan_that_only_queries_beyond_the_last_would_see_reaches_no_parameter():
+    """The last block of queries is filled up. Key 3 is that of a fourth, and there are three."""
+    layer = fa.MultiHeadAttention(2, chunk_size=2)
+    attend = lambda v, key: layer.apply(v, X[:, :3], key, mask=lambda q, k: q == k).context.sum()
+    function, variables = jax.jit(jax.value_and_grad(attend)), init(layer, X)
+    chex.assert_trees_all_close(function(variables, BAD), function(variables, X), rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"output_gate": True}, {"sinks": True}])
+def test_a_nan_in_a_query_that_sees_nothing_reaches_no_parameter(options):
+    layer = fa.MultiHeadAttention(2, **options)
+    attend = lambda v, x: layer.apply(v, x, query_lengths=jnp.array([3, 3])).context.sum()
+    function, variables = jax.jit(jax.value_and_grad(attend)), init(layer, X)
+    chex.assert_trees_all_close(function(variables, BAD), function(variables, X), rtol=1e-5)
+
+
 def test_the_padding_of_a_prompt_reaches_no_parameter_and_decodes_to_no_nan():
     layer, lengths = fa.MultiHeadAttention(2), jnp.array([5, 3])
     variables, cache = init(layer, X), layer.init_cache(D, (B,), 6)

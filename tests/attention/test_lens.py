@@ -172,7 +172,7 @@ def test_a_bias_that_is_a_function_is_divided_as_an_array_is(options):
 
 
 def test_a_mask_with_heads_is_that_of_heads():
-    query, key, visible = draw(0, B, Q, 4, D), draw(1, B, K, 2, D), draw(2, 4, Q, K) > -0.5
+    query, key, visible = draw(0, B, Q, 6, D), draw(1, B, K, 2, D), draw(2, 6, Q, K) > -0.5
     expected = run(fa.dot_product_attention, query, key, key, mask=visible[None])
     with Lens(mask=visible[None]):
         chex.assert_trees_all_close(run(fa.dot_product_attention, query, key, key), expected)

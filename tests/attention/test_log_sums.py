@@ -50,6 +50,14 @@ def test_parts_of_the_keys_join_to_the_whole(chunk_size):
     np.testing.assert_allclose(gradient, expected_gradient, atol=1e-5)
 
 
+@sizes
+def test_a_nan_is_that_of_its_row_and_not_a_row_without_keys(chunk_size):
+    query = QUERY.copy()
+    query[0, 1] = np.nan
+    logs = run(fa.log_sum_exp, query, KEY, chunk_size=chunk_size)
+    np.testing.assert_array_equal(np.isnan(logs), np.isnan(query[..., 0]))
+
+
 @pytest.mark.parametrize("chunk_size", [None, 3])
 def test_without_keys_it_is_minus_infinity(chunk_size):
     np.testing.assert_array_equal(

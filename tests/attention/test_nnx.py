@@ -106,9 +106,12 @@ def test_decoding_is_that_of_linen(options):
     cache = module.init_cache((B,), **of_kind)
     chex.assert_trees_all_equal(cache, layer.init_cache(D, (B,), **of_kind))
 
+    limits = {"window": window, "mask": lambda q, k: k != 1}
+    limits["bias"] = lambda q, k: 0.1 * jnp.subtract(*fa.masks.aligned(q, k))
+
     def steps(decode, cache):
-        first, cache = decode(X[:, :4], cache, lengths=LENGTHS - 3, window=window)
-        second, cache = decode(X[:, 4:5], cache, window=window)
+        first, cache = decode(X[:, :4], cache, lengths=LENGTHS - 3, **limits)
+        second, cache = decode(X[:, 4:5], cache, **limits)
         return first, second, cache
 
     attended = nnx.jit(lambda module, cache: steps(module.decode, cache))(module, cache)

@@ -228,6 +228,10 @@ def test_the_words_of_each_class_over_the_test_split_and_over_a_file(films, tmp_
     lines = out.splitlines()
     assert [lines[1], lines[4]] == ["bad", "good"]
     assert len(lines) == 7
+    _, out, _ = words(capsys, films.path, "--input", source, "--texts", 12, "--json")
+    few = json.loads(out)  # from everywhere in the file, which stands in the order of its classes
+    for name, rows in few["classes"].items():
+        assert {own["word"] for own in rows} & set(WORDS[name])
 
 
 def test_words_are_refused_for_other_runs_and_other_data(films, stars, tmp_path, capsys):

@@ -6,6 +6,7 @@ import gzip
 import pytest
 
 from flax_attn.data import dates, multi30k, pairs, toy
+from flax_attn.data.sets import PairsTSV
 from flax_attn.errors import UsageError
 
 
@@ -137,6 +138,18 @@ def test_lines_that_are_no_pairs_are_named(tmp_path, content, said):
         pairs.read(tmp_path / "own.tsv")
     with pytest.raises(UsageError, match=r"cannot read .*gone.tsv"):
         pairs.read(tmp_path / "gone.tsv")
+
+
+def test_each_split_has_a_source_of_the_users_pairs(tmp_path):
+    path = tmp_path / "own.tsv"
+    for number in (2, 3):
+        path.write_text("".join(f"{source}\tb\n{source}\tc\n" for source in "xyz"[:number]))
+        data = PairsTSV(file=str(path))
+        if number == 2:
+            with pytest.raises(UsageError, match=r"enough sources in .*, got 2 that differ"):
+                data.load(None)
+        else:
+            assert [len(rows) for rows in data.load(None).splits.values()] == [2, 2, 2]
 
 
 def test_letters_are_reversed():

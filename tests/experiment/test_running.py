@@ -660,6 +660,16 @@ def test_a_bar_moves_within_an_epoch():
     assert "test/mse 0.5" in output.getvalue()
 
 
+def test_a_bar_is_as_long_as_the_part_that_is_done():
+    """Without colours a bar has no rest. It is 40 characters wide."""
+    for done, length in ((15, 5), (30, 10), (60, 20)):
+        output = io.StringIO()
+        console = Console(file=output, width=120, force_terminal=True, no_color=True)
+        with progress.shown(2, console) as shown:
+            shown.on_steps(running.Steps(1, done, 60, {"mse": 0.25}))
+        assert output.getvalue().rpartition("epoch 1/2")[2].count("━") == length
+
+
 def test_listeners_hear_of_steps_and_models(tmp_path):
     steps, models = [], []
     config = experiment.Config.of(small(shapes_lstm, num_epochs=2))
@@ -821,23 +831,34 @@ def test_evaluation_counts_every_example_once():
     np.testing.assert_allclose(scores["test"]["mse"][0], expected, rtol=1e-5)
 
 
-def test_best_is_chosen_on_validation_alone(tmp_path):
-    """With the validation targets turned over, what improves the test makes validation worse, so
-    the first epoch is kept.
+def trained_against_validation(config, path):
+    """The states and the rows of a training with the validation targets turned over: what improves
+    the test makes validation worse.
     """
-    config = small(shapes_lstm, num_epochs=3)
     model, data, programs, _ = start(config)
     valid = data.rows.splits["valid"]
     turned = data.rows.splits | {"valid": valid | {"targets": -5 * valid["targets"]}}
     data = dataclasses.replace(data, rows=data.rows._replace(splits=turned))
     config = Config.of(config)
-    directory = RunDirectory.open(tmp_path, config.values)
+    directory = RunDirectory.open(path, config.values)
     directory.begin(config.values)
     made, at = prepare(config, programs, data, directory)
     states = made.train(at, model, running.Listeners()).states
-    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()][1:]
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    return states, [json.loads(line) for line in lines][1:]
+
+
+def test_best_is_chosen_on_validation_alone(tmp_path):
+    """The first epoch is kept."""
+    states, rows = trained_against_validation(small(shapes_lstm, num_epochs=3), tmp_path)
     assert min(rows, key=lambda row: row["test/mse"])["epoch"] == 3
     assert min(rows, key=lambda row: row["valid/mse"])["epoch"] == int(states.best_epoch[0]) == 1
+
+
+def test_the_rate_falls_on_validation_also_where_the_last_epoch_is_kept(tmp_path):
+    changes = {"keep_best": False, "optimizer.plateau_patience": 1, "num_epochs": 3}
+    states, _ = trained_against_validation(small(shapes_lstm, **changes), tmp_path)
+    np.testing.assert_allclose(states.rate_scale, [0.1])
 
 
 @pytest.mark.usefixtures("no_pictures")

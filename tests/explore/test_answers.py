@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import flax_attn
+from flax_attn.attention import masks
 from flax_attn.data.tokenizers import fit_tokenizer
 from flax_attn.errors import UsageError
 from flax_attn.explore.answers import Answers
@@ -54,6 +55,14 @@ def texts():
     small = {"embedding_features": 8, "features": 8}
     run = run_of("sst_gru_attention", kept_of_texts(), **small)
     return run, Answers(run)
+
+
+def test_a_reach_of_0_is_the_position_itself_and_none_is_no_bound():
+    queries, keys = masks.grid(4, 4)
+    distance = np.abs(np.arange(4) - np.arange(4)[:, None])
+    for reach, farthest in ((0, 0), (1, 1), (None, 4)):
+        visible = Traced.of(Settings(reach=reach)).visible(queries, keys, None)
+        np.testing.assert_array_equal(visible, distance <= farthest)
 
 
 def numbers(array, **settings):

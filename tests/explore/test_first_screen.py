@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import flax_attn.page
 from flax_attn.attention import masked_softmax, sparsemax
@@ -42,6 +43,34 @@ def test_an_example_with_weights_that_are_no_numbers_is_the_last_to_begin_with()
     begin = 'import { widest } from "./shapes/numbers.mjs";'
     chosen = "[widest(examples, weights), widest(examples.slice(0, 1), weights)]"
     assert said(f"{begin} {EXAMPLES} console.log(JSON.stringify({chosen}));") == [1, 0]
+
+
+@pytest.mark.parametrize("count", [25, 50, 100])
+def test_a_share_is_of_the_places_that_rows_and_columns_stand_for(count):
+    """Every position attends to itself alone, so a shape puts all of its weight on itself."""
+    begin = (
+        'import { shareOn } from "./shapes/numbers.mjs"; const shape = [{ center: 50, width: 4 }];'
+    )
+    own = f"{{ rows: {count}, columns: {count}, at: (q, k) => Number(q === k) }}"
+    assert said(f"{begin} console.log(shareOn({own}, shape, shape));") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "visible"),
+    [
+        ({}, [0, 1, 2, 3, 4, 5]),
+        ({"reach": 2}, [1, 2, 3, 4, 5]),
+        ({"reach": 0}, [3]),
+        ({"causal": True}, [0, 1, 2, 3]),
+        ({"hidden": [0, 4]}, [1, 2, 3, 5]),
+        ({"reach": 1, "causal": True, "hidden": [3]}, [2]),
+    ],
+)
+def test_a_key_is_visible_within_the_reach_of_its_query(settings, visible):
+    whole = json.dumps({"hidden": [], "reach": None, "causal": False} | settings)
+    begin = 'import { isVisible } from "./controls/settings.mjs";'
+    keys = f"[0, 1, 2, 3, 4, 5].filter((key) => isVisible(3, key, {whole}))"
+    assert said(f"{begin} console.log(JSON.stringify({keys}));") == visible
 
 
 def reply_with(weights, scores):

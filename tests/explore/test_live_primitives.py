@@ -245,6 +245,16 @@ def test_an_array_is_stored_once_whatever_its_shape_and_a_large_repetition_not_a
     assert "broadcast_in_dim" in [name for name, *_ in content["equations"]]
 
 
+def test_arrays_begin_where_typed_arrays_may():
+    pool = Pool()
+    arrays = [B[:, :1], X, B[0], WHOLE]
+    offsets = [pool.offset(array) for array in arrays]
+    assert [offset % 4 for offset in offsets] == [0] * 4
+    for array, offset in zip(arrays, offsets):
+        stored = np.frombuffer(pool.content, array.dtype, array.size, offset)
+        np.testing.assert_array_equal(stored, array.ravel())
+
+
 def convolved(x, kernel, **options):
     kernel = jnp.ones(kernel)
     return [lax.conv_general_dilated(x[None], kernel, (1,), [(0, 0)], **options)]

@@ -300,7 +300,8 @@ def test_a_table_of_texts_and_numbers_is_split_in_three(tmp_path):
     by_place, _ = csv(tmp_path, ROWS, text_column="1", number_column="2")
     assert by_place["test"][0] == splits["test"][0]
     both, _ = csv(tmp_path, f"text,number\n{ROWS}", test_file=str(tmp_path / "own.csv"))
-    assert {name: len(rows) for name, (_, rows) in both.items()}["test"] == 20
+    sizes = {name: len(rows) for name, (_, rows) in both.items()}
+    assert sizes == {"train": 17, "valid": 3, "test": 20}  # nothing is set aside twice
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,19 @@ def test_padding_has_no_part_in_the_loss_and_smoothing_none_in_evaluation():
         np.testing.assert_allclose(metrics["accuracy"].compute(), hits, rtol=1e-6)
 
 
+@pytest.mark.parametrize("beam", [1, 2, 5])
+def test_a_page_gets_as_many_translations_as_the_beam_holds_and_three_at_most(beam):
+    config = reverse_bahdanau.get_config()
+    config.data.update({"num_train": 50, "num_valid": 5, "num_test": 2, "num_buckets": 1})
+    config.decoding.beam = beam
+    config, task = Config.of(config), load(config)
+    model = programs.build_model(config, task.kept.sizes)
+    params = jax.eval_shape(model.init, jax.random.key(0), task.sample())["params"]
+    sources = jax.tree.map(jnp.asarray, task.encoder.sources(["a b c"]))
+    looked = jax.eval_shape(lambda own: task.look(model, [own], sources), params)
+    assert looked["tokens"].shape == (1, min(beam, 3), task.max_length)
+
+
 def test_where_attention_points_is_measured_on_the_translations_by_beam():
     config = reverse_bahdanau.get_config()
     config.data.update({"num_train": 50, "num_valid": 5, "num_test": 2, "num_buckets": 1})

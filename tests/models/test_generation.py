@@ -84,6 +84,16 @@ def test_a_text_depends_on_the_seed_and_not_on_the_other_texts():
     assert (write(model, params, [[5]], 20, Sampling(1.0), seed=4) != alone).any()
 
 
+def test_every_token_of_a_text_is_drawn_with_the_noise_of_its_step():
+    """Also in the next parts of a text. Where all tokens are alike, the noise alone decides."""
+    model, seed = GPT(**SMALL), 3
+    shapes = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 12), jnp.int32))["params"]
+    params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
+    written = write(model, params, [[5]], 7, Sampling(1.0), seed)
+    noise = [draw_noise(jax.random.key(seed), jnp.asarray(step), 1, 13)[0] for step in range(7)]
+    np.testing.assert_array_equal(written[0], [2 + own[2:].argmax() for own in noise])
+
+
 def test_tokens_come_as_often_as_their_probabilities_say():
     logits = jnp.array([5.0, 5.0, 1.0, 0.0, -1.0, 2.0])
     noise = jax.random.gumbel(jax.random.key(0), (40_000, 6))

@@ -85,6 +85,14 @@ def test_dropout_is_for_training_alone():
     assert np.abs(plain - first).max() > 0.01 < np.abs(first - second).max()
 
 
+def test_dropout_drops_embeddings_too():
+    model = GPT(**SMALL | {"num_blocks": 0}, dropout_rate=0.5)
+    variables = draw(model, TOKENS)
+    train = lambda key: model.apply(variables, TOKENS, train=True, rngs={"dropout": key})[0]
+    plain, _ = model.apply(variables, TOKENS)
+    assert np.abs(plain - train(jax.random.key(0))).max() > 0.01
+
+
 def test_unknown_positions_are_told():
     with pytest.raises(ValueError, match=r"positions of .*'learned', 'rotary'.*, got 'none'"):
         GPT(**SMALL, positions="none").init(jax.random.key(0), TOKENS)

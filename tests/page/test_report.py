@@ -18,7 +18,7 @@ from flax_attn.kinds import read
 from flax_attn.kinds.replies import pack
 from flax_attn.page import data, examples
 from flax_attn.page.joining import FOLDER, digest, join
-from flax_attn.page.report import MAIN, STILL, report, script_of
+from flax_attn.page.report import MAIN, STILL, drawn_curve, report, script_of
 from flax_attn.runs.sums import write as write_sums
 from tests.explore.living import NODE, needs_node
 from tests.written_runs import KINDS, write_run
@@ -88,6 +88,18 @@ def test_a_curve_has_a_gap_where_a_value_is_not_a_number(tmp_path):
     command = [NODE, "--input-type=module", "--eval", script]
     drawn = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert re.findall("[ML]", drawn) == ["M", "L", "M", "L"]
+
+
+def test_without_javascript_a_curve_that_falls_goes_down(tmp_path):
+    run = read(write_run(tmp_path / "run"))
+    measured = f"test/{run.measured}"
+    rows = [row | {measured: 3.0 - row["epoch"] / 10} for row in run.rows]
+    drawn = drawn_curve(run._replace(rows=rows))
+    heights = [
+        float(y) for y in re.findall(r"[\d.]+,([\d.]+)", re.search('points="(.*?)"', drawn)[1])
+    ]
+    assert heights == sorted(heights)  # an SVG counts downwards
+    assert heights[0] < heights[-1]
 
 
 @needs_node

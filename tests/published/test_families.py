@@ -3,6 +3,8 @@
 `python -m pip install "flax-attn[published]"` installs what makes them.
 """
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -10,7 +12,10 @@ import pytest
 torch = pytest.importorskip("torch")
 tr = pytest.importorskip("transformers")
 
+from flax_attn.attention import scaled_frequencies  # noqa: E402
 from flax_attn.models.generation import Sampling, generate  # noqa: E402
+from flax_attn.published.families import frequencies_of  # noqa: E402
+from flax_attn.published.folder import Config  # noqa: E402
 from flax_attn.published.loading import read  # noqa: E402
 from flax_attn.published.modules import Decoder, Encoder  # noqa: E402
 from tests.published.folders import WRITES, write  # noqa: E402
@@ -81,6 +86,20 @@ def test_a_model_gives_the_numbers_of_transformers(pair):
         check_close(outputs, expected.logits.numpy(), 2e-6)
         for own, other in zip(aux["attention"].values(), expected.attentions, strict=True):
             np.testing.assert_allclose(own, other.numpy(), atol=1e-6)
+
+
+def test_the_older_spelling_of_rotary_options_means_the_same():
+    """As folders of Gemma 3 have it. Blocks with a window are not scaled."""
+    linear, types = {"rope_type": "linear", "factor": 8.0}, ["sliding_attention", "full_attention"]
+    older = {"rope_theta": 1e6, "rope_local_base_freq": 1e4, "rope_scaling": linear}
+    local = {"rope_type": "default", "rope_theta": 1e4}
+    newer = dict(zip(types, (local, linear | {"rope_theta": 1e6})))
+    expected = (
+        scaled_frequencies(8, 1.0, max_period=1e4),
+        scaled_frequencies(8, 8.0, max_period=1e6),
+    )
+    for options in (older, {"rope_parameters": newer}):
+        assert frequencies_of(Config(options, Path("config.json")), types, 8) == expected
 
 
 def check_greedy(model, params, theirs, prompts):

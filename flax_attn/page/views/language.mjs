@@ -2,6 +2,7 @@
 // typed, and the model writes on.
 
 import { headChooser } from "../controls/choosers.mjs";
+import { isVisible } from "../controls/settings.mjs";
 import { asNumber, el, percent, sentence, shown, tableBehind } from "../dom.mjs";
 import { addKind } from "../kinds.mjs";
 import { chart } from "../pictures/curves.mjs";
@@ -299,13 +300,12 @@ function tryLanguage({ runs, asks, changed, hide, forget, again }) {
     const looks = reply && weightsIn(reply, heads.now.name, heads.now.head);
     if (!looks) return null;
     const last = reply.tokens.length - 1;
-    const { hidden, reach } = state.settings;
     return {
       what: `the last token, “${sign(written(reply.tokens[last]))}”`,
       weights: looks,
       scores: scoresIn(reply, heads.now.name, heads.now.head),
       q: 0,
-      visible: (k) => !hidden.includes(k) && (reach === null || last - k <= reach),
+      visible: (k) => isVisible(last, k, state.settings),
       key: (k) => `“${sign(written(reply.tokens[k]))}” at ${k}`,
     };
   }

@@ -99,6 +99,15 @@ def test_positions_outside_the_table_are_told(length, offset):
         module.apply(variables, length, offset)
 
 
+@pytest.mark.parametrize("offset", [-2, 9])
+def test_under_jit_positions_outside_the_table_are_nan(offset):
+    module = LearnedPositions(11, 7)
+    variables = init(module, 3)
+    vectors = jax.jit(lambda offset: module.apply(variables, 3, offset))(offset)
+    is_outside = (offset + np.arange(3) < 0) | (offset + np.arange(3) >= 11)
+    np.testing.assert_array_equal(np.isnan(vectors), np.broadcast_to(is_outside[:, None], (3, 7)))
+
+
 @pytest.fixture
 def as_users_run_it():
     """Without the checks of annotations, which only tests have."""

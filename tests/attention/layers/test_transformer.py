@@ -76,6 +76,16 @@ def test_a_decoder_block_without_a_memory_is_a_causal_encoder_block():
     assert decoded.cross_weights is None
 
 
+def test_the_padding_of_a_target_attends_to_no_memory():
+    block = fa.DecoderBlock(
+        fa.MultiHeadAttention(3), fa.MultiHeadAttention(3), fa.FeedForward(17), dtype=jnp.float32
+    )
+    variables, lengths = init(block, X, MEMORY), np.array([T, 4])
+    one, other = (apply(block, variables, X, m, lengths=lengths) for m in (MEMORY, -MEMORY))
+    np.testing.assert_array_equal(one.cross_weights[1, :, 4:], 0)
+    np.testing.assert_array_equal(one.context[1, 4:], other.context[1, 4:])
+
+
 @pytest.mark.parametrize("memory", [MEMORY, None])
 def test_a_memory_and_the_attention_to_it_come_together(memory):
     cross_attention = None if memory is not None else fa.MultiHeadAttention(3)

@@ -1,0 +1,19 @@
+"""Runs side by side: what is drawn of them together."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from flax_attn.commands.comparing import draw
+from flax_attn.kinds import read
+from tests.written_runs import write_run
+
+
+@pytest.mark.parametrize(("moved", "names"), [(0, ["loss", "predictions"]), (1, ["loss"])])
+def test_predictions_are_drawn_together_where_the_test_data_are_the_same(moved, names, tmp_path):
+    run, output = read(write_run(tmp_path / "run")), io.StringIO()
+    inputs = {"inputs": run.examples["inputs"] + moved}
+    other = run._replace(name="other", examples=run.examples | inputs)
+    assert sorted(draw([run, other], Console(file=output))) == names
+    assert ("tested on different data" in output.getvalue()) == bool(moved)
