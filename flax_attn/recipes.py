@@ -91,7 +91,7 @@ def new_shapes(name: str, variant: str, model: JsonObject) -> ConfigValues:
     if variant == "tutorial":
         return config
     config.batch_size = 8
-    config.num_epochs = 5 if variant else 12
+    config.num_epochs = 5 if variant else 10
     config.steps_per_epoch = 500
     config.learning_rate = 3e-3
     config.optimizer.update({"schedule": "cosine", "warmup_steps": 500, "clip_norm": 1.0})

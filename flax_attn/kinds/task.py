@@ -56,13 +56,6 @@ class Recipe(NamedTuple):
     decoding: Decoding = Decoding()
 
 
-def check_no_classes(recipe: Recipe, of: str) -> None:
-    """Raises a UsageError for what a recipe says of classes, where a task has none."""
-    for name, none in (("class_weights", False), ("label_smoothing", 0.0)):
-        if value := getattr(recipe, name):
-            raise UsageError(f"expected {name}={none} for {of}, which have no classes, got {value}")
-
-
 class Rows(NamedTuple):
     """The rows of a run.
 
@@ -387,6 +380,15 @@ def needs_python(inputs: str) -> UsageError:
         f"expected signals, images, series or characters, got {inputs}, whose tokens need Python; "
         f"{SERVED}"
     )
+
+
+def check_no_classes(recipe: Recipe, inputs: str) -> None:
+    """Raises a UsageError for what a recipe says of classes, where a task has none."""
+    for name, none in (("class_weights", False), ("label_smoothing", 0.0)):
+        if value := getattr(recipe, name):
+            raise UsageError(
+                f"expected {name}={none} for {inputs}, which have no classes, got {value}"
+            )
 
 
 def outputs_of(prediction: Prediction) -> np.ndarray:

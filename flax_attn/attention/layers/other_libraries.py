@@ -114,7 +114,8 @@ def nnx_attention_fn(**options: UserInput) -> Callable[..., Array]:
     `attention_weights`.
 
     Where nnx decodes, only its mask contains the number of cached tokens. `is_causal=True`, which
-    would count from the first key, is a ValueError there, as `causal` and `window` are.
+    would count from the first key, is a ValueError there, as `causal` and `window` are. Newer
+    versions of nnx leave `is_causal` out there.
 
     Args:
         options: as in `linen_attention_fn`.
