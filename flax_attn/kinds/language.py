@@ -33,6 +33,7 @@ from flax_attn.kinds.task import (
     Rows,
     Task,
     as_texts,
+    check_no_classes,
     outputs_of,
     to_store,
 )
@@ -107,10 +108,7 @@ class LanguageModel(Task):
     @classmethod
     def load(cls, data: LanguageData, recipe: Recipe, manual_dir: Path | None) -> "LanguageModel":
         """Texts as rows of tokens, by a tokenizer that is fitted on the training split alone."""
-        if recipe.class_weights:
-            raise UsageError(
-                "expected class_weights=False for a language model, which has no classes"
-            )
+        check_no_classes(recipe, "a language model, which has", ["class_weights"])
         splits, sums = data.load(manual_dir)
         check_vocabulary(data, splits["train"])
         tokenizer = fit_tokenizer(data.tokenizer, [splits["train"]], data.vocabulary_size)

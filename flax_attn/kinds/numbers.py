@@ -566,7 +566,7 @@ class Numbers(Task):
 
     @classmethod
     def load(cls, data: NumberData, recipe: Recipe, manual_dir: Path | None) -> "Numbers":
-        check_no_classes(recipe, "numbers")
+        check_no_classes(recipe, "numbers, which have")
         splits, sums = data.load(manual_dir)
         inputs, numbers = splits["train"]
         if not len(numbers):

@@ -62,7 +62,7 @@ class Series(Task):
 
     @classmethod
     def load(cls, data: SeriesData, recipe: Recipe, manual_dir: Path | None) -> "Series":
-        check_no_classes(recipe, "series")
+        check_no_classes(recipe, "series, which have")
         splits = data.load(manual_dir)
         batches: dict[str, Batch] = {name: rows._asdict() for name, rows in splits.items()}
         rows = Rows(batches["train"], {name: batches[name] for name in recipe.evaluate})

@@ -89,7 +89,7 @@ class Signals(Task):
 
     @classmethod
     def load(cls, data: SignalData, recipe: Recipe, manual_dir: Path | None) -> "Signals":
-        check_no_classes(recipe, "signals")
+        check_no_classes(recipe, "signals, which have")
         splits = data.load(manual_dir)
         normalization = Normalization.of(
             *(array for name in ("train", "valid") for array in splits[name][:2])

@@ -382,13 +382,18 @@ def needs_python(inputs: str) -> UsageError:
     )
 
 
-def check_no_classes(recipe: Recipe, inputs: str) -> None:
-    """Raises a UsageError for what a recipe says of classes, where a task has none."""
-    for name, none in (("class_weights", False), ("label_smoothing", 0.0)):
+def check_no_classes(
+    recipe: Recipe, owner: str, names: Sequence[str] = ("class_weights", "label_smoothing")
+) -> None:
+    """Raises a UsageError for what a recipe says of classes, where a task has none.
+
+    `owner` is what the error goes on from, such as `signals, which have`.
+    """
+    plain = Recipe()
+    for name in names:
         if value := getattr(recipe, name):
-            raise UsageError(
-                f"expected {name}={none} for {inputs}, which have no classes, got {value}"
-            )
+            expected = f"{name}={getattr(plain, name)}"
+            raise UsageError(f"expected {expected} for {owner} no classes, got {value}")
 
 
 def outputs_of(prediction: Prediction) -> np.ndarray:

@@ -47,6 +47,7 @@ from flax_attn.kinds.task import (
     Rows,
     Task,
     as_texts,
+    check_no_classes,
     for_buckets,
 )
 from flax_attn.models.decoding import Decoding, Translation, decode, translate
@@ -113,8 +114,7 @@ class PairsOfTexts(Task):
     @classmethod
     def load(cls, data: PairData, recipe: Recipe, manual_dir: Path | None) -> "PairsOfTexts":
         """Pairs as tokens, by tokenizers that are fitted on the training split alone."""
-        if recipe.class_weights:
-            raise UsageError("expected class_weights=False for translation, which has no classes")
+        check_no_classes(recipe, "translation, which has", ["class_weights"])
         if data.is_natural and importlib.util.find_spec("sacrebleu") is None:
             raise UsageError(
                 "expected the package sacrebleu, which measures translations; pip install "
