@@ -98,14 +98,14 @@ COMMANDS = {
 
 
 @contextlib.contextmanager
-def ending(seconds=30):
-    """Raises an error where something takes longer."""
+def ending():
+    """Raises an error where something hangs."""
 
     def late(number, frame):
         raise TimeoutError
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
+    signal.alarm(60)
     try:
         yield
     finally:
@@ -331,7 +331,7 @@ def test_what_a_stranger_writes_with_care_is_one_line_or_changes_nothing(here, t
     vouch(copy)
     codes = []
     for command, words in COMMANDS.items():
-        with contextlib.chdir(tmp_path), ending(10):
+        with contextlib.chdir(tmp_path), ending():
             code, out, err = called(words)
         one_line = code == 2 and len(err) == 1 and err[0].startswith("error: ")
         assert one_line or (code, out, err) == expected[command], f"{command}: {code} {out} {err}"
@@ -343,7 +343,7 @@ def test_what_a_stranger_writes_with_care_is_one_line_or_changes_nothing(here, t
 def test_a_checkpoint_that_a_stranger_writes_with_care_is_one_line(run, template, tmp_path, change):
     copy = shutil.copytree(run, tmp_path / "run")
     OF_STATES[change](copy)
-    with ending(10), pytest.raises(UsageError) as error:
+    with ending(), pytest.raises(UsageError) as error:
         checkpoints.restore(copy / "checkpoints", template, print)
     assert len(str(error.value)) < 1_000
 
@@ -363,7 +363,7 @@ def test_rows_of_a_checkpoint_that_a_stranger_writes_with_care_are_one_line(
     copy = shutil.copytree(run, tmp_path / "run")
     rewrite_checkpoint("metrics.jsonl", content)(copy)
     vouch(copy)
-    with ending(10), pytest.raises(UsageError, match=rf"1/metrics\.jsonl \(.*{said}") as error:
+    with ending(), pytest.raises(UsageError, match=rf"1/metrics\.jsonl \(.*{said}") as error:
         flax_attn.load(copy)
     assert len(str(error.value)) < 1_000
 
@@ -377,7 +377,7 @@ def test_a_checkpoint_of_other_sizes_is_not_read(run, tmp_path):
     listed[state.name]["bytes"] = 2**40
     (state.parent / SUMS).write_text(json.dumps(listed))
     sums.write(copy, sums.read(copy))
-    with ending(10), pytest.raises(UsageError, match=r"state\.msgpack has 1,099,511,627,776 bytes"):
+    with ending(), pytest.raises(UsageError, match=r"state\.msgpack has 1,099,511,627,776 bytes"):
         flax_attn.load(copy)
 
 

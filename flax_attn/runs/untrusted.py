@@ -6,6 +6,7 @@ limit before anything is read. JSON is compared with a type before it is used.
 """
 
 import errno
+import functools
 import io
 import json
 import math
@@ -122,17 +123,15 @@ def read_json(run: Path, name: str, kind: Hint = None) -> Json:
 
 def parse(content: bytes, may_be_nan: bool = False) -> Json:
     """The JSON in bytes. Raises a ValueError for numbers that are not finite, perhaps but NaN."""
+    number = functools.partial(_number, may_be_nan)
+    return json.loads(content, parse_float=number, parse_constant=number)
 
-    def constant(name: str) -> float:
-        if name == "NaN" and may_be_nan:
-            return math.nan
-        raise ValueError(f"expected finite numbers, got {name}")
 
-    def number(digits: str) -> float:
-        value = float(digits)
-        return value if math.isfinite(value) else constant(digits[:60])
-
-    return json.loads(content, parse_float=number, parse_constant=constant)
+def _number(may_be_nan: bool, written: str) -> float:
+    number = float(written)
+    if math.isfinite(number) or (may_be_nan and math.isnan(number)):
+        return number
+    raise ValueError(f"expected finite numbers, got {written[:60]}")
 
 
 def _check_depth(content: Json) -> None:
