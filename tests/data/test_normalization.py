@@ -27,5 +27,5 @@ def test_a_run_keeps_numbers_that_can_be_undone():
     assert Normalization.restore({"mean": 1, "std": 2, "other": 3}) == (1.0, 2.0)
     bad = ({"mean": 1}, {"mean": 1, "std": 0}, {"mean": 1, "std": -1}, {"mean": None, "std": 1})
     for values in (*bad, {"mean": float("nan"), "std": 1}, {"mean": 0, "std": float("inf")}):
-        with pytest.raises(ValueError, match="std|float"):
+        with pytest.raises(ValueError, match=r"std|float"):
             Normalization.restore(values)

@@ -87,6 +87,7 @@ VALUES = [  # an expression, and its value
     ("mostOf(['a', 'b'], new Map([[0, 0.02], [1, -0.5]]))", f"Most changes without “b”:"
      f" {MINUS}50."),
     ("mostOf(['a'], new Map([[0, 0.0005]]))", "None of them alone changes more than 0.1."),
+    ("mostOf(['a'], new Map([[0, 0.005]]))", "Most changes without “a”: +0.5."),
     ("[NaN, 0.7, 0.6, 0.3, 0, -0.3, -1].map(agreement)",
      ["cannot be compared", "agree well", "agree in part", "hardly agree", "hardly agree",
       "contradict each other", "contradict each other"]),
