@@ -116,8 +116,6 @@ def test_a_cache_of_a_wrong_kind_or_size_is_told():
     layer = MultiHeadAttention(2)
     with says(TypeError, "features to be an integer of 1 or above, got 'x'"):
         layer.init_cache("x", (2,), 8)
-    with says(ValueError, "max_length or window for a cache, got both"):
-        layer.init_cache(16, (2,), 8, window=(3, 0))
     with says(TypeError, "a KeyValueCache, such as init_cache makes, got 'x'"):
         layer.init(KEY, INPUTS, cache="x")
 

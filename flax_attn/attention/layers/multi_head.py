@@ -320,11 +320,9 @@ class MultiHeadAttention(nn.Module):
                 `SlidingCache` of `left + 1` slots. It takes any number of tokens.
 
         Raises:
-            ValueError: neither `max_length` nor `window`, or both; a window without a left bound.
+            ValueError: neither `max_length` nor `window`, or a window without a left bound.
         """
         check_size("features", features)
-        if window is not None and max_length is not None:
-            raise ValueError("expected max_length or window for a cache, got both")
         dtype = self.dtype if dtype is None else dtype
         own_dtype = jnp.float32 if dtype is None else dtype
         sizes = self._sizes(features)
