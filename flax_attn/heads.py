@@ -41,9 +41,9 @@ def cut(heads: Mapping[str, Sequence[int]]) -> Lens:
 
     def change(name: str, context: Array) -> Array:
         numbers, count = list(heads.get(name, ())), context.shape[-2]
-        if wrong := [number for number in numbers if not 0 <= number < count]:
+        if wrong := [number for number in numbers if number not in range(count)]:
             raise ValueError(f"expected heads of {name} from 0 to {count - 1}, got {wrong[0]}")
-        return context.at[..., jnp.array(numbers), :].set(0) if numbers else context
+        return context.at[..., jnp.array(numbers, int), :].set(0) if numbers else context
 
     return Lens(change_contexts=change)
 
@@ -188,6 +188,8 @@ def rollout(attention: Mapping[str, Array | np.ndarray]) -> Float[Array, "*b t t
             "expected weights of at least one block, got none; call the model with "
             "need_weights=True"
         )
+    if not isinstance(attention, Mapping):
+        raise TypeError(f"expected weights by block, got a {type(attention).__name__}")
     blocks = []
     for name, weights in in_order(dict(attention)).items():
         shape = jnp.shape(weights)

@@ -6,12 +6,26 @@ tests belong to a file beside the ones of its own name.
 
 ACROSS_ATTENTION = ("attention/test_equality.py", "attention/test_hidden.py")
 BLOCKS = ("attention/forms/test_blockwise.py",)
+PAGE = ("page/test_modules.py", "page/test_pictures.py")
 TESTS = {
-    "kinds/language.py": ("commands/test_generating.py", "explore/test_answers.py"),
-    "kinds/signals.py": ("page/test_report.py",),
+    "kinds/language.py": (
+        "kinds/test_sentences.py",
+        "commands/test_generating.py",
+        "explore/test_answers.py",
+    ),
+    "kinds/signals.py": (
+        "kinds/test_sentences.py",
+        "page/test_report.py",
+    ),
     "kinds/encoders.py": ("kinds/test_texts.py",),
-    "analysis/classes.py": ("analysis/test_figures.py",),
-    "analysis/language.py": ("analysis/test_figures.py",),
+    "analysis/classes.py": (
+        "analysis/test_what_is_said.py",
+        "analysis/test_figures.py",
+    ),
+    "analysis/language.py": (
+        "analysis/test_what_is_said.py",
+        "analysis/test_figures.py",
+    ),
     "analysis/matrices.py": ("analysis/test_plotting.py",),
     "attention/cache.py": ("attention/test_sliding.py",),
     "attention/forms/blockwise.py": ("attention/test_log_sums.py",),
@@ -19,6 +33,7 @@ TESTS = {
     "attention/layers/other_libraries.py": ("attention/test_hidden.py",),
     "attention/layers/transformer.py": ("attention/test_hidden.py",),
     "attention/normalizers.py": (
+        "attention/test_arguments.py",
         "attention/test_monotonic.py",
         "attention/test_dropout.py",
         *ACROSS_ATTENTION,
@@ -29,6 +44,7 @@ TESTS = {
         *ACROSS_ATTENTION,
     ),
     "attention/visibility.py": (
+        "attention/test_arguments.py",
         "attention/test_limits.py",
         "attention/test_lens.py",
         "attention/forms/test_cudnn.py",
@@ -87,15 +103,40 @@ TESTS = {
     "kinds/replies.py": ("explore/test_answers.py",),
     "kinds/step_scores.py": ("explore/test_answers.py",),
     "explore/under_lens.py": ("explore/test_answers.py",),
-    "attention/layers/multi_head.py": ("attention/test_hidden.py",),
+    "attention/layers/multi_head.py": (
+        "attention/test_arguments.py",
+        "attention/test_hidden.py",
+    ),
     "attention/layers/learned.py": ("attention/layers/test_positions.py",),
     "kinds/texts.py": ("commands/test_predicting_tables.py",),
     "data/sets/pairs.py": ("data/test_pairs.py",),
-    "analysis/images.py": ("analysis/test_figures.py",),
+    "analysis/images.py": (
+        "analysis/test_what_is_said.py",
+        "analysis/test_figures.py",
+    ),
     "commands/following.py": ("page/test_following.py",),
     "explore/graph.py": ("explore/test_live_primitives.py",),
     "page/controls/settings.mjs": ("explore/test_first_screen.py",),
     "page/shapes/numbers.mjs": ("explore/test_first_screen.py",),
+    "kinds/series.py": ("kinds/test_sentences.py",),
+    "kinds/images.py": ("kinds/test_sentences.py",),
+    "kinds/translation.py": ("kinds/test_sentences.py",),
+    "analysis/losses.py": ("analysis/test_what_is_said.py",),
+    "analysis/series.py": ("analysis/test_what_is_said.py",),
+    "analysis/tables.py": ("analysis/test_what_is_said.py",),
+    "analysis/texts.py": ("analysis/test_what_is_said.py",),
+    "analysis/translation.py": ("analysis/test_what_is_said.py",),
+    "analysis/shapes.py": ("analysis/test_what_is_said.py",),
+    "published/families.py": ("published/test_options.py",),
+    "page/dom.mjs": PAGE,
+    "page/pictures/curves.mjs": PAGE,
+    "page/pictures/effects.mjs": PAGE,
+    "page/pictures/evidence.mjs": PAGE,
+    "page/pictures/overview.mjs": PAGE,
+    "page/views/images.mjs": PAGE,
+    "page/views/language.mjs": PAGE,
+    "page/views/numbers.mjs": PAGE,
+    "page/views/series.mjs": PAGE,
 }
 MUTANTS = {
     "attention/forms/devices.py": [
@@ -113,6 +154,7 @@ MUTANTS = {
         ("jnp.logical_and(*aligned(first", "jnp.logical_or(*aligned(first"),
     ],
     "attention/visibility.py": [
+        ('check_flag("causal", causal)', "pass"),
         (
             "axes = groups if array.shape[-3] > 1 else (1, 1)",
             "axes = groups[::-1] if array.shape[-3] > 1 else (1, 1)",
@@ -125,8 +167,8 @@ MUTANTS = {
         ),
         ("positions = queries + self.query_offset", "positions = queries"),
         (
-            'if causal:\n        fields["right"] = 0',
-            'if causal:\n        fields["right"] = fields["right"] or 0',
+            'causal)\n        fields["right"] = 0',
+            'causal)\n        fields["right"] = fields["right"] or 0',
         ),
         ("jnp.less_equal(*aligned(start, last_key))", "jnp.less(*aligned(start, last_key))"),
         ("jnp.less_equal(*aligned(first_key, end))", "jnp.less(*aligned(first_key, end))"),
@@ -169,6 +211,7 @@ MUTANTS = {
     ],
     "attention/scores.py": [("softcap * jnp.tanh(scores / softcap)", "softcap * jnp.tanh(scores)")],
     "attention/normalizers.py": [
+        ("if not wide and jnp.iscomplexobj(scores)", "if False and jnp.iscomplexobj(scores)"),
         ("weights / (1 - rate)", "weights"),
         (".ravel() for indices in at]", ".ravel() for indices in (at[0], at[0])]"),
         ("jax.random.fold_in(rng, row)", "rng"),
@@ -436,6 +479,8 @@ MUTANTS = {
         ("    if derived is not None and not sums.read(path):", "    if False:"),
     ],
     "kinds/classification.py": [
+        ("len(shares) if len(shares) <= MOST_DESCRIBED else MOST_CLASSES", "len(shares)"),
+        ('"support": int(matrices[0, i].sum())', '"support": int(matrices[0, :, i].sum())'),
         ("count(probabilities(logits).mean(axis=0))", "count(logits.mean(axis=0))"),
         (
             "np.mean([probabilities(logits) for logits in outputs], axis=0)",
@@ -443,6 +488,7 @@ MUTANTS = {
         ),
     ],
     "kinds/language.py": [
+        ("share = 100 * float(np.exp(-loss))", "share = 100 * float(1 - loss)"),
         ('text[1:].partition("\\n")[0]', "text[1:]"),
         ('self.encoded("") if self.data.by_line else []', "[]"),
         ("self.data.most_repeated", "self.data.max_length // 2"),
@@ -567,6 +613,7 @@ MUTANTS = {
         ("seed = int(np.argmin(np.asarray(finite)))", "seed = int(np.argmax(np.asarray(finite)))"),
     ],
     "experiment/running.py": [
+        ("idle = jax.device_count() - mesh.size", "idle = jax.device_count() - size"),
         ("checkpoints.discard_after(self.directory.checkpoints, first.progress)", "pass"),
         ('seconds = checkpoint.metadata["train_seconds"]', "seconds = 0.0"),
         (
@@ -590,6 +637,8 @@ MUTANTS = {
         ("text = texts[0].rstrip(UNFINISHED)", "text = texts[0]"),
     ],
     "commands/progress.py": [
+        ('for name in rows[0] if "/" in name}', "for name in rows[0]}"),
+        ("completed=epoch - 1 + done", "completed=epoch + done"),
         ("seconds, last[0] = now - last[0], now", "seconds = now - last[0]"),
         ("completed=epoch - 1 + done, epoch=epoch", "completed=epoch + done, epoch=epoch"),
     ],
@@ -619,6 +668,7 @@ MUTANTS = {
         ("        self.close_connection = True\n", ""),
     ],
     "errors.py": [
+        ("half = (longest - 3) // 2", "half = longest // 2"),
         ("*range(0x7F, 0xA0)", "*range(0x80, 0xA0)"),
     ],
     "experiment/config.py": [
@@ -628,6 +678,7 @@ MUTANTS = {
         ("return self.keep_best or self.optimizer.plateau_patience > 0", "return self.keep_best"),
     ],
     "commands/exploring.py": [
+        ("if len(set(shapes)) > 1:", "if len(set(shapes)) > 2:"),
         ('("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")', '("DISPLAY", "BROWSER")'),
     ],
     "commands/training.py": [
@@ -695,6 +746,7 @@ MUTANTS = {
         ),
     ],
     "attention/layers/multi_head.py": [
+        ("has_period and (not self.rotary or", "has_period and (False and"),
         (
             'gate = self._project("gate", context.shape[-2:], hide(query, has_key))',
             'gate = self._project("gate", context.shape[-2:], query)',
@@ -719,6 +771,7 @@ MUTANTS = {
         ("num_best=min(BEST, decoding.beam),", "num_best=BEST,"),
     ],
     "data/sets/pairs.py": [
+        ('splits["train"][: self.num_train or None]', 'splits["train"]'),
         ("if num_valid + num_test >= len(groups):", "if num_valid + num_test > len(groups):"),
     ],
     "models/gpt.py": [
@@ -743,6 +796,7 @@ MUTANTS = {
         ("if all(np.array_equal(", "if any(np.array_equal("),
     ],
     "commands/following.py": [
+        ("self.rows += trained.rows", "self.rows = trained.rows"),
         (
             'newest = [row[score] for row in self.rows if row["epoch"] == epoch]',
             "newest = [row[score] for row in self.rows[-1:]]",
@@ -756,5 +810,50 @@ MUTANTS = {
     ],
     "page/controls/settings.mjs": [
         ("Math.abs(q - k) <= reach", "Math.abs(q - k) < reach"),
+    ],
+    "page/dom.mjs": [
+        ("hundredths < 9.95", "hundredths < 10.95"),
+        ("value === null || value === undefined ? NaN : Number(value)", "Number(value)"),
+    ],
+    "page/pictures/evidence.mjs": [
+        ("[...new Set([...settings.hidden, ...part])]", "part"),
+        ("largest <= NEGLIGIBLE * Math.max", "largest <= Math.max"),
+    ],
+    "page/pictures/effects.mjs": [
+        ("const i = asked[first + j];", "const i = first + j;"),
+        ("Math.abs(first[1]) < 1e-3", "Math.abs(first[1]) < 1e-2"),
+    ],
+    "page/pictures/curves.mjs": [
+        ("Math.max(...values) >= 10 * least", "Math.max(...values) >= 100 * least"),
+        ("range[0] <= least && range[1] >= most", "range[0] <= least || range[1] >= most"),
+    ],
+    "page/pictures/overview.mjs": [
+        ("choice.head < held.shape[0]", "choice.head <= held.shape[0]"),
+    ],
+    "page/views/language.mjs": [
+        ("(head * columns + end - 1) * columns", "(head * columns + end) * columns"),
+        (
+            "const back = reply.tokens.length - 1 - best;",
+            "const back = reply.tokens.length - best;",
+        ),
+    ],
+    "page/views/numbers.mjs": [
+        ("i < kept ? 4 : 0", "i < kept ? 0 : 4"),
+    ],
+    "page/views/images.mjs": [
+        ("state.q === q ? null : q", "q"),
+        ("return sum / looks.rows;", "return sum;"),
+    ],
+    "page/views/series.mjs": [
+        ("(value + (t ? own[t - 1] : 0)) / 2", "(value + (t ? own[t - 1] : value)) / 2"),
+    ],
+    "data/normalization.py": [
+        ("np.sqrt(squares / count)", "np.sqrt(squares / (count - 1))"),
+    ],
+    "kinds/asking.py": [
+        ("hidden=(*settings.hidden, *change.hidden)", "hidden=change.hidden"),
+    ],
+    "kinds/series.py": [
+        ('error = float(np.sqrt(run.mean("mse")))', 'error = float(run.mean("mse"))'),
     ],
 }

@@ -17,6 +17,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
+from flax_attn.errors import shortened
+
 # Inputs of the functions, which convert them to arrays.
 Vectors = Annotated[ArrayLike, "(..., length, features)"]
 HeadVectors = Annotated[ArrayLike, "(..., length, heads, features)"]
@@ -95,12 +97,27 @@ def tells_names(target: Taking) -> Taking:
     return told  # pyright: ignore
 
 
+def as_array(name: str, array: ArrayLike) -> Array:
+    """The argument as an array. Raises a TypeError that names it for what is none."""
+    try:
+        return jnp.asarray(array)
+    except (OverflowError, TypeError, ValueError) as error:
+        said = shortened(repr(array))
+        raise TypeError(f"expected an array as {name}, got {said}") from error
+
+
+def check_flag(name: str, flag: object) -> None:
+    """Raises a TypeError for what is not True or False, such as a word, which counts as true."""
+    if not isinstance(flag, bool | np.bool_):
+        raise TypeError(f"expected {name} to be True or False, got {flag!r}")
+
+
 def as_mask(mask: ArrayLike) -> Bool[Array, "..."]:
     """The mask as an array. Raises a TypeError for another dtype than bool.
 
     Zeros and ones, and 0 and -inf, mean opposite things in other libraries.
     """
-    mask = jnp.asarray(mask)
+    mask = as_array("mask", mask)
     if mask.dtype != jnp.bool_:
         raise TypeError(
             f"expected a boolean mask, True where a key may be attended, got {mask.dtype}; "
@@ -116,7 +133,7 @@ def as_integers(name: str, array: ArrayLike) -> Int[Array, "..."]:
         TypeError: another dtype.
         ValueError: integers of 64 bits that JAX would cut to 32.
     """
-    integers = jnp.asarray(array)
+    integers = as_array(name, array)
     if not jnp.issubdtype(integers.dtype, jnp.integer):
         raise TypeError(f"expected integers in {name}, got {integers.dtype}")
     if isinstance(array, np.ndarray | np.generic) and array.itemsize > integers.itemsize:
@@ -152,9 +169,11 @@ def known_bound(bound: Callable[[Array], Array], numbers: Array) -> int | float:
 
 def as_floats(name: str, array: ArrayLike) -> Float[Array, "..."]:
     """The argument as an array of floats. Raises a TypeError that names it for another dtype."""
-    array = jnp.asarray(array)
+    array = as_array(name, array)
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise TypeError(f"expected a {name} of floats, got {array.dtype}")
+    if array.dtype.itemsize < 2:
+        raise TypeError(f"expected a {name} of floats of 16 bits or more, got {array.dtype}")
     return array
 
 
@@ -189,7 +208,8 @@ def check_bound(name: str, bound: int | None) -> None:
     """Raises a ValueError for a bound of a window that is not None or an integer of 0 or above."""
     if bound is None:
         return
-    if not isinstance(bound, numbers.Real) or not 0 <= bound < math.inf or bound != int(bound):
+    is_number = isinstance(bound, numbers.Real) and not isinstance(bound, bool)
+    if not is_number or not 0 <= bound < math.inf or bound != int(bound):
         raise ValueError(
             f"expected {name} of a window to be an integer of 0 or above, or None, got {bound!r}"
         )
@@ -203,6 +223,17 @@ def check_dropout(rate: float, rng: Array | None) -> None:
             f"expected dropout_rng with dropout_rate={rate}, got None; "
             "pass a key or dropout_rate=0.0"
         )
+    if rate > 0:
+        check_key("dropout_rng", rng)
+
+
+def check_key(name: str, key: object) -> None:
+    """Raises a TypeError for what is not one random key, of the new kind or of the old."""
+    dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", ())
+    is_new = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if len(shape) != (0 if is_new else 1) or not (is_new or dtype == jnp.uint32):
+        said = f"an array of {dtype} {shape}" if dtype is not None else repr(key)
+        raise TypeError(f"expected {name} to be one key, such as jax.random.key(0), got {said}")
 
 
 def check_size(name: str, size: int, least: int = 1) -> None:

@@ -414,6 +414,8 @@ def chosen(call: Call) -> Form:
 def compute(call: Call) -> Attended:
     """Computes a call, through the lens if there is one, by the form that fits it."""
     check_options(call.score, call.normalizer, call.chunk_size)
+    if call.across is not None:
+        _check_across(call.across)
     call = lens.look_through(call)
     shape = call.visible.shape
     if 0 in shape:
@@ -451,7 +453,7 @@ def make_call(
     shape_of = weights_shape_in_heads if in_heads else weights_shape
     shape = shape_of(query, key, value)
     visible = make_visibility(shape, shape[-3:-2] if in_heads else (), **limits)
-    if dropout_rate != 0:
+    if not isinstance(dropout_rate, float) or dropout_rate:
         check_dropout(dropout_rate, dropout_rng)
     options = score, normalizer, float(dropout_rate), dropout_rng, chunk_size, need_weights, across
     call = Call(query, key, value, visible, *options, name=name)
@@ -524,6 +526,14 @@ def log_sum_exp(
     total = jnp.sum(jnp.exp(scores - largest[..., None]), axis=-1)
     has_key = total != 0
     return jnp.where(has_key, largest + jnp.log(jnp.where(has_key, total, 1)), -jnp.inf)
+
+
+def _check_across(across: object) -> None:
+    """Raises a TypeError for another object than an `Across`, and for a ring that is no choice."""
+    if not isinstance(across, Across):
+        raise TypeError(f"expected across=Across(mesh, axis), got {across!r}")
+    if across.ring is not None and not isinstance(across.ring, bool):
+        raise TypeError(f"expected ring to be True, False or None, got {across.ring!r}")
 
 
 def _check_result(what: str, array: object, shape: tuple[int, ...], *arguments: Array) -> None:

@@ -40,6 +40,7 @@ from flax_attn.attention.checks import (
     RowWeights,
     as_mask,
     as_number,
+    check_key,
 )
 
 # Sparsemax gives no weight to a score 1 or more below the largest, and entmax-1.5 to one 2 or more
@@ -218,6 +219,7 @@ def sampled_hard(
     Raises:
         TypeError, ValueError: as `hard` does.
     """
+    check_key("rng", rng)
     scores = _widened(scores)
     *leading, num_queries, num_keys = (1, *scores.shape) if scores.ndim == 1 else scores.shape
     # A draw depends on the positions of its query and key alone, not on the number of either.
@@ -290,6 +292,8 @@ def prepared(scores: Array, mask: Array | None) -> tuple[Array, Array]:
 def _widened(scores: Array) -> Array:
     scores = jnp.asarray(scores)
     wide = jnp.issubdtype(scores.dtype, jnp.floating) and jnp.finfo(scores.dtype).bits >= 32
+    if not wide and jnp.iscomplexobj(scores):  # of which half would be lost
+        raise TypeError(f"expected scores of real numbers, got {scores.dtype}")
     return scores if wide else scores.astype(jnp.float32)
 
 

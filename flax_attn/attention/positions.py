@@ -17,9 +17,11 @@ from jaxtyping import Array, Float, Int
 from flax_attn.attention.arrays import aligned, as_dtype_of, multiply, with_rank
 from flax_attn.attention.checks import as_integers, as_number
 
+MAX_PERIOD = 10_000.0
+
 
 def sinusoidal(
-    length: int, features: int, *, max_period: float = 10_000.0, offset: ArrayLike = 0
+    length: int, features: int, *, max_period: float = MAX_PERIOD, offset: ArrayLike = 0
 ) -> Float[Array, "*b t d"]:
     """Sines and cosines of falling frequency.
 
@@ -65,7 +67,7 @@ def rotary(
     positions: Int[Array, "*#b t"] | None = None,
     *,
     features: int | None = None,
-    max_period: float = 10_000.0,
+    max_period: float = MAX_PERIOD,
     frequencies: Sequence[float] | None = None,
 ) -> Float[Array, "*b t d"]:
     """Turns each pair of features `(2i, 2i+1)` by the angle `t / max_period^(2i/d)`.
@@ -123,7 +125,7 @@ def rotary_in_heads(
     offset: ArrayLike,
     *,
     features: int | None = None,
-    max_period: float = 10_000.0,
+    max_period: float = MAX_PERIOD,
     frequencies: Sequence[float] | None = None,
 ) -> Float[Array, "*b t h d"]:
     """`rotary` for vectors `(..., t, heads, d)`, from position `offset` on.
@@ -142,7 +144,7 @@ def scaled_frequencies(
     features: int,
     factor: float,
     *,
-    max_period: float = 10_000.0,
+    max_period: float = MAX_PERIOD,
     trained_length: int | None = None,
     slow: float = 1.0,
     fast: float = 4.0,
@@ -218,6 +220,8 @@ def positions_from(offset: ArrayLike, length: int) -> Int[Array, "*b t"]:
 
 def _frequencies(features: int, max_period: float) -> Float[Array, " d_half"]:
     number = as_number("max_period to be a number", max_period)
+    if isinstance(number, float) and not 0 < number < math.inf:
+        raise ValueError(f"expected max_period above 0 and finite, got {number}")
     exponents = -jnp.arange(0, features, 2) / features
     return as_dtype_of(exponents, number) ** exponents
 

@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Int
 
 from flax_attn.attention.arrays import aligned, split, take, with_rank
 from flax_attn.attention.checks import (
+    FARTHEST,
     PerPair,
     Window,
     as_floats,
@@ -32,6 +33,7 @@ from flax_attn.attention.checks import (
     as_mask,
     as_window,
     broadcastable,
+    check_flag,
 )
 from flax_attn.attention.masks import both
 from flax_attn.types import Options, Tree
@@ -450,9 +452,12 @@ def make_visibility(
     fields["bias"] = _per_pair(made, "bias", bias)
     fields["left"], fields["right"] = (None, None) if window is None else as_window(window)
     if causal:
+        check_flag("causal", causal)
         fields["right"] = 0
     if not isinstance(query_offset, int) or isinstance(query_offset, bool):
         query_offset = _per_row(made, "query_offset", as_integers("query_offset", query_offset))
+    elif abs(query_offset) > FARTHEST:
+        raise ValueError(f"expected query_offset of at most {FARTHEST:,}, got {query_offset:,}")
     lengths = {"query_lengths": query_lengths, "key_lengths": key_lengths}
     lengths |= {"prefix_lengths": prefix_lengths}
     for name, array in lengths.items():

@@ -122,7 +122,7 @@ def llama(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
         "rotary",
         head_features=width,
         rms=True,
-        epsilon=config.number("rms_norm_eps", 1e-6),
+        epsilon=config.number("rms_norm_eps", 1e-5 if is_olmo else 1e-6),
         pre_norm=not is_olmo,
         output_norm=is_olmo or has_outer_norms,
         activation=activation,
@@ -156,7 +156,7 @@ def gpt_neox(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     """Pythia, and other GPT-NeoX."""
     config.only(attention_bias=True, is_decoder=False)
     config.unused("tie_word_embeddings")
-    model, turned = decoder_with_layer_norms(config, arrays, "embed_out", 0.25)
+    model, turned = decoder_with_layer_norms(config, arrays, "embed_out", 0.25, "gelu")
     is_parallel = config.flag("use_parallel_residual", True)
     # a config may name key heads, and no array has any
     model = model.clone(parallel=is_parallel, num_key_heads=0)
@@ -180,7 +180,7 @@ def phi(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     """Phi 1 to 2. One norm serves both parts of a block."""
     config.only(qk_layernorm=False)
     config.unused("tie_word_embeddings")
-    model, turned = decoder_with_layer_norms(config, arrays, "lm_head", 0.5)
+    model, turned = decoder_with_layer_norms(config, arrays, "lm_head", 0.5, "gelu_new")
     model = model.clone(parallel=True, unembedding_bias=not model.tied)
     names = names_of(
         "embedding embed_tokens; norm final_layernorm; unembedding lm_head",
@@ -192,11 +192,12 @@ def phi(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
 
 
 def decoder_with_layer_norms(
-    config: Config, arrays: Arrays, unembedding: str, share: float
+    config: Config, arrays: Arrays, unembedding: str, share: float, activation: str
 ) -> tuple[Decoder, int]:
     """A decoder with layer norms and rotary positions on a part of each head.
 
-    Returns the number of features that are turned, too. `share` is the part where none is named.
+    Returns the number of features that are turned, too. `share` is the part where none is named,
+    as is `activation`.
     """
     features = config.whole("hidden_size")
     heads = config.divisor("num_attention_heads", "hidden_size")
@@ -216,7 +217,7 @@ def decoder_with_layer_norms(
         blocks,
         config.whole("intermediate_size"),
         "rotary",
-        activation=config.choice("hidden_act", ACTIVATIONS, "gelu"),
+        activation=config.choice("hidden_act", ACTIVATIONS, activation),
         epsilon=config.number("layer_norm_eps", 1e-5),
         rotary_features=turned,
         frequencies=frequencies_of(config, ["full_attention"] * blocks, turned),

@@ -6,7 +6,7 @@ import gzip
 import pytest
 
 from flax_attn.data import dates, multi30k, pairs, toy
-from flax_attn.data.sets import PairsTSV
+from flax_attn.data.sets import Multi30k, PairsTSV
 from flax_attn.errors import UsageError
 
 
@@ -35,6 +35,20 @@ def test_lines_of_two_languages_are_pairs_in_either_direction(tmp_path):
     assert sorted(by_split) == ["test", "train", "valid"]
     assert len(sums) == 6
     assert multi30k.load_multi30k("en", "de", tmp_path)[0]["test"][0] == ("en eins", "de eins")
+
+
+@pytest.mark.parametrize(("num_train", "expected"), [(0, 3), (2, 2)])
+def test_the_first_pairs_train_where_not_all_do(tmp_path, num_train, expected):
+    """The other splits are whole."""
+    data = Multi30k(source="en", target="de", num_train=num_train)
+    splits, sums = data.load(write(tmp_path))
+    assert {name: len(own) for name, own in splits.items()} == {
+        "train": expected,
+        "valid": 3,
+        "test": 3,
+    }
+    assert splits["train"][0] == ("en eins", "de eins")
+    assert len(sums) == 6
 
 
 @pytest.mark.parametrize(

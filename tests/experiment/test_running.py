@@ -1,4 +1,5 @@
 import dataclasses
+import inspect
 import io
 import json
 import math
@@ -888,3 +889,45 @@ def test_figures_examples_and_predictions_are_of_the_kept_parameters_in_true_uni
     )
     outputs, _ = predict(tmp_path, np.zeros((2, 100, 1), np.float32))
     np.testing.assert_allclose(outputs, normalization.mean, rtol=1e-5)
+
+
+def described_mesh(monkeypatch, devices, *sizes, num_seeds=4, batch_size=32):
+    monkeypatch.setattr(running.jax, "device_count", lambda: devices)
+    mesh = SimpleNamespace(axis_sizes=sizes, size=math.prod(sizes))
+    config = SimpleNamespace(num_seeds=num_seeds, batch_size=batch_size)
+    return inspect.unwrap(running.describe_mesh)(mesh, config)
+
+
+def test_the_line_on_the_mesh_says_what_a_device_has(monkeypatch):
+    said = described_mesh(monkeypatch, 8, 2, 4)
+    assert said == "mesh: 2 x 4 (seed x data); 2 of 4 seed(s) and 8 of 32 rows a device"
+    said = described_mesh(monkeypatch, 10, 1, 4, 2)
+    assert said == (
+        "mesh: 1 x 4 x 2 (seed x data x sequence); 4 of 4 seed(s) and 8 of 32 rows a device, and "
+        "1/2 of each sequence; 2 device(s) idle, which do not divide the work"
+    )
+
+
+def test_where_training_stands_is_said_in_words():
+    assert running.describe(Progress(3)) == "epoch 3"
+    assert running.describe(Progress(3, 7)) == "epoch 3 and 7 steps of epoch 4"
+
+
+def test_the_line_on_the_device_says_how_many_there_are(monkeypatch):
+    own = SimpleNamespace(platform="gpu", device_kind="H100")
+    monkeypatch.setattr(running.jax, "devices", lambda: [own])
+    monkeypatch.setattr(running.jax, "device_count", lambda: 3)
+    monkeypatch.setattr(running.platforms, "products", lambda: "bfloat16")
+    jax_version = f"(jax {running.jax.__version__})"
+    said = f"gpu, 3 device(s), H100 {jax_version}, float32 multiplied in bfloat16"
+    assert running.describe_device() == said
+    own.platform = "cpu"
+    monkeypatch.setattr(running.platforms, "products", lambda: "float32")
+    monkeypatch.setattr(running.os, "cpu_count", lambda: 6)
+    assert running.describe_device() == f"cpu, 6 cores {jax_version}"
+
+
+def test_sizes_that_make_a_model_large_are_those_of_model_data_and_seeds():
+    model = {"name": "a", "features": 8, "layers": 3, "dropout": 0.5, "none": 0}
+    config = SimpleNamespace(model=model, data=SimpleNamespace(num_ngrams=10), num_seeds=2)
+    assert sorted(inspect.unwrap(running.sizes_of)(config)) == [2, 3, 8, 10]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flax_attn.errors import UsageError
-from flax_attn.kinds.asking import Settings, read
+from flax_attn.kinds.asking import MOST_CHANGES, Settings, View, longer, read, rounded
 
 NUMBERS = {"inputs": {"signal": {"shape": [2, 1], "data": [1, 2.5]}}}
 
@@ -76,3 +76,45 @@ def test_a_text_is_no_number_and_an_empty_one_is_no_text():
         read(NUMBERS).words()
     with pytest.raises(UsageError, match="got an empty one"):
         read({"inputs": {"text": " \n"}}).words()
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"), [(1, 8), (8, 8), (9, 16), (16, 16), (17, 32), (1000, 1024)]
+)
+def test_a_text_is_padded_to_a_power_of_two_from_8_on(length, expected):
+    assert rounded(length) == expected
+
+
+def test_padding_is_behind_what_has_a_number_for_each_token():
+    ones = {"tokens": np.ones((1, 2)), "lengths": np.ones(1), "ngrams": np.ones((1, 2, 3))}
+    padded = longer(ones, 4)
+    assert {name: own.shape for name, own in padded.items()} == {
+        "tokens": (1, 4),
+        "lengths": (1,),
+        "ngrams": (1, 4, 3),
+    }
+    assert padded["tokens"].tolist() == [[1, 1, 0, 0]]
+    assert padded["ngrams"][0, :, 0].tolist() == [1, 1, 0, 0]
+
+
+def test_a_change_comes_on_top_of_the_settings():
+    """What is hidden and cut stays so; the other settings of a change have no effect."""
+    settings = {"temperature": 2, "hidden": [1], "cut": [[0, 1]]}
+    changes = [{"hidden": [2]}, {"cut": [[1, 0]], "temperature": 3}]
+    own = read(asked(**settings) | {"changes": changes})
+    assert own.changes == (
+        Settings(temperature=2, hidden=(1, 2), cut=((0, 1),)),
+        Settings(temperature=2, hidden=(1,), cut=((0, 1), (1, 0))),
+    )
+    most = read(NUMBERS | {"changes": [{}] * MOST_CHANGES})
+    assert most.changes == (Settings(),) * MOST_CHANGES
+    with pytest.raises(UsageError, match=f"a list of at most {MOST_CHANGES} changes"):
+        read(NUMBERS | {"changes": [{}] * (MOST_CHANGES + 1)})
+
+
+def test_a_view_is_the_first_head_where_none_is_asked_for():
+    assert read(NUMBERS).view == View(0, 0, None)
+    view = {"attention": 3, "head": 2, "token": 5}
+    assert read(NUMBERS | {"view": view}).view == View(3, 2, 5)
+    assert read(NUMBERS | {"brief": True}).brief
+    assert not read(NUMBERS).brief

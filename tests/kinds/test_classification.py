@@ -1,13 +1,15 @@
 import functools
+import io
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 
 from flax_attn.kinds import classification
-from flax_attn.kinds.task import Recipe
+from flax_attn.kinds.task import Prediction, Recipe
 
 
 @pytest.mark.parametrize("weighted", [True, False])
@@ -57,3 +59,51 @@ def test_the_ensemble_of_the_test_is_that_of_predictions():
     logits = np.repeat(np.log(shares)[:, None], 4, axis=1).astype(np.float32)
     _, metrics, _ = classification.results(logits, np.ones(4, int), ["a", "b"])
     assert metrics["ensemble/test/accuracy"] == [1.0]
+
+
+def test_figures_of_a_class_are_means_over_seeds_and_its_support_the_examples_that_it_has():
+    """Class a has 3 examples; one seed is right about all, the other calls all of them b."""
+    labels, names = np.array([0, 0, 0, 1]), ["a", "b"]
+    right, all_b = np.eye(2)[labels], np.eye(2)[[1] * 4]
+    logits = 10 * np.stack([right, all_b]).astype(np.float32)
+    matrix, _, figures = classification.results(logits, labels, names)
+    assert matrix.tolist() == [[3, 3], [0, 2]]
+    of_a, of_b = (figures["classes"][name] for name in names)
+    assert (of_a["support"], of_b["support"]) == (3, 1)
+    assert (of_a["precision"], of_a["recall"]) == (0.5, 0.5)
+    np.testing.assert_allclose([of_b["precision"], of_b["recall"]], [(1 + 1 / 4) / 2, 1])
+    assert classification.results(logits[:1], labels, names)[1] == {}  # one seed is no ensemble
+
+
+@pytest.mark.parametrize(("count", "described"), [(2, 2), (100, 100), (101, 12)])
+def test_of_many_classes_the_most_probable_are_described(count, described):
+    shares = np.linspace(0, 1, count, dtype=np.float32)[None]
+    names = [f"class {i}" for i in range(count)]
+    (row,) = classification.describe(["one"], Prediction(shares, names))
+    assert row["input"] == "one"
+    expected = names[::-1][:described]
+    assert list(row["classes"]) == expected
+    assert row["classes"][expected[0]] == 1
+    assert "patches" not in row
+    assert "tokens" not in row
+
+
+def test_classes_that_are_alike_are_described_in_their_order():
+    (row,) = classification.describe(["one"], Prediction(np.full((1, 3), 1 / 3), ["c", "a", "b"]))
+    assert list(row["classes"]) == ["c", "a", "b"]
+
+
+def test_a_patch_has_the_mean_over_heads_and_queries():
+    weights = np.arange(8.0).reshape(1, 2, 2, 2)
+    prediction = Prediction(np.ones((1, 1)), ["a"], attention={"first": weights, "other": -weights})
+    (row,) = classification.describe(["image.png"], prediction)
+    assert row["patches"] == [3, 4]
+
+
+def test_a_class_is_printed_with_its_share_and_a_bar():
+    console = Console(file=io.StringIO(), width=80)
+    shares = {"good": 0.6, "bad": 0.4}
+    classification.show_classes({"input": "a text", "classes": shares}, console)
+    first, *lines = console.file.getvalue().splitlines()
+    assert first == "a text"
+    assert lines == [f"  good   60.0%  {'█' * 18}", f"  bad    40.0%  {'█' * 12}"]

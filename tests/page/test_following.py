@@ -3,6 +3,7 @@
 import json
 import threading
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,7 @@ from flax_attn import experiment
 from flax_attn.commands import following
 from flax_attn.config_files import read
 from flax_attn.experiment import Config
+from flax_attn.experiment.running import Trained
 from flax_attn.explore.server import free_port
 from tests import tiny
 from tests.page.exploring import visiting
@@ -82,3 +84,24 @@ def test_without_a_follower_there_is_no_state(config, tmp_path):
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"{server.url}state")
         server.shutdown()
+
+
+def test_a_page_that_follows_tells_the_mean_over_seeds_and_all_epochs(config, tmp_path):
+    """The line has the newest epoch alone, the curves have all."""
+    follower = following.Follower(config, tmp_path / "run", opens=False)
+    follower.server, follower.does = object(), "learns"
+    follower.answers = SimpleNamespace(params=None, task=SimpleNamespace(measured="mse"))
+    for epoch, errors in ((0, (9.0, 8.0)), (1, (4.0, 2.0)), (2, (1.0, 0.5))):
+        rows = [
+            {"epoch": epoch, "seed": seed, "step": 5 * epoch, "test/mse": error}
+            for seed, error in enumerate(errors)
+        ]
+        follower(Trained(None, None, {0: f"first {epoch}", 1: f"second {epoch}"}, rows))
+    assert follower.answers.params == ["first 2", "second 2"]
+    state = follower.state()
+    assert (state["epoch"], state["of"], state["is_finished"]) == (2, 2, False)
+    assert state["sentence"] == "learns; so far test mse 0.75"
+    seeds = {"0": [9.0, 4.0, 1.0], "1": [8.0, 2.0, 0.5]}
+    assert state["curves"] == {"test/mse": {"steps": [0, 5, 10], "seeds": seeds}}
+    follower.is_finished = True
+    assert follower.state()["sentence"] == "learns; test mse 0.75"

@@ -314,6 +314,8 @@ class LocalAttention(nn.Module):
         **limits: Unpack[Limits],
     ) -> Attended:
         """Attends as `Attention` does. Without `value`, the values are the keys."""
+        if "window" in limits:
+            raise TypeError("expected no window in LocalAttention, whose reach is its window")
         query, key, value = as_inputs(query, key, value, self.dtype)
         call = make_call(
             query,

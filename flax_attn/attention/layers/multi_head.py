@@ -20,6 +20,7 @@ from flax_attn.attention.checks import (
     PerPair,
     Score,
     Window,
+    check_flag,
     check_leading,
     check_rate,
     check_size,
@@ -34,7 +35,7 @@ from flax_attn.attention.layers.attention import (
     without_padding,
 )
 from flax_attn.attention.normalizers import masked_softmax, needs_all_queries, with_sink
-from flax_attn.attention.positions import rotary_in_heads
+from flax_attn.attention.positions import MAX_PERIOD, rotary_in_heads
 from flax_attn.attention.scores import scaled_dot
 from flax_attn.attention.visibility import Limits, hide, make_visibility
 from flax_attn.types import Options
@@ -147,7 +148,7 @@ class MultiHeadAttention(nn.Module):
     bias_init: Initializer = nn.initializers.zeros
     rotary: bool = False
     rotary_features: int | None = None
-    rotary_max_period: float = 10_000.0
+    rotary_max_period: float = MAX_PERIOD
     rotary_frequencies: tuple[float, ...] | None = None
     query_key_norm: bool | Norm = False
     sinks: bool = False
@@ -165,6 +166,19 @@ class MultiHeadAttention(nn.Module):
         for name in ("rotary_features", "rotary_frequencies"):
             if getattr(self, name) is not None and not self.rotary:
                 raise ValueError(f"expected rotary=True with {name}={getattr(self, name)}")
+        has_period = self.rotary_max_period != MAX_PERIOD
+        if has_period and (not self.rotary or self.rotary_frequencies is not None):
+            raise ValueError(
+                f"expected rotary=True without rotary_frequencies with "
+                f"rotary_max_period={self.rotary_max_period}, which would change nothing"
+            )
+        for name in ("rotary", "sinks", "output_gate", "use_bias"):
+            check_flag(name, getattr(self, name))
+        norm = self.query_key_norm
+        if isinstance(norm, nn.Module) or not (isinstance(norm, bool) or callable(norm)):
+            raise TypeError(
+                f"expected query_key_norm to be True, False or a class of norm, got {norm!r}"
+            )
         check_rate("dropout_rate", self.dropout_rate)
         super().__post_init__()
 
@@ -308,6 +322,7 @@ class MultiHeadAttention(nn.Module):
         Raises:
             ValueError: neither `max_length` nor `window`, or a window without a left bound.
         """
+        check_size("features", features)
         dtype = self.dtype if dtype is None else dtype
         own_dtype = jnp.float32 if dtype is None else dtype
         sizes = self._sizes(features)
@@ -480,6 +495,8 @@ def _check_alone(cache: object, *others: object) -> None:
     """Raises for a sliding cache, and for a cache together with keys, values or lengths."""
     if isinstance(cache, SlidingCache):
         raise TypeError("expected a KeyValueCache, got a SlidingCache, which only decode reads")
+    if not isinstance(cache, KeyValueCache):
+        raise TypeError(f"expected a KeyValueCache, such as init_cache makes, got {cache!r}")
     if any(other is not None for other in others):
         raise ValueError("expected no key, value or key_lengths beside a cache, which holds them")
 

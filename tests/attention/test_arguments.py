@@ -1,0 +1,140 @@
+"""Arguments that mean nothing are told in a line of our own, and none is passed over in silence."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import pytest
+
+from flax_attn import heads
+from flax_attn.attention import (
+    Across,
+    LocalAttention,
+    MultiHeadAttention,
+    attend,
+    dot_product_attention,
+    masked_softmax,
+    rotary,
+    sampled_hard,
+)
+
+ARRAYS = (np.ones((2, 5, 4, 8), np.float32), *[np.ones((2, 6, 2, 8), np.float32)] * 2)
+INPUTS = np.ones((2, 5, 16), np.float32)
+KEY = jax.random.key(0)
+DROPPED = {"dropout_rate": 0.5, "dropout_rng": KEY}
+BAD = {
+    "a word for causal": ({"causal": "no"}, TypeError, "causal to be True or False, got 'no'"),
+    "a number for causal": ({"causal": 2}, TypeError, "causal to be True or False, got 2"),
+    "truth in a window": ({"window": (True, 1)}, ValueError, "left of a window to be an integer"),
+    "no offset": ({"query_offset": None}, TypeError, "an array as query_offset, got None"),
+    "an endless offset": ({"query_offset": 2**40}, ValueError, "query_offset of at most 1,073"),
+    "words for lengths": ({"key_lengths": "ab"}, TypeError, "an array as key_lengths, got 'ab'"),
+    "a word for a mask": ({"mask": "causal"}, TypeError, "an array as mask, got 'causal'"),
+    "a number for a key": (DROPPED | {"dropout_rng": 0}, TypeError, "to be one key, such as"),
+    "two keys": (DROPPED | {"dropout_rng": jax.random.split(KEY)}, TypeError, "got an array of"),
+    "two rates": (DROPPED | {"dropout_rate": np.ones(2)}, TypeError, "dropout_rate in"),
+    "a word for across": ({"across": "data"}, TypeError, "across=Across(mesh, axis), got 'data'"),
+    "a word for ring": ({"across": Across(ring="no")}, TypeError, "ring to be True, False or None"),
+}
+
+
+@pytest.fixture(autouse=True)
+def unchecked(monkeypatch):
+    """A user's Python checks no annotations."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+def says(error, said):
+    return pytest.raises(error, match=f"^expected .*{said.replace('(', '.').replace(')', '.')}")
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_argument_is_told(name):
+    arguments, error, said = BAD[name]
+    with says(error, said):
+        dot_product_attention(*ARRAYS, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (None, "an array as query, got None"),
+        ("words", "an array as query, got 'words'"),
+        (np.array([[["a"]]], object), "an array as query, got array"),
+        (np.ones((2, 5, 4, 8), jnp.float8_e4m3fn), "a query of floats of 16 bits or more"),
+    ],
+)
+def test_what_is_no_query_is_told(query, said):
+    with says(TypeError, said):
+        dot_product_attention(query, *ARRAYS[1:])
+
+
+def test_a_flag_and_a_rate_may_be_numpys_and_a_key_of_the_old_kind():
+    own = dot_product_attention(*ARRAYS, causal=np.True_, need_weights=False)
+    np.testing.assert_array_equal(
+        own.context, dot_product_attention(*ARRAYS, causal=True, need_weights=False).context
+    )
+    for key in (KEY, jax.random.PRNGKey(0)):
+        options = {"dropout_rate": np.float32(0.5), "dropout_rng": key}
+        weights = dot_product_attention(*ARRAYS, **options).weights
+        np.testing.assert_allclose(weights, 1 / 6, rtol=1e-6)  # those before dropout
+    dot_product_attention(*ARRAYS, dropout_rate=0, dropout_rng="not needed")
+
+
+def test_complex_scores_are_not_cut_to_half():
+    score = lambda query, key: jnp.ones((5, 5), complex)
+    with says(TypeError, "scores of real numbers, got complex64"):
+        attend(*[INPUTS[0]] * 3, score=score)
+    with says(TypeError, "scores of real numbers, got complex64"):
+        masked_softmax(jnp.ones((2, 3), complex))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "error", "said"),
+    [
+        ({"rotary_max_period": 500.0}, ValueError, "rotary_max_period=500.0, which would"),
+        (
+            {"rotary": True, "rotary_frequencies": (1.0,) * 4, "rotary_max_period": 500.0},
+            ValueError,
+            "without rotary_frequencies with rotary_max_period=500.0",
+        ),
+        ({"rotary": "no"}, TypeError, "rotary to be True or False, got 'no'"),
+        ({"sinks": "no"}, TypeError, "sinks to be True or False, got 'no'"),
+        ({"output_gate": 1}, TypeError, "output_gate to be True or False, got 1"),
+        ({"use_bias": "no"}, TypeError, "use_bias to be True or False, got 'no'"),
+        ({"query_key_norm": "rms"}, TypeError, "query_key_norm to be True, False or a class"),
+        ({"query_key_norm": nn.RMSNorm()}, TypeError, "True, False or a class of norm, got RMS"),
+    ],
+)
+def test_an_attribute_that_would_change_nothing_or_is_none_is_told(attributes, error, said):
+    with says(error, said):
+        MultiHeadAttention(2, **attributes)
+
+
+def test_a_cache_of_a_wrong_kind_or_size_is_told():
+    layer = MultiHeadAttention(2)
+    with says(TypeError, "features to be an integer of 1 or above, got 'x'"):
+        layer.init_cache("x", (2,), 8)
+    with says(TypeError, "a KeyValueCache, such as init_cache makes, got 'x'"):
+        layer.init(KEY, INPUTS, cache="x")
+
+
+@pytest.mark.parametrize("period", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_period_is_above_0_and_finite(period):
+    with says(ValueError, "max_period above 0 and finite"):
+        rotary(jnp.ones((3, 4)), max_period=period)
+
+
+def test_a_window_beside_a_reach_and_a_number_for_a_key_are_told():
+    with says(TypeError, "no window in LocalAttention, whose reach is its window"):
+        LocalAttention(2).init(KEY, INPUTS, INPUTS, window=(1, 1))
+    with says(TypeError, "rng to be one key, such as jax.random.key.0., got 0"):
+        sampled_hard(jnp.ones((2, 3)), rng=0)
+
+
+def test_a_half_is_no_head_and_a_list_no_weights_by_block():
+    with heads.cut({"": [0.5]}), says(ValueError, "heads of  from 0 to 1, got 0.5"):
+        MultiHeadAttention(2).init(KEY, INPUTS)
+    with says(TypeError, "weights by block, got a list"):
+        heads.rollout([np.ones((1, 2, 2))])

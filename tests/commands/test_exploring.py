@@ -1,0 +1,81 @@
+"""Which runs a page may show beside each other, and where it opens."""
+
+import argparse
+import inspect
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from flax_attn.commands import exploring
+from flax_attn.errors import UsageError
+
+# what takes runs is asked with what is none: only sizes matter here
+check_inputs = inspect.unwrap(exploring.check_inputs)
+
+
+def run(kind, **sizes):
+    return SimpleNamespace(task=SimpleNamespace(name=kind, **sizes))
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [run("signals", shape=(100, 1))],
+        [run("signals", shape=(100, 1)), run("signals", shape=(100, 1))],
+        [run("images", image_shape=(28, 28)), run("images", image_shape=(28, 28))],
+        [run("texts"), run("texts")],
+        [run("signals", shape=(100, 1)), run("images", image_shape=(28, 28))],
+    ],
+)
+def test_runs_of_one_kind_may_stand_side_by_side(runs):
+    check_inputs(runs)
+
+
+@pytest.mark.parametrize(
+    ("runs", "sizes"),
+    [
+        ([run("signals", shape=(100, 1)), run("signals", shape=(50, 1))], "(100, 1) and (50, 1)"),
+        (
+            [run("images", image_shape=(28, 28)), run("images", image_shape=(8, 8))],
+            "(28, 28) and (8, 8)",
+        ),
+    ],
+)
+def test_runs_whose_inputs_have_other_sizes_may_not(runs, sizes):
+    with pytest.raises(UsageError) as error:
+        check_inputs(runs)
+    assert str(error.value) == f"expected two runs that take the same input, got {sizes}"
+
+
+def test_three_runs_are_too_many():
+    args = argparse.Namespace(runs=[Path("run")] * 3, allow=[], port=None, open=False)
+    with pytest.raises(UsageError, match="expected one run or two, got 3"):
+        exploring.explore(args)
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "expected"),
+    [
+        ("linux", {}, False),
+        ("linux", {"DISPLAY": ""}, False),
+        ("linux", {"DISPLAY": ":0"}, True),
+        ("linux", {"WAYLAND_DISPLAY": "wayland-0"}, True),
+        ("linux", {"BROWSER": "lynx"}, True),
+        ("darwin", {}, True),
+        ("win32", {}, True),
+    ],
+)
+def test_a_browser_is_opened_where_there_is_a_screen(monkeypatch, platform, variables, expected):
+    monkeypatch.setattr(exploring.sys, "platform", platform)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert exploring.has_screen() is expected
+
+
+def test_the_token_stands_in_the_head_alone_and_is_escaped():
+    page = exploring.with_token("<head></head><p><head>", 'a"b')
+    own = '<meta name="flax-attn-token" content="a&quot;b">'
+    assert page == f'<head>{own}<link rel="icon" href="data:,"></head><p><head>'

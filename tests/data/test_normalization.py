@@ -1,0 +1,31 @@
+"""One mean and one deviation of all numbers, and what a run may keep of them."""
+
+import numpy as np
+import pytest
+
+from flax_attn.data.normalization import Normalization
+
+
+def test_it_is_of_all_numbers_of_all_arrays_together():
+    """By the number of elements, not by the mean of the means, and without n - 1."""
+    first, second = np.array([[0.0], [2.0]]), np.array([7.0])
+    found = Normalization.of(first, second)
+    np.testing.assert_allclose(found, [3, np.std([0, 2, 7])])
+    np.testing.assert_allclose(found.apply(np.array([3.0])), 0)
+    np.testing.assert_allclose(found.undo(found.apply(first)), first)
+
+
+def test_large_numbers_lose_no_digits():
+    """In float32, a mean of many large numbers would."""
+    numbers = np.full(1_000_000, 4_096.5, np.float32)
+    numbers[::2] += 1
+    found = Normalization.of(numbers)
+    np.testing.assert_allclose(found, [4_097, 0.5], rtol=1e-12)
+
+
+def test_a_run_keeps_numbers_that_can_be_undone():
+    assert Normalization.restore({"mean": 1, "std": 2, "other": 3}) == (1.0, 2.0)
+    bad = ({"mean": 1}, {"mean": 1, "std": 0}, {"mean": 1, "std": -1}, {"mean": None, "std": 1})
+    for values in (*bad, {"mean": float("nan"), "std": 1}, {"mean": 0, "std": float("inf")}):
+        with pytest.raises(ValueError, match=r"std|float"):
+            Normalization.restore(values)

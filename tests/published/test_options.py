@@ -1,0 +1,215 @@
+"""What stands for the options that a published folder leaves out, and what its tokens are."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flax_attn
+from flax_attn.errors import UsageError
+from flax_attn.published import families, tasks
+from flax_attn.published.families import FAMILIES
+from flax_attn.published.folder import Arrays, Config
+from flax_attn.published.modules import ACTIVATIONS, cut_patches
+from tests.published import tiny
+
+SIZES = {"vocab_size": 50, "hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 2}
+SIZES |= {"intermediate_size": 40, "max_position_embeddings": 64}
+GPT2 = {"vocab_size": 50, "n_positions": 64, "n_embd": 24, "n_head": 4, "n_layer": 2}
+DISTILBERT = {"vocab_size": 50, "dim": 24, "n_heads": 4, "n_layers": 2, "hidden_dim": 40}
+IMAGES = {"image_size": 8, "patch_size": 2, "num_channels": 1}
+
+
+class File:
+    """A file whose arrays are all of one shape."""
+
+    def get_slice(self, name):
+        return self
+
+    def get_shape(self):
+        return [50, 24]
+
+    def get_dtype(self):
+        return "F32"
+
+    def get_tensor(self, name):
+        return np.zeros(self.get_shape(), np.float32)
+
+
+def build(kind, *names, **options):
+    """The model and the layout of a family, of the sizes above and arrays of these names."""
+    sizes = {"gpt2": GPT2, "distilbert": DISTILBERT | {"max_position_embeddings": 64}}
+    content = sizes.get(kind, SIZES) | (IMAGES if kind in ("vit", "deit") else {})
+    config = Config(content | {"model_type": kind} | options, Path("config.json"))
+    return FAMILIES[kind].build(config, Arrays(dict.fromkeys(names, File()), ()))
+
+
+# of transformers' own classes of options
+LLAMA = {"rms": True, "epsilon": 1e-6, "activation": "silu", "gated": True, "pre_norm": True}
+LLAMA |= {"output_norm": False, "scale": 6**-0.5, "embedding_scale": 1.0, "num_key_heads": 4}
+LLAMA |= {"windows": (0, 0), "query_bias": False, "out_bias": False, "hidden_bias": False}
+GEMMA = LLAMA | {"activation": "gelu_pytorch_tanh", "embedding_scale": 24**0.5}
+DEFAULTS = {
+    "gpt2": {"hidden_features": 96, "activation": "gelu_new", "epsilon": 1e-5, "tied": True},
+    "llama": LLAMA,
+    "mistral": LLAMA,
+    "qwen2": LLAMA,
+    "gemma": GEMMA,
+    "gemma2": GEMMA | {"output_norm": True},
+    "gemma3_text": GEMMA | {"output_norm": True},
+    "olmo2": LLAMA | {"epsilon": 1e-5, "pre_norm": False, "output_norm": True},
+    "gpt_neox": {"epsilon": 1e-5, "activation": "gelu", "parallel": True, "rotary_features": 1},
+    "phi": {"epsilon": 1e-5, "activation": "gelu_new", "parallel": True, "rotary_features": 3},
+    "bert": {"epsilon": 1e-12, "activation": "gelu", "num_types": 2, "max_length": 64},
+    "roberta": {"epsilon": 1e-12, "num_types": 2, "max_length": 62},
+    "distilbert": {"epsilon": 1e-12, "activation": "gelu", "pooling": "relu", "num_types": 0},
+    "vit": {"epsilon": 1e-12, "activation": "gelu", "query_bias": True, "num_classes": 0},
+    "deit": {"has_teacher_token": True, "has_teacher_classes": False},
+}
+
+
+@pytest.mark.parametrize("kind", DEFAULTS)
+def test_an_option_that_is_left_out_has_the_value_of_its_family(kind, monkeypatch):
+    monkeypatch.setattr(families, "frequencies_of", lambda config, types, width: ())
+    model, _ = build(kind)
+    assert {name: getattr(model, name) for name in DEFAULTS[kind]} == DEFAULTS[kind]
+
+
+def test_arrays_say_what_options_do_not():
+    model, layout = build("qwen2", "layers.0.self_attn.q_proj.bias", "lm_head.weight")
+    assert (model.query_bias, model.out_bias, model.tied) == (True, False, False)
+    assert (layout.turned, layout.shift) == (6, 0.0)
+    assert build("llama")[0].tied
+    assert build("qwen3", "layers.0.self_attn.q_norm.weight")[0].query_key_norm == "head"
+    assert build("olmo2", "layers.0.self_attn.q_norm.weight")[0].query_key_norm == "all"
+    assert build("gemma")[1].shift == 1.0
+    phi, layout = build("phi", "lm_head.weight", hidden_size=32)
+    assert (phi.tied, phi.unembedding_bias, layout.turned) == (False, True, 4)
+    assert build("roberta")[1].first_position == 2
+    assert build("roberta", pad_token_id=4)[0].max_length == 59
+    assert build("distilbert", "vocab_projector.bias")[0].head == "words"
+    assert build("bert")[0].head == "states"
+
+
+def test_a_window_is_of_the_blocks_that_slide():
+    slides = {"sliding_window": 5}
+    assert build("mistral", **slides)[0].windows == (5, 5)
+    assert build("qwen2", **slides, use_sliding_window=False)[0].windows == (0, 0)
+    types = ["sliding_attention", "full_attention"]
+    assert build("gemma2", **slides, layer_types=types)[0].windows == (5, 0)
+    with pytest.raises(UsageError, match="2 of full_attention and sliding_attention"):
+        build("gemma2", **slides, layer_types=types[:1])
+
+
+def test_frequencies_of_rotary_positions_are_those_of_the_options():
+    expected = lambda theta: tuple(theta ** (-i / 3) for i in range(3))
+    of = lambda **options: build("llama", **options)[0].frequencies[0]
+    np.testing.assert_allclose(of(), expected(10_000.0), rtol=1e-6)
+    np.testing.assert_allclose(of(rope_theta=500.0), expected(500.0), rtol=1e-6)
+    linear = {"type": "linear", "factor": 4.0}
+    halved = of(rope_theta=500.0, rope_scaling=linear)
+    np.testing.assert_allclose(halved, np.array(expected(500.0)) / 4, rtol=1e-6)
+    neox = build("gpt_neox", hidden_size=64, rotary_emb_base=100, rotary_pct=0.5)
+    assert neox[1].turned == neox[0].rotary_features == 8
+    np.testing.assert_allclose(neox[0].frequencies[0], 100.0 ** (-np.arange(4) / 4), rtol=1e-6)
+
+
+def test_activations_are_the_functions_of_their_names():
+    x = np.linspace(-3, 3, 31)
+    tanh = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    exact = x * np.array([jax.scipy.stats.norm.cdf(own) for own in x])
+    expected = dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), tanh)
+    expected |= {"gelu": exact, "relu": np.maximum(x, 0), "silu": x / (1 + np.exp(-x))}
+    expected["quick_gelu"] = x / (1 + np.exp(-1.702 * x))
+    assert ACTIVATIONS.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(ACTIVATIONS[name](jnp.array(x)), values, atol=2e-6)
+
+
+def test_patches_lie_row_by_row_with_their_channels_last():
+    images = np.arange(2 * 4 * 6 * 3, dtype=np.float32).reshape(2, 4, 6, 3)
+    patches = np.asarray(cut_patches(jnp.array(images), 2))
+    assert patches.shape == (2, 6, 12)
+    np.testing.assert_array_equal(patches[1, 4], images[1, 2:4, 2:4].ravel())
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("published")
+    return {
+        "gpt2": tiny.write_gpt2(folder / "gpt2", num_blocks=1),
+        "classes": tiny.write_bert(folder / "classes", "classes"),
+        "words": tiny.write_bert(folder / "words", "words"),
+        "vit": tiny.write_vit(folder / "vit"),
+    }
+
+
+def test_a_model_reads_as_many_tokens_as_it_can_and_is_asked_for(folders):
+    read = lambda most: tasks.load(folders["gpt2"], most)[0].data.max_length
+    assert (read(10), read(1_000)) == (10, tiny.TOKENS)
+    task, _, _ = tasks.load(folders["classes"], 4)
+    encoded = task.encoder.inputs(["the cat sat on the mat", "a dog"])
+    np.testing.assert_array_equal(encoded["lengths"], [4, 4])
+    assert encoded["tokens"].tolist() == [[1, 5, 6, 7], [1, 10, 11, 2]]
+
+
+def test_a_text_that_is_cut_is_warned_of_and_empty_ones_are_refused(folders, capsys):
+    encoder = tasks.load(folders["classes"], 4)[0].encoder
+    encoder.warn_of_length(["a dog", "the cat sat on the mat"])
+    assert capsys.readouterr().err == "warning: text 2 has 8 tokens, of which 4 are read\n"
+    assert encoder.can_read("a")
+    assert not encoder.can_read(" ")
+    with pytest.raises(UsageError, match="expected a text, got an empty one"):
+        encoder.inputs(["a dog", " "])
+
+
+def test_tokens_are_written_with_their_blanks_and_parts_as_numbers(folders):
+    tokenizer = tasks.load(folders["gpt2"])[0].tokenizer
+    first, second = tokenizer.encode("é")
+    assert tokenizer.written(first) == f"<{first}>"
+    assert tokenizer.split(" a") == [" ", "a"]
+    assert tokenizer.decode([first, second]) == "é"
+    assert tokenizer.written(10**6) == "<1000000>"
+    words = tasks.load(folders["words"])[0].encoder.tokenizer
+    assert words.split("the cat") == ["[CLS]", "the", "cat", "[SEP]"]
+    assert words.decode(words.encode("the cat")) == "the cat"
+
+
+def test_the_word_in_place_of_the_first_mask_is_named(folders):
+    model = flax_attn.load(folders["words"])
+    text = "the [MASK] sat [MASK]"
+    tokens = jax.tree.map(jnp.asarray, model.task.encoder.inputs([text]))
+    outputs, _ = jax.jit(model.model.apply)({"params": model.params[0]}, tokens)
+    shares = jax.nn.softmax(outputs[0, 2])
+    prediction = model.predict([text])
+    np.testing.assert_allclose(prediction.outputs[0], shares, atol=1e-6)
+    assert prediction.classes == [tiny.WORDS[int(np.argmax(shares))]]
+    with pytest.raises(UsageError, match=r"expected \[MASK\] in every text"):
+        model.predict([text, "the cat"])
+
+
+def test_an_image_is_scaled_as_the_model_was_trained(folders):
+    model = flax_attn.load(folders["vit"])
+    images = np.random.default_rng(0).random((2, 8, 8)).astype(np.float32)
+    outputs, aux = model.model.apply(
+        {"params": model.params[0]}, jnp.array(2 * images[..., None] - 1)
+    )
+    prediction = model.predict(images)
+    np.testing.assert_allclose(prediction.outputs, jax.nn.softmax(outputs), atol=1e-5)
+    weights = aux["attention"]["block1"][:, :, :1, 1:]
+    np.testing.assert_allclose(prediction.attention["block1"], weights, atol=1e-5)
+    single = model.predict(np.round(255 * images[0]).astype(np.uint8))
+    np.testing.assert_allclose(single.outputs, prediction.outputs[:1], atol=0.02)
+    large = np.kron(images, np.ones((4, 4), np.float32))  # of any size
+    np.testing.assert_allclose(model.predict(large).outputs, prediction.outputs, atol=0.1)
+    assert model.task.class_names() == tiny.CLASSES
+    with pytest.raises(UsageError, match="or with 1 channels in the inputs, got shape"):
+        model.predict(np.zeros((1, 8, 8, 3)))
+
+
+def test_classes_without_names_have_numbers():
+    config = Config({"id2label": {"0": "a", "2": "c"}}, Path("config.json"))
+    assert tasks.class_names(config, 3) == ["a", "class 1", "c"]
+    assert tasks.class_names(Config({"id2label": []}, Path("x")), 1) == ["class 0"]
