@@ -281,8 +281,8 @@ def _checked(path: Path, config: Json) -> JsonObject:
         check_limits(flatten(config))
     except ValueError as error:
         raise UsageError(
-            f"expected the config of a run in {path / 'config.json'} ({error}); choose another "
-            f"directory, or {MEND}"
+            f"expected the config of a run in {path / 'config.json'} ({error}), or of a published "
+            f"model (with its model_type); choose another directory, or {MEND}"
         ) from None
     return config
 

@@ -58,6 +58,10 @@ def open_file(run: Path, name: str, largest: int) -> io.BufferedReader:
         check_folder(folder)
     try:
         status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
+            raise UsageError(
+                f"expected a file in {path}, got a link; copy the files themselves, as cp -rL does"
+            )
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(
                 f"expected a file in {path}, got {kind_of(status.st_mode)}; remove it, and {MEND}"

@@ -309,6 +309,10 @@ OTHERS = [  # whole commands
         ["train", "text_csv", "--data.file=/none.csv", "--data.valid_fraction=0"],
         "above 0, and only there, got 0.0 with valid, test; change one",
     ),
+    (
+        ["train", "text_csv_best", "--data.file=/none.csv", "--data.num_pairs=-1"],
+        "'data.num_pairs' to be a number 0 or above, got -1",
+    ),
     (["train", "text_csv"], "expected --data.file=FILE.csv"),
     (["train", "text_csv", "--data.train_file=a.csv"], "did you mean 'data.file'?"),
     (["train", "numbers_csv", "--data.train_file=a.csv"], "did you mean 'data.file'?"),
@@ -520,7 +524,9 @@ def test_a_directory_of_something_else_is_not_touched(tmp_path, capsys):
     assert Path("other").stat().st_mtime_ns == before
     Path("other/config.json").write_text("{}")
     before = Path("other").stat().st_mtime_ns
-    assert "the config of a run in" in complaint(capsys, "train", "shapes_cnn", "--workdir=other")
+    said = complaint(capsys, "train", "shapes_cnn", "--workdir=other")
+    assert "the config of a run in" in said
+    assert "model_type" in said
     assert Path("other").stat().st_mtime_ns == before
 
 
@@ -981,10 +987,30 @@ def test_pictures_need_no_backend(tmp_path):
 
 
 def test_more_classes_than_can_be_told_apart_are_refused(capsys):
-    lines = "".join(f"word,{i // 4}\n" for i in range(4_004))
+    lines = "".join(f"word {i},{i // 4}\n" for i in range(4_004))
     Path("ids.csv").write_text("text,label\n" + lines)
     said = complaint(capsys, "train", "text_csv", "--data.file=ids.csv")
     assert "expected at most 1,000 classes, got 1,001, such as '0'" in said
+
+
+@pytest.mark.parametrize(
+    ("rows", "test_rows", "said"),
+    [
+        ("same,a\n" * 9 + "same,b\n" * 9, "", "texts that differ in t.csv, got 'same' in every"),
+        ("one,a\ntwo,b\n" * 9, "two,b\n", "texts in data.test_file=u.csv that t.csv does not"),
+    ],
+)
+def test_tables_from_which_nothing_can_be_told_are_refused(rows, test_rows, said, capsys):
+    Path("t.csv").write_text(f"text,label\n{rows}")
+    Path("u.csv").write_text(f"text,label\n{test_rows}")
+    files = ["--data.file=t.csv", *(["--data.test_file=u.csv"] if test_rows else [])]
+    assert said in complaint(capsys, "train", "text_csv", *files)
+
+
+def test_weights_have_no_model_to_leave_out(capsys):
+    np.savez("w.npz", weights=np.eye(3))
+    said = complaint(capsys, "report", "w.npz", "--no-model")
+    assert "expected --no-model for runs alone" in said
 
 
 def test_a_report_with_a_model_that_cannot_be_written_is_one_line(signals, capsys, monkeypatch):

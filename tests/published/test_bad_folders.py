@@ -161,7 +161,7 @@ BAD = {
         arrays(lambda own: own.update({"ln_f.bias": np.full(16, np.nan, np.float32)})),
         "expected finite numbers in ln_f.bias, got some that are not",
     ),
-    "a link": (linked, "a link"),
+    "a link": (linked, "a link; copy the files themselves, as cp -rL does"),
     "a directory": (directory, "a directory"),
     "a pipe": (piped, "a pipe"),
     "an index that leads outside": (

@@ -223,10 +223,9 @@ class ReadTexts(Tokens):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if min(self.num_ngrams, self.num_pairs) < 0 or self.num_ngrams == 1:
-            raise UsageError(
-                "expected data.num_ngrams and data.num_pairs of 0 (for none) or above 1"
-            )
+        zero_or_above(self, "num_ngrams", "num_pairs")
+        if self.num_ngrams == 1:
+            raise UsageError("expected data.num_ngrams of 0 (for none) or above 1, got 1")
         if (self.num_ngrams or self.num_pairs) and self.tokenizer != "word":
             raise UsageError(
                 f"expected data.tokenizer=word with data.num_ngrams or data.num_pairs, got "

@@ -150,7 +150,17 @@ class TextCSV(TextData):
     def load(self, manual_dir: Path | None) -> Texts:
         del manual_dir  # the user names the files
         texts, labels = self._read(self.file)
+        if len(set(texts)) == 1:
+            raise UsageError(
+                f"expected texts that differ in {self.file}, got {texts[0][:60]!r} in every row; "
+                "nothing can be learned from it"
+            )
         test = self._read(self.test_file) if self.test_file else None
+        if test is not None and set(test[0]) <= set(texts):
+            raise UsageError(
+                f"expected texts in data.test_file={self.test_file} that {self.file} does not "
+                "have, got none; leave data.test_file out to test on a share of the rows"
+            )
         splits = split(texts, labels, (self.valid_fraction, self.test_fraction), self.seed, test)
         if not all(rows for rows, _ in splits.values()):
             raise UsageError(
