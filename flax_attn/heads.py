@@ -183,13 +183,10 @@ def rollout(attention: Mapping[str, Array | np.ndarray]) -> Float[Array, "*b t t
     The weights `(..., heads, t, t)` are by block, `block2` before `block10`. Other shapes, and no
     block, are a ValueError.
     """
-    if not attention:
-        raise ValueError(
-            "expected weights of at least one block, got none; call the model with "
-            "need_weights=True"
-        )
     if not isinstance(attention, Mapping):
         raise TypeError(f"expected weights by block, got a {type(attention).__name__}")
+    if not attention:
+        raise ValueError("expected weights of at least one block, got none; see need_weights=True")
     blocks = []
     for name, weights in in_order(dict(attention)).items():
         shape = jnp.shape(weights)

@@ -451,8 +451,8 @@ def make_visibility(
     fields: Options = {"mask": _per_pair(made, "mask", mask)}
     fields["bias"] = _per_pair(made, "bias", bias)
     fields["left"], fields["right"] = (None, None) if window is None else as_window(window)
+    check_flag("causal", causal)
     if causal:
-        check_flag("causal", causal)
         fields["right"] = 0
     if not isinstance(query_offset, int) or isinstance(query_offset, bool):
         query_offset = _per_row(made, "query_offset", as_integers("query_offset", query_offset))

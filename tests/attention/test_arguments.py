@@ -25,6 +25,11 @@ KEY = jax.random.key(0)
 DROPPED = {"dropout_rate": 0.5, "dropout_rng": KEY}
 BAD = {
     "a word for causal": ({"causal": "no"}, TypeError, "causal to be True or False, got 'no'"),
+    "a mask for causal": (
+        {"causal": np.tri(3, dtype=bool)},
+        TypeError,
+        "causal to be True or False, got array",
+    ),
     "a number for causal": ({"causal": 2}, TypeError, "causal to be True or False, got 2"),
     "truth in a window": ({"window": (True, 1)}, ValueError, "left of a window to be an integer"),
     "no offset": ({"query_offset": None}, TypeError, "an array as query_offset, got None"),
