@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
-from flax_attn.errors import UsageError, one_line, shortened
+from flax_attn.errors import UsageError, check_characters, one_line, shortened
 from flax_attn.types import UserInput
 
 SPLITS = ("train", "valid", "test")
@@ -66,7 +66,8 @@ def images(where: str, images: UserInput, labels: UserInput) -> tuple[np.ndarray
             f"expected images (n, height, width) in {where}, without an axis of colours, got "
             f"{images.shape}"
         )
-    if labels.ndim != 1 or not all(isinstance(label, str | bytes | int) for label in names):
+    are_names = all(isinstance(label, str | bytes | int) for label in names)
+    if labels.ndim != 1 or not are_names or {"", b""} & set(names):
         raise UsageError(
             f"expected the class of each image (n,) in {where}, a name or a whole number, got "
             f"{labels.dtype} of shape {labels.shape}"
@@ -86,12 +87,14 @@ def texts(where: str, texts: UserInput, others: UserInput) -> tuple[list[str], l
     for text in texts:
         if not isinstance(text, str):
             raise UsageError(f"expected texts in {where}, got {shortened(repr(text))}")
+        check_characters(text, where)
     for other in others:
-        if not isinstance(other, str | int):
+        if not isinstance(other, str | int) or not str(other).strip():
             raise UsageError(
                 f"expected a text, or the name or number of a class, for each text in {where}, got "
                 f"{shortened(repr(other))}"
             )
+        check_characters(str(other), where)
     return texts, [str(other) for other in others]
 
 
@@ -167,6 +170,10 @@ def check_classes(labels: Mapping[str, Sequence[str]]) -> None:
 
 def real_numbers(where: str, values: UserInput) -> np.ndarray:
     """The values as an array. Raises a UsageError for what are no rows of real numbers."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise UsageError(
+            f"expected numbers in {where}, got a masked array; fill it, such as values.filled(0)"
+        )
     try:
         array = np.asarray(values)
     except ValueError as error:  # rows of several lengths

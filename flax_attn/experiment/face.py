@@ -12,8 +12,8 @@ from ml_collections import ConfigDict
 from flax_attn import config_files
 from flax_attn.data.sets import DATA, DataSet, from_python
 from flax_attn.data.sets.memory import Content
-from flax_attn.errors import UsageError, shortened
-from flax_attn.experiment.config import Config, class_of
+from flax_attn.errors import UsageError, one_line, shortened
+from flax_attn.experiment.config import Config, class_of, part_of
 from flax_attn.experiment.loading import Run, check_function, load_run
 from flax_attn.experiment.running import OnEpoch, Say, run, silent
 from flax_attn.fields import check_number, check_truth
@@ -98,7 +98,10 @@ def read_values(config: UserInput) -> ConfigValues:
     if isinstance(config, str | Path):
         return config_files.read(str(config))
     if isinstance(config, Mapping | ConfigDict):
-        values: ConfigValues = ConfigDict(config)  # pyright: ignore
+        try:
+            values: ConfigValues = ConfigDict(config)  # pyright: ignore
+        except ValueError as error:  # a key with a dot
+            raise UsageError(f"expected a config of nested dicts ({one_line(error)})") from error
         config_files.check_keys(values.to_dict())
         return values
     raise UsageError(
@@ -122,8 +125,8 @@ def take_data(config: ConfigValues, data: Mapping[str, InputsAndTargets]) -> Con
 
     Returns them as the data set holds them.
     """
-    before = config.data.to_dict()
-    kind = class_of("data.name", before["name"], DATA, DataSet, None)
+    before = part_of(config.to_dict(), "data")
+    kind = class_of("data.name", str(before.get("name")), DATA, DataSet, None)
     own_class, fields, content = from_python(kind, data)
     name = next(name for name, known in DATA.items() if known is own_class)
     shared = {field.name for field in dataclasses.fields(own_class)} & before.keys() - fields.keys()

@@ -166,7 +166,7 @@ def test_pairs_and_images_from_python_train(tmp_path, no_pictures):
         workdir=tmp_path / "pairs",
         overrides=tiny.PAIRS,
     )
-    for number in (0, 10**9):
+    for number in (0, 10**9, True):
         with pytest.raises(UsageError, match="expected beam to be a whole number from 1 to 1,000"):
             run.predict("a b", beam=number)
         with pytest.raises(UsageError, match="expected num_best to be a whole number from 1"):
@@ -419,6 +419,15 @@ def test_what_is_no_config_and_no_data_is_told():
     for data, got in ((3, "int"), ({"train": (), "test": (), None: ()}, "train, test, None")):
         with pytest.raises(UsageError, match=f"and perhaps valid, got {got}$"):
             take(SignalData, data)
+    split = np.zeros((2, 9)), np.zeros((2, 9))
+    for config, said in (
+        ({"name": "x"}, "expected a part 'data' of the config, got None"),
+        ({"name": "x", "data": 3}, "expected a part 'data' of the config, got 3"),
+        ({"name": "x", "data": {"name": 3}}, "unknown data.name '3'"),
+        ({"name": "x", "a.b": 3}, "expected a config of nested dicts"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            train(config, data={"train": split, "test": split})
     with pytest.raises(UsageError, match="unknown config key '3'"):
         inspect.unwrap(config_files.change)(config_files.read("shapes_cnn"), {3: 4})
 
@@ -531,6 +540,19 @@ def test_signals_of_truth_values_are_zeros_and_ones_as_in_training(signal_run):
     signals = np.arange(signal_run.config.data.shape[0]) % 3 == 0
     outputs = signal_run.predict(signals).outputs
     np.testing.assert_array_equal(outputs, signal_run.predict(np.float32(signals)).outputs)
+
+
+def test_half_a_character_is_told(text_run):
+    with pytest.raises(UsageError, match=r"expected whole characters in a text, got .*ud800"):
+        text_run.predict("a film \ud800")
+
+
+def test_a_masked_array_is_told(signal_run):
+    signals = np.ma.masked_array(np.zeros(signal_run.config.data.shape[0]))
+    with pytest.raises(
+        UsageError, match="expected numbers in the inputs, got a masked array; fill"
+    ):
+        signal_run.predict(signals)
 
 
 @pytest.mark.parametrize("inputs", NO_TEXTS, ids=str)
