@@ -21,6 +21,7 @@ from flax_attn.experiment import processes
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.debugging import find_nan
 from flax_attn.experiment.programs import (
+    NOT_MADE,
     Programs,
     Scores,
     States,
@@ -30,6 +31,7 @@ from flax_attn.experiment.programs import (
     make_batches,
     make_programs,
     mesh_of,
+    shapes_of_params,
 )
 from flax_attn.files import replacing
 from flax_attn.kinds.task import Task, row_lengths
@@ -231,7 +233,7 @@ def fill(
     """Trains a run that is not finished, fills its directory and returns the summary."""
     say = listeners.say
     model = build_model(config, task.kept.sizes)
-    layers = layer_table(model, task.sample())
+    layers = layer_table(model, task.sample(), shapes_of_params(model, task))
     programs = make_programs(config, model, task, mesh)
     if processes.is_first():
         directory.begin(config.values)
@@ -647,7 +649,7 @@ def check_memory(config: Config, model: nn.Module, sample: Inputs) -> None:
     """
     try:
         shapes = jax.eval_shape(model.init, jax.random.key(0), sample)["params"]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except NOT_MADE as error:
         raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
     needed = (
         COPIES

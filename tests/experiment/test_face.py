@@ -559,3 +559,30 @@ def test_a_masked_array_is_told(signal_run):
 def test_what_is_no_text_is_told(inputs, text_run):
     with pytest.raises(UsageError, match="expected a text, or a list of texts, got"):
         text_run.predict(inputs)
+
+
+def test_a_model_that_is_not_for_the_data_is_told_before_anything_is_written(tmp_path):
+    """Its outputs have two channels, as its inputs have, and the targets have one."""
+    rng = np.random.default_rng(0)
+    split = rng.normal(size=(8, 12, 2)), rng.normal(size=(8, 12))
+    options = {
+        "data": {"train": split, "test": split},
+        "batch_size": 4,
+        "workdir": tmp_path / "run",
+    }
+    with pytest.raises(UsageError, match=r"whose outputs fit targets of shape \(12, 1\), got LSTM"):
+        flax_attn.train("shapes_lstm:quick", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("encoders", [("gru", "gru"), ()])
+def test_encoders_that_make_no_model_are_told(encoders, tmp_path):
+    split = ["a film", "a play"] * 8, ["good", "bad"] * 8
+    overrides = {"model.encoders": encoders, "data.num_pairs": 0}
+    with pytest.raises(UsageError, match="expected encoders, each of them once, or pairs of words"):
+        flax_attn.train(
+            "text_csv_best:quick",
+            data={"train": split, "test": split},
+            overrides=overrides,
+            workdir=tmp_path / "run",
+        )
