@@ -192,6 +192,16 @@ class Config(Part):
                 "expected keep_best=True with patience, which waits for the best epoch"
             )
 
+    def check_changed(self, changed: Collection[str]) -> None:
+        """Raises a UsageError for a key that was changed and decides nothing here."""
+        for part in (self.data, self.optimizer):
+            for name, needed in part.idle().items():
+                if (key := f"{part.PART}.{name}") in changed:
+                    raise UsageError(
+                        f"expected {needed} with {key}={getattr(part, name)}, which decides "
+                        f"nothing here; leave {key} out"
+                    )
+
     @property
     def by_validation(self) -> bool:
         """Whether an epoch ends with a look at validation."""

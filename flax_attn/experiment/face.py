@@ -67,7 +67,7 @@ def train(
     check_number("sequence", sequence)
     check_truth("debug_nans", debug_nans)
     values = read_values(config)
-    config_files.change(values, changes_of(overrides) | changes)
+    changed = config_files.change(values, changes_of(overrides) | changes)
     content = None if data is None else take_data(values, data)
     directory = (
         config_files.default_workdir(values) if workdir is None else expanded(workdir, "workdir")
@@ -75,8 +75,10 @@ def train(
     folder = None if manual_dir is None else expanded(manual_dir, "manual_dir")
     try:
         with listening() as stop:
+            own = Config.of(values, content=content)
+            own.check_changed(changed)
             run(
-                Config.of(values, content=content),
+                own,
                 directory,
                 manual_dir=folder,
                 say=say,
@@ -89,8 +91,8 @@ def train(
         if stopped.number != signal.SIGINT:
             raise SystemExit(128 + stopped.number) from stopped
         raise
-    own = [str(values[part]["name"]).partition(":")[0] for part in ("model", "data")]
-    return load_run(directory, say, own)
+    modules = [str(values[part]["name"]).partition(":")[0] for part in ("model", "data")]
+    return load_run(directory, say, modules)
 
 
 def read_values(config: UserInput) -> ConfigValues:

@@ -232,6 +232,9 @@ class NumberCSV(NumbersOfTexts):
     def check_training(self, training: Training) -> None:
         check_held_out(self.valid_fraction, training)
 
+    def idle(self) -> dict[str, str]:
+        return {"test_fraction": "data.test_file=''"} if self.test_file else {}
+
     def load(self, manual_dir: Path | None) -> Numbered:
         del manual_dir  # the user names the files
         texts, numbers = self._read(self.file)

@@ -260,6 +260,34 @@ OTHERS = [  # whole commands
         "expected shapes_cnn, shapes_cnn:quick or shapes_cnn:tutorial, got shapes_cnn:fast",
     ),
     (["train", "names", "--port=8700"], "expected --port beside --explore alone"),
+    (["train", "names", "--no-open"], "expected --no-open beside --explore alone"),
+    (["train", "names", "--timeout=50"], "expected --timeout beside --distributed alone"),
+    (
+        ["train", "shapes_cnn", *SMALL, "--manual_dir=nowhere"],
+        "expected a folder as manual_dir, got nowhere; leave it out",
+    ),
+    (
+        ["train", "shapes_by_location", "--data.height_rule=both"],
+        "expected data.task=by_shape with data.height_rule=both, which decides nothing here",
+    ),
+    (
+        ["train", "names", "--optimizer.plateau_factor=0.5"],
+        "plateau_patience above 0 with optimizer.plateau_factor=0.5, which decides nothing here; "
+        "leave optimizer.plateau_factor out",
+    ),
+    (
+        ["train", "text_csv", "--data.file=a", "--data.test_file=b", "--data.test_fraction=0.3"],
+        "expected data.test_file='' with data.test_fraction=0.3",
+    ),
+    (
+        ["train", "numbers_csv", "--data.file=a", "--data.test_file=b", "--data.test_fraction=0"],
+        "expected data.test_file='' with data.test_fraction=0.0",
+    ),
+    (
+        ["train", "ag_news_joined", "--data.test_fraction=0.3"],
+        "expected data.file=test.csv with data.test_fraction=0.3",
+    ),
+    (["report", "w.npz", "--no-model"], "expected --no-model beside runs alone, got a file of w"),
     (["train", "names", "--explore", "--port=x"], "argument --port: expected 0 to 65535, got 'x'"),
     (["train", "names:fast"], "expected names or names:quick, got names:fast"),
     (["train", "/dev/zero"], "no config file /dev/zero"),

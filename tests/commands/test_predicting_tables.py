@@ -241,6 +241,9 @@ def test_words_are_refused_for_other_runs_and_other_data(films, stars, tmp_path,
     code, _, err = words(capsys, films.path, "--texts", 0)
     assert code == 2
     assert "expected --texts to be a whole number above 0, got 0" in err
+    code, _, err = words(capsys, films.path, "--input", "new.csv", "--manual_dir", tmp_path)
+    assert code == 2
+    assert "expected --manual_dir or --input, got both; leave one out" in err
     own = films.path.parent / "own.csv"
     before = own.read_bytes()
     own.write_bytes(before.replace(b"fine", b"nice"))

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 import flax_attn
 from flax_attn import config_files, kinds
 from flax_attn.__main__ import main
-from flax_attn.data.sets import LanguageData, SeriesData, SignalData, from_python
+from flax_attn.data.sets import LanguageData, SeriesData, SignalData, SignalsNPZ, from_python
 from flax_attn.errors import UsageError
 from flax_attn.experiment import Config, exporting, loading
 from flax_attn.experiment.config import class_of
@@ -472,6 +472,7 @@ def test_arguments_of_another_kind_for_a_run_are_told(signal_run, monkeypatch):
         (lambda: show(3), "expected a text or a Path as a run, got 3"),
         (lambda: show([signal_run.path]), "expected a text or a Path as a run"),
         (lambda: show(signal_run, height=-5), "height to be a whole number above 0, got -5"),
+        (lambda: show(np.eye(3), model=False), "expected model=False beside runs alone"),
         (lambda: show(signal_run, model="no"), "expected model to be True or False, got 'no'"),
         (lambda: show(signal_run, height='9" onload="x'), "height to be a whole number above 0"),
     ):
@@ -586,3 +587,23 @@ def test_encoders_that_make_no_model_are_told(encoders, tmp_path):
             overrides=overrides,
             workdir=tmp_path / "run",
         )
+
+
+def test_a_share_of_a_split_that_is_there_is_told(tmp_path):
+    split = np.eye(9), np.eye(9)
+    options = {
+        "data": dict.fromkeys(("train", "valid", "test"), split),
+        "workdir": tmp_path / "run",
+    }
+    said = "expected data without a valid split with data.valid_fraction=0.3, which decides nothing"
+    with pytest.raises(UsageError, match=said):
+        flax_attn.train("shapes_cnn", overrides={"data.valid_fraction": 0.3}, **options)
+    arrays = {f"{name}_{of}": np.eye(9) for name in options["data"] for of in ("inputs", "targets")}
+    np.savez(tmp_path / "own.npz", **arrays)
+    own = {"file": str(tmp_path / "own.npz")}
+    for share in ("valid_fraction", "test_fraction"):
+        with pytest.raises(
+            UsageError, match=rf"data.{share}=0.1 for .*own.npz, which has a \w+ split"
+        ):
+            SignalsNPZ(**own, **{share: 0.3}).load(None)
+    assert SignalsNPZ(**own, test_fraction=0.0).load(None).keys() == {"train", "valid", "test"}

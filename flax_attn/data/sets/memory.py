@@ -94,6 +94,9 @@ class InMemory(DataSet):
                 "above 0"
             )
 
+    def idle(self) -> dict[str, str]:
+        return {"valid_fraction": "data without a valid split"} if "valid" in self.splits else {}
+
     def _content(self) -> Content:
         if self.content is None:
             raise UsageError(
