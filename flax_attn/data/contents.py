@@ -11,6 +11,7 @@ from flax_attn.errors import UsageError, check_characters, one_line, shortened
 from flax_attn.types import UserInput
 
 SPLITS = ("train", "valid", "test")
+LARGEST = 1e30  # of a number in training, which is computed with in float32
 MOST_CLASSES = 1_000  # a confusion matrix has a row and a column for each
 ALL = "all"  # the name of rows that are yet to be split
 NO_TRAINING = (
@@ -46,8 +47,8 @@ def signals(where: str, inputs: UserInput, targets: UserInput) -> tuple[np.ndarr
             f"expected signals (n, t) or (n, t, channels) with targets (n, t) in {where}, got "
             f"{shapes}"
         )
-    if not (np.isfinite(inputs).all() and np.isfinite(targets).all()):
-        raise UsageError(f"expected finite numbers in {where}, got some that are not")
+    for array in (inputs, targets):
+        check_finite(where, array)
     return inputs, targets
 
 
@@ -181,6 +182,14 @@ def real_numbers(where: str, values: UserInput) -> np.ndarray:
     if array.dtype.kind not in "biuf":
         raise UsageError(f"expected real numbers in {where}, got {array.dtype}")
     return array
+
+
+def check_finite(where: str, numbers: np.ndarray) -> None:
+    """Raises a UsageError for numbers that are not finite, or whose differences may not be."""
+    if not (np.abs(numbers) <= LARGEST).all():
+        raise UsageError(
+            f"expected finite numbers in {where}, got some that are not, or are beyond {LARGEST:g}"
+        )
 
 
 def _numbers(where: str, values: UserInput) -> np.ndarray:

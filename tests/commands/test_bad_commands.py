@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -387,6 +388,13 @@ OTHERS = [  # whole commands
 @pytest.mark.parametrize(("arguments", "said"), OTHERS)
 def test_a_bad_command_is_one_line(arguments, said, capsys):
     assert said in complaint(capsys, *arguments)
+
+
+def test_a_port_in_use_is_told_before_anything_is_written(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        arguments = ["train", "shapes_cnn", *SMALL, "--explore", "--no-open", f"--port={port}"]
+        assert f"expected a free --port, got {port}" in complaint(capsys, *arguments)
 
 
 CONFIGS = {  # files of the user's own

@@ -91,6 +91,10 @@ def test_a_table_goes_where_the_user_says_and_json_is_printed_alone(films, tmp_p
     code, _, _ = predict(capsys, films.path, "--input", source, "--output", output)
     assert code == 0
     assert output.read_text().splitlines()[1].startswith(f"{GREAT}\t1\tgood\t")
+    other = tmp_path / "out.csv"
+    assert predict(capsys, films.path, "--input", source, "--output", other)[0] == 0
+    assert rows_of(other, ",")[1][:3] == [GREAT, "1", "good"]
+    other.unlink()
     code, out, _ = predict(capsys, films.path, "--input", source, "--json")
     assert json.loads(out)[0]["input"] == GREAT
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.tsv", "out.tsv"]
