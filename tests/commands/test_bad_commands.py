@@ -996,11 +996,18 @@ def test_where_no_error_can_be_written_the_exit_code_tells(command, written):
     assert (done.returncode, bool(done.stdout)) == (0 if written else 2, bool(written))
 
 
-def test_runs_of_two_tasks_are_not_compared(capsys):
-    for kind in ("signals", "images"):
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        (("signals", "images"), "got classification and regression; compare them apart"),
+        (("signals", "series"), "got series and signals; compare them apart"),
+        (("signals", "numbers"), "got numbers and signals; compare them apart"),
+    ],
+)
+def test_runs_of_two_tasks_are_not_compared(kinds, said, capsys):
+    for kind in kinds:
         write_run(Path(kind), kind)
-    said = "expected runs of one task, got classification and regression; compare them apart"
-    assert said in complaint(capsys, "compare", "signals", "images")
+    assert f"expected runs of one task, {said}" in complaint(capsys, "compare", *kinds)
 
 
 def test_pictures_need_no_backend(tmp_path):
