@@ -113,9 +113,9 @@ def shapes_of_params(model: nn.Module, task: Task) -> Params:
         params = variables["params"]
     except NOT_MADE as error:
         raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
-    measure = lambda output, row: task.measure(*output, row, True)[0]
+    measure = lambda outputs, aux, row: task.measure(outputs, aux, row, True)[0]
     try:
-        jax.eval_shape(measure, output, row)
+        jax.eval_shape(measure, output[0], output[1], row)
     except NOT_MADE as error:
         raise UsageError(
             f"expected a model.name whose outputs fit targets of shape {row['targets'].shape[1:]}, "

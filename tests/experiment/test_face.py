@@ -416,7 +416,11 @@ def test_what_is_no_config_and_no_data_is_told():
     for config in (3, None, ["shapes_cnn"], b"shapes_cnn", Path):
         with pytest.raises(UsageError, match=f"or a ConfigDict, got {type(config).__name__}"):
             train(config)
-    for data, got in ((3, "int"), ({"train": (), "test": (), None: ()}, "train, test, None")):
+    for data, got in (
+        (3, "int"),
+        ({}, "none"),
+        ({"train": (), "test": (), None: ()}, "train, test, None"),
+    ):
         with pytest.raises(UsageError, match=f"and perhaps valid, got {got}$"):
             take(SignalData, data)
     split = np.zeros((2, 9)), np.zeros((2, 9))

@@ -236,7 +236,7 @@ def from_python(
     if not {"train", "test"} <= set(names) <= set(SPLITS):
         raise UsageError(
             f"expected data of the splits train and test, and perhaps valid, got "
-            f"{', '.join(map(str, names))}"
+            f"{', '.join(map(str, names)) or 'none'}"
         )
     content = {
         name: own_class.checked(contents.place(name), *_two(name, data[name]))
