@@ -18,6 +18,7 @@ from flax_attn.runs import shipped
 from flax_attn.types import Options
 
 PUBLISHED = "the folder of a published model, as transformers writes it"
+TIMEOUT = 300  # seconds
 LEAST_MEMORY = 2_000_000_000  # bytes, in which a small run trains on two cores
 
 
@@ -171,14 +172,18 @@ def run_train(args: argparse.Namespace) -> int:
         check_text(argument, "arguments", "rename, or set LC_ALL=C.UTF-8")
     check_memory()
     train = "flax-attn train"
-    if args.timeout < 1:
-        refuse(f"expected --timeout of at least 1 second, got {args.timeout}", train)
-    wait = args.timeout if args.distributed else None
+    timeout = TIMEOUT if args.timeout is None else args.timeout
+    if timeout < 1:
+        refuse(f"expected --timeout of at least 1 second, got {timeout}", train)
+    if args.timeout is not None and not args.distributed:
+        refuse("expected --timeout beside --distributed alone", train)
+    wait = timeout if args.distributed else None
     if args.explore and args.distributed:
         refuse("expected --explore in one process, got --distributed, too", train)
     options = {"debug_nans": args.debug_nans, "sequence": args.sequence}
-    if args.port is not None and not args.explore:
-        refuse("expected --port beside --explore alone", train)
+    for flag, is_set in (("--port", args.port is not None), ("--no-open", not args.open)):
+        if is_set and not args.explore:
+            refuse(f"expected {flag} beside --explore alone", train)
     options |= {"explore": args.open if args.explore else None, "port": args.port}
     return run_command(names, rest, args.workdir, args.manual_dir, options, wait)
 
@@ -375,8 +380,8 @@ def add_training(train: argparse.ArgumentParser) -> None:
     add_page(train)
     sequence = "the number of devices that share each sequence, for a Transformer (default: 1)"
     train.add_argument("--sequence", type=int, default=1, help=sequence)
-    timeout = "how many seconds a process waits for the others (default: 300)"
-    train.add_argument("--timeout", type=int, default=300, help=timeout)
+    timeout = f"how many seconds a process waits for the others (default: {TIMEOUT})"
+    train.add_argument("--timeout", type=int, help=timeout)
     train.epilog = "Any key of the config is a flag: --num_epochs=3, --model.features=32."
     without_configs = train.format_help
 

@@ -46,16 +46,18 @@ def folder() -> Path:
     return next((path for path in FOLDERS if path.is_dir()), FOLDERS[0])
 
 
-def from_command(names: list[str], rest: list[str]) -> ConfigValues:
+def from_command(names: list[str], rest: list[str]) -> tuple[ConfigValues, set[str]]:
     """Reads the config of a command line: the one of its names, changed by the flags in `rest`.
+
+    Returns the keys that they have changed, too.
 
     Raises:
         UsageError: no name, several, one that is no config's, or a flag that is none.
     """
     config = read(only(names, rest))
-    change(config, parse(config, overrides(rest, flatten(config.to_dict()))))
+    changed = change(config, parse(config, overrides(rest, flatten(config.to_dict()))))
     check_limits(flatten(config.to_dict()))
-    return config
+    return config, changed
 
 
 def only(names: list[str], rest: list[str]) -> str:
@@ -178,8 +180,8 @@ def check_keys(content: UserInput) -> None:
             check_keys(value)
 
 
-def change(config: ConfigValues, overrides: Mapping[str, UserInput]) -> None:
-    """Sets keys such as `model.features`.
+def change(config: ConfigValues, overrides: Mapping[str, UserInput]) -> set[str]:
+    """Sets keys such as `model.features`. Returns those that have another value than before.
 
     Raises:
         UsageError: a key that the config does not have, or a value of another type.
@@ -193,6 +195,7 @@ def change(config: ConfigValues, overrides: Mapping[str, UserInput]) -> None:
             config.update_from_flattened_dict({key: value})
         except (TypeError, ValueError) as error:
             raise _other_type(key, known[key], value) from error
+    return {key for key, value in flatten(config.to_dict()).items() if value != known[key]}
 
 
 def parse(config: ConfigValues, texts: Mapping[str, str]) -> JsonObject:

@@ -110,6 +110,17 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names)
 
 
+def check_characters(text: str, where: str = "a text") -> None:
+    """Raises a UsageError for a text with half a character, which no file in UTF-8 can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"expected whole characters in {where}, got {shortened(ascii(text))}; decode its bytes "
+            f"with their encoding"
+        ) from error
+
+
 def words_of(name: str) -> set[str]:
     """The words of a name such as `data.test_file`."""
     return {"file" if word in FILE else word for word in re.split("[._]", name)}

@@ -33,6 +33,8 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
     """
     runs = kinds.read_runs(paths)
     tasks = sorted({run.summary["task"] for run in runs})
+    if len(tasks) == 1:  # a regression may be of signals, series or numbers
+        tasks = sorted({run.kind for run in runs})
     if len(tasks) > 1:
         raise UsageError(
             f"expected runs of one task, got {' and '.join(tasks)}; compare them apart"

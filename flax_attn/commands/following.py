@@ -11,7 +11,7 @@ from flax_attn.experiment import Config
 from flax_attn.experiment.loading import Run, load_run
 from flax_attn.experiment.running import Trained, derived_of
 from flax_attn.explore.answers import Answers
-from flax_attn.explore.server import Explorer, open_explorer
+from flax_attn.explore.server import Explorer, check_free, open_explorer
 from flax_attn.page.data import curves, safe
 from flax_attn.page.report import report
 from flax_attn.runs.reading import Record
@@ -23,6 +23,8 @@ from flax_attn.types import JsonObject
 class Follower:
     """Serves the page of a run from its first parameters on.
 
+    A port that is in use is a UsageError.
+
     Attributes:
         server: of the page; None before the first model.
         answers: of the run; their parameters are the newest.
@@ -31,6 +33,7 @@ class Follower:
     """
 
     def __init__(self, config: Config, workdir: Path, opens: bool, port: int | None = None) -> None:
+        check_free(port)  # the page is opened later, when something is written
         self.config, self.workdir, self.opens, self.port = config, workdir, opens, port
         self.server: Explorer | None = None
         self.rows: list[Row] = []

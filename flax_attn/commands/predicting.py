@@ -41,6 +41,8 @@ def tell_words(request: Request, console: Console) -> None:
     kind, of, load = opened(request)
     if not kind.tells_why:
         raise no_words(of)
+    if request.manual_dir is not None and request.source is not None:
+        raise UsageError("expected --manual_dir or --input, got both; leave one out")
     for name, number in (("--texts", request.num_texts), ("--words", request.num_words)):
         check_number(name, number)
     kind.tell_words(request, load, console)

@@ -27,7 +27,7 @@ def report(args: argparse.Namespace) -> list[Path]:
         check_output(args.output, OUTPUT)
     if any(path.suffix.lower() in ARRAYS for path in args.runs):
         if not args.model:
-            raise UsageError("expected --no-model for runs alone; weights have no model")
+            raise UsageError("expected --no-model beside runs alone, got a file of weights")
         return written(of_weights(args.runs), args.output)
     # before jax is there, so that a wrong path is told at once
     records = kinds.read_runs(args.runs)

@@ -5,6 +5,7 @@ import os
 import platform
 import shlex
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -46,13 +47,14 @@ def run_command(
         names: of configs, of which there must be one.
         rest: the flags that change it.
         workdir, manual_dir: as in `experiment.run`.
-        options: `debug_nans` and `sequence` of `experiment.run`.
+        options: `debug_nans` and `sequence` of `experiment.run`, `explore` and `port` of `train`.
         wait: the seconds that one of several processes waits for the others; None for one alone.
 
     Raises:
         UsageError: as `experiment.run`, or no name, several, or a flag that is none.
     """
-    config = config_files.from_command(names, rest)
+    config, changed = config_files.from_command(names, rest)
+    options = options | {"changed": changed}
     directory = config_files.default_workdir(config) if workdir is None else expanded(workdir)
     arguments = (config, directory, None if manual_dir is None else expanded(manual_dir))
     try:
@@ -171,12 +173,14 @@ def train(
     manual_dir: Path | None = None,
     explore: bool | None = None,
     port: int | None = None,
+    changed: Collection[str] = (),
     **options: UserInput,
 ) -> Summary:
     """Trains a config, and shows its progress and its results.
 
     Options and errors are those of `experiment.run`. With `explore`, a page follows the training,
-    until Ctrl-C; True opens a browser, too. `port` is that of the page.
+    until Ctrl-C; True opens a browser, too. `port` is that of the page. Keys that were `changed`
+    must decide something.
     """
     from flax_attn import experiment
     from flax_attn.analysis import tables
@@ -187,6 +191,7 @@ def train(
         console.print(escaped_lines(text), markup=False, highlight=False, soft_wrap=True)
 
     config = experiment.Config.of(values)
+    config.check_changed(changed)
     follower = None
     if explore is not None:
         from flax_attn.commands.following import Follower

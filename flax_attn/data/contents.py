@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
-from flax_attn.errors import UsageError, one_line, shortened
+from flax_attn.errors import UsageError, check_characters, one_line, shortened
 from flax_attn.types import UserInput
 
 SPLITS = ("train", "valid", "test")
+LARGEST = 1e30  # of a number in training, which is computed with in float32
 MOST_CLASSES = 1_000  # a confusion matrix has a row and a column for each
 ALL = "all"  # the name of rows that are yet to be split
 NO_TRAINING = (
@@ -46,8 +47,8 @@ def signals(where: str, inputs: UserInput, targets: UserInput) -> tuple[np.ndarr
             f"expected signals (n, t) or (n, t, channels) with targets (n, t) in {where}, got "
             f"{shapes}"
         )
-    if not (np.isfinite(inputs).all() and np.isfinite(targets).all()):
-        raise UsageError(f"expected finite numbers in {where}, got some that are not")
+    for array in (inputs, targets):
+        check_finite(where, array)
     return inputs, targets
 
 
@@ -66,7 +67,8 @@ def images(where: str, images: UserInput, labels: UserInput) -> tuple[np.ndarray
             f"expected images (n, height, width) in {where}, without an axis of colours, got "
             f"{images.shape}"
         )
-    if labels.ndim != 1 or not all(isinstance(label, str | bytes | int) for label in names):
+    are_names = all(isinstance(label, str | bytes | int) for label in names)
+    if labels.ndim != 1 or not are_names or {"", b""} & set(names):
         raise UsageError(
             f"expected the class of each image (n,) in {where}, a name or a whole number, got "
             f"{labels.dtype} of shape {labels.shape}"
@@ -86,12 +88,14 @@ def texts(where: str, texts: UserInput, others: UserInput) -> tuple[list[str], l
     for text in texts:
         if not isinstance(text, str):
             raise UsageError(f"expected texts in {where}, got {shortened(repr(text))}")
+        check_characters(text, where)
     for other in others:
-        if not isinstance(other, str | int):
+        if not isinstance(other, str | int) or not str(other).strip():
             raise UsageError(
                 f"expected a text, or the name or number of a class, for each text in {where}, got "
                 f"{shortened(repr(other))}"
             )
+        check_characters(str(other), where)
     return texts, [str(other) for other in others]
 
 
@@ -167,6 +171,10 @@ def check_classes(labels: Mapping[str, Sequence[str]]) -> None:
 
 def real_numbers(where: str, values: UserInput) -> np.ndarray:
     """The values as an array. Raises a UsageError for what are no rows of real numbers."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise UsageError(
+            f"expected numbers in {where}, got a masked array; fill it, such as values.filled(0)"
+        )
     try:
         array = np.asarray(values)
     except ValueError as error:  # rows of several lengths
@@ -174,6 +182,14 @@ def real_numbers(where: str, values: UserInput) -> np.ndarray:
     if array.dtype.kind not in "biuf":
         raise UsageError(f"expected real numbers in {where}, got {array.dtype}")
     return array
+
+
+def check_finite(where: str, numbers: np.ndarray) -> None:
+    """Raises a UsageError for numbers that are not finite, or whose differences may not be."""
+    if not (np.abs(numbers) <= LARGEST).all():
+        raise UsageError(
+            f"expected finite numbers in {where}, got some that are not, or are beyond {LARGEST:g}"
+        )
 
 
 def _numbers(where: str, values: UserInput) -> np.ndarray:

@@ -148,7 +148,9 @@ def separator_of(path: Path, wanted: Sequence[str]) -> str:
 
 
 def write(table: Table, path: Path, added: dict[str, list[str]]) -> None:
-    """Writes a table with further columns on the right, by name, in the form that it has.
+    """Writes a table with further columns on the right, by name.
+
+    It has the separator that it had, or that of its new ending where this is another.
 
     Raises:
         UsageError: a column of that name is there.
@@ -162,14 +164,17 @@ def write(table: Table, path: Path, added: dict[str, list[str]]) -> None:
         )
     with open(table.path, encoding="utf-8", errors="replace") as source:
         mark = BOM if source.read(1) == BOM else ""
+    separator, ending = table.separator, path.suffix.lower()
+    if ending != table.path.suffix.lower():
+        separator = TAB if ending == ".tsv" else COMMA
     with open(path, "w", encoding="utf-8", newline="") as file:
         file.write(mark)
-        if table.separator == TAB:  # a row is a line, and no cell is quoted
+        if separator == TAB:  # a row is a line, and no cell is quoted
             one_line = str.maketrans("\t\r\n", "   ")
             cells = ([cell.translate(one_line) for cell in row] for row in rows)
             file.writelines(TAB.join(row) + "\n" for row in cells)
         else:
-            csv.writer(file, delimiter=table.separator, lineterminator="\n").writerows(rows)
+            csv.writer(file, delimiter=separator, lineterminator="\n").writerows(rows)
 
 
 def _is_column(name: str, header: list[str]) -> bool:

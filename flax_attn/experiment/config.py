@@ -124,22 +124,22 @@ class Config(Part):
                 kind = type(value).__name__
                 raise UsageError(f"expected a plain value for config key '{key}', got {kind}")
         check_limits(flat)
-        data = build_data(_part(values, "data"), complete, allowed)
+        data = build_data(part_of(values, "data"), complete, allowed)
         if content is not None:
             data = dataclasses.replace(data, content=content)  # pyright: ignore
-        optimizer = build(Optimizer, _part(values, "optimizer"), complete)
+        optimizer = build(Optimizer, part_of(values, "optimizer"), complete)
         parts: JsonObject = {
             "data": data,
             "optimizer": optimizer,
-            "model": _part(values, "model"),
+            "model": part_of(values, "model"),
         }
-        parts["reference"] = flatten(_part({"reference": {}} | values, "reference"))
+        parts["reference"] = flatten(part_of({"reference": {}} | values, "reference"))
         check_reference(parts["reference"])
         fields = {field.name: getattr(data, field.name) for field in stored(data)}
         resolved = {"data": {"name": values["data"]["name"]} | fields}
         resolved["optimizer"] = dataclasses.asdict(optimizer)
         if "decoding" in values or isinstance(data, PairData):
-            decoding = _part({"decoding": {}} | values, "decoding")
+            decoding = part_of({"decoding": {}} | values, "decoding")
             parts["decoding"] = build(Decoding, decoding, complete)
             resolved["decoding"] = dataclasses.asdict(parts["decoding"])
         model_class = class_of(
@@ -191,6 +191,16 @@ class Config(Part):
             raise UsageError(
                 "expected keep_best=True with patience, which waits for the best epoch"
             )
+
+    def check_changed(self, changed: Collection[str]) -> None:
+        """Raises a UsageError for a key that was changed and decides nothing here."""
+        for part in (self.data, self.optimizer):
+            for name, needed in part.idle().items():
+                if (key := f"{part.PART}.{name}") in changed:
+                    raise UsageError(
+                        f"expected {needed} with {key}={getattr(part, name)}, which decides "
+                        f"nothing here; leave {key} out"
+                    )
 
     @property
     def by_validation(self) -> bool:
@@ -277,7 +287,7 @@ def check_amount(data: DataSet) -> None:
         raise UsageError(f"expected at most {MOST_DRAWN:,} numbers to draw, got {names}")
 
 
-def _part(values: JsonObject, name: str) -> JsonObject:
+def part_of(values: JsonObject, name: str) -> JsonObject:
     part = values.get(name)
     if not isinstance(part, dict):
         raise UsageError(f"expected a part '{name}' of the config, got {part!r}")

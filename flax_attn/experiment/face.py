@@ -12,8 +12,8 @@ from ml_collections import ConfigDict
 from flax_attn import config_files
 from flax_attn.data.sets import DATA, DataSet, from_python
 from flax_attn.data.sets.memory import Content
-from flax_attn.errors import UsageError, shortened
-from flax_attn.experiment.config import Config, class_of
+from flax_attn.errors import UsageError, one_line, shortened
+from flax_attn.experiment.config import Config, class_of, part_of
 from flax_attn.experiment.loading import Run, check_function, load_run
 from flax_attn.experiment.running import OnEpoch, Say, run, silent
 from flax_attn.fields import check_number, check_truth
@@ -67,7 +67,7 @@ def train(
     check_number("sequence", sequence)
     check_truth("debug_nans", debug_nans)
     values = read_values(config)
-    config_files.change(values, changes_of(overrides) | changes)
+    changed = config_files.change(values, changes_of(overrides) | changes)
     content = None if data is None else take_data(values, data)
     directory = (
         config_files.default_workdir(values) if workdir is None else expanded(workdir, "workdir")
@@ -75,8 +75,10 @@ def train(
     folder = None if manual_dir is None else expanded(manual_dir, "manual_dir")
     try:
         with listening() as stop:
+            own = Config.of(values, content=content)
+            own.check_changed(changed)
             run(
-                Config.of(values, content=content),
+                own,
                 directory,
                 manual_dir=folder,
                 say=say,
@@ -89,8 +91,8 @@ def train(
         if stopped.number != signal.SIGINT:
             raise SystemExit(128 + stopped.number) from stopped
         raise
-    own = [str(values[part]["name"]).partition(":")[0] for part in ("model", "data")]
-    return load_run(directory, say, own)
+    modules = [str(values[part]["name"]).partition(":")[0] for part in ("model", "data")]
+    return load_run(directory, say, modules)
 
 
 def read_values(config: UserInput) -> ConfigValues:
@@ -98,7 +100,10 @@ def read_values(config: UserInput) -> ConfigValues:
     if isinstance(config, str | Path):
         return config_files.read(str(config))
     if isinstance(config, Mapping | ConfigDict):
-        values: ConfigValues = ConfigDict(config)  # pyright: ignore
+        try:
+            values: ConfigValues = ConfigDict(config)  # pyright: ignore
+        except ValueError as error:  # a key with a dot
+            raise UsageError(f"expected a config of nested dicts ({one_line(error)})") from error
         config_files.check_keys(values.to_dict())
         return values
     raise UsageError(
@@ -122,8 +127,8 @@ def take_data(config: ConfigValues, data: Mapping[str, InputsAndTargets]) -> Con
 
     Returns them as the data set holds them.
     """
-    before = config.data.to_dict()
-    kind = class_of("data.name", before["name"], DATA, DataSet, None)
+    before = part_of(config.to_dict(), "data")
+    kind = class_of("data.name", str(before.get("name")), DATA, DataSet, None)
     own_class, fields, content = from_python(kind, data)
     name = next(name for name, known in DATA.items() if known is own_class)
     shared = {field.name for field in dataclasses.fields(own_class)} & before.keys() - fields.keys()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import flax.linen as nn
+import numpy as np
 
 from flax_attn import published
 from flax_attn.errors import UsageError, one_line, shortened
@@ -16,7 +17,7 @@ from flax_attn.experiment.running import kept_params, params_by_seed, silent
 from flax_attn.files import expanded
 from flax_attn.kinds.language import Generated, OnTexts
 from flax_attn.kinds.task import Kept, Prediction, Task
-from flax_attn.models.forward import Params
+from flax_attn.models.forward import Params, check_finite
 from flax_attn.runs import checkpoints, shipped, sums, untrusted
 from flax_attn.runs.checkpoints import Checkpoint
 from flax_attn.runs.directory import read_whole
@@ -52,9 +53,13 @@ class Model:
             options: for translations `beam` and `num_best`.
 
         Raises:
-            UsageError: inputs that are not of the kind that the model was trained on.
+            UsageError: inputs that are not of the kind that the model was trained on, or outputs
+                that are no finite numbers.
         """
-        return self.task.predict(self.model, list(self.params.values()), inputs, **options)
+        prediction = self.task.predict(self.model, list(self.params.values()), inputs, **options)
+        if isinstance(prediction.outputs, np.ndarray):
+            check_finite(prediction.outputs)
+        return prediction
 
     def generate(
         self,

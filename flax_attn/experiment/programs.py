@@ -13,6 +13,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.errors import FlaxError
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Key
 
@@ -40,6 +41,9 @@ from flax_attn.types import Json, Options, Tree
 States = TrainState  # of all seeds, stacked along the leading axis
 Scores = dict[str, Array]  # (seeds,) by metric
 MOST_NUMBERS = 2**28  # of a batch
+# what Flax and JAX raise for fields that make no model
+NOT_MADE = (ArithmeticError, AssertionError, AttributeError, FlaxError, LookupError)
+NOT_MADE += (NotImplementedError, TypeError, ValueError)
 
 
 def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
@@ -76,28 +80,48 @@ def _frozen(value: Json) -> Json:
     return tuple(value) if isinstance(value, list) else value
 
 
-def layer_table(model: nn.Module, sample: Inputs) -> str:
-    """The outermost layers with their output shapes and parameters.
+def layer_table(model: nn.Module, sample: Inputs, params: Params) -> str:
+    """The outermost layers with their output shapes and parameters. `params` may be shapes.
 
     Raises:
         UsageError: a model that cannot be built from its fields.
     """
-    sample = jax.device_put(sample)
     # a key without a program to compile
     key = jax.random.wrap_key_data(jax.device_put(np.zeros(2, np.uint32)), impl="threefry2x32")
+    console = {"width": 110, "force_terminal": False}
     try:
-        console = {"width": 110, "force_terminal": False}
-        table = nn.tabulate(model, key, depth=1, console_kwargs=console)(sample)
-        init = functools.partial(model.init_with_output, train=False)
-        output, variables = jax.eval_shape(init, key, sample)
-        params = variables["params"]
-        _check_output(output)
-    except (AttributeError, KeyError, ValueError, TypeError) as error:
+        table = nn.tabulate(model, key, depth=1, console_kwargs=console)(jax.device_put(sample))
+    except NOT_MADE as error:
         raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
     layers, _, _ = table.rpartition(
         "Total Parameters"
     )  # Flax counts what is carried among the parameters
     return f"{layers.rstrip()}\nparameters: {count_parameters(params):,}"
+
+
+def shapes_of_params(model: nn.Module, task: Task) -> Params:
+    """The shapes of the parameters of a model whose outputs fit the targets of a task.
+
+    Raises:
+        UsageError: a model that cannot be built from its fields, or that is not for such data.
+    """
+    row = jax.tree.map(lambda array: array[:1], task.rows.train)
+    init = functools.partial(model.init_with_output, train=False)
+    try:
+        output, variables = jax.eval_shape(init, jax.random.key(0), row["inputs"])
+        _check_output(output)
+        params = variables["params"]
+    except NOT_MADE as error:
+        raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
+    measure = lambda outputs, aux, row: task.measure(outputs, aux, row, True)[0]
+    try:
+        jax.eval_shape(measure, output[0], output[1], row)
+    except NOT_MADE as error:
+        raise UsageError(
+            f"expected a model.name whose outputs fit targets of shape {row['targets'].shape[1:]}, "
+            f"got {type(model).__name__} ({one_line(error)[:200]}); choose another"
+        ) from error
+    return params
 
 
 def _check_output(output: Tree) -> None:

@@ -21,6 +21,7 @@ from flax_attn.experiment import processes
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.debugging import find_nan
 from flax_attn.experiment.programs import (
+    NOT_MADE,
     Programs,
     Scores,
     States,
@@ -30,6 +31,7 @@ from flax_attn.experiment.programs import (
     make_batches,
     make_programs,
     mesh_of,
+    shapes_of_params,
 )
 from flax_attn.files import replacing
 from flax_attn.kinds.task import Task, row_lengths
@@ -158,6 +160,7 @@ def run(
             with as_begun(directory):
                 with processes.first_ahead("the data"):
                     task = config.kind.load(config.data, config.recipe, manual_dir)
+                check_folder(manual_dir)
                 check_same_data(directory.path, directory.derived, task)
                 check_enough(config, task)
                 summary = fill(config, directory, task, mesh, listeners, stop, debug_nans)
@@ -231,7 +234,7 @@ def fill(
     """Trains a run that is not finished, fills its directory and returns the summary."""
     say = listeners.say
     model = build_model(config, task.kept.sizes)
-    layers = layer_table(model, task.sample())
+    layers = layer_table(model, task.sample(), shapes_of_params(model, task))
     programs = make_programs(config, model, task, mesh)
     if processes.is_first():
         directory.begin(config.values)
@@ -609,6 +612,15 @@ def check_same_data(workdir: Path, derived: JsonObject | None, task: Task) -> No
         )
 
 
+def check_folder(manual_dir: Path | None) -> None:
+    """Raises a UsageError for a folder of data sets that is none.
+
+    A data set that looks for its files there has said so itself.
+    """
+    if manual_dir is not None and not manual_dir.is_dir():
+        raise UsageError(f"expected a folder as manual_dir, got {manual_dir}; leave it out")
+
+
 def check_enough(config: Config, task: Task) -> None:
     """Raises a UsageError for a split without rows, for too few training examples, or for a model
     that does not fit into the memory.
@@ -647,7 +659,7 @@ def check_memory(config: Config, model: nn.Module, sample: Inputs) -> None:
     """
     try:
         shapes = jax.eval_shape(model.init, jax.random.key(0), sample)["params"]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except NOT_MADE as error:
         raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
     needed = (
         COPIES

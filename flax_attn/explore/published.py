@@ -20,7 +20,7 @@ from flax_attn.experiment.loading import Model
 from flax_attn.explore.under_lens import NORMALIZERS, Traced, by_name
 from flax_attn.kinds import replies
 from flax_attn.kinds.asking import MOST_TOKENS, Asked, Settings, View, read
-from flax_attn.models.forward import Inputs, Params, in_order
+from flax_attn.models.forward import Inputs, Params, check_finite, in_order
 from flax_attn.page.data import safe
 from flax_attn.published.modules import Decoder, VisionTransformer
 from flax_attn.published.tasks import Continued, Prepared, Read, Seen
@@ -65,6 +65,7 @@ class PublishedAnswers:
             self._check(settings.cut)
         view = self._view(asked.view, prepared)
         looked = self._looked(asked, prepared, view)
+        check_finite(looked["outputs"])
         reply = replies.EMPTY | self._classified(looked["outputs"])
         if asked.changes:
             reply["effects"] = self._effects(asked, prepared, looked["outputs"])

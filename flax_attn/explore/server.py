@@ -176,6 +176,12 @@ def free_port(first: int = FIRST_PORT) -> int:
     return next((port for port in ports if is_free(port)), 0)
 
 
+def check_free(port: int | None) -> None:
+    """Raises a UsageError for a port that is in use, or may not be used."""
+    if port is not None:
+        bound(port, [], None).server_close()
+
+
 def open_explorer(
     port: int | None,
     make_page: Callable[[str], str],

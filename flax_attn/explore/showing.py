@@ -117,6 +117,8 @@ def show(
     check_truth("model", model)
     beside = {"rows": rows, "columns": columns, "mask": mask}
     if runs and are_weights(runs[0]):
+        if not model:
+            raise UsageError("expected model=False beside runs alone, got weights; leave it out")
         weights, *tokens = runs
         if len(tokens) > 2:
             raise UsageError(

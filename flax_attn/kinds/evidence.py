@@ -22,7 +22,7 @@ from flax_attn.errors import escaped
 from flax_attn.kinds.asking import check_length, longer, rounded
 from flax_attn.kinds.classification import probabilities
 from flax_attn.kinds.requests import Loaded
-from flax_attn.models.forward import AT_ONCE, forward
+from flax_attn.models.forward import AT_ONCE, check_finite, forward
 from flax_attn.types import JsonObject
 
 SHOWN = 10  # words of a text, those that mattered most
@@ -117,7 +117,9 @@ def shares_of(run: Loaded, inputs: dict[str, np.ndarray]) -> np.ndarray:
     rows = np.minimum(np.arange(-(-count // AT_ONCE) * AT_ONCE), count - 1)
     padded = {name: own[rows] for name, own in inputs.items()}
     logits = [forward(run.model, own, padded, 1)[0][:count] for own in run.params.values()]
-    return np.mean([probabilities(own) for own in logits], axis=0)
+    shares = np.mean([probabilities(own) for own in logits], axis=0)
+    check_finite(shares)
+    return shares
 
 
 def add(

@@ -232,6 +232,9 @@ class NumberCSV(NumbersOfTexts):
     def check_training(self, training: Training) -> None:
         check_held_out(self.valid_fraction, training)
 
+    def idle(self) -> dict[str, str]:
+        return {"test_fraction": "data.test_file=''"} if self.test_file else {}
+
     def load(self, manual_dir: Path | None) -> Numbered:
         del manual_dir  # the user names the files
         texts, numbers = self._read(self.file)
@@ -263,12 +266,12 @@ def number_in(written: str, where: str) -> float:
         number = float(written)
     except ValueError:
         number = float("nan")
-    with np.errstate(over="ignore"):
-        if not np.isfinite(np.float32(number)):
-            hint = " (with a point, as in 3.5)" if "," in written else ""
-            raise UsageError(
-                f"expected a finite number{hint} in {where}, got '{written[:60]}'; mend it"
-            )
+    if not abs(number) <= contents.LARGEST:
+        hint = " (with a point, as in 3.5)" if "," in written else ""
+        beyond = f", beyond {contents.LARGEST:g}" if np.isfinite(number) else ""
+        raise UsageError(
+            f"expected a finite number{hint} in {where}, got '{written[:60]}'{beyond}; mend it"
+        )
     return number
 
 
@@ -293,8 +296,7 @@ def check_numbers(where: str, numbers: UserInput) -> np.ndarray:
         array = contents.real_numbers(where, numbers).astype(np.float32)
     if array.ndim != 1:
         raise UsageError(f"expected a number for each input (n,) in {where}, got {array.shape}")
-    if not np.isfinite(array).all():
-        raise UsageError(f"expected finite numbers in {where}, got some that are not")
+    contents.check_finite(where, array)
     return array
 
 

@@ -467,7 +467,8 @@ def _table(rows: list[list[str]]) -> np.ndarray:
 def check_whole(name: str, number: UserInput) -> None:
     """Raises a UsageError for what is no number of translations."""
     most = LARGEST_BY_NAME["beam"]
-    if not isinstance(number, int | np.integer) or not 1 <= number <= most:
+    is_whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
+    if not is_whole or not 1 <= number <= most:
         raise UsageError(f"expected {name} to be a whole number from 1 to {most:,}, got {number!r}")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from flax_attn.attention import Across, Lens
+from flax_attn.errors import UsageError
 from flax_attn.types import Tree
 
 AT_ONCE = 64
@@ -42,6 +43,15 @@ def forward(
             attentions.append(jax.device_get(attention))
     together = jax.tree.map(lambda *own: np.concatenate(own)[:num_examples], *attentions)
     return np.concatenate(outputs)[:num_examples], in_order(together)
+
+
+def check_finite(outputs: Tree) -> None:
+    """Raises a UsageError for outputs of a model that are infinite, or not a number."""
+    if not np.isfinite(outputs).all():
+        raise UsageError(
+            "expected outputs that are finite numbers, got some that are not; the numbers of the "
+            "model or of the input are too large"
+        )
 
 
 def in_order(attention: Mapping[str, Own]) -> dict[str, Own]:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from flax_attn.errors import UsageError
 from flax_attn.models.cpu import largest
-from flax_attn.models.forward import Params
+from flax_attn.models.forward import Params, check_finite
 from flax_attn.types import Tree
 
 MOST_WRITTEN = 1_000_000  # tokens
@@ -64,9 +64,10 @@ def check_numbers(length: int, temperature: float, top_k: int, seed: int) -> Non
     """Raises a UsageError for numbers that no text can be written with."""
     numbers = {"length": length, "top_k": top_k, "seed": seed}
     for name, number in numbers.items():
-        if not isinstance(number, int):
+        if not isinstance(number, int | np.integer) or isinstance(number, bool):
             raise UsageError(f"expected a whole number as {name}, got {number!r}")
-    if not isinstance(temperature, int | float):
+    are_numbers = int | float | np.integer | np.floating
+    if not isinstance(temperature, are_numbers) or isinstance(temperature, bool):
         raise UsageError(f"expected a number as temperature, got {temperature!r}")
     if not 1 <= length <= MOST_WRITTEN:
         raise UsageError(f"expected a length from 1 to {MOST_WRITTEN:,} tokens, got {length}")
@@ -112,6 +113,7 @@ def generate(
             width = min(num_read, max(SHORTEST, 1 << (int(lengths.max()) - 1).bit_length()))
             filled = np.array([end + [0] * (width - len(end)) for end in ends], np.int32)
             read = _read(model, params, filled, lengths)
+            check_finite(read[0])
             state = read if is_full.all() else _choose(is_full, read, state)
             room = np.where(is_full, model.max_length - lengths, room)
         state, tokens = _write(model, params, state, key, first, sampling.temperature, **options)

@@ -59,6 +59,11 @@ class NGramAttention(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False) -> Outputs:
+        if len(set(self.encoders)) < len(self.encoders) or not (self.encoders or self.num_pairs):
+            raise ValueError(
+                f"expected encoders, each of them once, or pairs of words in the data, got "
+                f"{self.encoders}"
+            )
         tokens, lengths = inputs["tokens"], inputs["lengths"]
         mask = masks.from_lengths(lengths, tokens.shape[1])[:, 0]  # (b, t)
         kept = self._kept(mask, train) | (mask & (lengths == 1)[:, None])

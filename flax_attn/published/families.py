@@ -265,6 +265,9 @@ def frequencies_of(config: Config, types: list[str], width: int) -> tuple[tuple[
             scaling["trained_length"] = part.whole("original_max_position_embeddings", most=FAR)
             scaling |= {"slow": part.number("low_freq_factor")}
             scaling |= {"fast": part.number("high_freq_factor")}
+            if scaling["slow"] >= scaling["fast"]:
+                above = f"a number above low_freq_factor={scaling['slow']:g}"
+                raise part.wrong("high_freq_factor", above, scaling["fast"])
         factor = 1.0 if name == "default" else part.number("factor")
         own[kind] = scaled_frequencies(width, factor, max_period=theta, **scaling)
         part.unused("partial_rotary_factor factor")
@@ -338,17 +341,19 @@ def head_of(config: Config, arrays: Arrays, words: str, classes: str) -> Options
     """The head of an encoder, which its arrays tell."""
     config.only(tie_word_embeddings=True)
     if f"{classes}.weight" in arrays:
-        return {"head": "classes", "num_classes": arrays.shape(f"{classes}.weight")[0]}
+        config.only(problem_type="single_label_classification")
+        return {"head": "classes", "num_classes": arrays.num_classes(f"{classes}.weight")}
     return {"head": "words" if words in arrays else "states"}
 
 
 def vit(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     """ViT and DeiT."""
     config.unused("encoder_stride pooler_act pooler_output_size")
+    config.only(problem_type="single_label_classification")
     has_teacher_classes = "cls_classifier.weight" in arrays
     classes = "cls_classifier" if has_teacher_classes else "classifier"
     model = VisionTransformer(
-        arrays.shape(f"{classes}.weight")[0] if f"{classes}.weight" in arrays else 0,
+        arrays.num_classes(f"{classes}.weight") if f"{classes}.weight" in arrays else 0,
         config.whole("image_size"),
         config.divisor("patch_size", "image_size"),
         config.whole("num_channels"),

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from flax_attn.errors import UsageError, one_line, shortened
+from flax_attn.fields import SMALLEST_FLOAT
 from flax_attn.runs import untrusted
 from flax_attn.types import Json, JsonObject, Options, UserInput
 
@@ -68,9 +69,9 @@ class Config:
 
     def number(self, name: str, default: float | None = None, most: float = 1e9) -> float:
         value = self.get(name, REQUIRED if default is None else default)
-        if type(value) in (int, float) and 0 < value <= most:
+        if type(value) in (int, float) and SMALLEST_FLOAT <= value <= most:
             return float(value)
-        raise self.wrong(name, f"a number above 0 and at most {most:g}", value)
+        raise self.wrong(name, f"a number above 0 in float32 and at most {most:g}", value)
 
     def optional(self, name: str) -> float | None:
         """A number above 0. None stands for an option that is missing."""
@@ -139,6 +140,19 @@ class Arrays(Mapping[str, np.ndarray]):
         """The shape of an array, which is not read."""
         file, own = self._place(name)
         return tuple(file.get_slice(own).get_shape())
+
+    def num_classes(self, name: str) -> int:
+        """The number of rows of a kernel `(classes, features)`. Raises a UsageError below two.
+
+        A single row is of a regression, which has no classes.
+        """
+        shape = self.shape(name)
+        if len(shape) != 2 or shape[0] < 2:
+            raise UsageError(
+                f"expected {name} of shape (classes, features) with two classes or more, got "
+                f"{shape}"
+            )
+        return shape[0]
 
     def __getitem__(self, name: str) -> np.ndarray:
         """An array in float32. Raises a UsageError for other dtypes, and for a NaN or infinity."""
@@ -245,8 +259,17 @@ class HubTokenizer:
         raise UsageError("expected a run, got a published model, whose tokens need Python")
 
     def encode(self, text: str) -> list[int]:
-        """With the tokens that the model expects around a text, such as [CLS] and [SEP]."""
-        tokens = self.model.encode(text).ids
+        """With the tokens that the model expects around a text, such as [CLS] and [SEP].
+
+        Raises a UsageError for a text that the tokenizer has no tokens for.
+        """
+        try:
+            tokens = self.model.encode(text).ids
+        except Exception as error:  # of tokenizers' own class
+            raise UsageError(
+                f"expected a text that the tokenizer has tokens for, got {text[:60]!r} "
+                f"({one_line(error)}); choose other words"
+            ) from error
         return tokens or [0 if self.first is None else self.first]
 
     def decode(self, tokens: Iterable[int]) -> str:
@@ -284,9 +307,12 @@ def read_tokenizer(folder: Path, first: int | None) -> HubTokenizer:
             f"AutoTokenizer.from_pretrained(...).save_pretrained(folder)"
         ) from error
     try:
-        return HubTokenizer(tokenizers.Tokenizer.from_buffer(content), first)
+        tokenizer = HubTokenizer(tokenizers.Tokenizer.from_buffer(content), first)
     except Exception as error:  # of tokenizers' own class
         raise UsageError(f"expected a tokenizer in {folder / name} ({one_line(error)})") from error
+    if not tokenizer.size:
+        raise UsageError(f"expected tokens in {folder / name}, got none; copy the file again")
+    return tokenizer
 
 
 def missing(name: str) -> UsageError:

@@ -50,13 +50,17 @@ def read(folder: Path, max_length: int = MOST_READ) -> Published:
         if config.get(scheme, None) is not None:
             raise UsageError(f"expected a model without {scheme} in {folder / name}, got one")
     arrays = open_arrays(folder, family.prefixes)
-    model, layout = family.build(config, arrays)
-    config.check_all_known()
-    if not isinstance(model, VisionTransformer):
-        model = model.clone(max_length=min(model.max_length, max_length))
     try:
+        model, layout = family.build(config, arrays)
+        config.check_all_known()
+        if model.num_blocks > len(arrays):  # to make so many takes minutes
+            raise ValueError(f"{model.num_blocks} blocks, and {len(arrays)} arrays")
+        if not isinstance(model, VisionTransformer):
+            model = model.clone(max_length=min(model.max_length, max_length))
         shapes = jax.eval_shape(model.init, jax.random.key(0), sample(model))["params"]
-    except (TypeError, ValueError) as error:
+    except UsageError:
+        raise
+    except (OverflowError, TypeError, ValueError) as error:
         message = shortened(str(error))
         raise UsageError(f"expected sizes that fit in {folder / name} ({message})") from error
     params = fill(shapes, arrays, layout)

@@ -5,6 +5,7 @@ Each is the kind of task of the same name. It has no data, no training and no re
 
 import dataclasses
 import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -363,16 +364,19 @@ def images_of(folder: Path, config: Config, model: VisionTransformer) -> Task:
     name = "preprocessor_config.json"
     if (folder / name).exists():
         scaling |= untrusted.read_json(folder, name, dict)
-    for key in ("image_mean", "image_std"):
+    said = Config(scaling, folder / name)
+    said.only(do_rescale=True)
+    for key, least in (("image_mean", 0.0), ("image_std", 1e-6)):
         own = scaling[key]
         is_list = isinstance(own, list) and len(own) == model.channels
-        if not is_list or not all(type(one) in (int, float) and 0 <= one <= 1e3 for one in own):
-            raise config.wrong(key, f"{model.channels} numbers", own)
+        if not is_list or not all(type(one) in (int, float) and least <= one <= 1e3 for one in own):
+            raise said.wrong(key, f"{model.channels} numbers from {least:g} to 1,000", own)
+    is_scaled = said.flag("do_normalize", True)
     data = NoImages(
         size=model.image_size,
         channels=model.channels,
-        mean=tuple(scaling["image_mean"]),
-        std=tuple(max(own, 1e-6) for own in scaling["image_std"]),
+        mean=tuple(map(float, scaling["image_mean"])) if is_scaled else (0.0,) * model.channels,
+        std=tuple(map(float, scaling["image_std"])) if is_scaled else (1.0,) * model.channels,
     )
     names = class_names(config, model.num_classes)
     first = 2 if model.has_teacher_token else 1
@@ -388,5 +392,8 @@ def class_names(config: Config, number: int) -> list[str]:
 
 
 def kept_names(names: list[str]) -> Kept:
+    """What a run would keep of classes with these names; equal ones get their numbers."""
+    counts = Counter(names)
+    names = [name if counts[name] == 1 else f"{name} ({i})" for i, name in enumerate(names)]
     derived: JsonObject = {"classes": names, "class_weights": [1.0] * len(names)}
     return Kept(derived, {"num_classes": len(names)}, {"labels.json": names})

@@ -45,6 +45,11 @@ class Optimizer(Part):
         zero_or_above(self, "weight_decay", "clip_norm", "warmup_steps", "plateau_patience")
         one_of(self, "schedule", SCHEDULES)
 
+    def idle(self) -> dict[str, str]:
+        """Names of fields that decide nothing beside the others, and what they would need."""
+        needed = "optimizer.plateau_patience above 0"
+        return {} if self.plateau_patience else {"plateau_factor": needed}
+
     @property
     def plateau(self) -> Plateau:
         return Plateau(self.plateau_patience, self.plateau_factor)

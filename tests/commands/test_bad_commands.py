@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -165,8 +166,8 @@ TRAINING = [  # arguments after `train shapes_cnn`, and what is said
     (["--data.name=shape"], "did you mean 'shapes'?"),
     (["--data.name=no.module:Class"], "cannot import data.name"),
     (["--data.num_train=0"], "'data.num_train' to be a number above 0"),
-    (["--data.num_train=1000000000"], "at most 10,000,000 for config key 'data.num_train'"),
-    ([f"--data.num_test={HUGE}"], "at most 10,000,000 for config key 'data.num_test'"),
+    (["--data.num_train=1000000000"], "at most 1,000,000 for config key 'data.num_train'"),
+    ([f"--data.num_test={HUGE}"], "at most 1,000,000 for config key 'data.num_test'"),
     (["--data.valid_fraction=1"], "'data.valid_fraction' to be a number in [0, 1)"),
     (["--data.valid_fraction=0"], "expected validation examples"),
     (["--data.num_train=9", "--data.valid_fraction=0.999"], "lower data.valid_fraction=0.999"),
@@ -260,6 +261,34 @@ OTHERS = [  # whole commands
         "expected shapes_cnn, shapes_cnn:quick or shapes_cnn:tutorial, got shapes_cnn:fast",
     ),
     (["train", "names", "--port=8700"], "expected --port beside --explore alone"),
+    (["train", "names", "--no-open"], "expected --no-open beside --explore alone"),
+    (["train", "names", "--timeout=50"], "expected --timeout beside --distributed alone"),
+    (
+        ["train", "shapes_cnn", *SMALL, "--manual_dir=nowhere"],
+        "expected a folder as manual_dir, got nowhere; leave it out",
+    ),
+    (
+        ["train", "shapes_by_location", "--data.height_rule=both"],
+        "expected data.task=by_shape with data.height_rule=both, which decides nothing here",
+    ),
+    (
+        ["train", "names", "--optimizer.plateau_factor=0.5"],
+        "plateau_patience above 0 with optimizer.plateau_factor=0.5, which decides nothing here; "
+        "leave optimizer.plateau_factor out",
+    ),
+    (
+        ["train", "text_csv", "--data.file=a", "--data.test_file=b", "--data.test_fraction=0.3"],
+        "expected data.test_file='' with data.test_fraction=0.3",
+    ),
+    (
+        ["train", "numbers_csv", "--data.file=a", "--data.test_file=b", "--data.test_fraction=0"],
+        "expected data.test_file='' with data.test_fraction=0.0",
+    ),
+    (
+        ["train", "ag_news_joined", "--data.test_fraction=0.3"],
+        "expected data.file=test.csv with data.test_fraction=0.3",
+    ),
+    (["report", "w.npz", "--no-model"], "expected --no-model beside runs alone, got a file of w"),
     (["train", "names", "--explore", "--port=x"], "argument --port: expected 0 to 65535, got 'x'"),
     (["train", "names:fast"], "expected names or names:quick, got names:fast"),
     (["train", "/dev/zero"], "no config file /dev/zero"),
@@ -332,7 +361,7 @@ OTHERS = [  # whole commands
     (["train", "reverse_bahdanau", "--data.max_letters=2000000000"], "numbers to draw"),
     (["train", "series_input_attention", "--data.length=1000000000"], "numbers to draw"),
     (["train", "series_input_attention", "--data.relevant=8"], "data.relevant"),
-    (["train", "names", "--data.num_lines=2000000000"], "at most 10,000,000 for config key"),
+    (["train", "names", "--data.num_lines=2000000000"], "at most 1,000,000 for config key"),
     (
         ["train", "images_folder", "--data.file=x", "--data.height=60000", "--data.width=60000"],
         "data.height times data.width of at most 67,108,864, got 60000 and 60000",
@@ -363,6 +392,13 @@ OTHERS = [  # whole commands
 @pytest.mark.parametrize(("arguments", "said"), OTHERS)
 def test_a_bad_command_is_one_line(arguments, said, capsys):
     assert said in complaint(capsys, *arguments)
+
+
+def test_a_port_in_use_is_told_before_anything_is_written(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        arguments = ["train", "shapes_cnn", *SMALL, "--explore", "--no-open", f"--port={port}"]
+        assert f"expected a free --port, got {port}" in complaint(capsys, *arguments)
 
 
 CONFIGS = {  # files of the user's own
@@ -966,11 +1002,18 @@ def test_where_no_error_can_be_written_the_exit_code_tells(command, written):
     assert (done.returncode, bool(done.stdout)) == (0 if written else 2, bool(written))
 
 
-def test_runs_of_two_tasks_are_not_compared(capsys):
-    for kind in ("signals", "images"):
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        (("signals", "images"), "got classification and regression; compare them apart"),
+        (("signals", "series"), "got series and signals; compare them apart"),
+        (("signals", "numbers"), "got numbers and signals; compare them apart"),
+    ],
+)
+def test_runs_of_two_tasks_are_not_compared(kinds, said, capsys):
+    for kind in kinds:
         write_run(Path(kind), kind)
-    said = "expected runs of one task, got classification and regression; compare them apart"
-    assert said in complaint(capsys, "compare", "signals", "images")
+    assert f"expected runs of one task, {said}" in complaint(capsys, "compare", *kinds)
 
 
 def test_pictures_need_no_backend(tmp_path):
@@ -1005,12 +1048,6 @@ def test_tables_from_which_nothing_can_be_told_are_refused(rows, test_rows, said
     Path("u.csv").write_text(f"text,label\n{test_rows}")
     files = ["--data.file=t.csv", *(["--data.test_file=u.csv"] if test_rows else [])]
     assert said in complaint(capsys, "train", "text_csv", *files)
-
-
-def test_weights_have_no_model_to_leave_out(capsys):
-    np.savez("w.npz", weights=np.eye(3))
-    said = complaint(capsys, "report", "w.npz", "--no-model")
-    assert "expected --no-model for runs alone" in said
 
 
 def test_a_report_with_a_model_that_cannot_be_written_is_one_line(signals, capsys, monkeypatch):

@@ -91,6 +91,10 @@ def test_a_table_goes_where_the_user_says_and_json_is_printed_alone(films, tmp_p
     code, _, _ = predict(capsys, films.path, "--input", source, "--output", output)
     assert code == 0
     assert output.read_text().splitlines()[1].startswith(f"{GREAT}\t1\tgood\t")
+    other = tmp_path / "out.csv"
+    assert predict(capsys, films.path, "--input", source, "--output", other)[0] == 0
+    assert rows_of(other, ",")[1][:3] == [GREAT, "1", "good"]
+    other.unlink()
     code, out, _ = predict(capsys, films.path, "--input", source, "--json")
     assert json.loads(out)[0]["input"] == GREAT
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.tsv", "out.tsv"]
@@ -241,6 +245,9 @@ def test_words_are_refused_for_other_runs_and_other_data(films, stars, tmp_path,
     code, _, err = words(capsys, films.path, "--texts", 0)
     assert code == 2
     assert "expected --texts to be a whole number above 0, got 0" in err
+    code, _, err = words(capsys, films.path, "--input", "new.csv", "--manual_dir", tmp_path)
+    assert code == 2
+    assert "expected --manual_dir or --input, got both; leave one out" in err
     own = films.path.parent / "own.csv"
     before = own.read_bytes()
     own.write_bytes(before.replace(b"fine", b"nice"))

@@ -6,7 +6,7 @@ import gzip
 import pytest
 
 from flax_attn.data import dates, multi30k, pairs, toy
-from flax_attn.data.sets import Multi30k, PairsTSV
+from flax_attn.data.sets import Dates, Multi30k, PairsTSV, Reverse
 from flax_attn.errors import UsageError
 
 
@@ -211,3 +211,15 @@ def test_dates_say_what_they_become():
         assert dates.MONTHS[date.month - 1][:3] in source
         assert str(date.day) in source
     assert len({target[:4] for _, target in drawn}) > 80
+
+
+@pytest.mark.parametrize(
+    ("data", "number"),
+    [
+        (Dates(num_train=900_000), "292,200"),
+        (Reverse(num_train=700, min_letters=1, max_letters=2), "702"),
+    ],
+)
+def test_more_pairs_than_there_are_is_told_before_any_is_drawn(data, number):
+    with pytest.raises(UsageError, match=f"of {number} that were found; lower data.num_train"):
+        data.load(None)

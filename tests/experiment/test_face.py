@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 import flax_attn
 from flax_attn import config_files, kinds
 from flax_attn.__main__ import main
-from flax_attn.data.sets import LanguageData, SeriesData, SignalData, from_python
+from flax_attn.data.sets import LanguageData, SeriesData, SignalData, SignalsNPZ, from_python
 from flax_attn.errors import UsageError
 from flax_attn.experiment import Config, exporting, loading
 from flax_attn.experiment.config import class_of
@@ -166,7 +166,7 @@ def test_pairs_and_images_from_python_train(tmp_path, no_pictures):
         workdir=tmp_path / "pairs",
         overrides=tiny.PAIRS,
     )
-    for number in (0, 10**9):
+    for number in (0, 10**9, True):
         with pytest.raises(UsageError, match="expected beam to be a whole number from 1 to 1,000"):
             run.predict("a b", beam=number)
         with pytest.raises(UsageError, match="expected num_best to be a whole number from 1"):
@@ -416,9 +416,22 @@ def test_what_is_no_config_and_no_data_is_told():
     for config in (3, None, ["shapes_cnn"], b"shapes_cnn", Path):
         with pytest.raises(UsageError, match=f"or a ConfigDict, got {type(config).__name__}"):
             train(config)
-    for data, got in ((3, "int"), ({"train": (), "test": (), None: ()}, "train, test, None")):
+    for data, got in (
+        (3, "int"),
+        ({}, "none"),
+        ({"train": (), "test": (), None: ()}, "train, test, None"),
+    ):
         with pytest.raises(UsageError, match=f"and perhaps valid, got {got}$"):
             take(SignalData, data)
+    split = np.zeros((2, 9)), np.zeros((2, 9))
+    for config, said in (
+        ({"name": "x"}, "expected a part 'data' of the config, got None"),
+        ({"name": "x", "data": 3}, "expected a part 'data' of the config, got 3"),
+        ({"name": "x", "data": {"name": 3}}, "unknown data.name '3'"),
+        ({"name": "x", "a.b": 3}, "expected a config of nested dicts"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            train(config, data={"train": split, "test": split})
     with pytest.raises(UsageError, match="unknown config key '3'"):
         inspect.unwrap(config_files.change)(config_files.read("shapes_cnn"), {3: 4})
 
@@ -463,6 +476,7 @@ def test_arguments_of_another_kind_for_a_run_are_told(signal_run, monkeypatch):
         (lambda: show(3), "expected a text or a Path as a run, got 3"),
         (lambda: show([signal_run.path]), "expected a text or a Path as a run"),
         (lambda: show(signal_run, height=-5), "height to be a whole number above 0, got -5"),
+        (lambda: show(np.eye(3), model=False), "expected model=False beside runs alone"),
         (lambda: show(signal_run, model="no"), "expected model to be True or False, got 'no'"),
         (lambda: show(signal_run, height='9" onload="x'), "height to be a whole number above 0"),
     ):
@@ -533,7 +547,67 @@ def test_signals_of_truth_values_are_zeros_and_ones_as_in_training(signal_run):
     np.testing.assert_array_equal(outputs, signal_run.predict(np.float32(signals)).outputs)
 
 
+def test_half_a_character_is_told(text_run):
+    with pytest.raises(UsageError, match=r"expected whole characters in a text, got .*ud800"):
+        text_run.predict("a film \ud800")
+
+
+def test_a_masked_array_is_told(signal_run):
+    signals = np.ma.masked_array(np.zeros(signal_run.config.data.shape[0]))
+    with pytest.raises(
+        UsageError, match="expected numbers in the inputs, got a masked array; fill"
+    ):
+        signal_run.predict(signals)
+
+
 @pytest.mark.parametrize("inputs", NO_TEXTS, ids=str)
 def test_what_is_no_text_is_told(inputs, text_run):
     with pytest.raises(UsageError, match="expected a text, or a list of texts, got"):
         text_run.predict(inputs)
+
+
+def test_a_model_that_is_not_for_the_data_is_told_before_anything_is_written(tmp_path):
+    """Its outputs have two channels, as its inputs have, and the targets have one."""
+    rng = np.random.default_rng(0)
+    split = rng.normal(size=(8, 12, 2)), rng.normal(size=(8, 12))
+    options = {
+        "data": {"train": split, "test": split},
+        "batch_size": 4,
+        "workdir": tmp_path / "run",
+    }
+    with pytest.raises(UsageError, match=r"whose outputs fit targets of shape \(12, 1\), got LSTM"):
+        flax_attn.train("shapes_lstm:quick", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("encoders", [("gru", "gru"), ()])
+def test_encoders_that_make_no_model_are_told(encoders, tmp_path):
+    split = ["a film", "a play"] * 8, ["good", "bad"] * 8
+    overrides = {"model.encoders": encoders, "data.num_pairs": 0}
+    with pytest.raises(UsageError, match="expected encoders, each of them once, or pairs of words"):
+        flax_attn.train(
+            "text_csv_best:quick",
+            data={"train": split, "test": split},
+            overrides=overrides,
+            workdir=tmp_path / "run",
+        )
+
+
+def test_a_share_of_a_split_that_is_there_is_told(tmp_path):
+    split = np.eye(9), np.eye(9)
+    options = {
+        "data": dict.fromkeys(("train", "valid", "test"), split),
+        "workdir": tmp_path / "run",
+    }
+    said = "expected data without a valid split with data.valid_fraction=0.3, which decides nothing"
+    with pytest.raises(UsageError, match=said):
+        flax_attn.train("shapes_cnn", overrides={"data.valid_fraction": 0.3}, **options)
+    arrays = {f"{name}_{of}": np.eye(9) for name in options["data"] for of in ("inputs", "targets")}
+    np.savez(tmp_path / "own.npz", **arrays)
+    own = {"file": str(tmp_path / "own.npz")}
+    for share in ("valid_fraction", "test_fraction"):
+        with pytest.raises(
+            UsageError, match=rf"data.{share}=0.1 for .*own.npz, which has a \w+ split"
+        ):
+            SignalsNPZ(**own, **{share: 0.3}).load(None)
+    assert SignalsNPZ(**own, test_fraction=0.0).load(None).keys() == {"train", "valid", "test"}

@@ -322,6 +322,9 @@ FILMS, SOUNDS = ["a film", "a play"] * 8, ["good", "bad"] * 8
         (FILMS, [None, "bad"] * 8, "number of a class, for each text in here, got None"),
         (FILMS, [float("nan"), "bad"] * 8, "number of a class, for each text in here, got nan"),
         (FILMS, [b"good", b"bad"] * 8, "number of a class, for each text in here, got b'good'"),
+        (FILMS, ["", "bad"] * 8, "number of a class, for each text in here, got ''"),
+        (["a \ud800", "b"] * 8, SOUNDS, r"whole characters in here, got 'a \\ud800'; decode"),
+        (FILMS, ["\ud800", "bad"] * 8, "expected whole characters in here"),
         (FILMS, np.zeros((16, 1)), r"number of a class, for each text in here, got \[0.0\]"),
     ],
 )
@@ -336,7 +339,9 @@ def test_texts_and_classes_may_be_any_list(make):
     assert contents.texts("here", make(FILMS), make([3, 4] * 8))[1] == ["3", "4"] * 8
 
 
-@pytest.mark.parametrize("labels", [[None, "cat", "cat"], [["cat"], "cat", "cat"], ["cat", 1, 2.5]])
+@pytest.mark.parametrize(
+    "labels", [[None, "cat", "cat"], [["cat"], "cat", "cat"], ["cat", 1, 2.5], ["", "a", "b"]]
+)
 def test_labels_of_another_kind_are_told(labels):
     with pytest.raises(UsageError, match="expected the class of each image"):
         contents.images("here", PIXELS[:3], np.array(labels, object))

@@ -810,7 +810,7 @@ def test_data_drawn_and_stored_are_of_the_same_kind(monkeypatch, task, rule):
 
 def test_the_table_of_layers_fits_a_screen():
     model = GPT(vocabulary_size=11, max_length=12, features=8, num_heads=2, num_blocks=2)
-    table = layer_table(model, np.zeros((1, 12), np.int32))
+    table = layer_table(model, np.zeros((1, 12), np.int32), {})
     for layer in "embedding", "blocks_0", "blocks_1", "norm":
         assert f"│ {layer} " in table
     assert "_block)" not in table  # a helper of the model is no layer

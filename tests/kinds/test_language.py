@@ -1,6 +1,7 @@
 """Language models: rows of a text, the loss over all of it, induction, and prompts."""
 
 import dataclasses
+import inspect
 import itertools
 
 import flax.linen as nn
@@ -15,6 +16,7 @@ from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import build_model
 from flax_attn.kinds import induction, language
 from flax_attn.kinds.language import LanguageModel
+from flax_attn.models.generation import check_numbers
 from flax_attn.models.language import attention_of, loss_by_position
 from tests.models.variables import draw
 
@@ -121,6 +123,8 @@ def test_a_task_that_is_restored_predicts_the_same():
         ("Ba", {"temperature": float("nan")}, "a temperature of 0 or above, got nan"),
         ("Ba", {"top_k": -1}, "top_k of 0"),
         ("Ba", {"seed": -1}, "a seed from 0"),
+        ("Ba", {"length": True}, "expected a whole number as length, got True"),
+        ("Ba", {"top_k": True}, "expected a whole number as top_k, got True"),
     ],
 )
 def test_prompts_that_cannot_be_continued_are_told(prompt, options, line):
@@ -128,6 +132,15 @@ def test_prompts_that_cannot_be_continued_are_told(prompt, options, line):
     params = [draw(model, jnp.zeros((1, 8), jnp.int32))["params"]]
     with pytest.raises(UsageError, match=line):
         task.generate(model, params, prompt, **options)
+
+
+def test_numbers_of_numpy_are_numbers():
+    check = inspect.unwrap(check_numbers)  # in tests, types are checked first
+    check(np.int64(3), np.float32(0.5), np.int32(2), np.uint32(7))
+    with pytest.raises(UsageError, match="expected a whole number as length"):
+        check(np.float64(3), 0.5, 2, 7)
+    with pytest.raises(UsageError, match="expected a number as temperature, got True"):
+        check(3, True, 2, 7)
 
 
 def test_texts_grow_as_they_are_written():

@@ -310,6 +310,7 @@ def test_a_table_of_texts_and_numbers_is_split_in_three(tmp_path):
         ("text,number\na,seven\n", {}, "expected a finite number in .*, line 2, got 'seven'"),
         ("text,number\na,nan\n", {}, "expected a finite number in .*, line 2, got 'nan'"),
         ("text;number\na;3,5\n", {}, r"number \(with a point, as in 3.5\) in .*, got '3,5'"),
+        ("text,number\na,3e38\n", {}, r"in .*, line 2, got '3e38', beyond 1e\+30; mend it"),
         ("text,number\na,1e99\n", {}, "expected a finite number in .*, line 2, got '1e99'"),
         ("text,number\na,\n", {}, "expected a number in .*, line 2"),
         ("text,number\na,1\n", {}, "expected enough rows in .* got 1"),

@@ -11,7 +11,7 @@ import pytest
 
 import flax_attn
 from flax_attn.errors import UsageError
-from tests.published.tiny import write_gpt2, write_vit
+from tests.published.tiny import FEATURES, write, write_bert, write_gpt2, write_vit
 
 safetensors = pytest.importorskip("safetensors.numpy")
 CONFIG, ARRAYS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
@@ -70,6 +70,12 @@ def numbered(token, number):
         (folder / TOKENIZER).write_text(json.dumps(content))
 
     return change
+
+
+def change_tokenizer(folder, changes):
+    content = json.loads((folder / TOKENIZER).read_text())
+    content["model"] |= changes
+    (folder / TOKENIZER).write_text(json.dumps(content))
 
 
 def in_pickle(folder):
@@ -184,6 +190,18 @@ BAD = {
         ],
         "expected at most 200 tokens",
     ),
+    "many more blocks than arrays": (
+        option("n_layer", 1_000),
+        r"sizes that fit in .*config.json \(1000 blocks, and 28 arrays\)",
+    ),
+    "a tokenizer without a token": (
+        lambda folder: change_tokenizer(folder, {"vocab": {}, "merges": []}),
+        "expected tokens in .*tokenizer.json, got none; copy",
+    ),
+    "a number of no size in float32": (
+        option("layer_norm_epsilon", 1e-300),
+        "a number above 0 in float32 and at most 1e.09 for layer_norm_epsilon",
+    ),
     "a token beyond those of the model": (numbered("a", 900), "expected at most 256 tokens"),
 }
 
@@ -216,3 +234,101 @@ def test_patches_that_do_not_fill_an_image_are_told(tmp_path):
     said = "a number that divides image_size=8 for patch_size in .*config.json, got 5"
     with pytest.raises(UsageError, match=said):
         flax_attn.load(folder)
+
+
+@pytest.mark.parametrize("shape", [(), (FEATURES,), (0, FEATURES), (1, FEATURES)])
+@pytest.mark.parametrize("write_one", [lambda folder: write_bert(folder, "classes"), write_vit])
+def test_a_head_of_no_classes_is_told(write_one, shape, tmp_path):
+    folder = write_one(tmp_path)
+    arrays(lambda own: own.update({"classifier.weight": np.zeros(shape, np.float32)}))(folder)
+    said = (
+        r"expected classifier.weight of shape \(classes, features\) with two classes or more, got"
+    )
+    with pytest.raises(UsageError, match=said):
+        flax_attn.load(folder)
+
+
+@pytest.mark.parametrize("write_one", [lambda folder: write_bert(folder, "classes"), write_vit])
+def test_classes_of_which_several_may_be_right_are_refused(write_one, tmp_path):
+    folder = write_one(tmp_path)
+    option("problem_type", "multi_label_classification")(folder)
+    with pytest.raises(UsageError, match="'single_label_classification' for problem_type in"):
+        flax_attn.load(folder)
+
+
+LLAMA = {"model_type": "llama", "vocab_size": 4, "hidden_size": 16, "num_attention_heads": 4}
+LLAMA |= {"num_hidden_layers": 1, "intermediate_size": 8, "max_position_embeddings": 8}
+THREE = {"rope_type": "llama3", "factor": 2.0, "original_max_position_embeddings": 8}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"head_dim": 5}, "sizes that fit in .* an even number of features, got 5"),
+        (
+            {"rope_scaling": THREE | {"low_freq_factor": 2.0, "high_freq_factor": 2.0}},
+            "a number above low_freq_factor=2 for high_freq_factor in .*, got 2.0",
+        ),
+        ({"rope_theta": 1e-300}, "a number above 0 in float32 .* for rope_theta"),
+    ],
+)
+def test_positions_that_cannot_be_are_told(options, said, tmp_path):
+    folder = write(tmp_path, LLAMA | options, {"model.embed_tokens.weight": (4, 16)}, None, 0)
+    with pytest.raises(UsageError, match=said):
+        flax_attn.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "said"),
+    [
+        ({"image_std": [0]}, r"1 numbers from 1e-06 to 1,000 for image_std in .*processor_config"),
+        ({"image_mean": [0.5] * 3}, r"1 numbers from 0 to 1,000 for image_mean in .*processor_con"),
+        ({"do_rescale": False}, "expected True for do_rescale in .*preprocessor_config.json"),
+        ({"do_normalize": 1}, "expected true or false for do_normalize"),
+    ],
+)
+def test_a_scaling_of_pixels_that_is_not_covered_is_told(scaling, said, tmp_path):
+    folder = write_vit(tmp_path)
+    (folder / "preprocessor_config.json").write_text(json.dumps(scaling))
+    with pytest.raises(UsageError, match=said):
+        flax_attn.load(folder)
+
+
+def test_pixels_are_not_scaled_where_a_folder_says_so(tmp_path):
+    folder, image = write_vit(tmp_path), np.full((8, 8), 0.3)
+    scaled = flax_attn.load(folder).predict(image).outputs
+    (folder / "preprocessor_config.json").write_text('{"do_normalize": false}')
+    as_it_is = flax_attn.load(folder).predict(image).outputs
+    assert np.abs(as_it_is - scaled).max() > 1e-3
+    (folder / "preprocessor_config.json").write_text('{"image_mean": [0], "image_std": [1]}')
+    np.testing.assert_allclose(flax_attn.load(folder).predict(image).outputs, as_it_is)
+
+
+def large(folder):
+    arrays(lambda own: own.update({name: own[name] * 1e30 for name in own}))(folder)
+    return folder
+
+
+def test_weights_so_large_that_outputs_are_no_numbers_are_told(tmp_path):
+    said = "expected outputs that are finite numbers, got some that are not"
+    model, image = flax_attn.load(large(write_gpt2(tmp_path / "gpt2"))), np.full((8, 8), 0.3)
+    for ask in (
+        lambda: model.predict("the cat"),
+        lambda: model.generate("the cat", length=2),
+        lambda: flax_attn.load(large(write_vit(tmp_path / "vit"))).predict(image),
+    ):
+        with pytest.raises(UsageError, match=said):
+            ask()
+
+
+def test_a_text_without_tokens_is_told(tmp_path):
+    folder = write_bert(tmp_path, "classes")
+    change_tokenizer(folder, {"unk_token": "nothing"})
+    with pytest.raises(UsageError, match="a text that the tokenizer has tokens for, got 'zzz'"):
+        flax_attn.load(folder).predict("zzz")
+
+
+def test_classes_of_one_name_are_told_apart(tmp_path):
+    folder = write_bert(tmp_path, "classes")
+    option("id2label", {"0": "x", "1": "y", "2": "x"})(folder)
+    assert flax_attn.load(folder).predict("the cat").names == ["x (0)", "y", "x (2)"]

@@ -313,7 +313,11 @@ class LocalAttention(nn.Module):
         need_weights: bool = True,
         **limits: Unpack[Limits],
     ) -> Attended:
-        """Attends as `Attention` does. Without `value`, the values are the keys."""
+        """Attends as `Attention` does. Without `value`, the values are the keys.
+
+        Raises:
+            TypeError, ValueError: as `attend`; a `window`, which is the reach.
+        """
         if "window" in limits:
             raise TypeError("expected no window in LocalAttention, whose reach is its window")
         query, key, value = as_inputs(query, key, value, self.dtype)

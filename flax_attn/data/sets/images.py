@@ -16,6 +16,7 @@ from flax_attn.data.sets.kinds import (
     Training,
     check_fractions,
     check_held_out,
+    check_parted,
     check_validation,
 )
 from flax_attn.data.splits import by_class, stratified
@@ -144,6 +145,7 @@ class ImageFiles(ImageData):
             images, labels = contents.images(contents.place(name, self.file), images, labels)
             content[name] = self.prepare(images), labels
         contents.check_one_shape({name: images for name, (images, _) in content.items()})
+        check_parted(self, content, self.file)
         if ALL in content:
             images, labels = content[ALL]
             parts = by_class(labels, (self.valid_fraction, self.test_fraction), self.seed)

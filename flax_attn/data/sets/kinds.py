@@ -6,7 +6,8 @@ Each kind says what `load` returns. A data set of one's own is a subclass of a k
 """
 
 import abc
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -56,6 +57,10 @@ class DataSet(Part, abc.ABC):
     def check_training(self, training: Training) -> None:
         """Raises a UsageError where the data cannot be trained on in this way."""
         del training
+
+    def idle(self) -> dict[str, str]:
+        """Names of fields that decide nothing beside the others, and what they would need."""
+        return {}
 
 
 class SignalRows(NamedTuple):
@@ -284,6 +289,21 @@ def check_fractions(valid: float, test: float) -> None:
             f"expected data.valid_fraction and data.test_fraction of 0 or above, together below "
             f"1, got {valid} and {test}"
         )
+
+
+def check_parted(data: DataSet, splits: Collection[str], file: str) -> None:
+    """Raises a UsageError for a share of a split that a file has already.
+
+    A share of 0 and the default are of no file.
+    """
+    defaults = {field.name: field.default for field in dataclasses.fields(data)}
+    for split in ("valid", "test"):
+        key = f"{split}_fraction"
+        if split in splits and (share := getattr(data, key)) not in (0, defaults[key]):
+            raise UsageError(
+                f"expected data.{key}={defaults[key]} for {file}, which has a {split} split of its "
+                f"own, got {share}; leave it out"
+            )
 
 
 def check_validation(valid_fraction: float, training: Training) -> None:

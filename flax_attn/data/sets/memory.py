@@ -94,6 +94,9 @@ class InMemory(DataSet):
                 "above 0"
             )
 
+    def idle(self) -> dict[str, str]:
+        return {"valid_fraction": "data without a valid split"} if "valid" in self.splits else {}
+
     def _content(self) -> Content:
         if self.content is None:
             raise UsageError(
@@ -233,7 +236,7 @@ def from_python(
     if not {"train", "test"} <= set(names) <= set(SPLITS):
         raise UsageError(
             f"expected data of the splits train and test, and perhaps valid, got "
-            f"{', '.join(map(str, names))}"
+            f"{', '.join(map(str, names)) or 'none'}"
         )
     content = {
         name: own_class.checked(contents.place(name), *_two(name, data[name]))

@@ -14,6 +14,8 @@ from flax_attn.errors import UsageError
 from flax_attn.fields import above_zero, one_of
 from flax_attn.files import expanded, sha256
 
+MANY = 10  # letters, of which there are more words than anyone draws
+
 
 @dataclass(frozen=True, kw_only=True)
 class MadePairs(PairData):
@@ -29,14 +31,20 @@ class MadePairs(PairData):
         super().__post_init__()
         above_zero(self, "num_train", "num_valid", "num_test")
 
-    def _split(self, draw: Callable[[int, int], list[Pair]]) -> Pairs:
-        """Splits without a source in common, from `draw(seed, number)`."""
+    def _split(self, draw: Callable[[int, int], list[Pair]], most: int) -> Pairs:
+        """Splits without a source in common, from `draw(seed, number)`.
+
+        There are at most so many different pairs.
+        """
         counts = {"train": self.num_train, "valid": self.num_valid, "test": self.num_test}
-        distinct = list(dict.fromkeys(draw(self.seed, 2 * sum(counts.values()))))
-        if len(distinct) < sum(counts.values()):
+        distinct: list[Pair] = []
+        if (wanted := sum(counts.values())) <= most:
+            distinct = list(dict.fromkeys(draw(self.seed, 2 * wanted)))
+            most = len(distinct)
+        if wanted > most:
             raise UsageError(
-                f"expected fewer examples than the task has, got {counts} of {len(distinct):,} "
-                f"that were found; lower data.num_train"
+                f"expected fewer examples than the task has, got {counts} of {most:,} that were "
+                f"found; lower data.num_train"
             )
         ends = np.cumsum([0, *counts.values()])
         return Pairs(
@@ -66,7 +74,9 @@ class Reverse(MadePairs):
     def load(self, manual_dir: Path | None) -> Pairs:
         del manual_dir  # made in code
         sizes = {"min_length": self.min_letters, "max_length": self.max_letters}
-        return self._split(lambda seed, number: toy.reversed_letters(seed, number, **sizes))
+        draw = lambda seed, number: toy.reversed_letters(seed, number, **sizes)
+        lengths = range(self.min_letters, min(self.max_letters, MANY) + 1)
+        return self._split(draw, sum(len(toy.LETTERS) ** length for length in lengths))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +85,8 @@ class Dates(MadePairs):
 
     def load(self, manual_dir: Path | None) -> Pairs:
         del manual_dir  # made in code
-        return self._split(dates.generate)
+        num_days = (dates.LAST - dates.FIRST).days + 1
+        return self._split(dates.generate, num_days * len(dates.FORMS))
 
 
 @dataclass(frozen=True, kw_only=True)

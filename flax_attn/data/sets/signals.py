@@ -13,6 +13,7 @@ from flax_attn.data.sets.kinds import (
     SignalRows,
     Training,
     check_fractions,
+    check_parted,
     check_validation,
 )
 from flax_attn.data.splits import at_random
@@ -82,6 +83,9 @@ class Shapes(SignalData):
                 f"expected batch_size at most the {self.num_used} training examples, got "
                 f"{training.batch_size}"
             )
+
+    def idle(self) -> dict[str, str]:
+        return {"height_rule": "data.task=by_shape"} if self.task == "by_location" else {}
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -154,6 +158,7 @@ class SignalsNPZ(SignalData):
         for name, pair in archive.read(self._path, "inputs", "targets").items():
             rows[name] = SignalRows(*contents.signals(contents.place(name, self.file), *pair), {})
         contents.check_one_shape({name: inputs for name, (inputs, _, _) in rows.items()})
+        check_parted(self, rows, self.file)
         if contents.ALL in rows:
             number = len(rows[contents.ALL].inputs)
             parts = at_random(number, (self.valid_fraction, self.test_fraction), self.seed)

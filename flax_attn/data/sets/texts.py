@@ -52,6 +52,9 @@ class AGNews(TextData):
     def check_training(self, training: Training) -> None:
         check_held_out(self.valid_fraction, training)
 
+    def idle(self) -> dict[str, str]:
+        return {"test_fraction": "data.file=test.csv"} if self.file == "official" else {}
+
     def load(self, manual_dir: Path | None) -> Texts:
         from flax_attn.data import ag_news  # its reader takes as long to import as jax
 
@@ -146,6 +149,9 @@ class TextCSV(TextData):
 
     def check_training(self, training: Training) -> None:
         check_held_out(self.valid_fraction, training)
+
+    def idle(self) -> dict[str, str]:
+        return {"test_fraction": "data.test_file=''"} if self.test_file else {}
 
     def load(self, manual_dir: Path | None) -> Texts:
         del manual_dir  # the user names the files
