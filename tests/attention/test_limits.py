@@ -190,3 +190,25 @@ def test_three_axes_beside_batch_rows_and_heads_are_refused(name, shape, chunk_s
         jax.eval_shape(functools.partial(attend, **{name: one}))
     row = functools.partial(fa.dot_product_attention, x[0], x[0], x[0], chunk_size=chunk_size)
     jax.eval_shape(functools.partial(row, **{name: array}))  # without batch rows it is one a head
+
+
+@pytest.mark.parametrize("name", ["mask", "bias"])
+@pytest.mark.parametrize("with_heads", [False, True])
+def test_a_function_of_positions_gets_those_of_each_row_where_offsets_differ(name, with_heads):
+    """With or without an axis of heads in its result."""
+    query, key, value = (normal(seed, 3, t, 3, 4) for seed, t in ((3, T), (4, 9), (5, 9)))
+    offsets = np.array([0, 2, -1])
+    apart = lambda q, k: q - jnp.broadcast_to(k, q.shape[:-1] + k.shape[-1:])
+    earlier = lambda q, k: apart(q, k) >= 0
+    nearer = lambda q, k: -0.3 * jnp.abs(apart(q, k))
+    function = {"mask": earlier, "bias": nearer}[name]
+    by_head = lambda q, k: jnp.broadcast_to(
+        function(q, k)[..., None, :, :], (*q.shape[:-2], 3, q.shape[-2], k.shape[-1])
+    )
+    positions = np.arange(T)[:, None] + offsets[:, None, None], np.arange(9)[None]
+    array = np.asarray(function(*positions))[:, None]
+    options = {name: by_head if with_heads else function, "query_offset": offsets}
+    attended = run(fa.dot_product_attention, query, key, value, **options)
+    expected = run(fa.dot_product_attention, query, key, value, **{name: array})
+    np.testing.assert_allclose(attended.context, expected.context, atol=1e-6)
+    np.testing.assert_allclose(attended.weights, expected.weights, atol=1e-6)

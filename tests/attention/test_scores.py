@@ -278,3 +278,15 @@ def test_a_concat_kernel_of_another_height_is_told():
         concat(
             jnp.ones((Q, D)), jnp.ones((K, E)), kernel=jnp.ones((D + E - 1, H)), vector=jnp.ones(H)
         )
+
+
+@pytest.mark.parametrize("name", ["query_vector", "key_vector", "product_vector"])
+@pytest.mark.parametrize("width", [1, D + 1])
+def test_each_vector_of_trilinear_is_as_wide_as_the_inputs(name, width):
+    vectors = dict.fromkeys(("query_vector", "key_vector", "product_vector"), jnp.ones(D))
+    message = rf"a {name} of shape \(7,\) .* got \({width},\)"
+    with pytest.raises(ValueError, match=message):
+        # without the check of shapes that only tests have
+        trilinear.__wrapped__(
+            jnp.ones((Q, D)), jnp.ones((K, D)), **vectors | {name: jnp.ones(width)}
+        )

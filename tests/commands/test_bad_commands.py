@@ -1177,3 +1177,17 @@ def test_a_terminal_of_another_encoding_shows_question_marks(environment, signal
     assert (len(said), rest) == (3, b"\n")
     assert b"?" in said[1]
     assert f"yes{TURNED}" in json.loads(said[2].decode("ascii"))[0]["classes"]
+
+
+def test_a_name_that_leads_to_a_file_is_no_config_of_the_package(tmp_path):
+    """It may come from a stranger's run directory: nothing is run."""
+    (tmp_path / "evil.py").write_text("raise SystemExit('run')")
+    name = os.path.relpath(tmp_path / "evil", config_files.folder())
+    for stranger in (name, "../configs/shapes_cnn", "none", "base"):
+        assert config_files.read_shipped(stranger) is None
+    assert config_files.read_shipped("shapes_cnn").name == "shapes_cnn"
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_the_list_of_configs_fits_its_width(width):
+    assert max(map(len, config_files.listed(width).splitlines())) <= width

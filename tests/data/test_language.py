@@ -80,3 +80,11 @@ def test_repeated_letters_are_different_letters_twice():
         assert line == half * 2
         assert len(set(half)) == len(half)
     assert {len(line) // 2 for line in lines} == set(range(5, 25))
+
+
+def test_empty_lines_are_no_texts_of_a_set_of_lines():
+    lines = [f"line {i}" for i in range(40)]
+    data = DATA["repeats"](valid_fraction=0.25, test_fraction=0.25)
+    splits, apart = data.split("\n\n".join(lines)), data.split("\n".join(lines))
+    assert splits == apart
+    assert [len(text.split("\n")) for text in splits.values()] == [20, 10, 10]

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from flax_attn.data.sets import InputSeries
+from flax_attn.data.sets.texts import split
 from flax_attn.data.splits import at_random, by_class, stratified
 from flax_attn.errors import UsageError
 
@@ -61,3 +62,12 @@ def test_no_series_is_in_two_splits():
     }
     everything = np.concatenate([rows.inputs.ravel() for rows in splits.values()])
     assert len(np.unique(everything)) > 0.99 * everything.size
+
+
+def test_all_texts_train_or_validate_where_the_test_is_given():
+    own, labels = [f"text {i}" for i in range(40)], ["a", "b"] * 20
+    test = ["another"], ["a"]
+    splits = split(own, labels, (0.1, 0.3), 0, test)
+    assert splits["test"] == test
+    assert [len(splits[name][0]) for name in ("train", "valid")] == [36, 4]
+    assert sorted(splits["train"][0] + splits["valid"][0]) == sorted(own)

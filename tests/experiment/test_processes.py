@@ -267,3 +267,13 @@ def test_variables_that_say_nothing_are_told(monkeypatch, variables, line):
         monkeypatch.setenv(name, value)
     with pytest.raises(UsageError, match=line):
         of_runs.read_variables()
+
+
+def test_a_lock_that_another_run_left_is_not_the_one_of_process_0(tmp_path):
+    (tmp_path / "run").mkdir()
+    lock = tmp_path / "run" / "lock"
+    assert not of_runs._sees(lock, "12 host")
+    lock.write_text("11 host")
+    assert not of_runs._sees(lock, "12 host")
+    lock.write_text("12 host")
+    assert of_runs._sees(lock, "12 host")

@@ -40,6 +40,8 @@ def test_of_images():
     images, shares = np.zeros((2, 8, 8)), np.array([[0.25, 0.75], [0.5, 0.5]])
     several = image_kind.draw(images, Prediction(shares, NAMES))
     assert several.get_suptitle() == "2 images: the predicted class is above"
+    plain = image_kind.draw(images[:1], Prediction(shares[:1], NAMES))
+    assert plain.get_suptitle() == "1 image: the predicted class is above"
     weights = {"pooling": np.full((1, 4), 0.25)}
     one = image_kind.draw(images[:1], Prediction(shares[:1], NAMES, attention=weights))
     assert one.get_suptitle() == "sports (75%):\ncolour is for more than 1/n, the uniform weight"

@@ -4,8 +4,13 @@ import numpy as np
 import pytest
 
 from configs import dates_bahdanau
+from flax_attn.data.pairs import Pair
+from flax_attn.data.sets import Reverse
+from flax_attn.data.sets.texts import TextCSV
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
+from flax_attn.kinds.encoders import PairEncoder, TextEncoder
+from flax_attn.kinds.task import Kept
 from flax_attn.kinds.translation import PairsOfTexts
 
 
@@ -64,3 +69,19 @@ def test_a_pair_that_is_too_long_is_told():
         r"target, got",
     ):
         load(config)
+
+
+@pytest.mark.parametrize("kind", [TextEncoder, PairEncoder])
+def test_tokenizers_of_other_sizes_than_the_models_are_told(kind):
+    if kind is TextEncoder:
+        data = TextCSV(file="own.csv", vocabulary_size=50)
+        encoder = TextEncoder.fit(data, ["a fine film", "a dull film"])
+    else:
+        data = Reverse()
+        encoder = PairEncoder.fit(data, [Pair("a b", "b a"), Pair("c", "c")])
+    kept = Kept({}, encoder.sizes(), encoder.files())
+    assert kind.restore(data, kept).sizes() == kept.sizes
+    name = next(iter(kept.sizes))
+    wrong = kept._replace(sizes=kept.sizes | {name: 9})
+    with pytest.raises(ValueError, match=f"with {name} 9, got {kept.sizes[name]}"):
+        kind.restore(data, wrong)

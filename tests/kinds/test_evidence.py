@@ -80,3 +80,12 @@ def printed(row):
     file = io.StringIO()
     evidence.print_why(row, Console(file=file, width=100))
     return file.getvalue().splitlines()
+
+
+def test_words_are_printed_whole_lines_each_with_escapes():
+    console = Console(file=io.StringIO(), width=200)
+    evidence.print_words({"good": [Mattered("a\x1b[31mb\n", -0.125, 7)]}, 12, console)
+    heading, name, line = console.file.getvalue().splitlines()
+    assert heading.endswith("(the mean over their occurrences in 12 texts):")
+    assert name == "good"
+    assert line.split() == ["-12.5", "7", "times", "a\\x1b[31mb↵"]

@@ -7,6 +7,7 @@ import pytest
 
 from flax_attn.models import GPT
 from flax_attn.models.gpt import gelu
+from flax_attn.models.language import logits_of
 from tests.models.variables import draw
 
 SMALL = {"vocabulary_size": 11, "max_length": 12, "features": 8, "num_heads": 4, "num_blocks": 2}
@@ -101,3 +102,18 @@ def test_unknown_positions_are_told():
 def test_gelu_is_the_exact_one():
     exact = [-0.15865525, 0, 0.84134475]  # that by tanh differs by 1.5e-4
     np.testing.assert_allclose(gelu(jnp.array([-1.0, 0.0, 1.0])), exact, rtol=1e-6)
+
+
+def test_what_a_text_is_predicted_by_drops_nothing():
+    model = GPT(**SMALL, dropout_rate=0.5)
+    variables = draw(model, TOKENS)
+    expected, _ = GPT(**SMALL).apply(variables, TOKENS)
+    logits = logits_of(model, variables["params"], TOKENS)
+    np.testing.assert_allclose(logits, expected, atol=1e-6)
+
+
+def test_embeddings_begin_small_as_in_gpt_2():
+    """The logits are products with them, so the first loss is that of guessing."""
+    model = GPT(**SMALL | {"vocabulary_size": 300, "features": 64})
+    embedding = jax.jit(model.init)(jax.random.key(0), TOKENS)["params"]["embedding"]["embedding"]
+    np.testing.assert_allclose(np.std(embedding), 0.02, rtol=0.05)

@@ -3,7 +3,7 @@ import jax
 import numpy as np
 import pytest
 
-from flax_attn.models import LSTM
+from flax_attn.models import LSTM, BiLSTM
 from flax_attn.models.recurrent import RecurrentLayer
 from tests.models import variables
 
@@ -63,3 +63,12 @@ def test_no_gradient_flows_through_the_carry():
 
     gradient = jax.jit(jax.grad(through_the_carry))(drawn["params"], drawn["carry"], SIGNALS)
     chex.assert_trees_all_equal(gradient, jax.tree.map(np.zeros_like, drawn["params"]))
+
+
+@pytest.mark.parametrize(("model", "bound"), [(BiLSTM(8), 1 / 4), (LSTM(16), 1 / 4)])
+def test_the_last_layer_begins_as_pytorchs(model, bound):
+    """A bias is within `1 / sqrt(n)` of 0 for the `n` numbers that the layer reads."""
+    inputs = jax.numpy.asarray(SIGNALS[:, :1])
+    init = jax.jit(lambda key: model.init(key, inputs)["params"]["dense"]["bias"])
+    biases = np.array([init(jax.random.key(i)) for i in range(40)])
+    assert 0.88 * bound < np.abs(biases).max() <= bound

@@ -380,3 +380,12 @@ def test_runs_of_equal_names_have_their_paths(tmp_path):
     runs = [read(write_run(tmp_path / name / "run")) for name in "ab"]
     names = [run["name"] for run in data_of(report(runs))["runs"]]
     assert names == [str(run.path) for run in runs]
+
+
+@pytest.mark.parametrize("missing", ["platform", "matmul_precision"])
+def test_a_page_says_where_it_was_trained_where_the_run_says_it(missing):
+    said = {"platform": "tpu", "matmul_precision": "default"}
+    expected = "tpu, where float32 is multiplied in bfloat16"
+    assert data.trained_on(said) == expected
+    del said[missing]
+    assert data.trained_on(said) is None

@@ -59,3 +59,10 @@ def test_without_a_mesh_a_batch_stays_whole():
     batch = {"inputs": np.ones((3, 2))}
     assert mesh.cut_rows(batch) is batch
     assert mesh.keep_whole(batch) is batch
+
+
+def test_all_seeds_at_once_get_their_own_of_each_mapped_argument():
+    states, keys = np.arange(3.0), np.arange(3.0) * 10
+    for map_over in (mesh.vectorized, mesh.sequential):
+        mapped = map_over(lambda state, key, factor, shift: (state + key) * factor + shift, 2)
+        np.testing.assert_allclose(jax.jit(mapped)(states, keys, 2.0, 1.0), [1, 23, 45])

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import flax_attn.attention as fa
 from tests.attention.compiled import apply, init, normal, run
@@ -45,3 +46,17 @@ def test_predictive_local_attention_is_its_formula_and_learns_where_to_look():
         "params"
     ]
     assert np.abs(gradient["place"]["kernel"]).max() > 1e-3
+
+
+@pytest.mark.parametrize("layer", [fa.LocalAttention, fa.PredictiveLocalAttention])
+def test_both_drop_weights_in_training(layer):
+    options = {} if layer is fa.LocalAttention else {"features": 3}
+    made, x = layer(reach=2, score=fa.dot, dropout_rate=0.5, **options), jnp.asarray(X)
+    variables = init(made, x, x)
+    dropped = [
+        made.apply(variables, x, x, train=True, rngs={"dropout": jax.random.key(i)}).context
+        for i in range(2)
+    ]
+    assert np.abs(dropped[0] - dropped[1]).max() > 0.01
+    plain = made.apply(variables, x, x).context
+    np.testing.assert_array_equal(made.clone(dropout_rate=0.0).apply(variables, x, x)[0], plain)
