@@ -24,12 +24,14 @@ def get_config(variant: str = "") -> Any:
         "hidden_features": 512,
     }
     model |= {"shared_embeddings": True, "dropout_rate": 0.3, "attention_dropout_rate": 0.1}
+    if variant:
+        model |= {"features": 128, "num_blocks": 2, "hidden_features": 256, "dropout_rate": 0.1}
     config = recipes.translation("translate_multi30k_transformer", variant, data, model)
-    config.num_epochs = 4 if variant else 12
-    config.batch_size = 128
+    config.num_epochs = 8 if variant else 12
+    config.batch_size = 64 if variant else 128
     config.learning_rate = 2e-3
     config.label_smoothing = 0.1
     config.optimizer.b2 = 0.98
-    config.optimizer.warmup_steps = 600
+    config.optimizer.warmup_steps = 200 if variant else 600
     config.optimizer.schedule = "cosine"
     return config

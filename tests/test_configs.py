@@ -33,8 +33,12 @@ def test_quick_is_the_same_experiment_made_short(name):
     if name in OWN:
         quick.data.file = "own"
     Config.of(quick)
-    assert quick.model == full.model
     assert quick.num_epochs < full.num_epochs
+    if quick.data.name == "multi30k":  # a smaller model, which learns short captions
+        assert quick.data.max_words == 9
+        assert quick.model.keys() == full.model.keys()
+    else:
+        assert quick.model == full.model
     assert quick.data.name == full.data.name
     assert (full.name, quick.name) == (name, f"{name}:quick")  # each has a run directory
 

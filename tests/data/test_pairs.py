@@ -51,6 +51,19 @@ def test_the_first_pairs_train_where_not_all_do(tmp_path, num_train, expected):
     assert len(sums) == 6
 
 
+def test_pairs_with_a_longer_side_are_left_out_of_every_split(tmp_path):
+    longer = {"train_en": b"one two\none two three\none\n", "train_de": b"eins\nzwei\neins 2 3\n"}
+    folder = write(tmp_path, **longer)
+    splits, _ = Multi30k(source="de", target="en", max_words=2).load(folder)
+    assert splits["train"] == [("eins", "one two")]
+    assert splits["valid"] == [("de eins", "en eins"), ("de zwei", "en zwei")]
+    assert len(splits["test"]) == 2
+    splits, _ = Multi30k(source="de", target="en", max_words=3, num_train=1).load(folder)
+    assert [len(splits[name]) for name in ("train", "valid")] == [1, 3]
+    with pytest.raises(UsageError, match=r"at most data\.max_words=1 words, got none"):
+        Multi30k(source="de", target="en", max_words=1).load(folder)
+
+
 @pytest.mark.parametrize(
     ("files", "said"),
     [

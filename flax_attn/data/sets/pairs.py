@@ -11,7 +11,7 @@ from flax_attn.data import dates, pairs, toy
 from flax_attn.data.pairs import LANGUAGES, Pair
 from flax_attn.data.sets.kinds import PairData, Pairs
 from flax_attn.errors import UsageError
-from flax_attn.fields import above_zero, one_of
+from flax_attn.fields import above_zero, one_of, zero_or_above
 from flax_attn.files import expanded, sha256
 
 MANY = 10  # letters, of which there are more words than anyone draws
@@ -95,11 +95,13 @@ class Multi30k(PairData):
 
     Attributes:
         source, target: languages.
+        max_words: leave out pairs with more words on a side; 0 for all.
         num_train: use the first pairs only, this many; 0 for all.
     """
 
     source: str = "de"
     target: str = "en"
+    max_words: int = 0
     num_train: int = 0
 
     def __post_init__(self) -> None:
@@ -110,15 +112,20 @@ class Multi30k(PairData):
             raise UsageError(
                 f"expected two languages of {', '.join(LANGUAGES)}, got {self.source} for both"
             )
-        if self.num_train < 0:
-            raise UsageError(
-                f"expected data.num_train of 0 (for all) or above, got {self.num_train}"
-            )
+        zero_or_above(self, "max_words", "num_train")
 
     def load(self, manual_dir: Path | None) -> Pairs:
+        """The pairs of each split. Raises a UsageError where all of a split have more words."""
         from flax_attn.data import multi30k  # its reader takes as long to import as jax
 
         splits, files = multi30k.load_multi30k(self.source, self.target, manual_dir)
+        if self.max_words:
+            has_few = lambda pair: max(len(text.split()) for text in pair) <= self.max_words
+            splits = {name: list(filter(has_few, pairs)) for name, pairs in splits.items()}
+            if not all(splits.values()):
+                raise UsageError(
+                    f"expected captions of at most data.max_words={self.max_words} words, got none"
+                )
         return Pairs(splits | {"train": splits["train"][: self.num_train or None]}, files)
 
 
