@@ -309,7 +309,8 @@ def run_export(args: argparse.Namespace) -> int:
 def run_demo(args: argparse.Namespace) -> int:
     for name in args.names:
         if name not in shipped.NAMES:
-            raise UsageError(unknown("demo", name, shipped.NAMES))
+            opens = f", or flax-attn explore {escaped(name)}" if Path(name).is_dir() else ""
+            raise UsageError(unknown("demo", name, shipped.NAMES) + opens)
     args.runs = [shipped.unpacked(name) for name in dict.fromkeys(args.names or shipped.NAMES)]
     return run_explore(args)
 

@@ -95,7 +95,8 @@ def find(name: str) -> tuple[Path, str]:
         return own, variant
     if path.is_file():
         raise UsageError(
-            f"expected the name of a config file to end in .py, got {shortened(stem)}; rename it"
+            f"expected a config file in Python with a function get_config, NAME.py, got "
+            f"{shortened(stem)}"
         )
     kind = " (a directory)" if path.is_dir() else " (no regular file)"
     kind = kind if stem and os.path.lexists(path) else ""
@@ -229,7 +230,7 @@ def overrides(arguments: list[str], known: JsonObject) -> dict[str, str]:
         if not argument.startswith("-") or match is None:
             raise UsageError(
                 f"unexpected argument '{shortened(argument)}'; everything but the config is a "
-                f"flag, see --help"
+                f"flag with two hyphens, --KEY=VALUE, see --help"
             )
         no, prefix, key, value = match.groups()
         if no and key not in known:

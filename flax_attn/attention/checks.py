@@ -64,7 +64,7 @@ ELSEWHERE = {
     "inputs_q": "query",
     "inputs_v": "value",
     "is_causal": "causal",
-    "key_padding_mask": "key_lengths, or mask[:, None, :] with True at real keys",
+    "key_padding_mask": "key_lengths, or a mask with True at real keys and an axis for queries",
     "key_value_seq_lengths": "key_lengths",
     "local_window_size": "window",
     "normalize_qk": "query_key_norm",

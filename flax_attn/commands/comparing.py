@@ -13,6 +13,7 @@ from flax_attn.analysis.drawing import Figure, save
 from flax_attn.analysis.losses import loss_curves
 from flax_attn.errors import UsageError
 from flax_attn.files import check_writable, make_folder, missing, remove_empty
+from flax_attn.kinds.user_files import PICTURES
 from flax_attn.page.report import with_own_names
 from flax_attn.runs.directory import check_no_file_of_run
 from flax_attn.runs.reading import Record
@@ -40,6 +41,8 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
             f"expected runs of one task, got {' and '.join(tasks)}; compare them apart"
         )
     runs = with_own_names(runs)
+    if output.suffix in PICTURES:
+        raise UsageError(f"expected a folder as --output, for several pictures, got {output}")
     for name in DRAWN:
         check_no_file_of_run(output / f"{name}.png", "--output")
     with in_folder(output) as folder:

@@ -27,7 +27,10 @@ def predict(request: Request, console: Console) -> list[Path]:
         raise no_words(of)
     if not kind.in_terminal:
         *names, last = [own.name for own in ALL if own.in_terminal]
-        raise UsageError(f"expected a run on {', '.join(names)} or {last}, got one on {of}")
+        raise UsageError(
+            f"expected a run on {', '.join(names)} or {last}, got one on {of}; from Python, "
+            f"flax_attn.load(run).predict takes arrays"
+        )
     if (products := platforms.products()) != "float32":
         warn(
             f"note: float32 is multiplied in {products} on this {platforms.current()}; "

@@ -65,7 +65,7 @@ def run_command(
             pass  # a second start need not import JAX to be told
         train_and_print(*arguments, options)
     except OSError as error:
-        name = error.filename or directory
+        name = error.filename or ("the output" if cannot_print() else directory)
         raise UsageError(
             f"cannot read or write {name} ({error.strerror}); what was written before is kept"
         ) from error
@@ -75,6 +75,15 @@ def run_command(
         leave_by_stderr(stopped.said)
         os._exit(128 + stopped.number)  # XLA may still compute, and would crash a longer goodbye
     return 0
+
+
+def cannot_print() -> bool:
+    """Whether what was printed cannot be written, as to a disk that is full."""
+    try:
+        print(flush=True)
+    except OSError:
+        return True
+    return False
 
 
 def check_directory(path: Path) -> None:

@@ -179,6 +179,13 @@ def real_numbers(where: str, values: UserInput) -> np.ndarray:
         array = np.asarray(values)
     except ValueError as error:  # rows of several lengths
         raise UsageError(f"expected one array in {where} ({one_line(error)})") from error
+    except TypeError as error:
+        if "Tracer" not in type(error).__name__:
+            raise
+        raise UsageError(
+            f"expected numbers in {where}, got an array that jax traces; within jit, call "
+            "run.model.apply"
+        ) from error
     if array.dtype.kind not in "biuf":
         raise UsageError(f"expected real numbers in {where}, got {array.dtype}")
     return array

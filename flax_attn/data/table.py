@@ -101,7 +101,9 @@ def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> 
         raise UsageError(f"expected rows of {content} in {path}, got an empty file")
     (_, first), *below = numbered
     if any("\0" in cell for cell in first):
-        raise UsageError(f"expected text in UTF-8 in {path}, got other bytes; save it in UTF-8")
+        raise UsageError(
+            f"expected text in UTF-8 in {path}, got other bytes; save it as text in UTF-8"
+        )
     header = [name.strip() for name in first]
     columns = tuple(_index(path, header, name, advice) for name in wanted)
     has_header = any(name in header for name in wanted)

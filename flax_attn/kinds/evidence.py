@@ -191,6 +191,8 @@ def print_words(table: Mapping[str, list[Mattered]], number: int, console: Conso
     console.print(Text(said, style="dim"), soft_wrap=True)
     for name, rows in table.items():
         console.print(Text(escaped(name), style="bold"), soft_wrap=True)
+        if not rows:
+            console.print(Text("  none", style="dim"))
         for word, change, count in rows:
             line = f"  {points(change)}  {count:>5} times  {printable(word)}"
             console.print(Text(line), soft_wrap=True)

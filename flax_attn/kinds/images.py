@@ -168,8 +168,8 @@ class ImageClasses(Task):
         height, width = self.image_shape
         if images.ndim != 3 or images.shape[1:] != (height, width) or not len(images):
             raise UsageError(
-                f"expected images of {height} x {width} pixels in {source}, got shape "
-                f"{images.shape}"
+                f"expected grey images of {height} x {width} pixels in {source}, "
+                f"(n, {height}, {width}), got shape {images.shape}"
             )
         return images
 

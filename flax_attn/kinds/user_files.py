@@ -96,7 +96,9 @@ def read_csv(path: Path) -> np.ndarray:
         raise
     except ValueError as error:
         said, _, _ = one_line(error).partition("; use")  # NumPy's advice is for its own callers
-        raise UsageError(f"expected numbers in {path} ({said}); mend it") from error
+        raise UsageError(
+            f"expected numbers in {path}, with commas between, such as 0.5,1.25 ({said}); mend it"
+        ) from error
 
 
 def write_signals(path: Path, signals: np.ndarray) -> None:

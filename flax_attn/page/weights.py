@@ -140,8 +140,8 @@ def layers_of(weights: UserInput) -> list[tuple[str, np.ndarray]]:
         if total > MOST_WEIGHTS:
             raise UsageError(
                 f"expected at most {MOST_WEIGHTS:,} weights, got more: "
-                f"{counted(len(named), 'array')} such as {array.shape}; choose heads, such as "
-                f"weights[..., :2, :, :], or fewer layers"
+                f"{counted(len(named), 'array')} such as {array.shape}; choose fewer "
+                f"layers or heads, or queries and keys, such as weights[..., :500, :500]"
             )
         layers += _split(name, array, is_alone, where)
     sizes = {own.shape[1:]: name for name, own in layers}
@@ -299,7 +299,7 @@ def _booleans(mask: UserInput) -> np.ndarray:
     if array.dtype != bool:
         raise UsageError(
             f"expected a boolean mask, True = may be attended, got {array.dtype}; compare it, such "
-            f"as mask > 0"
+            f"as mask == 0 where -inf hides, or mask == 1"
         )
     return array
 
@@ -310,8 +310,8 @@ def _broadcast(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return np.broadcast_to(mask, shape)
     except ValueError:
         raise UsageError(
-            f"expected a mask that broadcasts to the weights {shape}, got shape {mask.shape}; add "
-            f"axes of size 1, such as mask[None]"
+            f"expected a mask that broadcasts to the weights {shape}, got shape {mask.shape}; each "
+            f"axis is as long as that of the weights, or 1"
         ) from None
 
 
@@ -390,7 +390,7 @@ def _listed(tokens: UserInput) -> Iterator[UserInput]:
     """The tokens one by one. A set has no order, and a text is not split."""
     unordered = isinstance(tokens, str | bytes | set | frozenset | Mapping)
     if unordered or not isinstance(tokens, Iterable):
-        raise TypeError(f"{_said(tokens)}, which is no list")
+        raise TypeError(f"{_said(tokens)}, which is no list, such as list('abc')")
     yield from tokens
 
 

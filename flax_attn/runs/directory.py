@@ -239,9 +239,10 @@ def check_is_directory(path: Path) -> None:
             f"runs/shapes_attention"
         ) from None
     except OSError as error:
+        is_weights = path.suffix in (".npz", ".npy")
+        advice = f"flax-attn report {path} shows weights" if is_weights else "choose another"
         raise UsageError(
-            f"expected a run directory, but {path} cannot be read ({error.strerror}); choose "
-            f"another"
+            f"expected a run directory, but {path} cannot be read ({error.strerror}); {advice}"
         ) from None
 
 
@@ -282,7 +283,7 @@ def _checked(path: Path, config: Json) -> JsonObject:
     except ValueError as error:
         raise UsageError(
             f"expected the config of a run in {path / 'config.json'} ({error}), or of a published "
-            f"model (with its model_type); choose another directory, or {MEND}"
+            f"model with its model_type; choose another directory, or for a run, {MEND}"
         ) from None
     return config
 

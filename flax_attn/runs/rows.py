@@ -62,7 +62,7 @@ def check_finite(rows: list[Row]) -> None:
                     f"expected a finite loss, but {name} is {value} in epoch {row['epoch']} of "
                     f"seed {row['seed']}; "
                     "start another run with a lower learning_rate or smaller numbers in the model "
-                    "(earlier checkpoints are kept)"
+                    "(checkpoints of earlier epochs are kept)"
                 )
 
 

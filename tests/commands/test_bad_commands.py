@@ -62,6 +62,8 @@ TRAINING = [  # arguments after `train shapes_cnn`, and what is said
     (["--num_head=3"], "unknown flag or config key 'num_head'"),
     (["--config.num_head=3"], "unknown config key 'num_head'"),
     (["--confg=3"], "did you mean 'config'?"),
+    (["--optimizer=adam"], "unknown flag or config key 'optimizer'; it has the keys optimizer.b1,"),
+    (["—num_seeds=2"], "is a flag with two hyphens"),
     (["--lr=0.01"], "did you mean 'learning_rate'?"),
     (["--wd=0.01"], "did you mean 'optimizer.weight_decay'?"),
     (["--bs=8"], "did you mean 'batch_size'?"),
@@ -221,7 +223,10 @@ TRAINING = [  # arguments after `train shapes_cnn`, and what is said
     ([f"--workdir=new/{'x' * 300}"], "File name too long"),
     ([f"--workdir=new/../{'x' * 300}/run"], "File name too long"),
     (["--workdir=new/../run", "--num_seeds=0"], "'num_seeds' to be a number above 0"),
-    (["x" * 100_000], "xxx'; everything but the config is a flag, see --help"),
+    (
+        ["x" * 100_000],
+        "xxx'; everything but the config is a flag with two hyphens, --KEY",
+    ),
     (["--" + "x" * 100_000], "xxx'; expected one of config, workdir,"),
     (["--batch_size=" + "x" * 100_000], "expected int for config key 'batch_size'"),
     (["--nobatch_size=" + "x" * 100_000], "or --noKEY for a truth value, got --nobatch_size=x"),
@@ -351,7 +356,11 @@ OTHERS = [  # whole commands
     (["train", "text_csv", "--data.file=" + "x" * 300], "File name too long"),
     (["train", "translate_tsv"], "expected --data.file=FILE.tsv"),
     (["train", "translate_tsv", "--data.file=/dev/zero"], "a device"),
-    (["train", "translate_tsv", "--data.source_column=0"], "expected two columns from 1"),
+    (
+        ["train", "translate_tsv", "--data.file=p", "--data.source_column=2"],
+        "two different",
+    ),
+    (["train", "translate_tsv", "--data.source_column=0"], "expected two different columns from 1"),
     (
         ["train", "translate_multi30k_transformer", "--model.attention_dropout_rate=1"],
         "'model.attention_dropout_rate' to be a number in [0, 1), got 1",
@@ -537,7 +546,7 @@ def test_a_file_is_taken_for_a_config_where_its_name_ends_in_py(capsys):
         assert "'num_seeds'" in complaint(capsys, "train", name, "--num_seeds=0")
         assert "shapes_cnn:quick" in complaint(capsys, "train", f"{name}:fast")
     said = complaint(capsys, "train", "other")
-    assert "expected the name of a config file to end in .py, got other; rename it" in said
+    assert "expected a config file in Python with a function get_config, NAME.py, got other" in said
     assert "to end in .py" in complaint(capsys, "train", Path("shapes_cnn").absolute())
     Path("configs/shapes_cnn.py").write_text("raise ValueError('mine')")
     said = complaint(capsys, "train", "configs/shapes_cnn.py")
@@ -1000,6 +1009,24 @@ def test_where_no_error_can_be_written_the_exit_code_tells(command, written):
     done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.startswith(written)
     assert (done.returncode, bool(done.stdout)) == (0 if written else 2, bool(written))
+
+
+def test_what_is_for_another_command_is_told(signals, capsys):
+    """Weights, a run for the demo, and a picture where several are drawn."""
+    np.savez("w.npz", weights=np.eye(3))
+    assert "flax-attn report w.npz shows weights" in complaint(capsys, "explore", "w.npz")
+    said = complaint(capsys, "demo", str(signals))
+    assert f"or flax-attn explore {signals}" in said
+    said = complaint(capsys, "compare", str(signals), "--output", "out.png")
+    assert "expected a folder as --output, for several pictures, got out.png" in said
+
+
+def test_an_output_that_is_full_is_told_apart_from_the_run_directory():
+    arguments = " ".join(["train", "shapes_cnn", *SMALL, "--num_epochs=1", "--workdir=out"])
+    line = f"exec {sys.executable} -m flax_attn {arguments} > /dev/full"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "cannot read or write the output (No space left on device)" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -472,3 +472,9 @@ def test_a_damaged_data_set_that_was_prepared_is_told(tmp_path, monkeypatch):
 def test_a_proxy_is_asked_in_place_of_the_address(monkeypatch):
     monkeypatch.setenv("http_proxy", "http://localhost:9")
     builders._check_reachable(ag_news.AGNews, ["test.csv"])
+
+
+def test_a_quote_that_is_never_closed_is_told(tmp_path):
+    (tmp_path / "own.csv").write_text('text,label\na,b\n"c,d\ne,f\n')
+    with pytest.raises(UsageError, match=r"line 3 \(a quote is never closed\)"):
+        table.read(tmp_path / "own.csv", "text", "label")

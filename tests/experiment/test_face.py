@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import flax.linen as nn
+import jax
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
@@ -190,7 +191,7 @@ def test_pairs_and_images_from_python_train(tmp_path, no_pictures):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({"train": signals()}, "splits train and test, and perhaps valid, got train"),
+        ({"train": signals()}, "splits train and test, and perhaps valid, .*got train"),
         (
             {"train": signals(), "test": signals()[0]},
             r"expected \(inputs, targets\) as the test "
@@ -421,7 +422,7 @@ def test_what_is_no_config_and_no_data_is_told():
         ({}, "none"),
         ({"train": (), "test": (), None: ()}, "train, test, None"),
     ):
-        with pytest.raises(UsageError, match=f"and perhaps valid, got {got}$"):
+        with pytest.raises(UsageError, match=f"and perhaps valid, .*got {got}$"):
             take(SignalData, data)
     split = np.zeros((2, 9)), np.zeros((2, 9))
     for config, said in (
@@ -558,6 +559,12 @@ def test_a_masked_array_is_told(signal_run):
         UsageError, match="expected numbers in the inputs, got a masked array; fill"
     ):
         signal_run.predict(signals)
+
+
+def test_inputs_that_jax_traces_are_told(signal_run):
+    predict = jax.jit(lambda signals: signal_run.predict(signals).outputs)
+    with pytest.raises(UsageError, match="array that jax traces; within jit, call run"):
+        predict(np.zeros((1, *signal_run.config.data.shape), np.float32))
 
 
 @pytest.mark.parametrize("inputs", NO_TEXTS, ids=str)

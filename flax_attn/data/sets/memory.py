@@ -235,7 +235,8 @@ def from_python(
     names = list(data) if isinstance(data, Mapping) else [type(data).__name__]
     if not {"train", "test"} <= set(names) <= set(SPLITS):
         raise UsageError(
-            f"expected data of the splits train and test, and perhaps valid, got "
+            f"expected data of the splits train and test, and perhaps valid, such as "
+            f"{{'train': (inputs, targets), 'test': (inputs, targets)}}, got "
             f"{', '.join(map(str, names)) or 'none'}"
         )
     content = {

@@ -152,8 +152,8 @@ class PairsTSV(PairData):
             or min(self.source_column, self.target_column) < 1
         ):
             raise UsageError(
-                f"expected two columns from 1, got data.source_column={self.source_column}, "
-                f"target_column={self.target_column}"
+                f"expected two different columns from 1, got "
+                f"data.source_column={self.source_column}, target_column={self.target_column}"
             )
         if not self.file:
             raise UsageError(
