@@ -5,7 +5,7 @@ Source   Vaswani et al. 2017 (arXiv:1706.03762), with the norm before each part;
          byte-pair tokens
 Command  python train.py --config=configs/translate_multi30k_transformer.py --manual_dir=DIR
 Expect   test_2016 (seed 0): BLEU 38.9 with a beam of 5, 37.9 greedily, chrF 58.7; 28 minutes on 2
-         cores
+         cores. With :quick, BLEU 12 on captions of at most 8 words
 """
 
 from typing import Any
@@ -25,13 +25,14 @@ def get_config(variant: str = "") -> Any:
     }
     model |= {"shared_embeddings": True, "dropout_rate": 0.3, "attention_dropout_rate": 0.1}
     if variant:
-        model |= {"features": 128, "num_blocks": 2, "hidden_features": 256, "dropout_rate": 0.1}
+        data["num_train"] = 3_500
+        model |= {"features": 128, "num_blocks": 1, "hidden_features": 256, "dropout_rate": 0.1}
     config = recipes.translation("translate_multi30k_transformer", variant, data, model)
-    config.num_epochs = 8 if variant else 12
-    config.batch_size = 64 if variant else 128
-    config.learning_rate = 2e-3
+    config.num_epochs = 3 if variant else 12
+    config.batch_size = 32 if variant else 128
+    config.learning_rate = 4e-3 if variant else 2e-3
     config.label_smoothing = 0.1
     config.optimizer.b2 = 0.98
-    config.optimizer.warmup_steps = 200 if variant else 600
+    config.optimizer.warmup_steps = 50 if variant else 600
     config.optimizer.schedule = "cosine"
     return config

@@ -35,7 +35,7 @@ def test_quick_is_the_same_experiment_made_short(name):
     Config.of(quick)
     assert quick.num_epochs < full.num_epochs
     if quick.data.name == "multi30k":  # a smaller model, which learns short captions
-        assert quick.data.max_words == 9
+        assert quick.data.max_words == 8
         assert quick.model.keys() == full.model.keys()
     else:
         assert quick.model == full.model

@@ -37,10 +37,10 @@ def alignments(run: Record, weights: np.ndarray, shown: list[int]) -> Figure:
         ax.axis("off")
     for ax, i, (sources, targets) in zip(axes.flat, shown, words):
         draw_matrix(ax, weights[i, : len(targets), : len(sources)])
+        keep_cells(ax, (len(targets), len(sources)), most)  # it forgets what ticks look like
         name_cells(ax.xaxis, sources, panel[0])
         name_cells(ax.yaxis, targets, panel[1])
         ax.set(xlabel="source", ylabel="translation", title=f"test example {i}")
-        keep_cells(ax, (len(targets), len(sources)), most)
     figure.suptitle(
         f"{run.name}: each row is a token of a translation,\nand shows what it was read from"
     )

@@ -42,6 +42,9 @@ class NGramAttention(nn.Module):
         embedding_dropout_rate: share of the embedding's and the encoder's outputs that are dropped
             in training.
         dropout_rate: share of `z` that is dropped in training.
+
+    Raises:
+        ValueError: encoders of which one comes twice, or neither encoders nor pairs.
     """
 
     vocabulary_size: int

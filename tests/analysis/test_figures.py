@@ -12,6 +12,7 @@ from flax_attn.analysis import (
     translation,
 )
 from flax_attn.analysis.drawing import save
+from flax_attn.analysis.matrices import shorten
 from flax_attn.runs import reading
 from tests.runs.test_reading import make_run
 
@@ -108,6 +109,18 @@ def test_short_and_long_translations_have_cells_of_one_size():
     for ax, (source, target) in zip(drawn, lengths):
         assert ax.images[0].get_array().shape == (target, source)
         assert len(ax.get_xticks()) == source
+
+
+def test_words_across_a_translation_are_turned_where_they_are_long():
+    words = np.array([["ein", "orangefarbener", "hut"]])
+    lengths = dict.fromkeys(("source_lengths", "prediction_lengths"), np.array([3]))
+    examples = {"source_words": words, "predicted_words": words, **lengths}
+    run = reading.Record("run", None, {}, [], examples, {})  # pyright: ignore
+    figure = translation.alignments(run, np.full((1, 3, 3), 1 / 3), [0])
+    figure.canvas.draw()
+    labels = figure.axes[0].get_xticklabels()
+    assert [label.get_text() for label in labels] == ["ein", shorten("orangefarbener"), "hut"]
+    assert {label.get_rotation() for label in labels} == {60}
 
 
 def test_the_predictions_of_runs_differ_in_more_than_colour():

@@ -257,8 +257,8 @@ def test_a_table_of_ones_own_trains_and_predicts(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ("words,pos\n" * 20, "at least two classes to train on, got pos"),
-        ("!?,pos\n!?,neg\n" * 20, "preprocessing leaves nothing"),
+        ("one,pos\ntwo,pos\n" * 20, "at least two classes to train on, got pos"),
+        ("!?,pos\n!!,neg\n" * 20, "preprocessing leaves nothing"),
         (
             "a,pos\nb,neg\n" * 20 + "c,rare\n",
             "at least 3 rows of every class, one for each split, got 1 of 'rare'",
