@@ -1,6 +1,7 @@
 """German to English on Multi30k: a recurrent encoder-decoder with additive attention.
 
-Task     descriptions of photographs; `data.source` and `data.target` choose among de, en and fr
+Task     descriptions of photographs; `data.source` and `data.target` choose among de, en and fr,
+         and `data.max_words` leaves out longer ones
 Source   Bahdanau et al. 2015 (arXiv:1409.0473); Elliott et al. 2016 (arXiv:1605.00459); 8,000
          byte-pair tokens for both languages
 Command  python train.py --config=configs/translate_multi30k.py --manual_dir=DIR
