@@ -18,6 +18,10 @@ TESTS = {
         "page/test_report.py",
     ),
     "kinds/encoders.py": ("kinds/test_texts.py",),
+    "models/language.py": ("models/test_gpt.py",),
+    "data/sets/language.py": ("data/test_language.py",),
+    "config_files.py": ("commands/test_bad_commands.py",),
+    "attention/layers/attention.py": ("attention/layers/test_local_attention.py",),
     "analysis/classes.py": (
         "analysis/test_what_is_said.py",
         "analysis/test_figures.py",
@@ -89,7 +93,7 @@ TESTS = {
     "data/mnist.py": ("data/test_files.py",),
     "data/sets/memory.py": ("experiment/test_face.py",),
     "data/sets/series.py": ("data/test_splits.py",),
-    "data/sets/texts.py": ("data/test_files.py",),
+    "data/sets/texts.py": ("data/test_files.py", "data/test_splits.py"),
     "data/table.py": ("data/test_files.py",),
     "kinds/evidence.py": ("commands/test_predicting_tables.py",),
     "errors.py": ("commands/test_bad_commands.py",),
@@ -154,6 +158,10 @@ MUTANTS = {
         ("jnp.logical_and(*aligned(first", "jnp.logical_or(*aligned(first"),
     ],
     "attention/visibility.py": [
+        (
+            "jax.eval_shape(function, queries, keys).ndim > 2",
+            "jax.eval_shape(function, queries, keys).ndim >= 2",
+        ),
         ('check_flag("causal", causal)', "pass"),
         (
             "axes = groups if array.shape[-3] > 1 else (1, 1)",
@@ -167,8 +175,8 @@ MUTANTS = {
         ),
         ("positions = queries + self.query_offset", "positions = queries"),
         (
-            'causal)\n        fields["right"] = 0',
-            'causal)\n        fields["right"] = fields["right"] or 0',
+            'if causal:\n        fields["right"] = 0',
+            'if causal:\n        fields["right"] = fields["right"] or 0',
         ),
         ("jnp.less_equal(*aligned(start, last_key))", "jnp.less(*aligned(start, last_key))"),
         ("jnp.less_equal(*aligned(first_key, end))", "jnp.less(*aligned(first_key, end))"),
@@ -461,6 +469,10 @@ MUTANTS = {
         ('flatten(values | {"jax": jax.__version__})', "flatten(values)"),
     ],
     "training/mesh.py": [
+        (
+            "function(*own, *args[mapped:]))(args[:mapped])",
+            "function(*own, *args[1:]))(args[:mapped])",
+        ),
         ("== batch_size % size == 0:", "== 0:"),
         ("range(math.gcd(num_devices, num_seeds), 0, -1)", "(1,)"),
         ("return _placed(batch, ROWS)", "return batch"),
@@ -579,6 +591,10 @@ MUTANTS = {
         ("return np.max(lengths, axis=0) if lengths", "return lengths[0] if lengths"),
     ],
     "kinds/encoders.py": [
+        (
+            "cls(data, source, target)\n        check_sizes(encoder.sizes(), kept.sizes)",
+            "cls(data, source, target)",
+        ),
         ("| (lengths > most)", "| (lengths >= most)"),
         ("for part in parts if part[0] not in (START, END)]", "for part in parts]"),
     ],
@@ -715,7 +731,20 @@ MUTANTS = {
             "key = jax.random.key(self.seed)",
         ),
     ],
+    "models/language.py": [
+        (
+            'return model.apply({"params": params}, tokens)[0]',
+            'return model.apply({"params": params}, tokens, train=True)[0]',
+        ),
+    ],
+    "data/sets/language.py": [
+        ('[line for line in text.split("\\n") if line]', 'text.split("\\n")'),
+    ],
+    "config_files.py": [
+        ("    if stem not in names():\n        return None\n    try:", "    try:"),
+    ],
     "data/sets/texts.py": [
+        ("fractions, seed, has_test=test is not None).items()", "fractions, seed).items()"),
         ('if name == "train" and self.phrases:', "if self.phrases:"),
         ("round(sum(numbers) / len(numbers))", "sum(numbers) // len(numbers)"),
     ],
@@ -753,6 +782,7 @@ MUTANTS = {
         ),
     ],
     "attention/layers/attention.py": [
+        ("**dropout(self, train),\n            **limits,  # pyright", "**limits,  # pyright"),
         (
             "normalizer=functools.partial(choose, temperature=self.temperature),",
             "normalizer=choose,",
