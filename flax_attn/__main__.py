@@ -12,7 +12,15 @@ from typing import NoReturn
 
 import flax_attn
 from flax_attn import config_files
-from flax_attn.errors import LONGEST, UsageError, escaped, one_line, shortened, unknown
+from flax_attn.errors import (
+    LONGEST,
+    UsageError,
+    cannot_print,
+    escaped,
+    one_line,
+    shortened,
+    unknown,
+)
 from flax_attn.files import check_here
 from flax_attn.runs import shipped
 from flax_attn.types import Options
@@ -80,6 +88,8 @@ def run_safely(argv: list[str] | None) -> int:
             check_here()
         except UsageError as gone:
             return complain(str(gone))
+        if not error.filename:
+            cannot_print()
         what = error.filename or "the output"
         return complain(f"cannot read or write {what} ({error.strerror or one_line(error)})")
     except RecursionError:

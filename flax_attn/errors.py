@@ -4,6 +4,7 @@ Also the characters that are never shown as they are, in an error or anywhere el
 """
 
 import difflib
+import os
 import re
 from collections.abc import Iterable
 
@@ -126,3 +127,16 @@ def check_characters(text: str, where: str = "a text") -> None:
 def words_of(name: str) -> set[str]:
     """The words of a name such as `data.test_file`."""
     return {"file" if word in FILE else word for word in re.split("[._]", name)}
+
+
+def cannot_print(text: str = "") -> bool:
+    """Whether a text, or what waits to be printed, cannot be written, as to a disk that is full.
+
+    It is left then.
+    """
+    try:
+        print(end=text, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # at its end, Python tries again
+        return True
+    return False

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from flax_attn import config_files
-from flax_attn.errors import UsageError, escaped, escaped_lines, one_line, shortened
+from flax_attn.errors import UsageError, cannot_print, escaped, escaped_lines, one_line, shortened
 from flax_attn.files import PARTIAL, can_be_made, expanded
 from flax_attn.runs import lock
 from flax_attn.runs.directory import read_config
@@ -65,7 +65,8 @@ def run_command(
             pass  # a second start need not import JAX to be told
         train_and_print(*arguments, options)
     except OSError as error:
-        name = error.filename or ("the output" if cannot_print() else directory)
+        # of an output that is not buffered, nothing waits
+        name = error.filename or ("the output" if cannot_print("\n") else directory)
         raise UsageError(
             f"cannot read or write {name} ({error.strerror}); what was written before is kept"
         ) from error
@@ -75,15 +76,6 @@ def run_command(
         leave_by_stderr(stopped.said)
         os._exit(128 + stopped.number)  # XLA may still compute, and would crash a longer goodbye
     return 0
-
-
-def cannot_print() -> bool:
-    """Whether what was printed cannot be written, as to a disk that is full."""
-    try:
-        print(flush=True)
-    except OSError:
-        return True
-    return False
 
 
 def check_directory(path: Path) -> None:

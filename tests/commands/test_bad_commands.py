@@ -547,7 +547,7 @@ def test_a_file_is_taken_for_a_config_where_its_name_ends_in_py(capsys):
         assert "shapes_cnn:quick" in complaint(capsys, "train", f"{name}:fast")
     said = complaint(capsys, "train", "other")
     assert "expected a config file in Python with a function get_config, NAME.py, got other" in said
-    assert "to end in .py" in complaint(capsys, "train", Path("shapes_cnn").absolute())
+    assert "a config file in Python" in complaint(capsys, "train", Path("shapes_cnn").absolute())
     Path("configs/shapes_cnn.py").write_text("raise ValueError('mine')")
     said = complaint(capsys, "train", "configs/shapes_cnn.py")
     assert said.endswith("in configs/shapes_cnn.py to return a ConfigDict, got ValueError: mine\n")
@@ -1021,12 +1021,20 @@ def test_what_is_for_another_command_is_told(signals, capsys):
     assert "expected a folder as --output, for several pictures, got out.png" in said
 
 
-def test_an_output_that_is_full_is_told_apart_from_the_run_directory():
-    arguments = " ".join(["train", "shapes_cnn", *SMALL, "--num_epochs=1", "--workdir=out"])
-    line = f"exec {sys.executable} -m flax_attn {arguments} > /dev/full"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+@pytest.mark.parametrize(
+    ("command", "unbuffered", "said"),
+    [
+        (f"train shapes_cnn {' '.join(SMALL)} --num_epochs=1 --workdir=out", "", "; what was"),
+        (f"train shapes_cnn {' '.join(SMALL)} --num_epochs=1 --workdir=out", "1", "; what was"),
+        ("predict dates monday", "", "\n"),
+    ],
+)
+def test_an_output_that_is_full_is_told_apart_from_the_run_directory(command, unbuffered, said):
+    line = f"exec {sys.executable} -m flax_attn {command} > /dev/full"
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "cannot read or write the output (No space left on device)" in done.stderr
+    assert f"cannot read or write the output (No space left on device){said}" in done.stderr
 
 
 @pytest.mark.parametrize(

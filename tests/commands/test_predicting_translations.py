@@ -290,9 +290,13 @@ def test_the_test_is_of_the_beam_and_greedy_beside_it(monkeypatch):
     [
         (translate_multi30k, {"source": "cs"}, "data.source"),
         (translate_multi30k, {"source": "en"}, "two languages of en, de, fr, got en for both"),
-        (translate_multi30k, {"num_train": -5}, "data.num_train of 0"),
+        (
+            translate_multi30k,
+            {"num_train": -5},
+            "'data.num_train' to be a number 0 or above, got -5",
+        ),
         (translate_tsv, {}, "--data.file=FILE.tsv"),
-        (translate_tsv, {"file": "x", "target_column": 1}, "two columns from 1"),
+        (translate_tsv, {"file": "x", "target_column": 1}, "two different columns from 1"),
         (
             translate_multi30k_transformer,
             {"shared_vocabulary": False},
