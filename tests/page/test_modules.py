@@ -33,6 +33,27 @@ VALUES = [  # an expression, and its value
     ("scale(1, 100, 0, 1, true).ticks", [1, 2, 5, 10, 20, 50, 100]),
     ("scale(0.03, 20000, 0, 1, true).ticks", [0.1, 1, 10, 100, 1000, 10000]),
     ("[across(100, 658).place(0), across(100, 658).place(99)]", [44, 644]),
+    (
+        """(() => {
+          const chart = document.createElement("div");
+          let at = 0;
+          pointAlong(chart, 10, () => 100, () => at, (position) => { at = position; });
+          return ["ArrowLeft", "End", "ArrowRight", "Home"].map((key) => {
+            chart.dispatchEvent(new KeyboardEvent("keydown", { key }));
+            return at;
+          });
+        })()""",
+        [0, 9, 9, 0],
+    ),
+    # what is read aloud, at most once a second
+    (
+        """(() => {
+          const { node, say } = sentence("first");
+          const spoken = () => node.querySelector("[aria-live]").textContent;
+          return ["second", "third"].map((words) => { say(words); return spoken(); });
+        })()""",
+        ["second", "second"],
+    ),
     # weights
     (f"rowOf({matrix([[1, 0], [0.5, 0.5]])}, null)", [0.75, 0.25]),
     (f"rowOf({matrix([[1, 0], [0.5, 0.5]])}, 1)", [0.5, 0.5]),
