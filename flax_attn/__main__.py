@@ -89,7 +89,7 @@ def run_safely(argv: list[str] | None) -> int:
         except UsageError as gone:
             return complain(str(gone))
         if not error.filename:
-            cannot_print()
+            cannot_print()  # if so, leaves what waits
         what = error.filename or "the output"
         return complain(f"cannot read or write {what} ({error.strerror or one_line(error)})")
     except RecursionError:

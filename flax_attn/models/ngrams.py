@@ -44,7 +44,7 @@ class NGramAttention(nn.Module):
         dropout_rate: share of `z` that is dropped in training.
 
     Raises:
-        ValueError: encoders of which one comes twice, or neither encoders nor pairs.
+        ValueError: an encoder that comes twice; no encoder, where there are no pairs either.
     """
 
     vocabulary_size: int

@@ -236,3 +236,10 @@ def test_dates_say_what_they_become():
 def test_more_pairs_than_there_are_is_told_before_any_is_drawn(data, number):
     with pytest.raises(UsageError, match=f"of {number} that were found; lower data.num_train"):
         data.load(None)
+
+
+def test_long_words_are_never_too_few():
+    splits, _ = Reverse(min_letters=11, max_letters=12, num_train=20, num_valid=5, num_test=5).load(
+        None
+    )
+    assert [len(splits[name]) for name in ("train", "valid", "test")] == [20, 5, 5]

@@ -14,7 +14,7 @@ from flax_attn.errors import UsageError
 from flax_attn.fields import above_zero, one_of, zero_or_above
 from flax_attn.files import expanded, sha256
 
-MANY = 10  # letters, of which there are more words than anyone draws
+MANY = 10  # letters: there are more words of so many than anyone draws
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class MadePairs(PairData):
     def _split(self, draw: Callable[[int, int], list[Pair]], most: int) -> Pairs:
         """Splits without a source in common, from `draw(seed, number)`.
 
-        There are at most so many different pairs.
+        `most` is the number of different pairs that there are, or a larger one.
         """
         counts = {"train": self.num_train, "valid": self.num_valid, "test": self.num_test}
         distinct: list[Pair] = []
@@ -75,8 +75,8 @@ class Reverse(MadePairs):
         del manual_dir  # made in code
         sizes = {"min_length": self.min_letters, "max_length": self.max_letters}
         draw = lambda seed, number: toy.reversed_letters(seed, number, **sizes)
-        lengths = range(self.min_letters, min(self.max_letters, MANY) + 1)
-        return self._split(draw, sum(len(toy.LETTERS) ** length for length in lengths))
+        lengths = range(self.min_letters, min(self.max_letters, self.min_letters + MANY) + 1)
+        return self._split(draw, sum(len(toy.LETTERS) ** min(own, MANY) for own in lengths))
 
 
 @dataclass(frozen=True, kw_only=True)
