@@ -85,9 +85,10 @@ def unknown(what: str, name: str, known: Iterable[str], place: str = "") -> str:
         or _spelt(name, [key for key in known if key not in alike], "", 0.6)
         or [key for key in alike if len(name) > 1 and name == _initials(key)]
     )
-    of_part = [key for key in known if key.startswith(f"{name}.")]
-    hint = f"did you mean '{close[0]}'?" if close else f"expected one of {_listed(alike)}"
-    hint = f"it has the keys {_listed(of_part)}" if of_part else hint
+    if of_part := [key for key in known if key.startswith(f"{name}.")]:
+        hint = f"it has the keys {_listed(of_part)}"
+    else:
+        hint = f"did you mean '{close[0]}'?" if close else f"expected one of {_listed(alike)}"
     return f"unknown {what} '{name}'{place}; {hint}"
 
 
