@@ -1,15 +1,19 @@
-"""Checks attention and two trainings on the GPU or TPU of this machine, in about a minute.
+"""Checks attention and trainings on the GPU or TPU of this machine, in a few minutes.
 
     python -m benchmarks.accelerator [--output accelerator.json] [--only forms numbers ...]
+        [--configs NAME ...] [--manual_dir FOLDER]
 
 - forms: which form a call takes, and why no faster one.
 - numbers: every form beside the formula in float32 at the highest precision, values and gradients,
   with rows that see nothing and NaN where nothing reaches.
 - memory: what gradients plan at 4,096 and at 8,192 tokens.
-- times: the form that is taken beside `jax.nn` and the formula.
-- losses: 20 steps of two configs beside the same steps on the CPU.
+- times: the form that is taken beside the formula, `jax.nn`, and, where PyTorch has a GPU, its
+  flash attention and its compiled flex attention.
+- sizes: the formula beside blocks of several sizes, from which the limits of forms are chosen.
+- losses: 20 steps of some configs, and their time, beside the same steps on the CPU.
 
-It prints tables and a verdict, and writes them as JSON. It runs on a CPU as well.
+It prints tables and a verdict, and writes them as JSON. It runs on a CPU as well. JAX takes most of
+a GPU's memory for itself: set `XLA_PYTHON_CLIENT_PREALLOCATE=false` for the times beside PyTorch.
 """
 
 import argparse
@@ -24,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import timing
+from benchmarks.attention_cases import CAUSAL, IN_WINDOW, WINDOW
 from flax_attn import platforms
 from flax_attn.attention import dot_product_attention, form_of
 
@@ -150,51 +155,172 @@ def memory(lengths: tuple[int, int] = (4096, 8192)) -> Iterator[Row]:
         yield {"call": name, **mib, "ratio": ratio, "passed": ratio <= LARGEST_RATIO}
 
 
-def times(lengths: tuple[int, ...] = (1024, 4096), heads: int = 8) -> Iterator[Row]:
-    """Times the gradients of the form that is taken beside `jax.nn`'s and the formula's."""
-    attends = {
-        "ours": lambda *arrays: (
-            dot_product_attention(*arrays, causal=True, need_weights=False).context
+def limits_of(name: str, batch: int, length: int) -> tuple[dict[str, Any], Callable | None]:
+    """The arguments of attention for a kind of limit, and the pairs `visible` for PyTorch."""
+    ids = np.arange(length)[None] // (length // 8) * np.ones((batch, 1), int)
+    half = np.full(batch, length // 2)
+    return {
+        "all keys": ({}, None),
+        "causal": ({"causal": True}, CAUSAL),
+        f"causal window {WINDOW}": ({"causal": True, "window": (WINDOW - 1, 0)}, IN_WINDOW),
+        "key lengths": ({"key_lengths": half}, lambda queries, keys: keys < length // 2),
+        "8 segments": (
+            {"query_segments": ids, "key_segments": ids},
+            lambda queries, keys: queries // (length // 8) == keys // (length // 8),
         ),
-        "the formula": lambda *arrays: dot_product_attention(*arrays, causal=True).context,
-        "jax.nn": functools.partial(jax.nn.dot_product_attention, is_causal=True),
-    }
-    for length in lengths:
-        seconds = timing.alternate(
-            {name: timed(attend, (1, length, heads, 64)) for name, attend in attends.items()}
-        )
-        yield {"call": f"{length:,} causal", **{f"{k} (ms)": 1e3 * s for k, s in seconds.items()}}
+        "soft-cap, causal": ({"causal": True, "softcap": 30.0}, None),
+    }[name]
 
 
-def timed(attend: Callable, shape: tuple[int, ...]) -> Callable[[], Any]:
-    """A function that computes the gradients of attention in half precision, and waits."""
-    arrays = [jax.random.normal(jax.random.key(i), shape, jnp.bfloat16) for i in range(3)]
-    loss = lambda *arrays: attend(*arrays).astype(jnp.float32).sum()
-    program = jax.jit(jax.grad(loss, argnums=(0, 1, 2)))
-    return lambda: jax.block_until_ready(program(*arrays))
+TIMED = (
+    ("causal", 64, 128),
+    ("causal", 16, 512),
+    ("all keys", 4, 4096),
+    ("causal", 4, 4096),
+    ("causal", 1, 16_384),
+    (f"causal window {WINDOW}", 1, 16_384),
+    ("key lengths", 1, 16_384),
+    ("8 segments", 1, 16_384),
+    ("causal", 1, 65_536),
+    (f"causal window {WINDOW}", 1, 65_536),
+)
+LARGEST_WEIGHTS = 2**32  # above it the formula, which keeps the weights, is not timed
 
 
-def losses(configs: tuple[str, ...] = CONFIGS, steps: int = STEPS) -> Iterator[Row]:
-    """Compares the mean loss of some steps of a config with that on the CPU."""
+def times(cases: tuple[tuple[str, int, int], ...] = TIMED, heads: int = 8) -> Iterator[Row]:
+    """Times attention with heads of 64, alone and with gradients, in half precision.
+
+    A case is a name of `limits_of`, a batch and a length.
+    """
+    for name, batch, length in cases:
+        arguments, visible = limits_of(name, batch, length)
+        shape = batch, length, heads, 64
+        kernel = dict(implementation="cudnn") if platforms.current() == platforms.CUDA else {}
+        attends = {"ours": functools.partial(dot_product_attention, need_weights=False)}
+        if batch * heads * length**2 <= LARGEST_WEIGHTS:
+            attends["the formula"] = dot_product_attention
+        attends = {k: functools.partial(attend, **arguments) for k, attend in attends.items()}
+        attends = {k: lambda *a, attend=attend: attend(*a).context for k, attend in attends.items()}
+        if name in ("all keys", "causal"):
+            of_jax = jax.nn.dot_product_attention
+            attends["jax.nn"] = functools.partial(of_jax, is_causal=name == "causal", **kernel)
+        for backward in (False, True):
+            calls = {k: timed(attend, shape, backward) for k, attend in attends.items()}
+            calls |= of_torch(name, shape, visible, backward)
+            seconds = timing.alternate(calls, repeats=10)
+            work = "gradients" if backward else "context"
+            milliseconds = {f"{k} (ms)": 1e3 / CALLS * s for k, s in seconds.items()}
+            yield {"call": f"{batch} x {length:,} {name}, {work}", **milliseconds}
+
+
+CALLS = 5  # are sent before one waits, so that the device never does
+
+
+def timed(
+    attend: Callable, shape: tuple[int, ...], backward: bool, dtype: Any = jnp.bfloat16
+) -> Callable[[], Any]:
+    """A function that computes attention, or its gradients, `CALLS` times, and waits."""
+    arrays = [jax.random.normal(jax.random.key(i), shape, dtype) for i in range(4)]
+
+    def gradients(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        return jax.vjp(attend, *arrays[:3])[1](arrays[3])
+
+    program = jax.jit(gradients if backward else lambda *arrays: attend(*arrays[:3]))
+    return lambda: jax.block_until_ready([program(*arrays) for _ in range(CALLS)])
+
+
+def of_torch(
+    name: str, shape: tuple[int, ...], visible: Callable | None, backward: bool
+) -> dict[str, Callable[[], Any]]:
+    """The same by PyTorch's flash attention, where it has the limit, and its flex attention.
+
+    Nothing where PyTorch has no GPU.
+    """
+    try:
+        import torch
+        from torch.nn.attention import SDPBackend, flex_attention, sdpa_kernel
+    except ImportError:
+        return {}
+    if not torch.cuda.is_available():
+        return {}
+    torch._dynamo.reset()  # PyTorch compiles only a few programs for one function
+    batch, length, heads, width = shape
+    sizes = batch, heads, length, width
+    draw = lambda: torch.randn(sizes, device="cuda", dtype=torch.bfloat16, requires_grad=backward)
+    inputs, cotangent = [draw() for _ in range(3)], torch.randn(sizes, device="cuda").bfloat16()
+    block_mask = None
+    if visible is not None:
+        pairs = lambda batch, head, query, key: visible(query, key)
+        block_mask = flex_attention.create_block_mask(pairs, None, None, length, length, "cuda")
+    compiled = torch.compile(flex_attention.flex_attention, dynamic=False, fullgraph=True)
+
+    def flash() -> Any:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            is_causal = name == "causal"
+            return torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=is_causal)
+
+    attends = {"PyTorch flex": lambda: compiled(*inputs, block_mask=block_mask)}
+    if name in ("all keys", "causal"):
+        attends["PyTorch flash"] = flash
+
+    def several(attend: Callable[[], Any]) -> None:
+        for _ in range(CALLS):
+            context = attend()
+            if backward:
+                torch.autograd.grad(context, inputs, cotangent)
+        torch.cuda.synchronize()
+
+    return {k: functools.partial(several, attend) for k, attend in attends.items()}
+
+
+SIZED = (("bfloat16", 1024), ("bfloat16", 4096), ("bfloat16", 16_384), ("float32", 4096))
+
+
+def sizes(
+    cases: tuple[tuple[str, int], ...] = SIZED, blocks: tuple[int, ...] = (512, 1024, 2048)
+) -> Iterator[Row]:
+    """Times the gradients of the formula beside blocks of several sizes, with a causal soft-cap."""
+    arguments, _ = limits_of("soft-cap, causal", 1, 8)
+    for dtype, length in cases:
+        options: dict[str, Row] = {f"blocks of {size}": {"chunk_size": size} for size in blocks}
+        options["the formula"] = {}
+        calls = {}
+        for form, option in options.items():
+            attend = functools.partial(dot_product_attention, **arguments, **option)
+            context = lambda *arrays, attend=attend: attend(*arrays).context
+            calls[form] = timed(context, (1, length, 8, 64), True, jnp.dtype(dtype))
+        seconds = timing.alternate(calls)
+        milliseconds = {f"{form} (ms)": 1e3 / CALLS * s for form, s in seconds.items()}
+        yield {"call": f"{length:,} {dtype}", **milliseconds}
+
+
+def losses(
+    configs: tuple[str, ...] = CONFIGS, steps: int = STEPS, manual_dir: Path | None = None
+) -> Iterator[Row]:
+    """Compares the mean loss of some steps of a config, and their time, with those on the CPU."""
     cpu = jax.devices("cpu")[0]
     for name in configs:
-        here = mean_loss(name, steps)
+        here, seconds = some_steps(name, steps, manual_dir)
         with jax.default_device(cpu):
-            expected = mean_loss(name, steps)
+            expected, of_cpu = some_steps(name, steps, manual_dir)
         share = abs(here - expected) / abs(expected)
         row = {"call": name, "loss": here, "on the CPU": expected}
-        yield row | {"passed": share <= LARGEST_LOSS}
+        times = {"step (ms)": 1e3 * seconds, "on the CPU (ms)": 1e3 * of_cpu}
+        yield row | times | {"passed": share <= LARGEST_LOSS}
 
 
-def mean_loss(name: str, steps: int) -> float:
-    """Trains a config of the package for some steps. Returns the mean of its first metric."""
+def some_steps(name: str, steps: int, manual_dir: Path | None) -> tuple[float, float]:
+    """Trains a config of the package for some steps.
+
+    Returns the mean of its first metric, and the seconds of a step once it is compiled.
+    """
     from flax_attn.config_files import read_shipped
     from flax_attn.experiment.config import Config
     from flax_attn.experiment.programs import build_model, count_steps, make_one_seed
     from flax_attn.training import epoch
 
     config = Config.of(read_shipped(name))
-    task = config.kind.load(config.data, config.recipe, None)
+    task = config.kind.load(config.data, config.recipe, manual_dir)
     model = build_model(config, task.kept.sizes)
     one = make_one_seed(config, model, task, count_steps(config, task))
     state = one.create(jnp.uint32(0))
@@ -202,8 +328,10 @@ def mean_loss(name: str, steps: int) -> float:
     shapes = jax.eval_shape(one.first_metrics, state, rows)
     sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     bounds = jnp.int32(1), jnp.int32(0), jnp.int32(steps)
-    _, sums, _ = jax.jit(one.train_steps)(state, sums, *bounds, rows)
-    return float(next(iter(epoch.compute(sums).values())))
+    train = jax.jit(one.train_steps)
+    of_steps = lambda: jax.block_until_ready(train(state, sums, *bounds, rows))[1]
+    mean = float(next(iter(epoch.compute(of_steps()).values())))
+    return mean, timing.timed(of_steps)[0] / steps
 
 
 CHECKS = {
@@ -211,6 +339,7 @@ CHECKS = {
     "numbers": numbers,
     "memory": memory,
     "times": times,
+    "sizes": sizes,
     "losses": losses,
 }
 
@@ -232,14 +361,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=Path, help="a JSON file for the results")
     parser.add_argument("--only", nargs="+", choices=CHECKS, default=list(CHECKS))
+    parser.add_argument("--configs", nargs="+", default=CONFIGS, help="for the losses")
+    parser.add_argument("--manual_dir", type=Path, help="a folder with one folder a data set")
     args = parser.parse_args()
+    checks: dict[str, Callable[[], Iterator[Row]]] = {
+        **CHECKS,
+        "losses": functools.partial(losses, args.configs, manual_dir=args.manual_dir),
+    }
     machine = f"{platforms.current()}: {timing.machine()}"
     print(machine)
     rows: dict[str, list[Row]] = {}
     for check in args.only:
         print(f"\n{check}")
         rows[check] = []
-        for row in CHECKS[check]():
+        for row in checks[check]():
             rows[check].append(row)
             cells = (f"{key} {shown(value)}" for key, value in row.items() if key != "call")
             print(LINE.format(row["call"], " | ".join(cells)), flush=True)
