@@ -94,7 +94,6 @@ def llama(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     heads = config.whole("num_attention_heads")
     if config.get("head_dim", 0) == 0:  # else the heads need not divide the features
         config.divisor("num_attention_heads", "hidden_size")
-    blocks = config.whole("num_hidden_layers", most=MOST_BLOCKS)
     width = config.whole("head_dim", features // heads)
     is_gemma, is_olmo = kind.startswith("gemma"), kind == "olmo2"
     has_outer_norms = kind in ("gemma2", "gemma3_text")
@@ -103,22 +102,14 @@ def llama(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     # the arrays and the types of the blocks say it
     config.unused("attention_bias tie_word_embeddings _sliding_window_pattern")
     config.unused("sliding_window_pattern max_window_layers")
-    activation = config.choice(
-        "hidden_act", ACTIVATIONS, "gelu_pytorch_tanh" if is_gemma else "silu"
-    )
+    activation = config.choice("hidden_act", ACTIVATIONS, "silu")
     if is_gemma:  # where both stand, this one is used
         activation = config.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh")
-    types = block_types(config, blocks)
+    types = block_types(config)
     window = config.whole("sliding_window", 0, most=FAR)
     scale = config.number("query_pre_attn_scalar", float(width)) ** -0.5
     model = Decoder(
-        config.whole("vocab_size", most=MOST_TOKENS),
-        config.whole("max_position_embeddings", most=FAR),
-        features,
-        heads,
-        config.whole("num_key_value_heads", heads),
-        blocks,
-        config.whole("intermediate_size"),
+        *sizes_of(config, heads),
         "rotary",
         head_features=width,
         rms=True,
@@ -200,34 +191,45 @@ def decoder_with_layer_norms(
     as is `activation`.
     """
     features = config.whole("hidden_size")
-    heads = config.divisor("num_attention_heads", "hidden_size")
-    blocks, rope = (
-        config.whole("num_hidden_layers", most=MOST_BLOCKS),
+    heads, rope = (
+        config.divisor("num_attention_heads", "hidden_size"),
         config.part("rope_parameters"),
     )
     share = config.number("rotary_pct", config.number("partial_rotary_factor", share), most=1.0)
     share = rope.number("partial_rotary_factor", share, most=1.0)
     turned = int(features // heads * share)
     model = Decoder(
-        config.whole("vocab_size", most=MOST_TOKENS),
-        config.whole("max_position_embeddings", most=FAR),
-        features,
-        heads,
-        config.whole("num_key_value_heads", heads),
-        blocks,
-        config.whole("intermediate_size"),
+        *sizes_of(config, heads),
         "rotary",
         activation=config.choice("hidden_act", ACTIVATIONS, activation),
         epsilon=config.number("layer_norm_eps", 1e-5),
         rotary_features=turned,
-        frequencies=frequencies_of(config, ["full_attention"] * blocks, turned),
+        frequencies=frequencies_of(config, ["full_attention"] * number_of_blocks(config), turned),
         tied=f"{unembedding}.weight" not in arrays,
     )
     return model, turned
 
 
-def block_types(config: Config, blocks: int) -> list[str]:
+def sizes_of(config: Config, heads: int) -> tuple[int, ...]:
+    """The first fields of a `Decoder` with rotary positions, to its hidden features."""
+    return (
+        config.whole("vocab_size", most=MOST_TOKENS),
+        config.whole("max_position_embeddings", most=FAR),
+        config.whole("hidden_size"),
+        heads,
+        config.whole("num_key_value_heads", heads),
+        number_of_blocks(config),
+        config.whole("intermediate_size"),
+    )
+
+
+def number_of_blocks(config: Config) -> int:
+    return config.whole("num_hidden_layers", most=MOST_BLOCKS)
+
+
+def block_types(config: Config) -> list[str]:
     """Whether each block has `full_attention` or `sliding_attention`."""
+    blocks = number_of_blocks(config)
     uses, default = config.flag("use_sliding_window", True), "full_attention"
     if config.get("sliding_window", None) is not None and uses:
         default = "sliding_attention"
