@@ -144,7 +144,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     for argument in arguments:
         if "\0" in argument:
             refuse(f"expected arguments without NUL characters, got {argument[:60]!r}")
-    args, rest = make_parser(__doc__, flax_attn.__version__).parse_known_args(arguments)
+    try:
+        args, rest = make_parser(__doc__, flax_attn.__version__).parse_known_args(arguments)
+    except SystemExit:  # --help and --version end here
+        print(end="", flush=True)
+        raise
     if args.command is None and not rest:
         refuse("the following arguments are required: command")
     if args.command == "train":

@@ -294,8 +294,13 @@ def as_number(expected: str, number: object) -> float | Array:
 
 
 def as_scale(scale: object) -> float | Array | None:
-    """The scale as None or by `as_number`."""
-    return None if scale is None else as_number("scale to be a number or None", scale)
+    """The scale as None or by `as_number`. Raises a ValueError for one that is not finite."""
+    if scale is None:
+        return None
+    number = as_number("scale to be a number or None", scale)
+    if isinstance(number, float) and not math.isfinite(number):
+        raise ValueError(f"expected scale to be finite, got {scale!r}")
+    return number
 
 
 def as_softcap(softcap: object) -> float | Array | None:
@@ -309,11 +314,14 @@ def as_softcap(softcap: object) -> float | Array | None:
     return number
 
 
-def check_options(score: object, normalizer: object, chunk_size: int | None) -> None:
-    """Raises for a score or normaliser that is no such function, and for a bad block size."""
+def check_options(
+    score: object, normalizer: object, chunk_size: int | None, need_weights: object
+) -> None:
+    """Raises for a score or normaliser that is no such function, and for other bad options."""
     check_function("score", score)
     check_normalizer(normalizer)
     check_chunk_size(chunk_size)
+    check_flag("need_weights", need_weights)
 
 
 def check_normalizer(normalizer: object) -> None:

@@ -323,7 +323,7 @@ def dot_product_attention(
     Raises:
         TypeError, ValueError: as `attend`; heads that do not divide; lengths that are negative or
             not integers; `prefix_lengths` without `causal` and `window`; a scale or soft-cap that
-            is no number, such as an array of several.
+            is no number, such as an array of several, or not finite.
     """
     limits: Limits = {"mask": mask, "bias": bias, "causal": causal, "window": window}
     limits |= {"query_offset": query_offset, "prefix_lengths": prefix_lengths}
@@ -388,7 +388,7 @@ def form_of(
     def choose(query: Array, key: Array, value: Array) -> Array:
         nonlocal form
         call = make_call(query, key, value, **arguments)
-        check_options(call.score, call.normalizer, call.chunk_size)
+        check_options(call.score, call.normalizer, call.chunk_size, call.need_weights)
         form = chosen(lens.look_through(call))
         return query
 
@@ -413,7 +413,7 @@ def chosen(call: Call) -> Form:
 
 def compute(call: Call) -> Attended:
     """Computes a call, through the lens if there is one, by the form that fits it."""
-    check_options(call.score, call.normalizer, call.chunk_size)
+    check_options(call.score, call.normalizer, call.chunk_size, call.need_weights)
     if call.across is not None:
         _check_across(call.across)
     call = lens.look_through(call)
@@ -514,7 +514,7 @@ def log_sum_exp(
     """
     nothing = as_floats("key", key)[..., :0]  # no context is wanted
     call = make_call(query, key, nothing, score=score, chunk_size=chunk_size, mask=mask, bias=bias)
-    check_options(score, masked_softmax, chunk_size)
+    check_options(score, masked_softmax, chunk_size, need_weights=False)
     call = lens.look_through_at_softmax(call)
     if chunk_size is not None and 0 not in call.visible.shape:
         _, logs = blockwise.context_and_logs(call)

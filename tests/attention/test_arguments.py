@@ -10,6 +10,7 @@ import pytest
 from flax_attn import heads
 from flax_attn.attention import (
     Across,
+    HardAttention,
     LocalAttention,
     MultiHeadAttention,
     attend,
@@ -31,6 +32,8 @@ BAD = {
         "causal to be True or False, got array",
     ),
     "a number for causal": ({"causal": 2}, TypeError, "causal to be True or False, got 2"),
+    "a word for need_weights": ({"need_weights": "no"}, TypeError, "need_weights to be True or"),
+    "no number for scale": ({"scale": float("nan")}, ValueError, "scale to be finite, got nan"),
     "truth in a window": ({"window": (True, 1)}, ValueError, "left of a window to be an integer"),
     "no offset": ({"query_offset": None}, TypeError, "an array as query_offset, got None"),
     "an endless offset": ({"query_offset": 2**40}, ValueError, "query_offset of at most 1,073"),
@@ -136,6 +139,12 @@ def test_a_window_beside_a_reach_and_a_number_for_a_key_are_told():
         LocalAttention(2).init(KEY, INPUTS, INPUTS, window=(1, 1))
     with says(TypeError, "rng to be one key, such as jax.random.key.0., got 0"):
         sampled_hard(jnp.ones((2, 3)), rng=0)
+
+
+@pytest.mark.parametrize("layer", [MultiHeadAttention(2), HardAttention()])
+def test_a_word_for_training_is_told(layer):
+    with says(TypeError, "train to be True or False, got 'no'"):
+        layer.init(KEY, INPUTS, INPUTS, train="no")
 
 
 def test_a_half_is_no_head_and_a_list_no_weights_by_block():

@@ -1027,6 +1027,7 @@ def test_what_is_for_another_command_is_told(signals, capsys):
         (f"train shapes_cnn {' '.join(SMALL)} --num_epochs=1 --workdir=out", "", "; what was"),
         (f"train shapes_cnn {' '.join(SMALL)} --num_epochs=1 --workdir=out", "1", "; what was"),
         ("predict dates monday", "", "\n"),
+        ("--version", "", "\n"),
     ],
 )
 def test_an_output_that_is_full_is_told_apart_from_the_run_directory(command, unbuffered, said):

@@ -29,6 +29,7 @@ from flax_attn.attention.checks import (
     as_lengths,
     as_scale,
     check_array,
+    check_flag,
     check_rate,
     check_size,
     tells_names,
@@ -256,6 +257,7 @@ class HardAttention(nn.Module):
     ) -> Attended:
         """Attends as `Attention` does. In training it takes keys of the random stream `sample`."""
         choose = hard
+        check_flag("train", train)
         if train:
             with needs_key("sample"):
                 choose = functools.partial(sampled_hard, rng=self.make_rng("sample"))
@@ -484,6 +486,7 @@ def path_of(layer: nn.Module) -> str:
 
 def dropout(layer: nn.Module, train: bool) -> Options:
     """The arguments of dropout: in training, a layer's rate, and a key of its stream `dropout`."""
+    check_flag("train", train)
     rate = layer.dropout_rate if train else 0.0  # pyright: ignore
     if not rate:
         return {}
