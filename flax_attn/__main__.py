@@ -21,7 +21,7 @@ from flax_attn.errors import (
     shortened,
     unknown,
 )
-from flax_attn.files import check_here
+from flax_attn.files import check_here, check_no_address
 from flax_attn.runs import shipped
 from flax_attn.types import Options
 
@@ -544,11 +544,17 @@ def module(name: str) -> str:
 
 
 def path(text: str) -> Path:
-    """A path. Raises an ArgumentTypeError for an empty text, which would name the folder here."""
+    """A path. Raises an ArgumentTypeError for an empty text, which would name the folder here, and
+    for an address.
+    """
     if not text:
         raise argparse.ArgumentTypeError(
             "expected a path, got an empty text (is a variable empty?)"
         )
+    try:
+        check_no_address(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
     return Path(text)
 
 

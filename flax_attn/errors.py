@@ -75,7 +75,7 @@ def unknown(what: str, name: str, known: Iterable[str], place: str = "") -> str:
     the same part of a config come first.
     """
     known, name = list(known), shortened(name)
-    part = name[: name.find(".") + 1]
+    part = name[: name.find(".") + 1].lower()
     alike = [key for key in known if key.startswith(part)] or known
     within = [key for key in known if "." in key and words_of(key) <= words_of(name)]
     close = (
@@ -94,8 +94,8 @@ def unknown(what: str, name: str, known: Iterable[str], place: str = "") -> str:
 
 def _spelt(name: str, known: list[str], part: str, cutoff: float) -> list[str]:
     """The name that is spelt most alike, where one is; the part that names share does not count."""
-    rests = [key.removeprefix(part) for key in known]
-    close = difflib.get_close_matches(name.removeprefix(part), rests, n=1, cutoff=cutoff)
+    rests = [key.removeprefix(part).lower() for key in known]
+    close = difflib.get_close_matches(name.lower().removeprefix(part), rests, n=1, cutoff=cutoff)
     return [known[rests.index(rest)] for rest in close]
 
 

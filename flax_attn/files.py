@@ -35,10 +35,7 @@ def expanded(path: object, what: str = "a path") -> Path:
         raise UsageError(f"expected a text or a Path as {what}, got {shortened(repr(path))}")
     if path == "":
         raise UsageError(f"expected a text that is not empty as {what}, got ''")
-    if re.match(r"\w+://", str(path)):
-        raise UsageError(
-            f"expected a path, got the address {shortened(str(path))}; download what it names"
-        )
+    check_no_address(str(path))
     try:
         own = Path(path).expanduser()
     except RuntimeError as error:
@@ -52,6 +49,14 @@ def expanded(path: object, what: str = "a path") -> Path:
     if not is_path:
         raise UsageError(f"expected a path, got {str(path)!a}, which no file can have; rename it")
     return Path(os.path.realpath(own)) if ".." in own.parts else own
+
+
+def check_no_address(path: str) -> None:
+    """Raises a UsageError for an address, such as `https://...` or `s3://...`."""
+    if re.match(r"\w+://", path):
+        raise UsageError(
+            f"expected a path on this machine, got the address {shortened(path)}; copy its files"
+        )
 
 
 def check_here() -> None:

@@ -26,6 +26,7 @@ from flax_attn.analysis.matrices import (
     panel_size,
     title_room,
 )
+from flax_attn.errors import one_line
 from flax_attn.types import UserInput
 
 MOST_ACROSS = 4  # heads in a row
@@ -167,13 +168,17 @@ def _read(
 
 def _numbers(weights: ArrayLike, expected: str) -> np.ndarray:
     """Weights as float64, of any library's array and any precision."""
+    if isinstance(weights, dict):
+        raise ValueError(f"expected weights {expected}, got a dict; choose one of its arrays")
     try:
         array = np.asarray(weights)
         if array.dtype.kind == "c":
             raise TypeError("complex numbers")
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"expected weights {expected} as numbers, got {error}") from error
+        raise ValueError(
+            f"expected weights {expected} as numbers, got {one_line(error)}"
+        ) from error
 
 
 def _names(

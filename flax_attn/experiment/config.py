@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from flax_attn.data.sets import DATA, DataSet, PairData, Training
 from flax_attn.data.sets.kinds import NUM_SEEDS
 from flax_attn.data.sets.memory import Content
-from flax_attn.errors import UsageError, one_line, shortened, unknown
+from flax_attn.errors import UsageError, counted, one_line, shortened, unknown
 from flax_attn.fields import (
     Part,
     above_zero,
@@ -162,8 +162,9 @@ class Config(Part):
             )
         if (self.num_epochs + 1) * self.num_seeds > MOST_ROWS:
             raise UsageError(
-                f"expected num_epochs times num_seeds of at most {MOST_ROWS:,}, got "
-                f"{self.num_epochs:,} and {self.num_seeds:,}; raise steps_per_epoch instead"
+                f"expected num_epochs below {MOST_ROWS // self.num_seeds:,} for "
+                f"{counted(self.num_seeds, 'seed')}, got {self.num_epochs:,}; raise "
+                f"steps_per_epoch instead"
             )
         kind_of(type(self.data))  # raises for a class of no kind
         self._check_evaluation()
@@ -177,15 +178,16 @@ class Config(Part):
             )
 
     def _check_evaluation(self) -> None:
-        needed = (
-            {"test", "valid"} if self.keep_best or self.patience or self.by_validation else {"test"}
-        )
+        waiting = {"keep_best": self.keep_best, "patience": self.patience}
+        waiting |= {"optimizer.plateau_patience": self.optimizer.plateau_patience}
+        who = next((name for name, number in waiting.items() if number), "")
+        needed = {"test", "valid"} if who else {"test"}
         are_names = all(isinstance(name, str) for name in self.evaluate)
         if not are_names or not needed <= set(self.evaluate) <= set(SPLITS):
             names = " and ".join(sorted(needed))
             raise UsageError(
-                f"expected config key 'evaluate' to name splits of {SPLITS}, among them {names}, "
-                f"got {str(self.evaluate)[:60]}"
+                f"expected config key 'evaluate' to name splits of {SPLITS}, among them {names}"
+                f"{who and f', which {who} needs'}, got {str(self.evaluate)[:60]}"
             )
         if self.patience and not self.keep_best:
             raise UsageError(

@@ -89,19 +89,18 @@ def check_classes(classes: Json, weights: Json) -> tuple[list[str], list[float]]
 
     Raises a ValueError for anything else.
     """
-    if len(classes) != len(weights) or not all(isinstance(name, str) for name in classes):
+    are_names = all(isinstance(name, str) for name in classes) and len(set(classes)) == len(classes)
+    if len(classes) != len(weights) or not are_names:
         raise ValueError(f"got classes {classes} and class_weights {weights}")
     if not np.isfinite(weights).all():
         raise ValueError(f"got class_weights {weights}")
     return list(classes), list(weights)
 
 
-def check_labels(labels: Json, num_classes: int) -> list[str]:
-    """The classes in the order of the logits. Raises a ValueError unless they are as many names."""
-    are_names = all(isinstance(name, str) for name in labels) and len(set(labels)) == len(labels)
-    if not are_names or len(labels) != num_classes:
-        raise ValueError(f"expected {num_classes} names")
-    return list(labels)
+def check_labels(labels: Json, classes: Json, num_classes: int) -> None:
+    """Raises a ValueError unless the labels are the classes, in the order of the logits."""
+    if labels != classes or len(labels) != num_classes:
+        raise ValueError(f"expected the same {num_classes} classes in both, in one order")
 
 
 def class_weights(labels: np.ndarray, num_classes: int) -> list[float]:

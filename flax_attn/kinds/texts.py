@@ -131,7 +131,8 @@ class TextClasses(Task):
     @classmethod
     def restore(cls, data: TextData, recipe: Recipe, kept: Kept) -> "TextClasses":
         classification.check_classes(kept.derived["classes"], kept.derived["class_weights"])
-        classification.check_labels(kept.files["labels.json"], kept.sizes["num_classes"])
+        labels = kept.files["labels.json"]
+        classification.check_labels(labels, kept.derived["classes"], kept.sizes["num_classes"])
         return cls(data, recipe, kept, TextEncoder.restore(data, kept), Rows({}, {}), {}, [], {})
 
     @classmethod

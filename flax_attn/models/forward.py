@@ -49,8 +49,8 @@ def check_finite(outputs: Tree) -> None:
     """Raises a UsageError for outputs of a model that are infinite, or not a number."""
     if not np.isfinite(outputs).all():
         raise UsageError(
-            "expected outputs that are finite numbers, got some that are not; the numbers of the "
-            "model or of the input are too large"
+            "expected outputs that are finite numbers, got some that are not; numbers of the model "
+            "or of the input are too large or are not finite themselves"
         )
 
 

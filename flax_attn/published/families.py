@@ -109,8 +109,7 @@ def llama(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     window = config.whole("sliding_window", 0, most=FAR)
     scale = config.number("query_pre_attn_scalar", float(width)) ** -0.5
     model = Decoder(
-        *sizes_of(config, heads),
-        "rotary",
+        **sizes_of(config, heads),
         head_features=width,
         rms=True,
         epsilon=config.number("rms_norm_eps", 1e-5 if is_olmo else 1e-6),
@@ -199,8 +198,7 @@ def decoder_with_layer_norms(
     share = rope.number("partial_rotary_factor", share, most=1.0)
     turned = int(features // heads * share)
     model = Decoder(
-        *sizes_of(config, heads),
-        "rotary",
+        **sizes_of(config, heads),
         activation=config.choice("hidden_act", ACTIVATIONS, activation),
         epsilon=config.number("layer_norm_eps", 1e-5),
         rotary_features=turned,
@@ -210,17 +208,18 @@ def decoder_with_layer_norms(
     return model, turned
 
 
-def sizes_of(config: Config, heads: int) -> tuple[int, ...]:
-    """The first fields of a `Decoder` with rotary positions, to its hidden features."""
-    return (
-        config.whole("vocab_size", most=MOST_TOKENS),
-        config.whole("max_position_embeddings", most=FAR),
-        config.whole("hidden_size"),
-        heads,
-        config.whole("num_key_value_heads", heads),
-        number_of_blocks(config),
-        config.whole("intermediate_size"),
-    )
+def sizes_of(config: Config, heads: int) -> Options:
+    """The sizes of a `Decoder` with rotary positions."""
+    return {
+        "vocabulary_size": config.whole("vocab_size", most=MOST_TOKENS),
+        "max_length": config.whole("max_position_embeddings", most=FAR),
+        "features": config.whole("hidden_size"),
+        "num_heads": heads,
+        "num_key_heads": config.whole("num_key_value_heads", heads),
+        "num_blocks": number_of_blocks(config),
+        "hidden_features": config.whole("intermediate_size"),
+        "positions": "rotary",
+    }
 
 
 def number_of_blocks(config: Config) -> int:
@@ -418,7 +417,9 @@ def fill(shapes: Tree, arrays: Arrays, layout: Layout, path: tuple[str, ...] = (
     *layer, kind = path
     their, *part = name_of(path, layout.names)
     array, shape = arrays[their], tuple(shapes.shape)
-    refuse = lambda: UsageError(f"expected {their} for a {kind} of {shape}, got {array.shape}")
+    refuse = lambda: UsageError(
+        f"expected {their} for a {kind} of {shape}, got {arrays.shape(their)}"
+    )
     if part == ["T"] or (kind == "kernel" and layout.is_transposed):  # and patches, of four axes
         array = array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
     if part not in ([], ["T"]) and layout.fused is not None:

@@ -388,6 +388,8 @@ def class_names(config: Config, number: int) -> list[str]:
     """The names of the classes, or their numbers where a config has none."""
     names = config.get("id2label", {})
     names = names if isinstance(names, dict) else {}
+    if not names.keys() <= {str(i) for i in range(number)}:
+        raise config.wrong("id2label", f"names of the {number} classes of the arrays", names)
     return [shortened(str(names.get(str(i), f"class {i}"))) for i in range(number)]
 
 

@@ -234,13 +234,16 @@ def check_is_directory(path: Path) -> None:
     try:
         os.listdir(path)
     except FileNotFoundError:
-        raise UsageError(
-            f"no run directory {path}; give one that train.py has made, such as "
-            f"runs/shapes_attention"
-        ) from None
+        weights = path.with_name(f"{path.name}.npz")
+        advice = "give one that train.py has made, such as runs/shapes_attention"
+        if weights.is_file():
+            advice = f"did you mean {weights}?"
+        raise UsageError(f"no run directory {path}; {advice}") from None
     except OSError as error:
         is_weights = path.suffix in (".npz", ".npy")
-        advice = f"flax-attn report {path} shows weights" if is_weights else "choose another"
+        advice = "weights of other programs are shown from a .npz file, of numpy.savez"
+        if is_weights:
+            advice = f"flax-attn report {path} shows weights"
         raise UsageError(
             f"expected a run directory, but {path} cannot be read ({error.strerror}); {advice}"
         ) from None
@@ -258,8 +261,14 @@ def read_config(path: Path) -> JsonObject:
     except FileNotFoundError:
         raise UsageError(
             f"expected a run directory, but {path} has no config.json; nothing was touched, "
-            f"choose another directory"
+            f"{_runs_within(path)}"
         ) from None
+
+
+def _runs_within(path: Path) -> str:
+    """Names a run in a folder of runs, or says to choose another directory."""
+    runs = sorted(entry.parent for entry in path.glob("*/config.json"))
+    return f"did you mean {runs[0]}?" if runs else "choose another directory"
 
 
 def is_published(config: Json) -> bool:

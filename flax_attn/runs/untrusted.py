@@ -77,7 +77,8 @@ def open_file(run: Path, name: str, largest: int) -> io.BufferedReader:
         raise
     except OSError as error:
         reason = "a link" if error.errno == errno.ELOOP else error.strerror
-        raise UsageError(f"cannot read {path} ({reason}); {MEND}") from error
+        advice = "allow it to be read" if error.errno == errno.EACCES else MEND
+        raise UsageError(f"cannot read {path} ({reason}); {advice}") from error
 
 
 def _binary() -> int:

@@ -4,6 +4,7 @@ import inspect
 import itertools
 
 import jax.numpy as jnp
+import jaxtyping
 import matplotlib
 import numpy as np
 import pytest
@@ -131,6 +132,15 @@ def test_arrays_of_jax_and_lists_are_drawn():
     ],
 )
 def test_what_is_no_attention_is_refused_in_one_line(weights, options, said):
+    refused(weights, options, said)
+
+
+def test_a_dict_of_weights_is_no_attention(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    refused({"a": WEIGHTS}, {}, "got a dict; choose one of its arrays")
+
+
+def refused(weights, options, said):
     with pytest.raises(ValueError, match=said) as error:
         plotting.attention(weights, **options)
     assert "\n" not in str(error.value)

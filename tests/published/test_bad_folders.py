@@ -145,6 +145,10 @@ BAD = {
     "a pickle": (in_pickle, "pytorch_model.bin is a pickle, which is never read"),
     "a pickle by another name": (pickle_by_another_name, "expected arrays in"),
     "cut arrays": (cut, "copy the file again"),
+    "a pointer of git-lfs": (
+        text(ARRAYS, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+        "it points to what git lfs pull fetches",
+    ),
     "a huge header": (huge_header, "copy the file again"),
     "an array that is missing": (arrays(lambda own: own.pop("ln_f.bias")), "the array ln_f.bias"),
     "an array too many": (

@@ -213,3 +213,7 @@ def test_classes_without_names_have_numbers():
     config = Config({"id2label": {"0": "a", "2": "c"}}, Path("config.json"))
     assert tasks.class_names(config, 3) == ["a", "class 1", "c"]
     assert tasks.class_names(Config({"id2label": []}, Path("x")), 1) == ["class 0"]
+    with pytest.raises(
+        UsageError, match=r"names of the 2 classes of the arrays for id2label in config"
+    ):
+        tasks.class_names(config, 2)
