@@ -422,6 +422,9 @@ def test_numbers_and_measures_that_are_none_are_told():
         match = f"blocks_1/attention from 0 to 2, got {number}"
         with heads.cut({"blocks_1/attention": [0, number]}), pytest.raises(ValueError, match=match):
             outputs_of(model, params, inputs)
+    match = r"^expected a model first and its parameters second, got a dict$"
+    with pytest.raises(TypeError, match=match):
+        heads.effects(params, model, inputs, TOTAL)
     with pytest.raises(ValueError, match=r"one number, got shape \(3, 11\)"):
         heads.effects(model, params, inputs, lambda logits: logits[:, -1])
     with pytest.raises(ValueError, match=r"got \(2, 5\) of pooling"):

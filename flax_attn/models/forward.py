@@ -68,11 +68,19 @@ def compiled(
 ) -> Callable[Arguments, dict[str, Array]]:
     """Compiles a function that returns arrays by layer, and puts them in order.
 
-    A model, and a function `measure` if there is one, are constants of its programs.
+    A model, and a function `measure` if there is one, are constants of its programs. Its first
+    argument is the model. Something else there is a TypeError.
     """
     static = [name for name in ("model", "measure") if name in function.__annotations__]
     jitted = jax.jit(function, static_argnames=static)
-    ordered = lambda *args, **options: in_order(jitted(*args, **options))
+
+    def ordered(*args: Arguments.args, **options: Arguments.kwargs) -> dict[str, Array]:
+        model = args[0] if args else options.get("model")
+        if not isinstance(model, nn.Module):
+            kind = type(model).__name__
+            raise TypeError(f"expected a model first and its parameters second, got a {kind}")
+        return in_order(jitted(*args, **options))
+
     return functools.wraps(function)(ordered)  # pyright: ignore
 
 
