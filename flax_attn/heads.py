@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention import Lens, MultiHeadAttention
 from flax_attn.attention.arrays import wide, with_rank
+from flax_attn.attention.checks import check_by_layer, check_mapping
 from flax_attn.models.forward import Inputs, Params, compiled, in_order
 from flax_attn.types import Options, Tree
 
@@ -29,7 +30,12 @@ Heads = Mapping[str, Float[Array, " heads"]]  # a number for each head, by the p
 Measure = Callable[[Tree], Float[Array, ""]]  # from the outputs of a model to one number
 Around = Callable[..., Tree]  # (module, call, *args) -> outputs, in place of a call of a module
 _call: Around = lambda module, call, *args: call(*args)
-_times = jax.vmap(jnp.multiply, (-2, 0), -2)  # contexts `(..., heads, e)` and numbers `(heads,)`
+
+
+def _times(x: Array, name: str, factors: Heads) -> Array:  # (..., heads, e) by (heads,)
+    if (got := jnp.shape(factors[name])) != x.shape[-2:-1]:
+        raise ValueError(f"expected {x.shape[-2]} factors for {name}, one for each head, got {got}")
+    return jax.vmap(jnp.multiply, (-2, 0), -2)(x, factors[name])
 
 
 def cut(heads: Mapping[str, Sequence[int]]) -> Lens:
@@ -38,6 +44,7 @@ def cut(heads: Mapping[str, Sequence[int]]) -> Lens:
     `{"blocks_1/attention": [3]}` cuts a head. A number that its layer does not have is a ValueError
     within the lens, and a path that no layer has does nothing.
     """
+    check_by_layer(heads)
 
     def change(name: str, context: Array) -> Array:
         numbers, count = list(heads.get(name, ())), context.shape[-2]
@@ -53,7 +60,8 @@ def scaled(factors: Heads) -> Lens:
 
     Factors may be traced, so that one compiled program serves all of them. Other layers stay.
     """
-    change = lambda name, own: _times(own, factors[name]) if name in factors else own
+    check_by_layer(factors)
+    change = lambda name, own: _times(own, name, factors) if name in factors else own
     return Lens(change_contexts=change)
 
 
@@ -63,7 +71,8 @@ def patched(contexts: Mapping[str, Float[Array, "*b q heads e"]], shares: Heads)
     The contexts `(..., q, heads, e)` are those of `contexts_of` on the other inputs. A share of 0
     leaves a head, 1 replaces it. Shares `(heads,)` may be traced. Layers without them stay.
     """
-    move = lambda name, own: own + _times(contexts[name] - own, shares[name])
+    check_by_layer(contexts, shares)
+    move = lambda name, own: own + _times(contexts[name] - own, name, shares)
     return Lens(change_contexts=lambda name, own: move(name, own) if name in shares else own)
 
 
@@ -183,8 +192,7 @@ def rollout(attention: Mapping[str, Array | np.ndarray]) -> Float[Array, "*b t t
     The weights `(..., heads, t, t)` are by block, `block2` before `block10`. Other shapes, and no
     block, are a ValueError.
     """
-    if not isinstance(attention, Mapping):
-        raise TypeError(f"expected weights by block, got a {type(attention).__name__}")
+    check_mapping("weights by block", attention)
     if not attention:
         raise ValueError("expected weights of at least one block, got none; see need_weights=True")
     blocks = []

@@ -1,5 +1,6 @@
 """Caches of keys and values for decoding: pytrees, and pure functions that make and extend them."""
 
+import numbers
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -15,6 +16,7 @@ from flax_attn.attention.checks import (
     as_lengths,
     as_mask,
     check_bound,
+    described,
     known_bound,
 )
 
@@ -57,7 +59,16 @@ def empty_cache(
     value_features: int,
     dtype: DTypeLike = jnp.float32,
 ) -> KeyValueCache:
-    """A cache for `max_length` tokens with nothing in it; the features are those of one head."""
+    """A cache for `max_length` tokens with nothing in it; the features are those of one head.
+
+    Raises:
+        TypeError: leading axes that are no tuple of integers.
+    """
+    is_size = lambda size: isinstance(size, numbers.Integral) or jax.export.is_symbolic_dim(size)
+    if not isinstance(leading, tuple | list) or not all(map(is_size, leading)):
+        raise TypeError(
+            f"expected leading to be a tuple of batch sizes, such as (2,), got {described(leading)}"
+        )
     return KeyValueCache(
         jnp.zeros((*leading, num_heads, max_length, key_features), dtype),
         jnp.zeros((*leading, num_heads, max_length, value_features), dtype),

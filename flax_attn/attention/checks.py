@@ -8,7 +8,7 @@ import functools
 import inspect
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, TypeVar
 
 import jax
@@ -95,6 +95,15 @@ def tells_names(target: Taking) -> Taking:
         return target(*arguments, **named)
 
     return told  # pyright: ignore
+
+
+def described(value: object) -> str:
+    """What came, on one line: the shape of an array, the type of what else would be several."""
+    if isinstance(value, jax.Array | np.ndarray):
+        is_traced = isinstance(value, jax.core.Tracer)  # pyright: ignore
+        return f"{'a traced' if is_traced else 'an'} array of {value.shape}"
+    said = repr(value)
+    return type(value).__name__ if "\n" in said else shortened(said)
 
 
 def as_array(name: str, array: ArrayLike) -> Array:
@@ -243,11 +252,19 @@ def check_size(name: str, size: int, least: int = 1) -> None:
     """
     if jax.export.is_symbolic_dim(size):
         return
-    message = f"expected {name} to be an integer of {least} or above, got {size!r}"
+    message = f"expected {name} to be an integer of {least} or above, got {described(size)}"
     if isinstance(size, bool) or not isinstance(size, numbers.Integral):
         raise TypeError(message)
     if size < least:
         raise ValueError(message)
+
+
+def check_length(name: str, length: int | Array) -> None:
+    """Raises for a length that is not an integer of 0 or above, or an array `()` that holds one."""
+    is_traced = isinstance(length, jax.core.Tracer)  # pyright: ignore
+    if isinstance(length, jax.Array | np.ndarray) and length.shape == () and not is_traced:
+        length = length.item()
+    check_size(name, length, least=0)  # pyright: ignore
 
 
 def check_rate(name: str, rate: float) -> None:
@@ -264,6 +281,18 @@ def check_array(name: str, array: object) -> None:
     if isinstance(array, list | tuple):
         kind = type(array).__name__
         raise TypeError(f"expected an array as {name}, got a {kind}; pass jnp.asarray({name})")
+
+
+def check_mapping(expected: str, mapping: object) -> None:
+    """Raises a TypeError for what has no values by name."""
+    if not isinstance(mapping, Mapping):
+        raise TypeError(f"expected {expected}, got a {type(mapping).__name__}")
+
+
+def check_by_layer(*heads: object) -> None:
+    """Raises a TypeError for heads, or numbers of heads, without the paths of their layers."""
+    for own in heads:
+        check_mapping("heads by layer, such as {'blocks_1/attention': [0]}", own)
 
 
 def check_chunk_size(chunk_size: int | None) -> None:
@@ -325,7 +354,7 @@ def check_options(
 
 
 def check_normalizer(normalizer: object) -> None:
-    """Raises a TypeError for an object that cannot be called, and for a function without a mask."""
+    """Raises a TypeError for what is not a function of scores and a mask, and of those alone."""
     check_function("normalizer", normalizer)
     try:
         taken = inspect.signature(normalizer).parameters  # pyright: ignore
@@ -333,10 +362,19 @@ def check_normalizer(normalizer: object) -> None:
         return
     is_open = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken.values())
     if "mask" not in taken and not is_open:
-        name = getattr(normalizer, "__name__", repr(normalizer))
+        name = getattr(normalizer, "__name__", "") or described(normalizer)
         raise TypeError(
             f"expected a normalizer that takes (scores, mask=mask), got {name}, which takes "
             f"({', '.join(taken)}); for softmax, leave normalizer out or pass masked_softmax"
+        )
+    rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [one for one in list(taken.values())[1:] if one.default is one.empty]
+    if needed := [one.name for one in needed if one.name != "mask" and one.kind not in rest]:
+        name = getattr(normalizer, "__name__", "") or described(normalizer)
+        values = ", ".join(f"{one}=..." for one in needed)
+        raise TypeError(
+            f"expected a normalizer of scores and mask alone, got {name}, which needs "
+            f"{' and '.join(needed)}; pass functools.partial({name}, {values})"
         )
 
 
@@ -344,7 +382,8 @@ def check_function(name: str, function: object) -> None:
     """Raises a TypeError for an object that cannot be called, and for a class."""
     if not callable(function):
         raise TypeError(
-            f"expected a function as {name}, such as those of flax_attn.attention, got {function!r}"
+            f"expected a function as {name}, such as those of flax_attn.attention, "
+            f"got {described(function)}"
         )
     if isinstance(function, type):
         made = f"{function.__name__}(...)"

@@ -14,7 +14,15 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Int
 
 from flax_attn.attention.arrays import aligned
-from flax_attn.attention.checks import FARTHEST, as_integers, as_lengths, as_mask, check_bound
+from flax_attn.attention.checks import (
+    FARTHEST,
+    as_integers,
+    as_lengths,
+    as_mask,
+    check_bound,
+    check_length,
+    described,
+)
 
 
 def grid(
@@ -36,6 +44,7 @@ def causal(
     query_positions: Int[Array, "*b q 1"], key_positions: Int[Array, "*#b 1 k"]
 ) -> Bool[Array, "*b q k"]:
     """A query attends to no later key: `k <= q`."""
+    _check_positions(query_positions=query_positions, key_positions=key_positions)
     return jnp.greater_equal(*aligned(query_positions, key_positions))
 
 
@@ -54,6 +63,7 @@ def window(
     Raises:
         ValueError: a bound that is not an integer of 0 or above.
     """
+    _check_positions(query_positions=query_positions, key_positions=key_positions)
     check_bound("left", left)
     check_bound("right", right)
     distance = jnp.subtract(*aligned(key_positions, query_positions))
@@ -77,17 +87,20 @@ def lengths(valid: ArrayLike, positions: Int[Array, "*b"]) -> Bool[Array, "..."]
         TypeError: lengths that are not integers.
         ValueError: negative lengths.
     """
+    _check_positions(positions=positions)
     return jnp.greater(*aligned(as_lengths("valid", valid), positions))
 
 
 def from_lengths(valid: ArrayLike, num_keys: int) -> Bool[Array, "*b 1 k"]:
     """The mask `(..., 1, k)` of the first `valid` keys, for lengths `(...)` of batch rows."""
+    check_length("num_keys", num_keys)
     valid = as_integers("valid", valid)[..., None, None]
     return lengths(valid, jnp.arange(num_keys)[None, :])
 
 
 def from_query_lengths(valid: ArrayLike, num_keys: int) -> Bool[Array, "*b q k"]:
     """The mask `(..., q, k)` of the first `valid` keys, for lengths `(..., q)` of queries."""
+    check_length("num_keys", num_keys)
     valid = as_integers("valid", valid)[..., None]
     return lengths(valid, jnp.arange(num_keys)[None, :])
 
@@ -99,10 +112,15 @@ def segments(
 
     Raises:
         TypeError: ids that are not integers.
-        ValueError: ids of NumPy that do not fit into 32 bits, without `jax_enable_x64`.
+        ValueError: ids of NumPy that do not fit into 32 bits, without `jax_enable_x64`; one id.
     """
     queries = as_integers("query_segments", query_segments)
     keys = as_integers("key_segments", key_segments)
+    if not queries.ndim or not keys.ndim:
+        raise ValueError(
+            "expected query_segments (..., q) and key_segments (..., k) with an id for every "
+            f"position, got {queries.shape} and {keys.shape}"
+        )
     return queries[..., :, None] == keys[..., None, :]
 
 
@@ -112,6 +130,7 @@ def combine(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
     Raises:
         TypeError: a mask that is not boolean.
     """
+    _check_one_by_one("combine", masks)
     present = [as_mask(mask) for mask in masks if mask is not None]
     return functools.reduce(both, present) if present else None
 
@@ -128,6 +147,7 @@ def any_of(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
     """
     if not masks:
         raise ValueError("expected masks for any_of, got none")
+    _check_one_by_one("any_of", masks)
     if any(mask is None for mask in masks):
         return None
     either = lambda first, second: jnp.logical_or(*aligned(first, second))
@@ -137,3 +157,21 @@ def any_of(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
 def both(first: Bool[Array, "..."], second: Bool[Array, "..."]) -> Bool[Array, "..."]:
     """Two masks together (AND). They broadcast against each other; their ranks may differ."""
     return jnp.logical_and(*aligned(first, second))
+
+
+def _check_positions(**positions: object) -> None:
+    """Raises a TypeError for positions that are no arrays, such as the numbers for `grid`."""
+    for array in positions.values():
+        if not hasattr(array, "ndim"):
+            raise TypeError(
+                f"expected {' and '.join(positions)} as arrays of integers, such as those of "
+                f"grid(5, 5), got {described(array)}"
+            )
+
+
+def _check_one_by_one(name: str, masks: tuple[object, ...]) -> None:
+    """Raises a TypeError for masks in a list, which would be stacked into one."""
+    for mask in masks:
+        if isinstance(mask, list | tuple):
+            kind = type(mask).__name__
+            raise TypeError(f"expected masks one by one, as {name}(a, b), got a {kind}")

@@ -41,6 +41,7 @@ from flax_attn.attention.checks import (
     as_mask,
     as_number,
     check_key,
+    check_normalizer,
 )
 
 # Sparsemax gives no weight to a score 1 or more below the largest, and entmax-1.5 to one 2 or more
@@ -262,7 +263,11 @@ def with_sink(sink: ArrayLike, normalizer: Normalizer = masked_softmax) -> Norma
     Args:
         sink: `s`, which broadcasts to the scores with one key, `(..., q, 1)`.
         normalizer: what the scores and the sink are given to; softmax in the formula.
+
+    Raises:
+        TypeError: a normaliser that is no function of scores and a mask.
     """
+    check_normalizer(normalizer)
 
     def weigh(scores: Array, mask: Array | None = None) -> Array:
         scores = _widened(scores)

@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from flax_attn.attention.arrays import aligned, as_dtype_of, multiply, with_rank
-from flax_attn.attention.checks import as_integers, as_number
+from flax_attn.attention.checks import as_array, as_integers, as_number, check_length
 
 MAX_PERIOD = 10_000.0
 
@@ -38,8 +38,10 @@ def sinusoidal(
             tokens.
 
     Raises:
-        ValueError: an odd number of features.
+        TypeError: a length that is no integer.
+        ValueError: an odd number of features, or a length below 0.
     """
+    check_length("length", length)
     _check_even("features", features)
     positions = positions_from(offset, length)
     frequencies = with_rank(_frequencies(features, max_period), positions.ndim + 1)
@@ -55,9 +57,14 @@ def binary_digits(length: int, num_digits: int | None = None) -> Float[Array, "t
         length: number of positions.
         num_digits: digits a position; None for the least number that tells all positions apart,
             7 for a length of 100.
+
+    Raises:
+        TypeError: a length that is no integer.
+        ValueError: a length below 0.
     """
+    check_length("length", length)
     if num_digits is None:
-        num_digits = max(length - 1, 0).bit_length()
+        num_digits = max(int(length) - 1, 0).bit_length()
     positions = jnp.arange(length)[:, None]
     return ((positions >> jnp.arange(num_digits)[None, :]) & 1).astype(jnp.float32)
 
@@ -93,8 +100,8 @@ def rotary(
             `1 / max_period^(2i/d)`. `scaled_frequencies` returns those of longer texts.
 
     Raises:
-        ValueError: an odd number of features, more than the vectors have, or frequencies of another
-            number than pairs.
+        ValueError: an odd number of features, more than the vectors have, frequencies of another
+            number than pairs, or positions that do not broadcast to those of the vectors.
     """
     width = vectors.shape[-1]
     features = width if features is None else features
@@ -105,7 +112,11 @@ def rotary(
         )
     if positions is None:
         positions = jnp.arange(vectors.shape[-2])
-    positions = with_rank(positions, vectors.ndim - 1)
+    positions, shape = as_array("positions", positions), vectors.shape[:-1]
+    sizes = zip(positions.shape[::-1], shape[::-1])
+    if positions.ndim > len(shape) or any(size not in (1, full) for size, full in sizes):
+        raise ValueError(f"expected positions that broadcast to {shape}, got {positions.shape}")
+    positions = with_rank(positions, len(shape))
     own = _frequencies(features, max_period) if frequencies is None else jnp.asarray(frequencies)
     if own.shape != (features // 2,):
         raise ValueError(f"expected {features // 2} frequencies, got an array of {own.shape}")
@@ -116,7 +127,7 @@ def rotary(
     first = multiply(even, cos) - multiply(odd, sin)
     second = multiply(even, sin) + multiply(odd, cos)
     turned = jnp.stack([first, second], axis=-1)
-    turned = turned.reshape(*vectors.shape[:-1], features).astype(vectors.dtype)
+    turned = turned.reshape(*shape, features).astype(vectors.dtype)
     return jnp.concatenate([turned, vectors[..., features:]], axis=-1)
 
 

@@ -1,5 +1,7 @@
 """Arguments that mean nothing are told in a line of our own, and none is passed over in silence."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -10,15 +12,25 @@ import pytest
 from flax_attn import heads
 from flax_attn.attention import (
     Across,
+    DecoderBlock,
+    EncoderBlock,
+    FeedForward,
     HardAttention,
     LocalAttention,
     MultiHeadAttention,
     attend,
+    binary_digits,
     dot_product_attention,
     masked_softmax,
+    masks,
+    multi_head_params_from_torch,
     rotary,
     sampled_hard,
+    sinusoidal,
+    top_k,
+    with_sink,
 )
+from flax_attn.attention.cache import empty_cache, empty_sliding_cache
 
 ARRAYS = (np.ones((2, 5, 4, 8), np.float32), *[np.ones((2, 6, 2, 8), np.float32)] * 2)
 INPUTS = np.ones((2, 5, 16), np.float32)
@@ -112,7 +124,11 @@ def test_complex_scores_are_not_cut_to_half():
         ({"output_gate": 1}, TypeError, "output_gate to be True or False, got 1"),
         ({"use_bias": "no"}, TypeError, "use_bias to be True or False, got 'no'"),
         ({"query_key_norm": "rms"}, TypeError, "query_key_norm to be True, False or a class"),
-        ({"query_key_norm": nn.RMSNorm()}, TypeError, "True, False or a class of norm, got RMS"),
+        (
+            {"query_key_norm": nn.LayerNorm()},
+            TypeError,
+            "True, False or a class of norm, got a module LayerNorm; pass the class$",
+        ),
     ],
 )
 def test_an_attribute_that_would_change_nothing_or_is_none_is_told(attributes, error, said):
@@ -126,6 +142,148 @@ def test_a_cache_of_a_wrong_kind_or_size_is_told():
         layer.init_cache("x", (2,), 8)
     with says(TypeError, "a KeyValueCache, such as init_cache makes, got 'x'"):
         layer.init(KEY, INPUTS, cache="x")
+
+
+def test_axes_of_a_cache_that_are_no_tuple_are_told():
+    said = "leading to be a tuple of batch sizes, such as (2,), got 2"
+    for make in (
+        lambda: MultiHeadAttention(2).init_cache(8, 2, 4),
+        lambda: MultiHeadAttention(2).init_cache(8, 2, window=(3, 0)),
+        lambda: empty_cache(2, 4, 2, 4, 4),
+        lambda: empty_sliding_cache(2, (3, 0), 2, 4, 4),
+    ):
+        with says(TypeError, said):
+            make()
+    with says(TypeError, "such as (2,), got (2.0,)"):
+        empty_cache((2.0,), 4, 2, 4, 4)
+    assert empty_cache((np.int64(3), 2), 4, 2, 4, 4).length.shape == (3, 2)
+
+
+HEADS, NETWORK = MultiHeadAttention(2), FeedForward(3)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: EncoderBlock(NETWORK, HEADS), "a layer of attention as attention, got FeedF"),
+        (lambda: DecoderBlock(HEADS, NETWORK, NETWORK), "as cross_attention, got FeedForward$"),
+        (lambda: EncoderBlock(HEADS, HEADS), "feed_forward, got MultiHeadAttention$"),
+        (lambda: EncoderBlock(INPUTS, NETWORK), "got an array of (2, 5, 16)$"),
+    ],
+)
+def test_parts_of_a_block_in_another_order_are_told(make, said):
+    with says(TypeError, said):
+        make()
+
+
+OF_TWO = "query_positions and key_positions as arrays of integers, such as those of grid(5, 5), got"
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "said"),
+    [
+        (lambda: masks.causal(5, 5), TypeError, f"{OF_TWO} 5$"),
+        (lambda: masks.causal(np.arange(5), 5), TypeError, f"{OF_TWO} 5$"),
+        (lambda: masks.window(5, 5, 1), TypeError, f"{OF_TWO} 5$"),
+        (lambda: masks.lengths(3, 5), TypeError, "positions as arrays of integers, such as"),
+        (lambda: masks.segments(5, 5), ValueError, "an id for every position, got () and ()"),
+        (
+            lambda: masks.combine([np.tri(2) > 0] * 2),
+            TypeError,
+            "masks one by one, as combine(a, b), got a list",
+        ),
+        (
+            lambda: masks.any_of((None, np.tri(2) > 0)),
+            TypeError,
+            "masks one by one, as any_of(a, b), got a tuple",
+        ),
+        (lambda: masks.from_lengths(3, 5.0), TypeError, "num_keys to be an integer of 0 or above"),
+        (lambda: masks.from_query_lengths([3], 5.0), TypeError, "0 or above, got 5.0"),
+        (lambda: masks.from_lengths(3, -1), ValueError, "num_keys to be an integer of 0 or above"),
+        (
+            lambda: sinusoidal(INPUTS, 8),
+            TypeError,
+            "length to be an integer of 0 or above, got an array of (2, 5, 16)$",
+        ),
+        (lambda: binary_digits(INPUTS), TypeError, "length to be .*, got an array of (2, 5, 16)$"),
+        (
+            lambda: jax.jit(lambda length: sinusoidal(length, 8))(3),
+            TypeError,
+            "got a traced array of ()",
+        ),
+        (
+            lambda: rotary(jnp.ones((2, 5, 8)), np.arange(4)),
+            ValueError,
+            "positions that broadcast to (2, 5), got (4,)$",
+        ),
+        (
+            lambda: rotary(jnp.ones((5, 8)), jnp.ones((2, 5), int)),
+            ValueError,
+            "positions that broadcast to (5,), got (2, 5)$",
+        ),
+    ],
+)
+def test_what_is_no_position_length_or_mask_is_told(make, error, said):
+    with says(error, said):
+        make()
+
+
+def test_a_length_may_be_the_number_that_an_array_holds():
+    lengths = jnp.array([1, 3])
+    for length in (lengths.max(), np.array(3), np.int64(3)):
+        assert masks.from_lengths(lengths, length).shape == (2, 1, 3)
+        assert sinusoidal(length, 8).shape == (3, 8)
+        assert binary_digits(length).shape == (3, 2)
+    assert rotary(jnp.ones((2, 5, 8)), [[1], [2]]).shape == (2, 5, 8)
+
+
+def needs_two(scores, temperature, mask=None):
+    return masked_softmax(scores / temperature, mask)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"score": INPUTS}, "such as those of flax_attn.attention, got an array of (2, 5, 16)$"),
+        (
+            {"normalizer": top_k},
+            "a normalizer of scores and mask alone, got top_k, which needs k; "
+            "pass functools.partial(top_k, k=...)$",
+        ),
+        (
+            {"normalizer": needs_two},
+            "needs temperature; pass functools.partial(needs_two, temperature=...)$",
+        ),
+    ],
+)
+def test_what_is_no_score_or_normalizer_is_told_in_a_line(options, said):
+    with says(TypeError, said):
+        attend(INPUTS, INPUTS, INPUTS, **options)
+
+
+@pytest.mark.parametrize(
+    "normalizer", [functools.partial(top_k, k=5), lambda scores, mask: masked_softmax(scores, mask)]
+)
+def test_a_normalizer_with_all_it_needs_is_one(normalizer):
+    weights = attend(INPUTS, INPUTS, INPUTS, normalizer=normalizer).weights
+    np.testing.assert_allclose(weights, 1 / 5, rtol=1e-6)
+
+
+def test_a_sink_takes_only_a_normalizer():
+    with says(TypeError, "a function as normalizer, such as .* got 'softmax'"):
+        with_sink(0.0, "softmax")
+
+
+def test_a_layer_for_its_arrays_is_told():
+    with says(TypeError, "arrays by name as state, such as layer.state_dict(), got a Dense$"):
+        multi_head_params_from_torch(nn.Dense(3), 2)
+
+
+def test_factors_of_another_number_than_heads_are_told():
+    factors, others = {"": jnp.ones(3)}, {"": jnp.ones((2, 5, 2, 8))}
+    for lens in (heads.scaled(factors), heads.patched(others, factors)):
+        with lens, says(ValueError, "2 factors for , one for each head, got (3,)"):
+            MultiHeadAttention(2).init(KEY, INPUTS)
 
 
 @pytest.mark.parametrize("period", [0.0, -1.0, float("nan"), float("inf")])
@@ -150,5 +308,14 @@ def test_a_word_for_training_is_told(layer):
 def test_a_half_is_no_head_and_a_list_no_weights_by_block():
     with heads.cut({"": [0.5]}), says(ValueError, "heads of  from 0 to 1, got 0.5"):
         MultiHeadAttention(2).init(KEY, INPUTS)
+    said = r"heads by layer, such as {'blocks_1/attention': \[0\]}, got a list$"
+    for make in (
+        lambda: heads.cut([0]),
+        lambda: heads.scaled([1.0]),
+        lambda: heads.patched({}, [1.0]),
+        lambda: heads.patched([INPUTS], {}),
+    ):
+        with says(TypeError, said):
+            make()
     with says(TypeError, "weights by block, got a list"):
         heads.rollout([np.ones((1, 2, 2))])

@@ -176,8 +176,10 @@ class MultiHeadAttention(nn.Module):
             check_flag(name, getattr(self, name))
         norm = self.query_key_norm
         if isinstance(norm, nn.Module) or not (isinstance(norm, bool) or callable(norm)):
+            is_module = isinstance(norm, nn.Module)
+            said = f"a module {type(norm).__name__}; pass the class" if is_module else repr(norm)
             raise TypeError(
-                f"expected query_key_norm to be True, False or a class of norm, got {norm!r}"
+                f"expected query_key_norm to be True, False or a class of norm, got {said}"
             )
         check_rate("dropout_rate", self.dropout_rate)
         super().__post_init__()

@@ -9,7 +9,13 @@ from flax.typing import PrecisionLike
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Key
 
-from flax_attn.attention.checks import as_scale, as_softcap, check_normalizer, known_bound
+from flax_attn.attention.checks import (
+    as_scale,
+    as_softcap,
+    check_mapping,
+    check_normalizer,
+    known_bound,
+)
 from flax_attn.attention.core import compute, dot_product_attention, heads_last, make_call
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.scores import DotProduct
@@ -191,9 +197,11 @@ def multi_head_params_from_torch(
         The dict `{"query", "key", "value", "out"}` of kernels, and of biases where there are some.
 
     Raises:
+        TypeError: a state that is no mapping.
         ValueError: a missing array, an array without a parameter of `MultiHeadAttention`, an array
             of another shape, or a width that is not a multiple of `num_heads`.
     """
+    check_mapping("the arrays by name as state, such as layer.state_dict()", state)
     names = ("query", "key", "value")
     state = {name: jnp.asarray(array) for name, array in state.items()}
     came = sorted(state)

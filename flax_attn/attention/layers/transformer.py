@@ -24,7 +24,14 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.cache import KeyValueCache, SlidingCache
-from flax_attn.attention.checks import PerPair, Window, check_rate, check_size, tells_names
+from flax_attn.attention.checks import (
+    PerPair,
+    Window,
+    check_rate,
+    check_size,
+    described,
+    tells_names,
+)
 from flax_attn.attention.core import Across, Attended
 from flax_attn.attention.layers.attention import as_input, needs_key, without_padding
 from flax_attn.attention.layers.multi_head import MultiHeadAttention, Norm, apply_norm, on_one_axis
@@ -354,11 +361,16 @@ def _without_hidden(x: Array, attention: MultiHeadAttention, limits: Limits) -> 
 
 
 def _check_modules(**modules: object) -> None:
-    """Raises a TypeError for a part of a block that is not a module."""
+    """Raises a TypeError for a part of a block that is not a module, or in another's place."""
     for name, module in modules.items():
+        is_network = name == "feed_forward"
         if not isinstance(module, nn.Module):
-            example = "FeedForward(256)" if name == "feed_forward" else "MultiHeadAttention(8)"
-            raise TypeError(f"expected a module as {name}, such as {example}, got {module!r}")
+            example = "FeedForward(256)" if is_network else "MultiHeadAttention(8)"
+            said = described(module)
+            raise TypeError(f"expected a module as {name}, such as {example}, got {said}")
+        if isinstance(module, MultiHeadAttention if is_network else FeedForward):
+            part = "a network" if is_network else "a layer of attention"
+            raise TypeError(f"expected {part} as {name}, got {type(module).__name__}")
 
 
 def _check_parallel(block: EncoderBlock | DecoderBlock, cross_attention: object = None) -> None:
