@@ -75,9 +75,8 @@ def compiled(
     jitted = jax.jit(function, static_argnames=static)
 
     def ordered(*args: Arguments.args, **options: Arguments.kwargs) -> dict[str, Array]:
-        model = args[0] if args else options.get("model")
-        if not isinstance(model, nn.Module):
-            kind = type(model).__name__
+        if args and not isinstance(args[0], nn.Module):
+            kind = type(args[0]).__name__
             raise TypeError(f"expected a model first and its parameters second, got a {kind}")
         return in_order(jitted(*args, **options))
 
