@@ -74,8 +74,9 @@ def unknown(what: str, name: str, known: Iterable[str], place: str = "") -> str:
     alike, or whose words begin with the letters of the name, as `learning_rate` of `lr`. Keys of
     the same part of a config come first.
     """
-    known, name = list(known), shortened(name)
-    part = name[: name.find(".") + 1].lower()
+    known, said = list(known), shortened(name)
+    name = said.lower()
+    part = name[: name.find(".") + 1]
     alike = [key for key in known if key.startswith(part)] or known
     within = [key for key in known if "." in key and words_of(key) <= words_of(name)]
     close = (
@@ -89,13 +90,13 @@ def unknown(what: str, name: str, known: Iterable[str], place: str = "") -> str:
         hint = f"it has the keys {_listed(of_part)}"
     else:
         hint = f"did you mean '{close[0]}'?" if close else f"expected one of {_listed(alike)}"
-    return f"unknown {what} '{name}'{place}; {hint}"
+    return f"unknown {what} '{said}'{place}; {hint}"
 
 
 def _spelt(name: str, known: list[str], part: str, cutoff: float) -> list[str]:
     """The name that is spelt most alike, where one is; the part that names share does not count."""
     rests = [key.removeprefix(part).lower() for key in known]
-    close = difflib.get_close_matches(name.lower().removeprefix(part), rests, n=1, cutoff=cutoff)
+    close = difflib.get_close_matches(name.removeprefix(part), rests, n=1, cutoff=cutoff)
     return [known[rests.index(rest)] for rest in close]
 
 

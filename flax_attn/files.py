@@ -55,7 +55,8 @@ def check_no_address(path: str) -> None:
     """Raises a UsageError for an address, such as `https://...` or `s3://...`."""
     if re.match(r"\w+://", path):
         raise UsageError(
-            f"expected a path on this machine, got the address {shortened(path)}; copy its files"
+            f"expected a path on this machine, got the address {shortened(path)}; give a file or "
+            f"folder here"
         )
 
 

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention import Lens, MultiHeadAttention
 from flax_attn.attention.arrays import wide, with_rank
-from flax_attn.attention.checks import check_by_layer, check_mapping
+from flax_attn.attention.checks import check_mapping
 from flax_attn.models.forward import Inputs, Params, compiled, in_order
 from flax_attn.types import Options, Tree
 
@@ -32,10 +32,17 @@ Around = Callable[..., Tree]  # (module, call, *args) -> outputs, in place of a 
 _call: Around = lambda module, call, *args: call(*args)
 
 
-def _times(x: Array, name: str, factors: Heads) -> Array:  # (..., heads, e) by (heads,)
-    if (got := jnp.shape(factors[name])) != x.shape[-2:-1]:
-        raise ValueError(f"expected {x.shape[-2]} factors for {name}, one for each head, got {got}")
-    return jax.vmap(jnp.multiply, (-2, 0), -2)(x, factors[name])
+BY_LAYER = "heads by the paths of their layers, such as {'blocks_1/attention': ...}"
+
+
+def _times(context: Array, name: str, numbers: Heads) -> Array:
+    """Multiplies contexts `(..., heads, e)` by the numbers `(heads,)` of a layer."""
+    own, count = jnp.asarray(numbers[name]), context.shape[-2]
+    if own.shape != (count,):
+        raise ValueError(
+            f"expected {count} numbers for {name!r}, one for each head, got {own.shape}"
+        )
+    return jax.vmap(jnp.multiply, (-2, 0), -2)(context, own)
 
 
 def cut(heads: Mapping[str, Sequence[int]]) -> Lens:
@@ -44,7 +51,7 @@ def cut(heads: Mapping[str, Sequence[int]]) -> Lens:
     `{"blocks_1/attention": [3]}` cuts a head. A number that its layer does not have is a ValueError
     within the lens, and a path that no layer has does nothing.
     """
-    check_by_layer(heads)
+    check_mapping(BY_LAYER, heads)
 
     def change(name: str, context: Array) -> Array:
         numbers, count = list(heads.get(name, ())), context.shape[-2]
@@ -60,7 +67,7 @@ def scaled(factors: Heads) -> Lens:
 
     Factors may be traced, so that one compiled program serves all of them. Other layers stay.
     """
-    check_by_layer(factors)
+    check_mapping(BY_LAYER, factors)
     change = lambda name, own: _times(own, name, factors) if name in factors else own
     return Lens(change_contexts=change)
 
@@ -71,7 +78,8 @@ def patched(contexts: Mapping[str, Float[Array, "*b q heads e"]], shares: Heads)
     The contexts `(..., q, heads, e)` are those of `contexts_of` on the other inputs. A share of 0
     leaves a head, 1 replaces it. Shares `(heads,)` may be traced. Layers without them stay.
     """
-    check_by_layer(contexts, shares)
+    for own in (contexts, shares):
+        check_mapping(BY_LAYER, own)
     move = lambda name, own: own + _times(contexts[name] - own, name, shares)
     return Lens(change_contexts=lambda name, own: move(name, own) if name in shares else own)
 

@@ -45,6 +45,14 @@ def test_the_check_of_an_accelerator_passes_on_a_cpu():
     assert accelerator.verdict({"numbers": [*numbers, wrong]}).endswith("passed; failed: x")
 
 
+def test_the_times_of_an_accelerator_leave_out_what_a_cpu_has_no_memory_for():
+    rows = list(accelerator.times(cases=(("causal", 1, 64), ("causal", 1, 65_536)), heads=2))
+    assert [row["call"] for row in rows] == ["1 x 64 causal, context", "1 x 64 causal, gradients"]
+    assert all(row.keys() > {"ours (ms)", "the formula (ms)", "jax.nn (ms)"} for row in rows)
+    (row,) = accelerator.sizes(cases=(("float32", 64),), blocks=(32,))
+    assert row.keys() == {"call", "blocks of 32 (ms)", "the formula (ms)"}
+
+
 def test_the_check_of_an_accelerator_sees_a_wrong_form(monkeypatch):
     shifted = lambda call: jnp.roll(blockwise.context_and_logs(call)[0], 1, axis=-2)
     monkeypatch.setattr(blockwise, "attend", shifted)

@@ -1,6 +1,5 @@
 """Caches of keys and values for decoding: pytrees, and pure functions that make and extend them."""
 
-import numbers
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -62,10 +61,9 @@ def empty_cache(
     """A cache for `max_length` tokens with nothing in it; the features are those of one head.
 
     Raises:
-        TypeError: leading axes that are no tuple of integers.
+        TypeError: leading axes that are no tuple.
     """
-    is_size = lambda size: isinstance(size, numbers.Integral) or jax.export.is_symbolic_dim(size)
-    if not isinstance(leading, tuple | list) or not all(map(is_size, leading)):
+    if not isinstance(leading, tuple | list):
         raise TypeError(
             f"expected leading to be a tuple of batch sizes, such as (2,), got {described(leading)}"
         )

@@ -98,7 +98,7 @@ def tells_names(target: Taking) -> Taking:
 
 
 def described(value: object) -> str:
-    """What came, on one line: the shape of an array, the type of what else would be several."""
+    """What came, on one line: the shape of an array, the type of what would take several lines."""
     if isinstance(value, jax.Array | np.ndarray):
         is_traced = isinstance(value, jax.core.Tracer)  # pyright: ignore
         return f"{'a traced' if is_traced else 'an'} array of {value.shape}"
@@ -118,7 +118,7 @@ def as_array(name: str, array: ArrayLike) -> Array:
 def check_flag(name: str, flag: object) -> None:
     """Raises a TypeError for what is not True or False, such as a word, which counts as true."""
     if not isinstance(flag, bool | np.bool_):
-        raise TypeError(f"expected {name} to be True or False, got {flag!r}")
+        raise TypeError(f"expected {name} to be True or False, got {described(flag)}")
 
 
 def as_mask(mask: ArrayLike) -> Bool[Array, "..."]:
@@ -289,12 +289,6 @@ def check_mapping(expected: str, mapping: object) -> None:
         raise TypeError(f"expected {expected}, got a {type(mapping).__name__}")
 
 
-def check_by_layer(*heads: object) -> None:
-    """Raises a TypeError for heads, or numbers of heads, without the paths of their layers."""
-    for own in heads:
-        check_mapping("heads by layer, such as {'blocks_1/attention': [0]}", own)
-
-
 def check_chunk_size(chunk_size: int | None) -> None:
     """Raises for a block size that is not None or an integer of 1 or above."""
     if chunk_size is None:
@@ -367,14 +361,16 @@ def check_normalizer(normalizer: object) -> None:
             f"expected a normalizer that takes (scores, mask=mask), got {name}, which takes "
             f"({', '.join(taken)}); for softmax, leave normalizer out or pass masked_softmax"
         )
+    own = inspect.signature(normalizer, follow_wrapped=False).parameters  # pyright: ignore
     rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    needed = [one for one in list(taken.values())[1:] if one.default is one.empty]
+    if any(one.kind in rest for one in own.values()):  # it hands on what it gets
+        own = taken
+    needed = [one for one in list(own.values())[1:] if one.default is one.empty]
     if needed := [one.name for one in needed if one.name != "mask" and one.kind not in rest]:
         name = getattr(normalizer, "__name__", "") or described(normalizer)
-        values = ", ".join(f"{one}=..." for one in needed)
         raise TypeError(
             f"expected a normalizer of scores and mask alone, got {name}, which needs "
-            f"{' and '.join(needed)}; pass functools.partial({name}, {values})"
+            f"{' and '.join(needed)}; give them by functools.partial"
         )
 
 

@@ -172,6 +172,6 @@ def _check_positions(**positions: object) -> None:
 def _check_one_by_one(name: str, masks: tuple[object, ...]) -> None:
     """Raises a TypeError for masks in a list, which would be stacked into one."""
     for mask in masks:
-        if isinstance(mask, list | tuple):
+        if isinstance(mask, list | tuple) and any(hasattr(part, "ndim") for part in mask):
             kind = type(mask).__name__
             raise TypeError(f"expected masks one by one, as {name}(a, b), got a {kind}")

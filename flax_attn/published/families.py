@@ -223,6 +223,7 @@ def sizes_of(config: Config, heads: int) -> Options:
 
 
 def number_of_blocks(config: Config) -> int:
+    """The number of blocks of a model with the options of Llama."""
     return config.whole("num_hidden_layers", most=MOST_BLOCKS)
 
 
@@ -417,9 +418,7 @@ def fill(shapes: Tree, arrays: Arrays, layout: Layout, path: tuple[str, ...] = (
     *layer, kind = path
     their, *part = name_of(path, layout.names)
     array, shape = arrays[their], tuple(shapes.shape)
-    refuse = lambda: UsageError(
-        f"expected {their} for a {kind} of {shape}, got {arrays.shape(their)}"
-    )
+    refuse = lambda: UsageError(f"expected {their} for a {kind} of {shape}, got {array.shape}")
     if part == ["T"] or (kind == "kernel" and layout.is_transposed):  # and patches, of four axes
         array = array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
     if part not in ([], ["T"]) and layout.fused is not None:

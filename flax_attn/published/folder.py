@@ -19,9 +19,8 @@ INSTALL = 'pip install "flax-attn[pretrained]" installs it'
 LARGEST_FILE = 2**38  # bytes of arrays
 LARGEST_TOKENIZER = 2**27
 MOST_FILES = 1_000
-LFS = (
-    b"version https://git-lfs"  # how the file begins that git-lfs puts in the place of a large one
-)
+# how the file begins that git-lfs puts in the place of a large one
+LFS = b"version https://git-lfs"
 FLOATS = ("F64", "F32", "F16", "BF16")  # the dtypes that arrays may have
 REQUIRED = object()
 # what no result depends on
@@ -236,10 +235,10 @@ def open_arrays(folder: Path, prefixes: tuple[str, ...] = ()) -> Arrays:
             file = safetensors.safe_open(str(folder / name), framework="flax", device="cpu")
             own = dict.fromkeys(file.keys(), file)
         except Exception as error:  # of safetensors' own class, or an OSError
-            said = "it points to what git lfs pull fetches" if is_pointer else one_line(error)
-            raise UsageError(
-                f"expected arrays in {folder / name} ({said}); copy the file again"
-            ) from error
+            said = f"({one_line(error)}); copy the file again"
+            if is_pointer:
+                said = "(it is a pointer of git-lfs); git lfs pull fetches them"
+            raise UsageError(f"expected arrays in {folder / name} {said}") from error
         if twice := sorted(own.keys() & files.keys()):
             raise UsageError(f"expected the array {twice[0][:80]} in one file of {folder}, got two")
         files |= own

@@ -234,16 +234,14 @@ def check_is_directory(path: Path) -> None:
     try:
         os.listdir(path)
     except FileNotFoundError:
-        weights = path.with_name(f"{path.name}.npz")
+        weights = f"{path}.npz"
         advice = "give one that train.py has made, such as runs/shapes_attention"
-        if weights.is_file():
-            advice = f"did you mean {weights}?"
+        if os.path.isfile(weights):
+            advice = f"flax-attn report {weights} shows weights"
         raise UsageError(f"no run directory {path}; {advice}") from None
     except OSError as error:
         is_weights = path.suffix in (".npz", ".npy")
-        advice = "weights of other programs are shown from a .npz file, of numpy.savez"
-        if is_weights:
-            advice = f"flax-attn report {path} shows weights"
+        advice = f"flax-attn report {path} shows weights" if is_weights else "choose another"
         raise UsageError(
             f"expected a run directory, but {path} cannot be read ({error.strerror}); {advice}"
         ) from None
@@ -261,14 +259,14 @@ def read_config(path: Path) -> JsonObject:
     except FileNotFoundError:
         raise UsageError(
             f"expected a run directory, but {path} has no config.json; nothing was touched, "
-            f"{_runs_within(path)}"
+            f"choose another directory{_runs_within(path)}"
         ) from None
 
 
 def _runs_within(path: Path) -> str:
-    """Names a run in a folder of runs, or says to choose another directory."""
-    runs = sorted(entry.parent for entry in path.glob("*/config.json"))
-    return f"did you mean {runs[0]}?" if runs else "choose another directory"
+    """Names a run in a folder of runs; nothing for another folder."""
+    runs = sorted(entry for entry in path.iterdir() if is_run(entry))
+    return f", such as {runs[0]}" if runs else ""
 
 
 def is_published(config: Json) -> bool:

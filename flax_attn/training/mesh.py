@@ -26,7 +26,7 @@ from flax_attn.types import Tree
 
 AXES = ("seed", "data", "sequence")
 SEEDS, ROWS, EVERYWHERE = P("seed"), P("data"), P()
-# for a program that runs once: it is compiled in half the time, and has the same numbers
+# for a program that runs once a seed: XLA optimises less, and the numbers are the same
 COMPILED_QUICKLY = {"xla_backend_optimization_level": 1}
 
 
