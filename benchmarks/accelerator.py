@@ -27,8 +27,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import attention_cases as cases
 from benchmarks import timing
-from benchmarks.attention_cases import CAUSAL, IN_WINDOW, WINDOW
 from flax_attn import platforms
 from flax_attn.attention import dot_product_attention, form_of
 
@@ -155,66 +155,52 @@ def memory(lengths: tuple[int, int] = (4096, 8192)) -> Iterator[Row]:
         yield {"call": name, **mib, "ratio": ratio, "passed": ratio <= LARGEST_RATIO}
 
 
-def limits_of(name: str, batch: int, length: int) -> tuple[dict[str, Any], Callable | None]:
-    """The arguments of attention for a kind of limit, and the pairs `visible` for PyTorch."""
-    ids = np.arange(length)[None] // (length // 8) * np.ones((batch, 1), int)
-    half = np.full(batch, length // 2)
-    return {
-        "all keys": ({}, None),
-        "causal": ({"causal": True}, CAUSAL),
-        f"causal window {WINDOW}": ({"causal": True, "window": (WINDOW - 1, 0)}, IN_WINDOW),
-        "key lengths": ({"key_lengths": half}, lambda queries, keys: keys < length // 2),
-        "8 segments": (
-            {"query_segments": ids, "key_segments": ids},
-            lambda queries, keys: queries // (length // 8) == keys // (length // 8),
-        ),
-        "soft-cap, causal": ({"causal": True, "softcap": 30.0}, None),
-    }[name]
-
-
 TIMED = (
-    ("causal", 64, 128),
-    ("causal", 16, 512),
-    ("all keys", 4, 4096),
-    ("causal", 4, 4096),
-    ("causal", 1, 16_384),
-    (f"causal window {WINDOW}", 1, 16_384),
-    ("key lengths", 1, 16_384),
-    ("8 segments", 1, 16_384),
-    ("causal", 1, 65_536),
-    (f"causal window {WINDOW}", 1, 65_536),
+    cases.causal(128, 8, 64),
+    cases.causal(512, 8, 16),
+    cases.all_keys(4096, 8, 4),
+    cases.causal(4096, 8, 4),
+    cases.causal(16_384, 8),
+    cases.window(16_384, 8),
+    cases.key_lengths(16_384, 8, share=2),
+    cases.segments(16_384, 8),
+    cases.causal(65_536, 8),
+    cases.window(65_536, 8),
 )
-LARGEST_WEIGHTS = {"cpu": 2**24}  # a platform's most, with which what keeps them is timed
 
 
-def times(cases: tuple[tuple[str, int, int], ...] = TIMED, heads: int = 8) -> Iterator[Row]:
+def times(timed_cases: tuple[cases.Case, ...] = TIMED) -> Iterator[Row]:
     """Times attention with heads of 64, alone and with gradients, in half precision.
 
-    A case is a name of `limits_of`, a batch and a length.
+    What keeps all weights is timed where they are few. A CPU has no time and no memory for more.
     """
     platform = platforms.current()
-    for name, batch, length in cases:
-        are_few = batch * heads * length**2 <= LARGEST_WEIGHTS.get(platform, 2**32)
+    most = 2**24 if platform == platforms.CPU else 2**32  # weights
+    kernel: Row = {"implementation": "cudnn"} if platform == platforms.CUDA else {}
+    for case in timed_cases:
+        are_few = case.batch * case.heads * case.length**2 <= most
         if platform == platforms.CPU and not are_few:
             continue
-        arguments, visible = limits_of(name, batch, length)
-        shape = batch, length, heads, 64
-        kernel: Row = {"implementation": "cudnn"} if platform == platforms.CUDA else {}
-        attends = {"ours": functools.partial(dot_product_attention, need_weights=False)}
+        limits = case.options | case.arrays
+        attends = {"ours": context_of(**limits, need_weights=False)}
         if are_few:
-            attends["the formula"] = dot_product_attention
-        attends = {k: functools.partial(attend, **arguments) for k, attend in attends.items()}
-        attends = {k: lambda *a, attend=attend: attend(*a).context for k, attend in attends.items()}
-        if name in ("all keys", "causal") and (are_few or kernel):
-            of_jax = jax.nn.dot_product_attention
-            attends["jax.nn"] = functools.partial(of_jax, is_causal=name == "causal", **kernel)
+            attends["the formula"] = context_of(**limits)
+        if case.name in ("all keys", "causal") and (are_few or kernel):
+            attend = functools.partial(jax.nn.dot_product_attention, **kernel)
+            attends["jax.nn"] = functools.partial(attend, is_causal=case.name == "causal")
+        shape = case.batch, case.length, case.heads, cases.WIDTH
         for backward in (False, True):
             calls = {k: timed(attend, shape, backward) for k, attend in attends.items()}
-            calls |= of_torch(name, shape, visible, backward)
+            calls |= of_torch(case, backward)
             seconds = timing.alternate(calls, repeats=10)
             work = "gradients" if backward else "context"
             milliseconds = {f"{k} (ms)": 1e3 / CALLS * s for k, s in seconds.items()}
-            yield {"call": f"{batch} x {length:,} {name}, {work}", **milliseconds}
+            yield {"call": f"{case.batch} x {case.length:,} {case.name}, {work}", **milliseconds}
+
+
+def context_of(**arguments: Any) -> Callable:
+    """A function of queries, keys and values that computes the context alone."""
+    return lambda *arrays: dot_product_attention(*arrays, **arguments).context
 
 
 CALLS = 5  # are sent before one waits, so that the device never does
@@ -233,9 +219,7 @@ def timed(
     return lambda: jax.block_until_ready([program(*arrays) for _ in range(CALLS)])
 
 
-def of_torch(
-    name: str, shape: tuple[int, ...], visible: Callable | None, backward: bool
-) -> dict[str, Callable[[], Any]]:
+def of_torch(case: cases.Case, backward: bool) -> dict[str, Callable[[], Any]]:
     """The same by PyTorch's flash attention, where it has the limit, and its flex attention.
 
     Nothing where PyTorch has no GPU.
@@ -248,8 +232,8 @@ def of_torch(
     if not torch.cuda.is_available():
         return {}
     torch._dynamo.reset()  # PyTorch compiles only a few programs for one function
-    batch, length, heads, width = shape
-    sizes = batch, heads, length, width
+    visible, length = case.visible, case.length
+    sizes = case.batch, case.heads, length, cases.WIDTH
     draw = lambda: torch.randn(sizes, device="cuda", dtype=torch.bfloat16, requires_grad=backward)
     inputs, cotangent = [draw() for _ in range(3)], torch.randn(sizes, device="cuda").bfloat16()
     block_mask = None
@@ -260,11 +244,11 @@ def of_torch(
 
     def flash() -> Any:
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            is_causal = name == "causal"
+            is_causal = case.name == "causal"
             return torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=is_causal)
 
     attends = {"PyTorch flex": lambda: compiled(*inputs, block_mask=block_mask)}
-    if name in ("all keys", "causal"):
+    if case.name in ("all keys", "causal"):
         attends["PyTorch flash"] = flash
 
     def several(attend: Callable[[], Any]) -> None:
@@ -281,18 +265,15 @@ SIZED = (("bfloat16", 1024), ("bfloat16", 4096), ("bfloat16", 16_384), ("float32
 
 
 def sizes(
-    cases: tuple[tuple[str, int], ...] = SIZED, blocks: tuple[int, ...] = (512, 1024, 2048)
+    sized: tuple[tuple[str, int], ...] = SIZED, blocks: tuple[int, ...] = (512, 1024, 2048)
 ) -> Iterator[Row]:
     """Times the gradients of the formula beside blocks of several sizes, with a causal soft-cap."""
-    arguments, _ = limits_of("soft-cap, causal", 1, 8)
-    for dtype, length in cases:
-        options: dict[str, Row] = {f"blocks of {size}": {"chunk_size": size} for size in blocks}
-        options["the formula"] = {}
-        calls = {}
-        for form, option in options.items():
-            attend = functools.partial(dot_product_attention, **arguments, **option)
-            context = lambda *arrays, attend=attend: attend(*arrays).context
-            calls[form] = timed(context, (1, length, 8, 64), True, jnp.dtype(dtype))
+    arguments = {"causal": True, "softcap": 30.0}
+    for dtype, length in sized:
+        attends = {f"blocks of {n}": context_of(**arguments, chunk_size=n) for n in blocks}
+        attends["the formula"] = context_of(**arguments)
+        shape = 1, length, 8, cases.WIDTH
+        calls = {k: timed(attend, shape, True, jnp.dtype(dtype)) for k, attend in attends.items()}
         seconds = timing.alternate(calls)
         milliseconds = {f"{form} (ms)": 1e3 / CALLS * s for form, s in seconds.items()}
         yield {"call": f"{length:,} {dtype}", **milliseconds}

@@ -30,8 +30,6 @@ Heads = Mapping[str, Float[Array, " heads"]]  # a number for each head, by the p
 Measure = Callable[[Tree], Float[Array, ""]]  # from the outputs of a model to one number
 Around = Callable[..., Tree]  # (module, call, *args) -> outputs, in place of a call of a module
 _call: Around = lambda module, call, *args: call(*args)
-
-
 BY_LAYER = "heads by the paths of their layers, such as {'blocks_1/attention': ...}"
 
 

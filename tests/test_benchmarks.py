@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import accelerator, limit
+from benchmarks.attention_cases import causal
 from flax_attn.attention.forms import blockwise
 
 
@@ -46,10 +47,10 @@ def test_the_check_of_an_accelerator_passes_on_a_cpu():
 
 
 def test_the_times_of_an_accelerator_leave_out_what_a_cpu_has_no_memory_for():
-    rows = list(accelerator.times(cases=(("causal", 1, 64), ("causal", 1, 65_536)), heads=2))
+    rows = list(accelerator.times((causal(64, heads=2), causal(65_536, heads=2))))
     assert [row["call"] for row in rows] == ["1 x 64 causal, context", "1 x 64 causal, gradients"]
     assert all(row.keys() > {"ours (ms)", "the formula (ms)", "jax.nn (ms)"} for row in rows)
-    (row,) = accelerator.sizes(cases=(("float32", 64),), blocks=(32,))
+    (row,) = accelerator.sizes((("float32", 64),), blocks=(32,))
     assert row.keys() == {"call", "blocks of 32 (ms)", "the formula (ms)"}
 
 

@@ -355,10 +355,10 @@ def check_normalizer(normalizer: object) -> None:
     except (TypeError, ValueError):  # code of C may not tell
         return
     is_open = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken.values())
+    name = lambda: getattr(normalizer, "__name__", "") or described(normalizer)
     if "mask" not in taken and not is_open:
-        name = getattr(normalizer, "__name__", "") or described(normalizer)
         raise TypeError(
-            f"expected a normalizer that takes (scores, mask=mask), got {name}, which takes "
+            f"expected a normalizer that takes (scores, mask=mask), got {name()}, which takes "
             f"({', '.join(taken)}); for softmax, leave normalizer out or pass masked_softmax"
         )
     own = inspect.signature(normalizer, follow_wrapped=False).parameters  # pyright: ignore
@@ -367,9 +367,8 @@ def check_normalizer(normalizer: object) -> None:
         own = taken
     needed = [one for one in list(own.values())[1:] if one.default is one.empty]
     if needed := [one.name for one in needed if one.name != "mask" and one.kind not in rest]:
-        name = getattr(normalizer, "__name__", "") or described(normalizer)
         raise TypeError(
-            f"expected a normalizer of scores and mask alone, got {name}, which needs "
+            f"expected a normalizer of scores and mask alone, got {name()}, which needs "
             f"{' and '.join(needed)}; give them by functools.partial"
         )
 

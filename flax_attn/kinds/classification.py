@@ -14,6 +14,7 @@ from flax_attn.errors import escaped
 from flax_attn.kinds.replies import MOST_CLASSES, numbers
 from flax_attn.kinds.requests import Request, print_json
 from flax_attn.kinds.task import (
+    Kept,
     Measured,
     Prediction,
     Recipe,
@@ -84,21 +85,15 @@ def compute(model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[
     return {"outputs": shares, "attention": attentions[0]}
 
 
-def check_classes(classes: Json, weights: Json) -> tuple[list[str], list[float]]:
-    """The classes and their weights, as `load` derives them.
-
-    Raises a ValueError for anything else.
-    """
+def check_kept(kept: Kept) -> None:
+    """Raises a ValueError for classes, weights or labels that are not what `load` derives."""
+    classes, weights = kept.derived["classes"], kept.derived["class_weights"]
+    labels, num_classes = kept.files["labels.json"], kept.sizes["num_classes"]
     are_names = all(isinstance(name, str) for name in classes) and len(set(classes)) == len(classes)
     if len(classes) != len(weights) or not are_names:
         raise ValueError(f"got classes {classes} and class_weights {weights}")
     if not np.isfinite(weights).all():
         raise ValueError(f"got class_weights {weights}")
-    return list(classes), list(weights)
-
-
-def check_labels(labels: Json, classes: Json, num_classes: int) -> None:
-    """Raises a ValueError unless the labels are the classes, in the order of the logits."""
     if labels != classes or len(labels) != num_classes:
         raise ValueError(f"expected the same {num_classes} classes in both, in one order")
 

@@ -90,9 +90,7 @@ class ImageClasses(Task):
 
     @classmethod
     def restore(cls, data: ImageData, recipe: Recipe, kept: Kept) -> "ImageClasses":
-        classification.check_classes(kept.derived["classes"], kept.derived["class_weights"])
-        labels = kept.files["labels.json"]
-        classification.check_labels(labels, kept.derived["classes"], kept.sizes["num_classes"])
+        classification.check_kept(kept)
         task = cls(data, recipe, kept, Rows({}, {}), {})
         check_shape(task.image_shape)
         return task

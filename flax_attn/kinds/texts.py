@@ -130,9 +130,7 @@ class TextClasses(Task):
 
     @classmethod
     def restore(cls, data: TextData, recipe: Recipe, kept: Kept) -> "TextClasses":
-        classification.check_classes(kept.derived["classes"], kept.derived["class_weights"])
-        labels = kept.files["labels.json"]
-        classification.check_labels(labels, kept.derived["classes"], kept.sizes["num_classes"])
+        classification.check_kept(kept)
         return cls(data, recipe, kept, TextEncoder.restore(data, kept), Rows({}, {}), {}, [], {})
 
     @classmethod

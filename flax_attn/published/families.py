@@ -190,10 +190,8 @@ def decoder_with_layer_norms(
     as is `activation`.
     """
     features = config.whole("hidden_size")
-    heads, rope = (
-        config.divisor("num_attention_heads", "hidden_size"),
-        config.part("rope_parameters"),
-    )
+    heads = config.divisor("num_attention_heads", "hidden_size")
+    rope = config.part("rope_parameters")
     share = config.number("rotary_pct", config.number("partial_rotary_factor", share), most=1.0)
     share = rope.number("partial_rotary_factor", share, most=1.0)
     turned = int(features // heads * share)

@@ -14,7 +14,7 @@ from flax_attn.errors import UsageError
 from flax_attn.fields import above_zero, one_of, zero_or_above
 from flax_attn.files import expanded, sha256
 
-MANY = 10  # letters: there are more words of so many than anyone draws
+MANY = 10  # letters in a word; no run draws all such words
 
 
 @dataclass(frozen=True, kw_only=True)
