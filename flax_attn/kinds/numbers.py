@@ -21,15 +21,16 @@ from flax_attn.analysis.token_weights import of_hops
 from flax_attn.data import contents, shapes, table
 from flax_attn.data.normalization import Normalization
 from flax_attn.data.sets import DataSet, Training
-from flax_attn.data.sets.kinds import ReadTexts, check_fractions, check_held_out, check_validation
+from flax_attn.data.sets.kinds import ReadTexts, check_validation
 from flax_attn.data.sets.memory import Content, InMemory, shape_of_rows
 from flax_attn.data.sets.memory import Rows as ContentRows
+from flax_attn.data.sets.texts import TextTable
 from flax_attn.data.splits import at_random
 from flax_attn.data.text import PREPROCESSING
 from flax_attn.data.tokenizers import bracketed
 from flax_attn.errors import UsageError, escaped
 from flax_attn.fields import above_zero, shares
-from flax_attn.files import expanded, sha256
+from flax_attn.files import expanded
 from flax_attn.kinds import encoders, replies, user_files
 from flax_attn.kinds.asking import Asked
 from flax_attn.kinds.encoders import TextEncoder
@@ -204,51 +205,26 @@ class BoxSums(Drawn, NumbersOfSignals):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NumberCSV(NumbersOfTexts):
-    """The user's own table of texts and numbers, with commas, semicolons or tabs between.
+class NumberCSV(TextTable, NumbersOfTexts):
+    """The user's own table of texts and numbers, as `TextTable` reads it.
 
     Attributes:
-        file: split in three at random, or in two where there is a `test_file`.
-        test_file: a table for the test; '' for none.
-        text_column, number_column: by name, with a header in the first row, or by number from 1.
-        valid_fraction, test_fraction: shares that validate and test.
+        number_column: as `text_column`.
     """
 
-    file: str
-    test_file: str = ""
-    text_column: str = "text"
+    beside = "number"
+
     number_column: str = "number"
-    valid_fraction: float = 0.1
-    test_fraction: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fractions(self.valid_fraction, self.test_fraction)
-        if not self.file:
-            raise UsageError(
-                "expected --data.file=FILE.csv, or a FILE.tsv, a table of texts and numbers"
-            )
-
-    def check_training(self, training: Training) -> None:
-        check_held_out(self.valid_fraction, training)
-
-    def idle(self) -> dict[str, str]:
-        return {"test_fraction": "data.test_file=''"} if self.test_file else {}
 
     def load(self, manual_dir: Path | None) -> Numbered:
         del manual_dir  # the user names the files
         texts, numbers = self._read(self.file)
-        test_fraction = 0.0 if self.test_file else self.test_fraction
-        splits = parted((texts, numbers), self.valid_fraction, self.seed, test_fraction)
-        if self.test_file:
-            splits["test"] = self._read(self.test_file)
-        if not all(len(rows) for rows, _ in splits.values()) or "test" not in splits:
-            raise UsageError(
-                f"expected enough rows in {self.file} for training, validation and test, "
-                f"got {len(texts)}"
-            )
-        paths = [path for path in (self.file, self.test_file) if path]
-        return Numbered(splits, {path: sha256(expanded(path)) for path in paths})
+        test = {"test": self._read(self.test_file)} if self.test_file else {}
+        self.check_texts(texts, test["test"][0] if test else None)
+        test_fraction = 0.0 if test else self.test_fraction
+        splits = parted((texts, numbers), self.valid_fraction, self.seed, test_fraction) | test
+        self.check_splits(splits, len(texts))
+        return Numbered(splits, self.sums())
 
     def _read(self, path: str) -> tuple[list[str], np.ndarray]:
         columns = self.text_column, self.number_column

@@ -299,9 +299,11 @@ def test_a_table_of_texts_and_numbers_is_split_in_three(tmp_path):
     assert list(sums) == [str(tmp_path / "own.csv")]
     by_place, _ = csv(tmp_path, ROWS, text_column="1", number_column="2")
     assert by_place["test"][0] == splits["test"][0]
-    both, _ = csv(tmp_path, f"text,number\n{ROWS}", test_file=str(tmp_path / "own.csv"))
+    (tmp_path / "test.csv").write_text("text,number\nnew,1\nother,2\n")
+    both, sums = csv(tmp_path, f"text,number\n{ROWS}", test_file=str(tmp_path / "test.csv"))
     sizes = {name: len(rows) for name, (_, rows) in both.items()}
-    assert sizes == {"train": 17, "valid": 3, "test": 20}  # nothing is set aside twice
+    assert sizes == {"train": 17, "valid": 3, "test": 2}  # nothing is set aside twice
+    assert list(sums) == [str(tmp_path / "own.csv"), str(tmp_path / "test.csv")]
 
 
 @pytest.mark.parametrize(
@@ -314,6 +316,8 @@ def test_a_table_of_texts_and_numbers_is_split_in_three(tmp_path):
         ("text,number\na,1e99\n", {}, "expected a finite number in .*, line 2, got '1e99'"),
         ("text,number\na,\n", {}, "expected a number in .*, line 2"),
         ("text,number\na,1\n", {}, "expected enough rows in .* got 1"),
+        ("text,number\na,1\na,2\n", {}, "expected texts that differ in .*, got 'a' in every row"),
+        (f"text,number\n{ROWS}", {"test_fraction": 0.0}, "expected data.test_fraction above 0, or"),
         ("text,stars\na,1\n", {}, "no column 'number' in .*data.number_column"),
         ("", {}, "expected rows of texts and numbers in .* got an empty file"),
         (f"text,number\n{ROWS}", {"text_column": "number"}, "of texts and another of numbers"),
@@ -323,6 +327,11 @@ def test_a_bad_table_is_told_in_one_line(tmp_path, text, options, said):
     with pytest.raises(UsageError, match=said) as error:
         csv(tmp_path, text, **options)
     assert "\n" not in str(error.value)
+
+
+def test_a_test_file_of_the_texts_of_training_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"expected texts in data.test_file=.* got none"):
+        csv(tmp_path, f"text,number\n{ROWS}", test_file=str(tmp_path / "own.csv"))
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
 """Data sets of texts in classes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from flax_attn.data import table
 from flax_attn.data.sets.kinds import (
     LabelledTexts,
+    ReadTexts,
     TextData,
     Texts,
     Training,
@@ -122,20 +123,22 @@ def _distinct(phrases: "list[Phrase]") -> "list[Phrase]":
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextCSV(TextData):
-    """The user's own table of texts and labels, with commas, semicolons or tabs between.
+class TextTable(ReadTexts):
+    """The user's own table of texts, with commas, semicolons or tabs between.
 
     Attributes:
+        beside: what stands beside each text. Its column is a field too, such as `label_column`.
         file: split in three, or in two where there is a `test_file`.
         test_file: a table for the test; '' for none.
-        text_column, label_column: by name, with a header in the first row, or by number from 1.
+        text_column: by name, with a header in the first row, or by number from 1.
         valid_fraction, test_fraction: shares that validate and test.
     """
+
+    beside: ClassVar[str]
 
     file: str
     test_file: str = ""
     text_column: str = "text"
-    label_column: str = "label"
     valid_fraction: float = 0.1
     test_fraction: float = 0.1
 
@@ -144,7 +147,11 @@ class TextCSV(TextData):
         check_fractions(self.valid_fraction, self.test_fraction)
         if not self.file:
             raise UsageError(
-                "expected --data.file=FILE.csv, or a FILE.tsv, a table of texts and labels"
+                f"expected --data.file=FILE.csv, or a FILE.tsv, a table of texts and {self.beside}s"
+            )
+        if not self.test_file and not self.test_fraction:
+            raise UsageError(
+                "expected data.test_fraction above 0, or a data.test_file, got neither"
             )
 
     def check_training(self, training: Training) -> None:
@@ -153,29 +160,52 @@ class TextCSV(TextData):
     def idle(self) -> dict[str, str]:
         return {"test_fraction": "data.test_file=''"} if self.test_file else {}
 
-    def load(self, manual_dir: Path | None) -> Texts:
-        del manual_dir  # the user names the files
-        texts, labels = self._read(self.file)
-        if len(set(texts)) == 1:
+    def sums(self) -> dict[str, str]:
+        """The SHA-256 sums of the files."""
+        return {path: sha256(expanded(path)) for path in (self.file, self.test_file) if path}
+
+    def check_texts(self, texts: Sequence[str], test: Sequence[str] | None) -> None:
+        """Raises a UsageError for texts that cannot be learned from, or that cannot be a test."""
+        if len(set(texts)) == 1 < len(texts):
             raise UsageError(
                 f"expected texts that differ in {self.file}, got {texts[0][:60]!r} in every row; "
                 "nothing can be learned from it"
             )
-        test = self._read(self.test_file) if self.test_file else None
-        if test is not None and set(test[0]) <= set(texts):
+        if test is not None and set(test) <= set(texts):
             raise UsageError(
                 f"expected texts in data.test_file={self.test_file} that {self.file} does not "
                 "have, got none; leave data.test_file out to test on a share of the rows"
             )
-        splits = split(texts, labels, (self.valid_fraction, self.test_fraction), self.seed, test)
-        if not all(rows for rows, _ in splits.values()):
+
+    def check_splits(self, splits: Mapping[str, tuple[Sequence[str], Sized]], number: int) -> None:
+        """Raises a UsageError for a split without rows. `number` is that of the file's."""
+        if not all(texts for texts, _ in splits.values()):
             raise UsageError(
                 f"expected enough rows in {self.file} for training, validation and test, "
-                f"got {len(texts)}"
+                f"got {number}"
             )
-        paths = [path for path in (self.file, self.test_file) if path]
-        sums = {path: sha256(expanded(path)) for path in paths}
-        return Texts(splits, sorted(set(splits["train"][1])), sums)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextCSV(TextTable, TextData):
+    """The user's own table of texts and labels, as `TextTable` reads it.
+
+    Attributes:
+        label_column: as `text_column`.
+    """
+
+    beside = "label"
+
+    label_column: str = "label"
+
+    def load(self, manual_dir: Path | None) -> Texts:
+        del manual_dir  # the user names the files
+        texts, labels = self._read(self.file)
+        test = self._read(self.test_file) if self.test_file else None
+        self.check_texts(texts, test and test[0])
+        splits = split(texts, labels, (self.valid_fraction, self.test_fraction), self.seed, test)
+        self.check_splits(splits, len(texts))
+        return Texts(splits, sorted(set(splits["train"][1])), self.sums())
 
     def _read(self, path: str) -> LabelledTexts:
         return table.read(expanded(path), self.text_column, self.label_column)
