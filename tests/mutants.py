@@ -583,7 +583,7 @@ MUTANTS = {
         ('if len(arrays["inputs"]) > len(arrays["targets"]):', "if False:"),
         ("column = said if output.suffix", "column = said[::-1] if output.suffix"),
         (
-            "test_fraction = 0.0 if self.test_file else self.test_fraction",
+            "test_fraction = 0.0 if test else self.test_fraction",
             "test_fraction = self.test_fraction",
         ),
     ],

@@ -186,6 +186,15 @@ def as_floats(name: str, array: ArrayLike) -> Float[Array, "..."]:
     return array
 
 
+def as_vectors(
+    query: ArrayLike, key: ArrayLike, value: ArrayLike, in_heads: bool = False
+) -> tuple[Array, Array, Array, tuple[int, ...]]:
+    """The arrays by `as_floats`, and the shape of their weights. Errors are those of both."""
+    query, key, value = as_floats("query", query), as_floats("key", key), as_floats("value", value)
+    shape_of = weights_shape_in_heads if in_heads else weights_shape
+    return query, key, value, shape_of(query, key, value)
+
+
 def broadcastable(name: str, array: Array, shape: tuple[int, ...]) -> Array:
     """The array with the rank of the weights. Raises a ValueError unless each axis is full or 1."""
     padded = (1,) * (len(shape) - array.ndim) + array.shape
@@ -424,4 +433,13 @@ def weights_shape_in_heads(query: Array, key: Array, value: Array) -> tuple[int,
             f"expected heads that are a multiple of the key heads, got {heads} and {key_heads} "
             f"in {query.shape} and {key.shape}"
         )
+    check_same_width(query, key)
     return (*query.shape[:-3], heads, query.shape[-3], key.shape[-3])
+
+
+def check_same_width(query: Array, key: Array) -> None:
+    """Raises a ValueError for queries and keys of different numbers of features."""
+    if query.shape[-1:] != key.shape[-1:]:
+        raise ValueError(
+            f"expected a query and a key of one width, got {query.shape} and {key.shape}"
+        )

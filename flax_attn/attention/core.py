@@ -34,11 +34,10 @@ from flax_attn.attention.checks import (
     as_floats,
     as_scale,
     as_softcap,
+    as_vectors,
     check_dropout,
     check_options,
     tells_names,
-    weights_shape,
-    weights_shape_in_heads,
 )
 from flax_attn.attention.forms import (
     blockwise,
@@ -49,7 +48,7 @@ from flax_attn.attention.forms import (
     splash,
 )
 from flax_attn.attention.normalizers import drop, masked_softmax
-from flax_attn.attention.scores import DotProduct, check_same_width, scaled_dot
+from flax_attn.attention.scores import DotProduct, scaled_dot
 from flax_attn.attention.visibility import Indices, Limits, Visibility, make_visibility
 from flax_attn.types import UserInput
 
@@ -329,9 +328,7 @@ def dot_product_attention(
     limits |= {"query_offset": query_offset, "prefix_lengths": prefix_lengths}
     limits |= {"query_lengths": query_lengths, "key_lengths": key_lengths}
     limits |= {"query_segments": query_segments, "key_segments": key_segments}
-    score = scaled_dot
-    if scale is not None or softcap is not None:
-        score = DotProduct(as_scale(scale), as_softcap(softcap))
+    score = DotProduct(as_scale(scale), as_softcap(softcap))
     options = dropout_rate, dropout_rng, chunk_size, need_weights, across
     call = make_call(query, key, value, score, masked_softmax, *options, in_heads=True, **limits)
     return heads_last(compute(call), call.visible.weights_shape)
@@ -449,18 +446,13 @@ def make_call(
     **limits: Unpack[Limits],
 ) -> Call:
     """Checks arguments, and makes a call of them; `in_heads` for arrays `(..., t, heads, d)`."""
-    query, key, value = as_floats("query", query), as_floats("key", key), as_floats("value", value)
-    shape_of = weights_shape_in_heads if in_heads else weights_shape
-    shape = shape_of(query, key, value)
+    query, key, value, shape = as_vectors(query, key, value, in_heads)
     visible = make_visibility(shape, shape[-3:-2] if in_heads else (), **limits)
     if not isinstance(dropout_rate, float) or dropout_rate:
         check_dropout(dropout_rate, dropout_rng)
     options = score, normalizer, float(dropout_rate), dropout_rng, chunk_size, need_weights, across
     call = Call(query, key, value, visible, *options, name=name)
-    if not in_heads:
-        return call
-    check_same_width(query, key)
-    return heads_first(call)
+    return heads_first(call) if in_heads else call
 
 
 def heads_first(call: Call) -> Call:

@@ -26,6 +26,7 @@ from flax_attn.attention.checks import (
     Scores,
     as_scale,
     as_softcap,
+    check_same_width,
 )
 
 
@@ -100,14 +101,6 @@ def as_dot_product(score: Callable[..., Array]) -> DotProduct | None:
         scale, softcap = score.keywords.get("scale"), score.keywords.get("softcap")
         return DotProduct(as_scale(scale), as_softcap(softcap))
     return score if isinstance(score, DotProduct) else None
-
-
-def check_same_width(query: Array, key: Array) -> None:
-    """Raises a ValueError for queries and keys of different numbers of features."""
-    if query.shape[-1:] != key.shape[-1:]:
-        raise ValueError(
-            f"expected a query and a key of one width, got {query.shape} and {key.shape}"
-        )
 
 
 def cosine(query: Queries, key: Keys) -> Scores:
