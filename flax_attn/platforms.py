@@ -65,7 +65,8 @@ def compiling_for(platform: str) -> AbstractContextManager:
     """
     if platform not in (*NAMES, PORTABLE):
         expected = ", ".join((*NAMES, PORTABLE))
-        raise ValueError(f"expected a platform of {expected}, got {platform!r}")
+        hint = "; a GPU of NVIDIA is cuda, one of AMD rocm" if platform == "gpu" else ""
+        raise ValueError(f"expected a platform of {expected}, got {platform!r}{hint}")
     return _compiling_for(platform)
 
 

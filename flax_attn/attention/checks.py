@@ -394,6 +394,19 @@ def check_function(name: str, function: object) -> None:
         raise TypeError(f"expected a function as {name}, got a class; make an object of it: {made}")
 
 
+def check_takes_positions(name: str, function: Callable[..., object]) -> None:
+    """Raises a TypeError for a mask or bias function of other arguments than two positions."""
+    try:
+        inspect.signature(function).bind(0, 0)
+    except TypeError as error:
+        raise TypeError(
+            f"expected a {name} function of the positions of queries (q, 1) and keys (1, k), got "
+            f"one that does not take two arguments ({error})"
+        ) from error
+    except ValueError:  # code of C may not tell
+        return
+
+
 def check_leading(query: Array, key: Array, value: Array) -> None:
     """Raises a ValueError for unequal batch rows, or for keys and values of unequal lengths."""
     same = query.shape[:-2] == key.shape[:-2] and key.shape[:-1] == value.shape[:-1]

@@ -346,6 +346,7 @@ class Form(NamedTuple):
     why_not: dict[str, str]
 
 
+@tells_names
 def form_of(
     query: Shaped,
     key: Shaped,
@@ -411,6 +412,13 @@ def chosen(call: Call) -> Form:
 def compute(call: Call) -> Attended:
     """Computes a call, through the lens if there is one, by the form that fits it."""
     check_options(call.score, call.normalizer, call.chunk_size, call.need_weights)
+    if call.chunk_size is not None and any(
+        map(jax.export.is_symbolic_dim, call.visible.shape[-2:])
+    ):
+        raise ValueError(
+            f"expected no chunk_size in a program for any length, got {call.chunk_size}; leave it "
+            "out, or export for one length"
+        )
     if call.across is not None:
         _check_across(call.across)
     call = lens.look_through(call)

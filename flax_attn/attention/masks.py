@@ -170,8 +170,13 @@ def _check_positions(**positions: object) -> None:
 
 
 def _check_one_by_one(name: str, masks: tuple[object, ...]) -> None:
-    """Raises a TypeError for masks in a list, which would be stacked into one."""
+    """Raises a TypeError for functions, and for masks in a list, which would become one array."""
     for mask in masks:
+        if callable(mask):
+            raise TypeError(
+                f"expected masks as arrays in {name}, got a function; pass a function that calls "
+                f"it, such as mask=lambda query, key: {name}(causal(query, key), other(query, key))"
+            )
         if isinstance(mask, list | tuple) and any(hasattr(part, "ndim") for part in mask):
             kind = type(mask).__name__
             raise TypeError(f"expected masks one by one, as {name}(a, b), got a {kind}")

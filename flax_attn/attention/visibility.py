@@ -34,6 +34,7 @@ from flax_attn.attention.checks import (
     as_window,
     broadcastable,
     check_flag,
+    check_takes_positions,
 )
 from flax_attn.attention.masks import both
 from flax_attn.types import Options, Tree
@@ -496,7 +497,10 @@ def _per_pair(visible: Visibility, name: str, term: PerPair | None) -> Tree:
 
     Of `(n, q, k)` beside batch rows nobody knows whether `n` are rows or heads.
     """
-    if term is None or callable(term):
+    if term is None:
+        return None
+    if callable(term):
+        check_takes_positions(name, term)
         return term
     array = as_mask(term) if name == "mask" else as_floats("bias", term)
     if visible.heads and array.ndim == 3 < len(visible.shape) and array.shape[0] > 1:
@@ -509,19 +513,26 @@ def _per_pair(visible: Visibility, name: str, term: PerPair | None) -> Tree:
 
 def _per_row(visible: Visibility, name: str, array: Array) -> Array:
     """Integers `()`, or `(...)` with one a batch row, which get the rank of the weights."""
-    if array.shape not in ((), visible.rows):
+    if not _is_of_rows(array.shape, visible.rows):
         raise ValueError(
             f"expected {name} of shape {visible.rows}, one a row of the batch, got {array.shape}"
         )
     if not array.ndim:
         return array
-    return array.reshape(*array.shape, *(1,) * (len(visible.heads) + 2))
+    ones = (1,) * (len(visible.heads) + 2)
+    return jnp.broadcast_to(array.reshape(*array.shape, *ones), (*visible.rows, *ones))
+
+
+def _is_of_rows(shape: tuple[int, ...], rows: tuple[int, ...]) -> bool:
+    """Whether a shape is `()`, or that of the batch axes, each of them full or 1."""
+    fits = (size in (1, full) for size, full in zip(shape, rows))
+    return not shape or (len(shape) == len(rows) and all(fits))
 
 
 def _per_token(visible: Visibility, name: str, ids: ArrayLike, length: int) -> Array:
     """Integers `(..., t)`, one for each token, with the rank of the weights less one."""
     rows, ids = visible.rows, as_integers(name, ids)
-    if ids.shape not in ((length,), (*rows, length)):
+    if ids.shape[-1:] != (length,) or not _is_of_rows(ids.shape[:-1], rows):
         raise ValueError(
             f"expected {name} of shape {(*rows, length)}, one a token, got {ids.shape}"
         )

@@ -123,6 +123,27 @@ def test_a_decoder_reads_a_prefix_from_both_sides():
     np.testing.assert_allclose(jnp.concatenate(parts, axis=1), whole.context, atol=1e-5)
 
 
+@pytest.mark.parametrize("chunk_size", [None, 3])
+def test_lengths_and_ids_of_one_row_are_those_of_all(chunk_size):
+    ids = np.array([0, 0, 0, 1, 1, 2, 2])
+    attend = functools.partial(fa.attend, X, X, X, causal=True, chunk_size=chunk_size)
+    for one, all_rows in (
+        ({"key_lengths": np.array([4])}, {"key_lengths": np.array([4, 4])}),
+        ({"query_offset": np.array([1])}, {"query_offset": np.array([1, 1])}),
+        ({"prefix_lengths": np.array([3])}, {"prefix_lengths": np.array([3, 3])}),
+        (
+            {"query_segments": ids[None], "key_segments": ids[None]},
+            {"query_segments": np.tile(ids, (B, 1)), "key_segments": np.tile(ids, (B, 1))},
+        ),
+    ):
+        np.testing.assert_array_equal(attend(**one).context, attend(**all_rows).context)
+    for bad in (np.array([4, 4, 4]), np.array([[4, 4]])):
+        with pytest.raises(ValueError, match=r"key_lengths of shape \(2,\), one a row"):
+            attend(key_lengths=bad)
+    with pytest.raises(ValueError, match=r"key_segments of shape \(2, 7\), one a token"):
+        attend(query_segments=ids, key_segments=ids[None, :1])
+
+
 def test_a_prefix_says_where_it_does_not_fit():
     x = jnp.asarray(X)
     with pytest.raises(

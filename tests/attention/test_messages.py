@@ -19,7 +19,7 @@ REAL = np.arange(5) < np.array([[5], [3]])
 
 def shaped(layer, *arrays, **options):
     """Traces the call of a layer, and computes nothing."""
-    arrays = tuple(map(jnp.asarray, arrays))
+    arrays = tuple(jax.tree.map(jnp.asarray, arrays))
     return jax.eval_shape(lambda: layer.init_with_output(KEY, *arrays, **options))
 
 
@@ -35,6 +35,28 @@ def told(error, *words):
     line = str(error.value)
     assert len(line.splitlines()) == 1
     assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize("name", ["mask", "bias"])
+def test_a_function_of_other_arguments_than_two_positions_is_told(name):
+    of_four = lambda row, head, query, key: query >= key
+    with pytest.raises(TypeError) as error:
+        fa.dot_product_attention(*[HEADS] * 3, **{name: of_four})
+    told(error, f"a {name} function of the positions of queries", "does not take two arguments")
+
+
+def test_functions_are_no_masks_to_combine():
+    with pytest.raises(TypeError) as error:
+        fa.masks.combine.__wrapped__(fa.masks.causal, fa.masks.causal)
+    told(error, "masks as arrays in combine, got a function", "mask=lambda query, key: combine(")
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+def test_a_cache_of_another_batch_is_told(rotary):
+    layer = fa.MultiHeadAttention(2, rotary=rotary)
+    said = r"the batch axes \(3,\) of the cache, got \(2, 5, 4\)$"
+    with pytest.raises(ValueError, match=said):
+        shaped(layer, X, layer.init_cache(4, (3,), 8), method="decode")
 
 
 @pytest.mark.parametrize(
@@ -81,6 +103,7 @@ def test_attend_takes_the_limits_of_dot_product_attention():
     [
         (lambda: fa.attend(X, X, X, is_causal=True), ("of attend", "is causal")),
         (lambda: fa.dot_product_attention(*[HEADS] * 3, is_causal=True), ("here it is causal",)),
+        (lambda: fa.form_of(*[HEADS] * 3, is_causal=True), ("of form_of", "is causal")),
         (lambda: fa.dot_product_attention(*[HEADS] * 3, dropout_p=0.1), ("is dropout_rate",)),
         (lambda: fa.MultiHeadAttention(2, qkv_features=8), ("MultiHeadAttention", "key_features")),
         (lambda: fa.MultiHeadAttention(2, embed_dim=8), ("'embed_dim'", "key_features")),

@@ -52,3 +52,12 @@ def test_attend_is_the_same_at_every_size(need_weights):
     for batch, num_queries, num_keys in ((1, 1, 1), (2, 3, 7)):
         query, key = draw(batch, num_queries, 5), draw(batch, num_keys, 5)
         np.testing.assert_allclose(program.call(query, key), run(context, query, key), atol=1e-6)
+
+
+def test_a_chunk_size_needs_a_known_length():
+    blocks = lambda x: dot_product_attention(x, x, x, chunk_size=4).context
+    with pytest.raises(ValueError, match="expected no chunk_size in a program for any length"):
+        exported(blocks, "b, t, 2, 4")
+    program = exported(blocks, "b, 6, 2, 4")
+    x = draw(3, 6, 2, 4)
+    np.testing.assert_allclose(program.call(x), run(blocks, x), atol=1e-6)

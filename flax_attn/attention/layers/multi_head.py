@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.typing import Initializer, PrecisionLike
+from jax.sharding import AxisType
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
@@ -404,6 +405,11 @@ class MultiHeadAttention(nn.Module):
         """Keys and values of new tokens, which are NaN where a token holds one."""
         key = as_input("key", key, self.dtype)
         value = key if value is None else as_input("value", value, self.dtype)
+        if key.shape[:-2] != cache.length.shape:
+            raise ValueError(
+                f"expected inputs with the batch axes {cache.length.shape} of the cache, got "
+                f"{key.shape}"
+            )
         key, value = without_padding(key, lengths), without_padding(value, lengths)
         finite = [jnp.isfinite(array).all(axis=-1) for array in (key, value)]
         key, value = (hide(array, is_finite) for array, is_finite in zip((key, value), finite))
@@ -516,7 +522,8 @@ def on_one_axis(inputs: Array, kernel: Array, dimension_numbers: Any, **options:
 
     The batch axes of the inputs become one axis before the product, and are put back after it. The
     result is the same. The gradient of the kernel then contracts one axis. With two axes, XLA first
-    transposes both of its operands on a CPU.
+    transposes both of its operands on a CPU. Where an axis of a mesh is explicit, all stay: JAX
+    merges no axis that is cut.
 
     Args:
         inputs: `(..., *c)`.
@@ -527,6 +534,8 @@ def on_one_axis(inputs: Array, kernel: Array, dimension_numbers: Any, **options:
     Returns:
         `(..., *features)`.
     """
+    if AxisType.Explicit in jax.typeof(inputs).sharding.mesh.axis_types:
+        return jax.lax.dot_general(inputs, kernel, dimension_numbers, **options)
     (contracted, _), _ = dimension_numbers
     axes = inputs.ndim - len(contracted)
     batch, width = inputs.shape[:axes], math.prod(inputs.shape[axes:])

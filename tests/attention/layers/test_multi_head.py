@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import flax_attn.attention as fa
 from flax_attn.attention.cache import append, empty_cache
@@ -21,6 +22,17 @@ def test_parameters_are_those_of_linen_and_move_both_ways():
         np.testing.assert_allclose(
             apply(ours, variables, *inputs).context, apply(linen, variables, *inputs), atol=1e-6
         )
+
+
+def test_inputs_may_be_cut_over_an_explicit_axis_of_a_mesh():
+    """`jax.make_mesh` makes such axes, and no product may merge a cut axis with another."""
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Explicit,))
+    cut = jax.device_put(X, NamedSharding(mesh, PartitionSpec("data")))
+    layer = fa.MultiHeadAttention(3, rotary=True)
+    variables = init(layer, X)
+    context = jax.jit(layer.apply)(variables, cut).context
+    assert jax.typeof(context).sharding.spec == PartitionSpec("data", None, None)
+    np.testing.assert_allclose(context, apply(layer, variables, X).context, atol=1e-6)
 
 
 def test_512_features_in_8_heads_have_1050624_parameters():
