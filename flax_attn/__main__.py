@@ -23,7 +23,7 @@ from flax_attn.errors import (
 )
 from flax_attn.files import check_here, check_no_address
 from flax_attn.runs import shipped
-from flax_attn.types import Options
+from flax_attn.types import Options, UserInput
 
 PUBLISHED = "the folder of a published model, as transformers writes it"
 TIMEOUT = 300  # seconds
@@ -355,6 +355,13 @@ def make_parser(description: str | None, version: str) -> argparse.ArgumentParse
     words = commands.add_parser("words", help="list the words that decided for each class")
     generate = commands.add_parser("generate", help="continue a text with a language model")
     compare = commands.add_parser("compare", help="compare the results of several runs")
+    what = "write runs, or weights, as one page for a browser"
+    reporting = commands.add_parser("report", help=what)
+    explore = commands.add_parser("explore", help="try a run in the browser")
+    demo = commands.add_parser("demo", help="try trained models in the browser at once")
+    exporting = commands.add_parser("export", help="write a run for programs without flax_attn")
+    for command in commands.choices.values():
+        command.register("action", None, Once)
     add_training(train)
     add_predicting(predict)
     add_words(words)
@@ -362,20 +369,32 @@ def make_parser(description: str | None, version: str) -> argparse.ArgumentParse
     compare.add_argument("runs", type=path, nargs="+", metavar="RUN")
     output = "directory for the figures (default: comparison)"
     compare.add_argument("--output", type=path, default=Path("comparison"), help=output)
-    reporting = commands.add_parser(
-        "report", help="write runs, or weights, as one page for a browser"
-    )
     add_reporting(reporting)
-    explore = commands.add_parser("explore", help="try a run in the browser")
     add_exploring(explore)
-    demo = commands.add_parser("demo", help="try trained models in the browser at once")
     add_demo(demo)
-    exporting = commands.add_parser("export", help="write a run for programs without flax_attn")
     add_exporting(exporting)
     for command in (parser, *commands.choices.values()):
         # argparse's own prints its usage before the line
         command.error = functools.partial(refuse, command=command.prog)
     return parser
+
+
+class Once(argparse.Action):
+    """Stores the value of an argument. A flag that comes twice is refused."""
+
+    was_set = False
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: UserInput,
+        option_string: str | None = None,
+    ) -> None:
+        if option_string is not None and self.was_set:
+            raise UsageError(f"expected {option_string} once, got it twice; leave one out")
+        self.was_set = True
+        setattr(namespace, self.dest, values)
 
 
 def add_training(train: argparse.ArgumentParser) -> None:

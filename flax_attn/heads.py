@@ -1,12 +1,12 @@
 """Which heads of a model matter: heads that are cut, scaled or patched, and what each of them adds.
 
 A head has the path of its layer in the model, such as `blocks_1/attention`, and a number from 0. A
-model is a Flax module that returns its outputs, alone or first of a tuple. Its blocks have layers
-`MultiHeadAttention` as fields, as `EncoderBlock` and `DecoderBlock` do.
+model is a Flax module that returns its outputs, alone or first of a tuple. The parts of its blocks,
+such as layers `MultiHeadAttention`, are fields, as in `EncoderBlock` and `DecoderBlock`.
 
-Source: Michel et al. 2019 (arXiv:1905.10650) for heads that are cut; Wang et al. 2022
-(arXiv:2211.00593) for patched ones; Elhage et al. 2021 (transformer-circuits.pub) for the direct
-part; nostalgebraist 2020 for the logit lens; Abnar & Zuidema 2020 (arXiv:2005.00928) for `rollout`.
+Source: Michel et al. 2019 (arXiv:1905.10650), `cut`; Wang et al. 2022 (arXiv:2211.00593),
+`patched`; Elhage et al. 2021 (transformer-circuits.pub), `direct`; nostalgebraist 2020, the logit
+lens; Abnar & Zuidema 2020 (arXiv:2005.00928), `rollout`.
 """
 
 import functools
@@ -20,16 +20,15 @@ from jax.extend.core import get_opaque_trace_state
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from flax_attn.attention import Lens, MultiHeadAttention
-from flax_attn.attention.arrays import wide, with_rank
+from flax_attn.attention import Lens
+from flax_attn.attention.arrays import with_rank
 from flax_attn.attention.checks import check_mapping
+from flax_attn.models.calls import Call, along_residuals, first, outputs_of, parts_of
 from flax_attn.models.forward import Inputs, Params, compiled, in_order
-from flax_attn.types import Options, Tree
+from flax_attn.types import Tree
 
 Heads = Mapping[str, Float[Array, " heads"]]  # a number for each head, by the path of its layer
 Measure = Callable[[Tree], Float[Array, ""]]  # from the outputs of a model to one number
-Around = Callable[..., Tree]  # (module, call, *args) -> outputs, in place of a call of a module
-_call: Around = lambda module, call, *args: call(*args)
 BY_LAYER = "heads by the paths of their layers, such as {'blocks_1/attention': ...}"
 
 
@@ -37,9 +36,7 @@ def _times(context: Array, name: str, numbers: Heads) -> Array:
     """Multiplies contexts `(..., heads, e)` by the numbers `(heads,)` of a layer."""
     own, count = jnp.asarray(numbers[name]), context.shape[-2]
     if own.shape != (count,):
-        raise ValueError(
-            f"expected {count} numbers for {name!r}, one for each head, got {own.shape}"
-        )
+        raise ValueError(f"expected {count} numbers for {name!r}, one a head, got {own.shape}")
     return jax.vmap(jnp.multiply, (-2, 0), -2)(context, own)
 
 
@@ -50,6 +47,9 @@ def cut(heads: Mapping[str, Sequence[int]]) -> Lens:
     within the lens, and a path that no layer has does nothing.
     """
     check_mapping(BY_LAYER, heads)
+    for name, numbers in heads.items():
+        if not np.iterable(numbers):
+            raise ValueError(f"expected a list of heads for {name!r}, such as [1], got {numbers!r}")
 
     def change(name: str, context: Array) -> Array:
         numbers, count = list(heads.get(name, ())), context.shape[-2]
@@ -73,13 +73,25 @@ def scaled(factors: Heads) -> Lens:
 def patched(contexts: Mapping[str, Float[Array, "*b q heads e"]], shares: Heads) -> Lens:
     """Makes a lens in which heads say what they say on other inputs, `own + share (other - own)`.
 
-    The contexts `(..., q, heads, e)` are those of `contexts_of` on the other inputs. A share of 0
-    leaves a head, 1 replaces it. Shares `(heads,)` may be traced. Layers without them stay.
+    The contexts are those of `contexts_of` on the other inputs, or broadcast to `(..., q, heads,
+    e)`, such as their mean. A share of 0 leaves a head, 1 replaces it. Shares `(heads,)` may be
+    traced. Layers without them stay. Contexts that do not fit are a ValueError.
     """
     for own in (contexts, shares):
         check_mapping(BY_LAYER, own)
-    move = lambda name, own: own + _times(contexts[name] - own, name, shares)
-    return Lens(change_contexts=lambda name, own: move(name, own) if name in shares else own)
+    if missing := sorted(shares.keys() - contexts.keys()):
+        raise ValueError(f"expected contexts of each layer with shares, got none of {missing[0]!r}")
+
+    def change(name: str, own: Array) -> Array:
+        if name not in shares:
+            return own
+        shape, full = jnp.shape(contexts[name]), own.shape
+        if len(shape) > len(full) or not all(a in (1, b) for a, b in zip(shape[::-1], full[::-1])):
+            said = f"expected contexts of shape {full} for {name!r}, got {shape}"
+            raise ValueError(f"{said}; give inputs of one shape")
+        return own + _times(contexts[name] - own, name, shares)
+
+    return Lens(change_contexts=change)
 
 
 @compiled
@@ -92,11 +104,14 @@ def contexts_of(model: nn.Module, params: Params, inputs: Inputs) -> dict[str, A
 
     def keep(name: str, context: Array) -> Array:
         if name in contexts or get_opaque_trace_state() != trace:
-            raise ValueError(f"expected one call of each attention and no loop, for {name!r}")
+            advice = "" if name else "; linen_attention_fn has no name, MultiHeadAttention has one"
+            raise ValueError(
+                f"expected one call of each attention and no loop, for {name!r}{advice}"
+            )
         return contexts.setdefault(name, context)
 
     with Lens(change_contexts=keep):
-        _outputs(model, params, inputs)
+        outputs_of(model, params, inputs)
     if not contexts:
         raise ValueError(f"expected a model with attention in heads, got {type(model).__name__}")
     return contexts
@@ -124,7 +139,7 @@ def effects(
 
     def measured(kept: Array) -> Array:
         with patched(contexts, by_layer(1 - kept)) if contexts else scaled(by_layer(kept)):
-            number = measure(_outputs(model, params, inputs))
+            number = measure(outputs_of(model, params, inputs))
         if jnp.shape(number):
             raise ValueError(f"expected measure to return one number, got shape {number.shape}")
         return jnp.asarray(number, ones.dtype)
@@ -141,52 +156,46 @@ def direct(model: nn.Module, params: Params, inputs: Inputs, measure: Measure) -
 
     What later layers make of the head is left out, and norms hold their deviation. It is exact if
     norms and linear maps alone follow the last block, and the measure is a sum of outputs. Else it
-    is of first order. Attention in no block, and norms not of `flax.linen`, are a ValueError.
+    is of first order. Parts of a block must be its fields: others, and norms not of `flax.linen`,
+    are a ValueError.
     """
-    contexts, parts = contexts_of(model, params, inputs), set()
-
-    def hold(module: nn.Module, call: Around, *args: Tree) -> Tree:
-        if isinstance(module, nn.LayerNorm | nn.RMSNorm):
-            return _held(module, call(*args), args[0])
-        is_alone = isinstance(module, MultiHeadAttention) and module.path not in parts
-        if is_alone or "norm" in type(module).__name__.lower():
-            name = type(module).__name__
-            raise ValueError(f"expected attention in blocks and norms of flax.linen, got {name}")
-        parts.update(part.path for part in _parts(module))
-        return call(*(jax.lax.stop_gradient(args) if module.path in parts else args))
+    contexts = contexts_of(model, params, inputs)
 
     def measured(contexts: dict[str, Array]) -> Array:
         with Lens(change_contexts=lambda name, _: contexts[name]):
-            return measure(_outputs(model, params, inputs, hold))
+            return measure(outputs_of(model, params, inputs, along_residuals()))
 
     slopes = jax.grad(measured)(contexts)
     return {name: jnp.sum(contexts[name] * slopes[name], axis=-1) for name in contexts}
 
 
-@functools.partial(jax.jit, static_argnames="model")
+@compiled
 def logits_by_block(model: nn.Module, params: Params, inputs: Inputs) -> Float[Array, "n *_"]:
     """Returns the outputs `(blocks, ...)` if the model ended after each block: the logit lens.
 
-    Attention in no block, a block that is called twice, and several stacks are a ValueError.
+    A block returns an array, alone or first of a tuple. Attention in no block, a block that is
+    called twice, and several stacks are a ValueError.
     """
     states = []
 
-    def keep(module: nn.Module, call: Around, *args: Tree) -> Tree:
+    def keep(module: nn.Module, call: Call, *args: Tree) -> Tree:
         outputs = call(*args)
-        if _parts(module):
-            states.append((module.path, outputs.context))
+        if parts_of(module):
+            states.append((module.path, first(outputs)))
         return outputs
 
-    _outputs(model, params, inputs, keep)
+    outputs_of(model, params, inputs, keep)
     stacks = sorted({"/".join(path).rstrip("0123456789") for path, _ in states})
     if len(stacks) != 1 or len(dict(states)) < len(states):
-        raise ValueError(f"expected one stack of blocks with attention, got {stacks}")
+        said = f"one stack of blocks, each called once, got {stacks}"
+        raise ValueError(f"expected {said}; make the attention a field of the block")
 
-    def end(state: Array, module: nn.Module, call: Around, *args: Tree) -> Tree:
-        outputs = call(*args)
-        return outputs._replace(context=state) if module.path == states[-1][0] else outputs
+    def end(state: Array, module: nn.Module, call: Call, *args: Tree) -> Tree:
+        leaves, tree = jax.tree.flatten(outputs := call(*args))
+        is_last = module.path == states[-1][0]
+        return jax.tree.unflatten(tree, [state, *leaves[1:]]) if is_last else outputs
 
-    ended = lambda state: _outputs(model, params, inputs, functools.partial(end, state))
+    ended = lambda state: outputs_of(model, params, inputs, functools.partial(end, state))
     return jax.vmap(ended)(jnp.stack([state for _, state in states]))
 
 
@@ -203,36 +212,10 @@ def rollout(attention: Mapping[str, Array | np.ndarray]) -> Float[Array, "*b t t
         raise ValueError("expected weights of at least one block, got none; see need_weights=True")
     blocks = []
     for name, weights in in_order(dict(attention)).items():
+        if isinstance(weights, list):
+            raise ValueError(f"expected weights of one text, got a list of {name}; take its [0]")
         shape = jnp.shape(weights)
         if len(shape) < 3 or shape[-1] != shape[-2]:
             raise ValueError(f"expected weights (..., heads, t, t), got {shape} of {name}")
         blocks.append((weights.mean(axis=-3) + with_rank(jnp.eye(shape[-1]), len(shape) - 1)) / 2)
     return functools.reduce(lambda product, block: block @ product, blocks)
-
-
-def _outputs(model: nn.Module, params: Params, inputs: Inputs, around: Around = _call) -> Tree:
-    def intercept(call: Around, args: Tree, options: Options, at: Tree) -> Tree:
-        if at.method_name != "__call__":
-            return call(*args, **options)
-        return around(at.module, functools.partial(call, **options), *args)
-
-    with nn.intercept_methods(intercept):
-        outputs = model.apply({"params": params}, inputs)
-    return outputs[0] if isinstance(outputs, tuple) else outputs
-
-
-def _parts(module: nn.Module) -> list[nn.Module]:
-    """The modules that a block, which has attention in heads, adds to its input; else none."""
-    fields = (field for name, field in vars(module).items() if name != "parent")
-    parts = [field for field in fields if isinstance(field, nn.Module)]
-    has_attention = any(isinstance(part, MultiHeadAttention) for part in parts)
-    return parts if has_attention and module.path else []
-
-
-def _held(norm: nn.LayerNorm | nn.RMSNorm, outputs: Array, inputs: Array) -> Array:
-    """The outputs of a norm, with the derivative that it has if its deviation is held."""
-    x, stop = inputs.astype(wide(inputs.dtype)), jax.lax.stop_gradient
-    x = x - x.mean(axis=-1, keepdims=True) if isinstance(norm, nn.LayerNorm) else x
-    x = x / stop(jnp.sqrt(jnp.square(x).mean(axis=-1, keepdims=True) + norm.epsilon))
-    x = x * with_rank(norm.get_variable("params", "scale"), x.ndim) if norm.use_scale else x
-    return stop(outputs) + (x - stop(x)).astype(outputs.dtype)

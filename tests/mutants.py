@@ -555,7 +555,7 @@ MUTANTS = {
         ),
     ],
     "kinds/evidence.py": [
-        ("part[1:] - part[0]", "part[0] - part[1:]"),
+        ("change = part[1:] - part[0]", "change = part[0] - part[1:]"),
         ("np.delete(own, i, axis=0)", "np.delete(own, 0, axis=0)"),
         ("[length, *[length - 1] * length]", "[length, *[length] * length]"),
         ("means[word][i] < 0", "means[word][i] > 0"),
@@ -614,7 +614,7 @@ MUTANTS = {
     "kinds/user_files.py": [
         ("os.path.realpath(path) == os.path.realpath(source)", "path == source"),
         (
-            "pictures.read_ink(path) if light_ink else pictures.read(path)",
+            "pictures.read_ink(path) if light_ink else pictures.read(path, in_colour)",
             "pictures.read_ink(path)",
         ),
     ],

@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from configs import shapes_attention
+from configs import shapes_attention, shapes_cnn
 from flax_attn import config_files, experiment
 from flax_attn.__main__ import main
 from flax_attn.commands import exploring, training
 from flax_attn.errors import UsageError
+from flax_attn.experiment.config import Config
 from flax_attn.files import can_be_made
 from tests.written_runs import vouch
 
@@ -140,7 +141,7 @@ def run(tmp_path_factory):
     assert (code, err) == (0, ""), err
     assert "epoch 2/2" in out
     assert f"look at {workdir}/figures/attention.png" in out
-    assert f"then try: flax-attn predict {workdir} --input SIGNALS.npy" in out
+    assert f"then try: flax-attn explore {workdir}\n" in out
     return workdir
 
 
@@ -451,3 +452,13 @@ def test_help_says_what_each_config_does_and_runs_none(capsys, monkeypatch):
     assert list(lines) == config_files.names()
     assert lines["names"] == "Names of an invented language, letter by letter."
     assert all(lines.values())
+
+
+def test_what_to_look_at_first_is_the_attention_and_else_the_predictions(tmp_path):
+    config = Config.of(shapes_cnn.get_config("quick"))
+    (tmp_path / "figures").mkdir()
+    for name in ("data_sample", "loss", "predictions", "attention"):
+        (tmp_path / "figures" / f"{name}.png").touch()
+        first, _ = training.next_steps(config, tmp_path)
+        best = {"loss": "data_sample"}.get(name, name)
+        assert first == f"look at {tmp_path / 'figures' / best}.png"

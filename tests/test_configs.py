@@ -34,13 +34,21 @@ def test_quick_is_the_same_experiment_made_short(name):
         quick.data.file = "own"
     Config.of(quick)
     assert quick.num_epochs < full.num_epochs
-    if quick.data.name == "multi30k":  # a smaller model, which learns short captions
-        assert quick.data.max_words == 8
+    if quick.data.name in ("multi30k", "pairs"):  # a smaller model
         assert quick.model.keys() == full.model.keys()
     else:
         assert quick.model == full.model
     assert quick.data.name == full.data.name
+    assert quick.data.get("max_words", 8) == 8  # short captions
     assert (full.name, quick.name) == (name, f"{name}:quick")  # each has a run directory
+
+
+@pytest.mark.parametrize(
+    "name", [own for own in OWN if own not in ("signals_npz", "images_folder")]
+)
+def test_quick_trains_on_a_small_file_of_texts_as_long_as_on_a_large_one(name):
+    quick = load(name, "quick")
+    assert quick.num_epochs * quick.steps_per_epoch >= 300
 
 
 def test_all_titles_of_ag_news_are_a_run_of_their_own():

@@ -8,11 +8,21 @@ import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
 from flax_attn import heads
-from flax_attn.attention import Attended, EncoderBlock, FeedForward, Lens, MultiHeadAttention, lens
+from flax_attn.attention import (
+    Attended,
+    DecoderBlock,
+    EncoderBlock,
+    FeedForward,
+    Lens,
+    MultiHeadAttention,
+    lens,
+    linen_attention_fn,
+)
 from flax_attn.attention.layers import multi_head
 from flax_attn.models import GPT, PatchAttention, PatchTransformer, TranslationTransformer
 from flax_attn.models.generation import Sampling, generate
@@ -314,6 +324,53 @@ def test_the_direct_part_goes_through_the_norms_of_a_post_norm_block():
     assert not parts[path][:, 1:].any()  # the first token alone is read
 
 
+class ByHand(nn.Module):
+    """A block as `DecoderBlock`, which returns an array or a tuple, with dropout as a field."""
+
+    attention: nn.Module
+    feed_forward: nn.Module
+    dropout: nn.Module
+    returns: str = "array"
+
+    @nn.compact
+    def __call__(self, x):
+        context, weights = self.attention(nn.LayerNorm(name="attention_norm")(x), causal=True)
+        x = x + self.dropout(context, deterministic=True)
+        x = x + self.feed_forward(nn.LayerNorm(name="feed_forward_norm")(x))
+        return {"array": x, "tuple": (x, weights), "nothing beside": (x, None)}[self.returns]
+
+
+class ByHandModel(nn.Module):
+    """Two blocks of the library, or of one's own."""
+
+    returns: str
+
+    @nn.compact
+    def __call__(self, tokens):
+        x = nn.Embed(11, 12, name="embedding")(tokens)
+        for i in range(2):
+            attention = MultiHeadAttention(3, name=f"attention{i}")
+            network = FeedForward(7, name=f"network{i}")
+            if self.returns == "of the library":
+                x = DecoderBlock(attention, None, network, name=f"block{i}")(x).context
+            else:
+                block = ByHand(attention, network, nn.Dropout(0.5), self.returns, name=f"block{i}")
+                outputs = block(x)
+                x = outputs[0] if isinstance(outputs, tuple) else outputs
+        return nn.Dense(11, name="logits")(nn.LayerNorm(name="norm")(x))
+
+
+@pytest.mark.parametrize("returns", ["array", "tuple", "nothing beside"])
+def test_a_block_of_ones_own_is_as_one_of_the_library(returns):
+    theirs, own = ByHandModel("of the library"), ByHandModel(returns)
+    params = draw(theirs, TOKENS)["params"]
+    expected = heads.logits_by_block(theirs, params, TOKENS)
+    close(heads.logits_by_block(own, params, TOKENS), expected)
+    assert np.abs(expected[0] - expected[1]).max() > 1e-2
+    parts = (heads.direct(model, params, TOKENS, squares) for model in (theirs, own))
+    chex.assert_trees_all_close(*parts, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -375,6 +432,41 @@ class Alone(nn.Module):
         return x + MultiHeadAttention(3, name="attention")(self.norm(name="norm")(x)).context
 
 
+class Inline(nn.Module):
+    """A block that makes its network, or its attention, as it is called."""
+
+    attention: nn.Module | None
+
+    @nn.compact
+    def __call__(self, x):
+        attention = self.attention or MultiHeadAttention(3, name="made")
+        x = x + attention(nn.LayerNorm()(x)).context
+        return x + nn.Dense(12, name="network")(nn.relu(x))
+
+
+class Made(nn.Module):
+    """A model with a block that makes parts of its own."""
+
+    has_field: bool
+
+    @nn.compact
+    def __call__(self, tokens):
+        x = nn.Embed(11, 12, name="embedding")(tokens)
+        return Inline(MultiHeadAttention(3) if self.has_field else None, name="block")(x)
+
+
+class Linen(nn.Module):
+    """A model with two attentions that have no name."""
+
+    @nn.compact
+    def __call__(self, tokens):
+        x = nn.Embed(11, 12, name="embedding")(tokens)
+        for i in range(2):
+            kind = functools.partial(nn.MultiHeadDotProductAttention, name=f"attention{i}")
+            x = x + kind(3, attention_fn=linen_attention_fn())(x)
+        return x
+
+
 class Grouped(nn.Module):
     """A model with another norm."""
 
@@ -402,6 +494,20 @@ REFUSED = {
         r"one stack .* got \['block'\]",
     ),
     "two stacks": (heads.logits_by_block, TRANSLATION, PAIR, r"got \['decoder_', 'encoder_'\]"),
+    "a network that is made": (
+        heads.direct,
+        Made(True),
+        TOKENS,
+        "fields, got block/network .Dense",
+    ),
+    "attention that is made": (heads.direct, Made(False), TOKENS, "attention a field of the block"),
+    "attention that is made, logits": (
+        heads.logits_by_block,
+        Made(False),
+        TOKENS,
+        "make the attention a field of the block",
+    ),
+    "no names": (heads.effects, Linen(), TOKENS, "linen_attention_fn has no name, MultiHeadAtt"),
     "another norm": (heads.direct, Grouped(), TOKENS, "norms of flax.linen, got GroupNorm"),
 }
 
@@ -431,3 +537,44 @@ def test_numbers_and_measures_that_are_none_are_told():
         heads.rollout({"block1": np.ones((2, 3, 5, 5)), "pooling": np.ones((2, 5))})
     with pytest.raises(ValueError, match="at least one block, got none"):
         heads.rollout({})
+
+
+def test_lists_and_numbers_in_place_of_the_other_are_told(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as in use
+    with pytest.raises(ValueError, match="weights of one text, got a list of block1; take"):
+        heads.rollout({"block1": [np.ones((3, 5, 5)), np.ones((3, 4, 4))]})
+    with pytest.raises(ValueError, match=r"list of heads for 'blocks_1/attention', .*, got 1$"):
+        heads.cut({"blocks_1/attention": 1})
+
+
+@pytest.mark.parametrize(
+    "function", [heads.contexts_of, heads.heads_of, heads.logits_by_block, heads.effects]
+)
+@pytest.mark.parametrize(
+    ("params", "inputs", "match"),
+    [
+        ([{}], TOKENS, r"^expected the parameters of one seed, by layer, .* got a list$"),
+        ({0: {}}, TOKENS, r"^expected the parameters of one seed, by layer, .* got a dict$"),
+        ({}, "a text", r"^expected inputs as arrays, .* got a str$"),
+        ({}, [[1, 2]], r"^expected inputs as arrays, .* got a list$"),
+    ],
+)
+def test_parameters_and_inputs_that_are_none_are_told(function, params, inputs, match):
+    args = (TOTAL,) if function is heads.effects else ()
+    with pytest.raises(ValueError, match=match):
+        function(MODELS["GPT"][0], params, inputs, *args)
+
+
+def test_contexts_that_do_not_fit_are_told_and_their_mean_does():
+    model, params, inputs = model_of("GPT")
+    ones, contexts = (f(model, params, inputs) for f in (heads.heads_of, heads.contexts_of))
+    shapes = r"contexts of shape \(3, 8, 3, 4\) for 'blocks_0/attention', got \(3, 6, 3, 4\); give"
+    with pytest.raises(ValueError, match=shapes):
+        heads.effects(model, params, inputs, squares, inputs[:, :6])
+    with pytest.raises(ValueError, match="of each layer with shares, got none of 'blocks_1/att"):
+        heads.patched({"blocks_0/attention": contexts["blocks_0/attention"]}, ones)
+    means = {path: own.mean((0, 1), keepdims=True) for path, own in contexts.items()}
+    whole = {path: jnp.broadcast_to(own, contexts[path].shape) for path, own in means.items()}
+    outputs = [patched(model, params, inputs, own, ones) for own in (means, whole)]
+    close(*outputs)
+    assert np.abs(outputs[0] - outputs_of(model, params, inputs)).max() > 1e-2

@@ -58,7 +58,7 @@ TOP = {  # what the files beside the rooms may import
     },
     "__main__": {"flax_attn"},
     "config_files": {"flax_attn.fields", "flax_attn.files", "flax_attn.types"},
-    "heads": {"flax_attn.attention", "flax_attn.models.forward", "flax_attn.types"},
+    "heads": {"flax_attn.attention", "flax_attn.models", "flax_attn.types"},
     "recipes": {"flax_attn.types"},
     "types": set(),
     "bounded": set(),

@@ -35,7 +35,7 @@ def test_the_platform_is_that_of_the_context_the_mesh_the_default_device_or_the_
         assert platforms.current() == "tpu"
         with platforms.compiling_for("cuda"):
             assert platforms.current() == "cuda"
-    with pytest.raises(ValueError, match="cpu, cuda, rocm, tpu, portable, got 'gpu'; .* is cuda"):
+    with pytest.raises(ValueError, match=r"cpu, cuda, rocm, tpu, portable, got 'gpu'; .* is cuda"):
         platforms.compiling_for("gpu")
 
 

@@ -1,5 +1,7 @@
 """Pictures of images in classes: digits, patches, predictions, and attention laid on the image."""
 
+import math
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -124,7 +126,7 @@ def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Fi
     """
     weights = np.atleast_2d(weights)
     heads = weights.reshape(-1, *weights.shape[-2:])
-    size = round(np.sqrt(image.size / heads.shape[-1]))  # of a patch
+    size = round(math.sqrt(math.prod(image.shape[:2]) / heads.shape[-1]))  # of a patch
     queries = [] if heads.shape[1] == 1 else ink(image, size)
     across = 1 + len(queries)
     cell = 1.4 if queries or len(heads) > 1 else 2.6  # inches; an image alone is larger
@@ -151,7 +153,7 @@ def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Fi
 
 def draw_patches(ax: Axes, image: np.ndarray, weights: np.ndarray, size: int) -> None:
     """The weights of patches `(k,)` of `size x size` pixels over the image they are cut from."""
-    ax.imshow(image, cmap="gray_r", vmin=0, vmax=1, alpha=0.5)
+    paint(ax, image, alpha=0.5)
     rows = strength(weights, weights.size)
     rows = rows.reshape(image.shape[0] // size, image.shape[1] // size)
     heat = {"cmap": theme().heat, "vmin": 0, "vmax": 1, "interpolation": "nearest"}
@@ -176,6 +178,13 @@ def ink(image: np.ndarray, size: int) -> list[int]:
 
 
 def show(ax: Axes, image: np.ndarray, title: str, colour: str | None = None) -> None:
-    ax.imshow(image, cmap="gray_r", vmin=0, vmax=1)
+    paint(ax, image)
     ax.set_title(title, color=colour or theme().ink, fontsize=9, pad=2)
     ax.axis("off")
+
+
+def paint(ax: Axes, image: np.ndarray, alpha: float = 1.0) -> None:
+    """Draws an image of ink, 1 for black; with three channels, 1 takes all of a colour away."""
+    if image.ndim == 3:
+        image = 1 - image if image.shape[-1] == 3 else image.mean(axis=-1)
+    ax.imshow(image, cmap="gray_r", vmin=0, vmax=1, alpha=alpha)

@@ -23,24 +23,32 @@ def wide_console() -> Console:
 
 
 def print_results(summary: Summary, reference: dict[str, float], console: Console) -> None:
-    """The metrics of a run beside the figures of the tutorial's recipe."""
+    """The metrics of a run, beside the figures of the tutorial's recipe where there are any.
+
+    Those of the last epoch are left out where they are those of the kept one.
+    """
     seeds = summary["seeds"]
     title = f"{summary['config']}: {summary['model']}, {summary['parameters']:,} parameters, "
     title += f"{summary['steps']:,} steps, {counted(len(seeds), 'seed')}, "
     title += f"{summary['train_seconds'] / 60:.1f} minutes of training"
     console.print(escaped(title), style="bold", highlight=False, markup=False, soft_wrap=True)
-    table = Table()
-    table.add_column("metric")
-    for column in ("mean", "std", "tutorial"):
-        table.add_column(column, justify="right")
-    for name, metric in summary["metrics"].items():
-        std = f"{metric['std']:.2g}" if len(seeds) > 1 else "-"
-        table.add_row(
-            Text(escaped(name)),
-            f"{metric['mean']:.4g}",
-            std,
-            f"{reference[name]:.4g}" if name in reference else "-",
-        )
+    rows = {
+        name: [f"{metric['mean']:.4g}", f"{metric['std']:.2g}" if len(seeds) > 1 else ""]
+        for name, metric in summary["metrics"].items()
+    }
+    last = [name for name in rows if name.startswith("last/")]
+    if all(rows[name] == rows.get(name.removeprefix("last/")) for name in last):
+        rows = {name: row for name, row in rows.items() if name not in last}
+    cells = [
+        [*row, f"{reference[name]:.4g}" if name in reference else ""] for name, row in rows.items()
+    ]
+    columns = zip(("mean", "std", "tutorial"), zip(*cells))
+    shown = {name: column for name, column in columns if any(column)}
+    table = Table("metric")
+    for name in shown:
+        table.add_column(name, justify="right")
+    for name, row in zip(rows, zip(*shown.values())):
+        table.add_row(Text(escaped(name)), *(cell or "-" for cell in row))
     console.print(table)
     for signature in summary.get("signatures", ()):
         console.print(escaped(signature), highlight=False, markup=False, soft_wrap=True)

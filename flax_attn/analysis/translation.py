@@ -40,7 +40,9 @@ def alignments(run: Record, weights: np.ndarray, shown: list[int]) -> Figure:
         keep_cells(ax, (len(targets), len(sources)), most)  # it forgets what ticks look like
         name_cells(ax.xaxis, sources, panel[0])
         name_cells(ax.yaxis, targets, panel[1])
-        ax.set(xlabel="source", ylabel="translation", title=f"test example {i}")
+        ax.set_xlabel("source", x=len(sources) / most[1] / 2)  # below the cells that there are
+        ax.set_ylabel("translation", y=1 - len(targets) / most[0] / 2)
+        ax.set_title(f"test example {i}", loc="left")
     figure.suptitle(
         f"{run.name}: each row is a token of a translation,\nand shows what it was read from"
     )

@@ -47,6 +47,11 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
         check_no_file_of_run(output / f"{name}.png", "--output")
     with in_folder(output) as folder:
         tables.print_comparison(runs, console)
+        if any(run.files != runs[0].files for run in runs):
+            console.print(
+                "the runs are of different data, so their figures cannot be compared",
+                soft_wrap=True,
+            )
         figures = draw(runs, console)
         return [save(figure, folder / f"{name}.png") for name, figure in figures.items()]
 

@@ -31,19 +31,19 @@ def report(args: argparse.Namespace) -> list[Path]:
         return written(of_weights(args.runs), args.output)
     # before jax is there, so that a wrong path is told at once
     records = kinds.read_runs(args.runs)
+    from flax_attn.page.report import report as page
+    from flax_attn.page.report import with_own_names
+
+    records, models, notes = with_own_names(records), {}, {}
     if args.model:
         from flax_attn.commands.training import prepare_jax
 
         prepare_jax()
-        from flax_attn.explore.showing import page_of
+        from flax_attn.explore.showing import living
 
-        text = page_of(records)
-    else:
-        from flax_attn.page.report import report as page
-
-        text = page(records)
-    paths = written(text, args.output)
-    if args.model:
+        models, notes = living(records)
+    paths = written(page(records, models, notes=notes), args.output)
+    if models:
         print("the trained models are in the page (--no-model leaves them out)", file=sys.stderr)
     return paths
 

@@ -30,6 +30,7 @@ REFUSED = {  # settings of JAX that runs do not work with
     "JAX_TRANSFER_GUARD_HOST_TO_DEVICE": ("disallow", "disallow_explicit"),
     "JAX_TRANSFER_GUARD_DEVICE_TO_HOST": ("disallow", "disallow_explicit"),
 }
+BEST_PICTURES = ("attention", "alignment", "predictions")  # to look at first, if they are there
 OF_DEVICES = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME", "JAX_NUM_CPU_DEVICES")
 
 
@@ -183,7 +184,7 @@ def train(
     until Ctrl-C; True opens a browser, too. `port` is that of the page. Keys that were `changed`
     must decide something.
     """
-    from flax_attn import experiment
+    from flax_attn import experiment, kinds
     from flax_attn.analysis import tables
     from flax_attn.commands import progress
     from flax_attn.experiment import processes
@@ -205,7 +206,8 @@ def train(
         return summary
     tables.print_results(summary, config.reference, console)
     say(f"run directory: {escaped(str(workdir))}")
-    for line in (*config.kind.remarks(summary, config.data), *next_steps(config, workdir)):
+    remarks = config.kind.remarks(kinds.read(workdir), config.data)
+    for line in (*remarks, *next_steps(config, workdir)):
         say(escaped(line))
     if follower is not None:
         follower.finish()
@@ -214,12 +216,12 @@ def train(
 
 def next_steps(config: "Config", workdir: Path) -> list[str]:
     """What there is to look at after a run, and what to type."""
-    pictures = sorted((workdir / "figures").glob("*.png"))
-    best = [path for path in pictures if path.stem in ("attention", "alignment")] or pictures
+    pictures = {path.stem: path for path in sorted((workdir / "figures").glob("*.png"))}
+    best = [pictures[name] for name in BEST_PICTURES if name in pictures] or [*pictures.values()]
     lines = [f"look at {best[0]}"] if best else []
     run = shlex.quote(str(workdir))
-    if config.kind.try_it is not None and config.kind.can_try(config.model_class):
-        command, options = config.kind.try_it
+    if (to_try := config.kind.to_try(config.data, config.model_class)) is not None:
+        command, options = to_try
         lines.append(f"then try: flax-attn {command} {run} {options}".rstrip())
     return lines
 

@@ -1,4 +1,4 @@
-"""Pictures in grey, from files and from folders by class.
+"""Pictures, in grey but for models that see colours, from files and from folders by class.
 
 Pillow tries the formats that are named here and no other, so that no file starts another program.
 """
@@ -26,10 +26,11 @@ DEEP = ("I", "F")  # modes of Pillow with more than 8 bits a pixel begin like th
 Size = tuple[int, int]  # height and width
 
 
-def read(path: Path) -> np.ndarray:
+def read(path: Path, in_colour: bool = False) -> np.ndarray:
     """The pixels `(height, width)` of a picture as bytes; colours become grey.
 
-    Transparent parts become white. They become black if the drawing is light.
+    Transparent parts become white. They become black if the drawing is light. In colour, pixels are
+    `(height, width, 3)`, and transparency is left out.
 
     Raises:
         UsageError: no such file, another format, a damaged file, or more than 8 bits a pixel.
@@ -39,7 +40,8 @@ def read(path: Path) -> np.ndarray:
     try:
         with bounded.open_picture(path, FORMATS) as picture:
             mode = picture.mode
-            pixels = np.asarray(_on_ground(ImageOps.exif_transpose(picture)))
+            turned = ImageOps.exif_transpose(picture)
+            pixels = np.asarray(turned.convert("RGB") if in_colour else _on_ground(turned))
     except OSError as error:
         raise UsageError(f"cannot read {path} ({error.strerror}); give a picture") from error
     if mode.startswith(DEEP):

@@ -75,7 +75,7 @@ class Model:
 
         Args:
             prompts: the beginning of a text, or of several; an empty one leaves it to the model.
-            length: the number of tokens to write.
+            length: the number of tokens to write. A published model may end a text before.
             temperature: 1 for the probabilities of the model, less for safer texts, 0 for the most
                 probable token.
             top_k: the number of most probable tokens to choose among; 0 for all.

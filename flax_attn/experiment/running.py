@@ -242,6 +242,8 @@ def fill(
     if jax.device_count() > 1:
         say(describe_mesh(programs.mesh, config))
     say(layers)
+    if task.rows.draw is None:
+        say(f"examples: {describe_splits(task)}")
     say("compiling; the first start of a model takes longest")
     loop = Loop(config, programs, task, directory, stop, debug_nans)
     now = loop.begin(say)
@@ -594,6 +596,12 @@ def describe_mesh(mesh: Mesh, config: Config) -> str:
     text += f", and 1/{parts} of each sequence" if parts > 1 else ""
     idle = jax.device_count() - mesh.size
     return f"{text}; {idle} device(s) idle, which do not divide the work" if idle else text
+
+
+def describe_splits(task: Task) -> str:
+    """How many rows each split has."""
+    splits = {"train": task.rows.train} | task.rows.splits
+    return ", ".join(f"{len(jax.tree.leaves(own)[0]):,} {name}" for name, own in splits.items())
 
 
 def check_same_data(workdir: Path, derived: JsonObject | None, task: Task) -> None:

@@ -56,6 +56,8 @@ class Programs(NamedTuple):
 def live(run: Run) -> JsonObject:
     """A run's first seed as JSON for a page, whose interpreter answers without Python.
 
+    Errors say why a model does not answer in a page.
+
     Raises:
         UsageError: a kind of task that needs Python, a primitive that the interpreter does not
             know, or more than 1 MB.
@@ -64,8 +66,7 @@ def live(run: Run) -> JsonObject:
     size = len(json.dumps(content, separators=(",", ":"), allow_nan=False))
     if size > MOST_BYTES:
         raise UsageError(
-            f"expected a model of at most {MOST_BYTES / 1e6:g} MB to live in a page, got "
-            f"{size / 1e6:.1f} MB; {SERVED}"
+            f"it takes {size / 1e6:.1f} MB, and a page holds {MOST_BYTES / 1e6:g} MB; {SERVED}"
         )
     return content
 
@@ -79,8 +80,7 @@ def written(run: Run, programs: Programs) -> JsonObject:
         graph, numbers = as_json(programs.graph, values, pool)
     except UsageError as error:
         raise UsageError(
-            f"expected equations that the interpreter of a page knows, got {error} in the model "
-            f"'{run.config.model['name']}'; {SERVED}"
+            f"a page does not know {error} of the model '{run.config.model['name']}'; {SERVED}"
         ) from error
     outputs: dict[str, JsonObject] = {program: {} for program in programs.outputs}
     for (program, name), value, number in zip(names, values, numbers):
@@ -119,8 +119,8 @@ def programs_of(run: Run) -> Programs:
     if AS_TRAINED not in outputs:
         assert refused is not None
         raise UsageError(
-            f"expected a model with attention that can be changed, got "
-            f"'{run.config.model['name']}' ({one_line(refused)[:200]})"
+            f"the attention of '{run.config.model['name']}' cannot be changed "
+            f"({one_line(refused)[:200]}); {SERVED}"
         ) from refused
     return Programs(graph, inputs, outputs)
 

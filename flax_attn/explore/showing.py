@@ -164,5 +164,5 @@ def living(records: Iterable[Record]) -> tuple[dict[str, JsonObject], dict[str, 
         try:
             models[record.name] = live(of_record(record))
         except UsageError as error:
-            notes[record.name] = f"The model does not answer in this page: {one_line(error)}."
+            notes[record.name] = f"This model does not answer in a page, because {one_line(error)}."
     return models, notes

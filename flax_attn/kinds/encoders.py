@@ -21,7 +21,14 @@ from flax_attn.data.tokenizers import (
 from flax_attn.errors import UsageError
 from flax_attn.kinds import replies
 from flax_attn.kinds.asking import Asked, check_length, longer, rounded
-from flax_attn.kinds.requests import TEXT_COLUMN, Request, read_table, usable_rows, warn
+from flax_attn.kinds.requests import (
+    TEXT_COLUMN,
+    Request,
+    read_table,
+    read_texts,
+    usable_rows,
+    warn,
+)
 from flax_attn.kinds.task import Kept, Look
 from flax_attn.runs.reading import Record
 from flax_attn.types import Batch, Json, JsonObject, Tree
@@ -191,11 +198,32 @@ class TextEncoder(NamedTuple):
             UsageError: no table, or none of its rows can be predicted.
         """
         rows = read_table(request, getattr(self.data, "text_column", TEXT_COLUMN))
-        usable = usable_rows(rows, self.checked_parts)
+        usable = usable_rows(rows.column(), rows.lines, self.checked_parts)
         texts = [rows.column()[i] for i in usable]
         self.warn_of_unknown(rows.column())
         self.warn_of_length(texts)
         return rows, usable, texts
+
+    def texts_of(self, request: Request, example: str) -> list[str]:
+        """The texts of a request: as they are given, or the lines of a file that can be predicted.
+
+        Warns of other lines, of unknown words, and of texts that are too long. `example` is a text
+        that an error names.
+
+        Raises:
+            UsageError: no text, a given text that cannot be predicted, or no line that can.
+        """
+        texts = read_texts(request, example, getattr(self.data, "text_column", TEXT_COLUMN))
+        usable = texts
+        if request.source is None:
+            self.checked_parts(texts)
+        else:
+            lines = [line for line, text in enumerate(texts, 1) if text.strip()]
+            texts = [texts[line - 1] for line in lines]
+            usable = [texts[i] for i in usable_rows(texts, lines, self.checked_parts)]
+        self.warn_of_unknown(texts)
+        self.warn_of_length(usable)
+        return usable
 
     def warn_of_unknown(self, texts: Sequence[str]) -> None:
         """Warns of texts most of whose words the model does not know."""

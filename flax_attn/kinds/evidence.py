@@ -63,10 +63,13 @@ class ReadsTexts(Protocol):
 def changes(run: Loaded, encoder: ReadsTexts, texts: Sequence[str]) -> list[np.ndarray]:
     """What leaving out each token of each text changes, `(tokens, classes)` for each text.
 
+    It is NaN for a token that stands around every text, such as [CLS].
+
     Raises:
         UsageError: a text that is too long.
     """
     results: dict[int, np.ndarray] = {}
+    around = list(getattr(encoder.tokenizer, "around", ()))  # of a published model
     for first in range(0, len(texts), A_TIME):
         batch = range(first, min(first + A_TIME, len(texts)))
         made = {i: leaving_out(encoder, encoder.clean(texts[i])) for i in batch}
@@ -77,7 +80,9 @@ def changes(run: Loaded, encoder: ReadsTexts, texts: Sequence[str]) -> list[np.n
             shares = shares_of(run, together)
             ends = np.cumsum([len(own["tokens"]) for own in rows])
             for i, part in zip(alike, np.split(shares, ends[:-1])):
-                results[i] = part[1:] - part[0]
+                change = part[1:] - part[0]
+                is_around = np.isin(made[i]["tokens"][0, : len(change)], around)
+                results[i] = np.where(is_around[:, None], np.nan, change)
     return [results[i] for i in range(len(texts))]
 
 
@@ -128,18 +133,22 @@ def add(
     moved: list[np.ndarray],
     names: Sequence[str],
 ) -> None:
-    """Adds to what is said of each text the change of its most probable class by token."""
+    """Adds to what is said of each text the change of its most probable class by token.
+
+    A change that is NaN is left out.
+    """
     for row, words, change in zip(rows, tokens, moved):
         best = names.index(next(iter(row["classes"])))
         entries = row.setdefault("tokens", [{"token": word} for word in words])
         for entry, own in zip(entries, change[:, best].tolist()):
-            entry["change"] = own
+            entry |= {} if np.isnan(own) else {"change": own}
 
 
 def print_why(row: JsonObject, console: Console) -> None:
     """The words of a text whose leaving out changes its most probable class most."""
     best = next(iter(row["classes"]))
-    tokens = sorted(row["tokens"], key=lambda token: -abs(token["change"]))
+    tokens = [token for token in row["tokens"] if "change" in token]
+    tokens.sort(key=lambda token: -abs(token["change"]))
     title = (
         f'  without the word, the probability of "{escaped(best)}" changes by (percentage points)'
     )
@@ -167,8 +176,9 @@ def words_by_class(
     by_word: dict[str, list[np.ndarray]] = defaultdict(list)
     for words, change in zip(tokens, moved):
         for word, own in zip(words, change):
-            by_word[word].append(own)
-    least = min(LEAST, max(map(len, by_word.values())))
+            if not np.isnan(own).any():
+                by_word[word].append(own)
+    least = min(LEAST, max(map(len, by_word.values()), default=0))
     means = {word: np.mean(own, axis=0) for word, own in by_word.items() if len(own) >= least}
     table: dict[str, list[Mattered]] = {}
     for i, name in enumerate(names):

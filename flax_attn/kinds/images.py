@@ -109,6 +109,11 @@ class ImageClasses(Task):
         height, width = self.data.image_shape or self.kept.derived["shape"]
         return height, width
 
+    @property
+    def channels(self) -> int:
+        """The number of channels of an image; grey ones have one."""
+        return 1
+
     def sample(self) -> Inputs:
         return np.zeros((self.recipe.batch_size, *self.image_shape), np.float32)
 
@@ -198,7 +203,8 @@ class ImageClasses(Task):
                 f"expected --input FILE with an image of {height} x {width} pixels (PNG), or a "
                 f".npy or IDX file of images"
             )
-        images = self.prepare(user_files.read_images(source, self.data.light_ink), str(source))
+        images = user_files.read_images(source, self.data.light_ink, in_colour=self.channels > 1)
+        images = self.prepare(images, str(source))
         if len(images) == 1:
             return [source.name], images
         return [f"{source.name} [{i}]" for i in range(len(images))], images

@@ -1,6 +1,7 @@
 """Language models: text that a model learns to continue."""
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from flax_attn.data import toy
+from flax_attn.data.sets import DataSet
 from flax_attn.data.sets.language import LanguageData, Names
 from flax_attn.data.text import pad
 from flax_attn.data.tokenizers import Tokenizer, fit_tokenizer, tokenizer_from_json
@@ -22,7 +24,7 @@ from flax_attn.kinds.asking import Asked, rounded
 from flax_attn.kinds.classification import show_classes
 from flax_attn.kinds.encoders import check_sizes
 from flax_attn.kinds.passages import check_lengths, check_vocabulary, draw_passages, to_rows
-from flax_attn.kinds.requests import Load, Request, check_printed, print_json, read_texts
+from flax_attn.kinds.requests import Load, Request, check_printed, print_json, read_texts, warn
 from flax_attn.kinds.task import (
     Examples,
     Kept,
@@ -104,6 +106,7 @@ class LanguageModel(Task):
     tokenizer: Tokenizer
     rows: Rows
     test: Batch
+    ends: frozenset[int] = frozenset()  # the tokens that end a text
 
     @classmethod
     def load(cls, data: LanguageData, recipe: Recipe, manual_dir: Path | None) -> "LanguageModel":
@@ -240,7 +243,7 @@ class LanguageModel(Task):
 
         Args:
             prompts: a text, or several. An empty one leaves the beginning to the model.
-            length: the number of tokens to write.
+            length: the number of tokens to write, unless a token that ends the text comes first.
             temperature, top_k: as in `Sampling`.
             seed: decides what is written, with the prompt and its index. Other prompts do not.
             on_texts: takes the texts each time that some more of them is written.
@@ -256,15 +259,23 @@ class LanguageModel(Task):
         texts = [self.encoded(text) for text in as_texts(prompts)]
         most = self.tokenizer.size - self.num_unwritten
         sampling = Sampling(temperature, top_k if top_k < most else 0)
+        going = set(range(len(texts)))
         for parts in generate(model, params[0], texts, length, sampling, seed):
-            for text, part in zip(texts, parts.tolist()):
-                text.extend(part)
+            for i in tuple(going):
+                part = list(itertools.takewhile(self._goes_on, parts[i].tolist()))
+                texts[i].extend(part)
+                going -= {i} if len(part) < parts.shape[1] else set()
             if on_texts is not None:
                 on_texts(self._decoded(texts))
+            if not going:
+                break
         tokens = np.array(texts[0][-self.data.max_length :], np.int32)
         weights = attention_of(model, params[0], tokens[None])
         last = {name: array[0, :, -1] for name, array in weights.items()}
         return Generated(self._decoded(texts), self.written(tokens).tolist(), last)
+
+    def _goes_on(self, token: int) -> bool:
+        return token not in self.ends
 
     def input_shapes(self) -> Tree:
         return f"b, {self.data.max_length}"
@@ -281,7 +292,14 @@ class LanguageModel(Task):
         """Prints the most probable next tokens. Draws what the last token of the first sees."""
         check_printed(request)
         texts = read_texts(request, '"ROMEO:"')
-        prediction = load().predict(texts)
+        run = load()
+        assert isinstance(run.task, LanguageModel)
+        most = run.task.data.max_length
+        for number, text in enumerate(texts, 1):
+            if (length := len(run.task.encoded(text))) > most:
+                said = f"text {number} has {length} tokens, of which the last {most} are read"
+                warn(f"warning: {said}")
+        prediction = run.predict(texts)
         if request.figure is not None and not prediction.attention:
             raise UsageError(
                 f"the model of {request.run.name} gives no weights; leave out --figure"
@@ -306,8 +324,8 @@ class LanguageModel(Task):
         return [save(figure, request.figure)]
 
     @classmethod
-    def can_try(cls, model: type[nn.Module]) -> bool:
-        return hasattr(model, "decode")
+    def to_try(cls, data: DataSet, model: type[nn.Module]) -> tuple[str, str] | None:
+        return super().to_try(data, model) if hasattr(model, "decode") else None
 
     def look(self, model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
         """The probabilities of the next token, and what the last one attends to."""

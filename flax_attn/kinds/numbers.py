@@ -35,14 +35,12 @@ from flax_attn.kinds import encoders, replies, user_files
 from flax_attn.kinds.asking import Asked
 from flax_attn.kinds.encoders import TextEncoder
 from flax_attn.kinds.requests import (
-    TEXT_COLUMN,
     Load,
     Loaded,
     Request,
     check_figure,
     has_table,
     print_json,
-    read_texts,
     table_to_write,
     write_all,
     writing,
@@ -396,11 +394,7 @@ class Texts(NamedTuple):
         return arrays | {"inputs": arrays["inputs"][..., None]}
 
     def requested(self, request: Request) -> list[str]:
-        column = getattr(self.data, "text_column", TEXT_COLUMN)
-        texts = read_texts(request, '"Seven hats."', column, skip_empty=True)
-        self.encoder.checked_parts(texts)  # what cannot be predicted is told alone
-        self.encoder.warn_of_length(texts)
-        return texts
+        return self.encoder.texts_of(request, '"Seven hats."')
 
 
 class Signals(NamedTuple):
@@ -531,7 +525,7 @@ class Numbers(Task):
         lengths={"lengths": "t"},
         sizes=check_examples,
     )
-    try_it = "predict", "--input FILE --figure attention.png"
+    try_it = "explore", ""
 
     data: NumberData
     recipe: Recipe
@@ -579,6 +573,12 @@ class Numbers(Task):
     @classmethod
     def file_names(cls, data: NumberData) -> tuple[str, ...]:
         return reader_class(data).file_names(data)  # pyright: ignore[reportArgumentType]
+
+    @classmethod
+    def to_try(cls, data: DataSet, model: type[nn.Module]) -> tuple[str, str] | None:
+        if isinstance(data, NumbersOfTexts):
+            return "predict", '"A TEXT" --figure attention.png'
+        return super().to_try(data, model)
 
     @property
     def shape(self) -> tuple[int, int] | None:
@@ -685,7 +685,7 @@ class Numbers(Task):
 
     def live_inputs(self) -> dict[str, jax.ShapeDtypeStruct]:
         if isinstance(self.reader, Texts):
-            raise needs_python("texts")
+            raise needs_python()
         return {"inputs": jax.ShapeDtypeStruct((1, *self.reader.shape), np.float32)}
 
     @classmethod
@@ -701,6 +701,11 @@ class Numbers(Task):
         mean = run.config["derived"]["mean"]
         distance = float(np.abs(run.examples["targets"] - mean).mean())
         return f"One that always says {mean:.3g}, the mean, is off by {distance:.2g}."
+
+    @classmethod
+    def remarks(cls, run: Record, data: DataSet) -> list[str]:
+        """What one that always says the mean is off by."""
+        return [cls.comparison(run)]
 
     @classmethod
     def figures(cls, run: Record) -> "dict[str, Figure]":

@@ -147,20 +147,27 @@ def read_table(request: Request, column: str) -> Table:
     return table.read_table(request.source, [column], "texts", advice)
 
 
-def usable_rows(rows: Table, check: Callable[[list[str]], object]) -> list[int]:
-    """The indices of the rows whose texts can be predicted, with a warning if others cannot.
+def usable_rows(
+    texts: Sequence[str], lines: Sequence[int], check: Callable[[list[str]], object]
+) -> list[int]:
+    """The indices of the texts of a file that can be predicted, with a warning if others cannot.
+
+    Args:
+        texts: of the rows.
+        lines: of the file where each of them begins.
+        check: raises a UsageError for a text that cannot be predicted.
 
     Raises:
         UsageError: none can.
     """
     usable: list[int] = []
     refused: list[tuple[int, UsageError]] = []
-    for i, text in enumerate(rows.column()):
+    for i, (line, text) in enumerate(zip(lines, texts)):
         try:
             check([text])
             usable.append(i)
         except UsageError as error:
-            refused.append((rows.lines[i], error))
+            refused.append((line, error))
     if not usable and len(refused) == 1:
         raise refused[0][1]
     if not usable:
@@ -172,7 +179,7 @@ def usable_rows(rows: Table, check: Callable[[list[str]], object]) -> list[int]:
     if refused:
         line, error = refused[0]
         warn(
-            f"warning: {len(refused)} of {len(rows.rows)} rows get no prediction, the first in "
+            f"warning: {len(refused)} of {len(texts)} rows get no prediction, the first in "
             f"line {line}: {error}"
         )
     return usable
@@ -220,9 +227,7 @@ def check_no_table(source: Path, lines: list[str], column: str) -> None:
         )
 
 
-def read_texts(
-    request: Request, example: str, column: str = TEXT_COLUMN, skip_empty: bool = False
-) -> list[str]:
+def read_texts(request: Request, example: str, column: str = TEXT_COLUMN) -> list[str]:
     """The texts given, or those of a file: of a column of a table, or one a line."""
     if request.texts and request.source is None:
         return request.texts
@@ -234,4 +239,4 @@ def read_texts(
         return read_table(request, column).column()
     lines = user_files.read_lines(request.source)
     check_no_table(request.source, lines, column)
-    return [line for line in lines if line.strip()] if skip_empty else lines
+    return lines

@@ -76,7 +76,7 @@ class Signals(Task):
         },
         attends="tt",
     )
-    try_it = "predict", "--input SIGNALS.npy --figure prediction.png"
+    try_it = "explore", ""
     draws_together = True
 
     data: SignalData

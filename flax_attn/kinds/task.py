@@ -24,7 +24,6 @@ from flax_attn.models.decoding import Decoding, Translation
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.runs.examples import Form
 from flax_attn.runs.reading import Record
-from flax_attn.runs.results import Summary
 from flax_attn.training.metrics import Metric
 from flax_attn.types import Batch, Json, JsonObject, Tree, UserInput
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from flax_attn.kinds.language import Generated
     from flax_attn.kinds.requests import Load, Request
 
-SERVED = "flax-attn explore answers for it"
+SERVED = "flax-attn explore RUN asks it"
 
 
 class Recipe(NamedTuple):
@@ -108,7 +107,8 @@ class Prediction:
         outputs: of signals the predictions in the user's units, in the shape of the inputs; of
             texts and images the probabilities `(n, classes)`, the mean over the seeds; of
             translations the texts, the best for each. Of inputs with a number each the numbers
-            `(n,)`, the mean over the seeds.
+            `(n,)`, the mean over the seeds. Of a published encoder without a head the states
+            `(n, tokens, features)`.
         names: the classes in the order of the probabilities.
         classes: the most probable class of each input.
         tokens: of each text the tokens that the model sees.
@@ -218,10 +218,10 @@ class Task(abc.ABC):
     # predictions
 
     @classmethod
-    def can_try(cls, model: type[nn.Module]) -> bool:
-        """Whether a model of this class does what `try_it` says."""
-        del model
-        return True
+    def to_try(cls, data: DataSet, model: type[nn.Module]) -> tuple[str, str] | None:
+        """Returns `try_it`, or what fits the data set and the class of the model better."""
+        del data, model
+        return cls.try_it
 
     @abc.abstractmethod
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
@@ -300,7 +300,7 @@ class Task(abc.ABC):
         Raises:
             UsageError: a task whose inputs need Python.
         """
-        raise needs_python(self.name)
+        raise needs_python()
 
     def class_names(self) -> list[str] | None:
         """Returns the names of what outputs are probabilities of; None for other outputs."""
@@ -329,9 +329,9 @@ class Task(abc.ABC):
         return ""
 
     @classmethod
-    def remarks(cls, summary: Summary, data: DataSet) -> list[str]:
+    def remarks(cls, run: Record, data: DataSet) -> list[str]:
         """Says after training what the results are to be compared with, and what to try next."""
-        del summary, data
+        del run, data
         return []
 
     @classmethod
@@ -374,12 +374,9 @@ def to_store(attention: dict[str, Tree]) -> dict[str, Tree]:
     return {f"attention/{name}": weights for name, weights in attention.items()}
 
 
-def needs_python(inputs: str) -> UsageError:
+def needs_python() -> UsageError:
     """Makes the error for a model that cannot live in a page."""
-    return UsageError(
-        f"expected signals, images, series or characters, got {inputs}, whose tokens need Python; "
-        f"{SERVED}"
-    )
+    return UsageError(f"its texts become tokens in Python; {SERVED}")
 
 
 def check_no_classes(

@@ -57,7 +57,6 @@ from flax_attn.kinds.token_rows import STRONG, token_weights
 from flax_attn.models.forward import Inputs, Params, forward
 from flax_attn.runs.examples import CLASSES, TEXTS, WHOLE, Form
 from flax_attn.runs.reading import Record
-from flax_attn.runs.results import Summary
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
@@ -197,11 +196,7 @@ class TextClasses(Task):
             return respond_beside(request, load, console)
         run = load()
         assert isinstance(run.task, TextClasses)
-        column = getattr(run.task.data, "text_column", TEXT_COLUMN)
-        example = '"The final starts next week."'
-        texts = read_texts(request, example, column, skip_empty=True)
-        run.task.encoder.checked_parts(texts)  # what cannot be predicted is told alone
-        run.task.encoder.warn_of_length(texts)
+        texts = run.task.encoder.texts_of(request, '"The final starts next week."')
         prediction = run.predict(texts)
         tell(request, run, texts, prediction, console)
         return write_all(picture_to_write(request, prediction))
@@ -219,7 +214,7 @@ class TextClasses(Task):
             texts = task.tested(request.manual_dir)
         else:
             column = getattr(task.data, "text_column", TEXT_COLUMN)
-            texts = read_texts(request, "", column, skip_empty=True)
+            texts = read_texts(request, "", column)
         texts = [text for text in texts if task.encoder.can_read(text)]
         if not texts:
             raise UsageError("expected texts with a word that the run has seen, got none")
@@ -268,11 +263,11 @@ class TextClasses(Task):
         return f"Beside it: {baselines.clause(simple)}." if simple else ""
 
     @classmethod
-    def remarks(cls, summary: Summary, data: DataSet) -> list[str]:
+    def remarks(cls, run: Record, data: DataSet) -> list[str]:
         """The baselines beside the test accuracy, and what to try next on the user's own table."""
-        accuracy, simple = summary["metrics"]["test/accuracy"]["mean"], summary.get("baselines")
-        said = baselines.lines(simple, accuracy) if simple else []
-        if not isinstance(data, TextCSV) or summary["model"] == BEST_MODEL:
+        simple = run.summary.get("baselines")
+        said = baselines.lines(simple, run.mean("accuracy")) if simple else []
+        if not isinstance(data, TextCSV) or run.summary["model"] == BEST_MODEL:
             return said
         keys = ["file", "test_file", "text_column", "label_column"]
         flags = shlex.join(

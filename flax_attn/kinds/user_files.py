@@ -114,18 +114,19 @@ def write_signals(path: Path, signals: np.ndarray) -> None:
         )
 
 
-def read_images(path: Path, light_ink: bool) -> np.ndarray:
+def read_images(path: Path, light_ink: bool, in_colour: bool = False) -> np.ndarray:
     """Images `(n, height, width)` from a picture, a .npy file or an IDX file.
 
-    A picture is of bytes, and its colours become grey. With `light_ink`, one with a light ground is
-    inverted.
+    A picture is of bytes, and its colours become grey unless `in_colour`. With `light_ink`, one
+    with a light ground is inverted.
 
     Raises:
         UsageError: no such file, another format, or one beyond the limits of `bounded`.
     """
     try:
         if path.suffix.lower() in pictures.ENDINGS:
-            return (pictures.read_ink(path) if light_ink else pictures.read(path))[None]
+            own = pictures.read_ink(path) if light_ink else pictures.read(path, in_colour)
+            return own[None]
         if path.suffix == ".npy":
             return bounded.read_npy(path)
         from flax_attn.data import mnist  # its reader takes as long to import as jax

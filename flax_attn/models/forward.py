@@ -1,9 +1,10 @@
 """A trained model applied to any number of inputs."""
 
 import functools
+import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 import flax.linen as nn
 import jax
@@ -18,7 +19,7 @@ from flax_attn.types import Tree
 AT_ONCE = 64
 
 Own = TypeVar("Own")  # what is kept of each layer
-Arguments = ParamSpec("Arguments")
+Compiled = TypeVar("Compiled", bound=Callable[..., Tree])
 Inputs = Tree  # an array `(n, ...)`, or a dict of them
 Params = Mapping[str, Tree]  # by the name of the layer
 
@@ -63,24 +64,36 @@ def in_order(attention: Mapping[str, Own]) -> dict[str, Own]:
     return {name: attention[name] for name in sorted(attention, key=key)}
 
 
-def compiled(
-    function: Callable[Arguments, dict[str, Array]],
-) -> Callable[Arguments, dict[str, Array]]:
-    """Compiles a function that returns arrays by layer, and puts them in order.
+def compiled(function: Compiled) -> Compiled:
+    """Compiles a function of a model, its parameters and inputs. Arrays by layer come in order.
 
-    A model, and a function `measure` if there is one, are constants of its programs. Its first
-    argument is the model. Something else there is a TypeError.
+    A model, and a function `measure` if there is one, are constants of its programs.
+
+    Raises:
+        TypeError: a first argument that is no model.
+        ValueError: parameters that are not by layer, or a text or a list as inputs.
     """
-    static = [name for name in ("model", "measure") if name in function.__annotations__]
+    signature = inspect.signature(function)
+    static = [name for name in ("model", "measure") if name in signature.parameters]
     jitted = jax.jit(function, static_argnames=static)
 
-    def ordered(*args: Arguments.args, **options: Arguments.kwargs) -> dict[str, Array]:
-        if args and not isinstance(args[0], nn.Module):
-            kind = type(args[0]).__name__
-            raise TypeError(f"expected a model first and its parameters second, got a {kind}")
-        return in_order(jitted(*args, **options))
+    def checked(*args: Tree, **options: Tree) -> Tree:
+        for name, value in signature.bind(*args, **options).arguments.items():
+            kind = type(value).__name__
+            if name == "model" and not isinstance(value, nn.Module):
+                raise TypeError(f"expected a model first and its parameters second, got a {kind}")
+            is_tree = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+            if name == "params" and not is_tree:
+                said = "the parameters of one seed, by layer, such as run.params[0]"
+                raise ValueError(f"expected {said}, got a {kind}")
+            if name in ("inputs", "source") and isinstance(value, str | list):
+                raise ValueError(
+                    f"expected {name} as arrays, such as jnp.array(tokens), got a {kind}"
+                )
+        made = jitted(*args, **options)
+        return in_order(made) if isinstance(made, dict) else made
 
-    return functools.wraps(function)(ordered)  # pyright: ignore
+    return functools.wraps(function)(checked)  # pyright: ignore
 
 
 def sharing_sequences(model: nn.Module) -> nn.Module:

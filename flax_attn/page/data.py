@@ -32,6 +32,7 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
         "name": run.name,
         "kind": run.kind,
         "data": run.config["data"]["name"],
+        "files": run.files,
         "task": run.config["data"].get("task", ""),
         "relevant": run.config["data"].get("relevant"),
         "classes": run.config.get("derived", {}).get("classes"),

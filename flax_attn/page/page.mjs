@@ -95,7 +95,7 @@ function learnedPart(runs) {
 
 function resultsPart(runs) {
   const groups = groupsOf(runs);
-  const note = "Runs of different tasks stand apart: their figures cannot be compared.";
+  const note = "Runs of different tasks or data stand apart: their figures cannot be compared.";
   const tables = groups.map((group) => resultsTable(group));
   return part("h2", "Results", groups.length > 1 ? el("p", {}, note) : null, tables);
 }

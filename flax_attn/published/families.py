@@ -54,11 +54,13 @@ class Family(NamedTuple):
         build: the model, and the layout of its arrays.
         prefixes: what may stand before the names of arrays.
         ignored: ends of names of arrays that hold no parameter.
+        classes: ends of names of classes of `transformers` that have no other head than ours.
     """
 
     build: Callable[[Config, Arrays], tuple[AnyModel, Layout]]
     prefixes: tuple[str, ...]
     ignored: tuple[str, ...]
+    classes: tuple[str, ...]
 
 
 def gpt2(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
@@ -388,21 +390,25 @@ def names_of(names: str, their_blocks: str, of_block: str) -> dict[str, str]:
     return dict(pairs(names)) | blocks
 
 
+WRITERS = ("ForCausalLM", "LMHeadModel", "Model")
+READERS = ("Model", "ForSequenceClassification", "ForMaskedLM", "ForPreTraining")
+SEERS = ("Model", "ForImageClassification", "ForImageClassificationWithTeacher")
 OF_DECODERS = ("rotary_emb.inv_freq", "attention.bias", "attention.masked_bias")
+OF_GPT2 = (".attn.bias", ".attn.masked_bias", "lm_head.weight")
 FAMILIES = {
-    "gpt2": Family(gpt2, ("transformer.",), (".attn.bias", ".attn.masked_bias", "lm_head.weight")),
-    "gpt_neox": Family(gpt_neox, ("gpt_neox.",), OF_DECODERS),
-    "phi": Family(phi, ("model.",), OF_DECODERS),
+    "gpt2": Family(gpt2, ("transformer.",), OF_GPT2, WRITERS),
+    "gpt_neox": Family(gpt_neox, ("gpt_neox.",), OF_DECODERS, WRITERS),
+    "phi": Family(phi, ("model.",), OF_DECODERS, WRITERS),
 }
 LLAMAS = ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "olmo2"]
-FAMILIES |= dict.fromkeys(LLAMAS, Family(llama, ("model.",), OF_DECODERS))
+FAMILIES |= dict.fromkeys(LLAMAS, Family(llama, ("model.",), OF_DECODERS, WRITERS))
 OF_ENCODERS = ("position_ids", "decoder.weight", "decoder.bias", "pooler.dense.weight")
 OF_ENCODERS += ("pooler.dense.bias", "seq_relationship.weight", "seq_relationship.bias")
-FAMILIES |= dict.fromkeys(("bert", "roberta"), Family(bert, ("bert.", "roberta."), OF_ENCODERS))
-FAMILIES["distilbert"] = Family(distilbert, ("distilbert.",), ("vocab_projector.weight",))
-FAMILIES |= dict.fromkeys(
-    ("vit", "deit"), Family(vit, ("vit.", "deit."), ("pooler.dense.weight", "pooler.dense.bias"))
-)
+BERTS = Family(bert, ("bert.", "roberta."), OF_ENCODERS, READERS)
+FAMILIES |= dict.fromkeys(("bert", "roberta"), BERTS)
+FAMILIES["distilbert"] = Family(distilbert, ("distilbert.",), ("vocab_projector.weight",), READERS)
+OF_IMAGES = ("pooler.dense.weight", "pooler.dense.bias")
+FAMILIES |= dict.fromkeys(("vit", "deit"), Family(vit, ("vit.", "deit."), OF_IMAGES, SEERS))
 
 
 def fill(shapes: Tree, arrays: Arrays, layout: Layout, path: tuple[str, ...] = ()) -> Tree:

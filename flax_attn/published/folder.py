@@ -19,6 +19,7 @@ INSTALL = 'pip install "flax-attn[pretrained]" installs it'
 LARGEST_FILE = 2**38  # bytes of arrays
 LARGEST_TOKENIZER = 2**27
 MOST_FILES = 1_000
+MOST_SPECIAL = 1_000  # tokens
 # how the file begins that git-lfs puts in the place of a large one
 LFS = b"version https://git-lfs"
 FLOATS = ("F64", "F32", "F16", "BF16")  # the dtypes that arrays may have
@@ -31,7 +32,7 @@ label2id problem_type finetuning_task _name_or_path name_or_path task_specific_p
 attn_implementation _attn_implementation output_attentions output_hidden_states return_dict
 unk_token_id sep_token_id cls_token_id mask_token_id is_encoder_decoder torchscript
 chunk_size_feed_forward output_past pretraining_tp transformers.js_config use_bfloat16
-num_labels tokenizer_class
+num_labels tokenizer_class _model_name_or_path
 """
 DROPPED = ("drop", "pdrop")  # rates of training
 
@@ -90,6 +91,14 @@ class Config:
         if type(value) is str and value in options:
             return value
         raise self.wrong(name, f"one of {', '.join(options)}", value)
+
+    def tokens(self, name: str) -> frozenset[int]:
+        """The numbers of tokens, of which there may be one, several or none."""
+        value = self.get(name, [])
+        numbers = value if isinstance(value, list) else [value]
+        if len(numbers) > MOST_SPECIAL or not all(type(number) is int for number in numbers):
+            raise self.wrong(name, f"a whole number, or at most {MOST_SPECIAL} of them", value)
+        return frozenset(numbers)
 
     def only(self, **values: Json) -> None:
         """Raises a UsageError for an option with another value than the one that is covered."""
@@ -255,6 +264,7 @@ class HubTokenizer:
         self.size = 1 + max(model.get_vocab().values(), default=-1)  # numbers may have gaps
         added = model.get_added_tokens_decoder()
         self.special = {i for i, token in added.items() if token.special}
+        self.around = self.special & set(model.encode("").ids)  # of every text
 
     def split(self, text: str) -> list[str]:
         return [self.written(token) for token in self.encode(text)]

@@ -49,6 +49,14 @@ def read(folder: Path, max_length: int = MOST_READ) -> Published:
     for scheme in ("quantization_config", "auto_map"):
         if config.get(scheme, None) is not None:
             raise UsageError(f"expected a model without {scheme} in {folder / name}, got one")
+    made_of = config.get("architectures", [])
+    if (
+        not isinstance(made_of, list)
+        or len(made_of) > 1
+        or not all(isinstance(name, str) and name.endswith(family.classes) for name in made_of)
+    ):  # other heads, which have arrays of the same names
+        expected = f"one name that ends in {', '.join(family.classes)}"
+        raise config.wrong("architectures", expected, made_of)
     arrays = open_arrays(folder, family.prefixes)
     try:
         model, layout = family.build(config, arrays)

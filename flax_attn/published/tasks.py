@@ -20,22 +20,13 @@ from rich.console import Console
 
 from flax_attn.data.contents import as_pixels, real_numbers
 from flax_attn.data.sets import ImageData, LanguageData, TextData
-from flax_attn.data.table import Table
 from flax_attn.data.text import pad
 from flax_attn.errors import UsageError, shortened
 from flax_attn.kinds.asking import Asked, check_length, longer, rounded
-from flax_attn.kinds.encoders import Part
+from flax_attn.kinds.encoders import Part, TextEncoder
 from flax_attn.kinds.images import ImageClasses
 from flax_attn.kinds.language import LanguageModel
-from flax_attn.kinds.requests import (
-    TEXT_COLUMN,
-    Load,
-    Request,
-    has_table,
-    read_table,
-    usable_rows,
-    warn,
-)
+from flax_attn.kinds.requests import Load, Request, warn
 from flax_attn.kinds.task import Kept, Prediction, Recipe, Rows, Task, as_texts
 from flax_attn.kinds.texts import TextClasses
 from flax_attn.models.forward import Inputs, Params
@@ -43,7 +34,7 @@ from flax_attn.published.folder import Config, HubTokenizer, read_tokenizer
 from flax_attn.published.loading import MOST_READ, read
 from flax_attn.published.modules import Decoder, Encoder, VisionTransformer
 from flax_attn.runs import untrusted
-from flax_attn.types import JsonObject, Tree, UserInput
+from flax_attn.types import JsonObject, Options, Tree, UserInput
 
 MASK = "[MASK]"
 MOST_SHOWN = 512  # tokens of a text that a page shows
@@ -158,6 +149,8 @@ def _last_logits(
 class Reader:
     """Texts to the inputs of a published encoder. Its methods are those of `TextEncoder`."""
 
+    data = None
+
     def __init__(self, tokenizer: HubTokenizer, most: int) -> None:
         self.tokenizer, self.most = tokenizer, most
 
@@ -174,13 +167,10 @@ class Reader:
     def checked_parts(self, texts: Sequence[str]) -> list[list[Part]]:
         return [[(self.tokenizer.written(i), True) for i in row] for row in self.rows(texts)]
 
-    def rows_of(self, request: Request) -> tuple[Table, list[int], list[str]]:
-        """As in `TextEncoder`, without a warning of unknown words: it splits them."""
-        rows = read_table(request, TEXT_COLUMN)
-        usable = usable_rows(rows, self.rows)
-        texts = [rows.column()[i] for i in usable]
-        self.warn_of_length(texts)
-        return rows, usable, texts
+    rows_of, texts_of = TextEncoder.rows_of, TextEncoder.texts_of
+
+    def warn_of_unknown(self, texts: Sequence[str]) -> None:
+        """As in `TextEncoder`, without a warning: unknown words are split."""
 
     def can_read(self, text: str) -> bool:
         return bool(text.strip())
@@ -217,12 +207,15 @@ class Read(Compiled, TextClasses):
         assert isinstance(model, Encoder)
         applied: Tree = model.apply({"params": params[0]}, inputs)
         outputs, aux = applied
+        further: dict[str, Tree] = {}
         if model.head == "words":  # those in place of the first mask, else of the first token
             at = jnp.argmax(inputs["tokens"] == self.mask, axis=-1)
             outputs = jnp.take_along_axis(outputs, at[:, None, None], axis=1)[:, 0]
         elif model.head == "states":
+            further["states"] = outputs
             outputs = jnp.zeros((len(outputs), 1))  # it has no classes
-        return {"outputs": jax.nn.softmax(outputs, axis=-1), "attention": aux["attention"]}
+        shares = jax.nn.softmax(outputs, axis=-1)
+        return {"outputs": shares, "attention": aux["attention"]} | further
 
     def prepared(self, asked: Asked) -> Prepared:
         text = asked.words()
@@ -240,13 +233,18 @@ class Read(Compiled, TextClasses):
         texts = as_texts(inputs)
         encoded, tokens, known = self.encoder.read(texts)
         assert isinstance(model, Encoder)
-        if model.head == "words" and not (encoded["tokens"] == self.mask).any(axis=-1).all():
+        counts = (encoded["tokens"] == self.mask).sum(axis=-1)
+        if model.head == "words" and (wrong := counts[counts != 1]).size:
             name = MASK if self.mask is None else self.encoder.tokenizer.written(self.mask)
-            raise UsageError(f"expected {name} in every text, in place of the word to name")
+            raise UsageError(
+                f"expected one {name} in every text, in place of the word to name, got {wrong[0]}"
+            )
         computed = jax.device_get(self.program(model, params, encoded))
+        looks: Options = {"tokens": tokens, "known": known, "attention": computed["attention"]}
+        if model.head == "states":
+            return Prediction(computed["states"], **looks)
         best = [self.classes[i] for i in computed["outputs"].argmax(axis=-1)]
-        attention = computed["attention"]
-        return Prediction(computed["outputs"], self.classes, best, tokens, known, attention)
+        return Prediction(computed["outputs"], self.classes, best, **looks)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,10 +256,10 @@ class Masked(Read):
     @classmethod
     def respond(cls, request: Request, load: Load, console: Console) -> list[Path]:
         model = load().model
-        if has_table(request) and isinstance(model, Encoder) and model.head == "states":
+        if isinstance(model, Encoder) and model.head == "states":
             raise UsageError(
-                f"expected a model with classes for a table, got {request.run.name}, which has "
-                f'none; give texts in quotation marks, such as "The final starts next week."'
+                f"expected a model with classes or words, got {request.run.name}, which has states "
+                f"alone; in Python, flax_attn.load(...).predict(texts).outputs has them"
             )
         return super().respond(request, load, console)
 
@@ -278,18 +276,26 @@ class Seen(Compiled, ImageClasses):
     patches: int  # along a side
     first: int  # tokens before the patches
 
+    @property
+    def channels(self) -> int:
+        return self.data.channels
+
     def prepare(self, inputs: UserInput, source: str = "the inputs") -> np.ndarray:
-        """Images `(n, height, width)` or `(n, height, width, channels)` of any size, scaled."""
+        """Images `(n, height, width)` or `(n, height, width, channels)` of any size, scaled.
+
+        Three axes are one image in colour where the last is the number of channels, above 1.
+        """
         images = real_numbers(source, inputs)
-        images = images[None] if images.ndim == 2 else images
+        is_coloured = images.ndim == 3 and images.shape[-1] == self.channels > 1
+        images = images[None] if images.ndim == 2 or is_coloured else images
         if images.ndim == 3:
-            images = np.repeat(images[..., None], self.data.channels, axis=-1)
-        if images.ndim != 4 or images.shape[-1] != self.data.channels or not images.size:
+            images = np.repeat(images[..., None], self.channels, axis=-1)
+        if images.ndim != 4 or images.shape[-1] != self.channels or not images.size:
             raise UsageError(
-                f"expected images (n, height, width) or with {self.data.channels} channels in "
+                f"expected images (n, height, width) or with {self.channels} channels in "
                 f"{source}, got shape {images.shape}"
             )
-        shape = (len(images), *self.image_shape, self.data.channels)
+        shape = (len(images), *self.image_shape, self.channels)
         return np.asarray(jax.image.resize(as_pixels(images, source), shape, "bilinear"))
 
     def compute(
@@ -308,7 +314,7 @@ class Seen(Compiled, ImageClasses):
         if image.ndim not in (2, 3):
             raise UsageError(f"expected one image, got the shape {image.shape}")
         sides = self.patches
-        inputs = self.prepare(image[None], "the input")
+        inputs = self.prepare(image if image.ndim == 2 else image[None], "the input")
         return Prepared(inputs, [], sides**2, sides**2, 0, self.first)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
@@ -335,7 +341,8 @@ def load(folder: Path, max_length: int = MOST_READ) -> tuple[Task, nn.Module, Pa
         sizes = {"vocabulary_size": tokenizer.size, "max_length": model.max_length}
         data = NoLanguage(max_length=model.max_length)
         kept = Kept({}, sizes, {})
-        return Continued(data, Recipe(), kept, tokenizer, Rows({}, {}), {}), model, params
+        ends = config.tokens("eos_token_id")
+        return Continued(data, Recipe(), kept, tokenizer, Rows({}, {}), {}, ends), model, params
     assert isinstance(model, Encoder)
     if model.head == "classes":
         names = class_names(config, model.num_classes)

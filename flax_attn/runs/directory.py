@@ -235,7 +235,7 @@ def check_is_directory(path: Path) -> None:
         os.listdir(path)
     except FileNotFoundError:
         weights = f"{path}.npz"
-        advice = "give one that train.py has made, such as runs/shapes_attention"
+        advice = "give one that train.py has made, or the folder of a published model"
         if os.path.isfile(weights):
             advice = f"flax-attn report {weights} shows weights"
         raise UsageError(f"no run directory {path}; {advice}") from None
@@ -258,15 +258,22 @@ def read_config(path: Path) -> JsonObject:
         return _checked(path, untrusted.read_json(path, "config.json"))
     except FileNotFoundError:
         raise UsageError(
-            f"expected a run directory, but {path} has no config.json; nothing was touched, "
-            f"choose another directory{_runs_within(path)}"
+            f"expected a run directory or a published model, but {path} has no config.json; "
+            f"nothing was touched, {_advice(path)}"
         ) from None
 
 
-def _runs_within(path: Path) -> str:
-    """Names a run in a folder of runs; nothing for another folder."""
-    runs = sorted(entry for entry in path.iterdir() if is_run(entry))
-    return f", such as {runs[0]}" if runs else ""
+def _advice(path: Path) -> str:
+    """Says what to give in place of a folder: a run in it, or the model of a .gguf file in it."""
+    for entry in sorted(path.iterdir()):
+        if is_run(entry):
+            return f"choose another directory, such as {entry}"
+        if entry.suffix == ".gguf":
+            read = f"AutoModelForCausalLM.from_pretrained({str(path)!r}, gguf_file={entry.name!r})"
+            return (
+                f"transformers writes {entry.name} as safetensors: {read}.save_pretrained(folder)"
+            )
+    return "choose another directory"
 
 
 def is_published(config: Json) -> bool:

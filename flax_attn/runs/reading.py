@@ -48,6 +48,11 @@ class Record(NamedTuple):
         """The name of its kind of task, such as `signals`."""
         return self.summary["pictures"]
 
+    @property
+    def files(self) -> list[str]:
+        """The SHA-256 sums of the files that it was trained and tested on, sorted."""
+        return sorted(self.config.get("derived", {}).get("files", {}).values())
+
     def mean(self, metric: str) -> float:
         """Returns the mean of a test metric over the seeds; NaN where the run does not have it."""
         measured = self.summary["metrics"].get(f"test/{metric}")

@@ -109,6 +109,11 @@ def test_short_and_long_translations_have_cells_of_one_size():
     for ax, (source, target) in zip(drawn, lengths):
         assert ax.images[0].get_array().shape == (target, source)
         assert len(ax.get_xticks()) == source
+        low, high = ax.transData.transform([(-0.5, target - 0.5), (source - 0.5, -0.5)])
+        for text, axis in ((ax.xaxis.label, 0), (ax.yaxis.label, 1)):
+            place = text.get_transform().transform(text.get_position())[axis]
+            assert place == pytest.approx((low[axis] + high[axis]) / 2, abs=1)
+        assert ax.get_title(loc="left").startswith("test example")
 
 
 def test_words_across_a_translation_are_turned_where_they_are_long():

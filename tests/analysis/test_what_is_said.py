@@ -42,7 +42,8 @@ def runs(tmp_path_factory):
 
 
 def titles(figure):
-    return [ax.get_title() for ax in figure.axes if ax.get_title()]
+    both = (ax.get_title() or ax.get_title(loc="left") for ax in figure.axes)
+    return [title for title in both if title]
 
 
 def colours_of_titles(figure):
@@ -217,9 +218,15 @@ def test_results_stand_beside_the_figures_of_the_recipe(runs):
         ["test/mse", "0.1235", "0.012", "0.25"],
         ["test/mae", "2", "0.5", "-"],
     ]
-    assert cells(printed(tables.print_results, summary | {"seeds": [0]}, {}))[1] == [
-        *("test/mse", "0.1235", "-", "-"),
-    ]
+    alone = summary | {"seeds": [0]}
+    lone = [["metric", "mean"], ["test/mse", "0.1235"], ["test/mae", "2"]]
+    assert cells(printed(tables.print_results, alone, {})) == lone
+    last = {f"last/{name}": metric for name, metric in summary["metrics"].items()}
+    same = alone | {"metrics": summary["metrics"] | last}
+    assert cells(printed(tables.print_results, same, {})) == lone
+    same["metrics"]["last/test/mae"] = {"mean": 2.1, "std": 0.0, "values": [2.1]}
+    more = [["last/test/mse", "0.1235"], ["last/test/mae", "2.1"]]
+    assert cells(printed(tables.print_results, same, {})) == lone + more
     assert "\nBLEU: x\n" in printed(tables.print_results, summary | {"signatures": ["BLEU: x"]}, {})
 
 

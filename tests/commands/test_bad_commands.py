@@ -253,6 +253,8 @@ def test_a_bad_command_to_train_is_one_line(arguments, said, capsys):
 
 
 OTHERS = [  # whole commands
+    (["predict", "run", "--input=a.png", "--input=b.png"], "expected --input once, got it twice"),
+    (["report", "run", "-o", "a.html", "--output=b.html"], "expected --output once, got it twice"),
     ([], "the following arguments are required: command"),
     (["divine"], "invalid choice: 'divine'"),
     (["--batch_size=3"], "see flax-attn --help"),
@@ -361,6 +363,12 @@ OTHERS = [  # whole commands
     (["train", "text_csv", "--data.file=/"], "Is a directory"),
     (["train", "text_csv", "--data.file=" + "x" * 300], "File name too long"),
     (["train", "translate_tsv"], "expected --data.file=FILE.tsv"),
+    (
+        ["train", "shapes_cnn", "--workdir=a", "--workdir=b"],
+        "expected --workdir once, got it twice",
+    ),
+    (["train", "shapes_cnn", "--seed=1", "--config.seed=2"], "expected --seed once, got it twice"),
+    (["train", "shapes_lstm", "--data.fresh", "--nodata.fresh"], "expected --data.fresh once, got"),
     (["train", "translate_tsv", "--data.file=/dev/zero"], "a device"),
     (
         ["train", "translate_tsv", "--data.file=p", "--data.source_column=2"],

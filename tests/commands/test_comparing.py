@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from flax_attn.commands.comparing import draw
+from flax_attn.commands.comparing import compare, draw
 from flax_attn.kinds import read
 from tests.written_runs import write_run
 
@@ -17,3 +17,17 @@ def test_predictions_are_drawn_together_where_the_test_data_are_the_same(moved, 
     other = run._replace(name="other", examples=run.examples | inputs)
     assert sorted(draw([run, other], Console(file=output))) == names
     assert ("tested on different data" in output.getvalue()) == bool(moved)
+
+
+@pytest.mark.parametrize("sums", [("1", "1"), ("1", "2")])
+def test_runs_of_different_files_are_told_to_be_none_to_compare(sums, tmp_path, no_pictures):
+    runs = [
+        write_run(
+            tmp_path / name, config={"derived": {"std": 1.0, "files": {f"{name}.npz": 64 * own}}}
+        )
+        for name, own in zip("ab", sums)
+    ]
+    output = io.StringIO()
+    compare(runs, tmp_path / "figures", Console(file=output, width=200))
+    said = "the runs are of different data, so their figures cannot be compared"
+    assert (said in output.getvalue()) == (len(set(sums)) > 1)

@@ -134,6 +134,27 @@ def test_many_unknown_words_in_a_table_are_a_warning(films, stars, tmp_path, cap
     assert predict(capsys, stars.path, "--input", source)[2] == ""
 
 
+def test_many_unknown_words_in_a_text_are_a_warning(films, stars, capsys):
+    for run in (films, stars):
+        _, _, err = predict(capsys, run.path, "a film", "a zzz yyy xxx")
+        assert err.startswith("warning: 50% of the 6 words of the texts are unknown to the run")
+        assert predict(capsys, run.path, GREAT)[2] == ""
+
+
+def test_a_line_without_a_known_word_is_left_out_with_a_warning(films, stars, tmp_path, capsys):
+    source = tmp_path / "new.txt"
+    for run in (films, stars):
+        source.write_text("\na great film\n\nzzz\nyyy !\nso dull film\n")
+        code, out, err = predict(capsys, run.path, "--input", source, "--json")
+        assert code == 0
+        assert [row["input"] for row in json.loads(out)] == ["a great film", "so dull film"]
+        assert err.startswith("warning: 2 of 4 rows get no prediction, the first in line 4: ")
+        source.write_text("\nzzz\nyyy\n")
+        code, _, err = predict(capsys, run.path, "--input", source)
+        assert code == 2
+        assert "got none among 2; the first is in line 2: expected a text with at least" in err
+
+
 def test_a_run_that_reads_parts_of_words_says_that_it_knows_no_word(tmp_path, capsys):
     file = write(tmp_path / "own.csv", ROWS, ["review", "sentiment"])
     overrides = COLUMNS | {"data.file": file, "num_epochs": 1, "batch_size": 16}
@@ -280,6 +301,7 @@ def test_simple_classifiers_stand_beside_the_test_accuracy(films, tmp_path, caps
         assert main(["train", "text_csv", *flags]) == 0
     out = capsys.readouterr().out
     assert "beside it: the largest class alone 0.500, TF-IDF with logistic regression 1.000" in out
+    assert "\nexamples: 84 train, 18 valid, 18 test\n" in out
     (line,) = [line for line in out.splitlines() if line.startswith("to try next: ")]
     parts = shlex.split(line.partition(" (")[0])
     assert parts[3:6] == ["flax-attn", "train", "text_csv_best"]

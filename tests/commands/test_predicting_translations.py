@@ -366,7 +366,7 @@ def test_pairs_of_ones_own_train_and_are_translated(tmp_path, capsys):
     config.data.update(
         {"file": str(tmp_path / "own.tsv"), "preprocessing": "words", "tokenizer": "word"}
     )
-    config.num_epochs, config.learning_rate = 60, 1e-2
+    config.num_epochs, config.learning_rate = 2, 1e-2
     config.model.update(
         {"features": 32, "embedding_features": 16, "attention_features": 16, "dropout_rate": 0.0}
     )

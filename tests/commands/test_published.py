@@ -2,11 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from PIL import Image
 
 import flax_attn
 from flax_attn.__main__ import main
 from flax_attn.errors import UsageError
+from flax_attn.kinds.user_files import read_images
 from tests.published import tiny
 
 
@@ -17,6 +21,8 @@ def folders(tmp_path_factory):
     tiny.write_bert(folder / "words")
     tiny.write_bert(folder / "classes", "classes")
     tiny.write_bert(folder / "states", "states")
+    tiny.write_vit(folder / "vit")
+    tiny.write_vit(folder / "colour", channels=3)
     (folder / "texts.csv").write_text("text\nthe cat sat\na dog\n")
     return folder
 
@@ -47,7 +53,12 @@ def test_predict_names_words_for_a_mask_and_says_which_words_mattered_for_classe
     ((row),) = json.loads(out)
     assert code == 0
     assert set(row["classes"]) == set(tiny.CLASSES)
-    assert all("change" in token for token in row["tokens"])
+    assert ["change" in token for token in row["tokens"]] == [False, True, True, False]
+    _, out, _ = said(capsys, "predict", folders / "classes", "the zebra", "--why")
+    _, _, why = out.partition("without the word")
+    assert {"the", "[UNK]"} < set(why.split())  # a word that is not known is one
+    assert "[CLS]" not in why
+    assert "[SEP]" not in why
 
 
 def test_words_are_those_of_a_file(folders, tmp_path, capsys):
@@ -78,6 +89,57 @@ def test_generate_goes_on_with_a_text(folders, capsys):
     assert out.startswith("the cat")
 
 
+def test_a_text_beyond_the_window_is_warned_of(folders, capsys):
+    code, _, err = said(capsys, "predict", folders / "gpt2", "the cat", "a dog " * 12)
+    assert code == 0
+    assert err == "warning: text 2 has 72 tokens, of which the last 64 are read\n"
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L"])
+@pytest.mark.parametrize("name", ["colour", "vit"])
+def test_a_picture_has_its_colours_where_the_model_has_channels(
+    name, mode, folders, tmp_path, capsys
+):
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 4), np.uint8)
+    pixels[..., 3] = 255
+    picture = Image.fromarray(pixels, "RGBA").convert(mode)
+    picture.save(tmp_path / "own.png")
+    arguments = ["predict", folders / name, "--input", tmp_path / "own.png"]
+    code, out, _ = said(capsys, *arguments, "--json")
+    assert code == 0
+    own = np.asarray(picture.convert("RGB" if name == "colour" else "L"))
+    prediction = flax_attn.load(folders / name).predict(own)
+    expected = dict(zip(prediction.names, prediction.outputs[0].tolist(), strict=True))
+    assert json.loads(out)[0]["classes"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_transparency_is_left_out_of_a_picture_in_colour(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 6, 4), np.uint8)
+    Image.fromarray(pixels, "RGBA").save(tmp_path / "own.png")
+    np.testing.assert_array_equal(
+        read_images(tmp_path / "own.png", light_ink=False, in_colour=True), pixels[None, ..., :3]
+    )
+
+
+@pytest.mark.parametrize("name", ["colour", "vit"])
+def test_attention_is_drawn_on_a_picture(name, folders, tmp_path, monkeypatch, capsys):
+    shown = []
+    imshow = Axes.imshow
+    keep = lambda ax, image, **options: shown.append(image) or imshow(ax, image, **options)
+    monkeypatch.setattr(Axes, "imshow", keep)
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "own.png")
+    figure = tmp_path / "drawn.png"
+    arguments = ["predict", folders / name, "--input", tmp_path / "own.png", "--figure", figure]
+    code, _, err = said(capsys, *arguments)
+    assert (code, err) == (0, "")
+    assert figure.exists()
+    expected = (
+        pixels if name == "colour" else 255 - np.asarray(Image.fromarray(pixels).convert("L"))
+    )
+    np.testing.assert_allclose(shown[0], expected / 255, atol=1e-6)
+
+
 REFUSED = {
     "report": ["report", "gpt2"],
     "compare": ["compare", "gpt2"],
@@ -86,6 +148,8 @@ REFUSED = {
     "explore two": ["explore", "gpt2", "words"],
     "why": ["predict", "words", "the [MASK]", "--why"],
     "no classes": ["predict", "states", "--input", "texts.csv"],
+    "no classes, a text": ["predict", "states", "the cat"],
+    "two masks": ["predict", "words", "the [MASK] [MASK]"],
     "no mask": ["predict", "words", "the cat"],
     "no test": ["words", "classes"],
     "beam": ["predict", "gpt2", "the", "--beam", "3"],

@@ -173,7 +173,7 @@ def test_an_unknown_primitive_is_told_in_one_line():
     model = Unknown()
     params = model.init(jax.random.key(0), np.zeros((1, 100, 1), np.float32))["params"]
     own = dataclasses.replace(run, model=model, params={0: params})
-    words = r"^expected equations .* got the primitive 'lgamma' in the model 'cnn'; flax-attn expl"
+    words = r"^a page does not know the primitive 'lgamma' of the model 'cnn'; flax-attn explore R"
     with pytest.raises(UsageError, match=words) as error:
         live(own)
     assert "\n" not in str(error.value)
@@ -181,7 +181,7 @@ def test_an_unknown_primitive_is_told_in_one_line():
 
 def test_more_than_1_mb_is_told_in_one_line(monkeypatch):
     run = living.run_of("mnist_mlp")
-    words = r"^expected a model of at most 1 MB to live in a page, got 3.3 MB; flax-attn explore "
+    words = r"^it takes 3.3 MB, and a page holds 1 MB; flax-attn explore RUN asks it$"
     with pytest.raises(UsageError, match=words) as error:
         live(run)
     assert "\n" not in str(error.value)
@@ -192,7 +192,9 @@ def test_more_than_1_mb_is_told_in_one_line(monkeypatch):
 def test_what_needs_python_is_told_in_one_line():
     task = object.__new__(TextClasses)
     run = dataclasses.replace(living.programs("shapes_cnn")[0], task=task)
-    with pytest.raises(UsageError, match=r"^expected signals, .* got texts, whose tokens need Pyt"):
+    with pytest.raises(
+        UsageError, match=r"^its texts become tokens in Python; flax-attn explore RUN asks it$"
+    ):
         live(run)
 
 

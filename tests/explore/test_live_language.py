@@ -82,5 +82,5 @@ def test_byte_pairs_need_python(monkeypatch):
     run, _, _ = living.programs("names", num_blocks=1)
     kind = lambda tokenizer: {"kind": "bytes"}
     monkeypatch.setattr(type(run.task.tokenizer), "to_json", kind)
-    with pytest.raises(UsageError, match=r"^expected .* got language, whose tokens need Python"):
+    with pytest.raises(UsageError, match=r"^its texts become tokens in Python; "):
         live(run)

@@ -30,8 +30,11 @@ def test_a_report_with_models_reads_and_checks_a_run_once(tmp_path, monkeypatch,
     counted(sums, "check")
     counted(reading, "read_npz")
     assert main(["report", str(path), "-o", str(tmp_path / "report.html")]) == 0
-    assert "The model does not answer in this page" in (tmp_path / "report.html").read_text()
+    assert (
+        "This model does not answer in a page, because " in (tmp_path / "report.html").read_text()
+    )
     assert times == {"check": 1, "read_npz": 1}
+    assert "are in the page" not in capsys.readouterr().err
 
 
 def test_a_run_that_is_named_twice_is_one(tmp_path, monkeypatch):
@@ -48,4 +51,4 @@ def test_two_runs_of_one_name_have_their_own_lines(tmp_path):
     page = page_of(records)
     held = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])["runs"]
     assert [run["name"] for run in held] == [str(record.path) for record in records]
-    assert all("The model does not answer in this page" in run["note"] for run in held)
+    assert all("This model does not answer in a page, because " in run["note"] for run in held)

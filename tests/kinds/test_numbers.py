@@ -164,6 +164,7 @@ def test_a_run_keeps_the_numbers_of_its_test_as_it_predicts_them(texts):
     assert Numbers.sentence(run).endswith(f"off by {run.mean('mae'):.2g} on average")
     said = Numbers.comparison(run)
     assert said == f"One that always says {mean:.3g}, the mean, is off by {distance:.2g}."
+    assert Numbers.remarks(run, texts.task.data) == [said]
     assert set(Numbers.figures(run)) == {"predictions", "attention"}
     beside = Numbers.beside_examples(run)
     np.testing.assert_allclose(beside["targets"], OF_WORDS, rtol=1e-4)
@@ -229,10 +230,15 @@ def test_an_answer_is_that_of_the_run(texts, signals):
     reply = Answers(signals)({"inputs": {"input": own}})
     expected = signals.predict(SIGNALS[0]).outputs
     np.testing.assert_allclose(numbers_of(reply["outputs"]), expected, rtol=1e-5)
-    with pytest.raises(UsageError, match="got texts, whose tokens need Python"):
+    with pytest.raises(UsageError, match=r"^its texts become tokens in Python; "):
         texts.task.live_inputs()
     (live,) = signals.task.live_inputs().values()
     assert live.shape == (1, 12, 1)
+
+
+def test_a_text_is_tried_in_the_terminal_and_a_signal_in_the_explorer(texts, signals):
+    assert Numbers.to_try(texts.task.data, nn.Module)[0] == "predict"
+    assert Numbers.to_try(signals.task.data, nn.Module) == ("explore", "")
 
 
 @pytest.mark.usefixtures("symbolic_sizes")

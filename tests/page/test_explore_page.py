@@ -182,6 +182,7 @@ def test_while_an_answer_is_awaited_the_figure_says_so(shapes, answers, browser)
         opened.select("sparsemax: most become 0")  # the newest wins
         late.wait_for()
         assert late.inner_text() == "computing …"
+        assert not page.locator(".try-said").is_visible()  # it is of the answer before
         assert page.locator(".try-plot").evaluate("own => getComputedStyle(own).opacity") == "0.35"
         opened.wait()
         assert not late.is_visible()

@@ -157,6 +157,25 @@ def test_a_sentence_of_a_translation_is_no_wider_than_a_phone(tmp_path, browser,
 
 
 @pytest.mark.full
+def test_of_a_long_text_the_lines_of_one_part_are_drawn(tmp_path, browser):
+    record = record_of(tmp_path / "run", "translation")
+    for names, is_long in ((SENTENCE, False), (SENTENCE * 2, True)):
+        answers = Answering("translation", names=names)
+        with serving([record], [answers]) as url, visiting(browser, url) as opened:
+            page = opened.page
+            page.locator(".try-link").first.wait_for(state="attached")
+            part = page.locator(".try-aligned .words").last.locator("button").nth(7)
+            assert page.get_by_text("the lines of one part of the answer").count() == is_long
+            for chosen in ([], [7]):
+                if chosen:
+                    part.hover()
+                lines = page.locator(".try-link").all()
+                rows = {own.get_attribute("data-q") for own in lines if own.is_visible()}
+                assert (len(rows) == 1) == is_long
+                assert "7" in rows or not chosen
+
+
+@pytest.mark.full
 def test_what_scrolls_on_a_phone_says_so(tmp_path, visit):
     words = np.array([SENTENCE] * 2)
     count = len(SENTENCE)

@@ -116,7 +116,7 @@ VALUES = [  # an expression, and its value
     ("[1e-4, 1].map((own) => OF_NUMBERS.isNothing(own, { outputs: { data: [-0.5, 0.2] } }))",
      [True, False]),
     # words
-    ("['', 'a b', 'c'].map(sign)", ["∅", "a␣b", "c"]),
+    ("['', 'a b', 'c', '\\u00a0d'].map(sign)", ["∅", "a␣b", "c", "⍽d"]),
     ("[cutText('abcdef', 5), cutText('abcde', 5), cutShort('a bcdef', 4)]",
      ["abcd…", "abcde", "a␣b…"]),
     ("[withoutBrackets('(film)'), withoutBrackets('()'), inBrackets('film'), inBrackets('(film)')]",

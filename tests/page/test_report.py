@@ -74,10 +74,34 @@ def test_the_error_in_a_sentence_is_in_the_units_of_the_data(tmp_path):
 @needs_node
 def test_runs_of_different_data_stand_in_tables_of_their_own():
     runs = [
-        {"kind": "texts", "data": data, "measured": measured}
-        for data, measured in (("sst", "accuracy"), ("ag_news", "accuracy"), ("sst", "accuracy"))
+        {"kind": "texts", "data": data, "files": files, "measured": "accuracy"}
+        for data, files in (("sst", ["a"]), ("ag_news", ["a"]), ("sst", ["a"]), ("sst", ["b"]))
     ]
-    assert in_node("pictures/table.mjs", "groupsOf", runs) == [[runs[0], runs[2]], [runs[1]]]
+    groups = [[runs[0], runs[2]], [runs[1]], [runs[3]]]
+    assert in_node("pictures/table.mjs", "groupsOf", runs) == groups
+
+
+def test_a_page_knows_the_files_of_a_run_by_their_sums(tmp_path):
+    files = {"b.csv": "1" * 64, "a.csv": "2" * 64}
+    runs = [
+        read(write_run(tmp_path / name, config={"derived": {"std": 1.0} | derived}))
+        for name, derived in (("made", {}), ("own", {"files": files}))
+    ]
+    shown = data_of(report(runs))["runs"]
+    assert [run["files"] for run in shown] == [[], ["1" * 64, "2" * 64]]
+
+
+@needs_node
+def test_labels_across_that_would_run_together_are_thinned_out():
+    script = f'import {{ roomy, scale }} from "{(FOLDER / "pictures/axes.mjs").as_uri()}";'
+    script += (
+        "const of = (right) => roomy(scale(0, 5000, 58, right), right).map((own) => own.text);"
+    )
+    script += "console.log(JSON.stringify([of(640), of(310), of(60)]));"
+    command = [NODE, "--input-type=module", "--eval", script]
+    drawn = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    thousands = ["0", "1,000", "2,000", "3,000", "4,000", "5,000"]
+    assert json.loads(drawn) == [thousands, thousands[::2], thousands[:1]]
 
 
 @needs_node

@@ -133,6 +133,16 @@ def test_the_table_sorts_and_marks_the_best_and_keeps_tasks_apart(pages, visit):
     assert heading.startswith("early, the best of 2 runsSets both shapes of a kind")
 
 
+def test_on_a_phone_the_heads_of_the_table_say_that_they_sort(pages, visit):
+    page = pages(one=("plain", {"epochs": 1}), two=("plain", {"epochs": 5}))
+    said = "own => getComputedStyle(own, '::before').content"
+    for width, content in ((1280, "none"), (360, '"Sort by"')):
+        opened = visit(page, viewport={"width": width, "height": 740})
+        row = opened.page.locator("table.results thead tr")
+        assert row.evaluate(said) == content
+        assert opened.overflows() <= 0
+
+
 def test_the_heading_of_two_tasks_names_both_and_a_comparison_has_its_line(pages, visit):
     opened = visit(pages(levels=("signals", {}), counts=("numbers", {})))
     heading = opened.page.locator("h1")

@@ -206,6 +206,12 @@ BAD = {
         option("layer_norm_epsilon", 1e-300),
         "a number above 0 in float32 and at most 1e.09 for layer_norm_epsilon",
     ),
+    "another head": (
+        option("architectures", ["GPT2ForTokenClassification"]),
+        "ForCausalLM, LMHeadModel, Model for architectures in .*'GPT2ForTokenClassification'",
+    ),
+    "two heads": (option("architectures", ["GPT2Model", "GPT2LMHeadModel"]), "one name that ends"),
+    "a head that is no name": (option("architectures", [7]), "one name that ends"),
     "a token beyond those of the model": (numbered("a", 900), "expected at most 256 tokens"),
 }
 
@@ -217,6 +223,15 @@ def good(tmp_path_factory):
 
 def test_the_good_one_loads(good):
     assert flax_attn.load(good).params.keys() == {0}
+
+
+@pytest.mark.parametrize(
+    "own", [("architectures", None), ("architectures", []), ("_model_name_or_path", "gpt2")]
+)
+def test_an_option_of_no_effect_is_read_over(own, good, tmp_path):
+    shutil.copytree(good, tmp_path / "model")
+    option(*own)(tmp_path / "model")
+    assert flax_attn.load(tmp_path / "model").params.keys() == {0}
 
 
 @pytest.mark.parametrize("kind", BAD)

@@ -1,5 +1,6 @@
 """What stands for the options that a published folder leaves out, and what its tokens are."""
 
+import json
 from pathlib import Path
 
 import jax
@@ -142,7 +143,9 @@ def folders(tmp_path_factory):
         "gpt2": tiny.write_gpt2(folder / "gpt2", num_blocks=1),
         "classes": tiny.write_bert(folder / "classes", "classes"),
         "words": tiny.write_bert(folder / "words", "words"),
+        "states": tiny.write_bert(folder / "states", "states"),
         "vit": tiny.write_vit(folder / "vit"),
+        "colour": tiny.write_vit(folder / "colour", channels=3),
     }
 
 
@@ -177,17 +180,64 @@ def test_tokens_are_written_with_their_blanks_and_parts_as_numbers(folders):
     assert words.decode(words.encode("the cat")) == "the cat"
 
 
-def test_the_word_in_place_of_the_first_mask_is_named(folders):
+def test_the_word_in_place_of_the_mask_is_named(folders):
     model = flax_attn.load(folders["words"])
-    text = "the [MASK] sat [MASK]"
+    text = "the [MASK] sat on"
     tokens = jax.tree.map(jnp.asarray, model.task.encoder.inputs([text]))
     outputs, _ = jax.jit(model.model.apply)({"params": model.params[0]}, tokens)
     shares = jax.nn.softmax(outputs[0, 2])
     prediction = model.predict([text])
     np.testing.assert_allclose(prediction.outputs[0], shares, atol=1e-6)
     assert prediction.classes == [tiny.WORDS[int(np.argmax(shares))]]
-    with pytest.raises(UsageError, match=r"expected \[MASK\] in every text"):
-        model.predict([text, "the cat"])
+    for other, count in (("the cat", 0), ("the [MASK] [MASK]", 2)):
+        with pytest.raises(UsageError, match=rf"one \[MASK\] in every text, .* got {count}$"):
+            model.predict([text, other])
+
+
+def test_an_encoder_without_a_head_gives_its_states(folders):
+    model = flax_attn.load(folders["states"])
+    texts = ["the cat sat", "a dog"]
+    prediction = model.predict(texts)
+    encoded = jax.tree.map(jnp.asarray, model.task.encoder.inputs(texts))
+    states, _ = jax.jit(model.model.apply)({"params": model.params[0]}, encoded)
+    assert states.shape == (2, 5, tiny.FEATURES)
+    np.testing.assert_allclose(prediction.outputs, states, atol=1e-6)
+    assert prediction.names == prediction.classes == []
+    assert prediction.tokens[1] == ["[CLS]", "a", "dog", "[SEP]"]
+
+
+def write_ends(folder, ends):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token_id": ends}))
+
+
+def test_a_text_ends_at_an_end_token_that_is_written_and_not_at_one_of_its_prompt(tmp_path):
+    folder = tiny.write_gpt2(tmp_path, num_blocks=1)
+    prompts = ["the cat sat on a mat", "a dog"]
+    options = {"length": 40, "temperature": 0.0}
+    whole = [flax_attn.load(folder).generate(own, **options).texts[0] for own in prompts]
+    tokens = [flax_attn.load(folder).task.encoded(own) for own in whole]
+    written = [own[len(prompt) :] for own, prompt in zip(tokens, prompts)]
+    end = written[0][-1]
+    at = [own.index(end) if end in own else len(own) for own in written]
+    assert at[0] < 40
+    for ends in (end, [end, 10**9]):
+        write_ends(folder, ends)
+        model, heard = flax_attn.load(folder), []
+        told = model.generate(prompts, **options, on_texts=heard.append)
+        own = [text[: len(text) - (40 - n)] for text, n in zip(whole, at)]
+        assert told.texts == heard[-1] == own
+        assert len(heard) == -(-(max(at) + 1) // 16) if max(at) < 40 else 3
+    write_ends(folder, model.task.encoded("t")[0])
+    assert flax_attn.load(folder).generate(prompts[0], **options).texts[0].startswith(prompts[0])
+
+
+@pytest.mark.parametrize("ends", ["2", [1, "2"], True, 1.5, [[1]]])
+def test_end_tokens_that_are_no_numbers_are_told(ends, tmp_path):
+    folder = tiny.write_gpt2(tmp_path, num_blocks=1)
+    write_ends(folder, ends)
+    with pytest.raises(UsageError, match=r"a whole number, .* for eos_token_id in .*config.json"):
+        flax_attn.load(folder)
 
 
 def test_an_image_is_scaled_as_the_model_was_trained(folders):
@@ -207,6 +257,17 @@ def test_an_image_is_scaled_as_the_model_was_trained(folders):
     assert model.task.class_names() == tiny.CLASSES
     with pytest.raises(UsageError, match="or with 1 channels in the inputs, got shape"):
         model.predict(np.zeros((1, 8, 8, 3)))
+
+
+def test_three_axes_are_one_image_in_colour_where_the_last_is_of_channels(folders):
+    model = flax_attn.load(folders["colour"])
+    image = np.random.default_rng(0).random((8, 8, 3)).astype(np.float32)
+    expected = model.predict(image[None]).outputs
+    np.testing.assert_array_equal(model.predict(image).outputs, expected)
+    grey = np.moveaxis(image, -1, 0)  # (n, height, width)
+    in_channels = np.repeat(grey[..., None], 3, axis=-1)
+    np.testing.assert_array_equal(model.predict(grey).outputs, model.predict(in_channels).outputs)
+    assert flax_attn.load(folders["vit"]).predict(np.ones((4, 8, 1))).outputs.shape == (4, 3)
 
 
 def test_classes_without_names_have_numbers():

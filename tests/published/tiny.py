@@ -66,14 +66,15 @@ def write_bert(folder, head="words", seed=0):
         config["id2label"] = dict(enumerate(CLASSES))
         shapes |= dense("bert.pooler.dense", FEATURES, FEATURES)
         shapes |= dense("classifier", FEATURES, len(CLASSES))
-    config["architectures"] = ["BertForMaskedLM" if head == "words" else "X"]
+    kind = {"words": "ForMaskedLM", "classes": "ForSequenceClassification"}.get(head, "Model")
+    config["architectures"] = ["Bert" + kind]
     return write(folder, config, shapes, tokenizer, seed)
 
 
-def write_vit(folder, seed=0, teacher=False):
-    """A ViT for grey images of 8 x 8 pixels in patches of 2 x 2, or a DeiT. Returns the folder."""
+def write_vit(folder, seed=0, teacher=False, channels=1):
+    """A ViT for images of 8 x 8 pixels in patches of 2 x 2, or a DeiT. Returns the folder."""
     config = {"model_type": "deit" if teacher else "vit", "image_size": 8, "patch_size": 2}
-    config["num_channels"] = 1
+    config["num_channels"] = channels
     config |= {"hidden_size": FEATURES, "intermediate_size": 24, "num_hidden_layers": BLOCKS}
     config |= {"num_attention_heads": HEADS, "id2label": dict(enumerate(CLASSES))}
     embeddings = "vit.embeddings"
@@ -81,7 +82,7 @@ def write_vit(folder, seed=0, teacher=False):
     shapes |= {f"{embeddings}.distillation_token": (1, 1, FEATURES)} if teacher else {}
     shapes |= {f"{embeddings}.position_embeddings": (1, 18 if teacher else 17, FEATURES)}
     patches = f"{embeddings}.patch_embeddings.projection"
-    shapes |= {f"{patches}.weight": (FEATURES, 1, 2, 2), f"{patches}.bias": (FEATURES,)}
+    shapes |= {f"{patches}.weight": (FEATURES, channels, 2, 2), f"{patches}.bias": (FEATURES,)}
     for i in range(BLOCKS):
         layer = f"vit.encoder.layer.{i}"
         for name in ("query", "key", "value"):

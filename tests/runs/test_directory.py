@@ -185,8 +185,20 @@ def test_a_stored_config_with_a_key_task_is_told_in_one_line(directory):
 
 
 def test_reading_what_is_not_there():
-    with pytest.raises(UsageError, match="no run directory"):
+    with pytest.raises(UsageError, match=r"no run directory .* or the folder of a published model"):
         read_config(Path("/nowhere/at/all"))
+
+
+def test_a_folder_of_gguf_is_told_how_it_becomes_safetensors(tmp_path):
+    said = f"expected a run directory or a published model, but {tmp_path} has no config.json"
+    with pytest.raises(
+        UsageError, match=rf"{said}; nothing was touched, choose another directory$"
+    ):
+        read_config(tmp_path)
+    (tmp_path / "own.gguf").touch()
+    read = rf"from_pretrained\('{tmp_path}', gguf_file='own.gguf'\).save_pretrained\(folder\)$"
+    with pytest.raises(UsageError, match=rf"{said}; .* writes own.gguf as safetensors: .*{read}"):
+        read_config(tmp_path)
 
 
 def test_flatten_and_unknown():

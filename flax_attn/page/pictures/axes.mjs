@@ -2,6 +2,8 @@
 
 import { shown, svg } from "../dom.mjs";
 
+const DIGIT = 8; // pixels, an upper bound for a character of a label
+
 /** A scale from values `low` to `high` onto pixels `from` to `to`. */
 export function scale(low, high, from, to, isLog = false) {
   const bend = isLog ? Math.log10 : (value) => value;
@@ -46,13 +48,10 @@ export function drawAxes(across, up, box, names) {
       svg("text", { x: box.left - 6, y: y + 4, "text-anchor": "end" }, shown(value)),
     );
   }
-  for (const value of across.ticks) {
-    const x = across.place(value);
-    // the last label would be cut at the edge
-    const anchor = x > box.right - 18 ? "end" : "middle";
+  for (const { x, anchor, text } of roomy(across, box.right)) {
     marks.append(
       svg("line", { x1: x, x2: x, y1: box.bottom, y2: box.bottom + 4, class: "tick" }),
-      svg("text", { x, y: box.bottom + 18, "text-anchor": anchor }, shown(value)),
+      svg("text", { x, y: box.bottom + 18, "text-anchor": anchor }, text),
     );
   }
   const middle = (box.left + box.right) / 2;
@@ -62,6 +61,24 @@ export function drawAxes(across, up, box, names) {
     svg("text", { x: box.left - 6, y: box.top - 10, class: "up-name" }, names.up),
   );
   return marks;
+}
+
+/** The labels across: of every tick, or of each second, third, ... if they would run together. */
+export function roomy({ ticks, place }, right) {
+  const all = ticks.map((value) => {
+    const [x, text] = [place(value), shown(value)];
+    const [isLast, wide] = [x > right - 18, DIGIT * text.length];
+    const from = isLast ? x - wide : x - wide / 2;
+    // the last label would be cut at the edge
+    return { x, text, anchor: isLast ? "end" : "middle", from, to: from + wide };
+  });
+  const fit = (some) => some.every(({ from }, i) => !i || from > some[i - 1].to);
+  let [every, some] = [1, all];
+  while (!fit(some)) {
+    every += 1;
+    some = all.filter((_, i) => i % every === 0);
+  }
+  return some;
 }
 
 /** The path of a line through points; it has a gap where a value is not a number. */

@@ -3,9 +3,9 @@
 import { el, percent, roving, setStyle } from "../dom.mjs";
 import { colours, inColours, strength } from "./heat.mjs";
 
-/** A token as it is shown: blanks and line ends have a sign. */
+/** A token as it is shown: blanks, no-break spaces and line ends have a sign. */
 export function sign(token) {
-  return token === "" ? "∅" : token.replaceAll(" ", "␣");
+  return token === "" ? "∅" : token.replaceAll(" ", "␣").replace(/\p{Zs}/gu, "⍽");
 }
 
 /** The beginning of a text that has more letters than `longest`. */

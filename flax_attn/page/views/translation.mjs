@@ -80,9 +80,9 @@ function translationBehind(source, tokens, weights) {
 /** The class of a word; letters are narrow, so that a sentence of them has few lines on a phone. */
 const wordClass = (token) => ([...token].length < 2 ? "word letter" : "word");
 
-const DATES = "“24th of december 1999”, “july 4 1776” and “tuesday, 11 july 2006”";
+const DATES = "“24th of december 1999”, “july 4, 1976” and “tuesday, 11 july 2006”";
 const LEAST = 0.02; // of the weight that a line stands for
-const MOST_LINES = 40; // words on a side; beyond them lines are a tangle
+const MOST_WORDS = 40; // on a side; beyond them all lines together are a tangle
 
 /** The source of an example as text. Parts of words and characters bring their own spaces. */
 function sourceOf({ source, known }) {
@@ -143,15 +143,17 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
     const above = tokens.map((token, k) => sourceWord(token, known[k], k, settings));
     const below = best.tokens.map((token, q) => targetWord(token, q));
     const lines = svg("svg", { class: "try-lines", "aria-hidden": "true" });
+    const isLong = looks && Math.max(above.length, below.length) > MOST_WORDS;
+    const why = "Of a long text, these are the lines of one part of the answer. Point at another.";
     const node = el(
       "div",
-      { class: "try-aligned" },
+      { class: isLong ? "try-aligned long" : "try-aligned" },
       el("div", { class: "words", role: "group", "aria-label": "what you type" }, above),
       lines,
       el("div", { class: "words", role: "group", "aria-label": "what the model writes" }, below),
+      isLong ? el("p", { class: "hint" }, why) : null,
     );
-    if (looks && Math.max(above.length, below.length) <= MOST_LINES)
-      requestAnimationFrame(() => drawLines(node, lines, looks, above, below));
+    if (looks) requestAnimationFrame(() => drawLines(lines, looks, above, below, isLong));
     return node;
   }
 
@@ -188,7 +190,8 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
     );
   }
 
-  function drawLines(node, lines, looks, above, below) {
+  /** Draws the lines. Those of other parts than the chosen one are quiet. */
+  function drawLines(lines, looks, above, below, isLong) {
     const outer = lines.getBoundingClientRect();
     if (!outer.width) return;
     lines.setAttribute("viewBox", `0 0 ${outer.width} ${outer.height}`);
@@ -197,6 +200,7 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
       return box.left + box.width / 2 - outer.left;
     };
     const links = [];
+    const chosen = isLong && looks.rows ? clearest(looks)[0] : state.chosen;
     below.forEach((target, q) =>
       above.forEach((source, k) => {
         const weight = looks.at(q, k);
@@ -206,7 +210,7 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
         const top = source.getBoundingClientRect().bottom - outer.top;
         const end = target.getBoundingClientRect().top - outer.top;
         const d = `M${from},${top}C${from},${half} ${to},${half} ${to},${end}`;
-        const isQuiet = state.chosen !== null && state.chosen !== q;
+        const isQuiet = chosen !== null && chosen !== q;
         const style = { "stroke-width": 10 * weight, "data-q": q, "data-k": k };
         links.push(svg("path", { class: `try-link${isQuiet ? " quiet" : ""}`, d, ...style }));
       }),
@@ -219,21 +223,26 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
       .map((other, i) => {
         const best = chosenIn(replies[i]);
         const who = runs.length > 1 ? `${other.name}: ` : "";
-        return `${who}“${best.text}”.${runs.length > 1 ? "" : clearest(best, replies[i])}`;
+        return `${who}“${best.text}”.${runs.length > 1 ? "" : readFrom(best, replies[i])}`;
       })
       .join(" ");
   }
 
-  /** What the chosen part is read from, or the part that is read most clearly. */
-  function clearest(best, reply) {
-    const looks = best.attention.alignment && headOf(best.attention.alignment, 0);
-    if (!looks || !looks.rows) return "";
+  /** The largest weight of the chosen part, or of all where none is chosen: its row and column. */
+  function clearest(looks) {
     const isChosen = state.chosen !== null && state.chosen < looks.rows;
     const [first, end] = isChosen ? [state.chosen, state.chosen + 1] : [0, looks.rows];
     let top = [first, 0];
     for (let q = first; q < end; q++)
       for (let k = 0; k < looks.columns; k++) if (looks.at(q, k) > looks.at(...top)) top = [q, k];
-    const [q, k] = top;
+    return top;
+  }
+
+  /** What the chosen part is read from, or the part that is read most clearly. */
+  function readFrom(best, reply) {
+    const looks = best.attention.alignment && headOf(best.attention.alignment, 0);
+    if (!looks || !looks.rows) return "";
+    const [q, k] = clearest(looks);
     const share = percent(looks.at(q, k));
     return ` “${sign(best.tokens[q])}” is read from “${sign(reply.tokens[k])}” with ${share}.`;
   }
@@ -279,7 +288,9 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
       picture,
     ),
     hint:
-      (runs[0].data === "dates" ? `It has learned dates such as ${DATES}. ` : "") +
+      (runs[0].data === "dates"
+        ? `It has learned dates of 1950 to 2049, such as ${DATES}; others come out wrong. `
+        : "") +
       "Change what you type. Point at a part of the answer to see what it was read from; click a " +
       "part of the input to hide it.",
     most: 64,
