@@ -84,17 +84,18 @@ def shapes(name: str, variant: str, model: JsonObject, *others: str) -> ConfigVa
 def new_shapes(name: str, variant: str, model: JsonObject) -> ConfigValues:
     """Shapes in seconds: small batches, each of new sequences, and a rate that falls to 0.
 
-    A step on 8 sequences teaches a model nearly as much as one on 128, in a sixteenth of the time.
-    The variant `tutorial` is the recipe of `shapes`.
+    A step on 4 sequences teaches a model nearly as much as one on 128, in a small part of the time.
+    Gradients of so few sequences are rough: those that are clipped, and a slow warm-up, bear a high
+    rate. The variant `tutorial` is the recipe of `shapes`.
     """
     config = shapes(name, variant, model, "tutorial")
     if variant == "tutorial":
         return config
-    config.batch_size = 8
+    config.batch_size = 4
     config.num_epochs = 5 if variant else 10
-    config.steps_per_epoch = 500
-    config.learning_rate = 3e-3
-    config.optimizer.update({"schedule": "cosine", "warmup_steps": 500, "clip_norm": 1.0})
+    config.steps_per_epoch = 800
+    config.learning_rate = 5e-3
+    config.optimizer.update({"schedule": "cosine", "warmup_steps": 1_000, "clip_norm": 0.3})
     config.data.fresh = True
     config.data.num_train = 5_000  # to normalise by, and to validate on
     return config
