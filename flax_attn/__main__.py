@@ -355,13 +355,6 @@ def make_parser(description: str | None, version: str) -> argparse.ArgumentParse
     words = commands.add_parser("words", help="list the words that decided for each class")
     generate = commands.add_parser("generate", help="continue a text with a language model")
     compare = commands.add_parser("compare", help="compare the results of several runs")
-    what = "write runs, or weights, as one page for a browser"
-    reporting = commands.add_parser("report", help=what)
-    explore = commands.add_parser("explore", help="try a run in the browser")
-    demo = commands.add_parser("demo", help="try trained models in the browser at once")
-    exporting = commands.add_parser("export", help="write a run for programs without flax_attn")
-    for command in commands.choices.values():
-        command.register("action", None, Once)
     add_training(train)
     add_predicting(predict)
     add_words(words)
@@ -369,9 +362,15 @@ def make_parser(description: str | None, version: str) -> argparse.ArgumentParse
     compare.add_argument("runs", type=path, nargs="+", metavar="RUN")
     output = "directory for the figures (default: comparison)"
     compare.add_argument("--output", type=path, default=Path("comparison"), help=output)
+    reporting = commands.add_parser(
+        "report", help="write runs, or weights, as one page for a browser"
+    )
     add_reporting(reporting)
+    explore = commands.add_parser("explore", help="try a run in the browser")
     add_exploring(explore)
+    demo = commands.add_parser("demo", help="try trained models in the browser at once")
     add_demo(demo)
+    exporting = commands.add_parser("export", help="write a run for programs without flax_attn")
     add_exporting(exporting)
     for command in (parser, *commands.choices.values()):
         # argparse's own prints its usage before the line
@@ -380,7 +379,7 @@ def make_parser(description: str | None, version: str) -> argparse.ArgumentParse
 
 
 class Once(argparse.Action):
-    """Stores the value of an argument. A flag that comes twice is refused."""
+    """Stores the value of a flag that is refused twice, where one might think it takes several."""
 
     was_set = False
 
@@ -435,8 +434,8 @@ def add_predicting(predict: argparse.ArgumentParser) -> None:
     source = (
         "signals (.npy, .csv), a table with texts (.csv, .tsv), a text in each line of another "
     )
-    source += "file, or images (.png, IDX)"
-    predict.add_argument("--input", type=path, help=source)
+    source += "file, or images (.png, a folder, IDX)"
+    predict.add_argument("--input", type=path, action=Once, help=source)
     output = "the file for predictions of signals, .npy or .csv, or for a table with predictions "
     output += "(default for both: INPUT with .predictions), or for translations (default: printed)"
     predict.add_argument("--output", type=path, help=output)
@@ -458,7 +457,7 @@ def add_words(words: argparse.ArgumentParser) -> None:
     run = f"a run on texts in classes, or {PUBLISHED}"
     words.add_argument("run", type=path, metavar="RUN", help=run)
     source = "a table with texts (.csv, .tsv), or a text in each line (default: the test split)"
-    words.add_argument("--input", type=path, help=source)
+    words.add_argument("--input", type=path, action=Once, help=source)
     manual_dir = "the folder that the data set of the run was read from"
     words.add_argument("--manual_dir", type=path, help=manual_dir)
     texts = "the largest number of texts, evenly from all (default: 500)"

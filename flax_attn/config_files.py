@@ -251,8 +251,6 @@ def overrides(arguments: list[str], known: JsonObject) -> dict[str, str]:
             if not rest:
                 raise UsageError(f"expected a value for --{key}, such as --{key}={known[key]}")
             value = rest.pop(0)
-        if key in values:
-            raise UsageError(f"expected --{key} once, got it twice; leave one out")
         values[key] = value
     return values
 

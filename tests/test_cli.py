@@ -195,7 +195,7 @@ def test_kill_9_and_resume_equal_the_unbroken_run(tmp_path):
         (
             ["--config.batch_size=many"],
             "shapes_cnn",
-            "expected int for config key 'batch_size', such as 8, got 'many'",
+            "expected int for config key 'batch_size', such as 4, got 'many'",
         ),
         (
             [],
@@ -283,7 +283,7 @@ def test_a_changed_config_and_a_foreign_directory_are_refused(run, tmp_path):
         *SMALL, "--config.num_epochs=2", "--config.learning_rate=0.1", f"--workdir={run}"
     )
     assert (code, len(err.splitlines())) == (2, 1)
-    assert "'learning_rate' was 0.003" in err
+    assert "'learning_rate' was 0.005" in err
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(UsageError, match=r"no config\.json"):
         experiment.run(experiment.Config.of(shapes_attention.get_config()), tmp_path)

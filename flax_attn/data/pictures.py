@@ -135,6 +135,15 @@ def read_folder(
     return splits, total.hexdigest()
 
 
+def within(folder: Path) -> list[Path]:
+    """The pictures right in a folder, by name. Raises a UsageError where there are none."""
+    entries = folder.iterdir()
+    paths = sorted(path for path in entries if path.suffix.lower() in ENDINGS and path.is_file())
+    if not paths:
+        raise UsageError(f"expected pictures ({', '.join(ENDINGS)}) in {folder}, got none")
+    return paths
+
+
 def _pictures(folder: Path, root: Path) -> list[Path]:
     """The pictures of all classes in a folder, `CLASS/PICTURE`."""
     paths = []

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from flax_attn.data import pictures
 from flax_attn.data.contents import as_pixels, real_numbers
 from flax_attn.data.sets import ImageData
 from flax_attn.errors import UsageError
@@ -195,19 +196,27 @@ class ImageClasses(Task):
         return [save(draw(shown, prediction), request.figure)]
 
     def read(self, request: Request) -> tuple[list[str], np.ndarray]:
-        """Reads the images of a file, as `prepare` makes them, with a name for each."""
+        """Reads the images of a file, or the pictures of a folder, with a name for each.
+
+        They are as `prepare` makes them.
+        """
         source = request.source
-        height, width = self.image_shape
         if request.texts or source is None:
             raise UsageError(
-                f"expected --input FILE with an image of {height} x {width} pixels (PNG), or a "
-                f".npy or IDX file of images"
+                "expected --input FILE with a picture (PNG or JPEG), a folder of pictures, or a "
+                ".npy or IDX file of images"
             )
-        images = user_files.read_images(source, self.data.light_ink, in_colour=self.channels > 1)
-        images = self.prepare(images, str(source))
-        if len(images) == 1:
-            return [source.name], images
-        return [f"{source.name} [{i}]" for i in range(len(images))], images
+        paths = pictures.within(source) if source.is_dir() else [source]
+        options = {"light_ink": self.data.light_ink, "in_colour": self.channels > 1}
+        in_files = [
+            self.prepare(user_files.read_images(path, **options), str(path)) for path in paths
+        ]
+        names = [
+            path.name if len(images) == 1 else f"{path.name} [{i}]"
+            for path, images in zip(paths, in_files)
+            for i in range(len(images))
+        ]
+        return names, np.concatenate(in_files)
 
     def answer(self, asked: Asked, look: Look) -> JsonObject:
         image = asked.numbers()

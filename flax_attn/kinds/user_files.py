@@ -134,5 +134,6 @@ def read_images(path: Path, light_ink: bool, in_colour: bool = False) -> np.ndar
         return mnist.read_idx(path)
     except OSError as error:
         raise UsageError(
-            f"cannot read --input {path} ({error.strerror}); give a picture, a .npy or an IDX file"
+            f"cannot read --input {path} ({error.strerror}); give a picture, a folder of "
+            "pictures, a .npy or an IDX file"
         ) from error

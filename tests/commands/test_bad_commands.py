@@ -97,7 +97,7 @@ TRAINING = [  # arguments after `train shapes_cnn`, and what is said
     (["--sequence=0"], "expected a --sequence from 1 to 1 (the devices), got 0"),
     (["--sequence=2"], "expected a --sequence from 1 to 1 (the devices), got 2"),
     (["--sequence=two"], "invalid int value: 'two'"),
-    (["--batch_size=many"], "expected int for config key 'batch_size', such as 8, got 'many'"),
+    (["--batch_size=many"], "expected int for config key 'batch_size', such as 4, got 'many'"),
     (["--batch_size="], "expected int for config key 'batch_size'"),
     (["--batch_size=1e3"], "expected int for config key 'batch_size'"),
     (["--batch_size=3.0"], "expected int for config key 'batch_size'"),
@@ -254,7 +254,6 @@ def test_a_bad_command_to_train_is_one_line(arguments, said, capsys):
 
 OTHERS = [  # whole commands
     (["predict", "run", "--input=a.png", "--input=b.png"], "expected --input once, got it twice"),
-    (["report", "run", "-o", "a.html", "--output=b.html"], "expected --output once, got it twice"),
     ([], "the following arguments are required: command"),
     (["divine"], "invalid choice: 'divine'"),
     (["--batch_size=3"], "see flax-attn --help"),
@@ -363,12 +362,6 @@ OTHERS = [  # whole commands
     (["train", "text_csv", "--data.file=/"], "Is a directory"),
     (["train", "text_csv", "--data.file=" + "x" * 300], "File name too long"),
     (["train", "translate_tsv"], "expected --data.file=FILE.tsv"),
-    (
-        ["train", "shapes_cnn", "--workdir=a", "--workdir=b"],
-        "expected --workdir once, got it twice",
-    ),
-    (["train", "shapes_cnn", "--seed=1", "--config.seed=2"], "expected --seed once, got it twice"),
-    (["train", "shapes_lstm", "--data.fresh", "--nodata.fresh"], "expected --data.fresh once, got"),
     (["train", "translate_tsv", "--data.file=/dev/zero"], "a device"),
     (
         ["train", "translate_tsv", "--data.file=p", "--data.source_column=2"],
@@ -880,8 +873,9 @@ PREDICTIONS = [  # the run, the arguments behind it, and what is said
     ("texts", ["--input", "loop.txt"], "symbolic links"),
     ("texts", ["zzz " * 100_000], "at least one word that the run has seen"),
     ("digits", ["--input", "loop.png"], "symbolic links"),
-    ("digits", [], "expected --input FILE with an image of 28 x 28 pixels"),
-    ("digits", ["a text"], "expected --input FILE with an image"),
+    ("digits", [], "expected --input FILE with a picture (PNG or JPEG), a folder of pictures"),
+    ("digits", ["--input", "folder.npy"], "expected pictures (.png, .jpg, .jpeg, .bmp, .gif) in "),
+    ("digits", ["a text"], "expected --input FILE with a picture"),
     ("digits", ["--input", "none.png"], "No such file"),
     ("digits", ["--input", "zero.png"], "a pipe or a device"),
     ("digits", ["--input", "pipe.idx"], "a pipe or a device"),

@@ -135,6 +135,12 @@ def test_images_get_their_classes(digits, manual_dir, tmp_path, capsys):
         np.testing.assert_allclose(
             [answer["classes"][key] for key in expected], list(expected.values()), atol=1e-4
         )
+    both = json.loads(predict(capsys, digits, "--input", tmp_path, "--json").out)
+    assert [row["input"] for row in both] == ["dark_on_light.png", "seven.png"]
+    for row in both:
+        np.testing.assert_allclose(
+            [row["classes"][key] for key in expected], list(expected.values()), atol=1e-4
+        )
     answers = json.loads(
         predict(
             capsys, digits, "--input", manual_dir / "mnist" / "t10k-images-idx3-ubyte.gz", "--json"
@@ -183,7 +189,7 @@ def test_bad_texts_and_images_are_one_line(news, digits, tmp_path, capsys):
             (news, NEWS, "--figure", tmp_path / "gone" / "x.png"),
             "--figure to be a file in a directory that exists",
         ),
-        ((digits, "a text"), "--input FILE with an image"),
+        ((digits, "a text"), "--input FILE with a picture"),
         ((digits, "--input", tmp_path / "wide.png"), "28 x 28 pixels"),
         ((digits, "--input", tmp_path / "none.png"), "expected a picture (PNG,"),
         ((digits, "--input", tmp_path / "blank.png"), "something drawn"),
