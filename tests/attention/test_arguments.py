@@ -292,7 +292,7 @@ def test_a_layer_for_its_arrays_is_told():
 def test_factors_of_another_number_than_heads_are_told():
     factors, others = {"": jnp.ones(3)}, {"": jnp.ones((2, 5, 2, 8))}
     for lens in (heads.scaled(factors), heads.patched(others, factors)):
-        with lens, says(ValueError, "2 numbers for '', one for each head, got (3,)"):
+        with lens, says(ValueError, "2 numbers for '', one a head, got (3,)"):
             MultiHeadAttention(2).init(KEY, INPUTS)
     with heads.scaled({"": [1.0, 0.0]}):  # a list of numbers is as good
         MultiHeadAttention(2).init(KEY, INPUTS)

@@ -54,7 +54,7 @@ def test_functions_are_no_masks_to_combine():
 @pytest.mark.parametrize("rotary", [False, True])
 def test_a_cache_of_another_batch_is_told(rotary):
     layer = fa.MultiHeadAttention(2, rotary=rotary)
-    said = r"the batch axes \(3,\) of the cache, got \(2, 5, 4\)$"
+    said = r"the batch axes \(3,\) of the cache, got \(2, 5, 4\)"
     with pytest.raises(ValueError, match=said):
         shaped(layer, X, layer.init_cache(4, (3,), 8), method="decode")
 

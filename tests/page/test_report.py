@@ -295,7 +295,7 @@ def test_weights_that_are_no_numbers_come_as_such():
 def test_changed_keys_make_the_command_and_no_config_of_another_is_run(tmp_path):
     evil = tmp_path / "evil.py"
     evil.write_text(f"open({str(tmp_path / 'harm')!r}, 'w')\n")
-    changed = {"name": "shapes_attention:quick", "num_epochs": 7, "batch_size": 8}
+    changed = {"name": "shapes_attention:quick", "num_epochs": 7, "batch_size": 4}
     pairs, is_known = data.changes(changed)
     assert is_known
     assert pairs == {"num_epochs": [7, 5]}
