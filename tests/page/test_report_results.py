@@ -134,7 +134,7 @@ def test_the_table_sorts_and_marks_the_best_and_keeps_tasks_apart(pages, visit):
 
 
 def test_on_a_phone_the_heads_of_the_table_say_that_they_sort(pages, visit):
-    page = pages(one=("plain", {"epochs": 1}), two=("plain", {"epochs": 5}))
+    page = pages(small=("plain", {"epochs": 1}), large=("plain", {"epochs": 5}))
     said = "own => getComputedStyle(own, '::before').content"
     for width, content in ((1280, "none"), (360, '"Sort by"')):
         opened = visit(page, viewport={"width": width, "height": 740})
