@@ -25,6 +25,7 @@ def get_config(variant: str = "") -> Any:
         "valid_fraction": 0.15,
         "test_fraction": 0.15,  # of the one file; none where there is a test_file
         "vocabulary_size": 20_000,
+        "max_length": 64 if variant else 200,
         "num_buckets": 1 if variant else 4,
     }
     model = {

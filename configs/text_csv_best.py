@@ -30,6 +30,7 @@ def get_config(variant: str = "") -> Any:
         "vocabulary_size": 20_000,
         "num_ngrams": 20_000,
         "num_pairs": 20_000,
+        "max_length": 64 if variant else 200,
         "num_buckets": 1 if variant else 4,
     }
     model = {
