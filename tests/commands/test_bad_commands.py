@@ -725,6 +725,7 @@ def texts(tmp_path_factory):
     (folder / "own.csv").write_text("text,label\n" + lines, encoding="utf-8")
     config = text_csv.get_config("quick")
     config.data.file, config.data.preprocessing = str(folder / "own.csv"), "lower"
+    config.data.max_length = 200
     return trained(config, folder / "texts", tiny.TEXTS)
 
 
