@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention import Lens
 from flax_attn.attention.arrays import with_rank
-from flax_attn.attention.checks import check_mapping
+from flax_attn.attention.checks import broadcasts, check_mapping
 from flax_attn.models.calls import Call, along_residuals, first, outputs_of, parts_of
 from flax_attn.models.forward import Inputs, Params, compiled, in_order
 from flax_attn.types import Tree
@@ -85,9 +85,9 @@ def patched(contexts: Mapping[str, Float[Array, "*b q heads e"]], shares: Heads)
     def change(name: str, own: Array) -> Array:
         if name not in shares:
             return own
-        shape, full = jnp.shape(contexts[name]), own.shape
-        if len(shape) > len(full) or not all(a in (1, b) for a, b in zip(shape[::-1], full[::-1])):
-            said = f"expected contexts of shape {full} for {name!r}, got {shape}"
+        shape, rank = jnp.shape(contexts[name]), own.ndim
+        if not broadcasts((1,) * (rank - len(shape)) + shape, own.shape):
+            said = f"expected contexts of shape {own.shape} for {name!r}, got {shape}"
             raise ValueError(f"{said}; give inputs of one shape")
         return own + _times(contexts[name] - own, name, shares)
 

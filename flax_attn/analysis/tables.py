@@ -32,23 +32,20 @@ def print_results(summary: Summary, reference: dict[str, float], console: Consol
     title += f"{summary['steps']:,} steps, {counted(len(seeds), 'seed')}, "
     title += f"{summary['train_seconds'] / 60:.1f} minutes of training"
     console.print(escaped(title), style="bold", highlight=False, markup=False, soft_wrap=True)
-    rows = {
-        name: [f"{metric['mean']:.4g}", f"{metric['std']:.2g}" if len(seeds) > 1 else ""]
-        for name, metric in summary["metrics"].items()
-    }
-    last = [name for name in rows if name.startswith("last/")]
-    if all(rows[name] == rows.get(name.removeprefix("last/")) for name in last):
-        rows = {name: row for name, row in rows.items() if name not in last}
-    cells = [
-        [*row, f"{reference[name]:.4g}" if name in reference else ""] for name, row in rows.items()
-    ]
-    columns = zip(("mean", "std", "tutorial"), zip(*cells))
-    shown = {name: column for name, column in columns if any(column)}
+    columns = {"mean": {name: f"{own['mean']:.4g}" for name, own in summary["metrics"].items()}}
+    if len(seeds) > 1:
+        columns["std"] = {name: f"{own['std']:.2g}" for name, own in summary["metrics"].items()}
+    rows = lambda name: [column.get(name) for column in columns.values()]
+    last = [name for name in columns["mean"] if name.startswith("last/")]
+    is_kept = all(rows(name) == rows(name.removeprefix("last/")) for name in last)
+    names = [name for name in columns["mean"] if not is_kept or name not in last]
+    if tutorial := {name: f"{reference[name]:.4g}" for name in names if name in reference}:
+        columns["tutorial"] = tutorial
     table = Table("metric")
-    for name in shown:
-        table.add_column(name, justify="right")
-    for name, row in zip(rows, zip(*shown.values())):
-        table.add_row(Text(escaped(name)), *(cell or "-" for cell in row))
+    for column in columns:
+        table.add_column(column, justify="right")
+    for name in names:
+        table.add_row(Text(escaped(name)), *(cell or "-" for cell in rows(name)))
     console.print(table)
     for signature in summary.get("signatures", ()):
         console.print(escaped(signature), highlight=False, markup=False, soft_wrap=True)

@@ -195,11 +195,15 @@ def as_vectors(
     return query, key, value, shape_of(query, key, value)
 
 
+def broadcasts(shape: tuple[int, ...], full: tuple[int, ...]) -> bool:
+    """Whether a shape has as many axes as another, each of them as large or 1."""
+    return len(shape) == len(full) and all(size in (1, most) for size, most in zip(shape, full))
+
+
 def broadcastable(name: str, array: Array, shape: tuple[int, ...]) -> Array:
     """The array with the rank of the weights. Raises a ValueError unless each axis is full or 1."""
     padded = (1,) * (len(shape) - array.ndim) + array.shape
-    fits = len(padded) == len(shape) and all(size in (1, full) for size, full in zip(padded, shape))
-    if not fits:
+    if not broadcasts(padded, shape):
         axes = ", ".join([":", *["None"] * (len(shape) - 2), ":"])
         of_keys = name == "mask" and array.shape == (shape[0], shape[-1])
         advice = f"; a mask of keys is mask[{axes}], or key_lengths=" if of_keys else ""

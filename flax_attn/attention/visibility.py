@@ -33,6 +33,7 @@ from flax_attn.attention.checks import (
     as_mask,
     as_window,
     broadcastable,
+    broadcasts,
     check_flag,
     check_takes_positions,
 )
@@ -513,26 +514,21 @@ def _per_pair(visible: Visibility, name: str, term: PerPair | None) -> Tree:
 
 def _per_row(visible: Visibility, name: str, array: Array) -> Array:
     """Integers `()`, or `(...)` with one a batch row, which get the rank of the weights."""
-    if not _is_of_rows(array.shape, visible.rows):
+    if not array.ndim:
+        return array
+    if not broadcasts(array.shape, visible.rows):
         raise ValueError(
             f"expected {name} of shape {visible.rows}, one a row of the batch, got {array.shape}"
         )
-    if not array.ndim:
-        return array
     ones = (1,) * (len(visible.heads) + 2)
     return jnp.broadcast_to(array.reshape(*array.shape, *ones), (*visible.rows, *ones))
-
-
-def _is_of_rows(shape: tuple[int, ...], rows: tuple[int, ...]) -> bool:
-    """Whether a shape is `()`, or that of the batch axes, each of them full or 1."""
-    fits = (size in (1, full) for size, full in zip(shape, rows))
-    return not shape or (len(shape) == len(rows) and all(fits))
 
 
 def _per_token(visible: Visibility, name: str, ids: ArrayLike, length: int) -> Array:
     """Integers `(..., t)`, one for each token, with the rank of the weights less one."""
     rows, ids = visible.rows, as_integers(name, ids)
-    if ids.shape[-1:] != (length,) or not _is_of_rows(ids.shape[:-1], rows):
+    is_of_rows = ids.ndim == 1 or broadcasts(ids.shape[:-1], rows)
+    if ids.shape[-1:] != (length,) or not is_of_rows:
         raise ValueError(
             f"expected {name} of shape {(*rows, length)}, one a token, got {ids.shape}"
         )

@@ -136,7 +136,7 @@ def read_folder(
 
 
 def within(folder: Path) -> list[Path]:
-    """The pictures right in a folder, by name. Raises a UsageError where there are none."""
+    """The pictures of a folder, sorted by name. A folder without any is a UsageError."""
     entries = folder.iterdir()
     paths = sorted(path for path in entries if path.suffix.lower() in ENDINGS and path.is_file())
     if not paths:

@@ -262,7 +262,8 @@ class LanguageModel(Task):
         going = set(range(len(texts)))
         for parts in generate(model, params[0], texts, length, sampling, seed):
             for i in tuple(going):
-                part = list(itertools.takewhile(self._goes_on, parts[i].tolist()))
+                goes_on = lambda token: token not in self.ends
+                part = list(itertools.takewhile(goes_on, parts[i].tolist()))
                 texts[i].extend(part)
                 going -= {i} if len(part) < parts.shape[1] else set()
             if on_texts is not None:
@@ -273,9 +274,6 @@ class LanguageModel(Task):
         weights = attention_of(model, params[0], tokens[None])
         last = {name: array[0, :, -1] for name, array in weights.items()}
         return Generated(self._decoded(texts), self.written(tokens).tolist(), last)
-
-    def _goes_on(self, token: int) -> bool:
-        return token not in self.ends
 
     def input_shapes(self) -> Tree:
         return f"b, {self.data.max_length}"

@@ -216,15 +216,14 @@ class NumberCSV(TextTable, NumbersOfTexts):
 
     def load(self, manual_dir: Path | None) -> Numbered:
         del manual_dir  # the user names the files
-        texts, numbers = self._read(self.file)
-        test = {"test": self._read(self.test_file)} if self.test_file else {}
-        self.check_texts(texts, test["test"][0] if test else None)
+        rows, test = self.read()
         test_fraction = 0.0 if test else self.test_fraction
-        splits = parted((texts, numbers), self.valid_fraction, self.seed, test_fraction) | test
-        self.check_splits(splits, len(texts))
+        splits = parted(rows, self.valid_fraction, self.seed, test_fraction)
+        splits |= {"test": test} if test else {}
+        self.check_splits(splits, len(rows[0]))
         return Numbered(splits, self.sums())
 
-    def _read(self, path: str) -> tuple[list[str], np.ndarray]:
+    def rows_in(self, path: str) -> tuple[list[str], np.ndarray]:
         columns = self.text_column, self.number_column
         rows = table.read_pairs(expanded(path), *columns, "number")
         numbers = [

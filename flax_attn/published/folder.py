@@ -93,7 +93,7 @@ class Config:
         raise self.wrong(name, f"one of {', '.join(options)}", value)
 
     def tokens(self, name: str) -> frozenset[int]:
-        """The numbers of tokens, of which there may be one, several or none."""
+        """An option that is one token, several in a list, or none."""
         value = self.get(name, [])
         numbers = value if isinstance(value, list) else [value]
         if len(numbers) > MOST_SPECIAL or not all(type(number) is int for number in numbers):

@@ -1,6 +1,7 @@
 """Data sets of texts in classes."""
 
-from collections.abc import Mapping, Sequence, Sized
+import abc
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -19,11 +20,13 @@ from flax_attn.data.splits import by_class
 from flax_attn.errors import UsageError
 from flax_attn.fields import one_of
 from flax_attn.files import expanded, sha256
+from flax_attn.types import Tree
 
 if TYPE_CHECKING:
     from flax_attn.data.ag_news import News
     from flax_attn.data.sst import Phrase
 
+TextRows = tuple[Sequence[str], Tree]  # texts, and an array or a list of what stands beside each
 FIELDS = ("title", "title and description")
 FILES = ("test.csv", "train.csv", "official")
 
@@ -164,20 +167,31 @@ class TextTable(ReadTexts):
         """The SHA-256 sums of the files."""
         return {path: sha256(expanded(path)) for path in (self.file, self.test_file) if path}
 
-    def check_texts(self, texts: Sequence[str], test: Sequence[str] | None) -> None:
-        """Raises a UsageError for texts that cannot be learned from, or that cannot be a test."""
+    @abc.abstractmethod
+    def rows_in(self, path: str) -> TextRows:
+        """The rows of a file. Raises a UsageError for a bad one."""
+
+    def read(self) -> tuple[TextRows, TextRows | None]:
+        """The rows of the file, and those of the test file if there is one.
+
+        Raises a UsageError for texts that cannot be learned from, or that cannot be a test.
+        """
+        rows = self.rows_in(self.file)
+        test = self.rows_in(self.test_file) if self.test_file else None
+        texts = rows[0]
         if len(set(texts)) == 1 < len(texts):
             raise UsageError(
                 f"expected texts that differ in {self.file}, got {texts[0][:60]!r} in every row; "
                 "nothing can be learned from it"
             )
-        if test is not None and set(test) <= set(texts):
+        if test is not None and set(test[0]) <= set(texts):
             raise UsageError(
                 f"expected texts in data.test_file={self.test_file} that {self.file} does not "
                 "have, got none; leave data.test_file out to test on a share of the rows"
             )
+        return rows, test
 
-    def check_splits(self, splits: Mapping[str, tuple[Sequence[str], Sized]], number: int) -> None:
+    def check_splits(self, splits: Mapping[str, TextRows], number: int) -> None:
         """Raises a UsageError for a split without rows. `number` is that of the file's."""
         if not all(texts for texts, _ in splits.values()):
             raise UsageError(
@@ -200,14 +214,12 @@ class TextCSV(TextTable, TextData):
 
     def load(self, manual_dir: Path | None) -> Texts:
         del manual_dir  # the user names the files
-        texts, labels = self._read(self.file)
-        test = self._read(self.test_file) if self.test_file else None
-        self.check_texts(texts, test and test[0])
+        (texts, labels), test = self.read()
         splits = split(texts, labels, (self.valid_fraction, self.test_fraction), self.seed, test)
         self.check_splits(splits, len(texts))
         return Texts(splits, sorted(set(splits["train"][1])), self.sums())
 
-    def _read(self, path: str) -> LabelledTexts:
+    def rows_in(self, path: str) -> LabelledTexts:
         return table.read(expanded(path), self.text_column, self.label_column)
 
 
