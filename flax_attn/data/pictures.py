@@ -136,9 +136,16 @@ def read_folder(
 
 
 def within(folder: Path) -> list[Path]:
-    """The pictures of a folder, sorted by name. A folder without any is a UsageError."""
-    entries = folder.iterdir()
-    paths = sorted(path for path in entries if path.suffix.lower() in ENDINGS and path.is_file())
+    """The pictures of a folder, sorted by name; not what is hidden.
+
+    Raises:
+        UsageError: a folder without any, or one that cannot be read.
+    """
+    try:
+        entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    except OSError as error:
+        raise UsageError(f"cannot read {folder} ({error.strerror}); give a folder") from error
+    paths = [path for path in entries if path.suffix.lower() in ENDINGS and path.is_file()]
     if not paths:
         raise UsageError(f"expected pictures ({', '.join(ENDINGS)}) in {folder}, got none")
     return paths

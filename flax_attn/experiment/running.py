@@ -33,7 +33,7 @@ from flax_attn.experiment.programs import (
     mesh_of,
     shapes_of_params,
 )
-from flax_attn.files import replacing
+from flax_attn.files import expanded, replacing, sha256
 from flax_attn.kinds.task import Task, row_lengths
 from flax_attn.models.cpu import instruction_set
 from flax_attn.models.forward import Inputs, Params
@@ -218,8 +218,22 @@ def report_finished(directory: RunDirectory, config: Config, say: Say) -> Summar
         (directory.path / name).unlink(missing_ok=True)
     if figures.draw_missing(record):
         directory.end(name for name in sums.read(directory.path) if "/" not in name)
+    for name in changed_files(config, directory.derived):
+        say(f"{name} has changed since this run; to train on it, choose another --workdir")
     say("this run is finished; its results:")
     return record.summary
+
+
+def changed_files(config: Config, derived: JsonObject | None) -> list[str]:
+    """The files of the config that are there, with other contents than the run had.
+
+    `derived` is what the run's data decided.
+    """
+    before = (derived or {}).get("files")
+    before = before if isinstance(before, dict) else {}
+    names = [config.values["data"].get(key) for key in ("file", "test_file")]
+    paths = {name: expanded(name) for name in names if name in before}
+    return [name for name in paths if paths[name].is_file() and sha256(paths[name]) != before[name]]
 
 
 def fill(

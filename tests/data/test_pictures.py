@@ -145,6 +145,15 @@ def test_other_files_and_empty_classes_are_told(tmp_path):
         pictures.read_folder(tmp_path / "gone")
 
 
+def test_the_pictures_of_a_folder_are_those_that_show(tmp_path):
+    write(tmp_path, b=PIXELS, a=PIXELS, classes__c=PIXELS)
+    (tmp_path / "._a.png").write_bytes(b"of another system")
+    (tmp_path / "notes.txt").write_text("notes")
+    assert [path.name for path in pictures.within(tmp_path)] == ["a.png", "b.png"]
+    with pytest.raises(UsageError, match=r"cannot read .*gone \(No such file"):
+        pictures.within(tmp_path / "gone")
+
+
 def test_images_of_several_sizes_are_scaled(tmp_path):
     flat = np.full((10, 14), 51, np.uint8)
     halves = np.repeat(np.array([[0, 255]], np.uint8), 8, axis=1).repeat(8, axis=0)

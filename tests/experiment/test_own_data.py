@@ -98,18 +98,19 @@ def test_a_csv_file_of_predictions_has_one_signal_a_line(tmp_path, shape):
 
 
 def test_signals_of_other_contents_are_refused_by_a_run_that_goes_on(tmp_path, no_pictures):
-    path = tmp_path / "own.npz"
+    path, said = tmp_path / "own.npz", []
     files = {"data.file": str(path), "optimizer.schedule": "constant"}
     np.savez(path, **by_name({"train": signals(60), "test": signals(11)}))
     train("signals_npz", tmp_path, tiny.ATTENTION | files)
+    options = {"workdir": tmp_path / "file", "overrides": tiny.ATTENTION | files}
+    flax_attn.train("signals_npz", num_epochs=1, say=said.append, **options)
+    assert said == ["this run is finished; its results:"]
     np.savez(path, **by_name({"train": signals(60), "test": signals(11)}))
+    flax_attn.train("signals_npz", num_epochs=1, say=said.append, **options)
+    changed = f"{path} has changed since this run; to train on it, choose another --workdir"
+    assert said[1:] == [changed, "this run is finished; its results:"]
     with pytest.raises(UsageError, match=r"began with other contents of .*own.npz"):
-        flax_attn.train(
-            "signals_npz",
-            num_epochs=2,
-            workdir=tmp_path / "file",
-            overrides=tiny.ATTENTION | files,
-        )
+        flax_attn.train("signals_npz", num_epochs=2, **options)
 
 
 def test_signals_in_one_piece_are_split_in_three(tmp_path):
