@@ -247,7 +247,10 @@ def _npy_header(where: str, head: io.BytesIO) -> tuple[tuple[int, ...], bool, np
     are_sizes = all(type(size) is int and size >= 0 for size in shape)
     if not are_numbers or not are_sizes or len(shape) > MOST_AXES:
         got = shortened(f"{dtype} of shape {shape}")
-        raise UsageError(f"expected numbers in {where}, got {got}; write an array of numbers alone")
+        advice = "write an array of numbers alone"
+        if dtype.hasobject:
+            advice += ", and texts as np.array(texts, dtype=str)"
+        raise UsageError(f"expected numbers in {where}, got {got}; {advice}")
     return shape, is_fortran, dtype, math.prod(shape) * dtype.itemsize
 
 

@@ -10,7 +10,7 @@ lens; Abnar & Zuidema 2020 (arXiv:2005.00928), `rollout`.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import flax.linen as nn
 import jax
@@ -23,6 +23,7 @@ from jaxtyping import Array, Float
 from flax_attn.attention import Lens
 from flax_attn.attention.arrays import with_rank
 from flax_attn.attention.checks import broadcasts, check_mapping
+from flax_attn.errors import shortened
 from flax_attn.models.calls import Call, along_residuals, first, outputs_of, parts_of
 from flax_attn.models.forward import Inputs, Params, compiled, in_order
 from flax_attn.types import Tree
@@ -40,11 +41,34 @@ def _times(context: Array, name: str, numbers: Heads) -> Array:
     return jax.vmap(jnp.multiply, (-2, 0), -2)(context, own)
 
 
+class _OfLayers(Lens):
+    """A lens that changes the contexts of layers, by their paths.
+
+    Where layers attended within it, and none of its own, its end is a ValueError with their paths.
+    """
+
+    def __init__(self, paths: Iterable[str], change: Callable[[str, Array], Array]) -> None:
+        self.paths, self.there = set(paths), set()
+
+        def change_known(name: str, context: Array) -> Array:
+            self.there.add(name)
+            return change(name, context) if name in self.paths else context
+
+        super().__init__(change_contexts=change_known)
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        if error[:1] == (None,) and self.paths and self.there and not self.paths & self.there:
+            own, there = (", ".join(map(repr, sorted(names))) for names in (self.paths, self.there))
+            raise ValueError(f"expected a path among {shortened(there)}, got {shortened(own)}")
+
+
 def cut(heads: Mapping[str, Sequence[int]]) -> Lens:
     """Makes a lens in which the contexts `(..., q, heads, e)` of some heads are 0.
 
     `{"blocks_1/attention": [3]}` cuts a head. A number that its layer does not have is a ValueError
-    within the lens, and a path that no layer has does nothing.
+    within the lens. So are paths of which no layer within it has one, at its end; this holds for
+    `scaled` and `patched`, too.
     """
     check_mapping(BY_LAYER, heads)
     for name, numbers in heads.items():
@@ -52,12 +76,12 @@ def cut(heads: Mapping[str, Sequence[int]]) -> Lens:
             raise ValueError(f"expected a list of heads for {name!r}, such as [1], got {numbers!r}")
 
     def change(name: str, context: Array) -> Array:
-        numbers, count = list(heads.get(name, ())), context.shape[-2]
+        numbers, count = list(heads[name]), context.shape[-2]
         if wrong := [number for number in numbers if number not in range(count)]:
             raise ValueError(f"expected heads of {name} from 0 to {count - 1}, got {wrong[0]}")
         return context.at[..., jnp.array(numbers, int), :].set(0) if numbers else context
 
-    return Lens(change_contexts=change)
+    return _OfLayers(heads, change)
 
 
 def scaled(factors: Heads) -> Lens:
@@ -66,8 +90,7 @@ def scaled(factors: Heads) -> Lens:
     Factors may be traced, so that one compiled program serves all of them. Other layers stay.
     """
     check_mapping(BY_LAYER, factors)
-    change = lambda name, own: _times(own, name, factors) if name in factors else own
-    return Lens(change_contexts=change)
+    return _OfLayers(factors, lambda name, own: _times(own, name, factors))
 
 
 def patched(contexts: Mapping[str, Float[Array, "*b q heads e"]], shares: Heads) -> Lens:
@@ -83,15 +106,13 @@ def patched(contexts: Mapping[str, Float[Array, "*b q heads e"]], shares: Heads)
         raise ValueError(f"expected contexts of each layer with shares, got none of {missing[0]!r}")
 
     def change(name: str, own: Array) -> Array:
-        if name not in shares:
-            return own
         shape, rank = jnp.shape(contexts[name]), own.ndim
         if not broadcasts((1,) * (rank - len(shape)) + shape, own.shape):
             said = f"expected contexts of shape {own.shape} for {name!r}, got {shape}"
             raise ValueError(f"{said}; give inputs of one shape")
         return own + _times(contexts[name] - own, name, shares)
 
-    return Lens(change_contexts=change)
+    return _OfLayers(shares, change)
 
 
 @compiled

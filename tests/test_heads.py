@@ -173,6 +173,29 @@ def test_a_text_that_is_written_under_a_cut_is_that_of_the_cut_parameters(name):
     assert (written != write(params)).any()
 
 
+def test_paths_of_no_layer_are_told_where_layers_attended():
+    model, params, inputs = model_of("GPT")
+    contexts = heads.contexts_of(model, params, inputs)
+    strange = {"block_1": jnp.ones(3)}
+    known = {"blocks_1/attention": jnp.zeros(3)}
+    said = r"^expected a path among 'blocks_0/attention', 'blocks_1/attention', got 'block_1'$"
+    for make in (
+        lambda numbers: heads.cut({path: [0] for path in numbers}),
+        heads.scaled,
+        lambda numbers: heads.patched({path: contexts.get(path, jnp.zeros((1, 1, 3, 1))) for path in numbers}, numbers),
+    ):
+        with pytest.raises(ValueError, match=said), make(strange):
+            outputs_of(model, params, inputs)
+        with make(strange | known):  # part of a model may run alone
+            outputs_of(model, params, inputs)
+        for none_runs in (strange, {}):
+            with make(none_runs):
+                pass
+        with pytest.raises(RuntimeError, match="own"), make(strange):
+            outputs_of(model, params, inputs)
+            raise RuntimeError("own")
+
+
 def test_one_program_serves_all_factors():
     chex.clear_trace_counter()
     model, params, inputs = model_of("GPT")

@@ -146,7 +146,9 @@ def _read(
     """Checks what `attention` was called with."""
     array = _numbers(weights, "(q, k) or (heads, q, k)")
     if array.ndim not in (2, 3) or array.size == 0:
-        choose = "; choose a batch row: weights[0]" if array.ndim == 4 and array.size else ""
+        choose = (
+            "; choose a layer or a batch row: weights[0]" if array.ndim == 4 and array.size else ""
+        )
         raise ValueError(
             f"expected weights (q, k) or (heads, q, k), got shape {array.shape}{choose}",
         )

@@ -65,8 +65,9 @@ if TYPE_CHECKING:
     from flax_attn.analysis.drawing import Figure
 
 NUM_EXAMPLES = 16
+IN_PICTURE = "the picture shows the weights; a word with little weight may still decide"
 BEST_MODEL = "ngram_attention"
-WHY_BEST = "also reads parts of words and pairs of words"
+WHY_BEST = "also reads parts of words and pairs of words; wants some thousand texts"
 
 
 @dataclass(frozen=True)
@@ -311,6 +312,8 @@ def tell(
         classification.show_classes(row, console)
         if request.why:
             evidence.print_why(row, console)
+    if request.why and request.figure is not None:
+        console.print(Text(IN_PICTURE, style="dim"), soft_wrap=True)
 
 
 def respond_beside(request: Request, load: Load, console: "Console") -> list[Path]:

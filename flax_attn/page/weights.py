@@ -89,20 +89,22 @@ def weights_data(
     """All that a page shows of weights. Arguments and errors are those of `page_of_weights`."""
     if not isinstance(title, str):
         raise UsageError(f"expected a text as title, got {_said(title)}; pass a name")
-    layers = with_masks(layers_of(weights), mask)
+    whole = layers_of(weights)
+    layers = with_masks(whole, mask)
     num_rows, num_columns = layers[0].weights.shape[1:]
     own_rows = tokens_of("rows", rows, num_rows, "query")
     if columns is None and num_rows == num_columns:
         own_columns = own_rows
     else:
         own_columns = tokens_of("columns", columns, num_columns, "key")
+    of_mask = () if mask is None else notes_on_mask(whole, layers)
     return {
         "name": shortened(title) or NAME,
         "kind": "weights",
         "sentence": sentence(layers),
         "rows": own_rows,
         "columns": own_columns,
-        "notes": [*notes(layers)],
+        "notes": [*of_mask, *notes(layers)],
         "is_guessed": mask is None,
         "attention": [
             {"name": shortened(layer.name), "heads": len(layer.weights)} | packed(layer)
@@ -245,8 +247,10 @@ def _split(
     """The layers of an array, each `(heads, q, k)`. In a mapping or sequence it is one layer."""
     is_layer = array.ndim in (2, 3) or (array.ndim == 4 and len(array) == 1)
     if not array.size or not (is_layer or (is_alone and array.ndim == 4)):
-        choose = array.size and array.ndim > 3
-        advice = "choose an example of the batch: weights[0]" if choose else "pass such an array"
+        advice = "pass such an array"
+        if array.size and array.ndim > 3:
+            advice = f"choose an example of the batch: {'weights' if is_alone else 'array'}[0]"
+            advice += "" if is_alone else " of every layer"
         expected = ALONE if is_alone else OF_A_LAYER
         raise UsageError(f"expected weights {expected}{where}, got {array.shape}; {advice}")
     if is_layer:
@@ -334,6 +338,22 @@ def masked_cells(weights: np.ndarray) -> np.ndarray:
     return (masked & has_numbers[:, None])[None]
 
 
+def notes_on_mask(whole: list[tuple[str, np.ndarray]], layers: list[Layer]) -> Iterator[str]:
+    """A line where a mask hides weights of queries that may attend to some key."""
+    number, largest = 0, 0.0
+    for (_, weights), layer in zip(whole, layers):
+        if layer.hidden is not None:
+            hidden = np.broadcast_to(layer.hidden, weights.shape)
+            wrong = hidden & ~hidden.all(axis=-1, keepdims=True) & (weights > OFF)
+            number += int(wrong.sum())
+            largest = max(largest, float(weights[wrong].max(initial=0)))
+    if number:
+        yield (
+            f"The mask hides {counted(number, 'cell that has', 'cells that have')} weight, up to "
+            f"{largest:.2g}. True means that a key may be attended: is the mask turned round?"
+        )
+
+
 def notes(layers: list[Layer]) -> Iterator[str]:
     """What is unusual in the weights, a line for each thing."""
     broken = sum(int(np.isnan(layer.weights).sum()) for layer in layers)
@@ -378,7 +398,7 @@ def tokens_of(name: str, tokens: UserInput, count: int, of_what: str) -> list[st
             f"expected a list of {count} tokens as {name}, got {one_line(error)}; pass texts"
         ) from error
     if len(own) != count:
-        got = "more" if len(own) > count else len(own)
+        got = len(tokens) if hasattr(tokens, "__len__") else "more" if own[count:] else len(own)
         raise UsageError(
             f"expected {counted(count, 'token')} as {name}, one for each {of_what}, got "
             f"{got}; cut the weights or the tokens"
@@ -390,7 +410,8 @@ def _listed(tokens: UserInput) -> Iterator[UserInput]:
     """The tokens one by one. A set has no order, and a text is not split."""
     unordered = isinstance(tokens, str | bytes | set | frozenset | Mapping)
     if unordered or not isinstance(tokens, Iterable):
-        raise TypeError(f"{_said(tokens)}, which is no list, such as list('abc')")
+        such = "text.split()" if isinstance(tokens, str) else "list('abc')"
+        raise TypeError(f"{_said(tokens)}, which is no list, such as {such}")
     yield from tokens
 
 

@@ -115,7 +115,7 @@ def test_arrays_of_jax_and_lists_are_drawn():
     ("weights", "options", "said"),
     [
         (np.ones(3), {}, r"expected weights \(q, k\) or \(heads, q, k\), got shape \(3,\)"),
-        (np.ones((2, 4, 3, 3)), {}, r"got shape \(2, 4, 3, 3\); choose a batch row: weights\[0\]"),
+        (np.ones((2, 4, 3, 3)), {}, r"got shape \(2, 4, 3, 3\); choose a layer or a batch row: weights\[0\]"),
         (np.ones((0, 3)), {}, r"got shape \(0, 3\)"),
         ([[1, 2], [3]], {}, "as numbers, got setting an array element"),
         ([["a"]], {}, "as numbers, got could not convert"),

@@ -206,7 +206,7 @@ def test_the_numbers_of_a_table_stand_beside_its_texts(stars, tmp_path, capsys):
     assert "--output to end in .csv or .tsv" in err
 
 
-def test_the_words_that_mattered_are_those_without_which_a_text_says_less(films, capsys):
+def test_the_words_that_mattered_are_those_without_which_a_text_says_less(films, tmp_path, capsys):
     code, out, _ = predict(capsys, films.path, "--why", GREAT, "a dull film 1", "--json")
     assert code == 0
     for row in json.loads(out):
@@ -222,6 +222,8 @@ def test_the_words_that_mattered_are_those_without_which_a_text_says_less(films,
     assert 'without the word, the probability of "bad" changes by' in title
     assert {first.split()[1], second.split()[1]} == {"so", "dull"}
     assert abs(float(first.split()[0])) >= abs(float(second.split()[0]))
+    _, out, _ = predict(capsys, films.path, "so dull", "--why", "--figure", tmp_path / "why.png")
+    assert "the picture shows the weights; a word with little weight may still decide" in out
 
 
 def test_a_table_is_written_also_where_it_is_told_why(films, tmp_path, capsys):

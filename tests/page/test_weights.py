@@ -225,6 +225,17 @@ def test_a_mask_of_ones_own_is_taken_and_hides_what_is_behind_it():
     assert hidden_cells(shown(causal(), mask=np.ones((5, 5), bool))) is None
 
 
+def test_a_mask_that_hides_weights_has_a_line():
+    mean_so_far = np.tri(5) / np.arange(1, 6)[:, None]
+    assert shown(mean_so_far, mask=LATER)["notes"] == [
+        "The mask hides 10 cells that have weight, up to 1. True means that a key may be "
+        "attended: is the mask turned round?"
+    ]
+    assert shown(causal(), mask=~LATER)["notes"] == []
+    no_key = np.array([[True, True], [False, False]])  # other libraries spread its weights
+    assert shown(np.full((2, 2), 0.5), mask=no_key)["notes"] == []
+
+
 def test_what_is_unusual_has_a_line():
     assert shown(soft(2, 5, 5))["notes"] == []
     weights = soft(2, 5, 5)
@@ -256,7 +267,11 @@ def within_itself():
         ((soft(5),), {}, "expected weights (q, k), (heads, q, k) or (layers, heads, q, k), got (5"),
         ((soft(2, 2, 2, 3, 3),), {}, "choose an example of the batch: weights[0]"),
         (((soft(4, 2, 3, 3),) * 2,), {}, "or (1, heads, q, k) in layer 0, got (4, 2, 3, 3)"),
-        (({"a": soft(4, 2, 3, 3)},), {}, "(1, heads, q, k) in a, got (4, 2, 3, 3); choose"),
+        (
+            ({"a": soft(4, 2, 3, 3)},),
+            {},
+            "in a, got (4, 2, 3, 3); choose an example of the batch: array[0] of every layer",
+        ),
         ((np.zeros((0, 3)),), {}, "got (0, 3)"),
         (({},), {}, "got no array"),
         (((),), {}, "got no array; pass one, or load a model of transformers with attn_implement"),
@@ -273,6 +288,8 @@ def within_itself():
         ((np.ones((3000, 1, 1)),), {}, "expected at most 2,048 heads, got 3,000; choose some"),
         ((within_itself(),), {}, "expected arrays in at most 8 mappings and sequences"),
         ((soft(2, 2), itertools.count()), {}, "expected 2 tokens as rows, one for each query, g"),
+        ((soft(2, 2), list("abc")), {}, "expected 2 tokens as rows, one for each query, got 3;"),
+        ((soft(2, 2), "a b"), {}, "'a b', which is no list, such as text.split(); pass texts"),
         ((soft(2, 2), {"a", "b"}), {}, ", which is no list, such as list('abc'); pass texts"),
         ((soft(2, 2), np.array("ab")), {}, "iteration over a 0-d array; pass texts"),
         ((soft(2, 2), [10**5000, 1]), {}, "expected a list of 2 tokens as rows, got Exceeds"),
