@@ -31,6 +31,7 @@ extensions = [
     "docs._ext.formulas",
     "docs._ext.course",
     "docs._ext.access",
+    "docs._ext.tables",
 ]
 root_doc = "README"
 include_patterns = ["*.md", "docs/**"]

@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 COURSE = Path(__file__).resolve().parent / "course"
 FOLDED = "<details>\n<summary>Show {what}</summary>\n\n```python\n{code}\n```\n\n</details>"
 ANSWERS = {"answer": "one answer", "wrong-answer": "a wrong answer"}
+TAGS = (*ANSWERS, "data", "training", "table")  # each says what a folded cell is
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^):]+)\)")
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?![a-z]+:)[^)]*\)")  # to a file of the project
 
 
 def kind_of(metadata: dict[str, object], source: str) -> str:
-    """What a folded cell is: answer, wrong-answer, check or picture."""
+    """What a folded cell is: what its tag says, or else check or picture."""
     tags = metadata.get("tags", [])
     assert isinstance(tags, list)
-    for tag in ANSWERS:
+    for tag in TAGS:
         if tag in tags:
             return tag
     return "check" if source.startswith("def check(") else "picture"

@@ -777,8 +777,8 @@ MUTANTS = {
     "attention/layers/multi_head.py": [
         ("has_period and (not self.rotary or", "has_period and (False and"),
         (
-            'gate = self._project("gate", context.shape[-2:], hide(query, has_key))',
-            'gate = self._project("gate", context.shape[-2:], query)',
+            'gate=nn.sigmoid(self._project("gate", sizes, shown))',
+            'gate=nn.sigmoid(self._project("gate", sizes, query))',
         ),
     ],
     "attention/layers/attention.py": [

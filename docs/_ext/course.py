@@ -54,6 +54,9 @@ PROMPTS = {
     "answer": "one answer",
     "wrong-answer": "a wrong answer",
     "check": "how it is checked",
+    "data": "the code of the data",
+    "training": "the code of the training",
+    "table": "the code of the table",
     "picture": "the code of the picture",
 }
 

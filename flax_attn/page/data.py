@@ -45,6 +45,7 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
         "versions": versions(),
         "trained_on": trained_on(run.config.get("derived", {})),
         "measured": run.measured,
+        "num_test": num_test(run),
         "model": summary["model"],
         "parameters": summary["parameters"],
         "seeds": len(summary["seeds"]),
@@ -67,6 +68,14 @@ def sentence(run: Record) -> str:
     """What the model of a run does, and how well it does it on test data."""
     does, seeds = KINDS[run.kind].sentence(run), len(run.summary["seeds"])
     return f"{does} (mean of {seeds} seeds)" if seeds > 1 else does
+
+
+def num_test(run: Record) -> int | None:
+    """The number of test examples that an accuracy is of; None where the run does not say it."""
+    classes = run.summary.get("classes", {})
+    if run.measured != "accuracy" or not classes:
+        return None
+    return sum(round(own["support"]) for own in classes.values())
 
 
 def attention_entry(run: Record, name: str) -> JsonObject:
@@ -127,14 +136,17 @@ def versions() -> dict[str, str]:
 
 
 def trained_on(derived: JsonObject) -> str | None:
-    """Says on what platform a run was trained, and in what precision float32 was multiplied there.
+    """Says on what platform a run was trained, and a precision below float32 of its products.
 
     None for a run that does not say it.
     """
     platform, precision = derived.get("platform"), derived.get("matmul_precision")
     if platform is None or precision is None:
         return None
-    return f"{platform}, where float32 is multiplied in {platforms.products(platform, precision)}"
+    products = platforms.products(platform, precision)
+    return (
+        platform if products == "float32" else f"{platform}, with float32 multiplied in {products}"
+    )
 
 
 def safe(value: Json) -> Json:

@@ -6,7 +6,7 @@ import { following } from "./following.mjs";
 import { kindOf } from "./kinds.mjs";
 import { openPage } from "./opening.mjs";
 import { chart, linesOf, metricsOf } from "./pictures/curves.mjs";
-import { groupsOf, isError, resultsTable } from "./pictures/table.mjs";
+import { aboutColumns, groupsOf, isError, resultsTable } from "./pictures/table.mjs";
 
 const KEPT_ANSWERS =
   "This is what the run has kept of test examples. What you change above does not change it.";
@@ -97,7 +97,8 @@ function resultsPart(runs) {
   const groups = groupsOf(runs);
   const note = "Runs of different tasks or data stand apart: their figures cannot be compared.";
   const tables = groups.map((group) => resultsTable(group));
-  return part("h2", "Results", groups.length > 1 ? el("p", {}, note) : null, tables);
+  const about = el("p", { class: "hint" }, aboutColumns(runs));
+  return part("h2", "Results", groups.length > 1 ? el("p", {}, note) : null, tables, about);
 }
 
 function changedTable(name, rows) {
@@ -149,8 +150,23 @@ function bestOf(runs) {
   const sorted = [...group].sort((a, b) => sense * (mean(a) - mean(b)));
   const [best, next] = sorted;
   if (group.length < 2 || !(sense * (mean(next) - mean(best)) > 0)) return null;
-  const figures = `test ${measured} ${shown(mean(best))} against ${shown(mean(next))}`;
-  return { best, group, figures };
+  const compared = [best, next].map((run) => ({ share: mean(run), count: run.num_test }));
+  const figures = `test ${measured} ${compared.map(({ share }) => shown(share)).join(" against ")}`;
+  return { best, group, figures, chance: chanceOf(...compared) };
+}
+
+/**
+ * Says of two accuracies of how many test examples they are, and whether their difference may be
+ * chance: whether it is below two standard errors. Empty where the number is not known.
+ */
+function chanceOf(one, other) {
+  if (!one.count || !other.count) return "";
+  const counts = [...new Set([one.count, other.count])].map(shown).join(" and ");
+  const squares = [one, other].map(({ share, count }) => (share * (1 - share)) / count);
+  const room = 2 * Math.sqrt(squares[0] + squares[1]);
+  const isChance = Math.abs(one.share - other.share) < room;
+  const may = `. So small a difference may be chance: two standard errors are ${shown(room)}`;
+  return `, of ${counts} test examples${isChance ? may : ""}`;
 }
 
 /** What runs of several tasks do, each task once; null for a single one. */
@@ -166,14 +182,14 @@ function headline(runs, compared, isExplored) {
   const both = isExplored ? `Try ${names}` : `${runs.length} runs side by side`;
   if (!compared && tasks) return [el("h1", { dir: "auto" }, namedBy(names), tasks)];
   if (!compared) return [el("h1", { dir: "auto" }, both)];
-  const { best, group, figures } = compared;
+  const { best, group, figures, chance } = compared;
   const name = `${best.name}, the best of ${group.length} runs`;
   const title = [namedBy(name), capital(best.sentence)];
   const lengths = [...group].sort((a, b) => b.steps - a.steps);
   const isFair = lengths[0].steps === lengths.at(-1).steps;
   const trained = lengths.map((run) => `${run.name} ${shown(run.steps)}${quickly(run)}`);
   const said = isFair ? "" : ` They trained for different numbers of steps: ${trained.join(", ")}.`;
-  const line = el("p", { class: isFair ? "hint" : "note" }, `${capital(figures)}.${said}`);
+  const line = el("p", { class: isFair ? "hint" : "note" }, `${capital(figures)}${chance}.${said}`);
   return [el("h1", { dir: "auto" }, title), line];
 }
 

@@ -22,7 +22,12 @@ from flax_attn.types import Hint, Json
 LARGEST_JSON = 2**24  # bytes
 DEEPEST = 64  # levels of lists and objects in JSON
 MEND = "run the command that made it again to mend it"
-STATUS = ((stat.S_ISLNK, "a link"), (stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a pipe"))
+STATUS = (
+    (stat.S_ISREG, "a file"),
+    (stat.S_ISLNK, "a link"),
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a pipe"),
+)
 
 
 def is_plain(name: str) -> bool:

@@ -83,7 +83,7 @@ def shown_in(figure, page):
     page.wait_for_timeout(200)
     texts = figure.locator(".try-change small").all_text_contents()
     said = figure.locator(".try-beside-weights .sentence").text_content()
-    tau = re.search(r"tau (-?[\d.]+)", said)
+    tau = re.search(r"tau is (-?[\d.]+\d)", said.replace("\N{MINUS SIGN}", "-"))
     numbers = [float(text.replace(MINUS, "-").replace("<", "")) for text in texts]
     return numbers, tau and float(tau[1]), said
 
@@ -114,7 +114,7 @@ def test_what_hiding_a_part_of_an_example_does_is_what_the_model_says(kind, tmp_
         np.testing.assert_allclose(shown, changes, rtol=0.06, atol=2e-3)  # two digits or more
         assert np.ptp(changes) > 0
         about = figure.locator(".try-beside-weights .hint").text_content()
-        assert "Here the attention does not see the" in about
+        assert "is hidden from the attention in turn." in about
         assert ("predict --why leaves it out of the text" in about) == (kind == "texts")
         if kind in ("images", "language") and abs(changes).max() < 0.1:
             assert tau is None

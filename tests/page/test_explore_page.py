@@ -328,9 +328,8 @@ def test_a_typed_text_is_answered_and_attention_stands_beside_evidence(tmp_path,
         shown = page.locator(".try-change small").all_text_contents()
         numbers = [float(one.replace(MINUS, "-")) for one in shown]
         np.testing.assert_allclose(numbers, 100 * np.array(changes), rtol=0.06)
-        tau = re.search(
-            r"tau (-?[\d.]+)", page.locator(".try-figure .sentence").last.text_content()
-        )
+        told = page.locator(".try-figure .sentence").last.text_content()
+        tau = re.search(r"tau is (-?[\d.]+\d)", told.replace(MINUS, "-"))
         weights = numbers_of(next(iter(answers(asked(written))["attention"].values())))
         assert float(tau[1]) == pytest.approx(
             kendalltau(
@@ -343,8 +342,23 @@ def test_a_typed_text_is_answered_and_attention_stands_beside_evidence(tmp_path,
         assert words.nth(1).get_attribute("aria-pressed") == "true"
         hidden = share_of(answers, written, [1], name)
         assert f"{100 * hidden:.0f}{SPACE}%" in page.locator(".try .bars").inner_text()
+        held, late = [], page.locator(".try-late span")
+        page.route("**/ask", lambda route: held.append(route))
+        page.locator("textarea").fill("good")
+        late.wait_for()
+        box = late.bounding_box()
+        covered = page.locator(".try-figure > :not(.try-late)").bounding_box()
+        heading = page.locator("h1").bounding_box()
+        assert heading["y"] + heading["height"] <= box["y"]  # on the edge of the figure
+        assert box["y"] + box["height"] <= covered["y"]
+        for route in held:
+            route.continue_()
+        page.unroute("**/ask")
+        opened.wait()
+        assert page.locator(".try .words").first.is_visible()
         page.locator("textarea").fill("  ")
         page.wait_for_selector(".try-figure.stale")
+        assert not page.locator(".try .words").first.is_visible()  # it is of the text before
         assert "got an empty one" in page.locator(".try-problem").text_content()
 
 

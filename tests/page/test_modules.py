@@ -60,6 +60,7 @@ VALUES = [  # an expression, and its value
     (f"[0, 1].map((q) => largest({matrix([[0.2, 0.5, 0.3], [0.4, 0.4, 0.2]])}, q))", [1, 0]),
     ("largest(matrixOf([[NaN, 0.2, 0.1]]), 0)", 1),
     ("ticksTo(1).map(([, tick]) => tick)", [0, 0.05, 0.1, 0.25, 0.5, 0.75, 1]),
+    ("ticksTo(0.94).map(([, tick]) => tick)", [0, 0.05, 0.1, 0.25, 0.5, 0.94]),
     ("ticksTo(0.2).map(([place, tick]) => [Number(place.toFixed(4)), tick])",
      [[0, 0], [0.2236, 0.01], [0.5, 0.05], [0.7071, 0.1], [1, 0.2]]),
     (f"(({{ rows, columns, at }}) => [rows, columns, at(0, 0), at(1, 1)])"
@@ -186,8 +187,8 @@ const PASSAGE = {
 """
 SAID = [  # what the views say of an example
     ("setTo(SIGNAL, LOOKS)",
-     "Triangles set to 5.5 (right: 6.0), 100 % of their attention on triangles; boxes set to 6.1 "
-     "(right: 6.0), 75 % of their attention on boxes."),
+     "Triangles set to 5.5 (right: 6.0), on average 100 % of their attention on triangles; boxes "
+     "set to 6.1 (right: 6.0), on average 75 % of their attention on boxes."),
     ("setTo(SIGNAL, null)",
      "Triangles set to 5.5 (right: 6.0); boxes set to 6.1 (right: 6.0)."),
     ("setTo({ ...SIGNAL, marks: [] }, LOOKS)", None),
@@ -298,6 +299,20 @@ SAID = [  # what the views say of an example
      " => ({ name, kind: 'x', data: 'x', measured: 'mse', summary: { 'test/mse': { mean } } }))))"
      ".map((own) => own && [own.best.name, own.figures])",
      [["b", "test mse 0.2 against 0.3"], None]),
+    *(
+        (f"(({{ figures, chance }}) => figures + chance)(bestOf([['a', 0.7], ['b', {other}]].map("
+         f"([name, mean]) => ({{ name, kind: 'x', data: 'x', num_test: {count},"
+         " measured: 'accuracy', summary: { 'test/accuracy': { mean } } }))))",
+         f"test accuracy 0.7 against {other}{said}")
+        for other, count, said in (
+            # 2 sqrt((0.7 * 0.3 + 0.583 * 0.417) / 60)
+            (0.583, 60, ", of 60 test examples. So small a difference may be chance: two standard "
+             "errors are 0.174"),
+            (0.583, 7600, ", of 7,600 test examples"),
+            (0.52, 60, ", of 60 test examples"),
+            (0.583, "null", ""),
+        )
+    ),
     ("bestOf([['a', 0.3], ['b', 0.2]].map(([name, mean]) => ({ name, kind: 'x', data: 'x',"
      " measured:"
      " 'accuracy', summary: { 'test/accuracy': { mean } } }))).best.name", "a"),
@@ -375,6 +390,19 @@ def test_keys_move_along_a_chart_and_zoom_it(keys, said, js):
     assert js(f"(() => {{ {CURVES} {box} {press} return saidIn(box); }})()").endswith(said)
 
 
+def test_a_run_that_ended_earlier_is_said_with_its_own_last_step(js):
+    said = js("""(() => {
+      const line = (name, steps, values) => ({ name, measured: "mse",
+        curves: { "test/mse": { steps, seeds: { 0: values } } } });
+      const runs = [line("a", [0, 60, 120], [4, 3, 2]), line("b", [0, 48], [5, 1])];
+      const names = { across: "training step", up: "mse", at: "Step" };
+      return saidIn(onPage(chart(linesOf(runs, "test/mse"), names)));
+    })()""")
+    assert said == (
+        "a goes from 4 at step 0 to 2 at step 120; b goes from 5 at step 0 to 1 at step 48."
+    )
+
+
 def test_a_chart_has_a_band_a_dash_a_table_and_a_key_for_each_line(js):
     drawn = js(f"""(async () => {{
       {CURVES}
@@ -416,13 +444,17 @@ const strong = () => textsIn(table, "strong");
 
 
 def test_a_table_of_results_has_the_figures_of_each_run_and_the_best_in_bold(js):
-    heads, rows, strong = js(
-        f"(() => {{ {RESULTS} return [textsIn(table, 'thead th'), rows(), strong()]; }})()"
-    )
+    heads, breaks, rows, strong = js(f"""(() => {{ {RESULTS}
+      const heads = [...table.querySelectorAll("thead th")];
+      const broken = heads.filter((own) => own.querySelector("wbr")).map((own) =>
+        own.querySelector("button").innerHTML.replaceAll("<wbr>", "|").split("<span")[0]);
+      return [textsIn(table, "thead th"), broken, rows(), strong()];
+    }})()""")
     assert heads == [
         *("run", "parameters", "seeds", "steps", "minutes"),
         *("test/mse, kept", "last", "median of last 10 epochs", "ensemble/test/f1"),
     ]
+    assert breaks == ["test/|mse, kept", "ensemble/|test/|f1"]  # nowhere else in a word
     counts = ["1,234", "2", "500", "1.5"]
     assert rows[0] == ["b", *counts, "0.5 ± 0.01", "1", "0.25", "0.125"]
     assert rows[1] == ["a", *counts, "0.25 ± 0.01", "0.5", "NaN", "0.0625"]
@@ -433,6 +465,18 @@ def test_a_table_of_results_has_the_figures_of_each_run_and_the_best_in_bold(js)
         "0.25 ± 0.01",
         "0.5",
     ]  # of f1 the highest, of errors the least
+
+
+def test_the_last_epoch_has_a_column_where_it_is_not_what_was_kept(js):
+    told = js(f"""(() => {{ {RESULTS}
+      const own = run("a", 0.5);
+      const both = [aboutColumns([own])];
+      own.summary["last/test/mse"] = own.summary["test/mse"];
+      return [...both, aboutColumns([own]), textsIn(onPage(resultsTable([own])), "thead th")];
+    }})()""")
+    assert " Last: after the last epoch. Median" in told[0]
+    assert "Last: " not in told[1]
+    assert "last" not in told[2]
 
 
 @pytest.mark.parametrize(
@@ -554,13 +598,19 @@ def test_hiding_each_part_says_what_becomes_of_the_likeliest_class(js):
           }};
       }};
       return shownBy({{ names: ["x", "y", "z"], weights: [0.6, 0.1, 0.3], inputs: {{ text: "x" }},
-        settings: {{ hidden: [3] }}, isWeighed: true }});
+        settings: {{ hidden: [3] }}, weighed: "the mean over all" }});
     }})()""")
     assert changes == [f"{MINUS}30", "+10", f"{MINUS}2"]
-    assert said == "Attention and evidence agree well (Kendall's tau 1.00)."
+    assert said == (
+        "The order by attention and the order by what hiding does agree well: Kendall's tau is "
+        f"1.00, where 1 is the same order and {MINUS}1 the reverse."
+    )
     assert title == ["What hiding each word does to “b”, in percentage points"]
-    assert hint[0].startswith("Above: the attention on the word. Below: the change. Here the")
-    assert "predict --why leaves it out" in hint[0]
+    assert hint == [
+        "Each word is hidden from the attention in turn; flax-attn predict --why leaves it out of "
+        "the text, so its figures differ. Above: the attention on it, the mean over all. Below: "
+        "the change."
+    ]
     assert [own["settings"]["hidden"] for own in asked] == [[3], [3, 0], [3, 1], [3, 2]]
     assert all(own["brief"] for own in asked)
     assert busy == "false"
@@ -575,9 +625,12 @@ def test_hiding_each_part_says_how_far_the_numbers_of_an_answer_move(js):
         inputs: {{}}, settings: {{ hidden: [] }} }});
     }})()""")
     assert changes == ["1", "0.5"]
-    assert said == "Attention and evidence contradict each other (Kendall's tau -1.00)."
-    assert title[0].endswith("how far its numbers move, the mean over all of them")
-    assert hint == ["Here the attention does not see the shape."]
+    assert f"contradict each other: Kendall's tau is {MINUS}1.00, where" in said
+    assert title == ["What hiding each shape does to the answer"]
+    assert hint == [
+        "Each shape is hidden from the attention in turn. Below: by how much the numbers of the "
+        "answer change, on average."
+    ]
 
 
 @pytest.mark.parametrize(

@@ -297,6 +297,22 @@ def test_parts_of_a_translation_say_what_they_were_read_from(js, written):
     assert second == "The model wrote “taa”; the reference is “t a c”."
 
 
+def test_blanks_of_a_translation_have_a_sign_at_the_matrix_and_in_what_is_said(js, written):
+    run = json.loads(written("translation")[1])
+    run["examples"][0] |= {"source": [" "] * 4, "tokens": [" "] * 4}
+    rows, columns, said, table = shown(
+        js,
+        json.dumps(run),
+        """
+      return [textsIn(node, ".row-names span"), textsIn(node, ".column-names span"), said(),
+        await opened()];
+    """,
+    )
+    assert rows == columns == ["␣"] * 4
+    assert said.startswith("“␣” was read most from “␣”: ")
+    assert [row[:2] for row in table[1:]] == [["␣", "␣"]] * 4
+
+
 def test_steps_of_series_say_what_is_weighed(js, written):
     run, data = written("series")
     (weights,) = weights_of(run, 0)["input"]

@@ -410,10 +410,19 @@ def test_runs_of_equal_names_have_their_paths(tmp_path):
     assert names == [str(run.path) for run in runs]
 
 
+def test_an_accuracy_of_classes_has_the_number_of_its_test_examples(tmp_path):
+    run = read(write_run(tmp_path / "run", "texts"))
+    assert data.num_test(run) is None
+    run.summary["classes"] = {"a": {"support": 29}, "b": {"support": 31.0}}
+    assert data.run_data(run)["num_test"] == 60
+    run.summary["measured"] = "loss"
+    assert data.num_test(run) is None
+
+
 @pytest.mark.parametrize("missing", ["platform", "matmul_precision"])
 def test_a_page_says_where_it_was_trained_where_the_run_says_it(missing):
     said = {"platform": "tpu", "matmul_precision": "default"}
-    expected = "tpu, where float32 is multiplied in bfloat16"
-    assert data.trained_on(said) == expected
+    assert data.trained_on(said) == "tpu, with float32 multiplied in bfloat16"
+    assert data.trained_on(said | {"matmul_precision": "highest"}) == "tpu"
     del said[missing]
     assert data.trained_on(said) is None

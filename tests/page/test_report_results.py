@@ -121,7 +121,7 @@ def test_the_table_sorts_and_marks_the_best_and_keeps_tasks_apart(pages, visit):
     place = heads.index("test/mse, kept")
     cell = lambda row: table.locator("tbody tr").nth(row).locator("td").nth(place - 1)
     mean, std = np.mean([1, 1.1]) / 2, np.std([1, 1.1], ddof=1) / 2
-    assert cell(0).text_content() == f"{mean:.4g} ± {std:.1g}"
+    assert cell(0).text_content() == f"{mean:.4g} ±\xa0{std:.1g}"
     assert cell(0).locator("strong").count() == 0
     assert cell(1).locator("strong").count() == 1
     table.get_by_role("button", name="test/mse, kept").click()
@@ -131,6 +131,22 @@ def test_the_table_sorts_and_marks_the_best_and_keeps_tasks_apart(pages, visit):
     assert table.locator("tbody th").all_text_contents() == ["late", "early"]
     heading = opened.page.locator("h1").text_content()
     assert heading.startswith("early, the best of 2 runsSets both shapes of a kind")
+
+
+def test_a_table_of_many_results_fits_a_laptop(tmp_path, visit):
+    path = write_run(tmp_path / "run", "texts")
+    summary = json.loads((path / "summary.json").read_text())
+    measure = summary["metrics"]["test/accuracy"]
+    further = ("f1", "loss", "macro/f1", "precision", "recall")
+    summary["metrics"] |= {f"test/{name}": measure for name in further}
+    (path / "summary.json").write_text(json.dumps(summary))
+    vouch(path)
+    page = tmp_path / "page.html"
+    page.write_text(report([read(path)]), encoding="utf-8")
+    opened = visit(page, viewport={"width": 1280, "height": 740})
+    box = opened.page.locator(".scroll", has=opened.page.locator("table.results"))
+    assert box.evaluate("own => own.scrollWidth <= own.clientWidth")
+    assert "Median of last 10 epochs: of all seeds" in opened.page.locator("main").inner_text()
 
 
 def test_on_a_phone_the_heads_of_the_table_say_that_they_sort(pages, visit):

@@ -244,6 +244,7 @@ def test_a_picture_is_saved_in_light_colours_with_its_tokens(opened):
     root = ElementTree.fromstring(content)
     texts = texts_of(root)
     assert texts[0] == "a model: layer 1, head 2"
+    assert texts.count("attention weight, square-root scale") == 1
     assert [word for word in WORDS if texts.count(word) < 2] == []
     fills = {path.get("fill") for path in root.iter(f"{SVG}path")}
     assert root.find(f"{SVG}rect").get("fill") == "#ffffff"
@@ -260,6 +261,13 @@ def test_a_picture_is_saved_in_light_colours_with_its_tokens(opened):
     assert len(strong) == 11
     assert [word for word in WORDS if texts_of(root).count(word) < 2] == []
     assert saved_picture(visited.page, "PNG")[1].startswith(b"\x89PNG")
+
+
+def test_only_a_box_that_scrolls_has_shadows_at_its_sides(opened):
+    visited = opened(told(), WORDS)
+    boxes = visited.page.locator(".scroll:not(.is-wide)")
+    grounds = boxes.evaluate_all("all => all.map((own) => getComputedStyle(own).backgroundImage)")
+    assert {*grounds} == {"none"}  # else a stroke stands at the corners of a dark page
 
 
 def test_a_picture_of_masked_weights_says_what_is_hatched(opened):

@@ -9,7 +9,7 @@ import pytest
 from flax_attn.errors import UsageError, unknown
 from flax_attn.fields import flatten
 from flax_attn.files import replacing
-from flax_attn.runs import checkpoints, lock, sums
+from flax_attn.runs import checkpoints, lock, sums, untrusted
 from flax_attn.runs.checkpoints import Progress
 from flax_attn.runs.directory import RunDirectory, read_config, read_whole
 
@@ -269,3 +269,9 @@ def test_json_that_could_not_be_read_again_is_not_written(directory, monkeypatch
     with pytest.raises(UsageError, match="expected at most 1,000 bytes"):
         directory.write_json("tokenizer.json", ["x" * 2_000])
     assert not (directory.path / "tokenizer.json").exists()
+
+
+def test_a_file_in_the_place_of_a_directory_is_called_one(tmp_path):
+    (tmp_path / "figures").touch()
+    with pytest.raises(UsageError, match=r"^expected a directory in .*figures, got a file; remove"):
+        untrusted.check_folder(tmp_path / "figures")

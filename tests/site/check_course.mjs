@@ -11,8 +11,7 @@ for (const path of [common, process.argv[2]]) vm.runInContext(fs.readFileSync(pa
 const course = vm.runInContext("course", page);
 const { exercise } = course.parts;
 const asked = JSON.parse(fs.readFileSync(0, "utf8") || "{}");
-const verdict = (answer) =>
-  exercise.verdict(exercise.fields ? course.answer(answer) : answer, asked.facts);
+const verdict = (answer) => course.verdict(exercise, answer, asked.facts);
 const result = asked.answers?.map(verdict) ??
   (asked.function ? course[asked.function](...asked.arguments) : exercise);
 console.log(JSON.stringify(result));

@@ -39,7 +39,19 @@ TEXTS = [
     "abc",
     "1,5",
     "131,072",
+    "131 072",
+    "131\N{NARROW NO-BREAK SPACE}072",
+    "1 31072",
+    "1,310,720",
+    "131,072,5",
+    "1,310 720",
     "1,0000",
+    "0,500",
+    "54,6%",
+    "54.6%",
+    "3,200 %",
+    "5%%",
+    "%",
     "1_000",
     "0x10",
     "nan",
@@ -51,14 +63,14 @@ TEXTS = [
     "0",
 ]
 TEXTS += ["1e-320", "1e-5", ".125", "0.5", "+1", "1.", "5050.7", "100", "10000", "1e6", "1e30"]
-PAIRS = ["", "abc", "nan", "inf", "-1", "0", "0.3125", "0.31", "0.5", "1", "100", "5050", "1e4"]
+PAIRS = ["", "abc", "1,5", "nan", "inf", "-1", "0", "0.3125", "0.5", "1", "100", "5 050", "1e4"]
 CLOSE = {  # to where the verdict changes
     "02_averaging_what_is_similar": ["0.9", "1", "1.2", "1.5", "2", "2.5", "3", "8", "24"],
-    "03_scores": ["8", "31.9", "31.991", "32", "32.009", "32.02", "64", "123456.5", "1234567"],
-    "05_one_layer_that_sees_everything": ["0.0068", "0.00681", "0.07", "0.16999", "0.17", "1.01"],
+    "03_scores": ["8", "31.8", "31.85", "31.99", "32", "32.15", "32.2", "123456.5", "1234567"],
+    "05_one_layer_that_sees_everything": ["0.0349", "0.035", "0.07", "0.1", "0.14", "0.141", "17%"],
     "08_which_words_mattered": ["0.53", "0.54", "0.546", "0.55", "0.994", "0.996", "1.004"],
     "12_sparse_hard_local": ["1", "2", "5", "9.9", "9.98", "9.99", "10", "10.01", "10.02"],
-    "04a_from_numpy_to_flax": ["15", "20", "20.0", "21"],
+    "04a_from_numpy_to_flax": ["15", "20", "20.0", "21", "twenty", "15+5"],
     "16_images_as_patches": ["4", "14", "16", "196", "197", "784", "50176"],
     "17_what_todays_models_changed": [
         "4096",
@@ -73,13 +85,19 @@ CLOSE = {  # to where the verdict changes
 
 
 def reads_number(text):
-    """The number that a text says, with commas between thousands or without, or the text."""
+    """The number that a text says, as a share or with gaps between thousands, or the text."""
+    if share := re.fullmatch(r"(.*[\d.]) ?%", text):
+        number = reads_number(share[1])
+        return text if isinstance(number, str) else number / 100
+    is_grouped = re.fullmatch(r"[+-]?[1-9]\d{0,2}([,\s])\d{3}(\1\d{3})*", text)
     try:
-        return float(
-            text.replace(",", "") if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+", text) else text
-        )
+        return float(re.sub(r"[,\s]", "", text) if is_grouped else text)
     except ValueError:
         return text
+
+
+# decimals behind a comma, and behind a point
+COMMAS = {"1,5": "1.5", "1,0000": "1.0000", "0,500": "0.500", "54,6%": "54.6%"}
 
 
 def defined(name, *wanted):
@@ -112,8 +130,6 @@ WANTED = {
 def lesson(name):
     """The names that `check` of a lesson needs. What is trained there is made up here."""
     made = defined(name, *WANTED.get(name, "").split())
-    if name == "05_one_layer_that_sees_everything":
-        made["everywhere_error"] = 0.0017
     if name == "08_which_words_mattered":
         made["effects"] = np.random.default_rng(0).random((6, 64, 15))
         made["weights"] = made["effects"].copy()
@@ -167,6 +183,12 @@ def window(query, key, left, right):
     return np.asarray(masks.window(*arrays, left=left, right=right))
 
 
+def with_point(held):
+    """What the page says to decimals behind a comma; no `check` gets them."""
+    texts = [text for text in COMMAS if isinstance(held, list) and text in held]
+    return f"Not yet: write a point for the comma, {COMMAS[texts[0]]}." if texts else ""
+
+
 def said_by(check, answer):
     with contextlib.redirect_stdout(io.StringIO()) as said, np.errstate(all="ignore"):
         check(answer)
@@ -188,7 +210,7 @@ def test_a_form_says_what_the_lesson_says(name):
     answers = list(answers_of(name, on_the_page(name)))
     facts = json.loads(as_json(eval(PARTS[name]["exercise"], made)))
     verdicts = on_the_page(name, facts=facts, answers=[answer for answer, _ in answers])
-    expected = [said_by(made["check"], answer) for _, answer in answers]
+    expected = [with_point(held) or said_by(made["check"], answer) for held, answer in answers]
     assert dict(enumerate(verdicts)) == dict(enumerate(expected))
     assert {text.split(":")[0] for text in expected} == {"Not answered yet.", "Not yet", "Right"}
 

@@ -46,6 +46,18 @@ def test_a_notebook_is_read_alone_and_tells_no_answer(lesson, written):
     assert places == [f"attachment:{name}" for name in held]
 
 
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+def test_a_folded_cell_is_called_a_picture_only_if_it_draws_one(lesson):
+    cells = [
+        cell
+        for cell in jupytext.read(lesson, fmt="md:myst").cells
+        if {"hide-input", "hide-cell"} & set(tags(cell))
+    ]
+    kinds = [notebooks.kind_of(cell.metadata, cell.source) for cell in cells]
+    pictures = ["mystnb" in cell.metadata for cell in cells]
+    assert [kind == "picture" for kind in kinds] == pictures
+
+
 def test_a_missing_package_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["notebooks", "folder"])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

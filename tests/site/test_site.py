@@ -246,6 +246,16 @@ def test_without_scripts_the_formula_is_typeset_and_its_table_explains_it(site, 
     context.close()
 
 
+def test_short_code_in_a_table_stands_on_one_line(site, visitor):
+    visitor.set_viewport_size(DESKTOP)
+    visitor.goto((site.pages / "docs" / "course" / "03_scores.html").as_uri())
+    lines = visitor.locator("td code").evaluate_all(
+        "all => all.map(code => [code.textContent, code.getClientRects().length])"
+    )
+    assert {"scaled_dot", "(97, 1)", "q · k / sqrt(d)"} <= {text for text, _ in lines}
+    assert [text for text, number in lines if number > 1] == []
+
+
 # The course
 
 
@@ -307,7 +317,7 @@ ANSWERS = {  # right, wrong; a function makes them of the facts in the page
         [[r - c in range(-1, 4) for c in range(7)] for r in range(7)],
     ),
     "04a_from_numpy_to_flax": (["20"], ["15"]),
-    "05_one_layer_that_sees_everything": (["0.07"], lambda facts: [str(facts["error"])]),
+    "05_one_layer_that_sees_everything": (["0.07"], ["0.0062"]),
     "08_which_words_mattered": (lambda facts: [str(facts["share"])], ["1"]),
     "09_encoder_and_decoder": (
         lambda facts: [str(share) for share in facts["words"]],
@@ -489,7 +499,8 @@ def test_what_is_folded_is_named(site):
     for name in LESSONS:
         text = (site.pages / "docs" / "course" / f"{name}.html").read_text(encoding="utf-8")
         names |= set(re.findall(r'<p class="collapsed admonition-title">(.*?)</p>', text))
-    kinds = "one answer", "a wrong answer", "how it is checked", "the code of the picture"
+    kinds = "one answer", "a wrong answer", "how it is checked"
+    kinds += tuple(f"the code of the {what}" for what in ("picture", "data", "training", "table"))
     assert names == {f"Show {kind}" for kind in kinds}
 
 

@@ -6,10 +6,11 @@ course.lesson({
       if (answer === null) return "Not answered yet.";
       if (typeof answer !== "number" || !(answer > 0))
         return "Not yet: the answer is one number above 0.";
-      if (Math.abs(answer - 32) < 0.01)
+      const deviation = course.fixed(32 / answer, 2);
+      if (deviation === "1.00")
         return "Right: one product has variance 16. The sum of 64 has 1,024. Its root is 32.";
       return `Not yet: divided by ${course.general(answer)}, the standard deviation is` +
-        ` ${course.fixed(32 / answer, 1)}. What is the variance of one product q_i k_i now?`;
+        ` ${deviation}. What is the variance of one product q_i k_i now?`;
     },
   },
 

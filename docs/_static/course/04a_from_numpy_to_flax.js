@@ -4,6 +4,7 @@ course.lesson({
     fields: ["numbers"],
     verdict(answer) {
       if (answer === null) return "Not answered yet.";
+      if (typeof answer !== "number") return "Not yet: the answer is one number.";
       if (answer === 20)
         return "Right: the kernel has 3 · 5 = 15 numbers, and the bias has 5. The 7 does not" +
           " count.";

@@ -2,19 +2,23 @@ course.lesson({
   exercise: {
     asked: "Your guess, or the error that you measured",
     fields: ["error without the two convolutions"],
-    verdict(answer, { error }) {
+    verdict(answer) {
       if (answer === null) return "Not answered yet.";
       if (typeof answer !== "number")
         return "Not yet: the answer is one number, the error that `train` returns.";
+      const measured = 0.07;
+      if (answer < 0) return "Not yet: the error is a mean of squares, so it cannot be below 0.";
       const own = course.fixed(answer, 4);
-      if (answer < 4 * error)
-        return `Not yet: ${own} would mean that the attention needs no convolutions before it.` +
-          " Train the network. Without them a point is one" +
+      if (answer < measured / 2)
+        return `Not yet: ${own} is too low. It would mean that the attention hardly needs the` +
+          " convolutions before it. Train the network. Without them a point is one" +
           " height: does it know whether it is in a triangle or a box?";
-      if (!(answer < 0.17))
-        return "Not yet: a network that returns the signal as it is has an error of about 0.17.";
-      return `Right: ${own}. Without the convolutions a point is one height. Its query cannot` +
-        " ask for the other triangle, because no key says that a point belongs to a triangle.";
+      if (!(answer <= 2 * measured))
+        return `Not yet: ${own} is too high. A network that returns the signal as it is has an` +
+          " error of about 0.17, and this one does better.";
+      return `Right: ${own} is near. Measured, the error is about ${measured}. Without the` +
+        " convolutions a point is one height. Its query cannot ask for the other triangle," +
+        " because no key says that a point belongs to a triangle.";
     },
   },
 

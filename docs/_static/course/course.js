@@ -68,13 +68,13 @@ const course = {
    * the cell with the exercise, unless the answer `isAlsoCode`.
    */
   form(box, exercise, facts) {
-    const { asked, verdict } = exercise;
+    const { asked } = exercise;
     const kind = exercise.fields ? "fields" : exercise.choices ? "choices" : "grid";
     const { nodes, answer } = course[kind](exercise);
     const said = course.el("output", { class: "verdict", role: "status" });
     const check = (event) => {
       event.preventDefault();
-      const text = verdict(answer(), facts);
+      const text = course.verdict(exercise, answer(), facts);
       said.className = `verdict ${text.startsWith("Right") ? "is-right" : "is-not-yet"}`;
       said.textContent = text;
     };
@@ -92,7 +92,7 @@ const course = {
       course.el("input", { type: "text", size: 8, autocomplete: "off", spellcheck: "false" }),
     );
     const nodes = fields.map((name, i) => course.el("label", { class: "field" }, name, inputs[i]));
-    return { nodes, answer: () => course.answer(inputs.map((input) => input.value)) };
+    return { nodes, answer: () => inputs.map((input) => input.value) };
   },
 
   choices({ choices, several }) {
@@ -146,6 +146,14 @@ const course = {
     return { nodes, answer };
   },
 
+  /** What is said to what a form holds, such as the texts of its fields. */
+  verdict(exercise, held, facts) {
+    if (!exercise.fields) return exercise.verdict(held, facts);
+    const point = held.map((text) => course.withPoint(text.trim())).find(Boolean);
+    if (point) return `Not yet: write a point for the comma, ${point}.`;
+    return exercise.verdict(course.answer(held), facts);
+  },
+
   // Numbers, as Python reads and writes them
 
   /** The answer that texts say: null if all are empty, a number or text for one, or a list. */
@@ -155,13 +163,24 @@ const course = {
     return values.length === 1 ? values[0] : values;
   },
 
-  /** The number that a text says to Python's `float`, or else the text. */
+  /** A number whose decimals stand behind a comma, with a point; null for other texts. */
+  withPoint: (text) =>
+    /^[+-]?\d*,\d+ ?%?$/.test(text) && typeof course.value(text) === "string"
+      ? text.replace(",", ".")
+      : null,
+
+  /** The number that a text says to Python's `float`, or in one of two other ways, or the text. */
   value(text) {
+    const share = /^(.*[\d.]) ?%$/.exec(text);
+    if (share) {
+      const number = course.value(share[1]);
+      return typeof number === "number" ? number / 100 : text;
+    }
     const word = /^([+-]?)(?:inf(?:inity)?|(nan))$/i.exec(text);
     if (word) return word[2] ? NaN : word[1] === "-" ? -Infinity : Infinity;
-    // 1_000 and 1,000 are 1000
-    const isGrouped = /^[+-]?\d{1,3}(,\d{3})+$/.test(text);
-    const plain = isGrouped ? text.replaceAll(",", "") : text.replace(/(?<=\d)_(?=\d)/g, "");
+    // 1_000, 1,000 and 1 000 are 1000; 0,500 is none
+    const isGrouped = /^[+-]?[1-9]\d{0,2}([,\s])\d{3}(\1\d{3})*$/.test(text);
+    const plain = text.replace(isGrouped ? /[,\s]/g : /(?<=\d)_(?=\d)/g, "");
     return /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(plain) ? Number(plain) : text;
   },
 

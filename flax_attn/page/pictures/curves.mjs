@@ -175,16 +175,18 @@ function describe(lines, { at, range }, names) {
     return `${names.at} ${shown(at)}: ${values.join(", ")}.`;
   }
   const place = names.at.toLowerCase();
-  const ends = lines.map((line) => {
-    const [from, to] = [line.mean[0], line.mean.at(-1)].map(shown);
-    const seeds = line.rows.length > 1 ? ` (mean of ${line.rows.length} seeds)` : "";
-    const begin = line.steps[0] === wholeOf(lines)[0] ? "" : ` at ${place} ${shown(line.steps[0])}`;
-    return `${line.label} goes from ${from}${begin} to ${to}${seeds}`;
+  const [first, last] = wholeOf(lines);
+  const areAlike = lines.every(({ steps }) => steps.at(-1) === lines[0].steps.at(-1));
+  const ends = lines.map(({ label, steps, mean, rows }) => {
+    const [from, to] = [mean[0], mean.at(-1)].map(shown);
+    const seeds = rows.length > 1 ? ` (mean of ${rows.length} seeds)` : "";
+    const [start, stop] = [steps[0], steps.at(-1)].map((step) => ` at ${place} ${shown(step)}`);
+    const begin = areAlike && steps[0] === first ? "" : start;
+    return `${label} goes from ${from}${begin} to ${to}${areAlike ? "" : stop}${seeds}`;
   });
   const part = range ? ` Shown from ${shown(range[0])} to ${shown(range[1])}.` : "";
-  const [first, last] = wholeOf(lines);
-  const where = `${names.at} ${shown(first)} to ${shown(last)}`;
-  return `${where}: ${ends.join("; ")}.${part}`;
+  const where = areAlike ? `${names.at} ${shown(first)} to ${shown(last)}: ` : "";
+  return `${where}${ends.join("; ")}.${part}`;
 }
 
 function restore(state, draw) {

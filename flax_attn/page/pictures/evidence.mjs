@@ -33,6 +33,7 @@ function sizeOf(number) {
 function ofClass({ classes: [[best]] }) {
   return {
     does: `does to “${best}”, in percentage points`,
+    below: () => "the change",
     beside: (what) => (what === "word" ? WHY : ""),
     change: (first, reply) => shareOf(reply, best) - shareOf(first, best),
     cost: (change) => -change,
@@ -43,9 +44,10 @@ function ofClass({ classes: [[best]] }) {
   };
 }
 
-/** How far the numbers of an answer move, on average. */
+/** By how much the numbers of an answer change, on average. */
 const OF_NUMBERS = {
-  does: "does to the answer: how far its numbers move, the mean over all of them",
+  does: "does to the answer",
+  below: (numbers) => `by how much ${numbers} change, on average`,
   beside: () => "",
   change: ({ outputs: { data } }, { outputs }) => {
     const distances = Array.from(data, (own, i) => Math.abs(own - outputs.data[i]));
@@ -64,7 +66,8 @@ const OF_NUMBERS = {
  *
  * `show({names, weights, inputs, settings, ...})` begins anew. `keys` are those of each part, by
  * default one; `labels` what is written, by default the names, and null for none; `columns` puts
- * the parts in rows; `what` says what a part is; `isWeighed` writes the weights, too.
+ * the parts in rows; `what` says what a part is; `weighed` says over what the weights are means,
+ * which are then written, too; `numbers` says what the numbers of an answer are.
  */
 export function evidenceRow(ask) {
   const row = el("div", { class: "words try-evidence", role: "group", tabindex: 0 });
@@ -111,13 +114,13 @@ export function evidenceRow(ask) {
   }
 
   function draw(asked, all, how) {
-    const { names, weights, what = "word", columns, isWeighed } = asked;
-    const { labels = names.map(sign) } = asked;
+    const { names, weights, what = "word", columns, weighed } = asked;
+    const { labels = names.map(sign), numbers = "the numbers of the answer" } = asked;
     const largest = Math.max(...all.map(Math.abs));
     row.classList.toggle("in-rows", Boolean(columns));
     setStyle(row, { "grid-template-columns": columns ? `repeat(${columns}, 1fr)` : "" });
     const cells = names.map((name, k) => {
-      const share = isWeighed ? percent(weights[k]) : null;
+      const share = weighed ? percent(weights[k]) : null;
       const cell = cellOf(labels && labels[k], name, how.written(all[k]), share);
       const strength = `${Math.round(STRONGEST * how.strength(all[k], largest))}%`;
       const colour = how.cost(all[k]) > 0 ? "var(--blue)" : "var(--orange)";
@@ -127,8 +130,9 @@ export function evidenceRow(ask) {
     });
     row.replaceChildren(...cells);
     title.textContent = `What hiding each ${what} ${how.does}`;
-    const both = isWeighed ? `Above: the attention on the ${what}. Below: the change. ` : "";
-    about.textContent = `${both}Here the attention does not see the ${what}${how.beside(what)}.`;
+    const hidden = `Each ${what} is hidden from the attention in turn${how.beside(what)}.`;
+    const above = weighed ? ` Above: the attention on it, ${weighed}.` : "";
+    about.textContent = `${hidden}${above} Below: ${how.below(numbers)}.`;
   }
 
   /** Without inputs nothing is asked: what is shown was kept, and the model's answer is to come. */
@@ -163,8 +167,10 @@ function cellOf(label, name, change, share) {
 /** How well attention and evidence agree: Kendall's tau of weights and of what hiding costs. */
 function sentenceOf(weights, costs) {
   const tau = kendall(weights, costs);
-  const number = Number.isFinite(tau) ? ` (Kendall's tau ${tau.toFixed(2)})` : "";
-  return `Attention and evidence ${agreement(tau)}${number}.`;
+  const number = tau.toFixed(2).replace("-", "−");
+  const said = `: Kendall's tau is ${number}, where 1 is the same order and −1 the reverse`;
+  const orders = "The order by attention and the order by what hiding does";
+  return `${orders} ${agreement(tau)}${Number.isFinite(tau) ? said : ""}.`;
 }
 
 /**

@@ -8,6 +8,8 @@ import { el, scrollBox, setStyle } from "../dom.mjs";
 const LIGHT_STOPS = ["#ffffff", "#cfe1f2", "#93c4de", "#4a97c9", "#1764ab", "#08306b"];
 const DARK_STOPS = ["#131416", "#16334f", "#1d5a8c", "#3f8fc4", "#8cc6ea", "#f2faff"];
 const TICKS = [0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1];
+const NEAREST_LAST = 0.87; // the place of a tick up to which the last one leaves it room
+export const SCALED = "attention weight, square-root scale";
 const LEAST_TOP = 8; // times the uniform weight, so that uniform weights are pale
 const BROKEN = [213, 94, 0]; // not a number
 export const PIXELS = 4; // of a cell, so that stripes can be told from a colour
@@ -156,14 +158,14 @@ export function largest(weights, q) {
 
 /** The ticks of a scale from 0 to `top`, as pairs of place and weight. */
 export function ticksTo(top) {
-  const ticks = TICKS.filter((tick) => tick < 0.8 * top).concat(top);
+  const ticks = TICKS.filter((tick) => rootOf(tick, top) < NEAREST_LAST).concat(top);
   const apart = ticks.filter((tick, i) => i === 0 || i === ticks.length - 1 || tick / top >= 0.04);
   return apart.map((tick) => [rootOf(tick, top), tick]);
 }
 
 /** A bar of the colours from 0 to `top`, with ticks. `masked` may say what is hatched. */
 export function legend(top = 1, masked = false) {
-  return barOf("attention weight, square-root scale", ticksTo(top), masked);
+  return barOf(SCALED, ticksTo(top), masked);
 }
 
 /** A bar of the colours of `count` words or patches, from the uniform weight to all of it. */

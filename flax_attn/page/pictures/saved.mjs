@@ -1,7 +1,7 @@
 // Pictures as files, an SVG or a PNG: in light colours, with the tokens.
 
 import { el, svg } from "../dom.mjs";
-import { LIGHT, rgbAmong, rootOf, ticksTo } from "./heat.mjs";
+import { LIGHT, rgbAmong, rootOf, SCALED, ticksTo } from "./heat.mjs";
 import { cutShort } from "./words.mjs";
 
 const INK = "#1c1c1a";
@@ -92,7 +92,7 @@ export function savedMatrix(title, weights, { top, visible, masked, rows, column
     return named(0, 0, name, { transform: turn });
   });
   const quiet = { "font-size": 12, fill: QUIET };
-  const low = below + room(across) + 14;
+  const low = below + room(across) + 32;
   const bar = colourBar(left, low, top, masked);
   const field = { x: left, y: above, width, height, fill: "none", stroke: EDGE };
   const said = (masked || "").length * 6.4;
@@ -149,7 +149,7 @@ function hatchPattern() {
   return svg("defs", {}, svg("pattern", pattern, svg("path", { ...stripe, "stroke-width": 0.1 })));
 }
 
-/** The scale of colours, with what is hatched. */
+/** The scale of colours under what it measures, with what is hatched. */
 function colourBar(left, y, top, masked) {
   const stops = LIGHT.map((stop, i) =>
     svg("stop", { offset: i / (LIGHT.length - 1), "stop-color": `rgb(${stop})` }),
@@ -159,12 +159,13 @@ function colourBar(left, y, top, masked) {
     return svg("text", { ...label, fill: QUIET }, String(Number(tick.toPrecision(2))));
   });
   const bar = { x: left, y, width: BAR, height: 10, fill: "url(#scale)", stroke: EDGE };
-  const said = masked && svg("text", { x: left, y: y + 46, "font-size": 12, fill: QUIET }, masked);
+  const line = (at, text) => svg("text", { x: left, y: at, "font-size": 12, fill: QUIET }, text);
   return [
     svg("defs", {}, svg("linearGradient", { id: "scale" }, stops)),
+    line(y - 7, SCALED),
     svg("rect", bar),
     ticks,
-    said || null,
+    masked ? line(y + 46, masked) : null,
   ];
 }
 

@@ -33,8 +33,8 @@ export function resultsTable(runs) {
       draw();
     };
     const arrow = el("span", { class: "arrow", "aria-hidden": "true" });
-    const button = el("button", { type: "button", onclick: press }, column.name, arrow);
-    return el("th", { scope: "col" }, runs.length > 1 ? button : column.name);
+    const button = el("button", { type: "button", onclick: press }, breakable(column.name), arrow);
+    return el("th", { scope: "col" }, runs.length > 1 ? button : breakable(column.name));
   });
   const draw = () => {
     const sorting = runs.length > 1 ? heads : []; // one run has no order
@@ -64,6 +64,29 @@ export function resultsTable(runs) {
   return scrollBox(`Results of ${namesOf(runs)}`, table);
 }
 
+/** Whether the last epoch of a run has another result than what was kept. */
+function hasLast(run) {
+  const measured = `test/${run.measured}`;
+  const last = run.summary[`last/${measured}`];
+  return last !== undefined && last.mean !== run.summary[measured].mean;
+}
+
+/** What the columns of results mean, for a line below the tables. */
+export function aboutColumns(runs) {
+  const last = runs.some(hasLast) ? " Last: after the last epoch." : "";
+  return (
+    "Kept: with the parameters that were kept, those of the best epoch on validation data or of " +
+    `the last one.${last} Median of last 10 epochs: of all seeds together, so that one lucky ` +
+    "epoch does not decide."
+  );
+}
+
+/** A name that may break behind its strokes and underscores, and nowhere else in a word. */
+function breakable(name) {
+  const [first, ...others] = name.split(/(?<=[/_])/);
+  return [first, ...others.flatMap((part) => [el("wbr"), part])];
+}
+
 function namesOf(runs) {
   return runs.length > 3 ? `${runs.length} runs` : runs.map((run) => run.name).join(", ");
 }
@@ -84,7 +107,8 @@ function columnsOf(runs) {
   const kept = (run) => run.summary[measured];
   const last = (run) => run.summary[`last/${measured}`] ?? kept(run);
   const late = (run) => ({ mean: run.late, std: null, values: [] });
-  columns.push(measure(`${measured}, kept`, kept, measured), measure("last", last, measured));
+  columns.push(measure(`${measured}, kept`, kept, measured));
+  if (runs.some(hasLast)) columns.push(measure("last", last, measured));
   columns.push(measure("median of last 10 epochs", late, measured));
   const rest = new Set(runs.flatMap((run) => Object.keys(run.summary)));
   rest.delete(measured);
@@ -100,7 +124,7 @@ function measure(name, of, metric) {
     const metric = of(run);
     if (!metric) return "–";
     const many = metric.values.length > 1;
-    const deviation = many ? ` ± ${Number(asNumber(metric.std).toPrecision(1))}` : "";
+    const deviation = many ? ` ±\u00a0${Number(asNumber(metric.std).toPrecision(1))}` : "";
     return `${fourDigits(asNumber(metric.mean))}${deviation}`;
   };
   return { name, value, write, falls: isError(metric) };

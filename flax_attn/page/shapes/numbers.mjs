@@ -122,7 +122,8 @@ export function shapeParts(shapes, weights) {
     keys: shapes.map((own) => all.filter((k) => isIn(own, (k * LENGTH) / weights.columns))),
     weights: shapes.map((own) => shareOn(weights, shapes, [own])),
     what: "shape",
-    isWeighed: true,
+    weighed: "the mean over all positions in shapes",
+    numbers: `the heights of the answer (0 to ${HEIGHTS[1]})`,
   };
 }
 

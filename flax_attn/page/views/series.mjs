@@ -395,7 +395,8 @@ function dragged(node, picture, onMove) {
 /** Each series, or the stretches of a signal, with the mean weight over all queries. */
 export function seriesParts(isSeries, weights) {
   const means = rowOf(weights, null);
-  const common = { isWeighed: true, what: isSeries ? "series" : "stretch" };
+  const weighed = `the mean over all ${isSeries ? "steps" : "positions"}`;
+  const common = { weighed, what: isSeries ? "series" : "stretch" };
   if (isSeries) {
     const names = means.map((_, k) => `series ${k}`);
     return { ...common, names, labels: names, weights: means };

@@ -187,7 +187,7 @@ function setTo(example, weights) {
       inside.map((position) => channels[0][position].toFixed(1)),
     );
     const looks = weights && percent(meanShare(example, weights, kind));
-    const share = looks ? `, ${looks} of their attention on ${pluralOf(kind)}` : "";
+    const share = looks ? `, on average ${looks} of their attention on ${pluralOf(kind)}` : "";
     return `${pluralOf(kind)} set to ${said.join(" and ")} (right: ${right.join(" and ")})${share}`;
   });
   const [first, second] = parts;

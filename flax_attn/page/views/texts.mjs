@@ -230,11 +230,15 @@ export function tryTexts(parts, answers = AS_CLASSES) {
         typed();
       }),
       el("label", { class: "try-text" }, el("span", {}, "your text"), text),
-      line,
-      hasAttention ? scale.node : null,
-      pointed,
-      answer,
-      hasAttention ? evidence.node : null,
+      el(
+        "div",
+        { class: "try-reply" },
+        line,
+        hasAttention ? scale.node : null,
+        pointed,
+        answer,
+        hasAttention ? evidence.node : null,
+      ),
     ),
     hint:
       "Type a sentence of your own. Click a word to hide it from the attention; click again to " +

@@ -19,8 +19,8 @@ function drawTranslation() {
     const name = "Attention: each part of the answer is a row, the input is across";
     const map = heatMap({
       name,
-      rowNames: tokens,
-      columnNames: source,
+      rowNames: tokens.map(sign),
+      columnNames: source.map(sign),
       axes: ["answer", "input"],
       onPoint: (q, k) => tell(q, k),
     });
@@ -30,10 +30,11 @@ function drawTranslation() {
     const tell = (q, k = null) => {
       const key = k ?? largest(weights, q);
       const share = percent(weights.at(q, key));
+      const [part, from] = [tokens[q], source[key]].map((token) => `“${sign(token)}”`);
       said.say(
         k === null
-          ? `“${tokens[q]}” was read most from “${source[key]}”: ${share} of its weight.`
-          : `“${tokens[q]}” puts ${share} of its weight on “${source[key]}”.`,
+          ? `${part} was read most from ${from}: ${share} of its weight.`
+          : `${part} puts ${share} of its weight on ${from}.`,
       );
       lines.show(weights, q);
       map.point(q, key);
@@ -72,7 +73,7 @@ function translationBehind(source, tokens, weights) {
   const rows = () =>
     tokens.map((token, q) => {
       const key = largest(weights, q);
-      return [token, source[key], percent(weights.at(q, key))];
+      return [sign(token), sign(source[key]), percent(weights.at(q, key))];
     });
   return tableBehind("what each part was read from", header, rows);
 }
@@ -284,8 +285,7 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
         changed();
       }),
       el("label", { class: "try-text" }, el("span", {}, "what you type"), text),
-      choice,
-      picture,
+      el("div", { class: "try-reply" }, choice, picture),
     ),
     hint:
       (runs[0].data === "dates"
