@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention import Lens
 from flax_attn.attention.arrays import with_rank
-from flax_attn.attention.checks import broadcasts, check_mapping
+from flax_attn.attention.checks import as_array, broadcasts, check_function, check_mapping
 from flax_attn.errors import shortened
 from flax_attn.models.calls import Call, along_residuals, first, outputs_of, parts_of
 from flax_attn.models.forward import Inputs, Params, compiled, in_order
@@ -30,12 +30,13 @@ from flax_attn.types import Tree
 
 Heads = Mapping[str, Float[Array, " heads"]]  # a number for each head, by the path of its layer
 Measure = Callable[[Tree], Float[Array, ""]]  # from the outputs of a model to one number
+A_MEASURE = "lambda logits: logits[0, -1, 3]"
 BY_LAYER = "heads by the paths of their layers, such as {'blocks_1/attention': ...}"
 
 
 def _times(context: Array, name: str, numbers: Heads) -> Array:
     """Multiplies contexts `(..., heads, e)` by the numbers `(heads,)` of a layer."""
-    own, count = jnp.asarray(numbers[name]), context.shape[-2]
+    own, count = as_array(f"numbers for {name!r}", numbers[name]), context.shape[-2]
     if own.shape != (count,):
         raise ValueError(f"expected {count} numbers for {name!r}, one a head, got {own.shape}")
     return jax.vmap(jnp.multiply, (-2, 0), -2)(context, own)
@@ -60,7 +61,10 @@ class _OfLayers(Lens):
         super().__exit__(*error)
         if error[:1] == (None,) and self.paths and self.there and not self.paths & self.there:
             own, there = (", ".join(map(repr, sorted(names))) for names in (self.paths, self.there))
-            raise ValueError(f"expected a path among {shortened(there)}, got {shortened(own)}")
+            advice = "; layers of flax.nnx have no path" if self.there == {""} else ""
+            raise ValueError(
+                f"expected a path among {shortened(there)}, got {shortened(own)}{advice}"
+            )
 
 
 def cut(heads: Mapping[str, Sequence[int]]) -> Lens:
@@ -155,15 +159,14 @@ def effects(
     as source, it is by how much it rises if this head alone says what it says there. One program
     serves all heads. A measure that does not make one number `()` of the outputs is a ValueError.
     """
+    check_function("measure", measure, A_MEASURE)
     ones, by_layer = ravel_pytree(heads_of(model, params, inputs))
     contexts = {} if source is None else contexts_of(model, params, source)
 
     def measured(kept: Array) -> Array:
         with patched(contexts, by_layer(1 - kept)) if contexts else scaled(by_layer(kept)):
-            number = measure(outputs_of(model, params, inputs))
-        if jnp.shape(number):
-            raise ValueError(f"expected measure to return one number, got shape {number.shape}")
-        return jnp.asarray(number, ones.dtype)
+            number = _measured(measure, outputs_of(model, params, inputs))
+        return number.astype(ones.dtype)
 
     numbers = jax.lax.map(measured, jnp.concatenate([ones[None], 1 - jnp.eye(len(ones))]))
     return by_layer((numbers[1:] - numbers[0]) * (-1 if source is None else 1))
@@ -178,16 +181,25 @@ def direct(model: nn.Module, params: Params, inputs: Inputs, measure: Measure) -
     What later layers make of the head is left out, and norms hold their deviation. It is exact if
     norms and linear maps alone follow the last block, and the measure is a sum of outputs. Else it
     is of first order. Parts of a block must be its fields: others, and norms not of `flax.linen`,
-    are a ValueError.
+    are a ValueError, as a measure that does not make one number is.
     """
+    check_function("measure", measure, A_MEASURE)
     contexts = contexts_of(model, params, inputs)
 
     def measured(contexts: dict[str, Array]) -> Array:
         with Lens(change_contexts=lambda name, _: contexts[name]):
-            return measure(outputs_of(model, params, inputs, along_residuals()))
+            return _measured(measure, outputs_of(model, params, inputs, along_residuals()))
 
     slopes = jax.grad(measured)(contexts)
     return {name: jnp.sum(contexts[name] * slopes[name], axis=-1) for name in contexts}
+
+
+def _measured(measure: Measure, outputs: Tree) -> Array:
+    """The number that a measure makes of outputs. Raises for a measure that does not make one."""
+    number = as_array("result of measure", measure(outputs))
+    if number.shape:
+        raise ValueError(f"expected measure to return one number, got shape {number.shape}")
+    return number
 
 
 @compiled
@@ -225,8 +237,8 @@ def rollout(attention: Mapping[str, Array | np.ndarray]) -> Float[Array, "*b t t
 
         R = A_n ... A_2 A_1,   A_i = (mean over heads of the weights of block i + I) / 2
 
-    The weights `(..., heads, t, t)` are by block, `block2` before `block10`. Other shapes, and no
-    block, are a ValueError.
+    The weights `(..., heads, t, t)` are by block, `block2` before `block10`. Other shapes, blocks
+    of unlike lengths, and no block are a ValueError.
     """
     check_mapping("weights by block", attention)
     if not attention:
@@ -238,5 +250,8 @@ def rollout(attention: Mapping[str, Array | np.ndarray]) -> Float[Array, "*b t t
         shape = jnp.shape(weights)
         if len(shape) < 3 or shape[-1] != shape[-2]:
             raise ValueError(f"expected weights (..., heads, t, t), got {shape} of {name}")
+        if blocks and shape[-1] != (length := blocks[0].shape[-1]):
+            unlike = f"{length} and {shape[-1]} of {name}"
+            raise ValueError(f"expected blocks of one length, got {unlike}")
         blocks.append((weights.mean(axis=-3) + with_rank(jnp.eye(shape[-1]), len(shape) - 1)) / 2)
     return functools.reduce(lambda product, block: block @ product, blocks)

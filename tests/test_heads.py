@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
+from flax import nnx
 
 from flax_attn import heads
 from flax_attn.attention import (
@@ -62,12 +63,14 @@ class Rms(nn.Module):
     """A decoder with logits that are not products with the embeddings."""
 
     num_blocks: int = 2
+    gated: bool = False
 
     @nn.compact
     def __call__(self, tokens):
         x = nn.Embed(11, 12, name="embedding")(tokens)
+        options = {"num_key_heads": 2, "key_features": 16, "rotary": True}
         for i in range(self.num_blocks):
-            attention = MultiHeadAttention(4, num_key_heads=2, key_features=16, rotary=True)
+            attention = MultiHeadAttention(4, **options, output_gate=self.gated)
             x = Block(attention, FeedForward(7, nn.silu), name=f"block{i}")(x).context
         return nn.Dense(11, name="logits")(nn.RMSNorm(name="norm")(x)), {}
 
@@ -82,6 +85,7 @@ MODELS = {
     "post-norm": (Post(), TOKENS),
     "images": (PatchTransformer(**PATCHES, num_blocks=2), IMAGES),
     "RMS norms": (Rms(), TOKENS),
+    "gated": (Rms(gated=True), TOKENS),
 }
 
 
@@ -119,6 +123,27 @@ def without(params, cut):
 
 
 # --- cut, scaled, patched ---
+
+
+class One(nn.Module):
+    """A layer whose heads are all that its outputs depend on."""
+
+    gated: bool
+
+    @nn.compact
+    def __call__(self, inputs):
+        return MultiHeadAttention(2, output_gate=self.gated, name="attention")(inputs).context
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_heads_that_all_say_what_they_say_on_other_inputs_give_its_outputs(gated):
+    inputs, others = np.random.default_rng(3).normal(size=(2, 2, 5, 8)).astype(np.float32)
+    model = One(gated)
+    params = draw(model, inputs)["params"]
+    contexts = heads.contexts_of(model, params, others)
+    expected = outputs_of(model, params, others)
+    ours = patched(model, params, inputs, contexts, {"attention": jnp.ones(2)})
+    np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -182,7 +207,9 @@ def test_paths_of_no_layer_are_told_where_layers_attended():
     for make in (
         lambda numbers: heads.cut({path: [0] for path in numbers}),
         heads.scaled,
-        lambda numbers: heads.patched({path: contexts.get(path, jnp.zeros((1, 1, 3, 1))) for path in numbers}, numbers),
+        lambda numbers: heads.patched(
+            {path: contexts.get(path, jnp.zeros((1, 1, 3, 1))) for path in numbers}, numbers
+        ),
     ):
         with pytest.raises(ValueError, match=said), make(strange):
             outputs_of(model, params, inputs)
@@ -192,8 +219,7 @@ def test_paths_of_no_layer_are_told_where_layers_attended():
             with make(none_runs):
                 pass
         with pytest.raises(RuntimeError, match="own"), make(strange):
-            outputs_of(model, params, inputs)
-            raise RuntimeError("own")
+            raise RuntimeError("own", outputs_of(model, params, inputs))
 
 
 def test_one_program_serves_all_factors():
@@ -554,6 +580,9 @@ def test_numbers_and_measures_that_are_none_are_told():
     match = r"^expected a model first and its parameters second, got a dict$"
     with pytest.raises(TypeError, match=match):
         heads.effects(params, model, inputs, TOTAL)
+    linear = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
+    with pytest.raises(TypeError, match=r"got one of flax.nnx, whose layers have no paths"):
+        heads.effects(linear, params, inputs, TOTAL)
     with pytest.raises(ValueError, match=r"one number, got shape \(3, 11\)"):
         heads.effects(model, params, inputs, lambda logits: logits[:, -1])
     with pytest.raises(ValueError, match=r"got \(2, 5\) of pooling"):
@@ -568,6 +597,17 @@ def test_lists_and_numbers_in_place_of_the_other_are_told(monkeypatch):
         heads.rollout({"block1": [np.ones((3, 5, 5)), np.ones((3, 4, 4))]})
     with pytest.raises(ValueError, match=r"list of heads for 'blocks_1/attention', .*, got 1$"):
         heads.cut({"blocks_1/attention": 1})
+    model, params, inputs = model_of("GPT")
+    for function in (heads.effects, heads.direct):
+        with pytest.raises(TypeError, match=r"as measure, such as lambda .* got 'logit'"):
+            function(model, params, inputs, "logit")
+    with pytest.raises(ValueError, match=r"one number, got shape \(3, 8, 11\)"):
+        heads.direct(model, params, inputs, lambda logits: logits)
+    with pytest.raises(ValueError, match="blocks of one length, got 5 and 4 of block2"):
+        heads.rollout({"block1": np.ones((3, 5, 5)), "block2": np.ones((3, 4, 4))})
+    said = "an array as numbers for 'blocks_1/attention', got 'x'"
+    with heads.scaled({"blocks_1/attention": "x"}), pytest.raises(TypeError, match=said):
+        outputs_of(model, params, inputs)
 
 
 @pytest.mark.parametrize(

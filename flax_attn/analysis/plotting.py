@@ -67,8 +67,9 @@ def attention(
 
     Raises:
         ValueError: a wrong shape or number of labels, a negative weight, a `top` of 0 or less.
-        TypeError: a mask that is not boolean.
+        TypeError: a mask that is not boolean, a `top` that is no number, a title that is no text.
     """
+    _check_title(title)
     heads = _read(weights, rows, columns, mask, top)
     num_heads, num_rows, num_columns = heads.weights.shape
     down = -(-num_heads // MOST_ACROSS)
@@ -112,18 +113,30 @@ def attention_on_text(
     Raises:
         ValueError: a text that is not cut into tokens, no token at all, weights that do not fit
             the tokens, or a negative weight.
+        TypeError: a token or a title that is no text.
     """
     if isinstance(tokens, str):
         raise ValueError(f"expected a list of tokens, got the text {tokens[:30]!r}; split it")
+    _check_title(title)
     is_one = all(isinstance(token, str) for token in tokens)
-    texts = [list(text) for text in cast(Sequence[Sequence[str]], [tokens] if is_one else tokens)]
+    texts = [tokens] if is_one or any(isinstance(text, str) for text in tokens) else tokens
+    texts = [list(text) for text in cast(Sequence[Sequence[str]], texts)]
     of_texts = list(cast(Sequence[ArrayLike], [weights] if is_one else weights))
+    for token in (token for text in texts for token in text):
+        if not isinstance(token, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"expected tokens that are words, got {token!r}; pass str(token)")
     if not any(texts):
         raise ValueError("expected at least one token, got none")
     if len(texts) != len(of_texts):
         raise ValueError(f"expected weights for {len(texts)} texts, got {len(of_texts)}")
-    numbers = [_of_tokens(*pair, i) for i, pair in enumerate(zip(texts, of_texts))]
-    return token_lines.draw_texts(texts, numbers, [], title)
+    shares = [_of_tokens(*pair, i) for i, pair in enumerate(zip(texts, of_texts))]
+    return token_lines.draw_texts(texts, shares, [], title)
+
+
+def _check_title(title: UserInput) -> None:
+    """Raises a TypeError for a title that is no text."""
+    if not isinstance(title, str):
+        raise TypeError(f"expected a text as title, got {title!r}")
 
 
 def _draw_head(ax: Axes, heads: Heads, number: int, panel: tuple[float, float]) -> None:
@@ -163,8 +176,12 @@ def _read(
     if least < 0 or most == np.inf:
         wrong = least if least < 0 else most
         raise ValueError(f"expected finite weights of at least 0, got {wrong:.3g}")
+    number: object = getattr(top, "item", lambda: top)()
+    said = f"expected top to be a number greater than 0, got {number!r}"
+    if number is not None and not isinstance(number, int | float):
+        raise TypeError(said)
     if top is not None and not 0 < top < np.inf:
-        raise ValueError(f"expected top to be a number greater than 0, got {top}")
+        raise ValueError(said)
     return Heads(heads, visible, *names, float(most if top is None else top))
 
 
@@ -212,12 +229,12 @@ def _visible(mask: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
 
 def _of_tokens(tokens: Sequence[str], weights: ArrayLike, number: int) -> list[float]:
     """The weights of one text, checked."""
-    numbers = _numbers(weights, "(k,)")
-    if numbers.shape != (len(tokens),):
+    array = _numbers(weights, "(k,)")
+    if array.shape != (len(tokens),):
         raise ValueError(
-            f"expected weights ({len(tokens)},) for text {number}, got shape {numbers.shape}",
+            f"expected weights ({len(tokens)},) for text {number}, got shape {array.shape}",
         )
-    wrong = numbers[(numbers < 0) | np.isinf(numbers)]
+    wrong = array[(array < 0) | np.isinf(array)]
     if wrong.size:
         raise ValueError(f"expected finite weights of at least 0, got {wrong[0]:.3g}")
-    return [float(number) for number in numbers]
+    return [float(share) for share in array]

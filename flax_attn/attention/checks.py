@@ -8,7 +8,7 @@ import functools
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, TypeVar
 
 import jax
@@ -58,6 +58,7 @@ ELSEWHERE = {
     "dropout": "dropout_rate",
     "dropout_p": "dropout_rate",
     "embed_dim": "key_features, by default the width of the query",
+    "implementation": "chosen by a fixed rule, and form_of tells how",
     "in_kv_features": "in_key_features, in flax_attn.attention.nnx",
     "inputs_k": "key",
     "inputs_kv": "key",
@@ -66,12 +67,22 @@ ELSEWHERE = {
     "is_causal": "causal",
     "key_padding_mask": "key_lengths, or a mask with True at real keys and an axis for queries",
     "key_value_seq_lengths": "key_lengths",
+    "lengths": "query_lengths and key_lengths",
     "local_window_size": "window",
     "normalize_qk": "query_key_norm",
     "num_kv_heads": "num_key_heads",
     "qkv_features": "key_features",
     "query_seq_lengths": "query_lengths",
     "sow_weights": "need_weights, and the weights are returned",
+}
+
+# Attributes of layers that are functions, and an example of each.
+FUNCTIONS = {
+    "kernel_init": "nn.initializers.lecun_normal()",
+    "bias_init": "nn.initializers.zeros",
+    "embedding_init": "nn.initializers.normal(0.02)",
+    "activation": "nn.gelu",
+    "out_activation": "nn.gelu",
 }
 Taking = TypeVar("Taking", bound=Callable[..., object])
 
@@ -86,10 +97,11 @@ def tells_names(target: Taking) -> Taking:
     if isinstance(target, type):
         setattr(target, "__init__", tells_names(target.__init__))  # noqa: B010 - for type checkers
         return target  # pyright: ignore
+    elsewhere = ELSEWHERE.keys() - inspect.signature(target).parameters.keys()
 
     @functools.wraps(target)
     def told(*arguments: object, **named: object) -> object:
-        for name in ELSEWHERE.keys() & named.keys():
+        for name in elsewhere & named.keys():
             who = target.__qualname__.partition(".__")[0]
             raise TypeError(f"unknown argument '{name}' of {who}; here it is {ELSEWHERE[name]}")
         return target(*arguments, **named)
@@ -106,13 +118,15 @@ def described(value: object) -> str:
     return type(value).__name__ if "\n" in said else shortened(said)
 
 
-def as_array(name: str, array: ArrayLike) -> Array:
+def as_array(name: str, array: ArrayLike | Sequence[float]) -> Array:
     """The argument as an array. Raises a TypeError that names it for what is none."""
+    if isinstance(array, jax.Array):
+        return array  # `jnp.asarray` takes much longer to do the same
     try:
         return jnp.asarray(array)
     except (OverflowError, TypeError, ValueError) as error:
-        said = shortened(repr(array))
-        raise TypeError(f"expected an array as {name}, got {said}") from error
+        kind = "an array of numbers" if isinstance(array, np.ndarray) else "an array"
+        raise TypeError(f"expected {kind} as {name}, got {shortened(repr(array))}") from error
 
 
 def check_flag(name: str, flag: object) -> None:
@@ -130,7 +144,7 @@ def as_mask(mask: ArrayLike) -> Bool[Array, "..."]:
     if mask.dtype != jnp.bool_:
         raise TypeError(
             f"expected a boolean mask, True where a key may be attended, got {mask.dtype}; "
-            "an additive mask goes in bias="
+            "an additive mask goes in bias=, one of zeros and ones is mask.astype(bool)"
         )
     return mask
 
@@ -232,8 +246,11 @@ def check_bound(name: str, bound: int | None) -> None:
         return
     is_number = isinstance(bound, numbers.Real) and not isinstance(bound, bool)
     if not is_number or not 0 <= bound < math.inf or bound != int(bound):
+        is_traced = isinstance(bound, jax.core.Tracer)  # pyright: ignore
+        advice = "; pass a mask function, such as mask=lambda q, k: q - k <= left"
         raise ValueError(
-            f"expected {name} of a window to be an integer of 0 or above, or None, got {bound!r}"
+            f"expected {name} of a window to be an integer of 0 or above, or None, got "
+            f"{described(bound)}{advice if is_traced else ''}"
         )
 
 
@@ -354,10 +371,29 @@ def check_options(
     score: object, normalizer: object, chunk_size: int | None, need_weights: object
 ) -> None:
     """Raises for a score or normaliser that is no such function, and for other bad options."""
-    check_function("score", score)
+    check_score(score)
     check_normalizer(normalizer)
     check_chunk_size(chunk_size)
     check_flag("need_weights", need_weights)
+
+
+def check_score(score: object) -> None:
+    """Raises a TypeError for what is no function, and for one without its parameters."""
+    check_function("score", score)
+    # by its code: a signature takes much longer
+    code_of = lambda part: getattr(part, "__code__", None)
+    takes_any = lambda code: code.co_flags & inspect.CO_VARKEYWORDS
+    is_last = lambda part: code_of(part) is not None and not takes_any(code_of(part))
+    own = inspect.unwrap(score, stop=is_last)  # pyright: ignore
+    if (code := code_of(own)) is None:
+        return
+    first, optional = code.co_argcount, getattr(own, "__kwdefaults__", None) or {}
+    names = code.co_varnames[first : first + code.co_kwonlyargcount]
+    if needed := [name for name in names if name not in optional]:
+        raise TypeError(
+            f"expected a score of query and key alone, got {own.__name__}, which needs "
+            f"{' and '.join(needed)}; give them by functools.partial"
+        )
 
 
 def check_normalizer(normalizer: object) -> None:
@@ -386,26 +422,38 @@ def check_normalizer(normalizer: object) -> None:
         )
 
 
-def check_function(name: str, function: object) -> None:
+def check_function(
+    name: str, function: object, example: str = "those of flax_attn.attention"
+) -> None:
     """Raises a TypeError for an object that cannot be called, and for a class."""
     if not callable(function):
         raise TypeError(
-            f"expected a function as {name}, such as those of flax_attn.attention, "
-            f"got {described(function)}"
+            f"expected a function as {name}, such as {example}, got {described(function)}"
         )
     if isinstance(function, type):
         made = f"{function.__name__}(...)"
         raise TypeError(f"expected a function as {name}, got a class; make an object of it: {made}")
 
 
+def check_functions(layer: object) -> None:
+    """Raises a TypeError for an initialiser or activation of a layer that is no function."""
+    for name, example in FUNCTIONS.items():
+        if (function := getattr(layer, name, None)) is not None:
+            check_function(name, function, example)
+
+
 def check_takes_positions(name: str, function: Callable[..., object]) -> None:
     """Raises a TypeError for a mask or bias function of other arguments than two positions."""
+    check_takes_two(f"{name} function of the positions of queries (q, 1) and keys (1, k)", function)
+
+
+def check_takes_two(expected: str, function: Callable[..., object]) -> None:
+    """Raises a TypeError for a function of another number of arguments than two."""
     try:
         inspect.signature(function).bind(0, 0)
     except TypeError as error:
         raise TypeError(
-            f"expected a {name} function of the positions of queries (q, 1) and keys (1, k), got "
-            f"one that does not take two arguments ({error})"
+            f"expected a {expected}, got one that does not take two arguments ({error})"
         ) from error
     except ValueError:  # code of C may not tell
         return

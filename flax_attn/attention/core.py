@@ -17,7 +17,7 @@ from typing import NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
+from jax.sharding import AbstractMesh, Mesh
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
@@ -37,6 +37,7 @@ from flax_attn.attention.checks import (
     as_vectors,
     check_dropout,
     check_options,
+    described,
     tells_names,
 )
 from flax_attn.attention.forms import (
@@ -116,6 +117,8 @@ class Call(NamedTuple):
         is_cached: whether keys and values come from a cache.
         indices: which queries and keys the arrays hold; None for all.
         name: of the layer, its path in the model. A lens tells attentions apart by it.
+        gate: multiplies the context, before a lens changes it; as the query, with the width of the
+            value. None for nothing.
         change_context: what a lens does to the context with heads; None for nothing.
     """
 
@@ -133,6 +136,7 @@ class Call(NamedTuple):
     is_cached: bool = False
     indices: Indices | None = None
     name: str = ""
+    gate: Array | None = None
     change_context: Callable[[Array], Array] | None = None
 
     @property
@@ -376,6 +380,12 @@ def form_of(
     Raises:
         TypeError, ValueError: as the function that takes these arguments.
     """
+    for name, array in {"query": query, "key": key, "value": value}.items():
+        if isinstance(array, list | tuple):
+            raise TypeError(
+                f"expected an array as {name}, got {array}; of a shape pass "
+                "jax.ShapeDtypeStruct(shape, dtype)"
+            )
     function = attend if {"score", "normalizer"} & arguments.keys() else dot_product_attention
     inspect.signature(function).bind(query, key, value, **arguments)
     if function is dot_product_attention:
@@ -432,6 +442,8 @@ def compute(call: Call) -> Attended:
         context, weights = call.on_one_device()
     else:
         context, weights = devices.attend(call)
+    if call.gate is not None:
+        context = context * call.gate
     if call.change_context is not None:
         context = call.change_context(context)
     return Attended(context, weights)
@@ -477,8 +489,8 @@ def heads_first(call: Call) -> Call:
     visible = call.visible
     if heads != key_heads:
         visible = visible.in_groups(heads // key_heads)
-    arrays = moved(call.query), moved(call.key), moved(call.value)
-    return call._replace(query=arrays[0], key=arrays[1], value=arrays[2], visible=visible)
+    names = ("query", "key", "value") if call.gate is None else ("query", "key", "value", "gate")
+    return call._replace(visible=visible, **{name: moved(getattr(call, name)) for name in names})
 
 
 def heads_last(attended: Attended, shape: tuple[int, ...]) -> Attended:
@@ -532,6 +544,9 @@ def _check_across(across: object) -> None:
     """Raises a TypeError for another object than an `Across`, and for a ring that is no choice."""
     if not isinstance(across, Across):
         raise TypeError(f"expected across=Across(mesh, axis), got {across!r}")
+    if across.mesh is not None and not isinstance(across.mesh, Mesh | AbstractMesh):
+        said = "mesh of Across to be a jax.sharding.Mesh or None"
+        raise TypeError(f"expected {said}, got {described(across.mesh)}")
     if across.ring is not None and not isinstance(across.ring, bool):
         raise TypeError(f"expected ring to be True, False or None, got {across.ring!r}")
 

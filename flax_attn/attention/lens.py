@@ -25,8 +25,10 @@ from flax_attn.attention.checks import (
     Normalizer,
     PerPair,
     Score,
+    check_flag,
     check_function,
     check_normalizer,
+    check_takes_two,
 )
 from flax_attn.attention.normalizers import is_softmax, masked_softmax, needs_all_queries
 from flax_attn.attention.visibility import Visibility
@@ -84,9 +86,9 @@ class Lens:
             `(..., q, heads, e)`, before the projection `out`. Attention without heads has none.
 
     Raises:
-        TypeError: a temperature that is no number, a mask that is not boolean, or a normaliser,
-            mask or change that is no function. Within the lens: a change that returns no array of
-            numbers.
+        TypeError: a temperature that is no number, a mask that is not boolean, a normaliser, mask
+            or change that is no function of such arguments, or `keep_scores` that is not True or
+            False. Within the lens: a change that returns no array of numbers.
         ValueError: a temperature that is not above 0 and finite. Within the lens: a mask that does
             not broadcast to the weights, or beside a sliding cache; a normaliser that needs all
             queries where queries come one at a time; another normaliser than softmax on a ring or
@@ -110,6 +112,8 @@ class Lens:
         for name, change in changes.items():
             if change is not None:
                 check_function(name, change)
+                check_takes_two(f"{name} function (name, array) -> array", change)
+        check_flag("keep_scores", keep_scores)
         self.temperature = None if temperature is None else _as_temperature(temperature)
         self.normalizer = normalizer
         self.mask = None if mask is None else _as_mask(mask)

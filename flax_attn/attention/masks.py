@@ -23,6 +23,7 @@ from flax_attn.attention.checks import (
     check_length,
     described,
 )
+from flax_attn.types import UserInput
 
 
 def grid(
@@ -34,7 +35,12 @@ def grid(
         num_queries, num_keys: the number of queries and of keys.
         query_offset: an integer, or one for each leading index, `(...)`. It is 0 in training,
             and the number of cached keys in decoding.
+
+    Raises:
+        TypeError, ValueError: a number that is not an integer of 0 or above.
     """
+    check_length("num_queries", num_queries)
+    check_length("num_keys", num_keys)
     offset = as_integers("query_offset", query_offset)[..., None, None]
     queries = jnp.add(*aligned(jnp.arange(num_queries)[:, None], offset))
     return queries, jnp.arange(num_keys)[None, :]
@@ -44,7 +50,7 @@ def causal(
     query_positions: Int[Array, "*b q 1"], key_positions: Int[Array, "*#b 1 k"]
 ) -> Bool[Array, "*b q k"]:
     """A query attends to no later key: `k <= q`."""
-    _check_positions(query_positions=query_positions, key_positions=key_positions)
+    _check_both_positions(query_positions, key_positions)
     return jnp.greater_equal(*aligned(query_positions, key_positions))
 
 
@@ -63,7 +69,7 @@ def window(
     Raises:
         ValueError: a bound that is not an integer of 0 or above.
     """
-    _check_positions(query_positions=query_positions, key_positions=key_positions)
+    _check_both_positions(query_positions, key_positions)
     check_bound("left", left)
     check_bound("right", right)
     distance = jnp.subtract(*aligned(key_positions, query_positions))
@@ -112,7 +118,8 @@ def segments(
 
     Raises:
         TypeError: ids that are not integers.
-        ValueError: ids of NumPy that do not fit into 32 bits, without `jax_enable_x64`; one id.
+        ValueError: ids of NumPy that do not fit into 32 bits, without `jax_enable_x64`; one id;
+            batch axes that do not broadcast.
     """
     queries = as_integers("query_segments", query_segments)
     keys = as_integers("key_segments", key_segments)
@@ -120,6 +127,11 @@ def segments(
         raise ValueError(
             "expected query_segments (..., q) and key_segments (..., k) with an id for every "
             f"position, got {queries.shape} and {keys.shape}"
+        )
+    if not _fit(queries.shape[:-1], keys.shape[:-1]):
+        raise ValueError(
+            "expected query_segments (..., q) and key_segments (..., k) with batch axes that "
+            f"broadcast, got {queries.shape} and {keys.shape}"
         )
     return queries[..., :, None] == keys[..., None, :]
 
@@ -129,9 +141,9 @@ def combine(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
 
     Raises:
         TypeError: a mask that is not boolean.
+        ValueError: masks whose shapes do not broadcast.
     """
-    _check_one_by_one("combine", masks)
-    present = [as_mask(mask) for mask in masks if mask is not None]
+    present = _one_by_one("combine", masks)
     return functools.reduce(both, present) if present else None
 
 
@@ -143,15 +155,15 @@ def any_of(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
 
     Raises:
         TypeError: a mask that is not boolean.
-        ValueError: no mask at all.
+        ValueError: no mask at all, or masks whose shapes do not broadcast.
     """
     if not masks:
         raise ValueError("expected masks for any_of, got none")
-    _check_one_by_one("any_of", masks)
+    present = _one_by_one("any_of", masks)
     if any(mask is None for mask in masks):
         return None
     either = lambda first, second: jnp.logical_or(*aligned(first, second))
-    return functools.reduce(either, [as_mask(mask) for mask in masks if mask is not None])
+    return functools.reduce(either, present)
 
 
 def both(first: Bool[Array, "..."], second: Bool[Array, "..."]) -> Bool[Array, "..."]:
@@ -169,8 +181,30 @@ def _check_positions(**positions: object) -> None:
             )
 
 
-def _check_one_by_one(name: str, masks: tuple[object, ...]) -> None:
-    """Raises a TypeError for functions, and for masks in a list, which would become one array."""
+def _check_both_positions(query_positions: Array, key_positions: Array) -> None:
+    """Raises for positions that are no arrays, and a ValueError for those of one axis."""
+    _check_positions(query_positions=query_positions, key_positions=key_positions)
+    if query_positions.ndim < 2 or key_positions.ndim < 2:
+        raise ValueError(
+            "expected query_positions (..., q, 1) and key_positions (..., 1, k), such as those of "
+            f"grid(5, 5), got {query_positions.shape} and {key_positions.shape}"
+        )
+
+
+def _fit(*shapes: tuple[int, ...]) -> bool:
+    """Whether shapes broadcast against each other; their ranks may differ."""
+    try:
+        jnp.broadcast_shapes(*shapes)
+    except ValueError:
+        return False
+    return True
+
+
+def _one_by_one(name: str, masks: tuple[UserInput, ...]) -> list[Bool[Array, "..."]]:
+    """The masks that are not None, as arrays that broadcast against each other.
+
+    Raises a TypeError for functions, and for masks in a list, which would become one array.
+    """
     for mask in masks:
         if callable(mask):
             raise TypeError(
@@ -180,3 +214,8 @@ def _check_one_by_one(name: str, masks: tuple[object, ...]) -> None:
         if isinstance(mask, list | tuple) and any(hasattr(part, "ndim") for part in mask):
             kind = type(mask).__name__
             raise TypeError(f"expected masks one by one, as {name}(a, b), got a {kind}")
+    present = [as_mask(mask) for mask in masks if mask is not None]
+    if not _fit(*(mask.shape for mask in present)):
+        shapes = " and ".join(str(mask.shape) for mask in present)
+        raise ValueError(f"expected masks whose shapes broadcast, got {shapes}")
+    return present

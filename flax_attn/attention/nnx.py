@@ -222,6 +222,7 @@ def _as_params(tree: Tree) -> Tree:
 
 def _as_arrays(tree: Tree) -> Tree:
     """Parameters of nnx as arrays in the dicts of linen."""
-    if isinstance(tree, nnx.Dict):
-        return {name: _as_arrays(part) for name, part in tree.items()}
+    if isinstance(tree, nnx.Dict):  # `nnx.tabulate` counts calls of its methods, such as `items`
+        parts = {name: part for name, part in vars(tree).items() if not name.startswith("_")}
+        return {name: _as_arrays(part) for name, part in parts.items()}
     return tree[...]

@@ -38,10 +38,13 @@ from flax_attn.attention.checks import (
     RowMask,
     RowScores,
     RowWeights,
+    as_array,
     as_mask,
     as_number,
+    broadcastable,
     check_key,
     check_normalizer,
+    described,
 )
 
 # Sparsemax gives no weight to a score 1 or more below the largest, and entmax-1.5 to one 2 or more
@@ -104,7 +107,7 @@ def masked_softmax(scores: RowScores, mask: RowMask | None = None) -> RowWeights
     scores = _widened(scores)
     if mask is None:
         return _softmax(scores)
-    return _softmax(jnp.where(jnp.broadcast_to(as_mask(mask), scores.shape), scores, -jnp.inf))
+    return _softmax(jnp.where(_at_scores(mask, scores), scores, -jnp.inf))
 
 
 @jax.custom_jvp
@@ -265,14 +268,18 @@ def with_sink(sink: ArrayLike, normalizer: Normalizer = masked_softmax) -> Norma
         normalizer: what the scores and the sink are given to; softmax in the formula.
 
     Raises:
-        TypeError: a normaliser that is no function of scores and a mask.
+        TypeError: a sink that is no array of numbers, or a normaliser that is no function of
+            scores and a mask. In the normaliser, a sink that does not fit the scores is a
+            ValueError.
     """
     check_normalizer(normalizer)
+    as_array("sink", sink)
 
     def weigh(scores: Array, mask: Array | None = None) -> Array:
         scores = _widened(scores)
         column = (*scores.shape[:-1], 1)
-        own = jnp.broadcast_to(jnp.asarray(sink, scores.dtype), column)
+        own = broadcastable("sink", jnp.asarray(sink, scores.dtype), column)
+        own = jnp.broadcast_to(own, column)
         visible = jnp.ones(scores.shape, bool) if mask is None else as_mask(mask)
         visible = jnp.broadcast_to(visible, scores.shape)
         visible = jnp.concatenate([visible, jnp.ones(column, bool)], axis=-1)
@@ -290,12 +297,19 @@ def prepared(scores: Array, mask: Array | None) -> tuple[Array, Array]:
     scores = _widened(scores)
     visible = scores != -jnp.inf
     if mask is not None:
-        visible &= jnp.broadcast_to(as_mask(mask), scores.shape)
+        visible &= _at_scores(mask, scores)
     return jnp.where(visible, scores, 0), visible
 
 
+def _at_scores(mask: ArrayLike, scores: Array) -> Array:
+    """The mask in the shape of the scores. Raises for one that does not broadcast to them."""
+    return jnp.broadcast_to(broadcastable("mask", as_mask(mask), scores.shape), scores.shape)
+
+
 def _widened(scores: Array) -> Array:
-    scores = jnp.asarray(scores)
+    scores = as_array("scores", scores)
+    if not scores.ndim:
+        raise ValueError("expected scores (..., k), got one number")
     wide = jnp.issubdtype(scores.dtype, jnp.floating) and jnp.finfo(scores.dtype).bits >= 32
     if not wide and jnp.iscomplexobj(scores):  # of which half would be lost
         raise TypeError(f"expected scores of real numbers, got {scores.dtype}")
@@ -304,9 +318,13 @@ def _widened(scores: Array) -> Array:
 
 def _checked_k(k: Any) -> int:  # Any: what a caller passes
     message = "expected k to be an integer of 1 or above, got"
-    if isinstance(k, bool) or not hasattr(k, "__index__"):
-        raise TypeError(f"{message} {k!r}")
-    if (number := operator.index(k)) < 1:
+    if isinstance(k, bool):
+        raise TypeError(f"{message} {k}")
+    try:
+        number = operator.index(k)
+    except TypeError as error:  # of an array that is traced, too
+        raise TypeError(f"{message} {described(k)}") from error
+    if number < 1:
         raise ValueError(f"{message} {number}")
     return number
 
@@ -432,6 +450,8 @@ def _over_queries(query: Callable[[Array, Array], Array], stops: Array, mask: Ar
         weights = query(stop, previous)
         return jnp.where(has_key, weights, previous), jnp.where(has_key, weights, 0)
 
+    if stops.ndim < 2:
+        raise ValueError(f"expected scores (..., q, k), got {stops.shape}")
     *leading, _, num_keys = stops.shape
     start = jnp.zeros((*leading, num_keys), stops.dtype).at[..., :1].set(1)
     has_key = mask.any(axis=-1, keepdims=True)

@@ -15,7 +15,14 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from flax_attn.attention.arrays import aligned, as_dtype_of, multiply, with_rank
-from flax_attn.attention.checks import as_array, as_integers, as_number, check_length
+from flax_attn.attention.checks import (
+    as_array,
+    as_floats,
+    as_integers,
+    as_number,
+    check_length,
+    check_size,
+)
 
 MAX_PERIOD = 10_000.0
 
@@ -38,7 +45,7 @@ def sinusoidal(
             tokens.
 
     Raises:
-        TypeError: a length that is no integer.
+        TypeError: a length or a number of features that is no integer.
         ValueError: an odd number of features, or a length below 0.
     """
     check_length("length", length)
@@ -59,12 +66,13 @@ def binary_digits(length: int, num_digits: int | None = None) -> Float[Array, "t
             7 for a length of 100.
 
     Raises:
-        TypeError: a length that is no integer.
-        ValueError: a length below 0.
+        TypeError: a length or a number of digits that is no integer.
+        ValueError: one below 0.
     """
     check_length("length", length)
     if num_digits is None:
         num_digits = max(int(length) - 1, 0).bit_length()
+    check_size("num_digits", num_digits, least=0)
     positions = jnp.arange(length)[:, None]
     return ((positions >> jnp.arange(num_digits)[None, :]) & 1).astype(jnp.float32)
 
@@ -100,13 +108,15 @@ def rotary(
             `1 / max_period^(2i/d)`. `scaled_frequencies` returns those of longer texts.
 
     Raises:
+        TypeError: vectors that are not of floats, or a number of features that is no integer.
         ValueError: an odd number of features, more than the vectors have, frequencies of another
             number than pairs, or positions that do not broadcast to those of the vectors.
     """
+    vectors = as_floats("query or key", vectors)
     width = vectors.shape[-1]
     features = width if features is None else features
     _check_even("features", features)
-    if not 0 <= features <= width:
+    if features > width:
         raise ValueError(
             f"expected at most the {width} features of {vectors.shape}, got {features}"
         )
@@ -117,7 +127,10 @@ def rotary(
     if positions.ndim > len(shape) or any(size not in (1, full) for size, full in sizes):
         raise ValueError(f"expected positions that broadcast to {shape}, got {positions.shape}")
     positions = with_rank(positions, len(shape))
-    own = _frequencies(features, max_period) if frequencies is None else jnp.asarray(frequencies)
+    if frequencies is None:
+        own = _frequencies(features, max_period)
+    else:
+        own = as_array("frequencies", frequencies)
     if own.shape != (features // 2,):
         raise ValueError(f"expected {features // 2} frequencies, got an array of {own.shape}")
     own = with_rank(own, vectors.ndim)
@@ -184,17 +197,24 @@ def scaled_frequencies(
         Numbers `(pairs,)`, the angle of each pair at position 1 in radians.
 
     Raises:
-        ValueError: an odd number of features, or a factor that is not above 0.
+        TypeError: what is no number, or no integer for a number of features or positions.
+        ValueError: an odd number of features, a factor or period that is not above 0, a
+            `trained_length` below 1, or `slow` that is not below `fast`.
     """
     _check_even("features", features)
-    if not factor > 0:
+    times = as_number("factor to be a number above 0", factor)
+    if not times > 0:
         raise ValueError(f"expected a factor above 0, got {factor}")
-    own = max_period ** (-np.arange(0, features, 2) / features)
+    own = _as_period(max_period) ** (-np.arange(0, features, 2) / features)
+    low, high = as_number("slow to be a number", slow), as_number("fast to be a number", fast)
+    if not low < high:
+        raise ValueError(f"expected slow below fast, got {slow} and {fast}")
     kept = 0.0
     if trained_length is not None:
+        check_size("trained_length", trained_length)
         turns = trained_length * own / (2 * math.pi)
-        kept = np.clip((turns - slow) / (fast - slow), 0, 1)
-    return tuple((own * (kept + (1 - kept) / factor)).tolist())
+        kept = np.clip((turns - low) / (high - low), 0, 1)
+    return tuple((own * (kept + (1 - kept) / times)).tolist())
 
 
 def alibi(num_heads: int) -> Callable[[Array, Array], Array]:
@@ -206,11 +226,10 @@ def alibi(num_heads: int) -> Callable[[Array, Array], Array]:
     Source: Press, Smith & Lewis 2022 (arXiv:2108.12409), section 3.
 
     Raises:
-        ValueError: less than one head.
+        TypeError, ValueError: a number of heads that is not an integer of 1 or above.
     """
-    if num_heads < 1:
-        raise ValueError(f"expected num_heads of 1 or above, got {num_heads}")
-    below = 2 ** (num_heads.bit_length() - 1)
+    check_size("num_heads", num_heads)
+    below = 2 ** (int(num_heads).bit_length() - 1)
     slopes = [2 ** (-8 * h / below) for h in range(1, below + 1)]
     slopes += [2 ** (-4 * h / below) for h in range(1, 2 * (num_heads - below), 2)]
     column = np.array(slopes)[:, None, None]  # in NumPy, so `bias` closes over no array of JAX
@@ -230,13 +249,19 @@ def positions_from(offset: ArrayLike, length: int) -> Int[Array, "*b t"]:
 
 
 def _frequencies(features: int, max_period: float) -> Float[Array, " d_half"]:
-    number = as_number("max_period to be a number", max_period)
-    if isinstance(number, float) and not 0 < number < math.inf:
-        raise ValueError(f"expected max_period above 0 and finite, got {number}")
+    number = _as_period(max_period)
     exponents = -jnp.arange(0, features, 2) / features
     return as_dtype_of(exponents, number) ** exponents
 
 
+def _as_period(max_period: float) -> float | Array:
+    number = as_number("max_period to be a number", max_period)
+    if isinstance(number, float) and not 0 < number < math.inf:
+        raise ValueError(f"expected max_period above 0 and finite, got {number}")
+    return number
+
+
 def _check_even(name: str, number: int) -> None:
+    check_size(name, number, least=0)
     if number % 2:
         raise ValueError(f"expected an even number of {name}, got {number}")

@@ -24,6 +24,7 @@ from flax_attn.attention.checks import (
     KeysOfOtherWidth,
     Queries,
     Scores,
+    as_floats,
     as_scale,
     as_softcap,
     check_same_width,
@@ -36,8 +37,14 @@ def dot(query: Queries, key: Keys) -> Scores:
     Products in half precision are summed in float32, so no sum overflows.
 
     Raises:
-        ValueError: a query and a key of different widths.
+        TypeError: a query or key that is no array of floats.
+        ValueError: a query and a key of different widths, or one without an axis of positions.
     """
+    query, key = as_floats("query", query), as_floats("key", key)
+    if query.ndim < 2 or key.ndim < 2:
+        raise ValueError(
+            f"expected query (..., q, d) and key (..., k, d), got {query.shape} and {key.shape}"
+        )
     check_same_width(query, key)
     dtype = wide(query.dtype, key.dtype)
     return jnp.einsum("...qd,...kd->...qk", query, key, preferred_element_type=dtype)
@@ -65,6 +72,7 @@ def scaled_dot(
     Raises:
         TypeError, ValueError: a scale or soft-cap that is no number, or one that is not above 0.
     """
+    query, key = as_floats("query", query), as_floats("key", key)
     return DotProduct(as_scale(scale), as_softcap(softcap))(query, key)
 
 
@@ -111,7 +119,7 @@ def cosine(query: Queries, key: Keys) -> Scores:
     Raises:
         ValueError: a query and a key of different widths.
     """
-    return dot(_unit(query), _unit(key))
+    return dot(_unit(as_floats("query", query)), _unit(as_floats("key", key)))
 
 
 def bilinear(
@@ -132,11 +140,13 @@ def bilinear(
         activation: `f`; None for the identity.
 
     Raises:
-        ValueError: a kernel of another shape.
+        ValueError: a kernel of another shape, or a bias that is no scalar.
     """
     _check("kernel", kernel, (query.shape[-1], key.shape[-1]), query, key)
     scores = dot(project_wide(query, kernel), key)
-    scores = scores if bias is None else add(scores, bias)
+    if bias is not None:
+        _check("bias", bias, (), query, key)
+        scores = add(scores, bias)
     return scores if activation is None else activation(scores)
 
 
@@ -252,7 +262,15 @@ def location(query: Queries, *, kernel: Float[Array, "d k"]) -> Scores:
 
     Args:
         kernel: `W`, `(d, k)`, with one column for each key.
+
+    Raises:
+        ValueError: a kernel of another number of rows.
     """
+    if kernel.shape[:-1] != query.shape[-1:]:
+        rows = query.shape[-1]
+        raise ValueError(
+            f"expected a kernel of {rows} rows for query {query.shape}, got {kernel.shape}"
+        )
     return project_wide(query, kernel)
 
 
@@ -263,10 +281,10 @@ def no_score(query: Queries, key: KeysOfOtherWidth) -> Scores:
 
 
 def _check(name: str, parameter: Array, shape: tuple[int, ...], query: Array, key: Array) -> None:
-    if parameter.shape != shape:
+    if jnp.shape(parameter) != shape:
         raise ValueError(
             f"expected a {name} of shape {shape} for query {query.shape} and key {key.shape}, "
-            f"got {parameter.shape}"
+            f"got {jnp.shape(parameter)}"
         )
 
 

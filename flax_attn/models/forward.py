@@ -81,6 +81,9 @@ def compiled(function: Compiled) -> Compiled:
         for name, value in signature.bind(*args, **options).arguments.items():
             kind = type(value).__name__
             if name == "model" and not isinstance(value, nn.Module):
+                if any(base.__module__.startswith("flax.nnx") for base in type(value).__mro__):
+                    said = "a model of flax.linen, got one of flax.nnx, whose layers have no paths"
+                    raise TypeError(f"expected {said}; a Lens changes all of them")
                 raise TypeError(f"expected a model first and its parameters second, got a {kind}")
             is_tree = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
             if name == "params" and not is_tree:

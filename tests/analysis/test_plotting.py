@@ -115,7 +115,11 @@ def test_arrays_of_jax_and_lists_are_drawn():
     ("weights", "options", "said"),
     [
         (np.ones(3), {}, r"expected weights \(q, k\) or \(heads, q, k\), got shape \(3,\)"),
-        (np.ones((2, 4, 3, 3)), {}, r"got shape \(2, 4, 3, 3\); choose a layer or a batch row: weights\[0\]"),
+        (
+            np.ones((2, 4, 3, 3)),
+            {},
+            r"got shape \(2, 4, 3, 3\); choose a layer or a batch row: weights\[0\]",
+        ),
         (np.ones((0, 3)), {}, r"got shape \(0, 3\)"),
         ([[1, 2], [3]], {}, "as numbers, got setting an array element"),
         ([["a"]], {}, "as numbers, got could not convert"),
@@ -138,6 +142,25 @@ def test_what_is_no_attention_is_refused_in_one_line(weights, options, said):
 def test_a_dict_of_weights_is_no_attention(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     refused({"a": WEIGHTS}, {}, "got a dict; choose one of its arrays")
+
+
+@pytest.mark.parametrize(
+    ("draw", "said"),
+    [
+        (lambda: plotting.attention(WEIGHTS, top="x"), "top to be a number .*, got 'x'$"),
+        (lambda: plotting.attention(WEIGHTS, title=5), "a text as title, got 5$"),
+        (lambda: plotting.attention_on_text(WORDS, np.ones(3), title=5), "a text as title, got 5$"),
+        (
+            lambda: plotting.attention_on_text(["a", 3], [0.5, 0.5]),
+            r"tokens that are words, got 3; pass str\(token\)$",
+        ),
+        (lambda: plotting.attention_on_text([["a", 3]], [[0.5, 0.5]]), "words, got 3; pass"),
+    ],
+)
+def test_what_is_no_number_or_text_is_told(monkeypatch, draw, said):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(TypeError, match=f"^expected .*{said}"):
+        draw()
 
 
 def refused(weights, options, said):

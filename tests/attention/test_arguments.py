@@ -9,6 +9,7 @@ import jaxtyping
 import numpy as np
 import pytest
 
+from flax_attn import attention as fa
 from flax_attn import heads
 from flax_attn.attention import (
     Across,
@@ -34,6 +35,7 @@ from flax_attn.attention.cache import empty_cache, empty_sliding_cache
 
 ARRAYS = (np.ones((2, 5, 4, 8), np.float32), *[np.ones((2, 6, 2, 8), np.float32)] * 2)
 INPUTS = np.ones((2, 5, 16), np.float32)
+X = jnp.ones((2, 5, 8))
 KEY = jax.random.key(0)
 DROPPED = {"dropout_rate": 0.5, "dropout_rng": KEY}
 BAD = {
@@ -81,7 +83,7 @@ def test_what_is_no_argument_is_told(name):
     [
         (None, "an array as query, got None"),
         ("words", "an array as query, got 'words'"),
-        (np.array([[["a"]]], object), "an array as query, got array"),
+        (np.array([[["a"]]], object), "an array of numbers as query, got array"),
         (np.ones((2, 5, 4, 8), jnp.float8_e4m3fn), "a query of floats of 16 bits or more"),
     ],
 )
@@ -219,11 +221,160 @@ OF_TWO = "query_positions and key_positions as arrays of integers, such as those
             ValueError,
             "positions that broadcast to (5,), got (2, 5)$",
         ),
+        (lambda: rotary(X.astype(int)), TypeError, "a query or key of floats, got int32"),
+        (lambda: rotary(X, features=2.0), TypeError, "features to be an integer .*, got 2.0"),
+        (
+            lambda: rotary(X, frequencies=[1.0, "two", 2.0, 3.0]),
+            TypeError,
+            "an array as frequencies, got .1.0, 'two', 2.0, 3.0.",
+        ),
+        (lambda: sinusoidal(5, 8.0), TypeError, "features to be an integer .*, got 8.0"),
+        (lambda: fa.scaled_frequencies(8, 2.0, max_period=0), ValueError, "above 0 and finite"),
+        (lambda: fa.scaled_frequencies(8, 2.0, trained_length=-5), ValueError, "1 or above, got -"),
+        (
+            lambda: fa.scaled_frequencies(8, 2.0, trained_length=9, slow=4.0),
+            ValueError,
+            "slow below fast, got 4.0 and 4.0",
+        ),
+        (lambda: fa.scaled_frequencies("8", 2.0), TypeError, "features to be an integer"),
+        (lambda: fa.scaled_frequencies(8, "2"), TypeError, "factor .* above 0, got '2'"),
+        (lambda: binary_digits(9, -1), ValueError, "num_digits to be an integer of 0 or above"),
+        (lambda: binary_digits(9, 2.5), TypeError, "num_digits to be an integer .*, got 2.5"),
+        (lambda: masks.grid(-1, 3), ValueError, "num_queries to be an integer of 0 or above"),
+        (lambda: masks.grid(3, 3.0), TypeError, "num_keys to be an integer .*, got 3.0"),
+        (lambda: fa.alibi(2.5), TypeError, "num_heads to be an integer of 1 or above, got 2.5"),
+        (lambda: fa.alibi(jnp.array(4)), TypeError, "num_heads to be an .*, got an array of ()"),
+        (lambda: masks.causal(np.arange(3), np.arange(4)), ValueError, "got (3,) and (4,)"),
+        (
+            lambda: masks.window(np.arange(3), np.arange(4), 1),
+            ValueError,
+            "query_positions (..., q, 1) and key_positions (..., 1, k), .*, got (3,) and (4,)",
+        ),
+        (
+            lambda: masks.segments(np.ones((2, 5), int), np.ones((3, 5), int)),
+            ValueError,
+            "batch axes that broadcast, got (2, 5) and (3, 5)",
+        ),
+        (
+            lambda: masks.combine(np.ones((2, 3), bool), np.ones((4, 5), bool)),
+            ValueError,
+            "masks whose shapes broadcast, got (2, 3) and (4, 5)",
+        ),
     ],
 )
 def test_what_is_no_position_length_or_mask_is_told(make, error, said):
     with says(error, said):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "said"),
+    [
+        (lambda: fa.location(X, kernel=jnp.ones((7, 5))), ValueError, "of 8 rows .*, got (7, 5)"),
+        (
+            lambda: fa.bilinear(X, X, kernel=jnp.ones((8, 8)), bias=jnp.ones(8)),
+            ValueError,
+            "a bias of shape () .*, got (8,)",
+        ),
+        (lambda: fa.dot(X, X[0, 0]), ValueError, "query (..., q, d) and key (..., k, d), got"),
+        (lambda: fa.dot("word", X), TypeError, "an array as query, got 'word'"),
+        (lambda: fa.scaled_dot("word", X), TypeError, "an array as query, got 'word'"),
+        (lambda: fa.cosine(X, "word"), TypeError, "an array as key, got 'word'"),
+        (lambda: fa.monotonic_hard(X[0, 0]), ValueError, "scores (..., q, k), got (8,)"),
+        (lambda: fa.monotonic_expectation(X[0, 0]), ValueError, "scores (..., q, k), got (8,)"),
+        (lambda: masked_softmax(3.0), ValueError, "scores (..., k), got one number"),
+        (lambda: masked_softmax("abc"), TypeError, "an array as scores, got 'abc'"),
+        (lambda: with_sink("word")(X), TypeError, "an array as sink, got 'word'"),
+        (lambda: with_sink(jnp.ones(3))(X), ValueError, "a sink that .* (2, 5, 1), got (3,)"),
+        (
+            lambda: jax.jit(top_k)(X, k=2),
+            TypeError,
+            "k to be an integer of 1 or above, got a traced array of ()",
+        ),
+        (lambda: fa.diversity_penalty(jnp.ones(5)), ValueError, "(..., hops, t), got (5,)"),
+        (lambda: made(fa.AttentionPooling(), X[0, 0]), ValueError, "(..., t, d), got (8,)"),
+        (
+            lambda: made(fa.StructuredSelfAttention(3, 2), X[0, 0]),
+            ValueError,
+            "(..., t, d), got (8,)",
+        ),
+        (lambda: made(fa.SelfAttention(3, 2), X[0, 0]), ValueError, "(..., t, d), got (8,)"),
+        (lambda: FeedForward(8, "gelu"), TypeError, "activation, such as nn.gelu, got 'gelu'"),
+        (lambda: MultiHeadAttention(2, kernel_init="xavier"), TypeError, "got 'xavier'"),
+        (lambda: fa.AdditiveScore(8, kernel_init="xavier"), TypeError, "got 'xavier'"),
+        (lambda: fa.RelativeBias(2, embedding_init="normal"), TypeError, "as embedding_init, such"),
+        (
+            lambda: made(MultiHeadAttention(2, dtype="float3"), X),
+            TypeError,
+            "dtype to be one of floats, .* or None, got 'float3'",
+        ),
+        (lambda: made(FeedForward(8, dtype=int), X), TypeError, "dtype to be one of floats"),
+        (lambda: EncoderBlock(HEADS, NETWORK, norm="rms"), TypeError, "norm .*, got 'rms'"),
+        (
+            lambda: EncoderBlock(HEADS, NETWORK, epsilon="x"),
+            TypeError,
+            "epsilon to be a number, got 'x'",
+        ),
+        (
+            lambda: EncoderBlock(fa.SelfAttention(4, 8), NETWORK),
+            TypeError,
+            "takes query_lengths as attention, such as MultiHeadAttention(8), got SelfAttention",
+        ),
+        (
+            lambda: EncoderBlock(HEADS, nn.Dense(8)),
+            TypeError,
+            "takes train as feed_forward, such as FeedForward(256), got Dense",
+        ),
+        (
+            lambda: attend(X, X, X, across=Across("mesh")),
+            TypeError,
+            "mesh of Across to be a jax.sharding.Mesh or None, got 'mesh'",
+        ),
+        (
+            lambda: multi_head_params_from_torch({}, 2.0),
+            TypeError,
+            "num_heads to be an integer of 1 or above, got 2.0",
+        ),
+        (lambda: fa.Lens(keep_scores="yes"), TypeError, "keep_scores to be True or False"),
+        (
+            lambda: fa.Lens(change_weights=lambda weights: weights),
+            TypeError,
+            "change_weights function (name, array) -> array, got one that does not take two",
+        ),
+        (
+            lambda: attend(np.array([["a", "b"]]), X, X),
+            TypeError,
+            "an array of numbers as query, got array",
+        ),
+        (
+            lambda: jax.jit(lambda left: attend(X, X, X, window=(left, 0)))(3),
+            ValueError,
+            "got a traced array of (); pass a mask function",
+        ),
+        (
+            lambda: attend(X, X, X, bias=np.ones((5, 5), bool)),
+            TypeError,
+            "a bias of floats, got bool; a boolean mask goes in mask=",
+        ),
+        (
+            lambda: attend(X, X, X, score=fa.additive),
+            TypeError,
+            "got additive, which needs query_kernel and key_kernel and vector; give them",
+        ),
+        (
+            lambda: fa.form_of((2, 5, 2, 4), X, X),
+            TypeError,
+            "an array as query, got (2, 5, 2, 4); of a shape pass jax.ShapeDtypeStruct",
+        ),
+    ],
+)
+def test_what_is_no_score_weight_or_part_is_told(make, error, said):
+    with says(error, said):
+        make()
+
+
+def made(layer, inputs):
+    return layer.init(KEY, inputs)
 
 
 def test_a_length_may_be_the_number_that_an_array_holds():

@@ -102,6 +102,8 @@ def test_attend_takes_the_limits_of_dot_product_attention():
     ("call", "words"),
     [
         (lambda: fa.attend(X, X, X, is_causal=True), ("of attend", "is causal")),
+        (lambda: fa.attend(X, X, X, lengths=5), ("of attend", "query_lengths and key_lengths")),
+        (lambda: fa.attend(X, X, X, implementation="xla"), ("of attend", "form_of tells")),
         (lambda: fa.dot_product_attention(*[HEADS] * 3, is_causal=True), ("here it is causal",)),
         (lambda: fa.form_of(*[HEADS] * 3, is_causal=True), ("of form_of", "is causal")),
         (lambda: fa.dot_product_attention(*[HEADS] * 3, dropout_p=0.1), ("is dropout_rate",)),
@@ -178,6 +180,10 @@ def test_a_mask_of_keys_is_told_the_axes_it_needs():
     with pytest.raises(ValueError, match="broadcasts to the weights") as error:
         fa.attend(X, X, X, mask=np.ones((3, 5), bool))
     assert "key_lengths" not in str(error.value)
+    with pytest.raises(ValueError, match=r"broadcasts to the weights \(2, 5\), got \(3, 5\)"):
+        fa.masked_softmax.__wrapped__(jnp.ones((2, 5)), jnp.ones((3, 5), bool))
+    with pytest.raises(ValueError, match=r"broadcasts to the weights \(2, 5\), got \(3, 5\)"):
+        fa.sparsemax.__wrapped__(jnp.ones((2, 5)), jnp.ones((3, 5), bool))
     by_mask = fa.attend(X, X, X, mask=REAL[:, None, :])
     by_lengths = fa.attend(X, X, X, key_lengths=REAL.sum(axis=1))
     np.testing.assert_array_equal(by_mask.context, by_lengths.context)

@@ -415,3 +415,9 @@ def test_what_does_not_fit_is_told_in_one_line(call, error, said):
 
 def dropping(rngs):
     return MultiHeadAttention(H, D, dropout_rate=0.5, rngs=rngs)
+
+
+def test_a_model_is_tabulated_and_works_afterwards():
+    module = dropping(nnx.Rngs(0))
+    assert "MultiHeadAttention" in nnx.tabulate(module, X, console_kwargs={"width": 200})
+    assert np.isfinite(module(X, train=False).context).all()

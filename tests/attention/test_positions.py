@@ -157,7 +157,7 @@ def test_alibi_of_eight_heads_halves():
 
 
 def test_alibi_without_heads_is_told():
-    with pytest.raises(ValueError, match="num_heads of 1 or above, got 0"):
+    with pytest.raises(ValueError, match="num_heads to be an integer of 1 or above, got 0"):
         alibi(0)
 
 

@@ -30,6 +30,7 @@ from flax_attn.attention.checks import (
     as_scale,
     check_array,
     check_flag,
+    check_functions,
     check_rate,
     check_size,
     tells_names,
@@ -149,6 +150,7 @@ class SelfAttention(nn.Module):
         check_size("value_features", self.value_features)
         check_rate("dropout_rate", self.dropout_rate)
         as_scale(self.scale)
+        check_functions(self)
         super().__post_init__()
 
     @nn.compact
@@ -172,7 +174,7 @@ class SelfAttention(nn.Module):
         of `dot_product_attention`. `lengths` `(...)` is the number of real positions in each batch
         row. `segments` `(..., t)` is the id of the sequence that each position belongs to.
         """
-        inputs = as_input("inputs", inputs, self.dtype)
+        inputs = as_sequence("inputs", inputs, self.dtype)
         limits: Limits = {"mask": mask, "bias": bias, "causal": causal, "window": window}
         limits |= {"prefix_lengths": prefix_lengths, "query_lengths": lengths}
         limits |= {"key_lengths": lengths, "query_segments": segments, "key_segments": segments}
@@ -371,6 +373,7 @@ class PredictiveLocalAttention(nn.Module):
         check_size("reach", self.reach)
         check_size("features", self.features)
         check_rate("dropout_rate", self.dropout_rate)
+        check_functions(self)
         super().__post_init__()
 
     @nn.compact
@@ -463,7 +466,28 @@ def as_input(name: str, array: ArrayLike, dtype: DTypeLike | None = None) -> Arr
     """
     check_array(name, array)
     array = as_floats(name, array)
-    return array if dtype is None else array.astype(dtype)
+    return array if dtype is None else array.astype(_as_dtype(dtype))
+
+
+def as_sequence(name: str, array: ArrayLike, dtype: DTypeLike | None = None) -> Array:
+    """The array by `as_input`. Raises a ValueError for one without an axis of positions."""
+    array = as_input(name, array, dtype)
+    if array.ndim < 2:
+        raise ValueError(f"expected {name} (..., t, d), got {array.shape}")
+    return array
+
+
+def _as_dtype(dtype: DTypeLike) -> jnp.dtype:
+    """The dtype. Raises a TypeError for what is none of floats."""
+    try:
+        checked = jnp.dtype(dtype)
+    except TypeError:
+        checked = None
+    if checked is None or not jnp.issubdtype(checked, jnp.floating):
+        raise TypeError(
+            f"expected dtype to be one of floats, such as jnp.bfloat16, or None, got {dtype!r}"
+        )
+    return checked
 
 
 def as_inputs(

@@ -19,7 +19,13 @@ from jaxtyping import Array, Float, Int
 
 from flax_attn.attention import scores
 from flax_attn.attention.arrays import aligned
-from flax_attn.attention.checks import Score, as_integers, check_size, known_bound
+from flax_attn.attention.checks import (
+    Score,
+    as_integers,
+    check_functions,
+    check_size,
+    known_bound,
+)
 from flax_attn.attention.positions import positions_from
 
 glorot = nn.initializers.glorot_uniform()
@@ -27,6 +33,10 @@ glorot = nn.initializers.glorot_uniform()
 
 class LearnedScore(nn.Module):
     """Base class of the modules in this file. Call a module with the widths of query and key."""
+
+    def __post_init__(self):
+        check_functions(self)
+        super().__post_init__()
 
     def __call__(self, query_features: int, key_features: int) -> Score:
         """The score of queries `(..., q, query_features)` and keys `(..., k, key_features)`.
@@ -196,6 +206,10 @@ class LearnedPositions(nn.Module):
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
 
+    def __post_init__(self):
+        check_functions(self)
+        super().__post_init__()
+
     @nn.compact
     def __call__(self, length: int, offset: ArrayLike = 0) -> Float[Array, "*b t d"]:
         """The vectors of the `length` positions from `offset` on.
@@ -257,6 +271,10 @@ class RelativeBias(nn.Module):
     bidirectional: bool = True
     embedding_init: Initializer = nn.initializers.normal(1.0)
     param_dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self):
+        check_functions(self)
+        super().__post_init__()
 
     @nn.compact
     def __call__(self) -> Callable[[Array, Array], Array]:

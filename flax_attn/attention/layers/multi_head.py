@@ -22,9 +22,11 @@ from flax_attn.attention.checks import (
     Score,
     Window,
     check_flag,
+    check_functions,
     check_leading,
     check_rate,
     check_size,
+    described,
     tells_names,
 )
 from flax_attn.attention.core import Across, Attended, Call, compute, heads_first, heads_last
@@ -175,14 +177,10 @@ class MultiHeadAttention(nn.Module):
             )
         for name in ("rotary", "sinks", "output_gate", "use_bias"):
             check_flag(name, getattr(self, name))
-        norm = self.query_key_norm
-        if isinstance(norm, nn.Module) or not (isinstance(norm, bool) or callable(norm)):
-            is_module = isinstance(norm, nn.Module)
-            said = f"a module {type(norm).__name__}; pass the class" if is_module else repr(norm)
-            raise TypeError(
-                f"expected query_key_norm to be True, False or a class of norm, got {said}"
-            )
+        if not isinstance(self.query_key_norm, bool):
+            check_norm("query_key_norm to be True, False or a class of norm", self.query_key_norm)
         check_rate("dropout_rate", self.dropout_rate)
+        check_functions(self)
         super().__post_init__()
 
     @tells_names
@@ -273,8 +271,9 @@ class MultiHeadAttention(nn.Module):
             inputs: `(..., t, d)`.
             cache: from `init_cache`, or from the step before.
             lengths: `(...)`, the number of real tokens in each batch row.
-            mask, bias, window, prefix_lengths, train, need_weights: as in `__call__`. With a
-                sliding cache, mask and bias are functions of positions, and no keys are a prefix.
+            mask, bias, window, prefix_lengths, train, need_weights: as in `__call__`. The call that
+                brings a prefix brings all of it. With a sliding cache, mask and bias are functions
+                of positions, and no keys are a prefix.
 
         Returns:
             `Attended` and the cache. In the weights `(..., heads, t, k)`, the keys are all
@@ -371,8 +370,9 @@ class MultiHeadAttention(nn.Module):
         if not memory.is_projected:
             inputs = hide(keys, has_query), hide(values, has_query)
             keys, values = self._keys_and_values(*inputs, self._sizes(query.shape[-1]))
-        width = keys.shape[-1]
-        queries = self._project("query", (self.num_heads, width), hide(query, has_key))
+        width, sizes = keys.shape[-1], (self.num_heads, values.shape[-1])
+        shown = hide(query, has_key)
+        queries = self._project("query", (self.num_heads, width), shown)
         queries = self._turned(queries, offset)  # (..., q, heads, width)
         call = Call(
             queries,
@@ -386,12 +386,10 @@ class MultiHeadAttention(nn.Module):
             across=None if memory.is_projected else self.across,
             is_cached=memory.is_projected,
             name=path_of(self),
+            gate=nn.sigmoid(self._project("gate", sizes, shown)) if self.output_gate else None,
             **dropout(self, train),
         )
         context, weights = heads_last(compute(heads_first(call)), visible.shape)
-        if self.output_gate:
-            gate = self._project("gate", context.shape[-2:], hide(query, has_key))
-            context = context * nn.sigmoid(gate)
         features = query.shape[-1] if self.out_features is None else self.out_features
         return Attended(self._project("out", features, context, axis=(-2, -1)), weights)
 
@@ -542,6 +540,14 @@ def on_one_axis(inputs: Array, kernel: Array, dimension_numbers: Any, **options:
     flat = kernel.reshape(width, -1)
     product = jax.lax.dot(inputs.reshape(-1, width), flat, **options)
     return product.reshape(*batch, *kernel.shape[len(contracted) :])
+
+
+def check_norm(expected: str, norm: object) -> None:
+    """Raises a TypeError for what is no class of norm, and no function that makes a norm."""
+    is_module = isinstance(norm, nn.Module)
+    if is_module or not callable(norm):
+        said = f"a module {type(norm).__name__}; pass the class" if is_module else described(norm)
+        raise TypeError(f"expected {expected}, got {said}")
 
 
 def apply_norm(norm: Norm, inputs: Array, **options: Any) -> Array:

@@ -14,6 +14,7 @@ from flax_attn.attention.checks import (
     as_softcap,
     check_mapping,
     check_normalizer,
+    check_size,
     known_bound,
 )
 from flax_attn.attention.core import compute, dot_product_attention, heads_last, make_call
@@ -202,6 +203,7 @@ def multi_head_params_from_torch(
             of another shape, or a width that is not a multiple of `num_heads`.
     """
     check_mapping("the arrays by name as state, such as layer.state_dict()", state)
+    check_size("num_heads", num_heads)
     names = ("query", "key", "value")
     state = {name: jnp.asarray(array) for name, array in state.items()}
     came = sorted(state)
@@ -215,8 +217,12 @@ def multi_head_params_from_torch(
             weights = {name: state.pop(f"{name[0]}_proj_weight") for name in names}
         out = state.pop("out_proj.weight")
     except KeyError as error:
+        inside = [name for name in came if name.endswith(".out_proj.weight")]
+        prefix = inside[0].removesuffix("out_proj.weight") if inside else ""
+        advice = f"; remove {prefix!r} from the names" if prefix else ""
         raise ValueError(
-            f"expected {error} among the weights of a torch.nn.MultiheadAttention, got {came}"
+            f"expected {error} among the weights of a torch.nn.MultiheadAttention, got "
+            f"{came}{advice}"
         ) from None
     in_bias = state.pop("in_proj_bias", None)
     if in_bias is not None and in_bias.shape != (3 * len(out),):
@@ -227,7 +233,7 @@ def multi_head_params_from_torch(
         raise ValueError(
             f"expected no {' or '.join(sorted(state))}: this layer has no such parameters"
         )
-    if num_heads < 1 or len(out) % num_heads:
+    if len(out) % num_heads:
         raise ValueError(f"expected num_heads to divide the width {len(out)}, got {num_heads}")
     # The last axis, `d`, becomes `(heads, d / heads)`.
     in_heads = lambda array: array.reshape(*array.shape[:-1], num_heads, -1)

@@ -14,9 +14,15 @@ from jaxtyping import Array, Float, Key
 
 from flax_attn.attention import lens
 from flax_attn.attention.arrays import as_dtype_of, with_rank
-from flax_attn.attention.checks import as_mask, as_number, broadcastable, check_size
+from flax_attn.attention.checks import (
+    as_mask,
+    as_number,
+    broadcastable,
+    check_functions,
+    check_size,
+)
 from flax_attn.attention.core import Attended, Call, compute
-from flax_attn.attention.layers.attention import as_input, path_of
+from flax_attn.attention.layers.attention import as_input, as_sequence, path_of
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.visibility import Visibility, hide, make_visibility
 from flax_attn.types import Options
@@ -47,6 +53,7 @@ class AttentionPooling(nn.Module):
     def __post_init__(self):
         if self.hidden_features is not None:
             check_size("hidden_features", self.hidden_features)
+        check_functions(self)
         super().__post_init__()
 
     @nn.compact
@@ -63,7 +70,7 @@ class AttentionPooling(nn.Module):
         `mask` `(..., t)` is True on the positions that count; `lengths` `(...)` is the number of
         real positions in each batch row.
         """
-        inputs = as_input("inputs", inputs, self.dtype)
+        inputs = as_sequence("inputs", inputs, self.dtype)
         inputs, visible = _without_padding(inputs, mask, lengths)
         options: Options = {
             "use_bias": self.use_bias,
@@ -105,6 +112,7 @@ class StructuredSelfAttention(nn.Module):
     def __post_init__(self):
         check_size("hidden_features", self.hidden_features)
         check_size("num_hops", self.num_hops)
+        check_functions(self)
         super().__post_init__()
 
     @nn.compact
@@ -120,7 +128,7 @@ class StructuredSelfAttention(nn.Module):
 
         The arguments are those of `AttentionPooling`.
         """
-        inputs = as_input("inputs", inputs, self.dtype)
+        inputs = as_sequence("inputs", inputs, self.dtype)
         inputs, visible = _without_padding(inputs, mask, lengths)
         options: Options = {
             "use_bias": False,
@@ -170,6 +178,7 @@ class InputAttentionCell(nn.RNNCellBase):
         check_size("features", self.features)
         check_size("out_features", self.out_features)
         as_number("alpha to be a number", self.alpha)
+        check_functions(self)
         super().__post_init__()
 
     @nn.compact
@@ -221,6 +230,8 @@ def diversity_penalty(weights: Float[Array, "*b r t"]) -> Float[Array, "*b"]:
 
     Source: Lin et al. 2017 (arXiv:1703.03130), eq. 8.
     """
+    if jnp.ndim(weights) < 2:
+        raise ValueError(f"expected weights (..., hops, t), got {jnp.shape(weights)}")
     overlap = jnp.einsum("...it,...jt->...ij", weights, weights)
     identity = with_rank(jnp.eye(weights.shape[-2], dtype=weights.dtype), weights.ndim)
     return jnp.sum(jnp.square(overlap - identity), axis=(-2, -1))

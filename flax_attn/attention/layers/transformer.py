@@ -14,6 +14,7 @@ for `pre_norm`; OLMo Team 2024 (arXiv:2501.00656), section 3.2, and Gemma Team 2
 """
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -27,6 +28,8 @@ from flax_attn.attention.cache import KeyValueCache, SlidingCache
 from flax_attn.attention.checks import (
     PerPair,
     Window,
+    as_number,
+    check_functions,
     check_rate,
     check_size,
     described,
@@ -34,7 +37,13 @@ from flax_attn.attention.checks import (
 )
 from flax_attn.attention.core import Across, Attended
 from flax_attn.attention.layers.attention import as_input, needs_key, without_padding
-from flax_attn.attention.layers.multi_head import MultiHeadAttention, Norm, apply_norm, on_one_axis
+from flax_attn.attention.layers.multi_head import (
+    MultiHeadAttention,
+    Norm,
+    apply_norm,
+    check_norm,
+    on_one_axis,
+)
 from flax_attn.attention.visibility import Limits, hide, make_visibility
 from flax_attn.types import Options, Tree
 
@@ -73,6 +82,7 @@ class FeedForward(nn.Module):
     def __post_init__(self):
         check_size("features", self.features)
         check_rate("dropout_rate", self.dropout_rate)
+        check_functions(self)
         super().__post_init__()
 
     @nn.compact
@@ -132,8 +142,7 @@ class EncoderBlock(nn.Module):
 
     def __post_init__(self):
         _check_modules(attention=self.attention, feed_forward=self.feed_forward)
-        _check_parallel(self)
-        check_rate("dropout_rate", self.dropout_rate)
+        _check_block(self)
         super().__post_init__()
 
     @nn.compact
@@ -213,8 +222,7 @@ class DecoderBlock(nn.Module):
         _check_modules(attention=self.attention, feed_forward=self.feed_forward)
         if self.cross_attention is not None:
             _check_modules(cross_attention=self.cross_attention)
-        _check_parallel(self, self.cross_attention)
-        check_rate("dropout_rate", self.dropout_rate)
+        _check_block(self, self.cross_attention)
         super().__post_init__()
 
     @nn.compact
@@ -246,7 +254,8 @@ class DecoderBlock(nn.Module):
             lengths, memory_lengths: `(...)`, the number of real tokens in each batch row. A cached
                 memory has its own lengths: pass no `memory_lengths`.
             memory_mask: the mask of the cross-attention.
-            cache: from `attention.init_cache`, or from the step before.
+            cache: from `attention.init_cache`, or from the step before. With it, a NaN that a mask
+                hides does not reach outputs, but it reaches gradients: pass zeros there.
             mask, bias, window, prefix_lengths: of the self-attention.
             segments, memory_segments: `(..., t)` and `(..., s)`, the id of the sequence that each
                 token belongs to. With both, a target token attends to the memory of its sequence.
@@ -364,16 +373,31 @@ def _check_modules(**modules: object) -> None:
     """Raises a TypeError for a part of a block that is not a module, or in another's place."""
     for name, module in modules.items():
         is_network = name == "feed_forward"
+        example = "FeedForward(256)" if is_network else "MultiHeadAttention(8)"
         if not isinstance(module, nn.Module):
-            example = "FeedForward(256)" if is_network else "MultiHeadAttention(8)"
             said = described(module)
             raise TypeError(f"expected a module as {name}, such as {example}, got {said}")
         if isinstance(module, MultiHeadAttention if is_network else FeedForward):
             part = "a network" if is_network else "a layer of attention"
             raise TypeError(f"expected {part} as {name}, got {type(module).__name__}")
+        argument = "train" if is_network else "query_lengths"
+        if not _takes(type(module), argument):
+            raise TypeError(
+                f"expected a module that takes {argument} as {name}, such as {example}, got "
+                f"{type(module).__name__}"
+            )
 
 
-def _check_parallel(block: EncoderBlock | DecoderBlock, cross_attention: object = None) -> None:
-    """Raises a ValueError for a parallel block whose parts cannot read one input."""
+def _takes(layer: type[nn.Module], name: str) -> bool:
+    """Whether the call of a layer takes an argument of a name."""
+    taken = inspect.signature(layer.__call__).parameters.values()
+    return any(one.name == name or one.kind is one.VAR_KEYWORD for one in taken)
+
+
+def _check_block(block: EncoderBlock | DecoderBlock, cross_attention: object = None) -> None:
+    """Raises for bad attributes, and for a parallel block whose parts cannot read one input."""
+    check_norm("norm to be a class of norm, such as nn.RMSNorm", block.norm)
+    as_number("epsilon to be a number", block.epsilon)
+    check_rate("dropout_rate", block.dropout_rate)
     if block.parallel and (not block.pre_norm or cross_attention is not None):
         raise ValueError("expected pre_norm=True and no cross_attention in a parallel block")
