@@ -229,6 +229,9 @@ def diversity_penalty(weights: Float[Array, "*b r t"]) -> Float[Array, "*b"]:
     It is 0 if each hop attends to a single position, and no two hops to the same one.
 
     Source: Lin et al. 2017 (arXiv:1703.03130), eq. 8.
+
+    Raises:
+        ValueError: weights of fewer than two axes.
     """
     if jnp.ndim(weights) < 2:
         raise ValueError(f"expected weights (..., hops, t), got {jnp.shape(weights)}")
