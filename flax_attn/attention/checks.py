@@ -194,7 +194,9 @@ def as_floats(name: str, array: ArrayLike) -> Float[Array, "..."]:
     """The argument as an array of floats. Raises a TypeError that names it for another dtype."""
     array = as_array(name, array)
     if not jnp.issubdtype(array.dtype, jnp.floating):
-        raise TypeError(f"expected a {name} of floats, got {array.dtype}")
+        is_mask = name == "bias" and array.dtype == jnp.bool_
+        advice = "; a boolean mask goes in mask=" if is_mask else ""
+        raise TypeError(f"expected a {name} of floats, got {array.dtype}{advice}")
     if array.dtype.itemsize < 2:
         raise TypeError(f"expected a {name} of floats of 16 bits or more, got {array.dtype}")
     return array

@@ -203,7 +203,8 @@ def _fit(*shapes: tuple[int, ...]) -> bool:
 def _one_by_one(name: str, masks: tuple[UserInput, ...]) -> list[Bool[Array, "..."]]:
     """The masks that are not None, as arrays that broadcast against each other.
 
-    Raises a TypeError for functions, and for masks in a list, which would become one array.
+    Raises a TypeError for functions, and for masks in a list, which would become one array; a
+    ValueError for shapes that do not broadcast.
     """
     for mask in masks:
         if callable(mask):

@@ -107,7 +107,8 @@ def masked_softmax(scores: RowScores, mask: RowMask | None = None) -> RowWeights
     scores = _widened(scores)
     if mask is None:
         return _softmax(scores)
-    return _softmax(jnp.where(_at_scores(mask, scores), scores, -jnp.inf))
+    visible = _spread("mask", as_mask(mask), scores.shape)
+    return _softmax(jnp.where(visible, scores, -jnp.inf))
 
 
 @jax.custom_jvp
@@ -278,10 +279,9 @@ def with_sink(sink: ArrayLike, normalizer: Normalizer = masked_softmax) -> Norma
     def weigh(scores: Array, mask: Array | None = None) -> Array:
         scores = _widened(scores)
         column = (*scores.shape[:-1], 1)
-        own = broadcastable("sink", jnp.asarray(sink, scores.dtype), column)
-        own = jnp.broadcast_to(own, column)
-        visible = jnp.ones(scores.shape, bool) if mask is None else as_mask(mask)
-        visible = jnp.broadcast_to(visible, scores.shape)
+        own = _spread("sink", jnp.asarray(sink, scores.dtype), column)
+        visible = jnp.ones((), bool) if mask is None else as_mask(mask)
+        visible = _spread("mask", visible, scores.shape)
         visible = jnp.concatenate([visible, jnp.ones(column, bool)], axis=-1)
         return normalizer(jnp.concatenate([scores, own], axis=-1), mask=visible)[..., :-1]
 
@@ -297,13 +297,13 @@ def prepared(scores: Array, mask: Array | None) -> tuple[Array, Array]:
     scores = _widened(scores)
     visible = scores != -jnp.inf
     if mask is not None:
-        visible &= _at_scores(mask, scores)
+        visible &= _spread("mask", as_mask(mask), scores.shape)
     return jnp.where(visible, scores, 0), visible
 
 
-def _at_scores(mask: ArrayLike, scores: Array) -> Array:
-    """The mask in the shape of the scores. Raises for one that does not broadcast to them."""
-    return jnp.broadcast_to(broadcastable("mask", as_mask(mask), scores.shape), scores.shape)
+def _spread(name: str, array: Array, shape: tuple[int, ...]) -> Array:
+    """The array at a shape. Raises a ValueError with its name where it does not broadcast to it."""
+    return jnp.broadcast_to(broadcastable(name, array, shape), shape)
 
 
 def _widened(scores: Array) -> Array:

@@ -27,7 +27,6 @@ from flax_attn.attention.checks import (
     FARTHEST,
     PerPair,
     Window,
-    as_array,
     as_floats,
     as_integers,
     as_lengths,
@@ -504,12 +503,7 @@ def _per_pair(visible: Visibility, name: str, term: PerPair | None) -> Tree:
     if callable(term):
         check_takes_positions(name, term)
         return term
-    if name == "mask":
-        array = as_mask(term)
-    elif (array := as_array("bias", term)).dtype == jnp.bool_:
-        raise TypeError("expected a bias of floats, got bool; a boolean mask goes in mask=")
-    else:
-        array = as_floats("bias", array)
+    array = as_mask(term) if name == "mask" else as_floats("bias", term)
     if visible.heads and array.ndim == 3 < len(visible.shape) and array.shape[0] > 1:
         raise ValueError(
             f"expected a {name} with all axes of the weights {visible.shape}, got {array.shape}; "

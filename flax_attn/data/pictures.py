@@ -141,10 +141,7 @@ def within(folder: Path) -> list[Path]:
     Raises:
         UsageError: a folder without any, or one that cannot be read.
     """
-    try:
-        entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
-    except OSError as error:
-        raise UsageError(f"cannot read {folder} ({error.strerror}); give a folder") from error
+    entries = _listed(folder, "give a folder")
     paths = [path for path in entries if path.suffix.lower() in ENDINGS and path.is_file()]
     if not paths:
         raise UsageError(f"expected pictures ({', '.join(ENDINGS)}) in {folder}, got none")
@@ -171,14 +168,16 @@ def _pictures(folder: Path, root: Path) -> list[Path]:
 
 
 def _entries(path: Path, folder: Path) -> list[Path]:
-    """What a folder holds, by name; not what is hidden."""
-    try:
-        entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {path} ({error.strerror}); give a folder of pictures by class, or a "
-            f".npz file"
-        ) from error
+    """What a folder within the folder of all classes holds. Nothing in it is a UsageError."""
+    entries = _listed(path, "give a folder of pictures by class, or a .npz file")
     if not entries:
         raise UsageError(f"expected pictures by class in {folder}, got nothing in {path}")
     return entries
+
+
+def _listed(path: Path, advice: str) -> list[Path]:
+    """What a folder holds, by name; not what is hidden. The advice is for one that is not read."""
+    try:
+        return sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+    except OSError as error:
+        raise UsageError(f"cannot read {path} ({error.strerror}); {advice}") from error

@@ -82,8 +82,9 @@ def test_memory_is_linear(platform, name):
     _, *long = compiled.of_attention(platform, 2 * LENGTH, name, least)
     assert all(b.temp <= 2.2 * a.temp for a, b in zip(short, long))
     arrays = 3 * 2 * 2 * LENGTH * 8 * 64  # bytes
-    _, *programs = compiled.of_attention(platform, 2 * LENGTH, name)
-    assert max(program.temp for program in programs) < 7 * arrays
+    if least:  # else these are the programs that users get
+        _, *long = compiled.of_attention(platform, 2 * LENGTH, name)
+    assert max(program.temp for program in long) < 7 * arrays
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
