@@ -35,9 +35,8 @@ def get_config(variant: str = "") -> Any:
         config.steps_per_epoch = 200
     # 50 epochs see 998,400 sequences, as many as the tutorial's saw of its 20,000 again and again
     config.data.fresh = True
-    config.learning_rate = (
-        3e-3  # three times the tutorial's; the clipping and the residual connections bear it
-    )
+    # three times the tutorial's; the clipping and the residual connections bear it
+    config.learning_rate = 3e-3
     config.optimizer.update(
         {"schedule": "cosine", "warmup_steps": 200, "clip_norm": 1.0, "eps": 1e-8}
     )

@@ -41,9 +41,8 @@ def main(argv: list[str] | None = None) -> int:
         os.environ["MPLBACKEND"] = "agg"
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="replace"
-            )  # a terminal that cannot show a character shows a question mark
+            # a terminal that cannot show a character shows a question mark
+            stream.reconfigure(errors="replace")
     if "--distributed" not in (sys.argv[1:] if argv is None else argv):
         return run_safely(argv)
     try:
@@ -175,9 +174,7 @@ def check_text(text: str, what: str, advice: str) -> None:
 
 
 def run_train(args: argparse.Namespace) -> int:
-    from flax_attn.commands.training import (
-        run_command,
-    )  # jax comes later, so that a typing error is told at once
+    from flax_attn.commands.training import run_command  # jax comes later: typing errors first
 
     is_name = bool(args.rest) and not args.rest[0].startswith("-")
     names, rest = args.config + args.rest[:is_name], args.rest[is_name:]

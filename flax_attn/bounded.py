@@ -156,8 +156,8 @@ def read_npz(
             or more than `most` bytes. What `choose` raises, too.
     """
     if file is None:
-        with open_file(path) as own:
-            return read_npz(path, own, choose, most)
+        with open_file(path) as opened:
+            return read_npz(path, opened, choose, most)
     try:
         with _open_zip(path, file) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}

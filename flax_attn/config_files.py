@@ -86,13 +86,13 @@ def find(name: str) -> tuple[Path, str]:
     path = expanded(stem) if stem else Path()
     if path.suffix == ".py" and path.is_file():
         return path, variant
-    own = folder() / f"{path.stem}.py"
-    if own.is_file() and path in (
+    shipped = folder() / f"{path.stem}.py"
+    if shipped.is_file() and path in (
         Path(path.stem),
         Path("configs") / path.stem,
-        Path("configs") / own.name,
+        Path("configs") / shipped.name,
     ):
-        return own, variant
+        return shipped, variant
     if path.is_file():
         raise UsageError(
             f"expected a config file in Python with a function get_config, NAME.py, got "

@@ -33,10 +33,10 @@ def one_line(error: BaseException) -> str:
     """What an error says, as one line of at most `LONGEST` characters."""
     try:
         # an error may hold a whole file
-        said = shortened(str(error), 100 * LONGEST)
+        message = shortened(str(error), 100 * LONGEST)
     except BaseException:  # of a `__str__` of the user's own
-        said = ""
-    return shortened(" ".join(said.split()), LONGEST) or type(error).__name__
+        message = ""
+    return shortened(" ".join(message.split()), LONGEST) or type(error).__name__
 
 
 def shortened(text: str, longest: int = LONGEST_NAME) -> str:
@@ -74,8 +74,8 @@ def unknown(what: str, name: str, known: Iterable[str], place: str = "") -> str:
     alike, or whose words begin with the letters of the name, as `learning_rate` of `lr`. Keys of
     the same part of a config come first.
     """
-    known, said = list(known), shortened(name)
-    name = said.lower()
+    known, shown = list(known), shortened(name)
+    name = shown.lower()
     part = name[: name.find(".") + 1]
     alike = [key for key in known if key.startswith(part)] or known
     within = [key for key in known if "." in key and words_of(key) <= words_of(name)]
@@ -90,7 +90,7 @@ def unknown(what: str, name: str, known: Iterable[str], place: str = "") -> str:
         hint = f"it has the keys {_listed(of_part)}"
     else:
         hint = f"did you mean '{close[0]}'?" if close else f"expected one of {_listed(alike)}"
-    return f"unknown {what} '{said}'{place}; {hint}"
+    return f"unknown {what} '{shown}'{place}; {hint}"
 
 
 def _spelt(name: str, known: list[str], part: str, cutoff: float) -> list[str]:

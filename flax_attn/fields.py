@@ -9,7 +9,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
 from flax_attn.errors import UsageError, shortened, unknown
@@ -70,8 +70,8 @@ def build(
     for name in values:
         if name not in fields:
             keys, place = [prefix + field for field in fields], f" for {choice}" if choice else ""
-            said = unknown("config key", prefix + name, keys, place)
-            raise UsageError(f"{said} (or take a config with {choice})" if choice else said)
+            message = unknown("config key", prefix + name, keys, place)
+            raise UsageError(f"{message} (or take a config with {choice})" if choice else message)
     hints = typing.get_type_hints(part)
     for name, field in fields.items():
         has_default = (
@@ -90,31 +90,26 @@ def stored(part: Part | type[Part]) -> list[dataclasses.Field]:
 
 def above_zero(part: Part, *names: str) -> None:
     """Raises a UsageError for a number of 0 or below."""
-    for name in names:
-        value = getattr(part, name)
-        if value <= 0:
-            raise UsageError(
-                f"expected config key {key_of(part, name)} to be a number above 0, got {value}"
-            )
+    _check_numbers(part, names, "above 0", lambda value: value > 0)
 
 
 def zero_or_above(part: Part, *names: str) -> None:
     """Raises a UsageError for a number below 0."""
-    for name in names:
-        value = getattr(part, name)
-        if value < 0:
-            raise UsageError(
-                f"expected config key {key_of(part, name)} to be a number 0 or above, got {value}"
-            )
+    _check_numbers(part, names, "0 or above", lambda value: value >= 0)
 
 
 def shares(part: Part, *names: str) -> None:
     """Raises a UsageError for a number outside [0, 1)."""
+    _check_numbers(part, names, "in [0, 1)", lambda value: 0 <= value < 1)
+
+
+def _check_numbers(
+    part: Part, names: Sequence[str], rule: str, holds: Callable[[float], bool]
+) -> None:
     for name in names:
-        value = getattr(part, name)
-        if not 0 <= value < 1:
+        if not holds(value := getattr(part, name)):
             raise UsageError(
-                f"expected config key {key_of(part, name)} to be a number in [0, 1), got {value}"
+                f"expected config key {key_of(part, name)} to be a number {rule}, got {value}"
             )
 
 

@@ -37,15 +37,12 @@ def common(name: str, variant: str, *others: str) -> ConfigValues:
     config.learning_rate = 1e-3
     config.optimizer = ConfigDict({"b1": 0.9, "b2": 0.999, "eps": 1e-8, "weight_decay": 0.0})
     config.optimizer.clip_norm = 0.0  # 0: gradients are not clipped
-    config.optimizer.warmup_steps = (
-        0  # in which the rate rises from 0; with a cosine no more than half of all steps
-    )
-    config.optimizer.schedule = (
-        "constant"  # "cosine": the rate falls to 0 with the last step of num_epochs
-    )
-    config.optimizer.plateau_patience = (
-        0  # epochs without a gain on validation before the rate falls; 0: never
-    )
+    # in which the rate rises from 0; with a cosine no more than half of all steps
+    config.optimizer.warmup_steps = 0
+    # "cosine": the rate falls to 0 with the last step of num_epochs
+    config.optimizer.schedule = "constant"
+    # epochs without a gain on validation before the rate falls; 0: never
+    config.optimizer.plateau_patience = 0
     config.optimizer.plateau_factor = 0.1
 
     config.data = ConfigDict()
@@ -69,9 +66,8 @@ def shapes(name: str, variant: str, model: JsonObject, *others: str) -> ConfigVa
 
     config.data.name = "shapes"
     config.data.task = "by_shape"
-    config.data.height_rule = (
-        "triangles"  # the published generator's effective rule, so that figures compare
-    )
+    # the published generator's effective rule, so that figures compare
+    config.data.height_rule = "triangles"
     config.data.num_train = 16_000 if is_quick else 25_000
     config.data.valid_fraction = 0.2
     config.data.num_test = 1_000

@@ -53,8 +53,8 @@ class Stop:
 
     def heard(self) -> int:
         """The number of the signal that has come, to any of the processes; 0 for none."""
-        own = self.number or 0
-        return own if self.agree is None else self.agree(own)
+        number = self.number or 0
+        return number if self.agree is None else self.agree(number)
 
     def check(self, saved: str) -> None:
         """Raises `Stopped` where a signal has come. `saved` says how far training is saved."""

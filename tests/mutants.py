@@ -55,6 +55,7 @@ TESTS = {
         *BLOCKS,
         *ACROSS_ATTENTION,
     ),
+    "attention/checks.py": ("attention/test_arguments.py", "attention/test_limits.py"),
     "attention/core.py": ("attention/test_edges.py", *ACROSS_ATTENTION),
     "experiment/loading.py": ("experiment/test_loop.py", "experiment/test_running.py"),
     "experiment/running.py": (
@@ -162,7 +163,6 @@ MUTANTS = {
             "jax.eval_shape(function, queries, keys).ndim > 2",
             "jax.eval_shape(function, queries, keys).ndim >= 2",
         ),
-        ('check_flag("causal", causal)', "pass"),
         (
             "axes = groups if array.shape[-3] > 1 else (1, 1)",
             "axes = groups[::-1] if array.shape[-3] > 1 else (1, 1)",
@@ -174,10 +174,6 @@ MUTANTS = {
             "jnp.less_equal(*aligned(keys, self.key_lengths))",
         ),
         ("positions = queries + self.query_offset", "positions = queries"),
-        (
-            'if causal:\n        fields["right"] = 0',
-            'if causal:\n        fields["right"] = fields["right"] or 0',
-        ),
         ("jnp.less_equal(*aligned(start, last_key))", "jnp.less(*aligned(start, last_key))"),
         ("jnp.less_equal(*aligned(first_key, end))", "jnp.less(*aligned(first_key, end))"),
         ("least[..., 0, :, None] <= most_key", "least[..., 0, :, None] < most_key"),
@@ -221,12 +217,12 @@ MUTANTS = {
     "attention/normalizers.py": [
         ("if not wide and jnp.iscomplexobj(scores)", "if False and jnp.iscomplexobj(scores)"),
         ("weights / (1 - rate)", "weights"),
-        (".ravel() for indices in at]", ".ravel() for indices in (at[0], at[0])]"),
+        (".ravel() for indices in pairs]", ".ravel() for indices in (pairs[0], pairs[0])]"),
         ("jax.random.fold_in(rng, row)", "rng"),
         ("jnp.where(weights != 0, tangents[0], 0)", "tangents[0]"),
         ("keepdims=True), 1)", "keepdims=True), 2)"),
         ("1 - spread, 0) / rank", "1 - spread, 0) * rank"),
-        ("mask & (kept | ~_finite(scores))", "mask & kept"),
+        ("mask & (is_among | ~_finite(scores))", "mask & is_among"),
         ("scores - jnp.log(-jnp.log(uniform))", "scores + jnp.log(-jnp.log(uniform))"),
         ("jnp.where(has_key, weights, previous)", "weights"),
     ],
@@ -282,6 +278,10 @@ MUTANTS = {
             'crossing = {"mask": memory_mask, "query_lengths": lengths,',
             'crossing = {"mask": memory_mask,',
         ),
+    ],
+    "attention/checks.py": [
+        ('check_flag("causal", causal)', "pass"),
+        ("0 if causal else near(right)", "(near(right) or 0) if causal else near(right)"),
     ],
     "attention/positions.py": [
         ("-jnp.arange(0, features, 2) / features", "-jnp.arange(0, features, 2) / (features - 1)")
@@ -463,7 +463,7 @@ MUTANTS = {
     "experiment/processes.py": [
         ("return jax.process_index() == 0", "return True"),
         ("padded[:] = content", "padded[:] = content[::-1]"),
-        ("if own.get(key) != first.get(key)]", "if key not in own]"),
+        ("if here.get(key) != first.get(key)]", "if key not in here]"),
         ("and int(number) < int(count)", "and int(number) <= int(count)"),
         ("if count is None and number is None:", "if count is None or number is None:"),
         ('flatten(values | {"jax": jax.__version__})', "flatten(values)"),

@@ -8,12 +8,8 @@ from flax_attn.errors import counted, escaped
 from flax_attn.runs.reading import Record, late_median
 from flax_attn.runs.results import Summary
 
-FURTHER = (
-    "test/f1",
-    "test/exact_match",
-    "test/bleu",
-    "test/chrf",
-)  # shown where all runs that are compared have them
+# shown where all runs that are compared have them
+FURTHER = ("test/f1", "test/exact_match", "test/bleu", "test/chrf")
 
 
 def wide_console() -> Console:

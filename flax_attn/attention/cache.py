@@ -97,12 +97,12 @@ def append(
 
     step = jnp.arange(num_new)[None]
     start, count = cache.length.reshape(-1, 1), added.reshape(-1, 1)
-    index, kept, wrong = start + step, step < count, (count > num_new) | (count < 0)
+    index, is_stored, wrong = start + step, step < count, (count > num_new) | (count < 0)
     if sliding:
-        index, kept = index % slots, kept & (step >= count - slots)
+        index, is_stored = index % slots, is_stored & (step >= count - slots)
     else:
         wrong |= start + count > slots
-    index = jnp.where(kept, index, slots)  # (rows, n); an index past the end is dropped
+    index = jnp.where(is_stored, index, slots)  # (rows, n); an index past the end is dropped
     write_row = lambda old, index, new: old.at[:, index].set(new, mode="drop")
 
     def write(old: Array, new: Array) -> Array:
@@ -235,13 +235,13 @@ def from_position(
         queries, keys = queries + start, keys + start
         if term is None:
             return keys >= 0
-        part = jnp.asarray(term(queries, keys))
-        if part.ndim > 3:  # it has batch rows of its own
-            part = jnp.broadcast_to(part, (*first.shape, *part.shape[-3:]))
-            part = part.reshape(-1, *part.shape[-3:])[row]
+        values = jnp.asarray(term(queries, keys))
+        if values.ndim > 3:  # it has batch rows of its own
+            values = jnp.broadcast_to(values, (*first.shape, *values.shape[-3:]))
+            values = values.reshape(-1, *values.shape[-3:])[row]
         if name == "mask":
-            part = jnp.logical_and(*aligned(as_mask(part), keys >= 0))
-        return with_rank(part, max(part.ndim, 2))
+            values = jnp.logical_and(*aligned(as_mask(values), keys >= 0))
+        return with_rank(values, max(values.ndim, 2))
 
     def at_indices(queries: Array, keys: Array) -> Array:
         starts = first.ravel()

@@ -114,8 +114,8 @@ def described(value: object) -> str:
     if isinstance(value, jax.Array | np.ndarray):
         is_traced = isinstance(value, jax.core.Tracer)  # pyright: ignore
         return f"{'a traced' if is_traced else 'an'} array of {value.shape}"
-    said = repr(value)
-    return type(value).__name__ if "\n" in said else shortened(said)
+    text = repr(value)
+    return type(value).__name__ if "\n" in text else shortened(text)
 
 
 def as_array(name: str, array: ArrayLike | Sequence[float]) -> Array:
@@ -229,17 +229,22 @@ def broadcastable(name: str, array: Array, shape: tuple[int, ...]) -> Array:
     return array.reshape(padded)
 
 
-def as_window(window: Window | None) -> Window:
-    """The bounds `(left, right)` of a window. Raises a ValueError for anything else."""
-    if window is None:
-        return None, None
+def as_window(window: Window | None, causal: bool) -> Window:
+    """The bounds `(left, right)` of a window; causality ends it at the query's position.
+
+    Raises:
+        TypeError: a `causal` that is not True or False.
+        ValueError: anything else than a window or None.
+    """
+    check_flag("causal", causal)
+    window = (None, None) if window is None else window
     if not isinstance(window, tuple | list) or len(window) != 2:
         raise ValueError(f"expected a window (left, right) of two integers or None, got {window!r}")
     left, right = window
     check_bound("left", left)
     check_bound("right", right)
     near = lambda bound: None if bound is None or bound > FARTHEST else int(bound)
-    return near(left), near(right)
+    return near(left), 0 if causal else near(right)
 
 
 def check_bound(name: str, bound: int | None) -> None:
@@ -273,8 +278,8 @@ def check_key(name: str, key: object) -> None:
     dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", ())
     is_new = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
     if len(shape) != (0 if is_new else 1) or not (is_new or dtype == jnp.uint32):
-        said = f"an array of {dtype} {shape}" if dtype is not None else repr(key)
-        raise TypeError(f"expected {name} to be one key, such as jax.random.key(0), got {said}")
+        got = f"an array of {dtype} {shape}" if dtype is not None else repr(key)
+        raise TypeError(f"expected {name} to be one key, such as jax.random.key(0), got {got}")
 
 
 def check_size(name: str, size: int, least: int = 1) -> None:
@@ -383,17 +388,17 @@ def check_score(score: object) -> None:
     """Raises a TypeError for what is no function, and for one without its parameters."""
     check_function("score", score)
     # by its code: a signature takes much longer
-    code_of = lambda part: getattr(part, "__code__", None)
+    code_of = lambda function: getattr(function, "__code__", None)
     takes_any = lambda code: code.co_flags & inspect.CO_VARKEYWORDS
-    is_last = lambda part: code_of(part) is not None and not takes_any(code_of(part))
-    own = inspect.unwrap(score, stop=is_last)  # pyright: ignore
-    if (code := code_of(own)) is None:
+    is_last = lambda function: code_of(function) is not None and not takes_any(code_of(function))
+    inner = inspect.unwrap(score, stop=is_last)  # pyright: ignore
+    if (code := code_of(inner)) is None:
         return
-    first, optional = code.co_argcount, getattr(own, "__kwdefaults__", None) or {}
+    first, optional = code.co_argcount, getattr(inner, "__kwdefaults__", None) or {}
     names = code.co_varnames[first : first + code.co_kwonlyargcount]
     if needed := [name for name in names if name not in optional]:
         raise TypeError(
-            f"expected a score of query and key alone, got {own.__name__}, which needs "
+            f"expected a score of query and key alone, got {inner.__name__}, which needs "
             f"{' and '.join(needed)}; give them by functools.partial"
         )
 
@@ -412,11 +417,11 @@ def check_normalizer(normalizer: object) -> None:
             f"expected a normalizer that takes (scores, mask=mask), got {name()}, which takes "
             f"({', '.join(taken)}); for softmax, leave normalizer out or pass masked_softmax"
         )
-    own = inspect.signature(normalizer, follow_wrapped=False).parameters  # pyright: ignore
+    outer = inspect.signature(normalizer, follow_wrapped=False).parameters  # pyright: ignore
     rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if any(one.kind in rest for one in own.values()):  # it hands on what it gets
-        own = taken
-    needed = [one for one in list(own.values())[1:] if one.default is one.empty]
+    if any(one.kind in rest for one in outer.values()):  # it hands on what it gets
+        outer = taken
+    needed = [one for one in list(outer.values())[1:] if one.default is one.empty]
     if needed := [one.name for one in needed if one.name != "mask" and one.kind not in rest]:
         raise TypeError(
             f"expected a normalizer of scores and mask alone, got {name()}, which needs "

@@ -32,8 +32,6 @@ from flax_attn.attention.checks import (
     Vectors,
     Window,
     as_floats,
-    as_scale,
-    as_softcap,
     as_vectors,
     check_dropout,
     check_options,
@@ -49,7 +47,7 @@ from flax_attn.attention.forms import (
     splash,
 )
 from flax_attn.attention.normalizers import drop, masked_softmax
-from flax_attn.attention.scores import DotProduct, scaled_dot
+from flax_attn.attention.scores import dot_product, scaled_dot
 from flax_attn.attention.visibility import Indices, Limits, Visibility, make_visibility
 from flax_attn.types import UserInput
 
@@ -332,7 +330,7 @@ def dot_product_attention(
     limits |= {"query_offset": query_offset, "prefix_lengths": prefix_lengths}
     limits |= {"query_lengths": query_lengths, "key_lengths": key_lengths}
     limits |= {"query_segments": query_segments, "key_segments": key_segments}
-    score = DotProduct(as_scale(scale), as_softcap(softcap))
+    score = dot_product(scale, softcap)
     options = dropout_rate, dropout_rng, chunk_size, need_weights, across
     call = make_call(query, key, value, score, masked_softmax, *options, in_heads=True, **limits)
     return heads_last(compute(call), call.visible.weights_shape)
@@ -389,15 +387,14 @@ def form_of(
     function = attend if {"score", "normalizer"} & arguments.keys() else dot_product_attention
     inspect.signature(function).bind(query, key, value, **arguments)
     if function is dot_product_attention:
-        scale, softcap = arguments.pop("scale", None), arguments.pop("softcap", None)
-        arguments |= {"in_heads": True, "score": DotProduct(as_scale(scale), as_softcap(softcap))}
+        score = dot_product(arguments.pop("scale", None), arguments.pop("softcap", None))
+        arguments |= {"in_heads": True, "score": score}
     form = Form("", {})
 
     def choose(query: Array, key: Array, value: Array) -> Array:
         nonlocal form
         call = make_call(query, key, value, **arguments)
-        check_options(call.score, call.normalizer, call.chunk_size, call.need_weights)
-        form = chosen(lens.look_through(call))
+        form = chosen(lens.look_through(checked(call)))
         return query
 
     with platforms.compiling_for(platform or platforms.current()):
@@ -421,17 +418,7 @@ def chosen(call: Call) -> Form:
 
 def compute(call: Call) -> Attended:
     """Computes a call, through the lens if there is one, by the form that fits it."""
-    check_options(call.score, call.normalizer, call.chunk_size, call.need_weights)
-    if call.chunk_size is not None and any(
-        map(jax.export.is_symbolic_dim, call.visible.shape[-2:])
-    ):
-        raise ValueError(
-            f"expected no chunk_size in a program for any length, got {call.chunk_size}; leave it "
-            "out, or export for one length"
-        )
-    if call.across is not None:
-        _check_across(call.across)
-    call = lens.look_through(call)
+    call = lens.look_through(checked(call))
     shape = call.visible.shape
     if 0 in shape:
         context = jnp.zeros((*shape[:-1], call.value.shape[-1]), call.query.dtype)
@@ -447,6 +434,20 @@ def compute(call: Call) -> Attended:
     if call.change_context is not None:
         context = call.change_context(context)
     return Attended(context, weights)
+
+
+def checked(call: Call) -> Call:
+    """Raises for options of a call that are none, or that do not fit each other."""
+    check_options(call.score, call.normalizer, call.chunk_size, call.need_weights)
+    lengths = call.visible.shape[-2:]
+    if call.chunk_size is not None and any(map(jax.export.is_symbolic_dim, lengths)):
+        raise ValueError(
+            f"expected no chunk_size in a program for any length, got {call.chunk_size}; leave it "
+            "out, or export for one length"
+        )
+    if call.across is not None:
+        _check_across(call.across)
+    return call
 
 
 def make_call(
@@ -526,8 +527,7 @@ def log_sum_exp(
     """
     nothing = as_floats("key", key)[..., :0]  # no context is wanted
     call = make_call(query, key, nothing, score=score, chunk_size=chunk_size, mask=mask, bias=bias)
-    check_options(score, masked_softmax, chunk_size, need_weights=False)
-    call = lens.look_through_at_softmax(call)
+    call = lens.look_through_at_softmax(checked(call))
     if chunk_size is not None and 0 not in call.visible.shape:
         _, logs = blockwise.context_and_logs(call)
         return jnp.where(logs == jnp.inf, -jnp.inf, logs)
@@ -545,8 +545,8 @@ def _check_across(across: object) -> None:
     if not isinstance(across, Across):
         raise TypeError(f"expected across=Across(mesh, axis), got {across!r}")
     if across.mesh is not None and not isinstance(across.mesh, Mesh | AbstractMesh):
-        said = "mesh of Across to be a jax.sharding.Mesh or None"
-        raise TypeError(f"expected {said}, got {described(across.mesh)}")
+        expected = "mesh of Across to be a jax.sharding.Mesh or None"
+        raise TypeError(f"expected {expected}, got {described(across.mesh)}")
     if across.ring is not None and not isinstance(across.ring, bool):
         raise TypeError(f"expected ring to be True, False or None, got {across.ring!r}")
 
@@ -556,8 +556,8 @@ def _check_result(what: str, array: object, shape: tuple[int, ...], *arguments: 
     got = getattr(array, "shape", None)
     if got == shape:
         return
-    of = " and ".join(str(argument.shape) for argument in arguments)
-    message = f"expected {what} of shape {shape} for arguments {of}, got "
+    inputs = " and ".join(str(argument.shape) for argument in arguments)
+    message = f"expected {what} of shape {shape} for arguments {inputs}, got "
     if got is None:
         raise TypeError(message + repr(array))
     raise ValueError(message + str(got))

@@ -325,16 +325,18 @@ def _changed(setting: str, change: Change, name: str, array: Array) -> Array:
         ValueError: a result of another shape.
     """
     result = change(name, array)
-    of = f"expected {setting} to return an array of shape {array.shape} for {name or 'attention'}"
+    expected = (
+        f"expected {setting} to return an array of shape {array.shape} for {name or 'attention'}"
+    )
     shape, dtype = getattr(result, "shape", None), getattr(result, "dtype", None)
     is_real = dtype is not None and any(
         jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer)
     )
     if shape is None or not is_real:
         what = type(result).__name__ if shape is None else f"one of {dtype}"
-        raise TypeError(f"{of}, of floats, got {what}")
+        raise TypeError(f"{expected}, of floats, got {what}")
     if shape != array.shape:
-        raise ValueError(f"{of}, got {shape}")
+        raise ValueError(f"{expected}, got {shape}")
     return jnp.asarray(result).astype(array.dtype)
 
 

@@ -216,13 +216,13 @@ def _stream(rngs: nnx.Rngs, name: str) -> nnx.RngStream | None:
 def _as_params(tree: Tree) -> Tree:
     """Arrays in the dicts of linen as parameters of nnx."""
     if isinstance(tree, dict):
-        return nnx.Dict({name: _as_params(part) for name, part in tree.items()})
+        return nnx.Dict({name: _as_params(inner) for name, inner in tree.items()})
     return nnx.Param(tree)
 
 
 def _as_arrays(tree: Tree) -> Tree:
     """Parameters of nnx as arrays in the dicts of linen."""
     if isinstance(tree, nnx.Dict):  # `nnx.tabulate` counts calls of its methods, such as `items`
-        parts = {name: part for name, part in vars(tree).items() if not name.startswith("_")}
-        return {name: _as_arrays(part) for name, part in parts.items()}
+        parts = {name: inner for name, inner in vars(tree).items() if not name.startswith("_")}
+        return {name: _as_arrays(inner) for name, inner in parts.items()}
     return tree[...]

@@ -249,8 +249,8 @@ def top_k(scores: RowScores, mask: RowMask | None = None, *, k: int) -> RowWeigh
     k = _checked_k(k)
     scores, mask = prepared(scores, mask)
     falling = jnp.argsort(jnp.where(mask, scores, -jnp.inf), axis=-1, descending=True)
-    kept = jnp.argsort(falling, axis=-1) < min(k, scores.shape[-1])
-    return masked_softmax(scores, mask=mask & (kept | ~_finite(scores)))
+    is_among = jnp.argsort(falling, axis=-1) < min(k, scores.shape[-1])
+    return masked_softmax(scores, mask=mask & (is_among | ~_finite(scores)))
 
 
 def with_sink(sink: ArrayLike, normalizer: Normalizer = masked_softmax) -> Normalizer:
@@ -279,11 +279,11 @@ def with_sink(sink: ArrayLike, normalizer: Normalizer = masked_softmax) -> Norma
     def weigh(scores: Array, mask: Array | None = None) -> Array:
         scores = _widened(scores)
         column = (*scores.shape[:-1], 1)
-        own = _spread("sink", jnp.asarray(sink, scores.dtype), column)
+        sinks = _spread("sink", jnp.asarray(sink, scores.dtype), column)
         visible = jnp.ones((), bool) if mask is None else as_mask(mask)
         visible = _spread("mask", visible, scores.shape)
         visible = jnp.concatenate([visible, jnp.ones(column, bool)], axis=-1)
-        return normalizer(jnp.concatenate([scores, own], axis=-1), mask=visible)[..., :-1]
+        return normalizer(jnp.concatenate([scores, sinks], axis=-1), mask=visible)[..., :-1]
 
     weigh.across_queries = needs_all_queries(normalizer)  # pyright: ignore
     return weigh
@@ -497,8 +497,8 @@ def positional_bits(
     do not depend on the number of queries and keys.
     """
     shape = len(query_indices), len(key_indices)
-    at = query_indices[:, None], key_indices[None, :]
-    counters = jnp.concatenate([jnp.broadcast_to(indices, shape).ravel() for indices in at])
+    pairs = query_indices[:, None], key_indices[None, :]
+    counters = jnp.concatenate([jnp.broadcast_to(indices, shape).ravel() for indices in pairs])
     row_keys = jax.vmap(
         lambda row: jax.random.bits(jax.random.fold_in(rng, row), (2,), jnp.uint32)
     )(jnp.arange(math.prod(leading)))

@@ -128,13 +128,13 @@ def rotary(
         raise ValueError(f"expected positions that broadcast to {shape}, got {positions.shape}")
     positions = with_rank(positions, len(shape))
     if frequencies is None:
-        own = _frequencies(features, max_period)
+        angular = _frequencies(features, max_period)
     else:
-        own = as_array("frequencies", frequencies)
-    if own.shape != (features // 2,):
-        raise ValueError(f"expected {features // 2} frequencies, got an array of {own.shape}")
-    own = with_rank(own, vectors.ndim)
-    angles = positions[..., None].astype(own.dtype) * own  # (..., t, d/2)
+        angular = as_array("frequencies", frequencies)
+    if angular.shape != (features // 2,):
+        raise ValueError(f"expected {features // 2} frequencies, got an array of {angular.shape}")
+    angular = with_rank(angular, vectors.ndim)
+    angles = positions[..., None].astype(angular.dtype) * angular  # (..., t, d/2)
     cos, sin = jnp.cos(angles), jnp.sin(angles)
     even, odd = vectors[..., 0:features:2], vectors[..., 1:features:2]
     first = multiply(even, cos) - multiply(odd, sin)
@@ -205,16 +205,16 @@ def scaled_frequencies(
     times = as_number("factor to be a number above 0", factor)
     if not times > 0:
         raise ValueError(f"expected a factor above 0, got {factor}")
-    own = _as_period(max_period) ** (-np.arange(0, features, 2) / features)
+    plain = _as_period(max_period) ** (-np.arange(0, features, 2) / features)
     low, high = as_number("slow to be a number", slow), as_number("fast to be a number", fast)
     if not low < high:
         raise ValueError(f"expected slow below fast, got {slow} and {fast}")
-    kept = 0.0
+    share = 0.0
     if trained_length is not None:
         check_size("trained_length", trained_length)
-        turns = trained_length * own / (2 * math.pi)
-        kept = np.clip((turns - low) / (high - low), 0, 1)
-    return tuple((own * (kept + (1 - kept) / times)).tolist())
+        turns = trained_length * plain / (2 * math.pi)
+        share = np.clip((turns - low) / (high - low), 0, 1)
+    return tuple((plain * (share + (1 - share) / times)).tolist())
 
 
 def alibi(num_heads: int) -> Callable[[Array, Array], Array]:

@@ -40,14 +40,7 @@ def dot(query: Queries, key: Keys) -> Scores:
         TypeError: a query or key that is no array of floats.
         ValueError: a query and a key of different widths, or one without an axis of positions.
     """
-    query, key = as_floats("query", query), as_floats("key", key)
-    if query.ndim < 2 or key.ndim < 2:
-        raise ValueError(
-            f"expected query (..., q, d) and key (..., k, d), got {query.shape} and {key.shape}"
-        )
-    check_same_width(query, key)
-    dtype = wide(query.dtype, key.dtype)
-    return jnp.einsum("...qd,...kd->...qk", query, key, preferred_element_type=dtype)
+    return _products(*_as_vectors(query, key))
 
 
 def scaled_dot(
@@ -72,8 +65,12 @@ def scaled_dot(
     Raises:
         TypeError, ValueError: a scale or soft-cap that is no number, or one that is not above 0.
     """
-    query, key = as_floats("query", query), as_floats("key", key)
-    return DotProduct(as_scale(scale), as_softcap(softcap))(query, key)
+    return dot_product(scale, softcap)(*_as_vectors(query, key))
+
+
+def dot_product(scale: ArrayLike | None, softcap: ArrayLike | None) -> "DotProduct":
+    """Makes the score of a scale and a soft-cap. Errors are those of `scaled_dot`."""
+    return DotProduct(as_scale(scale), as_softcap(softcap))
 
 
 class DotProduct(NamedTuple):
@@ -85,9 +82,9 @@ class DotProduct(NamedTuple):
     def __call__(self, query: Array, key: Array) -> Array:
         scale = max(query.shape[-1], 1) ** -0.5 if self.scale is None else self.scale
         if wide(query.dtype) == query.dtype:
-            return self._capped(dot(query * as_dtype_of(query, scale), key))
+            return self._capped(_products(query * as_dtype_of(query, scale), key))
         # a factor before the product costs half precision digits
-        return self.of_products(dot(query, key), query.shape[-1])
+        return self.of_products(_products(query, key), query.shape[-1])
 
     def of_products(self, products: Array, width: int) -> Array:
         """The scores, from the dot products of vectors of that width."""
@@ -106,8 +103,7 @@ def as_dot_product(score: Callable[..., Array]) -> DotProduct | None:
     if score is scaled_dot:
         return DotProduct()
     if isinstance(score, functools.partial) and score.func is scaled_dot and not score.args:
-        scale, softcap = score.keywords.get("scale"), score.keywords.get("softcap")
-        return DotProduct(as_scale(scale), as_softcap(softcap))
+        return dot_product(score.keywords.get("scale"), score.keywords.get("softcap"))
     return score if isinstance(score, DotProduct) else None
 
 
@@ -119,7 +115,8 @@ def cosine(query: Queries, key: Keys) -> Scores:
     Raises:
         ValueError: a query and a key of different widths.
     """
-    return dot(_unit(as_floats("query", query)), _unit(as_floats("key", key)))
+    query, key = _as_vectors(query, key)
+    return _products(_unit(query), _unit(key))
 
 
 def bilinear(
@@ -278,6 +275,23 @@ def no_score(query: Queries, key: KeysOfOtherWidth) -> Scores:
     """Zero for every pair: only the bias and the mask decide."""
     leading = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2])
     return jnp.zeros((*leading, query.shape[-2], key.shape[-2]), wide(query.dtype))
+
+
+def _as_vectors(query: ArrayLike, key: ArrayLike) -> tuple[Array, Array]:
+    """Queries and keys as arrays of floats, of one width."""
+    query, key = as_floats("query", query), as_floats("key", key)
+    if query.ndim < 2 or key.ndim < 2:
+        raise ValueError(
+            f"expected query (..., q, d) and key (..., k, d), got {query.shape} and {key.shape}"
+        )
+    check_same_width(query, key)
+    return query, key
+
+
+def _products(query: Array, key: Array) -> Array:
+    """The dot products, summed in float32 or better."""
+    dtype = wide(query.dtype, key.dtype)
+    return jnp.einsum("...qd,...kd->...qk", query, key, preferred_element_type=dtype)
 
 
 def _check(name: str, parameter: Array, shape: tuple[int, ...], query: Array, key: Array) -> None:

@@ -34,7 +34,6 @@ from flax_attn.attention.checks import (
     as_window,
     broadcastable,
     broadcasts,
-    check_flag,
     check_takes_positions,
 )
 from flax_attn.attention.masks import both
@@ -214,9 +213,13 @@ class Visibility:
         keys = indices.keys
         if indices.is_padded:  # what pads stands as the last key
             keys = jnp.minimum(keys, self.shape[-1] - 1)
-        at = indices.queries[:, None], keys[None, :]
-        bias = self._at_positions("bias", self.bias, *at) if callable(self.bias) else indices.bias
-        visible = list(self._masks(*at))
+        positions = indices.queries[:, None], keys[None, :]
+        bias = (
+            self._at_positions("bias", self.bias, *positions)
+            if callable(self.bias)
+            else indices.bias
+        )
+        visible = list(self._masks(*positions))
         if bias is not None:
             finite = bias != -jnp.inf
             visible.append(finite)
@@ -452,10 +455,7 @@ def make_visibility(
     made = Visibility(shape, heads)
     fields: Options = {"mask": _per_pair(made, "mask", mask)}
     fields["bias"] = _per_pair(made, "bias", bias)
-    fields["left"], fields["right"] = (None, None) if window is None else as_window(window)
-    check_flag("causal", causal)
-    if causal:
-        fields["right"] = 0
+    fields["left"], fields["right"] = as_window(window, causal)
     if not isinstance(query_offset, int) or isinstance(query_offset, bool):
         query_offset = _per_row(made, "query_offset", as_integers("query_offset", query_offset))
     elif abs(query_offset) > FARTHEST:

@@ -28,7 +28,7 @@ def explore(args: argparse.Namespace) -> None:
     if any(published.is_published(path) for path in args.runs):
         return explore_published(args.runs, args.port, args.open)
     records = kinds.read_runs(args.runs)
-    runs = [loading.of_record(own, warn, allow=tuple(args.allow)) for own in records]
+    runs = [loading.of_record(record, warn, allow=tuple(args.allow)) for record in records]
     check_inputs(runs)
     serve(records, runs, args.port, args.open)
 
@@ -79,8 +79,8 @@ def check_inputs(runs: list[Run]) -> None:
 
 def with_token(page: str, token: str) -> str:
     """The page with the token that its questions carry, and without a wish for an icon."""
-    own = f'<meta name="flax-attn-token" content="{html.escape(token)}">'
-    return page.replace("<head>", f'<head>{own}<link rel="icon" href="data:,">', 1)
+    head = f'<meta name="flax-attn-token" content="{html.escape(token)}">'
+    return page.replace("<head>", f'<head>{head}<link rel="icon" href="data:,">', 1)
 
 
 def has_screen() -> bool:

@@ -149,12 +149,12 @@ def import_libraries() -> None:
         import flax  # noqa: F401
         import jax
     except ValueError as error:
-        said, own = str(error).lower(), ("JAX_", "FLAX_")
-        settings = {name: value for name, value in os.environ.items() if name.startswith(own)}
+        message, prefixes = str(error).lower(), ("JAX_", "FLAX_")
+        settings = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
         named = [
             f"{name}={shortened(value)}"
             for name, value in settings.items()
-            if name.lower() in said or repr(value.lower()) in said
+            if name.lower() in message or repr(value.lower()) in message
         ]
         raise UsageError(
             f"expected a value that JAX and Flax take in {' or '.join(named or settings)} "
@@ -241,10 +241,10 @@ def check_devices() -> None:
         jax.devices()
     # an assertion fails for GPUs that it has no code for
     except (AssertionError, RuntimeError) as error:
-        said = "none is there" if isinstance(error, AssertionError) else one_line(error)[:200]
+        reason = "none is there" if isinstance(error, AssertionError) else one_line(error)[:200]
         settings = [f"{name}={os.environ[name]}" for name in OF_DEVICES if name in os.environ]
         raise UsageError(
-            f"expected devices of {' and '.join(settings) or OF_DEVICES[0]} ({said}); set "
+            f"expected devices of {' and '.join(settings) or OF_DEVICES[0]} ({reason}); set "
             f"JAX_PLATFORMS=cpu, or leave it out"
         ) from error
 

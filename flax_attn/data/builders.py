@@ -41,6 +41,12 @@ class File(NamedTuple):
     sha256: str
 
 
+def files(address: str, listing: str) -> dict[str, File]:
+    """Reads the files of an address: name, bytes and SHA-256, one file a line."""
+    rows = map(str.split, listing.strip().splitlines())
+    return {name: File(address + name, int(size), digest) for name, size, digest in rows}
+
+
 class Info(tfds.core.DatasetInfo):
     """What is known of a data set, from its builder alone."""
 
@@ -49,9 +55,7 @@ class Info(tfds.core.DatasetInfo):
 
 
 class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """A data set that is made of files.
-
-    A subclass says which files, which features, and how a file is read.
+    """A data set that is made of files. A subclass says which, and how to read one.
 
     `FILES` are what is downloaded; `SPLITS` says which files a split is made of, by the names that
     they have in a folder.
@@ -62,6 +66,16 @@ class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     SPLITS: ClassVar[dict[str, tuple[str, ...]]]
     FEATURES: ClassVar[dict[str, Any]]
     HOMEPAGE: ClassVar[str]
+
+    @tfds.core.utils.classproperty  # pyright: ignore
+    @classmethod
+    def url_infos(cls) -> dict[str, UrlInfo]:
+        """What tensorflow-datasets checks downloads against."""
+        size = tfds.core.utils.Size  # pyright: ignore
+        return {
+            file.url: UrlInfo(size(file.size), file.sha256, name)
+            for name, file in cls.FILES.items()
+        }
 
     def __init__(self, paths: dict[str, Path] | None, digest: str, data_dir: Path):
         self.paths = paths
@@ -113,14 +127,12 @@ def load(
     """
     wanted = [name for split in splits for name in cls.SPLITS[split]]
     paths = None if manual_dir is None else _find(cls, wanted, manual_dir)
-    sums = (
-        {name: file.sha256 for name, file in cls.FILES.items()}
-        if paths is None
-        else {n: sha256(p) for n, p in paths.items()}
-    )
-    digest = hashlib.sha256(
-        "".join(f"{name} {sums[name]}\n" for name in sorted(sums)).encode()
-    ).hexdigest()
+    if paths is None:
+        sums = {name: file.sha256 for name, file in cls.FILES.items()}
+    else:
+        sums = {name: sha256(path) for name, path in paths.items()}
+    lines = "".join(f"{name} {sums[name]}\n" for name in sorted(sums))
+    digest = hashlib.sha256(lines.encode()).hexdigest()
     folder = data_dir() / cls.name / digest[:16] / str(cls.VERSION)
     if not folder.exists():
         if paths is None:
@@ -167,15 +179,14 @@ def _find(cls: type[FilesBuilder], wanted: list[str], manual_dir: Path) -> dict[
 
 
 def _address(cls: type[FilesBuilder], name: str) -> str:
-    return (
-        cls.FILES[name].url if name in cls.FILES else f"from {next(iter(cls.FILES.values())).url}"
-    )
+    first = next(iter(cls.FILES.values()))
+    return cls.FILES[name].url if name in cls.FILES else f"from {first.url}"
 
 
 def _check_reachable(cls: type[FilesBuilder], wanted: list[str]) -> None:
-    """Asks for a connection once and briefly.
+    """Asks for a connection briefly: tensorflow-datasets would try for minutes.
 
-    tensorflow-datasets would try for minutes. A proxy answers for itself.
+    A proxy answers for itself.
     """
     if urllib.request.getproxies():
         return
@@ -190,9 +201,8 @@ def _check_reachable(cls: type[FilesBuilder], wanted: list[str]) -> None:
         except OSError as error:
             answer.append(error)
 
-    thread = threading.Thread(
-        target=connect, daemon=True
-    )  # finding the address of a name knows no time-out
+    # finding the address of a name knows no time-out
+    thread = threading.Thread(target=connect, daemon=True)
     thread.start()
     thread.join(PATIENCE)
     if not answer or answer[0] is not None:
@@ -237,15 +247,5 @@ def _rows(builder: FilesBuilder, split: str) -> list[dict]:
     source = builder.as_data_source(split=split)  # pyright: ignore
     return [
         {key: value.decode() if isinstance(value, bytes) else value for key, value in row.items()}
-        for row in _all(source)
+        for row in (source.__getitems__(range(len(source))) if len(source) else [])
     ]
-
-
-def _all(source: Any) -> list[dict]:
-    return list(source.__getitems__(range(len(source)))) if len(source) else []
-
-
-def url_infos(files: dict[str, File]) -> dict[str, UrlInfo]:
-    """What tensorflow-datasets checks a download against."""
-    sizes = tfds.core.utils.Size  # pyright: ignore
-    return {file.url: UrlInfo(sizes(file.size), file.sha256, name) for name, file in files.items()}

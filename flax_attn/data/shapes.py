@@ -162,9 +162,8 @@ def sample(
         key, block_key = jax.random.split(key)
         proposals = propose(block_key, block_size)
         valid = is_valid(proposals, task=task, height_rule=height_rule)
-        source = jnp.searchsorted(
-            jnp.cumsum(valid), rows - count + 1
-        )  # row i takes the (i - count + 1)-th valid one
+        # row i takes the (i - count + 1)-th valid one
+        source = jnp.searchsorted(jnp.cumsum(valid), rows - count + 1)
         fresh = (rows >= count) & (source < block_size)
         merge = lambda new, old: jnp.where(
             fresh[:, None], new[jnp.minimum(source, block_size - 1)], old

@@ -324,7 +324,7 @@ def class_of(
             f"load(run, allow=['{module}']), or --allow {module}"
         )
     try:
-        own = getattr(importlib.import_module(module), attribute)
+        user_class = getattr(importlib.import_module(module), attribute)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the user's module may raise
@@ -333,10 +333,10 @@ def class_of(
         ) from error
     expected = f"expected {key} '{shortened(name)}' to be a subclass of"
     expected = f"{expected} {base.__module__}.{base.__name__}, got"
-    if not isinstance(own, type):
-        raise UsageError(f"{expected} {type(own).__name__} {shortened(attribute)}")
-    if not issubclass(own, base) or own is base:
+    if not isinstance(user_class, type):
+        raise UsageError(f"{expected} {type(user_class).__name__} {shortened(attribute)}")
+    if not issubclass(user_class, base) or user_class is base:
         raise UsageError(f"{expected} class {shortened(attribute)}")
-    if inspect.isabstract(own):
+    if inspect.isabstract(user_class):
         raise UsageError(f"{expected} the abstract class {shortened(attribute)}")
-    return own
+    return user_class

@@ -191,15 +191,15 @@ def trace(run: Run, params: list[Params], platform: str, rows: int) -> Exported:
         ValueError,
         jax.errors.InconclusiveDimensionOperation,
     ) as error:
-        model, said = run.config.model["name"], f"{type(error).__name__}: {one_line(error)[:200]}"
+        model, reason = run.config.model["name"], f"{type(error).__name__}: {one_line(error)[:200]}"
         if platform != PORTABLE:
             raise UsageError(
-                f"expected a model with a program for {platform}, got '{model}' ({said}); export "
+                f"expected a model with a program for {platform}, got '{model}' ({reason}); export "
                 f"it on a machine with that platform"
             ) from error
         raise UsageError(
             f"expected a model with one program for every batch size and length, got '{model}' "
-            f"({said}); write array.shape[0] for len(array), and compare no sizes"
+            f"({reason}); write array.shape[0] for len(array), and compare no sizes"
         ) from error
 
 

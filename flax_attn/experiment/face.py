@@ -75,10 +75,10 @@ def train(
     folder = None if manual_dir is None else expanded(manual_dir, "manual_dir")
     try:
         with listening() as stop:
-            own = Config.of(values, content=content)
-            own.check_changed(changed)
+            checked = Config.of(values, content=content)
+            checked.check_changed(changed)
             run(
-                own,
+                checked,
                 directory,
                 manual_dir=folder,
                 say=say,

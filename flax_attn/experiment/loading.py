@@ -201,7 +201,7 @@ def sound_params(config: Config, checkpoint: Checkpoint, summary: Summary) -> di
     diverged = summary.get("diverged", {})
     if not set(map(str, params)) - diverged.keys():
         raise UsageError(f"expected a seed of {config.name} that did not diverge; {MEND}")
-    return {seed: own for seed, own in params.items() if str(seed) not in diverged}
+    return {seed: of_seed for seed, of_seed in params.items() if str(seed) not in diverged}
 
 
 def read_values(path: Path, allow: Collection[str] = ()) -> tuple[Config, JsonObject | None]:

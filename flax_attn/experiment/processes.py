@@ -52,16 +52,16 @@ def join(timeout: int = TIMEOUT) -> None:
     _timeout = timeout
     if jax.distributed.is_initialized():
         return
-    own = read_variables()
+    variables = read_variables()
     jax.config.update("jax_enable_preemption_service", False)  # signals are heard by `stopping`
-    timer = threading.Timer(timeout, _give_up, [own])
+    timer = threading.Timer(timeout, _give_up, [variables])
     timer.daemon = True
     timer.start()
     try:
         jax.distributed.initialize(
-            own.address,
-            own.count,
-            own.number,
+            variables.address,
+            variables.count,
+            variables.number,
             initialization_timeout=timeout + 60,  # where JAX aborts without a line
             heartbeat_timeout_seconds=min(HEARTBEAT, timeout),
             shutdown_timeout_seconds=timeout,
@@ -75,7 +75,7 @@ def join(timeout: int = TIMEOUT) -> None:
         timer.cancel()
 
 
-class Own(NamedTuple):
+class Variables(NamedTuple):
     """What the environment says of the processes: the first one's address, how many, and which.
 
     JAX finds what is None.
@@ -86,7 +86,7 @@ class Own(NamedTuple):
     number: int | None = None
 
 
-def read_variables() -> Own:
+def read_variables() -> Variables:
     """What the environment says of the processes.
 
     Raises:
@@ -94,7 +94,7 @@ def read_variables() -> Own:
     """
     address, count, number = values = [os.environ.get(name) for name in VARIABLES]
     if count is None and number is None:
-        return Own()
+        return Variables()
     if address is None or count is None or number is None:
         missing = VARIABLES[values.index(None)]
         raise UsageError(f"expected all of {', '.join(VARIABLES)}, but {missing} is not set")
@@ -106,11 +106,12 @@ def read_variables() -> Own:
         raise UsageError(
             f"expected {VARIABLES[0]} to be HOST:PORT, such as 10.0.0.1:8476, got {address!r}"
         )
-    return Own(address, int(count), int(number))
+    return Variables(address, int(count), int(number))
 
 
-def _give_up(own: Own) -> NoReturn:
-    who = f"process {own.number} of {own.count} at {own.address}" if own.address else "this one"
+def _give_up(variables: Variables) -> NoReturn:
+    address, count, number = variables
+    who = f"process {number} of {count} at {address}" if address else "this one"
     print(
         f"error: expected all processes to join within {_timeout} s, but {who} still waits; start "
         f"the missing ones, or raise --timeout",
@@ -211,14 +212,14 @@ def check_same(values: JsonObject) -> None:
     """Raises a UsageError in every process where one has other values than process 0."""
     if jax.process_count() == 1:
         return
-    own = json.loads(json.dumps(flatten(values | {"jax": jax.__version__})))
-    first = tell(own)
+    here = json.loads(json.dumps(flatten(values | {"jax": jax.__version__})))
+    first = tell(here)
     assert isinstance(first, dict)
-    other = [key for key in sorted(own | first) if own.get(key) != first.get(key)]
+    other = [key for key in sorted(here | first) if here.get(key) != first.get(key)]
     differs = np.flatnonzero(_all_of(np.int32(len(other))))
     if other:
         raise UsageError(
-            f"expected the same config in every process, but {other[0]} is {own.get(other[0])!r} "
+            f"expected the same config in every process, but {other[0]} is {here.get(other[0])!r} "
             f"in process {jax.process_index()} and {first.get(other[0])!r} in process 0"
         )
     if len(differs):

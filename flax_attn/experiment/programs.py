@@ -61,8 +61,8 @@ def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
     for option in options:
         if option not in known or option in sizes:
             choices = [field for field in known if field not in sizes]
-            said = unknown(f"field of model '{shortened(name)}'", option, choices)
-            raise UsageError(f"{said} (or take a config with model.name={shortened(name)})")
+            message = unknown(f"field of model '{shortened(name)}'", option, choices)
+            raise UsageError(f"{message} (or take a config with model.name={shortened(name)})")
     if not sizes.keys() <= set(known):
         decided = " and ".join(sizes)
         raise UsageError(
@@ -93,9 +93,8 @@ def layer_table(model: nn.Module, sample: Inputs, params: Params) -> str:
         table = nn.tabulate(model, key, depth=1, console_kwargs=console)(jax.device_put(sample))
     except NOT_MADE as error:
         raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
-    layers, _, _ = table.rpartition(
-        "Total Parameters"
-    )  # Flax counts what is carried among the parameters
+    # its total of parameters also counts what is carried
+    layers, _, _ = table.rpartition("Total Parameters")
     return f"{layers.rstrip()}\nparameters: {count_parameters(params):,}"
 
 
@@ -141,10 +140,7 @@ def make_loss(model: nn.Module, measure: Callable[..., Tree]) -> epoch.Loss:
     def loss(params: Params, carry: Params, batch: epoch.Batch, key: Key[Array, ""] | None) -> Tree:
         batch = cut_rows(batch)
         variables, train = {"params": params, "carry": carry}, key is not None
-        options: Options = {
-            "train": train,
-            "mutable": ["carry"],
-        }  # Any: options of Flax and the model's
+        options: Options = {"train": train, "mutable": ["carry"]}
         options["rngs"] = {"dropout": key} if train else None
         (outputs, aux), updates = model.apply(variables, batch["inputs"], **options)
         value, metrics = measure(outputs, aux, batch, train)
@@ -228,8 +224,10 @@ def make_batches(config: Config, task: Task) -> dict[str, list[epoch.Batch]]:
             return [epoch.pad_batches(rows, config.batch_size)]
         batches = []
         for bucket in buckets.make_buckets(lengths, num_buckets(config)):
-            part = jax.tree.map(lambda array, b=bucket: array[b.first : b.last], rows)
-            batches.append(epoch.pad_batches(buckets.cut(part, bucket.length), config.batch_size))
+            rows_of_bucket = jax.tree.map(lambda array, b=bucket: array[b.first : b.last], rows)
+            batches.append(
+                epoch.pad_batches(buckets.cut(rows_of_bucket, bucket.length), config.batch_size)
+            )
         return batches
 
     return {name: stacks(rows) for name, rows in task.rows.splits.items()}

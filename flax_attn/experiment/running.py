@@ -145,8 +145,8 @@ def run(
     stop, is_first = stop or Stop(), processes.is_first()
     if jax.process_count() > 1:
         stop.agree = processes.agree
-        own = {"workdir": str(workdir), "debug_nans": debug_nans, "sequence": sequence}
-        processes.check_same(config.values | own)
+        options = {"workdir": str(workdir), "debug_nans": debug_nans, "sequence": sequence}
+        processes.check_same(config.values | options)
         on_steps = on_model = None  # to gather what they take, all processes would have to meet
     listeners = Listeners(say, on_epoch, on_steps, on_model) if is_first else Listeners()
     say = listeners.say
@@ -615,7 +615,7 @@ def describe_mesh(mesh: Mesh, config: Config) -> str:
 def describe_splits(task: Task) -> str:
     """How many rows each split has."""
     splits = {"train": task.rows.train} | task.rows.splits
-    return ", ".join(f"{len(jax.tree.leaves(own)[0]):,} {name}" for name, own in splits.items())
+    return ", ".join(f"{len(jax.tree.leaves(rows)[0]):,} {name}" for name, rows in splits.items())
 
 
 def check_same_data(workdir: Path, derived: JsonObject | None, task: Task) -> None:

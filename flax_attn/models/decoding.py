@@ -84,9 +84,8 @@ def translate(
     at_once = max(SEQUENCES_AT_ONCE // decoding.beam, 1)
     for rows in (order[first : first + at_once] for first in range(0, len(order), at_once)):
         longest = -(-int(lengths[rows].max()) // ROUNDED_TO) * ROUNDED_TO
-        filled = np.resize(
-            rows, 1 << (len(rows) - 1).bit_length()
-        )  # so that few sizes are compiled
+        # a power of two, so that few sizes are compiled
+        filled = np.resize(rows, 1 << (len(rows) - 1).bit_length())
         source = np.asarray(inputs["source"])[filled, :longest]
         source = np.pad(source, ((0, 0), (0, longest - source.shape[1])))
         batch = {"source": source, "source_lengths": lengths[filled]}

@@ -100,8 +100,8 @@ def read(path: Path, form_of: Callable[[str], examples.Form]) -> Record:
             f"made it again, and it goes on"
         ) from None
     except (OSError, ValueError) as error:
-        said = one_line(error).partition(";")[0]
-        raise UsageError(f"{DAMAGED.format(path)} ({said}); {MEND}") from error
+        reason = one_line(error).partition(";")[0]
+        raise UsageError(f"{DAMAGED.format(path)} ({reason}); {MEND}") from error
     return Record(path.resolve().name, path, config, rows, arrays, summary)
 
 

@@ -149,7 +149,7 @@ def _check_depth(content: Json) -> None:
     level = [content] if isinstance(content, dict | list) else []
     for _ in range(DEEPEST + 1):
         inner = (outer.values() if isinstance(outer, dict) else outer for outer in level)
-        level = [own for values in inner for own in values if isinstance(own, dict | list)]
+        level = [entry for values in inner for entry in values if isinstance(entry, dict | list)]
         if not level:
             return
     raise ValueError(f"more than {DEEPEST} levels")
@@ -167,15 +167,15 @@ def check(value: Json, kind: Hint, name: str = "") -> None:
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if typing.is_typeddict(kind):
         check(value, dict, name)
-        for key, own in typing.get_type_hints(kind).items():
+        for key, hint in typing.get_type_hints(kind).items():
             if key in value or key in kind.__required_keys__:
-                check(value.get(key), own, f"{name}.{key}" if name else key)
+                check(value.get(key), hint, f"{name}.{key}" if name else key)
     elif origin in (list, dict):
         check(value, origin, name)
-        for own in value if origin is list else value.values():
-            check(own, options[-1], f"an entry of {name}" if name else "an entry")
+        for entry in value if origin is list else value.values():
+            check(entry, options[-1], f"an entry of {name}" if name else "an entry")
     elif origin in (types.UnionType, typing.Union):
-        if not any(_is_of(value, own) for own in options):
+        if not any(_is_of(value, option) for option in options):
             raise ValueError(f"{name or 'it'} is missing or of another kind")
     elif kind is not object and not _is_of(value, kind):
         raise ValueError(f"{name or 'it'} is missing or of another kind")

@@ -36,9 +36,9 @@ def make_buckets(lengths: Int[np.ndarray, " n"], num_buckets: int) -> tuple[Buck
         return (Bucket(0, len(lengths), max(int(lengths.max()), 1)),)
     distinct, counts = np.unique(np.maximum(lengths, 1), return_counts=True)
     ends = np.concatenate([[0], np.cumsum(counts)])
-    size = np.where(
-        np.tri(len(distinct)).T > 0, (ends[1:] - ends[:-1, None]) * distinct, np.inf
-    )  # of a bucket of lengths i to j
+    # of a bucket of lengths i to j
+    is_bucket = np.tri(len(distinct)).T > 0
+    size = np.where(is_bucket, (ends[1:] - ends[:-1, None]) * distinct, np.inf)
     least, begins = size[0], []
     for _ in range(min(num_buckets, len(distinct)) - 1):
         sizes = least[:-1, None] + size[1:]  # the last bucket begins with length i + 1

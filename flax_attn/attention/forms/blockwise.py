@@ -342,7 +342,7 @@ def _add_key_block(
     turned = _transposed(block.gradient)
     of_values = functions.scale * product("...eq,...qk->...ek", turned, dropped, functions.dtype)
     more = pull(weights * (functions.scale * change - block.along))
-    add_up = lambda total, part: total + part.astype(total.dtype)
+    add_up = lambda total, addend: total + addend.astype(total.dtype)
     sums = Gradients(
         sums.queries,
         sums.keys.at[j].add(more[2].astype(sums.keys.dtype)),

@@ -154,7 +154,7 @@ def mapped_alike(*arrays: Array | None) -> tuple[list[Array | None], Callable[[A
     removes what is added here.
     """
     parts = [jax.lax.stop_gradient(array[..., :0]) for array in arrays if array is not None]
-    never = functools.reduce(jnp.logical_or, [jnp.any(part != 0) for part in parts])
+    never = functools.reduce(jnp.logical_or, [jnp.any(empty != 0) for empty in parts])
     same = lambda array: jnp.where(never, jnp.zeros_like(array), array)
     return [None if array is None else same(array) for array in arrays], same
 

@@ -79,10 +79,10 @@ def attend(call: "Call") -> tuple[Array, Array | None]:
     query, key, value = visible.without_unreachable(call.query, call.key, call.value)
     arrays = queries.padded(query), keys.padded(key), keys.padded(value), bias
 
-    def on_device(part: "Call") -> Tree:
+    def on_device(local: "Call") -> Tree:
         if ring is None:
-            return tuple(_gathered(part, axis))
-        return _on_ring(part, ring, queries, keys), None
+            return tuple(_gathered(local, axis))
+        return _on_ring(local, ring, queries, keys), None
 
     results = _over_devices(on_device, mesh, axis, call._replace(across=None), queries, *arrays)
     context, weights = jax.tree.map(lambda array: array[..., :num_queries, :], results)
@@ -109,8 +109,8 @@ def is_ring(call: "Call") -> bool:
 
 def _block_size(call: "Call", devices: int) -> int:
     """The size of blocks: what the caller says, or what is best for one device's part."""
-    part = lambda array: array[..., : -(-array.shape[-2] // devices), :]
-    call = call._replace(query=part(call.query), key=part(call.key))
+    local = lambda array: array[..., : -(-array.shape[-2] // devices), :]
+    call = call._replace(query=local(call.query), key=local(call.key))
     return block_size(call) or max(call.query.shape[-2], call.key.shape[-2])
 
 
@@ -139,12 +139,12 @@ def _over_devices(
     def on_device(shared: Tree, indices: Array, *arrays: Tree) -> Tree:
         # inside another `shard_map`, such as that over seeds, a function may close over no array
         limits, rng = shared
-        part = call._replace(
+        local = call._replace(
             visible=dataclasses.replace(visible, **limits),
             dropout_rng=rng,
             indices=Indices(indices, indices[:0], arrays[3]),
         )
-        return function(part._replace(query=arrays[0], key=arrays[1], value=arrays[2]))
+        return function(local._replace(query=arrays[0], key=arrays[1], value=arrays[2]))
 
     specs = [spec(array) for array in arrays]
     arrays = tuple(
@@ -163,24 +163,24 @@ def _over_devices(
     return jax.jit(mapped)(shared, jnp.asarray(queries.indices().ravel()), *arrays)
 
 
-def _gathered(part: "Call", axis: str) -> tuple[Array, Array | None]:
+def _gathered(local: "Call", axis: str) -> tuple[Array, Array | None]:
     """Gets all keys and values, and attends from a device's queries to them."""
-    num_queries, num_keys = part.visible.shape[-2:]
-    assert part.indices is not None
+    num_queries, num_keys = local.visible.shape[-2:]
+    assert local.indices is not None
 
     def gather(array: Array) -> Array:
         whole = jax.lax.all_gather(addable(array), axis, axis=array.ndim - 2, tiled=True)
         return whole[..., :num_keys, :].astype(array.dtype)
 
-    queries = jnp.minimum(part.indices.queries, num_queries - 1)
-    indices = part.indices._replace(queries=queries, keys=jnp.arange(num_keys))
-    part = part._replace(key=gather(part.key), value=gather(part.value), indices=indices)
-    return part.on_one_device()
+    queries = jnp.minimum(local.indices.queries, num_queries - 1)
+    indices = local.indices._replace(queries=queries, keys=jnp.arange(num_keys))
+    local = local._replace(key=gather(local.key), value=gather(local.value), indices=indices)
+    return local.on_one_device()
 
 
-def _on_ring(part: "Call", ring: "Ring", queries: "Layout", keys: "Layout") -> Array:
+def _on_ring(local: "Call", ring: "Ring", queries: "Layout", keys: "Layout") -> Array:
     """Attends from a device's queries to the keys that come round."""
-    arrays, indices, axis = part[:3], part.indices, ring.axis
+    arrays, indices, axis = local[:3], local.indices, ring.axis
     assert indices is not None
     number, bias = indices.queries[0] // queries.size, indices.bias  # of its first piece
     if queries.is_zigzag:
@@ -189,8 +189,8 @@ def _on_ring(part: "Call", ring: "Ring", queries: "Layout", keys: "Layout") -> A
             bias = to_zigzag(bias, axis, number)
     rows = jnp.minimum(indices.queries, queries.length - 1)
     indices = Indices(rows, jnp.asarray(keys.indices().ravel()), bias, keys.is_padded)
-    part = part._replace(query=arrays[0], key=arrays[1], value=arrays[2], indices=indices)
-    context = go_round(part, ring, queries.block, keys.block, number)
+    local = local._replace(query=arrays[0], key=arrays[1], value=arrays[2], indices=indices)
+    context = go_round(local, ring, queries.block, keys.block, number)
     return to_zigzag(context, axis, number, back=True) if queries.is_zigzag else context
 
 
@@ -362,7 +362,7 @@ def make_ring(axis: str, visible: Visibility, queries: Layout, keys: Layout) -> 
     return everywhere if hops >= devices else Ring(axis, devices, max(distances), hops)
 
 
-def go_round(part: "Call", ring: Ring, query_size: int, key_size: int, number: Array) -> Array:
+def go_round(local: "Call", ring: Ring, query_size: int, key_size: int, number: Array) -> Array:
     """Computes the context `(..., q, e)` of this device's queries, inside `shard_map`.
 
     Args:
@@ -372,18 +372,18 @@ def go_round(part: "Call", ring: Ring, query_size: int, key_size: int, number: A
         query_size, key_size: of blocks, which divide the arrays.
         number: of this device.
     """
-    functions, blocks = in_blocks(part, query_size, key_size)
+    functions, blocks = in_blocks(local, query_size, key_size)
 
     def by_source(array: Array, axis: int) -> Array:
         shape = *array.shape[:axis], ring.devices, -1, *array.shape[axis + 1 :]
         return jnp.moveaxis(array.reshape(shape), axis, 0)
 
-    visible = part.visible.visible_blocks(blocks.rows, blocks.columns)
+    visible = local.visible.visible_blocks(blocks.rows, blocks.columns)
     order, counts = in_order(by_source(visible, 1))
     bias = None if blocks.bias is None else by_source(blocks.bias, 1)
     sources = BySource(bias, by_source(blocks.columns, 0), order, counts)
     context, _ = _go_round(functions, ring, Round(blocks, sources, number))  # pyright: ignore
-    return merge(context, part.query.shape[-2])
+    return merge(context, local.query.shape[-2])
 
 
 class Round(NamedTuple):

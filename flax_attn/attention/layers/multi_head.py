@@ -450,8 +450,12 @@ class MultiHeadAttention(nn.Module):
             **dtypes,
         )(inputs)
         if self.query_key_norm and name in ("query", "key"):
-            own = self.query_key_norm
-            norm = functools.partial(nn.LayerNorm, use_bias=False) if own is True else own
+            norm_class = self.query_key_norm
+            norm = (
+                functools.partial(nn.LayerNorm, use_bias=False)
+                if norm_class is True
+                else norm_class
+            )
             outputs = apply_norm(norm, outputs, name=f"{name}_ln", **dtypes)
         return outputs
 
@@ -546,8 +550,8 @@ def check_norm(expected: str, norm: object) -> None:
     """Raises a TypeError for what is no class of norm, and no function that makes a norm."""
     is_module = isinstance(norm, nn.Module)
     if is_module or not callable(norm):
-        said = f"a module {type(norm).__name__}; pass the class" if is_module else described(norm)
-        raise TypeError(f"expected {expected}, got {said}")
+        got = f"a module {type(norm).__name__}; pass the class" if is_module else described(norm)
+        raise TypeError(f"expected {expected}, got {got}")
 
 
 def apply_norm(norm: Norm, inputs: Array, **options: Any) -> Array:

@@ -10,8 +10,6 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Key
 
 from flax_attn.attention.checks import (
-    as_scale,
-    as_softcap,
     check_mapping,
     check_normalizer,
     check_size,
@@ -19,7 +17,7 @@ from flax_attn.attention.checks import (
 )
 from flax_attn.attention.core import compute, dot_product_attention, heads_last, make_call
 from flax_attn.attention.normalizers import masked_softmax
-from flax_attn.attention.scores import DotProduct
+from flax_attn.attention.scores import dot_product
 from flax_attn.types import Options, UserInput
 
 
@@ -58,8 +56,7 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
     """
     _check_options(options)
     check_normalizer(options.get("normalizer", masked_softmax))
-    scale, softcap = options.pop("scale", None), options.pop("softcap", None)
-    options["score"] = DotProduct(as_scale(scale), as_softcap(softcap))
+    options["score"] = dot_product(options.pop("scale", None), options.pop("softcap", None))
 
     def attention_fn(
         query: Array,

@@ -343,7 +343,7 @@ def _add(
     The part reads `read`; None for `x`. Returns the sum, and what else the part returns.
     """
     options: Options = {"dtype": dtype, "param_dtype": block.param_dtype, "epsilon": block.epsilon}
-    norm = lambda x, at: apply_norm(block.norm, x, name=f"{name}{at}", **options)
+    norm = lambda x, place: apply_norm(block.norm, x, name=f"{name}{place}", **options)
     read = x if read is None else read
     context, others = part(norm(read, "_norm") if block.pre_norm else read)
     if block.output_norm:
@@ -375,11 +375,11 @@ def _check_modules(**modules: object) -> None:
         is_network = name == "feed_forward"
         example = "FeedForward(256)" if is_network else "MultiHeadAttention(8)"
         if not isinstance(module, nn.Module):
-            said = described(module)
-            raise TypeError(f"expected a module as {name}, such as {example}, got {said}")
+            got = described(module)
+            raise TypeError(f"expected a module as {name}, such as {example}, got {got}")
         if isinstance(module, MultiHeadAttention if is_network else FeedForward):
-            part = "a network" if is_network else "a layer of attention"
-            raise TypeError(f"expected {part} as {name}, got {type(module).__name__}")
+            expected = "a network" if is_network else "a layer of attention"
+            raise TypeError(f"expected {expected} as {name}, got {type(module).__name__}")
         argument = "train" if is_network else "query_lengths"
         if not _takes(type(module), argument):
             raise TypeError(
