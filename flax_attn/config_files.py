@@ -192,6 +192,8 @@ def change(config: ConfigValues, overrides: Mapping[str, UserInput]) -> set[str]
         if key not in known:
             check_no_task({str(key): value})
             raise UsageError(unknown("config key", str(key), known))
+        if isinstance(value, Path) and isinstance(known[key], str):
+            value = str(value)
         try:
             config.update_from_flattened_dict({key: value})
         except (TypeError, ValueError) as error:

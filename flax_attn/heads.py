@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention import Lens
 from flax_attn.attention.arrays import with_rank
-from flax_attn.attention.checks import as_array, broadcasts, check_function, check_mapping
+from flax_attn.attention.checks import as_array, broadcasts, check_mapping
 from flax_attn.errors import shortened
 from flax_attn.models.calls import Call, along_residuals, first, outputs_of, parts_of
 from flax_attn.models.forward import Inputs, Params, compiled, in_order
@@ -30,16 +30,15 @@ from flax_attn.types import Tree
 
 Heads = Mapping[str, Float[Array, " heads"]]  # a number for each head, by the path of its layer
 Measure = Callable[[Tree], Float[Array, ""]]  # from the outputs of a model to one number
-A_MEASURE = "lambda logits: logits[0, -1, 3]"
 BY_LAYER = "heads by the paths of their layers, such as {'blocks_1/attention': ...}"
 
 
 def _times(context: Array, name: str, numbers: Heads) -> Array:
     """Multiplies contexts `(..., heads, e)` by the numbers `(heads,)` of a layer."""
-    own, count = as_array(f"numbers for {name!r}", numbers[name]), context.shape[-2]
-    if own.shape != (count,):
-        raise ValueError(f"expected {count} numbers for {name!r}, one a head, got {own.shape}")
-    return jax.vmap(jnp.multiply, (-2, 0), -2)(context, own)
+    factors, count = as_array(f"numbers for {name!r}", numbers[name]), context.shape[-2]
+    if factors.shape != (count,):
+        raise ValueError(f"expected {count} numbers for {name!r}, one a head, got {factors.shape}")
+    return jax.vmap(jnp.multiply, (-2, 0), -2)(context, factors)
 
 
 class _OfLayers(Lens):
@@ -60,10 +59,12 @@ class _OfLayers(Lens):
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         if error[:1] == (None,) and self.paths and self.there and not self.paths & self.there:
-            own, there = (", ".join(map(repr, sorted(names))) for names in (self.paths, self.there))
+            paths, there = (
+                ", ".join(map(repr, sorted(names))) for names in (self.paths, self.there)
+            )
             advice = "; layers of flax.nnx have no path" if self.there == {""} else ""
             raise ValueError(
-                f"expected a path among {shortened(there)}, got {shortened(own)}{advice}"
+                f"expected a path among {shortened(there)}, got {shortened(paths)}{advice}"
             )
 
 
@@ -83,7 +84,7 @@ def cut(heads: Mapping[str, Sequence[int]]) -> Lens:
         numbers, count = list(heads[name]), context.shape[-2]
         if wrong := [number for number in numbers if number not in range(count)]:
             raise ValueError(f"expected heads of {name} from 0 to {count - 1}, got {wrong[0]}")
-        return context.at[..., jnp.array(numbers, int), :].set(0) if numbers else context
+        return context.at[..., jnp.array(numbers, int), :].set(0)
 
     return _OfLayers(heads, change)
 
@@ -94,7 +95,7 @@ def scaled(factors: Heads) -> Lens:
     Factors may be traced, so that one compiled program serves all of them. Other layers stay.
     """
     check_mapping(BY_LAYER, factors)
-    return _OfLayers(factors, lambda name, own: _times(own, name, factors))
+    return _OfLayers(factors, lambda name, context: _times(context, name, factors))
 
 
 def patched(contexts: Mapping[str, Float[Array, "*b q heads e"]], shares: Heads) -> Lens:
@@ -104,17 +105,19 @@ def patched(contexts: Mapping[str, Float[Array, "*b q heads e"]], shares: Heads)
     e)`, such as their mean. A share of 0 leaves a head, 1 replaces it. Shares `(heads,)` may be
     traced. Layers without them stay. Contexts that do not fit are a ValueError.
     """
-    for own in (contexts, shares):
-        check_mapping(BY_LAYER, own)
+    for by_layer in (contexts, shares):
+        check_mapping(BY_LAYER, by_layer)
     if missing := sorted(shares.keys() - contexts.keys()):
         raise ValueError(f"expected contexts of each layer with shares, got none of {missing[0]!r}")
 
-    def change(name: str, own: Array) -> Array:
-        shape, rank = jnp.shape(contexts[name]), own.ndim
-        if not broadcasts((1,) * (rank - len(shape)) + shape, own.shape):
-            said = f"expected contexts of shape {own.shape} for {name!r}, got {shape}"
-            raise ValueError(f"{said}; give inputs of one shape")
-        return own + _times(contexts[name] - own, name, shares)
+    def change(name: str, context: Array) -> Array:
+        shape, rank = jnp.shape(contexts[name]), context.ndim
+        if not broadcasts((1,) * (rank - len(shape)) + shape, context.shape):
+            raise ValueError(
+                f"expected contexts of shape {context.shape} for {name!r}, got {shape}; give "
+                "inputs of one shape"
+            )
+        return context + _times(contexts[name] - context, name, shares)
 
     return _OfLayers(shares, change)
 
@@ -145,8 +148,8 @@ def contexts_of(model: nn.Module, params: Params, inputs: Inputs) -> dict[str, A
 @compiled
 def heads_of(model: nn.Module, params: Params, inputs: Inputs) -> dict[str, Array]:
     """Returns a 1 for each head, `(heads,)`, by the path of its layer: factors for `scaled`."""
-    said = contexts_of(model, params, inputs)
-    return {name: jnp.ones(context.shape[-2]) for name, context in said.items()}
+    contexts = contexts_of(model, params, inputs)
+    return {name: jnp.ones(context.shape[-2]) for name, context in contexts.items()}
 
 
 @compiled
@@ -159,7 +162,6 @@ def effects(
     as source, it is by how much it rises if this head alone says what it says there. One program
     serves all heads. A measure that does not make one number `()` of the outputs is a ValueError.
     """
-    check_function("measure", measure, A_MEASURE)
     ones, by_layer = ravel_pytree(heads_of(model, params, inputs))
     contexts = {} if source is None else contexts_of(model, params, source)
 
@@ -183,7 +185,6 @@ def direct(model: nn.Module, params: Params, inputs: Inputs, measure: Measure) -
     is of first order. Parts of a block must be its fields: others, and norms not of `flax.linen`,
     are a ValueError, as a measure that does not make one number is.
     """
-    check_function("measure", measure, A_MEASURE)
     contexts = contexts_of(model, params, inputs)
 
     def measured(contexts: dict[str, Array]) -> Array:
@@ -220,8 +221,10 @@ def logits_by_block(model: nn.Module, params: Params, inputs: Inputs) -> Float[A
     outputs_of(model, params, inputs, keep)
     stacks = sorted({"/".join(path).rstrip("0123456789") for path, _ in states})
     if len(stacks) != 1 or len(dict(states)) < len(states):
-        said = f"one stack of blocks, each called once, got {stacks}"
-        raise ValueError(f"expected {said}; make the attention a field of the block")
+        raise ValueError(
+            f"expected one stack of blocks, each called once, got {stacks}; make the attention a "
+            "field of the block"
+        )
 
     def end(state: Array, module: nn.Module, call: Call, *args: Tree) -> Tree:
         leaves, tree = jax.tree.flatten(outputs := call(*args))

@@ -137,6 +137,7 @@ TESTS = {
     "page/pictures/curves.mjs": PAGE,
     "page/pictures/effects.mjs": PAGE,
     "page/pictures/evidence.mjs": PAGE,
+    "page/pictures/heat.mjs": PAGE,
     "page/pictures/overview.mjs": PAGE,
     "page/views/images.mjs": PAGE,
     "page/views/language.mjs": PAGE,
@@ -744,7 +745,7 @@ MUTANTS = {
         ("    if stem not in names():\n        return None\n    try:", "    try:"),
     ],
     "data/sets/texts.py": [
-        ("fractions, seed, has_test=test is not None).items()", "fractions, seed).items()"),
+        ("fractions, seed, has_test=test is not None)", "fractions, seed)"),
         ('if name == "train" and self.phrases:', "if self.phrases:"),
         ("round(sum(numbers) / len(numbers))", "sum(numbers) // len(numbers)"),
     ],
@@ -857,6 +858,9 @@ MUTANTS = {
         ("Math.max(...values) >= 10 * least", "Math.max(...values) >= 100 * least"),
         ("range[0] <= least && range[1] >= most", "range[0] <= least || range[1] >= most"),
     ],
+    "page/pictures/heat.mjs": [
+        ("q === null ? range(weights.rows) : [q]", "q === null ? [0] : [q]"),
+    ],
     "page/pictures/overview.mjs": [
         ("choice.head < held.shape[0]", "choice.head <= held.shape[0]"),
     ],
@@ -872,7 +876,6 @@ MUTANTS = {
     ],
     "page/views/images.mjs": [
         ("state.q === q ? null : q", "q"),
-        ("return sum / looks.rows;", "return sum;"),
     ],
     "page/views/series.mjs": [
         ("(value + (t ? own[t - 1] : 0)) / 2", "(value + (t ? own[t - 1] : value)) / 2"),

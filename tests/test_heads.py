@@ -618,6 +618,7 @@ def test_lists_and_numbers_in_place_of_the_other_are_told(monkeypatch):
     [
         ([{}], TOKENS, r"^expected the parameters of one seed, by layer, .* got a list$"),
         ({0: {}}, TOKENS, r"^expected the parameters of one seed, by layer, .* got a dict$"),
+        ({"params": {}}, TOKENS, r"^expected parameters by layer, got variables; pass their"),
         ({}, "a text", r"^expected inputs as arrays, .* got a str$"),
         ({}, [[1, 2]], r"^expected inputs as arrays, .* got a list$"),
     ],

@@ -1,11 +1,19 @@
-"""The confusion matrix of a classifier, and the names of classes as pictures write them."""
+"""Classes in pictures: their names, what is said of a prediction, and the confusion matrix."""
 
 from collections.abc import Iterable
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from flax_attn.analysis.drawing import Picture, frame, literal, on_colour, theme
+from flax_attn.analysis.drawing import (
+    GREEN,
+    ORANGE,
+    Picture,
+    frame,
+    literal,
+    on_colour,
+    theme,
+)
 from flax_attn.errors import escaped, shortened
 from flax_attn.runs.reading import Record
 
@@ -16,6 +24,22 @@ MOST_NAMED = 30  # classes whose names and counts have room in a matrix
 def drawn_names(classes: Iterable[str]) -> list[str]:
     """The names of classes as pictures write them. Of a long one, a part is left out."""
     return [shortened(escaped(name), LONGEST) for name in classes]
+
+
+def verdict(
+    probabilities: np.ndarray,
+    classes: list[str],
+    target: int | None = None,
+) -> tuple[str, str]:
+    """The class that is predicted, with its probability, and the colour to say it in.
+
+    A wrong class says the right one too. The colour-blind can tell the two colours apart.
+    """
+    best = int(np.argmax(probabilities))
+    answer = f"{classes[best]} ({probabilities[best]:.0%})"
+    if target is None:
+        return answer, theme().ink
+    return (answer, GREEN) if best == target else (f"{answer}, not {classes[target]}", ORANGE)
 
 
 @literal
@@ -54,8 +78,8 @@ def message(counts: np.ndarray, names: list[str]) -> str:
     """How many examples are right, and which class is taken for another one most often."""
     right = np.trace(counts) / max(counts.sum(), 1)
     wrong = counts - np.diag(np.diag(counts))
-    said = f"{right:.1%} of test predictions are right"
+    accuracy = f"{right:.1%} of test predictions are right"
     if not wrong.any():
-        return said
+        return accuracy
     true, predicted = np.unravel_index(np.argmax(wrong), wrong.shape)
-    return f"{said};\n{names[true]} is most often taken for {names[predicted]}"
+    return f"{accuracy};\n{names[true]} is most often taken for {names[predicted]}"

@@ -7,9 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from flax_attn.analysis.classes import confusion_matrix, drawn_names
+from flax_attn.analysis.classes import confusion_matrix, drawn_names, verdict
 from flax_attn.analysis.drawing import (
-    GREEN,
     ORANGE,
     Picture,
     frame,
@@ -22,7 +21,6 @@ from flax_attn.runs.reading import Record
 
 SHOWN = 32
 MOST_PATCHES = 256  # in a picture of their own, which a thousand would take minutes
-RIGHT, WRONG = GREEN, ORANGE  # a green and a red that the colour-blind can tell apart
 INK = 0.65  # how much the colours of weights cover the image under them
 
 
@@ -99,19 +97,13 @@ def predictions(
     rows = -(-shown // columns)
     figure = Picture(figsize=(1.3 * columns + 0.4, 1.45 * rows + 0.6), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
-    best = probabilities[:shown].argmax(axis=1)
-    for i, ax in enumerate(axes.flat):
+    for ax in axes.flat[shown:]:
         ax.axis("off")
-        if i >= shown:
-            continue
-        said, colour = f"{classes[best[i]]} ({probabilities[i, best[i]]:.0%})", theme().ink
-        if labels is not None:
-            is_right = best[i] == labels[i]
-            colour = RIGHT if is_right else WRONG
-            said += "" if is_right else f", not {classes[labels[i]]}"
-        show(ax, images[i], said, colour)
+    for i, ax in enumerate(axes.flat[:shown]):
+        target = None if labels is None else int(labels[i])
+        show(ax, images[i], *verdict(probabilities[i], classes, target))
     if labels is not None:
-        right = int((best == labels[:shown]).sum())
+        right = int((probabilities[:shown].argmax(axis=1) == labels[:shown]).sum())
         title += f": of {shown} test examples {right} are right (green)"
         title += f" and {shown - right} wrong (orange)" if right < shown else ""
     figure.suptitle(title)

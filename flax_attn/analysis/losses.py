@@ -76,8 +76,8 @@ def error_on_test(runs: list[Record]) -> str:
     """The lowest error of regressions on test data, the mean over seeds, as a title."""
     errors = {run.name: run.summary["metrics"]["test/mse"]["mean"] for run in runs}
     name = min(errors, key=errors.__getitem__)
-    said = "mean squared error" if len(runs) == 1 else "the lowest mean squared error"
-    return f"{name} has {said} {errors[name]:.3g} on test data"
+    error = "mean squared error" if len(runs) == 1 else "the lowest mean squared error"
+    return f"{name} has {error} {errors[name]:.3g} on test data"
 
 
 def scale_errors(ax: Axes) -> None:

@@ -118,6 +118,8 @@ def attention_on_text(
     if isinstance(tokens, str):
         raise ValueError(f"expected a list of tokens, got the text {tokens[:30]!r}; split it")
     _check_title(title)
+    if len(tokens) and not np.iterable(tokens[0]):
+        raise TypeError(f"expected tokens that are words, got {tokens[0]!r}; weights come second")
     is_one = all(isinstance(token, str) for token in tokens)
     texts = [tokens] if is_one or any(isinstance(text, str) for text in tokens) else tokens
     texts = [list(text) for text in cast(Sequence[Sequence[str]], texts)]
@@ -177,11 +179,11 @@ def _read(
         wrong = least if least < 0 else most
         raise ValueError(f"expected finite weights of at least 0, got {wrong:.3g}")
     number: object = getattr(top, "item", lambda: top)()
-    said = f"expected top to be a number greater than 0, got {number!r}"
+    expected_top = f"expected top to be a number greater than 0, got {number!r}"
     if number is not None and not isinstance(number, int | float):
-        raise TypeError(said)
+        raise TypeError(expected_top)
     if top is not None and not 0 < top < np.inf:
-        raise ValueError(said)
+        raise ValueError(expected_top)
     return Heads(heads, visible, *names, float(most if top is None else top))
 
 
@@ -189,6 +191,10 @@ def _numbers(weights: ArrayLike, expected: str) -> np.ndarray:
     """Weights as float64, of any library's array and any precision."""
     if isinstance(weights, dict):
         raise ValueError(f"expected weights {expected}, got a dict; choose one of its arrays")
+    parts = [name for name in ("attention", "weights") if hasattr(weights, name)]
+    if parts and not hasattr(weights, "__array__"):
+        kind = type(weights).__name__
+        raise ValueError(f"expected weights {expected}, got a result, {kind}; pass its {parts[0]}")
     try:
         array = np.asarray(weights)
         if array.dtype.kind == "c":

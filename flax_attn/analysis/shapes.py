@@ -1,5 +1,7 @@
 """The pictures of the shapes task. Triangles and boxes differ in colour and marker."""
 
+from collections.abc import Callable
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -92,40 +94,53 @@ def kind_legend(figure: Figure, lines: list[Line2D], has_marks: bool = True) -> 
 @styled
 def data_sample(run: Record) -> Figure:
     """Four inputs with their targets."""
-    figure = Picture(figsize=(8.3, 5.4), layout="constrained")
-    axes = figure.subplots(2, 2, sharex=True, sharey=True)
-    lines: list[Line2D] = []
-    for i, ax in used(axes, run):
+
+    def draw_lines(ax: Axes, i: int) -> list[Line2D]:
         inputs, targets = (run.examples[name][i, :, 0] for name in ("inputs", "targets"))
         lines = ax.plot(inputs, color=BLUE, lw=1.6, label="input")
-        lines += ax.plot(targets, color=ORANGE, lw=1.6, ls="--", label="target")
-        mark_shapes(ax, marks_of(run, i))
-        ax.set_title(f"test example {i}")
-    label_grid(axes, "position", "height")
+        return lines + ax.plot(targets, color=ORANGE, lw=1.6, ls="--", label="target")
+
     task = run.config["data"].get("task", "").replace("_", " ")
     title = f"{task}: in the target both shapes of a pair have their mean height"
-    figure.suptitle(title if task else f"{run.name}: what the model is to make of its inputs")
-    kind_legend(figure, lines, bool(marks_of(run, 0)))
-    return figure
+    title = title if task else f"{run.name}: what the model is to make of its inputs"
+    return four_examples(run, draw_lines, title)
 
 
 @styled
 def predictions(runs: list[Record]) -> Figure:
     """The predictions of one or several runs over the target, on four test examples."""
-    figure = Picture(figsize=(8.3, 5.4), layout="constrained")
-    axes = figure.subplots(2, 2, sharex=True, sharey=True)
-    lines: list[Line2D] = []
-    for i, ax in used(axes, runs[0]):
+
+    def draw_lines(ax: Axes, i: int) -> list[Line2D]:
         target = runs[0].examples["targets"][i, :, 0]
         lines = ax.plot(target, color=theme().ink, lw=3.5, alpha=0.35, label="target")
         for run, colour, dash in zip(runs, CYCLE * len(runs), DASHES * len(runs)):
             outputs = run.examples["predictions"][i, :, 0]
             lines += ax.plot(outputs, color=colour, ls=dash, lw=1.5, label=run.name)
-        mark_shapes(ax, marks_of(runs[0], i))
+        return lines
+
+    return four_examples(runs[0], draw_lines, error_on_test(runs))
+
+
+def four_examples(
+    run: Record, draw_lines: Callable[[Axes, int], list[Line2D]], title: str
+) -> Figure:
+    """A grid of four test examples with their shapes, and a legend of the lines in it."""
+    figure = Picture(figsize=(8.3, 5.4), layout="constrained")
+    axes = figure.subplots(2, 2, sharex=True, sharey=True)
+    shown = len(run.examples["inputs"])
+    for ax in axes.flat[shown:]:
+        ax.axis("off")
+    lines: list[Line2D] = []
+    for i, ax in enumerate(axes.flat[:shown]):
+        lines = draw_lines(ax, i)
+        mark_shapes(ax, marks_of(run, i))
         ax.set_title(f"test example {i}")
-    label_grid(axes, "position", "height")
-    figure.suptitle(error_on_test(runs))
-    kind_legend(figure, lines, bool(marks_of(runs[0], 0)))
+    for ax in axes[-1]:
+        ax.set_xlabel("position", labelpad=8)
+    for ax in axes[:, 0]:
+        ax.set_ylabel("height")
+    figure.suptitle(title)
+    kind_legend(figure, lines, bool(marks_of(run, 0)))
     return figure
 
 
@@ -204,19 +219,3 @@ def predicted(
     axes[0, 0].legend(loc="best")
     figure.suptitle(title)
     return figure
-
-
-def used(axes: np.ndarray, run: Record) -> list[tuple[int, Axes]]:
-    """The axes of a grid with the example that each shows; axes without an example are off."""
-    shown = len(run.examples["inputs"])
-    for ax in axes.flat[shown:]:
-        ax.axis("off")
-    return list(enumerate(axes.flat[:shown]))
-
-
-def label_grid(axes: np.ndarray, x: str, y: str) -> None:
-    """Labels the outer axes of a grid."""
-    for ax in axes[-1]:
-        ax.set_xlabel(x, labelpad=8)
-    for ax in axes[:, 0]:
-        ax.set_ylabel(y)

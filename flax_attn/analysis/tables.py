@@ -28,9 +28,13 @@ def print_results(summary: Summary, reference: dict[str, float], console: Consol
     title += f"{summary['steps']:,} steps, {counted(len(seeds), 'seed')}, "
     title += f"{summary['train_seconds'] / 60:.1f} minutes of training"
     console.print(escaped(title), style="bold", highlight=False, markup=False, soft_wrap=True)
-    columns = {"mean": {name: f"{own['mean']:.4g}" for name, own in summary["metrics"].items()}}
+    columns = {
+        "mean": {name: f"{measure['mean']:.4g}" for name, measure in summary["metrics"].items()}
+    }
     if len(seeds) > 1:
-        columns["std"] = {name: f"{own['std']:.2g}" for name, own in summary["metrics"].items()}
+        columns["std"] = {
+            name: f"{measure['std']:.2g}" for name, measure in summary["metrics"].items()
+        }
     rows = lambda name: [column.get(name) for column in columns.values()]
     last = [name for name in columns["mean"] if name.startswith("last/")]
     is_kept = all(rows(name) == rows(name.removeprefix("last/")) for name in last)

@@ -5,8 +5,8 @@ import re
 import numpy as np
 from matplotlib.figure import Figure
 
-from flax_attn.analysis.classes import confusion_matrix, drawn_names
-from flax_attn.analysis.drawing import GREEN, ORANGE, literal, theme, top_of
+from flax_attn.analysis.classes import confusion_matrix, drawn_names, verdict
+from flax_attn.analysis.drawing import literal, top_of
 from flax_attn.analysis.plotting import attention
 from flax_attn.analysis.token_lines import draw_texts
 from flax_attn.analysis.token_weights import of_hops, over_tokens
@@ -23,36 +23,20 @@ def draw(run: Record) -> dict[str, Figure]:
         rows = zip(examples["words"][:SHOWN], examples["lengths"])
         words = [row[:length].tolist() for row, length in rows]
         pairs = zip(examples["predictions"][:SHOWN], examples["targets"].tolist())
-        said = [verdict(shares, classes, target) for shares, target in pairs]
+        verdicts = [verdict(shares, classes, target) for shares, target in pairs]
         matrices = zip(weights, words)
         over = [over_tokens(name, matrix, len(tokens)).tolist() for matrix, tokens in matrices]
         title = f"{run.name}, {named(name)}test examples: "
         title += "colour is for more than 1/n, the uniform weight"
         if run.config["data"]["name"] == "ag_news":
             title += "\n(the model gets no stop words, such as 'the')"
-        drawn[name] = attention_on_tokens(words, over, said, title)
+        drawn[name] = attention_on_tokens(words, over, verdicts, title)
         if weights.ndim == 3 and words[0]:
             reader = "hop" if of_hops(name) else "token"
             title = f"{run.name}, {named(name)}test example 0: which tokens each {reader} reads"
-            title += f"\nfor the prediction {said[0][0]}"
+            title += f"\nfor the prediction {verdicts[0][0]}"
             drawn[f"{name}_map"] = attention_map(words[0], weights[0], of_hops(name), title)
     return drawn
-
-
-def verdict(
-    probabilities: np.ndarray,
-    classes: list[str],
-    target: int | None = None,
-) -> tuple[str, str]:
-    """The class that is predicted, with its probability, and the colour to say it in.
-
-    A wrong class says the right one too.
-    """
-    best = int(np.argmax(probabilities))
-    said = f"{classes[best]} ({probabilities[best]:.0%})"
-    if target is None:
-        return said, theme().ink
-    return (said, GREEN) if best == target else (f"{said}, not {classes[target]}", ORANGE)
 
 
 def named(name: str) -> str:
@@ -65,13 +49,13 @@ def named(name: str) -> str:
 def attention_on_tokens(
     words: list[list[str]],
     weights: list[list[float]],
-    said: list[tuple[str, str]],
+    verdicts: list[tuple[str, str]],
     title: str,
 ) -> Figure:
     """Texts with a verdict in its colour above each, and each token on the colour of its weight."""
     if any(re.fullmatch(r"\(.+\)", word) for text in words for word in text):
         title += "\n(in brackets: words that the model does not know)"
-    return draw_texts(words, weights, said, title)
+    return draw_texts(words, weights, verdicts, title)
 
 
 @literal

@@ -49,15 +49,19 @@ PerPair = ArrayLike | Callable[..., Array]
 # (left, right): the number of keys before and after the query's position; None for no bound.
 Window = tuple[int | None, int | None]
 
-# Arguments of attention in flax.linen, flax.nnx, PyTorch and jax.nn, and what they are here.
+# Arguments of attention in flax, PyTorch, Keras, transformers and jax.nn, and what they are here.
 ELSEWHERE = {
     "attention_fn": "score and normalizer",
+    "attention_mask": "mask, True where a key may be attended",
     "attn_mask": "mask, True where a key may be attended",
+    "average_attn_weights": "False, and the weights of each head are returned",
+    "batch_first": "True, and the batch comes first",
     "decode": "the methods init_cache and decode",
     "deterministic": "train, with the opposite value",
     "dropout": "dropout_rate",
     "dropout_p": "dropout_rate",
     "embed_dim": "key_features, by default the width of the query",
+    "enable_gqa": "True, and keys and values may have fewer heads",
     "implementation": "chosen by a fixed rule, and form_of tells how",
     "in_kv_features": "in_key_features, in flax_attn.attention.nnx",
     "inputs_k": "key",
@@ -65,15 +69,22 @@ ELSEWHERE = {
     "inputs_q": "query",
     "inputs_v": "value",
     "is_causal": "causal",
+    "key_dim": "key_features, of all heads together",
     "key_padding_mask": "key_lengths, or a mask with True at real keys and an axis for queries",
     "key_value_seq_lengths": "key_lengths",
     "lengths": "query_lengths and key_lengths",
     "local_window_size": "window",
     "normalize_qk": "query_key_norm",
     "num_kv_heads": "num_key_heads",
+    "output_attentions": "need_weights, and the weights are returned",
     "qkv_features": "key_features",
     "query_seq_lengths": "query_lengths",
+    "return_attention_scores": "need_weights, and the weights are returned",
     "sow_weights": "need_weights, and the weights are returned",
+    "src_key_padding_mask": "lengths, the number of real positions",
+    "training": "train",
+    "use_causal_mask": "causal",
+    "value_dim": "value_features, of all heads together",
 }
 
 # Attributes of layers that are functions, and an example of each.
@@ -503,7 +514,7 @@ def weights_shape_in_heads(query: Array, key: Array, value: Array) -> tuple[int,
     if not key_heads or not heads or heads % key_heads:
         raise ValueError(
             f"expected heads that are a multiple of the key heads, got {heads} and {key_heads} "
-            f"in {query.shape} and {key.shape}"
+            f"in {query.shape} and {key.shape}, whose axes are (..., length, heads, features)"
         )
     check_same_width(query, key)
     return (*query.shape[:-3], heads, query.shape[-3], key.shape[-3])

@@ -13,7 +13,7 @@ Letters: `q` queries, `k` keys, `d` features of a query or key, `e` features of 
 
 import inspect
 from collections.abc import Callable
-from typing import NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -68,6 +68,15 @@ class Attended(NamedTuple):
 
     context: Float[Array, "..."]
     weights: Float[Array, "..."] | None
+
+    if not TYPE_CHECKING:  # a type checker knows all there is
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Says what to do where the result is taken for an array."""
+            raise AttributeError(
+                f"expected context or weights of Attended, got {name!r}; take result.context, and "
+                "in layers of Flax attention_fn=linen_attention_fn() or nnx_attention_fn()"
+            )
 
 
 class Across(NamedTuple):

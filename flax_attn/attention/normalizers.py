@@ -42,6 +42,7 @@ from flax_attn.attention.checks import (
     as_mask,
     as_number,
     broadcastable,
+    check_function,
     check_key,
     check_normalizer,
     described,
@@ -57,8 +58,9 @@ def across_queries(normalizer: Normalizer) -> Normalizer:
     """Marks a normaliser that must see all queries at once. `attend` then passes it all scores.
 
     A function without the mark may call a marked normaliser. In blocks of queries, the marked
-    normaliser then raises a ValueError.
+    normaliser then raises a ValueError. What is no function is a TypeError.
     """
+    check_function("normalizer", normalizer)
 
     @functools.wraps(normalizer)
     def whole(*args: Any, **kwargs: Any) -> Array:  # Any: a normaliser has options of its own

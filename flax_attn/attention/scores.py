@@ -28,6 +28,7 @@ from flax_attn.attention.checks import (
     as_scale,
     as_softcap,
     check_same_width,
+    described,
 )
 
 
@@ -169,8 +170,11 @@ def additive(
         vector: `v`, `(h,)`.
 
     Raises:
-        ValueError: a kernel of another shape, or projected keys of another width than `v`.
+        ValueError: a kernel or vector of another shape, or projected keys of another width than
+            `v`.
     """
+    if jnp.ndim(vector) != 1:
+        raise ValueError(f"expected a vector (h,), got {described(vector)}")
     _check("query_kernel", query_kernel, (query.shape[-1], vector.shape[0]), query, key)
     if key_kernel is not None:
         _check("key_kernel", key_kernel, (key.shape[-1], vector.shape[0]), query, key)

@@ -13,33 +13,23 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow_datasets as tfds
 
-from flax_attn.data.builders import File, FilesBuilder, load, url_infos
+from flax_attn.data.builders import FilesBuilder, files, load
 from flax_attn.data.files import read_rows
 from flax_attn.errors import UsageError
 from flax_attn.types import JsonObject
 
 CLASSES = ("World", "Sports", "Business", "Sci/Tech")
 ADDRESS = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/"
+LISTED = """
+train.csv 29470338 76a0a2d2f92b286371fe4d4044640910a04a803fdd2538e0f3f29a5c6f6b672e
+test.csv 1857427 521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699
+"""
 
 
 class AGNews(FilesBuilder, skip_registration=True):
     """News in four classes, as titles and descriptions."""
 
-    FILES = {
-        name: File(ADDRESS + name, size, digest)
-        for name, size, digest in (
-            (
-                "train.csv",
-                29_470_338,
-                "76a0a2d2f92b286371fe4d4044640910a04a803fdd2538e0f3f29a5c6f6b672e",
-            ),
-            (
-                "test.csv",
-                1_857_427,
-                "521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699",
-            ),
-        )
-    }
+    FILES = files(ADDRESS, LISTED)
     SPLITS = {"train": ("train.csv",), "test": ("test.csv",)}
     FEATURES = {
         "title": tfds.features.Text(),
@@ -47,7 +37,6 @@ class AGNews(FilesBuilder, skip_registration=True):
         "label": tfds.features.Scalar(dtype=np.int32),
     }
     HOMEPAGE = "http://groups.di.unipi.it/~gulli/AG_corpus_of_news_articles.html"
-    url_infos = url_infos(FILES)
 
     def _generate_examples(self, path: Path) -> Iterator[tuple[int, JsonObject]]:
         for i, news in enumerate(read_news(path)):

@@ -35,7 +35,7 @@ def signals(where: str, inputs: UserInput, targets: UserInput) -> tuple[np.ndarr
     Raises:
         UsageError: other shapes, or what are no finite real numbers.
     """
-    inputs, targets = _numbers(where, inputs), _numbers(where, targets)
+    inputs, targets = float32(where, inputs), float32(where, targets)
     shapes = f"{inputs.shape} and {targets.shape}"
     inputs, targets = (
         array[..., None] if array.ndim == 2 else array for array in (inputs, targets)
@@ -92,15 +92,15 @@ def texts(where: str, texts: UserInput, others: UserInput) -> tuple[list[str], l
     for other in others:
         if not isinstance(other, str | int) or not str(other).strip():
             raise UsageError(
-                f"expected a text, or the name or number of a class, for each text in {where}, got "
-                f"{shortened(repr(other))}"
+                f"expected a text, or the name or whole number of a class, for each text in "
+                f"{where}, got {shortened(repr(other))}"
             )
         check_characters(str(other), where)
     return texts, [str(other) for other in others]
 
 
 def _list(where: str, values: UserInput) -> list[UserInput]:
-    """The values as a list. Raises a UsageError for a single text, and for what has no order."""
+    """Makes a list of values. Raises a UsageError for a single text, and for what has no order."""
     if hasattr(values, "__array__"):
         values = np.asarray(values).tolist()
     if isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
@@ -191,17 +191,18 @@ def real_numbers(where: str, values: UserInput) -> np.ndarray:
     return array
 
 
+def float32(where: str, values: UserInput) -> np.ndarray:
+    """Converts `real_numbers` to float32; what is too large becomes infinite."""
+    with np.errstate(over="ignore"):
+        return real_numbers(where, values).astype(np.float32)
+
+
 def check_finite(where: str, numbers: np.ndarray) -> None:
     """Raises a UsageError for numbers that are not finite, or whose differences may not be."""
     if not (np.abs(numbers) <= LARGEST).all():
         raise UsageError(
             f"expected finite numbers in {where}, got some that are not, or are beyond {LARGEST:g}"
         )
-
-
-def _numbers(where: str, values: UserInput) -> np.ndarray:
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is told
-        return real_numbers(where, values).astype(np.float32)
 
 
 def _labels(where: str, labels: UserInput) -> np.ndarray:

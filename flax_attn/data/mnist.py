@@ -17,13 +17,19 @@ import tensorflow_datasets as tfds
 from jaxtyping import UInt8
 
 from flax_attn import bounded
-from flax_attn.data.builders import File, FilesBuilder, load, url_infos
+from flax_attn.data.builders import FilesBuilder, files, load
 from flax_attn.errors import UsageError
 from flax_attn.types import JsonObject
 
 SIZE = 28
 NUM_CLASSES = 10
 ADDRESS = "https://storage.googleapis.com/cvdf-datasets/mnist/"
+LISTED = """
+train-images-idx3-ubyte.gz 9912422 440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609
+train-labels-idx1-ubyte.gz 28881 3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c
+t10k-images-idx3-ubyte.gz 1648877 8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6
+t10k-labels-idx1-ubyte.gz 4542 f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6
+"""
 UNSIGNED_BYTE = 8
 AT_ONCE = 2**20  # bytes of a file that are read at once
 
@@ -31,31 +37,7 @@ AT_ONCE = 2**20  # bytes of a file that are read at once
 class MNIST(FilesBuilder, skip_registration=True):
     """Handwritten digits, 28 x 28 pixels."""
 
-    FILES = {
-        name: File(ADDRESS + name, size, digest)
-        for name, size, digest in (
-            (
-                "train-images-idx3-ubyte.gz",
-                9_912_422,
-                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-            ),
-            (
-                "train-labels-idx1-ubyte.gz",
-                28_881,
-                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-            ),
-            (
-                "t10k-images-idx3-ubyte.gz",
-                1_648_877,
-                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-            ),
-            (
-                "t10k-labels-idx1-ubyte.gz",
-                4_542,
-                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-            ),
-        )
-    }
+    FILES = files(ADDRESS, LISTED)
     SPLITS = {
         "train": ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"),
         "test": ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"),
@@ -65,7 +47,6 @@ class MNIST(FilesBuilder, skip_registration=True):
         "label": tfds.features.Scalar(dtype=np.int32),
     }
     HOMEPAGE = "http://yann.lecun.com/exdb/mnist/"
-    url_infos = url_infos(FILES)
 
     def _generate_examples(
         self, images_file: Path, labels_file: Path

@@ -14,68 +14,30 @@ from pathlib import Path
 import tensorflow_datasets as tfds
 
 from flax_attn import bounded
-from flax_attn.data.builders import File, FilesBuilder, load, url_infos
-from flax_attn.data.pairs import LANGUAGES, Pair, check_aligned
+from flax_attn.data.builders import FilesBuilder, files, load
+from flax_attn.data.pairs import LANGUAGES, Pair
 from flax_attn.errors import UsageError
 from flax_attn.types import JsonObject
 
 ADDRESS = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
+LISTED = """
+train.en.gz 568929 d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f
+train.de.gz 637044 726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6
+train.fr.gz 604242 622e75069e9f4c577425c4f277116ce66e63a2401c0a2312d90073cb12379a3c
+val.en.gz 21650 14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28
+val.de.gz 24681 f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a
+val.fr.gz 23001 ca3106f1a72390591d25f6c45cb4cd39dec4cd3f123e099748a3ce5256c160e9
+test_2016_flickr.en.gz 21077 611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9
+test_2016_flickr.de.gz 22890 9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8
+test_2016_flickr.fr.gz 22310 6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90
+"""
 NAMES = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 
 
 class Multi30k(FilesBuilder, skip_registration=True):
     """Sentences of one language and split, as `train_de`."""
 
-    FILES = {
-        name: File(ADDRESS + name, size, digest)
-        for name, size, digest in (
-            (
-                "train.en.gz",
-                568_929,
-                "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
-            ),
-            (
-                "train.de.gz",
-                637_044,
-                "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
-            ),
-            (
-                "train.fr.gz",
-                604_242,
-                "622e75069e9f4c577425c4f277116ce66e63a2401c0a2312d90073cb12379a3c",
-            ),
-            (
-                "val.en.gz",
-                21_650,
-                "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
-            ),
-            (
-                "val.de.gz",
-                24_681,
-                "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
-            ),
-            (
-                "val.fr.gz",
-                23_001,
-                "ca3106f1a72390591d25f6c45cb4cd39dec4cd3f123e099748a3ce5256c160e9",
-            ),
-            (
-                "test_2016_flickr.en.gz",
-                21_077,
-                "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
-            ),
-            (
-                "test_2016_flickr.de.gz",
-                22_890,
-                "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
-            ),
-            (
-                "test_2016_flickr.fr.gz",
-                22_310,
-                "6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90",
-            ),
-        )
-    }
+    FILES = files(ADDRESS, LISTED)
     SPLITS = {
         f"{split}_{language}": (f"{name}.{language}.gz",)
         for split, name in NAMES.items()
@@ -83,7 +45,6 @@ class Multi30k(FilesBuilder, skip_registration=True):
     }
     FEATURES = {"text": tfds.features.Text()}
     HOMEPAGE = "https://github.com/multi30k/dataset"
-    url_infos = url_infos(FILES)
 
     def _generate_examples(self, path: Path) -> Iterator[tuple[int, JsonObject]]:
         for number, line in enumerate(read_lines(path)):
@@ -107,7 +68,11 @@ def load_multi30k(
         sources, targets = (
             [row["text"] for row in rows[f"{split}_{language}"]] for language in (source, target)
         )
-        check_aligned(f"{name}.{source}.gz", sources, f"{name}.{target}.gz", targets)
+        if len(sources) != len(targets):
+            raise UsageError(
+                f"expected {name}.{source}.gz and {name}.{target}.gz to say the same line by line, "
+                f"got {len(sources):,} and {len(targets):,} lines; get both again"
+            )
         pairs[split] = [Pair(*both) for both in zip(sources, targets)]
     return pairs, sums
 

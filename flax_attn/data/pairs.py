@@ -1,6 +1,5 @@
 """Pairs of sentences, one the translation of the other, and the user's own files of them."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,15 +54,3 @@ def read(path: Path, source_column: int = 1, target_column: int = 2) -> list[Pai
             f"data.source_column and data.target_column"
         )
     return pairs
-
-
-def check_aligned(
-    source_file: str, sources: Sequence[str], target_file: str, targets: Sequence[str]
-) -> None:
-    """Raises a UsageError where two files of sentences have different numbers of lines."""
-    if len(sources) != len(targets):
-        raise UsageError(
-            f"expected {source_file} and {target_file} to say the same line by line, got "
-            f"{len(sources):,} and {len(targets):,} lines; "
-            "get both again"
-        )

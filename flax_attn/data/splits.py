@@ -1,13 +1,14 @@
 """Splits of examples at random, and alike in every class."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Int
 
 from flax_attn.data.text import encode_labels
 from flax_attn.errors import UsageError
+from flax_attn.types import Tree
 
 
 def at_random(number: int, shares: Sequence[float], seed: int) -> list[Int[np.ndarray, " m"]]:
@@ -18,6 +19,17 @@ def at_random(number: int, shares: Sequence[float], seed: int) -> list[Int[np.nd
     order = np.random.default_rng(seed).permutation(number)
     ends = np.cumsum([round(number * share) for share in shares])
     return [np.sort(part) for part in np.split(order, ends)]
+
+
+def taken(
+    columns: Sequence[Sequence | np.ndarray], parts: Mapping[str, Int[np.ndarray, " m"]]
+) -> dict[str, tuple[Tree, ...]]:
+    """Takes the rows of parts, by name, from arrays and lists that stand beside one another."""
+
+    def take(column: Sequence | np.ndarray, rows: np.ndarray) -> Tree:
+        return column[rows] if isinstance(column, np.ndarray) else [column[i] for i in rows]
+
+    return {name: tuple(take(own, rows) for own in columns) for name, rows in parts.items()}
 
 
 def by_class(

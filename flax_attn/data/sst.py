@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import tensorflow_datasets as tfds
 
-from flax_attn.data.builders import File, FilesBuilder, load, url_infos
+from flax_attn.data.builders import File, FilesBuilder, load
 from flax_attn.data.files import read_lines
 from flax_attn.errors import UsageError
 from flax_attn.types import JsonObject
@@ -41,7 +41,6 @@ class SST(FilesBuilder, skip_registration=True):
     SPLITS = {"train": ("train.txt",), "valid": ("dev.txt",), "test": ("test.txt",)}
     FEATURES = {"tree": tfds.features.Text()}
     HOMEPAGE = "https://nlp.stanford.edu/sentiment/treebank.html"
-    url_infos = url_infos(FILES)
 
     def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> JsonObject:
         if self.paths is not None:

@@ -7,14 +7,26 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Int32
 
-from flax_attn.data.stop_words import STOP_WORDS
 from flax_attn.errors import UsageError
 
 START, END = "<S>", "</S>"
 
 WORDS = r"n't\b|'(?:s|re|ve|ll|d|m)\b|\w+(?=n't\b)|\w+(?:-\w+)*|[^\w\s]"
+# those of the Natural Language Toolkit, as in its corpus of 2018
+STOP_WORDS = """
+i me my myself we our ours ourselves you you're you've you'll you'd your yours yourself yourselves
+he him his himself she she's her hers herself it it's its itself they them their theirs themselves
+what which who whom this that that'll these those am is are was were be been being have has had
+having do does did doing a an the and but if or because as until while of at by for with about
+against between into through during before after above below to from up down in out on off over
+under again further then once here there when where why how all any both each few more most other
+some such no nor not only own same so than too very s t can will just don don't should should've
+now d ll m o re ve y ain aren aren't couldn couldn't didn didn't doesn doesn't hadn hadn't hasn
+hasn't haven haven't isn isn't ma mightn mightn't mustn mustn't needn needn't shan shan't shouldn
+shouldn't wasn wasn't weren weren't won won't wouldn wouldn't
+"""
 _STOP_WORDS = re.compile(
-    rf"\b({'|'.join(map(re.escape, sorted(STOP_WORDS, key=len, reverse=True)))})\b\s*"
+    rf"\b({'|'.join(map(re.escape, sorted(STOP_WORDS.split(), key=len, reverse=True)))})\b\s*"
 )
 
 

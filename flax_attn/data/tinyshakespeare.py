@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tensorflow_datasets as tfds
 
-from flax_attn.data.builders import File, FilesBuilder, load, url_infos
+from flax_attn.data.builders import File, FilesBuilder, load
 from flax_attn.data.files import read_text
 from flax_attn.types import JsonObject
 
@@ -28,7 +28,6 @@ class Tinyshakespeare(FilesBuilder, skip_registration=True):
     SPLITS = {"text": ("input.txt",)}
     FEATURES = {"text": tfds.features.Text()}
     HOMEPAGE = "https://github.com/karpathy/char-rnn"
-    url_infos = url_infos(FILES)
 
     def _generate_examples(self, path: Path) -> Iterator[tuple[int, JsonObject]]:
         yield 0, {"text": read_text(path)}

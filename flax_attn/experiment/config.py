@@ -328,8 +328,11 @@ def class_of(
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the user's module may raise
+        is_lost = isinstance(error, ModuleNotFoundError) and error.name == module
+        advice = "; set PYTHONPATH to the folder of its file, such as ." if is_lost else ""
         raise UsageError(
             f"cannot import {key} '{shortened(name)}' ({type(error).__name__}: {one_line(error)})"
+            f"{advice}"
         ) from error
     expected = f"expected {key} '{shortened(name)}' to be a subclass of"
     expected = f"{expected} {base.__module__}.{base.__name__}, got"

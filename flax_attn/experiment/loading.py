@@ -1,6 +1,7 @@
 """A run that is there, ready for predictions."""
 # pyright: strict, reportUnknownMemberType=false
 
+import inspect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -242,9 +243,15 @@ def check_modules(allow: UserInput) -> None:
 
 
 def check_function(name: str, function: UserInput) -> None:
-    """Raises a UsageError for an argument that is no function."""
+    """Raises a UsageError for an argument that is no function, or one of other arguments."""
     if not callable(function):
         raise UsageError(f"expected a function as {name}, got {shortened(repr(function))}")
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError as error:
+        raise UsageError(f"expected a function of one argument as {name} ({error})") from error
+    except ValueError:  # code of C may not tell
+        return
 
 
 # what a run that goes on takes over, beside what the data decided

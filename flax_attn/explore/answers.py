@@ -3,6 +3,8 @@
 The numbers are those of `Run.predict` where no setting is changed.
 """
 
+import functools
+
 from flax_attn.errors import UsageError
 from flax_attn.experiment.loading import Run
 from flax_attn.explore.under_lens import Looking
@@ -17,9 +19,9 @@ class Answers:
     """Answers for one run."""
 
     def __init__(self, run: Run) -> None:
-        self.run, self.task, self.model = run, run.task, run.model
+        self.run, self.task = run, run.task
         self.params: list[Params] = list(run.params.values())
-        self.looking = Looking(self._compute, self.task.keeps_scores)
+        self.looking = Looking(functools.partial(run.task.look, run.model), run.task.keeps_scores)
 
     def __call__(self, request: Json) -> JsonObject:
         """The reply to a request. Its texts are escaped, as all that a page shows.
@@ -36,6 +38,3 @@ class Answers:
 
         reply = EMPTY | self.task.answer(asked, look)
         return safe(reply | WITHOUT_WEIGHTS if asked.brief else reply)
-
-    def _compute(self, params: list[Params], inputs: Inputs) -> dict[str, Tree]:
-        return self.task.look(self.model, params, inputs)

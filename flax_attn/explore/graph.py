@@ -5,7 +5,8 @@ of one primitive, with equal parameters and inputs, are one. So programs that be
 what they begin with. The calls in a jaxpr (`jit`, `custom_jvp_call` and others) are written out.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -83,10 +84,11 @@ class Graph:
     def _apply(self, equation: JaxprEqn, inputs: Sequence[int]) -> Sequence[int]:
         if (called := _called(equation)) is not None:
             return self.add(called, inputs)
-        held = [(str(body.jaxpr), *map(id, body.consts)) for body in _all_bodies(equation)]
+        programs = itertools.chain(*bodies(equation).values())
+        held = [(str(body.jaxpr), *map(id, body.consts)) for body in programs]
         hidden = BODIES.get(equation.primitive.name, ())
-        own = {name: value for name, value in equation.params.items() if name not in hidden}
-        key = equation.primitive, str(own), str(held), tuple(inputs)
+        params = {name: value for name, value in equation.params.items() if name not in hidden}
+        key = equation.primitive, str(params), str(held), tuple(inputs)
         if key not in self._numbers:
             outputs = range(len(self.avals), len(self.avals) + len(equation.outvars))
             self._numbers[key] = outputs.start
@@ -101,13 +103,11 @@ class Graph:
     def cost(self, value: int) -> int:
         """The bytes that it takes to ship a value that depends on no input."""
         if value not in self._costs:
-            whole = _num_bytes(self.avals[value])
-            if value in self.equations:
+            cost = _num_bytes(self.avals[value])
+            if cost > SMALL and value in self.equations:
                 inputs = self.equations[value].inputs
-                made = AN_EQUATION + sum(self.cost(number) for number in inputs)
-                self._costs[value] = min(whole, made) if whole > SMALL else whole
-            else:
-                self._costs[value] = whole
+                cost = min(cost, AN_EQUATION + sum(self.cost(number) for number in inputs))
+            self._costs[value] = cost
         return self._costs[value]
 
     def is_shipped(self, value: int) -> bool:
@@ -225,11 +225,6 @@ def _called(equation: JaxprEqn) -> ClosedJaxpr | None:
         if program is not None:
             return program if isinstance(program, ClosedJaxpr) else ClosedJaxpr(program, ())
     return None
-
-
-def _all_bodies(equation: JaxprEqn) -> Iterator[ClosedJaxpr]:
-    for programs in bodies(equation).values():
-        yield from programs
 
 
 def _bind(equation: JaxprEqn, inputs: list[Array]) -> list[Array]:

@@ -74,7 +74,7 @@ def live(run: Run) -> JsonObject:
 def written(run: Run, programs: Programs) -> JsonObject:
     """The JSON of `live`, of any size."""
     pool = Pool()
-    names = [(program, name) for program, own in programs.outputs.items() for name in own]
+    names = [(program, name) for program, arrays in programs.outputs.items() for name in arrays]
     values = [programs.outputs[program][name] for program, name in names]
     try:
         graph, numbers = as_json(programs.graph, values, pool)
@@ -88,10 +88,14 @@ def written(run: Run, programs: Programs) -> JsonObject:
         outputs[program][name] = [number, shape_of(name, shape)]
     return {
         "kind": run.task.name,
-        "inputs": [described(*own) for own in programs.inputs.items() if own[0] == "inputs"],
+        "inputs": [
+            {"name": name, "shape": list(arrays.shape[1:]), "dtype": str(arrays.dtype)}
+            for name, arrays in programs.inputs.items()
+            if name == "inputs"
+        ],
         "settings": list(Traced._fields),
         "normalizers": list(outputs),
-        "programs": {program: {"outputs": own} for program, own in outputs.items()},
+        "programs": {program: {"outputs": arrays} for program, arrays in outputs.items()},
         "graph": graph,
         "constants": base64.b64encode(pool.content).decode(),
         "classes": run.task.class_names(),
@@ -103,7 +107,7 @@ def written(run: Run, programs: Programs) -> JsonObject:
 def programs_of(run: Run) -> Programs:
     """The programs of a run's first seed. Errors are those of `live`, but for the size."""
     inputs, compute = run.task.live_inputs(), computation(run)
-    settings = [jax.ShapeDtypeStruct(np.shape(own), own.dtype) for own in UNCHANGED]
+    settings = [jax.ShapeDtypeStruct(np.shape(array), array.dtype) for array in UNCHANGED]
     graph = Graph([*inputs.values(), *settings])
     outputs: dict[str, dict[str, int]] = {}
     refused: Exception | None = None
@@ -148,7 +152,7 @@ def trace(
             looked = looking.program([params], asked, settings, normalizer, None)
             named = {"outputs": looked["outputs"]}
             for kind in ("attention", "scores"):
-                named |= {f"{kind}/{name}": own for name, own in looked.get(kind, {}).items()}
+                named |= {f"{kind}/{name}": array for name, array in looked.get(kind, {}).items()}
             names.extend(named)
             return list(named.values())
 
@@ -168,10 +172,6 @@ def shape_of(name: str, shape: tuple[int, ...]) -> list[int]:
         return list(shape[1:])
     nothing = np.broadcast_to(np.float32(0), shape[1:])  # takes no memory
     return list(by_heads(attention, nothing).shape)
-
-
-def described(name: str, own: jax.ShapeDtypeStruct) -> JsonObject:
-    return {"name": name, "shape": list(own.shape[1:]), "dtype": str(own.dtype)}
 
 
 def of_seeds(run: Run) -> str | None:

@@ -16,21 +16,16 @@ from flax_attn.types import Json, JsonObject, Options, Tree
 DTYPES = ("float32", "int32", "uint32", "bool", "uint8", "int8", "uint16", "int16")
 
 
-def _words(text: str) -> list[str]:
-    return text.split()
-
-
-PLAIN = _words(  # all that decides the outputs is the inputs, and the shapes and dtypes of both
+# all that decides the outputs is the inputs, and the shapes and dtypes of both
+PLAIN = (
     "abs acos acosh add and asin asinh atan atan2 atanh cbrt ceil clamp convert_element_type copy "
     "cos cosh div dynamic_slice dynamic_update_slice eq erf erfc exp exp2 expm1 floor ge gt "
     "is_finite le log log1p logistic lt max min mul ne neg not or pow rem reshape rsqrt select_n "
     "shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square squeeze "
     "stop_gradient sub tan tanh xor"
 )
-REDUCTIONS = _words(
-    "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or argmax argmin"
-)
-RUNNING = _words("cumsum cumprod cummax cummin cumlogsumexp")
+REDUCTIONS = "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or argmax argmin"
+RUNNING = "cumsum cumprod cummax cummin cumlogsumexp"
 BODIES = {  # those that hold programs, by the names of their parameters
     "scan": ("jaxpr",),
     "while": ("cond_jaxpr", "body_jaxpr"),
@@ -81,9 +76,9 @@ def _conv(params: Options) -> JsonObject:
 
 
 PARAMETERS: dict[str, Callable[[Options], JsonObject]] = {
-    **{name: lambda params: {} for name in PLAIN},
-    **{name: _take("axes") for name in REDUCTIONS},
-    **{name: _take("axis", "reverse") for name in RUNNING},
+    **{name: lambda params: {} for name in PLAIN.split()},
+    **{name: _take("axes") for name in REDUCTIONS.split()},
+    **{name: _take("axis", "reverse") for name in RUNNING.split()},
     "broadcast_in_dim": _take("broadcast_dimensions"),
     "concatenate": _take("dimension"),
     "conv_general_dilated": _conv,
@@ -130,7 +125,10 @@ def _counts(scan: JaxprEqn) -> JsonObject:
     (body,) = bodies(scan)["jaxpr"]
 
     def whole(variables: Sequence[Tree], inside: Sequence[Tree]) -> int:
-        return sum(own.aval.ndim == aval.ndim for own, aval in zip(variables, inside, strict=True))
+        return sum(
+            variable.aval.ndim == aval.ndim
+            for variable, aval in zip(variables, inside, strict=True)
+        )
 
     num_carry = whole(scan.outvars, body.out_avals)
     return {"num_consts": whole(scan.invars, body.in_avals) - num_carry, "num_carry": num_carry}

@@ -90,7 +90,7 @@ class PublishedAnswers:
 
     def _looked(self, asked: Asked, prepared: Prepared, view: View) -> dict[str, np.ndarray]:
         """One pass. Another head of the same pass, or what each change does, needs no further."""
-        leaves = tuple(np.asarray(own).tobytes() for own in jax.tree.leaves(prepared.inputs))
+        leaves = tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(prepared.inputs))
         key = leaves, asked.settings, view.token
         last = self.last
         if last is None or last[0] != key:
@@ -122,8 +122,8 @@ class PublishedAnswers:
         for first in range(0, len(pairs), self.at_once):
             part = pairs[first : first + self.at_once]
             filled = part + part[-1:] * (self.at_once - len(part))
-            hidden = np.stack([own.hidden for own, _ in filled])
-            kept = np.stack([own for _, own in filled])
+            hidden = np.stack([one.hidden for one, _ in filled])
+            kept = np.stack([kept for _, kept in filled])
             shares = self.shares(
                 self.params, prepared.inputs, traced, hidden, kept, best, normalizer=normalizer
             )
@@ -141,14 +141,14 @@ class PublishedAnswers:
         name, at = self.names[view.attention], (view.attention, view.head)
         length = prepared.length
         row = lambda part: {name: replies.array(looked[part][at][None, None, :length])}
-        own_map = trimmed(looked["maps"][at][None], prepared)
+        whole = trimmed(looked["maps"][at][None], prepared)
         heads = looked["maps"].reshape(-1, *looked["maps"].shape[2:])
-        side = max(own for own in (SMALL, SMALL // 2, 4) if own**2 * len(heads) <= ROOM or own == 4)
+        side = max(n for n in (SMALL, SMALL // 2, 4) if n**2 * len(heads) <= ROOM or n == 4)
         small = pooled(trimmed(heads, prepared), side)
         shown: JsonObject = {
             "attention": row("weights"),
             "scores": row("scores") if "scores" in looked else None,
-            "map": replies.pack(own_map),
+            "map": replies.pack(whole),
             "maps": replies.pack(small),
             "view": view._asdict(),
             "tokens": prepared.tokens,
@@ -156,14 +156,14 @@ class PublishedAnswers:
             "note": prepared.note,
         }
         if "embedding" in looked:
-            vector = lambda own: replies.array(own[:MOST_BARS])
+            vector = lambda array: replies.array(array[:MOST_BARS])
             path = {part: vector(looked[part][at]) for part in ("query", "key", "context")}
             shown["path"] = path | {"embedding": vector(looked["embedding"]), "after": None}
             if isinstance(self.task, Continued):
                 names = self.task.class_names()
                 after = zip(looked["next"].tolist(), looked["next_shares"].tolist())
                 shown["path"]["after"] = [
-                    [[names[i], share] for i, share in zip(*own)] for own in after
+                    [[names[i], share] for i, share in zip(*of_block)] for of_block in after
                 ]
         return shown
 
@@ -184,19 +184,19 @@ class PublishedAnswers:
                 looked = self.task.look(self.model, [params], inputs)
             scores = by_name(lens.scores, looked["attention"])
         attention = in_order(looked["attention"])
-        row = lambda own: own[0, :, jnp.minimum(token, own.shape[-2] - 1)]
+        row = lambda array: array[0, :, jnp.minimum(token, array.shape[-2] - 1)]
         made: dict[str, Tree] = {
             "outputs": looked["outputs"][0],
-            "weights": jnp.stack([row(own) for own in attention.values()]),
-            "maps": jnp.stack([pooled(as_map(own[0]), SIDE) for own in attention.values()]),
+            "weights": jnp.stack([row(weights) for weights in attention.values()]),
+            "maps": jnp.stack([pooled(as_map(array[0]), SIDE) for array in attention.values()]),
         }
         if scores:
             made["scores"] = jnp.stack([row(scores[name]) for name in attention])
         if isinstance(self.model, VisionTransformer):
             return made
         heads = self.model.num_heads  # of which several share a key where there are fewer keys
-        for name, own in parts.vectors.items():
-            vectors = jnp.stack(own)
+        for name, by_block in parts.vectors.items():
+            vectors = jnp.stack(by_block)
             made[name] = jnp.repeat(vectors, heads // vectors.shape[1], axis=1)
         made["embedding"] = parts.states[0]
         if isinstance(self.model, Decoder):  # if the model ended after each block: the logit lens
@@ -332,7 +332,7 @@ def pooled(maps: Tree, side: int) -> Tree:
     factor = factor_of(max(shape), side)
     if factor == 1:
         return maps
-    rows, columns = (-(-own // factor) for own in shape)
+    rows, columns = (-(-length // factor) for length in shape)
     widths = [(0, 0), (0, rows * factor - shape[0]), (0, columns * factor - shape[1])]
     padded = np.pad(maps, widths) if isinstance(maps, np.ndarray) else jnp.pad(maps, widths)
     return padded.reshape(heads, rows, factor, columns, factor).max(axis=(2, 4))

@@ -1,7 +1,7 @@
 """Runs on one page: what they hold, and their models, which answer in it. Also any weights."""
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import overload
 
@@ -11,6 +11,7 @@ from flax_attn.experiment.loading import Model, Run, of_record
 from flax_attn.explore.live import live
 from flax_attn.fields import check_number, check_truth
 from flax_attn.files import expanded
+from flax_attn.kinds.task import Prediction
 from flax_attn.page.report import report, with_own_names
 from flax_attn.page.saving import write
 from flax_attn.page.weights import are_weights, page_of_weights
@@ -19,6 +20,7 @@ from flax_attn.runs.reading import Record
 from flax_attn.types import JsonObject, Mask, Tokens, UserInput, Weights
 
 HEIGHT = 720  # pixels of a page in a notebook
+PARTS = ("attention", "attentions", "weights")  # of a result, here and in transformers
 
 
 class Page:
@@ -39,9 +41,9 @@ class Page:
         Raises:
             UsageError: a name without .html, or a file that cannot be written.
         """
-        own = expanded(path)
-        write(self.html, own, "a page")
-        return own
+        file = expanded(path)
+        write(self.html, file, "a page")
+        return file
 
     def _repr_html_(self) -> str:
         """The frame. It may run the script of the page, and reach nothing outside it."""
@@ -116,6 +118,11 @@ def show(
     check_number("height", height)
     check_truth("model", model)
     beside = {"rows": rows, "columns": columns, "mask": mask}
+    if runs and isinstance(runs[0], tuple | Mapping | Prediction):
+        parts = [name for name in PARTS if hasattr(runs[0], name)]
+        if parts:
+            kind = type(runs[0]).__name__
+            raise UsageError(f"expected weights, got a result, {kind}; pass its {parts[0]}")
     if runs and are_weights(runs[0]):
         if not model:
             raise UsageError("expected model=False beside runs alone, got weights; leave it out")
@@ -125,12 +132,12 @@ def show(
                 f"expected weights, rows and columns, got {len(runs)} arguments; pass several "
                 f"layers as a list"
             )
-        for name, own in zip(("rows", "columns"), tokens):
+        for name, labels in zip(("rows", "columns"), tokens):
             if beside[name] is not None:
                 raise UsageError(f"expected {name} once, got it twice; leave one out")
-            beside[name] = own
+            beside[name] = labels
         return Page(page_of_weights(weights, **beside, title=title), height, saves=True)
-    if title or any(own is not None for own in beside.values()):
+    if title or any(value is not None for value in beside.values()):
         raise UsageError(
             "expected rows, columns, mask and title beside weights alone, got them beside a run; "
             "leave them out"
@@ -138,8 +145,8 @@ def show(
     if not runs:
         raise UsageError("expected a run, such as show('runs/shapes_attention'), got none")
     paths = [
-        own.path if isinstance(own, Model) else shipped.place(expanded(own, "a run"))
-        for own in runs
+        run.path if isinstance(run, Model) else shipped.place(expanded(run, "a run"))
+        for run in runs
     ]
     return Page(page_of(kinds.read_runs(paths), model), height)
 

@@ -114,6 +114,6 @@ def by_name(scores: list[Array], attention: dict[str, Array]) -> dict[str, Array
     """
     pairs = list(zip(attention.items(), scores))
     fit = len(scores) >= len(attention) and all(
-        weights.size == own.size for (_, weights), own in pairs
+        weights.size == array.size for (_, weights), array in pairs
     )
-    return {name: own.reshape(weights.shape) for (name, weights), own in pairs} if fit else {}
+    return {name: array.reshape(weights.shape) for (name, weights), array in pairs} if fit else {}

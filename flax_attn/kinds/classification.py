@@ -1,4 +1,7 @@
-"""What all classification has in common: the loss, the results on test, and what is printed."""
+"""What all classification has in common: the loss, the results on test, and what is printed.
+
+A next token is a class, too.
+"""
 
 from collections.abc import Sequence
 
@@ -12,13 +15,13 @@ from rich.text import Text
 
 from flax_attn.errors import escaped
 from flax_attn.kinds.replies import MOST_CLASSES, numbers
-from flax_attn.kinds.requests import Request, print_json
 from flax_attn.kinds.task import (
     Kept,
     Measured,
     Prediction,
     Recipe,
-    attention_of,
+    Task,
+    first_attention,
     outputs_of,
 )
 from flax_attn.kinds.token_rows import describe_tokens, print_tokens
@@ -26,45 +29,79 @@ from flax_attn.models.forward import Inputs, Params, apply, forward
 from flax_attn.runs.reading import Record
 from flax_attn.training.metrics import (
     Confusion,
-    Metric,
     class_scores,
     confusion,
     cross_entropy,
+    largest,
     mask_of,
+    token_cross_entropy,
     weighted_mean,
 )
 from flax_attn.types import Batch, Json, JsonObject, Tree
 
-PROBLEM = "classification"
-SCORE = "loss"
 MOST_DESCRIBED = 100  # classes, above which the most probable are described
 
 
-def measure(
-    recipe: Recipe,
-    weights: Sequence[float],
-    outputs: Array,
-    aux: Tree,
-    batch: Batch,
-    train: bool,
-) -> Measured:
-    """Cross-entropy, weighted by class where the recipe says so.
+class Classes(Task):
+    """A task on inputs in classes. Its inputs have the name of the kind, such as `images`."""
 
-    In training, labels are smoothed, and what a model adds to the loss is added.
+    problem = "classification"
+    score = "loss"
+    measured = "accuracy"
+
+    @property
+    def classes(self) -> list[str]:
+        return self.kept.files["labels.json"]
+
+    def class_names(self) -> list[str]:
+        return self.classes
+
+    def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
+        """Cross-entropy, weighted by class where the recipe says so.
+
+        In training, labels are smoothed, and what a model adds to the loss is added.
+        """
+        recipe, weights = self.recipe, self.kept.derived["class_weights"]
+        class_weights = jnp.array(weights, jnp.float32) if recipe.class_weights else None
+        labels, mask = batch["targets"], mask_of(batch, len(outputs))
+        error = smoothed = cross_entropy(outputs, labels, mask, class_weights)
+        if train:
+            smoothed = cross_entropy(outputs, labels, mask, class_weights, recipe.label_smoothing)
+        loss = smoothed.compute()
+        if "penalty" in aux:
+            loss = loss + weighted_mean(aux["penalty"], mask).compute()
+        return loss, {"loss": error, "confusion": confusion(outputs, labels, mask)}
+
+    def compute(
+        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
+    ) -> dict[str, Tree]:
+        """The probabilities `(b, classes)` and the attention by name, as a pure function."""
+        logits, attentions = zip(*(apply(model, seed, inputs) for seed in params))
+        shares = jax.nn.softmax(jnp.stack(logits), axis=-1).mean(axis=0)
+        return {"outputs": shares, "attention": attentions[0]}
+
+    @classmethod
+    def does(cls, run: Record) -> str:
+        return f"tells {len(run.config['derived']['classes'])} classes of {cls.name} apart"
+
+    @classmethod
+    def sentence(cls, run: Record) -> str:
+        count = len(run.config["derived"]["classes"])
+        right = 100 * run.mean("accuracy")
+        return f"names the right one of {count} classes for {right:.3g} % of the test {cls.name}"
+
+
+def measure_tokens(recipe: Recipe, outputs: Array, batch: Batch, train: bool) -> Measured:
+    """Cross-entropy a token, and the share of tokens that are the most probable ones.
+
+    Padding counts nothing. In training, labels are smoothed.
     """
-    class_weights = jnp.array(weights, jnp.float32) if recipe.class_weights else None
-    labels, mask = batch["targets"], mask_of(batch, len(outputs))
-    error = cross_entropy(outputs, labels, mask, class_weights)
-    metrics: dict[str, Metric] = {"loss": error, "confusion": confusion(outputs, labels, mask)}
-    smoothed = (
-        cross_entropy(outputs, labels, mask, class_weights, recipe.label_smoothing)
-        if train
-        else error
-    )
-    loss = smoothed.compute()
-    if "penalty" in aux:
-        loss = loss + weighted_mean(aux["penalty"], mask).compute()
-    return loss, metrics
+    labels, smoothing = batch["targets"], recipe.label_smoothing
+    mask = (labels > 0) & mask_of(batch, len(labels))[:, None]
+    error = token_cross_entropy(outputs, labels, mask)
+    hits = weighted_mean(largest(outputs, labels).astype(outputs.dtype), mask)
+    loss = token_cross_entropy(outputs, labels, mask, smoothing) if train and smoothing else error
+    return loss.compute(), {"loss": error, "accuracy": hits}
 
 
 def predict(
@@ -76,13 +113,6 @@ def predict(
     shares = np.mean([probabilities(logits) for logits in outputs], axis=0)
     best = [classes[i] for i in shares.argmax(axis=-1)]
     return Prediction(shares, classes, best, attention=attentions[0])
-
-
-def compute(model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
-    """`predict` as a pure function: the probabilities `(b, classes)` and the attention by name."""
-    logits, attentions = zip(*(apply(model, seed, inputs) for seed in params))
-    shares = jax.nn.softmax(jnp.stack(logits), axis=-1).mean(axis=0)
-    return {"outputs": shares, "attention": attentions[0]}
 
 
 def check_kept(kept: Kept) -> None:
@@ -139,18 +169,6 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
     return np.asarray(jax.nn.softmax(jnp.asarray(logits), axis=-1))
 
 
-def does(run: Record, what: str) -> str:
-    """Says how many classes of `what` the model of a run tells apart."""
-    return f"tells {len(run.config['derived']['classes'])} classes of {what} apart"
-
-
-def sentence(run: Record, what: str) -> str:
-    """Says how many of the test `what` get the right class."""
-    count = len(run.config["derived"]["classes"])
-    right = 100 * run.mean("accuracy")
-    return f"names the right one of {count} classes for {right:.3g} % of the test {what}"
-
-
 def example(run: Record, index: int) -> JsonObject:
     """Returns the probabilities of the classes, and the right one."""
     shares = run.examples["predictions"][index]
@@ -164,7 +182,7 @@ def describe(names: list[str], prediction: Prediction) -> list[JsonObject]:
     """
     rows = []
     tokens = describe_tokens(prediction)
-    attention = next(iter(attention_of(prediction).values()), None)
+    _, attention = first_attention(prediction)
     for i, (name, shares) in enumerate(zip(names, outputs_of(prediction))):
         most = len(shares) if len(shares) <= MOST_DESCRIBED else MOST_CLASSES
         order = np.argsort(-shares, kind="stable")[:most]
@@ -176,14 +194,6 @@ def describe(names: list[str], prediction: Prediction) -> list[JsonObject]:
             row["patches"] = attention[i].reshape(-1, attention.shape[-1]).mean(axis=0).tolist()
         rows.append(row)
     return rows
-
-
-def print_classes(request: Request, rows: list[JsonObject], console: Console) -> None:
-    if request.as_json:
-        print_json(rows, console)
-        return
-    for row in rows:
-        show_classes(row, console)
 
 
 def show_classes(row: JsonObject, console: Console) -> None:

@@ -46,11 +46,8 @@ class TextEncoder(NamedTuple):
     pairs: Tokenizer | None
 
     @classmethod
-    def fit(cls, data: ReadTexts, texts: Sequence[str]) -> "TextEncoder":
-        """The encoder that is fitted on preprocessed texts.
-
-        Raises a UsageError where all texts are empty.
-        """
+    def fit(cls, data: ReadTexts, texts: Sequence[str]):
+        """Fits on preprocessed texts. Raises a UsageError where all of them are empty."""
         if not any(texts):
             raise UsageError(
                 "expected texts to train on, but preprocessing leaves nothing of any; choose "
@@ -63,11 +60,8 @@ class TextEncoder(NamedTuple):
         return cls(data, tokenizer, pairs)
 
     @classmethod
-    def restore(cls, data: ReadTexts, kept: Kept) -> "TextEncoder":
-        """The encoder of a run.
-
-        Raises a ValueError for tokenizers of other sizes than the model's.
-        """
+    def restore(cls, data: ReadTexts, kept: Kept):
+        """The encoder of a run. Raises a ValueError for other sizes than the model's."""
         pairs = tokenizer_from_json(kept.files["pairs.json"]) if data.num_pairs else None
         encoder = cls(data, tokenizer_from_json(kept.files["tokenizer.json"]), pairs)
         check_sizes(encoder.sizes(), kept.sizes)
@@ -114,6 +108,10 @@ class TextEncoder(NamedTuple):
             for row, text, length in zip(inputs["ngrams"], texts, lengths):
                 row[:length] = ngrams.character_ngrams(self.tokenizer.split(text)[:length], size)
         return inputs
+
+    def encode(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """As `inputs`, of texts that are not yet preprocessed."""
+        return self.inputs([self.clean(text) for text in texts])
 
     def parts(self, text: str) -> list[Part]:
         """The parts of a preprocessed text that the model sees."""
@@ -187,7 +185,7 @@ class TextEncoder(NamedTuple):
         parts = self.checked_parts(texts)
         tokens = [[part for part, _ in row] for row in parts]
         known = [[is_known for _, is_known in row] for row in parts]
-        return self.inputs([self.clean(text) for text in texts]), tokens, known
+        return self.encode(texts), tokens, known
 
     def rows_of(self, request: Request) -> tuple[Table, list[int], list[str]]:
         """The table of a request, the indices of the rows that can be predicted, and their texts.
@@ -255,7 +253,7 @@ class TextEncoder(NamedTuple):
         text = asked.words()
         (parts,) = self.checked_parts([text])
         check_length(len(parts))
-        encoded = self.inputs([self.clean(text)])
+        encoded = self.encode([text])
         length = encoded["tokens"].shape[1]
         looked = look(longer(encoded, rounded(length)))
         whole = len(self.tokenizer.encode(self.clean(text)))
@@ -266,8 +264,7 @@ class TextEncoder(NamedTuple):
     def examples(self, inputs: Batch, words: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
         """The arrays that a run keeps of the first rows, whose words are these."""
         tokens, lengths = (inputs[key][: len(words)] for key in ("tokens", "lengths"))
-        padded = [[*row, *[""] * (tokens.shape[1] - len(row))] for row in words]
-        return {"inputs": tokens, "lengths": lengths, "words": np.array(padded, dtype=str)}
+        return {"inputs": tokens, "lengths": lengths, "words": table_of(words, tokens.shape[1])}
 
 
 def example(run: Record, index: int) -> JsonObject:
@@ -308,10 +305,7 @@ class PairEncoder(NamedTuple):
 
     @classmethod
     def restore(cls, data: PairData, kept: Kept) -> "PairEncoder":
-        """The encoder of a run.
-
-        Raises a ValueError for tokenizers of other sizes than the model's.
-        """
+        """The encoder of a run. Raises a ValueError for other sizes than the model's."""
         source = tokenizer_from_json(kept.files["tokenizer.json"])
         shared = data.shared_vocabulary
         target = source if shared else tokenizer_from_json(kept.files["target_tokenizer.json"])
@@ -322,11 +316,8 @@ class PairEncoder(NamedTuple):
     @staticmethod
     def file_names(data: PairData) -> tuple[str, ...]:
         """The names of the files that hold the tokenizers."""
-        return (
-            ("tokenizer.json",)
-            if data.shared_vocabulary
-            else ("tokenizer.json", "target_tokenizer.json")
-        )
+        names = "tokenizer.json", "target_tokenizer.json"
+        return names[:1] if data.shared_vocabulary else names
 
     @property
     def end(self) -> int:
@@ -342,12 +333,8 @@ class PairEncoder(NamedTuple):
 
     def files(self) -> dict[str, Json]:
         """The tokenizers as JSON, by the name of the file."""
-        files = {"tokenizer.json": self.source.to_json()}
-        return (
-            files
-            if self.target is self.source
-            else files | {"target_tokenizer.json": self.target.to_json()}
-        )
+        tokenizers = self.source, self.target
+        return {name: own.to_json() for name, own in zip(self.file_names(self.data), tokenizers)}
 
     def clean(self, text: str) -> str:
         """The text after preprocessing."""
@@ -396,6 +383,11 @@ class PairEncoder(NamedTuple):
         """The text of a target."""
         text = self.target.decode(tokens)
         return join_words(text) if self.data.preprocessing == "words" else text
+
+
+def table_of(rows: Sequence[Sequence[str]], width: int) -> np.ndarray:
+    """Makes one array of rows of words, filled up with empty ones."""
+    return np.array([[*row, *[""] * (width - len(row))] for row in rows], dtype=str)
 
 
 def words_among(parts: Sequence[Part]) -> list[Part]:

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import flax.linen as nn
-import jax
 import numpy as np
-from jaxtyping import Array
 
 from flax_attn.data import pictures
 from flax_attn.data.contents import as_pixels, real_numbers
@@ -16,18 +14,16 @@ from flax_attn.data.sets import ImageData
 from flax_attn.errors import UsageError
 from flax_attn.kinds import classification, replies, user_files
 from flax_attn.kinds.asking import Asked
-from flax_attn.kinds.requests import Load, Request, check_printed
+from flax_attn.kinds.requests import Load, Request, check_printed, print_json
 from flax_attn.kinds.task import (
     Examples,
     Kept,
     Look,
-    Measured,
     Prediction,
     Recipe,
     Rows,
-    Task,
-    attention_of,
     check_shape,
+    first_attention,
     first_of,
     outputs_of,
     to_store,
@@ -54,13 +50,10 @@ def count_patches(arrays: Arrays, model: JsonObject) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class ImageClasses(Task):
+class ImageClasses(classification.Classes):
     """A task on images in classes."""
 
     name = "images"
-    problem = classification.PROBLEM
-    score = classification.SCORE
-    measured = "accuracy"
     data_class = ImageData
     form = Form(
         CLASSES | {"inputs": (FLOATS, "nhw")},
@@ -101,10 +94,6 @@ class ImageClasses(Task):
         return ("labels.json",)
 
     @property
-    def classes(self) -> list[str]:
-        return self.kept.files["labels.json"]
-
-    @property
     def image_shape(self) -> tuple[int, int]:
         """The height and width of the images."""
         height, width = self.data.image_shape or self.kept.derived["shape"]
@@ -117,11 +106,6 @@ class ImageClasses(Task):
 
     def sample(self) -> Inputs:
         return np.zeros((self.recipe.batch_size, *self.image_shape), np.float32)
-
-    def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
-        """As `classification.measure`."""
-        weights = self.kept.derived["class_weights"]
-        return classification.measure(self.recipe, weights, outputs, aux, batch, train)
 
     def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
         """The first test images with the first seed's probabilities.
@@ -155,12 +139,6 @@ class ImageClasses(Task):
         height, width = self.image_shape
         return f"b, {height}, {width}"
 
-    def compute(
-        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
-    ) -> dict[str, Tree]:
-        """As `classification.compute`, of images in [0, 1]."""
-        return classification.compute(model, params, inputs)
-
     def prepare(self, inputs: UserInput, source: str = "the inputs") -> np.ndarray:
         """Images `(n, height, width)` as float32 in [0, 1], of the size that the model takes.
 
@@ -186,7 +164,11 @@ class ImageClasses(Task):
         assert isinstance(run.task, ImageClasses)
         names, images = run.task.read(request)
         prediction = run.predict(images)
-        classification.print_classes(request, classification.describe(names, prediction), console)
+        rows = classification.describe(names, prediction)
+        if request.as_json:
+            print_json(rows, console)
+        for row in rows if not request.as_json else ():
+            classification.show_classes(row, console)
         if request.figure is None:
             return []
         from flax_attn.analysis.drawing import save  # and matplotlib, for a picture alone
@@ -225,20 +207,6 @@ class ImageClasses(Task):
         looked = look(self.prepare(image, "the input"))
         return replies.attended(looked) | replies.classified(looked["outputs"][0], self.classes)
 
-    def live_inputs(self) -> dict[str, jax.ShapeDtypeStruct]:
-        return {"inputs": jax.ShapeDtypeStruct((1, *self.image_shape), np.float32)}
-
-    def class_names(self) -> list[str]:
-        return self.classes
-
-    @classmethod
-    def does(cls, run: Record) -> str:
-        return classification.does(run, "images")
-
-    @classmethod
-    def sentence(cls, run: Record) -> str:
-        return classification.sentence(run, "images")
-
     @classmethod
     def figures(cls, run: Record) -> "dict[str, Figure]":
         from flax_attn.analysis import images
@@ -259,7 +227,7 @@ def draw(images: np.ndarray, prediction: Prediction) -> "Figure":
     from flax_attn.analysis.classes import drawn_names
     from flax_attn.analysis.texts import verdict
 
-    weights = next(iter(attention_of(prediction).values()), None)
+    _, weights = first_attention(prediction)
     shares, names = outputs_of(prediction), drawn_names(prediction.names)
     if len(images) == 1 and weights is not None:
         best, _ = verdict(shares[0], names)

@@ -19,11 +19,10 @@ from flax_attn.data.sets.language import LanguageData, Names
 from flax_attn.data.text import pad
 from flax_attn.data.tokenizers import Tokenizer, fit_tokenizer, tokenizer_from_json
 from flax_attn.errors import UsageError
-from flax_attn.kinds import induction, next_token, replies
+from flax_attn.kinds import induction, replies
 from flax_attn.kinds.asking import Asked, rounded
-from flax_attn.kinds.classification import show_classes
+from flax_attn.kinds.classification import measure_tokens, show_classes
 from flax_attn.kinds.encoders import check_sizes
-from flax_attn.kinds.passages import check_lengths, check_vocabulary, draw_passages, to_rows
 from flax_attn.kinds.requests import Load, Request, check_printed, print_json, read_texts, warn
 from flax_attn.kinds.task import (
     Examples,
@@ -36,6 +35,7 @@ from flax_attn.kinds.task import (
     Task,
     as_texts,
     check_no_classes,
+    needs_python,
     outputs_of,
     to_store,
 )
@@ -135,15 +135,13 @@ class LanguageModel(Task):
 
     @classmethod
     def file_names(cls, data: LanguageData) -> tuple[str, ...]:
-        del data
         return ("tokenizer.json",)
 
     def sample(self) -> Inputs:
         return np.zeros((self.recipe.batch_size, self.data.max_length), np.int32)
 
     def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
-        """As `next_token.measure`."""
-        return next_token.measure(self.recipe, outputs, batch, train)
+        return measure_tokens(self.recipe, outputs, batch, train)
 
     def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
         """The loss at each position, the induction of each head, and texts that the seeds wrote.
@@ -371,7 +369,7 @@ class LanguageModel(Task):
 
     def live_inputs(self) -> dict[str, jax.ShapeDtypeStruct]:
         if self.tokenizer.to_json()["kind"] != "character":
-            return super().live_inputs()  # an error
+            raise needs_python()
         number = jax.ShapeDtypeStruct((), np.int32)  # of the last token
         return {
             "tokens": jax.ShapeDtypeStruct((1, self.data.max_length), np.int32),
@@ -409,7 +407,6 @@ class LanguageModel(Task):
 
     @classmethod
     def does(cls, run: Record) -> str:
-        del run
         return "continues a text"
 
     @classmethod
@@ -427,7 +424,6 @@ class LanguageModel(Task):
 
     @classmethod
     def num_examples(cls, run: Record) -> int:
-        del run
         return 1
 
     @classmethod
@@ -475,6 +471,68 @@ class LanguageModel(Task):
         decoded = [(token, self.tokenizer.decode([token])) for token in tokens.tolist()]
         names = [f"<{token}>" if PART in text else text for token, text in decoded]
         return np.array(names, dtype=str)
+
+
+def check_vocabulary(data: LanguageData, text: str) -> None:
+    """Raises a UsageError for a text of one character, or of more than the vocabulary holds."""
+    if len(set(text)) == 1:
+        raise UsageError(
+            f"expected a text to train on with several characters, got {text[0]!r} alone; nothing "
+            f"can be learned from it"
+        )
+    kinds = len(set(text)) + NEVER
+    if data.tokenizer == "character" and kinds > data.vocabulary_size:
+        raise UsageError(
+            f"expected data.vocabulary_size of at least {kinds:,} for the {kinds - NEVER:,} kinds "
+            f"of characters of the text, got {data.vocabulary_size:,}"
+        )
+
+
+def to_rows(tokenizer: Tokenizer, text: str, data: LanguageData) -> Batch:
+    """Passages one after another, with the token after each: inputs and targets `(n, max_length)`.
+
+    A line that is a text of its own has a row. The end of the line before it is its first input.
+    The last row, and rows of short lines, are filled up with padding.
+    """
+    if not data.by_line:
+        tokens = tokenizer.encode(text)
+        number = -(-max(len(tokens) - 1, 0) // data.max_length)
+        padded = np.zeros(number * data.max_length + 1, np.int32)
+        padded[: len(tokens)] = tokens[: len(padded)]
+        shape = number, data.max_length
+        return {"inputs": padded[:-1].reshape(shape), "targets": padded[1:].reshape(shape)}
+    lines = [tokenizer.encode(f"\n{line}\n") for line in text.split("\n")]
+    rows, _ = pad(lines, data.max_length + 1)
+    targets = rows[:, 1:]
+    return {"inputs": np.where(targets > 0, rows[:, :-1], 0), "targets": targets}
+
+
+def check_lengths(data: LanguageData, batches: dict[str, Batch]) -> int:
+    """The tokens of the text to train on.
+
+    Raises:
+        UsageError: there are too few of them to draw passages from, or a split that is measured is
+            shorter than one passage.
+    """
+    lengths = {name: int((batch["targets"] > 0).sum()) + 1 for name, batch in batches.items()}
+    for name, length in lengths.items():
+        if length < data.max_length + (name == "train"):
+            least = "more than" if name == "train" else "at least"
+            share = "" if name == "train" else f", or raise data.{name}_fraction"
+            raise UsageError(
+                f"expected {least} data.max_length={data.max_length} tokens of text in the {name} "
+                f"split, got {length}; give a longer text{share}"
+            )
+    return lengths["train"]
+
+
+def draw_passages(train: Batch, key: Array, *, length: int, batch_size: int) -> Batch:
+    """Passages that begin anywhere in the `length` tokens of the rows to train on."""
+    max_length = train["inputs"].shape[1]
+    text = jnp.concatenate([train["inputs"].ravel(), train["targets"][-1, -1:]])
+    starts = jax.random.randint(key, (batch_size, 1), 0, length - max_length)
+    windows = text[starts + jnp.arange(max_length + 1)[None]]
+    return {"inputs": windows[:, :-1], "targets": windows[:, 1:]}
 
 
 def share_in_harmony(text: str) -> float:

@@ -5,7 +5,7 @@ the number as its one logit. Of a signal model it is the mean of the outputs ove
 """
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,10 +22,10 @@ from flax_attn.data import contents, shapes, table
 from flax_attn.data.normalization import Normalization
 from flax_attn.data.sets import DataSet, Training
 from flax_attn.data.sets.kinds import ReadTexts, check_validation
-from flax_attn.data.sets.memory import Content, InMemory, shape_of_rows
+from flax_attn.data.sets.memory import Content, InMemory
 from flax_attn.data.sets.memory import Rows as ContentRows
 from flax_attn.data.sets.texts import TextTable
-from flax_attn.data.splits import at_random
+from flax_attn.data.splits import at_random, taken
 from flax_attn.data.text import PREPROCESSING
 from flax_attn.data.tokenizers import bracketed
 from flax_attn.errors import UsageError, escaped
@@ -38,14 +38,16 @@ from flax_attn.kinds.requests import (
     Load,
     Loaded,
     Request,
+    ToWrite,
     check_figure,
     has_table,
+    picture_to_write,
     print_json,
     table_to_write,
     write_all,
     writing,
 )
-from flax_attn.kinds.signals import check_signals
+from flax_attn.kinds.signals import check_signals, fit_normalization
 from flax_attn.kinds.task import (
     Examples,
     Kept,
@@ -56,18 +58,16 @@ from flax_attn.kinds.task import (
     Rows,
     Task,
     as_texts,
-    attention_of,
     check_no_classes,
     check_shape,
+    first_attention,
     first_of,
     for_buckets,
-    needs_python,
     outputs_of,
     to_store,
 )
 from flax_attn.kinds.token_rows import STRONG, describe_tokens, print_tokens
 from flax_attn.models.forward import Inputs, Params, apply, forward
-from flax_attn.runs.directory import check_no_file_of_run
 from flax_attn.runs.examples import FLOATS, TEXTS, WHOLE, Arrays, Form
 from flax_attn.runs.reading import Record
 from flax_attn.training.metrics import mask_of, squared_error, weighted_mean
@@ -173,7 +173,6 @@ class LargestCount(Drawn, NumbersOfTexts):
     """Texts made in code, each with the largest of the numbers that it has as words."""
 
     def load(self, manual_dir: Path | None) -> Numbered:
-        del manual_dir
         texts, numbers = texts_with_counts(self.seed, self.num_train + self.num_test)
         test = texts[self.num_train :], numbers[self.num_train :]
         rows = texts[: self.num_train], numbers[: self.num_train]
@@ -189,7 +188,6 @@ class BoxSums(Drawn, NumbersOfSignals):
         return shapes.LENGTH, 1
 
     def load(self, manual_dir: Path | None) -> Numbered:
-        del manual_dir
         drawn = shapes.splits(
             self.seed,
             num_train=self.num_train,
@@ -215,7 +213,6 @@ class NumberCSV(TextTable, NumbersOfTexts):
     number_column: str = "number"
 
     def load(self, manual_dir: Path | None) -> Numbered:
-        del manual_dir  # the user names the files
         rows, test = self.read()
         test_fraction = 0.0 if test else self.test_fraction
         splits = parted(rows, self.valid_fraction, self.seed, test_fraction)
@@ -252,21 +249,15 @@ def parted(
     rows: ContentRows, valid_fraction: float, seed: int, test_fraction: float = 0.0
 ) -> dict[str, tuple[Raw, np.ndarray]]:
     """The splits of inputs and numbers at random; there is none where its share is 0."""
-    inputs, numbers = rows
     fractions = {"valid": valid_fraction, "test": test_fraction}
     fractions = {name: fraction for name, fraction in fractions.items() if fraction}
-    parts = at_random(len(numbers), list(fractions.values()), seed)
-    is_array = isinstance(inputs, np.ndarray)
-    return {
-        name: (inputs[part] if is_array else [inputs[i] for i in part], numbers[part])
-        for name, part in zip([*fractions, "train"], parts)
-    }
+    parts = at_random(len(rows[1]), list(fractions.values()), seed)
+    return taken(rows, dict(zip([*fractions, "train"], parts)))
 
 
 def check_numbers(where: str, numbers: UserInput) -> np.ndarray:
     """A user's numbers `(n,)` as float32. Raises a UsageError for others, and for no numbers."""
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is told
-        array = contents.real_numbers(where, numbers).astype(np.float32)
+    array = contents.float32(where, numbers)
     if array.ndim != 1:
         raise UsageError(f"expected a number for each input (n,) in {where}, got {array.shape}")
     contents.check_finite(where, array)
@@ -294,7 +285,6 @@ class TextNumbers(InMemory, NumbersOfTexts):
         return texts, numbers
 
     def load(self, manual_dir: Path | None) -> Numbered:
-        del manual_dir
         return _with_valid(self, self._content())
 
 
@@ -307,6 +297,7 @@ class SignalNumbers(InMemory, NumbersOfSignals):
     """
 
     replaces = NumbersOfSignals
+    sizes = "length", "channels"
 
     length: int
     channels: int
@@ -323,127 +314,76 @@ class SignalNumbers(InMemory, NumbersOfSignals):
         contents.check_as_many(where, signals, numbers)
         return check_signals(signals, (signals.shape[1], signals.shape[2]), where), numbers
 
-    @classmethod
-    def decided(cls, content: Content) -> JsonObject:
-        return dict(zip(("length", "channels"), shape_of_rows(content)))
-
     @property
     def shape(self) -> tuple[int, int]:
         return self.length, self.channels
 
     def load(self, manual_dir: Path | None) -> Numbered:
-        del manual_dir
         return _with_valid(self, self._content())
 
 
 # what the inputs are
 
 
-class Texts(NamedTuple):
+class Texts(TextEncoder):
     """Texts, as tokens by a tokenizer that is fitted on the training split alone."""
 
-    data: NumbersOfTexts
-    encoder: TextEncoder
-
     @classmethod
-    def fit(cls, data: NumbersOfTexts, texts: Sequence[str]) -> "Texts":
+    def fit(cls, data: ReadTexts, texts: Sequence[str]) -> "Texts":
+        """As `TextEncoder.fit`, on texts that are not yet preprocessed."""
         clean = PREPROCESSING[data.preprocessing]
-        return cls(data, TextEncoder.fit(data, [clean(text) for text in texts]))
+        return super().fit(data, [clean(text) for text in texts])
 
     @classmethod
-    def restore(cls, data: NumbersOfTexts, kept: Kept) -> "Texts":
+    def restore(cls, data: ReadTexts, kept: Kept) -> "Texts":
         if kept.sizes["num_classes"] != 1:
             raise ValueError(f"got num_classes {kept.sizes['num_classes']}")
-        return cls(data, TextEncoder.restore(data, kept))
-
-    @staticmethod
-    def file_names(data: NumbersOfTexts) -> tuple[str, ...]:
-        return TextEncoder.file_names(data)
+        return super().restore(data, kept)
 
     def kept(self) -> Kept:
         """What a run keeps: the model gives the number as its only logit."""
-        return Kept({}, self.encoder.sizes() | {"num_classes": 1}, self.encoder.files())
+        return Kept({}, self.sizes() | {"num_classes": 1}, self.files())
 
-    def encode(self, texts: Sequence[str]) -> Inputs:
-        return self.encoder.inputs([self.encoder.clean(text) for text in texts])
-
-    def in_order(self, rows: Batch) -> Batch:
-        """The rows in the order that buckets of like length need."""
-        return for_buckets(rows, self.data.num_buckets)
-
-    def sample(self, number: int) -> Inputs:
-        return self.encoder.sample(number)
-
-    def input_shapes(self) -> Tree:
-        return self.encoder.input_shapes()
-
-    def prepare(self, inputs: Inputs) -> Inputs:
-        return inputs
-
-    def read(self, inputs: UserInput) -> tuple[Inputs, list[list[str]], list[list[bool]]]:
-        """A user's texts as inputs, their tokens, and which of these the model knows."""
-        return self.encoder.read(as_texts(inputs))
-
-    def answer(self, asked: Asked, look: Look) -> tuple[dict[str, Tree], JsonObject]:
-        return self.encoder.answer(asked, look)
-
-    def examples(self, texts: Sequence[str], inputs: Batch) -> dict[str, np.ndarray]:
-        words = [self.encoder.words(self.encoder.clean(text)) for text in texts]
-        arrays = self.encoder.examples(inputs, words)
+    def tested(self, texts: Sequence[str], inputs: Batch) -> dict[str, np.ndarray]:
+        """The arrays that a run keeps of the first test examples."""
+        words = [self.words(self.clean(text)) for text in texts]
+        arrays = self.examples(inputs, words)
         return arrays | {"inputs": arrays["inputs"][..., None]}
 
     def requested(self, request: Request) -> list[str]:
-        return self.encoder.texts_of(request, '"Seven hats."')
+        return self.texts_of(request, '"Seven hats."')
 
 
 class Signals(NamedTuple):
     """Signals of one length, normalised by one mean and one deviation of the training split."""
 
-    data: NumbersOfSignals
     normalization: Normalization
     shape: tuple[int, int]
 
     @classmethod
     def fit(cls, data: NumbersOfSignals, signals: np.ndarray) -> "Signals":
-        normalization = Normalization.of(signals)
-        if normalization.std == 0:
-            raise UsageError(
-                "expected signals to train on that vary, got one number everywhere; nothing can be "
-                "learned from it"
-            )
+        normalization = fit_normalization(signals)
         _, length, channels = signals.shape
-        return cls(data, normalization, (length, channels))
+        return cls(normalization, (length, channels))
 
     @classmethod
     def restore(cls, data: NumbersOfSignals, kept: Kept) -> "Signals":
         length, channels = data.shape or kept.derived["shape"]
         check_shape((length, channels))
-        return cls(data, Normalization.restore(kept.derived["inputs"]), (length, channels))
-
-    @staticmethod
-    def file_names(data: NumbersOfSignals) -> tuple[str, ...]:
-        del data
-        return ()
+        return cls(Normalization.restore(kept.derived["inputs"]), (length, channels))
 
     def kept(self) -> Kept:
         inputs = self.normalization._asdict()
         return Kept({"inputs": inputs, "shape": list(self.shape)}, {}, {})
 
-    def encode(self, signals: np.ndarray) -> Inputs:
+    def encode(self, signals: Inputs) -> Inputs:
         return self.normalization.apply(signals)
-
-    def in_order(self, rows: Batch) -> Batch:
-        return rows
 
     def sample(self, number: int) -> Inputs:
         return np.zeros((number, *self.shape), np.float32)
 
     def input_shapes(self) -> Tree:
         return f"b, t, {self.shape[1]}"
-
-    def prepare(self, inputs: Inputs) -> Inputs:
-        """Signals in the user's units, normalised."""
-        return self.normalization.apply(inputs)
 
     def read(self, inputs: UserInput) -> tuple[Inputs, list[list[str]], list[list[bool]]]:
         signals = check_signals(inputs, self.shape).reshape(-1, *self.shape)
@@ -454,8 +394,7 @@ class Signals(NamedTuple):
         looked = look(signal.reshape(1, *self.shape))
         return looked, replies.attended(looked)
 
-    def examples(self, signals: np.ndarray, inputs: Inputs) -> dict[str, np.ndarray]:
-        del inputs
+    def tested(self, signals: np.ndarray, inputs: Inputs) -> dict[str, np.ndarray]:
         lengths = np.full(len(signals), signals.shape[1])
         return {"inputs": np.asarray(signals), "lengths": lengths}
 
@@ -488,7 +427,6 @@ def reader_class(data: NumberData) -> "type[Texts] | type[Signals]":
 
 def check_examples(arrays: Arrays, model: JsonObject) -> dict[str, int]:
     """Raises a ValueError unless the inputs are finite, and the first ones that were tested."""
-    del model
     if not np.isfinite(arrays["inputs"]).all():
         raise ValueError("the examples inputs are not finite")
     if len(arrays["inputs"]) > len(arrays["targets"]):
@@ -556,7 +494,8 @@ class Numbers(Task):
         }
         kept = reader.kept()
         derived = {**normalization._asdict(), "files": sums, **kept.derived}
-        ordered = {name: reader.in_order(batch) for name, batch in batches.items()}
+        num_buckets = data.num_buckets if isinstance(data, NumbersOfTexts) else 1
+        ordered = {name: for_buckets(batch, num_buckets) for name, batch in batches.items()}
         measured = {name: ordered[name] for name in recipe.evaluate if name in ordered}
         rows, first = Rows(ordered["train"], measured), splits["test"][0][:NUM_EXAMPLES]
         kept = kept._replace(derived=derived)
@@ -571,7 +510,7 @@ class Numbers(Task):
 
     @classmethod
     def file_names(cls, data: NumberData) -> tuple[str, ...]:
-        return reader_class(data).file_names(data)  # pyright: ignore[reportArgumentType]
+        return Texts.file_names(data) if isinstance(data, NumbersOfTexts) else ()
 
     @classmethod
     def to_try(cls, data: DataSet, model: type[nn.Module]) -> tuple[str, str] | None:
@@ -609,7 +548,7 @@ class Numbers(Task):
         said = self.normalization.undo(np.mean([number_of(own) for own in outputs], axis=0))
         right = self.normalization.undo(self.test["targets"])
         first = jax.tree.map(lambda array: array[:NUM_EXAMPLES], self.test["inputs"])
-        arrays = self.reader.examples(self.first, first)
+        arrays = self.reader.tested(self.first, first)
         arrays |= {"targets": right[:NUM_POINTS], "predictions": said[:NUM_POINTS]}
         attention = {name: weights[:NUM_EXAMPLES] for name, weights in attentions[0].items()}
         metrics: dict[str, list[float]] = {}
@@ -624,7 +563,8 @@ class Numbers(Task):
             UsageError: texts without a known token, signals of another shape, or numbers that
                 overflow.
         """
-        encoded, tokens, known = self.reader.read(inputs)
+        own = as_texts(inputs) if isinstance(self.reader, Texts) else inputs
+        encoded, tokens, known = self.reader.read(own)
         count = len(jax.tree.leaves(encoded)[0])
         outputs, attentions = zip(*(forward(model, seed, encoded, count) for seed in params))
         said = self.normalization.undo(np.mean([number_of(own) for own in outputs], axis=0))
@@ -638,7 +578,7 @@ class Numbers(Task):
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
     ) -> dict[str, Tree]:
         """`predict` as a pure function: the numbers `(b,)`, and the attention by name."""
-        prepared = self.reader.prepare(inputs)
+        prepared = inputs if isinstance(self.reader, Texts) else self.reader.encode(inputs)
         outputs, attentions = zip(*(apply(model, seed, prepared) for seed in params))
         said = jnp.stack([number_of(own) for own in outputs]).mean(axis=0)
         return {"outputs": self.normalization.undo(said), "attention": attentions[0]}
@@ -657,7 +597,6 @@ class Numbers(Task):
         output = request.output
         if output is not None:
             user_files.check_destination(output, "--output", user_files.ARRAYS, request.source)
-            check_no_file_of_run(output, "--output")
         inputs = run.task.reader.requested(request)
         prediction = run.predict(inputs)
         rows = describe(inputs, prediction)
@@ -666,26 +605,17 @@ class Numbers(Task):
         else:
             print_rows(rows, console)
         said = outputs_of(prediction)
-        to_write: dict[Path, Callable[[Path], object]] = {}
+        to_write: ToWrite = {}
         if output is not None:
             column = said if output.suffix == ".npy" else said[:, None]
             to_write[output] = lambda path: user_files.write_signals(path, column)
-        if request.figure is not None:
-            from flax_attn.analysis.drawing import save  # and matplotlib, for a picture alone
-
-            figure = draw_predicted(inputs, prediction, request.run.name)
-            to_write[request.figure] = lambda path: save(figure, path)
-        return write_all(to_write)
+        draw = lambda: draw_predicted(inputs, prediction, request.run.name)
+        return write_all(to_write | picture_to_write(request, draw))
 
     def answer(self, asked: Asked, look: Look) -> JsonObject:
         looked, reply = self.reader.answer(asked, look)
         check_finite(looked["outputs"])
         return reply | {"outputs": replies.array(looked["outputs"][:1])}
-
-    def live_inputs(self) -> dict[str, jax.ShapeDtypeStruct]:
-        if isinstance(self.reader, Texts):
-            raise needs_python()
-        return {"inputs": jax.ShapeDtypeStruct((1, *self.reader.shape), np.float32)}
 
     @classmethod
     def does(cls, run: Record) -> str:
@@ -758,20 +688,16 @@ def check_finite(said: np.ndarray) -> None:
 def respond_beside(request: Request, run: Loaded, reader: Texts, console: "Console") -> list[Path]:
     """Writes a table with the number of each text."""
     output = table_to_write(request)
-    rows, usable, texts = reader.encoder.rows_of(request)
+    rows, usable, texts = reader.rows_of(request)
     prediction = run.predict(texts)
     if request.as_json:
         print_json(describe(texts, prediction), console)
-    to_write: dict[Path, Callable[[Path], object]] = {}
+    to_write: ToWrite = {}
     if output is not None:
         numbers = [f"{number:.6g}" for number in outputs_of(prediction)]
         to_write[output] = writing(rows, usable, {"predicted_number": numbers})
-    if request.figure is not None:
-        from flax_attn.analysis.drawing import save  # and matplotlib, for a picture alone
-
-        figure = draw_predicted(texts, prediction, request.run.name)
-        to_write[request.figure] = lambda path: save(figure, path)
-    return write_all(to_write)
+    draw = lambda: draw_predicted(texts, prediction, request.run.name)
+    return write_all(to_write | picture_to_write(request, draw))
 
 
 def describe(inputs: Raw, prediction: Prediction) -> list[JsonObject]:
@@ -871,13 +797,11 @@ def draw_predicted(inputs: Raw, prediction: Prediction, name: str) -> "Figure":
         UsageError: a model that does not attend to texts.
     """
     said = [f"{number:.4g}" for number in outputs_of(prediction)]
-    attention = attention_of(prediction)
+    kind, weights = first_attention(prediction)
     if not isinstance(inputs, list):
-        title = first_of("signal", SHOWN // 2, len(inputs))
-        return draw_signals(inputs, said, next(iter(attention.values()), None), title)
-    if not attention:
+        return draw_signals(inputs, said, weights, first_of("signal", SHOWN // 2, len(inputs)))
+    if weights is None:
         raise UsageError(f"the model of {name} does not attend; leave out --figure")
-    kind, weights = next(iter(attention.items()))
     rows = zip(prediction.tokens, prediction.known)
     words = [bracketed(zip(row, known)) for row, known in rows][:SHOWN]
     if len(inputs) == 1 and weights.ndim == 3:

@@ -58,12 +58,6 @@ def likeliest(shares: np.ndarray) -> list[int]:
     return np.argsort(-shares, kind="stable")[:MOST_CLASSES].tolist()
 
 
-def scores_of(searched: dict[str, Tree], i: int, count: int, length: int) -> JsonObject | None:
-    """The scores of the tokens of a translation; None where the model tells none."""
-    scores = searched["scores"].get("alignment")
-    return None if scores is None else {"alignment": array(scores[0, i, :count, :length][None])}
-
-
 def with_tokens(parts: list[tuple[str, bool]]) -> JsonObject:
     return {"tokens": [part for part, _ in parts], "known": [bool(known) for _, known in parts]}
 

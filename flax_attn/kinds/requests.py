@@ -20,13 +20,14 @@ from flax_attn.errors import ESCAPES, LONGEST, UsageError, escaped, shortened
 from flax_attn.files import replacing
 from flax_attn.kinds import user_files
 from flax_attn.models.forward import Params
-from flax_attn.runs.directory import check_no_file_of_run
 from flax_attn.types import ArraysOrTexts, JsonObject
 
 if TYPE_CHECKING:
+    from flax_attn.analysis.drawing import Figure
     from flax_attn.kinds.task import Prediction, Task
 
 TEXT_COLUMN = "text"  # the column of texts where the data of a run have no name for it
+ToWrite = dict[Path, Callable[[Path], object]]  # files, and what writes each to a path
 JSON_ESCAPES = {code: f"\\u{code:04x}" for code in ESCAPES if code != ord("\n")}
 
 
@@ -97,7 +98,6 @@ def check_figure(path: Path | None, source: Path | None = None) -> None:
     """Raises a UsageError for a `--figure` that cannot be written, or that is a file of a run."""
     if path is not None:
         user_files.check_destination(path, "--figure", user_files.PICTURES, source)
-        check_no_file_of_run(path, "--figure")
 
 
 def check_printed(request: Request, tables: bool = False) -> None:
@@ -134,7 +134,6 @@ def table_to_write(request: Request) -> Path | None:
         output = source.with_suffix(".predictions" + source.suffix.lower())
     if output is not None:
         user_files.check_destination(output, "--output", user_files.TABLES, source)
-        check_no_file_of_run(output, "--output")
     return output
 
 
@@ -196,7 +195,17 @@ def writing(
     return lambda path: table.write(rows, path, columns)
 
 
-def write_all(to_write: dict[Path, Callable[[Path], object]]) -> list[Path]:
+def picture_to_write(request: Request, draw: Callable[[], "Figure"]) -> ToWrite:
+    """Draws the picture that is asked for, if there is one."""
+    if request.figure is None:
+        return {}
+    from flax_attn.analysis.drawing import save  # and matplotlib, for a picture alone
+
+    figure = draw()
+    return {request.figure: lambda path: save(figure, path)}
+
+
+def write_all(to_write: ToWrite) -> list[Path]:
     """Writes files by functions of a path, all of them or none.
 
     Raises:

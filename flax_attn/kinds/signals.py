@@ -1,6 +1,6 @@
 """Signals that become other signals, measured by the squared error in normalised units."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,14 +10,21 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from flax_attn.data.contents import real_numbers
+from flax_attn.data.contents import float32
 from flax_attn.data.normalization import Normalization
 from flax_attn.data.sets import SignalData
 from flax_attn.data.sets.kinds import SignalRows
 from flax_attn.errors import UsageError
 from flax_attn.kinds import replies, user_files
 from flax_attn.kinds.asking import Asked
-from flax_attn.kinds.requests import Load, Request, check_figure, write_all
+from flax_attn.kinds.requests import (
+    Load,
+    Request,
+    ToWrite,
+    check_figure,
+    picture_to_write,
+    write_all,
+)
 from flax_attn.kinds.task import (
     Examples,
     Kept,
@@ -27,16 +34,15 @@ from flax_attn.kinds.task import (
     Recipe,
     Rows,
     Task,
-    attention_of,
     channels_of,
     check_no_classes,
     check_shape,
+    first_attention,
     first_of,
     outputs_of,
     to_store,
 )
 from flax_attn.models.forward import Inputs, Params, apply, forward
-from flax_attn.runs.directory import check_no_file_of_run
 from flax_attn.runs.examples import FLOATS, SIGNALS, Form
 from flax_attn.runs.reading import Record
 from flax_attn.training.metrics import mask_of, squared_error
@@ -59,7 +65,7 @@ class Signals(Task):
     """A task on signals.
 
     Its normalisation is by one mean and one deviation of inputs and targets together. `shape` is
-    the length and the number of channels of the inputs, and `files` are the sums of what was read.
+    the length and the number of channels of the inputs.
     """
 
     name = "signals"
@@ -81,24 +87,19 @@ class Signals(Task):
 
     data: SignalData
     recipe: Recipe
+    kept: Kept
     normalization: Normalization
     rows: Rows
     test: SignalRows
     shape: tuple[int, int]
-    files: dict[str, str]
 
     @classmethod
     def load(cls, data: SignalData, recipe: Recipe, manual_dir: Path | None) -> "Signals":
         check_no_classes(recipe, "signals, which have")
         splits = data.load(manual_dir)
-        normalization = Normalization.of(
+        normalization = fit_normalization(
             *(array for name in ("train", "valid") for array in splits[name][:2])
         )
-        if normalization.std == 0:
-            raise UsageError(
-                "expected signals to train on that vary, got one number everywhere; nothing can be "
-                "learned from it"
-            )
         inputs, targets, _ = splits["train"]
         used = SignalRows(inputs[: data.num_used], targets[: data.num_used], {})
         train = _batch(used, normalization)
@@ -107,15 +108,15 @@ class Signals(Task):
             for name in recipe.evaluate
         }
 
-        def draw(train: Batch, key: Array) -> Batch:
-            del train  # every example is new
+        def draw(_: Batch, key: Array) -> Batch:  # every example is new
             return _batch(data.draw(key, recipe.batch_size), normalization)
 
-        splits_measured = {name: batch for name, batch in measured.items() if len(batch["inputs"])}
-        rows = Rows(train, splits_measured, draw if data.draws_afresh else None)
+        measured = {name: batch for name, batch in measured.items() if len(batch["inputs"])}
+        rows = Rows(train, measured, draw if data.draws_afresh else None)
         _, length, channels = inputs.shape
-        shape = length, channels
-        return cls(data, recipe, normalization, rows, splits["test"], shape, data.files())
+        derived = {**normalization._asdict(), "shape": [length, channels], "files": data.files()}
+        kept = Kept(derived, {}, {})
+        return cls(data, recipe, kept, normalization, rows, splits["test"], (length, channels))
 
     @classmethod
     def restore(cls, data: SignalData, recipe: Recipe, kept: Kept) -> "Signals":
@@ -124,14 +125,8 @@ class Signals(Task):
         shape = length, channels
         check_shape(shape)
         nothing = np.zeros((0, *shape), np.float32)
-        rows = SignalRows(nothing, nothing, {})
-        files = kept.derived.get("files", {})
-        return cls(data, recipe, normalization, Rows({}, {}), rows, shape, files)
-
-    @property
-    def kept(self) -> Kept:
-        derived = {**self.normalization._asdict(), "shape": list(self.shape), "files": self.files}
-        return Kept(derived, {}, {})
+        test = SignalRows(nothing, nothing, {})
+        return cls(data, recipe, kept, normalization, Rows({}, {}), test, shape)
 
     def sample(self) -> Inputs:
         return np.zeros((self.recipe.batch_size, *self.shape), np.float32)
@@ -147,11 +142,8 @@ class Signals(Task):
             lambda array: np.asarray(array[:NUM_EXAMPLES]), self.test
         )
         outputs, attention = forward(model, params[0], self.normalization.apply(inputs))
-        arrays = {
-            "inputs": inputs,
-            "targets": targets,
-            "predictions": self.normalization.undo(outputs),
-        }
+        said = self.normalization.undo(outputs)
+        arrays = {"inputs": inputs, "targets": targets, "predictions": said}
         return Examples(arrays | marks | to_store(attention))
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
@@ -191,7 +183,6 @@ class Signals(Task):
 
         They go beside the signals unless the user says where.
         """
-        del console  # nothing is printed
         run = load()
         assert isinstance(run.task, Signals)
         source, shape = request.source, run.task.shape
@@ -203,18 +194,14 @@ class Signals(Task):
         signals = check_signals(user_files.read_signals(source), shape, str(source))
         output = request.output or source.with_suffix(".predictions" + source.suffix)
         user_files.check_destination(output, "--output", user_files.ARRAYS, source)
-        check_no_file_of_run(output, "--output")
         check_figure(request.figure, request.source)
         prediction = run.predict(signals)
-        to_write: dict[Path, Callable[[Path], object]] = {
+        to_write: ToWrite = {
             output: lambda path: user_files.write_signals(path, outputs_of(prediction))
         }
-        if request.figure is not None:
-            from flax_attn.analysis.drawing import save  # and matplotlib, for a picture alone
-
-            figure = draw(signals.reshape(-1, *shape), prediction, source.name)
-            to_write[request.figure] = lambda path: save(figure, path)
-        return write_all(to_write)
+        inputs = signals.reshape(-1, *shape)
+        picture = picture_to_write(request, lambda: draw(inputs, prediction, source.name))
+        return write_all(to_write | picture)
 
     def answer(self, asked: Asked, look: Look) -> JsonObject:
         signal = check_signals(asked.numbers(), self.shape, "the input")
@@ -222,9 +209,6 @@ class Signals(Task):
         if not np.isfinite(looked["outputs"]).all():
             raise UsageError("expected a signal in the range of training; the answer overflows")
         return replies.attended(looked) | {"outputs": replies.array(looked["outputs"][0])}
-
-    def live_inputs(self) -> dict[str, jax.ShapeDtypeStruct]:
-        return {"inputs": jax.ShapeDtypeStruct((1, *self.shape), np.float32)}
 
     @classmethod
     def does(cls, run: Record) -> str:
@@ -267,11 +251,22 @@ def draw(inputs: np.ndarray, prediction: Prediction, source: str) -> "Figure":
     """Draws signals `(n, t, channels)` of a file, their predictions, and the first attention."""
     from flax_attn.analysis import shapes
 
-    weights = next(iter(attention_of(prediction).values()), None)
+    _, weights = first_attention(prediction)
     outputs = outputs_of(prediction).reshape(len(inputs), -1, 1)
     title = f"{first_of('signal', shapes.SHOWN, len(inputs))} of {source}: the prediction"
     title += "" if weights is None else "\nbeside what each position attends to"
     return shapes.predicted(inputs, outputs, weights, title)
+
+
+def fit_normalization(*arrays: Array | np.ndarray) -> Normalization:
+    """Fits on signals to train on. Raises a UsageError for one number everywhere."""
+    normalization = Normalization.of(*arrays)
+    if normalization.std == 0:
+        raise UsageError(
+            "expected signals to train on that vary, got one number everywhere; nothing can be "
+            "learned from it"
+        )
+    return normalization
 
 
 def check_signals(
@@ -281,7 +276,7 @@ def check_signals(
 
     Raises a UsageError for another shape, and for what are no finite numbers.
     """
-    signals, (length, channels) = real_numbers(source, signals), shape
+    signals, (length, channels) = float32(source, signals), shape
     rows = [shape, (length,)] if channels == 1 else [shape]
     is_one, is_rows = signals.shape in rows, signals.ndim > 1 and signals.shape[1:] in rows
     if not (is_one or is_rows) or not signals.size:
@@ -290,8 +285,6 @@ def check_signals(
             f"expected signals of {length} points, {flat}(n, {length}, {channels}), got "
             f"{signals.shape} in {source}"
         )
-    with np.errstate(over="ignore"):
-        signals = signals.astype(np.float32)
     if not np.isfinite(signals).all():
         raise UsageError(
             f"expected finite numbers in {source}, got some that are infinite, too large for "

@@ -21,7 +21,6 @@ from flax_attn.types import Tree
 
 def as_they_are(scores: Array, mask: Array | None = None) -> Array:
     """The scores in the place of weights."""
-    del mask
     return scores
 
 

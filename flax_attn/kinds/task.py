@@ -200,7 +200,6 @@ class Task(abc.ABC):
     @classmethod
     def file_names(cls, data: DataSet) -> tuple[str, ...]:
         """The names of the further files that a run keeps for `restore`."""
-        del data
         return ()
 
     @abc.abstractmethod
@@ -220,7 +219,6 @@ class Task(abc.ABC):
     @classmethod
     def to_try(cls, data: DataSet, model: type[nn.Module]) -> tuple[str, str] | None:
         """Returns `try_it`, or what fits the data set and the class of the model better."""
-        del data, model
         return cls.try_it
 
     @abc.abstractmethod
@@ -235,7 +233,6 @@ class Task(abc.ABC):
         self, model: nn.Module, params: Sequence[Params], prompts: UserInput, **options: UserInput
     ) -> "Generated":
         """Continues texts. Only a language model does."""
-        del model, params, prompts, options
         raise UsageError(
             f"expected the run of a language model, such as shakespeare_char, got one of the task "
             f"{self.problem}"
@@ -300,7 +297,11 @@ class Task(abc.ABC):
         Raises:
             UsageError: a task whose inputs need Python.
         """
-        raise needs_python()
+        sample: Tree = self.sample()
+        if isinstance(sample, dict):  # tokens and their lengths
+            raise needs_python()
+        make: Callable[..., jax.ShapeDtypeStruct] = jax.ShapeDtypeStruct
+        return {"inputs": make((1, *sample.shape[1:]), sample.dtype)}
 
     def class_names(self) -> list[str] | None:
         """Returns the names of what outputs are probabilities of; None for other outputs."""
@@ -325,13 +326,11 @@ class Task(abc.ABC):
     @classmethod
     def comparison(cls, run: Record) -> str:
         """Says what the figure of the sentence is to be compared with; empty for nothing."""
-        del run
         return ""
 
     @classmethod
     def remarks(cls, run: Record, data: DataSet) -> list[str]:
         """Says after training what the results are to be compared with, and what to try next."""
-        del run, data
         return []
 
     @classmethod
@@ -352,7 +351,6 @@ class Task(abc.ABC):
     @classmethod
     def beside_examples(cls, run: Record) -> JsonObject:
         """Returns what the view in the page shows of the whole test, beside the examples."""
-        del run
         return {}
 
     @classmethod
@@ -399,9 +397,11 @@ def outputs_of(prediction: Prediction) -> np.ndarray:
     return prediction.outputs
 
 
-def attention_of(prediction: Prediction) -> dict[str, np.ndarray]:
-    """Returns the weights on signals, texts or images, which are an array over all inputs."""
-    return {name: np.asarray(weights) for name, weights in prediction.attention.items()}
+def first_attention(prediction: Prediction) -> tuple[str, np.ndarray | None]:
+    """Returns the name and the weights, over all inputs, of the first attention; None for none."""
+    for name, weights in prediction.attention.items():
+        return name, np.asarray(weights)
+    return "", None
 
 
 def first_of(kind: str, shown: int, number: int) -> str:

@@ -3,14 +3,13 @@
 import dataclasses
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import flax.linen as nn
 import numpy as np
-from jaxtyping import Array
 from rich.text import Text
 
 from flax_attn.analysis.token_weights import of_hops
@@ -31,6 +30,7 @@ from flax_attn.kinds.requests import (
     Request,
     check_printed,
     has_table,
+    picture_to_write,
     print_json,
     read_texts,
     table_to_write,
@@ -41,13 +41,11 @@ from flax_attn.kinds.task import (
     Examples,
     Kept,
     Look,
-    Measured,
     Prediction,
     Recipe,
     Rows,
-    Task,
     as_texts,
-    attention_of,
+    first_attention,
     first_of,
     for_buckets,
     outputs_of,
@@ -71,7 +69,7 @@ WHY_BEST = "also reads parts of words and pairs of words; wants some thousand te
 
 
 @dataclass(frozen=True)
-class TextClasses(Task):
+class TextClasses(classification.Classes):
     """A task on texts in classes.
 
     `words` are those of the first test texts, in brackets the unknown ones. `labelled` are the
@@ -79,9 +77,6 @@ class TextClasses(Task):
     """
 
     name = "texts"
-    problem = classification.PROBLEM
-    score = classification.SCORE
-    measured = "accuracy"
     data_class = TextData
     form = Form(
         CLASSES | {"inputs": (WHOLE, "nt"), "lengths": (WHOLE, "n"), "words": (TEXTS, "nt")},
@@ -137,17 +132,8 @@ class TextClasses(Task):
     def file_names(cls, data: TextData) -> tuple[str, ...]:
         return (*TextEncoder.file_names(data), "labels.json")
 
-    @property
-    def classes(self) -> list[str]:
-        return self.kept.files["labels.json"]
-
     def sample(self) -> Inputs:
         return self.encoder.sample(self.recipe.batch_size)
-
-    def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
-        """As `classification.measure`."""
-        weights = self.kept.derived["class_weights"]
-        return classification.measure(self.recipe, weights, outputs, aux, batch, train)
 
     def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
         """The first test texts with the first seed's probabilities.
@@ -180,12 +166,6 @@ class TextClasses(Task):
     def input_shapes(self) -> Tree:
         return self.encoder.input_shapes()
 
-    def compute(
-        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
-    ) -> dict[str, Tree]:
-        """As `classification.compute`, of tokens and lengths."""
-        return classification.compute(model, params, inputs)
-
     @classmethod
     def respond(cls, request: Request, load: Load, console: "Console") -> list[Path]:
         """Prints the classes of texts in falling order, with the weights of the tokens.
@@ -200,7 +180,7 @@ class TextClasses(Task):
         texts = run.task.encoder.texts_of(request, '"The final starts next week."')
         prediction = run.predict(texts)
         tell(request, run, texts, prediction, console)
-        return write_all(picture_to_write(request, prediction))
+        return write_all(picture_to_write(request, lambda: draw(prediction, request.run.name)))
 
     @classmethod
     def tell_words(cls, request: Request, load: Load, console: "Console") -> None:
@@ -249,14 +229,6 @@ class TextClasses(Task):
     def answer(self, asked: Asked, look: Look) -> JsonObject:
         looked, reply = self.encoder.answer(asked, look)
         return reply | replies.classified(looked["outputs"][0], self.classes)
-
-    @classmethod
-    def does(cls, run: Record) -> str:
-        return classification.does(run, "texts")
-
-    @classmethod
-    def sentence(cls, run: Record) -> str:
-        return classification.sentence(run, "texts")
 
     @classmethod
     def comparison(cls, run: Record) -> str:
@@ -325,7 +297,7 @@ def respond_beside(request: Request, load: Load, console: "Console") -> list[Pat
     prediction = run.predict(texts)
     if request.as_json or request.why:
         tell(request, run, texts, prediction, console)
-    to_write = picture_to_write(request, prediction)
+    to_write = picture_to_write(request, lambda: draw(prediction, request.run.name))
     if output is not None:
         shares = [f"{best:.4g}" for best in outputs_of(prediction).max(axis=-1)]
         added = {"predicted_class": prediction.classes, "probability": shares}
@@ -338,18 +310,6 @@ def respond_beside(request: Request, load: Load, console: "Console") -> list[Pat
     return paths
 
 
-def picture_to_write(
-    request: Request, prediction: Prediction
-) -> dict[Path, Callable[[Path], object]]:
-    """The picture that is asked for, by its path."""
-    if request.figure is None:
-        return {}
-    from flax_attn.analysis.drawing import save  # and matplotlib, for a picture alone
-
-    figure = draw(prediction, request.run.name)
-    return {request.figure: lambda path: save(figure, path)}
-
-
 def draw(prediction: Prediction, name: str) -> "Figure":
     """Draws the first attention on the tokens of the texts, or the matrix of a single text.
 
@@ -359,9 +319,9 @@ def draw(prediction: Prediction, name: str) -> "Figure":
     from flax_attn.analysis import texts as figures
     from flax_attn.analysis.classes import drawn_names
 
-    if not prediction.attention:
+    kind, weights = first_attention(prediction)
+    if weights is None:
         raise UsageError(f"the model of {name} does not attend; leave out --figure")
-    kind, weights = next(iter(attention_of(prediction).items()))
     words = [bracketed(zip(row, known)) for row, known in zip(prediction.tokens, prediction.known)]
     names = drawn_names(prediction.names)
     verdicts = [figures.verdict(shares, names) for shares in outputs_of(prediction)]

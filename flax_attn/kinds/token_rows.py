@@ -5,7 +5,7 @@ from rich.text import Text
 
 from flax_attn.analysis.token_weights import over_tokens
 from flax_attn.errors import escaped
-from flax_attn.kinds.task import Prediction, attention_of
+from flax_attn.kinds.task import Prediction, first_attention
 from flax_attn.types import JsonObject
 
 STRONG = "colour is for more than 1/n, the uniform weight"
@@ -16,11 +16,11 @@ def token_weights(prediction: Prediction) -> list[list[float]]:
 
     There are none for a model that does not attend.
     """
-    if not prediction.attention:
+    name, weights = first_attention(prediction)
+    if weights is None:
         return [[] for _ in prediction.tokens]
-    kind, weights = next(iter(attention_of(prediction).items()))
     return [
-        [float(w) for w in over_tokens(kind, array, len(tokens))]
+        [float(w) for w in over_tokens(name, array, len(tokens))]
         for tokens, array in zip(prediction.tokens, weights)
     ]
 

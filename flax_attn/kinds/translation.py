@@ -18,15 +18,17 @@ from rich.console import Console
 from rich.text import Text
 
 from flax_attn.analysis.token_weights import printable
+from flax_attn.data import dates
 from flax_attn.data.pairs import Pair
 from flax_attn.data.sets import Dates, PairData, Reverse
 from flax_attn.data.text import pad
 from flax_attn.data.tokenizers import bracketed
 from flax_attn.errors import UsageError, escaped
 from flax_attn.fields import LARGEST_BY_NAME
-from flax_attn.kinds import alignment, next_token, replies, step_scores, user_files
+from flax_attn.kinds import replies, step_scores, user_files
 from flax_attn.kinds.asking import LEAST_LENGTH, Asked, check_length, longer, rounded
-from flax_attn.kinds.encoders import PairEncoder, knows_any
+from flax_attn.kinds.classification import measure_tokens
+from flax_attn.kinds.encoders import PairEncoder, knows_any, table_of
 from flax_attn.kinds.requests import (
     TEXT_COLUMN,
     Load,
@@ -52,7 +54,6 @@ from flax_attn.kinds.task import (
 )
 from flax_attn.models.decoding import Decoding, Translation, decode, translate
 from flax_attn.models.forward import Inputs, Params
-from flax_attn.runs.directory import check_no_file_of_run
 from flax_attn.runs.examples import TEXTS, WHOLE, Arrays, Form
 from flax_attn.runs.reading import Record
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
@@ -67,7 +68,6 @@ MOST_DRAWN = 200  # tokens of a source, at which there is still something to see
 
 def longest_source(arrays: Arrays, model: JsonObject) -> dict[str, int]:
     """Finds the longest source l, which alignments are as wide as."""
-    del model
     return {"l": int(arrays["source_lengths"].max(initial=0))}
 
 
@@ -162,8 +162,7 @@ class PairsOfTexts(Task):
         }
 
     def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
-        """As `next_token.measure`."""
-        return next_token.measure(self.recipe, outputs, batch, train)
+        return measure_tokens(self.recipe, outputs, batch, train)
 
     def translate(
         self,
@@ -217,25 +216,20 @@ class PairsOfTexts(Task):
 
     def _alignment_metrics(self, alignments: list[list[np.ndarray]]) -> dict[str, list[float]]:
         """Whether attention points where the answer is known to be read from."""
-        data = self.data
+        data, sources = self.data, [pair.source for pair in self.pairs]
         if isinstance(data, Reverse):
-            return {"test/anti_diagonal": [alignment.anti_diagonal(row) for row in alignments]}
-        if isinstance(data, Dates) and (data.tokenizer, data.preprocessing) == (
-            "character",
-            "lower",
-        ):
-            sources = [pair.source for pair in self.pairs]
-            return {
-                "test/month_from_name": [
-                    alignment.month_from_name(sources, row) for row in alignments
-                ]
-            }
+            return {"test/anti_diagonal": [anti_diagonal(row) for row in alignments]}
+        as_written = data.tokenizer == "character" and data.preprocessing == "lower"
+        if isinstance(data, Dates) and as_written:
+            return {"test/month_from_name": [month_from_name(sources, row) for row in alignments]}
         return {}
 
     def _arrays(self, translations: list[Translation]) -> dict[str, np.ndarray]:
         """The arrays of the first examples: tokens as text, and alignments."""
         pairs, best = self.pairs[:NUM_EXAMPLES], translations[:NUM_EXAMPLES]
         predictions, lengths = pad([row.tokens for row in best])
+        sources = [self.encoder.source_words(pair.source) for pair in pairs]
+        targets = [self.encoder.target_words(row.tokens) for row in best]
         weights = np.zeros(
             (*predictions.shape, max(row.alignment.shape[1] for row in best)), np.float32
         )
@@ -247,8 +241,8 @@ class PairsOfTexts(Task):
             "predictions": predictions,
             "source_lengths": self.test["inputs"]["source_lengths"][: len(pairs)],
             "prediction_lengths": lengths,
-            "source_words": _table([self.encoder.source_words(pair.source) for pair in pairs]),
-            "predicted_words": _table([self.encoder.target_words(row.tokens) for row in best]),
+            "source_words": table_of(sources, max(map(len, sources))),
+            "predicted_words": table_of(targets, max(map(len, targets))),
             "references": np.array([pair.target for pair in pairs], dtype=str),
             "attention/alignment": weights,
         }
@@ -323,7 +317,6 @@ class PairsOfTexts(Task):
         """Prints translations, or writes the best of each line. Draws the first with a token."""
         if request.output is not None:
             user_files.check_text_file(request.output, "--output", request.source)
-            check_no_file_of_run(request.output, "--output")
             if request.num_best > 1 or request.as_json:
                 raise UsageError(
                     "expected --output alone, for it holds the best translation of each line; "
@@ -389,18 +382,19 @@ class PairsOfTexts(Task):
         # the decoder's attention on its own tokens must have another number of keys
         longest += LEAST_LENGTH if longest == self.max_length else 0
         searched = look(longer(sources, longest), longest)
-        best = []
+        best, scored = [], searched["scores"].get("alignment")
         for i in range(searched["tokens"].shape[1]):
             count = int(searched["lengths"][0, i])
             tokens = searched["tokens"][0, i, :count].tolist()
             weights = searched["attention"]["alignment"][0, i, :count, :length]
+            scores = None if scored is None else replies.array(scored[0, i, :count, :length][None])
             best.append(
                 {
                     "text": encoder.write(tokens),
                     "tokens": encoder.target_words(tokens),
                     "score": float(searched["merits"][0, i]),
                     "attention": {"alignment": replies.array(weights[None])},
-                    "scores": replies.scores_of(searched, i, count, length),
+                    "scores": scores and {"alignment": scores},
                 }
             )
         reply = {name: best[0][name] for name in ("text", "attention", "scores")}
@@ -458,10 +452,26 @@ def score(
     return scores, [f"{name}: {measure.get_signature()}" for name, measure in measures.items()]
 
 
-def _table(rows: list[list[str]]) -> np.ndarray:
-    """Rows of words as one array, filled up with empty ones."""
-    longest = max(map(len, rows))
-    return np.array([[*row, *[""] * (longest - len(row))] for row in rows], dtype=str)
+def anti_diagonal(alignments: Sequence[np.ndarray]) -> float:
+    """The mean weight of the source token that mirrors the target token.
+
+    It is as far from the end as the other is from the start.
+    """
+    weights = [weights[i, -1 - i] for weights in alignments for i in range(min(weights.shape))]
+    return float(np.mean(weights)) if weights else 0.0
+
+
+def month_from_name(sources: Sequence[str], alignments: Sequence[np.ndarray]) -> float:
+    """The mean weight of the two digits of a month on the letters of its name.
+
+    The digits are `mm` of `yyyy-mm-dd`.
+    """
+    weights = [
+        weights[5:7, dates.place_of_month(text)].sum(axis=1)
+        for text, weights in zip(sources, alignments)
+        if len(weights) >= 7
+    ]
+    return float(np.mean(weights)) if weights else 0.0
 
 
 def check_whole(name: str, number: UserInput) -> None:

@@ -11,6 +11,7 @@ from flax_attn.data import files as text_files
 from flax_attn.data import pictures
 from flax_attn.errors import UsageError, one_line
 from flax_attn.files import check_writable
+from flax_attn.runs.directory import check_no_file_of_run
 
 PICTURES = (".png", ".pdf", ".svg")
 ARRAYS = (".npy", ".csv")
@@ -20,7 +21,7 @@ TABLES = (".csv", ".tsv")
 def check_destination(
     path: Path, flag: str, formats: tuple[str, ...], source: Path | None = None
 ) -> None:
-    """Raises a UsageError for a file that cannot be written, or that is the user's own input."""
+    """Raises a UsageError for a file that cannot be written, is the input, or is one of a run."""
     if path.suffix not in formats:
         endings = " or ".join(", ".join(formats).rsplit(", ", 1))
         raise UsageError(f"expected {flag} to end in {endings}, got {path}")
@@ -34,13 +35,11 @@ def check_destination(
         ) from error
     if source is not None and os.path.realpath(path) == os.path.realpath(source):
         raise UsageError(f"expected {flag} to be another file than --input, got {path} for both")
+    check_no_file_of_run(path, flag)
 
 
 def check_text_file(path: Path, flag: str, source: Path | None = None) -> None:
-    """Raises a UsageError for a text file that cannot be written, or that is the user's own input.
-
-    Any ending will do that is not of an array or a picture.
-    """
+    """Checks as `check_destination`. Any ending will do that is not of an array or a picture."""
     if path.suffix in (*PICTURES, *ARRAYS):
         raise UsageError(f"expected {flag} to be a text file, such as out.txt, got {path}")
     check_destination(path, flag, (path.suffix,), source)

@@ -58,15 +58,15 @@ def along_residuals() -> Around:
         name, path, at = type(module).__name__, module.path, "/".join(module.path)
         if isinstance(module, nn.LayerNorm | nn.RMSNorm | nn.Dropout):
             return call(*args) if isinstance(module, nn.Dropout) else _held(module, call, *args)
-        is_within = lambda paths: any(path[: len(own)] == own for own in paths)
+        is_within = lambda paths: any(path[: len(block)] == block for block in paths)
         if (isinstance(module, MultiHeadAttention) and path not in parts) or "norm" in name.lower():
             said = f"attention in blocks and norms of flax.linen, got {name}"
             raise ValueError(f"expected {said}; make the attention a field of the block")
         if is_within(blocks) and not is_within(parts):
             raise ValueError(f"expected parts of a block to be its fields, got {at} ({name})")
-        own = [part.path for part in parts_of(module)]
-        blocks.update([path] if own else [])
-        parts.update(own)
+        inner = [part.path for part in parts_of(module)]
+        blocks.update([path] if inner else [])
+        parts.update(inner)
         return call(*(jax.lax.stop_gradient(args) if path in parts else args))
 
     return hold

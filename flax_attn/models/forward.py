@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from flax_attn.attention import Across, Lens
+from flax_attn.attention.checks import check_function
 from flax_attn.errors import UsageError
 from flax_attn.types import Tree
 
@@ -70,7 +71,7 @@ def compiled(function: Compiled) -> Compiled:
     A model, and a function `measure` if there is one, are constants of its programs.
 
     Raises:
-        TypeError: a first argument that is no model.
+        TypeError: a first argument that is no model, a measure that is no function.
         ValueError: parameters that are not by layer, or a text or a list as inputs.
     """
     signature = inspect.signature(function)
@@ -85,10 +86,15 @@ def compiled(function: Compiled) -> Compiled:
                     said = "a model of flax.linen, got one of flax.nnx, whose layers have no paths"
                     raise TypeError(f"expected {said}; a Lens changes all of them")
                 raise TypeError(f"expected a model first and its parameters second, got a {kind}")
-            is_tree = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
-            if name == "params" and not is_tree:
-                said = "the parameters of one seed, by layer, such as run.params[0]"
-                raise ValueError(f"expected {said}, got a {kind}")
+            if name == "measure":
+                check_function(name, value, "lambda logits: logits[0, -1, 3]")
+            if name == "params":
+                if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+                    said = "the parameters of one seed, by layer, such as run.params[0]"
+                    raise ValueError(f"expected {said}, got a {kind}")
+                if "params" in value:
+                    said = "expected parameters by layer, got variables; pass their 'params'"
+                    raise ValueError(said)
             if name in ("inputs", "source") and isinstance(value, str | list):
                 raise ValueError(
                     f"expected {name} as arrays, such as jnp.array(tokens), got a {kind}"

@@ -9,6 +9,8 @@ Source: the first two are a tutorial's, on MNIST. The last is the encoder of Vas
 pooling instead of a class token.
 """
 
+import math
+
 import chex
 import flax.linen as nn
 import jax
@@ -63,6 +65,7 @@ class PatchAttention(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b height width"], *, train: bool = False) -> Outputs:
+        chex.assert_rank(inputs, 3)
         patches = cut_patches(inputs, self.patch_size)
         width = patches.shape[-1]
         attention = SelfAttention(
@@ -106,6 +109,7 @@ class PatchTransformer(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b height width"], *, train: bool = False) -> Outputs:
+        chex.assert_rank(inputs, 3)
         if train and self.max_shift:
             inputs = shift(self.make_rng("dropout"), inputs, self.max_shift)
         patches = cut_patches(inputs, self.patch_size)
@@ -137,18 +141,17 @@ def shift(
 
 
 def cut_patches(
-    images: Float[Array, "b height width"], size: int
+    images: Float[Array, "b height width *c"], size: int
 ) -> Float[Array, "b patches pixels"]:
-    """Patches of `size x size` pixels, row by row.
+    """Patches of `size x size` pixels, row by row; channels, if there are any, come last.
 
     Raises:
         ValueError: patches that do not fill the image.
     """
-    chex.assert_rank(images, 3)
-    batch, height, width = images.shape
+    batch, height, width, *channels = images.shape
     if height % size or width % size:
         raise ValueError(
             f"expected a patch_size that divides {height} and {width} pixels, got {size}"
         )
-    patches = images.reshape(batch, height // size, size, width // size, size)
-    return jnp.swapaxes(patches, 2, 3).reshape(batch, -1, size * size)
+    patches = images.reshape(batch, height // size, size, width // size, size, *channels)
+    return jnp.swapaxes(patches, 2, 3).reshape(batch, -1, size * size * math.prod(channels))

@@ -80,11 +80,9 @@ class Seq2Seq(nn.Module):
 
     def setup(self):
         self._check()
-        self.target_embedding = embedding(self.target_vocabulary_size, self.embedding_features)
-        self.source_embedding = (
-            self.target_embedding
-            if self.shared_embeddings
-            else embedding(self.source_vocabulary_size, self.embedding_features)
+        sizes = self.source_vocabulary_size, self.target_vocabulary_size
+        self.target_embedding, self.source_embedding = embeddings(
+            *sizes, self.embedding_features, self.shared_embeddings
         )
         self.encoder = Recurrent(
             self.cell,
@@ -190,8 +188,6 @@ class Seq2Seq(nn.Module):
                 "expected an even number of features, half for each direction of the encoder, "
                 f"got {self.features}"
             )
-        if self.shared_embeddings and self.source_vocabulary_size > self.target_vocabulary_size:
-            raise ValueError("expected one vocabulary of source and target for shared_embeddings")
         is_luong, widths = self.decoder == "luong", {self.features, self.embedding_features}
         if self.tied_embeddings and is_luong and len(widths) > 1:
             raise ValueError(
@@ -200,6 +196,17 @@ class Seq2Seq(nn.Module):
             )
 
 
-def embedding(size: int, features: int) -> nn.Embed:
-    """Embeddings whose vectors have a length of about 1."""
-    return nn.Embed(size, features, embedding_init=nn.initializers.normal(features**-0.5))
+def embeddings(
+    source_size: int, target_size: int, features: int, shared: bool
+) -> tuple[nn.Embed, nn.Embed]:
+    """Embeddings of target and source, which may be the same, with vectors as long as about 1.
+
+    Raises a ValueError for shared ones, and more tokens in the source than in the target.
+    """
+    init = nn.initializers.normal(features**-0.5)
+    target = nn.Embed(target_size, features, embedding_init=init)
+    if not shared:
+        return target, nn.Embed(source_size, features, embedding_init=init)
+    if source_size > target_size:
+        raise ValueError("expected one vocabulary of source and target for shared_embeddings")
+    return target, target

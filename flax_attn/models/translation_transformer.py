@@ -19,15 +19,12 @@ from flax_attn.attention import (
     DecoderBlock,
     EncoderBlock,
     FeedForward,
-    KeyValueCache,
     MultiHeadAttention,
-    SlidingCache,
     sinusoidal,
 )
 from flax_attn.attention.arrays import with_rank
-from flax_attn.models.translation import Outputs, embedding
-
-Caches = tuple[KeyValueCache | SlidingCache, ...]  # one for each block of the decoder
+from flax_attn.models.gpt import Caches
+from flax_attn.models.translation import Outputs, embeddings
 
 
 class TranslationTransformer(nn.Module):
@@ -63,13 +60,9 @@ class TranslationTransformer(nn.Module):
     across: Across | None = None
 
     def setup(self):
-        if self.shared_embeddings and self.source_vocabulary_size > self.target_vocabulary_size:
-            raise ValueError("expected one vocabulary of source and target for shared_embeddings")
-        self.target_embedding = embedding(self.target_vocabulary_size, self.features)
-        self.source_embedding = (
-            self.target_embedding
-            if self.shared_embeddings
-            else embedding(self.source_vocabulary_size, self.features)
+        sizes = self.source_vocabulary_size, self.target_vocabulary_size
+        self.target_embedding, self.source_embedding = embeddings(
+            *sizes, self.features, self.shared_embeddings
         )
         rate = self.attention_dropout_rate
         attention = lambda: MultiHeadAttention(

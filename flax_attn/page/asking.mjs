@@ -2,6 +2,7 @@
 // behind another.
 
 import { answering } from "./engine/worker.mjs";
+import { bytesFrom64 } from "./lists.mjs";
 
 const GONE = "The explorer is gone. Start it again with the same command, and this page goes on.";
 const OTHER = "Another run answers at this address now. Load the page again.";
@@ -125,10 +126,7 @@ function unpacked(value) {
   if (value === null || typeof value !== "object") return value;
   if (Array.isArray(value)) return value.map(unpacked);
   if (typeof value.base64 === "string") {
-    const letters = atob(value.base64);
-    const bytes = new Uint8Array(letters.length);
-    for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
-    return { shape: value.shape, data: new Float32Array(bytes.buffer) };
+    return { shape: value.shape, data: new Float32Array(bytesFrom64(value.base64).buffer) };
   }
   return Object.fromEntries(Object.entries(value).map(([key, own]) => [key, unpacked(own)]));
 }

@@ -13,13 +13,18 @@ from flax_attn.analysis.token_weights import of_hops
 from flax_attn.errors import escaped
 from flax_attn.fields import flatten
 from flax_attn.kinds import KINDS
-from flax_attn.page.examples import examples, weights_of
+from flax_attn.kinds.replies import pack
 from flax_attn.runs.reading import Record, curve, late_median
 from flax_attn.runs.results import Row
 from flax_attn.types import Json, JsonObject
 
 PACKAGES = ("flax-attn", "jax", "flax", "numpy")
 DIGITS = 6  # significant ones of a curve
+NUM_EXAMPLES = 16
+ROOM = 470_000  # bytes of all packed weights of a run
+KEPT = 64  # weights a row, where all of them are too many
+
+Weights = np.ndarray  # (heads, q, k)
 
 
 def run_data(run: Record, live: JsonObject | None = None, note: str | None = None) -> JsonObject:
@@ -64,6 +69,39 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
     }
 
 
+def examples(run: Record) -> tuple[list[JsonObject], list[str]]:
+    """The examples of a run, as many as there is room for, and lines on what was left out."""
+    left_out = run.summary.get("left_out", [])
+    lines = [f"The weights {name} are too large to be kept." for name in left_out]
+    kind = KINDS[run.kind]
+    number = min(kind.num_examples(run), NUM_EXAMPLES)
+    made = [kind.example(run, i) for i in range(number)]
+    weights = [weights_of(run, i) for i in range(number)]
+    packed = [{name: pack(of_one) for name, of_one in row.items()} for row in weights]
+    sizes = np.cumsum([sum(len(one["data"]) for one in row.values()) for row in packed])
+    fitting = int((sizes <= ROOM).sum())
+    if not fitting and number:
+        packed = [{name: pack(_largest(of_one)) for name, of_one in weights[0].items()}]
+        lines.append(f"Attention is large here: the {KEPT} largest weights of each query are kept.")
+        fitting = 1
+    if fitting < number:
+        lines.append(f"Attention is large here: {fitting} of {number} examples are shown.")
+    return [one | {"attention": row} for one, row in zip(made[:fitting], packed)], lines
+
+
+def weights_of(run: Record, index: int) -> dict[str, Weights]:
+    """The attention of one example by name. Hops stand where heads do, with one query each."""
+    return KINDS[run.kind].weights(run, index)
+
+
+def _largest(weights: Weights) -> Weights:
+    """The weights with all but the largest of each query at zero."""
+    if weights.shape[-1] <= KEPT:
+        return weights
+    least = np.partition(weights, -KEPT, axis=-1)[..., -KEPT, None]
+    return np.where(weights >= least, weights, 0)
+
+
 def sentence(run: Record) -> str:
     """What the model of a run does, and how well it does it on test data."""
     does, seeds = KINDS[run.kind].sentence(run), len(run.summary["seeds"])
@@ -75,7 +113,7 @@ def num_test(run: Record) -> int | None:
     classes = run.summary.get("classes", {})
     if run.measured != "accuracy" or not classes:
         return None
-    return sum(round(own["support"]) for own in classes.values())
+    return sum(round(scores["support"]) for scores in classes.values())
 
 
 def attention_entry(run: Record, name: str) -> JsonObject:
@@ -91,13 +129,12 @@ def curves(rows: list[Row]) -> JsonObject:
     made = {}
     for name in names:
         steps, values = curve(rows, name)
-        by_seed = {str(seed): _rounded(row) for seed, row in zip(seeds, values)}
+        by_seed = {
+            str(seed): [float(f"{value:.{DIGITS}g}") for value in row]
+            for seed, row in zip(seeds, values.tolist())
+        }
         made[name] = {"steps": steps.tolist(), "seeds": by_seed}
     return made
-
-
-def _rounded(values: np.ndarray) -> list[float]:
-    return [float(f"{value:.{DIGITS}g}") for value in values.tolist()]
 
 
 def changes(config: JsonObject) -> tuple[JsonObject, bool]:

@@ -1,6 +1,8 @@
 // Elements, numbers as they are read, and the frame around every picture.
 // A string becomes a text node and never markup, so no word of a data set can run.
 
+import { range } from "./lists.mjs";
+
 const SVG = "http://www.w3.org/2000/svg";
 const SPEECH_PAUSE = 1000; // milliseconds between two lines that are read aloud
 
@@ -41,6 +43,11 @@ let lastId = 0;
 export function newId(stem) {
   lastId += 1;
   return `${stem}-${lastId}`;
+}
+
+/** A text with a capital at its beginning. */
+export function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 /** A number with three significant digits, as people write it. */
@@ -139,22 +146,33 @@ export function chooser(label, names, chosen, onChoice) {
   return el("label", { class: "control" }, el("span", {}, label), list);
 }
 
+/** Replaces what a node holds. The button in focus keeps the focus, by its number. */
+export function replaceButtons(node, ...children) {
+  const buttons = () => [...node.querySelectorAll("button")];
+  const focused = buttons().indexOf(document.activeElement);
+  node.replaceChildren(...children);
+  if (focused >= 0) buttons()[focused]?.focus({ preventScroll: true });
+}
+
+/** Marks one of several buttons as pressed. */
+export function pressOne(buttons, index) {
+  buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === index)));
+}
+
 /** A row of numbered buttons, one of them pressed. `onChoice` gets the index. */
 export function numbered(label, count, chosen, onChoice, describe = (i) => `${label} ${i}`) {
-  const buttons = Array.from({ length: count }, (_, i) =>
+  const buttons = range(count).map((i) =>
     el(
       "button",
       { type: "button", "aria-label": describe(i), onclick: () => press(i) },
       String(i),
     ),
   );
-  const mark = (index) =>
-    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === index)));
   const press = (index) => {
-    mark(index);
+    pressOne(buttons, index);
     onChoice(index);
   };
-  mark(chosen);
+  pressOne(buttons, chosen);
   roving(buttons, chosen);
   const node = el(
     "div",
@@ -185,6 +203,21 @@ export function roving(buttons, first = 0, columns = 1) {
       buttons[Math.min(Math.max(aim, 0), last)].focus();
     });
   });
+}
+
+/** Calls `begin(event)` where a pointer goes down on a node, and `move(event)` until it goes up. */
+export function onDrag(node, begin, move) {
+  let isDown = false;
+  node.addEventListener("pointerdown", (event) => {
+    node.setPointerCapture(event.pointerId);
+    isDown = true;
+    begin(event);
+  });
+  node.addEventListener("pointermove", (event) => isDown && move(event));
+  for (const end of ["pointerup", "pointercancel"])
+    node.addEventListener(end, () => {
+      isDown = false;
+    });
 }
 
 /** Calls `draw(width)` now and whenever the width of a node changes: text keeps its size. */

@@ -1,7 +1,7 @@
 // The page: for each run its name, a sentence with a number and its picture; then how all of them
 // learned, the results, and how to make them again.
 
-import { asNumber, chooser, el, newId, plainTable, scrollBox, shown } from "./dom.mjs";
+import { asNumber, capital, chooser, el, newId, plainTable, scrollBox, shown } from "./dom.mjs";
 import { following } from "./following.mjs";
 import { kindOf } from "./kinds.mjs";
 import { openPage } from "./opening.mjs";
@@ -55,10 +55,6 @@ function triedPart(level, heading, live) {
   const made = part(level, heading, live.tried);
   made.classList.add("try-part");
   return made;
-}
-
-function capital(text) {
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 /** What the page cannot show without a model in it, in one line with the reason. */

@@ -1,15 +1,18 @@
 // Published models: nothing is told of a training. Heads are small pictures, and each can be cut.
 
+import { textField } from "./controls/choosers.mjs";
 import { paperToDraw } from "./controls/paper.mjs";
-import { el, percent } from "./dom.mjs";
+import { isVisible } from "./controls/settings.mjs";
+import { el, percent, replaceButtons } from "./dom.mjs";
 import { addKind } from "./kinds.mjs";
+import { indexOfLargest, range } from "./lists.mjs";
 import { effectsOf, effectsRow } from "./pictures/effects.mjs";
 import { points } from "./pictures/evidence.mjs";
 import { headGrid, headName, mostTelling } from "./pictures/head_grid.mjs";
 import { headOf, inColours, mapOf, movingLegend, rowOf, scoresIn } from "./pictures/heat.mjs";
 import { headsOf, unpack, weightsIn } from "./pictures/heat.mjs";
 import { tokenPath } from "./pictures/path.mjs";
-import { bars, sign, words } from "./pictures/words.mjs";
+import { bars, lineEnd, sign, words } from "./pictures/words.mjs";
 import { paintPixels } from "./views/images.mjs";
 
 const OFFERED_NEXT = 5; // next tokens that a button writes
@@ -19,19 +22,17 @@ const CUT_SAYS_0 =
   "Press a head to cut it. A head that is cut says 0, which no input makes it say, so a small " +
   "model may break more than the head is worth.";
 
-const newline = (token) => (token === "\\n" ? "⏎" : token);
+const written = (token) => sign(lineEnd(token));
 
 /** A text to type: `{node, value(), begin()}`. */
 function textInput(run, onInput) {
-  const size = { rows: 3, maxlength: 100000 };
-  const area = el("textarea", { ...size, spellcheck: "false", oninput: onInput });
+  const { node, area } = textField("your text", 3, onInput);
   const begin = () => {
     area.value = run.text;
   };
   const add = (codes) => {
     area.value += String.fromCodePoint(...codes);
   };
-  const node = el("label", { class: "try-text" }, el("span", {}, "your text"), area);
   return { node, begin, add, value: () => ({ text: area.value }) };
 }
 
@@ -152,8 +153,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
 
   function toggle(attention, head) {
     const isOther = ([a, h]) => a !== attention || h !== head;
-    const others = cut.filter(isOther);
-    cut = others.length < cut.length ? others : [...cut, [attention, head]];
+    cut = isCut(attention, head) ? cut.filter(isOther) : [...cut, [attention, head]];
     changed();
   }
 
@@ -168,7 +168,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   function show([reply], settings, request) {
     Object.assign(state, { reply, settings, request });
     const looks = weightsIn(reply, nameIn(reply), 0);
-    const tokens = reply.tokens.map(newline);
+    const tokens = reply.tokens.map(lineEnd);
     if (isImage) showImage(looks, settings);
     else showTokens(tokens, looks, settings);
     showAnswer(reply);
@@ -201,17 +201,16 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     const [[best]] = reply.classes;
     const own = { inputs, settings };
     const block = reply.view.attention;
-    const heads = Array.from({ length: run.attention[block].heads }, (_, head) => head);
-    const isCut = (head) => cut.some(([a, h]) => a === block && h === head);
+    const heads = range(run.attention[block].heads);
     const parts = isImage ? weightsIn(reply, nameIn(reply), 0).columns : reply.tokens.length;
-    const keys = Array.from({ length: parts }, (_, key) => key);
+    const keys = range(parts);
     await ofHeads.show(
       {
         title: `What cutting each head of ${nameIn(reply)} does to`,
-        best: sign(newline(best)),
+        best: written(best),
         names: heads.map((head) => `head ${head}`),
         changes: heads.map((head) => ({ cut: [[block, head]] })),
-        off: heads.map(isCut),
+        off: heads.map((head) => isCut(block, head)),
       },
       own,
     );
@@ -222,8 +221,8 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     ofParts.show(
       {
         title: `What hiding each ${isImage ? "patch" : "token"} does to`,
-        best: sign(newline(best)),
-        names: keys.map((key) => (isImage ? `patch ${key}` : sign(newline(reply.tokens[key])))),
+        best: written(best),
+        names: keys.map((key) => (isImage ? `patch ${key}` : written(reply.tokens[key]))),
         changes: keys.map((key) => ({ hidden: [key] })),
         off: keys.map((key) => settings.hidden.includes(key)),
       },
@@ -239,8 +238,8 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     for (const [attention, { name, heads }] of run.attention.entries()) {
       if (!isWanted()) break;
       progress.textContent = `cutting the heads of ${name} …`;
-      const left = Array.from({ length: heads }, (_, head) => head).filter(
-        (head) => !state.effects.has(`${attention},${head}`) && !isCutAt(attention, head),
+      const left = range(heads).filter(
+        (head) => !state.effects.has(`${attention},${head}`) && !isCut(attention, head),
       );
       const changes = left.map((head) => ({ cut: [[attention, head]] }));
       const tell = (first, effects) =>
@@ -253,7 +252,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     progress.textContent = isWanted() ? mostOfAll() : "";
   }
 
-  const isCutAt = (attention, head) => cut.some(([a, h]) => a === attention && h === head);
+  const isCut = (attention, head) => cut.some(([a, h]) => a === attention && h === head);
 
   function mostOfAll() {
     const sorted = [...state.effects].sort(([, a], [, b]) => Math.abs(b.value) - Math.abs(a.value));
@@ -265,7 +264,6 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   }
 
   function showTokens(tokens, looks, settings) {
-    const focused = [...line.querySelectorAll("button")].indexOf(document.activeElement);
     const own = words("the text; press a token to see what it looks at", tokens, {
       onPick: (token) => {
         view.token = token;
@@ -273,15 +271,13 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
       },
     });
     const { token } = state.reply.view;
-    const count = run.takes === "prompt" ? token + 1 : tokens.length;
-    own.show(rowOf(looks, 0), Math.max(count - settings.hidden.length, 1));
+    const whole = run.takes === "prompt" ? token + 1 : tokens.length;
+    const count = Math.max(whole - settings.hidden.length, 1);
+    own.show(rowOf(looks, 0), count);
+    own.hide(settings.hidden);
     own.pick(token);
-    scale.to(Math.max(count - settings.hidden.length, 1), settings.hidden.length > 0);
-    own.buttons.forEach((button, k) =>
-      button.classList.toggle("hidden-key", settings.hidden.includes(k)),
-    );
-    line.replaceChildren(own.node);
-    if (focused >= 0) own.buttons[focused]?.focus({ preventScroll: true });
+    scale.to(count, settings.hidden.length > 0);
+    replaceButtons(line, own.node);
   }
 
   function showImage(looks, settings) {
@@ -291,14 +287,14 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     const count = Math.max(row.length - settings.hidden.length, 1);
     const image = input.image();
     inColours(looked, () => paintPixels(looked, image, patches, row, count, ZOOM));
-    const best = row.indexOf(Math.max(...row));
+    const best = indexOfLargest(row);
     looked.setAttribute("aria-label", `what the model sees; most weight is on patch ${best}`);
     scale.to(count, settings.hidden.length > 0);
   }
 
   function showAnswer({ classes, writes }) {
     if (!run.has_answer) return;
-    const named = ([name, share]) => [isImage ? name : sign(newline(name)), share];
+    const named = ([name, share]) => [isImage ? name : written(name), share];
     answer.replaceChildren(bars(classes.slice(0, MOST_BEST).map(named)));
     if (!writes) return;
     const usable = classes.slice(0, OFFERED_NEXT).map(([name], i) => [name, writes[i]]);
@@ -310,7 +306,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
           view.token = null;
           changed();
         };
-        return el("button", { type: "button", onclick }, `+ ${sign(newline(name))}`);
+        return el("button", { type: "button", onclick }, `+ ${written(name)}`);
       });
     offers.replaceChildren(...buttons);
   }
@@ -320,9 +316,9 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     const { reply } = state;
     if (!details.open || !reply) return;
     const weights = headOf(await unpack(reply.map), 0);
-    const tokens = reply.tokens.map(newline);
+    const tokens = reply.tokens.map(lineEnd);
     const isWhole = weights.rows === tokens.length;
-    const names = isWhole ? tokens : Array.from({ length: 41 }, () => ""); // coarse: no names
+    const names = isWhole ? tokens : range(41).map(() => ""); // coarse: no names
     const isBefore = run.takes === "prompt" ? (q, k) => k <= q : undefined;
     const drawn = mapOf(names, weights, () => {}, { visible: isBefore });
     drawn.point(null);
@@ -333,13 +329,13 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     const { classes, tokens } = reply;
     const [[name, share]] = classes;
     const does = { prompt: "the likeliest next is", text: "the likeliest is", image: "it sees" };
-    const label = isImage ? name : sign(newline(name));
+    const label = isImage ? name : written(name);
     const first = `Here ${does[run.takes]} “${label}”, ${percent(share)}. `;
     const said = run.has_answer ? first : "";
     const row = rowOf(weightsIn(reply, nameIn(reply), 0), 0);
-    const best = row.indexOf(Math.max(...row));
-    const from = isImage ? "the whole image" : `“${sign(newline(tokens[reply.view.token]))}”`;
-    const to = isImage ? `patch ${best}` : `“${sign(newline(tokens[best]))}”`;
+    const best = indexOfLargest(row);
+    const from = isImage ? "the whole image" : `“${written(tokens[reply.view.token])}”`;
+    const to = isImage ? `patch ${best}` : `“${written(tokens[best])}”`;
     return `${said}In ${headIn(reply)}, ${from} looks most at ${to}, with ${percent(row[best])}.`;
   }
 
@@ -348,16 +344,14 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     const scores = reply && scoresIn(reply, nameIn(reply), 0);
     if (!scores) return null;
     const { token } = reply.view;
-    const isSeen = (k) => run.takes !== "prompt" || k <= token;
-    const isNear = (k) => settings.reach === null || Math.abs(token - k) <= settings.reach;
-    const isBehind = (k) => !settings.causal || k <= token;
+    const causal = settings.causal || run.takes === "prompt";
     return {
-      what: `“${sign(newline(reply.tokens[token]))}”`,
+      what: `“${written(reply.tokens[token])}”`,
       weights: weightsIn(reply, nameIn(reply), 0),
       scores,
       q: 0,
-      visible: (k) => isSeen(k) && isNear(k) && isBehind(k) && !settings.hidden.includes(k),
-      key: (k) => `“${sign(newline(reply.tokens[k]))}” at ${k}`,
+      visible: (k) => isVisible(token, k, { ...settings, causal }),
+      key: (k) => `“${written(reply.tokens[k])}” at ${k}`,
     };
   }
 
@@ -366,7 +360,6 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     view.token = null;
     input.begin();
   };
-  begin();
   mark();
   const heading = run.takes === "prompt" ? "What comes next" : "Its answer";
   const answers = run.has_answer ? [el("h3", {}, heading), offers, answer] : [];
@@ -396,8 +389,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     hasScores: !isImage,
     input: () => input.value(),
     more: () => ({ view: { ...view }, settings: cut.length ? { cut } : {} }),
-    example: () => 0,
-    reset: begin,
+    begin,
     show,
     say,
     query,

@@ -11,11 +11,13 @@ import { fromScores, normalizerIn } from "./pictures/formula.mjs";
  * An element with which a run is asked. `others` are further runs that answer the same input, as
  * `[run, ask]`.
  *
- * The view of a kind of task has `{node, hint, input(), show(replies, settings, request),
- * say(replies), reset(), query(), example()}`; `request` is null for what a run has kept. A view
+ * The view of a kind of task has `{node, hint, begin(i), input(), show(replies, settings, request),
+ * say(replies), query()}`; `begin` takes an example, of which `first` is shown at first, by default
+ * 0; `request` is null for what a run has kept. A view
  * with `more()` adds that to what is asked, its settings to the others; `hasScores` is false where
  * replies have none. It calls
- * `changed()` when its input changes, and `hide(keys)` for keys that are clicked. When something
+ * `changed()` when its input changes, `beginWith(i)` for another example, and `hide(keys)` for keys
+ * that are clicked. When something
  * else of the same replies is chosen, it calls `pick()` for the sentence and the scores, or
  * `again()` to be shown anew as well.
  */
@@ -46,6 +48,16 @@ export function tryIt(run, ask, others = []) {
   const forget = () => {
     settings.hidden = []; // another text has other words
   };
+  let example = 0;
+  const begin = (i) => {
+    example = i;
+    view.begin(i);
+  };
+  const beginWith = (i) => {
+    begin(i);
+    forget();
+    changed();
+  };
   let last = null; // what is shown: the replies, their settings and the request, null if kept
   let isBroken = false; // the newest answer, so that what is shown is old
 
@@ -60,13 +72,13 @@ export function tryIt(run, ask, others = []) {
     pick();
   }
 
-  const view = kindOf(run).tried({ runs, asks, changed, hide, forget, pick, again });
+  const view = kindOf(run).tried({ runs, asks, changed, hide, forget, beginWith, pick, again });
+  begin(view.first ?? 0);
 
   function waiting(isWaiting) {
     figure.setAttribute("aria-busy", String(isWaiting));
     late.wait(isWaiting);
-    if (isWaiting) said.node.classList.add("awaited");
-    else said.node.classList.remove("awaited");
+    said.node.classList.toggle("awaited", isWaiting);
   }
 
   function shown(request, replies) {
@@ -110,13 +122,12 @@ export function tryIt(run, ask, others = []) {
     onReset: () => {
       settings = { ...UNCHANGED, hidden: [] };
       controls.clear();
-      view.reset();
+      begin(example);
       changed();
     },
   });
-  const computing = el("p", { class: "try-late", "aria-hidden": "true" });
-  computing.append(el("span", {}, "computing …"));
-  figure.append(computing, view.node);
+  const computing = el("span", {}, "computing …");
+  figure.append(el("p", { class: "try-late", "aria-hidden": "true" }, computing), view.node);
   said.node.classList.add("try-said");
   const hint = el("p", { class: "try-hint" }, el("strong", {}, "Try this. "), view.hint);
   const below = [said.node, problem, hint, hasAttention ? controls.node : null].filter(Boolean);
@@ -130,7 +141,7 @@ export function tryIt(run, ask, others = []) {
     hasAttention && view.hasScores !== false ? formula.node : null,
   );
   document.addEventListener(LEARNED, changed);
-  const kept = keptReplies(runs, view.example());
+  const kept = keptReplies(runs, example);
   if (kept) {
     last = [kept, { ...settings }, null];
     view.show(...last);

@@ -1,8 +1,9 @@
 // Attention weights of any model: heads to choose from, the chosen one as a matrix or as lines, and
 // the tokens with their weights.
 
-import { el, keepHeight, percent, scrollBox, sentence } from "./dom.mjs";
-import { setStyle, tableBehind } from "./dom.mjs";
+import { capital, el, keepHeight, percent, pressOne, scrollBox } from "./dom.mjs";
+import { sentence, setStyle, tableBehind } from "./dom.mjs";
+import { indexOfLargest, range } from "./lists.mjs";
 import { openPage } from "./opening.mjs";
 import { headGrid, headName, mostTelling, mostTold } from "./pictures/head_grid.mjs";
 import { headOf, headsOf, heatMap, largest, legend, MOST_NAMED } from "./pictures/heat.mjs";
@@ -50,11 +51,9 @@ function beginning(places, isSame, { columns: keys }) {
   const isFar = (q, k) => !isSame || (k > 0 && Math.abs(k - q) > 1);
   const isTelling = (q, k) => isWord(k) && isFar(q, k);
   const heads = places.map((own) => own.weights);
-  const place = places[Math.max(mostTelling(heads, isTelling), 0)];
-  const strongest = Array.from({ length: place.weights.rows }, (_, q) =>
-    mostTold(place.weights, q, isTelling),
-  );
-  return { place, q: strongest.indexOf(Math.max(...strongest)) };
+  const place = places[mostTelling(heads, isTelling)];
+  const told = range(place.weights.rows).map((q) => mostTold(place.weights, q, isTelling));
+  return { place, q: indexOfLargest(told) };
 }
 
 /** The view of weights, below the heading of the page. */
@@ -66,9 +65,8 @@ function weightsView(run) {
   let picked = { q: state.q, k: null }; // what is shown while nothing is pointed at
   const query = naming(run.rows, "query");
   const key = naming(run.columns, "key");
-  const numbers = (count) => Array.from({ length: count }, (_, i) => String(i));
-  const rows = run.rows ?? numbers(numRows);
-  const columns = run.columns ?? numbers(numColumns);
+  const rows = run.rows ?? range(numRows).map(String);
+  const columns = run.columns ?? range(numColumns).map(String);
 
   const said = sentence();
   const heading = el("h2", {});
@@ -140,8 +138,7 @@ function weightsView(run) {
     setStyle(strength.node, { visibility: count < 2 ? "hidden" : "visible" });
     map.point(q, k ?? largest(weights, q));
     if (lines && !lines.node.hidden) lines.show(weights, q);
-    const text = sayQuery();
-    said.say(text.charAt(0).toUpperCase() + text.slice(1));
+    said.say(capital(sayQuery()));
   }
 
   function showHead() {
@@ -177,7 +174,7 @@ function weightsView(run) {
       node.hidden = i !== index;
     });
     scale.hidden = index > 0;
-    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === index)));
+    pressOne(buttons, index);
     showQuery();
   };
   const buttons = ["Matrix", "Lines"].slice(0, views.length).map((name, i) =>

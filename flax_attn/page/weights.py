@@ -285,10 +285,8 @@ def with_masks(layers: list[tuple[str, np.ndarray]], mask: UserInput) -> list[La
             hidden = masked_cells(weights)
         else:
             hidden = ~_broadcast(visible, (len(layers), *weights.shape))[i]
-        if not hidden.any():
-            made.append(Layer(name, weights, None))
-        else:
-            made.append(Layer(name, np.where(hidden, 0, weights), hidden))
+        shown = np.where(hidden, 0, weights)
+        made.append(Layer(name, shown, hidden if hidden.any() else None))
     return made
 
 
@@ -386,10 +384,10 @@ def tokens_of(name: str, tokens: UserInput, count: int, of_what: str) -> list[st
         return None
     try:
         own = [_plain(token) for token in itertools.islice(_listed(tokens), count + 1)]
-        strange = [token for token in own if not _is_token(token)]
-        if strange:
-            got = _said(strange[0])
-            raise UsageError(f"expected tokens as {name}, got {got}; pass texts or numbers")
+        for token in own:
+            if isinstance(token, bool) or not isinstance(token, str | int | float):
+                got = _said(token)
+                raise UsageError(f"expected tokens as {name}, got {got}; pass texts or numbers")
         texts = [f"{one:g}" if isinstance(one, float) else str(one) for one in own]
     except UsageError:
         raise
@@ -413,10 +411,6 @@ def _listed(tokens: UserInput) -> Iterator[UserInput]:
         such = "text.split()" if isinstance(tokens, str) else "list('abc')"
         raise TypeError(f"{_said(tokens)}, which is no list, such as {such}")
     yield from tokens
-
-
-def _is_token(token: UserInput) -> bool:
-    return isinstance(token, str | int | float) and not isinstance(token, bool)
 
 
 def _plain(token: UserInput) -> UserInput:

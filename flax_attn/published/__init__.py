@@ -1,7 +1,7 @@
 """Published models: folders as `transformers` writes them, in layers of this library.
 
-`folder` reads files, `families` says how a family is laid out, `modules` are the models, `loading`
-puts them together, and `tasks` says what they are asked.
+`folder` reads files, `modules` are the models, `families` says how a family is laid out and makes
+its model of a folder, and `tasks` says what it is asked.
 """
 
 from pathlib import Path

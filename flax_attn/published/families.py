@@ -8,18 +8,25 @@ attention have an axis of heads. Half-split rotary becomes ours by a permutation
 import math
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from flax_attn.attention import scaled_frequencies
-from flax_attn.errors import UsageError
-from flax_attn.published.folder import Arrays, Config
+from flax_attn.errors import UsageError, shortened
+from flax_attn.models.forward import Params
+from flax_attn.published.folder import Arrays, Config, open_arrays
 from flax_attn.published.modules import ACTIVATIONS, AnyModel, Decoder, Encoder, VisionTransformer
+from flax_attn.runs import untrusted
 from flax_attn.types import Options, Tree
 
+MOST_READ = 1_024  # tokens, unless more are asked for
 MOST_BLOCKS, MOST_TOKENS = 1_000, 2**22
 FAR = 2**31  # positions
+SIZES = "vocab_size max_position_embeddings hidden_size num_attention_heads num_hidden_layers"
 SELF_ATTENTION = "attention/query self_attn.q_proj; attention/key self_attn.k_proj;"
 SELF_ATTENTION += "attention/value self_attn.v_proj;"
 EMBEDDINGS = "embedding embeddings.word_embeddings; positions embeddings.position_embeddings;"
@@ -67,14 +74,10 @@ def gpt2(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     config.only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False)
     config.only(add_cross_attention=False, reorder_and_upcast_attn=False)
     config.unused("summary_activation summary_type summary_use_proj summary_proj_to_labels n_ctx")
-    features = config.whole("n_embd")
+    sizes = sizes_of(config, "vocab_size n_positions n_embd n_head n_layer")
     model = Decoder(
-        config.whole("vocab_size", most=MOST_TOKENS),
-        config.whole("n_positions", most=FAR),
-        features,
-        config.divisor("n_head", "n_embd"),
-        num_blocks=config.whole("n_layer", most=MOST_BLOCKS),
-        hidden_features=config.whole("n_inner", 4 * features),
+        **sizes,
+        hidden_features=config.whole("n_inner", 4 * sizes["features"]),
         activation=config.choice("activation_function", ACTIVATIONS, "gelu_new"),
         epsilon=config.number("layer_norm_epsilon", 1e-5),
         tied=config.flag("tie_word_embeddings", True),
@@ -92,11 +95,10 @@ def gpt2(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
 
 def llama(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     """Llama, Mistral, Qwen 2 and 3, Gemma 1 to 3, and OLMo 2, whose options have the same names."""
-    kind, features = config.get("model_type"), config.whole("hidden_size")
-    heads = config.whole("num_attention_heads")
-    if config.get("head_dim", 0) == 0:  # else the heads need not divide the features
-        config.divisor("num_attention_heads", "hidden_size")
-    width = config.whole("head_dim", features // heads)
+    kind = config.get("model_type")
+    # heads that are as wide as an option says need not divide the features
+    sizes = rotary_sizes_of(config, heads_divide=config.get("head_dim", 0) == 0)
+    width = config.whole("head_dim", sizes["features"] // sizes["num_heads"])
     is_gemma, is_olmo = kind.startswith("gemma"), kind == "olmo2"
     has_outer_norms = kind in ("gemma2", "gemma3_text")
     has = lambda name: f"layers.0.self_attn.{name}" in arrays
@@ -107,11 +109,11 @@ def llama(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     activation = config.choice("hidden_act", ACTIVATIONS, "silu")
     if is_gemma:  # where both stand, this one is used
         activation = config.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh")
-    types = block_types(config)
+    types = block_types(config, sizes["num_blocks"])
     window = config.whole("sliding_window", 0, most=FAR)
     scale = config.number("query_pre_attn_scalar", float(width)) ** -0.5
     model = Decoder(
-        **sizes_of(config, heads),
+        **sizes,
         head_features=width,
         rms=True,
         epsilon=config.number("rms_norm_eps", 1e-5 if is_olmo else 1e-6),
@@ -127,7 +129,7 @@ def llama(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
         softcap=config.optional("attn_logit_softcapping"),
         frequencies=frequencies_of(config, types, width),
         windows=tuple(window if own == "sliding_attention" else 0 for own in types),
-        embedding_scale=features**0.5 if is_gemma else 1.0,
+        embedding_scale=sizes["features"] ** 0.5 if is_gemma else 1.0,
         tied="lm_head.weight" not in arrays,
         logit_softcap=config.optional("final_logit_softcapping"),
     )
@@ -148,7 +150,7 @@ def gpt_neox(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     """Pythia, and other GPT-NeoX."""
     config.only(attention_bias=True, is_decoder=False)
     config.unused("tie_word_embeddings")
-    model, turned = decoder_with_layer_norms(config, arrays, "embed_out", 0.25, "gelu")
+    model = decoder_with_layer_norms(config, arrays, "embed_out", 0.25, "gelu")
     is_parallel = config.flag("use_parallel_residual", True)
     # a config may name key heads, and no array has any
     model = model.clone(parallel=is_parallel, num_key_heads=0)
@@ -165,14 +167,14 @@ def gpt_neox(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
         rest = array.shape[:-1]  # the last axis is of heads, then of queries, keys and values
         return array.reshape(*rest, heads, 3, -1)[..., part, :].reshape(*rest, -1)
 
-    return model, Layout(names, turned=turned, fused=of_heads)
+    return model, Layout(names, turned=model.rotary_features, fused=of_heads)
 
 
 def phi(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     """Phi 1 to 2. One norm serves both parts of a block."""
     config.only(qk_layernorm=False)
     config.unused("tie_word_embeddings")
-    model, turned = decoder_with_layer_norms(config, arrays, "lm_head", 0.5, "gelu_new")
+    model = decoder_with_layer_norms(config, arrays, "lm_head", 0.5, "gelu_new")
     model = model.clone(parallel=True, unembedding_bias=not model.tied)
     names = names_of(
         "embedding embed_tokens; norm final_layernorm; unembedding lm_head",
@@ -180,67 +182,60 @@ def phi(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
         f"{SELF_ATTENTION} attention/out self_attn.dense; attention_norm input_layernorm;"
         "feed_forward_norm input_layernorm; feed_forward/hidden mlp.fc1; feed_forward/out mlp.fc2",
     )
-    return model, Layout(names, turned=turned)
+    return model, Layout(names, turned=model.rotary_features)
 
 
 def decoder_with_layer_norms(
     config: Config, arrays: Arrays, unembedding: str, share: float, activation: str
-) -> tuple[Decoder, int]:
+) -> Decoder:
     """A decoder with layer norms and rotary positions on a part of each head.
 
-    Returns the number of features that are turned, too. `share` is the part where none is named,
-    as is `activation`.
+    `share` is the part where no option names one, as is `activation`.
     """
-    features = config.whole("hidden_size")
-    heads = config.divisor("num_attention_heads", "hidden_size")
+    sizes = rotary_sizes_of(config)
     rope = config.part("rope_parameters")
     share = config.number("rotary_pct", config.number("partial_rotary_factor", share), most=1.0)
     share = rope.number("partial_rotary_factor", share, most=1.0)
-    turned = int(features // heads * share)
-    model = Decoder(
-        **sizes_of(config, heads),
+    turned = int(sizes["features"] // sizes["num_heads"] * share)
+    return Decoder(
+        **sizes,
         activation=config.choice("hidden_act", ACTIVATIONS, activation),
         epsilon=config.number("layer_norm_eps", 1e-5),
         rotary_features=turned,
-        frequencies=frequencies_of(config, ["full_attention"] * number_of_blocks(config), turned),
+        frequencies=frequencies_of(config, ["full_attention"] * sizes["num_blocks"], turned),
         tied=f"{unembedding}.weight" not in arrays,
     )
-    return model, turned
 
 
-def sizes_of(config: Config, heads: int) -> Options:
-    """The sizes of a `Decoder` with rotary positions."""
+def sizes_of(config: Config, names: str = SIZES, heads_divide: bool = True) -> Options:
+    """The sizes of a model of texts, by the names of its options."""
+    vocabulary, length, features, heads, blocks = names.split()
     return {
-        "vocabulary_size": config.whole("vocab_size", most=MOST_TOKENS),
-        "max_length": config.whole("max_position_embeddings", most=FAR),
-        "features": config.whole("hidden_size"),
-        "num_heads": heads,
-        "num_key_heads": config.whole("num_key_value_heads", heads),
-        "num_blocks": number_of_blocks(config),
-        "hidden_features": config.whole("intermediate_size"),
-        "positions": "rotary",
+        "vocabulary_size": config.whole(vocabulary, most=MOST_TOKENS),
+        "max_length": config.whole(length, most=FAR),
+        "features": config.whole(features),
+        "num_heads": config.divisor(heads, features) if heads_divide else config.whole(heads),
+        "num_blocks": config.whole(blocks, most=MOST_BLOCKS),
     }
 
 
-def number_of_blocks(config: Config) -> int:
-    """The number of blocks of a model with the options of Llama."""
-    return config.whole("num_hidden_layers", most=MOST_BLOCKS)
+def rotary_sizes_of(config: Config, heads_divide: bool = True) -> Options:
+    """The sizes of a decoder with rotary positions."""
+    sizes = sizes_of(config, heads_divide=heads_divide)
+    sizes["num_key_heads"] = config.whole("num_key_value_heads", sizes["num_heads"])
+    sizes["hidden_features"] = config.whole("intermediate_size")
+    return sizes | {"positions": "rotary"}
 
 
-def block_types(config: Config) -> list[str]:
+def block_types(config: Config, num_blocks: int) -> list[str]:
     """Whether each block has `full_attention` or `sliding_attention`."""
-    blocks = number_of_blocks(config)
-    uses, default = config.flag("use_sliding_window", True), "full_attention"
-    if config.get("sliding_window", None) is not None and uses:
-        default = "sliding_attention"
-    types = config.get("layer_types", [default] * blocks)
     known = ("full_attention", "sliding_attention")
-    if (
-        not isinstance(types, list)
-        or len(types) != blocks
-        or not set(map(str, types)) <= set(known)
-    ):
-        raise config.wrong("layer_types", f"{blocks} of {' and '.join(known)}", types)
+    uses_window = config.flag("use_sliding_window", True)
+    slides = uses_window and config.get("sliding_window", None) is not None
+    types = config.get("layer_types", [known[1] if slides else known[0]] * num_blocks)
+    is_list = isinstance(types, list) and len(types) == num_blocks
+    if not is_list or not all(own in known for own in types):
+        raise config.wrong("layer_types", f"{num_blocks} of {' and '.join(known)}", types)
     return types
 
 
@@ -249,29 +244,27 @@ def frequencies_of(config: Config, types: list[str], width: int) -> tuple[tuple[
     rope = config.part("rope_parameters")
     if not rope.content:
         rope = config.part("rope_scaling")
+    theta = config.number("rope_theta", config.number("rotary_emb_base", 10_000.0))
     own: dict[str, tuple[float, ...]] = {}
     for kind in dict.fromkeys(types):
-        part, default = (
-            rope,
-            config.number("rope_theta", config.number("rotary_emb_base", 10_000.0)),
-        )
+        part, default = rope, theta
         if kind in rope.content:
             part = rope.part(kind)
         elif kind == "sliding_attention" and (local := config.optional("rope_local_base_freq")):
             part, default = Config({}, config.path), local
-        theta = part.number("rope_theta", default)
+        period = part.number("rope_theta", default)
         name = part.choice("type", ("default", "linear", "llama3"), "default")
         name = part.choice("rope_type", ("default", "linear", "llama3"), name)
         scaling: Options = {}
         if name == "llama3":
-            scaling["trained_length"] = part.whole("original_max_position_embeddings", most=FAR)
-            scaling |= {"slow": part.number("low_freq_factor")}
-            scaling |= {"fast": part.number("high_freq_factor")}
-            if scaling["slow"] >= scaling["fast"]:
-                above = f"a number above low_freq_factor={scaling['slow']:g}"
-                raise part.wrong("high_freq_factor", above, scaling["fast"])
+            length = part.whole("original_max_position_embeddings", most=FAR)
+            slow, fast = part.number("low_freq_factor"), part.number("high_freq_factor")
+            if slow >= fast:
+                above = f"a number above low_freq_factor={slow:g}"
+                raise part.wrong("high_freq_factor", above, fast)
+            scaling = {"trained_length": length, "slow": slow, "fast": fast}
         factor = 1.0 if name == "default" else part.number("factor")
-        own[kind] = scaled_frequencies(width, factor, max_period=theta, **scaling)
+        own[kind] = scaled_frequencies(width, factor, max_period=period, **scaling)
         part.unused("partial_rotary_factor factor")
         part.check_all_known()
     config.unused("rope_local_base_freq")
@@ -283,7 +276,8 @@ def bert(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     is_roberta = config.get("model_type") == "roberta"
     config.only(is_decoder=False, add_cross_attention=False, position_embedding_type="absolute")
     first = config.whole("pad_token_id", 1, least=0) + 1 if is_roberta else 0
-    positions = config.whole("max_position_embeddings", most=FAR) - first
+    sizes = sizes_of(config)
+    sizes["max_length"] -= first
     if is_roberta:
         classes, bias = "classifier.out_proj", "lm_head.bias"
         head = "pooler classifier.dense; word lm_head.dense; word_norm lm_head.layer_norm;"
@@ -291,15 +285,11 @@ def bert(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
         classes, bias, word = "classifier", "cls.predictions.bias", "cls.predictions.transform"
         head = f"pooler pooler.dense; word {word}.dense; word_norm {word}.LayerNorm;"
     model = Encoder(
-        config.whole("vocab_size", most=MOST_TOKENS),
-        positions,
-        config.whole("hidden_size"),
-        config.divisor("num_attention_heads", "hidden_size"),
-        config.whole("num_hidden_layers", most=MOST_BLOCKS),
-        config.whole("intermediate_size"),
-        config.whole("type_vocab_size", 2),
-        config.choice("hidden_act", ACTIVATIONS, "gelu"),
-        config.number("layer_norm_eps", 1e-12),
+        **sizes,
+        hidden_features=config.whole("intermediate_size"),
+        num_types=config.whole("type_vocab_size", 2),
+        activation=config.choice("hidden_act", ACTIVATIONS, "gelu"),
+        epsilon=config.number("layer_norm_eps", 1e-12),
         **head_of(config, arrays, bias, classes),
     )
     names = names_of(
@@ -317,12 +307,8 @@ def bert(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
 def distilbert(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     config.only(sinusoidal_pos_embds=False)
     model = Encoder(
-        config.whole("vocab_size", most=MOST_TOKENS),
-        config.whole("max_position_embeddings", most=FAR),
-        config.whole("dim"),
-        config.divisor("n_heads", "dim"),
-        config.whole("n_layers", most=MOST_BLOCKS),
-        config.whole("hidden_dim"),
+        **sizes_of(config, "vocab_size max_position_embeddings dim n_heads n_layers"),
+        hidden_features=config.whole("hidden_dim"),
         activation=config.choice("activation", ACTIVATIONS, "gelu"),
         pooling="relu",
         **head_of(config, arrays, "vocab_projector.bias", "classifier"),
@@ -395,20 +381,77 @@ READERS = ("Model", "ForSequenceClassification", "ForMaskedLM", "ForPreTraining"
 SEERS = ("Model", "ForImageClassification", "ForImageClassificationWithTeacher")
 OF_DECODERS = ("rotary_emb.inv_freq", "attention.bias", "attention.masked_bias")
 OF_GPT2 = (".attn.bias", ".attn.masked_bias", "lm_head.weight")
+OF_IMAGES = ("pooler.dense.weight", "pooler.dense.bias")
+OF_ENCODERS = ("position_ids", "decoder.weight", "decoder.bias", *OF_IMAGES)
+OF_ENCODERS += ("seq_relationship.weight", "seq_relationship.bias")
+LLAMAS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "olmo2")
 FAMILIES = {
     "gpt2": Family(gpt2, ("transformer.",), OF_GPT2, WRITERS),
     "gpt_neox": Family(gpt_neox, ("gpt_neox.",), OF_DECODERS, WRITERS),
     "phi": Family(phi, ("model.",), OF_DECODERS, WRITERS),
+    **dict.fromkeys(LLAMAS, Family(llama, ("model.",), OF_DECODERS, WRITERS)),
+    **dict.fromkeys(("bert", "roberta"), Family(bert, ("bert.", "roberta."), OF_ENCODERS, READERS)),
+    "distilbert": Family(distilbert, ("distilbert.",), ("vocab_projector.weight",), READERS),
+    **dict.fromkeys(("vit", "deit"), Family(vit, ("vit.", "deit."), OF_IMAGES, SEERS)),
 }
-LLAMAS = ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "olmo2"]
-FAMILIES |= dict.fromkeys(LLAMAS, Family(llama, ("model.",), OF_DECODERS, WRITERS))
-OF_ENCODERS = ("position_ids", "decoder.weight", "decoder.bias", "pooler.dense.weight")
-OF_ENCODERS += ("pooler.dense.bias", "seq_relationship.weight", "seq_relationship.bias")
-BERTS = Family(bert, ("bert.", "roberta."), OF_ENCODERS, READERS)
-FAMILIES |= dict.fromkeys(("bert", "roberta"), BERTS)
-FAMILIES["distilbert"] = Family(distilbert, ("distilbert.",), ("vocab_projector.weight",), READERS)
-OF_IMAGES = ("pooler.dense.weight", "pooler.dense.bias")
-FAMILIES |= dict.fromkeys(("vit", "deit"), Family(vit, ("vit.", "deit."), OF_IMAGES, SEERS))
+
+
+def read(folder: Path, max_length: int = MOST_READ) -> tuple[Config, AnyModel, Params]:
+    """Reads the options, the model and its parameters, in float32, from a folder.
+
+    Args:
+        folder: with `config.json`, and `model.safetensors` or its index.
+        max_length: the number of tokens that the model reads at most, where it can read as many.
+
+    Raises:
+        UsageError: a family, an option or a dtype that is not covered; arrays that are missing,
+            damaged, left over, or of another shape.
+    """
+    name = "config.json"
+    content = untrusted.read_json(folder, name)
+    kind = content.get("model_type") if isinstance(content, dict) else None
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise UsageError(
+            f"expected a model_type of {', '.join(FAMILIES)} in {folder / name}, got "
+            f"{shortened(repr(kind))}"
+        )
+    family, config = FAMILIES[kind], Config(content, folder / name)
+    for scheme in ("quantization_config", "auto_map"):
+        if config.get(scheme, None) is not None:
+            raise UsageError(f"expected a model without {scheme} in {folder / name}, got one")
+    made_of = config.get("architectures", [])  # other heads may have arrays of the same names
+    is_known = lambda own: isinstance(own, str) and own.endswith(family.classes)
+    if not isinstance(made_of, list) or len(made_of) > 1 or not all(map(is_known, made_of)):
+        expected = f"one name that ends in {', '.join(family.classes)}"
+        raise config.wrong("architectures", expected, made_of)
+    arrays = open_arrays(folder, family.prefixes)
+    try:
+        model, layout = family.build(config, arrays)
+        config.check_all_known()
+        if model.num_blocks > len(arrays.files):  # to make so many takes minutes
+            raise ValueError(f"{model.num_blocks} blocks, and {len(arrays.files)} arrays")
+        if not isinstance(model, VisionTransformer):
+            model = model.clone(max_length=min(model.max_length, max_length))
+        shapes = jax.eval_shape(model.init, jax.random.key(0), sample(model))["params"]
+    except UsageError:
+        raise
+    except (OverflowError, TypeError, ValueError) as error:
+        message = shortened(str(error))
+        raise UsageError(f"expected sizes that fit in {folder / name} ({message})") from error
+    params = fill(shapes, arrays, layout)
+    arrays.check_all_read(family.ignored)
+    return config, model, jax.tree.map(jnp.asarray, params)
+
+
+def sample(model: AnyModel) -> Tree:
+    """Inputs of the shapes and dtypes that a model takes."""
+    if isinstance(model, VisionTransformer):
+        size = model.image_size
+        return jax.ShapeDtypeStruct((1, size, size, model.channels), jnp.float32)
+    tokens = jax.ShapeDtypeStruct((1, 4), jnp.int32)
+    if isinstance(model, Encoder):
+        return {"tokens": tokens, "lengths": jax.ShapeDtypeStruct((1,), jnp.int32)}
+    return tokens
 
 
 def fill(shapes: Tree, arrays: Arrays, layout: Layout, path: tuple[str, ...] = ()) -> Tree:
@@ -425,7 +468,7 @@ def fill(shapes: Tree, arrays: Arrays, layout: Layout, path: tuple[str, ...] = (
     refuse = lambda: UsageError(f"expected {their} for a {kind} of {shape}, got {array.shape}")
     if part == ["T"] or (kind == "kernel" and layout.is_transposed):  # and patches, of four axes
         array = array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
-    if part not in ([], ["T"]) and layout.fused is not None:
+    if part and layout.fused is not None and part != ["T"]:
         if array.shape[-1] % 3:
             raise refuse()
         array = layout.fused(array, int(part[0]), shape[-2])

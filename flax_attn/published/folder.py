@@ -4,7 +4,7 @@ What stands in it is data and may come from anyone. No file is executed: safeten
 alone, and the tokenizer is rules. Only regular files right in the folder are opened.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -132,7 +132,7 @@ class Config:
         return UsageError(f"expected {expected} for {name[:60]} in {self.path}, got {got}")
 
 
-class Arrays(Mapping[str, np.ndarray]):
+class Arrays:
     """The arrays of a folder by name, each read when it is asked for.
 
     Prefixes that checkpoints of a family may have are left out: `transformer.wte.weight` is
@@ -140,24 +140,24 @@ class Arrays(Mapping[str, np.ndarray]):
     """
 
     def __init__(self, files: Options, prefixes: tuple[str, ...]) -> None:
-        self.files, self.read = {}, set()
+        self.files: dict[str, tuple[UserInput, str]] = {}  # and the whole name in the file
+        self.read: set[str] = set()
         for name, file in files.items():
             short = name
             for prefix in prefixes:
                 short = short.removeprefix(prefix)
             self.files[short] = (file, name)
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of an array, which is not read."""
-        file, own = self._place(name)
-        return tuple(file.get_slice(own).get_shape())
+    def __contains__(self, name: str) -> bool:
+        return name in self.files
 
     def num_classes(self, name: str) -> int:
         """The number of rows of a kernel `(classes, features)`. Raises a UsageError below two.
 
         A single row is of a regression, which has no classes.
         """
-        shape = self.shape(name)
+        file, own = self.files[name]
+        shape = tuple(file.get_slice(own).get_shape())
         if len(shape) != 2 or shape[0] < 2:
             raise UsageError(
                 f"expected {name} of shape (classes, features) with two classes or more, got "
@@ -167,7 +167,9 @@ class Arrays(Mapping[str, np.ndarray]):
 
     def __getitem__(self, name: str) -> np.ndarray:
         """An array in float32. Raises a UsageError for other dtypes, and for a NaN or infinity."""
-        file, own = self._place(name)
+        if name not in self.files:
+            raise UsageError(f"expected the array {name} in the folder, got none of that name")
+        file, own = self.files[name]
         if (dtype := file.get_slice(own).get_dtype()) not in FLOATS:
             raise UsageError(f"expected floats of {', '.join(FLOATS)} in {own[:80]}, got {dtype}")
         self.read.add(name)
@@ -177,20 +179,6 @@ class Arrays(Mapping[str, np.ndarray]):
                 f"expected finite numbers in {own[:80]}, got some that are not; copy the file again"
             )
         return array
-
-    def _place(self, name: str) -> tuple[UserInput, str]:
-        if name not in self.files:
-            raise UsageError(f"expected the array {name} in the folder, got none of that name")
-        return self.files[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.files
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.files)
-
-    def __len__(self) -> int:
-        return len(self.files)
 
     def check_all_read(self, ignored: tuple[str, ...]) -> None:
         """Raises a UsageError for arrays that the model has no place for.
@@ -205,7 +193,7 @@ class Arrays(Mapping[str, np.ndarray]):
             )
 
 
-def open_arrays(folder: Path, prefixes: tuple[str, ...] = ()) -> Arrays:
+def open_arrays(folder: Path, prefixes: tuple[str, ...]) -> Arrays:
     """The arrays of `model.safetensors`, or of the files that its index names.
 
     Raises:

@@ -6,6 +6,7 @@ stands here as attributes.
 
 import functools
 from collections.abc import Callable
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -22,6 +23,7 @@ from flax_attn.attention import (
     scaled_dot,
 )
 from flax_attn.models.gpt import GPT, gelu
+from flax_attn.models.images import cut_patches
 from flax_attn.types import Tree
 
 Outputs = tuple[Array, dict[str, Tree]]
@@ -35,7 +37,6 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
     "silu": nn.silu,
 }
-HEADS = ("states", "classes", "words")
 
 
 class Decoder(GPT):
@@ -87,6 +88,7 @@ class Decoder(GPT):
     tied: bool = True
     unembedding_bias: bool = False
     logit_softcap: float | None = None
+    num_unwritten: ClassVar[int] = 0  # every token may be written
 
     def setup(self):
         self.embedding = nn.Embed(self.vocabulary_size, self.features)
@@ -99,15 +101,6 @@ class Decoder(GPT):
             self.unembedding = nn.Dense(self.vocabulary_size, use_bias=self.unembedding_bias)
 
     @property
-    def width(self) -> int:
-        """The width of a head."""
-        return self.head_features or self.features // self.num_heads
-
-    @property
-    def num_unwritten(self) -> int:
-        return 0  # every token may be written
-
-    @property
     def _norm_class(self) -> Callable[..., nn.Module]:
         return nn.RMSNorm if self.rms else nn.LayerNorm
 
@@ -115,19 +108,18 @@ class Decoder(GPT):
     def _block_at(self, i: int) -> DecoderBlock:
         axes = (-2, -1) if self.query_key_norm == "all" else -1
         options = {"epsilon": self.epsilon, "reduction_axes": axes, "feature_axes": axes}
+        query_key_norm = functools.partial(nn.RMSNorm, **options) if self.query_key_norm else False
         attention = MultiHeadAttention(
             self.num_heads,
             num_key_heads=self.num_key_heads or None,
-            key_features=self.width * self.num_heads,
+            key_features=(self.head_features or self.features // self.num_heads) * self.num_heads,
             score=functools.partial(scaled_dot, scale=self.scale, softcap=self.softcap),
             use_bias=self.query_bias,
             out_bias=self.out_bias,
             rotary=self.positions == "rotary",
             rotary_features=self.rotary_features or None,
             rotary_frequencies=self.frequencies[i] if self.frequencies else None,
-            query_key_norm=functools.partial(nn.RMSNorm, **options)
-            if self.query_key_norm
-            else False,
+            query_key_norm=query_key_norm,
             across=self.across,
         )
         network = FeedForward(
@@ -274,10 +266,9 @@ class VisionTransformer(nn.Module):
     has_teacher_classes: bool = False
 
     def setup(self):
+        names = ["class_token", "teacher_token"] if self.has_teacher_token else ["class_token"]
         token = lambda name: self.param(name, nn.initializers.zeros, (1, 1, self.features))
-        self.first = [token("class_token")]
-        if self.has_teacher_token:
-            self.first = [*self.first, token("teacher_token")]
+        self.first = [token(name) for name in names]
         self.patches = nn.Dense(self.features)
         length = (self.image_size // self.patch_size) ** 2 + len(self.first)
         self.positions = LearnedPositions(length, self.features)
@@ -326,12 +317,3 @@ def encoder_blocks(
         )
         for _ in range(model.num_blocks)
     ]
-
-
-def cut_patches(
-    images: Float[Array, "b height width c"], size: int
-) -> Float[Array, "b patches pixels"]:
-    """Patches of `size x size` pixels, row by row; channels come last in a patch."""
-    batch, height, width, channels = images.shape
-    patches = images.reshape(batch, height // size, size, width // size, size, channels)
-    return jnp.swapaxes(patches, 2, 3).reshape(batch, -1, size * size * channels)

@@ -30,8 +30,8 @@ from flax_attn.kinds.requests import Load, Request, warn
 from flax_attn.kinds.task import Kept, Prediction, Recipe, Rows, Task, as_texts
 from flax_attn.kinds.texts import TextClasses
 from flax_attn.models.forward import Inputs, Params
+from flax_attn.published.families import MOST_READ, read
 from flax_attn.published.folder import Config, HubTokenizer, read_tokenizer
-from flax_attn.published.loading import MOST_READ, read
 from flax_attn.published.modules import Decoder, Encoder, VisionTransformer
 from flax_attn.runs import untrusted
 from flax_attn.types import JsonObject, Options, Tree, UserInput
@@ -47,11 +47,9 @@ class NoData:
         raise UsageError("expected a run, got a published model, which has no test split")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class NoLanguage(NoData, LanguageData): ...
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class NoTexts(NoData, TextData): ...
 
 
@@ -146,19 +144,19 @@ def _last_logits(
     return model._logits(jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)), attention
 
 
-class Reader:
-    """Texts to the inputs of a published encoder. Its methods are those of `TextEncoder`."""
+class Reader(TextEncoder):
+    """Texts to the inputs of a published encoder. Ends of texts are cut where they are too long."""
 
-    data = None
+    tokenizer: HubTokenizer
 
-    def __init__(self, tokenizer: HubTokenizer, most: int) -> None:
-        self.tokenizer, self.most = tokenizer, most
+    def clean(self, text: str) -> str:
+        return text
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of texts, whose ends are cut where they are too long."""
+        """The tokens of texts."""
         if not texts or not all(text.strip() for text in texts):
             raise UsageError("expected a text, got an empty one")
-        return [self.tokenizer.encode(text)[: self.most] for text in texts]
+        return [self.tokenizer.encode(text)[: self.data.max_length] for text in texts]
 
     def inputs(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         tokens, lengths = pad(self.rows(texts))
@@ -167,31 +165,17 @@ class Reader:
     def checked_parts(self, texts: Sequence[str]) -> list[list[Part]]:
         return [[(self.tokenizer.written(i), True) for i in row] for row in self.rows(texts)]
 
-    rows_of, texts_of = TextEncoder.rows_of, TextEncoder.texts_of
-
-    def warn_of_unknown(self, texts: Sequence[str]) -> None:
-        """As in `TextEncoder`, without a warning: unknown words are split."""
-
     def can_read(self, text: str) -> bool:
         return bool(text.strip())
 
-    def read(
-        self, texts: Sequence[str]
-    ) -> tuple[dict[str, np.ndarray], list[list[str]], list[list[bool]]]:
-        parts = [[part for part, _ in row] for row in self.checked_parts(texts)]
-        return self.inputs(texts), parts, [[True] * len(row) for row in parts]
+    def warn_of_unknown(self, texts: Sequence[str]) -> None:
+        """Warns of nothing: the tokenizer cuts unknown words into known parts."""
 
     def warn_of_length(self, texts: Sequence[str]) -> None:
+        most = self.data.max_length
         for number, text in enumerate(texts, 1):
-            if (length := len(self.tokenizer.encode(text))) > self.most:
-                warn(f"warning: text {number} has {length} tokens, of which {self.most} are read")
-
-    @property
-    def pairs(self) -> None:
-        """As in `TextEncoder`, whose pairs of words there are none of."""
-
-    def clean(self, text: str) -> str:
-        return text
+            if (length := len(self.tokenizer.encode(text))) > most:
+                warn(f"warning: text {number} has {length} tokens, of which {most} are read")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,22 +191,21 @@ class Read(Compiled, TextClasses):
         assert isinstance(model, Encoder)
         applied: Tree = model.apply({"params": params[0]}, inputs)
         outputs, aux = applied
-        further: dict[str, Tree] = {}
+        looks: dict[str, Tree] = {"attention": aux["attention"]}
         if model.head == "words":  # those in place of the first mask, else of the first token
             at = jnp.argmax(inputs["tokens"] == self.mask, axis=-1)
             outputs = jnp.take_along_axis(outputs, at[:, None, None], axis=1)[:, 0]
         elif model.head == "states":
-            further["states"] = outputs
+            looks["states"] = outputs
             outputs = jnp.zeros((len(outputs), 1))  # it has no classes
-        shares = jax.nn.softmax(outputs, axis=-1)
-        return {"outputs": shares, "attention": aux["attention"]} | further
+        return looks | {"outputs": jax.nn.softmax(outputs, axis=-1)}
 
     def prepared(self, asked: Asked) -> Prepared:
         text = asked.words()
         inputs, (parts,), _ = self.encoder.read([text])
         length = len(parts)
         check_length(length)
-        width = min(rounded(length), self.encoder.most)
+        width = min(rounded(length), self.encoder.data.max_length)
         row = inputs["tokens"][0].tolist()
         token = row.index(self.mask) if self.mask in row else 0
         whole = len(self.encoder.tokenizer.encode(text))
@@ -346,45 +329,38 @@ def load(folder: Path, max_length: int = MOST_READ) -> tuple[Task, nn.Module, Pa
     assert isinstance(model, Encoder)
     if model.head == "classes":
         names = class_names(config, model.num_classes)
-    else:
+    elif model.head == "words":
         names = [tokenizer.written(i) for i in range(model.vocabulary_size)]
-        names = names if model.head == "words" else ["(the model has no classes)"]
-    reader = Reader(tokenizer, model.max_length)
-    data, mask = NoTexts(tokenizer="bpe"), tokenizer.model.token_to_id(MASK)
+    else:
+        names = ["(the model has no classes)"]
+    data = NoTexts(tokenizer="bpe", max_length=model.max_length)
+    reader = Reader(data, tokenizer, None)
+    mask = tokenizer.model.token_to_id(MASK)
     mask = tokenizer.model.token_to_id("<mask>") if mask is None else mask
     kind = Read if model.head == "classes" else Masked
-    return (
-        kind(data, Recipe(), kept_names(names), reader, Rows({}, {}), {}, [], {}, mask),
-        model,
-        params,
-    )
+    task = kind(data, Recipe(), kept_names(names), reader, Rows({}, {}), {}, [], {}, mask)
+    return task, model, params
 
 
 def images_of(folder: Path, config: Config, model: VisionTransformer) -> Task:
     """The task of an encoder of images. `preprocessor_config.json` says how pixels are scaled."""
     if not model.num_classes:
         raise UsageError(f"expected classes in {folder}, got an encoder of images without any")
-    scaling: JsonObject = {
-        "image_mean": [0.5] * model.channels,
-        "image_std": [0.5] * model.channels,
-    }
-    name = "preprocessor_config.json"
+    channels, name = model.channels, "preprocessor_config.json"
+    scaling: JsonObject = {"image_mean": [0.5] * channels, "image_std": [0.5] * channels}
     if (folder / name).exists():
         scaling |= untrusted.read_json(folder, name, dict)
     said = Config(scaling, folder / name)
     said.only(do_rescale=True)
     for key, least in (("image_mean", 0.0), ("image_std", 1e-6)):
         own = scaling[key]
-        is_list = isinstance(own, list) and len(own) == model.channels
+        is_list = isinstance(own, list) and len(own) == channels
         if not is_list or not all(type(one) in (int, float) and least <= one <= 1e3 for one in own):
-            raise said.wrong(key, f"{model.channels} numbers from {least:g} to 1,000", own)
-    is_scaled = said.flag("do_normalize", True)
-    data = NoImages(
-        size=model.image_size,
-        channels=model.channels,
-        mean=tuple(map(float, scaling["image_mean"])) if is_scaled else (0.0,) * model.channels,
-        std=tuple(map(float, scaling["image_std"])) if is_scaled else (1.0,) * model.channels,
-    )
+            raise said.wrong(key, f"{channels} numbers from {least:g} to 1,000", own)
+    if not said.flag("do_normalize", True):
+        scaling |= {"image_mean": [0] * channels, "image_std": [1] * channels}
+    mean, std = (tuple(map(float, scaling[key])) for key in ("image_mean", "image_std"))
+    data = NoImages(size=model.image_size, channels=channels, mean=mean, std=std)
     names = class_names(config, model.num_classes)
     first = 2 if model.has_teacher_token else 1
     patches = model.image_size // model.patch_size

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key
 
-from flax_attn.training.epoch import Batch
-from flax_attn.types import Tree
+from flax_attn.types import Batch, Tree
 
 
 class Bucket(NamedTuple):

@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 
 from flax_attn.analysis import drawing, plotting, token_lines
 from flax_attn.analysis.matrices import NOT_A_NUMBER
+from flax_attn.attention import Attended
 
 WORDS = ["a", "bb", "ccc"]
 WEIGHTS = np.array([[1.0, 0.0, 0.0], [0.25, 0.75, 0.0], [0.5, 0.3, 0.2]])
@@ -75,6 +76,8 @@ def test_masked_cells_and_nan_look_like_no_weight():
         assert cell.min() == pytest.approx(dark, abs=0.1)  # the hatch
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["masked", "not a number"]
+    left, right = (text.get_window_extent() for text in legend.get_texts())
+    assert left.x1 < right.x0  # beside each other
     weights[2, 0] = 0
     (legend,) = plotting.attention(weights, mask=CAUSAL).legends
     assert [text.get_text() for text in legend.get_texts()] == ["masked"]
@@ -142,6 +145,8 @@ def test_what_is_no_attention_is_refused_in_one_line(weights, options, said):
 def test_a_dict_of_weights_is_no_attention(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     refused({"a": WEIGHTS}, {}, "got a dict; choose one of its arrays")
+    result = Attended(np.ones((2, 3)), np.full((2, 3), 1 / 3))
+    refused(result, {}, "got a result, Attended; pass its weights")
 
 
 @pytest.mark.parametrize(
@@ -155,6 +160,7 @@ def test_a_dict_of_weights_is_no_attention(monkeypatch):
             r"tokens that are words, got 3; pass str\(token\)$",
         ),
         (lambda: plotting.attention_on_text([["a", 3]], [[0.5, 0.5]]), "words, got 3; pass"),
+        (lambda: plotting.attention_on_text([0.5, 0.5], ["a", "b"]), "0.5; weights come second"),
     ],
 )
 def test_what_is_no_number_or_text_is_told(monkeypatch, draw, said):

@@ -23,6 +23,7 @@ from flax_attn.analysis import (
     texts,
     translation,
 )
+from flax_attn.analysis.drawing import GREEN, ORANGE
 from flax_attn.analysis.token_weights import over_tokens, printable
 from flax_attn.kinds import read
 from tests.written_runs import write_run
@@ -78,7 +79,7 @@ def test_predictions_are_green_where_they_are_right(labels, said, title):
     assert titles(figure) == said
     assert figure.get_suptitle() == title
     if labels is not None:
-        right = [images.RIGHT if "not" not in own else images.WRONG for own in said]
+        right = [GREEN if "not" not in own else ORANGE for own in said]
         assert colours_of_titles(figure) == [own.lower() for own in right]
 
 

@@ -111,6 +111,10 @@ def test_attend_takes_the_limits_of_dot_product_attention():
         (lambda: fa.MultiHeadAttention(2, embed_dim=8), ("'embed_dim'", "key_features")),
         (lambda: shaped(fa.MultiHeadAttention(2), X, deterministic=True), ("train, with the opp",)),
         (lambda: shaped(fa.MultiHeadAttention(2), X, attn_mask=REAL), ("is mask, True where",)),
+        (lambda: shaped(fa.MultiHeadAttention(2), X, attention_mask=REAL), ("is mask, True",)),
+        (lambda: shaped(fa.MultiHeadAttention(2), X, training=True), ("here it is train",)),
+        (lambda: fa.MultiHeadAttention(2, batch_first=True), ("the batch comes first",)),
+        (lambda: fa.dot_product_attention(*[HEADS] * 3, enable_gqa=True), ("fewer heads",)),
         (lambda: shaped(fa.MultiHeadAttention(2), X, key_padding_mask=REAL), ("key_lengths",)),
         (lambda: shaped(fa.Attention(), X, X, deterministic=True), ("of Attention", "train")),
         (lambda: shaped(fa.LocalAttention(2), X, X, is_causal=True), ("causal",)),
@@ -193,3 +197,46 @@ def test_names_of_attention_are_pointed_to_their_package():
     for name in ("attend", "MultiHeadAttention"):
         with pytest.raises(AttributeError, match=f"'{name}'.* are in flax_attn.attention$"):
             getattr(flax_attn, name)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: fa.additive.__wrapped__(
+                X, X, query_kernel=X[0].T, key_kernel=X[0].T, vector=np.ones((5, 1))
+            ),
+            ("expected a vector (h,)",),
+        ),
+        (lambda: fa.masks.both.__wrapped__(REAL, None), ("combine(a, b) leaves None out",)),
+        (lambda: fa.across_queries.__wrapped__(None), ("a function as normalizer",)),
+        (
+            lambda: shaped(
+                fa.EncoderBlock(fa.MultiHeadAttention(2, out_features=2), fa.FeedForward(5)), X
+            ),
+            ("expected attention of a block", "leave out_features out"),
+        ),
+        (
+            lambda: shaped(fa.InputAttentionCell(3, 1), np.ones((2, 4)), np.ones((2, 5))),
+            ("a carry of shape (2, 3)", "got (2, 4)"),
+        ),
+        (
+            lambda: fa.dot_product_attention(HEADS, *[np.ones((2, 5, 3, 4), np.float32)] * 2),
+            ("(..., length, heads, features)",),
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told_before_it_is_computed(call, words):
+    with pytest.raises((TypeError, ValueError)) as error:
+        call()
+    told(error, "expected", *words)
+
+
+def test_a_result_that_is_taken_for_an_array_says_what_it_holds():
+    result = fa.attend(X, X, X)
+    with pytest.raises(AttributeError, match=r"'ndim'; take result\.context") as error:
+        _ = result.ndim  # pyright: ignore
+    told(error, "linen_attention_fn")
+    assert not hasattr(result, "__array__")
+    with pytest.raises(ValueError, match="got a result, Attended; pass its weights"):
+        flax_attn.show(result)  # pyright: ignore

@@ -1237,3 +1237,10 @@ def test_a_name_that_leads_to_a_file_is_no_config_of_the_package(tmp_path):
 @pytest.mark.parametrize("width", [40, 60, 100])
 def test_the_list_of_configs_fits_its_width(width):
     assert max(map(len, config_files.listed(width).splitlines())) <= width
+
+
+def test_a_file_as_a_text_is_told_where_it_goes(tmp_path, capsys):
+    (tmp_path / "dates.txt").write_text("24th of december 1999\n")
+    assert main(["predict", "dates", str(tmp_path / "dates.txt")]) == 2
+    assert "expected a text, got the file" in (said := capsys.readouterr().err)
+    assert said.endswith("give it by --input\n")

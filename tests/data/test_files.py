@@ -197,7 +197,6 @@ def test_a_download_is_checked_against_its_sum(tmp_path, monkeypatch, whole):
         for name in ("train.csv", "test.csv")
     }
     monkeypatch.setattr(ag_news.AGNews, "FILES", files)
-    monkeypatch.setattr(ag_news.AGNews, "url_infos", builders.url_infos(files))
     try:
         if whole:
             rows, _ = ag_news.load_ag_news(("test",), None)

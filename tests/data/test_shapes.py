@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from flax_attn.data import shapes
+from flax_attn.data.sets.signals import Shapes
 
 RULES = [("by_shape", "triangles"), ("by_shape", "both"), ("by_location", "triangles")]
 
@@ -173,6 +174,20 @@ def test_splits_are_generated_from_keys_of_the_seed(seed):
     keys = jax.random.split(jax.random.key(seed), 3)
     for key, (split, count) in zip(keys, {"train": 32, "valid": 8, "test": 10}.items()):
         chex.assert_trees_all_close(splits[split], of_few(key, count), atol=1e-5)
+
+
+@pytest.mark.parametrize(("task", "rule"), RULES)
+def test_data_stored_and_drawn_afresh_are_of_the_task_and_the_rule_of_the_config(task, rule):
+    options = {"task": task, "height_rule": rule}
+    data = Shapes(**options, num_train=20, num_test=10, seed=3)
+    expected = shapes.splits(3, **options, num_train=20, num_test=10)
+    for name, rows in data.load(None).items():
+        np.testing.assert_array_equal(rows.inputs, expected[name].inputs)
+        np.testing.assert_array_equal(rows.targets, expected[name].targets)
+    key = jax.random.key(4)
+    rows, expected = data.draw(key, 20), shapes.generate(key, 20, **options)
+    np.testing.assert_array_equal(rows.inputs, expected.inputs)
+    np.testing.assert_array_equal(rows.targets, expected.targets)
 
 
 def test_splits_want_a_whole_number_for_a_seed():

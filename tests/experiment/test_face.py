@@ -376,7 +376,10 @@ def test_comparing_imports_nothing_of_the_users(in_own, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("own_parts_not_there:Mine", "cannot import model.name 'own_parts_not_there:Mine'"),
+        (
+            "own_parts_not_there:Mine",
+            "cannot import model.name 'own_parts_not_there:Mine'.*; set PYTHONPATH",
+        ),
         (
             "json:JSONDecoder",
             "expected model.name 'json:JSONDecoder' to be a subclass of flax.linen.module.Module",
@@ -387,6 +390,15 @@ def test_comparing_imports_nothing_of_the_users(in_own, monkeypatch):
 def test_a_class_that_is_no_model_is_told(tmp_path, name, said):
     with pytest.raises(UsageError, match=said):
         flax_attn.train("shapes_cnn", overrides={"model.name": name}, workdir=tmp_path / "run")
+
+
+def test_a_path_is_a_text_in_a_config_and_a_callback_takes_one_argument(tmp_path):
+    file = tmp_path / "none.csv"
+    with pytest.raises(UsageError, match=r"cannot read .*none\.csv"):
+        flax_attn.train("text_csv", overrides={"data.file": file}, workdir=tmp_path / "run")
+    with pytest.raises(UsageError, match="a function of one argument as on_epoch"):
+        flax_attn.train("shapes_cnn", on_epoch=lambda: None, workdir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_data_set_of_no_kind_is_told(tmp_path, monkeypatch):

@@ -788,26 +788,6 @@ def test_data_are_what_the_config_says():
     assert Config.of(config).data.num_used == len(splits["train"].inputs) == 320
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(("task", "rule"), [("by_shape", "both"), ("by_location", "triangles")])
-def test_data_drawn_and_stored_are_of_the_same_kind(monkeypatch, task, rule):
-    asked, original = [], shapes.generate
-
-    def spy(*args, **options):
-        asked.append(options)
-        return original(*args, **options)
-
-    shapes._generate_splits.clear_cache()  # another test may have compiled it for these sizes
-    monkeypatch.setattr(shapes, "generate", spy)
-    _, data, programs, states = start(
-        small(shapes_lstm, **{"data.fresh": True, "data.task": task, "data.height_rule": rule})
-    )
-    stored = len(asked)
-    programs.train_epoch(states, 1, data.rows.train)
-    assert stored == 3 < len(asked)
-    assert all(options == {"task": task, "height_rule": rule} for options in asked)
-
-
 def test_the_table_of_layers_fits_a_screen():
     model = GPT(vocabulary_size=11, max_length=12, features=8, num_heads=2, num_blocks=2)
     table = layer_table(model, np.zeros((1, 12), np.int32), {})

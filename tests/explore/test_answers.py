@@ -233,6 +233,21 @@ def test_a_translation_is_predicts_with_its_beam_and_best(tmp_path):
     np.testing.assert_allclose(hidden.sum(axis=-1), 1, atol=1e-5)
 
 
+def test_a_hidden_word_of_the_source_hides_no_word_of_the_translation():
+    """Also where the model writes as many tokens as the source is padded to, which is 8."""
+    letters = fit_tokenizer("word", ["a b c"], 20)
+    sizes = {"source_vocabulary_size": letters.size, "target_vocabulary_size": letters.size + 1}
+    files = {"tokenizer.json": letters.to_json()}
+    small = {"features": 8, "num_heads": 2, "num_blocks": 1, "hidden_features": 8}
+    best = []
+    for longest in (4, 5):  # of the training targets; a translation has twice as many tokens
+        kept = Kept({"longest": {"source": 4, "target": longest}}, sizes, files)
+        answers = Answers(run_of("translate_multi30k_transformer", kept, **small))
+        best.append([own["tokens"] for own in answers(text("a b c", hidden=[0]))["best"]])
+    assert any(best[0])
+    assert best[0] == best[1]
+
+
 SCORED = {  # what is changed of a run that translates
     "bahdanau": {},
     "luong": {"model.decoder": "luong", "model.attention": "general"},

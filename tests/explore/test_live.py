@@ -191,6 +191,7 @@ def test_more_than_1_mb_is_told_in_one_line(monkeypatch):
 
 def test_what_needs_python_is_told_in_one_line():
     task = object.__new__(TextClasses)
+    object.__setattr__(task, "sample", dict)  # tokens and lengths, by name
     run = dataclasses.replace(living.programs("shapes_cnn")[0], task=task)
     with pytest.raises(
         UsageError, match=r"^its texts become tokens in Python; flax-attn explore RUN asks it$"

@@ -1,4 +1,3 @@
-import functools
 import io
 
 import flax.linen as nn
@@ -8,18 +7,24 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from flax_attn.data.sets import MNIST
 from flax_attn.kinds import classification
-from flax_attn.kinds.task import Prediction, Recipe
+from flax_attn.kinds.images import ImageClasses
+from flax_attn.kinds.task import Kept, Prediction, Recipe, Rows
+
+
+def task_with(weights, **recipe):
+    kept = Kept({"class_weights": weights}, {}, {})
+    return ImageClasses(MNIST(), Recipe(**recipe), kept, Rows({}, {}), {})
 
 
 @pytest.mark.parametrize("weighted", [True, False])
 def test_a_class_weighs_one_over_its_examples_where_the_config_says_so(weighted):
     weights = classification.class_weights(np.array([0, 0, 0, 1]), 2)
-    measure = functools.partial(classification.measure, Recipe(class_weights=weighted), weights)
+    task = task_with(weights, class_weights=weighted)
     logits, targets = np.array([[2, 0], [2, 0]], np.float32), np.array([0, 1])
-    loss, _ = jax.jit(lambda logits, targets: measure(logits, {}, {"targets": targets}, True))(
-        logits, targets
-    )
+    measure = lambda logits, targets: task.measure(logits, {}, {"targets": targets}, True)
+    loss, _ = jax.jit(measure)(logits, targets)
     errors = np.log1p(np.exp([-2.0, 2.0]))
     np.testing.assert_allclose(
         loss, np.average(errors, weights=[1 / 3, 1] if weighted else [1, 1]), rtol=1e-6
@@ -29,7 +34,7 @@ def test_a_class_weighs_one_over_its_examples_where_the_config_says_so(weighted)
 def test_padding_has_no_part_in_what_a_model_adds_to_the_loss():
     batch = {"targets": jnp.array([0, 1, 0]), "mask": jnp.array([True, True, False])}
     aux = {"penalty": jnp.array([1.0, 3.0, 100.0])}
-    loss, _ = classification.measure(Recipe(), [1.0, 1.0], jnp.zeros((3, 2)), aux, batch, True)
+    loss, _ = task_with([1.0, 1.0]).measure(jnp.zeros((3, 2)), aux, batch, True)
     np.testing.assert_allclose(loss, np.log(2) + 2, rtol=1e-6)
 
 
@@ -49,7 +54,7 @@ def test_seeds_predict_the_mean_of_their_probabilities():
     prediction = classification.predict(Constant(), seeds, inputs, ["a", "b", "c"])
     np.testing.assert_allclose(prediction.outputs, expected, rtol=1e-6)
     assert prediction.classes == ["b", "b"]
-    computed = classification.compute(Constant(), seeds, jnp.asarray(inputs))
+    computed = task_with([]).compute(Constant(), seeds, jnp.asarray(inputs))
     np.testing.assert_allclose(computed["outputs"], expected, rtol=1e-6)
 
 

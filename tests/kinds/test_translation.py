@@ -100,3 +100,19 @@ def test_where_attention_points_is_measured_on_the_translations_by_beam():
     mirrored, even = np.eye(3, dtype=np.float32)[::-1], np.full((3, 3), 1 / 3, np.float32)
     examples = load(config).describe([row(mirrored)], [row(even)])
     assert examples.metrics["test/anti_diagonal"] == [1.0]
+
+
+def test_weights_of_the_month_on_its_name():
+    read = np.zeros((10, 13))  # 2006-07-11
+    read[5, 3:7] = 0.2
+    read[6, 6], read[6, 7], read[4, 5] = 0.5, 0.5, 1.0
+    assert translation.month_from_name(
+        ["11 july 2006", "2 may 1999"], [read, read[:6]]
+    ) == pytest.approx((0.8 + 0.5) / 2)
+
+
+def test_weights_on_the_anti_diagonal():
+    sharp, flat = np.eye(3)[::-1], np.full((4, 4), 0.25)
+    assert translation.anti_diagonal([sharp]) == 1
+    assert translation.anti_diagonal([np.eye(4)]) == 0
+    np.testing.assert_allclose(translation.anti_diagonal([sharp, flat]), (3 + 4 * 0.25) / 7)

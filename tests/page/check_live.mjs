@@ -3,8 +3,9 @@
 import fs from "node:fs";
 
 const engine = new URL("../../flax_attn/page/engine/", import.meta.url);
-const { bytesFrom64, open, primitives, runEquation } = await import(new URL("interpreter.mjs", engine));
+const { open, primitives, runEquation } = await import(new URL("interpreter.mjs", engine));
 const { arrayAt, typeOf } = await import(new URL("arrays.mjs", engine));
+const { bytesFrom64 } = await import(new URL("../lists.mjs", engine));
 
 /** How far an array is from what it should be, relative to the largest entry. */
 function distance(array, expected) {
@@ -27,7 +28,7 @@ function checkEquations({ graph, values }, constants) {
     ...graph.constants,
     ...graph.equations.flatMap(([, , , outputs]) => outputs),
   ];
-  const arrays = values.map((value, i) => arrayAt(bytesFrom64(value), 0, typeOf(types[i])));
+  const arrays = values.map((value, i) => arrayAt(bytesFrom64(value).buffer, 0, typeOf(types[i])));
   let next = graph.inputs.length + graph.constants.length;
   return graph.equations.map((equation) => {
     const [name, , inputs, outputs] = equation;

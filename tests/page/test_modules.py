@@ -730,6 +730,7 @@ const run = { kind: "language", name: "run", live: {}, attention: [{ name: "bloc
   of: "head" }], examples: [PASSAGE] };
 run.examples = [{ tokens: PASSAGE.tokens, attention: { block1: PASSAGE.attention.own } }];
 const view = tryLanguage(parts(run));
+view.begin(0);
 const reply = {
   tokens: ["a", " ", "\\\\n"], attention: { block1: arrayOf([[[0.1, 0.7, 0.2]], [[0, 0, 1]]]) },
   scores: { block1: arrayOf([[[1, 3, 2]], [[0, 0, 9]]]) }, note: null,
@@ -769,6 +770,7 @@ def test_a_text_in_classes_that_is_tried_says_its_class_and_the_word_with_most_w
       const run = {{ kind: "texts", name: "run", classes: ["n", "p"], attention: [{{ name: "own",
         heads: 1, of: "head" }}], examples: [example] }};
       const view = tryTexts(parts(run));
+      view.begin(0);
       onPage(view.node);
       const reply = {{ tokens: ["a", "x"], known: [true, false], classes: [["p", 0.6], ["n", 0.4]],
         attention: {{ own: arrayOf([[[0.1, 0.9], [0.7, 0.3]]]) }}, scores: null }};
@@ -805,6 +807,7 @@ def test_the_scores_of_a_text_are_of_the_keys_that_a_word_may_look_at(settings, 
         heads: 1,
         of: "head" }}], examples: [example] }};
       const view = tryTexts(parts(run));
+      view.begin(0);
       onPage(view.node);
       view.show([{{ tokens: [..."abcd"], known: [true, true, true, true], classes: [["n", 1]],
         attention: {{ own: arrayOf([same]) }} }}], settings({{ {settings} }}), {{}});
@@ -823,6 +826,7 @@ def test_a_translation_that_is_tried_says_what_its_parts_are_read_from(js):
       const all = [best("x y", [[0.4, 0.6], [0.9, 0.1]]), best("z", [[0.2, 0.8]])];
       const reply = {{ ...all[0], best: all, tokens: ["ab", "cd"], known: [true, false] }};
       const view = tryTranslation(parts(run));
+      view.begin(0);
       onPage(view.node);
       view.show([reply], settings({{ hidden: [1] }}));
       const first = view.say([reply]);
@@ -853,6 +857,7 @@ SERIES_RUN = """
 const run = { kind, name: "run", relevant: 1, attention: [{ name: "input", heads: 1, of: "head" }],
   examples: [{ inputs: [[0, 1, 2, 3], [4, 2, 4, 2]] }] };
 const view = trySeries(parts(run));
+view.begin(0);
 onPage(view.node);
 onPage(view.node).append(view.after);
 const reply = { attention: { input: arrayOf([[[0.2, 0.8], [0.2, 0.8], [0.4, 0.6], [0.4, 0.6]]]) },
@@ -894,7 +899,7 @@ def test_what_is_hidden_of_a_series_can_be_shown_and_reset_takes_all_back(js):
       const texts = [...buttons].map((own) => own.textContent);
       buttons[1].click();
       pressIn(sliders[0], "ArrowRight");
-      view.reset();
+      view.begin(0);
       return [texts, [...buttons].map((own) => own.getAttribute("aria-pressed")),
         view.input().inputs.data, calls];
     }})()""")
@@ -924,6 +929,7 @@ const run = { kind: "images", name: "run", data, classes: ["a", "b"], attention:
   heads: 1, of: "head" }], examples: [{ image, predictions: [1, 0], target: 0, attention: { own:
   arrayOf([[0, 1, 2, 3].map(() => [0.1, 0.2, 0.3, 0.4])]) } }] };
 const view = tryImages(parts(run));
+view.begin(0);
 onPage(view.node);
 const reply = { classes: [["b", 0.7], ["a", 0.3]], scores: null, attention: { own:
   arrayOf([[0, 1, 2, 3].map((q) => [0, 1, 2, 3].map((k) => (k === q ? 0.7 : 0.1)))]) } };
@@ -981,6 +987,7 @@ const square = [...Array(100).keys()].map((q) => [...Array(100).keys()].map((k) 
 const run = { kind: "signals", task: "by_shape", name: "run", attention: [{ name: "own", heads: 1,
   of: "head" }], examples: [{ inputs, marks, attention: { own: arrayOf([square]) } }] };
 const view = shapesView(parts(run));
+view.begin(view.first);
 onPage(view.node);
 view.node.append(view.after);
 const right = [6, 6, 14, 14];

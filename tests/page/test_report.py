@@ -16,7 +16,7 @@ from flax_attn.errors import UsageError
 from flax_attn.kinds import KINDS as KINDS_OF_TASK
 from flax_attn.kinds import read
 from flax_attn.kinds.replies import pack
-from flax_attn.page import data, examples
+from flax_attn.page import data
 from flax_attn.page.joining import FOLDER, digest, join
 from flax_attn.page.report import MAIN, STILL, drawn_curve, report, script_of
 from flax_attn.runs.sums import write as write_sums
@@ -56,7 +56,7 @@ def test_equal_runs_give_equal_pages_with_every_weight(kind, tmp_path):
     assert [entry["name"] for entry in shown["attention"]] == list(kept)
     for i, example in enumerate(shown["examples"]):
         for name, packed in example["attention"].items():
-            weights = examples.weights_of(run, i)[name]
+            weights = data.weights_of(run, i)[name]
             assert list(weights.shape) == packed["shape"]
             off = np.abs(np.sqrt(unpacked(packed)) - np.sqrt(weights))
             assert off.max() <= 0.5 / 255 + 1e-6

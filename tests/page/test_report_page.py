@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flax_attn.page.examples import weights_of
+from flax_attn.page.data import weights_of
 from tests.written_runs import KINDS
 
 SVG = "http://www.w3.org/2000/svg"

@@ -9,7 +9,7 @@ import pytest
 import flax_attn
 from flax_attn.explore.showing import page_of
 from flax_attn.kinds import read
-from flax_attn.page.examples import weights_of
+from flax_attn.page.data import weights_of
 from tests import tiny
 
 

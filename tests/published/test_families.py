@@ -14,9 +14,8 @@ tr = pytest.importorskip("transformers")
 
 from flax_attn.attention import scaled_frequencies  # noqa: E402
 from flax_attn.models.generation import Sampling, generate  # noqa: E402
-from flax_attn.published.families import frequencies_of  # noqa: E402
+from flax_attn.published.families import frequencies_of, read  # noqa: E402
 from flax_attn.published.folder import Config  # noqa: E402
-from flax_attn.published.loading import read  # noqa: E402
 from flax_attn.published.modules import Decoder, Encoder  # noqa: E402
 from tests.published.folders import WRITES, write  # noqa: E402
 

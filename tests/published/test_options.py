@@ -10,10 +10,11 @@ import pytest
 
 import flax_attn
 from flax_attn.errors import UsageError
+from flax_attn.models.images import cut_patches
 from flax_attn.published import families, tasks
 from flax_attn.published.families import FAMILIES
 from flax_attn.published.folder import Arrays, Config
-from flax_attn.published.modules import ACTIVATIONS, cut_patches
+from flax_attn.published.modules import ACTIVATIONS
 from tests.published import tiny
 
 SIZES = {"vocab_size": 50, "hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 2}

@@ -401,6 +401,8 @@ class MultiHeadAttention(nn.Module):
         lengths: ArrayLike | None,
     ) -> tuple[Array, Array]:
         """Keys and values of new tokens, which are NaN where a token holds one."""
+        if not isinstance(cache, KeyValueCache | SlidingCache):
+            raise TypeError(f"expected a cache, as init_cache makes it, got {described(cache)}")
         key = as_input("key", key, self.dtype)
         value = key if value is None else as_input("value", value, self.dtype)
         if key.shape[:-2] != cache.length.shape:

@@ -189,7 +189,9 @@ class InputAttentionCell(nn.RNNCellBase):
 
         The context is the output `y` `(..., out_features)`, the weights are `g` `(..., d)`.
         """
-        inputs = as_input("inputs", inputs, self.dtype)
+        inputs, carry = as_input("inputs", inputs, self.dtype), as_input("carry", carry)
+        if carry.shape != (own := (*inputs.shape[:-1], self.features)):
+            raise ValueError(f"expected a carry of shape {own}, got {carry.shape}")
         options: Options = {
             "kernel_init": self.kernel_init,
             "dtype": inputs.dtype,

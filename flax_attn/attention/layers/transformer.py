@@ -346,6 +346,11 @@ def _add(
     norm = lambda x, place: apply_norm(block.norm, x, name=f"{name}{place}", **options)
     read = x if read is None else read
     context, others = part(norm(read, "_norm") if block.pre_norm else read)
+    if context.shape != x.shape:
+        raise ValueError(
+            f"expected {name} of a block to return the shape {x.shape} of its inputs, got "
+            f"{context.shape}; leave out_features out"
+        )
     if block.output_norm:
         context = norm(context, "_output_norm")
     with needs_key("dropout"):

@@ -19,7 +19,7 @@ from flax_attn.data.sets.kinds import (
     check_parted,
     check_validation,
 )
-from flax_attn.data.splits import by_class, stratified
+from flax_attn.data.splits import by_class, stratified, taken
 from flax_attn.errors import UsageError
 from flax_attn.fields import shares, zero_or_above
 from flax_attn.files import expanded, sha256
@@ -76,7 +76,7 @@ def hold_out(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The splits `valid`, a share of every class, and `train`, the rest."""
     parts = stratified(labels, (fraction, 1 - fraction), seed)
-    return {name: (images[part], labels[part]) for name, part in zip(("valid", "train"), parts)}
+    return taken((images, labels), dict(zip(("valid", "train"), parts)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,6 @@ class ImageFiles(ImageData):
         return images if self.image_shape is None else pictures.scale(images, self.image_shape)
 
     def load(self, manual_dir: Path | None) -> Images:
-        del manual_dir  # the user names the folder or file
         path = expanded(self.file)
         if path.suffix.lower() == ".npz":
             splits, digest = archive.read(path, "images", "labels"), sha256(path)
@@ -149,9 +148,7 @@ class ImageFiles(ImageData):
         if ALL in content:
             images, labels = content[ALL]
             parts = by_class(labels, (self.valid_fraction, self.test_fraction), self.seed)
-            content = {
-                name: (images[rows], [labels[i] for i in rows]) for name, rows in parts.items()
-            }
+            content = taken((images, labels), parts)
         return in_classes(content, self.valid_fraction, self.seed, {self.file: digest})
 
 

@@ -56,7 +56,6 @@ class DataSet(Part, abc.ABC):
 
     def check_training(self, training: Training) -> None:
         """Raises a UsageError where the data cannot be trained on in this way."""
-        del training
 
     def idle(self) -> dict[str, str]:
         """Names of fields that decide nothing beside the others, and what they would need."""

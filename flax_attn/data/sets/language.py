@@ -128,7 +128,6 @@ class TextFile(LanguageData):
             raise UsageError("expected --data.file=FILE.txt, the path of a text to learn from")
 
     def load(self, manual_dir: Path | None) -> Language:
-        del manual_dir  # the user names the file
         path = expanded(self.file)
         try:
             text = read_text(path)
@@ -166,7 +165,6 @@ class Names(MadeLines):
     """Names of an invented language. All vowels of a name are of one kind."""
 
     def load(self, manual_dir: Path | None) -> Language:
-        del manual_dir  # made in code
         return self._make(toy.names)
 
 
@@ -202,6 +200,5 @@ class Repeats(MadeLines):
         return self.max_letters
 
     def load(self, manual_dir: Path | None) -> Language:
-        del manual_dir  # made in code
         sizes = {"min_length": self.min_letters, "max_length": self.max_letters}
         return self._make(lambda seed, number: toy.repeated_letters(seed, number, **sizes))

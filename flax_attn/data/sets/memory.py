@@ -49,6 +49,7 @@ class InMemory(DataSet):
 
     Attributes:
         replaces: the data sets whose place these contents take in a config.
+        sizes: the fields that hold the shape of a row of the inputs, if all rows have one.
         splits: those that were given; without `valid` a part of `train` is held out.
         valid_fraction: the share of `train` that is held out then.
         sha256: of the contents.
@@ -56,6 +57,7 @@ class InMemory(DataSet):
     """
 
     replaces: ClassVar[type[DataSet]]
+    sizes: ClassVar[tuple[str, ...]] = ()
 
     splits: tuple | list
     sha256: str
@@ -76,16 +78,6 @@ class InMemory(DataSet):
         Raises:
             UsageError: contents of another kind.
         """
-
-    @classmethod
-    def decided(cls, content: Content) -> JsonObject:
-        """The further fields that the contents decide.
-
-        Raises:
-            UsageError: splits that do not fit together.
-        """
-        del content
-        return {}
 
     def check_training(self, training: Training) -> None:
         if "valid" in training.evaluate and "valid" not in self.splits and not self.valid_fraction:
@@ -115,6 +107,7 @@ class SignalArrays(InMemory, SignalData):
     """
 
     replaces = SignalData
+    sizes = "length", "channels"
 
     length: int
     channels: int
@@ -123,16 +116,11 @@ class SignalArrays(InMemory, SignalData):
     def checked(where: str, inputs: UserInput, targets: UserInput) -> Rows:
         return contents.signals(where, inputs, targets)
 
-    @classmethod
-    def decided(cls, content: Content) -> JsonObject:
-        return dict(zip(("length", "channels"), shape_of_rows(content)))
-
     @property
     def shape(self) -> tuple[int, int]:
         return self.length, self.channels
 
     def load(self, manual_dir: Path | None) -> dict[str, SignalRows]:
-        del manual_dir
         rows = {name: SignalRows(*arrays, {}) for name, arrays in self._content().items()}
         return with_valid(rows, self.valid_fraction, self.seed)
 
@@ -148,7 +136,6 @@ class TextLists(InMemory, TextData):
         return contents.texts(where, inputs, targets)
 
     def load(self, manual_dir: Path | None) -> Texts:
-        del manual_dir
         splits: dict[str, LabelledTexts] = dict(self._content())
         if "valid" not in splits and self.valid_fraction:
             splits |= split(*splits["train"], (self.valid_fraction, 0.0), self.seed, splits["test"])
@@ -166,6 +153,7 @@ class ImageArrays(InMemory, ImageData):
     """
 
     replaces = ImageData
+    sizes = "height", "width"
 
     height: int
     width: int
@@ -174,16 +162,11 @@ class ImageArrays(InMemory, ImageData):
     def checked(where: str, inputs: UserInput, targets: UserInput) -> Rows:
         return contents.images(where, inputs, targets)
 
-    @classmethod
-    def decided(cls, content: Content) -> JsonObject:
-        return dict(zip(("height", "width"), shape_of_rows(content)))
-
     @property
     def image_shape(self) -> tuple[int, int]:
         return self.height, self.width
 
     def load(self, manual_dir: Path | None) -> Images:
-        del manual_dir
         return in_classes(self._content(), self.valid_fraction, self.seed, {"data": self.sha256})
 
 
@@ -198,7 +181,6 @@ class PairLists(InMemory, PairData):
         return contents.texts(where, inputs, targets)
 
     def load(self, manual_dir: Path | None) -> Pairs:
-        del manual_dir
         splits = {
             name: [Pair(*pair) for pair in zip(*texts)] for name, texts in self._content().items()
         }
@@ -245,7 +227,11 @@ def from_python(
         if name in data
     }
     fields: JsonObject = {"splits": tuple(content), "sha256": digest(content)}
-    return own_class, fields | own_class.decided(content), content
+    if own_class.sizes:
+        inputs = {name: np.asarray(rows) for name, (rows, _) in content.items()}
+        contents.check_one_shape(inputs)
+        fields |= zip(own_class.sizes, inputs["train"].shape[1:])
+    return own_class, fields, content
 
 
 def digest(content: Content) -> str:
@@ -271,10 +257,3 @@ def _two(name: str, rows: UserInput) -> tuple[UserInput, UserInput]:
             f"{type(rows).__name__}{number}"
         )
     return rows[0], rows[1]
-
-
-def shape_of_rows(content: Content) -> tuple[int, ...]:
-    """The one shape of the rows of arrays of all splits, without the number of rows."""
-    arrays = {name: np.asarray(inputs) for name, (inputs, _) in content.items()}
-    contents.check_one_shape(arrays)
-    return arrays["train"].shape[1:]

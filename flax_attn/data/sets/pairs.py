@@ -72,7 +72,6 @@ class Reverse(MadePairs):
         return " ".join(source.replace(" ", ""))
 
     def load(self, manual_dir: Path | None) -> Pairs:
-        del manual_dir  # made in code
         sizes = {"min_length": self.min_letters, "max_length": self.max_letters}
         draw = lambda seed, number: toy.reversed_letters(seed, number, **sizes)
         lengths = range(self.min_letters, min(self.max_letters, self.min_letters + MANY) + 1)
@@ -84,7 +83,6 @@ class Dates(MadePairs):
     """Dates in words, which become `yyyy-mm-dd`."""
 
     def load(self, manual_dir: Path | None) -> Pairs:
-        del manual_dir  # made in code
         num_days = (dates.LAST - dates.FIRST).days + 1
         return self._split(dates.generate, num_days * len(dates.FORMS))
 
@@ -170,7 +168,6 @@ class PairsTSV(PairData):
 
     def load(self, manual_dir: Path | None) -> Pairs:
         """Each pair once, split in three at random, with all pairs of a source in one part."""
-        del manual_dir  # the user names the file
         path = expanded(self.file)
         by_source: dict[str, dict[Pair, None]] = {}
         for pair in pairs.read(path, self.source_column, self.target_column):

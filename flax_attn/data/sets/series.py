@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
 
-from flax_attn.data import toy
 from flax_attn.data.sets.kinds import SeriesData, SeriesRows, Training
 from flax_attn.errors import UsageError
 from flax_attn.fields import above_zero
@@ -39,12 +40,24 @@ class InputSeries(SeriesData):
             )
 
     def load(self, manual_dir: Path | None) -> dict[str, SeriesRows]:
-        del manual_dir  # made in code
         counts = {"train": self.num_train, "valid": self.num_valid, "test": self.num_test}
         sizes = {"num_series": self.num_series, "relevant": self.relevant, "length": self.length}
         splits = {}
         for split, (name, number) in enumerate(counts.items()):
             key = jax.random.fold_in(jax.random.key(self.seed), split)
-            series = toy.input_series(key, number, **sizes)
-            splits[name] = SeriesRows(series.inputs, series.targets)
+            splits[name] = input_series(key, number, **sizes)
         return splits
+
+
+def input_series(
+    key: Key[Array, ""], num_examples: int, *, num_series: int, relevant: int, length: int
+) -> SeriesRows:
+    """Draws series of numbers in [-1, 1]. One of them decides the output.
+
+    The output is `y_t = (x_t + x_{t-1}) / 2` of the relevant one, with 0 before its start. The
+    others say nothing about it.
+    """
+    inputs = jax.random.uniform(key, (num_examples, length, num_series), minval=-1.0, maxval=1.0)
+    decisive = inputs[..., relevant : relevant + 1]
+    before = jnp.pad(decisive, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+    return SeriesRows(inputs, (decisive + before) / 2)

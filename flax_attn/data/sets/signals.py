@@ -105,7 +105,6 @@ class Shapes(SignalData):
         return self.fresh
 
     def load(self, manual_dir: Path | None) -> dict[str, SignalRows]:
-        del manual_dir  # made in code
         splits = shapes.splits(
             self.seed,
             num_train=self.num_train,
@@ -153,7 +152,6 @@ class SignalsNPZ(SignalData):
         check_validation(self.valid_fraction, training)
 
     def load(self, manual_dir: Path | None) -> dict[str, SignalRows]:
-        del manual_dir  # the user names the file
         rows = {}
         for name, pair in archive.read(self._path, "inputs", "targets").items():
             rows[name] = SignalRows(*contents.signals(contents.place(name, self.file), *pair), {})
@@ -162,7 +160,7 @@ class SignalsNPZ(SignalData):
         if contents.ALL in rows:
             number = len(rows[contents.ALL].inputs)
             parts = at_random(number, (self.valid_fraction, self.test_fraction), self.seed)
-            rows = _parts(rows[contents.ALL], ("valid", "test", "train"), parts)
+            rows = _parts(rows[contents.ALL], dict(zip(("valid", "test", "train"), parts)))
         return with_valid(rows, self.valid_fraction, self.seed)
 
     def files(self) -> dict[str, str]:
@@ -180,14 +178,10 @@ def with_valid(
     if "valid" in rows:
         return rows
     parts = at_random(len(rows["train"].inputs), (valid_fraction,), seed)
-    return rows | _parts(rows["train"], ("valid", "train"), parts)
+    return rows | _parts(rows["train"], dict(zip(("valid", "train"), parts)))
 
 
-def _parts(
-    rows: SignalRows, names: tuple[str, ...], parts: list[np.ndarray]
-) -> dict[str, SignalRows]:
-    """The splits of these names, with these rows."""
+def _parts(rows: SignalRows, parts: dict[str, np.ndarray]) -> dict[str, SignalRows]:
     return {
-        name: SignalRows(rows.inputs[part], rows.targets[part], {})
-        for name, part in zip(names, parts)
+        name: SignalRows(rows.inputs[part], rows.targets[part], {}) for name, part in parts.items()
     }

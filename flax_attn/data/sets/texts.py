@@ -16,7 +16,7 @@ from flax_attn.data.sets.kinds import (
     check_fractions,
     check_held_out,
 )
-from flax_attn.data.splits import by_class
+from flax_attn.data.splits import by_class, taken
 from flax_attn.errors import UsageError
 from flax_attn.fields import one_of
 from flax_attn.files import expanded, sha256
@@ -213,7 +213,6 @@ class TextCSV(TextTable, TextData):
     label_column: str = "label"
 
     def load(self, manual_dir: Path | None) -> Texts:
-        del manual_dir  # the user names the files
         (texts, labels), test = self.read()
         splits = split(texts, labels, (self.valid_fraction, self.test_fraction), self.seed, test)
         self.check_splits(splits, len(texts))
@@ -235,8 +234,6 @@ def split(
     Raises:
         UsageError: a class with fewer rows than there are splits.
     """
-    splits: dict[str, LabelledTexts] = {
-        name: ([str(texts[i]) for i in rows], [str(labels[i]) for i in rows])
-        for name, rows in by_class(labels, fractions, seed, has_test=test is not None).items()
-    }
+    parts = by_class(labels, fractions, seed, has_test=test is not None)
+    splits: dict[str, LabelledTexts] = taken((texts, labels), parts)
     return splits if test is None else splits | {"test": test}

@@ -1,11 +1,13 @@
-// Which attention is looked at, and which example a reader begins with.
+// Which attention is looked at, which example a reader begins with, and a text that is typed.
 
 import { chooser, el, numbered } from "../dom.mjs";
+import { scoresIn, weightsIn } from "../pictures/heat.mjs";
 import { allHeads } from "../pictures/overview.mjs";
 
 /**
  * Which attention and head is shown: lists, where there is a choice. `first` is the one to begin
  * with, by its index in `allHeads`; otherwise it is the first head of the last attention.
+ * `weights(reply)` and `scores(reply)` are those of the chosen head, or null.
  */
 export function headChooser(run, onChoice, first = null) {
   const names = run.attention.map((own) => own.name);
@@ -31,7 +33,15 @@ export function headChooser(run, onChoice, first = null) {
   });
   const hasChoice = names.length > 1 || (run.attention[0]?.heads ?? 0) > 1;
   const node = el("div", { class: "controls" }, names.length > 1 ? list : null, heads);
-  return { node: hasChoice ? node : null, now };
+  const weights = (reply) => weightsIn(reply, now.name, now.head);
+  const scores = (reply) => scoresIn(reply, now.name, now.head);
+  return { node: hasChoice ? node : null, now, weights, scores };
+}
+
+/** A field for a text, with its label: `{node, area}`. */
+export function textField(label, rows, oninput) {
+  const area = el("textarea", { rows, spellcheck: "false", maxlength: 100000, oninput });
+  return { node: el("label", { class: "try-text" }, el("span", {}, label), area), area };
 }
 
 /** The examples of a run that a reader can begin with. */

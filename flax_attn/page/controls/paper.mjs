@@ -1,6 +1,7 @@
 // Paper to draw on: with the mouse, a finger, or a cursor that the arrow keys move.
 
-import { el, sentence, setStyle } from "../dom.mjs";
+import { el, onDrag, sentence, setStyle } from "../dom.mjs";
+import { paintEach } from "../pictures/heat.mjs";
 import { SIZE } from "./digits.mjs";
 
 const PAPER = 112; // pixels of the paper: four a cell
@@ -12,18 +13,6 @@ const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], Arrow
 const HOW =
   "With the keyboard: arrow keys move a cursor over 28 × 28 cells, the space bar draws there. " +
   "With Shift, arrow keys draw a line. Delete wipes a cell.";
-
-/** Ink from 0 to 1 on a canvas, white on black. */
-function paintInk(canvas, ink, width, height) {
-  const pixels = new ImageData(width, height);
-  ink.forEach((own, i) => {
-    const grey = Math.round(255 * Math.min(Math.max(own, 0), 1));
-    pixels.data.set([grey, grey, grey, 255], 4 * i);
-  });
-  canvas.width = width;
-  canvas.height = height;
-  canvas.getContext("2d").putImageData(pixels, 0, 0);
-}
 
 /** Paper to draw on. `onInk(ink, size)` hears every stroke. Returns `{node, clear, show}`. */
 export function paperToDraw(onInk) {
@@ -63,7 +52,10 @@ export function paperToDraw(onInk) {
   };
   const show = (ink, width, height) => {
     const small = el("canvas", {});
-    paintInk(small, ink, width, height);
+    paintEach(small, width, height, (x, y) => {
+      const grey = Math.round(255 * Math.min(Math.max(ink[y * width + x], 0), 1));
+      return [grey, grey, grey];
+    });
     clear();
     pen.imageSmoothingEnabled = false;
     pen.drawImage(small, 0, 0, PAPER, PAPER);
@@ -77,29 +69,23 @@ export function paperToDraw(onInk) {
 }
 
 function drawnByPointer(canvas, line) {
-  let last = null;
+  let last = null; // where the pointer was
   const at = (event) => {
     const box = canvas.getBoundingClientRect();
     const scale = PAPER / box.width;
     return [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
   };
   const draw = (event) => {
-    if (last === null) return;
     const next = at(event);
     line(last, next);
     last = next;
   };
-  canvas.addEventListener("pointerdown", (event) => {
-    canvas.setPointerCapture(event.pointerId);
+  const begin = (event) => {
     last = at(event);
     event.preventDefault();
     draw(event);
-  });
-  canvas.addEventListener("pointermove", draw);
-  for (const end of ["pointerup", "pointercancel"])
-    canvas.addEventListener(end, () => {
-      last = null;
-    });
+  };
+  onDrag(canvas, begin, draw);
 }
 
 /** A cursor on the paper, and the line that says where it is: `{mark, said}`. */

@@ -1,6 +1,6 @@
 // A plot whose handles are dragged with mouse, finger or arrow keys.
 
-import { el, setStyle, svg } from "../dom.mjs";
+import { el, onDrag, setStyle, svg } from "../dom.mjs";
 
 const ROOM = 4; // per cent of the height above and below the curves
 
@@ -14,7 +14,7 @@ function pathOf(values, at) {
 /**
  * An empty plot of `length` steps, with heights from `low` to `high`.
  *
- * Returns `{node, line(name, values), x(t), y(height), band(...), place(handle, t, height), on}`.
+ * Returns `{node, field, line(name, values), arcs(arcs), x(t), y(height), where(event)}`.
  */
 export function plot({ length, low, high, ticks, name, lines }) {
   const x = (t) => (100 * (t + 0.5)) / length;
@@ -60,7 +60,7 @@ export function plot({ length, low, high, ticks, name, lines }) {
     const down = (100 * (event.clientY - box.top)) / box.height;
     return [across, high - ((down - ROOM) * (high - low)) / (100 - 2 * ROOM)];
   };
-  return { node, field, line, arcs, x, y, where, picture };
+  return { node, field, line, arcs, x, y, where };
 }
 
 /**
@@ -81,24 +81,19 @@ export function handle(own, { name, mark, kind, limits, onMove, onStep, onPick }
     },
     el("span", { "aria-hidden": "true" }, mark),
   );
-  let grip = null; // from the pointer to the middle of the handle
+  let grip = [0, 0]; // from the pointer to the middle of the handle
   let at = [0, 0];
-  node.addEventListener("pointerdown", (event) => {
-    node.setPointerCapture(event.pointerId);
+  const begin = (event) => {
     const [t, height] = own.where(event);
     grip = [at[0] - t, at[1] - height];
     event.preventDefault();
     node.focus({ preventScroll: true });
-  });
-  node.addEventListener("pointermove", (event) => {
-    if (grip === null) return;
+  };
+  const move = (event) => {
     const [t, height] = own.where(event);
     onMove(t + grip[0], height + grip[1]);
-  });
-  for (const end of ["pointerup", "pointercancel"])
-    node.addEventListener(end, () => {
-      grip = null;
-    });
+  };
+  onDrag(node, begin, move);
   node.addEventListener("focus", () => onPick());
   node.addEventListener("keydown", (event) => {
     const far = event.shiftKey ? 5 : 1;

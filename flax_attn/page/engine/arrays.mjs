@@ -1,5 +1,7 @@
 // Arrays of the interpreter: flat typed arrays, row by row, whose shapes are known beforehand.
 
+import { range } from "../lists.mjs";
+
 /**
  * The shape and dtype of a value.
  * @typedef {{dtype: string, shape: number[], size: number}} Type
@@ -39,11 +41,6 @@ export function product(numbers) {
   return numbers.reduce((total, number) => total * number, 1);
 }
 
-/** The whole numbers from 0 below `end`. */
-export function range(end) {
-  return Array.from({ length: end }, (_, i) => i);
-}
-
 /** The distance in the flat array from one index of each axis to the next. */
 export function strides(shape) {
   const steps = shape.map(() => 1);
@@ -74,14 +71,19 @@ export function positions(shape, steps, start = 0) {
   return flat;
 }
 
-/** Whether positions are 0, 1, 2, and so on, to the end of an array of a size. */
-export function isIdentity(flat, size) {
-  return flat.length === size && flat.every((position, i) => position === i);
+/** The flat positions of all entries along some axes of a shape, in their order. */
+export function along(shape, axes) {
+  const steps = strides(shape);
+  return positions(
+    axes.map((axis) => shape[axis]),
+    axes.map((axis) => steps[axis]),
+  );
 }
 
-/** A function that takes the entries of an array at flat positions. */
+/** A function that takes the entries of an array of a size at flat positions. */
 export function taker(flat, size) {
-  if (isIdentity(flat, size)) return (array) => array;
+  const isWhole = flat.length === size && flat.every((position, i) => position === i);
+  if (isWhole) return (array) => array;
   return (array) => {
     const taken = new array.constructor(flat.length);
     for (let i = 0; i < flat.length; i++) taken[i] = array[flat[i]];
@@ -94,12 +96,6 @@ export function taker(flat, size) {
  * @returns {{starts: Int32Array, steps: Int32Array}}
  */
 export function rows(shape, axes) {
-  const all = strides(shape);
   const others = range(shape.length).filter((axis) => !axes.includes(axis));
-  const along = (chosen) =>
-    positions(
-      chosen.map((axis) => shape[axis]),
-      chosen.map((axis) => all[axis]),
-    );
-  return { starts: along(others), steps: along(axes) };
+  return { starts: along(shape, others), steps: along(shape, axes) };
 }

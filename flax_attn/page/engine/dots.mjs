@@ -1,6 +1,7 @@
 // Products: `dot_general` and `conv_general_dilated`, both by one loop over typed arrays.
 
-import { positions, product, range, strides, taker, zeros } from "./arrays.mjs";
+import { range } from "../lists.mjs";
+import { along, positions, product, strides, taker, zeros } from "./arrays.mjs";
 
 /**
  * Adds the products of rows, `out[m, n] = sum_k a[m, k] b[n, k]`.
@@ -73,12 +74,7 @@ function remembering(make) {
 
 /** The array of a type with its axes in another order. */
 function inOrder(type, axes) {
-  const steps = strides(type.shape);
-  const flat = positions(
-    axes.map((axis) => type.shape[axis]),
-    axes.map((axis) => steps[axis]),
-  );
-  return remembering(taker(flat, type.size));
+  return remembering(taker(along(type.shape, axes), type.size));
 }
 
 function dotGeneral({ contracted, batch }, [left, right], [out]) {

@@ -152,8 +152,8 @@ function erfcFraction(x) {
 }
 
 // Where one of two numbers is no number, so is the result, as in JAX.
-const greaterOf = (x, y) => (x > y || x !== x ? x : y);
-const lesserOf = (x, y) => (x < y || x !== x ? x : y);
+export const greaterOf = (x, y) => (x > y || x !== x ? x : y);
+export const lesserOf = (x, y) => (x < y || x !== x ? x : y);
 
 export const ELEMENTS = {
   abs: unary(Math.abs),

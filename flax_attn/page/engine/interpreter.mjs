@@ -5,16 +5,16 @@
 // equation is prepared once: shapes are known, so positions in arrays are too. An equation runs
 // again only where one of its inputs has changed since. No array is ever changed in place.
 
-import { arrayAt, product, range, typeOf, zeros } from "./arrays.mjs";
+import { bytesFrom64, range } from "../lists.mjs";
+import { arrayAt, product, typeOf, zeros } from "./arrays.mjs";
 import { CONTROL } from "./control.mjs";
 import { DOTS } from "./dots.mjs";
 import { ELEMENTS } from "./elements.mjs";
-import { GATHERS } from "./gather.mjs";
 import { OPS } from "./ops.mjs";
 import { ROWS } from "./rows.mjs";
 import { readCharacters, rowOfLast, writtenBy } from "./texts.mjs";
 
-const PRIMITIVES = { ...ELEMENTS, ...OPS, ...ROWS, ...GATHERS, ...DOTS, ...CONTROL };
+const PRIMITIVES = { ...ELEMENTS, ...OPS, ...ROWS, ...DOTS, ...CONTROL };
 const FARTHEST = 2 ** 30; // the reach where there is none
 const MOST_CLASSES = 12; // that a reply names
 
@@ -28,7 +28,7 @@ export function primitives() {
  * @returns {{ask: (request: object) => object}} `ask` never throws: a reply may hold an error.
  */
 export function open(live) {
-  const graph = prepareGraph(live.graph, bytesFrom64(live.constants));
+  const graph = prepareGraph(live.graph, bytesFrom64(live.constants).buffer);
   const state = { clock: 0, values: [...graph.constants], changed: [], made: [] };
   const orders = {};
   return {
@@ -54,15 +54,7 @@ export function open(live) {
 /** Runs one equation alone, on arrays: for tests. */
 export function runEquation(equation, inputTypes, arrays, constants) {
   const types = inputTypes.map(typeOf);
-  return prepareEquation(equation, types, bytesFrom64(constants))(...arrays);
-}
-
-/** The bytes that a text in base64 stands for. */
-export function bytesFrom64(base64) {
-  const text = atob(base64);
-  const bytes = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  return bytes.buffer;
+  return prepareEquation(equation, types, bytesFrom64(constants).buffer)(...arrays);
 }
 
 /** The types, constants and steps of a graph, ready to run. */

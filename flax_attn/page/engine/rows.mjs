@@ -1,9 +1,10 @@
 // Primitives along axes: sums and other reductions, running sums, and what puts entries in order.
 //
-// As in elements.mjs, a primitive is a function of its parameters and the types of its
-// inputs and outputs. It returns a function from the arrays of the inputs to those of the outputs.
+// What a primitive is, elements.mjs says.
 
-import { range, rows, zeros } from "./arrays.mjs";
+import { range } from "../lists.mjs";
+import { rows, zeros } from "./arrays.mjs";
+import { greaterOf, lesserOf } from "./elements.mjs";
 
 /** Reduces axes from a first number on, by a function of two numbers. */
 function reduction(start, combine) {
@@ -118,8 +119,6 @@ function largestAlong({ k, axis }, [type], [values, indices]) {
   };
 }
 
-const larger = (x, y) => (x > y || x !== x ? x : y);
-const smaller = (x, y) => (x < y || x !== x ? x : y);
 const logAdd = (x, y) => {
   const top = Math.max(x, y);
   return top === -Infinity ? top : top + Math.log(Math.exp(x - top) + Math.exp(y - top));
@@ -129,13 +128,13 @@ export const ROWS = {
   argmax: indexOfBest((x, best) => x > best),
   argmin: indexOfBest((x, best) => x < best),
   cumlogsumexp: running(logAdd),
-  cummax: running(larger),
-  cummin: running(smaller),
+  cummax: running(greaterOf),
+  cummin: running(lesserOf),
   cumprod: running((x, y) => x * y),
   cumsum: running((x, y) => x + y),
   reduce_and: reduction(1, (x, y) => x & y),
-  reduce_max: reduction(-Infinity, larger),
-  reduce_min: reduction(Infinity, smaller),
+  reduce_max: reduction(-Infinity, greaterOf),
+  reduce_min: reduction(Infinity, lesserOf),
   reduce_or: reduction(0, (x, y) => x | y),
   reduce_prod: reduction(1, (x, y) => x * y),
   reduce_sum: reduction(0, (x, y) => x + y),

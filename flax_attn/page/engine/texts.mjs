@@ -1,5 +1,7 @@
 // Texts of language models that read characters: a text to tokens, and the last one's attention.
 
+import { range } from "../lists.mjs";
+
 /**
  * The tokens of a text, its last ones where it is long.
  * @returns {{tokens: number[], written: string[], note: string|null} | {error: string}}
@@ -31,7 +33,7 @@ export function writtenBy({ codes, first }, token) {
 /** Of an array (heads, q, k) the row of the last token, without the keys after it. */
 export function rowOfLast({ shape, data }, count) {
   const [heads, queries, keys] = shape;
-  const rows = Array.from({ length: heads }, (_, head) => {
+  const rows = range(heads).map((head) => {
     const from = (head * queries + count - 1) * keys;
     return data.slice(from, from + count);
   });

@@ -1,7 +1,8 @@
-// Scales and ticks of the charts, linear or logarithmic.
+// Scales and ticks of the charts, linear or logarithmic, and positions that are pointed at.
 
-import { shown, svg } from "../dom.mjs";
+import { el, onWidth, sentence, shown, svg } from "../dom.mjs";
 
+export const DASHES = ["", "7 4", "2 3", "10 3 2 3", "1 5", "12 4 4 4"]; // of several runs
 const DIGIT = 8; // pixels, an upper bound for a character of a label
 
 /** A scale from values `low` to `high` onto pixels `from` to `to`. */
@@ -114,12 +115,55 @@ export function pointAlong(chart, length, width, now, tell) {
   };
   chart.addEventListener("pointermove", follow);
   chart.addEventListener("pointerdown", follow);
-  chart.addEventListener("keydown", (event) => {
+  stepAlong(chart, length, now, tell);
+}
+
+/** Arrow keys, Home and End choose one of `count` places. */
+export function stepAlong(node, count, now, tell) {
+  node.addEventListener("keydown", (event) => {
     const far = event.shiftKey ? 10 : 1;
-    const moves = { ArrowLeft: now() - far, ArrowRight: now() + far, Home: 0, End: length - 1 };
+    const moves = { ArrowLeft: now() - far, ArrowRight: now() + far, Home: 0, End: count - 1 };
     const aim = moves[event.key];
     if (aim === undefined) return;
     event.preventDefault();
-    tell(Math.min(Math.max(aim, 0), length - 1));
+    tell(Math.min(Math.max(aim, 0), count - 1));
   });
+}
+
+/**
+ * A chart along which one of `length` positions is chosen, and the sentence that is said of it.
+ *
+ * `draw(chart, {q, width})` draws it with the position q marked; `say(q, k)` is the sentence, on
+ * what a map points at, or on q alone where k is null; `mark(q, k)` hears both. `label` names the
+ * chart. Returns `{chart, said, state, tell(q, k)}`, which has told the first position.
+ */
+export function chartAlong({ look, label, length, first, draw, say, mark = () => {} }) {
+  const state = { q: first, width: 640 };
+  const said = sentence();
+  const chart = svg("svg", { class: `chart ${look}`, tabindex: 0, role: "img" });
+  const tell = (q, k = null) => {
+    state.q = q;
+    said.say(say(q, k));
+    chart.setAttribute("aria-label", `${label}. ${said.text()}`);
+    mark(q, k);
+    draw(chart, state);
+  };
+  pointAlong(chart, length, () => state.width, () => state.q, tell);
+  onWidth(chart, (width) => {
+    state.width = width;
+    draw(chart, state);
+  });
+  tell(first);
+  return { chart, said, state, tell };
+}
+
+/** The key of a chart: `[name, look, dash]` of each line, and further entries. */
+export function keyOf(lines, ...further) {
+  const entries = lines.map(([name, look, dash]) => {
+    const line = { x1: 1, x2: 33, y1: 6, y2: 6, class: `line ${look}`, "stroke-dasharray": dash };
+    const picture = { width: 34, height: 12, "aria-hidden": "true" };
+    const sample = svg("svg", picture, svg("line", line));
+    return el("li", {}, sample, el("span", { dir: "auto" }, name));
+  });
+  return el("ul", { class: "key" }, entries, further);
 }

@@ -1,10 +1,10 @@
 // How runs learned: curves of all seeds, with zoom, hover and keys.
 
 import { asNumber, el, newId, onWidth, sentence, shown, svg, tableBehind } from "../dom.mjs";
-import { drawAxes, path, scale } from "./axes.mjs";
+import { meanOf } from "../lists.mjs";
+import { DASHES, drawAxes, keyOf, path, scale } from "./axes.mjs";
 import { isError } from "./table.mjs";
 
-const DASHES = ["", "7 4", "2 3", "10 3 2 3", "1 5", "12 4 4 4"];
 const SPLITS = ["train", "valid", "test"];
 const CHART_HEIGHT = 320;
 const NUM_COLOURS = 6;
@@ -45,13 +45,17 @@ export function linesOf(runs, metric) {
     .filter(([run, key]) => key in run.curves)
     .map(([run, key, label, look]) => {
       const { steps, seeds } = run.curves[key];
-      const rows = Object.values(seeds).map((values) => values.map(asNumber));
-      const at = (i) => rows.map((row) => row[i]).filter(Number.isFinite);
-      const over = (pick) => steps.map((_, i) => (at(i).length ? pick(at(i)) : NaN));
-      const mean = over((values) => values.reduce((a, b) => a + b, 0) / values.length);
-      const low = over((values) => Math.min(...values));
-      return { label, look, steps, mean, low, high: over((values) => Math.max(...values)), rows };
+      return lineOf(label, look, steps, Object.values(seeds));
     });
+}
+
+/** A line of the values of each seed, by step: their mean, least and most where there is any. */
+export function lineOf(label, look, steps, seeds) {
+  const rows = seeds.map((values) => values.map(asNumber));
+  const at = (i) => rows.map((row) => row[i]).filter(Number.isFinite);
+  const over = (pick) => steps.map((_, i) => (at(i).length ? pick(at(i)) : NaN));
+  const [low, high] = [Math.min, Math.max].map((pick) => over((values) => pick(...values)));
+  return { label, look, steps, mean: over(meanOf), low, high, rows };
 }
 
 /** Whether the values of an error span a factor of 10, above zero. */
@@ -104,8 +108,12 @@ export function chart(lines, names) {
   const controls = el("div", { class: "controls" }, el("label", {}, log, " log scale"), reset);
   const hint = el("p", { class: "hint no-print" }, note);
   const numbers = curvesBehind(lines, names);
-  return el("div", {}, legendOf(lines), canvas, said.node, controls, hint, numbers);
+  const key = keyOf(lines.map(({ label, look }) => [label, colourOf(look), dashOf(look)]));
+  return el("div", {}, key, canvas, said.node, controls, hint, numbers);
 }
+
+const colourOf = (look) => `colour-${look % NUM_COLOURS}`;
+const dashOf = (look) => DASHES[look % DASHES.length];
 
 /** The first and the last step of all lines. */
 function wholeOf(lines) {
@@ -132,15 +140,15 @@ function layOut(lines, range, { width, isLog }) {
 
 /** The band of the seeds, and their mean above it; a dot where a line has one point. */
 function lineParts({ label, look, steps, mean, low, high, rows }, { across, up }) {
-  const shade = `line colour-${look % NUM_COLOURS}`;
+  const shade = `line ${colourOf(look)}`;
   const parts = [];
   if (rows.length > 1) {
     const keep = steps.map((_, i) => i).filter((i) => Number.isFinite(up.place(low[i])));
     const points = (values) => keep.map((i) => `${across.place(steps[i])},${up.place(values[i])}`);
     const around = [...points(high), ...points(low).reverse()].join(" ");
-    parts.push(svg("polygon", { points: around, class: `band colour-${look % NUM_COLOURS}` }));
+    parts.push(svg("polygon", { points: around, class: `band ${colourOf(look)}` }));
   }
-  const style = { class: shade, "stroke-dasharray": DASHES[look % DASHES.length] };
+  const style = { class: shade, "stroke-dasharray": dashOf(look) };
   const line = { d: path(steps, mean, across, up), ...style };
   parts.push(svg("path", line, svg("title", {}, label)));
   const isFinite = (value, i) => Number.isFinite(up.place(value)) && steps[i] !== undefined;
@@ -255,16 +263,6 @@ function pressed(event, state, lines, draw) {
 function limited([first, last], [least, most]) {
   const range = [Math.max(first, least), Math.min(last, most)];
   return range[0] <= least && range[1] >= most ? null : range;
-}
-
-function legendOf(lines) {
-  const items = lines.map(({ label, look }) => {
-    const line = { x1: 1, x2: 33, y1: 6, y2: 6, "stroke-dasharray": DASHES[look % DASHES.length] };
-    const sample = svg("line", { ...line, class: `line colour-${look % NUM_COLOURS}` });
-    const picture = svg("svg", { width: 34, height: 12, "aria-hidden": "true" }, sample);
-    return el("li", {}, picture, el("span", { dir: "auto" }, label));
-  });
-  return el("ul", { class: "key" }, items);
 }
 
 function curvesBehind(lines, names) {

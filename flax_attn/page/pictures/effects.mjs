@@ -1,17 +1,11 @@
 // What each of many changes does to the answer: each token hidden, or each head cut.
 
-import { el, setStyle } from "../dom.mjs";
-import { points } from "./evidence.mjs";
-
-const WAIT = 350; // milliseconds after the last change
-const MOST_PARTS = 64; // that are changed in turn
-const FULL = 70; // per cent of its colour that the largest change has
+import { el, replaceButtons, setStyle } from "../dom.mjs";
+import { MOST_PARTS, PAUSE, points, tintOf } from "./evidence.mjs";
 
 /** The colour of a change of a probability: blue where it falls, orange where it rises. */
 export function strengthColour(change) {
-  const strength = Math.round(FULL * Math.min(2 * Math.abs(change), 1));
-  const colour = change < 0 ? "var(--blue)" : "var(--orange)";
-  return `color-mix(in srgb, ${colour} ${strength}%, transparent)`;
+  return tintOf(Math.min(2 * Math.abs(change), 1), change < 0);
 }
 
 /**
@@ -64,9 +58,7 @@ export function effectsRow(ask, { label, atOnce, onPress, onChange = () => {}, h
       cell.classList.toggle("hidden-key", off[i]);
       return cell;
     });
-    const focused = [...row.children].indexOf(document.activeElement);
-    row.replaceChildren(...cells);
-    if (focused >= 0) cells[focused]?.focus({ preventScroll: true });
+    replaceButtons(row, ...cells);
     const asked = changes.map((_, i) => i).filter((i) => !off[i]);
     if (asked.length > MOST_PARTS) {
       for (const cell of cells) cell.lastChild.textContent = "";
@@ -74,7 +66,7 @@ export function effectsRow(ask, { label, atOnce, onPress, onChange = () => {}, h
       return;
     }
     node.setAttribute("aria-busy", "true");
-    await new Promise((done) => setTimeout(done, WAIT));
+    await new Promise((done) => setTimeout(done, PAUSE));
     const values = new Map();
     const tell = (first, effects) =>
       effects.forEach((value, j) => {

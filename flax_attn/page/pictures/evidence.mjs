@@ -1,10 +1,11 @@
 // Attention beside evidence: what hiding one key does to the answer, and whether the two agree.
 
 import { el, percent, setStyle, shown } from "../dom.mjs";
+import { meanOf } from "../lists.mjs";
 import { sign } from "./words.mjs";
 
-const PAUSE = 350; // milliseconds after the last change
-const MOST = 64; // parts that are hidden in turn
+export const PAUSE = 350; // milliseconds after the last change
+export const MOST_PARTS = 64; // that are changed in turn
 const NEGLIGIBLE = 1e-3; // the share of an answer below which a change is next to nothing
 const LEAST_WRITTEN = 1e-4; // percentage points
 const STRONGEST = 70; // per cent of its colour that the largest change has
@@ -29,6 +30,12 @@ function sizeOf(number) {
   return number < 9.95 ? String(Number(number.toPrecision(2))) : String(Math.round(number));
 }
 
+/** Blue for what the answer loses and orange for what it gains, by a strength from 0 to 1. */
+export function tintOf(strength, isLoss) {
+  const colour = isLoss ? "var(--blue)" : "var(--orange)";
+  return `color-mix(in srgb, ${colour} ${Math.round(STRONGEST * strength)}%, transparent)`;
+}
+
 /** What becomes of the likeliest class of a reply. */
 function ofClass({ classes: [[best]] }) {
   return {
@@ -50,8 +57,7 @@ const OF_NUMBERS = {
   below: (numbers) => `by how much ${numbers} change, on average`,
   beside: () => "",
   change: ({ outputs: { data } }, { outputs }) => {
-    const distances = Array.from(data, (own, i) => Math.abs(own - outputs.data[i]));
-    return distances.reduce((sum, own) => sum + own, 0) / distances.length;
+    return meanOf(Array.from(data, (own, i) => Math.abs(own - outputs.data[i])));
   },
   cost: (change) => change,
   written: shown,
@@ -122,10 +128,8 @@ export function evidenceRow(ask) {
     const cells = names.map((name, k) => {
       const share = weighed ? percent(weights[k]) : null;
       const cell = cellOf(labels && labels[k], name, how.written(all[k]), share);
-      const strength = `${Math.round(STRONGEST * how.strength(all[k], largest))}%`;
-      const colour = how.cost(all[k]) > 0 ? "var(--blue)" : "var(--orange)";
-      const mixed = `color-mix(in srgb, ${colour} ${strength}, transparent)`;
-      setStyle(cell, { "border-bottom-color": mixed });
+      const tint = tintOf(how.strength(all[k], largest), how.cost(all[k]) > 0);
+      setStyle(cell, { "border-bottom-color": tint });
       return cell;
     });
     row.replaceChildren(...cells);
@@ -142,10 +146,10 @@ export function evidenceRow(ask) {
     if (!asked.inputs) return;
     node.setAttribute("aria-busy", "true");
     said.textContent = "";
-    if (asked.names.length > MOST) {
+    if (asked.names.length > MOST_PARTS) {
       row.replaceChildren();
       about.textContent = "";
-      return end(`There are more than ${MOST} parts, so none is hidden in turn.`);
+      return end(`There are more than ${MOST_PARTS} parts, so none is hidden in turn.`);
     }
     const begin = () => own === turn && measure(asked, own).catch((error) => end(String(error)));
     setTimeout(begin, PAUSE);

@@ -2,8 +2,10 @@
 
 import { UNCHANGED } from "../controls/settings.mjs";
 import { el, percent, svg } from "../dom.mjs";
+import { range, sumOf } from "../lists.mjs";
 import { scoresIn, weightsIn } from "./heat.mjs";
 import { normalizers } from "./normalizers.mjs";
+import { trackOf } from "./words.mjs";
 
 const SHOWN = 6; // keys whose numbers are shown, those with the largest weights
 const STEPS_OF_CURVE = 60;
@@ -41,7 +43,7 @@ function noScores() {
 
 /** The scores and weights of the keys that the query may attend to. */
 function scoredRow({ weights, scores, q, visible, key }) {
-  const all = Array.from({ length: weights.columns }, (_, k) => k).filter(visible);
+  const all = range(weights.columns).filter(visible);
   return all.map((k) => ({ k, name: key(k), weight: weights.at(q, k), score: scores.at(q, k) }));
 }
 
@@ -86,22 +88,19 @@ function parts(query, settings) {
   const own = normalizerOf(row, settings);
   const scaled = row.map(({ score }) => score / settings.temperature);
   const best = [...row].sort((one, other) => other.weight - one.weight);
-  const sum = row.reduce((total, { weight }) => total + weight, 0);
-  const rest = best.slice(SHOWN).reduce((total, { weight }) => total + weight, 0);
+  const weightOf = (keys) => sumOf(keys.map(({ weight }) => weight));
   const lines = best.slice(0, SHOWN).map((key) => keyRow(key, own, scaled, settings.temperature));
-  if (best.length > SHOWN) lines.push(restRow(best.length - SHOWN, rest));
-  const name = own ? `${own.name}: ${own.formula}` : "The normaliser is the model's own.";
+  const others = best.slice(SHOWN);
+  if (others.length) lines.push(restRow(others.length, weightOf(others)));
+  const name = own
+    ? `${own.name}: ${own.formula}; T is the temperature, `
+    : "The normaliser is the model's own. The temperature is ";
   return [
     who,
-    el(
-      "p",
-      {},
-      name,
-      `${own ? "; T is the temperature, " : " The temperature is "}${settings.temperature}.`,
-    ),
+    el("p", {}, `${name}${settings.temperature}.`),
     own ? curve(row, own, scaled) : null,
     el("ul", { class: "try-terms" }, lines),
-    el("p", { class: "hint" }, `All weights of this query add up to ${sum.toFixed(3)}.`),
+    el("p", { class: "hint" }, `All weights of this query add up to ${weightOf(row).toFixed(3)}.`),
   ].filter(Boolean);
 }
 
@@ -118,18 +117,8 @@ function restRow(count, weight) {
 }
 
 function bar(name, weight, text) {
-  const width = `${100 * Math.min(Math.max(weight, 0), 1)}%`;
-  return el(
-    "li",
-    {},
-    el("span", { class: "try-term-name", dir: "auto" }, name),
-    el(
-      "div",
-      { class: "track", "aria-hidden": "true" },
-      el("div", { class: "fill", style: { width } }),
-    ),
-    el("span", { class: "try-term" }, text),
-  );
+  const written = el("span", { class: "try-term-name", dir: "auto" }, name);
+  return el("li", {}, written, trackOf(weight), el("span", { class: "try-term" }, text));
 }
 
 /** The weight against the score: the curve of the normaliser, and a dot for each key. */
@@ -140,10 +129,7 @@ function curve(row, own, scaled) {
   const top = Math.max(...row.map(({ weight }) => weight), 0.02);
   const x = (score) => (100 * (score - low)) / (high - low);
   const y = (weight) => 94 - (88 * weight) / top;
-  const steps = Array.from(
-    { length: STEPS_OF_CURVE + 1 },
-    (_, i) => low + ((high - low) * i) / STEPS_OF_CURVE,
-  );
+  const steps = range(STEPS_OF_CURVE + 1).map((i) => low + ((high - low) * i) / STEPS_OF_CURVE);
   const points = own
     .curve(steps, scaled)
     .map((w, i) => `${x(steps[i]).toFixed(2)},${y(Math.min(w, 1.05 * top)).toFixed(2)}`);
@@ -151,8 +137,8 @@ function curve(row, own, scaled) {
     // a line of no length with round ends is a dot at any size
     svg("path", { class: "try-dot", d: `M${x(scaled[i]).toFixed(2)},${y(weight).toFixed(2)}h0` }),
   );
-  const range = `from ${least.toFixed(1)} to ${most.toFixed(1)}`;
-  const name = `weights from 0 to ${percent(top)} against scores ${range}`;
+  const ends = `from ${least.toFixed(1)} to ${most.toFixed(1)}`;
+  const name = `weights from 0 to ${percent(top)} against scores ${ends}`;
   const picture = svg(
     "svg",
     {
@@ -166,6 +152,6 @@ function curve(row, own, scaled) {
     dots,
   );
   const upwards = `Upwards: the weight, up to ${percent(top)}.`;
-  const caption = `Across: the score, ${range}. ${upwards} Each dot is a key.`;
+  const caption = `Across: the score, ${ends}. ${upwards} Each dot is a key.`;
   return el("div", {}, picture, el("p", { class: "hint" }, caption));
 }

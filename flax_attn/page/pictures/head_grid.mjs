@@ -1,6 +1,7 @@
 // All heads of a model as small pictures: blocks downwards, heads across. One is chosen.
 
 import { el, roving, scrollBox, setStyle } from "../dom.mjs";
+import { indexOfLargest, range, sumOf } from "../lists.mjs";
 import { strengthColour } from "./effects.mjs";
 import { inColours, paintPixelwise, topOf } from "./heat.mjs";
 
@@ -9,12 +10,8 @@ import { inColours, paintPixelwise, topOf } from "./heat.mjs";
  * than those that `isTelling(q, k)` leaves out.
  */
 export function mostTelling(heads, isTelling) {
-  const scores = heads.map((weights) => {
-    let sum = 0;
-    for (let q = 0; q < weights.rows; q++) sum += mostTold(weights, q, isTelling);
-    return sum;
-  });
-  return scores.indexOf(Math.max(...scores));
+  const told = (weights) => range(weights.rows).map((q) => mostTold(weights, q, isTelling));
+  return indexOfLargest(heads.map((weights) => sumOf(told(weights))));
 }
 
 /** The largest weight of a query on a key that tells something. */
@@ -42,7 +39,7 @@ export function headName({ attention }, place, head) {
 export function headGrid(run, onChoose, down = "blocks") {
   const columns = Math.max(...run.attention.map((own) => own.heads));
   const places = run.attention.flatMap(({ heads }, attention) =>
-    Array.from({ length: heads }, (_, head) => [attention, head]),
+    range(heads).map((head) => [attention, head]),
   );
   const cells = places.map(([attention, head]) =>
     el(
@@ -56,9 +53,9 @@ export function headGrid(run, onChoose, down = "blocks") {
   const rows = run.attention.map(({ name, heads }, attention) => [
     el("span", { class: "head-name", "aria-hidden": "true" }, name),
     cells.slice(firstOf(attention), firstOf(attention) + heads),
-    Array.from({ length: columns - heads }, () => el("span", {})),
+    range(columns - heads).map(() => el("span", {})),
   ]);
-  const numbers = Array.from({ length: columns }, (_, head) =>
+  const numbers = range(columns).map((head) =>
     el("span", { class: "head-number", "aria-hidden": "true" }, String(head)),
   );
   const grid = el(

@@ -2,7 +2,8 @@
 // queries and keys has a square-root scale: on a linear one a full weight leaves small ones pale.
 // Words and patches have the colour of their strength, which is 0 for the uniform weight.
 
-import { el, scrollBox, setStyle } from "../dom.mjs";
+import { el, percent, scrollBox, setStyle, svg, tableBehind } from "../dom.mjs";
+import { bytesFrom64, indexOfLargest, meanOf, range } from "../lists.mjs";
 
 // the same as those of `analysis/drawing.py`; the first is the ground, and no weight
 const LIGHT_STOPS = ["#ffffff", "#cfe1f2", "#93c4de", "#4a97c9", "#1764ab", "#08306b"];
@@ -14,6 +15,7 @@ const LEAST_TOP = 8; // times the uniform weight, so that uniform weights are pa
 const BROKEN = [213, 94, 0]; // not a number
 export const PIXELS = 4; // of a cell, so that stripes can be told from a colour
 const FINEST = 720; // pixels along the longer side of a map
+export const STRIP = 16; // height of a row of weights in a chart
 export const MOST_NAMED = 40; // words, up to which a map has names
 
 // neither is there in a worker
@@ -84,8 +86,8 @@ export function colours(place) {
  * Packed weights as `{shape: [heads, q, k], data}`: bytes of a square root, deflated, in base64.
  */
 export async function unpack({ shape, data, broken }) {
-  const packed = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const packed = new Blob([bytesFrom64(data)]);
+  const stream = packed.stream().pipeThrough(new DecompressionStream("deflate"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const weights = Float32Array.from(bytes, (byte) => (byte / 255) ** 2);
   for (const place of broken ?? []) weights[place] = NaN;
@@ -101,7 +103,7 @@ export function headOf({ shape, data }, head) {
 
 /** All heads of weights. */
 export function headsOf(weights) {
-  return Array.from({ length: weights.shape[0] }, (_, head) => headOf(weights, head));
+  return range(weights.shape[0]).map((head) => headOf(weights, head));
 }
 
 /** Weights of at most `most` rows and columns. A cell has the largest weight that is in it. */
@@ -119,25 +121,21 @@ export function pooled({ rows, columns, at }, most) {
 }
 
 /** The weights of one attention and head in a reply, or null. */
-export function weightsIn(reply, name, head) {
-  const own = reply.attention?.[name];
-  return own ? headOf(own, Math.min(head, own.shape[0] - 1)) : null;
+export function weightsIn({ attention }, name, head) {
+  return partOf(attention?.[name], head);
 }
 
 /** The scores of one attention and head in a reply, or null. */
-export function scoresIn(reply, name, head) {
-  const own = reply.scores?.[name];
-  return own ? headOf(own, Math.min(head, own.shape[0] - 1)) : null;
+export function scoresIn({ scores }, name, head) {
+  return partOf(scores?.[name], head);
 }
+
+const partOf = (own, head) => (own ? headOf(own, Math.min(head, own.shape[0] - 1)) : null);
 
 /** The mean weight of each key over all queries, or the weights of one query. */
 export function rowOf(weights, q) {
-  return Array.from({ length: weights.columns }, (_, k) => {
-    if (q !== null) return weights.at(q, k);
-    let sum = 0;
-    for (let i = 0; i < weights.rows; i++) sum += weights.at(i, k);
-    return sum / weights.rows;
-  });
+  const queries = q === null ? range(weights.rows) : [q];
+  return range(weights.columns).map((k) => meanOf(queries.map((i) => weights.at(i, k))));
 }
 
 /** Where the scale of a matrix ends: at its largest weight, or at 8 times the uniform one. */
@@ -150,10 +148,7 @@ export function topOf(weights) {
 
 /** The key with the largest weight of a query. */
 export function largest(weights, q) {
-  let best = 0;
-  for (let k = 1; k < weights.columns; k++)
-    if (weights.at(q, k) > weights.at(q, best) || Number.isNaN(weights.at(q, best))) best = k;
-  return best;
+  return indexOfLargest(rowOf(weights, q));
 }
 
 /** The ticks of a scale from 0 to `top`, as pairs of place and weight. */
@@ -231,13 +226,18 @@ function paintCells(canvas, weights, { top = 1, visible = () => true, finest = F
 
 /** Makes a canvas one pixel for each weight. */
 export function paintPixelwise(canvas, { rows, columns, at }, top) {
-  canvas.width = columns;
-  canvas.height = rows;
-  const picture = new ImageData(columns, rows);
-  for (let q = 0; q < rows; q++)
-    for (let k = 0; k < columns; k++) {
-      const [red, green, blue] = rgb(rootOf(at(q, k), top));
-      const place = 4 * (q * columns + k);
+  paintEach(canvas, columns, rows, (k, q) => rgb(rootOf(at(q, k), top)));
+}
+
+/** Gives a canvas a size, and each pixel red, green and blue by `colourAt(x, y)`. */
+export function paintEach(canvas, width, height, colourAt) {
+  canvas.width = width;
+  canvas.height = height;
+  const picture = new ImageData(width, height);
+  for (let y = 0; y < height; y++)
+    for (let x = 0; x < width; x++) {
+      const [red, green, blue] = colourAt(x, y);
+      const place = 4 * (y * width + x);
       picture.data[place] = red;
       picture.data[place + 1] = green;
       picture.data[place + 2] = blue;
@@ -332,6 +332,12 @@ export function heatMap({ name, rowNames = null, columnNames = null, axes = null
   return { node, canvas, show, point: pointAt };
 }
 
+/** A table of the weights of the chosen query, `state.q`; each name is that of a `what`. */
+export function weightsBehind(what, names, weights, state, order = "") {
+  const rows = () => rowOf(weights, state.q).map((weight, k) => [names[k], percent(weight)]);
+  return tableBehind(`the weight of each ${what}${order}`, [what, "weight"], rows);
+}
+
 /** A canvas that is one row of weights; keys that are not visible are hatched. */
 export function strip(name) {
   const canvas = el("canvas", { class: "try-strip", role: "img", "aria-label": name });
@@ -343,12 +349,16 @@ export function strip(name) {
   return { canvas, show };
 }
 
-/** Colours cells of a drawing by the weights of one query. */
-export function stripOf(cells, weights, q, top) {
-  cells.forEach((cell, k) => {
-    const place = rootOf(weights.at(q, k), top);
-    inColours(cell, () => cell.setAttribute("fill", `rgb(${rgb(place)})`));
+/** The weights of one query as a row of colours in a chart, whose scale across is `x`. */
+export function weightStrip(weights, q, top, x, y) {
+  const size = x.place(1) - x.place(0);
+  const cells = rowOf(weights, q).map((weight, k) => {
+    const place = { x: x.place(k) - size / 2, y, width: size + 0.3, height: STRIP - 2 };
+    const cell = svg("rect", place);
+    inColours(cell, () => cell.setAttribute("fill", `rgb(${rgb(rootOf(weight, top))})`));
+    return cell;
   });
+  return svg("g", {}, cells);
 }
 
 /** The whole map, queries downwards, with names where they can be read: `{node, point(q, k)}`. */

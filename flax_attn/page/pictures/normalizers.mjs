@@ -2,9 +2,10 @@
 
 const KEPT = 3; // keys of top-k
 
+import { sumOf } from "../lists.mjs";
+
 const largestOf = (scores) => Math.max(...scores);
 const exponentials = (scores) => scores.map((score) => Math.exp(score - largestOf(scores)));
-const total = (values) => values.reduce((sum, value) => sum + value, 0);
 const signed = (number) => number.toFixed(2).replace("-", "−");
 const exponential = (score, scores) => `exp(${signed(score - largestOf(scores))})`;
 const short = (number) => Number(number.toPrecision(3)).toString();
@@ -26,7 +27,7 @@ function entmaxThreshold(scores) {
   let [low, high] = [largestOf(scores) / 2 - 1, largestOf(scores) / 2];
   for (let i = 0; i < 60; i++) {
     const middle = (low + high) / 2;
-    if (total(scores.map((score) => Math.max(score / 2 - middle, 0) ** 2)) > 1) low = middle;
+    if (sumOf(scores.map((score) => Math.max(score / 2 - middle, 0) ** 2)) > 1) low = middle;
     else high = middle;
   }
   return low;
@@ -37,13 +38,10 @@ function best(scores, count) {
   return new Set(order.slice(0, count));
 }
 
-const divide = (scores, steps) => {
-  const top = largestOf(scores);
-  const sum = total(exponentials(scores));
-  return steps.map((score) => Math.exp(score - top) / sum);
-};
+/** The weights of a normaliser, and its curve: the weights that other scores would have. */
+const byCurve = (curve) => ({ weights: (scores) => curve(scores, scores), curve });
 
-function topSum(scores) {
+function topScores(scores) {
   const kept = best(scores, KEPT);
   return scores.filter((_, i) => kept.has(i));
 }
@@ -51,10 +49,12 @@ function topSum(scores) {
 const softmax = {
   name: "softmax",
   formula: "weight = exp(score / T − largest) / sum of these",
-  weights: (scores) => divide(scores, scores),
-  curve: (steps, scores) => divide(scores, steps),
+  ...byCurve((steps, scores) => {
+    const [top, sum] = [largestOf(scores), sumOf(exponentials(scores))];
+    return steps.map((score) => Math.exp(score - top) / sum);
+  }),
   term: (divided, score, scores) => {
-    const sum = short(total(exponentials(scores)));
+    const sum = short(sumOf(exponentials(scores)));
     return `score ${divided}: ${exponential(score, scores)} / ${sum}`;
   },
 };
@@ -62,14 +62,10 @@ const softmax = {
 const entmax15 = {
   name: "entmax-1.5",
   formula: "weight = max(score / 2T − τ, 0)²",
-  weights: (scores) => {
-    const tau = entmaxThreshold(scores);
-    return scores.map((score) => Math.max(score / 2 - tau, 0) ** 2);
-  },
-  curve: (steps, scores) => {
+  ...byCurve((steps, scores) => {
     const tau = entmaxThreshold(scores);
     return steps.map((score) => Math.max(score / 2 - tau, 0) ** 2);
-  },
+  }),
   term: (divided, score, scores) =>
     `max(½ · ${divided} − τ, 0)² with τ ${signed(entmaxThreshold(scores))}`,
 };
@@ -77,14 +73,10 @@ const entmax15 = {
 const sparsemax = {
   name: "sparsemax",
   formula: "weight = max(score / T − τ, 0)",
-  weights: (scores) => {
-    const tau = sparsemaxThreshold(scores);
-    return scores.map((score) => Math.max(score - tau, 0));
-  },
-  curve: (steps, scores) => {
+  ...byCurve((steps, scores) => {
     const tau = sparsemaxThreshold(scores);
     return steps.map((score) => Math.max(score - tau, 0));
-  },
+  }),
   term: (divided, score, scores) =>
     `max(${divided} − τ, 0) with τ ${signed(sparsemaxThreshold(scores))}`,
 };
@@ -94,17 +86,18 @@ const topK = {
   formula: `softmax of the ${KEPT} largest scores, 0 for the others`,
   weights: (scores) => {
     const kept = best(scores, KEPT);
-    const sum = total(exponentials(topSum(scores)));
+    const sum = sumOf(exponentials(topScores(scores)));
     return scores.map((score, i) => (kept.has(i) ? Math.exp(score - largestOf(scores)) / sum : 0));
   },
   curve: (steps, scores) => {
-    const least = Math.min(...topSum(scores));
-    const sum = total(exponentials(topSum(scores)));
+    const least = Math.min(...topScores(scores));
+    const sum = sumOf(exponentials(topScores(scores)));
     return steps.map((score) => (score < least ? 0 : Math.exp(score - largestOf(scores)) / sum));
   },
   term: (divided, score, scores) => {
-    if (score < Math.min(...topSum(scores))) return `score ${divided}, not among the ${KEPT} best`;
-    const sum = short(total(exponentials(topSum(scores))));
+    const top = topScores(scores);
+    if (score < Math.min(...top)) return `score ${divided}, not among the ${KEPT} best`;
+    const sum = short(sumOf(exponentials(top)));
     return `score ${divided}: ${exponential(score, scores)} / ${sum}`;
   },
 };

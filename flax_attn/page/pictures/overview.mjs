@@ -1,14 +1,13 @@
 // Which attention is looked at: all layers, heads and hops as small pictures that are buttons.
 
-import { el, roving } from "../dom.mjs";
+import { el, pressOne, roving } from "../dom.mjs";
+import { indexOfLargest, meanOf, range } from "../lists.mjs";
 import { headOf, paint, rowOf, topOf } from "./heat.mjs";
 
 /** Every attention of a run as `{name, head, label}`, in the order of the model. */
 export function allHeads(run) {
   return run.attention.flatMap(({ name, heads, of }) =>
-    Array.from({ length: heads }, (_, head) => {
-      return { name, head, label: labelOf(run, name, heads, of, head) };
-    }),
+    range(heads).map((head) => ({ name, head, label: labelOf(run, name, heads, of, head) })),
   );
 }
 
@@ -31,11 +30,11 @@ export function tellingHead(run, q = null) {
   const elsewhere = allHeads(run).map((choice) => {
     const weights = run.examples.length ? weightsOf(run.examples[0], choice) : null;
     if (!weights || weights.rows !== weights.columns) return 0;
-    const rows = q === null ? Array.from({ length: weights.rows }, (_, i) => i) : [q];
+    const rows = q === null ? range(weights.rows) : [q];
     const most = rows.map((i) => Math.max(...rowOf(weights, i).filter((_, k) => k !== i), 0));
-    return most.reduce((sum, own) => sum + own, 0) / rows.length || 0;
+    return meanOf(most) || 0;
   });
-  return elsewhere.reduce((best, own, i) => (own > elsewhere[best] ? i : best), 0);
+  return indexOfLargest(elsewhere);
 }
 
 /**
@@ -44,7 +43,7 @@ export function tellingHead(run, q = null) {
  */
 export function overview(choices, onChoice, { visible, first = 0 } = {}) {
   const press = (index) => {
-    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === index)));
+    pressOne(buttons, index);
     onChoice(index);
   };
   const buttons = choices.map(({ label }, i) =>

@@ -2,6 +2,7 @@
 // would say if it ended after each block.
 
 import { el, percent, plainTable, scrollBox, shown, svg } from "../dom.mjs";
+import { indexOfLargest } from "../lists.mjs";
 import { sign } from "./words.mjs";
 
 const HEIGHT = 40; // units of a picture
@@ -35,7 +36,7 @@ export function tokenPath() {
     const weights = list(attention[name]);
     const size = (own) => shown(Math.hypot(...own));
     const vector = (own) => `${own.length} numbers, length ${size(own)}`;
-    const most = (own) => sign(tokens[own.indexOf(Math.max(...own))]);
+    const most = (own) => sign(tokens[indexOfLargest(own)]);
     const rows = [
       ["embedding", "what the token is, before the first block", list(path.embedding), vector],
       ["query", "what it looks for", list(path.query), vector],

@@ -1,12 +1,16 @@
 // Words on the colours of their weights, and classes as bars.
 
-import { el, percent, roving, setStyle } from "../dom.mjs";
+import { el, percent, pressOne, roving, setStyle } from "../dom.mjs";
+import { indexOfLargest } from "../lists.mjs";
 import { colours, inColours, strength } from "./heat.mjs";
 
 /** A token as it is shown: blanks, no-break spaces and line ends have a sign. */
 export function sign(token) {
   return token === "" ? "∅" : token.replaceAll(" ", "␣").replace(/\p{Zs}/gu, "⍽");
 }
+
+/** A token with a sign in place of the end of a line, as tokenizers write it. */
+export const lineEnd = (token) => (token === "\\n" ? "⏎" : token);
 
 /** The beginning of a text that has more letters than `longest`. */
 export function cutText(text, longest) {
@@ -33,9 +37,9 @@ export function inBrackets(token) {
  * Words as buttons. `onPoint(i)` is called for the word under mouse, finger or focus, `onPick(i)`
  * for one that is pressed. `known[i] === false` puts a word in brackets with a dashed frame.
  *
- * Returns `{node, show(weights, count), pick(i), buttons}`; `count` is the number of words that may
- * have weight, by default all; NaN is a weight that is not a number, and weights of null take the
- * colours away.
+ * Returns `{node, show(weights, count), hide(keys), pick(i), buttons}`; `count` is the number of
+ * words that may have weight, by default all; NaN is a weight that is not a number, and weights of
+ * null take the colours away. `hide` marks the hidden words.
  */
 export function words(label, tokens, { known = null, onPoint = null, onPick = null } = {}) {
   const buttons = tokens.map((token, i) => {
@@ -69,9 +73,19 @@ export function words(label, tokens, { known = null, onPoint = null, onPick = nu
       const said = weights === null ? "" : `: ${percent(weights[i])}`;
       button.setAttribute("aria-label", `${tokens[i]}${said}`);
     });
-  const pick = (index) =>
-    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === index)));
-  return { node, show, pick, buttons };
+  const hide = (keys) =>
+    buttons.forEach((button, i) => {
+      button.classList.toggle("hidden-key", keys.includes(i));
+      button.setAttribute("aria-pressed", String(keys.includes(i)));
+    });
+  return { node, show, hide, pick: (index) => pressOne(buttons, index), buttons };
+}
+
+/** A track that is filled up to a share. */
+export function trackOf(share) {
+  const width = Number.isFinite(share) ? Math.min(Math.max(share, 0), 1) : 0;
+  const fill = el("div", { class: "fill", style: { width: `${100 * width}%` } });
+  return el("div", { class: "track", "aria-hidden": "true" }, fill);
 }
 
 /**
@@ -79,26 +93,36 @@ export function words(label, tokens, { known = null, onPoint = null, onPick = nu
  * right one has a sign.
  */
 export function bars(classes, right = null) {
-  const best = classes.reduce((top, [, share], i) => (share > classes[top][1] ? i : top), 0);
+  const best = likeliest(classes);
   const rows = classes.map(([name, share], i) => {
-    const width = Number.isFinite(share) ? Math.min(Math.max(share, 0), 1) : 0;
-    const bar = el("div", { class: "fill", style: { width: `${100 * width}%` } });
     const isRight = i === right;
     return el(
       "li",
       { class: i === best ? "best" : "" },
       el("span", { class: "class-name", dir: "auto" }, name, isRight ? " ✓" : ""),
       isRight ? el("span", { class: "aside" }, " (the right class)") : null,
-      el("div", { class: "track", "aria-hidden": "true" }, bar),
+      trackOf(share),
       el("span", { class: "share" }, percent(share)),
     );
   });
   return el("ul", { class: "bars" }, rows);
 }
 
+/** The classes that a run has kept of an example, with their probabilities. */
+export const classesOf = (run, { predictions }) =>
+  predictions.map((share, i) => [run.classes[i], share]);
+
+const likeliest = (classes) => indexOfLargest(classes.map(([, share]) => share));
+
+/** Each run's answer, as `draw(reply, run)` makes it, under its name where there are several. */
+export function answersOf(runs, replies, draw) {
+  const name = (run) => (runs.length > 1 ? el("h3", {}, run.name) : null);
+  return replies.map((reply, i) => el("div", {}, name(runs[i]), draw(reply, runs[i])));
+}
+
 /** What the model says of an example, with a sign for right and wrong. */
 export function verdictOf(classes, target) {
-  const best = classes.reduce((top, [, share], i) => (share > classes[top][1] ? i : top), 0);
+  const best = likeliest(classes);
   const said = `${classes[best][0]} (${percent(classes[best][1])})`;
   if (best === target) return `✓ The model says ${said}, which is right.`;
   return `✗ The model says ${said}; right is ${classes[target][0]}.`;

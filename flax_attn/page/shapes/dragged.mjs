@@ -3,21 +3,50 @@
 import { exampleChooser, headChooser, offered } from "../controls/choosers.mjs";
 import { handle, plot } from "../controls/plot.mjs";
 import { isVisible } from "../controls/settings.mjs";
-import { el, percent } from "../dom.mjs";
+import { capital, el, percent } from "../dom.mjs";
 import { evidenceRow } from "../pictures/evidence.mjs";
-import { heatMap, legend, PIXELS, scoresIn, strip, weightsIn } from "../pictures/heat.mjs";
+import { heatMap, legend, PIXELS, strip, weightsIn } from "../pictures/heat.mjs";
 import { everyNormalizer, levels, verdict } from "./levels.mjs";
-import { signalKey, withMarks } from "./marks.mjs";
-import { drawn, groupOf, isIn, LENGTH, rightHeights, SHAPE_SIGNS, shapeParts } from "./numbers.mjs";
-import { shapesOf, shareOn, unusual, widest } from "./numbers.mjs";
+import { drawn, groupOf, heightIn, isIn, keysIn, LENGTH, pluralOf } from "./numbers.mjs";
+import { rightHeights, SHAPE_SIGNS, shapeParts, shapesOf, shareOn } from "./numbers.mjs";
+import { unusual, widest } from "./numbers.mjs";
 
 const HEIGHT_TICKS = [0, 5, 10, 15, 20, 25];
 
+/** A map with the signs of the shapes along its top and its left side. */
+function withMarks(map) {
+  const [top, left] = ["top", "left"].map((side) =>
+    el("div", { class: `try-marks-${side}`, "aria-hidden": "true" }),
+  );
+  const node = el("div", { class: "try-marked" }, top, left, map);
+  const show = (marks) => {
+    const along = (edge) =>
+      marks.map(([kind, sign, place]) =>
+        el("span", { class: `try-${kind}`, style: { [edge]: `${place}%` } }, sign),
+      );
+    top.replaceChildren(...along("left"));
+    left.replaceChildren(...along("top"));
+  };
+  return { node, show };
+}
+
+/** What the lines of a plot are. */
+function signalKey(runs) {
+  const entry = (name, what) => el("li", {}, el("span", { class: `try-swatch try-${name}` }), what);
+  return el(
+    "ul",
+    { class: "key" },
+    entry("input", "signal"),
+    entry("target", "right answer"),
+    runs.map((run, i) => entry(`answer-${i}`, runs.length > 1 ? run.name : "the model's answer")),
+  );
+}
+
 /** The view of signals of four shapes. */
-export function shapesView({ runs, asks, changed, hide, forget, again }) {
+export function shapesView({ runs, asks, changed, hide, beginWith, again }) {
   const [run] = runs;
   const hasMap = run.attention.length > 0;
-  const state = { example: 0, shapes: [], noise: [], chosen: 0, replies: null, settings: null };
+  const state = { shapes: [], noise: [], chosen: 0, replies: null, settings: null };
   const answers = runs.map((_, i) => `answer-${i}`);
   const own = plot({
     length: LENGTH,
@@ -72,7 +101,6 @@ export function shapesView({ runs, asks, changed, hide, forget, again }) {
   }
 
   function begin(i) {
-    state.example = i;
     const example = run.examples[i];
     state.shapes = shapesOf(example);
     const clean = drawn(state.shapes);
@@ -90,7 +118,9 @@ export function shapesView({ runs, asks, changed, hide, forget, again }) {
 
   const signal = () => drawn(state.shapes).map((value, t) => value + state.noise[t]);
   const weights = (reply, other = run) =>
-    weightsIn(reply, other === run ? heads.now.name : other.attention.at(-1)?.name, heads.now.head);
+    other === run
+      ? heads.weights(reply)
+      : weightsIn(reply, other.attention.at(-1)?.name, heads.now.head);
   const chosenQuery = (own) => {
     const t = Math.round(state.shapes[state.chosen].center);
     return Math.min(Math.floor((t * own.rows) / LENGTH), own.rows - 1);
@@ -172,11 +202,7 @@ export function shapesView({ runs, asks, changed, hide, forget, again }) {
     show(state.replies, state.settings);
   }
 
-  function keysOfChosen(looks) {
-    const keys = Array.from({ length: looks.columns }, (_, k) => k);
-    const shape = state.shapes[state.chosen];
-    return keys.filter((k) => isIn(shape, (k * LENGTH) / looks.columns));
-  }
+  const keysOfChosen = (looks) => keysIn(state.shapes[state.chosen], looks.columns);
 
   function showHider(looks, { hidden }) {
     const { kind } = state.shapes[state.chosen];
@@ -197,22 +223,21 @@ export function shapesView({ runs, asks, changed, hide, forget, again }) {
       const said = sayOf(replies[i].outputs.data, right, weights(replies[i], other));
       return runs.length > 1 ? `${other.name}: ${said}` : said;
     });
-    const capital = (line) => line.charAt(0).toUpperCase() + line.slice(1);
     return [...(runs.length > 1 ? lines : lines.map(capital)), unusual(state.shapes)]
       .filter(Boolean)
       .join(" ");
   }
 
   function sayOf(output, right, looks) {
-    const groups = [groupOf(state.shapes, 0, run.task)];
-    const rest = [0, 1, 2, 3].filter((i) => !groups[0].includes(i));
+    const first = groupOf(state.shapes, 0, run.task);
+    const rest = [0, 1, 2, 3].filter((i) => !first.includes(i));
     const fromLeft = (i, j) => state.shapes[i].center - state.shapes[j].center;
-    return [groups[0], rest]
+    return [first, rest]
       .map((group) => [...group].sort(fromLeft))
       .map((group) => {
         const kinds = new Set(group.map((i) => state.shapes[i].kind));
-        const what = kinds.size > 1 ? "pair" : `${[...kinds][0] === "box" ? "boxe" : "triangle"}s`;
-        const set = group.map((i) => table.level(output, state.shapes[i]).toFixed(1));
+        const what = kinds.size > 1 ? "pair" : pluralOf([...kinds][0]);
+        const set = group.map((i) => heightIn(output, state.shapes[i]).toFixed(1));
         const own = group.map((i) => state.shapes[i]);
         const share = looks
           ? `, on average ${percent(shareOn(looks, own, own))} of their attention on ${what}`
@@ -233,7 +258,7 @@ export function shapesView({ runs, asks, changed, hide, forget, again }) {
     return {
       what: `${shapes[chosen].kind} at ${Math.round(shapes[chosen].center)}`,
       weights: looks,
-      scores: scoresIn(state.replies[0], heads.now.name, heads.now.head),
+      scores: heads.scores(state.replies[0]),
       q,
       visible: (k) => isVisible(q, k, state.settings),
       key: (k) => {
@@ -244,7 +269,6 @@ export function shapesView({ runs, asks, changed, hide, forget, again }) {
   }
 
   const first = widest(offered(run), (own) => weightsIn(own, heads.now.name, 0));
-  begin(first);
   row.canvas.addEventListener("click", (event) => {
     const box = row.canvas.getBoundingClientRect();
     const count = weights(state.replies[0]).columns;
@@ -259,12 +283,7 @@ export function shapesView({ runs, asks, changed, hide, forget, again }) {
     signal,
     settings: () => state.settings,
   });
-  const beginAnew = (i) => {
-    begin(i);
-    forget();
-    changed();
-  };
-  const begins = exampleChooser(run, beginAnew, first);
+  const begins = exampleChooser(run, beginWith, first);
   const besides = [heads.node, marked.node, scaleOf, pointed];
   const picture = el(
     "div",
@@ -283,8 +302,8 @@ export function shapesView({ runs, asks, changed, hide, forget, again }) {
     between: true,
     after: el("div", {}, table.node, hasMap ? [hider, evidence.node, compare.node] : null),
     input: () => ({ inputs: { shape: [LENGTH, 1], data: signal() } }),
-    example: () => state.example,
-    reset: () => begin(state.example),
+    begin,
+    first,
     show,
     say,
     query,

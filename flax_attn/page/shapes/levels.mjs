@@ -2,7 +2,8 @@
 
 import { nameOfNormalizer, NORMALIZERS } from "../controls/settings.mjs";
 import { el, percent, plainTable } from "../dom.mjs";
-import { weightsIn } from "../pictures/heat.mjs";
+import { meanOf, range } from "../lists.mjs";
+import { rowOf, weightsIn } from "../pictures/heat.mjs";
 import { heightIn, pluralOf, rightHeights, SHAPE_KINDS, shareOn } from "./numbers.mjs";
 
 const CLOSE = 1; // what passes for right, where heights reach 25
@@ -19,8 +20,7 @@ const LEVELLED =
 /** How far some shapes, by their indices, are from the right heights, and whether it passes. */
 export function verdict(group, output, shapes, right) {
   const errors = group.map((i) => Math.abs(heightIn(output, shapes[i]) - right[i]));
-  const mean = errors.reduce((sum, error) => sum + error, 0) / errors.length;
-  const written = mean.toFixed(1); // what is read decides
+  const written = meanOf(errors).toFixed(1); // what is read decides
   return `${Number(written) <= CLOSE ? "✓" : "✗"} off by ${written}`;
 }
 
@@ -56,7 +56,7 @@ export function levels() {
     const header = ["shapes", "set to", "right", "verdict", "attention on own kind"];
     node.replaceChildren(stacked(LEVELLED, header, rows));
   };
-  return { node, show, level: heightIn };
+  return { node, show };
 }
 
 /**
@@ -109,8 +109,6 @@ export function everyNormalizer({ run, ask, shapes, signal, settings }) {
 
 /** The mean number of keys that get at least a hundredth of a query's weight. */
 function keysOf(weights) {
-  let count = 0;
-  for (let q = 0; q < weights.rows; q++)
-    for (let k = 0; k < weights.columns; k++) count += weights.at(q, k) >= 0.01;
-  return (count / weights.rows).toFixed(1);
+  const keys = (q) => rowOf(weights, q).filter((weight) => weight >= 0.01).length;
+  return meanOf(range(weights.rows).map(keys)).toFixed(1);
 }

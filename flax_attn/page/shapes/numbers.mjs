@@ -1,6 +1,8 @@
 // The shapes task in numbers: signals of two triangles and two boxes, as `data/shapes.py` makes
 // them, and what an answer says of them.
 
+import { meanOf, range, sumOf } from "../lists.mjs";
+
 export const LENGTH = 100;
 export const CENTERS = [5.5, 94.5]; // of training
 export const HEIGHTS = [1, 25];
@@ -23,12 +25,12 @@ export function heightIn(signal, { kind, center, width, first, last }) {
   if (kind === "triangle") return signal[Math.min(Math.max(Math.round(center), 0), LENGTH - 1)];
   const size = width ?? last - first;
   const inside = signal.filter((_, t) => 2 * Math.abs(t - center) < size);
-  return inside.reduce((sum, own) => sum + own, 0) / Math.max(inside.length, 1);
+  return sumOf(inside) / Math.max(inside.length, 1);
 }
 
 /** A signal without noise: the largest of the four shapes at each point. */
 export function drawn(shapes, heights = shapes.map((shape) => shape.height)) {
-  return Array.from({ length: LENGTH }, (_, t) =>
+  return range(LENGTH).map((t) =>
     Math.max(...shapes.map((shape, i) => heightAt(shape, heights[i], t))),
   );
 }
@@ -41,12 +43,7 @@ function heightAt({ kind, center, width }, height, t) {
 
 /** The right heights: the mean of each kind, or of the two on each side. */
 export function rightHeights(shapes, task) {
-  const left = [...shapes.keys()].sort((i, j) => shapes[i].center - shapes[j].center).slice(0, 2);
-  const group = (i) => (task === "by_location" ? left.includes(i) : shapes[i].kind);
-  return shapes.map((_, i) => {
-    const own = shapes.filter((_, j) => group(j) === group(i));
-    return own.reduce((sum, shape) => sum + shape.height, 0) / own.length;
-  });
+  return shapes.map((_, i) => meanOf(groupOf(shapes, i, task).map((j) => shapes[j].height)));
 }
 
 /** The shapes that are levelled with a shape, itself among them. */
@@ -59,6 +56,11 @@ export function groupOf(shapes, i, task) {
 /** Whether a point of the signal lies in a shape. */
 export function isIn({ center, width }, t) {
   return Math.abs(t - center) <= width / 2;
+}
+
+/** The keys in a shape, of as many as there are columns. */
+export function keysIn(shape, columns) {
+  return range(columns).filter((k) => isIn(shape, (k * LENGTH) / columns));
 }
 
 /** The share of their weight that the queries in some shapes put on the keys in others. */
@@ -86,12 +88,11 @@ export function widest(examples, weightsOfOne) {
     const weights = weightsOfOne(example);
     if (!weights) return 1;
     const boxes = shapesOf(example).filter(({ kind }) => kind === "box");
-    const rows = Array.from({ length: weights.rows }, (_, q) => q).filter((q) =>
+    const rows = range(weights.rows).filter((q) =>
       boxes.some((box) => isIn(box, ((q + 0.5) * LENGTH) / weights.rows - 0.5)),
     );
-    const keys = Array.from({ length: weights.columns }, (_, k) => k);
-    const largest = rows.map((q) => Math.max(...keys.map((k) => weights.at(q, k))));
-    const mean = largest.reduce((sum, own) => sum + own, 0) / rows.length;
+    const keys = range(weights.columns);
+    const mean = meanOf(rows.map((q) => Math.max(...keys.map((k) => weights.at(q, k)))));
     return Number.isFinite(mean) ? mean : 1;
   });
   return means.indexOf(Math.min(...means));
@@ -114,12 +115,11 @@ export function unusual(shapes) {
 
 /** The four shapes of a signal, with the share that the queries in shapes put on each. */
 export function shapeParts(shapes, weights) {
-  const all = Array.from({ length: weights.columns }, (_, k) => k);
   const numbers = shapes.map((own, i) => shapes.slice(0, i + 1).filter(isOfKind(own.kind)).length);
   return {
     names: shapes.map(({ kind }, i) => `${kind} ${numbers[i]}`),
     labels: shapes.map(({ kind }, i) => `${SHAPE_SIGNS[kind]} ${kind} ${numbers[i]}`),
-    keys: shapes.map((own) => all.filter((k) => isIn(own, (k * LENGTH) / weights.columns))),
+    keys: shapes.map((own) => keysIn(own, weights.columns)),
     weights: shapes.map((own) => shareOn(weights, shapes, [own])),
     what: "shape",
     weighed: "the mean over all positions in shapes",

@@ -4,14 +4,15 @@
 import { exampleChooser, headChooser } from "../controls/choosers.mjs";
 import { centred, SIZE } from "../controls/digits.mjs";
 import { paperToDraw } from "../controls/paper.mjs";
-import { isBetween } from "../controls/settings.mjs";
-import { el, percent, sentence, setStyle, tableBehind } from "../dom.mjs";
+import { isBetween, isVisible } from "../controls/settings.mjs";
+import { el, percent, sentence, setStyle } from "../dom.mjs";
 import { addKind } from "../kinds.mjs";
+import { indexOfLargest, range } from "../lists.mjs";
 import { evidenceRow } from "../pictures/evidence.mjs";
-import { inColours, largest, movingLegend, rgb, rowOf, scoresIn } from "../pictures/heat.mjs";
-import { strength, strengthLegend, weightsIn } from "../pictures/heat.mjs";
+import { inColours, movingLegend, paintEach, rgb, rowOf, strength } from "../pictures/heat.mjs";
+import { strengthLegend, weightsBehind } from "../pictures/heat.mjs";
 import { stage } from "../pictures/stage.mjs";
-import { bars, verdictOf } from "../pictures/words.mjs";
+import { answersOf, bars, classesOf, verdictOf } from "../pictures/words.mjs";
 
 const PALE = 0.25; // how much the paper lightens the colour of a weight
 const DARK = 0.85; // how much ink darkens it
@@ -19,8 +20,8 @@ const DARK = 0.85; // how much ink darkens it
 /** The picture of one image, for `stage`. */
 function drawImage(run) {
   return (example, weights, { choice }) => {
-    const { image, predictions, target } = example;
-    const classes = predictions.map((share, i) => [run.classes[i], share]);
+    const { image, target } = example;
+    const classes = classesOf(run, example);
     const verdict = el("p", { class: "result" }, verdictOf(classes, target));
     const grid = weights && gridOf(image, weights.columns);
     if (!grid) {
@@ -50,7 +51,7 @@ function drawImage(run) {
       state.q = q;
       const row = rowOf(weights, q);
       field.show(row);
-      tell(largest({ columns: row.length, at: (_, i) => row[i] }, 0));
+      tell(indexOfLargest(row));
     };
     pick(choose ? mostInked(image, grid) : null);
     const hint = choose
@@ -62,7 +63,7 @@ function drawImage(run) {
       said.node,
       strengthLegend(weights.columns, false, "patches"),
       el("p", { class: "hint no-print" }, hint),
-      patchesBehind(weights, state),
+      weightsBehind("patch", range(weights.columns), weights, state, ", row by row"),
     ];
   };
 }
@@ -81,7 +82,7 @@ function mostInked({ shape: [, width], data }, grid) {
     const row = Math.floor(Math.floor(i / width) / grid.size);
     inks[row * grid.columns + Math.floor((i % width) / grid.size)] += ink;
   });
-  return inks.indexOf(Math.max(...inks));
+  return indexOfLargest(inks);
 }
 
 /** Draws an image in ink, with the colours of the weights of its patches over it. */
@@ -92,21 +93,15 @@ function paintImage(canvas, image, grid, row, count = row?.length) {
 
 /** As `paintImage`, with `zoom` pixels for each of the image, and for the colours of now. */
 export function paintPixels(canvas, { shape: [height, width], data }, grid, row, count, zoom) {
-  canvas.width = zoom * width;
-  canvas.height = zoom * height;
-  const picture = new ImageData(canvas.width, canvas.height);
   const cover = row && row.map((weight) => rgb(strength(weight, count)));
   const patchAt = (i, j) => Math.floor(i / grid.size) * grid.columns + Math.floor(j / grid.size);
-  for (let y = 0; y < canvas.height; y++)
-    for (let x = 0; x < canvas.width; x++) {
-      const [i, j] = [Math.floor(y / zoom), Math.floor(x / zoom)];
-      const ink = data[i * width + j];
-      const ground = row ? cover[patchAt(i, j)] : [255, 255, 255];
-      const shade = 1 - (row ? DARK : 1) * ink;
-      const mixed = ground.map((value) => shade * ((1 - PALE) * value + PALE * 255));
-      picture.data.set([...mixed, 255], 4 * (y * canvas.width + x));
-    }
-  canvas.getContext("2d").putImageData(picture, 0, 0);
+  paintEach(canvas, zoom * width, zoom * height, (x, y) => {
+    const [i, j] = [Math.floor(y / zoom), Math.floor(x / zoom)];
+    const ink = data[i * width + j];
+    const ground = row ? cover[patchAt(i, j)] : [255, 255, 255];
+    const shade = 1 - (row ? DARK : 1) * ink;
+    return ground.map((value) => shade * ((1 - PALE) * value + PALE * 255));
+  });
 }
 
 /** An image whose patches can be pointed at by mouse, finger and keys. */
@@ -147,20 +142,15 @@ function patches(image, grid, { onPoint, onPick }) {
   return { node, canvas, mark, show: (row) => paintImage(canvas, image, grid, row) };
 }
 
-function patchesBehind(weights, state) {
-  const rows = () => rowOf(weights, state.q).map((weight, k) => [k, percent(weight)]);
-  return tableBehind("the weight of each patch, row by row", ["patch", "weight"], rows);
-}
-
 /** Ink to what the model takes, and back: MNIST has white digits on black, files the reverse. */
 const unitsOf = (run) => (own) => (run.data === "mnist" ? own : 1 - own);
 
 /** The view of images in classes. */
-function tryImages({ runs, asks, changed, hide, forget, again }) {
+function tryImages({ runs, asks, changed, hide, beginWith, again }) {
   const [run] = runs;
   const [height, width] = run.examples[0].image.shape;
   const isDigit = height === SIZE && width === SIZE;
-  const state = { image: null, strokes: false, replies: null, settings: null, query: 0 };
+  const state = { image: null, replies: null, settings: null, query: 0 };
   const heads = headChooser(run, again);
   const paper = paperToDraw(drawnOn);
   const looked = el("canvas", { class: "try-seen", role: "img", width, height });
@@ -173,7 +163,6 @@ function tryImages({ runs, asks, changed, hide, forget, again }) {
   const inUnits = unitsOf(run);
 
   function begin(i) {
-    state.example = i;
     const { image, attention } = run.examples[i];
     state.image = Array.from(image.data, inUnits);
     paper.show(image.data, width, height);
@@ -198,20 +187,16 @@ function tryImages({ runs, asks, changed, hide, forget, again }) {
   /** `request` is what was answered. */
   function show(replies, settings, request) {
     Object.assign(state, { replies, settings });
-    const looks = weightsIn(replies[0], heads.now.name, heads.now.head);
+    const looks = heads.weights(replies[0]);
     const image = { shape: [height, width], data: state.image.map(inUnits) };
     if (!looks) inColours(looked, () => paintPixels(looked, image, null, null, 1, 1));
     else {
       showPatches(looks, settings, image);
       showEvidence(looks, request);
     }
-    const lists = replies.map((reply, i) => {
-      const ordered = [...reply.classes].sort(([a], [b]) =>
-        a.localeCompare(b, "en", { numeric: true }),
-      );
-      return el("div", {}, runs.length > 1 ? el("h3", {}, runs[i].name) : null, bars(ordered));
-    });
-    answer.replaceChildren(...lists);
+    const byName = ([a], [b]) => a.localeCompare(b, "en", { numeric: true });
+    const listOf = ({ classes }) => bars([...classes].sort(byName));
+    answer.replaceChildren(...answersOf(runs, replies, listOf));
   }
 
   /** Buttons on the patches: colours say where the chosen one looks; a click hides one. */
@@ -239,21 +224,15 @@ function tryImages({ runs, asks, changed, hide, forget, again }) {
     const asked = JSON.stringify([request, heads.now]);
     if (asked === state.asked) return;
     state.asked = asked;
-    const count = looks.columns;
-    const columns = Math.round(Math.sqrt(count));
-    const mean = (k) => {
-      let sum = 0;
-      for (let q = 0; q < looks.rows; q++) sum += looks.at(q, k);
-      return sum / looks.rows;
-    };
-    const names = Array.from({ length: count }, (_, k) => nameOf(k, columns));
-    const weights = names.map((_, k) => mean(k));
+    const columns = Math.round(Math.sqrt(looks.columns));
+    const weights = rowOf(looks, null);
+    const names = weights.map((_, k) => nameOf(k, columns));
     evidence.show({ names, labels: null, weights, what: "patch", columns, ...request });
   }
 
   function makePatches(count, side) {
     setStyle(patches, { "grid-template-columns": `repeat(${side}, 1fr)` });
-    return Array.from({ length: count }, (_, k) => {
+    return range(count).map((k) => {
       const point = () => {
         if (state.query === k) return;
         state.query = k;
@@ -284,39 +263,35 @@ function tryImages({ runs, asks, changed, hide, forget, again }) {
 
   function query() {
     const reply = state.replies?.[0];
-    const looks = reply && weightsIn(reply, heads.now.name, heads.now.head);
+    const looks = reply && heads.weights(reply);
     if (!looks) return null;
     const side = Math.round(Math.sqrt(looks.columns));
     const q = looks.rows > 1 ? state.query : 0;
-    const { hidden, reach, causal } = state.settings;
-    const isNear = (k) => reach === null || Math.abs(q - k) <= reach;
     return {
       what: looks.rows > 1 ? `the ${nameOf(q, side)}` : "the whole image",
       weights: looks,
-      scores: scoresIn(reply, heads.now.name, heads.now.head),
+      scores: heads.scores(reply),
       q,
-      visible: (k) => !hidden.includes(k) && (looks.rows < 2 || (isNear(k) && !(causal && k > q))),
+      visible: (k) =>
+        looks.rows > 1 ? isVisible(q, k, state.settings) : !state.settings.hidden.includes(k),
       key: (k) => nameOf(k, side),
     };
   }
 
-  begin(0);
   const hasAttention = run.attention.length > 0;
-  const choose = (i) => {
-    begin(i);
-    forget();
-    changed();
-  };
   const clear = () => {
     paper.clear();
     drawnOn(new Float32Array(SIZE * SIZE), SIZE);
   };
   const overlaid = el("div", { class: "try-overlay" }, looked, hasAttention ? patches : null);
-  const view = {
+  const draw =
+    "Clear the paper and draw a 7, with the mouse, a finger or the keyboard; then add a bar " +
+    "and see the answer change.";
+  return {
     node: el(
       "div",
       {},
-      exampleChooser(run, choose),
+      exampleChooser(run, beginWith),
       el(
         "div",
         { class: "try-drawing" },
@@ -344,21 +319,16 @@ function tryImages({ runs, asks, changed, hide, forget, again }) {
       hasAttention ? evidence.node : null,
     ),
     hint: hasAttention
-      ? "Clear the paper and draw a 7, with the mouse, a finger or the keyboard; then add a bar " +
-        "and see the answer change. " +
-        "Point at a patch to see where it looks; click it to hide it."
-      : "Clear the paper and draw a 7, with the mouse, a finger or the keyboard; then add a bar " +
-        "and see the answer change.",
+      ? `${draw} Point at a patch to see where it looks; click it to hide it.`
+      : draw,
     most: 64,
     between: isBetween(run),
     input: () => ({ inputs: { shape: [height, width], data: state.image } }),
-    example: () => state.example,
-    reset: () => begin(state.example),
+    begin,
     show,
     say,
     query,
   };
-  return view;
 }
 
 /** What a model takes for an image of its run. */
@@ -377,9 +347,9 @@ function patchParts({ image }, weights) {
 addKind("images", {
   picture: (run, beside) => stage(run, drawImage(run), { hasLegend: () => false, beside }),
   tried: tryImages,
-  kept: (run, { predictions, attention }) => {
-    const classes = predictions.map((share, i) => [run.classes[i], share]);
-    return { classes: classes.sort(([, a], [, b]) => b - a), attention, scores: null };
+  kept: (run, example) => {
+    const classes = classesOf(run, example).sort(([, a], [, b]) => b - a);
+    return { classes, attention: example.attention, scores: null };
   },
   stored: { inputs: storedImage, parts: (run, example, weights) => patchParts(example, weights) },
 });

@@ -1,17 +1,18 @@
 // Language models: what a token looks at, the loss along a text, and induction. To try, a prompt is
 // typed, and the model writes on.
 
-import { headChooser } from "../controls/choosers.mjs";
+import { headChooser, textField } from "../controls/choosers.mjs";
 import { isVisible } from "../controls/settings.mjs";
-import { asNumber, el, percent, sentence, shown, tableBehind } from "../dom.mjs";
+import { asNumber, el, percent, replaceButtons, sentence, shown } from "../dom.mjs";
 import { addKind } from "../kinds.mjs";
-import { chart } from "../pictures/curves.mjs";
+import { indexOfLargest, range } from "../lists.mjs";
+import { chart, lineOf } from "../pictures/curves.mjs";
 import { evidenceRow } from "../pictures/evidence.mjs";
-import { headOf, heatMap, largest, legend, mapOf, movingLegend, rowOf } from "../pictures/heat.mjs";
-import { scoresIn, weightsIn } from "../pictures/heat.mjs";
+import { headOf, heatMap, legend, mapOf, movingLegend, rowOf } from "../pictures/heat.mjs";
+import { weightsBehind } from "../pictures/heat.mjs";
 import { tellingHead } from "../pictures/overview.mjs";
 import { stage } from "../pictures/stage.mjs";
-import { bars, sign, words } from "../pictures/words.mjs";
+import { answersOf, bars, lineEnd, sign, words } from "../pictures/words.mjs";
 
 /** Whether a query may look at a key: a token sees itself and those before it. */
 function isBefore(q, k) {
@@ -39,7 +40,7 @@ function drawPassage() {
     const pick = (q, k = null) => {
       state.q = q;
       const shares = rowOf(weights, q);
-      const key = k ?? largest({ columns: q + 1, at: (_, i) => shares[i] }, 0);
+      const key = k ?? indexOfLargest(shares.slice(0, q + 1));
       row.show(shares, q + 1);
       scale.to(q + 1);
       row.buttons.forEach((button, i) => button.classList.toggle("after", i > q));
@@ -48,15 +49,9 @@ function drawPassage() {
       tell(key);
     };
     pick(state.q);
-    const hint = "Press a token to see what it looks at.";
-    const under = el("p", { class: "hint no-print" }, hint);
-    return [row.node, said.node, scale.node, under, map.node, behind()];
-
-    function behind() {
-      const row = (weight, k) => [sign(tokens[k]), percent(weight)];
-      const rows = () => rowOf(weights, state.q).map(row);
-      return tableBehind("the weight of each token", ["token", "weight"], rows);
-    }
+    const under = el("p", { class: "hint no-print" }, "Press a token to see what it looks at.");
+    const behind = weightsBehind("token", tokens.map(sign), weights, state);
+    return [row.node, said.node, scale.node, under, map.node, behind];
   };
 }
 
@@ -70,19 +65,14 @@ function tokenLook(from, to, weight, back) {
 
 /** Further pictures of a language model: the loss by position, and the heads' induction. */
 function furtherOf(example) {
-  const parts = [];
-  const seeds = example.losses.map((row) => row.map(asNumber));
-  const steps = seeds[0].map((_, i) => i + 1);
-  const over = (pick) => steps.map((_, i) => pick(seeds.map((row) => row[i])));
-  const mean = over((values) => values.reduce((a, b) => a + b, 0) / values.length);
-  const low = over((values) => Math.min(...values));
-  const high = over((values) => Math.max(...values));
-  const line = { label: "loss", look: 0, steps, mean, low, high, rows: seeds };
+  const steps = example.losses[0].map((_, i) => i + 1);
+  const line = lineOf("loss", 0, steps, example.losses);
   const names = { across: "tokens that the model knows", up: "loss of the next", at: "Tokens" };
-  const heading = "What it gains from knowing more";
-  parts.push(el("h2", {}, heading), el("figure", {}, chart([line], names)));
-  if (example.induction) parts.push(...induction(example));
-  return parts;
+  return [
+    el("h2", {}, "What it gains from knowing more"),
+    el("figure", {}, chart([line], names)),
+    example.induction ? induction(example) : null,
+  ];
 }
 
 /** Which heads look for what followed last time, and the best of them on a repeated string. */
@@ -166,7 +156,7 @@ function promptOf(example) {
 /** What a run has kept of its first prompt: what the last token looks at, and no next token. */
 function keptPrompt({ tokens, attention }, end) {
   const lastRow = ({ shape: [heads, , columns], data }) => {
-    const rows = Array.from({ length: heads }, (_, head) => {
+    const rows = range(heads).map((head) => {
       const begin = (head * columns + end - 1) * columns; // as many queries as keys
       return [...data.slice(begin, begin + end)];
     });
@@ -182,7 +172,7 @@ function keptPrompt({ tokens, attention }, end) {
 function tryLanguage({ runs, asks, changed, hide, forget, again }) {
   const [run] = runs;
   const state = { replies: null, settings: null, request: null, timer: null };
-  const text = el("textarea", { rows: 3, spellcheck: "false", maxlength: 100000, oninput: typed });
+  const text = textField("your text", 3, typed);
   const last = promptIn(run.examples[0])[1] - 1;
   const heads = headChooser(run, again, run.attention.length ? tellingHead(run, last) : null);
   const scale = movingLegend("tokens");
@@ -202,33 +192,25 @@ function tryLanguage({ runs, asks, changed, hide, forget, again }) {
   function show(replies, settings, request) {
     Object.assign(state, { replies, settings, request });
     const [reply] = replies;
-    const looks = weightsIn(reply, heads.now.name, heads.now.head);
-    const focused = [...line.querySelectorAll("button")].indexOf(document.activeElement);
-    const shownTokens = reply.tokens.map(written);
+    const looks = heads.weights(reply);
+    const shownTokens = reply.tokens.map(lineEnd);
     const own = words("the text so far", shownTokens, { onPick: (k) => hide([k]) });
-    const weights = looks ? reply.tokens.map((_, k) => looks.at(0, k)) : null;
+    const weights = looks && rowOf(looks, 0);
     const count = Math.max(reply.tokens.length - settings.hidden.length, 1);
     own.show(weights, count);
     scale.to(count, settings.hidden.length > 0);
-    own.buttons.forEach((button, k) => {
-      const isHidden = settings.hidden.includes(k);
-      button.classList.toggle("hidden-key", isHidden);
-      button.setAttribute("aria-pressed", String(isHidden));
-    });
-    line.replaceChildren(own.node);
-    if (focused >= 0) own.buttons[focused]?.focus({ preventScroll: true });
-    const lists = replies.map((other, i) => {
-      const next = other.classes.filter(([name]) => !SIGN.test(name)).slice(0, MOST_SHOWN);
-      const shares = next.map(([name, share]) => [sign(written(name)), share]);
-      const list = shares.length ? bars(shares) : null;
-      return el("div", {}, runs.length > 1 ? el("h3", {}, runs[i].name) : null, list);
-    });
-    answer.replaceChildren(...lists);
+    own.hide(settings.hidden);
+    replaceButtons(line, own.node);
+    const listOf = ({ classes }) => {
+      const next = classes.filter(([name]) => !SIGN.test(name)).slice(0, MOST_SHOWN);
+      return next.length ? bars(next.map(([name, share]) => [written(name), share])) : null;
+    };
+    answer.replaceChildren(...answersOf(runs, replies, listOf));
     writes.replaceChildren(...buttonsFor(reply));
     if (weights) evidence.show({ names: shownTokens, weights, what: "token", ...request });
   }
 
-  const written = (token) => (token === "\\n" ? "⏎" : token);
+  const written = (token) => sign(lineEnd(token));
 
   /** A button for each of the likeliest tokens, which writes it. */
   function buttonsFor({ classes, writes: codes }) {
@@ -239,15 +221,15 @@ function tryLanguage({ runs, asks, changed, hide, forget, again }) {
         const onclick = () => {
           stop();
           write(own);
-          text.focus();
+          text.area.focus();
         };
-        return el("button", { type: "button", onclick }, `+ ${sign(written(name))}`);
+        return el("button", { type: "button", onclick }, `+ ${written(name)}`);
       });
   }
 
   /** Adds a token to the text. What is hidden stays so, unless the text moves on under it. */
   function write(codes) {
-    text.value += String.fromCodePoint(...codes);
+    text.area.value += String.fromCodePoint(...codes);
     if (state.replies[0].note) forget();
     changed();
   }
@@ -267,7 +249,7 @@ function tryLanguage({ runs, asks, changed, hide, forget, again }) {
 
   /** Writes a token, once the answer to the text so far is shown. */
   function writeOne() {
-    if (state.request?.inputs.text !== text.value) return;
+    if (state.request?.inputs.text !== text.area.value) return;
     const codes = drawnToken(state.replies[0], state.random());
     state.left -= 1;
     if (codes === null || state.left < 0 || !goOn.isConnected) stop();
@@ -279,49 +261,48 @@ function tryLanguage({ runs, asks, changed, hide, forget, again }) {
       .map((other, i) => {
         if (!replies[i].classes.length) return most(replies[i]).trim(); // before the model answers
         const [[name, share]] = replies[i].classes;
-        const said = `the likeliest next is “${sign(written(name))}”, ${percent(share)}`;
+        const said = `the likeliest next is “${written(name)}”, ${percent(share)}`;
         return runs.length > 1 ? `${other.name}: ${said}.` : `Here ${said}.${most(replies[i])}`;
       })
       .join(" ");
   }
 
   function most(reply) {
-    const looks = weightsIn(reply, heads.now.name, heads.now.head);
+    const looks = heads.weights(reply);
     if (!looks) return "";
-    const weights = reply.tokens.map((_, k) => looks.at(0, k));
-    const best = weights.indexOf(Math.max(...weights));
+    const weights = rowOf(looks, 0);
+    const best = indexOfLargest(weights);
     const back = reply.tokens.length - 1 - best;
-    const where = back === 0 ? "itself" : `“${sign(written(reply.tokens[best]))}”, ${back} back`;
+    const where = back === 0 ? "itself" : `“${written(reply.tokens[best])}”, ${back} back`;
     return ` For it the last token looks most at ${where}, with ${percent(weights[best])}.`;
   }
 
   function query() {
     const reply = state.replies?.[0];
-    const looks = reply && weightsIn(reply, heads.now.name, heads.now.head);
+    const looks = reply && heads.weights(reply);
     if (!looks) return null;
     const last = reply.tokens.length - 1;
     return {
-      what: `the last token, “${sign(written(reply.tokens[last]))}”`,
+      what: `the last token, “${written(reply.tokens[last])}”`,
       weights: looks,
-      scores: scoresIn(reply, heads.now.name, heads.now.head),
+      scores: heads.scores(reply),
       q: 0,
       visible: (k) => isVisible(last, k, state.settings),
-      key: (k) => `“${sign(written(reply.tokens[k]))}” at ${k}`,
+      key: (k) => `“${written(reply.tokens[k])}” at ${k}`,
     };
   }
 
   const begin = () => {
     stop();
     state.random = numbersFrom(1);
-    text.value = promptOf(run.examples[0]);
+    text.area.value = promptOf(run.examples[0]);
   };
-  begin();
   const hasAttention = run.attention.length > 0;
   return {
     node: el(
       "div",
       {},
-      el("label", { class: "try-text" }, el("span", {}, "your text"), text),
+      text.node,
       heads.node,
       el(
         "div",
@@ -341,9 +322,8 @@ function tryLanguage({ runs, asks, changed, hide, forget, again }) {
     most: 33,
     between: true,
     ordered: true,
-    input: () => ({ text: text.value }),
-    example: () => 0,
-    reset: begin,
+    input: () => ({ text: text.area.value }),
+    begin,
     show,
     say,
     query,

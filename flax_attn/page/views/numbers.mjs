@@ -3,23 +3,24 @@
 
 import { el, onWidth, percent, sentence, shown, svg, tableBehind } from "../dom.mjs";
 import { addKind } from "../kinds.mjs";
-import { across, drawAxes, path, pointAlong, scale } from "../pictures/axes.mjs";
-import { heatMap, largest, stripOf } from "../pictures/heat.mjs";
+import { indexOfLargest } from "../lists.mjs";
+import { across, chartAlong, drawAxes, path, scale, stepAlong } from "../pictures/axes.mjs";
+import { heatMap, largest, STRIP, weightStrip } from "../pictures/heat.mjs";
 import { stage } from "../pictures/stage.mjs";
+import { trackOf } from "../pictures/words.mjs";
 import { seriesParts, storedChannels, trySeries } from "./series.mjs";
 import { drawText, hasMap, keptText, tryTexts } from "./texts.mjs";
 
 const TALLEST = 330; // pixels of the points
 const NEAR = 24; // pixels from a point within which it is pointed at
 const NUMBER_CHART = 260;
-const NUMBER_STRIP = 16; // height of the row of weights under a signal
 
 /** The answer to an input, where it is a number. All of the test have one picture. */
 const AS_NUMBER = {
   verdict: (run, { target, prediction }) =>
     `The model says ${shown(prediction)}; right is ${shown(target)}.`,
   picture: () => null,
-  reply: (run, reply) => numberBar(run, numberIn(reply)),
+  reply: (reply, run) => numberBar(run, numberIn(reply)),
   said: (reply) => shown(numberIn(reply)),
 };
 
@@ -28,13 +29,11 @@ const numberIn = ({ outputs }) => outputs.data[0];
 /** A number as a bar between the least and the largest of the test. */
 function numberBar(run, number) {
   const [low, high] = endsOf(run.beside.targets);
-  const share = Math.min(Math.max((number - low) / (high - low || 1), 0), 1);
-  const fill = el("div", { class: "fill", style: { width: `${100 * share}%` } });
   const bar = el(
     "li",
     { class: "best" },
     el("span", { class: "class-name" }, "the number"),
-    el("div", { class: "track", "aria-hidden": "true" }, fill),
+    trackOf((number - low) / (high - low || 1)),
     el("span", { class: "share" }, shown(number)),
   );
   const ends = `The bar goes from ${shown(low)} to ${shown(high)}, the numbers of the test.`;
@@ -75,16 +74,8 @@ function pointsOf(run, { number, press }) {
   };
   chart.addEventListener("pointermove", (event) => near(event) !== null && point(near(event)));
   chart.addEventListener("click", (event) => near(event) !== null && choose(near(event)));
-  chart.addEventListener("keydown", (event) => {
-    const now = order.indexOf(state.i);
-    const far = event.shiftKey ? 10 : 1;
-    const aims = { ArrowLeft: now - far, ArrowRight: now + far, Home: 0, End: order.length - 1 };
-    if (event.key === "Enter") choose(state.i);
-    const aim = aims[event.key];
-    if (aim === undefined) return;
-    event.preventDefault();
-    point(order[Math.min(Math.max(aim, 0), order.length - 1)]);
-  });
+  chart.addEventListener("keydown", ({ key }) => key === "Enter" && choose(state.i));
+  stepAlong(chart, order.length, () => order.indexOf(state.i), (place) => point(order[place]));
   onWidth(
     chart,
     (width) => {
@@ -138,30 +129,20 @@ function nearestPoint(places, [x, y], kept) {
 /** The picture of one signal and its number, for `stage`. */
 function drawNumberedSignal(run) {
   return (example, weights, options) => {
-    const length = example.inputs[0].length;
-    const state = { q: 0, width: 640 };
-    const said = sentence();
-    const chart = svg("svg", { class: "chart signal", tabindex: 0, role: "img" });
+    const [signal] = example.inputs;
     const name = "Attention: queries downwards, keys across";
     const onPoint = (q, k) => tell(q, k);
-    const isMap = weights && weights.rows > 1;
-    const map = isMap ? heatMap({ name, axes: ["query", "key"], onPoint }) : null;
+    const map = hasMap(weights) ? heatMap({ name, axes: ["query", "key"], onPoint }) : null;
     map?.show(weights, { top: options.top, name });
-    const draw = () => drawNumberedChart(chart, example, weights, state, options.top);
-    const tell = (q, k = null) => {
-      state.q = q;
-      said.say(numberedLook(example, weights, q, k));
-      chart.setAttribute("aria-label", `Signal of ${length} positions. ${said.text()}`);
-      map?.point(q, k ?? largest(weights, q));
-      draw();
-    };
-    pointAlong(chart, length, () => state.width, () => state.q, tell);
-    onWidth(chart, (width) => {
-      state.width = width;
-      draw();
+    const { chart, said, tell } = chartAlong({
+      look: "signal",
+      label: `Signal of ${signal.length} positions`,
+      length: signal.length,
+      first: indexOfLargest(signal),
+      draw: (own, state) => drawNumberedChart(own, example, weights, state, options.top),
+      say: (q, k) => numberedLook(example, weights, q, k),
+      mark: (q, k) => map?.point(q, k ?? largest(weights, q)),
     });
-    const [signal] = example.inputs;
-    tell(signal.indexOf(Math.max(...signal)));
     const verdict = el("p", { class: "result" }, AS_NUMBER.verdict(run, example));
     return [verdict, chart, said.node, map?.node];
   };
@@ -170,7 +151,7 @@ function drawNumberedSignal(run) {
 function drawNumberedChart(chart, { inputs }, weights, { q, width }, top) {
   const length = inputs[0].length;
   const foot = NUMBER_CHART - 46;
-  const strip = weights ? NUMBER_STRIP : 0;
+  const strip = weights ? STRIP : 0;
   const box = { left: 44, right: width - 14, top: 30, bottom: foot };
   const positions = inputs[0].map((_, i) => i);
   const [low, high] = endsOf([...inputs.flat(), 0]);
@@ -179,17 +160,12 @@ function drawNumberedChart(chart, { inputs }, weights, { q, width }, top) {
   const lines = inputs.map((channel, i) =>
     svg("path", { d: path(positions, channel, x, up), class: `line colour-${i % 6}` }),
   );
-  const row = weights ? Math.min(q, weights.rows - 1) : 0;
-  const size = x.place(1) - x.place(0);
-  const cells = Array.from({ length: weights?.columns ?? 0 }, (_, k) => {
-    const place = { x: x.place(k) - size / 2, y: foot - strip, width: size + 0.3 };
-    return svg("rect", { ...place, height: strip - 2 });
-  });
-  stripOf(cells, weights, row, top);
+  const row = weights && Math.min(q, weights.rows - 1);
+  if (weights) lines.push(weightStrip(weights, row, top, x, foot - strip));
   const cursor = { x1: x.place(q), x2: x.place(q), y1: box.top, y2: foot, class: "cursor" };
   chart.setAttribute("viewBox", `0 0 ${width} ${NUMBER_CHART}`);
   const axes = drawAxes(x, up, box, { across: "position", up: "signal" });
-  chart.replaceChildren(axes, ...lines, ...cells, svg("line", cursor));
+  chart.replaceChildren(axes, ...lines, svg("line", cursor));
 }
 
 function numberedLook({ inputs }, weights, q, k) {

@@ -3,11 +3,12 @@
 
 import { exampleChooser, headChooser } from "../controls/choosers.mjs";
 import { isVisible } from "../controls/settings.mjs";
-import { el, onWidth, percent, sentence, setStyle, shown, svg, tableBehind } from "../dom.mjs";
+import { el, onDrag, percent, setStyle, shown, svg, tableBehind } from "../dom.mjs";
 import { addKind } from "../kinds.mjs";
-import { across, drawAxes, path, pointAlong, scale } from "../pictures/axes.mjs";
+import { indexOfLargest, meanOf, range, sumOf } from "../lists.mjs";
+import { across, chartAlong, drawAxes, path, scale } from "../pictures/axes.mjs";
 import { evidenceRow } from "../pictures/evidence.mjs";
-import { heatMap, largest, rowOf, scoresIn, weightsIn } from "../pictures/heat.mjs";
+import { heatMap, largest, rowOf } from "../pictures/heat.mjs";
 import { stage } from "../pictures/stage.mjs";
 
 const SERIES_ROW = 44; // pixels of a series
@@ -17,9 +18,6 @@ const OUTPUT = 120;
 function drawSeries(run) {
   return (example, weights, { top }) => {
     const length = example.inputs[0].length;
-    const state = { step: Math.floor(length / 2), width: 640 };
-    const said = sentence();
-    const chart = svg("svg", { class: "chart series", tabindex: 0, role: "img" });
     const name = "Attention: steps downwards, input series across";
     const columnNames = example.inputs.map((_, i) => String(i));
     const rowNames = example.inputs[0].map((_, i) => String(i));
@@ -27,20 +25,15 @@ function drawSeries(run) {
     const axes = ["step", "series"];
     const map = weights && heatMap({ name, rowNames, columnNames, axes, onPoint });
     map?.show(weights, { top, name });
-    const draw = () => drawSeriesChart(chart, example, weights, state, run.relevant);
-    const tell = (step, k = null) => {
-      state.step = step;
-      said.say(seriesLook(example, weights, step, k));
-      chart.setAttribute("aria-label", `${example.inputs.length} input series. ${said.text()}`);
-      map?.point(step, k ?? largest(weights, step));
-      draw();
-    };
-    pointAlong(chart, length, () => state.width, () => state.step, (step) => tell(step));
-    onWidth(chart, (width) => {
-      state.width = width;
-      draw();
+    const { chart, said, tell } = chartAlong({
+      look: "series",
+      label: `${example.inputs.length} input series`,
+      length,
+      first: Math.floor(length / 2),
+      draw: (own, state) => drawSeriesChart(own, example, weights, state, run.relevant),
+      say: (step, k) => seriesLook(example, weights, step, k),
+      mark: (step, k) => map?.point(step, k ?? largest(weights, step)),
     });
-    tell(state.step);
     return [
       weights ? el("p", { class: "result" }, seriesShare(weights, run.relevant)) : null,
       map ? el("div", { class: "beside" }, chart, map.node) : chart,
@@ -52,10 +45,8 @@ function drawSeries(run) {
 }
 
 function seriesShare(weights, relevant) {
-  const steps = Array.from({ length: weights.rows }, (_, i) => i);
-  const mean = (k) => steps.reduce((sum, i) => sum + weights.at(i, k), 0) / steps.length;
-  const means = Array.from({ length: weights.columns }, (_, k) => mean(k));
-  const best = means.indexOf(Math.max(...means));
+  const means = rowOf(weights, null);
+  const best = indexOfLargest(means);
   const known = Number.isInteger(relevant) ? `, and series ${relevant} decides the output` : "";
   return `Series ${best} has the most weight, ${percent(means[best])} on average${known}.`;
 }
@@ -67,7 +58,7 @@ function seriesLook({ targets, predictions }, weights, step, k) {
   return `Step ${step}: ${percent(weights.at(step, key))} of the weight on series ${key}; ${said}.`;
 }
 
-function drawSeriesChart(chart, example, weights, { step, width }, relevant) {
+function drawSeriesChart(chart, example, weights, { q: step, width }, relevant) {
   const { inputs, targets, predictions } = example;
   const length = inputs[0].length;
   const x = across(length, width);
@@ -105,10 +96,9 @@ function drawSeriesChart(chart, example, weights, { step, width }, relevant) {
 }
 
 function seriesBehind(weights) {
-  const keys = Array.from({ length: weights.columns }, (_, k) => k);
-  const header = ["step", ...keys.map((k) => `series ${k}`)];
-  const row = (_, q) => [q, ...keys.map((k) => percent(weights.at(q, k)))];
-  return tableBehind("weights by step", header, () => Array.from({ length: weights.rows }, row));
+  const header = ["step", ...range(weights.columns).map((k) => `series ${k}`)];
+  const row = (q) => [q, ...rowOf(weights, q).map(percent)];
+  return tableBehind("weights by step", header, () => range(weights.rows).map(row));
 }
 
 const FRAME = 100;
@@ -117,18 +107,17 @@ const STEPS_UP = 20; // presses of an arrow key from the bottom to the top
 
 /**
  * The view of series. Each row is moved up and down, and is as thick as its weight. The answer is a
- * row of curves, or what `answers` makes of it: `reply(run, reply)`, a node, and `said(reply)`.
+ * row of curves, or what `answers` makes of it: `reply(reply, run)`, a node, and `said(reply)`.
  */
 export function trySeries(parts, answers = null) {
-  const { runs, asks, changed, hide, forget, pick, again } = parts;
+  const { runs, asks, changed, hide, beginWith, pick, again } = parts;
   const [run] = runs;
   const first = run.examples[0].inputs;
   const isSeries = run.kind === "series";
   const all = run.examples.flatMap((example) => example.inputs.flat());
   const [low, high] = [Math.min(...all), Math.max(...all)];
   const length = first[0].length;
-  const state = { rows: [], chosen: run.relevant ?? 0, step: length - 1 };
-  Object.assign(state, { replies: null, settings: null });
+  const state = { rows: [], step: length - 1, replies: null, settings: null };
   const evidence = evidenceRow(asks[0]);
   const step = stepChooser(length, (own) => {
     state.step = own;
@@ -154,10 +143,7 @@ export function trySeries(parts, answers = null) {
     node.setAttribute("aria-valuemin", low.toFixed(2));
     node.setAttribute("aria-valuemax", high.toFixed(2));
     dragged(node, picture, (up, where, isFirst) => move(i, up, where, isFirst));
-    node.addEventListener("focus", () => {
-      state.chosen = i;
-      pick();
-    });
+    node.addEventListener("focus", pick);
     const button = el("button", { type: "button", onclick: () => hide([i]) }, "hide");
     const line = el("div", { class: "try-series-line" }, node, isSeries ? button : null);
     return { node: line, slider: node, lines, share, button, moved: 0 };
@@ -181,7 +167,6 @@ export function trySeries(parts, answers = null) {
     const weightAt = (t) => (isSeries || isWhole ? 1 : Math.exp(-(((t - middle) / reach) ** 2)));
     state.rows[i] = row.map((value, t) => value + added * weightAt(t));
     rows[i].moved += added;
-    state.chosen = i;
     changed();
   }
 
@@ -194,21 +179,19 @@ export function trySeries(parts, answers = null) {
   /** `request` is what was answered. */
   function show(replies, settings, request) {
     Object.assign(state, { replies, settings });
-    const looks = isSeries ? weightsIn(replies[0], heads.now.name, heads.now.head) : null;
+    const looks = isSeries ? heads.weights(replies[0]) : null;
+    const means = looks && rowOf(looks, null);
     rows.forEach((row, i) => {
       row.lines.replaceChildren(...segments(state.rows[i], looks, i), ...cursorAt(state.step));
-      const mean = looks ? meanOf(looks, i) : NaN;
-      row.share.textContent = looks ? percent(mean) : "";
+      row.share.textContent = means ? percent(means[i]) : "";
       row.slider.setAttribute("aria-valuenow", row.moved.toFixed(2));
       const moved = `moved by ${row.moved.toFixed(2)}`;
-      row.slider.setAttribute(
-        "aria-valuetext",
-        looks ? `${moved}, ${percent(mean)} of the attention` : moved,
-      );
+      const share = means ? `, ${percent(means[i])} of the attention` : "";
+      row.slider.setAttribute("aria-valuetext", `${moved}${share}`);
       row.button.setAttribute("aria-pressed", String(settings.hidden.includes(i)));
       row.button.textContent = settings.hidden.includes(i) ? "show" : "hide";
     });
-    if (answers) shownAs.replaceChildren(...replies.map((own, i) => answers.reply(runs[i], own)));
+    if (answers) shownAs.replaceChildren(...replies.map((own, i) => answers.reply(own, runs[i])));
     else outputs.forEach((own, i) => drawCurves(own, i, replies[i]));
     showEvidence(request);
   }
@@ -224,7 +207,7 @@ export function trySeries(parts, answers = null) {
 
   /** Hides each series, or each stretch of a signal, in turn: once for each request. */
   function showEvidence(request) {
-    const looks = weightsIn(state.replies[0], heads.now.name, heads.now.head);
+    const looks = heads.weights(state.replies[0]);
     const asked = JSON.stringify([request, heads.now]);
     if (!looks || asked === state.asked) return;
     state.asked = asked;
@@ -256,38 +239,32 @@ export function trySeries(parts, answers = null) {
     });
   }
 
-  function meanOf(looks, k) {
-    let sum = 0;
-    for (let q = 0; q < looks.rows; q++) sum += looks.at(q, k);
-    return sum / looks.rows;
-  }
-
   function say(replies) {
     if (answers)
       return runs
         .map(({ name }, i) => [runs.length > 1 ? `${name}:` : "The answer is", replies[i]])
         .map(([who, reply]) => `${who} ${answers.said(reply)}.`)
         .join(" ");
-    const looks = weightsIn(replies[0], heads.now.name, heads.now.head);
+    const looks = heads.weights(replies[0]);
     const goal = right();
     const off = goal && channelsOf(replies[0].outputs)[0].map((own, t) => Math.abs(own - goal[t]));
     const error = off
-      ? ` It is off by ${(off.reduce((a, b) => a + b, 0) / off.length).toFixed(2)} on average.`
+      ? ` It is off by ${meanOf(off).toFixed(2)} on average.`
       : "";
     if (!looks || !isSeries) return `The answer follows the signal.${error}`;
-    const means = rows.map((_, i) => meanOf(looks, i));
-    const best = means.indexOf(Math.max(...means));
+    const means = rowOf(looks, null);
+    const best = indexOfLargest(means);
     return `Series ${best} gets ${percent(means[best])} of the attention.${error}`;
   }
 
   function query() {
-    const looks = state.replies && weightsIn(state.replies[0], heads.now.name, heads.now.head);
+    const looks = state.replies && heads.weights(state.replies[0]);
     if (!looks) return null;
     const q = Math.min(Math.floor((state.step * looks.rows) / length), looks.rows - 1);
     return {
       what: isSeries ? `step ${q}` : `position ${q}`,
       weights: looks,
-      scores: scoresIn(state.replies[0], heads.now.name, heads.now.head),
+      scores: heads.scores(state.replies[0]),
       q,
       visible: (k) =>
         isSeries ? !state.settings.hidden.includes(k) : isVisible(q, k, state.settings),
@@ -296,26 +273,15 @@ export function trySeries(parts, answers = null) {
   }
 
   const begin = (i) => {
-    state.example = i;
     state.rows = run.examples[i].inputs.map((row) => [...row]);
     for (const row of rows) row.moved = 0;
   };
   const hasAttention = run.attention.length > 0;
-  const input = () => {
-    const data = Array.from({ length }, (_, t) => state.rows.map((row) => row[t])).flat();
-    return { inputs: { shape: [length, state.rows.length], data } };
-  };
-  begin(0);
-  const choose = (i) => {
-    begin(i);
-    forget();
-    changed();
-  };
   return {
     node: el(
       "div",
       {},
-      exampleChooser(run, choose),
+      exampleChooser(run, beginWith),
       heads.node,
       rows.map((row) => row.node),
       el("h3", {}, "The answer"),
@@ -327,9 +293,8 @@ export function trySeries(parts, answers = null) {
     most: length,
     between: !isSeries,
     after: hasAttention ? el("div", {}, evidence.node, step) : null,
-    input,
-    example: () => state.example,
-    reset: () => begin(state.example),
+    input: () => storedChannels({ inputs: state.rows }),
+    begin,
     show,
     say,
     query,
@@ -360,30 +325,24 @@ function pictureOf(lines) {
 /** The channels of an output `(t, channels)`. */
 function channelsOf({ shape, data }) {
   const count = shape[1] ?? 1;
-  return Array.from({ length: count }, (_, c) => [...data].filter((_, i) => i % count === c));
+  return range(count).map((c) => [...data].filter((_, i) => i % count === c));
 }
 
 /** Calls `onMove(up, where, isWhole)` for a drag and for arrow keys, `up` in hundredths. */
 function dragged(node, picture, onMove) {
-  let last = null;
+  let last = null; // where the pointer was
   let place = 0.5;
   setStyle(node, { "touch-action": "pan-x" });
-  node.addEventListener("pointerdown", (event) => {
-    node.setPointerCapture(event.pointerId);
+  const begin = (event) => {
     const box = picture.getBoundingClientRect();
     place = Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1);
     last = event.clientY;
-  });
-  node.addEventListener("pointermove", (event) => {
-    if (last === null) return;
-    const box = picture.getBoundingClientRect();
-    onMove((FRAME * (last - event.clientY)) / box.height, place, false);
+  };
+  const move = (event) => {
+    onMove((FRAME * (last - event.clientY)) / picture.getBoundingClientRect().height, place, false);
     last = event.clientY;
-  });
-  for (const end of ["pointerup", "pointercancel"])
-    node.addEventListener(end, () => {
-      last = null;
-    });
+  };
+  onDrag(node, begin, move);
   node.addEventListener("keydown", (event) => {
     const steps = { ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1 };
     if (!(event.key in steps)) return;
@@ -403,13 +362,13 @@ export function seriesParts(isSeries, weights) {
   }
   const count = Math.min(STRETCHES, weights.columns);
   const first = (i) => Math.round((i * weights.columns) / count);
-  const stretches = Array.from({ length: count }, (_, i) => [first(i), first(i + 1)]);
+  const stretches = range(count).map((i) => [first(i), first(i + 1)]);
   return {
     ...common,
     names: stretches.map(([from, end]) => `positions ${from} to ${end - 1}`),
     labels: stretches.map(([from, end]) => `${from}–${end - 1}`),
-    keys: stretches.map(([from, end]) => Array.from({ length: end - from }, (_, i) => from + i)),
-    weights: stretches.map(([from, end]) => means.slice(from, end).reduce((a, b) => a + b, 0)),
+    keys: stretches.map(([from, end]) => range(end).slice(from)),
+    weights: stretches.map(([from, end]) => sumOf(means.slice(from, end))),
   };
 }
 

@@ -1,10 +1,11 @@
 // Signals: what goes in, what is right and what the model says, and where a position looks. Several
 // runs on the same signals stand side by side. To try, shapes are dragged, other signals are moved.
 
-import { el, numbered, onWidth, percent, sentence, shown, svg, tableBehind } from "../dom.mjs";
+import { capital, el, numbered, percent, shown, svg, tableBehind } from "../dom.mjs";
 import { addKind } from "../kinds.mjs";
-import { across, drawAxes, path, pointAlong, scale } from "../pictures/axes.mjs";
-import { heatMap, largest, legend, stripOf } from "../pictures/heat.mjs";
+import { meanOf, range, sumOf } from "../lists.mjs";
+import { across, chartAlong, DASHES, drawAxes, keyOf, path, scale } from "../pictures/axes.mjs";
+import { heatMap, largest, legend, rowOf, STRIP, weightStrip } from "../pictures/heat.mjs";
 import { allHeads, weightsOf } from "../pictures/overview.mjs";
 import { stage } from "../pictures/stage.mjs";
 import { shapesView } from "../shapes/dragged.mjs";
@@ -12,37 +13,26 @@ import { pluralOf, SHAPE_KINDS, SHAPE_SIGNS, shapeParts, shapesOf } from "../sha
 import { keptChannels, seriesParts, storedChannels, trySeries } from "./series.mjs";
 
 const SIGNAL_HEIGHT = 300;
-const STRIP = 16; // height of the row of weights under the signal
 const LEAST_ARC = 0.02; // the least weight that has an arc
 
 /** The picture of one signal, for `stage`. */
 function drawSignal() {
-  const state = { q: null };
   return (example, weights, { top }) => {
     const { inputs, marks } = example;
     const length = inputs[0].length;
     const first = marks.length ? Math.round(marks[0].center) : Math.floor(length / 2);
-    state.q = Math.min(first, (weights?.rows ?? length) - 1);
-    const said = sentence();
-    const chart = svg("svg", { class: "chart signal", tabindex: 0, role: "img" });
     const name = "Attention: queries downwards, keys across";
     const map = weights && heatMap({ name, axes: ["query", "key"], onPoint: (q, k) => tell(q, k) });
     map?.show(weights, { top, name });
-    let width = 640;
-    const draw = () => drawSignalChart(chart, example, weights, state.q, top, width);
-    const tell = (q, k = null) => {
-      state.q = q;
-      said.say(weights ? signalLook(example, weights, q, k) : valuesAt(example, q));
-      chart.setAttribute("aria-label", `Signal of ${length} positions. ${said.text()}`);
-      map?.point(q, k ?? largest(weights, q));
-      draw();
-    };
-    pointAlong(chart, length, () => width, () => state.q, tell);
-    onWidth(chart, (now) => {
-      width = now;
-      draw();
+    const { chart, said, state, tell } = chartAlong({
+      look: "signal",
+      label: `Signal of ${length} positions`,
+      length,
+      first: Math.min(first, (weights?.rows ?? length) - 1),
+      draw: (own, { q, width }) => drawSignalChart(own, example, weights, q, top, width),
+      say: (q, k) => (weights ? signalLook(example, weights, q, k) : valuesAt(example, q)),
+      mark: (q, k) => map?.point(q, k ?? largest(weights, q)),
     });
-    tell(state.q);
     const box = chartBox(chart, example);
     const beside = map ? el("div", { class: "beside" }, box, map.node) : box;
     const result = setTo(example, weights);
@@ -63,14 +53,8 @@ function chartBox(chart, { marks }, answers = [["the model's answer", "colour-1"
     ["input", "colour-0", ""],
     ["right answer", "target", "6 4"],
   ];
-  const lines = [...first, ...answers].map(([name, look, dash]) => {
-    const line = { x1: 1, x2: 33, y1: 6, y2: 6, class: `line ${look}`, "stroke-dasharray": dash };
-    const picture = { width: 34, height: 12, "aria-hidden": "true" };
-    const sample = svg("svg", picture, svg("line", line));
-    return el("li", {}, sample, el("span", { dir: "auto" }, name));
-  });
   const kinds = SHAPE_KINDS.map((kind) => el("li", {}, `${SHAPE_SIGNS[kind]} ${kind}`));
-  return el("div", {}, el("ul", { class: "key" }, lines, marks.length ? kinds : []), chart);
+  return el("div", {}, keyOf([...first, ...answers], marks.length ? kinds : []), chart);
 }
 
 function drawSignalChart(chart, example, weights, q, top, width) {
@@ -79,7 +63,7 @@ function drawSignalChart(chart, example, weights, q, top, width) {
   chart.replaceChildren(
     ...ground,
     line(predictions[0], "colour-1"),
-    ...(weights ? [weightStrip(weights, q, top, x, box)] : []),
+    ...(weights ? [weightStrip(weights, q, top, x, box.bottom)] : []),
     ...(weights ? arcs(weights, q, x, up, inputs[0]) : []),
     svg("line", { x1: x.place(q), x2: x.place(q), y1: box.top, y2: box.foot, class: "cursor" }),
   );
@@ -111,17 +95,6 @@ function signalFrame(chart, { inputs, targets, marks }, answers, width, weights 
   return { x, up, box, line, ground: [...shades.flat(), axes, ...lines] };
 }
 
-/** The weights of the chosen query, as a row of colours under the signal. */
-function weightStrip(weights, q, top, x, box) {
-  const size = x.place(1) - x.place(0);
-  const cells = Array.from({ length: weights.columns }, (_, k) => {
-    const place = { x: x.place(k) - size / 2, y: box.bottom, width: size + 0.3, height: STRIP - 2 };
-    return svg("rect", place);
-  });
-  stripOf(cells, weights, q, top);
-  return svg("g", { class: "strip" }, cells);
-}
-
 /** Arcs from the chosen query to the keys that it looks at, as thick as the weight. */
 function arcs(weights, q, x, up, heights) {
   const made = [];
@@ -144,19 +117,13 @@ function kindAt({ marks }, position) {
 
 /** The share of its weight that a query puts on shapes of a kind. */
 function shareOnKind(example, weights, q, kind) {
-  let share = 0;
-  for (let k = 0; k < weights.columns; k++)
-    if (kindAt(example, k) === kind) share += weights.at(q, k);
-  return share;
+  return sumOf(rowOf(weights, q).filter((_, k) => kindAt(example, k) === kind));
 }
 
 /** The same as the mean over all positions in shapes of that kind. */
 function meanShare(example, weights, kind) {
-  const inside = Array.from({ length: weights.rows }, (_, q) => q).filter(
-    (q) => kindAt(example, q) === kind,
-  );
-  const shares = inside.map((q) => shareOnKind(example, weights, q, kind));
-  return shares.reduce((sum, share) => sum + share, 0) / shares.length;
+  const inside = range(weights.rows).filter((q) => kindAt(example, q) === kind);
+  return meanOf(inside.map((q) => shareOnKind(example, weights, q, kind)));
 }
 
 function signalLook(example, weights, q, k) {
@@ -190,8 +157,7 @@ function setTo(example, weights) {
     const share = looks ? `, on average ${looks} of their attention on ${pluralOf(kind)}` : "";
     return `${pluralOf(kind)} set to ${said.join(" and ")} (right: ${right.join(" and ")})${share}`;
   });
-  const [first, second] = parts;
-  return `${first.charAt(0).toUpperCase()}${first.slice(1)}; ${second}.`;
+  return `${capital(parts.join("; "))}.`;
 }
 
 function signalBehind(example, weights, state) {
@@ -212,7 +178,6 @@ function trySignals(parts) {
 }
 
 const LOOKS = [1, 3, 4, 5, 2, 0]; // colours of answers, the input's last
-const ANSWER_DASHES = ["", "7 4", "2 3", "10 3 2 3", "1 5", "12 4 4 4"];
 
 /** Runs on signals in groups that were tested on the same ones. */
 function sameSignals(runs) {
@@ -238,42 +203,40 @@ function drawTogether(runs, number) {
   const examples = runs.map((run) => run.examples[number]);
   const length = examples[0].inputs[0].length;
   const answers = examples.map(({ predictions }) => predictions);
-  const looks = runs.map((run, i) => {
-    return [run.name, `colour-${LOOKS[i % LOOKS.length]}`, ANSWER_DASHES[i % ANSWER_DASHES.length]];
-  });
+  const looks = runs.map((run, i) => [
+    run.name,
+    `colour-${LOOKS[i % LOOKS.length]}`,
+    DASHES[i % DASHES.length],
+  ]);
   const first = examples[0].marks[0]?.center ?? length / 2;
-  const state = { q: Math.min(Math.max(Math.round(first), 0), length - 1), width: 640 };
-  const chart = svg("svg", { class: "chart signal", tabindex: 0, role: "img" });
-  const said = sentence();
   const maps = mapsOf(runs, examples, (q) => tell(q));
-  const draw = () => {
-    const { x, box, ground, line } = signalFrame(chart, examples[0], answers, state.width);
-    const lines = answers.map(([values], i) => line(values, looks[i][1], looks[i][2]));
-    const place = { x1: x.place(state.q), x2: x.place(state.q), y1: box.top, y2: box.bottom };
-    chart.replaceChildren(...ground, ...lines, svg("line", { ...place, class: "cursor" }));
-  };
-  const tell = (q) => {
-    state.q = q;
-    const values = answers.map(([row], i) => `${runs[i].name} ${shown(row[q])}`).join(", ");
-    const right = shown(examples[0].targets[0][q]);
-    said.say(`Position ${q}: right is ${right}; ${values}.${looksAt(maps, q)}`);
-    chart.setAttribute("aria-label", `The answers of ${runs.length} runs. ${said.text()}`);
-    maps.forEach(({ map, weights }) => map.point(q, largest(weights, q)));
-    draw();
-  };
-  pointAlong(chart, length, () => state.width, () => state.q, tell);
-  onWidth(chart, (width) => {
-    state.width = width;
-    draw();
+  const { chart, said, tell } = chartAlong({
+    look: "signal",
+    label: `The answers of ${runs.length} runs`,
+    length,
+    first: Math.min(Math.max(Math.round(first), 0), length - 1),
+    draw: (own, { q, width }) => {
+      const { x, box, ground, line } = signalFrame(own, examples[0], answers, width);
+      const lines = answers.map(([values], i) => line(values, looks[i][1], looks[i][2]));
+      const place = { x1: x.place(q), x2: x.place(q), y1: box.top, y2: box.bottom };
+      own.replaceChildren(...ground, ...lines, svg("line", { ...place, class: "cursor" }));
+    },
+    say: (q) => {
+      const values = answers.map(([row], i) => `${runs[i].name} ${shown(row[q])}`).join(", ");
+      const right = shown(examples[0].targets[0][q]);
+      return `Position ${q}: right is ${right}; ${values}.${looksAt(maps, q)}`;
+    },
+    mark: (q) => maps.forEach(({ map, weights }) => map.point(q, largest(weights, q))),
   });
-  tell(state.q);
   const under = (name) => el("p", { dir: "auto" }, name);
   const sheets = maps.map(({ name, map }) => el("div", {}, under(name), map.node));
-  const scaleOf = maps.length ? legend(1) : null;
-  const numbers = answersBehind(runs, examples);
-  return [chartBox(chart, examples[0], looks), said.node, el("div", { class: "maps" }, sheets)]
-    .concat(scaleOf ? [scaleOf] : [])
-    .concat(numbers);
+  return [
+    chartBox(chart, examples[0], looks),
+    said.node,
+    el("div", { class: "maps" }, sheets),
+    ...(maps.length ? [legend(1)] : []),
+    answersBehind(runs, examples),
+  ];
 }
 
 function mapsOf(runs, examples, onPoint) {

@@ -1,16 +1,17 @@
 // Texts in classes: words on the colours of their weights, classes as bars. To try, a sentence is
 // typed and words are hidden.
 
-import { exampleChooser, headChooser } from "../controls/choosers.mjs";
-import { isBetween } from "../controls/settings.mjs";
-import { el, percent, sentence, tableBehind } from "../dom.mjs";
+import { exampleChooser, headChooser, textField } from "../controls/choosers.mjs";
+import { isBetween, isVisible } from "../controls/settings.mjs";
+import { el, percent, replaceButtons, sentence } from "../dom.mjs";
 import { addKind } from "../kinds.mjs";
+import { indexOfLargest } from "../lists.mjs";
 import { evidenceRow } from "../pictures/evidence.mjs";
-import { largest, mapOf, movingLegend, rowOf, scoresIn } from "../pictures/heat.mjs";
-import { strengthLegend, weightsIn } from "../pictures/heat.mjs";
+import { mapOf, movingLegend, rowOf, strengthLegend, weightsBehind } from "../pictures/heat.mjs";
 import { tellingHead } from "../pictures/overview.mjs";
 import { stage } from "../pictures/stage.mjs";
-import { bars, sign, verdictOf, withoutBrackets, words } from "../pictures/words.mjs";
+import { answersOf, bars, classesOf, sign, verdictOf } from "../pictures/words.mjs";
+import { withoutBrackets, words } from "../pictures/words.mjs";
 
 /**
  * How the answer to a text is shown, where it is a class: the verdict and the picture of an
@@ -19,12 +20,9 @@ import { bars, sign, verdictOf, withoutBrackets, words } from "../pictures/words
 const AS_CLASSES = {
   verdict: (run, example) => verdictOf(classesOf(run, example), example.target),
   picture: (run, example) => bars(classesOf(run, example), example.target),
-  reply: (run, { classes }) => bars(classes),
+  reply: ({ classes }) => bars(classes),
   said: ({ classes: [[name, share]] }) => `${name}, ${percent(share)}`,
 };
-
-const classesOf = (run, { predictions }) =>
-  predictions.map((share, i) => [run.classes[i], share]);
 
 /** The picture of one text, for `stage`; `answers` as `AS_CLASSES`. */
 export function drawText(run, answers = AS_CLASSES) {
@@ -55,7 +53,7 @@ export function drawText(run, answers = AS_CLASSES) {
     const pick = (q, k = null) => {
       state.q = q;
       const shown = rowOf(weights, q);
-      const key = k ?? largest({ columns: shown.length, at: (_, i) => shown[i] }, 0);
+      const key = k ?? indexOfLargest(shown);
       row.show(shown);
       row.pick(q);
       map?.point(q, key);
@@ -70,15 +68,9 @@ export function drawText(run, answers = AS_CLASSES) {
       columns,
       hint ? el("p", { class: "hint no-print" }, hint) : null,
       map?.node,
-      wordsBehind(tokens, weights, state),
+      weightsBehind("word", tokens.map(sign), weights, state),
     ];
   };
-}
-
-function wordsBehind(tokens, weights, state) {
-  const header = ["word", "weight"];
-  const rows = () => rowOf(weights, state.q).map((weight, k) => [sign(tokens[k]), percent(weight)]);
-  return tableBehind("the weight of each word", header, rows);
 }
 
 /** The words and weights that a run has kept of a text, as in a reply. */
@@ -98,10 +90,10 @@ function textOf({ tokens, known }) {
 
 /** The view of texts that are read whole; `answers` as `AS_CLASSES`. */
 export function tryTexts(parts, answers = AS_CLASSES) {
-  const { runs, asks, changed, hide, forget, pick, again } = parts;
+  const { runs, asks, changed, hide, forget, beginWith, pick, again } = parts;
   const [run] = runs;
-  const state = { replies: null, settings: null, query: null, pointed: null };
-  const text = el("textarea", { rows: 3, spellcheck: "false", maxlength: 100000, oninput: typed });
+  const state = { replies: null, settings: null, query: null };
+  const text = textField("your text", 3, typed);
   const heads = headChooser(run, again, run.attention.length ? tellingHead(run) : null);
   const scale = movingLegend("words");
   const line = el("div", {});
@@ -115,52 +107,29 @@ export function tryTexts(parts, answers = AS_CLASSES) {
     changed();
   }
 
-  /** One weight a word: of the query that is pointed at, or the mean over all. */
-  function overWords(looks, query) {
-    const rows = query === null ? Array.from({ length: looks.rows }, (_, q) => q) : [query];
-    return Array.from(
-      { length: looks.columns },
-      (_, k) => rows.reduce((sum, q) => sum + looks.at(q, k), 0) / rows.length,
-    );
-  }
-
   /** `request` is what was answered. */
   function show(replies, settings, request) {
     const isNew = state.replies?.[0].tokens?.join(" ") !== replies[0].tokens.join(" ");
     Object.assign(state, { replies, settings });
     if (isNew) state.query = null;
     const { tokens, known } = replies[0];
-    const focused = [...line.querySelectorAll("button")].indexOf(document.activeElement);
-    const looks = weightsIn(replies[0], heads.now.name, heads.now.head);
+    const looks = heads.weights(replies[0]);
     const own = words("words of the text", tokens, {
       known,
       onPoint: (i) => point(i),
       onPick: (i) => hide([i]),
     });
     paintWords(own, looks);
-    own.buttons.forEach((button, i) => {
-      const isHidden = settings.hidden.includes(i);
-      button.classList.toggle("hidden-key", isHidden);
-      button.setAttribute("aria-pressed", String(isHidden));
-    });
-    line.replaceChildren(own.node);
+    own.hide(settings.hidden);
     state.own = own;
-    if (focused >= 0) own.buttons[focused]?.focus({ preventScroll: true });
-    const pictures = replies.map((reply, i) =>
-      el(
-        "div",
-        {},
-        runs.length > 1 ? el("h3", {}, runs[i].name) : null,
-        answers.reply(runs[i], reply),
-      ),
-    );
-    answer.replaceChildren(...pictures);
-    if (looks) evidence.show({ names: tokens, weights: overWords(looks, null), ...request });
+    replaceButtons(line, own.node);
+    answer.replaceChildren(...answersOf(runs, replies, answers.reply));
+    if (looks) evidence.show({ names: tokens, weights: rowOf(looks, null), ...request });
   }
 
   function paintWords(own, looks) {
     if (!looks) return own.show(null);
-    const weights = overWords(looks, looks.rows > 1 ? state.query : null);
+    const weights = rowOf(looks, looks.rows > 1 ? state.query : null);
     const { hidden } = state.settings;
     const count = Math.max(weights.length - hidden.length, 1);
     own.show(weights, count);
@@ -168,7 +137,7 @@ export function tryTexts(parts, answers = AS_CLASSES) {
   }
 
   function point(i) {
-    const looks = weightsIn(state.replies[0], heads.now.name, heads.now.head);
+    const looks = heads.weights(state.replies[0]);
     if (!looks || looks.rows < 2 || state.query === i) return;
     state.query = i;
     paintWords(state.own, looks);
@@ -188,48 +157,42 @@ export function tryTexts(parts, answers = AS_CLASSES) {
   }
 
   function most(reply) {
-    const looks = weightsIn(reply, heads.now.name, heads.now.head);
+    const looks = heads.weights(reply);
     if (!looks) return "";
-    const weights = overWords(looks, null);
-    const best = weights.indexOf(Math.max(...weights));
+    const weights = rowOf(looks, null);
+    const best = indexOfLargest(weights);
     return ` Most attention is on “${sign(reply.tokens[best])}”, ${percent(weights[best])}.`;
   }
 
   function query() {
     const reply = state.replies?.[0];
-    const looks = reply && weightsIn(reply, heads.now.name, heads.now.head);
+    const looks = reply && heads.weights(reply);
     if (!looks) return null;
     const q = looks.rows > 1 ? (state.query ?? 0) : 0;
     return {
       what: looks.rows > 1 ? `“${sign(reply.tokens[q])}”` : "the whole text",
       weights: looks,
-      scores: scoresIn(reply, heads.now.name, heads.now.head),
+      scores: heads.scores(reply),
       q,
-      visible: (k) => !state.settings.hidden.includes(k) && isNear(q, k, looks.rows),
+      visible: (k) =>
+        looks.rows > 1 ? isVisible(q, k, state.settings) : !state.settings.hidden.includes(k),
       key: (k) => `“${sign(reply.tokens[k])}”`,
     };
   }
 
-  function isNear(q, k, rows) {
-    const { reach, causal } = state.settings;
-    return rows < 2 || ((reach === null || Math.abs(q - k) <= reach) && !(causal && k > q));
-  }
-
   const begin = (i) => {
-    state.example = i;
-    text.value = textOf(run.examples[i]);
+    text.area.value = textOf(run.examples[i]);
   };
-  begin(0);
   const hasAttention = run.attention.length > 0;
   return {
     node: el(
       "div",
       {},
       exampleChooser(run, (i) => {
-        begin(i);
-        typed();
+        state.query = null;
+        beginWith(i);
       }),
-      el("label", { class: "try-text" }, el("span", {}, "your text"), text),
+      text.node,
       el(
         "div",
         { class: "try-reply" },
@@ -245,9 +208,8 @@ export function tryTexts(parts, answers = AS_CLASSES) {
       "show it.",
     most: 64,
     between: isBetween(run),
-    input: () => ({ text: text.value }),
-    example: () => state.example,
-    reset: () => begin(state.example),
+    input: () => ({ text: text.area.value }),
+    begin,
     show,
     say,
     query,

@@ -1,13 +1,13 @@
 // Texts that become other texts: the input above, the answer below, lines as thick as the weight.
 // To try, an input is typed. The labels fit a translation and a date that is rewritten.
 
-import { exampleChooser } from "../controls/choosers.mjs";
+import { exampleChooser, textField } from "../controls/choosers.mjs";
 import { el, numbered, percent, scrollBox, sentence, svg, tableBehind } from "../dom.mjs";
 import { addKind } from "../kinds.mjs";
-import { headOf, heatMap, largest } from "../pictures/heat.mjs";
+import { heatMap, largest, scoresIn, weightsIn } from "../pictures/heat.mjs";
 import { linesBetween } from "../pictures/lines.mjs";
 import { stage } from "../pictures/stage.mjs";
-import { inBrackets, sign, withoutBrackets } from "../pictures/words.mjs";
+import { answersOf, inBrackets, sign, withoutBrackets } from "../pictures/words.mjs";
 
 /** The picture of one translation, for `stage`. */
 function drawTranslation() {
@@ -96,10 +96,10 @@ function sourceOf({ source, known }) {
 }
 
 /** The view of translation. */
-function tryTranslation({ runs, changed, hide, forget, pick }) {
+function tryTranslation({ runs, changed, hide, forget, beginWith, pick }) {
   const [run] = runs;
   const state = { replies: null, settings: null, chosen: null, best: 0 };
-  const text = el("textarea", { rows: 2, spellcheck: "false", maxlength: 100000, oninput: typed });
+  const text = textField("what you type", 2, typed);
   const picture = el("div", {});
   const choice = el("div", {});
 
@@ -118,10 +118,7 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
 
   function show(replies, settings) {
     Object.assign(state, { replies, settings });
-    const rows = replies.map((reply, i) =>
-      el("div", {}, runs.length > 1 ? el("h3", {}, runs[i].name) : null, aligned(reply, settings)),
-    );
-    picture.replaceChildren(...rows);
+    picture.replaceChildren(...answersOf(runs, replies, (reply) => aligned(reply, settings)));
     const count = replies[0].best?.length ?? 1;
     if (count < 2) return choice.replaceChildren();
     const describe = (i) => `answer ${i + 1} of ${count}: ${replies[0].best[i].text}`;
@@ -140,7 +137,7 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
   function aligned(reply, settings) {
     const best = chosenIn(reply);
     const { tokens, known } = reply;
-    const looks = best.attention.alignment ? headOf(best.attention.alignment, 0) : null;
+    const looks = weightsIn(best, "alignment", 0);
     const above = tokens.map((token, k) => sourceWord(token, known[k], k, settings));
     const below = best.tokens.map((token, q) => targetWord(token, q));
     const lines = svg("svg", { class: "try-lines", "aria-hidden": "true" });
@@ -161,16 +158,10 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
   function sourceWord(token, isKnown, k, { hidden }) {
     const isHidden = hidden.includes(k);
     const looks = [isKnown ? "" : " unknown", isHidden ? " hidden-key" : ""].join("");
-    const classes = `${wordClass(token)}${looks}`;
-    const attributes = {
-      type: "button",
-      class: classes,
-      dir: "auto",
-      "aria-pressed": String(isHidden),
-    };
+    const attributes = { class: `${wordClass(token)}${looks}`, "aria-pressed": String(isHidden) };
     return el(
       "button",
-      { ...attributes, onclick: () => hide([k]) },
+      { type: "button", dir: "auto", ...attributes, onclick: () => hide([k]) },
       isKnown ? sign(token) : inBrackets(token),
     );
   }
@@ -241,8 +232,8 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
 
   /** What the chosen part is read from, or the part that is read most clearly. */
   function readFrom(best, reply) {
-    const looks = best.attention.alignment && headOf(best.attention.alignment, 0);
-    if (!looks || !looks.rows) return "";
+    const looks = weightsIn(best, "alignment", 0);
+    if (!looks?.rows) return "";
     const [q, k] = clearest(looks);
     const share = percent(looks.at(q, k));
     return ` “${sign(best.tokens[q])}” is read from “${sign(reply.tokens[k])}” with ${share}.`;
@@ -251,15 +242,14 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
   function query() {
     const reply = state.replies?.[0];
     const best = reply && chosenIn(reply);
-    if (!best?.attention.alignment) return null;
-    const looks = headOf(best.attention.alignment, 0);
+    const looks = best && weightsIn(best, "alignment", 0);
+    if (!looks?.rows) return null;
     const q = Math.min(state.chosen ?? 0, looks.rows - 1);
-    if (q < 0) return null;
     const { tokens } = reply;
     return {
       what: `“${sign(best.tokens[q])}”`,
       weights: looks,
-      scores: best.scores ? headOf(best.scores.alignment, 0) : null,
+      scores: scoresIn(best, "alignment", 0),
       without: "These weights are a mean over heads, or times a Gaussian: no scores fit them.",
       q,
       visible: (k) => !state.settings.hidden.includes(k),
@@ -268,23 +258,17 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
   }
 
   const begin = (i) => {
-    state.example = i;
-    text.value = sourceOf(run.examples[i]);
+    text.area.value = sourceOf(run.examples[i]);
     state.best = 0;
     state.chosen = null;
   };
-  begin(0);
   new ResizeObserver(() => state.replies && show(state.replies, state.settings)).observe(picture);
   return {
     node: el(
       "div",
       {},
-      exampleChooser(run, (i) => {
-        begin(i);
-        forget();
-        changed();
-      }),
-      el("label", { class: "try-text" }, el("span", {}, "what you type"), text),
+      exampleChooser(run, beginWith),
+      text.node,
       el("div", { class: "try-reply" }, choice, picture),
     ),
     hint:
@@ -295,9 +279,8 @@ function tryTranslation({ runs, changed, hide, forget, pick }) {
       "part of the input to hide it.",
     most: 64,
     between: false,
-    input: () => ({ text: text.value }),
-    example: () => state.example,
-    reset: () => begin(state.example),
+    input: () => ({ text: text.area.value }),
+    begin,
     show,
     say,
     query,
