@@ -167,7 +167,11 @@ def any_of(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
 
 
 def both(first: Bool[Array, "..."], second: Bool[Array, "..."]) -> Bool[Array, "..."]:
-    """Two masks together (AND). They broadcast against each other; their ranks may differ."""
+    """Two masks together (AND). They broadcast against each other; their ranks may differ.
+
+    Raises:
+        TypeError: a mask that is None.
+    """
     if first is None or second is None:
         raise TypeError("expected two masks, got None; combine(a, b) leaves None out")
     return jnp.logical_and(*aligned(first, second))

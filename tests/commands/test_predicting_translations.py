@@ -388,7 +388,7 @@ def test_the_real_sentences_train(manual_dir, tmp_path, no_pictures):
             with gzip.open(manual_dir / name) as lines, gzip.open(tmp_path / name, "w") as some:
                 some.writelines(itertools.islice(lines, number))
     config = translate_multi30k.get_config("quick")
-    config.data.update({"vocabulary_size": 300, "num_buckets": 1})
+    config.data.update({"vocabulary_size": 300, "num_buckets": 1, "max_words": 0})
     config.model.update({"features": 16, "embedding_features": 8, "attention_features": 8})
     # greedy alone, the rest is tried elsewhere
     config.num_epochs, config.batch_size, config.decoding.beam = 1, 32, 1

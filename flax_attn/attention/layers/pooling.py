@@ -188,10 +188,13 @@ class InputAttentionCell(nn.RNNCellBase):
         """One step. Returns the next state and `Attended`.
 
         The context is the output `y` `(..., out_features)`, the weights are `g` `(..., d)`.
+
+        Raises:
+            ValueError: a carry of another shape than the batch of the inputs and `features`.
         """
         inputs, carry = as_input("inputs", inputs, self.dtype), as_input("carry", carry)
-        if carry.shape != (own := (*inputs.shape[:-1], self.features)):
-            raise ValueError(f"expected a carry of shape {own}, got {carry.shape}")
+        if carry.shape != (shape := (*inputs.shape[:-1], self.features)):
+            raise ValueError(f"expected a carry of shape {shape}, got {carry.shape}")
         options: Options = {
             "kernel_init": self.kernel_init,
             "dtype": inputs.dtype,
