@@ -43,6 +43,7 @@ from configs import (
 )
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import build_model, make_loss, make_programs
+from flax_attn.kinds.encoders import TextEncoder
 from flax_attn.kinds.images import ImageClasses
 from flax_attn.kinds.signals import Signals
 from flax_attn.kinds.task import Kept, Rows, Task
@@ -265,9 +266,11 @@ def task_of(config: Config, rows: Batch, sizes: dict[str, int], derived: dict[st
     kept, stored = Kept({"files": {}} | derived, sizes, {}), Rows(rows, {})
     if config.kind is ImageClasses:
         return ImageClasses(data, config.recipe, kept, stored, {})
-    encoder: Any = None  # nothing is encoded
-    kind = PairsOfTexts if config.kind is PairsOfTexts else TextClasses
-    return kind(data, config.recipe, kept, encoder, stored, {}, [])
+    tokenizer: Any = None  # nothing is encoded
+    if config.kind is PairsOfTexts:
+        return PairsOfTexts(data, config.recipe, kept, tokenizer, stored, {}, [])
+    encoder = TextEncoder(data, tokenizer, None)
+    return TextClasses(data, config.recipe, kept, encoder, stored, {}, [], {})
 
 
 def caller(state: TrainState, batch: Batch, train_step: Callable) -> Callable[[], Any]:
