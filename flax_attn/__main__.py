@@ -214,7 +214,7 @@ def run_predict(args: argparse.Namespace) -> int:
     check_run(args.run, takes_published=True)
     for text in args.text:
         check_text(text, "a text", "set the terminal to UTF-8, or give a file")
-        if Path(text).suffix and len(text) < LONGEST and os.path.isfile(text):
+        if Path(text).suffix and os.path.isfile(text):
             raise UsageError(f"expected a text, got the file {text}; give it by --input")
     from flax_attn.commands.training import prepare_jax
 

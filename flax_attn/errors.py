@@ -19,6 +19,7 @@ ESCAPES = {
 
 LONGEST = 400  # characters of an error
 LONGEST_NAME = 100  # characters of a name or value of the user's in an error
+PARTS = ("attention", "attentions", "weights")  # of a result, here and in transformers
 FILE = {"path", "folder", "filename", "directory", "dir", "csv"}  # what others call a `file`
 
 
@@ -124,6 +125,14 @@ def check_characters(text: str, where: str = "a text") -> None:
             f"expected whole characters in {where}, got {shortened(ascii(text))}; decode its bytes "
             f"with their encoding"
         ) from error
+
+
+def check_no_result(expected: str, value: object) -> None:
+    """Raises a UsageError for a result of a layer or a model, which holds the weights."""
+    parts = [name for name in PARTS if hasattr(value, name)]
+    if parts and not hasattr(value, "__array__"):
+        kind = type(value).__name__
+        raise UsageError(f"expected {expected}, got a result, {kind}; pass its {parts[0]}")
 
 
 def words_of(name: str) -> set[str]:

@@ -26,7 +26,7 @@ from flax_attn.analysis.matrices import (
     panel_size,
     title_room,
 )
-from flax_attn.errors import one_line
+from flax_attn.errors import check_no_result, one_line
 from flax_attn.types import UserInput
 
 MOST_ACROSS = 4  # heads in a row
@@ -191,10 +191,7 @@ def _numbers(weights: ArrayLike, expected: str) -> np.ndarray:
     """Weights as float64, of any library's array and any precision."""
     if isinstance(weights, dict):
         raise ValueError(f"expected weights {expected}, got a dict; choose one of its arrays")
-    parts = [name for name in ("attention", "weights") if hasattr(weights, name)]
-    if parts and not hasattr(weights, "__array__"):
-        kind = type(weights).__name__
-        raise ValueError(f"expected weights {expected}, got a result, {kind}; pass its {parts[0]}")
+    check_no_result(f"weights {expected}", weights)
     try:
         array = np.asarray(weights)
         if array.dtype.kind == "c":

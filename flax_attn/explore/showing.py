@@ -1,17 +1,16 @@
 """Runs on one page: what they hold, and their models, which answer in it. Also any weights."""
 
 import html
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import overload
 
 from flax_attn import kinds
-from flax_attn.errors import UsageError, one_line
+from flax_attn.errors import UsageError, check_no_result, one_line
 from flax_attn.experiment.loading import Model, Run, of_record
 from flax_attn.explore.live import live
 from flax_attn.fields import check_number, check_truth
 from flax_attn.files import expanded
-from flax_attn.kinds.task import Prediction
 from flax_attn.page.report import report, with_own_names
 from flax_attn.page.saving import write
 from flax_attn.page.weights import are_weights, page_of_weights
@@ -20,7 +19,6 @@ from flax_attn.runs.reading import Record
 from flax_attn.types import JsonObject, Mask, Tokens, UserInput, Weights
 
 HEIGHT = 720  # pixels of a page in a notebook
-PARTS = ("attention", "attentions", "weights")  # of a result, here and in transformers
 
 
 class Page:
@@ -118,11 +116,8 @@ def show(
     check_number("height", height)
     check_truth("model", model)
     beside = {"rows": rows, "columns": columns, "mask": mask}
-    if runs and isinstance(runs[0], tuple | Mapping | Prediction):
-        parts = [name for name in PARTS if hasattr(runs[0], name)]
-        if parts:
-            kind = type(runs[0]).__name__
-            raise UsageError(f"expected weights, got a result, {kind}; pass its {parts[0]}")
+    if runs:
+        check_no_result("weights", runs[0])
     if runs and are_weights(runs[0]):
         if not model:
             raise UsageError("expected model=False beside runs alone, got weights; leave it out")

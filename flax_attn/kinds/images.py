@@ -167,8 +167,9 @@ class ImageClasses(classification.Classes):
         rows = classification.describe(names, prediction)
         if request.as_json:
             print_json(rows, console)
-        for row in rows if not request.as_json else ():
-            classification.show_classes(row, console)
+        else:
+            for row in rows:
+                classification.show_classes(row, console)
         if request.figure is None:
             return []
         from flax_attn.analysis.drawing import save  # and matplotlib, for a picture alone

@@ -307,9 +307,10 @@ class LanguageModel(Task):
             rows.append({"input": text, "next": best})
         if request.as_json:
             print_json(rows, console)
-        for row in rows if not request.as_json else ():
-            shown = {repr(token["token"]): token["probability"] for token in row["next"]}
-            show_classes({"input": row["input"], "classes": shown}, console)
+        else:
+            for row in rows:
+                shown = {repr(token["token"]): token["probability"] for token in row["next"]}
+                show_classes({"input": row["input"], "classes": shown}, console)
         if request.figure is None:
             return []
         from flax_attn.analysis import language  # and matplotlib, for a picture alone

@@ -142,8 +142,8 @@ class Signals(Task):
             lambda array: np.asarray(array[:NUM_EXAMPLES]), self.test
         )
         outputs, attention = forward(model, params[0], self.normalization.apply(inputs))
-        said = self.normalization.undo(outputs)
-        arrays = {"inputs": inputs, "targets": targets, "predictions": said}
+        predictions = self.normalization.undo(outputs)
+        arrays = {"inputs": inputs, "targets": targets, "predictions": predictions}
         return Examples(arrays | marks | to_store(attention))
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:

@@ -317,14 +317,14 @@ def draw(prediction: Prediction, name: str) -> "Figure":
         UsageError: a model that does not attend.
     """
     from flax_attn.analysis import texts as figures
-    from flax_attn.analysis.classes import drawn_names
+    from flax_attn.analysis.classes import drawn_names, verdict
 
     kind, weights = first_attention(prediction)
     if weights is None:
         raise UsageError(f"the model of {name} does not attend; leave out --figure")
     words = [bracketed(zip(row, known)) for row, known in zip(prediction.tokens, prediction.known)]
     names = drawn_names(prediction.names)
-    verdicts = [figures.verdict(shares, names) for shares in outputs_of(prediction)]
+    verdicts = [verdict(shares, names) for shares in outputs_of(prediction)]
     best, is_one = verdicts[0][0], len(words) == 1
     if is_one and weights.ndim == 3:
         title = f"{best}: what each {'hop' if of_hops(kind) else 'token'} attends to"
