@@ -21,6 +21,14 @@ from flax_attn.types import ConfigValues, Json, JsonObject, UserInput
 LARGEST = 2**20  # bytes of a config file
 FLAGS = ("config", "workdir", "manual_dir", "explore", "no-open", "port", "debug_nans", "sequence")
 FLAGS += ("distributed", "timeout")
+ELSEWHERE = {  # flags of other programs, and what does the same here
+    **dict.fromkeys(("output", "output_dir", "out", "outdir"), "--workdir names the run directory"),
+    **dict.fromkeys(("resume", "checkpoint"), "a run resumes when it is trained again"),
+    **dict.fromkeys(
+        ("cpu", "cuda", "device", "gpu", "tpu"),
+        "JAX takes the GPU or TPU that it finds; JAX_PLATFORMS=cpu in the environment forbids it",
+    ),
+}
 LISTED = "flax-attn train --help lists the configs"
 PACKAGE = Path(__file__).parent
 FOLDERS = (PACKAGE / "configs", PACKAGE.parent / "configs")  # of a wheel, and of a checkout
@@ -243,6 +251,8 @@ def overrides(arguments: list[str], known: JsonObject) -> dict[str, str]:
             )
         if key not in known:
             check_no_task({key: value})
+            if not prefix and (here := ELSEWHERE.get(key.replace("-", "_"))):
+                raise UsageError(f"unknown flag '{key}'; {here}")
             what, choices = (
                 ("config key", known) if prefix else ("flag or config key", [*FLAGS, *known])
             )

@@ -49,6 +49,14 @@ def read(path: Path, text_column: str, label_column: str) -> tuple[list[str], li
             "no other, as in a header; name the columns "
             "(data.text_column, data.label_column), or take that line out"
         )
+    spelt: dict[str, str] = {}
+    for label in labels:
+        other = spelt.setdefault(label.casefold(), label)
+        if other != label:
+            raise UsageError(
+                f"expected labels that differ by more than capitals in {path}, got "
+                f"'{shortened(other)}' and '{shortened(label)}'; write each class in one way"
+            )
     return table.column(), labels
 
 
@@ -103,6 +111,11 @@ def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> 
     if any("\0" in cell for cell in first):
         raise UsageError(
             f"expected text in UTF-8 in {path}, got other bytes; save it as text in UTF-8"
+        )
+    if len(first) <= 2 and first[0].startswith("sep="):
+        raise UsageError(
+            f"expected rows of {content} in {path}, got a line for Excel, '{first[0]}'; take line 1 "
+            f"out, the separator is found without it"
         )
     header = [name.strip() for name in first]
     columns = tuple(_index(path, header, name, advice) for name in wanted)

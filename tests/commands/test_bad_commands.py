@@ -67,6 +67,9 @@ TRAINING = [  # arguments after `train shapes_cnn`, and what is said
     (["--lr=0.01"], "did you mean 'learning_rate'?"),
     (["--wd=0.01"], "did you mean 'optimizer.weight_decay'?"),
     (["--bs=8"], "did you mean 'batch_size'?"),
+    (["--output-dir=here"], "unknown flag 'output-dir'; --workdir names the run directory"),
+    (["--resume"], "unknown flag 'resume'; a run resumes when it is trained again"),
+    (["--gpu", "0"], "unknown flag 'gpu'; JAX takes the GPU or TPU that it finds"),
     (
         ["--zzz=8"],
         "expected one of config, workdir, manual_dir, explore, no-open, port, debug_nans",

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import http.server
 import logging
+import re
 import struct
 import tempfile
 import threading
@@ -447,6 +448,20 @@ def test_a_header_that_would_pass_for_a_row_and_one_column_for_both_are_told(tmp
         table.read(tmp_path / "own.csv", "1", "2")
     with pytest.raises(UsageError, match="a column of texts and another of labels"):
         table.read(tmp_path / "own.csv", "text", "1")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("sep=;\ntext;label\na;x\nb;y\n", "a line for Excel, 'sep='; take line 1 out"),
+        ("sep=,\ntext,label\na,x\nb,y\n", "a line for Excel, 'sep='; take line 1 out"),
+        ("text,label\na,x\nb,y\nc,X\n", "got 'x' and 'X'; write each class in one way"),
+    ],
+)
+def test_a_line_for_excel_and_a_class_in_two_spellings_are_told(tmp_path, content, said):
+    (tmp_path / "own.csv").write_text(content)
+    with pytest.raises(UsageError, match=re.escape(said)):
+        table.read(tmp_path / "own.csv", "text", "label")
 
 
 def test_only_the_files_that_are_wanted_are_read(tmp_path):
