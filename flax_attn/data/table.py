@@ -114,8 +114,8 @@ def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> 
         )
     if len(first) <= 2 and first[0].startswith("sep="):
         raise UsageError(
-            f"expected rows of {content} in {path}, got a line for Excel, '{first[0]}'; take line 1 "
-            f"out, the separator is found without it"
+            f"expected rows of {content} in {path}, got a line for Excel, '{first[0]}'; take line "
+            f"1 out, the separator is found without it"
         )
     header = [name.strip() for name in first]
     columns = tuple(_index(path, header, name, advice) for name in wanted)
