@@ -96,8 +96,8 @@ def run_safely(argv: list[str] | None) -> int:
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        said = one_line(error)[:120]
-        return complain(f"out of memory ({said}); lower batch_size, num_seeds or model.features")
+        reason = one_line(error)[:120]
+        return complain(f"out of memory ({reason}); lower batch_size, num_seeds or model.features")
     except KeyboardInterrupt:
         say_last("stopped")
         return 130
@@ -178,8 +178,8 @@ def run_train(args: argparse.Namespace) -> int:
 
     is_name = bool(args.rest) and not args.rest[0].startswith("-")
     names, rest = args.config + args.rest[:is_name], args.rest[is_name:]
-    place = args.workdir or Path("runs")
-    for argument in (*rest, str(place.absolute())):
+    folder = args.workdir or Path("runs")
+    for argument in (*rest, str(folder.absolute())):
         check_text(argument, "arguments", "rename, or set LC_ALL=C.UTF-8")
     check_memory()
     train = "flax-attn train"

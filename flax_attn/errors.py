@@ -67,8 +67,8 @@ def escaped_lines(text: str) -> str:
     return "\n".join(map(escaped, text.split("\n")))
 
 
-def unknown(what: str, name: str, known: Iterable[str], place: str = "") -> str:
-    """The line for a name that is none of those known `place`, with the nearest of them.
+def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> str:
+    """The line for a name that is none of those known `where`, with the nearest of them.
 
     That is one with a slip of the pen. Else it is the key of a config whose words are all in the
     name, as `data.file` in `data.train_file` and `data.path`. Else it is the one that is spelt most
@@ -91,7 +91,7 @@ def unknown(what: str, name: str, known: Iterable[str], place: str = "") -> str:
         hint = f"it has the keys {_listed(of_part)}"
     else:
         hint = f"did you mean '{close[0]}'?" if close else f"expected one of {_listed(alike)}"
-    return f"unknown {what} '{shown}'{place}; {hint}"
+    return f"unknown {what} '{shown}'{where}; {hint}"
 
 
 def _spelt(name: str, known: list[str], part: str, cutoff: float) -> list[str]:

@@ -69,8 +69,8 @@ def build(
     prefix = f"{part.PART}." if part.PART else ""
     for name in values:
         if name not in fields:
-            keys, place = [prefix + field for field in fields], f" for {choice}" if choice else ""
-            message = unknown("config key", prefix + name, keys, place)
+            keys, where = [prefix + field for field in fields], f" for {choice}" if choice else ""
+            message = unknown("config key", prefix + name, keys, where)
             raise UsageError(f"{message} (or take a config with {choice})" if choice else message)
     hints = typing.get_type_hints(part)
     for name, field in fields.items():

@@ -37,18 +37,18 @@ def expanded(path: object, what: str = "a path") -> Path:
         raise UsageError(f"expected a text that is not empty as {what}, got ''")
     check_no_address(str(path))
     try:
-        own = Path(path).expanduser()
+        home_expanded = Path(path).expanduser()
     except RuntimeError as error:
         raise UsageError(
             f"expected a path with a home that is known, got {path}; write the whole path"
         ) from error
     try:
-        is_path = b"\0" not in os.fsencode(own)
+        is_path = b"\0" not in os.fsencode(home_expanded)
     except UnicodeEncodeError:
         is_path = False
     if not is_path:
         raise UsageError(f"expected a path, got {str(path)!a}, which no file can have; rename it")
-    return Path(os.path.realpath(own)) if ".." in own.parts else own
+    return Path(os.path.realpath(home_expanded)) if ".." in home_expanded.parts else home_expanded
 
 
 def check_no_address(path: str) -> None:

@@ -165,8 +165,8 @@ def effects(
     ones, by_layer = ravel_pytree(heads_of(model, params, inputs))
     contexts = {} if source is None else contexts_of(model, params, source)
 
-    def measured(kept: Array) -> Array:
-        with patched(contexts, by_layer(1 - kept)) if contexts else scaled(by_layer(kept)):
+    def measured(factors: Array) -> Array:
+        with patched(contexts, by_layer(1 - factors)) if contexts else scaled(by_layer(factors)):
             number = _measured(measure, outputs_of(model, params, inputs))
         return number.astype(ones.dtype)
 

@@ -29,9 +29,9 @@ class Stopped(KeyboardInterrupt):
         said: where training stands, and how it goes on.
     """
 
-    def __init__(self, number: int, said: str):
-        super().__init__(said)
-        self.number, self.said = number, said
+    def __init__(self, number: int, message: str):
+        super().__init__(message)
+        self.number, self.said = number, message
 
 
 class Stop:

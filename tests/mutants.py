@@ -471,8 +471,8 @@ MUTANTS = {
     ],
     "training/mesh.py": [
         (
-            "function(*own, *args[mapped:]))(args[:mapped])",
-            "function(*own, *args[1:]))(args[:mapped])",
+            "function(*one_seed, *args[mapped:]))(args[:mapped])",
+            "function(*one_seed, *args[1:]))(args[:mapped])",
         ),
         ("== batch_size % size == 0:", "== 0:"),
         ("range(math.gcd(num_devices, num_seeds), 0, -1)", "(1,)"),
@@ -557,7 +557,7 @@ MUTANTS = {
     ],
     "kinds/evidence.py": [
         ("change = part[1:] - part[0]", "change = part[0] - part[1:]"),
-        ("np.delete(own, i, axis=0)", "np.delete(own, 0, axis=0)"),
+        ("np.delete(array, i, axis=0)", "np.delete(array, 0, axis=0)"),
         ("[length, *[length - 1] * length]", "[length, *[length] * length]"),
         ("means[word][i] < 0", "means[word][i] > 0"),
     ],
@@ -570,19 +570,18 @@ MUTANTS = {
         ("below if has_header else numbered", "below"),
     ],
     "kinds/numbers.py": [
-        ("said.mean(axis=1) if said.ndim == 2", "said[:, 0] if said.ndim == 2"),
+        ("number.mean(axis=1) if number.ndim == 2", "number[:, 0] if number.ndim == 2"),
         ("* self.normalization.std\n", "\n"),
         ('loss = loss + weighted_mean(aux["penalty"], mask).compute()', "pass"),
-        ("Normalization.of(numbers)", "Normalization.of(*(own for _, own in splits.values()))"),
+        ("Normalization.of(numbers)", "Normalization.of(*(one for _, one in splits.values()))"),
         (
-            "said = self.normalization.undo(np.mean([number_of(own) for own in outputs], axis=0))\n"
-            "        check_finite(said)",
-            "said = self.normalization.undo(number_of(outputs[0]))\n        check_finite(said)",
+            "(np.mean([number_of(one) for one in outputs], axis=0))\n        check_finite",
+            "(number_of(outputs[0]))\n        check_finite",
         ),
         ("largest.append(max(counts))", "largest.append(counts[0])"),
         ("rows.shapes.heights[:, 2:]", "rows.shapes.heights[:, :2]"),
         ('if len(arrays["inputs"]) > len(arrays["targets"]):', "if False:"),
-        ("column = said if output.suffix", "column = said[::-1] if output.suffix"),
+        ("column = predicted if output.suffix", "column = predicted[::-1] if output.suffix"),
         (
             "test_fraction = 0.0 if test else self.test_fraction",
             "test_fraction = self.test_fraction",

@@ -75,7 +75,7 @@ def print_comparison(runs: list[Record], console: Console) -> None:
         table.add_column(column, justify="left" if column == "run" else "right", overflow="fold")
     for run in runs:
         metrics, seeds = run.summary["metrics"], len(run.summary["seeds"])
-        kept, last = metrics[measured], metrics.get(f"last/{measured}", metrics[measured])
+        best, last = metrics[measured], metrics.get(f"last/{measured}", metrics[measured])
         show = lambda metric, many=seeds > 1: (
             f"{metric['mean']:.4g}" + (f" ± {metric['std']:.1g}" if many else "")
         )
@@ -86,7 +86,7 @@ def print_comparison(runs: list[Record], console: Console) -> None:
             f"{run.summary['train_seconds'] / 60:.1f}",
         ]
         shown = [
-            show(kept),
+            show(best),
             show(last),
             f"{late_median(run.sound_rows, measured):.4g}",
             *(show(metrics[name]) for name in further),

@@ -26,7 +26,7 @@ def predict(request: Request, console: Console) -> list[Path]:
     if request.why and not kind.tells_why:
         raise no_words(of)
     if not kind.in_terminal:
-        *names, last = [own.name for own in ALL if own.in_terminal]
+        *names, last = [shown.name for shown in ALL if shown.in_terminal]
         raise UsageError(
             f"expected a run on {', '.join(names)} or {last}, got one on {of}; from Python, "
             f"flax_attn.load(run).predict takes arrays"

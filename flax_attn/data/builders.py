@@ -229,11 +229,11 @@ def _prepare(builder: FilesBuilder) -> None:
                 raise cause from error
         if isinstance(error, OSError) and error.filename:
             raise
-        said = one_line(error)
+        reason = one_line(error)
         if isinstance(error, NonMatchingChecksumError):  # its line is too long, with sums and paths
-            said = f"{said.partition(',')[0].removeprefix('Artifact ')} has a wrong checksum"
+            reason = f"{reason.partition(',')[0].removeprefix('Artifact ')} has a wrong checksum"
         raise UsageError(
-            f"cannot prepare data set {builder.name}: {said}; nothing was kept, run again"
+            f"cannot prepare data set {builder.name}: {reason}; nothing was kept, run again"
         ) from error
 
 

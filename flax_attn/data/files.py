@@ -64,7 +64,7 @@ def read_rows(path: Path, separator: str = COMMA) -> Iterator[tuple[int, list[st
                     yield line, row
                 line, length = reader.line_num + 1, 0
         except csv.Error as error:
-            said = str(error).replace("unexpected end of data", "a quote is never closed")
+            reason = str(error).replace("unexpected end of data", "a quote is never closed")
             raise UsageError(
-                f"expected a CSV row in {path}, line {line} ({said}); mend it"
+                f"expected a CSV row in {path}, line {line} ({reason}); mend it"
             ) from error

@@ -122,9 +122,9 @@ def _read_array(path: Path, file: bounded.OpenFile, most: int) -> UInt8[np.ndarr
             f"expected 1 to {bounded.MOST_AXES} axes with something on each in {path}, got shape "
             f"{shape}"
         )
-    said = f"{path} is damaged (its header says {shape}, {math.prod(shape)} bytes"
+    damaged = f"{path} is damaged (its header says {shape}, {math.prod(shape)} bytes"
     if math.prod(shape) > most:
-        raise UsageError(f"{said}, more than the {most:,} that it may hold); get the file again")
+        raise UsageError(f"{damaged}, more than the {most:,} that it may hold); get the file again")
     content = np.empty(math.prod(shape), np.uint8)
     filled = 0
     while part := file.read(min(AT_ONCE, len(content) - filled)):
@@ -132,5 +132,5 @@ def _read_array(path: Path, file: bounded.OpenFile, most: int) -> UInt8[np.ndarr
         filled += len(part)
     if filled < len(content) or file.read(1):
         follow = filled if filled < len(content) else "more"
-        raise UsageError(f"{said}, and {follow} follow); get the file again")
+        raise UsageError(f"{damaged}, and {follow} follow); get the file again")
     return content.reshape(shape)

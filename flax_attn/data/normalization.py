@@ -27,12 +27,12 @@ class Normalization(NamedTuple):
     def restore(cls, values: Mapping[str, Json]) -> "Normalization":
         """The one that a run keeps. Raises a ValueError for what is none."""
         try:
-            kept = cls(*(float(values[key]) for key in cls._fields))
+            restored = cls(*(float(values[key]) for key in cls._fields))
         except (KeyError, TypeError) as error:
             raise ValueError(str(error)) from error
-        if not np.isfinite(kept).all() or kept.std <= 0:
-            raise ValueError(f"got {kept}")
-        return kept
+        if not np.isfinite(restored).all() or restored.std <= 0:
+            raise ValueError(f"got {restored}")
+        return restored
 
     def apply(self, x: Tree) -> Tree:
         return (x - self.mean) / self.std

@@ -151,12 +151,12 @@ def within(folder: Path) -> list[Path]:
 def _pictures(folder: Path, root: Path) -> list[Path]:
     """The pictures of all classes in a folder, `CLASS/PICTURE`."""
     paths = []
-    for own in _entries(root, folder):
-        if not own.is_dir():
+    for entry in _entries(root, folder):
+        if not entry.is_dir():
             raise UsageError(
-                f"expected in {root} one folder for each class, got the file {own.name}"
+                f"expected in {root} one folder for each class, got the file {entry.name}"
             )
-        inside = _entries(own, folder)
+        inside = _entries(entry, folder)
         for path in inside:
             if path.suffix.lower() not in ENDINGS or path.is_dir():
                 raise UsageError(

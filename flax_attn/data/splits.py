@@ -29,7 +29,7 @@ def taken(
     def take(column: Sequence | np.ndarray, rows: np.ndarray) -> Tree:
         return column[rows] if isinstance(column, np.ndarray) else [column[i] for i in rows]
 
-    return {name: tuple(take(own, rows) for own in columns) for name, rows in parts.items()}
+    return {name: tuple(take(one, rows) for one in columns) for name, rows in parts.items()}
 
 
 def by_class(

@@ -116,10 +116,10 @@ def phrases(tree: str) -> list[Phrase]:
         if not opened:
             raise ValueError(f"'{tokens[i]}' outside of the brackets")
         if tokens[i] == ")":
-            place, label, first, parts = opened.pop()
+            bracket, label, first, parts = opened.pop()
             if parts not in (["word"], ["part", "part"]):
-                raise ValueError(f"bracket {place + 1} holds neither one word nor two parts")
-            all_phrases[place] = Phrase(tuple(words[first:]), label)
+                raise ValueError(f"bracket {bracket + 1} holds neither one word nor two parts")
+            all_phrases[bracket] = Phrase(tuple(words[first:]), label)
         else:
             opened[-1][-1].append("word")
             words.append(BRACKETS.get(tokens[i]) or tokens[i])

@@ -115,8 +115,8 @@ class BytePairs:
         encoding = self.model.encode(text)
         known = [token.replace("▁", "") or " " for token in encoding.tokens]
         return [
-            text[slice(*place)] if token == 1 else part
-            for part, token, place in zip(known, encoding.ids, encoding.offsets)
+            text[slice(*offsets)] if token == 1 else part
+            for part, token, offsets in zip(known, encoding.ids, encoding.offsets)
         ]
 
     def to_json(self) -> JsonObject:

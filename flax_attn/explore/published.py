@@ -94,9 +94,9 @@ class PublishedAnswers:
         key = leaves, asked.settings, view.token
         last = self.last
         if last is None or last[0] != key:
-            traced, kept = self._arguments(asked.settings, prepared)
+            traced, factors = self._arguments(asked.settings, prepared)
             token, normalizer = np.int32(view.token or 0), asked.settings.normalizer
-            with_inputs = self.params, prepared.inputs, traced, kept
+            with_inputs = self.params, prepared.inputs, traced, factors
             last = key, jax.device_get(self.look(*with_inputs, token, normalizer=normalizer))
             self.last = last
         return last[1]
@@ -105,10 +105,10 @@ class PublishedAnswers:
         """The settings as a program takes them, and a factor for each head."""
         moved = tuple(key + prepared.first for key in settings.hidden)
         hidden = tuple(key for key in moved if key < MOST_TOKENS)
-        kept = np.ones((self.model.num_blocks, self.model.num_heads), np.float32)
+        factors = np.ones((self.model.num_blocks, self.model.num_heads), np.float32)
         for block, head in settings.cut:
-            kept[block, head] = 0
-        return Traced.of(settings._replace(hidden=hidden)), kept
+            factors[block, head] = 0
+        return Traced.of(settings._replace(hidden=hidden)), factors
 
     def _effects(self, asked: Asked, prepared: Prepared, outputs: np.ndarray) -> list[float]:
         """By how much the probability of the likeliest class changes under each of the settings.
@@ -123,9 +123,9 @@ class PublishedAnswers:
             part = pairs[first : first + self.at_once]
             filled = part + part[-1:] * (self.at_once - len(part))
             hidden = np.stack([one.hidden for one, _ in filled])
-            kept = np.stack([kept for _, kept in filled])
+            factors = np.stack([one for _, one in filled])
             shares = self.shares(
-                self.params, prepared.inputs, traced, hidden, kept, best, normalizer=normalizer
+                self.params, prepared.inputs, traced, hidden, factors, best, normalizer=normalizer
             )
             effects += (np.asarray(shares) - outputs[best])[: len(part)].tolist()
         return effects
@@ -172,14 +172,14 @@ class PublishedAnswers:
         params: Params,
         inputs: Inputs,
         traced: Traced,
-        kept: Float[Array, "blocks heads"],
+        factors: Float[Array, "blocks heads"],
         token: Array,
         *,
         normalizer: str,
     ) -> dict[str, Tree]:
         """Traces a pass: the outputs, small maps, and what one token does in each head."""
         parts = Parts(token)
-        with self._lens(traced, kept, normalizer, parts.of_context) as lens:
+        with self._lens(traced, factors, normalizer, parts.of_context) as lens:
             with nn.intercept_methods(parts.of_call):
                 looked = self.task.look(self.model, [params], inputs)
             scores = by_name(lens.scores, looked["attention"])
@@ -213,23 +213,23 @@ class PublishedAnswers:
         inputs: Inputs,
         traced: Traced,
         hidden: Array,
-        kept: Float[Array, "n blocks heads"],
+        factors: Float[Array, "n blocks heads"],
         best: Array,
         *,
         normalizer: str,
     ) -> Float[Array, " n"]:
         """Traces the probability of a class where other keys are hidden, or other heads cut."""
 
-        def of_one(hidden: Array, kept: Array) -> Array:
-            with self._lens(traced._replace(hidden=hidden), kept, normalizer):
+        def of_one(hidden: Array, factors: Array) -> Array:
+            with self._lens(traced._replace(hidden=hidden), factors, normalizer):
                 return self.task.look(self.model, [params], inputs)["outputs"][0, best]
 
-        return jax.vmap(of_one)(hidden, kept)
+        return jax.vmap(of_one)(hidden, factors)
 
     def _lens(
         self,
         traced: Traced,
-        kept: Float[Array, "blocks heads"],
+        factors: Float[Array, "blocks heads"],
         normalizer: str,
         tell: Callable[[Array], object] | None = None,
     ) -> Lens:
@@ -237,8 +237,8 @@ class PublishedAnswers:
         rows: dict[str, int] = {}  # attentions are called in the order of blocks
 
         def change(name: str, context: Array) -> Array:
-            factors = kept[rows.setdefault(name, len(rows))][:, None]
-            changed = context * with_rank(factors, context.ndim)
+            by_head = factors[rows.setdefault(name, len(rows))][:, None]
+            changed = context * with_rank(by_head, context.ndim)
             if tell is not None:
                 tell(changed)
             return changed

@@ -104,8 +104,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         if self.is_stranger():
             return
-        said = self.headers.get(TOKEN, "").encode()
-        if not hmac.compare_digest(said, self.server.token.encode()):
+        token = self.headers.get(TOKEN, "").encode()
+        if not hmac.compare_digest(token, self.server.token.encode()):
             self.refuse(HTTPStatus.FORBIDDEN, "expected the token of this page; load it again")
             return
         if self.path != "/ask":

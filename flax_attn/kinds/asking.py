@@ -103,27 +103,27 @@ def read(request: Json) -> Asked:
         return Asked(None, inputs["text"], settings, brief, *further)
     if len(inputs) != 1:
         raise UsageError(f"expected one input, got {len(inputs)}")
-    (own,) = inputs.values()
-    return Asked(read_array(own), None, settings, brief, *further)
+    (array,) = inputs.values()
+    return Asked(read_array(array), None, settings, brief, *further)
 
 
-def read_view(own: Json) -> View:
+def read_view(value: Json) -> View:
     """What is shown, from JSON; what is left out is the first head, and the last token."""
-    if not isinstance(own, dict):
+    if not isinstance(value, dict):
         raise UsageError("expected the parts of a view by name")
-    if strange := own.keys() - set(View._fields):
+    if strange := value.keys() - set(View._fields):
         raise UsageError(unknown("part of a view", sorted(strange)[0], View._fields))
-    numbers = [own.get("attention", 0), own.get("head", 0), own.get("token") or 0]
+    numbers = [value.get("attention", 0), value.get("head", 0), value.get("token") or 0]
     if not all(type(number) is int and 0 <= number < MOST_HEADS for number in numbers):
         raise UsageError("expected a view of numbers from 0 on")
-    return View(**own)
+    return View(**value)
 
 
-def read_changes(own: Json, settings: Settings) -> tuple[Settings, ...]:
+def read_changes(value: Json, settings: Settings) -> tuple[Settings, ...]:
     """Settings that are taken in turn: each hides further keys, or cuts further heads."""
-    if not isinstance(own, list) or len(own) > MOST_CHANGES:
+    if not isinstance(value, list) or len(value) > MOST_CHANGES:
         raise UsageError(f"expected a list of at most {MOST_CHANGES} changes")
-    read = [read_settings(change) for change in own]
+    read = [read_settings(change) for change in value]
     return tuple(
         settings._replace(
             hidden=(*settings.hidden, *change.hidden), cut=(*settings.cut, *change.cut)
@@ -132,11 +132,11 @@ def read_changes(own: Json, settings: Settings) -> tuple[Settings, ...]:
     )
 
 
-def read_array(own: Json) -> np.ndarray:
+def read_array(value: Json) -> np.ndarray:
     """An array from its shape and its numbers."""
-    if not isinstance(own, dict) or not isinstance(own.get("shape"), list):
+    if not isinstance(value, dict) or not isinstance(value.get("shape"), list):
         raise UsageError("expected an input with its shape and data")
-    shape, data = own["shape"], own.get("data")
+    shape, data = value["shape"], value.get("data")
     if not all(type(size) is int and size > 0 for size in shape) or len(shape) > 4:
         raise UsageError(f"expected a shape of whole numbers above 0, got {str(shape)[:60]}")
     if not isinstance(data, list) or len(data) != math.prod(shape):
@@ -149,20 +149,20 @@ def read_array(own: Json) -> np.ndarray:
     return np.array(data, np.float32).reshape(shape)
 
 
-def read_settings(own: Json) -> Settings:
+def read_settings(value: Json) -> Settings:
     """Settings from JSON; those that are left out have no effect."""
-    if not isinstance(own, dict):
+    if not isinstance(value, dict):
         raise UsageError("expected settings by name")
-    if strange := own.keys() - set(Settings._fields):
+    if strange := value.keys() - set(Settings._fields):
         raise UsageError(unknown("setting", sorted(strange)[0], Settings._fields))
-    settings = Settings(**own)
+    settings = Settings(**value)
     if settings.normalizer not in NORMALIZERS:
         raise UsageError(unknown("normaliser", str(settings.normalizer), NORMALIZERS))
     least, most = TEMPERATURES
     is_number = type(settings.temperature) in (int, float)
     if not is_number or not least <= settings.temperature <= most:
-        said = str(settings.temperature)[:40]
-        raise UsageError(f"expected a temperature from {least:g} to {most:g}, got {said}")
+        temperature = str(settings.temperature)[:40]
+        raise UsageError(f"expected a temperature from {least:g} to {most:g}, got {temperature}")
     if settings.reach is not None and (type(settings.reach) is not int or settings.reach < 0):
         raise UsageError(f"expected a reach of 0 or more positions, got {str(settings.reach)[:40]}")
     if type(settings.causal) is not bool:
@@ -202,8 +202,8 @@ def rounded(length: int) -> int:
 def longer(inputs: Mapping[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
     """Inputs of one text, with zeros up to a length where they have one number a token."""
 
-    def pad_one(own: np.ndarray) -> np.ndarray:
-        widths = [(0, 0), (0, length - own.shape[1]), *[(0, 0)] * (own.ndim - 2)]
-        return np.pad(own, widths)
+    def pad_one(array: np.ndarray) -> np.ndarray:
+        widths = [(0, 0), (0, length - array.shape[1]), *[(0, 0)] * (array.ndim - 2)]
+        return np.pad(array, widths)
 
-    return {name: own if own.ndim < 2 else pad_one(own) for name, own in inputs.items()}
+    return {name: one if one.ndim < 2 else pad_one(one) for name, one in inputs.items()}

@@ -31,8 +31,8 @@ def measure(train: Labelled, test: Labelled) -> dict[str, float]:
             model = LogisticRegression(max_iter=1_000).fit(vectorizer.fit_transform(texts), labels)
         except ValueError:  # texts without a word of two letters
             return shares
-        said = model.predict(vectorizer.transform(tested))
-    return shares | {TF_IDF: sum(map(str.__eq__, map(str, said), right)) / len(right)}
+        predicted = model.predict(vectorizer.transform(tested))
+    return shares | {TF_IDF: sum(map(str.__eq__, map(str, predicted), right)) / len(right)}
 
 
 def has_sklearn() -> bool:
@@ -41,8 +41,8 @@ def has_sklearn() -> bool:
 
 def lines(shares: Mapping[str, float], accuracy: float) -> list[str]:
     """Says after training what the model and the baselines get right, and how to get the rest."""
-    said = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
-    told = [f"test accuracy {accuracy:.3f}; beside it: {said}"]
+    accuracies = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
+    told = [f"test accuracy {accuracy:.3f}; beside it: {accuracies}"]
     if TF_IDF not in shares:
         needed = (
             f'pip install "flax-attn[baseline]" before training, and at most {MOST_TEXTS:,} texts'

@@ -278,7 +278,7 @@ def example(run: Record, index: int) -> JsonObject:
 def within(run: Record, index: int, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Weights of an example by name, without padding."""
     length = int(run.examples["lengths"][index])
-    return {name: own[:, :length, :length] for name, own in weights.items()}
+    return {name: matrix[:, :length, :length] for name, matrix in weights.items()}
 
 
 class PairEncoder(NamedTuple):
@@ -334,7 +334,10 @@ class PairEncoder(NamedTuple):
     def files(self) -> dict[str, Json]:
         """The tokenizers as JSON, by the name of the file."""
         tokenizers = self.source, self.target
-        return {name: own.to_json() for name, own in zip(self.file_names(self.data), tokenizers)}
+        return {
+            name: tokenizer.to_json()
+            for name, tokenizer in zip(self.file_names(self.data), tokenizers)
+        }
 
     def clean(self, text: str) -> str:
         """The text after preprocessing."""

@@ -73,12 +73,14 @@ def changes(run: Loaded, encoder: ReadsTexts, texts: Sequence[str]) -> list[np.n
     for first in range(0, len(texts), A_TIME):
         batch = range(first, min(first + A_TIME, len(texts)))
         made = {i: leaving_out(encoder, encoder.clean(texts[i])) for i in batch}
-        for length in sorted({own["tokens"].shape[1] for own in made.values()}):
-            alike = {i: own for i, own in made.items() if own["tokens"].shape[1] == length}
-            rows = list(alike.values())
-            together = {name: np.concatenate([own[name] for own in rows]) for name in rows[0]}
+        for length in sorted({rows["tokens"].shape[1] for rows in made.values()}):
+            alike = {i: rows for i, rows in made.items() if rows["tokens"].shape[1] == length}
+            of_texts = list(alike.values())
+            together = {
+                name: np.concatenate([rows[name] for rows in of_texts]) for name in of_texts[0]
+            }
             shares = shares_of(run, together)
-            ends = np.cumsum([len(own["tokens"]) for own in rows])
+            ends = np.cumsum([len(rows["tokens"]) for rows in of_texts])
             for i, part in zip(alike, np.split(shares, ends[:-1])):
                 change = part[1:] - part[0]
                 is_around = np.isin(made[i]["tokens"][0, : len(change)], around)
@@ -96,9 +98,9 @@ def leaving_out(encoder: ReadsTexts, text: str) -> dict[str, np.ndarray]:
     check_length(length)
     inputs = longer(inputs, rounded(length))
     rows = {
-        name: np.stack([own[0], *(without(own[0], i) for i in range(length))])
-        for name, own in inputs.items()
-        if own.ndim > 1
+        name: np.stack([array[0], *(without(array[0], i) for i in range(length))])
+        for name, array in inputs.items()
+        if array.ndim > 1
     }
     words = encoder.tokenizer.split(text)
     if encoder.pairs is not None and words == text.split():
@@ -108,9 +110,9 @@ def leaving_out(encoder: ReadsTexts, text: str) -> dict[str, np.ndarray]:
     return rows | {"lengths": np.array([length, *[length - 1] * length], np.int32)}
 
 
-def without(own: np.ndarray, i: int) -> np.ndarray:
+def without(array: np.ndarray, i: int) -> np.ndarray:
     """An array without the entry of a token. Padding comes to its end."""
-    return np.concatenate([np.delete(own, i, axis=0), np.zeros_like(own[:1])])
+    return np.concatenate([np.delete(array, i, axis=0), np.zeros_like(array[:1])])
 
 
 def shares_of(run: Loaded, inputs: dict[str, np.ndarray]) -> np.ndarray:
@@ -120,9 +122,9 @@ def shares_of(run: Loaded, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """
     count = len(inputs["lengths"])
     rows = np.minimum(np.arange(-(-count // AT_ONCE) * AT_ONCE), count - 1)
-    padded = {name: own[rows] for name, own in inputs.items()}
-    logits = [forward(run.model, own, padded, 1)[0][:count] for own in run.params.values()]
-    shares = np.mean([probabilities(own) for own in logits], axis=0)
+    padded = {name: array[rows] for name, array in inputs.items()}
+    logits = [forward(run.model, one, padded, 1)[0][:count] for one in run.params.values()]
+    shares = np.mean([probabilities(one) for one in logits], axis=0)
     check_finite(shares)
     return shares
 
@@ -140,8 +142,8 @@ def add(
     for row, words, change in zip(rows, tokens, moved):
         best = names.index(next(iter(row["classes"])))
         entries = row.setdefault("tokens", [{"token": word} for word in words])
-        for entry, own in zip(entries, change[:, best].tolist()):
-            entry |= {} if np.isnan(own) else {"change": own}
+        for entry, amount in zip(entries, change[:, best].tolist()):
+            entry |= {} if np.isnan(amount) else {"change": amount}
 
 
 def print_why(row: JsonObject, console: Console) -> None:
@@ -160,8 +162,8 @@ def print_why(row: JsonObject, console: Console) -> None:
     if rest := tokens[SHOWN:]:
         most = abs(rest[0]["change"])
         words = "word" if len(rest) == 1 else "words"
-        said = f"  {len(rest)} further {words}: by at most {100 * most:.2g}"
-        console.print(Text(said, style="dim"), soft_wrap=True)
+        further = f"  {len(rest)} further {words}: by at most {100 * most:.2g}"
+        console.print(Text(further, style="dim"), soft_wrap=True)
 
 
 def points(change: float) -> str:
@@ -175,11 +177,13 @@ def words_by_class(
     """Of each class the words without which its probability falls most, on average."""
     by_word: dict[str, list[np.ndarray]] = defaultdict(list)
     for words, change in zip(tokens, moved):
-        for word, own in zip(words, change):
-            if not np.isnan(own).any():
-                by_word[word].append(own)
+        for word, amount in zip(words, change):
+            if not np.isnan(amount).any():
+                by_word[word].append(amount)
     least = min(LEAST, max(map(len, by_word.values()), default=0))
-    means = {word: np.mean(own, axis=0) for word, own in by_word.items() if len(own) >= least}
+    means = {
+        word: np.mean(amounts, axis=0) for word, amounts in by_word.items() if len(amounts) >= least
+    }
     table: dict[str, list[Mattered]] = {}
     for i, name in enumerate(names):
         order = sorted((word for word in means if means[word][i] < 0), key=lambda w: means[w][i])
@@ -196,9 +200,9 @@ def to_json(table: Mapping[str, list[Mattered]], number: int) -> JsonObject:
 
 def print_words(table: Mapping[str, list[Mattered]], number: int, console: Console) -> None:
     """The words of each class, with their changes and counts."""
-    said = "Each class, with the words without which its probability falls most, in percentage "
-    said += f"points (the mean over their occurrences in {number:,} texts):"
-    console.print(Text(said, style="dim"), soft_wrap=True)
+    heading = "Each class, with the words without which its probability falls most, in percentage "
+    heading += f"points (the mean over their occurrences in {number:,} texts):"
+    console.print(Text(heading, style="dim"), soft_wrap=True)
     for name, rows in table.items():
         console.print(Text(escaped(name), style="bold"), soft_wrap=True)
         if not rows:

@@ -151,7 +151,7 @@ class LanguageModel(Task):
         the first test text.
         """
         first = {name: rows[:NUM_EXAMPLES] for name, rows in self.test.items()}
-        losses = np.stack([loss_by_position(model, own, **self.test) for own in params])
+        losses = np.stack([loss_by_position(model, one_seed, **self.test) for one_seed in params])
         arrays = first | {"losses": losses}
         if not isinstance(model, GeneratesText):
             logits = logits_of(model, params[0], first["inputs"])
@@ -162,7 +162,7 @@ class LanguageModel(Task):
         tokens = self.written(self.test["inputs"][0, :n])
         weights = {name: array[0, :, :n, :n] for name, array in attention.items()}
         write = functools.partial(self.generate, model, prompts="", length=SAMPLE_LENGTH)
-        texts = [write(params=[own]).texts[0] for own in params]
+        texts = [write(params=[one_seed]).texts[0] for one_seed in params]
         induced, metrics, summary = self._induction(model, params)
         if isinstance(self.data, Names):
             metrics["test/harmony"] = [share_in_harmony(text) for text in texts]
@@ -184,7 +184,7 @@ class LanguageModel(Task):
             return {}, {}, {}
         start = self.encoded("") if self.data.by_line else []
         strings = induction.repeated_strings(tokens, period, self.data.seed, start)
-        looks = [attention_of(model, own, strings) for own in params]
+        looks = [attention_of(model, one_seed, strings) for one_seed in params]
         by_head = [
             np.stack([induction.scores(of_block, period) for of_block in blocks.values()])
             for blocks in looks
@@ -208,8 +208,8 @@ class LanguageModel(Task):
         for first in range(0, len(rows), AT_ONCE):
             tokens, lengths = pad(rows[first : first + AT_ONCE], most)
             ends = np.arange(len(tokens)), lengths - 1
-            logits = [logits_of(model, own, tokens)[ends] for own in params]
-            shares.append(np.mean([jax.nn.softmax(own, axis=-1) for own in logits], axis=0))
+            logits = [logits_of(model, one_seed, tokens)[ends] for one_seed in params]
+            shares.append(np.mean([jax.nn.softmax(one, axis=-1) for one in logits], axis=0))
             if isinstance(model, GeneratesText):
                 of_blocks = attention_of(model, params[0], tokens)
                 weights += [
@@ -280,7 +280,7 @@ class LanguageModel(Task):
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
     ) -> dict[str, Tree]:
         """The probabilities `(b, max_length, vocabulary)` of the token after each, by all seeds."""
-        logits = [logits_of(model, own, inputs) for own in params]
+        logits = [logits_of(model, one_seed, inputs) for one_seed in params]
         return {"outputs": jax.nn.softmax(jnp.stack(logits), axis=-1).mean(axis=0)}
 
     @classmethod
@@ -293,8 +293,8 @@ class LanguageModel(Task):
         most = run.task.data.max_length
         for number, text in enumerate(texts, 1):
             if (length := len(run.task.encoded(text))) > most:
-                said = f"text {number} has {length} tokens, of which the last {most} are read"
-                warn(f"warning: {said}")
+                line = f"text {number} has {length} tokens, of which the last {most} are read"
+                warn(f"warning: {line}")
         prediction = run.predict(texts)
         if request.figure is not None and not prediction.attention:
             raise UsageError(

@@ -488,8 +488,8 @@ class Numbers(Task):
             )
         reader = reader_class(data).fit(data, inputs)  # pyright: ignore[reportArgumentType]
         batches: dict[str, Batch] = {
-            name: {"inputs": reader.encode(own), "targets": normalization.apply(numbers)}
-            for name, (own, numbers) in splits.items()
+            name: {"inputs": reader.encode(column), "targets": normalization.apply(numbers)}
+            for name, (column, numbers) in splits.items()
             if len(numbers)
         }
         kept = reader.kept()
@@ -531,9 +531,9 @@ class Numbers(Task):
 
         What a model adds to the loss is added.
         """
-        mask, said = mask_of(batch, len(outputs)), number_of(outputs)
-        error = squared_error(said, batch["targets"], mask)
-        distance = jnp.abs(said - batch["targets"]) * self.normalization.std
+        mask, predicted = mask_of(batch, len(outputs)), number_of(outputs)
+        error = squared_error(predicted, batch["targets"], mask)
+        distance = jnp.abs(predicted - batch["targets"]) * self.normalization.std
         loss = error.compute()
         if "penalty" in aux:
             loss = loss + weighted_mean(aux["penalty"], mask).compute()
@@ -545,15 +545,15 @@ class Numbers(Task):
         The attention on these is that of the first seed.
         """
         outputs, attentions = zip(*(forward(model, seed, self.test["inputs"]) for seed in params))
-        said = self.normalization.undo(np.mean([number_of(own) for own in outputs], axis=0))
+        predicted = self.normalization.undo(np.mean([number_of(one) for one in outputs], axis=0))
         right = self.normalization.undo(self.test["targets"])
         first = jax.tree.map(lambda array: array[:NUM_EXAMPLES], self.test["inputs"])
         arrays = self.reader.tested(self.first, first)
-        arrays |= {"targets": right[:NUM_POINTS], "predictions": said[:NUM_POINTS]}
+        arrays |= {"targets": right[:NUM_POINTS], "predictions": predicted[:NUM_POINTS]}
         attention = {name: weights[:NUM_EXAMPLES] for name, weights in attentions[0].items()}
         metrics: dict[str, list[float]] = {}
         if len(params) > 1:
-            metrics["ensemble/test/mae"] = [float(np.abs(said - right).mean())]
+            metrics["ensemble/test/mae"] = [float(np.abs(predicted - right).mean())]
         return Examples(arrays | to_store(attention), metrics)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
@@ -563,13 +563,13 @@ class Numbers(Task):
             UsageError: texts without a known token, signals of another shape, or numbers that
                 overflow.
         """
-        own = as_texts(inputs) if isinstance(self.reader, Texts) else inputs
-        encoded, tokens, known = self.reader.read(own)
+        examples = as_texts(inputs) if isinstance(self.reader, Texts) else inputs
+        encoded, tokens, known = self.reader.read(examples)
         count = len(jax.tree.leaves(encoded)[0])
         outputs, attentions = zip(*(forward(model, seed, encoded, count) for seed in params))
-        said = self.normalization.undo(np.mean([number_of(own) for own in outputs], axis=0))
-        check_finite(said)
-        return Prediction(said, tokens=tokens, known=known, attention=attentions[0])
+        predicted = self.normalization.undo(np.mean([number_of(one) for one in outputs], axis=0))
+        check_finite(predicted)
+        return Prediction(predicted, tokens=tokens, known=known, attention=attentions[0])
 
     def input_shapes(self) -> Tree:
         return self.reader.input_shapes()
@@ -580,8 +580,8 @@ class Numbers(Task):
         """`predict` as a pure function: the numbers `(b,)`, and the attention by name."""
         prepared = inputs if isinstance(self.reader, Texts) else self.reader.encode(inputs)
         outputs, attentions = zip(*(apply(model, seed, prepared) for seed in params))
-        said = jnp.stack([number_of(own) for own in outputs]).mean(axis=0)
-        return {"outputs": self.normalization.undo(said), "attention": attentions[0]}
+        predicted = jnp.stack([number_of(output) for output in outputs]).mean(axis=0)
+        return {"outputs": self.normalization.undo(predicted), "attention": attentions[0]}
 
     @classmethod
     def respond(cls, request: Request, load: Load, console: "Console") -> list[Path]:
@@ -604,10 +604,10 @@ class Numbers(Task):
             print_json(rows, console)
         else:
             print_rows(rows, console)
-        said = outputs_of(prediction)
+        predicted = outputs_of(prediction)
         to_write: ToWrite = {}
         if output is not None:
-            column = said if output.suffix == ".npy" else said[:, None]
+            column = predicted if output.suffix == ".npy" else predicted[:, None]
             to_write[output] = lambda path: user_files.write_signals(path, column)
         draw = lambda: draw_predicted(inputs, prediction, request.run.name)
         return write_all(to_write | picture_to_write(request, draw))
@@ -639,8 +639,10 @@ class Numbers(Task):
     @classmethod
     def figures(cls, run: Record) -> "dict[str, Figure]":
         drawn = {"predictions": draw_scatter(run)}
-        targets, said = (run.examples[name] for name in ("targets", "predictions"))
-        verdicts = [f"{own:.3g}, right is {right:.3g}" for own, right in zip(said, targets)]
+        targets, predicted = (run.examples[name] for name in ("targets", "predictions"))
+        verdicts = [
+            f"{number:.3g}, right is {right:.3g}" for number, right in zip(predicted, targets)
+        ]
         for name, weights in run.attention.items():
             title = f"{run.name}, {name}: test examples"
             if "words" in run.examples:
@@ -652,10 +654,10 @@ class Numbers(Task):
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:
         """The tokens of a text, or the channels `(channels, t)` of a signal, and its number."""
-        said = {key: float(run.examples[f"{key}s"][index]) for key in ("target", "prediction")}
+        numbers = {key: float(run.examples[f"{key}s"][index]) for key in ("target", "prediction")}
         if "words" in run.examples:
-            return encoders.example(run, index) | said
-        return {"inputs": replies.numbers(run.examples["inputs"][index].T)} | said
+            return encoders.example(run, index) | numbers
+        return {"inputs": replies.numbers(run.examples["inputs"][index].T)} | numbers
 
     @classmethod
     def beside_examples(cls, run: Record) -> JsonObject:
@@ -670,13 +672,13 @@ class Numbers(Task):
 
 def number_of(outputs: Tree) -> Tree:
     """The number `(b,)` of each row of outputs `(b, 1)`; of `(b, t, 1)` it is the mean over t."""
-    said = outputs[..., 0]
-    return said.mean(axis=1) if said.ndim == 2 else said
+    number = outputs[..., 0]
+    return number.mean(axis=1) if number.ndim == 2 else number
 
 
-def check_finite(said: np.ndarray) -> None:
+def check_finite(predicted: np.ndarray) -> None:
     """Raises a UsageError for predictions that overflow."""
-    if not np.isfinite(said).all():
+    if not np.isfinite(predicted).all():
         raise UsageError(
             "expected inputs in the range that the model was trained on; the predictions overflow"
         )
@@ -732,14 +734,16 @@ def draw_scatter(run: Record) -> "Figure":
     from flax_attn.analysis import drawing
 
     def draw() -> "Figure":
-        targets, said = (run.examples[name] for name in ("targets", "predictions"))
+        targets, predicted = (run.examples[name] for name in ("targets", "predictions"))
         figure = drawing.Picture(figsize=(5.4, 5.2), layout="constrained")
         ax = figure.subplots()
-        both = np.concatenate([targets, said])
+        both = np.concatenate([targets, predicted])
         room = 0.04 * float(np.ptp(both)) or 1.0
         ends = [float(both.min()) - room, float(both.max()) + room]
         ax.plot(ends, ends, color=drawing.theme().quiet, lw=1.2, ls="--", label="right")
-        ax.scatter(targets, said, s=14, color=drawing.BLUE, alpha=0.45, lw=0, label="test example")
+        ax.scatter(
+            targets, predicted, s=14, color=drawing.BLUE, alpha=0.45, lw=0, label="test example"
+        )
         ax.set(xlim=ends, ylim=ends, aspect="equal", xlabel="true number", ylabel="prediction")
         ax.grid(alpha=0.2)
         ax.legend(loc="upper left")
@@ -751,20 +755,20 @@ def draw_scatter(run: Record) -> "Figure":
 
 
 def draw_texts(
-    words: list[list[str]], name: str, weights: np.ndarray, said: list[str], title: str
+    words: list[list[str]], name: str, weights: np.ndarray, predicted: list[str], title: str
 ) -> "Figure":
     """Draws an attention on the tokens of texts, with the number of each."""
     from flax_attn.analysis import drawing
     from flax_attn.analysis import texts as figures
     from flax_attn.analysis.token_weights import over_tokens
 
-    over = [over_tokens(name, own, len(row)).tolist() for own, row in zip(weights, words)]
-    verdicts = [(own, drawing.theme().ink) for own in said[: len(words)]]
+    over = [over_tokens(name, matrix, len(row)).tolist() for matrix, row in zip(weights, words)]
+    verdicts = [(text, drawing.theme().ink) for text in predicted[: len(words)]]
     return figures.attention_on_tokens(words, over, verdicts, f"{title}: {STRONG}")
 
 
 def draw_signals(
-    signals: np.ndarray, said: list[str], weights: np.ndarray | None, title: str
+    signals: np.ndarray, predicted: list[str], weights: np.ndarray | None, title: str
 ) -> "Figure":
     """Draws signals `(n, t, channels)` with their numbers beside what each position attends to."""
     from flax_attn.analysis import drawing
@@ -777,7 +781,7 @@ def draw_signals(
         axes = figure.subplots(shown, columns, squeeze=False, width_ratios=(1.6, 1)[:columns])
         for i in range(shown):
             axes[i, 0].plot(signals[i], color=drawing.BLUE, lw=1.6)
-            axes[i, 0].set(xlabel="position", ylabel="height", title=said[i])
+            axes[i, 0].set(xlabel="position", ylabel="height", title=predicted[i])
             if weights is not None:
                 matrix = weights[i].reshape(-1, *weights.shape[-2:]).mean(axis=0)
                 top = float(np.nan_to_num(matrix).max())
@@ -796,10 +800,10 @@ def draw_predicted(inputs: Raw, prediction: Prediction, name: str) -> "Figure":
     Raises:
         UsageError: a model that does not attend to texts.
     """
-    said = [f"{number:.4g}" for number in outputs_of(prediction)]
+    predicted = [f"{number:.4g}" for number in outputs_of(prediction)]
     kind, weights = first_attention(prediction)
     if not isinstance(inputs, list):
-        return draw_signals(inputs, said, weights, first_of("signal", SHOWN // 2, len(inputs)))
+        return draw_signals(inputs, predicted, weights, first_of("signal", SHOWN // 2, len(inputs)))
     if weights is None:
         raise UsageError(f"the model of {name} does not attend; leave out --figure")
     rows = zip(prediction.tokens, prediction.known)
@@ -807,6 +811,6 @@ def draw_predicted(inputs: Raw, prediction: Prediction, name: str) -> "Figure":
     if len(inputs) == 1 and weights.ndim == 3:
         from flax_attn.analysis import texts as figures
 
-        title = f"{said[0]}: what each {'hop' if of_hops(kind) else 'token'} attends to"
+        title = f"{predicted[0]}: what each {'hop' if of_hops(kind) else 'token'} attends to"
         return figures.attention_map(words[0], weights[0], of_hops(kind), title)
-    return draw_texts(words, kind, weights, said, first_of("text", SHOWN, len(inputs)))
+    return draw_texts(words, kind, weights, predicted, first_of("text", SHOWN, len(inputs)))

@@ -24,8 +24,8 @@ def attended(looked: dict[str, Tree], padded: int = 0, length: int = 0) -> JsonO
     """The weights and scores of one input by name, each `(heads, q, k)`, without padding."""
     last = looked.get("last")
 
-    def brought(name: str, own: np.ndarray) -> JsonObject:
-        rows = by_heads(name, np.asarray(own[0]))
+    def brought(name: str, matrix: np.ndarray) -> JsonObject:
+        rows = by_heads(name, np.asarray(matrix[0]))
         if last is not None:  # of a text that goes on, what its last token looks at
             rows = rows[:, int(last) : int(last) + 1, :length]
         for axis in (1, 2):
@@ -33,8 +33,8 @@ def attended(looked: dict[str, Tree], padded: int = 0, length: int = 0) -> JsonO
                 rows = rows.take(range(length), axis=axis)
         return array(rows)
 
-    weights = {name: brought(name, own) for name, own in looked["attention"].items()}
-    scores = {name: brought(name, own) for name, own in looked.get("scores", {}).items()}
+    weights = {name: brought(name, one) for name, one in looked["attention"].items()}
+    scores = {name: brought(name, one) for name, one in looked.get("scores", {}).items()}
     return {"attention": weights, "scores": scores or None}
 
 
@@ -62,19 +62,19 @@ def with_tokens(parts: list[tuple[str, bool]]) -> JsonObject:
     return {"tokens": [part for part, _ in parts], "known": [bool(known) for _, known in parts]}
 
 
-def array(own: np.ndarray) -> JsonObject:
+def array(values: np.ndarray) -> JsonObject:
     """An array as JSON: its shape, and its float32 numbers in base64, little-endian.
 
     A page gets an answer every frame, and numbers as text take longer than the model.
     """
-    numbers = np.ascontiguousarray(own, "<f4")
-    return {"shape": list(own.shape), "base64": base64.b64encode(numbers.tobytes()).decode()}
+    numbers = np.ascontiguousarray(values, "<f4")
+    return {"shape": list(values.shape), "base64": base64.b64encode(numbers.tobytes()).decode()}
 
 
-def numbers_of(own: JsonObject) -> np.ndarray:
+def numbers_of(packed: JsonObject) -> np.ndarray:
     """The array that `array` wrote."""
-    data = np.frombuffer(base64.b64decode(own["base64"]), "<f4")
-    return data.reshape(own["shape"])
+    data = np.frombuffer(base64.b64decode(packed["base64"]), "<f4")
+    return data.reshape(packed["shape"])
 
 
 def pack(weights: np.ndarray) -> JsonObject:

@@ -239,14 +239,14 @@ class TextClasses(classification.Classes):
     def remarks(cls, run: Record, data: DataSet) -> list[str]:
         """The baselines beside the test accuracy, and what to try next on the user's own table."""
         simple = run.summary.get("baselines")
-        said = baselines.lines(simple, run.mean("accuracy")) if simple else []
+        lines = baselines.lines(simple, run.mean("accuracy")) if simple else []
         if not isinstance(data, TextCSV) or run.summary["model"] == BEST_MODEL:
-            return said
+            return lines
         keys = ["file", "test_file", "text_column", "label_column"]
         flags = shlex.join(
             f"--data.{key}={getattr(data, key)}" for key in keys if getattr(data, key)
         )
-        return [*said, f"to try next: flax-attn train text_csv_best {flags} ({WHY_BEST})"]
+        return [*lines, f"to try next: flax-attn train text_csv_best {flags} ({WHY_BEST})"]
 
     @classmethod
     def figures(cls, run: Record) -> "dict[str, Figure]":
@@ -305,8 +305,8 @@ def respond_beside(request: Request, load: Load, console: "Console") -> list[Pat
     paths = write_all(to_write)
     if not request.as_json:
         counts = Counter(prediction.classes).most_common()
-        said = ", ".join(f"{number:,} {name}" for name, number in counts)
-        console.print(Text(escaped(f"{len(texts):,} texts: {said}")), soft_wrap=True)
+        listed = ", ".join(f"{number:,} {name}" for name, number in counts)
+        console.print(Text(escaped(f"{len(texts):,} texts: {listed}")), soft_wrap=True)
     return paths
 
 

@@ -94,9 +94,9 @@ def read_csv(path: Path) -> np.ndarray:
     except UsageError:
         raise
     except ValueError as error:
-        said, _, _ = one_line(error).partition("; use")  # NumPy's advice is for its own callers
+        reason, _, _ = one_line(error).partition("; use")  # NumPy's advice is for its own callers
         raise UsageError(
-            f"expected numbers in {path}, with commas between, such as 0.5,1.25 ({said}); mend it"
+            f"expected numbers in {path}, with commas between, such as 0.5,1.25 ({reason}); mend it"
         ) from error
 
 
@@ -124,8 +124,8 @@ def read_images(path: Path, light_ink: bool, in_colour: bool = False) -> np.ndar
     """
     try:
         if path.suffix.lower() in pictures.ENDINGS:
-            own = pictures.read_ink(path) if light_ink else pictures.read(path, in_colour)
-            return own[None]
+            image = pictures.read_ink(path) if light_ink else pictures.read(path, in_colour)
+            return image[None]
         if path.suffix == ".npy":
             return bounded.read_npy(path)
         from flax_attn.data import mnist  # its reader takes as long to import as jax

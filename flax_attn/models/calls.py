@@ -60,8 +60,8 @@ def along_residuals() -> Around:
             return call(*args) if isinstance(module, nn.Dropout) else _held(module, call, *args)
         is_within = lambda paths: any(path[: len(block)] == block for block in paths)
         if (isinstance(module, MultiHeadAttention) and path not in parts) or "norm" in name.lower():
-            said = f"attention in blocks and norms of flax.linen, got {name}"
-            raise ValueError(f"expected {said}; make the attention a field of the block")
+            expected = f"attention in blocks and norms of flax.linen, got {name}"
+            raise ValueError(f"expected {expected}; make the attention a field of the block")
         if is_within(blocks) and not is_within(parts):
             raise ValueError(f"expected parts of a block to be its fields, got {at} ({name})")
         inner = [part.path for part in parts_of(module)]

@@ -43,7 +43,7 @@ def forward(
         outputs.append(np.asarray(output))
         if first < num_attended:
             attentions.append(jax.device_get(attention))
-    together = jax.tree.map(lambda *own: np.concatenate(own)[:num_examples], *attentions)
+    together = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num_examples], *attentions)
     return np.concatenate(outputs)[:num_examples], in_order(together)
 
 
@@ -83,18 +83,20 @@ def compiled(function: Compiled) -> Compiled:
             kind = type(value).__name__
             if name == "model" and not isinstance(value, nn.Module):
                 if any(base.__module__.startswith("flax.nnx") for base in type(value).__mro__):
-                    said = "a model of flax.linen, got one of flax.nnx, whose layers have no paths"
-                    raise TypeError(f"expected {said}; a Lens changes all of them")
+                    expected = (
+                        "a model of flax.linen, got one of flax.nnx, whose layers have no paths"
+                    )
+                    raise TypeError(f"expected {expected}; a Lens changes all of them")
                 raise TypeError(f"expected a model first and its parameters second, got a {kind}")
             if name == "measure":
                 check_function(name, value, "lambda logits: logits[0, -1, 3]")
             if name == "params":
                 if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-                    said = "the parameters of one seed, by layer, such as run.params[0]"
-                    raise ValueError(f"expected {said}, got a {kind}")
+                    expected = "the parameters of one seed, by layer, such as run.params[0]"
+                    raise ValueError(f"expected {expected}, got a {kind}")
                 if "params" in value:
-                    said = "expected parameters by layer, got variables; pass their 'params'"
-                    raise ValueError(said)
+                    expected = "expected parameters by layer, got variables; pass their 'params'"
+                    raise ValueError(expected)
             if name in ("inputs", "source") and isinstance(value, str | list):
                 raise ValueError(
                     f"expected {name} as arrays, such as jnp.array(tokens), got a {kind}"

@@ -67,13 +67,13 @@ def page_without_run(shown: JsonObject, modules: list[str], mode: str, why: str)
     Args:
         why: the line that stands there without JavaScript.
     """
-    said = f"{shown['name']}: {shown['sentence']}"
-    without = f"<h2>{written(said)}</h2>\n<p>{why}</p>"
-    return filled([shown], join(modules), mode, True, said, without)
+    title = f"{shown['name']}: {shown['sentence']}"
+    without = f"<h2>{written(title)}</h2>\n<p>{why}</p>"
+    return filled([shown], join(modules), mode, True, title, without)
 
 
 def filled(
-    shown: list[JsonObject], script: str, mode: str, is_tried: bool, said: str, without: str
+    shown: list[JsonObject], script: str, mode: str, is_tried: bool, title: str, without: str
 ) -> str:
     """The page of data.
 
@@ -88,7 +88,7 @@ def filled(
     policy = POLICY.format(script=digest(script), style=digest(style), server=server)
     return Template((FOLDER / "page.html").read_text(encoding="utf-8")).substitute(
         policy=policy,
-        title=html.escape(escaped(said)),
+        title=html.escape(escaped(title)),
         style=style,
         still=without,
         data=text.replace("<", "\\u003c"),
@@ -167,11 +167,11 @@ def drawn_curve(run: Record) -> str:
     y = 130 - 110 * (mean - low) / (high - low or 1)
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x[finite], y[finite]))
     first, last = (f"{value:.3g}" for value in (mean[0], mean[-1]))
-    said = f"test {written(run.measured)} goes from {first} to {last}"
+    sentence = f"test {written(run.measured)} goes from {first} to {last}"
     return (
-        f'<svg role="img" aria-label="{said}" width="400" height="150" viewBox="0 0 400 150">'
+        f'<svg role="img" aria-label="{sentence}" width="400" height="150" viewBox="0 0 400 150">'
         f'<polyline points="{points}" fill="none" stroke="#0069a6" stroke-width="2"/></svg>'
-        f"<p>{said}</p>"
+        f"<p>{sentence}</p>"
     )
 
 

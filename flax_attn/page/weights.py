@@ -146,17 +146,17 @@ def layers_of(weights: UserInput) -> list[tuple[str, np.ndarray]]:
                 f"layers or heads, or queries and keys, such as weights[..., :500, :500]"
             )
         layers += _split(name, array, is_alone, where)
-    sizes = {own.shape[1:]: name for name, own in layers}
+    sizes = {heads.shape[1:]: name for name, heads in layers}
     if len(sizes) > 1:
         (one, first), (other, second) = list(sizes.items())[:2]
         raise UsageError(
             f"expected the same numbers of queries and keys in all layers, got {one} in {first} "
             f"and {other} in {second}; show them one by one"
         )
-    heads = sum(len(own) for _, own in layers)
-    if heads > MOST_HEADS:
+    num_heads = sum(len(heads) for _, heads in layers)
+    if num_heads > MOST_HEADS:
         raise UsageError(
-            f"expected at most {MOST_HEADS:,} heads, got {heads:,}; choose some of them"
+            f"expected at most {MOST_HEADS:,} heads, got {num_heads:,}; choose some of them"
         )
     (size,) = sizes
     if max(size) > MOST_TOKENS:
@@ -164,9 +164,9 @@ def layers_of(weights: UserInput) -> list[tuple[str, np.ndarray]]:
             f"expected at most {MOST_TOKENS:,} queries and keys, got {size}; cut them, such as "
             f"weights[..., :512, :512]"
         )
-    for name, own in layers:
-        _check(own, name)
-    return [(name, own.astype(np.float32)) for name, own in layers]
+    for name, heads in layers:
+        _check(heads, name)
+    return [(name, heads.astype(np.float32)) for name, heads in layers]
 
 
 def _leaves(value: UserInput, name: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], UserInput]]:
@@ -179,12 +179,12 @@ def _leaves(value: UserInput, name: tuple[str, ...]) -> Iterator[tuple[tuple[str
     if hasattr(value, "get_value"):  # a variable of nnx
         value = value.get_value()
     if isinstance(value, Mapping):
-        for key, own in value.items():
-            yield from _leaves(own, (*name, str(key)))
+        for key, leaf in value.items():
+            yield from _leaves(leaf, (*name, str(key)))
     elif isinstance(value, list | tuple) and (_has_arrays(value) or not value):
-        for i, own in enumerate(value):
+        for i, leaf in enumerate(value):
             number = str(i) if name else f"layer {i}"
-            yield from _leaves(own, (*name, number) if len(value) > 1 else name or (number,))
+            yield from _leaves(leaf, (*name, number) if len(value) > 1 else name or (number,))
     else:
         yield name, value
 
@@ -255,7 +255,7 @@ def _split(
         raise UsageError(f"expected weights {expected}{where}, got {array.shape}; {advice}")
     if is_layer:
         return [(name, array.reshape(-1, *array.shape[-2:]))]
-    return [(f"layer {i}", own) for i, own in enumerate(array)]
+    return [(f"layer {i}", weights) for i, weights in enumerate(array)]
 
 
 def _check(weights: np.ndarray, name: str) -> None:
@@ -383,20 +383,20 @@ def tokens_of(name: str, tokens: UserInput, count: int, of_what: str) -> list[st
     if tokens is None:
         return None
     try:
-        own = [_plain(token) for token in itertools.islice(_listed(tokens), count + 1)]
-        for token in own:
+        plain = [_plain(token) for token in itertools.islice(_listed(tokens), count + 1)]
+        for token in plain:
             if isinstance(token, bool) or not isinstance(token, str | int | float):
                 got = _said(token)
                 raise UsageError(f"expected tokens as {name}, got {got}; pass texts or numbers")
-        texts = [f"{one:g}" if isinstance(one, float) else str(one) for one in own]
+        texts = [f"{one:g}" if isinstance(one, float) else str(one) for one in plain]
     except UsageError:
         raise
     except Exception as error:  # whatever a user's own tokens do
         raise UsageError(
             f"expected a list of {count} tokens as {name}, got {one_line(error)}; pass texts"
         ) from error
-    if len(own) != count:
-        got = len(tokens) if hasattr(tokens, "__len__") else "more" if own[count:] else len(own)
+    if len(plain) != count:
+        got = len(tokens) if hasattr(tokens, "__len__") else "more" if plain[count:] else len(plain)
         raise UsageError(
             f"expected {counted(count, 'token')} as {name}, one for each {of_what}, got "
             f"{got}; cut the weights or the tokens"

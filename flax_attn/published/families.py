@@ -128,7 +128,7 @@ def llama(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
         scale=scale,
         softcap=config.optional("attn_logit_softcapping"),
         frequencies=frequencies_of(config, types, width),
-        windows=tuple(window if own == "sliding_attention" else 0 for own in types),
+        windows=tuple(window if one == "sliding_attention" else 0 for one in types),
         embedding_scale=sizes["features"] ** 0.5 if is_gemma else 1.0,
         tied="lm_head.weight" not in arrays,
         logit_softcap=config.optional("final_logit_softcapping"),
@@ -234,7 +234,7 @@ def block_types(config: Config, num_blocks: int) -> list[str]:
     slides = uses_window and config.get("sliding_window", None) is not None
     types = config.get("layer_types", [known[1] if slides else known[0]] * num_blocks)
     is_list = isinstance(types, list) and len(types) == num_blocks
-    if not is_list or not all(own in known for own in types):
+    if not is_list or not all(kind in known for kind in types):
         raise config.wrong("layer_types", f"{num_blocks} of {' and '.join(known)}", types)
     return types
 
@@ -245,7 +245,7 @@ def frequencies_of(config: Config, types: list[str], width: int) -> tuple[tuple[
     if not rope.content:
         rope = config.part("rope_scaling")
     theta = config.number("rope_theta", config.number("rotary_emb_base", 10_000.0))
-    own: dict[str, tuple[float, ...]] = {}
+    frequencies: dict[str, tuple[float, ...]] = {}
     for kind in dict.fromkeys(types):
         part, default = rope, theta
         if kind in rope.content:
@@ -264,11 +264,11 @@ def frequencies_of(config: Config, types: list[str], width: int) -> tuple[tuple[
                 raise part.wrong("high_freq_factor", above, fast)
             scaling = {"trained_length": length, "slow": slow, "fast": fast}
         factor = 1.0 if name == "default" else part.number("factor")
-        own[kind] = scaled_frequencies(width, factor, max_period=period, **scaling)
+        frequencies[kind] = scaled_frequencies(width, factor, max_period=period, **scaling)
         part.unused("partial_rotary_factor factor")
         part.check_all_known()
     config.unused("rope_local_base_freq")
-    return tuple(own[kind] for kind in types)
+    return tuple(frequencies[kind] for kind in types)
 
 
 def bert(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
@@ -372,7 +372,7 @@ def vit(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
 def names_of(names: str, their_blocks: str, of_block: str) -> dict[str, str]:
     """The map of a layout, from pairs of our name and theirs; those of a block stand apart."""
     pairs = lambda text: [pair.split(maxsplit=1) for pair in text.split(";") if pair.strip()]
-    blocks = {f"blocks_{{}}/{own}": f"{their_blocks}.{{}}.{its}" for own, its in pairs(of_block)}
+    blocks = {f"blocks_{{}}/{ours}": f"{their_blocks}.{{}}.{its}" for ours, its in pairs(of_block)}
     return dict(pairs(names)) | blocks
 
 
@@ -420,7 +420,7 @@ def read(folder: Path, max_length: int = MOST_READ) -> tuple[Config, AnyModel, P
         if config.get(scheme, None) is not None:
             raise UsageError(f"expected a model without {scheme} in {folder / name}, got one")
     made_of = config.get("architectures", [])  # other heads may have arrays of the same names
-    is_known = lambda own: isinstance(own, str) and own.endswith(family.classes)
+    is_known = lambda one: isinstance(one, str) and one.endswith(family.classes)
     if not isinstance(made_of, list) or len(made_of) > 1 or not all(map(is_known, made_of)):
         expected = f"one name that ends in {', '.join(family.classes)}"
         raise config.wrong("architectures", expected, made_of)
@@ -461,7 +461,7 @@ def fill(shapes: Tree, arrays: Arrays, layout: Layout, path: tuple[str, ...] = (
         UsageError: an array is missing, or has another shape.
     """
     if isinstance(shapes, dict):
-        return {key: fill(own, arrays, layout, (*path, key)) for key, own in shapes.items()}
+        return {key: fill(below, arrays, layout, (*path, key)) for key, below in shapes.items()}
     *layer, kind = path
     their, *part = name_of(path, layout.names)
     array, shape = arrays[their], tuple(shapes.shape)

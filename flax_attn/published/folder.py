@@ -156,8 +156,8 @@ class Arrays:
 
         A single row is of a regression, which has no classes.
         """
-        file, own = self.files[name]
-        shape = tuple(file.get_slice(own).get_shape())
+        file, key = self.files[name]
+        shape = tuple(file.get_slice(key).get_shape())
         if len(shape) != 2 or shape[0] < 2:
             raise UsageError(
                 f"expected {name} of shape (classes, features) with two classes or more, got "
@@ -169,14 +169,14 @@ class Arrays:
         """An array in float32. Raises a UsageError for other dtypes, and for a NaN or infinity."""
         if name not in self.files:
             raise UsageError(f"expected the array {name} in the folder, got none of that name")
-        file, own = self.files[name]
-        if (dtype := file.get_slice(own).get_dtype()) not in FLOATS:
-            raise UsageError(f"expected floats of {', '.join(FLOATS)} in {own[:80]}, got {dtype}")
+        file, key = self.files[name]
+        if (dtype := file.get_slice(key).get_dtype()) not in FLOATS:
+            raise UsageError(f"expected floats of {', '.join(FLOATS)} in {key[:80]}, got {dtype}")
         self.read.add(name)
-        array = np.asarray(file.get_tensor(own).astype(jnp.float32))
+        array = np.asarray(file.get_tensor(key).astype(jnp.float32))
         if not np.isfinite(array).all():
             raise UsageError(
-                f"expected finite numbers in {own[:80]}, got some that are not; copy the file again"
+                f"expected finite numbers in {key[:80]}, got some that are not; copy the file again"
             )
         return array
 
@@ -232,10 +232,10 @@ def open_arrays(folder: Path, prefixes: tuple[str, ...]) -> Arrays:
             file = safetensors.safe_open(str(folder / name), framework="flax", device="cpu")
             own = dict.fromkeys(file.keys(), file)
         except Exception as error:  # of safetensors' own class, or an OSError
-            said = f"({one_line(error)}); copy the file again"
+            reason = f"({one_line(error)}); copy the file again"
             if is_pointer:
-                said = "(it is a pointer of git-lfs); git lfs pull fetches them"
-            raise UsageError(f"expected arrays in {folder / name} {said}") from error
+                reason = "(it is a pointer of git-lfs); git lfs pull fetches them"
+            raise UsageError(f"expected arrays in {folder / name} {reason}") from error
         if twice := sorted(own.keys() & files.keys()):
             raise UsageError(f"expected the array {twice[0][:80]} in one file of {folder}, got two")
         files |= own

@@ -287,7 +287,7 @@ class VisionTransformer(nn.Module):
         need_weights: bool = True,
     ) -> Outputs:
         x = self.patches(cut_patches(inputs, self.patch_size))
-        x = jnp.concatenate([*(jnp.tile(own, (len(x), 1, 1)) for own in self.first), x], axis=1)
+        x = jnp.concatenate([*(jnp.tile(token, (len(x), 1, 1)) for token in self.first), x], axis=1)
         x, attention = x + self.positions(x.shape[1])[None], {}
         for i, block in enumerate(self.blocks, 1):
             x, weights = block(x, train=train, need_weights=need_weights)

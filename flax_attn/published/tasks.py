@@ -117,8 +117,10 @@ class Continued(LanguageModel):
 
     def look(self, model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
         """As `LanguageModel.look`. The logits are those of the last token alone."""
-        own = {"params": params[0]}
-        applied: Tree = model.apply(own, inputs["tokens"], inputs["last"], method=_last_logits)
+        variables = {"params": params[0]}
+        applied: Tree = model.apply(
+            variables, inputs["tokens"], inputs["last"], method=_last_logits
+        )
         logits, attention = applied
         shares = jax.nn.softmax(logits[:, 0], axis=-1)
         return {"outputs": shares, "attention": attention, "last": inputs["last"]}
@@ -193,8 +195,8 @@ class Read(Compiled, TextClasses):
         outputs, aux = applied
         looks: dict[str, Tree] = {"attention": aux["attention"]}
         if model.head == "words":  # those in place of the first mask, else of the first token
-            at = jnp.argmax(inputs["tokens"] == self.mask, axis=-1)
-            outputs = jnp.take_along_axis(outputs, at[:, None, None], axis=1)[:, 0]
+            masked = jnp.argmax(inputs["tokens"] == self.mask, axis=-1)
+            outputs = jnp.take_along_axis(outputs, masked[:, None, None], axis=1)[:, 0]
         elif model.head == "states":
             looks["states"] = outputs
             outputs = jnp.zeros((len(outputs), 1))  # it has no classes
@@ -286,10 +288,12 @@ class Seen(Compiled, ImageClasses):
     ) -> dict[str, Tree]:
         assert isinstance(model, VisionTransformer)
         shape = (1, 1, 1, -1)
-        mean, std = (jnp.array(own).reshape(shape) for own in (self.data.mean, self.data.std))
+        mean, std = (
+            jnp.array(numbers).reshape(shape) for numbers in (self.data.mean, self.data.std)
+        )
         applied: Tree = model.apply({"params": params[0]}, (inputs - mean) / std)
         logits, aux = applied
-        looks = {name: own[..., :1, self.first :] for name, own in aux["attention"].items()}
+        looks = {name: one[..., :1, self.first :] for name, one in aux["attention"].items()}
         return {"outputs": jax.nn.softmax(logits, axis=-1), "attention": looks}
 
     def prepared(self, asked: Asked) -> Prepared:
@@ -350,14 +354,16 @@ def images_of(folder: Path, config: Config, model: VisionTransformer) -> Task:
     scaling: JsonObject = {"image_mean": [0.5] * channels, "image_std": [0.5] * channels}
     if (folder / name).exists():
         scaling |= untrusted.read_json(folder, name, dict)
-    said = Config(scaling, folder / name)
-    said.only(do_rescale=True)
+    preprocessing = Config(scaling, folder / name)
+    preprocessing.only(do_rescale=True)
     for key, least in (("image_mean", 0.0), ("image_std", 1e-6)):
-        own = scaling[key]
-        is_list = isinstance(own, list) and len(own) == channels
-        if not is_list or not all(type(one) in (int, float) and least <= one <= 1e3 for one in own):
-            raise said.wrong(key, f"{channels} numbers from {least:g} to 1,000", own)
-    if not said.flag("do_normalize", True):
+        numbers = scaling[key]
+        is_list = isinstance(numbers, list) and len(numbers) == channels
+        if not is_list or not all(
+            type(one) in (int, float) and least <= one <= 1e3 for one in numbers
+        ):
+            raise preprocessing.wrong(key, f"{channels} numbers from {least:g} to 1,000", numbers)
+    if not preprocessing.flag("do_normalize", True):
         scaling |= {"image_mean": [0] * channels, "image_std": [1] * channels}
     mean, std = (tuple(map(float, scaling[key])) for key in ("image_mean", "image_std"))
     data = NoImages(size=model.image_size, channels=channels, mean=mean, std=std)

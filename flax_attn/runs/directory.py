@@ -188,9 +188,9 @@ def check_no_file_of_run(path: Path, flag: str) -> None:
 
     Pictures and reports of the user's own may stand in the directory of a run.
     """
-    place = Path(os.path.realpath(path))
-    for run in filter(is_run, place.parents):
-        name = place.relative_to(run).as_posix()
+    real = Path(os.path.realpath(path))
+    for run in filter(is_run, real.parents):
+        name = real.relative_to(run).as_posix()
         if name.startswith("checkpoints/"):
             raise UsageError(
                 f"expected {flag} outside the checkpoints of a run, got {path}; choose another file"

@@ -113,7 +113,7 @@ def vectorized(function: Callable, mapped: int = 1) -> Callable:
 
     def run(*args: Tree) -> Tree:
         with platforms.copies(len(jax.tree.leaves(args[0])[0])):
-            return jax.vmap(lambda own: function(*own, *args[mapped:]))(args[:mapped])
+            return jax.vmap(lambda one_seed: function(*one_seed, *args[mapped:]))(args[:mapped])
 
     return run
 
@@ -124,7 +124,9 @@ def sequential(function: Callable, mapped: int = 1) -> Callable:
     The faster way on CPU, where one seed fills the machine and products over a batch of kernels
     lose their fast path.
     """
-    return lambda *args: jax.lax.map(lambda own: function(*own, *args[mapped:]), args[:mapped])
+    return lambda *args: jax.lax.map(
+        lambda one_seed: function(*one_seed, *args[mapped:]), args[:mapped]
+    )
 
 
 def stack_seeds(create: Callable[[Array], Tree], seeds: range) -> Tree:
@@ -132,8 +134,8 @@ def stack_seeds(create: Callable[[Array], Tree], seeds: range) -> Tree:
 
     Every seed is created alone, so the other seeds change nothing.
     """
-    own = lambda seed: jax.tree.map(lambda leaf: leaf[None], create(seed))
-    stack_of_one = jax.jit(own, compiler_options=COMPILED_QUICKLY)
+    create_one = lambda seed: jax.tree.map(lambda leaf: leaf[None], create(seed))
+    stack_of_one = jax.jit(create_one, compiler_options=COMPILED_QUICKLY)
     join = jax.jit(lambda states: jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states))
     states = [stack_of_one(np.uint32(seed)) for seed in seeds]
     return states[0] if len(states) == 1 else join(states)

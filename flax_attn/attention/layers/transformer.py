@@ -343,7 +343,7 @@ def _add(
     The part reads `read`; None for `x`. Returns the sum, and what else the part returns.
     """
     options: Options = {"dtype": dtype, "param_dtype": block.param_dtype, "epsilon": block.epsilon}
-    norm = lambda x, place: apply_norm(block.norm, x, name=f"{name}{place}", **options)
+    norm = lambda x, end: apply_norm(block.norm, x, name=f"{name}{end}", **options)
     read = x if read is None else read
     context, others = part(norm(read, "_norm") if block.pre_norm else read)
     if context.shape != x.shape:

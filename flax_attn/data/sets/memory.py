@@ -206,8 +206,8 @@ def from_python(
         UsageError: other splits than `train`, `test` and `valid`, contents of unequal lengths, or
             of another kind.
     """
-    replacing = {own.replaces: own for own in InMemory.__subclasses__()}
-    own_class = next((own for base, own in replacing.items() if issubclass(kind, base)), None)
+    replacing = {heir.replaces: heir for heir in InMemory.__subclasses__()}
+    own_class = next((heir for base, heir in replacing.items() if issubclass(kind, base)), None)
     if own_class is None:
         *others, last = (base.topic for base in replacing)
         raise UsageError(

@@ -75,7 +75,7 @@ class Reverse(MadePairs):
         sizes = {"min_length": self.min_letters, "max_length": self.max_letters}
         draw = lambda seed, number: toy.reversed_letters(seed, number, **sizes)
         lengths = range(self.min_letters, min(self.max_letters, self.min_letters + MANY) + 1)
-        return self._split(draw, sum(len(toy.LETTERS) ** min(own, MANY) for own in lengths))
+        return self._split(draw, sum(len(toy.LETTERS) ** min(length, MANY) for length in lengths))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,8 +41,8 @@ def run(
         new = step(state, inputs, sum(added, jnp.einsum("...e,eg->...g", state[0], kernel)))
         if is_going is None:
             return new, (new[0], state[0])
-        kept = tuple(jnp.where(is_going, a, b) for a, b in zip(new, state))
-        return kept, (jnp.where(is_going, new[0], 0), state[0])
+        carried = tuple(jnp.where(is_going, a, b) for a, b in zip(new, state))
+        return carried, (jnp.where(is_going, new[0], 0), state[0])
 
     is_going = None
     if lengths is not None:
