@@ -155,7 +155,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         return args
     if rest and (args.command != "predict" or any(arg.startswith("-") for arg in rest)):
         command = f"flax-attn {args.command}" if args.command else "flax-attn"
-        refuse(f"unrecognized arguments: {shortened(' '.join(rest))}", command)
+        wrong = [arg for arg in rest if arg.startswith("-")] or rest
+        refuse(f"unrecognized arguments: {shortened(' '.join(wrong))}", command)
     if rest:
         args.text += rest
     if "run" in args:
@@ -215,7 +216,10 @@ def run_predict(args: argparse.Namespace) -> int:
     for text in args.text:
         check_text(text, "a text", "set the terminal to UTF-8, or give a file")
         if Path(text).suffix and os.path.isfile(text):
-            raise UsageError(f"expected a text, got the file {text}; give it by --input")
+            advice = "give it by --input"
+            if args.input is not None:
+                advice = "give one --input, as a folder of pictures, or predict file by file"
+            raise UsageError(f"expected a text, got the file {text}; {advice}")
     from flax_attn.commands.training import prepare_jax
 
     prepare_jax()
@@ -323,7 +327,8 @@ def run_demo(args: argparse.Namespace) -> int:
     for name in args.names:
         if name not in shipped.NAMES:
             opens = f", or flax-attn explore {escaped(name)}" if Path(name).is_dir() else ""
-            raise UsageError(unknown("demo", name, shipped.NAMES) + opens)
+            others = [demo for demo in shipped.NAMES if demo not in args.names]
+            raise UsageError(unknown("demo", name, others or shipped.NAMES) + opens)
     args.runs = [shipped.unpacked(name) for name in dict.fromkeys(args.names or shipped.NAMES)]
     return run_explore(args)
 
@@ -374,7 +379,25 @@ def make_parser(description: str | None, version: str) -> argparse.ArgumentParse
     for command in (parser, *commands.choices.values()):
         # argparse's own prints its usage before the line
         command.error = functools.partial(refuse, command=command.prog)
+        command.register("type", int, whole)
+        command.register("type", float, number)
     return parser
+
+
+def whole(text: str) -> int:
+    """The whole number that an option is given."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
+
+
+def number(text: str) -> float:
+    """The number that an option is given."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number, such as 0.8, got {text!r}") from None
 
 
 class Once(argparse.Action):

@@ -10,6 +10,7 @@ import gzip
 import io
 import math
 import os
+import re
 import stat
 import warnings
 import zipfile
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 LARGEST_FILE = 4 * 2**30  # bytes
 LARGEST_PICTURE = 2**28  # bytes of its file
 MOST_PIXELS = 2**26
+# what no text has, and how PNG and JPEG begin; bytes of 0 may be UTF-16
+BINARY = re.compile("[\x01-\x08\x0e-\x1f]|^\udc89PNG|^\udcff\udcd8\udcff")
 LONGEST_LINE = 10_000_000  # characters, also of a row of a table and of all its cells
 LONGEST_HEADER = 10_000  # bytes, of a .npy file
 LONGEST_LIST = 2**22  # bytes, of the list of what a .npz file holds
@@ -94,6 +97,11 @@ def lines(
                     f"it without compression"
                 )
             if not line.isascii() and not _is_text(line):
+                if BINARY.search(line):
+                    raise UsageError(
+                        f"expected a file of text, got the binary file {path}; save a spreadsheet "
+                        f"as CSV, and unpack what is packed"
+                    )
                 raise UsageError(
                     f"expected text in UTF-8 in {path}, line {number}, got other bytes; save it in "
                     f"UTF-8"

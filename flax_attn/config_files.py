@@ -90,7 +90,9 @@ def find(name: str) -> tuple[Path, str]:
     Raises:
         UsageError: no such file.
     """
-    stem, _, variant = name.partition(":")
+    stem, colon, variant = name.partition(":")
+    if colon and not variant:
+        raise UsageError(f"expected a variant after {shortened(name)}, such as {stem}:quick")
     path = expanded(stem) if stem else Path()
     if path.suffix == ".py" and path.is_file():
         return path, variant
@@ -261,7 +263,8 @@ def overrides(arguments: list[str], known: JsonObject) -> dict[str, str]:
             value = "false" if no else "true"
         elif value is None:
             if not rest:
-                raise UsageError(f"expected a value for --{key}, such as --{key}={known[key]}")
+                such = "VALUE" if known[key] == "" else known[key]
+                raise UsageError(f"expected a value for --{key}, such as --{key}={such}")
             value = rest.pop(0)
         values[key] = value
     return values

@@ -11,7 +11,7 @@ def check_variant(name: str, variant: str, *others: str) -> None:
     known = ("quick", *others)
     if variant and variant not in known:
         *first, last = [name, *(f"{name}:{other}" for other in known)]
-        raise UsageError(f"expected {', '.join(first)} or {last}, got {name}:{variant}")
+        raise UsageError(f"expected {', '.join(first)} or {last}, got {f'{name}:{variant}'!r}")
 
 
 def common(name: str, variant: str, *others: str) -> ConfigValues:

@@ -42,6 +42,8 @@ def report(args: argparse.Namespace) -> list[Path]:
         from flax_attn.explore.showing import living
 
         models, notes = living(records)
+    for name, note in notes.items():
+        print(escaped(f"{name}: {note}"), file=sys.stderr)
     paths = written(page(records, models, notes=notes), args.output)
     if models:
         print("the trained models are in the page (--no-model leaves them out)", file=sys.stderr)

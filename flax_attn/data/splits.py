@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from flax_attn.data.text import encode_labels
-from flax_attn.errors import UsageError
+from flax_attn.errors import UsageError, shortened
 from flax_attn.types import Tree
 
 
@@ -54,7 +54,7 @@ def by_class(
         if count < len(shares):
             raise UsageError(
                 f"expected at least {len(shares)} rows of every class, one for each split, got "
-                f"{count} of '{label}'"
+                f"{count} of '{shortened(label)}'; add rows, or leave such a class out"
             )
     numbers = encode_labels(labels, sorted(set(labels)))
     return dict(zip(shares, stratified(numbers, list(shares.values()), seed)))

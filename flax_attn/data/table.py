@@ -205,6 +205,6 @@ def _index(path: Path, header: list[str], name: str, advice: str) -> int:
         )
     if header.count(name) > 1:
         raise UsageError(
-            f"expected one column '{name}' in {path}, got {header.count(name)}; give its number"
+            f"expected one column '{name}' in {path}, got {header.count(name)}; rename the others"
         )
     return header.index(name) if name in header else int(name) - 1

@@ -3,7 +3,7 @@
 import importlib.util
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import flax.linen as nn
@@ -26,6 +26,7 @@ from flax_attn.types import JsonObject, Tree, UserInput
 PLATFORMS = ("cpu", "cuda", "tpu")
 MOST_ROWS = 1_000_000  # of a program for one platform
 KERNELS = ("__cudnn$fmhaSoftmax",)  # what a program for one platform may call, besides JAX's own
+PROGRAMS = ("prediction*.jax", "params*.safetensors")  # what an export may hold, beside its notes
 PACKAGES = ("safetensors", "flatbuffers")  # jax serializes with the second
 TOKENIZERS = ("tokenizer.json", "target_tokenizer.json", "pairs.json")
 TEXTS = ("preprocessing", "max_length")  # what decides the tokens of a text, beside the tokenizer
@@ -106,6 +107,7 @@ def export(
     files = (*programs, "export.json", *names.values(), *run.task.kept.files)
     for name in files:
         check_no_file_of_run(folder / name, "folder")
+    check_no_other_export(folder, files)
     of_seeds = list(params.values())
     exported = {file: trace(run, of_seeds, name, rows) for file, name in programs.items()}
     try:
@@ -141,6 +143,19 @@ def check_folder(folder: UserInput) -> None:
         )
 
 
+def check_no_other_export(folder: Path, files: Collection[str]) -> None:
+    """Raises a UsageError for a program or parameters that an export of these files leaves there.
+
+    They are of another run, and would pass for files of this one.
+    """
+    there = [path.name for pattern in PROGRAMS for path in folder.glob(pattern)]
+    if others := sorted(set(there) - set(files)):
+        raise UsageError(
+            f"expected a folder without another export, got {others[0]} in {folder}; remove it, or "
+            f"choose another folder"
+        )
+
+
 def check_packages() -> None:
     """Raises a UsageError where a package is missing that exports are written with."""
     for name in PACKAGES:
@@ -158,7 +173,8 @@ def check_platforms(platforms: Sequence[str], rows: int) -> None:
     is_list = isinstance(platforms, list | tuple)
     if bad := [name for name in platforms if name not in NAMES] if is_list else [platforms]:
         raise UsageError(
-            f"expected a list of platforms of {', '.join(NAMES)}, got {shortened(repr(bad[0]))}"
+            f"expected platforms among {', '.join(NAMES)}, got {shortened(repr(bad[0]))}; give "
+            f"several as a list, or on the command line --platform once for each"
         )
     if isinstance(rows, bool) or not isinstance(rows, int) or not 1 <= rows <= MOST_ROWS:
         raise UsageError(f"expected rows from 1 to {MOST_ROWS:,}, got {shortened(repr(rows))}")

@@ -98,7 +98,9 @@ def read_variables() -> Variables:
     if address is None or count is None or number is None:
         missing = VARIABLES[values.index(None)]
         raise UsageError(f"expected all of {', '.join(VARIABLES)}, but {missing} is not set")
-    if not (count.isdecimal() and number.isdecimal() and int(number) < int(count)):
+    if not count.isdecimal() or not int(count):
+        raise UsageError(f"expected {VARIABLES[1]} to be a number of processes, got {count!r}")
+    if not number.isdecimal() or int(number) >= int(count):
         raise UsageError(
             f"expected JAX_PROCESS_ID to be 0 to JAX_NUM_PROCESSES - 1, got {number!r} of {count!r}"
         )

@@ -106,10 +106,10 @@ def check_printed(request: Request, tables: bool = False) -> None:
     With `tables`, predictions for a table are written.
     """
     if request.output is not None and not (tables and has_table(request)):
-        also = " but those for a table (--input FILE.csv)" if tables else ""
+        only = " but for a table (--input FILE.csv)" if tables else ""
         raise UsageError(
-            f"expected no --output for a run on texts or images, whose predictions are printed"
-            f"{also}; --json prints JSON"
+            f"expected no --output{only}, as predictions of this run are printed; --json prints "
+            "JSON"
         )
     check_figure(request.figure, request.source)
 
@@ -130,7 +130,7 @@ def table_to_write(request: Request) -> Path | None:
     source = request.source
     assert source is not None
     output = request.output
-    if output is None and not request.as_json:
+    if output is None and not request.as_json and os.path.exists(source):
         output = source.with_suffix(".predictions" + source.suffix.lower())
     if output is not None:
         user_files.check_destination(output, "--output", user_files.TABLES, source)
@@ -243,7 +243,7 @@ def read_texts(request: Request, example: str, column: str = TEXT_COLUMN) -> lis
     if request.texts:
         raise UsageError("expected texts or --input, got both; leave one out")
     if request.source is None:
-        raise UsageError(f"expected a text, {example}, or --input FILE.txt with one a line")
+        raise UsageError(f"expected a text, such as {example}, or --input FILE.txt with one a line")
     if has_table(request):
         return read_table(request, column).column()
     lines = user_files.read_lines(request.source)

@@ -1,6 +1,7 @@
 """The files that a user names: what is in them, and whether they can be written."""
 
 import os
+import re
 import warnings
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from flax_attn.runs.directory import check_no_file_of_run
 PICTURES = (".png", ".pdf", ".svg")
 ARRAYS = (".npy", ".csv")
 TABLES = (".csv", ".tsv")
+IDX = (b"\0\0", b"\x1f\x8b")  # the first bytes of such a file, and of a packed one
 
 
 def check_destination(
@@ -95,8 +97,13 @@ def read_csv(path: Path) -> np.ndarray:
         raise
     except ValueError as error:
         reason, _, _ = one_line(error).partition("; use")  # NumPy's advice is for its own callers
+        place = re.search(r"at row (\d+), column (\d+)", reason)  # NumPy counts rows from 0
+        if place is not None and "could not convert" in reason:
+            row, column = map(int, place.groups())
+            reason = reason.replace(place[0], f"in row {row + 1}, column {column}")
         raise UsageError(
-            f"expected numbers in {path}, with commas between, such as 0.5,1.25 ({reason}); mend it"
+            f"expected numbers in {path}, with commas between, such as 0.5,1.25, and no header "
+            f"({reason}); mend it"
         ) from error
 
 
@@ -130,6 +137,14 @@ def read_images(path: Path, light_ink: bool, in_colour: bool = False) -> np.ndar
             return bounded.read_npy(path)
         from flax_attn.data import mnist  # its reader takes as long to import as jax
 
+        with bounded.open_file(path) as file:
+            start = file.read(2)
+        if start not in IDX:
+            endings = ", ".join(pictures.ENDINGS)
+            raise UsageError(
+                f"expected --input to be a picture ({endings}), a folder of pictures, a .npy or an "
+                f"IDX file, got {path}; save it as PNG"
+            )
         return mnist.read_idx(path)
     except OSError as error:
         raise UsageError(

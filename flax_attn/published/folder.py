@@ -171,7 +171,10 @@ class Arrays:
             raise UsageError(f"expected the array {name} in the folder, got none of that name")
         file, key = self.files[name]
         if (dtype := file.get_slice(key).get_dtype()) not in FLOATS:
-            raise UsageError(f"expected floats of {', '.join(FLOATS)} in {key[:80]}, got {dtype}")
+            raise UsageError(
+                f"expected floats of {', '.join(FLOATS)} in {key[:80]}, got {dtype}; no model that "
+                "is quantised is read"
+            )
         self.read.add(name)
         array = np.asarray(file.get_tensor(key).astype(jnp.float32))
         if not np.isfinite(array).all():
@@ -311,7 +314,9 @@ def read_tokenizer(folder: Path, first: int | None) -> HubTokenizer:
     try:
         tokenizer = HubTokenizer(tokenizers.Tokenizer.from_buffer(content), first)
     except Exception as error:  # of tokenizers' own class
-        raise UsageError(f"expected a tokenizer in {folder / name} ({one_line(error)})") from error
+        raise UsageError(
+            f"expected a tokenizer in {folder / name} ({one_line(error)}); copy the file again"
+        ) from error
     if not tokenizer.size:
         raise UsageError(f"expected tokens in {folder / name}, got none; copy the file again")
     return tokenizer

@@ -235,12 +235,13 @@ def check_is_directory(path: Path) -> None:
         os.listdir(path)
     except FileNotFoundError:
         weights = f"{path}.npz"
-        advice = "give one that train.py has made, or the folder of a published model"
+        advice = "give one that train.py has made"
+        advice += "; predict, generate and explore also take the folder of a published model"
         if os.path.isfile(weights):
             advice = f"flax-attn report {weights} shows weights"
         raise UsageError(f"no run directory {path}; {advice}") from None
     except OSError as error:
-        is_weights = path.suffix in (".npz", ".npy")
+        is_weights = path.suffix == ".npz"
         advice = f"flax-attn report {path} shows weights" if is_weights else "choose another"
         raise UsageError(
             f"expected a run directory, but {path} cannot be read ({error.strerror}); {advice}"
@@ -258,8 +259,8 @@ def read_config(path: Path) -> JsonObject:
         return _checked(path, untrusted.read_json(path, "config.json"))
     except FileNotFoundError:
         raise UsageError(
-            f"expected a run directory or a published model, but {path} has no config.json; "
-            f"nothing was touched, {_advice(path)}"
+            f"expected a run directory, but {path} has no config.json, as a published model "
+            f"has, too; nothing was touched, {_advice(path)}"
         ) from None
 
 

@@ -99,7 +99,7 @@ TRAINING = [  # arguments after `train shapes_cnn`, and what is said
     (["--keep_best=2"], "expected bool for config key 'keep_best'"),
     (["--sequence=0"], "expected a --sequence from 1 to 1 (the devices), got 0"),
     (["--sequence=2"], "expected a --sequence from 1 to 1 (the devices), got 2"),
-    (["--sequence=two"], "invalid int value: 'two'"),
+    (["--sequence=two"], "expected a whole number, got 'two'"),
     (["--batch_size=many"], "expected int for config key 'batch_size', such as 4, got 'many'"),
     (["--batch_size="], "expected int for config key 'batch_size'"),
     (["--batch_size=1e3"], "expected int for config key 'batch_size'"),
@@ -273,7 +273,7 @@ OTHERS = [  # whole commands
     (["train", "--config="], "no config file"),
     (
         ["train", "shapes_cnn:fast"],
-        "expected shapes_cnn, shapes_cnn:quick or shapes_cnn:tutorial, got shapes_cnn:fast",
+        "expected shapes_cnn, shapes_cnn:quick or shapes_cnn:tutorial, got 'shapes_cnn:fast'",
     ),
     (["train", "names", "--port=8700"], "expected --port beside --explore alone"),
     (["train", "names", "--no-open"], "expected --no-open beside --explore alone"),
@@ -305,7 +305,7 @@ OTHERS = [  # whole commands
     ),
     (["report", "w.npz", "--no-model"], "expected --no-model beside runs alone, got a file of w"),
     (["train", "names", "--explore", "--port=x"], "argument --port: expected 0 to 65535, got 'x'"),
-    (["train", "names:fast"], "expected names or names:quick, got names:fast"),
+    (["train", "names:fast"], "expected names or names:quick, got 'names:fast'"),
     (["train", "/dev/zero"], "no config file /dev/zero"),
     (["train", "/dev/null:quick"], "no config file /dev/null"),
     (["train", "."], "no config file ."),
@@ -396,8 +396,8 @@ OTHERS = [  # whole commands
     (["predict", "/dev/null"], "cannot be read (Not a directory)"),
     (["predict", "."], "has no config.json"),
     (["predict", "a\0b"], "without NUL characters"),
-    (["predict", "x", "--beam", "five"], "invalid int value: 'five'"),
-    (["predict", "x", "--best", "1.5"], "invalid int value: '1.5'"),
+    (["predict", "x", "--beam", "five"], "expected a whole number, got 'five'"),
+    (["predict", "x", "--best", "1.5"], "expected a whole number, got '1.5'"),
     (["predict", "x", "--beam"], "expected one argument"),
     (["predict", "x", "text", "--unknown"], "unrecognized arguments: --unknown"),
     (["predict", "x" * 300], "File name too long"),
@@ -573,10 +573,12 @@ def test_a_directory_of_something_else_is_not_touched(tmp_path, capsys):
     Path("other/notes.txt").write_text("notes")
     before = Path("other").stat().st_mtime_ns
     said = complaint(capsys, "train", "shapes_cnn", "--workdir=other")
-    assert "but other has no config.json; nothing was touched" in said
+    assert (
+        "but other has no config.json, as a published model has, too; nothing was touched" in said
+    )
     assert Path("other").stat().st_mtime_ns == before
     said = complaint(capsys, "train", "shapes_cnn", "--workdir=new/../other")
-    assert f"but {Path('other').absolute()} has no config.json; nothing was touched" in said
+    assert f"but {Path('other').absolute()} has no config.json, as a published" in said
     assert Path("other").stat().st_mtime_ns == before
     Path("other/config.json").write_text("{}")
     before = Path("other").stat().st_mtime_ns
@@ -830,7 +832,7 @@ PREDICTIONS = [  # the run, the arguments behind it, and what is said
     ("signals", ["--input", "truth.npy"], "got float64 of shape (True, 100)"),
     ("signals", ["--input", "open.npy"], "write it with numpy.save"),
     ("signals", ["--input", "nested.npy"], "write it with numpy.save"),
-    ("signals", ["--input", "words.csv"], "could not convert string '\\x1b[31mthree'"),
+    ("signals", ["--input", "words.csv"], "'\\x1b[31mthree' to float64 in row 1, column 3"),
     ("signals", ["--input", "uneven.csv"], "number of columns changed from 2 to 1"),
     ("signals", ["--input", "quoted.csv"], "expected numbers in quoted.csv"),
     ("signals", ["--input", "good.npy", "--figure", "x"], "--figure to end in .png, .pdf or .svg"),
@@ -862,19 +864,20 @@ PREDICTIONS = [  # the run, the arguments behind it, and what is said
     ("texts", ["a\0b"], "without NUL characters"),
     ("texts", ["a \udcff b"], "expected a text in UTF-8"),
     ("texts", ["a good film", "--input", "good.txt"], "or --input, got both; leave one out"),
-    ("texts", ["a good film", "--output", "x.txt"], "no --output for a run on texts"),
+    ("texts", ["a good film", "--output", "x.txt"], "no --output but for a table"),
     ("texts", ["a good film", "--beam", "5"], "for a run on translation alone"),
     ("texts", ["--input", "none.txt"], "No such file"),
     ("texts", ["--input", "."], "Is a directory"),
     ("texts", ["--input", "zero.txt"], "a pipe or a device"),
     ("texts", ["--input", "pipe.txt"], "a pipe or a device"),
     ("texts", ["--input", "latin.txt"], "text in UTF-8 in latin.txt, line 2"),
-    ("texts", ["--input", "binary.txt"], "text in UTF-8 in binary.txt"),
+    ("texts", ["--input", "binary.txt"], "got the binary file binary.txt"),
     ("texts", ["--input", "empty.txt"], "expected texts in --input empty.txt"),
     ("texts", ["--input", "long.txt"], "at most 10,000,000 characters in long.txt"),
     ("texts", ["--input", "unknown.txt"], "at least one word that the run has seen"),
     ("texts", ["a good film", "--figure", "/proc/x.png"], "cannot write /proc/x.png"),
     ("texts", ["--input", "loop.txt"], "symbolic links"),
+    ("texts", ["--input", "gone/x.csv"], "cannot read gone/x.csv (No such file or directory)"),
     ("texts", ["zzz " * 100_000], "at least one word that the run has seen"),
     ("digits", ["--input", "loop.png"], "symbolic links"),
     ("digits", [], "expected --input FILE with a picture (PNG or JPEG), a folder of pictures"),
@@ -885,7 +888,7 @@ PREDICTIONS = [  # the run, the arguments behind it, and what is said
     ("digits", ["--input", "pipe.idx"], "a pipe or a device"),
     ("digits", ["--input", "script.png"], "expected a picture (PNG, JPEG, BMP, GIF) in script.png"),
     ("digits", ["--input", "large.png"], "at most 67,108,864 pixels"),
-    ("digits", ["--input", "good.txt"], "an IDX file of bytes"),
+    ("digits", ["--input", "good.txt"], "got good.txt; save it as PNG"),
     ("digits", ["--input", "cut.idx"], "is damaged"),
     ("pairs", [], "expected a text"),
     ("pairs", ["zzz"], "at least one word that the run has seen"),
@@ -896,7 +899,7 @@ PREDICTIONS = [  # the run, the arguments behind it, and what is said
     ("pairs", ["wort", "--best", "9"], "from 1 to the beam"),
     ("pairs", ["wort", "--beam", "100000000"], "expected --beam of at most 1,000"),
     ("pairs", ["wort", "--beam", "9" * 20], "expected --beam of at most 1,000"),
-    ("pairs", ["wort", "--beam", "5.0"], "invalid int value"),
+    ("pairs", ["wort", "--beam", "5.0"], "expected a whole number, got '5.0'"),
     ("pairs", ["wort", "--json", "--output", "x.txt"], "expected --output alone"),
     ("pairs", ["wort", "--output", "x.png"], "expected --output to be a text file"),
     ("pairs", ["wort", "--output", "folder.npy"], "expected --output to be a text file"),
@@ -1247,3 +1250,13 @@ def test_a_file_as_a_text_is_told_where_it_goes(tmp_path, capsys):
     assert main(["predict", "dates", str(tmp_path / "dates.txt")]) == 2
     assert "expected a text, got the file" in (said := capsys.readouterr().err)
     assert said.endswith("give it by --input\n")
+    more = ["--input", str(tmp_path / "dates.txt"), str(tmp_path / "dates.txt")]
+    assert main(["predict", "dates", *more]) == 2
+    assert "give one --input, as a folder of pictures" in capsys.readouterr().err
+
+
+def test_a_flag_without_its_value_and_a_colon_without_a_variant_are_told():
+    with pytest.raises(UsageError, match=r"a value for --data.file, such as --data.file=VALUE$"):
+        config_files.overrides(["--data.file"], {"data.file": ""})
+    with pytest.raises(UsageError, match=r"a variant after shapes_cnn:, such as shapes_cnn:quick"):
+        config_files.read("shapes_cnn:")

@@ -110,7 +110,7 @@ def test_predict_says_what_may_come_next(run, capsys, tmp_path, monkeypatch):
         ),
         (["Ba", "--figure", "a.txt"], "expected --figure to end in .png, .pdf or .svg, got a.txt"),
         (["Ba", "more"], "unrecognized arguments: more; see flax-attn generate --help"),
-        (["Ba", "--length", "many"], "argument --length: invalid int value: 'many'; see"),
+        (["Ba", "--length", "many"], "argument --length: expected a whole number, got 'many'; see"),
     ],
 )
 def test_a_bad_line_is_told_in_one_line(run, capsys, arguments, line):

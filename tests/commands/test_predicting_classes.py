@@ -193,7 +193,7 @@ def test_bad_texts_and_images_are_one_line(news, digits, tmp_path, capsys):
         ((digits, "--input", tmp_path / "wide.png"), "28 x 28 pixels"),
         ((digits, "--input", tmp_path / "none.png"), "expected a picture (PNG,"),
         ((digits, "--input", tmp_path / "blank.png"), "something drawn"),
-        ((digits, "--input", tmp_path / "empty.txt"), "an IDX file of bytes"),
+        ((digits, "--input", tmp_path / "empty.txt"), "an IDX file, got "),
     ):
         assert main(["predict", *map(str, arguments)]) == 2
         out, err = capsys.readouterr()

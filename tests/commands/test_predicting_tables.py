@@ -175,7 +175,12 @@ def test_a_run_that_reads_parts_of_words_says_that_it_knows_no_word(tmp_path, ca
         ("new.csv", "review\na\n", ["b"], "expected texts or --input, got both"),
         ("new.csv", "review\na\n", ["--output", "new.csv"], "another file than --input"),
         ("new.csv", "review\na\n", ["--output", "out.npy"], "--output to end in .csv or .tsv"),
-        ("new.txt", "a\n", ["--output", "out.csv"], "but those for a table (--input FILE.csv)"),
+        (
+            "new.txt",
+            "a\n",
+            ["--output", "out.csv"],
+            "no --output but for a table (--input FILE.csv)",
+        ),
         ("new.csv", "review;probability\na;1\n", [], "expected no column 'probability' in new.csv"),
     ],
 )

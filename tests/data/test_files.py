@@ -361,7 +361,7 @@ def test_a_table_has_its_columns_by_name_or_number(tmp_path, content, columns, e
         ),
         ("text,label\na, \n", "a label in .*, line 2"),
         ('text,label\na,b\n"c,d\n', "a CSV row in .*, line 3"),
-        ("text,label,label\na,b,c\n", "one column 'label' in .*, got 2; give its number"),
+        ("text,label,label\na,b,c\n", "one column 'label' in .*, got 2; rename the others"),
     ],
 )
 def test_a_table_that_is_none_is_told(tmp_path, content, said):
@@ -424,6 +424,16 @@ def test_a_table_that_is_written_is_read_as_it_was(tmp_path):
 def test_a_table_in_another_encoding_is_told(tmp_path, encoding):
     (tmp_path / "own.csv").write_text("text;label\nschön;x\n", encoding=encoding)
     with pytest.raises(UsageError, match=r"text in UTF-8 in .*; save it in UTF-8"):
+        table.read(tmp_path / "own.csv", "text", "label")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"PK\x03\x04\x14\0\xff", gzip.compress(b"text,label", mtime=0), b"\x89PNG\r\n\x1a\n"],
+)
+def test_a_binary_file_as_a_table_is_told(tmp_path, content):
+    (tmp_path / "own.csv").write_bytes(content)
+    with pytest.raises(UsageError, match=r"a file of text, got the binary file .*own.csv; save a"):
         table.read(tmp_path / "own.csv", "text", "label")
 
 

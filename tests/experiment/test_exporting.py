@@ -203,7 +203,10 @@ def test_the_command_writes_an_export(tmp_path, capsys, monkeypatch):
     assert main(["export", "nothing", "out"]) == 2
     assert capsys.readouterr().err.startswith("error: no run directory nothing")
     assert main(["export", "shapes", "out", "--platform=gpu"]) == 2
-    assert "expected a list of platforms of cpu, cuda" in capsys.readouterr().err
+    assert "expected platforms among cpu, cuda" in capsys.readouterr().err
+    Path("out/prediction.tpu.jax").touch()
+    assert main(["export", "shapes", "out"]) == 2
+    assert "without another export, got prediction.tpu.jax in out" in capsys.readouterr().err
 
 
 @pytest.mark.full

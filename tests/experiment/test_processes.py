@@ -250,6 +250,14 @@ def test_an_error_in_one_process_ends_all(tmp_path):
         ({"JAX_NUM_PROCESSES": "2"}, "but JAX_COORDINATOR_ADDRESS is not set"),
         (
             {
+                "JAX_COORDINATOR_ADDRESS": "localhost:1",
+                "JAX_NUM_PROCESSES": "two",
+                "JAX_PROCESS_ID": "0",
+            },
+            "expected JAX_NUM_PROCESSES to be a number of processes, got 'two'",
+        ),
+        (
+            {
                 "JAX_NUM_PROCESSES": "2",
                 "JAX_PROCESS_ID": "2",
                 "JAX_COORDINATOR_ADDRESS": "localhost:1",

@@ -56,6 +56,8 @@ def test_commands_take_them(capsys):
 def test_an_unknown_demo_is_told(capsys):
     assert main(["demo", "date"]) == 2
     assert "unknown demo 'date'; did you mean 'dates'?" in capsys.readouterr().err
+    assert main(["demo", "dates", "dats"]) == 2
+    assert "unknown demo 'dats'; expected one of shapes" in capsys.readouterr().err
 
 
 def test_nothing_stays_behind(tmp_path):
