@@ -465,7 +465,7 @@ MUTANTS = {
         ("return jax.process_index() == 0", "return True"),
         ("padded[:] = content", "padded[:] = content[::-1]"),
         ("if here.get(key) != first.get(key)]", "if key not in here]"),
-        ("and int(number) < int(count)", "and int(number) <= int(count)"),
+        ("int(number) >= int(count)", "int(number) > int(count)"),
         ("if count is None and number is None:", "if count is None or number is None:"),
         ('flatten(values | {"jax": jax.__version__})', "flatten(values)"),
     ],
