@@ -111,9 +111,18 @@ def test_half_precision_is_added_up_as_it_is_but_where_a_cpu_would_abort():
         ("tpu", "float32", "float32"),
         ("cpu", "bfloat16", "float32"),
         ("cpu", "BF16_BF16_F32", "BF16_BF16_F32"),
+        ("tpu", "bfloat16", "bfloat16"),
+        ("tpu", "tensorfloat32", "bfloat16 in three passes"),
     ],
 )
 def test_products_of_float32_have_a_precision(platform, precision, products):
     assert platforms.products(platform, precision) == products
     with platforms.compiling_for(platform), jax.default_matmul_precision(precision):
         assert platforms.products() == products
+
+
+def test_a_mesh_of_one_device_cuts_no_array():
+    x = jnp.zeros((2, 2))
+    for size, may in ((1, False), (2, True)):
+        with jax.sharding.use_abstract_mesh(AbstractMesh((size,), ("data",))):
+            assert platforms.may_cut_arrays(x) is may
