@@ -112,7 +112,6 @@ def test_half_precision_is_added_up_as_it_is_but_where_a_cpu_would_abort():
         ("cpu", "bfloat16", "float32"),
         ("cpu", "BF16_BF16_F32", "BF16_BF16_F32"),
         ("tpu", "bfloat16", "bfloat16"),
-        ("tpu", "tensorfloat32", "bfloat16 in three passes"),
     ],
 )
 def test_products_of_float32_have_a_precision(platform, precision, products):
