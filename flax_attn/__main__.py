@@ -425,7 +425,7 @@ def add_training(train: argparse.ArgumentParser) -> None:
     workdir = "the run directory (default: runs/NAME, or runs/NAME-quick)"
     train.add_argument("--workdir", type=path, help=workdir)
     manual_dir = "a folder with one folder for each data set (default: data sets are downloaded)"
-    train.add_argument("--manual_dir", type=path, help=manual_dir)
+    train.add_argument("--manual_dir", type=data_folder, help=manual_dir)
     debug = "end at the first number that is not finite, and say where it arose"
     train.add_argument("--debug_nans", action="store_true", help=debug)
     joins = "join the other processes of the run: docs/scale-out.md"
@@ -481,7 +481,7 @@ def add_words(words: argparse.ArgumentParser) -> None:
     source = "a table with texts (.csv, .tsv), or a text in each line (default: the test split)"
     words.add_argument("--input", type=path, action=Once, help=source)
     manual_dir = "the folder that the data set of the run was read from"
-    words.add_argument("--manual_dir", type=path, help=manual_dir)
+    words.add_argument("--manual_dir", type=data_folder, help=manual_dir)
     texts = "the largest number of texts, evenly from all (default: 500)"
     words.add_argument("--texts", type=int, default=500, help=texts)
     most = "the number of words for each class (default: 10)"
@@ -596,6 +596,14 @@ def path(text: str) -> Path:
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return Path(text)
+
+
+def data_folder(text: str) -> Path:
+    """The path of a folder of data sets. Raises an ArgumentTypeError for a file."""
+    folder = path(text)
+    if os.path.isfile(folder):
+        raise argparse.ArgumentTypeError(f"expected a folder, got the file {text}")
+    return folder
 
 
 def refuse(message: str, command: str = "flax-attn") -> NoReturn:

@@ -24,6 +24,7 @@ FLAGS += ("distributed", "timeout")
 ELSEWHERE = {  # flags of other programs, and what does the same here
     **dict.fromkeys(("output", "output_dir", "out", "outdir"), "--workdir names the run directory"),
     **dict.fromkeys(("resume", "checkpoint"), "a run resumes when it is trained again"),
+    "quick": "NAME:quick is the quick recipe of a config",
     **dict.fromkeys(
         ("cpu", "cuda", "device", "gpu", "tpu"),
         "JAX takes the GPU or TPU that it finds; JAX_PLATFORMS=cpu in the environment forbids it",

@@ -31,6 +31,8 @@ def predict(request: Request, console: Console) -> list[Path]:
             f"expected a run on {', '.join(names)} or {last}, got one on {of}; from Python, "
             f"flax_attn.load(run).predict takes arrays"
         )
+    if len(request.texts) > 1 and all(len(text.split()) == 1 for text in request.texts):
+        warn(f"note: {len(request.texts)} texts of one word; one of several words stands in quotes")
     if (products := platforms.products()) != "float32":
         warn(
             f"note: float32 is multiplied in {products} on this {platforms.current()}; "
@@ -46,6 +48,10 @@ def tell_words(request: Request, console: Console) -> None:
         raise no_words(of)
     if request.manual_dir is not None and request.source is not None:
         raise UsageError("expected --manual_dir or --input, got both; leave one out")
+    if request.manual_dir is not None and not request.manual_dir.is_dir():
+        raise UsageError(
+            f"expected a folder as --manual_dir, got {request.manual_dir}; leave it out"
+        )
     for name, number in (("--texts", request.num_texts), ("--words", request.num_words)):
         check_number(name, number)
     kind.tell_words(request, load, console)

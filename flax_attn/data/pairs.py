@@ -38,7 +38,8 @@ def read(path: Path, source_column: int = 1, target_column: int = 2) -> list[Pai
                 raise UsageError(
                     f"expected source and target with a {SEPARATORS[separator]} between in {path}, "
                     f"line {number}, columns {source_column} and {target_column}, "
-                    f"got {separator.join(row)[:60]!r}; mend it"
+                    f"got {separator.join(row)[:60]!r}; mend it, or see data.source_column and "
+                    f"data.target_column"
                 )
             pairs.append(pair)
     except OSError as error:

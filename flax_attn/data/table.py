@@ -98,6 +98,8 @@ def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> 
     Raises:
         UsageError: no such file or column, a row of another number of cells, or no rows.
     """
+    if path.suffix.lower() in (".json", ".jsonl"):
+        raise UsageError(f"expected a CSV or TSV file of {content}, got {path}; write it as CSV")
     try:
         separator = separator_of(path, wanted)
         numbered = list(read_rows(path, separator))
@@ -199,6 +201,8 @@ def _is_column(name: str, header: list[str]) -> bool:
 def _index(path: Path, header: list[str], name: str, advice: str) -> int:
     """The index of a column. Raises a UsageError for one that is not there, or there twice."""
     if not _is_column(name, header):
+        if len(header) == 1:
+            advice = f"a comma, a semicolon or a tab separates columns; {advice}"
         names = ", ".join(shortened(other, LONGEST_NAME) for other in header)
         raise UsageError(
             f"no column '{shortened(name)}' in {path}, which has {shortened(names, 150)}; {advice}"

@@ -522,7 +522,7 @@ def check_lengths(data: LanguageData, batches: dict[str, Batch]) -> int:
             share = "" if name == "train" else f", or raise data.{name}_fraction"
             raise UsageError(
                 f"expected {least} data.max_length={data.max_length} tokens of text in the {name} "
-                f"split, got {length}; give a longer text{share}"
+                f"split, got {length}; give a longer text, lower data.max_length{share}"
             )
     return lengths["train"]
 

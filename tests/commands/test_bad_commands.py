@@ -68,6 +68,7 @@ TRAINING = [  # arguments after `train shapes_cnn`, and what is said
     (["--wd=0.01"], "did you mean 'optimizer.weight_decay'?"),
     (["--bs=8"], "did you mean 'batch_size'?"),
     (["--output-dir=here"], "unknown flag 'output-dir'; --workdir names the run directory"),
+    (["--quick"], "unknown flag 'quick'; NAME:quick is the quick recipe of a config"),
     (["--resume"], "unknown flag 'resume'; a run resumes when it is trained again"),
     (["--gpu", "0"], "unknown flag 'gpu'; JAX takes the GPU or TPU that it finds"),
     (
@@ -1253,6 +1254,15 @@ def test_a_file_as_a_text_is_told_where_it_goes(tmp_path, capsys):
     more = ["--input", str(tmp_path / "dates.txt"), str(tmp_path / "dates.txt")]
     assert main(["predict", "dates", *more]) == 2
     assert "give one --input, as a folder of pictures" in capsys.readouterr().err
+
+
+def test_a_file_as_the_folder_of_data_sets_and_texts_without_quotes_are_told(tmp_path, capsys):
+    file = tmp_path / "data.csv"
+    file.touch()
+    assert main(["train", "mnist_mlp:quick", f"--manual_dir={file}"]) == 2
+    assert f"expected a folder, got the file {file}" in capsys.readouterr().err
+    assert main(["predict", "dates", "may", "june"]) == 0
+    assert "note: 2 texts of one word; one of several words stands" in capsys.readouterr().err
 
 
 def test_a_flag_without_its_value_and_a_colon_without_a_variant_are_told():

@@ -437,6 +437,17 @@ def test_a_binary_file_as_a_table_is_told(tmp_path, content):
         table.read(tmp_path / "own.csv", "text", "label")
 
 
+def test_json_and_a_separator_of_no_table_are_told(tmp_path):
+    (tmp_path / "own.json").write_text('[{"text": "a", "label": "x"}]')
+    with pytest.raises(
+        UsageError, match=r"expected a CSV or TSV file of .*, got .*own.json; write"
+    ):
+        table.read(tmp_path / "own.json", "text", "label")
+    (tmp_path / "own.csv").write_text("text|label\na|x\n")
+    with pytest.raises(UsageError, match=r"a comma, a semicolon or a tab separates columns; name"):
+        table.read(tmp_path / "own.csv", "text", "label")
+
+
 def test_a_table_with_tabs_has_no_quotes(tmp_path):
     (tmp_path / "own.TSV").write_text('text\tlabel\r\n"a, b\t x\r\n\r\nc "d"\ty\r\n')
     texts, labels = table.read(tmp_path / "own.TSV", "text", "label")
