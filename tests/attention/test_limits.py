@@ -20,6 +20,10 @@ OPTIONS = {
     "window": ({"window": (1, 2)}, lambda q, k: q - 1 <= k <= q + 2),
     "window to the left": ({"window": (2, None)}, lambda q, k: q - 2 <= k),
     "causal, offset": ({"causal": True, "query_offset": 2}, lambda q, k: k <= q + 2),
+    "causal, window to the right": (
+        {"causal": True, "window": (2, 3)},
+        lambda q, k: q - 2 <= k <= q,
+    ),
     "window, offset": ({"window": (1, 0), "query_offset": -1}, lambda q, k: q - 2 <= k <= q - 1),
     "prefix": (
         {"causal": True, "prefix_lengths": np.array([3, 3])},
