@@ -321,7 +321,7 @@ def class_of(
     ):
         raise UsageError(
             f"the run names a {key} of one's own, '{name}'; allow its module if you trust it: "
-            f"load(run, allow=['{module}']), or --allow {module}"
+            f"load(run, allow=['{module}']), or predict and explore with --allow {module}"
         )
     try:
         user_class = getattr(importlib.import_module(module), attribute)

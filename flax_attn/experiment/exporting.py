@@ -26,7 +26,14 @@ from flax_attn.types import JsonObject, Tree, UserInput
 PLATFORMS = ("cpu", "cuda", "tpu")
 MOST_ROWS = 1_000_000  # of a program for one platform
 KERNELS = ("__cudnn$fmhaSoftmax",)  # what a program for one platform may call, besides JAX's own
-PROGRAMS = ("prediction*.jax", "params*.safetensors")  # what an export may hold, beside its notes
+# what an export may hold
+EXPORTED = (
+    "prediction*.jax",
+    "params*.safetensors",
+    "labels.json",
+    "*tokenizer.json",
+    "pairs.json",
+)
 PACKAGES = ("safetensors", "flatbuffers")  # jax serializes with the second
 TOKENIZERS = ("tokenizer.json", "target_tokenizer.json", "pairs.json")
 TEXTS = ("preprocessing", "max_length")  # what decides the tokens of a text, beside the tokenizer
@@ -107,11 +114,11 @@ def export(
     files = (*programs, "export.json", *names.values(), *run.task.kept.files)
     for name in files:
         check_no_file_of_run(folder / name, "folder")
-    check_no_other_export(folder, files)
     of_seeds = list(params.values())
     exported = {file: trace(run, of_seeds, name, rows) for file, name in programs.items()}
     try:
         make_folder(folder)
+        check_no_other_export(folder, files)
         for name in files:
             check_writable(folder / name)
         for file, program in exported.items():
@@ -144,12 +151,12 @@ def check_folder(folder: UserInput) -> None:
 
 
 def check_no_other_export(folder: Path, files: Collection[str]) -> None:
-    """Raises a UsageError for a program or parameters that an export of these files leaves there.
+    """Raises a UsageError for a file in a folder that an export of these files leaves there.
 
-    They are of another run, and would pass for files of this one.
+    It is of another run, and would pass for a file of this one.
     """
-    there = [path.name for pattern in PROGRAMS for path in folder.glob(pattern)]
-    if others := sorted(set(there) - set(files)):
+    there = {path.name for pattern in EXPORTED for path in folder.glob(pattern)}
+    if others := sorted(there - set(files)):
         raise UsageError(
             f"expected a folder without another export, got {others[0]} in {folder}; remove it, or "
             f"choose another folder"

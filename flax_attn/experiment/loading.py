@@ -142,7 +142,7 @@ def load(
     if published.is_published(path):
         from flax_attn.published import tasks  # and its models, for such a folder alone
 
-        task, model, params = tasks.load(path)
+        task, model, params = tasks.load(path, warn=warn)
         return cast("Opened", Model(path, task, model, {0: params}))
     return load_run(path, warn, allow)
 

@@ -128,6 +128,8 @@ def _check_output(output: Tree) -> None:
     if not isinstance(output, tuple) or len(output) != 2 or not isinstance(output[1], dict):
         got = "an array" if hasattr(output, "shape") else type(output).__name__
         raise TypeError(f"it gives {got}, not (outputs, aux) with aux a dict")
+    if not isinstance(output[1].get("attention", {}), dict):
+        raise TypeError("it gives an aux['attention'] that is no dict of weights by name")
 
 
 def count_parameters(params: Params) -> int:

@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,7 @@ from jax.sharding import Mesh
 
 from flax_attn import kinds, platforms
 from flax_attn.data.contents import NO_TRAINING
-from flax_attn.errors import UsageError, one_line
+from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.experiment import processes
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.debugging import find_nan
@@ -159,13 +160,35 @@ def run(
         if summary is None:
             with as_begun(directory):
                 with processes.first_ahead("the data"):
-                    task = config.kind.load(config.data, config.recipe, manual_dir)
+                    task = load_task(config, manual_dir)
                 check_folder(manual_dir)
                 check_same_data(directory.path, directory.derived, task)
                 check_enough(config, task)
                 summary = fill(config, directory, task, mesh, listeners, stop, debug_nans)
     stop.check(FINISHED)
     return cast(Summary, summary)
+
+
+def load_task(config: Config, manual_dir: Path | None) -> Task:
+    """The task of a config, with its data.
+
+    Raises:
+        UsageError: the data cannot be read; or a data set of the user's own raises an error, or
+            does not load what its kind says.
+    """
+    name = config.values["data"]["name"]
+    try:
+        return config.kind.load(config.data, config.recipe, manual_dir)
+    except Exception as error:  # whatever the user's code may raise
+        is_told = isinstance(error, UsageError) or getattr(error, "filename", None)
+        if is_told or ":" not in name:
+            raise
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise UsageError(
+            f"expected {shortened(name)} to load what {config.kind.data_class.__name__} says, got "
+            f"{type(error).__name__}: {one_line(error)} ({Path(frame.filename).name}, line "
+            f"{frame.lineno})"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -97,6 +97,7 @@ class Signals(Task):
     def load(cls, data: SignalData, recipe: Recipe, manual_dir: Path | None) -> "Signals":
         check_no_classes(recipe, "signals, which have")
         splits = data.load(manual_dir)
+        check_rows(data, splits)
         normalization = fit_normalization(
             *(array for name in ("train", "valid") for array in splits[name][:2])
         )
@@ -291,6 +292,22 @@ def check_signals(
             f"float32, or not a number"
         )
     return signals
+
+
+def check_rows(data: SignalData, splits: dict[str, SignalRows]) -> None:
+    """Raises a UsageError for signals that are not finite, or not of the shape of the data set."""
+    for name, (inputs, targets, _) in splits.items():
+        shape, expected = inputs.shape, ("n", *(data.shape or ("t", "channels")))
+        if len(shape) != 3 or (data.shape is not None and shape[1:] != tuple(data.shape)):
+            raise UsageError(
+                f"expected inputs ({', '.join(map(str, expected))}) in the {name} split of "
+                f"{type(data).__name__}, got {shape}"
+            )
+        if not (np.isfinite(inputs).all() and np.isfinite(targets).all()):
+            raise UsageError(
+                f"expected finite signals in the {name} split of {type(data).__name__}, got NaN or "
+                f"infinity"
+            )
 
 
 def _batch(rows: SignalRows, normalization: Normalization) -> Batch:

@@ -219,8 +219,13 @@ class Read(Compiled, TextClasses):
         encoded, tokens, known = self.encoder.read(texts)
         assert isinstance(model, Encoder)
         counts = (encoded["tokens"] == self.mask).sum(axis=-1)
+        if model.head == "words" and self.mask is None:
+            raise UsageError(
+                f"expected a tokenizer with {MASK} or <mask>, got one without; copy it again"
+            )
         if model.head == "words" and (wrong := counts[counts != 1]).size:
-            name = MASK if self.mask is None else self.encoder.tokenizer.written(self.mask)
+            assert self.mask is not None
+            name = self.encoder.tokenizer.written(self.mask)
             raise UsageError(
                 f"expected one {name} in every text, in place of the word to name, got {wrong[0]}"
             )
@@ -310,8 +315,13 @@ class Seen(Compiled, ImageClasses):
         return Prediction(computed["outputs"], self.classes, best, attention=computed["attention"])
 
 
-def load(folder: Path, max_length: int = MOST_READ) -> tuple[Task, nn.Module, Params]:
-    """The task, the model and the parameters of a folder. Errors are those of `read`."""
+def load(
+    folder: Path, max_length: int = MOST_READ, warn: Callable[[str], None] = lambda line: None
+) -> tuple[Task, nn.Module, Params]:
+    """The task, the model and the parameters of a folder. Errors are those of `read`.
+
+    Warns of a tokenizer that knows less than half of the tokens of the model.
+    """
     config, model, params = read(folder, max_length)
     if isinstance(model, VisionTransformer):
         return images_of(folder, config, model), model, params
@@ -323,12 +333,20 @@ def load(folder: Path, max_length: int = MOST_READ) -> tuple[Task, nn.Module, Pa
             f"expected at most {model.vocabulary_size:,} tokens, as the model has, in "
             f"{folder / 'tokenizer.json'}, got {tokenizer.size:,}"
         )
+    if 2 * tokenizer.size < model.vocabulary_size:
+        warn(
+            f"warning: {folder / 'tokenizer.json'} has {tokenizer.size:,} tokens, where the model "
+            f"has {model.vocabulary_size:,}; is it of this model?"
+        )
     if isinstance(model, Decoder):
         tokenizer.size = model.vocabulary_size  # some are there for no text
         sizes = {"vocabulary_size": tokenizer.size, "max_length": model.max_length}
         data = NoLanguage(max_length=model.max_length)
         kept = Kept({}, sizes, {})
         ends = config.tokens("eos_token_id")
+        if ends and not any(0 <= token < model.vocabulary_size for token in ends):
+            expected = f"a token from 0 to {model.vocabulary_size - 1}"
+            raise config.wrong("eos_token_id", expected, min(ends))
         return Continued(data, Recipe(), kept, tokenizer, Rows({}, {}), {}, ends), model, params
     assert isinstance(model, Encoder)
     if model.head == "classes":

@@ -121,7 +121,7 @@ def read_json(run: Path, name: str, kind: Hint = None) -> Json:
         raise
     except (ValueError, RecursionError) as error:
         # a directory with another config may be no run
-        advice = f"choose another directory, or {MEND}" if name == "config.json" else MEND
+        advice = f"of a run, {MEND}; else copy the file again" if name == "config.json" else MEND
         raise UsageError(f"expected JSON in {run / name} ({one_line(error)}); {advice}") from error
     try:
         if kind is not None:

@@ -207,6 +207,9 @@ def test_the_command_writes_an_export(tmp_path, capsys, monkeypatch):
     Path("out/prediction.tpu.jax").touch()
     assert main(["export", "shapes", "out"]) == 2
     assert "without another export, got prediction.tpu.jax in out" in capsys.readouterr().err
+    Path("out/prediction.tpu.jax").rename("out/target_tokenizer.json")
+    assert main(["export", "shapes", "out"]) == 2
+    assert "got target_tokenizer.json in out; remove it" in capsys.readouterr().err
 
 
 @pytest.mark.full

@@ -332,6 +332,35 @@ def in_own(own, monkeypatch):
     sys.modules.pop("own_parts", None)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (', "valid": rows', "", "to load what SignalData says, got KeyError: 'valid' (signals.py"),
+        ("return {", "return rows, {", "to load what SignalData says, got "),
+        (
+            "lengths = ",
+            "raise FileNotFoundError('my.csv')\n        lengths = ",
+            "own_parts.py, line",
+        ),
+        (
+            "return 20, 1",
+            "return 30, 1",
+            "inputs (n, 30, 1) in the train split of Waves, got (40, 20",
+        ),
+        ("np.sin(", "np.nan * np.sin(", "finite signals in the train split of Waves, got NaN"),
+        ('{"attention": weights}}', "weights}", "an aux['attention'] that is no dict of weights"),
+    ],
+)
+def test_what_ones_own_data_or_model_does_wrong_is_told(tmp_path, capsys, before, after, said):
+    assert before in MINE
+    (tmp_path / "own_parts.py").write_text(MINE.replace(before, after))
+    (tmp_path / "mine.py").write_text(CONFIG)
+    done = flax_attn_in(tmp_path, "train", "mine.py", "--workdir=run")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_a_model_and_data_of_ones_own_are_trained_and_predicted_where_they_are_allowed(
     in_own, capsys
 ):
@@ -341,7 +370,7 @@ def test_a_model_and_data_of_ones_own_are_trained_and_predicted_where_they_are_a
     refused = capsys.readouterr().err
     assert (
         "'own_parts:Waves'; allow its module if you trust it: load(run, allow=['own_parts']), "
-        "or --allow own_parts" in refused
+        "or predict and explore with --allow own_parts" in refused
     )
     assert len(refused.splitlines()) == 1
     assert "own_parts" not in sys.modules

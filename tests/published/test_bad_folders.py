@@ -125,6 +125,7 @@ BAD = {
     "code of its own": (option("auto_map", {"AutoModel": "x.py"}), "without auto_map"),
     "quantised": (option("quantization_config", {"bits": 4}), "without quantization_config"),
     "an unknown option": (option("attention_of_another_kind", True), "only known options"),
+    "an end that is no token": (option("eos_token_id", 10**6), "expected a token from 0 to"),
     "another value": (option("scale_attn_weights", False), "expected True for scale_attn"),
     "an unknown activation": (option("activation_function", "swish9"), "one of gelu, "),
     "a size of the wrong type": (option("n_embd", "16"), "a whole number from 1 to"),

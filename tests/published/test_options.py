@@ -233,6 +233,20 @@ def test_a_text_ends_at_an_end_token_that_is_written_and_not_at_one_of_its_promp
     assert flax_attn.load(folder).generate(prompts[0], **options).texts[0].startswith(prompts[0])
 
 
+def test_a_tokenizer_of_another_model_is_warned_of_and_one_without_a_mask_told(tmp_path):
+    folder, said = tiny.write_gpt2(tmp_path / "gpt2", num_blocks=1), []
+    whole = tasks.load(folder, warn=said.append)[0].tokenizer.size
+    assert not said
+    words = tiny.write_bert(tmp_path / "bert")
+    (folder / "tokenizer.json").write_bytes((words / "tokenizer.json").read_bytes())
+    tasks.load(folder, warn=said.append)
+    assert f"where the model has {whole:,}; is it of this model?" in said[0]
+    path = words / "tokenizer.json"
+    path.write_text(path.read_text().replace("[MASK]", "[MUSK]"))
+    with pytest.raises(UsageError, match=r"expected a tokenizer with \[MASK\] or <mask>, got one"):
+        flax_attn.load(words).predict(["the [MASK]"])
+
+
 @pytest.mark.parametrize("ends", ["2", [1, "2"], True, 1.5, [[1]]])
 def test_end_tokens_that_are_no_numbers_are_told(ends, tmp_path):
     folder = tiny.write_gpt2(tmp_path, num_blocks=1)
