@@ -155,7 +155,7 @@ def test_the_note_says_task_source_and_command(name):
 
 
 def test_unknown_variant():
-    with pytest.raises(ValueError, match="got shapes_cnn:quik"):
+    with pytest.raises(ValueError, match="got 'shapes_cnn:quik'"):
         load("shapes_cnn", "quik")
 
 

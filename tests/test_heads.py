@@ -234,12 +234,13 @@ def test_one_program_serves_all_factors():
 
     ones = {path: np.ones(3, np.float32) for path in heads.heads_of(model, params, inputs)}
     assert list(ones) == ["blocks_0/attention", "blocks_1/attention"]
-    np.testing.assert_array_equal(scaled(ones), outputs_of(model, params, inputs))
+    # another program than without factors, so XLA may round its last digit in another way
+    close(scaled(ones), outputs_of(model, params, inputs))
     for path in ones:
         for head in range(3):
             expected = outputs_of(model, without(params, {path: [head]}), inputs)
             factors = ones | {path: np.where(np.arange(3) == head, 0, ones[path])}
-            np.testing.assert_array_equal(scaled(factors), expected)
+            close(scaled(factors), expected)
 
 
 @pytest.mark.parametrize("name", ["GPT", pytest.param("RMS norms", marks=pytest.mark.full)])
