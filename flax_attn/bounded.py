@@ -134,7 +134,7 @@ def read_npy(path: Path) -> np.ndarray:
         )
     shape, is_fortran, dtype, needed = _npy_header(str(path), head)
     if not needed:
-        raise UsageError(f"expected numbers in {path}, got {dtype} of shape {shape}")
+        raise UsageError(f"expected numbers in {path}, got an empty array, of shape {shape}")
     offset = head.tell()
     if needed > size - offset:
         raise UsageError(
@@ -291,7 +291,10 @@ def open_picture(path: Path, formats: Sequence[str] = ("PNG",)) -> Iterator["Ima
                 f"it smaller"
             ) from error
         except (UnidentifiedImageError, SyntaxError) as error:
-            raise UsageError(f"expected a {names} in {path}, got another kind of file") from error
+            raise UsageError(
+                f"expected a {names} in {path}, got another kind of file or a damaged one; save it "
+                f"as PNG, or get it again"
+            ) from error
         except Exception as error:  # whatever Pillow makes of a damaged file
             raise UsageError(
                 f"expected a whole {names} in {path}, got a damaged one ({one_line(error)})"

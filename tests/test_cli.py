@@ -317,7 +317,7 @@ def test_predict_keeps_shape_and_units(run, tmp_path):
         (np.zeros((2, 99)), "signals of 100 points, (100,), (n, 100) or (n, 100, 1), got (2, 99)"),
         (np.zeros((2, 100, 2)), "got (2, 100, 2)"),
         (np.zeros((2, 3, 100)), "got (2, 3, 100)"),
-        (np.zeros((0, 100)), "of shape (0, 100)"),
+        (np.zeros((0, 100)), "got an empty array, of shape (0, 100)"),
         (np.float32(3), "got ()"),
         (np.full((1, 100), np.nan), "finite numbers"),
         (np.full((1, 100), 1e300), "finite numbers"),
@@ -350,7 +350,7 @@ def test_bad_arguments_of_predict_and_compare_are_one_line_and_touch_nothing(run
         (["predict", tmp_path / "none", "--input", good], "no run directory"),
         (["predict", run, "--input", tmp_path / "none.npy"], "No such file"),
         (["predict", run, "--input", tmp_path / "bad.csv"], "expected numbers"),
-        (["predict", run, "--input", tmp_path / "empty.csv"], "got (0, 1)"),
+        (["predict", run, "--input", tmp_path / "empty.csv"], "got an empty file"),
         (["predict", run, "--input", tmp_path / "empty.npy"], "expected numbers"),
         (["predict", run, "--input", tmp_path / "text.npy"], "an archive of several"),
         (

@@ -22,7 +22,9 @@ def predict(request: Request, console: Console) -> list[Path]:
     """
     kind, of, load = opened(request)
     if not kind.takes_beam and (request.beam is not None or request.num_best != 1):
-        raise UsageError("expected --beam and --best for a run on translation alone")
+        raise UsageError(
+            "expected no --beam and no --best, which are for a run on translation alone"
+        )
     if request.why and not kind.tells_why:
         raise no_words(of)
     if not kind.in_terminal:

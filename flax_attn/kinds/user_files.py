@@ -92,7 +92,10 @@ def read_csv(path: Path) -> np.ndarray:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*input contained no data")
-            return np.loadtxt(text_files.read_lines(path), delimiter=",", ndmin=2)
+            numbers = np.loadtxt(text_files.read_lines(path), delimiter=",", ndmin=2)
+        if not numbers.size:
+            raise UsageError(f"expected numbers in {path}, got an empty file")
+        return numbers
     except UsageError:
         raise
     except ValueError as error:

@@ -22,6 +22,7 @@ MOST_FILES = 1_000
 MOST_SPECIAL = 1_000  # tokens
 # how the file begins that git-lfs puts in the place of a large one
 LFS = b"version https://git-lfs"
+POINTER = "(it is a pointer of git-lfs); git lfs pull fetches the file"
 FLOATS = ("F64", "F32", "F16", "BF16")  # the dtypes that arrays may have
 REQUIRED = object()
 # what no result depends on
@@ -229,19 +230,21 @@ def open_arrays(folder: Path, prefixes: tuple[str, ...]) -> Arrays:
                 is_pointer = opened.read(len(LFS)) == LFS
         except FileNotFoundError as error:
             pickles = sorted(path.name for path in folder.glob("*.bin"))
-            advice = f"; {pickles[0][:60]} is a pickle, which is never read" if pickles else ""
-            raise UsageError(f"expected arrays in {folder / name}, got none{advice}") from error
+            advice = (
+                f"{pickles[0][:60]} is a pickle, which is never read" if pickles else "copy it, too"
+            )
+            raise UsageError(f"expected arrays in {folder / name}, got none; {advice}") from error
         try:
             file = safetensors.safe_open(str(folder / name), framework="flax", device="cpu")
-            own = dict.fromkeys(file.keys(), file)
+            in_file = dict.fromkeys(file.keys(), file)
         except Exception as error:  # of safetensors' own class, or an OSError
             reason = f"({one_line(error)}); copy the file again"
             if is_pointer:
-                reason = "(it is a pointer of git-lfs); git lfs pull fetches them"
+                reason = POINTER
             raise UsageError(f"expected arrays in {folder / name} {reason}") from error
-        if twice := sorted(own.keys() & files.keys()):
+        if twice := sorted(in_file.keys() & files.keys()):
             raise UsageError(f"expected the array {twice[0][:80]} in one file of {folder}, got two")
-        files |= own
+        files |= in_file
     return Arrays(files, prefixes)
 
 
@@ -314,9 +317,10 @@ def read_tokenizer(folder: Path, first: int | None) -> HubTokenizer:
     try:
         tokenizer = HubTokenizer(tokenizers.Tokenizer.from_buffer(content), first)
     except Exception as error:  # of tokenizers' own class
-        raise UsageError(
-            f"expected a tokenizer in {folder / name} ({one_line(error)}); copy the file again"
-        ) from error
+        reason = f"({one_line(error)}); copy the file again"
+        if content.startswith(LFS):
+            reason = POINTER
+        raise UsageError(f"expected a tokenizer in {folder / name} {reason}") from error
     if not tokenizer.size:
         raise UsageError(f"expected tokens in {folder / name}, got none; copy the file again")
     return tokenizer

@@ -789,6 +789,7 @@ def inputs(tmp_path, monkeypatch):
         head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
         start = b"\x93NUMPY\1\0" + struct.pack("<H", len(head))
         (folder / f"{name}.npy").write_bytes(start + head + bytes(800))
+    (folder / "nothing.csv").touch()
     (folder / "words.csv").write_text(f"1,2,{RED}three\n")
     (folder / "uneven.csv").write_text("1,2\n1\n")
     (folder / "quoted.csv").write_text('"1","2"\n')
@@ -889,6 +890,7 @@ PREDICTIONS = [  # the run, the arguments behind it, and what is said
     ("digits", ["--input", "pipe.idx"], "a pipe or a device"),
     ("digits", ["--input", "script.png"], "expected a picture (PNG, JPEG, BMP, GIF) in script.png"),
     ("digits", ["--input", "large.png"], "at most 67,108,864 pixels"),
+    ("signals", ["--input", "nothing.csv"], "expected numbers in nothing.csv, got an empty file"),
     ("digits", ["--input", "good.txt"], "got good.txt; save it as PNG"),
     ("digits", ["--input", "cut.idx"], "is damaged"),
     ("pairs", [], "expected a text"),

@@ -148,7 +148,11 @@ BAD = {
     "cut arrays": (cut, "copy the file again"),
     "a pointer of git-lfs": (
         text(ARRAYS, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
-        "is a pointer of git-lfs.; git lfs pull fetches them",
+        "is a pointer of git-lfs.; git lfs pull fetches the file",
+    ),
+    "a pointer for a tokenizer": (
+        text(TOKENIZER, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+        "tokenizer.json .it is a pointer of git-lfs.; git lfs pull fetches the file",
     ),
     "a huge header": (huge_header, "copy the file again"),
     "an array that is missing": (arrays(lambda own: own.pop("ln_f.bias")), "the array ln_f.bias"),
