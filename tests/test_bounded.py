@@ -429,3 +429,11 @@ def test_a_good_file_takes_at_most_three_times_what_is_kept_of_it(name, tmp_path
     tracemalloc.stop()
     assert len(result) > 0
     assert peak <= 3 * kept + MEGABYTE / 4
+
+
+def test_a_file_of_the_largest_size_is_read(tmp_path):
+    (tmp_path / "a").write_bytes(b"four")
+    with bounded.open_file(tmp_path / "a", 4) as file:
+        assert file.read() == b"four"
+    with pytest.raises(UsageError, match="at most 3 bytes in .*, got 4"):
+        bounded.open_file(tmp_path / "a", 3)
