@@ -435,5 +435,5 @@ def test_a_file_of_the_largest_size_is_read(tmp_path):
     (tmp_path / "a").write_bytes(b"four")
     with bounded.open_file(tmp_path / "a", 4) as file:
         assert file.read() == b"four"
-    with pytest.raises(UsageError, match="at most 3 bytes in .*, got 4"):
+    with pytest.raises(UsageError, match=r"at most 3 bytes in .*, got 4"):
         bounded.open_file(tmp_path / "a", 3)
