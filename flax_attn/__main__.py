@@ -27,6 +27,12 @@ from flax_attn.types import Options, UserInput
 
 PUBLISHED = "the folder of a published model, as transformers writes it"
 TIMEOUT = 300  # seconds
+# argparse's words, and ours
+ARGPARSE = {
+    "ignored explicit argument": "expected no value, got",
+    "invalid int value:": "expected a whole number, got",
+    "invalid float value:": "expected a number, such as 0.8, got",
+}
 LEAST_MEMORY = 2_000_000_000  # bytes, in which a small run trains on two cores
 
 
@@ -379,25 +385,7 @@ def make_parser(description: str | None, version: str) -> argparse.ArgumentParse
     for command in (parser, *commands.choices.values()):
         # argparse's own prints its usage before the line
         command.error = functools.partial(refuse, command=command.prog)
-        command.register("type", int, whole)
-        command.register("type", float, number)
     return parser
-
-
-def whole(text: str) -> int:
-    """The whole number that an option is given."""
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
-
-
-def number(text: str) -> float:
-    """The number that an option is given."""
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a number, such as 0.8, got {text!r}") from None
 
 
 class Once(argparse.Action):
@@ -607,8 +595,8 @@ def data_folder(text: str) -> Path:
 
 
 def refuse(message: str, command: str = "flax-attn") -> NoReturn:
-    # argparse's words for the value of a flag that takes none
-    message = message.replace("ignored explicit argument", "expected no value, got", 1)
+    for words, ours in ARGPARSE.items():
+        message = message.replace(words, ours, 1)
     raise UsageError(f"{message}; see {command} --help")
 
 

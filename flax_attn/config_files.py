@@ -21,7 +21,8 @@ from flax_attn.types import ConfigValues, Json, JsonObject, UserInput
 LARGEST = 2**20  # bytes of a config file
 FLAGS = ("config", "workdir", "manual_dir", "explore", "no-open", "port", "debug_nans", "sequence")
 FLAGS += ("distributed", "timeout")
-ELSEWHERE = {  # flags of other programs, and what does the same here
+# flags of other programs, and what does the same here
+ELSEWHERE = {
     **dict.fromkeys(("output", "output_dir", "out", "outdir"), "--workdir names the run directory"),
     **dict.fromkeys(("resume", "checkpoint"), "a run resumes when it is trained again"),
     "quick": "NAME:quick is the quick recipe of a config",

@@ -8,6 +8,7 @@ from flax_attn import platforms, published
 from flax_attn.errors import UsageError
 from flax_attn.experiment import loading
 from flax_attn.fields import check_number
+from flax_attn.files import check_data_folder
 from flax_attn.kinds import ALL
 from flax_attn.kinds.requests import Load, Request, warn
 from flax_attn.kinds.task import Task
@@ -50,10 +51,7 @@ def tell_words(request: Request, console: Console) -> None:
         raise no_words(of)
     if request.manual_dir is not None and request.source is not None:
         raise UsageError("expected --manual_dir or --input, got both; leave one out")
-    if request.manual_dir is not None and not request.manual_dir.is_dir():
-        raise UsageError(
-            f"expected a folder as --manual_dir, got {request.manual_dir}; leave it out"
-        )
+    check_data_folder("--manual_dir", request.manual_dir)
     for name, number in (("--texts", request.num_texts), ("--words", request.num_words)):
         check_number(name, number)
     kind.tell_words(request, load, console)

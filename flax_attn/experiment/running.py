@@ -34,7 +34,7 @@ from flax_attn.experiment.programs import (
     mesh_of,
     shapes_of_params,
 )
-from flax_attn.files import expanded, replacing, sha256
+from flax_attn.files import check_data_folder, expanded, replacing, sha256
 from flax_attn.kinds.task import Task, row_lengths
 from flax_attn.models.cpu import instruction_set
 from flax_attn.models.forward import Inputs, Params
@@ -161,7 +161,7 @@ def run(
             with as_begun(directory):
                 with processes.first_ahead("the data"):
                     task = load_task(config, manual_dir)
-                check_folder(manual_dir)
+                check_data_folder("manual_dir", manual_dir)
                 check_same_data(directory.path, directory.derived, task)
                 check_enough(config, task)
                 summary = fill(config, directory, task, mesh, listeners, stop, debug_nans)
@@ -655,15 +655,6 @@ def check_same_data(workdir: Path, derived: JsonObject | None, task: Task) -> No
             f"the run in {workdir} began with other contents of {', '.join(changed)}; restore "
             f"them or choose another --workdir"
         )
-
-
-def check_folder(manual_dir: Path | None) -> None:
-    """Raises a UsageError for a folder of data sets that is none.
-
-    A data set that looks for its files there has said so itself.
-    """
-    if manual_dir is not None and not manual_dir.is_dir():
-        raise UsageError(f"expected a folder as manual_dir, got {manual_dir}; leave it out")
 
 
 def check_enough(config: Config, task: Task) -> None:

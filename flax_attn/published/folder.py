@@ -22,6 +22,7 @@ MOST_FILES = 1_000
 MOST_SPECIAL = 1_000  # tokens
 # how the file begins that git-lfs puts in the place of a large one
 LFS = b"version https://git-lfs"
+DAMAGED = "({}); copy the file again"
 POINTER = "(it is a pointer of git-lfs); git lfs pull fetches the file"
 FLOATS = ("F64", "F32", "F16", "BF16")  # the dtypes that arrays may have
 REQUIRED = object()
@@ -238,9 +239,7 @@ def open_arrays(folder: Path, prefixes: tuple[str, ...]) -> Arrays:
             file = safetensors.safe_open(str(folder / name), framework="flax", device="cpu")
             in_file = dict.fromkeys(file.keys(), file)
         except Exception as error:  # of safetensors' own class, or an OSError
-            reason = f"({one_line(error)}); copy the file again"
-            if is_pointer:
-                reason = POINTER
+            reason = POINTER if is_pointer else DAMAGED.format(one_line(error))
             raise UsageError(f"expected arrays in {folder / name} {reason}") from error
         if twice := sorted(in_file.keys() & files.keys()):
             raise UsageError(f"expected the array {twice[0][:80]} in one file of {folder}, got two")
@@ -317,9 +316,7 @@ def read_tokenizer(folder: Path, first: int | None) -> HubTokenizer:
     try:
         tokenizer = HubTokenizer(tokenizers.Tokenizer.from_buffer(content), first)
     except Exception as error:  # of tokenizers' own class
-        reason = f"({one_line(error)}); copy the file again"
-        if content.startswith(LFS):
-            reason = POINTER
+        reason = POINTER if content.startswith(LFS) else DAMAGED.format(one_line(error))
         raise UsageError(f"expected a tokenizer in {folder / name} {reason}") from error
     if not tokenizer.size:
         raise UsageError(f"expected tokens in {folder / name}, got none; copy the file again")

@@ -218,17 +218,18 @@ class Read(Compiled, TextClasses):
         texts = as_texts(inputs)
         encoded, tokens, known = self.encoder.read(texts)
         assert isinstance(model, Encoder)
-        counts = (encoded["tokens"] == self.mask).sum(axis=-1)
-        if model.head == "words" and self.mask is None:
-            raise UsageError(
-                f"expected a tokenizer with {MASK} or <mask>, got one without; copy it again"
-            )
-        if model.head == "words" and (wrong := counts[counts != 1]).size:
-            assert self.mask is not None
-            name = self.encoder.tokenizer.written(self.mask)
-            raise UsageError(
-                f"expected one {name} in every text, in place of the word to name, got {wrong[0]}"
-            )
+        if model.head == "words":
+            if self.mask is None:
+                raise UsageError(
+                    f"expected a tokenizer with {MASK} or <mask>, got one without; copy it again"
+                )
+            counts = (encoded["tokens"] == self.mask).sum(axis=-1)
+            if (wrong := counts[counts != 1]).size:
+                name = self.encoder.tokenizer.written(self.mask)
+                raise UsageError(
+                    f"expected one {name} in every text, in place of the word to name, got "
+                    f"{wrong[0]}"
+                )
         computed = jax.device_get(self.program(model, params, encoded))
         looks: Options = {"tokens": tokens, "known": known, "attention": computed["attention"]}
         if model.head == "states":

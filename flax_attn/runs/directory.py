@@ -235,10 +235,12 @@ def check_is_directory(path: Path) -> None:
         os.listdir(path)
     except FileNotFoundError:
         weights = f"{path}.npz"
-        advice = "give one that train.py has made"
-        advice += "; predict, generate and explore also take the folder of a published model"
-        if os.path.isfile(weights):
-            advice = f"flax-attn report {weights} shows weights"
+        advice = (
+            f"flax-attn report {weights} shows weights"
+            if os.path.isfile(weights)
+            else "give one that train.py has made; predict, generate and explore also take the "
+            "folder of a published model"
+        )
         raise UsageError(f"no run directory {path}; {advice}") from None
     except OSError as error:
         is_weights = path.suffix == ".npz"
