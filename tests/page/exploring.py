@@ -74,6 +74,12 @@ class Visit:
         """Until the newest answer is there."""
         self.page.wait_for_selector(READY)
 
+    def settle(self):
+        """Until the newest answer is there, and all that is measured after it: nothing is pale."""
+        self.wait()
+        self.page.wait_for_timeout(500)
+        self.page.wait_for_selector("body:not(:has([aria-busy=true]))")
+
     def sentence(self):
         return self.page.locator(".try-said > span").first.text_content()
 

@@ -19,9 +19,7 @@ def open_all(opened):
     """Opens what is closed, and waits for what hiding does."""
     for summary in opened.page.locator("summary").all():
         summary.click()
-    opened.wait()
-    opened.page.wait_for_timeout(600)
-    opened.page.wait_for_selector("body:not(:has([aria-busy=true]))")
+    opened.settle()
 
 
 @pytest.fixture(params=KINDS)

@@ -267,6 +267,7 @@ def test_the_page_is_for_everyone(options, shapes, answers, browser):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     with serving([shapes[1]], [answers]) as url, visiting(browser, url, **options) as opened:
         opened.page.locator(".try-formula summary").click()
+        opened.settle()
         results = axe.Axe().run(opened.page)
         assert results.violations_count == 0, results.generate_report()
         width = "document.documentElement.scrollWidth - window.innerWidth"
@@ -474,6 +475,7 @@ def test_a_digit_is_drawn_by_keyboard(digits, browser):
         for _ in range(30):
             page.keyboard.press("ArrowDown")  # the paper ends
         assert where.inner_text() == "Cursor in row 28, column 22."
+        opened.settle()
         results = axe.Axe().run(page)
         assert results.violations_count == 0, results.generate_report()
 

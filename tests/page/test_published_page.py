@@ -45,17 +45,10 @@ def page(request, tmp_path_factory):
         yield request.param, url, answers
 
 
-def settle(opened):
-    """Until all is measured that changes do."""
-    opened.wait()
-    opened.page.wait_for_timeout(500)
-    opened.page.wait_for_selector("body:not(:has([aria-busy=true]))")
-
-
 def test_a_page_of_a_published_model_tells_of_no_training_and_its_heads_are_cut(page, browser):
     name, url, answers = page
     with visiting(browser, url) as opened:
-        settle(opened)
+        opened.settle()
         check_what_it_says(opened.page, name)
         choose_a_head(opened, answers)
         cut_a_head(opened, answers)
@@ -85,7 +78,7 @@ def choose_a_head(opened, answers):
     opened.wait()
     assert "In block2, head 1, " in opened.sentence()
     assert page.locator(".head-cell[aria-pressed=true]").count() == 1
-    settle(opened)
+    opened.settle()
 
 
 def cut_a_head(opened, answers):
@@ -104,13 +97,13 @@ def cut_a_head(opened, answers):
     assert request["view"] == view
     cut = page.get_by_role("button", name="block2, head 1, cut")
     assert "cut" in cut.get_attribute("class")
-    settle(opened)
+    opened.settle()
     assert small_texts(row)[1] == "off"
     page.get_by_role("button", name="Cut each head of all blocks").click()
     page.get_by_role("status").get_by_text("Most changes without").wait_for()
     assert page.get_by_role("button", name=re.compile("block1, head 1, cutting it")).count() == 1
     page.get_by_role("button", name="Reset").click()
-    settle(opened)
+    opened.settle()
     assert "cut" not in answers.last()["settings"]
     assert opened.sentence() == said
 
@@ -135,7 +128,7 @@ def follow_a_token(opened, answers, has_words_after):
     hide.click()
     opened.wait()
     assert answers.last()["settings"]["hidden"] == [1]
-    settle(opened)
+    opened.settle()
 
 
 @pytest.mark.full
@@ -145,7 +138,7 @@ def test_axe_finds_nothing_and_a_phone_has_no_bar_below(page, browser):
         with visiting(browser, page[1], **options) as opened:
             for summary in opened.page.locator("details:not([open]) > summary").all():
                 summary.click()
-            settle(opened)
+            opened.settle()
             results = axe.Axe().run(opened.page)
             assert results.violations_count == 0, (look, results.generate_report())
             assert opened.page.evaluate(WIDER) <= 0, look
