@@ -36,6 +36,10 @@ def test_the_error_has_plain_numbers_and_a_log_scale_only_over_a_factor_of_ten()
     assert ax.yaxis.get_offset_text().get_text() == ""
     assert {"1.360", "1.380"} <= set(tick_labels(ax.yaxis))
     assert figure.get_suptitle() == "news: validation accuracy goes from 0.25 to 0.45"
+    for largest, scale in ((9.9, "linear"), (10.0, "log")):
+        ends = [row | {"valid/loss": loss} for row, loss in zip(rows, (largest, 2.0, 1.0))]
+        (ax, _) = losses.loss_curves([run._replace(rows=ends)]).axes
+        assert ax.get_yscale() == scale
     figure = losses.loss_curves([squared_run()])
     figure.canvas.draw()
     assert {"0.1", "0.2", "0.5", "1"} <= set(tick_labels(figure.axes[0].yaxis))

@@ -205,6 +205,14 @@ def test_nothing_of_a_picture_is_cut_off_without_a_tight_box():
             assert -0.05 <= box.y0 < box.y1 <= height + 0.05
 
 
+def test_a_title_of_two_lines_makes_a_picture_of_a_text_taller_by_one():
+    heights = [
+        plotting.attention_on_text(WORDS, WEIGHTS[2], title=title).get_size_inches()[1] * 72
+        for title in ("", "one", "one\ntwo")
+    ]
+    np.testing.assert_allclose(np.diff(heights), [token_lines.TITLE, token_lines.TITLE_LINE])
+
+
 def boxes_of(figure):
     """The boxes of tokens as `(left, top, right, bottom)`, in points."""
     ax = figure.axes[0]

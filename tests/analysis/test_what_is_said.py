@@ -319,6 +319,16 @@ def test_shapes_of_a_kind_are_framed_where_they_read_each_other():
     }
 
 
+def test_a_map_and_its_title_are_of_test_example_0(runs):
+    run = runs("signals")
+    figures = shapes.draw(run)
+    for name, weights in run.attention.items():
+        first, second = (shapes.message(run, one, shapes.marks_of(run, 0)) for one in weights[:2])
+        assert first in titles(figures[name])
+        assert first != second
+        np.testing.assert_array_equal(figures[name].axes[0].images[0].get_array(), weights[0])
+
+
 def test_signals_of_a_user_stand_beside_their_attention():
     rng = np.random.default_rng(0)
     inputs, outputs, weights = rng.random((6, 9, 1)), rng.random((6, 9, 1)), rng.random((6, 9, 9))

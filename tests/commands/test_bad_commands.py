@@ -300,6 +300,8 @@ OTHERS = [  # whole commands
         ["train", "numbers_csv", "--data.file=a", "--data.test_file=b", "--data.test_fraction=0"],
         "expected data.test_file='' with data.test_fraction=0.0",
     ),
+    (["train", "sst_best", "--data.tokenizer=letters"], "unknown data.tokenizer 'letters'"),
+    (["train", "sst_best", "--data.vocabulary_size=2"], "data.vocabulary_size of 3 or above"),
     (
         ["train", "ag_news_joined", "--data.test_fraction=0.3"],
         "expected data.file=test.csv with data.test_fraction=0.3",

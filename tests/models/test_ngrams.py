@@ -66,6 +66,12 @@ def test_a_longer_padding_changes_no_output_and_no_gradient(name):
         np.testing.assert_allclose(weights[:3].sum(axis=-1), 1, atol=1e-6)
 
 
+def test_convolutions_are_named_by_how_many_words_they_read():
+    params = draw(MODELS["convolution and RNN, n-grams, pairs"], TEXTS)["params"]
+    kernels = {name: part["kernel"].shape for name, part in params.items() if name[-1].isdigit()}
+    assert kernels == {f"convolution{width}": (width, 5, 4) for width in (2, 3, 4)}
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_every_part_is_heard_and_what_is_unknown_is_not(name):
     logits = jax.jit(lambda v, inputs: MODELS[name].apply(v, inputs)[0])

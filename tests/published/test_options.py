@@ -150,6 +150,16 @@ def folders(tmp_path_factory):
     }
 
 
+@pytest.mark.parametrize("most", [2**22, 2**22 + 1])
+def test_a_vocabulary_has_at_most_four_million_tokens(most):
+    config = Config(SIZES | {"vocab_size": most}, Path("config.json"))
+    if most == families.MOST_TOKENS:
+        assert families.sizes_of(config)["vocabulary_size"] == most
+        return
+    with pytest.raises(UsageError, match="a whole number from 1 to 4,194,304 for vocab_size"):
+        families.sizes_of(config)
+
+
 def test_a_model_reads_as_many_tokens_as_it_can_and_is_asked_for(folders):
     read = lambda most: tasks.load(folders["gpt2"], most)[0].data.max_length
     assert (read(10), read(1_000)) == (10, tiny.TOKENS)
