@@ -16,6 +16,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -63,6 +64,25 @@ def replaced(make: Callable[[Path, Path], object]) -> Callable[[Path, str, Path]
         make(path, outside)
 
     return do
+
+
+@contextlib.contextmanager
+def ending():
+    """Raises an error where something hangs, and fails also if it is caught."""
+    late = []
+
+    def stop(number, frame):
+        late.append(frame)
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(60)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert not late
 
 
 def zeros(path: Path, outside: Path) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import signal
 from pathlib import Path
 
 import msgpack
@@ -24,7 +23,7 @@ from flax_attn.page.data import changes
 from flax_attn.runs import checkpoints, metrics_log, sums
 from flax_attn.runs.sums import SUMS
 from tests import tiny
-from tests.strangers import zeros
+from tests.strangers import ending, zeros
 from tests.written_runs import vouch
 
 PACKAGE = Path(flax_attn.__file__).parent
@@ -95,22 +94,6 @@ COMMANDS = {
     "report": ["report", "run", "-o", "page.html", "--no-model"],
     "predict": ["predict", "run", "--input", "inputs.npy", "--output", "outputs.csv"],
 }
-
-
-@contextlib.contextmanager
-def ending():
-    """Raises an error where something hangs."""
-
-    def late(number, frame):
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(60)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="module")

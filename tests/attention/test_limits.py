@@ -215,6 +215,8 @@ def test_three_axes_beside_batch_rows_and_heads_are_refused(name, shape, chunk_s
         jax.eval_shape(functools.partial(attend, **{name: one}))
     row = functools.partial(fa.dot_product_attention, x[0], x[0], x[0], chunk_size=chunk_size)
     jax.eval_shape(functools.partial(row, **{name: array}))  # without batch rows it is one a head
+    page = " ".join(fa.dot_product_attention.__doc__.split())
+    assert "must be `(1, q, k)`: write `mask[:, None]` for one a batch row, `mask[None]`" in page
 
 
 @pytest.mark.parametrize("name", ["mask", "bias"])

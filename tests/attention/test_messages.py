@@ -174,6 +174,13 @@ def test_training_without_a_random_key_says_where_it_goes(layer, arrays, stream)
     told(error, f'rngs={{"{stream}": key}}', "train=False")
 
 
+def test_a_mask_of_two_axes_is_of_queries_and_keys_where_it_could_be_of_rows_and_keys():
+    x, mask = np.random.default_rng(0).normal(size=(3, 3, 4)), np.tri(3, dtype=bool)
+    weights = fa.attend(x, x, x, mask=mask).weights
+    np.testing.assert_array_equal(weights > 0, np.broadcast_to(mask, (3, 3, 3)))
+    assert "one of two axes is `(q, k)`" in " ".join(fa.attend.__doc__.split())
+
+
 def test_a_mask_of_keys_is_told_the_axes_it_needs():
     with pytest.raises(ValueError, match="broadcasts to the weights") as error:
         fa.attend(X, X, X, mask=REAL)

@@ -19,7 +19,9 @@ from configs import shapes_cnn, text_csv, translate_tsv
 from flax_attn import config_files, experiment
 from flax_attn.__main__ import main
 from flax_attn.errors import LONGEST, UsageError
+from flax_attn.runs import sums
 from tests import tiny
+from tests.strangers import ending
 from tests.written_runs import write_run
 
 ROOT = Path(__file__).parents[2]
@@ -782,9 +784,9 @@ def inputs(tmp_path, monkeypatch):
     (folder / "archive.npz").rename(folder / "archive.npy")
     (folder / "folder.npy").mkdir()
     os.mkfifo(folder / "pipe.npy")
-    for ending in ("csv", "txt", "png", "idx"):
-        (folder / f"zero.{ending}").symlink_to("/dev/zero")
-        (folder / f"pipe.{ending}").symlink_to("pipe.npy")
+    for suffix in ("csv", "txt", "png", "idx"):
+        (folder / f"zero.{suffix}").symlink_to("/dev/zero")
+        (folder / f"pipe.{suffix}").symlink_to("pipe.npy")
     for name, shape in {
         "huge": "(99999999999999999999, 100)",
         "large": "(1000000000000, 100)",
@@ -806,8 +808,8 @@ def inputs(tmp_path, monkeypatch):
     (folder / "good.txt").write_text("a good film\nbad 2\n")
     (folder / "unknown.txt").write_text("zzz yyy\n")
     (folder / "script.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 28 28\n")
-    for ending in ("npy", "csv", "png", "txt"):
-        (folder / f"loop.{ending}").symlink_to(f"loop.{ending}")
+    for suffix in ("npy", "csv", "png", "txt"):
+        (folder / f"loop.{suffix}").symlink_to(f"loop.{suffix}")
     (folder / "link.npy").symlink_to("good.npy")
     header = struct.pack(">2I5B", 13_000, 13_000, 1, 0, 0, 0, 0)
     (folder / "large.png").write_bytes(
@@ -982,6 +984,25 @@ def test_an_output_never_takes_the_place_of_a_file_of_a_run(pairs, signals, caps
     assert snapshot(pairs) == before
     assert main(["predict", str(pairs), "wort", "--output", str(pairs / "mine.txt")]) == 0
     (pairs / "mine.txt").unlink()
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+@pytest.mark.parametrize("name", ["labels.json", "tokenizer.json"])
+@pytest.mark.parametrize("kind", ["pipe", "endless", "outside"])
+def test_what_a_stranger_puts_in_place_of_words_is_not_read(texts, capsys, kind, name, is_listed):
+    """A file that the list of sums leaves out is met by its reader alone."""
+    run = Path(shutil.copytree(texts, "run"))
+    sums.write(run, sums.read(run).keys() - (set() if is_listed else {name}))
+    (run / name).unlink()
+    Path("outside.json").write_text('["canary", "bird"]')
+    if kind == "pipe":
+        os.mkfifo(run / name)
+    else:
+        (run / name).symlink_to({"endless": "/dev/zero", "outside": "../outside.json"}[kind])
+    with ending():
+        said = complaint(capsys, "predict", run, "a good film")
+    assert name in said
+    assert "canary" not in said
 
 
 def test_an_output_through_a_link_leaves_the_link(pairs):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
+from flax_attn import kinds
 from flax_attn.__main__ import main
 from flax_attn.errors import UsageError
 from flax_attn.kinds import KINDS as KINDS_OF_TASK
@@ -368,6 +369,13 @@ def test_what_is_no_run_or_one_of_another_version_is_told(run, tmp_path, capsys)
     older = write_run(tmp_path / "older", "texts", config={"derived": {}})
     assert "do not fit the classes" in told(capsys, older, "-o", tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("flags", [[], ["--no-model"]])
+def test_an_output_is_checked_before_a_run_is_read(flags, run, capsys, monkeypatch):
+    monkeypatch.setattr(kinds, "read_runs", lambda paths: pytest.fail("a run is read"))
+    assert main(["report", str(run), *flags, "-o", "/proc/report.html"]) == 2
+    assert "cannot write -o /proc/report.html" in capsys.readouterr().err
 
 
 def test_an_output_that_cannot_be_written_is_told(run, tmp_path, capsys):

@@ -22,6 +22,12 @@ X, MEMORY = normal(0, B, T, D), normal(1, B, 5, D)
 TORCH = np.load(Path(__file__).parent / "data" / "torch_multi_head.npz")
 
 
+def test_who_moves_from_pytorch_reads_that_its_norms_add_another_number():
+    assert fa.EncoderBlock.epsilon == fa.DecoderBlock.epsilon == 1e-6
+    assert "pass `epsilon=1e-5`" in " ".join(fa.multi_head_params_from_torch.__doc__.split())
+    assert "in PyTorch it is 1e-5" in " ".join(fa.EncoderBlock.__doc__.split())
+
+
 @pytest.mark.parametrize("name", ["same", "own_widths", "no_bias"])
 def test_weights_of_pytorch_give_its_outputs(name):
     state = {
