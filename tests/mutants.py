@@ -65,7 +65,11 @@ TESTS = {
     ),
     "files.py": ("runs/test_directory.py",),
     "training/mesh.py": ("experiment/test_mesh.py",),
-    "experiment/programs.py": ("experiment/test_mesh.py", "experiment/test_running.py"),
+    "experiment/programs.py": (
+        "experiment/test_loop.py",
+        "experiment/test_mesh.py",
+        "experiment/test_running.py",
+    ),
     "models/decoding.py": ("models/test_translation.py",),
     "models/translation_transformer.py": ("models/test_translation.py",),
     "kinds/user_files.py": ("commands/test_bad_commands.py",),

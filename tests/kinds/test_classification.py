@@ -67,10 +67,10 @@ def test_the_ensemble_of_the_test_is_that_of_predictions():
 
 
 def test_figures_of_a_class_are_means_over_seeds_and_its_support_the_examples_that_it_has():
-    """Class a has 3 examples; one seed is right about all, the other calls all of them b."""
+    """Class a has 3 examples; one seed calls all of them b, the other is right."""
     labels, names = np.array([0, 0, 0, 1]), ["a", "b"]
     right, all_b = np.eye(2)[labels], np.eye(2)[[1] * 4]
-    logits = 10 * np.stack([right, all_b]).astype(np.float32)
+    logits = 10 * np.stack([all_b, right]).astype(np.float32)
     matrix, _, figures = classification.results(logits, labels, names)
     assert matrix.tolist() == [[3, 3], [0, 2]]
     of_a, of_b = (figures["classes"][name] for name in names)

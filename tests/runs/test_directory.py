@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import shutil
 from pathlib import Path
@@ -202,6 +203,12 @@ def test_a_folder_of_gguf_is_told_how_it_becomes_safetensors(tmp_path):
     with pytest.raises(
         UsageError, match=rf"{said}, .*; .* writes own.gguf as safetensors: .*{read}"
     ):
+        read_config(tmp_path)
+
+
+def test_a_config_whose_numbers_are_beyond_the_limits_is_none_of_a_run(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"num_seeds": 10_001}))
+    with pytest.raises(UsageError, match=r"config of a run in .* \(expected at most .*num_seeds"):
         read_config(tmp_path)
 
 
