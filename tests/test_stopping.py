@@ -1,4 +1,4 @@
-"""Signals to a command that will save where it stands: the first waits for it, a second does not."""
+"""Signals to a command that will save where it stands: one waits for that, a second does not."""
 
 import signal
 import subprocess

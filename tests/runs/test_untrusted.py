@@ -14,7 +14,7 @@ from flax_attn.runs import untrusted
 def test_a_name_that_is_no_plain_one_is_refused(tmp_path, name):
     (tmp_path / "x").write_text("outside")
     (tmp_path / "run").mkdir()
-    with pytest.raises(UsageError, match="^expected the name of a file in "):
+    with pytest.raises(UsageError, match=r"^expected the name of a file in "):
         untrusted.open_file(tmp_path / "run", name, 10)
 
 
