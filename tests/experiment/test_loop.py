@@ -16,6 +16,7 @@ from flax_attn.errors import UsageError
 from flax_attn.kinds.signals import Signals
 from flax_attn.runs import sums
 from flax_attn.stopping import FINISHED, Stop, Stopped, describe, listening
+from flax_attn.training import epoch
 from tests import tiny
 from tests.experiment.test_running import small
 
@@ -150,6 +151,17 @@ def test_a_stop_saves_and_the_same_call_goes_on(runs, tmp_path, no_pictures):
     run = flax_attn.train(poisoned(99.0), workdir=tmp_path / "run")
     assert run.rows == sound.rows
     chex.assert_trees_all_equal(run.params, sound.params)
+
+
+def test_a_stop_waits_for_the_steps_of_one_segment_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(epoch, "steps_a_segment", lambda jaxpr: 1)
+    stop, config = Stop(), experiment.Config.of(poisoned(99.0))
+
+    def end(steps):
+        stop.number = int(signal.SIGTERM)
+
+    with pytest.raises(Stopped, match="stopped by SIGTERM; 1 of 4 steps of epoch 1 are saved"):
+        experiment.run(config, tmp_path / "run", on_steps=end, stop=stop)
 
 
 def unfinished(run, path):
