@@ -215,6 +215,9 @@ def test_three_axes_beside_batch_rows_and_heads_are_refused(name, shape, chunk_s
         jax.eval_shape(functools.partial(attend, **{name: one}))
     row = functools.partial(fa.dot_product_attention, x[0], x[0], x[0], chunk_size=chunk_size)
     jax.eval_shape(functools.partial(row, **{name: array}))  # without batch rows it is one a head
+
+
+def test_the_docstring_says_what_a_mask_of_three_axes_must_be():
     page = " ".join(fa.dot_product_attention.__doc__.split())
     assert "must be `(1, q, k)`: write `mask[:, None]` for one a batch row, `mask[None]`" in page
 

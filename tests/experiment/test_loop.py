@@ -1,7 +1,6 @@
 import json
 import shutil
 import signal
-import threading
 
 import chex
 import flax.linen as nn
@@ -15,7 +14,7 @@ from flax_attn import experiment, kinds
 from flax_attn.errors import UsageError
 from flax_attn.kinds.signals import Signals
 from flax_attn.runs import sums
-from flax_attn.stopping import FINISHED, Stop, Stopped, describe, listening
+from flax_attn.stopping import Stop, Stopped
 from flax_attn.training import epoch
 from tests import tiny
 from tests.experiment.test_running import small
@@ -235,48 +234,3 @@ def test_metrics_that_are_damaged_while_the_run_trains_are_mended(runs, tmp_path
     assert run.rows == sound.rows
     right = (sound.path / "metrics.jsonl").read_bytes()
     assert (run.path / "metrics.jsonl").read_bytes() == right
-
-
-@pytest.fixture
-def interruptible():
-    """SIGINT interrupts, as in a shell; what runs in its background ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_handlers_are_set_in_the_main_thread_alone_and_put_back():
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    with listening() as stop:
-        signal.raise_signal(signal.SIGTERM)
-        assert stop.number == signal.SIGTERM
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
-
-    def elsewhere():
-        with listening():
-            set_to.append(signal.getsignal(signal.SIGTERM))
-
-    set_to = []
-    thread = threading.Thread(target=elsewhere)
-    thread.start()
-    thread.join()
-    assert set_to == before[1:]
-
-
-def test_of_a_finished_run_nothing_goes_on():
-    said = describe(signal.SIGINT, FINISHED)
-    assert said == "stopped by SIGINT; the run is finished"
-    assert describe(signal.SIGINT, "epoch 1 is saved").endswith("goes on from there")
-
-
-def test_an_ignored_signal_stays_ignored():
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        with listening() as stop:
-            signal.raise_signal(signal.SIGTERM)
-            assert stop.number is None
-    finally:
-        signal.signal(signal.SIGTERM, before)

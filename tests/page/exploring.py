@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
 from flax_attn.commands.exploring import with_token
 from flax_attn.explore.server import open_explorer
 from flax_attn.page.report import report
@@ -74,17 +76,26 @@ class Visit:
         """Until the newest answer is there."""
         self.page.wait_for_selector(READY)
 
-    def settle(self):
-        """Until the newest answer is there, and all that is measured after it: nothing is pale."""
-        self.wait()
-        self.page.wait_for_timeout(500)
-        self.page.wait_for_selector("body:not(:has([aria-busy=true]))")
-
     def sentence(self):
         return self.page.locator(".try-said > span").first.text_content()
 
     def select(self, normalizer):
         self.page.locator(".try-controls select").select_option(label=normalizer)
+
+
+def settle(page):
+    """Until the newest answer is there, and all that is measured after it."""
+    page.wait_for_selector(READY)
+    page.wait_for_timeout(500)  # measuring begins a moment after the answer
+    page.wait_for_selector("body:not(:has([aria-busy=true]))")
+
+
+def axe_finds(page):
+    """What axe finds, in words, once nothing is waited for: what is old until then is pale."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    settle(page)
+    results = axe.run(page)
+    return results.generate_report() if results.violations_count else ""
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from flax_attn.explore.under_lens import NORMALIZERS
 from flax_attn.kinds import read
 from flax_attn.kinds.replies import numbers_of
 from tests import tiny
-from tests.page.exploring import Visit, command, serving, stop, visiting
+from tests.page.exploring import Visit, axe_finds, command, serving, stop, visiting
 
 MINUS = "\N{MINUS SIGN}"
 SPACE = "\N{NO-BREAK SPACE}"
@@ -264,12 +264,9 @@ LOOKS = [{}, {"color_scheme": "dark"}, PHONE]
 @pytest.mark.full
 @pytest.mark.parametrize("options", LOOKS, ids=["light", "dark", "phone"])
 def test_the_page_is_for_everyone(options, shapes, answers, browser):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     with serving([shapes[1]], [answers]) as url, visiting(browser, url, **options) as opened:
         opened.page.locator(".try-formula summary").click()
-        opened.settle()
-        results = axe.Axe().run(opened.page)
-        assert results.violations_count == 0, results.generate_report()
+        assert not (found := axe_finds(opened.page)), found
         width = "document.documentElement.scrollWidth - window.innerWidth"
         assert opened.page.evaluate(width) <= 0
         tables = "[...document.querySelectorAll('.stacked')].map((own) => own.parentElement)"
@@ -437,7 +434,6 @@ INK = """([row, column]) => {
 
 @pytest.mark.full
 def test_a_digit_is_drawn_by_keyboard(digits, browser):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     run, record = digits
     answers = Asked(Answers(run))
     with serving([record], [answers]) as url, visiting(browser, url) as opened:
@@ -475,9 +471,7 @@ def test_a_digit_is_drawn_by_keyboard(digits, browser):
         for _ in range(30):
             page.keyboard.press("ArrowDown")  # the paper ends
         assert where.inner_text() == "Cursor in row 28, column 22."
-        opened.settle()
-        results = axe.Axe().run(page)
-        assert results.violations_count == 0, results.generate_report()
+        assert not (found := axe_finds(page)), found
 
 
 NAMES = tiny.STEPS | {"model.features": 16, "model.num_heads": 2, "data.num_lines": 300}

@@ -7,7 +7,7 @@ import pytest
 import flax_attn
 from flax_attn.explore.published import PublishedAnswers, page_data
 from flax_attn.page.report import page_of_published
-from tests.page.exploring import serving_page, visiting
+from tests.page.exploring import axe_finds, serving_page, settle, visiting
 from tests.published import tiny
 
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
@@ -48,7 +48,7 @@ def page(request, tmp_path_factory):
 def test_a_page_of_a_published_model_tells_of_no_training_and_its_heads_are_cut(page, browser):
     name, url, answers = page
     with visiting(browser, url) as opened:
-        opened.settle()
+        settle(opened.page)
         check_what_it_says(opened.page, name)
         choose_a_head(opened, answers)
         cut_a_head(opened, answers)
@@ -78,7 +78,7 @@ def choose_a_head(opened, answers):
     opened.wait()
     assert "In block2, head 1, " in opened.sentence()
     assert page.locator(".head-cell[aria-pressed=true]").count() == 1
-    opened.settle()
+    settle(opened.page)
 
 
 def cut_a_head(opened, answers):
@@ -97,13 +97,13 @@ def cut_a_head(opened, answers):
     assert request["view"] == view
     cut = page.get_by_role("button", name="block2, head 1, cut")
     assert "cut" in cut.get_attribute("class")
-    opened.settle()
+    settle(opened.page)
     assert small_texts(row)[1] == "off"
     page.get_by_role("button", name="Cut each head of all blocks").click()
     page.get_by_role("status").get_by_text("Most changes without").wait_for()
     assert page.get_by_role("button", name=re.compile("block1, head 1, cutting it")).count() == 1
     page.get_by_role("button", name="Reset").click()
-    opened.settle()
+    settle(opened.page)
     assert "cut" not in answers.last()["settings"]
     assert opened.sentence() == said
 
@@ -128,17 +128,14 @@ def follow_a_token(opened, answers, has_words_after):
     hide.click()
     opened.wait()
     assert answers.last()["settings"]["hidden"] == [1]
-    opened.settle()
+    settle(opened.page)
 
 
 @pytest.mark.full
 def test_axe_finds_nothing_and_a_phone_has_no_bar_below(page, browser):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     for look, options in LOOKS.items():
         with visiting(browser, page[1], **options) as opened:
             for summary in opened.page.locator("details:not([open]) > summary").all():
                 summary.click()
-            opened.settle()
-            results = axe.Axe().run(opened.page)
-            assert results.violations_count == 0, (look, results.generate_report())
+            assert not (found := axe_finds(opened.page)), (look, found)
             assert opened.page.evaluate(WIDER) <= 0, look

@@ -11,6 +11,7 @@ from flax_attn.explore.showing import page_of
 from flax_attn.kinds import read
 from flax_attn.page.data import weights_of
 from tests import tiny
+from tests.page.exploring import axe_finds
 
 
 def signals():
@@ -65,10 +66,7 @@ def test_a_trained_run_is_drawn_with_its_model_or_a_line(name, tmp_path, visit, 
     heads = sum(len(weights) for weights in weights_of(record, 0).values())
     assert opened.page.locator(".overview button").count() == heads
     if held["live"]:
-        opened.page.wait_for_selector(".try-figure[aria-busy=false]")
-        axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-        opened.page.wait_for_timeout(1000)  # until what hiding does is there, too
-        assert axe.run(opened.page).response["violations"] == []
+        assert not (found := axe_finds(opened.page)), found
         assert page_of([record]) == shown.html
     bare = page_of([record], model=False)
     assert len(bare) < len(shown.html) or not held["live"]
