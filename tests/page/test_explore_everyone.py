@@ -34,7 +34,7 @@ def test_axe_finds_nothing_on_any_kind(url, browser):
     for look, options in LOOKS.items():
         with visiting(browser, url, **options) as opened:
             open_all(opened)
-            assert not (found := axe_finds(opened.page)), (look, found)
+            assert not (violations := axe_finds(opened.page)), (look, violations)
             assert opened.page.evaluate(WIDER) <= 0, look
 
 

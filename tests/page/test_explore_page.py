@@ -266,7 +266,7 @@ LOOKS = [{}, {"color_scheme": "dark"}, PHONE]
 def test_the_page_is_for_everyone(options, shapes, answers, browser):
     with serving([shapes[1]], [answers]) as url, visiting(browser, url, **options) as opened:
         opened.page.locator(".try-formula summary").click()
-        assert not (found := axe_finds(opened.page)), found
+        assert not (violations := axe_finds(opened.page)), violations
         width = "document.documentElement.scrollWidth - window.innerWidth"
         assert opened.page.evaluate(width) <= 0
         tables = "[...document.querySelectorAll('.stacked')].map((own) => own.parentElement)"
@@ -471,7 +471,7 @@ def test_a_digit_is_drawn_by_keyboard(digits, browser):
         for _ in range(30):
             page.keyboard.press("ArrowDown")  # the paper ends
         assert where.inner_text() == "Cursor in row 28, column 22."
-        assert not (found := axe_finds(page)), found
+        assert not (violations := axe_finds(page)), violations
 
 
 NAMES = tiny.STEPS | {"model.features": 16, "model.num_heads": 2, "data.num_lines": 300}

@@ -137,5 +137,5 @@ def test_axe_finds_nothing_and_a_phone_has_no_bar_below(page, browser):
         with visiting(browser, page[1], **options) as opened:
             for summary in opened.page.locator("details:not([open]) > summary").all():
                 summary.click()
-            assert not (found := axe_finds(opened.page)), (look, found)
+            assert not (violations := axe_finds(opened.page)), (look, violations)
             assert opened.page.evaluate(WIDER) <= 0, look

@@ -66,7 +66,7 @@ def test_a_trained_run_is_drawn_with_its_model_or_a_line(name, tmp_path, visit, 
     heads = sum(len(weights) for weights in weights_of(record, 0).values())
     assert opened.page.locator(".overview button").count() == heads
     if held["live"]:
-        assert not (found := axe_finds(opened.page)), found
+        assert not (violations := axe_finds(opened.page)), violations
         assert page_of([record]) == shown.html
     bare = page_of([record], model=False)
     assert len(bare) < len(shown.html) or not held["live"]
