@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 LARGEST_FILE = 4 * 2**30  # bytes
 LARGEST_PICTURE = 2**28  # bytes of its file
 MOST_PIXELS = 2**26
+LONGEST_SIDE = 2**16 - 1  # pixels, as in JPEG; a picture of one row takes far more to resize
 # what no text has, and how PNG and JPEG begin; bytes of 0 may be UTF-16
 BINARY = re.compile("[\x01-\x08\x0e-\x1f]|^\udc89PNG|^\udcff\udcd8\udcff")
 LONGEST_LINE = 10_000_000  # characters, also of a row of a table and of all its cells
@@ -270,7 +271,7 @@ def open_picture(path: Path, formats: Sequence[str] = ("PNG",)) -> Iterator["Ima
 
     Raises:
         OSError: as `open_file`.
-        UsageError: another kind of file, a damaged one, or more than `MOST_PIXELS`.
+        UsageError: another kind of file, a damaged one, or a picture that is too large.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -280,15 +281,15 @@ def open_picture(path: Path, formats: Sequence[str] = ("PNG",)) -> Iterator["Ima
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         try:
             with Image.open(file, formats=list(formats)) as picture:
-                if math.prod(picture.size) > MOST_PIXELS:
+                if math.prod(picture.size) > MOST_PIXELS or max(picture.size) > LONGEST_SIDE:
                     raise Image.DecompressionBombError
                 yield picture
         except UsageError:
             raise
         except too_large as error:
             raise UsageError(
-                f"expected a picture of at most {MOST_PIXELS:,} pixels in {path}, got more; make "
-                f"it smaller"
+                f"expected a picture of at most {MOST_PIXELS:,} pixels, and {LONGEST_SIDE:,} a "
+                f"side, in {path}, got more; make it smaller"
             ) from error
         except (UnidentifiedImageError, SyntaxError) as error:
             raise UsageError(

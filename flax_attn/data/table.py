@@ -1,11 +1,13 @@
 """A user's own table: a CSV or TSV file whose separator is found by what is in it."""
 
 import csv
+import hashlib
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from flax_attn import bounded
 from flax_attn.data.files import COMMA, SEMICOLON, TAB, read_rows
 from flax_attn.errors import UsageError, counted, shortened
 
@@ -135,6 +137,17 @@ def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> 
             )
     lines, rows = map(list, zip(*numbered))
     return Table(path, separator, header if has_header else [], rows, lines, columns)
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a table. Raises a UsageError where there is no regular file to read."""
+    try:
+        with bounded.open_file(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path} ({error.strerror}); give a CSV or TSV file"
+        ) from error
 
 
 def separator_of(path: Path, wanted: Sequence[str]) -> str:

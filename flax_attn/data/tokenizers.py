@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from flax_attn.errors import UsageError, one_line
-from flax_attn.types import JsonObject
+from flax_attn.types import Json, JsonObject
 
 PADDING, UNKNOWN = "<PAD>", "<UNK>"
+LONGEST = 1_000  # letters of a token; a longer word is unknown
 
 
 @runtime_checkable
@@ -55,7 +56,8 @@ class Vocabulary(NamedTuple):
 
     @classmethod
     def fit(cls, level: str, texts: Iterable[str], size: int) -> "Vocabulary":
-        counts = Counter(part for text in texts for part in _parts(level, text))
+        parts = (part for text in texts for part in _parts(level, text))
+        counts = Counter(part for part in parts if len(part) <= LONGEST)
         return cls.of(
             level, (PADDING, UNKNOWN, *(entry for entry, _ in counts.most_common(size - 2)))
         )
@@ -89,20 +91,52 @@ class BytePairs:
         self.model = model
         self.size = model.get_vocab_size()
 
-    @classmethod
-    def fit(cls, texts: Iterable[str], size: int) -> "BytePairs":
+    @staticmethod
+    def rules() -> Any:
+        """How texts are cut into parts and put together again, without a pair yet."""
         tokenizers = _tokenizers()
         model = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=UNKNOWN))
         parts = tokenizers.pre_tokenizers
         model.pre_tokenizer = parts.Sequence([parts.Metaspace(), parts.Punctuation("isolated")])
         model.decoder = tokenizers.decoders.Metaspace()
-        trainer = tokenizers.trainers.BpeTrainer(
+        return model
+
+    @classmethod
+    def fit(cls, texts: Iterable[str], size: int) -> "BytePairs":
+        model = cls.rules()
+        trainer = _tokenizers().trainers.BpeTrainer(
             vocab_size=size,
             limit_alphabet=max(size - 2, 0),
             special_tokens=[PADDING, UNKNOWN],
+            max_token_length=LONGEST,
             show_progress=False,
         )
         model.train_from_iterator(texts, trainer)
+        return cls(model)
+
+    @staticmethod
+    def alphabet() -> list[str]:
+        """The tokens that there are before the first pair."""
+        return []
+
+    @classmethod
+    def of(cls, content: JsonObject) -> "BytePairs":
+        """The tokens and pairs of a file, by the rules above. Raises a ValueError for bad ones.
+
+        A rule of the file's own could lengthen a text without bound.
+        """
+        stored = {key: content["model"][key] for key in ("vocab", "merges")}
+        places = stored["vocab"]
+        entries = sorted(places, key=places.__getitem__)
+        if [places[entry] for entry in entries] != list(range(len(entries))):
+            raise ValueError("tokens that are not numbered from 0")
+        check_entries(entries)
+        if missing := set(cls.alphabet()) - places.keys():
+            raise ValueError(f"no token for {min(missing)!r}")
+        rules = json.loads(cls.rules().to_str())
+        rules["model"] |= stored
+        model = _tokenizers().Tokenizer.from_str(json.dumps(rules))
+        model.add_special_tokens([PADDING, UNKNOWN])
         return cls(model)
 
     def encode(self, text: str) -> list[int]:
@@ -136,21 +170,30 @@ class BytesInPairs(BytePairs):
         super().__init__(model)
         self.model.encode_special_tokens = True  # what a user writes is text
 
+    @staticmethod
+    def rules() -> Any:
+        tokenizers = _tokenizers()
+        model = tokenizers.Tokenizer(tokenizers.models.BPE())
+        model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        model.decoder = tokenizers.decoders.ByteLevel()
+        return model
+
     @classmethod
     def fit(cls, texts: Iterable[str], size: int) -> "BytesInPairs":
-        tokenizers = _tokenizers()
-        level = tokenizers.pre_tokenizers.ByteLevel
-        model = tokenizers.Tokenizer(tokenizers.models.BPE())
-        model.pre_tokenizer = level(add_prefix_space=False)
-        model.decoder = tokenizers.decoders.ByteLevel()
-        trainer = tokenizers.trainers.BpeTrainer(
+        model = cls.rules()
+        trainer = _tokenizers().trainers.BpeTrainer(
             vocab_size=size,
-            initial_alphabet=level.alphabet(),
+            initial_alphabet=cls.alphabet(),
             special_tokens=[PADDING, UNKNOWN],
+            max_token_length=LONGEST,
             show_progress=False,
         )
         model.train_from_iterator(texts, trainer)
         return cls(model)
+
+    @staticmethod
+    def alphabet() -> list[str]:
+        return _tokenizers().pre_tokenizers.ByteLevel.alphabet()
 
     def split(self, text: str) -> list[str]:
         return [self.model.decode([token]) for token in self.encode(text)]
@@ -170,12 +213,10 @@ def tokenizer_from_json(content: JsonObject) -> Tokenizer:
     """The tokenizer that `to_json` gave. Raises a UsageError for anything else."""
     try:
         if content["kind"] in PAIRS:
-            model = _tokenizers().Tokenizer.from_str(json.dumps(content["model"]))
-            return PAIRS[content["kind"]](model)
-        if content["kind"] not in KINDS or content["entries"][:2] != [PADDING, UNKNOWN]:
+            return PAIRS[content["kind"]].of(content["model"])
+        if content["kind"] not in KINDS:
             raise ValueError(f"kind {content['kind']!r}")
-        if not all(isinstance(entry, str) for entry in content["entries"]):
-            raise ValueError("entries that are no text")
+        check_entries(content["entries"], 1 if content["kind"] == "character" else LONGEST)
         return Vocabulary.of(content["kind"], content["entries"])
     except UsageError:
         raise
@@ -184,6 +225,14 @@ def tokenizer_from_json(content: JsonObject) -> Tokenizer:
             f"expected a tokenizer as training wrote it, got another file ({one_line(error)}); "
             f"restore it"
         ) from error
+
+
+def check_entries(entries: Json, longest: int = LONGEST) -> None:
+    """Raises a ValueError unless the entries are texts, padding and the unknown first."""
+    if entries[:2] != [PADDING, UNKNOWN]:
+        raise ValueError(f"other tokens than {PADDING} and {UNKNOWN} in the first places")
+    if not all(isinstance(entry, str) and len(entry) <= longest for entry in entries[2:]):
+        raise ValueError(f"tokens that are no text of at most {longest:,} letters")
 
 
 def described(content: JsonObject) -> JsonObject:

@@ -216,15 +216,21 @@ class TextClasses(classification.Classes):
             UsageError: the data are not there, or are others than the run began with.
         """
         try:
+            if isinstance(self.data, TextCSV):  # parsed afterwards: an error says what stands in it
+                self.check_sums(self.data.sums())
             splits, _, sums = self.data.load(manual_dir)
+            self.check_sums(sums)
         except UsageError as error:
             raise UsageError(f"{error}; or give texts by --input FILE") from error
+        return list(splits["test"][0])
+
+    def check_sums(self, sums: dict[str, str]) -> None:
+        """Raises a UsageError for files that are others than the run began with."""
         if sums != self.kept.derived.get("files"):
             raise UsageError(
                 f"expected {', '.join(sums)} as the run began with, got other contents; restore "
-                "them, or give texts by --input FILE"
+                "them"
             )
-        return list(splits["test"][0])
 
     def answer(self, asked: Asked, look: Look) -> JsonObject:
         looked, reply = self.encoder.answer(asked, look)

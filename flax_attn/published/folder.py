@@ -4,12 +4,17 @@ What stands in it is data and may come from anyone. No file is executed: safeten
 alone, and the tokenizer is rules. Only regular files right in the folder are opened.
 """
 
-from collections.abc import Collection, Iterable
+import contextlib
+import json
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 
+from flax_attn.data.tokenizers import LONGEST
 from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.fields import SMALLEST_FLOAT
 from flax_attn.runs import untrusted
@@ -20,6 +25,9 @@ LARGEST_FILE = 2**38  # bytes of arrays
 LARGEST_TOKENIZER = 2**27
 MOST_FILES = 1_000
 MOST_SPECIAL = 1_000  # tokens
+MOST_GROWTH = 1_000  # times, of a text by the rules of a tokenizer
+# rules as bytes that only the package tokenizers can read; no family that is read has them
+PRECOMPILED = re.compile(rb'"type"\s*:\s*"Precompiled"')
 # how the file begins that git-lfs puts in the place of a large one
 LFS = b"version https://git-lfs"
 DAMAGED = "({}); copy the file again"
@@ -254,10 +262,17 @@ class HubTokenizer:
         model.no_padding()
         model.no_truncation()
         self.model, self.first = model, first
-        self.size = 1 + max(model.get_vocab().values(), default=-1)  # numbers may have gaps
+        vocabulary = model.get_vocab()
+        self.size = 1 + max(vocabulary.values(), default=-1)  # numbers may have gaps
         added = model.get_added_tokens_decoder()
         self.special = {i for i, token in added.items() if token.special}
-        self.around = self.special & set(model.encode("").ids)  # of every text
+        around = set(model.encode("").ids)
+        if max(around, default=-1) >= self.size or max(map(len, vocabulary), default=0) > LONGEST:
+            raise ValueError(
+                f"a token around texts that is none of its {self.size:,}, or one of more than "
+                f"{LONGEST:,} letters"
+            )
+        self.around = self.special & around  # of every text
 
     def split(self, text: str) -> list[str]:
         return [self.written(token) for token in self.encode(text)]
@@ -270,17 +285,13 @@ class HubTokenizer:
 
         Raises a UsageError for a text that the tokenizer has no tokens for.
         """
-        try:
+        expected = f"a text that the tokenizer has tokens for, got {text[:60]!r}"
+        with told(expected, "choose other words"):
             tokens = self.model.encode(text).ids
-        except Exception as error:  # of tokenizers' own class
-            raise UsageError(
-                f"expected a text that the tokenizer has tokens for, got {text[:60]!r} "
-                f"({one_line(error)}); choose other words"
-            ) from error
         return tokens or [0 if self.first is None else self.first]
 
     def decode(self, tokens: Iterable[int]) -> str:
-        return self.model.decode(list(tokens), skip_special_tokens=True)
+        return self._decoded(list(tokens), skip_special_tokens=True)
 
     def written(self, token: int) -> str:
         """A token as text: a space before a word stays, and a part of a character is a number."""
@@ -291,8 +302,12 @@ class HubTokenizer:
             return entry
         if "\u2581" in entry:  # its decoder takes the space from the first word
             return entry.replace("\u2581", " ")
-        text = self.model.decode([token], skip_special_tokens=False)
+        text = self._decoded([token], skip_special_tokens=False)
         return f"<{token}>" if "\ufffd" in text else text
+
+    def _decoded(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        with told("tokens that the tokenizer has a text for", "copy its file again"):
+            return self.model.decode(tokens, skip_special_tokens=skip_special_tokens)
 
 
 def read_tokenizer(folder: Path, first: int | None) -> HubTokenizer:
@@ -313,14 +328,47 @@ def read_tokenizer(folder: Path, first: int | None) -> HubTokenizer:
             f"expected a tokenizer in {folder / name}, got none; transformers writes it with "
             f"AutoTokenizer.from_pretrained(...).save_pretrained(folder)"
         ) from error
-    try:
-        tokenizer = HubTokenizer(tokenizers.Tokenizer.from_buffer(content), first)
-    except Exception as error:  # of tokenizers' own class
-        reason = POINTER if content.startswith(LFS) else DAMAGED.format(one_line(error))
-        raise UsageError(f"expected a tokenizer in {folder / name} {reason}") from error
+    if content.startswith(LFS):
+        raise UsageError(f"expected a tokenizer in {folder / name} {POINTER}")
+    with told(f"a tokenizer in {folder / name}", "copy the file again"):
+        if PRECOMPILED.search(content):
+            raise ValueError("rules of the type Precompiled, which are not read")
+        model = tokenizers.Tokenizer.from_buffer(content)
+        parts = (model.normalizer, model.pre_tokenizer, model.decoder)
+        rules = [json.loads(part.__getstate__()) for part in parts if part is not None]
+        if growth(rules) > MOST_GROWTH:
+            raise ValueError(f"rules that may make a text {MOST_GROWTH:,} times as long, and more")
+        tokenizer = HubTokenizer(model, first)
     if not tokenizer.size:
         raise UsageError(f"expected tokens in {folder / name}, got none; copy the file again")
     return tokenizer
+
+
+@contextlib.contextmanager
+def told(expected: str, advice: str) -> Iterator[None]:
+    """Raises a UsageError for what the package tokenizers raises: an error, or a panic of Rust.
+
+    A panic is no Exception, and its class has no public name.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise UsageError(f"expected {expected} ({one_line(error)}); {advice}") from error
+
+
+def growth(rules: Json) -> int:
+    """How many times as long rules that replace and prepend may make a text, at most."""
+    if isinstance(rules, list):
+        return math.prod(map(growth, rules))
+    if not isinstance(rules, dict):
+        return 1
+    pattern = rules.get("pattern", {})
+    replaced = len(pattern.get("String", "")) if isinstance(pattern, dict) else 0
+    written = len(rules.get("content", "")) + len(rules.get("prepend", ""))
+    times = -(-written // replaced) if replaced else 1 + written
+    return max(times, 1) * growth(list(rules.values()))
 
 
 def missing(name: str) -> UsageError:

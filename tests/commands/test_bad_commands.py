@@ -811,10 +811,11 @@ def inputs(tmp_path, monkeypatch):
     for suffix in ("npy", "csv", "png", "txt"):
         (folder / f"loop.{suffix}").symlink_to(f"loop.{suffix}")
     (folder / "link.npy").symlink_to("good.npy")
-    header = struct.pack(">2I5B", 13_000, 13_000, 1, 0, 0, 0, 0)
-    (folder / "large.png").write_bytes(
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
-    )
+    for name, width, height in (("large.png", 13_000, 13_000), ("long.png", 65_536, 1)):
+        header = chunk(b"IHDR", struct.pack(">2I5B", width, height, 1, 0, 0, 0, 0))
+        (folder / name).write_bytes(
+            b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+        )
     (folder / "cut.idx").write_bytes(bytes([0, 0, 8, 3]) + struct.pack(">3I", 10**6, 28, 28))
     return folder
 
@@ -903,6 +904,7 @@ PREDICTIONS = [  # the run, the arguments behind it, and what is said
     ("digits", ["--input", "pipe.idx"], "a pipe or a device"),
     ("digits", ["--input", "script.png"], "expected a picture (PNG, JPEG, BMP, GIF) in script.png"),
     ("digits", ["--input", "large.png"], "at most 67,108,864 pixels"),
+    ("digits", ["--input", "long.png"], "and 65,535 a side, in long.png, got more"),
     ("digits", ["--input", "good.txt"], "got good.txt; save it as PNG"),
     ("digits", ["--input", "cut.idx"], "is damaged"),
     ("pairs", [], "expected a text"),

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shlex
 
 import numpy as np
@@ -287,6 +288,25 @@ def test_words_are_refused_for_other_runs_and_other_data(films, stars, tmp_path,
     assert "own.csv as the run began with, got other contents; restore them" in err
     assert missing[0] == 2
     assert missing[2].endswith("; or give texts by --input FILE\n")
+
+
+def test_words_show_nothing_of_a_file_that_is_not_the_one_of_training(films, tmp_path, capsys):
+    own = films.path.parent / "own.csv"
+    before = own.read_bytes()
+    try:
+        for content, said in (
+            (b"secret,of,others\n1,2,3\n", "own.csv as the run began with, got other contents"),
+            (None, "a pipe or a device, not a regular file"),
+        ):
+            own.unlink()
+            os.mkfifo(own) if content is None else own.write_bytes(content)
+            code, _, err = words(capsys, films.path)
+            assert code == 2
+            assert said in err
+            assert "secret" not in err
+    finally:
+        own.unlink()
+        own.write_bytes(before)
 
 
 def test_simple_classifiers_stand_beside_the_test_accuracy(films, tmp_path, capsys):

@@ -85,3 +85,15 @@ def test_tokenizers_of_other_sizes_than_the_models_are_told(kind):
     wrong = kept._replace(sizes=kept.sizes | {name: 9})
     with pytest.raises(ValueError, match=f"with {name} 9, got {kept.sizes[name]}"):
         kind.restore(data, wrong)
+
+
+@pytest.mark.parametrize("longest", [0, 100_001, True, "3"])
+def test_a_run_whose_longest_text_is_none_is_told(longest):
+    config = dates_bahdanau.get_config()
+    config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5})
+    task = load(config)
+    restored = lambda kept: type(task).restore(task.data, task.recipe, kept)
+    assert restored(task.kept).longest_source == task.longest_source
+    derived = task.kept.derived | {"longest": {"source": 3, "target": longest}}
+    with pytest.raises(ValueError, match="longest texts of other than 1 to 100,000 tokens"):
+        restored(task.kept._replace(derived=derived))

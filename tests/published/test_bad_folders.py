@@ -78,6 +78,22 @@ def change_tokenizer(folder, changes):
     (folder / TOKENIZER).write_text(json.dumps(content))
 
 
+def rules(**changes):
+    """Changes what stands beside the tokens of a tokenizer."""
+
+    def change(folder):
+        content = json.loads((folder / TOKENIZER).read_text())
+        (folder / TOKENIZER).write_text(json.dumps(content | changes))
+
+    return change
+
+
+def replaces(pattern, content):
+    """A rule that replaces a text, or what a regular expression matches."""
+    kind = "Regex" if pattern.startswith("(") else "String"
+    return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
+
+
 def in_pickle(folder):
     (folder / ARRAYS).unlink()
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Runs(folder / "ran")))
@@ -218,6 +234,39 @@ BAD = {
     "two heads": (option("architectures", ["GPT2Model", "GPT2LMHeadModel"]), "one name that ends"),
     "a head that is no name": (option("architectures", [7]), "one name that ends"),
     "a token beyond those of the model": (numbered("a", 900), "expected at most 256 tokens"),
+    "a token of a thousand letters and one": (
+        numbered("a" * 1_001, 256),
+        "one of more than 1,000 letters.; copy the file again",
+    ),
+    "rules that panic": (
+        rules(normalizer={"type": "Precompiled", "precompiled_charsmap": "/////w=="}),
+        "a tokenizer in .*rules of the type Precompiled",
+    ),
+    "rules that lengthen a text": (
+        rules(normalizer=replaces("a", "a" * 1_001)),
+        "a tokenizer in .*rules that may make a text 1,000 times as long, and more",
+    ),
+    "rules that lengthen a text together": (
+        rules(
+            normalizer={"type": "Sequence", "normalizers": [replaces("(a?)", "b" * 30)] * 2},
+            decoder={"type": "Sequence", "decoders": [replaces("e", "e" * 30)]},
+        ),
+        "rules that may make a text 1,000 times as long, and more",
+    ),
+    "a token around texts that is none": (
+        rules(
+            post_processor={
+                "type": "TemplateProcessing",
+                "single": [
+                    {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+                    {"Sequence": {"id": "A", "type_id": 0}},
+                ],
+                "pair": [{"Sequence": {"id": own, "type_id": 0}} for own in "AB"],
+                "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2**32 - 1], "tokens": ["x"]}},
+            }
+        ),
+        "a token around texts that is none of its 256",
+    ),
 }
 
 
@@ -350,6 +399,34 @@ def test_a_text_without_tokens_is_told(tmp_path):
     change_tokenizer(folder, {"unk_token": "nothing"})
     with pytest.raises(UsageError, match="a text that the tokenizer has tokens for, got 'zzz'"):
         flax_attn.load(folder).predict("zzz")
+
+
+def test_rules_that_panic_at_a_text_are_told(good, tmp_path):
+    folder = shutil.copytree(good, tmp_path / "model")
+    rules(normalizer=replaces("(a|a|aa)+$", "b"))(folder)
+    with pytest.raises(UsageError, match="a text that the tokenizer has tokens for, got 'aaaa"):
+        flax_attn.load(folder).generate("a" * 28 + "!", length=1)
+    beyond = {"type": "Strip", "content": "a", "start": 2**62, "stop": 2**62}
+    rules(normalizer=None, decoder=beyond)(folder)
+    with pytest.raises(UsageError, match="tokens that the tokenizer has a text for"):
+        flax_attn.load(folder).generate("a", length=1)
+
+
+@pytest.mark.parametrize(
+    "usual",
+    [
+        {
+            "type": "Sequence",
+            "normalizers": [replaces(" ", "▁"), {"type": "Prepend", "prepend": "▁"}],
+        },
+        {"type": "Sequence", "normalizers": [replaces("``", '"'), replaces("( {2,})", " ")] * 2},
+        {"type": "NFKC"},
+    ],
+)
+def test_the_rules_of_known_models_are_taken(usual, good, tmp_path):
+    folder = shutil.copytree(good, tmp_path / "model")
+    rules(normalizer=usual)(folder)
+    assert flax_attn.load(folder).generate("a cat", length=1).texts
 
 
 def test_classes_of_one_name_are_told_apart(tmp_path):
