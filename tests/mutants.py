@@ -137,6 +137,7 @@ TESTS = {
     "analysis/translation.py": ("analysis/test_what_is_said.py",),
     "analysis/shapes.py": ("analysis/test_what_is_said.py",),
     "published/families.py": ("published/test_options.py",),
+    "published/folder.py": ("published/test_bad_folders.py",),
     "page/dom.mjs": PAGE,
     "page/pictures/curves.mjs": PAGE,
     "page/pictures/effects.mjs": PAGE,
@@ -384,7 +385,7 @@ MUTANTS = {
         ("array.dtype.kind not in kinds or", ""),
         ('len(classes) != sizes["c"]', "False"),
         ("0 <= targets.min() <= targets.max() < sizes", "0 <= targets.max() < sizes"),
-        ("> LARGEST:", "> 2 * LARGEST:"),
+        ("> LARGEST\n", "> 2 * LARGEST\n"),
         ("if name.startswith(ATTENTION):\n            check", "if False:\n            check"),
         ("sizes.get(letter, size) != size", "False"),
     ],
@@ -822,6 +823,21 @@ MUTANTS = {
     ],
     "analysis/images.py": [
         ("y, x = divmod(number, columns)", "x, y = divmod(number, columns)"),
+    ],
+    "data/tokenizers.py": [
+        (
+            "rules = json.loads(cls.rules().to_str())",
+            'rules = {**content, "model": content["model"]}',
+        ),
+        ("if entries[:2] != [PADDING, UNKNOWN]:", "if False:"),
+        ("len(entry) <= longest", "len(entry) <= longest + 1"),
+        ("if len(part) <= LONGEST)", "if len(part) < LONGEST)"),
+    ],
+    "published/folder.py": [
+        ("if growth(rules) > MOST_GROWTH:", "if growth(rules[:1]) > MOST_GROWTH:"),
+        ("if max(around, default=-1) >= self.size or", "if"),
+        ("-(-written // replaced) if replaced else 1 + written", "1 + written"),
+        ('and type(error).__name__ != "PanicException"', ""),
     ],
     "published/families.py": [
         ("part, default = Config({}, config.path), local", "default = local"),

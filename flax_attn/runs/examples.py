@@ -14,6 +14,7 @@ FLOATS, WHOLE, TEXTS = "f", "iu", "U"
 ATTENTION, HOPS = "attention/", "attention/hops"
 AXES_OF_ATTENTION = (2, 3, 4)  # examples, perhaps heads or hops, perhaps queries, and keys
 LARGEST = 2**28  # bytes of all arrays
+MOST_ATTENTIONS = 1_000
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -60,11 +61,12 @@ CLASSES = {
 
 
 def fitting(arrays: Arrays) -> dict[str, np.ndarray]:
-    """Leaves out the largest attention weights, where all arrays are more than `LARGEST` bytes."""
+    """Leaves out the largest attention weights, where they are too many or too large to keep."""
     fitting = dict(arrays)
     weights = [name for name in fitting if name.startswith(ATTENTION)]
     weights.sort(key=lambda name: fitting[name].nbytes)
-    while weights and sum(array.nbytes for array in fitting.values()) > LARGEST:
+    too_large = lambda: sum(array.nbytes for array in fitting.values()) > LARGEST
+    while weights and (len(weights) > MOST_ATTENTIONS or too_large()):
         del fitting[weights.pop()]
     return fitting
 
@@ -94,6 +96,8 @@ def check(
         for letter, size in zip(axes, array.shape):
             if sizes.setdefault(letter, size) != size:
                 raise ValueError(f"the examples {name.removesuffix('?')} do not fit the others")
+    if sum(name.startswith(ATTENTION) for name in arrays) > MOST_ATTENTIONS:
+        raise ValueError(f"the examples have more than {MOST_ATTENTIONS:,} attentions")
     sizes |= form.sizes(arrays, model)
     is_of_the_user = ":" in model.get("name", "")
     for name, array in arrays.items():

@@ -237,3 +237,13 @@ def test_weights_that_are_too_large_are_left_out_the_largest_first(monkeypatch):
     arrays = {"inputs": np.zeros(60), "attention/a": np.zeros(60), "attention/b": np.zeros(20)}
     assert set(examples.fitting(arrays)) == {"inputs", "attention/b"}
     assert set(examples.fitting(arrays | {"inputs": np.zeros(5)})) == set(arrays)
+
+
+def test_weights_that_are_too_many_are_left_out_and_are_told(finished, monkeypatch):
+    monkeypatch.setattr(examples, "MOST_ATTENTIONS", 1)
+    arrays = {"inputs": np.zeros(60), "attention/a": np.zeros(60), "attention/b": np.zeros(20)}
+    assert set(examples.fitting(arrays)) == {"inputs", "attention/b"}
+    weights = {f"attention/{name}": np.full((2, 3, 3), 1 / 3, np.float32) for name in "ab"}
+    assert read(finished(examples={"attention/a": weights["attention/a"]}))
+    with pytest.raises(UsageError, match="the examples have more than 1 attentions"):
+        read(finished(examples=weights))
