@@ -267,11 +267,10 @@ class HubTokenizer:
         added = model.get_added_tokens_decoder()
         self.special = {i for i, token in added.items() if token.special}
         around = set(model.encode("").ids)
-        if max(around, default=-1) >= self.size or max(map(len, vocabulary), default=0) > LONGEST:
-            raise ValueError(
-                f"a token around texts that is none of its {self.size:,}, or one of more than "
-                f"{LONGEST:,} letters"
-            )
+        if max(around, default=-1) >= self.size:
+            raise ValueError(f"a token around texts that is none of its {self.size:,}")
+        if max(map(len, vocabulary), default=0) > LONGEST:
+            raise ValueError(f"a token of more than {LONGEST:,} letters")
         self.around = self.special & around  # of every text
 
     def split(self, text: str) -> list[str]:
