@@ -828,7 +828,7 @@ MUTANTS = {
         ("rules = json.loads(cls.rules().to_str())", "rules = content"),
         ("if entries[:2] != [PADDING, UNKNOWN]:", "if False:"),
         ("len(entry) <= longest", "len(entry) <= longest + 1"),
-        ("if len(part) <= LONGEST)", "if len(part) < LONGEST)"),
+        ("if len(part) <= LONGEST_TOKEN)", "if len(part) < LONGEST_TOKEN)"),
     ],
     "published/folder.py": [
         ("if growth(rules) > MOST_GROWTH:", "if growth(rules[:1]) > MOST_GROWTH:"),

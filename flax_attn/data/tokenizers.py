@@ -14,7 +14,7 @@ from flax_attn.errors import UsageError, one_line
 from flax_attn.types import Json, JsonObject
 
 PADDING, UNKNOWN = "<PAD>", "<UNK>"
-LONGEST = 1_000  # letters of a token; a longer word is unknown
+LONGEST_TOKEN = 1_000  # letters; a longer word is unknown
 
 
 @runtime_checkable
@@ -57,7 +57,7 @@ class Vocabulary(NamedTuple):
     @classmethod
     def fit(cls, level: str, texts: Iterable[str], size: int) -> "Vocabulary":
         parts = (part for text in texts for part in _parts(level, text))
-        counts = Counter(part for part in parts if len(part) <= LONGEST)
+        counts = Counter(part for part in parts if len(part) <= LONGEST_TOKEN)
         return cls.of(
             level, (PADDING, UNKNOWN, *(entry for entry, _ in counts.most_common(size - 2)))
         )
@@ -108,7 +108,7 @@ class BytePairs:
             vocab_size=size,
             limit_alphabet=max(size - 2, 0),
             special_tokens=[PADDING, UNKNOWN],
-            max_token_length=LONGEST,
+            max_token_length=LONGEST_TOKEN,
             show_progress=False,
         )
         model.train_from_iterator(texts, trainer)
@@ -185,7 +185,7 @@ class BytesInPairs(BytePairs):
             vocab_size=size,
             initial_alphabet=cls.alphabet(),
             special_tokens=[PADDING, UNKNOWN],
-            max_token_length=LONGEST,
+            max_token_length=LONGEST_TOKEN,
             show_progress=False,
         )
         model.train_from_iterator(texts, trainer)
@@ -216,7 +216,7 @@ def tokenizer_from_json(content: JsonObject) -> Tokenizer:
             return PAIRS[content["kind"]].of(content["model"])
         if content["kind"] not in KINDS:
             raise ValueError(f"kind {content['kind']!r}")
-        check_entries(content["entries"], 1 if content["kind"] == "character" else LONGEST)
+        check_entries(content["entries"], 1 if content["kind"] == "character" else LONGEST_TOKEN)
         return Vocabulary.of(content["kind"], content["entries"])
     except UsageError:
         raise
@@ -227,7 +227,7 @@ def tokenizer_from_json(content: JsonObject) -> Tokenizer:
         ) from error
 
 
-def check_entries(entries: Json, longest: int = LONGEST) -> None:
+def check_entries(entries: Json, longest: int = LONGEST_TOKEN) -> None:
     """Raises a ValueError unless the entries are texts, padding and the unknown first."""
     if entries[:2] != [PADDING, UNKNOWN]:
         raise ValueError(f"other tokens than {PADDING} and {UNKNOWN} in the first places")

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 NUM_EXAMPLES = 16
 BEST = 3  # translations that a page shows
-MOST_TOKENS = 100_000  # of the longest text, which decides the memory of a search
+LONGEST_TEXT = 100_000  # tokens, which decide the memory of a search
 MOST_DRAWN = 200  # tokens of a source, at which there is still something to see
 
 
@@ -134,8 +134,8 @@ class PairsOfTexts(Task):
     @classmethod
     def restore(cls, data: PairData, recipe: Recipe, kept: Kept) -> "PairsOfTexts":
         longest = [kept.derived["longest"][side] for side in ("source", "target")]
-        if not all(type(length) is int and 0 < length <= MOST_TOKENS for length in longest):
-            raise ValueError(f"longest texts of other than 1 to {MOST_TOKENS:,} tokens")
+        if not all(type(length) is int and 0 < length <= LONGEST_TEXT for length in longest):
+            raise ValueError(f"longest texts of other than 1 to {LONGEST_TEXT:,} tokens")
         return cls(data, recipe, kept, PairEncoder.restore(data, kept), Rows({}, {}), {}, [])
 
     @classmethod

@@ -14,7 +14,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from flax_attn.data.tokenizers import LONGEST
+from flax_attn.data.tokenizers import LONGEST_TOKEN
 from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.fields import SMALLEST_FLOAT
 from flax_attn.runs import untrusted
@@ -30,7 +30,6 @@ MOST_GROWTH = 1_000  # times, of a text by the rules of a tokenizer
 PRECOMPILED = re.compile(rb'"type"\s*:\s*"Precompiled"')
 # how the file begins that git-lfs puts in the place of a large one
 LFS = b"version https://git-lfs"
-DAMAGED = "({}); copy the file again"
 POINTER = "(it is a pointer of git-lfs); git lfs pull fetches the file"
 FLOATS = ("F64", "F32", "F16", "BF16")  # the dtypes that arrays may have
 REQUIRED = object()
@@ -243,12 +242,11 @@ def open_arrays(folder: Path, prefixes: tuple[str, ...]) -> Arrays:
                 f"{pickles[0][:60]} is a pickle, which is never read" if pickles else "copy it, too"
             )
             raise UsageError(f"expected arrays in {folder / name}, got none; {advice}") from error
-        try:
+        if is_pointer:
+            raise UsageError(f"expected arrays in {folder / name} {POINTER}")
+        with told(f"arrays in {folder / name}", "copy the file again"):
             file = safetensors.safe_open(str(folder / name), framework="flax", device="cpu")
             in_file = dict.fromkeys(file.keys(), file)
-        except Exception as error:  # of safetensors' own class, or an OSError
-            reason = POINTER if is_pointer else DAMAGED.format(one_line(error))
-            raise UsageError(f"expected arrays in {folder / name} {reason}") from error
         if twice := sorted(in_file.keys() & files.keys()):
             raise UsageError(f"expected the array {twice[0][:80]} in one file of {folder}, got two")
         files |= in_file
@@ -269,8 +267,8 @@ class HubTokenizer:
         around = set(model.encode("").ids)
         if max(around, default=-1) >= self.size:
             raise ValueError(f"a token around texts that is none of its {self.size:,}")
-        if max(map(len, vocabulary), default=0) > LONGEST:
-            raise ValueError(f"a token of more than {LONGEST:,} letters")
+        if max(map(len, vocabulary), default=0) > LONGEST_TOKEN:
+            raise ValueError(f"a token of more than {LONGEST_TOKEN:,} letters")
         self.around = self.special & around  # of every text
 
     def split(self, text: str) -> list[str]:
@@ -345,7 +343,7 @@ def read_tokenizer(folder: Path, first: int | None) -> HubTokenizer:
 
 @contextlib.contextmanager
 def told(expected: str, advice: str) -> Iterator[None]:
-    """Raises a UsageError for what the package tokenizers raises: an error, or a panic of Rust.
+    """Raises a UsageError for what safetensors and tokenizers raise: an error, or a panic of Rust.
 
     A panic is no Exception, and its class has no public name.
     """

@@ -290,7 +290,7 @@ def test_words_are_refused_for_other_runs_and_other_data(films, stars, tmp_path,
     assert missing[2].endswith("; or give texts by --input FILE\n")
 
 
-def test_words_show_nothing_of_a_file_that_is_not_the_one_of_training(films, tmp_path, capsys):
+def test_words_show_nothing_of_a_file_that_is_not_the_one_of_training(films, capsys):
     own = films.path.parent / "own.csv"
     before = own.read_bytes()
     try:

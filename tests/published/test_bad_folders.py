@@ -63,29 +63,26 @@ def cut(folder):
     (folder / ARRAYS).write_bytes(content[: len(content) // 2])
 
 
-def numbered(token, number):
-    def change(folder):
+def tokenizer(change):
+    def apply(folder):
         content = json.loads((folder / TOKENIZER).read_text())
-        content["model"]["vocab"][token] = number
+        change(content)
         (folder / TOKENIZER).write_text(json.dumps(content))
 
-    return change
+    return apply
 
 
-def change_tokenizer(folder, changes):
-    content = json.loads((folder / TOKENIZER).read_text())
-    content["model"] |= changes
-    (folder / TOKENIZER).write_text(json.dumps(content))
+def numbered(token, number):
+    return tokenizer(lambda content: content["model"]["vocab"].update({token: number}))
+
+
+def tokens(**changes):
+    return tokenizer(lambda content: content["model"].update(changes))
 
 
 def rules(**changes):
     """Changes what stands beside the tokens of a tokenizer."""
-
-    def change(folder):
-        content = json.loads((folder / TOKENIZER).read_text())
-        (folder / TOKENIZER).write_text(json.dumps(content | changes))
-
-    return change
+    return tokenizer(lambda content: content.update(changes))
 
 
 def replaces(pattern, content):
@@ -220,7 +217,7 @@ BAD = {
         r"sizes that fit in .*config.json \(1000 blocks, and 28 arrays\)",
     ),
     "a tokenizer without a token": (
-        lambda folder: change_tokenizer(folder, {"vocab": {}, "merges": []}),
+        tokens(vocab={}, merges=[]),
         "expected tokens in .*tokenizer.json, got none; copy",
     ),
     "a number of no size in float32": (
@@ -396,7 +393,7 @@ def test_weights_so_large_that_outputs_are_no_numbers_are_told(tmp_path):
 
 def test_a_text_without_tokens_is_told(tmp_path):
     folder = write_bert(tmp_path, "classes")
-    change_tokenizer(folder, {"unk_token": "nothing"})
+    tokens(unk_token="nothing")(folder)
     with pytest.raises(UsageError, match="a text that the tokenizer has tokens for, got 'zzz'"):
         flax_attn.load(folder).predict("zzz")
 
