@@ -23,14 +23,17 @@ X = normal(0, B, K, D)
 NEAR = np.abs(np.arange(Q)[:, None] - np.arange(K)) <= 2
 
 
-@pytest.fixture(params=["whole", "blocks", pytest.param("fused", marks=pytest.mark.full)])
+@pytest.fixture(params=["whole", "blocks", "fused"])
 def path(request, monkeypatch):
-    """Options of `dot_product_attention` for each way it may take; the fused one here with the
-    kernel that every machine has.
+    """Returns options of `dot_product_attention` for each of its forms.
+
+    The fused form is cuDNN's, with its terms computed by XLA on every machine.
     """
     if request.param == "fused":
-        monkeypatch.setattr(cudnn, "unavailable", lambda *arrays: "")
-        monkeypatch.setattr(cudnn, "attend", functools.partial(cudnn.attend, implementation="xla"))
+        in_terms = cudnn.in_terms
+        by_xla = lambda *arrays, **terms: in_terms(*arrays, **(terms | {"implementation": "xla"}))
+        monkeypatch.setattr(cudnn, "in_terms", by_xla)
+        monkeypatch.setattr(cudnn, "why_not", cudnn._why_not_terms)
     return {"whole": {}, "blocks": {"chunk_size": 2}, "fused": {"need_weights": False}}[
         request.param
     ]
