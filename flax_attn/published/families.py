@@ -18,9 +18,9 @@ import numpy as np
 from flax_attn.attention import scaled_frequencies
 from flax_attn.errors import UsageError, shortened
 from flax_attn.models.forward import Params
+from flax_attn.published import read_json
 from flax_attn.published.folder import Arrays, Config, open_arrays
 from flax_attn.published.modules import ACTIVATIONS, AnyModel, Decoder, Encoder, VisionTransformer
-from flax_attn.runs import untrusted
 from flax_attn.types import Options, Tree
 
 MOST_READ = 1_024  # tokens, unless more are asked for
@@ -408,8 +408,8 @@ def read(folder: Path, max_length: int = MOST_READ) -> tuple[Config, AnyModel, P
             damaged, left over, or of another shape.
     """
     name = "config.json"
-    content = untrusted.read_json(folder, name)
-    kind = content.get("model_type") if isinstance(content, dict) else None
+    content = read_json(folder / name)
+    kind = content.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise UsageError(
             f"expected a model_type of {', '.join(FAMILIES)} in {folder / name}, got "

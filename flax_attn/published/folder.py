@@ -1,7 +1,7 @@
 """A folder of a published model: `config.json`, arrays in safetensors, and `tokenizer.json`.
 
 What stands in it is data and may come from anyone. No file is executed: safetensors holds arrays
-alone, and the tokenizer is rules. Only regular files right in the folder are opened.
+alone, and the tokenizer is rules. Only files right in the folder are opened, or what they link to.
 """
 
 import contextlib
@@ -17,12 +17,10 @@ import numpy as np
 from flax_attn.data.tokenizers import LONGEST_TOKEN
 from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.fields import SMALLEST_FLOAT
-from flax_attn.runs import untrusted
+from flax_attn.published import read_bytes, read_json
 from flax_attn.types import Json, JsonObject, Options, UserInput
 
 INSTALL = 'pip install "flax-attn[pretrained]" installs it'
-LARGEST_FILE = 2**38  # bytes of arrays
-LARGEST_TOKENIZER = 2**27
 MOST_FILES = 1_000
 MOST_SPECIAL = 1_000  # tokens
 MOST_GROWTH = 1_000  # times, of a text by the rules of a tokenizer
@@ -217,8 +215,7 @@ def open_arrays(folder: Path, prefixes: tuple[str, ...]) -> Arrays:
         raise missing("safetensors") from error
     index, names = "model.safetensors.index.json", ["model.safetensors"]
     if (folder / index).exists():
-        places = untrusted.read_json(folder, index)
-        places = places.get("weight_map") if isinstance(places, dict) else None
+        places = read_json(folder / index).get("weight_map")
         if not isinstance(places, dict) or not all(type(own) is str for own in places.values()):
             raise UsageError(f"expected weight_map, from arrays to files, in {folder / index}")
         names = sorted(set(places.values()))
@@ -234,7 +231,7 @@ def open_arrays(folder: Path, prefixes: tuple[str, ...]) -> Arrays:
     files: Options = {}
     for name in names:
         try:
-            with untrusted.open_file(folder, name, LARGEST_FILE) as opened:
+            with open(folder / name, "rb") as opened:
                 is_pointer = opened.read(len(LFS)) == LFS
         except FileNotFoundError as error:
             pickles = sorted(path.name for path in folder.glob("*.bin"))
@@ -319,7 +316,7 @@ def read_tokenizer(folder: Path, first: int | None) -> HubTokenizer:
     except ImportError as error:
         raise missing("tokenizers") from error
     try:
-        content = untrusted.read_bytes(folder, name, LARGEST_TOKENIZER)
+        content = read_bytes(folder / name)
     except FileNotFoundError as error:
         raise UsageError(
             f"expected a tokenizer in {folder / name}, got none; transformers writes it with "

@@ -30,10 +30,10 @@ from flax_attn.kinds.requests import Load, Request, warn
 from flax_attn.kinds.task import Kept, Prediction, Recipe, Rows, Task, as_texts
 from flax_attn.kinds.texts import TextClasses
 from flax_attn.models.forward import Inputs, Params
+from flax_attn.published import read_json
 from flax_attn.published.families import MOST_READ, read
 from flax_attn.published.folder import Config, HubTokenizer, read_tokenizer
 from flax_attn.published.modules import Decoder, Encoder, VisionTransformer
-from flax_attn.runs import untrusted
 from flax_attn.types import JsonObject, Options, Tree, UserInput
 
 MASK = "[MASK]"
@@ -372,7 +372,7 @@ def images_of(folder: Path, config: Config, model: VisionTransformer) -> Task:
     channels, name = model.channels, "preprocessor_config.json"
     scaling: JsonObject = {"image_mean": [0.5] * channels, "image_std": [0.5] * channels}
     if (folder / name).exists():
-        scaling |= untrusted.read_json(folder, name, dict)
+        scaling |= read_json(folder / name)
     preprocessing = Config(scaling, folder / name)
     preprocessing.only(do_rescale=True)
     for key, least in (("image_mean", 0.0), ("image_std", 1e-6)):
