@@ -1,17 +1,14 @@
 """Limits on the files that a user names, so that a bad one is refused before it takes memory.
 
-Only regular files are opened: a pipe or a device may never end. A size that a header tells is
-checked before anything is allocated. An error names the limit.
+A size that a header tells is checked before anything is allocated. An error names the limit.
 """
 
 import contextlib
-import errno
 import gzip
 import io
 import math
 import os
 import re
-import stat
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,24 +40,17 @@ OpenFile = io.BufferedReader | gzip.GzipFile
 
 
 def open_file(path: Path, largest: int = LARGEST_FILE) -> io.BufferedReader:
-    """Opens a regular file to read its bytes.
+    """Opens a file to read its bytes.
 
     Raises:
-        OSError: no such file, or a folder, a pipe or a device.
+        OSError: no such file, or a folder.
         UsageError: a file of more than `largest` bytes.
     """
-    status = path.stat()
-    if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "a pipe or a device, not a regular file", str(path))
-    if status.st_size > largest:
+    if (size := path.stat().st_size) > largest:
         raise UsageError(
-            f"expected a file of at most {largest:,} bytes in {path}, got {status.st_size:,}; "
-            f"split it"
+            f"expected a file of at most {largest:,} bytes in {path}, got {size:,}; split it"
         )
-    # a file of no size under /proc may never end, so nothing of it is read
-    return open(path if status.st_size else os.devnull, "rb")
+    return open(path, "rb")
 
 
 def most_unpacked(file: BinaryIO) -> int:

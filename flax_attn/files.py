@@ -120,8 +120,15 @@ def remove_empty(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
+def check_regular(path: Path) -> None:
+    """Raises an OSError for a pipe or a device, where a file is read more than once."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "a pipe or a device, not a regular file", str(path))
+
+
 def sha256(path: Path) -> str:
     """The SHA-256 of a file."""
+    check_regular(path)
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -59,23 +59,29 @@ def refused(reader, path, said):
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_folders_pipes_and_devices_are_not_opened(name, tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "folder").mkdir()
-    path = tmp_path / name
-    for target, said in (
-        ("/dev/zero", "device"),
-        (tmp_path / "pipe", "pipe"),
-        (tmp_path / "folder", "directory"),
-    ):
-        path.symlink_to(target)
-        with pytest.raises((OSError, UsageError), match=said):
-            READERS[name](path)
-        path.unlink()
+def test_folders_and_endless_devices_are_not_read(name, tmp_path):
+    (tmp_path / name).symlink_to("/dev/zero")
+    with pytest.raises((OSError, UsageError)):
+        READERS[name](tmp_path / name)
+    (tmp_path / name).unlink()
+    (tmp_path / name).mkdir()
+    with pytest.raises((OSError, UsageError), match="directory"):
+        READERS[name](tmp_path / name)
 
 
-def test_a_file_of_no_size_is_read_as_an_empty_one():
-    assert list(read_lines(Path("/proc/self/status"))) == []
+@pytest.mark.parametrize(
+    ("read", "content", "expected"),
+    [
+        (files.read_lines, b"a good film\na bad one\n", ["a good film", "a bad one"]),
+        (lambda path: files.read_signals(path).tolist(), b"1,2\n3,4\n", [[1, 2], [3, 4]]),
+    ],
+)
+def test_what_a_pipe_holds_is_read(read, content, expected):
+    reading, writing = os.pipe()
+    os.write(writing, content)
+    os.close(writing)
+    assert read(Path(f"/dev/fd/{reading}")) == expected
+    os.close(reading)
 
 
 @pytest.mark.parametrize("name", READERS)

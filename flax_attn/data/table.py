@@ -10,6 +10,7 @@ from typing import NamedTuple
 from flax_attn import bounded
 from flax_attn.data.files import COMMA, SEMICOLON, TAB, read_rows
 from flax_attn.errors import UsageError, counted, shortened
+from flax_attn.files import check_regular
 
 SEPARATORS = {TAB: "tab", SEMICOLON: "semicolon", COMMA: "comma"}  # the first of equals
 LOOKED_AT = 100  # rows, from which the separator is told
@@ -142,6 +143,7 @@ def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> 
 def sha256(path: Path) -> str:
     """The SHA-256 of a table. Raises a UsageError where there is no regular file to read."""
     try:
+        check_regular(path)
         with bounded.open_file(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
@@ -157,8 +159,9 @@ def separator_of(path: Path, wanted: Sequence[str]) -> str:
     cells as the first. A table of one column has the separator that its ending names.
 
     Raises:
-        OSError: no such file.
+        OSError: no such file, or a pipe.
     """
+    check_regular(path)
     merits: dict[str, tuple[int, int]] = {}
     for separator in SEPARATORS:
         rows: list[list[str]] = []

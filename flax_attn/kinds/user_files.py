@@ -66,14 +66,11 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_signals(path: Path) -> np.ndarray:
-    """The array in a .npy file, or the numbers in a .csv file, one signal a line.
+    """The array in a .npy file, or the numbers in a CSV file, one signal a line.
 
     Raises:
-        UsageError: no such file, another format, one beyond the limits of `bounded`, or what are
-            no numbers.
+        UsageError: no such file, one beyond the limits of `bounded`, or what are no numbers.
     """
-    if path.suffix not in ARRAYS:
-        raise UsageError(f"expected --input to end in .npy or .csv, got {path}")
     try:
         return bounded.read_npy(path) if path.suffix == ".npy" else read_csv(path)
     except OSError as error:

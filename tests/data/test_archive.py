@@ -1,6 +1,5 @@
 """Arrays of the user's own: read by split, or told in one line that names the file."""
 
-import os
 
 import numpy as np
 import pytest
@@ -82,11 +81,3 @@ def test_a_file_that_is_no_archive_is_told(tmp_path):
     for path in (tmp_path / "gone.npz", tmp_path):
         with pytest.raises(UsageError, match=r"cannot read .*; give a .npz file with the arrays x"):
             archive.read(path, "x", "y")
-
-
-def test_a_pipe_or_a_device_is_told(tmp_path):
-    os.mkfifo(tmp_path / "pipe.npz")
-    (tmp_path / "zero.npz").symlink_to("/dev/zero")
-    for name in ("pipe.npz", "zero.npz"):
-        with pytest.raises(UsageError, match="a pipe or a device, not a regular file"):
-            archive.read(tmp_path / name, "x", "y")
