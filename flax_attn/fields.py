@@ -7,6 +7,7 @@ has it, such as `data.seed`.
 
 import dataclasses
 import math
+import numbers
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -152,9 +153,18 @@ def _check_float(key: str, value: float) -> None:
         )
 
 
+def plain(value: UserInput) -> UserInput:
+    """Converts scalars of NumPy and JAX, also those in dicts and lists, to numbers of Python."""
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(plain, value))
+    return value.item() if getattr(value, "shape", None) == () else value
+
+
 def check_number(name: str, number: UserInput) -> None:
     """Raises a UsageError for an argument that is no whole number above 0."""
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+    if not isinstance(number, numbers.Integral) or isinstance(number, bool) or number < 1:
         raise UsageError(
             f"expected {name} to be a whole number above 0, got {shortened(repr(number))}"
         )

@@ -16,7 +16,7 @@ from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.experiment.config import Config, class_of, part_of
 from flax_attn.experiment.loading import Run, check_function, load_run
 from flax_attn.experiment.running import OnEpoch, Say, run, silent
-from flax_attn.fields import check_number, check_truth
+from flax_attn.fields import check_number, check_truth, plain
 from flax_attn.files import expanded
 from flax_attn.stopping import Stopped, listening
 from flax_attn.types import ConfigValue, ConfigValues, InputsAndTargets, UserInput
@@ -67,7 +67,7 @@ def train(
     check_number("sequence", sequence)
     check_truth("debug_nans", debug_nans)
     values = read_values(config)
-    changed = config_files.change(values, changes_of(overrides) | changes)
+    changed = config_files.change(values, plain(changes_of(overrides) | changes))
     content = None if data is None else take_data(values, data)
     directory = (
         config_files.default_workdir(values) if workdir is None else expanded(workdir, "workdir")
@@ -101,7 +101,7 @@ def read_values(config: UserInput) -> ConfigValues:
         return config_files.read(str(config))
     if isinstance(config, Mapping | ConfigDict):
         try:
-            values: ConfigValues = ConfigDict(config)  # pyright: ignore
+            values: ConfigValues = ConfigDict(plain(config))  # pyright: ignore
         except ValueError as error:  # a key with a dot
             raise UsageError(f"expected a config of nested dicts ({one_line(error)})") from error
         config_files.check_keys(values.to_dict())

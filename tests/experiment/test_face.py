@@ -75,6 +75,23 @@ def command(capsys, *arguments):
     return capsys.readouterr().out
 
 
+def test_numpy_scalars_are_numbers(signal_run, tmp_path, no_pictures):
+    changes = {"learning_rate": np.float32(1e-3), "keep_best": np.bool_(True)}
+    overrides = {key: np.asarray(value)[()] for key, value in FLAT.items()}
+    config = signal_run.config.values | {"seed": np.int64(3)}
+    data = dict.fromkeys(("train", "test"), signals())
+    run = flax_attn.train(
+        config,
+        data=data,
+        num_epochs=np.int64(1),
+        workdir=tmp_path / "run",
+        overrides=overrides,
+        **changes,
+    )
+    stored = json.loads((run.path / "config.json").read_text())
+    assert (stored["seed"], stored["num_epochs"], stored["keep_best"]) == (3, 1, True)
+
+
 def test_importing_the_package_imports_nothing_else():
     code = "import sys, flax_attn as f; print('jax' in sys.modules, 'load' in dir(f), f.load)"
     done = subprocess.run(
