@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from PIL import Image
 
-from flax_attn.analysis.drawing import BLUE, DARK, LIGHT, Picture, colour_bar, literal, on, theme
+from flax_attn.analysis.drawing import BLUE, DARK, LIGHT, Picture, colour_bar, on, styled, theme
 from flax_attn.analysis.matrices import draw_matrix
 
 DOCS = Path(__file__).parent
@@ -43,7 +43,7 @@ def save(name: str, draw: Callable[[], Figure]) -> list[Path]:
     paths = []
     for end, of_ground in THEMES.items():
         with on(of_ground):
-            figure, png = literal(draw)(), io.BytesIO()
+            figure, png = styled(draw)(), io.BytesIO()
             figure.savefig(png, format="png", dpi=200)
         picture = Image.open(png).convert("RGB")
         picture = picture.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)

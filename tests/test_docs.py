@@ -36,7 +36,7 @@ def test_the_example_of_a_page_runs_and_is_its_picture(page):
     text = (DOCS / "attention" / f"{page}.md").read_text()
     names = run_example(text)
     with drawing.on(drawing.DARK):
-        figure = drawing.literal(OF_PAGE[page])(names)
+        figure = drawing.styled(OF_PAGE[page])(names)
     assert figure.get_figwidth() == panels.WIDTH
     drawn = [image.get_array() for ax in figure.axes for image in ax.images]
     for weights in drawn:
@@ -85,7 +85,7 @@ def test_the_models_of_the_pages_learn_what_the_pages_say(page):
 @pytest.mark.parametrize("name", [*of_devices.PICTURES, *of_numbers.PICTURES])
 def test_pictures_from_numbers_are_drawn(name):
     draw = of_devices.PICTURES | of_numbers.PICTURES
-    figure = drawing.literal(draw[name])()
+    figure = drawing.styled(draw[name])()
     assert figure.get_figwidth() == panels.WIDTH
     assert_legible(figure)
 
@@ -111,7 +111,7 @@ def test_numbers_of_runs_are_recorded_as_the_runs_have_them(tmp_path, monkeypatc
     _, seeds, losses = of_numbers.table_of("loss_by_position")
     assert (seeds, losses.shape) == (["seed 0", "seed 1"], (6, 2))
     for draw in (of_numbers.looks, of_numbers.induction, of_numbers.loss_by_position):
-        assert_legible(drawing.literal(draw)())
+        assert_legible(drawing.styled(draw)())
 
 
 def test_times_are_recorded_as_they_were_measured(tmp_path, monkeypatch):
@@ -137,7 +137,7 @@ def test_the_pictures_that_need_runs_are_drawn(is_trained, tmp_path, monkeypatch
         options = {"num_epochs": 1, "overrides": smaller | tiny.SHAPES}
         with tiny.no_pictures():
             flax_attn.train(f"{name}:quick", workdir=tmp_path / name, **options)
-    monkeypatch.setattr(panels, "save", lambda name, draw: [drawing.literal(draw)()])
+    monkeypatch.setattr(panels, "save", lambda name, draw: [drawing.styled(draw)()])
     for figure in of_runs.draw_shapes(tmp_path):
         assert figure.get_figwidth() == panels.WIDTH
         assert_legible(figure)

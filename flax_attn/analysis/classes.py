@@ -10,8 +10,8 @@ from flax_attn.analysis.drawing import (
     ORANGE,
     Picture,
     frame,
-    literal,
     on_colour,
+    styled,
     theme,
 )
 from flax_attn.errors import escaped, shortened
@@ -42,7 +42,7 @@ def verdict(
     return (answer, GREEN) if best == target else (f"{answer}, not {classes[target]}", ORANGE)
 
 
-@literal
+@styled
 def confusion_matrix(run: Record) -> Figure:
     """How often each true class, downwards, was taken for each class, across.
 

@@ -39,6 +39,7 @@ STYLE: Options = {  # matplotlib types its keys as a union of all of their names
     "legend.frameon": False,
     "axes.titlesize": 11,
     "figure.titlesize": 11,
+    "text.parse_math": False,  # a $ of a user's is a dollar, and begins no formula
 }
 
 
@@ -125,7 +126,7 @@ class Picture(Figure):
     def __init__(self, **settings: Any):
         super().__init__(**settings)
         FigureCanvasAgg(self)
-        names: tuple[Any, ...] = (*STYLE, *DARK.settings, "text.parse_math")
+        names: tuple[Any, ...] = (*STYLE, *DARK.settings)
         self._settings: Options = {name: matplotlib.rcParams[name] for name in names}
 
     def draw(self, renderer) -> None:
@@ -141,21 +142,16 @@ class Picture(Figure):
         return png.getvalue()
 
 
-def styled(draw: Callable[Arguments, Figure], **further: Any) -> Callable[Arguments, Figure]:
+def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
     """Draws with the sizes and lines of the project; a user's other settings stay."""
 
     @functools.wraps(draw)
     def wrapper(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
-        settings: dict[Any, Any] = STYLE | theme().settings | further
+        settings: dict[Any, Any] = STYLE | theme().settings
         with matplotlib.rc_context(settings):
             return draw(*args, **kwargs)
 
     return wrapper
-
-
-def literal(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
-    """As `styled`, for pictures with a user's words: a $ is a dollar and begins no formula."""
-    return styled(draw, **{"text.parse_math": False})
 
 
 def save(figure: Figure, path: Path) -> Path:

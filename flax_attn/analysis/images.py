@@ -12,9 +12,9 @@ from flax_attn.analysis.drawing import (
     ORANGE,
     Picture,
     frame,
-    literal,
     strength,
     strength_bar,
+    styled,
     theme,
 )
 from flax_attn.runs.reading import Record
@@ -51,7 +51,7 @@ def as_ink(run: Record) -> np.ndarray:
     return images if run.config["data"]["name"] == "mnist" else 1 - images
 
 
-@literal
+@styled
 def digits(images: np.ndarray, labels: np.ndarray, classes: list[str], name: str) -> Figure:
     """A grid of images with their classes."""
     figure = Picture(figsize=(8.3, 4.9), layout="constrained")
@@ -64,7 +64,7 @@ def digits(images: np.ndarray, labels: np.ndarray, classes: list[str], name: str
     return figure
 
 
-@literal
+@styled
 def patches(image: np.ndarray, size: int) -> Figure:
     """One image cut into its patches, numbered row by row."""
     rows, columns = image.shape[0] // size, image.shape[1] // size
@@ -83,7 +83,7 @@ def patches(image: np.ndarray, size: int) -> Figure:
     return figure
 
 
-@literal
+@styled
 def predictions(
     images: np.ndarray,
     probabilities: np.ndarray,
@@ -110,7 +110,7 @@ def predictions(
     return figure
 
 
-@literal
+@styled
 def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Figure:
     """Attention laid on the image: the mean over queries, and that of four queries.
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from flax_attn.analysis.drawing import BLUE, ORANGE, Picture, colour_bar, literal, of_weight, styled
+from flax_attn.analysis.drawing import BLUE, ORANGE, Picture, colour_bar, of_weight, styled
 from flax_attn.analysis.matrices import draw_matrix, name_cells
 from flax_attn.analysis.token_lines import printable
 from flax_attn.runs.reading import Record
@@ -52,7 +52,7 @@ def loss_by_position(losses: np.ndarray, name: str) -> Figure:
     return figure
 
 
-@literal
+@styled
 def induction(scores: np.ndarray, weights: np.ndarray, string: Sequence[str], name: str) -> Figure:
     """The induction scores `(blocks, heads)`, and the weights `(t, t)` of the best head.
 
@@ -86,7 +86,7 @@ def induction(scores: np.ndarray, weights: np.ndarray, string: Sequence[str], na
     return figure
 
 
-@literal
+@styled
 def looks(tokens: Sequence[str], weights: Mapping[str, np.ndarray], name: str) -> Figure:
     """What the last token looks at: by block `(heads, t)`, a row for each head."""
     first = max(len(tokens) - SHOWN, 0)

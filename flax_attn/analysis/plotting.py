@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from flax_attn.analysis import token_lines
-from flax_attn.analysis.drawing import Picture, colour_bar, literal
+from flax_attn.analysis.drawing import Picture, colour_bar, styled
 from flax_attn.analysis.matrices import (
     LARGEST,
     LARGEST_WITHOUT_NAMES,
@@ -42,7 +42,7 @@ class Heads(NamedTuple):
     top: float
 
 
-@literal
+@styled
 def attention(
     weights: ArrayLike,
     rows: Iterable[object] | None = None,
@@ -93,7 +93,7 @@ def attention(
     return figure
 
 
-@literal
+@styled
 def attention_on_text(
     tokens: Sequence[str] | Sequence[Sequence[str]],
     weights: ArrayLike | Sequence[ArrayLike],

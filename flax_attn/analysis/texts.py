@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from flax_attn.analysis.classes import confusion_matrix, drawn_names, verdict
-from flax_attn.analysis.drawing import literal, top_of
+from flax_attn.analysis.drawing import styled, top_of
 from flax_attn.analysis.plotting import attention
 from flax_attn.analysis.token_lines import draw_texts
 from flax_attn.analysis.token_weights import of_hops, over_tokens
@@ -45,7 +45,7 @@ def named(name: str) -> str:
     return f"{part}, " if part else ""
 
 
-@literal
+@styled
 def attention_on_tokens(
     words: list[list[str]],
     weights: list[list[float]],
@@ -58,7 +58,7 @@ def attention_on_tokens(
     return draw_texts(words, weights, verdicts, title)
 
 
-@literal
+@styled
 def attention_map(words: list[str], weights: np.ndarray, hops: bool, title: str) -> Figure:
     """The attention matrix of one text, `(q, k)`, or of its hops, `(hops, k)`, without padding."""
     weights = weights[: None if hops else len(words), : len(words)]

@@ -1,5 +1,6 @@
 """Texts whose tokens stand on the colours of their weights."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -56,8 +57,8 @@ def draw_texts(
     boxes, lines, height = lay_out(texts, weights, headings)
     counts = {box.count for box in boxes}
     widest = max((box.left + box.width for box in boxes), default=0.0)
-    of_title = title.split("\n")
-    width = max(widest, BAR_WIDTH + 130, min(max(width_of(of_title, size=11)), ROOM))
+    of_title = [part for line in title.split("\n") for part in wrapped(line)]
+    width = max(widest, BAR_WIDTH + 130, max(width_of(of_title, size=11)))
     above = TITLE + TITLE_LINE * (len(of_title) - 1) if title else 0.0
     bar = BAR_HEIGHT + BELOW_BAR + MARGIN
     size = width + 2 * MARGIN, height + above + bar + 3 * MARGIN
@@ -70,7 +71,7 @@ def draw_texts(
     for words, colour, line in lines:
         ax.text(0, line + HEADING / 2, words, color=colour, va="center", weight="bold", size=10)
     if title:
-        ax.set_title(title, loc="left", pad=8, wrap=True)
+        ax.set_title("\n".join(of_title), loc="left", pad=8)
     below = add_axes(figure, size, MARGIN + PAD, MARGIN + BELOW_BAR, BAR_WIDTH, BAR_HEIGHT)
     count = counts.pop() if len(counts) == 1 else None
     scale = strength_bar(figure, count, cax=below, orientation="horizontal")
@@ -81,6 +82,15 @@ def draw_texts(
         note = {"color": ORANGE, "size": 9, "va": "center"}
         below.text(1.06, 0.5, "framed: not a number", transform=below.transAxes, **note)
     return figure
+
+
+def wrapped(line: str) -> list[str]:
+    """Breaks a line of a title where it is wider than `ROOM`.
+
+    What matplotlib wraps it parses as mathematics, whatever `text.parse_math` is.
+    """
+    (width,) = width_of([line], size=11)
+    return textwrap.wrap(line, int(len(line) * ROOM / max(width, ROOM)) or 1) or [""]
 
 
 def add_axes(

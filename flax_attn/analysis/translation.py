@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from flax_attn.analysis.drawing import Picture, colour_bar, literal
+from flax_attn.analysis.drawing import Picture, colour_bar, styled
 from flax_attn.analysis.matrices import draw_matrix, label_room, name_cells, panel_size
 from flax_attn.analysis.plotting import attention
 from flax_attn.runs.reading import Record
@@ -21,7 +21,7 @@ def draw(run: Record) -> dict[str, Figure]:
     return {name: alignments(run, weights, shown) for name, weights in pictures}
 
 
-@literal
+@styled
 def alignments(run: Record, weights: np.ndarray, shown: list[int]) -> Figure:
     """The alignments of some test examples, each without its padding."""
     words = [words_of(run, i) for i in shown]
@@ -69,7 +69,7 @@ def words_of(run: Record, index: int) -> tuple[list[str], list[str]]:
     return sources.tolist(), examples["predicted_words"][index, :num_targets].tolist()
 
 
-@literal
+@styled
 def alignment_map(
     sources: list[str],
     targets: list[str],

@@ -14,7 +14,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Rectangle
 
 from flax_attn.analysis import drawing, plotting, texts
-from flax_attn.analysis.drawing import Picture, literal, styled
+from flax_attn.analysis.drawing import Picture, styled
 
 ROOT = Path(__file__).parents[2]
 IMPORT_AND_DRAW = """
@@ -74,20 +74,27 @@ def svg(figure) -> str:
 
 
 def test_a_dollar_stays_a_dollar_in_the_file():
-    words = ["$a$", "$b_1$"]
+    words, title = ["$a$", "$b_1$"], "$t$: 50% $a 10% $b$$"
     pictures = [
-        plotting.attention(np.eye(2), words, words, title="$t$"),
-        plotting.attention_on_text(words, [0.5, 0.5], title="$t$"),
-        texts.attention_on_tokens([words], [[0.5, 0.5]], [("$t$", "black")], "title"),
+        plotting.attention(np.eye(2), words, words, title=title),
+        plotting.attention_on_text(words, [0.5, 0.5], title=title),
+        texts.attention_on_tokens([words], [[0.5, 0.5]], [("$t$", "black")], title),
     ]
     for figure in pictures:
         written = svg(figure)
-        for word in ("$a$", "$b_1$", "$t$"):
+        for word in (*words, title):
             assert f">{word}<" in written
 
 
+def test_a_long_title_is_broken_into_lines():
+    written = svg(texts.attention_on_tokens([["a"]], [[1.0]], [("b", "black")], "$word " * 40))
+    lines = re.findall(r">((?:\$word ?)+)<", written)
+    assert len(lines) > 1
+    assert "".join(lines).count("$word") == 40
+
+
 def test_texts_that_are_made_only_when_a_figure_is_drawn_are_literal_too():
-    @literal
+    @styled
     def draw():
         figure = Picture()
         figure.subplots().yaxis.set_major_formatter(lambda value, _: f"${value:.1f}$")
