@@ -93,7 +93,7 @@ def phrases(tree: str) -> list[Phrase]:
         if label:
             opened.append((number, int(label), len(words)))
         elif word:
-            words.append(BRACKETS.get(word, word))
+            words.append(BRACKETS.get(word) or word)
         elif opened:
             place, own, first = opened.pop()
             parsed[place] = Phrase(tuple(words[first:]), own)

@@ -99,7 +99,7 @@ class BytePairs:
 
     @staticmethod
     def alphabet(size: int) -> JsonObject:
-        """Returns the options of the trainer for the tokens that there are before the first pair."""
+        """Returns the options of the trainer for the tokens before the first pair."""
         return {"limit_alphabet": max(size - 2, 0)}
 
     @classmethod
@@ -203,7 +203,7 @@ def described(content: JsonObject) -> JsonObject:
 
 
 def known_parts(tokenizer: Tokenizer, text: str) -> list[tuple[str, bool]]:
-    """Returns the parts that the tokens of a text stand for, and whether the tokenizer knows them."""
+    """Returns the parts that the tokens of a text stand for, and whether each is known."""
     return [
         (part, token != 1) for part, token in zip(tokenizer.split(text), tokenizer.encode(text))
     ]

@@ -1,12 +1,13 @@
 """What a user asks of `flax-attn predict`, and what all kinds of task do with it."""
 
+import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -31,7 +32,7 @@ ToWrite = dict[Path, Callable[[Path], object]]  # files, and what writes each to
 JSON_ESCAPES = {code: f"\\u{code:04x}" for code in ESCAPES if code != ord("\n")}
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Request:
     """What the user asks for.
 
@@ -57,11 +58,17 @@ class Request:
     as_json: bool = False
     beam: int | None = None
     num_best: int = 1
-    allow: tuple[str, ...] = ()
+    allow: Sequence[str] = ()
     why: bool = False
     manual_dir: Path | None = None
     num_texts: int = 500
     num_words: int = 10
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> "Request":
+        """Returns the request of arguments that have the names of its attributes."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in vars(args).items() if name in names})
 
 
 @runtime_checkable
@@ -152,7 +159,7 @@ def check_one_source(request: Request) -> None:
 def usable_rows(
     texts: Sequence[str], lines: Sequence[int], check: Callable[[list[str]], object]
 ) -> list[int]:
-    """Returns the indices of the texts of a file that can be predicted, with a warning if others cannot.
+    """Returns the indices of the texts that can be predicted, and warns if others cannot.
 
     Args:
         texts: of the rows.
@@ -182,7 +189,7 @@ def usable_rows(
 def writing(
     rows: Table, usable: Sequence[int], added: Mapping[str, Sequence[str]]
 ) -> Callable[[Path], None]:
-    """Returns a function that writes a table with columns on the right, which are of the usable rows."""
+    """Returns a function that writes a table with columns on the right, for the usable rows."""
     columns: dict[str, list[str]] = {name: [""] * len(rows.rows) for name in added}
     for name, cells in added.items():
         for i, cell in zip(usable, cells):

@@ -89,9 +89,11 @@ def read(path: Path, form_of: Callable[[str], examples.Form]) -> Record:
     try:
         summary: Summary = untrusted.read_json(path, "summary.json", Summary)
         rows = metrics_log.read(path)
-        with untrusted.open_file(path, "examples.npz", 2 * examples.LARGEST) as file:
-            with open_arrays(path / "examples.npz", file) as stored:
-                arrays = dict(stored)
+        with (
+            untrusted.open_file(path, "examples.npz", 2 * examples.LARGEST) as file,
+            open_arrays(path / "examples.npz", file) as stored,
+        ):
+            arrays = dict(stored)
         check_together(config, summary, rows)
         classes = config.get("derived", {}).get("classes")
         examples.check(form_of(summary["pictures"]), arrays, classes, config["model"])
