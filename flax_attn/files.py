@@ -92,12 +92,10 @@ def open_arrays(path: Path, file: BinaryIO | None = None) -> Iterator[Mapping[st
     import numpy as np  # not above: `train --help` needs none
 
     try:
-        loaded = np.load(path if file is None else file, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            yield {"": loaded}
-        else:
-            with loaded:
-                yield loaded
+        # a file that NumPy opens itself stays open where it is damaged
+        with open(path, "rb") if file is None else contextlib.nullcontext(file) as opened:
+            loaded = np.load(opened, allow_pickle=False)
+            yield {"": loaded} if isinstance(loaded, np.ndarray) else loaded
     except (OSError, UsageError):
         raise
     # NumPy takes any other file for a pickle, and advises to load it unsafely

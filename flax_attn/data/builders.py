@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download.checksums import UrlInfo
+from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 
 from flax_attn.errors import UsageError, one_line
 from flax_attn.files import expanded, sha256
@@ -195,9 +196,11 @@ def _prepare(builder: FilesBuilder) -> None:
             cause = cause.__cause__ or cause.__context__
         if cause is not None:
             raise cause from error
+        is_other = isinstance(error, NonMatchingChecksumError)
+        reason = "a download has a wrong checksum" if is_other else one_line(error)[:200]
         raise UsageError(
-            f"cannot prepare data set {builder.name} in {data_dir()} ({one_line(error)[:200]}); "
-            f"run again, or set TFDS_DATA_DIR to another folder"
+            f"cannot prepare data set {builder.name} in {data_dir()} ({reason}); run again, or set "
+            f"TFDS_DATA_DIR to another folder"
         ) from error
 
 
