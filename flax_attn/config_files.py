@@ -15,7 +15,7 @@ from pathlib import Path
 
 from flax_attn.errors import UsageError, one_line, shortened, unknown
 from flax_attn.fields import check_limits, check_name, check_no_task, flatten
-from flax_attn.files import check_here, expanded
+from flax_attn.files import expanded
 from flax_attn.types import ConfigValues, Json, JsonObject, UserInput
 
 LARGEST = 2**20  # bytes of a config file
@@ -136,7 +136,6 @@ def _run(path: Path, variant: str) -> ConfigValues:
     if path.stat().st_size > LARGEST:
         raise UsageError(f"expected a config file of at most {LARGEST:,} bytes, got {path}")
     expected = f"expected get_config(variant) in {path} to return a ConfigDict, got"
-    check_here()
     try:
         with warnings.catch_warnings(action="ignore"), contextlib.chdir("."):
             names = runpy.run_path(str(path))

@@ -10,7 +10,6 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 # plain Python, open to all
 BASE = {
-    "flax_attn.bounded",
     "flax_attn.errors",
     "flax_attn.fields",
     "flax_attn.files",
@@ -61,10 +60,9 @@ TOP = {  # what the files beside the rooms may import
     "heads": {"flax_attn.attention", "flax_attn.models", "flax_attn.types"},
     "recipes": {"flax_attn.types"},
     "types": set(),
-    "bounded": set(),
     "errors": set(),
     "fields": {"flax_attn.errors", "flax_attn.types"},
-    "files": set(),
+    "files": {"flax_attn.types"},
     "logs": set(),
     "platforms": set(),
     "stopping": {"flax_attn.types"},

@@ -1,7 +1,5 @@
 """Several runs side by side."""
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,7 @@ from flax_attn.analysis import tables
 from flax_attn.analysis.drawing import Figure, save
 from flax_attn.analysis.losses import loss_curves
 from flax_attn.errors import UsageError
-from flax_attn.files import check_writable, make_folder, missing, remove_empty
+from flax_attn.files import missing, remove_empty
 from flax_attn.kinds.user_files import PICTURES
 from flax_attn.page.report import with_own_names
 from flax_attn.runs.directory import check_no_file_of_run
@@ -29,8 +27,8 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
     Returns the paths of the figures, in the directory `output`.
 
     Raises:
-        UsageError: a run that is not finished or is damaged, or an output directory that cannot be
-            written.
+        OSError: an output directory that cannot be written.
+        UsageError: a run that is not finished or is damaged, or runs of several tasks.
     """
     runs = kinds.read_runs(paths)
     tasks = sorted({run.summary["task"] for run in runs})
@@ -45,7 +43,9 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
         raise UsageError(f"expected a folder as --output, for several pictures, got {output}")
     for name in DRAWN:
         check_no_file_of_run(output / f"{name}.png", "--output")
-    with in_folder(output) as folder:
+    new = missing(output)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
         tables.print_comparison(runs, console)
         if any(run.files != runs[0].files for run in runs):
             console.print(
@@ -53,39 +53,13 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
                 soft_wrap=True,
             )
         figures = draw(runs, console)
-        return [save(figure, folder / f"{name}.png") for name, figure in figures.items()]
-
-
-@contextlib.contextmanager
-def in_folder(output: Path) -> Iterator[Path]:
-    """Makes a directory for the figures. If nothing comes into it, it is removed again.
-
-    Raises:
-        UsageError: it cannot be made or written.
-    """
-    new = missing(output)
-    try:
-        make_folder(output)
-    except OSError as error:
-        raise UsageError(
-            f"cannot make the directory --output {output} ({error.strerror}); choose another"
-        ) from error
-    try:
-        try:
-            for name in DRAWN:
-                check_writable(output / f"{name}.png")
-        except OSError as error:
-            raise UsageError(
-                f"cannot write to --output {output} ({error.strerror}); choose another directory"
-            ) from error
-        yield output
-    except BaseException:
+        return [save(figure, output / f"{name}.png") for name, figure in figures.items()]
+    finally:
         remove_empty(new)
-        raise
 
 
 def draw(runs: list[Record], console: Console) -> dict[str, Figure]:
-    """The figures of the runs, by name."""
+    """Draws the figures of the runs, by name."""
     drawn = {"loss": loss_curves(runs)}
     kind = kinds.KINDS[runs[0].kind]
     if kind.draws_together and all(run.kind == kind.name for run in runs):

@@ -62,7 +62,7 @@ class Follower:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def state(self) -> JsonObject:
-        """How far the training is: the page asks for it once a second."""
+        """Returns how far the training is. The page asks once a second."""
         score = f"test/{self.answers.task.measured}"
         epoch = self.rows[-1]["epoch"]
         newest = [row[score] for row in self.rows if row["epoch"] == epoch]
@@ -90,7 +90,7 @@ class Follower:
 
 
 def record_of(config: Config, workdir: Path, trained: Trained) -> Record:
-    """What the directory of the run would hold if the training ended here."""
+    """Returns what the directory of the run would hold if the training ended here."""
     task, model, params, rows = trained
     examples = task.examples(model, list(params.values()))
     tests = [name for name in rows[0] if name.startswith("test/")]

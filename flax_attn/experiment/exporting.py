@@ -17,7 +17,7 @@ from flax_attn.data.text import RULES, RULES_OF_PAIRS
 from flax_attn.data.tokenizers import described
 from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.experiment.loading import Model, Run, load
-from flax_attn.files import check_writable, expanded, make_folder, replacing
+from flax_attn.files import check_writable, expanded, replacing
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.platforms import NAMES, PORTABLE, compiling_for, matmul_precision
 from flax_attn.runs.directory import check_no_file_of_run
@@ -117,7 +117,7 @@ def export(
     of_seeds = list(params.values())
     exported = {file: trace(run, of_seeds, name, rows) for file, name in programs.items()}
     try:
-        make_folder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
         check_no_other_export(folder, files)
         for name in files:
             check_writable(folder / name)

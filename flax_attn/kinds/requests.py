@@ -1,12 +1,13 @@
 """What a user asks of `flax-attn predict`, and what all kinds of task do with it."""
 
+import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -31,7 +32,7 @@ ToWrite = dict[Path, Callable[[Path], object]]  # files, and what writes each to
 JSON_ESCAPES = {code: f"\\u{code:04x}" for code in ESCAPES if code != ord("\n")}
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Request:
     """What the user asks for.
 
@@ -57,11 +58,17 @@ class Request:
     as_json: bool = False
     beam: int | None = None
     num_best: int = 1
-    allow: tuple[str, ...] = ()
+    allow: Sequence[str] = ()
     why: bool = False
     manual_dir: Path | None = None
     num_texts: int = 500
     num_words: int = 10
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> "Request":
+        """Returns the request of arguments that have the names of its attributes."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in vars(args).items() if name in names})
 
 
 @runtime_checkable
@@ -115,22 +122,21 @@ def check_printed(request: Request, tables: bool = False) -> None:
 
 
 def has_table(request: Request) -> bool:
-    """Whether the inputs stand in a table."""
+    """Returns whether the inputs stand in a table."""
     return request.source is not None and request.source.suffix.lower() in user_files.TABLES
 
 
 def table_to_write(request: Request) -> Path | None:
-    """Where a table with predictions goes: beside the input unless the user says where.
+    """Returns where a table with predictions goes: beside the input unless the user names a place.
 
     With JSON, which is printed, it goes nowhere by itself.
 
     Raises:
         UsageError: it cannot be written, or is the input or a file of a run.
     """
-    source = request.source
+    source, output = request.source, request.output
     assert source is not None
-    output = request.output
-    if output is None and not request.as_json and os.path.exists(source):
+    if output is None and not request.as_json:
         output = source.with_suffix(".predictions" + source.suffix.lower())
     if output is not None:
         user_files.check_destination(output, "--output", user_files.TABLES, source)
@@ -138,18 +144,22 @@ def table_to_write(request: Request) -> Path | None:
 
 
 def read_table(request: Request, column: str) -> Table:
-    """The table of a request, whose texts stand in a column that goes by name or number."""
+    """Reads the table of a request, whose texts stand in a column by name or number."""
     assert request.source is not None
-    if request.texts:
+    check_one_source(request)
+    return table.read_table(request.source, [column], "texts", "rename its column of texts")
+
+
+def check_one_source(request: Request) -> None:
+    """Raises a UsageError for texts beside a file of texts."""
+    if request.texts and request.source is not None:
         raise UsageError("expected texts or --input, got both; leave one out")
-    advice = "rename its column of texts"
-    return table.read_table(request.source, [column], "texts", advice)
 
 
 def usable_rows(
     texts: Sequence[str], lines: Sequence[int], check: Callable[[list[str]], object]
 ) -> list[int]:
-    """The indices of the texts of a file that can be predicted, with a warning if others cannot.
+    """Returns the indices of the texts that can be predicted, and warns if others cannot.
 
     Args:
         texts: of the rows.
@@ -167,27 +177,19 @@ def usable_rows(
             usable.append(i)
         except UsageError as error:
             refused.append((line, error))
-    if not usable and len(refused) == 1:
-        raise refused[0][1]
-    if not usable:
-        line, error = refused[0]
-        raise UsageError(
-            f"expected rows that can be predicted, got none among {len(refused):,}; the first is "
-            f"in line {line}: {error}"
-        )
     if refused:
         line, error = refused[0]
-        warn(
-            f"warning: {len(refused)} of {len(texts)} rows get no prediction, the first in "
-            f"line {line}: {error}"
-        )
+        note = f"{len(refused)} of {len(texts)} rows get no prediction, the first in line {line}: "
+        if not usable:
+            raise UsageError(note + str(error)) from error
+        warn(f"warning: {note}{error}")
     return usable
 
 
 def writing(
     rows: Table, usable: Sequence[int], added: Mapping[str, Sequence[str]]
 ) -> Callable[[Path], None]:
-    """A function that writes a table with columns on the right, which are of the usable rows."""
+    """Returns a function that writes a table with columns on the right, for the usable rows."""
     columns: dict[str, list[str]] = {name: [""] * len(rows.rows) for name in added}
     for name, cells in added.items():
         for i, cell in zip(usable, cells):
@@ -206,23 +208,11 @@ def picture_to_write(request: Request, draw: Callable[[], "Figure"]) -> ToWrite:
 
 
 def write_all(to_write: ToWrite) -> list[Path]:
-    """Writes files by functions of a path, all of them or none.
-
-    Raises:
-        UsageError: a file that cannot be written, or two that are one, by a link.
-    """
-    paths = " and ".join(map(str, to_write))
-    if len(set(map(os.path.realpath, to_write))) < len(to_write):
-        raise UsageError(f"expected a file for each output, got {paths}, which are one")
-    try:
-        with contextlib.ExitStack() as stack:
-            for path, write in to_write.items():
-                # a link stays one
-                write(stack.enter_context(replacing(Path(os.path.realpath(path)))))
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {paths} ({error.strerror}); choose another place"
-        ) from error
+    """Writes files by functions of a path, all of them or none."""
+    with contextlib.ExitStack() as stack:
+        for path, write in to_write.items():
+            # a link of the user's stays one
+            write(stack.enter_context(replacing(Path(os.path.realpath(path)))))
     return list(to_write)
 
 
@@ -237,11 +227,10 @@ def check_no_table(source: Path, lines: list[str], column: str) -> None:
 
 
 def read_texts(request: Request, example: str, column: str = TEXT_COLUMN) -> list[str]:
-    """The texts given, or those of a file: of a column of a table, or one a line."""
-    if request.texts and request.source is None:
-        return request.texts
+    """Returns the texts given, or those of a file: of a column of a table, or one a line."""
+    check_one_source(request)
     if request.texts:
-        raise UsageError("expected texts or --input, got both; leave one out")
+        return request.texts
     if request.source is None:
         raise UsageError(f"expected a text, such as {example}, or --input FILE.txt with one a line")
     if has_table(request):

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from flax_attn.data.sets import DataSet
-from flax_attn.errors import UsageError, check_characters, counted, shortened
+from flax_attn.errors import UsageError, counted, shortened
 from flax_attn.kinds.asking import Asked
 from flax_attn.kinds.replies import by_heads, numbers
 from flax_attn.models.decoding import Decoding, Translation
@@ -461,6 +461,4 @@ def as_texts(inputs: UserInput) -> list[str]:
     if not texts or not all(isinstance(text, str) for text in texts):
         got = shortened(repr(cast(object, inputs)))
         raise UsageError(f"expected a text, or a list of texts, got {got}")
-    for text in texts:
-        check_characters(text)
     return texts

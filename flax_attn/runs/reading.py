@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flax_attn.bounded import read_npz
 from flax_attn.errors import UsageError, one_line
+from flax_attn.files import open_arrays
 from flax_attn.runs import examples, metrics_log, sums, untrusted
 from flax_attn.runs.directory import read_whole
 from flax_attn.runs.results import Row, Summary
@@ -89,8 +89,11 @@ def read(path: Path, form_of: Callable[[str], examples.Form]) -> Record:
     try:
         summary: Summary = untrusted.read_json(path, "summary.json", Summary)
         rows = metrics_log.read(path)
-        with untrusted.open_file(path, "examples.npz", 2 * examples.LARGEST) as file:
-            arrays = read_npz(path / "examples.npz", file, most=2 * examples.LARGEST)
+        with (
+            untrusted.open_file(path, "examples.npz", 2 * examples.LARGEST) as file,
+            open_arrays(path / "examples.npz", file) as stored,
+        ):
+            arrays = dict(stored)
         check_together(config, summary, rows)
         classes = config.get("derived", {}).get("classes")
         examples.check(form_of(summary["pictures"]), arrays, classes, config["model"])

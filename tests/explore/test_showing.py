@@ -28,12 +28,12 @@ def test_a_report_with_models_reads_and_checks_a_run_once(tmp_path, monkeypatch,
         monkeypatch.setattr(module, name, call)
 
     counted(sums, "check")
-    counted(reading, "read_npz")
+    counted(reading, "open_arrays")
     assert main(["report", str(path), "-o", str(tmp_path / "report.html")]) == 0
     assert (
         "This model does not answer in a page, because " in (tmp_path / "report.html").read_text()
     )
-    assert times == {"check": 1, "read_npz": 1}
+    assert times == {"check": 1, "open_arrays": 1}
     assert "are in the page" not in capsys.readouterr().err
 
 

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from flax_attn import bounded
 from flax_attn.data import archive, contents, pictures
 from flax_attn.data.contents import ALL, as_pixels
 from flax_attn.data.sets.kinds import (
@@ -113,9 +112,9 @@ class ImageFiles(ImageData):
                 f"expected data.height and data.width both above 0, or both 0, got {self.height} "
                 f"and {self.width}"
             )
-        if self.height * self.width > bounded.MOST_PIXELS:
+        if self.height * self.width > pictures.MOST_PIXELS:
             raise UsageError(
-                f"expected data.height times data.width of at most {bounded.MOST_PIXELS:,}, got "
+                f"expected data.height times data.width of at most {pictures.MOST_PIXELS:,}, got "
                 f"{self.height} and {self.width}"
             )
         if not self.file:

@@ -19,7 +19,7 @@ from flax_attn.data.sets.kinds import (
 from flax_attn.data.splits import by_class, taken
 from flax_attn.errors import UsageError
 from flax_attn.fields import one_of
-from flax_attn.files import expanded
+from flax_attn.files import expanded, sha256
 from flax_attn.types import Tree
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class TextTable(ReadTexts):
 
     def sums(self) -> dict[str, str]:
         """The SHA-256 sums of the files. Raises a UsageError for one that cannot be read."""
-        return {path: table.sha256(expanded(path)) for path in (self.file, self.test_file) if path}
+        return {path: sha256(expanded(path)) for path in (self.file, self.test_file) if path}
 
     @abc.abstractmethod
     def rows_in(self, path: str) -> TextRows:
