@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -86,7 +86,7 @@ def meet(what: str, wait: int | None = None) -> None:
     name, wait = f"{next(_meetings)}: {what}", wait or _timeout
     try:
         # `sync_global_devices` waits without a limit, also for a process that hangs
-        client = multihost_utils.distributed.global_state.client  # pyright: ignore
+        client: Any = multihost_utils.distributed.global_state.client
         client.wait_at_barrier(name, timeout_in_ms=1000 * wait)
     except RuntimeError as error:
         raise UsageError(

@@ -63,7 +63,7 @@ def save(directory: Path, note: Note, trees: dict[str, Tree]) -> None:
         UsageError: it cannot be written.
     """
     path = path_of(directory, note.progress)
-    arrays = {name: np.asarray(leaf) for name, leaf in by_path(trees).items()}
+    arrays: Tree = {name: np.asarray(leaf) for name, leaf in by_path(trees).items()}
     arrays[NOTE] = np.frombuffer(msgspec.json.encode(note), np.uint8)
     try:
         directory.mkdir(exist_ok=True)
