@@ -64,7 +64,9 @@ OnEpoch = Callable[[list[Row]], None]  # takes the rows of an epoch, one a seed
 OnSteps = Callable[["Steps"], None]
 OnModel = Callable[["Trained"], None]
 
-CHUNK = 20  # steps between two looks at signals
+# Steps between two looks at signals. A call without steps takes 0.6 ms with `shapes_cnn` on 2 CPU
+# cores, and a step 1.7 ms, so chunks of 20 steps cost 2 %; up to 50 ms a step they take a second.
+CHUNK = 20
 PROGRESS = 0.5  # seconds between two calls of `on_steps`
 
 
@@ -286,6 +288,7 @@ def train(
 
     # the first evaluation, and the files that a run begins with
     if not now.rows:
+        processes.meet("the first evaluation")
         scores = evaluate(states.params, states.carry, batches)
         now = now._replace(rows=metric_rows(0, processes.gather(states.counts()), scores))
         check_finite(now.rows)

@@ -39,17 +39,17 @@ class Record(NamedTuple):
 
     @property
     def measured(self) -> str:
-        """The metric that the run is known by, such as `mse`."""
+        """Returns the metric that the run is known by, such as `mse`."""
         return self.summary["measured"]
 
     @property
     def kind(self) -> str:
-        """The name of its kind of task, such as `signals`."""
+        """Returns the name of its kind of task, such as `signals`."""
         return self.summary["pictures"]
 
     @property
     def files(self) -> list[str]:
-        """The SHA-256 sums of the files that it was trained and tested on, sorted."""
+        """Returns the sorted SHA-256 sums of the files of its data."""
         return sorted(self.config.get("derived", {}).get("files", {}).values())
 
     def mean(self, metric: str) -> float:
@@ -59,7 +59,7 @@ class Record(NamedTuple):
 
     @property
     def attention(self) -> dict[str, np.ndarray]:
-        """Attention weights of the examples by name; empty for a model without attention.
+        """Returns attention weights of the examples by name; empty for a model without attention.
 
         They are `(n, q, k)`, with heads or without queries.
         """
@@ -126,7 +126,7 @@ def curve(rows: list[Row], metric: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def late_median(rows: list[Row], metric: str, epochs: int = 10) -> float:
-    """The median of a metric over the last epochs and all seeds.
+    """Returns the median of a metric over the last epochs and all seeds.
 
     One lucky epoch does not make this figure.
     """
