@@ -310,11 +310,12 @@ def some_steps(name: str, steps: int, manual_dir: Path | None) -> tuple[float, f
     one = make_one_seed(config, model, task, count_steps(config, task))
     state = one.create(jnp.uint32(0))
     rows = jax.tree.map(jnp.asarray, task.rows.train)
-    shapes = jax.eval_shape(one.first_metrics, state, rows)
+    order = jax.jit(one.order)(state, jnp.int32(1))
+    shapes = jax.eval_shape(one.first_metrics, state, order, rows)
     sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     bounds = jnp.int32(1), jnp.int32(0), jnp.int32(steps)
     train = jax.jit(one.train_steps)
-    of_steps = lambda: jax.block_until_ready(train(state, sums, *bounds, rows))[1]
+    of_steps = lambda: jax.block_until_ready(train(state, sums, order, *bounds, rows))[1]
     mean = float(next(iter(epoch.compute(of_steps()).values())))
     return mean, timing.timed(of_steps)[0] / steps
 

@@ -238,18 +238,19 @@ def of_config(platform: str, name: str, manual_dir: Path | None) -> tuple[int, C
         model = build_model(config, task.kept.sizes)
         one = make_one_seed(config, model, task, count_steps(config, task))
         state = jax.eval_shape(one.create, jnp.uint32(0))
-        sums = jax.eval_shape(one.first_metrics, state, task.rows.train)
+        order = jax.eval_shape(one.order, state, jnp.int32(1))
+        sums = jax.eval_shape(one.first_metrics, state, order, task.rows.train)
     seeds = config.num_seeds
     stack = lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype)
-    states, all_sums = jax.tree.map(stack, (state, sums))
+    states, all_sums, orders = jax.tree.map(stack, (state, sums, order))
     number = jax.ShapeDtypeStruct((), jnp.int32)
-    train = mesh.vectorized(one.train_steps, 2)
+    train = mesh.vectorized(one.train_steps, 3)
     evaluate = mesh.vectorized(one.evaluate, 2)
     rows = jax.tree.map(np.asarray, task.rows.train)
     compiled = functools.partial(
         compile_for, platform, options=LEAST_EFFORT[platform] if name in LARGE else None
     )
-    steps = compiled(train, states, all_sums, number, number, number, rows)
+    steps = compiled(train, states, all_sums, orders, number, number, number, rows)
     batches = make_batches(config, task)
     return seeds, steps, compiled(evaluate, states.params, states.carry, batches)
 

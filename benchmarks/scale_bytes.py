@@ -65,10 +65,11 @@ def sent(num_devices: int) -> dict[str, Any]:
     one = jax.eval_shape(programs.one_seed.create, np.uint32(0))
     states = shapes(one, SEEDS, (config.num_seeds,))
     rows = shapes(task.rows.train, EVERYWHERE)
-    sums = jax.eval_shape(programs.one_seed.first_metrics, one, rows)
+    order = jax.eval_shape(programs.one_seed.order, one, np.int32(1))
+    sums = jax.eval_shape(programs.one_seed.first_metrics, one, order, rows)
     places = (np.int32(1), np.int32(0), np.int32(10))
-    sums = shapes(sums, SEEDS, (config.num_seeds,))
-    compiled = programs.train_steps.lower(states, sums, *places, rows).compile()
+    sums, order = shapes((sums, order), SEEDS, (config.num_seeds,))
+    compiled = programs.train_steps.lower(states, sums, order, *places, rows).compile()
     sent = list(collectives(compiled.as_text()))
     return {
         "devices": num_devices,

@@ -30,7 +30,6 @@ def common(name: str, variant: str, *others: str) -> ConfigValues:
     config.keep_best = True  # the parameters of the epoch that was best on validation
     config.patience = 0  # epochs without a best one after which a seed stops; 0: never
     config.evaluate = ("valid", "test")
-    config.max_bad_steps = 10  # steps in a row that are not finite, after which a seed stops
     config.class_weights = False  # weigh each class by one over its training examples
     config.label_smoothing = 0.0
 

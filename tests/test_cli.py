@@ -21,7 +21,7 @@ from flax_attn.commands import exploring, training
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
 from flax_attn.files import can_be_made
-from tests.written_runs import vouch
+from flax_attn.runs import checkpoints
 
 ROOT = Path(__file__).parent.parent
 KEEP = "import jax; from flax_attn.commands.training import keep_compiled; keep_compiled(); "
@@ -160,7 +160,7 @@ def test_kill_9_and_resume_equal_the_unbroken_run(tmp_path):
     process = train(*arguments, config="shapes_lstm", wait=False)
     metrics = workdir / "metrics.jsonl"
     deadline = time.monotonic() + 200
-    whole = lambda: [path.parent for path in workdir.glob("checkpoints/*/sums.json")]
+    whole = lambda: checkpoints.saved(workdir / "checkpoints")
     while len(whole()) < 2:
         assert time.monotonic() < deadline
         assert process.poll() is None, process.communicate()[1]
@@ -168,8 +168,8 @@ def test_kill_9_and_resume_equal_the_unbroken_run(tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert not (workdir / "summary.json").exists()
-    newest = max(whole(), key=lambda path: int(path.name))
-    damaged = newest / "state.msgpack"
+    newest = max(whole())
+    damaged = checkpoints.path_of(workdir / "checkpoints", newest)
     content = bytearray(damaged.read_bytes())
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
@@ -177,7 +177,7 @@ def test_kill_9_and_resume_equal_the_unbroken_run(tmp_path):
     code, out, _ = train(*arguments, config="shapes_lstm")
     assert code == 0
     assert "is damaged" in out
-    assert f"resuming after epoch {int(newest.name) - 1}" in out
+    assert f"resuming after epoch {newest.epoch - 1}" in out
     assert metrics.read_bytes() == (straight / "metrics.jsonl").read_bytes()
     ours, expected = (
         json.loads((folder / "summary.json").read_text()) for folder in (workdir, straight)
@@ -431,7 +431,6 @@ def test_compare_prints_one_table_and_draws(run, tmp_path):
     shutil.copytree(run, other)
     summary = json.loads((other / "summary.json").read_text())
     (other / "summary.json").write_text(json.dumps(summary | {"parameters": 130_660}))
-    vouch(other)
     code, out, err = flax_attn("compare", run, other, "--output", tmp_path / "figures")
     assert (code, err) == (0, "")
     for word in ("58,177", "130,660"):

@@ -4,8 +4,6 @@ import json
 
 import numpy as np
 
-from flax_attn.runs import sums
-
 KINDS = ("signals", "images", "texts", "hops", "series", "translation", "language", "plain")
 KINDS += ("numbers", "numbers of signals")
 WORDS = ["the", "good", "old", "film", "was", "bad", "and", "long", "a", "plot"]
@@ -166,11 +164,4 @@ def write_run(path, kind="signals", *, seeds=(0, 1), epochs=4, seed=0, config=No
     (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     held = MAKE[kind](np.random.default_rng(seed)) | (examples or {})
     np.savez(path / "examples.npz", **held)
-    vouch(path)
     return path
-
-
-def vouch(run):
-    """Lists the sums of a run as it is now, as one does who has changed it on purpose."""
-    names = ["config.json", "metrics.jsonl", "summary.json", "examples.npz", *sums.read(run)]
-    sums.write(run, {name for name in names if (run / name).exists()})

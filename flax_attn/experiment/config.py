@@ -61,7 +61,6 @@ class Config(Part):
             last.
         patience: epochs without a best one after which a seed stops; 0 for never.
         evaluate: the splits that are measured after every epoch.
-        max_bad_steps: steps in a row that are not finite, after which a seed stops.
         learning_rate: the highest of the schedule.
         class_weights: whether each class is weighed by one over its training examples.
         label_smoothing: share of the target that is spread over all classes in training.
@@ -89,7 +88,6 @@ class Config(Part):
     data: DataSet
     model: JsonObject
     model_class: type
-    max_bad_steps: int = 10
     decoding: Decoding = dataclasses.field(default_factory=Decoding)
     reference: dict[str, float] = dataclasses.field(default_factory=dict)
     values: JsonObject = dataclasses.field(default_factory=dict)
@@ -150,7 +148,7 @@ class Config(Part):
         )
 
     def __post_init__(self) -> None:
-        above_zero(self, "num_epochs", "num_seeds", "batch_size", "learning_rate", "max_bad_steps")
+        above_zero(self, "num_epochs", "num_seeds", "batch_size", "learning_rate")
         zero_or_above(self, "steps_per_epoch", "seed", "patience")
         shares(self, "label_smoothing")
         check_name(self.name)

@@ -11,7 +11,7 @@ from flax_attn.errors import UsageError, escaped, one_line, unknown
 from flax_attn.page.data import run_data, safe
 from flax_attn.page.joining import FOLDER, digest, join
 from flax_attn.runs.reading import DAMAGED, Record, curve
-from flax_attn.runs.sums import MEND
+from flax_attn.runs.untrusted import MEND
 from flax_attn.types import JsonObject
 
 MAIN, STILL = "main.mjs", "still.mjs"  # the script of runs that can be tried, and of others

@@ -1,7 +1,7 @@
 """A lock on a run directory, so that no two processes train into it.
 
 The operating system holds it for the process, and releases it when the process ends, also after a
-`kill -9`. The file says which process holds it.
+`kill -9`. The file names the process.
 """
 
 import contextlib
@@ -21,8 +21,7 @@ except ImportError:  # Windows has no such lock
     fcntl = None
 
 LOCK = ".lock"
-COMMON = ("config.json", "checkpoints")  # of a run, and of other projects
-OWN = ("metrics.jsonl", "sums.json")  # of a run that has begun to train, and of a checkpoint
+OWN, COMMON = "metrics.jsonl", ("config.json", "checkpoints")  # other projects have the latter
 
 
 @contextlib.contextmanager
@@ -66,9 +65,8 @@ def check_place(path: Path) -> None:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a folder is a run directory that has begun to train, also a damaged one."""
-    has_one = lambda names: any(os.path.exists(path / name) for name in names)
-    return has_one(OWN) and has_one(COMMON)
+    """Returns whether a folder is a run directory that has begun to train, also a damaged one."""
+    return os.path.exists(path / OWN) and any(os.path.exists(path / name) for name in COMMON)
 
 
 def check_no_file(path: Path) -> None:
@@ -80,7 +78,7 @@ def check_no_file(path: Path) -> None:
 
 
 def _lock(file: Path) -> int:
-    """The open file that holds the lock."""
+    """Opens the file that holds the lock."""
     while True:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         descriptor = os.open(file, flags, 0o644)  # through no link that somebody has put there

@@ -62,7 +62,7 @@ def test_loss_curves_are_logarithmic_with_a_band_over_seeds():
 
 def test_a_seed_that_diverged_has_no_curve():
     run = make_run()
-    run = run._replace(summary=run.summary | {"diverged": {"0": {"step": 20, "bad_steps": 5}}})
+    run = run._replace(summary=run.summary | {"diverged": {"0": {"epoch": 2}}})
     figure = losses.loss_curves([run])
     (valid,) = [line for line in figure.axes[0].lines if "validation" in str(line.get_label())]
     np.testing.assert_allclose(valid.get_ydata(), [1 / (e + 2) for e in range(4)])

@@ -22,7 +22,6 @@ from flax_attn.analysis import texts as text_figures
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
 from flax_attn.kinds.texts import TextClasses
-from flax_attn.runs import sums
 from flax_attn.runs.directory import read_config
 from flax_attn.stopping import FINISHED, Stop
 from tests import tiny
@@ -219,7 +218,6 @@ def test_a_damaged_tokenizer_or_list_of_classes_is_told(news, tmp_path, capsys):
     kinds.read(tmp_path / "run")
     labels = json.loads((news / "labels.json").read_text())[::-1]
     (tmp_path / "run" / "labels.json").write_text(json.dumps(labels))
-    sums.write(tmp_path / "run", sums.read(tmp_path / "run"))
     assert main(["predict", str(tmp_path / "run"), NEWS]) == 2
     assert "expected the same 4 classes in both, in one order" in capsys.readouterr().err
 

@@ -69,9 +69,10 @@ def difference(one, other):
 
 def collectives(programs, states, rows):
     """How often the compiled steps have each collective, and their temporary bytes."""
-    zeros = programs.zero_sums(states, rows)
+    order = programs.order(states, np.int32(1))
+    zeros = programs.zero_sums(states, order, rows)
     places = (np.int32(1), np.int32(0), np.int32(1))
-    compiled = programs.train_steps.lower(states, zeros, *places, rows).compile()
+    compiled = programs.train_steps.lower(states, zeros, order, *places, rows).compile()
     counts = collections.Counter(one.name for one in scale_bytes.collectives(compiled.as_text()))
     return counts, compiled.memory_analysis().temp_size_in_bytes
 

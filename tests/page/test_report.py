@@ -20,7 +20,6 @@ from flax_attn.kinds.replies import pack
 from flax_attn.page import data
 from flax_attn.page.joining import FOLDER, digest, join
 from flax_attn.page.report import MAIN, STILL, drawn_curve, report, script_of
-from flax_attn.runs.sums import write as write_sums
 from tests.explore.living import NODE, needs_node
 from tests.written_runs import KINDS, write_run
 
@@ -312,7 +311,6 @@ def test_changed_keys_make_the_command_and_no_config_of_another_is_run(tmp_path)
 @pytest.fixture
 def run(tmp_path):
     path = write_run(tmp_path / "run")
-    write_sums(path, ["config.json", "metrics.jsonl", "summary.json", "examples.npz"])
     return path
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from flax_attn.kinds import read
 from flax_attn.page.report import report
-from tests.written_runs import vouch, write_run
+from tests.written_runs import write_run
 
 pytestmark = pytest.mark.full
 
@@ -98,7 +98,6 @@ def test_numbers_that_are_none_leave_gaps_and_are_said(pages, visit, tmp_path):
     lines = (path / "metrics.jsonl").read_text().splitlines()
     lines[2] = lines[2].replace('"valid/mse": 0.25', '"valid/mse": NaN')
     (path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    vouch(path)
     page = tmp_path / "broken.html"
     page.write_text(report([read(path)]), encoding="utf-8")
     opened = visit(page)
@@ -140,7 +139,6 @@ def test_a_table_of_many_results_fits_a_laptop(tmp_path, visit):
     further = ("f1", "loss", "macro/f1", "precision", "recall")
     summary["metrics"] |= {f"test/{name}": measure for name in further}
     (path / "summary.json").write_text(json.dumps(summary))
-    vouch(path)
     page = tmp_path / "page.html"
     page.write_text(report([read(path)]), encoding="utf-8")
     opened = visit(page, viewport={"width": 1280, "height": 740})

@@ -76,7 +76,7 @@ def test_a_place_inside_a_run_is_refused_and_beside_one_is_not(tmp_path):
         (run / "config.json").touch()
         with lock.held(run / "early"):
             pass
-        (run / "sums.json").touch()
+        (run / "metrics.jsonl").touch()
     with lock.held(run):
         pass
     with lock.held(run.parent / "other"):
@@ -84,16 +84,7 @@ def test_a_place_inside_a_run_is_refused_and_beside_one_is_not(tmp_path):
     for place in (run / "figures", run / "checkpoints", run / "a" / "b"):
         with pytest.raises(UsageError, match=f"is inside the run {run}"), lock.held(place):
             pass
-    assert sorted(path.name for path in run.iterdir()) == ["config.json", "sums.json"]
-
-
-def test_a_checkpoint_is_no_run(tmp_path):
-    """It has a log of metrics and a list of sums, too."""
-    for name in ("metrics.jsonl", "sums.json", "metadata.json", "state.msgpack"):
-        (tmp_path / name).touch()
-    assert not lock.is_run(tmp_path)
-    (tmp_path / "config.json").touch()
-    assert lock.is_run(tmp_path)
+    assert sorted(path.name for path in run.iterdir()) == ["config.json", "metrics.jsonl"]
 
 
 def test_a_lock_that_its_holder_removes_meanwhile_is_made_anew(tmp_path, monkeypatch):

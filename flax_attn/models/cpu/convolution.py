@@ -4,7 +4,7 @@ XLA's own convolution has no fast path inside a loop on CPU, and a training epoc
 (`benchmarks/convolution.py` measures it). Two forms take its place. One multiplies shifts of the
 inputs, side by side. The other, where both widths are large, is the Cook-Toom algorithm (Winograd
 1980; Lavin & Gray 2015, arXiv:1509.09308): it computes 4 outputs of a 5-tap filter in 8 products
-instead of 20. With AVX-512 the 8 products are one batched product.
+instead of 20.
 
 A training step of `shapes_cnn` takes 103 times as long with XLA's own convolution on jax 0.10, and
 124 times on jax 0.12. With products of shifts alone it takes 2.0 and 2.2 times as long. If narrow
@@ -18,9 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from flax_attn import platforms
 from flax_attn.attention.scores import project
-from flax_attn.models.cpu import instruction_set
 
 # Larger tiles take fewer products and round worse: float32 errors are 5e-6 here, 1e-6 direct.
 OUTPUTS_PER_TILE = 4
@@ -32,9 +30,7 @@ def convolve(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Fl
     """Convolves along `t` with zero padding to the same length, for an odd number of taps."""
     taps, *widths = kernel.shape
     is_wide = 3 <= taps <= len(POINTS) - OUTPUTS_PER_TILE + 2 and min(widths) >= LEAST_WIDTH
-    has_avx512 = instruction_set.current() == instruction_set.AVX512
-    at_tiles = by_batched_tiles if has_avx512 else by_tiles
-    return at_tiles(inputs, kernel) if is_wide else by_shifts(inputs, kernel)
+    return by_tiles(inputs, kernel) if is_wide else by_shifts(inputs, kernel)
 
 
 def by_shifts(
@@ -67,26 +63,6 @@ def by_tiles(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Fl
     """
     products = [project(x, w) for x, w in zip(*_at_points(inputs, kernel))]
     return _at_outputs(products, inputs.shape[1], len(kernel))
-
-
-@jax.jit
-def by_batched_tiles(
-    inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]
-) -> Float[Array, "b t e"]:
-    """`by_tiles` with one batched product for all points.
-
-    XLA computes the factors of all points in one pass. The gradient of the kernel contracts the
-    rows. XLA on CPU does not give that product to YNNPACK, and it takes 1.3 times as long for all
-    rows at once as for two halves. Rows that XLA may cut over devices are not halved: it would move
-    them.
-    """
-    xs, ws = _at_points(inputs, kernel)
-    halves = 2 if len(inputs) % 2 == 0 and not platforms.may_cut_arrays() else 1
-    x = jnp.stack(xs).reshape(len(xs), halves, -1, inputs.shape[-1])  # (points, halves, n, d)
-    w = jnp.stack([jnp.stack(ws)] * halves, axis=1)  # (points, halves, d, e)
-    products = jnp.einsum("phnd,phde->phne", x, w).reshape(len(xs), *xs[0].shape[:2], -1)
-    points = jax.lax.split(products, (1,) * len(xs))  # its transpose is one concatenation
-    return _at_outputs([point[0] for point in points], inputs.shape[1], len(kernel))
 
 
 def _at_points(inputs: Array, kernel: Array) -> tuple[list[Array], list[Array]]:
