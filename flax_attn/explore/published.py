@@ -304,7 +304,7 @@ def page_data(run: Model) -> JsonObject:
         text, takes = "", "image"
     return {
         "name": run.path.resolve().name,
-        "kind": "published",
+        "input": "published",
         "sentence": f"{blocks} of {of_heads}, {count:,} parameters, from a folder",
         "takes": takes,
         "text": text,

@@ -24,6 +24,16 @@ NUM_EXAMPLES = 16
 ROOM = 470_000  # bytes of all packed weights of a run
 KEPT = 64  # weights a row, where all of them are too many
 
+# the input and the target of each kind of task
+TASKS = {
+    "signals": ("signal", "signal"),
+    "series": ("signal", "signal"),
+    "images": ("image", "classes"),
+    "texts": ("text", "classes"),
+    "translation": ("text", "text"),
+    "language": ("tokens", "next"),
+}
+
 Weights = np.ndarray  # (heads, q, k)
 
 
@@ -35,7 +45,8 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
     changed, is_known = changes(run.config)
     return {
         "name": run.name,
-        "kind": run.kind,
+        "input": task_of(run)[0],
+        "target": task_of(run)[1],
         "data": run.config["data"]["name"],
         "files": run.files,
         "task": run.config["data"].get("task", ""),
@@ -67,6 +78,12 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
         "live": live,
         "note": note,
     }
+
+
+def task_of(run: Record) -> tuple[str, str]:
+    """Returns the names of a run's input and target."""
+    of_numbers = "text" if "words" in run.examples else "signal", "number"
+    return TASKS.get(run.kind, of_numbers)
 
 
 def examples(run: Record) -> tuple[list[JsonObject], list[str]]:

@@ -3,13 +3,12 @@
 
 import { asNumber, capital, chooser, el, newId, plainTable, scrollBox, shown } from "./dom.mjs";
 import { following } from "./following.mjs";
-import { kindOf } from "./kinds.mjs";
 import { openPage } from "./opening.mjs";
 import { chart, linesOf, metricsOf } from "./pictures/curves.mjs";
 import { aboutColumns, groupsOf, isError, resultsTable } from "./pictures/table.mjs";
+import { inputOf } from "./views.mjs";
 
-const KEPT_ANSWERS =
-  "This is what the run has kept of test examples. What you change above does not change it.";
+const KEPT_ANSWERS = "Saved test examples. Changes above do not affect them.";
 
 /** A part of the page under a heading that names it. */
 export function part(level, heading, ...children) {
@@ -34,15 +33,15 @@ export function comparisonOf({ comparison }) {
 
 /** The part of a run. `live` is its model in the page; `isTriedAbove` if it is tried already. */
 function runPart(run, isExplored, level, live, isTriedAbove) {
-  const heading = isExplored ? `${run.name} on examples of the test` : headingOf(run);
+  const heading = isExplored ? `Test examples: ${run.name}` : headingOf(run);
   const lines = [...run.lines, withoutModel(run, isExplored), withoutAttention(run), diverged(run)];
   const notes = lines.filter(Boolean);
   const under = level === "h1" ? "h2" : "h3";
-  const picture = kindOf(run).picture(run, live?.beside);
+  const picture = inputOf(run).picture(run, live?.beside);
   const children = [
     isExplored ? el("p", { class: "hint" }, KEPT_ANSWERS) : comparisonOf(run),
     live && !isTriedAbove ? triedPart(under, "Try it", live) : null,
-    live ? part(under, "Examples of the test", picture) : picture,
+    live ? part(under, "Test examples", picture) : picture,
     notes.map((line) => el("p", { class: "note" }, line)),
   ];
   const made = part(level, heading, ...children.filter(Boolean));
@@ -60,12 +59,11 @@ function triedPart(level, heading, live) {
 /** What the page cannot show without a model in it, in one line with the reason. */
 function withoutModel({ live, note, attention }, isExplored) {
   if (live || isExplored || !attention.length) return note;
-  const why = note ?? "The model is not in this page.";
-  return `${why} So what hiding a part does to the answer is not shown.`;
+  return `${note ?? "The model is not in this page."} So the effect of masking is not shown.`;
 }
 
 function withoutAttention(run) {
-  return run.attention.length ? null : `The model ${run.model} has no attention to show.`;
+  return run.attention.length ? null : "This model has no attention layers.";
 }
 
 function diverged(run) {
@@ -74,8 +72,9 @@ function diverged(run) {
 }
 
 function togetherParts(runs) {
-  const views = [...new Set(runs.map(kindOf))].flatMap((kind) => kind.together(runs));
-  return views.map((view) => part("h2", "One input, all answers", view));
+  const inputs = [...new Set(runs.map(inputOf))];
+  const views = inputs.flatMap((input) => input.together?.(runs) ?? []);
+  return views.map((view) => part("h2", "One input, all predictions", view));
 }
 
 function learnedPart(runs) {
@@ -106,8 +105,7 @@ function againPart(runs) {
   const blocks = runs.map((run) => {
     const changed = Object.entries(run.changes);
     const rows = changed.map(([key, pair]) => [key, ...pair.map((value) => JSON.stringify(value))]);
-    const others = "The config is not one of the package, so what it changes is not known.";
-    const none = run.config_known ? "No key of the config was changed." : others;
+    const none = run.config_known ? "Default configuration." : "A config of your own.";
     return [
       runs.length > 1 ? el("h3", { dir: "auto" }, run.name) : null,
       el("pre", {}, el("code", {}, run.command)),
@@ -117,8 +115,7 @@ function againPart(runs) {
   const written = Object.entries(runs[0].versions).map(([name, version]) => `${name} ${version}`);
   const trained = runs[0].trained_on ? `Trained on ${runs[0].trained_on}. ` : "";
   const footer = el("p", { class: "hint" }, `${trained}Written with ${written.join(", ")}.`);
-  const heading = runs.length > 1 ? "How to make them again" : "How to make it again";
-  return part("h2", heading, blocks, footer);
+  return part("h2", `Reproduce ${runs.length > 1 ? "these runs" : "this run"}`, blocks, footer);
 }
 
 /** Fills the page of a run that trains: its model as it stands, and what was measured. */
@@ -208,7 +205,7 @@ function fillPage(page, { runs, mode }, liveOf, explored) {
     return;
   }
   const isExplored = mode === "explore";
-  if (isOne && runs[0].kind === "published") {
+  if (isOne && runs[0].input === "published") {
     page.replaceChildren(...explored(runs, "h1")); // it has no test, results or training
     return;
   }

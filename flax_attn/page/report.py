@@ -7,7 +7,7 @@ from string import Template
 
 import numpy as np
 
-from flax_attn.errors import UsageError, escaped, one_line, unknown
+from flax_attn.errors import UsageError, escaped, one_line
 from flax_attn.page.data import run_data, safe
 from flax_attn.page.joining import FOLDER, digest, join
 from flax_attn.runs.reading import DAMAGED, Record, curve
@@ -15,6 +15,7 @@ from flax_attn.runs.sums import MEND
 from flax_attn.types import JsonObject
 
 MAIN, STILL = "main.mjs", "still.mjs"  # the script of runs that can be tried, and of others
+VIEWS = "inputs", "targets"  # the folders of what a task is made of
 PUBLISHED = "published.mjs"  # the view of models that are no runs
 STYLES = ("page.css", "try.css")
 # Nothing is loaded but the script and the style of the page. The explorer's page also asks the
@@ -45,9 +46,9 @@ def report(
     """
     live, notes = live or {}, notes or {}
     is_tried = bool(live) or mode != "report"
-    script = script_of([run.kind for run in runs], is_tried)
     runs = with_own_names(runs)
     shown = [data_of(run, live.get(run.name), notes.get(run.name)) for run in runs]
+    script = script_of([(run["input"], run["target"]) for run in shown], is_tried)
     return filled(shown, script, mode, is_tried, title(shown), "\n".join(map(still, runs)))
 
 
@@ -96,17 +97,10 @@ def filled(
     )
 
 
-def script_of(kinds: Iterable[str], is_tried: bool) -> str:
-    """The script of a page that shows runs of these kinds of tasks, and where they can be tried.
-
-    Raises:
-        UsageError: a kind without a view.
-    """
-    views = {path.stem: f"views/{path.name}" for path in (FOLDER / "views").glob("*.mjs")}
-    for kind in kinds:
-        if kind not in views:
-            raise UsageError(unknown("kind of task", kind, sorted(views)))
-    return join([*(views[kind] for kind in sorted(set(kinds))), MAIN if is_tried else STILL])
+def script_of(tasks: Iterable[tuple[str, str]], is_tried: bool) -> str:
+    """Joins the script of a page that shows runs of tasks, each an input and a target."""
+    parts = {f"{folder}/{name}.mjs" for task in tasks for folder, name in zip(VIEWS, task)}
+    return join([*sorted(parts), MAIN if is_tried else STILL])
 
 
 def data_of(run: Record, live: JsonObject | None, note: str | None) -> JsonObject:

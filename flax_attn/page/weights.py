@@ -100,7 +100,6 @@ def weights_data(
     of_mask = () if mask is None else notes_on_mask(whole, layers)
     return {
         "name": shortened(title) or NAME,
-        "kind": "weights",
         "sentence": sentence(layers),
         "rows": own_rows,
         "columns": own_columns,

@@ -68,6 +68,29 @@ export function paperToDraw(onInk) {
   return { node: el("div", {}, sheet, cursor.said, how), clear, show };
 }
 
+/**
+ * An image to draw, with a button that clears it. `onInk(ink)` hears the ink of its pixels, which
+ * `fit(ink, size)` places, or which is scaled. Returns `{node, show(image)}`.
+ */
+export function drawnImage([height, width], onInk, fit = null) {
+  const pixels = Array.from({ length: height * width }, (_, i) => [i % width, Math.floor(i / width)]);
+  const scaled = (ink, size) => {
+    const place = (at, count) => Math.floor(((at + 0.5) * size) / count);
+    return pixels.map(([x, y]) => ink[place(y, height) * size + place(x, width)]);
+  };
+  const empty = () => pixels.map(() => 0);
+  const paper = paperToDraw((ink, size) =>
+    onInk(fit ? [...(fit(ink, size) ?? empty())] : scaled(ink, size)),
+  );
+  const clear = () => {
+    paper.clear();
+    onInk(empty());
+  };
+  const button = el("button", { type: "button", onclick: clear }, "Clear the paper");
+  const show = ({ shape, data }) => paper.show(data, shape[1], shape[0]);
+  return { node: [paper.node, el("div", { class: "row" }, button)], show };
+}
+
 function drawnByPointer(canvas, line) {
   let last = null; // where the pointer was
   const at = (event) => {

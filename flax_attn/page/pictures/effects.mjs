@@ -48,7 +48,7 @@ export function effectsRow(ask, { label, atOnce, onPress, onChange = () => {}, h
     turn += 1;
     const own = turn;
     const isWanted = () => own === turn && node.isConnected;
-    title.textContent = `${heading} “${best}”, in percentage points`;
+    title.textContent = `${heading} P(“${best}”), in percentage points`;
     said.textContent = "";
     const cells = names.map((name, i) => {
       const small = el("small", {}, off[i] ? "off" : "…");

@@ -11,11 +11,11 @@ export function isError(metric) {
   return FALLS.some((name) => base.includes(name));
 }
 
-/** Runs that can be compared stand in one table: of the same kind, data, files and metric. */
+/** Runs that can be compared stand in one table: of the same task, data, files and metric. */
 export function groupsOf(runs) {
   const groups = new Map();
   for (const run of runs) {
-    const key = JSON.stringify([run.kind, run.data, run.files, run.measured]);
+    const key = JSON.stringify([run.input, run.target, run.data, run.files, run.measured]);
     groups.set(key, [...(groups.get(key) ?? []), run]);
   }
   return [...groups.values()];
