@@ -15,6 +15,12 @@ export function el(tag, attributes = {}, ...children) {
   return furnish(document.createElement(tag), attributes, children);
 }
 
+export const div = (...children) => el("div", {}, ...children);
+
+/** A button with its text. */
+export const buttonOf = (text, onclick, attributes = {}) =>
+  el("button", { type: "button", onclick, ...attributes }, text);
+
 /** As `el`, for elements of an SVG. */
 export function svg(tag, attributes = {}, ...children) {
   return furnish(document.createElementNS(SVG, tag), attributes, children);
@@ -148,7 +154,7 @@ export function chooser(label, names, chosen, onChoice) {
 
 /** Replaces what a node holds. The button in focus keeps the focus, by its number. */
 export function replaceButtons(node, ...children) {
-  const buttons = () => [...node.querySelectorAll("button")];
+  const buttons = () => [...node.querySelectorAll("button, [role=button]")];
   const focused = buttons().indexOf(document.activeElement);
   node.replaceChildren(...children);
   if (focused >= 0) buttons()[focused]?.focus({ preventScroll: true });
@@ -162,11 +168,7 @@ export function pressOne(buttons, index) {
 /** A row of numbered buttons, one of them pressed. `onChoice` gets the index. */
 export function numbered(label, count, chosen, onChoice, describe = (i) => `${label} ${i}`) {
   const buttons = range(count).map((i) =>
-    el(
-      "button",
-      { type: "button", "aria-label": describe(i), onclick: () => press(i) },
-      String(i),
-    ),
+    el("button", { type: "button", "aria-label": describe(i), onclick: () => press(i) }, String(i)),
   );
   const press = (index) => {
     pressOne(buttons, index);

@@ -4,7 +4,7 @@ import { askOf, serverAsk } from "./asking.mjs";
 import { UNCHANGED } from "./controls/settings.mjs";
 import { el } from "./dom.mjs";
 import { buildPage, comparisonOf, headingOf, part } from "./page.mjs";
-import { evidenceRow } from "./pictures/evidence.mjs";
+import { evidenceRow } from "./pictures/effects.mjs";
 import { tryIt } from "./try.mjs";
 import { inputOf } from "./views.mjs";
 

@@ -1,7 +1,8 @@
 // The page: for each run its name, a sentence with a number and its picture; then how all of them
 // learned, the results, and how to make them again.
 
-import { asNumber, capital, chooser, el, newId, plainTable, scrollBox, shown } from "./dom.mjs";
+import { asNumber, capital, chooser, div, el } from "./dom.mjs";
+import { newId, plainTable, scrollBox, shown } from "./dom.mjs";
 import { following } from "./following.mjs";
 import { openPage } from "./opening.mjs";
 import { chart, linesOf, metricsOf } from "./pictures/curves.mjs";
@@ -82,7 +83,7 @@ function learnedPart(runs) {
   if (!metrics.length) return part("h2", "How it learned", el("p", {}, "No metric was recorded."));
   const names = (up) => ({ across: "training step", up, at: "Step" });
   const drawn = (metric) => chart(linesOf(runs, metric), names(metric));
-  const box = el("div", {}, drawn(metrics[0]));
+  const box = div(drawn(metrics[0]));
   const show = (i) => box.replaceChildren(drawn(metrics[i]));
   const figure = el("figure", {}, chooser("Metric", metrics, 0, show), box);
   return part("h2", runs.length > 1 ? "How they learned" : "How it learned", figure);
@@ -120,7 +121,7 @@ function againPart(runs) {
 
 /** Fills the page of a run that trains: its model as it stands, and what was measured. */
 function followPage(page, runs, explored) {
-  const learned = el("div", {}, learnedPart(runs));
+  const learned = div(learnedPart(runs));
   runs[0].sentence = runs[0].does; // until it is said how well
   page.replaceChildren(...explored(runs, "h1"), learned);
   const draw = (state) => {

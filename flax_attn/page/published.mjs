@@ -3,11 +3,10 @@
 import { textField } from "./controls/choosers.mjs";
 import { drawnImage } from "./controls/paper.mjs";
 import { isVisible } from "./controls/settings.mjs";
-import { el, percent, replaceButtons } from "./dom.mjs";
+import { buttonOf, div, el, percent, replaceButtons } from "./dom.mjs";
 import { paintPixels } from "./inputs/image.mjs";
 import { indexOfLargest, range, sumOf } from "./lists.mjs";
-import { effectsOf, effectsRow } from "./pictures/effects.mjs";
-import { points } from "./pictures/evidence.mjs";
+import { effectsOf, effectsRow, points } from "./pictures/effects.mjs";
 import { headGrid, headName, mostTelling } from "./pictures/head_grid.mjs";
 import { headOf, inColours, mapOf, movingLegend, rowOf, scoresIn } from "./pictures/heat.mjs";
 import { headsOf, unpack, weightsIn } from "./pictures/heat.mjs";
@@ -82,7 +81,7 @@ function imageInput({ side }, onInput) {
   };
   const file = el("input", { type: "file", accept: "image/*", onchange: open });
   const choice = el("label", { class: "control" }, el("span", {}, "or a picture, in grey"), file);
-  const node = el("div", {}, el("h3", {}, "Draw here"), drawing.node, choice);
+  const node = div(el("h3", {}, "Draw here"), drawing.node, choice);
   const numbers = () => image.data.map((ink) => Number((1 - ink).toFixed(2)));
   const value = () => ({ inputs: { shape: image.shape, data: numbers() } });
   return { node, begin, value, image: () => image };
@@ -101,9 +100,9 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     changed();
   };
   const input = isImage ? imageInput(run, typed) : textInput(run, typed);
-  const line = el("div", {});
+  const line = div();
   const scale = movingLegend(isImage ? "patches" : "tokens");
-  const answer = el("div", {});
+  const answer = div();
   const offers = writeButtons((codes) => {
     input.add(codes);
     view.token = null;
@@ -112,12 +111,12 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   const looked = el("canvas", { class: "published-image", role: "img" });
   const grid = headGrid(run, choose);
   const chosen = el("p", { class: "hint", "aria-live": "polite" });
-  const map = el("div", {});
+  const map = div();
   const summary = el("summary", {}, "Its whole map");
   const details = el("details", { class: "behind", open: true }, summary, map);
   details.addEventListener("toggle", drawMap);
   const path = tokenPath();
-  const all = el("button", { type: "button", onclick: cutEach }, "Ablate each head of all blocks");
+  const all = buttonOf("Ablate each head of all blocks", cutEach);
   const progress = el("span", { class: "hint", role: "status" });
   const ofHeads = effectsRow(ask, {
     label: "heads of the block",
@@ -346,18 +345,16 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   mark();
   const heading = run.takes === "prompt" ? "Next token" : "Prediction";
   const answers = run.has_answer ? [el("h3", {}, heading), offers.node, answer] : [];
-  const boxOf = (nodes) => el("div", {}, nodes);
+  const boxOf = (nodes) => div(nodes);
   const effects = [ofHeads.node, el("div", { class: "row" }, all, progress), ofParts.node];
   const image = [el("h3", {}, "What it sees, and the attention of the head"), looked, scale.node];
   return {
-    node: el(
-      "div",
-      {},
+    node: div(
       isImage
         ? el("div", { class: "try-drawing" }, input.node, [image, answers].map(boxOf))
         : [input.node, line, scale.node, answers],
       el("h3", {}, "The heads"),
-      el("div", { class: "beside" }, grid.node, el("div", {}, chosen, isImage ? null : details)),
+      el("div", { class: "beside" }, grid.node, div(chosen, isImage ? null : details)),
       run.has_answer ? effects : null,
     ),
     after: path.node,

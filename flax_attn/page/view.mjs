@@ -2,24 +2,24 @@
 
 import { exampleChooser, headChooser } from "./controls/choosers.mjs";
 import { isBetween, isVisible } from "./controls/settings.mjs";
-import { capital, el, percent } from "./dom.mjs";
+import { capital, div, el, percent } from "./dom.mjs";
 import { indexOfLargest } from "./lists.mjs";
-import { evidenceRow } from "./pictures/evidence.mjs";
+import { evidenceRow } from "./pictures/effects.mjs";
 import { rowOf } from "./pictures/heat.mjs";
 import { inputOf, targetOf } from "./views.mjs";
 
 /**
  * The view for `tryIt`. An input is made of `{run, runs, asks, state, heads, evidence, answer,
- * changed, hide, forget, choose, again, beginWith}`, where `state.query` is the chosen query or null
- * for the mean, and `choose(q)` changes it. It has:
+ * changed, hide, forget, choose, again, beginWith}`, where `state.query` is the chosen query, or
+ * null for the mean, and `choose(q)` changes it. It has:
  *
- * - `title`, `node`: what is changed; `pictured`, `picture`: where weights are shown; `look`, `part`:
- *   the classes of both; or `layout()`, which places everything.
+ * - `title`, `node`: what is changed; `pictured`, `picture`: where weights are shown; `look`,
+ *   `part`: the classes of both; or `layout()`, which places everything.
  * - `begin(example)`, `value()`: the first input, and what is asked.
  * - `show(reply, weights)`: draws a reply; `parts(weights, reply)`: the parts masked in turn.
  * - `query(weights)`: `{q, at, name}`: the row of the chosen query, its position among the keys
  *   (null where one query stands for all) and its name; `key(k)`: the name of a key.
- * - `hint`, `most`, and perhaps `say(replies)`, `goal()`, `add(codes)`, `slot`, `after`, `first`.
+ * - `hint`, `most`, and perhaps `say(replies)`, `goal()`, `add(codes)`, `slot`, `after`.
  *
  * An answer has `{node, title, show(replies, goal), said(reply, goal)}` and perhaps `begin()`,
  * `chosen(reply)`, the part of a reply that holds the weights, and `keys`, which are drawn there.
@@ -105,10 +105,8 @@ export function viewOf(parts) {
     const box = (title, part, ...nodes) =>
       el("div", { class: part }, title ? el("h3", {}, title) : null, nodes);
     const shown = answer.keys ? null : box(input.pictured, input.part, input.picture, heads.node);
-    return el(
-      "div",
-      {},
-      exampleChooser(run, parts.beginWith, input.first),
+    return div(
+      exampleChooser(run, parts.beginWith),
       el(
         "div",
         { class: input.look },
@@ -125,7 +123,6 @@ export function viewOf(parts) {
     hint: input.hint,
     slot: input.slot,
     after: input.after,
-    first: input.first,
     most: input.most,
     between: run.target !== "text" && isBetween(run),
     ordered: run.target === "next",

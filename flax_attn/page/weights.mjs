@@ -1,7 +1,7 @@
 // Attention weights of any model: heads to choose from, the chosen one as a matrix or as lines, and
 // the tokens with their weights.
 
-import { capital, el, keepHeight, percent, pressOne, scrollBox } from "./dom.mjs";
+import { buttonOf, capital, div, el, keepHeight, percent, pressOne, scrollBox } from "./dom.mjs";
 import { sentence, setStyle, tableBehind } from "./dom.mjs";
 import { indexOfLargest, range } from "./lists.mjs";
 import { openPage } from "./opening.mjs";
@@ -80,8 +80,8 @@ function weightsView(run) {
     Math.max(numRows, numColumns) <= MOST_LINED
       ? linesAcross("Queries at the left, keys at the right", rows, columns, point)
       : null;
-  const scale = el("div", {});
-  const table = el("div", {});
+  const scale = div();
+  const table = div();
 
   const hasWords = Boolean(run.rows || run.columns);
   const onQuery = { onPoint: (q) => point(q, null) };
@@ -178,7 +178,7 @@ function weightsView(run) {
     showQuery();
   };
   const buttons = ["Matrix", "Lines"].slice(0, views.length).map((name, i) =>
-    el("button", { type: "button", onclick: () => chooseView(i) }, name),
+    buttonOf(name, () => chooseView(i)),
   );
   const save = saveButtons(
     () => {
@@ -215,7 +215,7 @@ function weightsView(run) {
     {},
     el("h2", {}, isSame ? "The tokens" : "Queries and keys"),
     el("p", { class: "hint no-print" }, about),
-    follow(el("div", {}, strips)),
+    follow(div(strips)),
     keepHeight(strength.node),
   );
   const rowsAre = run.attention.length > 1 ? " Each row is a layer." : "";
@@ -233,7 +233,7 @@ function weightsView(run) {
     el(
       "div",
       { class: left.length ? "weights-beside" : "" },
-      left.length ? el("div", {}, left) : null,
+      left.length ? div(left) : null,
       chosen,
     ),
   ];

@@ -7,16 +7,9 @@ import { range } from "../lists.mjs";
  * @typedef {{dtype: string, shape: number[], size: number}} Type
  */
 
-const DTYPES = {
-  float32: Float32Array,
-  int32: Int32Array,
-  uint32: Uint32Array,
-  bool: Uint8Array,
-  uint8: Uint8Array,
-  int8: Int8Array,
-  uint16: Uint16Array,
-  int16: Int16Array,
-};
+const INTEGERS = { int32: Int32Array, int16: Int16Array, int8: Int8Array, bool: Uint8Array };
+const UNSIGNED = { uint32: Uint32Array, uint16: Uint16Array, uint8: Uint8Array };
+const DTYPES = { float32: Float32Array, ...INTEGERS, ...UNSIGNED };
 
 /** @returns {Type} */
 export function typeOf([dtype, shape]) {
@@ -74,10 +67,7 @@ export function positions(shape, steps, start = 0) {
 /** The flat positions of all entries along some axes of a shape, in their order. */
 export function along(shape, axes) {
   const steps = strides(shape);
-  return positions(
-    axes.map((axis) => shape[axis]),
-    axes.map((axis) => steps[axis]),
-  );
+  return positions(axes.map((axis) => shape[axis]), axes.map((axis) => steps[axis]));
 }
 
 /** A function that takes the entries of an array of a size at flat positions. */

@@ -1,6 +1,6 @@
 // Signals of one or several channels. To try, shapes are dragged, other channels are moved.
 
-import { capital, el, percent, shown, svg, tableBehind } from "../dom.mjs";
+import { buttonOf, capital, div, el, percent, shown, svg, tableBehind } from "../dom.mjs";
 import { indexOfLargest, meanOf, range, sumOf } from "../lists.mjs";
 import { across, chartAlong, drawAxes, path, scale } from "../pictures/axes.mjs";
 import { heatMap, largest, rowOf, STRIP, topOf, weightStrip } from "../pictures/heat.mjs";
@@ -41,10 +41,10 @@ function drawSignal(run) {
       say: (q, k) => signalLook(example, weights, q, k),
       mark: (q, k) => map?.point(rowFor(weights, q, length), k ?? largest(weights, q)),
     });
+    const box = div(keyOfSignal(example, run.target === "signal"), chart);
     const predicted = target.beside(run, example, options);
-    const box = el("div", {}, keyOfSignal(example, run.target === "signal"), chart);
-    const seen = map ? el("div", { class: "beside" }, box, map.node) : box;
-    const beside = predicted ? el("div", { class: "beside" }, el("div", {}, seen), predicted) : seen;
+    const seen = predicted ? [div(box, map?.node), predicted] : [box, map?.node];
+    const beside = predicted || map ? el("div", { class: "beside" }, seen) : box;
     const results = [target.verdict(run, example), onShapes(example, weights)];
     if (isOnChannels) results.push(onChannels(weights, run.relevant));
     const hint = weights ? "Point at a position to see what it attends to." : null;
@@ -246,7 +246,7 @@ function triedChannels({ run, state, hide, changed, again, evidence }) {
       share,
     );
     draggedIn(slider, picture, (up, where, isWhole) => move(i, up, where, isWhole));
-    const button = el("button", { type: "button", onclick: () => hide([i]) }, "mask");
+    const button = buttonOf("mask", () => hide([i]));
     const node = el("div", { class: "try-series-line" }, slider, isOnChannels ? button : null);
     return { node, slider, lines, share, button, moved: 0 };
   }
@@ -290,11 +290,11 @@ function triedChannels({ run, state, hide, changed, again, evidence }) {
     return own.map((value, t) => (value + (t ? own[t - 1] : 0)) / 2);
   }
 
-  const find = "Drag a series up or down. Only one of them changes the output: find it, then mask it.";
+  const find = "Drag a series. Only one of them changes the output: find it, then mask it.";
   const any = isMany ? "Drag a series up or down" : "Drag the signal up or down where you touch it";
   return {
     node: rows.map((row) => row.node),
-    after: hasAttention ? el("div", {}, evidence.node, step) : null,
+    after: hasAttention ? div(evidence.node, step) : null,
     hint: isOnChannels && Number.isInteger(run.relevant) ? find : `${any}; the output follows.`,
     most: length,
     begin: ({ inputs }) => {

@@ -1,7 +1,7 @@
 // Texts: words on the colours of their weights. To try, a text is typed and words are masked.
 
 import { textField } from "../controls/choosers.mjs";
-import { el, percent, sentence } from "../dom.mjs";
+import { div, el, percent, sentence } from "../dom.mjs";
 import { indexOfLargest } from "../lists.mjs";
 import { mapOf, movingLegend, rowOf, strengthLegend, weightsBehind } from "../pictures/heat.mjs";
 import { tellingHead } from "../pictures/overview.mjs";
@@ -48,7 +48,7 @@ function drawText(run) {
     };
     pick(null);
     const hint = "Press a word to see what it attends to; press it again for the mean.";
-    const colours = el("div", {}, row.node, said.node, strengthLegend(tokens.length));
+    const colours = div(row.node, said.node, strengthLegend(tokens.length));
     return [
       verdict,
       el("div", { class: "beside" }, colours, predicted),
@@ -82,7 +82,7 @@ export function keptText(run, { tokens, source = tokens, known }) {
  */
 export function triedText({ state, answer, changed, forget, hide, choose }, first, last = false) {
   const text = textField("your text", 3, typed);
-  const line = el("div", {});
+  const line = div();
   const scale = movingLegend("tokens");
   let own = null; // the words
   let tokens = [];

@@ -1,6 +1,6 @@
 // Tokens that go on: what each attends to before it, the loss along a text, and induction heads.
 
-import { asNumber, el, percent, sentence, shown } from "../dom.mjs";
+import { asNumber, div, el, percent, sentence, shown } from "../dom.mjs";
 import { indexOfLargest, range } from "../lists.mjs";
 import { chart, lineOf } from "../pictures/curves.mjs";
 import { headOf, heatMap, legend, mapOf, movingLegend, rowOf } from "../pictures/heat.mjs";
@@ -52,9 +52,8 @@ function drawPassage({ tokens }, weights, { top }) {
 
 export function tokenLook(from, to, weight, back) {
   const [query, key] = [sign(from), sign(to)];
-  const where = back ? `${back} back` : "itself";
-  return `To predict what follows “${query}”, the head puts ${percent(weight)} of its weight on ` +
-    `“${key}”, ${where}.`;
+  const share = `the head puts ${percent(weight)} of its weight on “${key}”`;
+  return `To predict what follows “${query}”, ${share}, ${back ? `${back} back` : "itself"}.`;
 }
 
 /** Further pictures of a language model: the loss by position, and induction heads. */
@@ -142,7 +141,7 @@ function tokensPicture(run, beside) {
   const first = run.attention.length ? tellingHead(run, run.examples[0].tokens.length - 1) : 0;
   const options = { visible: isBefore, masked: true, top: () => 1, first, beside };
   const parts = run.attention.length ? [stage(run, drawPassage, options)] : [];
-  return el("div", {}, parts, furtherOf(run.examples[0]));
+  return div(parts, furtherOf(run.examples[0]));
 }
 
 addInput("tokens", {

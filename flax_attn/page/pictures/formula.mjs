@@ -1,7 +1,7 @@
 // From scores to weights: the scores of one query, the curve of its normaliser, and the weights.
 
 import { UNCHANGED } from "../controls/settings.mjs";
-import { el, percent, svg } from "../dom.mjs";
+import { div, el, percent, svg } from "../dom.mjs";
 import { range, sumOf } from "../lists.mjs";
 import { scoresIn, weightsIn } from "./heat.mjs";
 import { normalizers } from "./normalizers.mjs";
@@ -13,7 +13,7 @@ const CLOSE_ENOUGH = 2e-3;
 
 /** An element for the chosen query: `show(query)` after `settings(own)`. */
 export function fromScores() {
-  const body = el("div", {});
+  const body = div();
   const node = el(
     "details",
     { class: "try-formula" },
@@ -153,5 +153,5 @@ function curve(row, own, scaled) {
   );
   const upwards = `Upwards: the weight, up to ${percent(top)}.`;
   const caption = `Across: the score, ${ends}. ${upwards} Each dot is a key.`;
-  return el("div", {}, picture, el("p", { class: "hint" }, caption));
+  return div(picture, el("p", { class: "hint" }, caption));
 }

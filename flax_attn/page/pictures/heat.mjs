@@ -2,7 +2,7 @@
 // queries and keys has a square-root scale: on a linear one a full weight leaves small ones pale.
 // Words and patches have the colour of their strength, which is 0 for the uniform weight.
 
-import { el, percent, scrollBox, setStyle, svg, tableBehind } from "../dom.mjs";
+import { div, el, percent, scrollBox, setStyle, svg, tableBehind } from "../dom.mjs";
 import { bytesFrom64, indexOfLargest, meanOf, range } from "../lists.mjs";
 
 // the same as those of `analysis/drawing.py`; the first is the ground, and no weight
@@ -194,7 +194,7 @@ function barOf(said, marks, masked) {
 
 /** A legend of strengths that follows what is shown: `{node, to(count, masked)}`. */
 export function movingLegend(what) {
-  const node = el("div", {});
+  const node = div();
   const to = (count, masked = false) =>
     node.replaceChildren(strengthLegend(count, masked, what));
   return { node, to };

@@ -1,6 +1,6 @@
 // Pictures as files, an SVG or a PNG: in light colours, with the tokens.
 
-import { el, svg } from "../dom.mjs";
+import { buttonOf, el, svg } from "../dom.mjs";
 import { LIGHT, rgbAmong, rootOf, SCALED, ticksTo } from "./heat.mjs";
 import { cutShort } from "./words.mjs";
 
@@ -30,7 +30,7 @@ export function saveButtons(picture, name) {
       problem.textContent = `It cannot be saved: ${error.message}`;
     }
   };
-  const button = (text, onclick) => el("button", { type: "button", onclick }, text);
+  const button = (text, onclick) => buttonOf(text, onclick);
   return el(
     "div",
     { class: "row no-print save" },

@@ -1,6 +1,6 @@
 // The frame of a signal, and predictions of several runs on the same signals in one picture.
 
-import { el, numbered, percent, shown, svg, tableBehind } from "../dom.mjs";
+import { div, el, numbered, percent, shown, svg, tableBehind } from "../dom.mjs";
 import { range } from "../lists.mjs";
 import { SHAPE_KINDS, SHAPE_SIGNS } from "../shapes/numbers.mjs";
 import { across, chartAlong, DASHES, drawAxes, keyOf, path, scale } from "./axes.mjs";
@@ -111,12 +111,12 @@ function drawTogether(runs, number) {
     mark: (q) => maps.forEach(({ map, weights }) => map.point(q, largest(weights, q))),
   });
   const under = (name) => el("p", { dir: "auto" }, name);
-  const sheets = maps.map(({ name, map }) => el("div", {}, under(name), map.node));
+  const sheets = maps.map(({ name, map }) => div(under(name), map.node));
   const header = ["position", "input", "target", ...runs.map((run) => run.name)];
   const columns = [inputs, targets, ...answers].map(([channel]) => channel);
   const rows = () => inputs[0].map((_, i) => [i, ...columns.map((own) => shown(own[i]))]);
   return [
-    el("div", {}, keyOfSignal(examples[0], true, looks), chart),
+    div(keyOfSignal(examples[0], true, looks), chart),
     said.node,
     el("div", { class: "maps" }, sheets),
     maps.length ? legend(1) : "",

@@ -1,6 +1,6 @@
 // Words on the colours of their weights, and classes as bars.
 
-import { el, percent, pressOne, roving, setStyle } from "../dom.mjs";
+import { div, el, percent, pressOne, roving, setStyle } from "../dom.mjs";
 import { indexOfLargest } from "../lists.mjs";
 import { colours, inColours, strength } from "./heat.mjs";
 
@@ -117,7 +117,7 @@ const likeliest = (classes) => indexOfLargest(classes.map(([, share]) => share))
 /** Each run's answer, as `draw(reply, run)` makes it, under its name where there are several. */
 export function answersOf(runs, replies, draw) {
   const name = (run) => (runs.length > 1 ? el("h3", {}, run.name) : null);
-  return replies.map((reply, i) => el("div", {}, name(runs[i]), draw(reply, runs[i])));
+  return replies.map((reply, i) => div(name(runs[i]), draw(reply, runs[i])));
 }
 
 /** What the model says of an example, with a sign for right and wrong. */

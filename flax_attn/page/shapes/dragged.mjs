@@ -1,14 +1,14 @@
-// Signals of four shapes, which are dragged: the prediction over the target, and where a shape looks.
+// Signals of four shapes, which are dragged: prediction over target, and the attention of a shape.
 
-import { exampleChooser, offered } from "../controls/choosers.mjs";
+import { exampleChooser } from "../controls/choosers.mjs";
 import { handle, plot } from "../controls/plot.mjs";
 import { isVisible } from "../controls/settings.mjs";
-import { capital, el, percent } from "../dom.mjs";
+import { buttonOf, capital, div, el, percent } from "../dom.mjs";
 import { heatMap, legend, PIXELS, strip, weightsIn } from "../pictures/heat.mjs";
-import { everyNormalizer, levels, verdict } from "./levels.mjs";
+import { everyNormalizer, verdict } from "./levels.mjs";
 import { drawn, groupOf, heightIn, isIn, keysIn, LENGTH, pluralOf } from "./numbers.mjs";
 import { rightHeights, SHAPE_SIGNS, shapeParts, shapesOf, shareOn } from "./numbers.mjs";
-import { unusual, widest } from "./numbers.mjs";
+import { unusual } from "./numbers.mjs";
 
 const HEIGHT_TICKS = [0, 5, 10, 15, 20, 25];
 
@@ -61,11 +61,10 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
   const marked = withMarks(map.node);
   const aboutMap = "Rows are queries, columns are keys. Point at a cell.";
   const pointed = el("p", { class: "hint" }, aboutMap);
-  const scaleOf = el("div", {});
+  const scaleOf = div();
   const aboutRow = el("p", { class: "hint" });
-  const table = levels();
   const slot = el("div", { class: "try-below" }); // for controls and the sentence
-  const hider = el("button", { type: "button", onclick: () => hide(keysOfChosen()) }, "");
+  const hider = buttonOf("", () => hide(keysOfChosen()));
 
   function shapeHandle(i) {
     const limits = [0.5, 26.5];
@@ -124,7 +123,6 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
     const right = rightHeights(now.shapes, run.task);
     own.line("target", drawn(now.shapes, right));
     replies.forEach(({ outputs }, i) => own.line(answers[i], [...outputs.data]));
-    table.show(runs, replies, now.shapes, right, weightsOf);
     if (!weights) return;
     showAttention(weights, settings);
     showHider(settings);
@@ -172,7 +170,7 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
   function pointAt(q, k) {
     now.cell = [q, k];
     const weights = weightsNow();
-    const at = (t, count) => [t, kindAt(t, count)].filter((part) => part !== undefined).join(", a ");
+    const at = (t, count) => [t, kindAt(t, count)].filter((own) => own !== undefined).join(", a ");
     const [query, key] = [at(q, weights.rows), at(k, weights.columns)];
     pointed.textContent = `Position ${query}: ${percent(weights.at(q, k))} on ${key}`;
   }
@@ -221,7 +219,6 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
     return `${parts.join("; ")}.`;
   }
 
-  const first = widest(offered(run), (example) => weightsIn(example, heads.now.name, 0));
   row.canvas.addEventListener("click", (event) => {
     const box = row.canvas.getBoundingClientRect();
     const count = weightsNow().columns;
@@ -238,12 +235,12 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
   });
 
   function layout() {
-    const begins = exampleChooser(run, beginWith, first);
+    const begins = exampleChooser(run, beginWith);
     const besides = [heads.node, marked.node, scaleOf, pointed];
     return el(
       "div",
       { class: hasMap ? "beside" : "" },
-      el("div", {}, begins, own.node, hasMap ? rowNode : null, signalKey(runs)),
+      div(begins, own.node, hasMap ? rowNode : null, signalKey(runs)),
       hasMap ? el("div", { class: "try-beside-map" }, besides) : null,
       slot,
     );
@@ -255,10 +252,9 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
     hint: `Drag a shape (or use arrow keys): each pair should end at its mean.${also}`,
     slot,
     most: LENGTH,
-    after: el("div", {}, table.node, hasMap ? [hider, evidence.node, compare.node] : null),
+    after: hasMap ? div(hider, evidence.node, compare.node) : null,
     value: () => ({ inputs: { shape: [LENGTH, 1], data: signal() } }),
     begin,
-    first,
     show,
     say,
     parts: (weights) => shapeParts(now.shapes, weights),

@@ -79,25 +79,6 @@ export function shareOn(weights, queries, keys) {
   return count ? total / count : NaN;
 }
 
-/**
- * The example whose boxes spread their attention widest, by its index: the mean of their largest
- * weights is smallest there, so the normaliser "hard" drops the largest share.
- */
-export function widest(examples, weightsOfOne) {
-  const means = examples.map((example) => {
-    const weights = weightsOfOne(example);
-    if (!weights) return 1;
-    const boxes = shapesOf(example).filter(({ kind }) => kind === "box");
-    const rows = range(weights.rows).filter((q) =>
-      boxes.some((box) => isIn(box, ((q + 0.5) * LENGTH) / weights.rows - 0.5)),
-    );
-    const keys = range(weights.columns);
-    const mean = meanOf(rows.map((q) => Math.max(...keys.map((k) => weights.at(q, k)))));
-    return Number.isFinite(mean) ? mean : 1;
-  });
-  return means.indexOf(Math.min(...means));
-}
-
 /** What is unusual about shapes, in words; empty for those that training has. */
 export function unusual(shapes) {
   for (const [i, one] of shapes.entries())

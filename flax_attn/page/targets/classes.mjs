@@ -1,12 +1,12 @@
 // Classes: their probabilities as bars.
 
-import { el, percent } from "../dom.mjs";
+import { div, percent } from "../dom.mjs";
 import { answersOf, bars, classesOf, verdictOf } from "../pictures/words.mjs";
 import { addTarget } from "../views.mjs";
 
 /** The prediction of a changed input. Bars stand in the order of the names, so that none jumps. */
 function triedClasses({ runs }) {
-  const node = el("div", {});
+  const node = div();
   const byName = ([a], [b]) => a.localeCompare(b, "en", { numeric: true });
   const drawn = ({ classes }) => bars([...classes].sort(byName));
   const named = ([name, share]) => `${name} (${percent(share)})`;

@@ -1,6 +1,6 @@
 // The next token: the likeliest as bars, and buttons that write them.
 
-import { el, percent } from "../dom.mjs";
+import { buttonOf, div, el, percent } from "../dom.mjs";
 import { answersOf, bars, lineEnd, sign } from "../pictures/words.mjs";
 import { addTarget } from "../views.mjs";
 
@@ -48,8 +48,8 @@ export function writeButtons(onWrite) {
 /** Next tokens as bars and buttons, and a model that writes on. */
 function triedNext(own) {
   const { runs, state, forget, changed } = own;
-  const list = el("div", {});
-  const goOn = el("button", { type: "button", onclick: toggle }, "Let the model write");
+  const list = div();
+  const goOn = buttonOf("Let the model write", toggle);
   const writing = { timer: null, left: 0, random: numbersFrom(1) };
   const buttons = writeButtons((codes) => {
     stop();
@@ -102,7 +102,8 @@ function triedNext(own) {
       list.replaceChildren(...answersOf(runs, replies, drawn));
       buttons.show(replies[0]);
     },
-    said: ({ classes: [first] }) => (first ? `“${written(first[0])}” (${percent(first[1])})` : ""),
+    said: ({ classes: [first] }) =>
+      first ? `“${written(first[0])}” (${percent(first[1])})` : "", // none is kept
   };
 }
 

@@ -1,6 +1,6 @@
 // A number: predictions over targets, one point a test example, and a bar for a changed input.
 
-import { el, onWidth, sentence, shown, svg, tableBehind } from "../dom.mjs";
+import { div, el, onWidth, sentence, shown, svg, tableBehind } from "../dom.mjs";
 import { drawAxes, scale, stepAlong } from "../pictures/axes.mjs";
 import { answersOf, trackOf } from "../pictures/words.mjs";
 import { addTarget } from "../views.mjs";
@@ -22,7 +22,7 @@ function numberBar(run, number) {
     el("span", { class: "share" }, shown(number)),
   );
   const ends = `The bar runs from ${shown(low)} to ${shown(high)}, the range of the test targets.`;
-  return el("div", {}, el("ul", { class: "bars" }, bar), el("p", { class: "hint" }, ends));
+  return div(el("ul", { class: "bars" }, bar), el("p", { class: "hint" }, ends));
 }
 
 /** Predictions over targets. The point of a kept example chooses it. */
@@ -65,7 +65,7 @@ function pointsOf(run, { number, press }) {
   const rows = () => order.map((i) => [i, shown(targets[i]), shown(predictions[i])]);
   const header = ["test example", "target", "prediction"];
   const numbers = tableBehind("targets and predictions of the test", header, rows);
-  return el("div", {}, chart, said.node, el("p", { class: "hint no-print" }, hint), numbers);
+  return div(chart, said.node, el("p", { class: "hint no-print" }, hint), numbers);
 }
 
 /** Draws the points and the line of equality; returns the place of each point in pixels. */
@@ -102,7 +102,7 @@ export function nearestPoint(places, [x, y], kept) {
 }
 
 function triedNumber({ runs }) {
-  const node = el("div", {});
+  const node = div();
   const drawn = (reply, run) => numberBar(run, numberIn(reply));
   return {
     node,

@@ -1,6 +1,6 @@
 // A signal: predictions as lines. Those of an example stand in the picture of its input.
 
-import { el } from "../dom.mjs";
+import { div, el } from "../dom.mjs";
 import { meanOf } from "../lists.mjs";
 import { channelsOf, frameOf, lineIn, storedChannels } from "../shapes/channels.mjs";
 import { addTarget } from "../views.mjs";
@@ -25,7 +25,7 @@ function triedSignal({ runs, run }) {
     const errors = channelsOf(outputs)[0].map((own, t) => Math.abs(own - goal[t]));
     return `mean absolute error ${meanOf(errors).toFixed(2)}`;
   };
-  return { node: el("div", {}, rows.map((row) => row.node)), title: "Output", show, said };
+  return { node: div(rows.map((row) => row.node)), title: "Output", show, said };
 }
 
 addTarget("signal", {

@@ -1,6 +1,6 @@
 // A text: input above and output below, with lines between them as thick as the weights.
 
-import { el, numbered, percent, scrollBox, sentence, tableBehind } from "../dom.mjs";
+import { div, el, numbered, percent, replaceButtons, scrollBox, sentence, tableBehind } from "../dom.mjs";
 import { heatMap, largest } from "../pictures/heat.mjs";
 import { linesBetween } from "../pictures/lines.mjs";
 import { answersOf, sign } from "../pictures/words.mjs";
@@ -81,9 +81,9 @@ function clearest(weights) {
 
 /** The best outputs of a search, of which one is aligned with the input. */
 function triedTexts({ runs, state, heads, again, choose, hide }) {
-  const picture = el("div", {});
-  const choice = el("div", {});
-  const drawn = []; // of each run: what was drawn, and its lines
+  const picture = div();
+  const choice = div();
+  const drawn = { asked: null, lines: [] }; // of each run
   let number = 0;
 
   function chosen(reply) {
@@ -95,20 +95,16 @@ function triedTexts({ runs, state, heads, again, choose, hide }) {
     const weights = replies.map((reply) => heads.weights(chosen(reply)));
     if (state.query === null && weights[0]?.rows) state.query = clearest(weights[0]);
     const { hidden } = state.settings;
-    const asked = JSON.stringify(replies.map((reply) => [chosen(reply).tokens, reply.tokens, hidden]));
+    const parts = replies.map((reply) => [reply.tokens, chosen(reply).tokens]);
+    const asked = JSON.stringify([parts, hidden]);
     if (asked !== drawn.asked) {
-      drawn.asked = asked;
-      drawn.lines = replies.map((reply) => {
-        const label = "input above, output below";
-        const point = (q, k) => (k === null ? choose(q) : undefined);
-        const keys = { onPick: (k) => hide([k]), hidden, known: reply.known };
-        return linesBetween(label, reply.tokens, chosen(reply).tokens, point, keys);
+      const point = (q, k) => k === null && choose(q);
+      const lines = parts.map(([above, below], i) => {
+        const keys = { onPick: (k) => hide([k]), hidden, known: replies[i].known };
+        return linesBetween("input above, output below", above, below, point, keys);
       });
-      const nodes = answersOf(runs, drawn.lines, ({ node }) => node);
-      const place = picture.querySelector(":focus")?.getAttribute("aria-label");
-      picture.replaceChildren(...nodes);
-      if (place) [...picture.querySelectorAll("[role=button]")]
-        .find((own) => own.getAttribute("aria-label") === place)?.focus({ preventScroll: true });
+      Object.assign(drawn, { asked, lines });
+      replaceButtons(picture, ...answersOf(runs, lines, ({ node }) => node));
     }
     drawn.lines.forEach((lines, i) => {
       if (weights[i]?.rows) lines.show(weights[i], Math.min(state.query, weights[i].rows - 1));
@@ -124,7 +120,8 @@ function triedTexts({ runs, state, heads, again, choose, hide }) {
       again();
       choice.querySelectorAll("button")[i]?.focus();
     };
-    const list = numbered(`beam search: top ${best.length} outputs`, best.length, number, onBest, describe);
+    const title = `beam search: top ${best.length} outputs`;
+    const list = numbered(title, best.length, number, onBest, describe);
     choice.replaceChildren(...(best.length > 1 ? [list.node] : []));
   }
 
