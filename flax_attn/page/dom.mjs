@@ -126,27 +126,20 @@ export function tableBehind(caption, header, rows) {
 export function plainTable(caption, header, rows) {
   const head = header.map((name) => el("th", { scope: "col" }, String(name)));
   const body = rows.map(([first, ...cells]) =>
-    el(
-      "tr",
-      {},
+    el("tr", {},
       el("th", { scope: "row" }, String(first)),
       cells.map((cell, i) => el("td", { "data-name": header[i + 1] }, String(cell))),
     ),
   );
-  return el(
-    "table",
-    {},
-    el("caption", { class: "aside" }, caption),
-    el("thead", {}, el("tr", {}, head)),
+  return el("table", {},
+    el("caption", { class: "aside" }, caption), el("thead", {}, el("tr", {}, head)),
     el("tbody", {}, body),
   );
 }
 
 /** A choice among names: a label with a list. `onChoice` gets the index. */
 export function chooser(label, names, chosen, onChoice) {
-  const list = el(
-    "select",
-    { onchange: () => onChoice(list.selectedIndex) },
+  const list = el("select", { onchange: () => onChoice(list.selectedIndex) },
     names.map((name, i) => el("option", { value: i, selected: i === chosen }, name)),
   );
   return el("label", { class: "control" }, el("span", {}, label), list);
@@ -176,11 +169,8 @@ export function numbered(label, count, chosen, onChoice, describe = (i) => `${la
   };
   pressOne(buttons, chosen);
   roving(buttons, chosen);
-  const node = el(
-    "div",
-    { class: "control numbered", role: "group", "aria-label": label },
-    el("span", { "aria-hidden": "true" }, label),
-    el("span", { class: "row" }, buttons),
+  const node = el("div", { class: "control numbered", role: "group", "aria-label": label },
+    el("span", { "aria-hidden": "true" }, label), el("span", { class: "row" }, buttons),
   );
   return { node, press };
 }

@@ -220,8 +220,6 @@ function fillPage(page, { runs, mode }, liveOf, explored) {
     above ? triedPart("h2", `Try ${above.name}`, lives.get(above)) : "",
     ...(isOne ? [] : togetherParts(runs)),
     ...runs.map((run) => runPart(run, isExplored, level, lives.get(run), run === above)),
-    learnedPart(runs),
-    resultsPart(runs),
-    againPart(runs),
+    learnedPart(runs), resultsPart(runs), againPart(runs),
   );
 }

@@ -107,11 +107,8 @@ export function viewOf(parts) {
     const shown = answer.keys ? null : box(input.pictured, input.part, input.picture, heads.node);
     return div(
       exampleChooser(run, parts.beginWith),
-      el(
-        "div",
-        { class: input.look },
-        box(input.title, "", input.node),
-        shown,
+      el("div", { class: input.look },
+        box(input.title, "", input.node), shown,
         box(answer.keys ? null : answer.title, input.part, answer.node),
       ),
       hasAttention && !answer.keys ? evidence.node : null,

@@ -196,45 +196,30 @@ function weightsView(run) {
   grid.show(places.map((own) => pooled(own.weights, SMALL_SIDE)));
   showHead();
   chooseView(0);
-  const chosen = el(
-    "figure",
-    { class: "chosen-head" },
+  const chosen = el("figure", { class: "chosen-head" },
     heading,
     buttons.length > 1
       ? el("div", { class: "row no-print", role: "group", "aria-label": "picture" }, buttons)
       : null,
-    views.map(follow),
-    scale,
-    save,
-    table,
+    views.map(follow), scale, save, table,
   );
   const strips = [queries, keys].filter(Boolean).map((own) => own.node);
   for (const strip of strips) strip.classList.toggle("many", strip.childElementCount > MOST_LINED);
-  const tokens = el(
-    "figure",
-    {},
+  const tokens = el("figure", {},
     el("h2", {}, isSame ? "The tokens" : "Queries and keys"),
-    el("p", { class: "hint no-print" }, about),
-    follow(div(strips)),
-    keepHeight(strength.node),
+    el("p", { class: "hint no-print" }, about), follow(div(strips)), keepHeight(strength.node),
   );
   const rowsAre = run.attention.length > 1 ? " Each row is a layer." : "";
-  const heads = el(
-    "figure",
-    {},
+  const heads = el("figure", {},
     el("h2", {}, "All heads"),
-    el("p", { class: "hint no-print" }, `Press a head to look at it.${rowsAre}`),
-    grid.node,
+    el("p", { class: "hint no-print" }, `Press a head to look at it.${rowsAre}`), grid.node,
   );
   const left = [hasWords ? tokens : null, places.length > 1 ? heads : null].filter(Boolean);
   return [
     keepHeight(said.node),
     run.notes.map((note) => el("p", { class: "note" }, note)),
-    el(
-      "div",
-      { class: left.length ? "weights-beside" : "" },
-      left.length ? div(left) : null,
-      chosen,
+    el("div", { class: left.length ? "weights-beside" : "" },
+      left.length ? div(left) : null, chosen,
     ),
   ];
 }

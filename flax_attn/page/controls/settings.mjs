@@ -70,13 +70,8 @@ export function lensControls({ normalizers, most, between, ordered, onChange, on
   const sliders = [temperature, between && most > 2 ? reach : null].filter(Boolean);
   const causal = el("label", { class: "control tick" }, box, el("span", {}, "may not look ahead"));
   const reset = el("button", { type: "button", class: "reset", onclick: () => onReset() }, "Reset");
-  const node = el(
-    "div",
-    { class: "try-controls", role: "group", "aria-label": "The attention" },
-    choice,
-    sliders.map((slide) => slide.node),
-    between && !ordered ? causal : null,
-    reset,
+  const node = el("div", { class: "try-controls", role: "group", "aria-label": "The attention" },
+    choice, sliders.map((slide) => slide.node), between && !ordered ? causal : null, reset,
     el("p", { class: "hint" }, sliders.map((slide) => slide.help)),
   );
   /** Says by which normaliser the model was trained, where it is known. */

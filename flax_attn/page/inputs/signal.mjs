@@ -238,12 +238,9 @@ function triedChannels({ run, state, hide, changed, again, evidence }) {
     const name = isMany ? `series ${i}` : "signal";
     const share = el("span", { class: "try-share" });
     const limits = { "aria-valuemin": low.toFixed(2), "aria-valuemax": high.toFixed(2) };
-    const slider = el(
-      "div",
+    const slider = el("div",
       { class: "try-series-row", role: "slider", tabindex: 0, "aria-label": name, ...limits },
-      el("span", {}, name),
-      picture,
-      share,
+      el("span", {}, name), picture, share,
     );
     draggedIn(slider, picture, (up, where, isWhole) => move(i, up, where, isWhole));
     const button = buttonOf("mask", () => hide([i]));

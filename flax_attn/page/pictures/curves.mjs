@@ -88,8 +88,7 @@ export function chart(lines, names) {
     const parts = lines.flatMap((line) => lineParts(line, axes));
     canvas.setAttribute("viewBox", `0 0 ${state.width} ${CHART_HEIGHT}`);
     canvas.replaceChildren(
-      svg("defs", {}, svg("clipPath", { id }, rim)),
-      drawAxes(axes.across, axes.up, box, names),
+      svg("defs", {}, svg("clipPath", { id }, rim)), drawAxes(axes.across, axes.up, box, names),
       svg("g", { "clip-path": `url(#${id})` }, parts, pointer(state, axes)),
     );
     said.say(describe(lines, state, names));

@@ -14,11 +14,8 @@ const CLOSE_ENOUGH = 2e-3;
 /** An element for the chosen query: `show(query)` after `settings(own)`. */
 export function fromScores() {
   const body = div();
-  const node = el(
-    "details",
-    { class: "try-formula" },
-    el("summary", {}, "From scores to weights"),
-    body,
+  const node = el("details", { class: "try-formula" },
+    el("summary", {}, "From scores to weights"), body,
   );
   let settings = UNCHANGED;
   let query = null;
@@ -139,8 +136,7 @@ function curve(row, own, scaled) {
   );
   const ends = `from ${least.toFixed(1)} to ${most.toFixed(1)}`;
   const name = `weights from 0 to ${percent(top)} against scores ${ends}`;
-  const picture = svg(
-    "svg",
+  const picture = svg("svg",
     {
       class: "try-curve",
       viewBox: "0 0 100 100",
@@ -148,8 +144,7 @@ function curve(row, own, scaled) {
       role: "img",
       "aria-label": name,
     },
-    svg("polyline", { class: "try-curve-line", points: points.join(" ") }),
-    dots,
+    svg("polyline", { class: "try-curve-line", points: points.join(" ") }), dots,
   );
   const upwards = `Upwards: the weight, up to ${percent(top)}.`;
   const caption = `Across: the score, ${ends}. ${upwards} Each dot is a key.`;

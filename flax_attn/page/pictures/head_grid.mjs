@@ -42,9 +42,7 @@ export function headGrid(run, onChoose, down = "blocks") {
     range(heads).map((head) => [attention, head]),
   );
   const cells = places.map(([attention, head]) =>
-    el(
-      "button",
-      { type: "button", class: "head-cell", onclick: () => onChoose(attention, head) },
+    el("button", { type: "button", class: "head-cell", onclick: () => onChoose(attention, head) },
       el("canvas", { "aria-hidden": "true" }),
     ),
   );
@@ -58,12 +56,9 @@ export function headGrid(run, onChoose, down = "blocks") {
   const numbers = range(columns).map((head) =>
     el("span", { class: "head-number", "aria-hidden": "true" }, String(head)),
   );
-  const grid = el(
-    "div",
+  const grid = el("div",
     { class: "head-grid", role: "group", "aria-label": `heads: ${down} down, heads across` },
-    el("span", {}),
-    numbers,
-    rows,
+    el("span", {}), numbers, rows,
   );
   setStyle(grid, { "--heads": columns });
   const node = scrollBox("All heads", grid);

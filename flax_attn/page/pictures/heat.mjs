@@ -181,9 +181,7 @@ function barOf(said, marks, masked) {
     const shades = stops.map((stop) => `rgb(${stop.join(", ")})`).join(", ");
     setStyle(bar, { background: `linear-gradient(90deg, ${shades})` });
   });
-  return el(
-    "div",
-    { class: "legend" },
+  return el("div", { class: "legend" },
     el("span", { class: "what" }, said),
     el("div", { class: "scale", "aria-hidden": "true" }, bar, el("div", { class: "ticks" }, ticks)),
     masked
@@ -277,13 +275,9 @@ export function heatMap({ name, rowNames = null, columnNames = null, axes = null
   const cell = el("div", { class: "mark cell-mark" });
   const field = el("div", { class: "field" }, canvas, row, cell);
   const named = Boolean(rowNames || columnNames);
-  const node = el(
-    "div",
-    { class: named ? "heat named" : "heat" },
+  const node = el("div", { class: named ? "heat named" : "heat" },
     axes ? el("span", { class: "down-name", "aria-hidden": "true" }, `${axes[0]} ↓`) : null,
-    side(rowNames, "row-names"),
-    field,
-    side(columnNames, "column-names"),
+    side(rowNames, "row-names"), field, side(columnNames, "column-names"),
     axes ? el("span", { class: "across-name", "aria-hidden": "true" }, `${axes[1]} →`) : null,
   );
   let now = { weights: null, q: 0, k: 0 };

@@ -65,11 +65,8 @@ function lined(label, queries, keys, { width, height }, onPoint, pressed = null)
   const rowOfQueries = queries.map((place, q) => tokenOn(place, () => onPoint(q, null), q));
   keysAlong(rowOfQueries);
   if (pressed) makeKeys(rowOfKeys, pressed);
-  const picture = svg(
-    "svg",
-    { class: "lines", width, height, viewBox: `0 0 ${width} ${height}` },
-    quiet,
-    chosen,
+  const picture = svg("svg", { class: "lines", width, height, viewBox: `0 0 ${width} ${height}` },
+    quiet, chosen,
     svg("g", pressed ? group("keys; press one to mask it") : { "aria-hidden": "true" }, rowOfKeys),
     svg("g", group(label), rowOfQueries),
   );

@@ -31,12 +31,9 @@ export function saveButtons(picture, name) {
     }
   };
   const button = (text, onclick) => buttonOf(text, onclick);
-  return el(
-    "div",
-    { class: "row no-print save" },
+  return el("div", { class: "row no-print save" },
     button("Save as SVG", save("svg", (own) => new Blob([asText(own)], { type: "image/svg+xml" }))),
-    button("Save as PNG", save("png", asPixels)),
-    problem,
+    button("Save as PNG", save("png", asPixels)), problem,
   );
 }
 

@@ -54,12 +54,8 @@ export function resultsTable(runs) {
   };
   draw();
   const caption = `${runs[0].measured} on test data and further results of ${namesOf(runs)}`;
-  const table = el(
-    "table",
-    { class: runs.length > 1 ? "results stacked" : "results stacked lone" },
-    el("caption", { class: "aside" }, caption),
-    el("thead", {}, el("tr", {}, heads)),
-    body,
+  const table = el("table", { class: runs.length > 1 ? "results stacked" : "results stacked lone" },
+    el("caption", { class: "aside" }, caption), el("thead", {}, el("tr", {}, heads)), body,
   );
   return scrollBox(`Results of ${namesOf(runs)}`, table);
 }

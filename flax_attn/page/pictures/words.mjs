@@ -46,8 +46,7 @@ export function words(label, tokens, { known = null, onPoint = null, onPick = nu
     const isUnknown = known !== null && known[i] === false;
     const text = isUnknown ? inBrackets(token) : sign(token);
     const point = () => onPoint?.(i);
-    return el(
-      "button",
+    return el("button",
       {
         type: "button",
         class: isUnknown ? "word unknown" : "word",
@@ -96,12 +95,9 @@ export function bars(classes, right = null) {
   const best = likeliest(classes);
   const rows = classes.map(([name, share], i) => {
     const isRight = i === right;
-    return el(
-      "li",
-      { class: i === best ? "best" : "" },
+    return el("li", { class: i === best ? "best" : "" },
       el("span", { class: "class-name", dir: "auto" }, name, isRight ? " ✓" : ""),
-      isRight ? el("span", { class: "aside" }, " (the right class)") : null,
-      trackOf(share),
+      isRight ? el("span", { class: "aside" }, " (the right class)") : null, trackOf(share),
       el("span", { class: "share" }, percent(share)),
     );
   });

@@ -32,11 +32,8 @@ function withMarks(map) {
 /** What the lines of a plot are. */
 function signalKey(runs) {
   const entry = (name, what) => el("li", {}, el("span", { class: `try-swatch try-${name}` }), what);
-  return el(
-    "ul",
-    { class: "key" },
-    entry("input", "signal"),
-    entry("target", "target"),
+  return el("ul", { class: "key" },
+    entry("input", "signal"), entry("target", "target"),
     runs.map((run, i) => entry(`answer-${i}`, runs.length > 1 ? run.name : "prediction")),
   );
 }
@@ -237,12 +234,9 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
   function layout() {
     const begins = exampleChooser(run, beginWith);
     const besides = [heads.node, marked.node, scaleOf, pointed];
-    return el(
-      "div",
-      { class: hasMap ? "beside" : "" },
+    return el("div", { class: hasMap ? "beside" : "" },
       div(begins, own.node, hasMap ? rowNode : null, signalKey(runs)),
-      hasMap ? el("div", { class: "try-beside-map" }, besides) : null,
-      slot,
+      hasMap ? el("div", { class: "try-beside-map" }, besides) : null, slot,
     );
   }
 
