@@ -368,10 +368,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     hasScores: !isImage,
     input: () => input.value(),
     more: () => ({ view: { ...view }, settings: cut.length ? { cut } : {} }),
-    begin,
-    show,
-    say,
-    query,
+    begin, show, say, query,
   };
 }
 

@@ -124,9 +124,6 @@ export function viewOf(parts) {
     between: run.target !== "text" && isBetween(run),
     ordered: run.target === "next",
     input: () => input.value(),
-    begin,
-    show,
-    say,
-    query,
+    begin, show, say, query,
   };
 }

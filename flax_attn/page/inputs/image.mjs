@@ -221,8 +221,7 @@ function triedImage({ run, state, heads, changed, hide, choose }) {
     show,
     say: () => (image.data.some((ink) => ink >= 0.05) ? "" : "The paper is empty. Draw on it."),
     parts: (weights) => patchParts(image, weights),
-    query,
-    key,
+    query, key,
   };
 }
 

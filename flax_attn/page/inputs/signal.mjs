@@ -299,8 +299,7 @@ function triedChannels({ run, state, hide, changed, again, evidence }) {
       for (const row of rows) row.moved = 0;
     },
     value: () => ({ inputs: storedChannels(channels) }),
-    show,
-    goal,
+    show, goal,
     parts: (weights) => channelParts(isOnChannels, weights),
     query: (weights) => {
       const q = rowFor(weights, state.query ?? length - 1, length);

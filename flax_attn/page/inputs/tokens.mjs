@@ -76,8 +76,7 @@ function induction({ induction: scores, string, induction_weights: packed }) {
   const [value, block, head] = flat.reduce((a, b) => (b[0] > a[0] ? b : a));
   const best = `block${block + 1}, head ${head}`;
   const map = mapOf(
-    string,
-    weights,
+    string, weights,
     (q, k) => said.say(tokenLook(string[q], string[k], weights.at(q, k), q - k)),
     { visible: isBefore, top: 1, label: `${best} on the random string` },
   );

@@ -103,9 +103,7 @@ export function savedMatrix(title, weights, { top, visible, masked, rows, column
     svg("rect", field),
     svg("text", { x: left, y: above - 8, ...quiet }, "query ↓"),
     svg("text", { x: right, y: above - 8, "text-anchor": "end", ...quiet }, "key →"),
-    queries,
-    keys,
-    bar,
+    queries, keys, bar,
   );
 }
 

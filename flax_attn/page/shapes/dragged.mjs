@@ -77,8 +77,7 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
     return handle(own, {
       name: `${kind} ${(i % 2) + 1}`,
       mark: SHAPE_SIGNS[kind],
-      kind,
-      limits,
+      kind, limits,
       onMove: move,
       onStep: (right, up) => {
         const { center, height } = now.shapes[i];
@@ -248,9 +247,7 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
     most: LENGTH,
     after: hasMap ? div(hider, evidence.node, compare.node) : null,
     value: () => ({ inputs: { shape: [LENGTH, 1], data: signal() } }),
-    begin,
-    show,
-    say,
+    begin, show, say,
     parts: (weights) => shapeParts(now.shapes, weights),
     query: (weights) => {
       const { kind, center } = now.shapes[now.chosen];

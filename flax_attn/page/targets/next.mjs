@@ -107,7 +107,4 @@ function triedNext(own) {
   };
 }
 
-addTarget("next", {
-  kept: () => ({ classes: [], writes: [] }),
-  tried: triedNext,
-});
+addTarget("next", { kept: () => ({ classes: [], writes: [] }), tried: triedNext });

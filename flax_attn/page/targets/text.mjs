@@ -132,8 +132,7 @@ function triedTexts({ runs, state, heads, again, choose, hide }) {
     begin: () => {
       number = 0;
     },
-    chosen,
-    show,
+    chosen, show,
     said: (reply) => `“${chosen(reply).text}”`,
     query: ({ rows }) => {
       const q = Math.min(state.query ?? 0, rows - 1);
