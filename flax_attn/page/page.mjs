@@ -35,15 +35,13 @@ export function comparisonOf({ comparison }) {
 /** The part of a run. `live` is its model in the page; `isTriedAbove` if it is tried already. */
 function runPart(run, isExplored, level, live, isTriedAbove) {
   const heading = isExplored ? `Test examples: ${run.name}` : headingOf(run);
-  const lines = [...run.lines, withoutModel(run, isExplored), withoutAttention(run), diverged(run)];
-  const notes = lines.filter(Boolean);
   const under = level === "h1" ? "h2" : "h3";
   const picture = inputOf(run).picture(run, live?.beside);
   const children = [
     isExplored ? el("p", { class: "hint" }, KEPT_ANSWERS) : comparisonOf(run),
     live && !isTriedAbove ? triedPart(under, "Try it", live) : null,
     live ? part(under, "Test examples", picture) : picture,
-    notes.map((line) => el("p", { class: "note" }, line)),
+    notesOn(run, isExplored),
   ];
   const made = part(level, heading, ...children.filter(Boolean));
   made.classList.add("run");
@@ -63,13 +61,12 @@ function withoutModel({ live, note, attention }, isExplored) {
   return `${note ?? "The model is not in this page."} So the effect of masking is not shown.`;
 }
 
-function withoutAttention(run) {
-  return run.attention.length ? null : "This model has no attention layers.";
-}
-
-function diverged(run) {
-  const seeds = run.diverged.join(", ");
-  return seeds ? `Seeds that diverged are left out: ${seeds}.` : null;
+/** Lines on what a page lacks. */
+function notesOn(run, isExplored) {
+  const lines = [...run.lines, withoutModel(run, isExplored)];
+  if (!run.attention.length) lines.push("This model has no attention layers.");
+  if (run.diverged.length) lines.push(`Left out: diverged seeds ${run.diverged.join(", ")}.`);
+  return lines.filter(Boolean).map((line) => el("p", { class: "note" }, line));
 }
 
 function togetherParts(runs) {

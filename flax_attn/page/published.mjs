@@ -1,4 +1,4 @@
-// Published models: nothing is told of a training. Heads are small pictures, and each can be cut.
+// Published models, without a training. Heads are small pictures, and each can be ablated.
 
 import { textField } from "./controls/choosers.mjs";
 import { drawnImage } from "./controls/paper.mjs";
@@ -6,7 +6,7 @@ import { isVisible } from "./controls/settings.mjs";
 import { buttonOf, div, el, percent, replaceButtons } from "./dom.mjs";
 import { paintPixels } from "./inputs/image.mjs";
 import { indexOfLargest, range, sumOf } from "./lists.mjs";
-import { effectsOf, effectsRow, points } from "./pictures/effects.mjs";
+import { effectsOf, effectsRow, mostOf } from "./pictures/effects.mjs";
 import { headGrid, headName, mostTelling } from "./pictures/head_grid.mjs";
 import { headOf, inColours, mapOf, movingLegend, rowOf, scoresIn } from "./pictures/heat.mjs";
 import { headsOf, unpack, weightsIn } from "./pictures/heat.mjs";
@@ -153,7 +153,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   }
 
   function keep(attention, head, value) {
-    state.effects.set(`${attention},${head}`, { value, written: points(value) });
+    state.effects.set(`${attention},${head}`, value);
     mark();
   }
 
@@ -191,44 +191,41 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   const nameIn = (reply) => run.attention[reply.view.attention].name;
   const headIn = ({ view: own }) => headName(run, own.attention, own.head);
 
-  /** What cutting each head of the block does, and then what hiding each part does. */
+  /** The effects of ablating each head of the block, and then of masking each part. */
   async function measure(reply, settings, { inputs }, isNew) {
     const [[best]] = reply.classes;
     const own = { inputs, settings };
     const block = reply.view.attention;
     const heads = range(run.attention[block].heads);
-    const parts = isImage ? weightsIn(reply, nameIn(reply), 0).columns : reply.tokens.length;
-    const keys = range(parts);
-    await ofHeads.show(
-      {
-        title: `Effect of ablating each head of ${nameIn(reply)} on`,
-        best: written(best),
-        names: heads.map((head) => `head ${head}`),
-        changes: heads.map((head) => ({ cut: [[block, head]] })),
-        off: heads.map((head) => isCut(block, head)),
-      },
-      own,
-    );
+    const keys = range(isImage ? weightsIn(reply, nameIn(reply), 0).columns : reply.tokens.length);
+    const common = { best: written(best) };
+    const ofBlock = {
+      ...common,
+      title: `Effect of ablating each head of ${nameIn(reply)} on`,
+      names: heads.map((head) => `head ${head}`),
+      changes: heads.map((head) => ({ cut: [[block, head]] })),
+      off: heads.map((head) => isCut(block, head)),
+    };
+    await ofHeads.show(ofBlock, own);
     if (!isNew && state.parts === state.asked) return;
     if (state.reply.view.attention !== block || state.asked !== JSON.stringify([inputs, settings]))
       return;
     state.parts = state.asked;
-    ofParts.show(
-      {
-        title: `Effect of masking each ${isImage ? "patch" : "token"} on`,
-        best: written(best),
-        names: keys.map((key) => (isImage ? `patch ${key}` : written(reply.tokens[key]))),
-        changes: keys.map((key) => ({ hidden: [key] })),
-        off: keys.map((key) => settings.hidden.includes(key)),
-      },
-      own,
-    );
+    const ofKeys = {
+      ...common,
+      title: `Effect of masking each ${isImage ? "patch" : "token"} on`,
+      names: keys.map((key) => (isImage ? `patch ${key}` : written(reply.tokens[key]))),
+      changes: keys.map((key) => ({ hidden: [key] })),
+      off: keys.map((key) => settings.hidden.includes(key)),
+    };
+    ofParts.show(ofKeys, own);
   }
 
-  /** Cuts each head of the model in turn, which may take a minute. */
+  /** Ablates each head of the model in turn, which may take a minute. */
   async function cutEach() {
     const { asked, request, settings } = state;
     const isWanted = () => state.asked === asked && grid.node.isConnected;
+    if (!request) return; // before the first reply
     all.disabled = true;
     for (const [attention, { name, heads }] of run.attention.entries()) {
       if (!isWanted()) break;
@@ -250,16 +247,12 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   const isCut = (attention, head) => cut.some(([a, h]) => a === attention && h === head);
 
   function mostOfAll() {
-    const sorted = [...state.effects].sort(([, a], [, b]) => Math.abs(b.value) - Math.abs(a.value));
-    const named = ([key, { written }]) => {
-      const [attention, head] = key.split(",");
-      return `${headName(run, attention, head)} (${written})`;
-    };
-    return `Most changes without ${sorted.slice(0, 3).map(named).join("; ")}.`;
+    const names = [...state.effects.keys()].map((key) => [key, headName(run, ...key.split(","))]);
+    return mostOf(Object.fromEntries(names), state.effects);
   }
 
   function showTokens(tokens, looks, settings) {
-    const own = words("the text; press a token to see what it looks at", tokens, {
+    const own = words("the text; press a token to see what it attends to", tokens, {
       onPick: (token) => {
         view.token = token;
         changed();
@@ -345,13 +338,12 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   mark();
   const heading = run.takes === "prompt" ? "Next token" : "Prediction";
   const answers = run.has_answer ? [el("h3", {}, heading), offers.node, answer] : [];
-  const boxOf = (nodes) => div(nodes);
   const effects = [ofHeads.node, el("div", { class: "row" }, all, progress), ofParts.node];
   const image = [el("h3", {}, "What it sees, and the attention of the head"), looked, scale.node];
   return {
     node: div(
       isImage
-        ? el("div", { class: "try-drawing" }, input.node, [image, answers].map(boxOf))
+        ? el("div", { class: "try-drawing" }, input.node, div(image), div(answers))
         : [input.node, line, scale.node, answers],
       el("h3", {}, "The heads"),
       el("div", { class: "beside" }, grid.node, div(chosen, isImage ? null : details)),

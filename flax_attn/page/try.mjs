@@ -12,7 +12,8 @@ import { inputOf, keptReply } from "./views.mjs";
  * An element with which a run is asked. `others` are further runs that answer the same input, as
  * `[run, ask]`. A view, of `viewOf` or of an input of its own, has `{node, hint, begin(i), input(),
  * show(replies, settings, request), say(replies), query()}`; `begin` takes an example, of which
- * 0 is shown at first; `request` is null for what a run has kept. `more()` adds to what is asked, its settings to the others; `hasScores` is false where replies have none.
+ * 0 is shown at first; `request` is null for what a run has kept. `more()` adds to what is asked;
+ * `hasScores` is false where replies have none.
  */
 export function tryIt(run, ask, others = []) {
   const runs = [run, ...others.map(([other]) => other)];

@@ -3,7 +3,7 @@
 import { textField } from "../controls/choosers.mjs";
 import { div, el, percent, sentence } from "../dom.mjs";
 import { indexOfLargest } from "../lists.mjs";
-import { mapOf, movingLegend, rowOf, strengthLegend, weightsBehind } from "../pictures/heat.mjs";
+import { mapOf, movingLegend, rowOf, weightsBehind } from "../pictures/heat.mjs";
 import { tellingHead } from "../pictures/overview.mjs";
 import { stage } from "../pictures/stage.mjs";
 import { lineEnd, sign, withoutBrackets, words } from "../pictures/words.mjs";
@@ -15,48 +15,55 @@ const ENDS = ["<S>", "</S>"]; // of a text that is read whole
 function drawText(run) {
   const target = targetOf(run);
   return (example, weights, options) => {
-    const { tokens, known } = example;
     const verdict = el("p", { class: "result" }, target.verdict(run, example));
-    const predicted = target.beside(run, example, options);
-    if (!weights) {
-      const own = words("The text", tokens, { known }).node;
-      return [verdict, el("div", { class: "beside" }, own, predicted)];
-    }
-    const state = { q: null };
-    const said = sentence();
-    const choose = weights.rows > 1;
-    const row = words("The text", tokens, {
-      known,
-      onPoint: (k) => tell(k),
-      onPick: (q) => choose && pick(state.q === q ? null : q),
-    });
-    const map = choose ? mapOf(tokens, weights, (q, k) => pick(q, k), { top: options.top }) : null;
-    const mean = choose ? "The mean over all words" : options.choice.label;
-    const tell = (k) => {
-      const who = state.q === null ? mean : `“${tokens[state.q]}”`;
-      const share = percent(rowOf(weights, state.q)[k]);
-      said.say(`${who} puts ${share} of its weight on “${tokens[k]}”.`);
-    };
-    const pick = (q, k = null) => {
-      state.q = q;
-      const shown = rowOf(weights, q);
-      const key = k ?? indexOfLargest(shown);
-      row.show(shown);
-      row.pick(q);
-      map?.point(q, key);
-      tell(key);
-    };
-    pick(null);
-    const hint = "Press a word to see what it attends to; press it again for the mean.";
-    const colours = div(row.node, said.node, strengthLegend(tokens.length));
-    return [
-      verdict,
-      el("div", { class: "beside" }, colours, predicted),
-      choose ? el("p", { class: "hint no-print" }, hint) : null,
-      map?.node,
-      weightsBehind("word", tokens.map(sign), weights, state),
-    ];
+    const { row, below } = drawWords(example, weights, options);
+    const beside = [div(row), target.beside(run, example, options)];
+    return [verdict, el("div", { class: "beside" }, beside), ...below];
   };
+}
+
+/**
+ * The words of an example on the colours of what the chosen one attends to, as `{row, below}`: what
+ * stands beside a prediction, and what stands below both. Of tokens that go on, `say(q, k)` is what
+ * is said, the last one is chosen at first, and each sees those before it.
+ */
+export function drawWords({ tokens, known }, weights, { choice, top }, say = null) {
+  if (!weights) return { row: words("The text", tokens, { known }).node, below: [] };
+  const state = { q: say && tokens.length - 1 };
+  const said = sentence();
+  const scale = movingLegend(say ? "tokens" : "words");
+  const choose = weights.rows > 1;
+  const row = words("The text", tokens, {
+    known,
+    onPoint: (k) => tell(k),
+    onPick: (q) => choose && pick(state.q === q && !say ? null : q),
+  });
+  const seen = { top, ...(say ? { visible: (q, k) => k <= q } : {}) };
+  const map = choose ? mapOf(tokens, weights, (q, k) => pick(q, k), seen) : null;
+  const mean = choose ? "The mean over all words" : choice.label;
+  const tell = (k) => {
+    const who = state.q === null ? mean : `“${tokens[state.q]}”`;
+    const share = percent(rowOf(weights, state.q)[k]);
+    said.say(say ? say(state.q, k) : `${who} puts ${share} of its weight on “${tokens[k]}”.`);
+  };
+  const pick = (q, k = null) => {
+    state.q = q;
+    const shares = rowOf(weights, q);
+    const count = say ? q + 1 : tokens.length;
+    const key = k ?? indexOfLargest(shares.slice(0, count));
+    row.show(shares, count);
+    scale.to(count);
+    if (say) row.buttons.forEach((button, i) => button.classList.toggle("after", i > q));
+    row.pick(q);
+    map?.point(q, key);
+    tell(key);
+  };
+  pick(state.q);
+  const again = say ? "" : "; press it again for the mean";
+  const hint = choose ? `Press a word to see what it attends to${again}.` : "Point at a word.";
+  const behind = weightsBehind("word", tokens.map(sign), weights, state);
+  const under = el("p", { class: "hint no-print" }, hint);
+  return { row: [row.node, said.node, scale.node], below: [under, map?.node, behind] };
 }
 
 /** Tokens without the brackets of those that are not known. */

@@ -1,53 +1,28 @@
 // Tokens that go on: what each attends to before it, the loss along a text, and induction heads.
 
 import { asNumber, div, el, percent, sentence, shown } from "../dom.mjs";
-import { indexOfLargest, range } from "../lists.mjs";
+import { range } from "../lists.mjs";
 import { chart, lineOf } from "../pictures/curves.mjs";
-import { headOf, heatMap, legend, mapOf, movingLegend, rowOf } from "../pictures/heat.mjs";
-import { weightsBehind } from "../pictures/heat.mjs";
+import { headOf, heatMap, legend, mapOf, rowOf } from "../pictures/heat.mjs";
 import { tellingHead } from "../pictures/overview.mjs";
 import { stage } from "../pictures/stage.mjs";
-import { sign, words } from "../pictures/words.mjs";
+import { sign } from "../pictures/words.mjs";
 import { addInput } from "../views.mjs";
-import { triedText } from "./text.mjs";
+import { drawWords, triedText } from "./text.mjs";
 
 const BLANKS = new Map([["↵", "\n"], ["→", "\t"]]); // signs of characters without a picture
 const BEGINNING = 12; // tokens of the first prompt
 
-/** Whether a query may attend to a key: a token sees itself and those before it. */
-const isBefore = (q, k) => k <= q;
-
 /** The picture of the text, for `stage`. */
-function drawPassage({ tokens }, weights, { top }) {
+function drawPassage(example, weights, options) {
+  const { tokens } = example;
   if (!weights) return [];
-  const state = { q: tokens.length - 1 };
-  const said = sentence();
-  const scale = movingLegend("tokens");
-  const row = words("The text; each token attends to those before it", tokens, {
-    onPoint: (k) => tell(k),
-    onPick: (q) => pick(q),
-  });
-  const map = mapOf(tokens, weights, (q, k) => pick(q, k), { visible: isBefore, top });
-  const tell = (k) => {
-    const [query, key] = [tokens[state.q], tokens[k]];
-    if (k > state.q) said.say(`“${key}” comes after “${query}”, which cannot see it.`);
-    else said.say(tokenLook(query, key, weights.at(state.q, k), state.q - k));
-  };
-  const pick = (q, k = null) => {
-    state.q = q;
-    const shares = rowOf(weights, q);
-    const key = k ?? indexOfLargest(shares.slice(0, q + 1));
-    row.show(shares, q + 1);
-    scale.to(q + 1);
-    row.buttons.forEach((button, i) => button.classList.toggle("after", i > q));
-    row.pick(q);
-    map.point(q, key);
-    tell(key);
-  };
-  pick(state.q);
-  const under = el("p", { class: "hint no-print" }, "Press a token to see what it attends to.");
-  const behind = weightsBehind("token", tokens.map(sign), weights, state);
-  return [row.node, said.node, scale.node, under, map.node, behind];
+  const say = (q, k) =>
+    k > q
+      ? `“${tokens[k]}” comes after “${tokens[q]}”, which cannot see it.`
+      : tokenLook(tokens[q], tokens[k], weights.at(q, k), q - k);
+  const { row, below } = drawWords(example, weights, options, say);
+  return [...row, ...below];
 }
 
 export function tokenLook(from, to, weight, back) {
@@ -78,7 +53,7 @@ function induction({ induction: scores, string, induction_weights: packed }) {
   const map = mapOf(
     string, weights,
     (q, k) => said.say(tokenLook(string[q], string[k], weights.at(q, k), q - k)),
-    { visible: isBefore, top: 1, label: `${best} on the random string` },
+    { visible: (q, k) => k <= q, top: 1, label: `${best} on the random string` },
   );
   const rows = { rows: scores.length, columns: scores[0].length };
   const grid = { ...rows, at: (i, j) => asNumber(scores[i][j]) };
@@ -138,7 +113,7 @@ export function textOfTokens(tokens, { always }) {
 /** The picture of the text, and of what more context gains. */
 function tokensPicture(run, beside) {
   const first = run.attention.length ? tellingHead(run, run.examples[0].tokens.length - 1) : 0;
-  const options = { visible: isBefore, masked: true, top: () => 1, first, beside };
+  const options = { visible: (q, k) => k <= q, masked: true, top: () => 1, first, beside };
   const parts = run.attention.length ? [stage(run, drawPassage, options)] : [];
   return div(parts, furtherOf(run.examples[0]));
 }
