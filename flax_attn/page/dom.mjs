@@ -11,9 +11,8 @@ const SPEECH_PAUSE = 1000; // milliseconds between two lines that are read aloud
  * event of its name without `on`; `style` is an object of CSS properties; true and false are
  * attributes that are there or not. Children are nodes, strings, or null for none.
  */
-export function el(tag, attributes = {}, ...children) {
-  return furnish(document.createElement(tag), attributes, children);
-}
+export const el = (tag, attributes = {}, ...children) =>
+  furnish(document.createElement(tag), attributes, children);
 
 export const div = (...children) => el("div", {}, ...children);
 
@@ -22,9 +21,8 @@ export const buttonOf = (text, onclick, attributes = {}) =>
   el("button", { type: "button", onclick, ...attributes }, text);
 
 /** As `el`, for elements of an SVG. */
-export function svg(tag, attributes = {}, ...children) {
-  return furnish(document.createElementNS(SVG, tag), attributes, children);
-}
+export const svg = (tag, attributes = {}, ...children) =>
+  furnish(document.createElementNS(SVG, tag), attributes, children);
 
 function furnish(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
@@ -52,9 +50,7 @@ export function newId(stem) {
 }
 
 /** A text with a capital at its beginning. */
-export function capital(text) {
-  return text.charAt(0).toUpperCase() + text.slice(1);
-}
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** A number with three significant digits, as people write it. */
 export function shown(number) {
@@ -77,9 +73,7 @@ export function percent(share) {
 }
 
 /** A number of a curve or table as a float: JSON has no NaN, so it comes as a word. */
-export function asNumber(value) {
-  return value === null || value === undefined ? NaN : Number(value);
-}
+export const asNumber = (value) => value === null || value === undefined ? NaN : Number(value);
 
 /** A line that is read aloud when it changes, at most once a second. */
 export function sentence(text = "") {

@@ -18,19 +18,14 @@ export function part(level, heading, ...children) {
 }
 
 /** The name of a run and its sentence. */
-export function headingOf(run) {
-  return [namedBy(run.name), capital(run.sentence)];
-}
+export const headingOf = (run) => [namedBy(run.name), capital(run.sentence)];
 
 /** The small line above a heading. */
-function namedBy(name) {
-  return el("span", { class: "name", dir: "auto" }, name);
-}
+const namedBy = (name) => el("span", { class: "name", dir: "auto" }, name);
 
 /** What the figure of the sentence is to be compared with, in a line below it; null for nothing. */
-export function comparisonOf({ comparison }) {
-  return comparison ? el("p", { class: "hint" }, comparison) : null;
-}
+export const comparisonOf = ({ comparison }) =>
+  comparison ? el("p", { class: "hint" }, comparison) : null;
 
 /** The part of a run. `live` is its model in the page; `isTriedAbove` if it is tried already. */
 function runPart(run, isExplored, level, live, isTriedAbove) {
@@ -192,9 +187,8 @@ const quickly = ({ command }) => (/:quick\b/.test(command) ? " (:quick)" : "");
  * as `{tried, beside}`, or null; `explored(runs, level)` makes the parts of the explorer, which
  * stand above all.
  */
-export function buildPage(liveOf = () => null, explored = null) {
-  return openPage((page, data) => fillPage(page, data, liveOf, explored));
-}
+export const buildPage = (liveOf = () => null, explored = null) =>
+  openPage((page, data) => fillPage(page, data, liveOf, explored));
 
 function fillPage(page, { runs, mode }, liveOf, explored) {
   const isOne = runs.length === 1;

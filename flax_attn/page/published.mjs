@@ -16,7 +16,6 @@ import { writeButtons } from "./targets/next.mjs";
 import { addInput } from "./views.mjs";
 
 const MOST_BEST = 8; // classes that are shown
-const ZOOM = 4; // of the image that the model sees
 const ABLATED =
   "Press a head to ablate it. Ablating a head sets its output to zero, which is outside what the " +
   "model saw in training, so the drop can overstate its importance.";
@@ -274,7 +273,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     const patches = { size: run.side / columns, columns };
     const count = Math.max(row.length - settings.hidden.length, 1);
     const image = input.image();
-    inColours(looked, () => paintPixels(looked, image, patches, row, count, ZOOM));
+    inColours(looked, () => paintPixels(looked, image, patches, row, count));
     const best = indexOfLargest(row);
     looked.setAttribute("aria-label", `what the model sees; most weight is on patch ${best}`);
     scale.to(count, settings.hidden.length > 0);

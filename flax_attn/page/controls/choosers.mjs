@@ -44,11 +44,11 @@ export function textField(label, rows, oninput) {
   return { node: el("label", { class: "try-text" }, el("span", {}, label), area), area };
 }
 
-const OFFERED = 8; // examples to begin with
+const MOST_OFFERED = 8; // examples to begin with
 
 /** Buttons for the examples of a run, to begin with. */
 export function exampleChooser(run, onChoice) {
-  const count = Math.min(run.examples.length, OFFERED);
+  const count = Math.min(run.examples.length, MOST_OFFERED);
   if (count < 2) return null;
   return numbered("begin with example", count, 0, onChoice, (i) => `example ${i}`).node;
 }

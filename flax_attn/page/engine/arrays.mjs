@@ -17,22 +17,14 @@ export function typeOf([dtype, shape]) {
 }
 
 /** A new array of a type, of zeros. */
-export function zeros(type) {
-  return new DTYPES[type.dtype](type.size);
-}
+export const zeros = (type) => new DTYPES[type.dtype](type.size);
 
 /** The array of a type that stands in bytes from an offset on. */
-export function arrayAt(bytes, offset, type) {
-  return new DTYPES[type.dtype](bytes, offset, type.size);
-}
+export const arrayAt = (bytes, offset, type) => new DTYPES[type.dtype](bytes, offset, type.size);
 
-export function isFloat(type) {
-  return type.dtype === "float32";
-}
+export const isFloat = (type) => type.dtype === "float32";
 
-export function product(numbers) {
-  return numbers.reduce((total, number) => total * number, 1);
-}
+export const product = (numbers) => numbers.reduce((total, number) => total * number, 1);
 
 /** The distance in the flat array from one index of each axis to the next. */
 export function strides(shape) {
@@ -44,9 +36,8 @@ export function strides(shape) {
 }
 
 /** The same, with 0 along axes of size 1: an array that is repeated there. */
-export function repeatedStrides(shape) {
-  return strides(shape).map((step, axis) => (shape[axis] === 1 ? 0 : step));
-}
+export const repeatedStrides = (shape) =>
+  strides(shape).map((step, axis) => (shape[axis] === 1 ? 0 : step));
 
 /**
  * The flat positions `start + sum_a i_a steps_a` of all indices `i` of a shape, row by row.

@@ -50,9 +50,7 @@ function remembering(make) {
 }
 
 /** The array of a type with its axes in another order. */
-function inOrder(type, axes) {
-  return remembering(taker(along(type.shape, axes), type.size));
-}
+const inOrder = (type, axes) => remembering(taker(along(type.shape, axes), type.size));
 
 function dotGeneral({ contracted, batch }, [left, right], [out]) {
   const of = (type, side) => {
@@ -98,9 +96,8 @@ function windows({ strides: moves, padding, dilation }, input, taps, places) {
 }
 
 /** The index along each axis of an entry of a flat array. */
-function unravel(flat, shape) {
-  return strides(shape).map((step, axis) => Math.floor(flat / step) % shape[axis]);
-}
+const unravel = (flat, shape) =>
+  strides(shape).map((step, axis) => Math.floor(flat / step) % shape[axis]);
 
 /** A convolution as one product, of the windows of the input side by side. */
 function convolution(params, [left, right], [out]) {

@@ -101,9 +101,8 @@ function convert(params, [from], [to]) {
   return unary((x) => (x === x ? cut(x) : 0))(params, [from], [to]);
 }
 
-function not(params, [type], outputs) {
-  return unary(type.dtype === "bool" ? (x) => 1 - x : (x) => ~x)(params, [type], outputs);
-}
+const not = (params, [type], outputs) =>
+  unary(type.dtype === "bool" ? (x) => 1 - x : (x) => ~x)(params, [type], outputs);
 
 /** `x` to a whole number, which is a parameter. */
 function integerPow({ y }, inputs, outputs) {
@@ -120,9 +119,7 @@ function round({ even }, inputs, outputs) {
 }
 
 /** The error function, by its series near 0 and a continued fraction elsewhere. */
-function erf(x) {
-  return Math.abs(x) < 2 ? erfSeries(x) : Math.sign(x) * (1 - erfcFraction(Math.abs(x)));
-}
+const erf = (x) => Math.abs(x) < 2 ? erfSeries(x) : Math.sign(x) * (1 - erfcFraction(Math.abs(x)));
 
 function erfc(x) {
   if (Math.abs(x) < 2) return 1 - erfSeries(x);

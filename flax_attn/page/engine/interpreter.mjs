@@ -19,9 +19,7 @@ const FARTHEST = 2 ** 30; // the reach where there is none
 const MOST_CLASSES = 12; // that a reply names
 
 /** The names of all primitives that the interpreter knows. */
-export function primitives() {
-  return Object.keys(PRIMITIVES).sort();
-}
+export const primitives = () => Object.keys(PRIMITIVES).sort();
 
 /**
  * A model that answers, from its JSON.

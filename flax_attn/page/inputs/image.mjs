@@ -2,7 +2,7 @@
 
 import { centred, SIZE } from "../controls/digits.mjs";
 import { drawnImage } from "../controls/paper.mjs";
-import { el, percent, sentence, setStyle } from "../dom.mjs";
+import { el, percent, roving, sentence, setStyle } from "../dom.mjs";
 import { indexOfLargest, range } from "../lists.mjs";
 import { inColours, movingLegend, paintEach, rgb, rowOf, strength } from "../pictures/heat.mjs";
 import { strengthLegend, weightsBehind } from "../pictures/heat.mjs";
@@ -18,43 +18,39 @@ function drawImage(run) {
   return (example, weights, options) => {
     const { image } = example;
     const verdict = el("p", { class: "result" }, target.verdict(run, example));
-    const predicted = target.beside(run, example, options);
+    const field = patchesOn({
+      onPoint: (k) => tell(k),
+      onPick: (q) => choose && pick(state.q === q ? null : q),
+    });
+    const beside = [field.node, target.beside(run, example, options)];
+    const above = [verdict, el("div", { class: "beside" }, beside)];
     const grid = weights && gridOf(image, weights.columns);
     if (!grid) {
-      const canvas = el("canvas", { role: "img", "aria-label": verdict.textContent });
-      paintImage(canvas, image, null, null);
-      const plain = el("div", { class: "patches" }, canvas);
-      return [verdict, el("div", { class: "beside" }, plain, predicted)];
+      field.show(image, null, null, verdict.textContent);
+      return above;
     }
     const state = { q: null, k: 0 };
     const said = sentence();
     const choose = weights.rows > 1;
-    const field = patches(image, grid, {
-      onPoint: (k) => tell(k),
-      onPick: (q) => choose && pick(state.q === q ? null : q),
-    });
     const tell = (k) => {
       const mean = choose ? "The mean" : options.choice.label;
       const who = state.q === null ? mean : `Patch ${state.q}`;
       said.say(`${who} puts ${percent(rowOf(weights, state.q)[k])} of its weight on patch ${k}.`);
-      state.k = k;
-      field.mark(k, state.q);
-      const what = `Image of ${weights.columns} patches. ${verdict.textContent}`;
-      field.canvas.setAttribute("aria-label", `${what} ${said.text()}`);
     };
     const pick = (q) => {
       state.q = q;
       const row = rowOf(weights, q);
-      field.show(row);
       tell(indexOfLargest(row));
+      const pressed = q === null ? [] : [q];
+      const label = `Image of ${row.length} patches. ${verdict.textContent} ${said.text()}`;
+      field.show(image, grid, row, label, { q, pressed, key: (k) => `patch ${k}` });
     };
     pick(choose ? mostInked(image, grid) : null);
     const hint = choose
       ? "Press a patch to see what it attends to, and again for the mean over all patches."
       : "Point at a patch to read its weight.";
     return [
-      verdict,
-      el("div", { class: "beside" }, field.node, predicted),
+      ...above,
       said.node,
       strengthLegend(weights.columns, false, "patches"),
       el("p", { class: "hint no-print" }, hint),
@@ -80,18 +76,11 @@ export function mostInked({ shape: [, width], data }, grid) {
   return indexOfLargest(inks);
 }
 
-/** Draws an image in ink, with the colours of the weights of its patches over it. */
-function paintImage(canvas, image, grid, row, count = row?.length) {
-  const zoom = Math.max(1, Math.floor(336 / Math.max(...image.shape)));
-  inColours(canvas, () => paintPixels(canvas, image, grid, row, count, zoom));
-}
-
-/** As `paintImage`, with `zoom` pixels for each of the image, and for the colours of now. */
-export function paintPixels(canvas, { shape: [height, width], data }, grid, row, count, zoom) {
+/** Draws an image in ink on the colours of the weights of its patches; `count` may have any. */
+export function paintPixels(canvas, { shape: [height, width], data }, grid, row, count) {
   const cover = row && row.map((weight) => rgb(strength(weight, count)));
   const patchAt = (i, j) => Math.floor(i / grid.size) * grid.columns + Math.floor(j / grid.size);
-  paintEach(canvas, zoom * width, zoom * height, (x, y) => {
-    const [i, j] = [Math.floor(y / zoom), Math.floor(x / zoom)];
+  paintEach(canvas, width, height, (j, i) => {
     const ink = data[i * width + j];
     const ground = row ? cover[patchAt(i, j)] : [255, 255, 255];
     const shade = 1 - (row ? DARK : 1) * ink;
@@ -99,42 +88,38 @@ export function paintPixels(canvas, { shape: [height, width], data }, grid, row,
   });
 }
 
-/** An image whose patches can be pointed at by mouse, finger and keys. */
-function patches(image, grid, { onPoint, onPick }) {
-  const canvas = el("canvas", { tabindex: 0, role: "img" });
-  const marks = ["cell-mark", "query-mark"].map((kind) => el("div", { class: `mark ${kind}` }));
-  const node = el("div", { class: "patches" }, el("div", { class: "field" }, canvas, marks));
-  let now = 0;
-  const at = (event) => {
-    const box = canvas.getBoundingClientRect();
-    const part = (value, count) => Math.min(Math.max(Math.floor(value * count), 0), count - 1);
-    const row = part((event.clientY - box.top) / box.height, grid.rows);
-    return row * grid.columns + part((event.clientX - box.left) / box.width, grid.columns);
-  };
-  canvas.addEventListener("pointermove", (event) => onPoint(at(event)));
-  canvas.addEventListener("click", (event) => onPick(at(event)));
-  canvas.addEventListener("keydown", (event) => {
-    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -grid.columns, ArrowDown: grid.columns };
-    if (event.key === "Enter" || event.key === " ") onPick(now);
-    else if (event.key in steps) {
-      const aim = now + steps[event.key];
-      if (aim >= 0 && aim < grid.rows * grid.columns) onPoint(aim);
-    } else return;
-    event.preventDefault();
-  });
-  const place = (patch) => ({
-    left: `${(100 * (patch % grid.columns)) / grid.columns}%`,
-    top: `${(100 * Math.floor(patch / grid.columns)) / grid.rows}%`,
-    width: `${100 / grid.columns}%`,
-    height: `${100 / grid.rows}%`,
-  });
-  const mark = (k, q) => {
-    now = k;
-    setStyle(marks[0], place(k));
-    marks[1].hidden = q === null;
-    if (q !== null) setStyle(marks[1], place(q));
-  };
-  return { node, canvas, mark, show: (row) => paintImage(canvas, image, grid, row) };
+/** An image under buttons, one a patch: `{node, show(image, grid, row, label, options)}`. */
+function patchesOn({ onPoint, onPick }) {
+  const canvas = el("canvas", { role: "img" });
+  const buttons = el("div", { role: "group", "aria-label": "patches" });
+
+  function make({ columns }, count) {
+    const patch = (k) => {
+      const point = () => onPoint(k);
+      const on = { onpointerenter: point, onfocus: point, onclick: () => onPick(k) };
+      return el("button", { type: "button", ...on });
+    };
+    const all = range(count).map(patch);
+    roving(all, 0, columns);
+    setStyle(buttons, { "grid-template-columns": `repeat(${columns}, 1fr)` });
+    buttons.replaceChildren(...all);
+  }
+
+  /** `row` are the weights of the query `q`, or the mean; without them it is the image alone. */
+  function show(image, grid, row, label, options = {}) {
+    const { count = row?.length, q = null, hidden = [], pressed = hidden, key } = options;
+    inColours(canvas, () => paintPixels(canvas, image, grid, row, count));
+    canvas.setAttribute("aria-label", label);
+    if (row && buttons.childElementCount !== row.length) make(grid, row.length);
+    [...buttons.children].forEach((node, k) => {
+      node.classList.toggle("hidden-key", hidden.includes(k));
+      node.classList.toggle("query", k === q);
+      node.setAttribute("aria-pressed", String(pressed.includes(k)));
+      node.setAttribute("aria-label", `${key(k)}: ${percent(row[k])}`);
+    });
+  }
+
+  return { node: el("div", { class: "patches" }, canvas, buttons), show };
 }
 
 /** Ink to what the model takes, and back: MNIST has white digits on black, files the reverse. */
@@ -149,9 +134,7 @@ function triedImage({ run, state, heads, changed, hide, choose }) {
     image.data = ink;
     changed();
   }, isDigit ? centred : null);
-  const looked = el("canvas", { class: "try-seen", role: "img", width, height });
-  looked.setAttribute("aria-label", "what the model sees");
-  const buttons = el("div", { class: "try-patches", role: "group", "aria-label": "patches" });
+  const field = patchesOn({ onPoint: choose, onPick: (k) => hide([k]) });
   const scale = movingLegend("patches");
   const hasAttention = run.attention.length > 0;
   const inUnits = unitsOf(run);
@@ -168,32 +151,13 @@ function triedImage({ run, state, heads, changed, hide, choose }) {
   /** Colours show what the chosen patch attends to; a click masks a patch. */
   function show(reply, weights) {
     grid = weights && gridOf(image, weights.columns);
-    if (!grid) {
-      inColours(looked, () => paintPixels(looked, image, null, null, 1, 1));
-      return;
-    }
+    const seen = "what the model sees";
+    if (!grid) return field.show(image, null, null, seen);
     const { hidden } = state.settings;
     const { q, at } = query(weights);
     const count = Math.max(weights.columns - hidden.length, 1);
-    if (buttons.childElementCount !== weights.columns) makePatches(weights.columns);
-    inColours(looked, () => paintPixels(looked, image, grid, rowOf(weights, q), count, 1));
+    field.show(image, grid, rowOf(weights, q), seen, { count, q: at, hidden, key });
     scale.to(count, hidden.length > 0);
-    [...buttons.children].forEach((node, k) => {
-      node.classList.toggle("hidden-key", hidden.includes(k));
-      node.classList.toggle("query", k === at);
-      node.setAttribute("aria-pressed", String(hidden.includes(k)));
-      node.setAttribute("aria-label", `${key(k)}: ${percent(weights.at(q, k))}`);
-    });
-  }
-
-  function makePatches(count) {
-    setStyle(buttons, { "grid-template-columns": `repeat(${grid.columns}, 1fr)` });
-    const patch = (k) => {
-      const point = () => choose(k);
-      const on = { onpointerenter: point, onfocus: point, onclick: () => hide([k]) };
-      return el("button", { type: "button", ...on });
-    };
-    buttons.replaceChildren(...range(count).map(patch));
   }
 
   const query = ({ rows }) =>
@@ -205,12 +169,11 @@ function triedImage({ run, state, heads, changed, hide, choose }) {
     return `patch in row ${Math.floor(k / columns)}, column ${k % columns}`;
   };
   const draw = "Clear the paper and draw, with the mouse, a finger or the keyboard.";
-  const overlaid = el("div", { class: "try-overlay" }, looked, hasAttention ? buttons : null);
   return {
     title: "Draw here",
     node: drawing.node,
     pictured: hasAttention ? "What the model sees, and the attention of a patch" : "What it sees",
-    picture: [overlaid, hasAttention ? scale.node : null],
+    picture: [field.node, hasAttention ? scale.node : null],
     look: "try-drawing",
     hint: hasAttention
       ? `${draw} Point at a patch to see what it attends to; click it to mask it.`

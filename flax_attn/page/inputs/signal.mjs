@@ -1,5 +1,6 @@
 // Signals of one or several channels. To try, shapes are dragged, other channels are moved.
 
+import { slider } from "../controls/settings.mjs";
 import { buttonOf, capital, div, el, percent, shown, svg, tableBehind } from "../dom.mjs";
 import { indexOfLargest, meanOf, range, sumOf } from "../lists.mjs";
 import { across, chartAlong, drawAxes, path, scale } from "../pictures/axes.mjs";
@@ -59,9 +60,7 @@ function drawSignal(run) {
 }
 
 /** The row of weights that stands for a position; pooling has one for all. */
-function rowFor({ rows }, q, length) {
-  return Math.min(Math.floor((q * rows) / length), rows - 1);
-}
+const rowFor = ({ rows }, q, length) => Math.min(Math.floor((q * rows) / length), rows - 1);
 
 function drawOne(chart, example, weights, { q, width, top }) {
   const { inputs, predictions } = example;
@@ -132,14 +131,12 @@ function drawChannels(chart, example, weights, { q, width, top, run }) {
 }
 
 /** What stands at a position: a kind of shape, or the ground. */
-function kindAt({ marks = [] }, position) {
-  return marks.find(({ first, last }) => position >= first && position <= last)?.kind ?? null;
-}
+const kindAt = ({ marks = [] }, position) =>
+  marks.find(({ first, last }) => position >= first && position <= last)?.kind ?? null;
 
 /** The share of its weight that a query puts on shapes of a kind. */
-function shareOnKind(example, weights, q, kind) {
-  return sumOf(rowOf(weights, q).filter((_, k) => kindAt(example, k) === kind));
-}
+const shareOnKind = (example, weights, q, kind) =>
+  sumOf(rowOf(weights, q).filter((_, k) => kindAt(example, k) === kind));
 
 /** The same as the mean over all positions in shapes of that kind. */
 function meanShare(example, weights, kind) {
@@ -227,10 +224,11 @@ function triedChannels({ run, state, hide, changed, again, evidence }) {
   let channels = [];
   let weightsNow = null;
   const hasAttention = run.attention.length > 0;
-  const step = stepChooser(length, (t) => {
+  const look = (t) => {
     state.query = t;
     again();
-  });
+  };
+  const step = slider("position to look at", length - 1, length - 1, (t) => [t, () => look(t)]);
   const rows = first.inputs.map((_, i) => rowOfChannel(i));
 
   function rowOfChannel(i) {
@@ -291,7 +289,7 @@ function triedChannels({ run, state, hide, changed, again, evidence }) {
   const any = isMany ? "Drag a series up or down" : "Drag the signal up or down where you touch it";
   return {
     node: rows.map((row) => row.node),
-    after: hasAttention ? div(evidence.node, step) : null,
+    after: hasAttention ? div(evidence.node, step.node) : null,
     hint: isOnChannels && Number.isInteger(run.relevant) ? find : `${any}; the output follows.`,
     most: length,
     begin: ({ inputs }) => {
@@ -308,18 +306,6 @@ function triedChannels({ run, state, hide, changed, again, evidence }) {
     },
     key: (k) => (areOnChannels(first, weightsNow) ? `series ${k}` : `position ${k}`),
   };
-}
-
-/** A slider for the position whose scores are shown. */
-function stepChooser(length, onChoice) {
-  const value = el("output", {}, String(length - 1));
-  const input = el("input", { type: "range", min: 0, max: length - 1, value: length - 1 });
-  input.setAttribute("aria-label", "position to look at"); // the label is that of the output
-  input.addEventListener("input", () => {
-    value.textContent = input.value;
-    onChoice(Number(input.value));
-  });
-  return el("label", { class: "control" }, el("span", {}, "position to look at ", value), input);
 }
 
 addInput("signal", {

@@ -30,9 +30,7 @@ export function metricsOf(runs) {
 }
 
 /** Of one run all splits of a metric stand in one chart; of several runs one split. */
-function baseOf(key, runs) {
-  return runs.length > 1 ? key : key.split("/").slice(1).join("/");
-}
+const baseOf = (key, runs) => runs.length > 1 ? key : key.split("/").slice(1).join("/");
 
 /** The lines of a metric: mean, least and most over the seeds that did not diverge. */
 export function linesOf(runs, metric) {

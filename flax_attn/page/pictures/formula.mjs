@@ -34,9 +34,8 @@ export function fromScores() {
   return { node, show, settings: set };
 }
 
-function noScores() {
-  return el("p", { class: "hint" }, "Choose what looks at something, to see its scores.");
-}
+const noScores = () =>
+  el("p", { class: "hint" }, "Choose what looks at something, to see its scores.");
 
 /** The scores and weights of the keys that the query may attend to. */
 function scoredRow({ weights, scores, q, visible, key }) {
@@ -54,9 +53,8 @@ function fitting(row, temperature) {
 }
 
 /** The normaliser that makes these weights of these scores; null for one that is not known. */
-function normalizerOf(row, { normalizer, temperature }) {
-  return normalizers[normalizer] ?? fitting(row, temperature)[0] ?? null;
-}
+const normalizerOf = (row, { normalizer, temperature }) =>
+  normalizers[normalizer] ?? fitting(row, temperature)[0] ?? null;
 
 /**
  * The name of the one normaliser that makes the weights of replies to unchanged settings, by the

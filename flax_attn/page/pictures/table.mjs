@@ -83,9 +83,8 @@ function breakable(name) {
   return [first, ...others.flatMap((part) => [el("wbr"), part])];
 }
 
-function namesOf(runs) {
-  return runs.length > 3 ? `${runs.length} runs` : runs.map((run) => run.name).join(", ");
-}
+const namesOf = (runs) =>
+  runs.length > 3 ? `${runs.length} runs` : runs.map((run) => run.name).join(", ");
 
 function compareCells(one, other) {
   if (typeof one === "string" || typeof other === "string")
@@ -127,9 +126,8 @@ function measure(name, of, metric) {
 }
 
 /** Four significant digits, as `flax-attn compare` writes them. */
-function fourDigits(number) {
-  return Number.isFinite(number) ? String(Number(number.toPrecision(4))) : String(number);
-}
+const fourDigits = (number) =>
+  Number.isFinite(number) ? String(Number(number.toPrecision(4))) : String(number);
 
 function tableRow(run, columns, runs) {
   const [first, ...others] = columns;

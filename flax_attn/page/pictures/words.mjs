@@ -5,9 +5,8 @@ import { indexOfLargest } from "../lists.mjs";
 import { colours, inColours, strength } from "./heat.mjs";
 
 /** A token as it is shown: blanks, no-break spaces and line ends have a sign. */
-export function sign(token) {
-  return token === "" ? "∅" : token.replaceAll(" ", "␣").replace(/\p{Zs}/gu, "⍽");
-}
+export const sign = (token) =>
+  token === "" ? "∅" : token.replaceAll(" ", "␣").replace(/\p{Zs}/gu, "⍽");
 
 /** A token with a sign in place of the end of a line, as tokenizers write it. */
 export const lineEnd = (token) => (token === "\\n" ? "⏎" : token);
@@ -19,19 +18,13 @@ export function cutText(text, longest) {
 }
 
 /** A token as it is shown, or its beginning. */
-export function cutShort(token, longest) {
-  return cutText(sign(token), longest);
-}
+export const cutShort = (token, longest) => cutText(sign(token), longest);
 
 /** A word that a model does not know, without the brackets that a run has kept it in. */
-export function withoutBrackets(token) {
-  return token.replace(/^\((.+)\)$/, "$1");
-}
+export const withoutBrackets = (token) => token.replace(/^\((.+)\)$/, "$1");
 
 /** A word that a model does not know, in brackets, as figures and the terminal have it. */
-export function inBrackets(token) {
-  return `(${sign(withoutBrackets(token))})`;
-}
+export const inBrackets = (token) => `(${sign(withoutBrackets(token))})`;
 
 /**
  * Words as buttons. `onPoint(i)` is called for the word under mouse, finger or focus, `onPick(i)`

@@ -21,9 +21,8 @@ export function storedChannels(channels) {
 }
 
 /** Whether weights are on channels, and not on positions. */
-export function areOnChannels({ inputs }, weights) {
-  return inputs.length > 1 && weights?.columns === inputs.length;
-}
+export const areOnChannels = ({ inputs }, weights) =>
+  inputs.length > 1 && weights?.columns === inputs.length;
 
 /** An empty frame. */
 export function frameOf() {

@@ -42,9 +42,8 @@ function heightAt({ kind, center, width }, height, t) {
 }
 
 /** The right heights: the mean of each kind, or of the two on each side. */
-export function rightHeights(shapes, task) {
-  return shapes.map((_, i) => meanOf(groupOf(shapes, i, task).map((j) => shapes[j].height)));
-}
+export const rightHeights = (shapes, task) =>
+  shapes.map((_, i) => meanOf(groupOf(shapes, i, task).map((j) => shapes[j].height)));
 
 /** The shapes that are levelled with a shape, itself among them. */
 export function groupOf(shapes, i, task) {
@@ -54,14 +53,11 @@ export function groupOf(shapes, i, task) {
 }
 
 /** Whether a point of the signal lies in a shape. */
-export function isIn({ center, width }, t) {
-  return Math.abs(t - center) <= width / 2;
-}
+export const isIn = ({ center, width }, t) => Math.abs(t - center) <= width / 2;
 
 /** The keys in a shape, of as many as there are columns. */
-export function keysIn(shape, columns) {
-  return range(columns).filter((k) => isIn(shape, (k * LENGTH) / columns));
-}
+export const keysIn = (shape, columns) =>
+  range(columns).filter((k) => isIn(shape, (k * LENGTH) / columns));
 
 /** The share of their weight that the queries in some shapes put on the keys in others. */
 export function shareOn(weights, queries, keys) {
