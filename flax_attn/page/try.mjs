@@ -56,7 +56,7 @@ export function tryIt(run, ask, others = []) {
   let isBroken = false; // the newest answer, so that what is shown is old
 
   function pick() {
-    formula.show(view.query());
+    formula.show(view.query(), last?.[1] ?? settings);
     if (last && !isBroken) said.say(view.say(...last));
   }
 
@@ -93,7 +93,6 @@ export function tryIt(run, ask, others = []) {
     }
     last = [replies, request.settings, request];
     view.show(...last);
-    formula.settings(request.settings);
     pick();
   }
 

@@ -11,31 +11,26 @@ const SHOWN = 6; // keys whose numbers are shown, those with the largest weights
 const STEPS_OF_CURVE = 60;
 const CLOSE_ENOUGH = 2e-3;
 
-/** An element for the chosen query: `show(query)` after `settings(own)`. */
+/** An element for the chosen query: `show(query, settings)`. */
 export function fromScores() {
   const body = div();
   const node = el("details", { class: "try-formula" },
     el("summary", {}, "From scores to weights"), body,
   );
-  let settings = UNCHANGED;
-  let query = null;
+  let now = [null, UNCHANGED];
   const draw = () => {
-    if (!node.open) return;
-    body.replaceChildren(...(query ? parts(query, settings) : [noScores()]));
+    if (node.open) body.replaceChildren(...(now[0] ? parts(...now) : [noScores()]));
   };
   node.addEventListener("toggle", draw);
-  const show = (own) => {
-    query = own;
+  const show = (...own) => {
+    now = own;
     draw();
   };
-  const set = (own) => {
-    settings = own;
-  };
-  return { node, show, settings: set };
+  return { node, show };
 }
 
 const noScores = () =>
-  el("p", { class: "hint" }, "Choose what looks at something, to see its scores.");
+  el("p", { class: "hint" }, "Select a query to see its scores.");
 
 /** The scores and weights of the keys that the query may attend to. */
 function scoredRow({ weights, scores, q, visible, key }) {
@@ -74,7 +69,7 @@ export function normalizerIn(replies) {
 }
 
 function parts(query, settings) {
-  const about = `The query (what looks) is ${query.what}. The keys are what it may look at.`;
+  const about = `The query is ${query.what}.`;
   const who = el("p", {}, about);
   if (!query.scores)
     return [who, el("p", { class: "hint" }, query.without ?? "Its weights come without scores.")];

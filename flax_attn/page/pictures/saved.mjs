@@ -30,10 +30,9 @@ export function saveButtons(picture, name) {
       problem.textContent = `It cannot be saved: ${error.message}`;
     }
   };
-  const button = (text, onclick) => buttonOf(text, onclick);
   return el("div", { class: "row no-print save" },
-    button("Save as SVG", save("svg", (own) => new Blob([asText(own)], { type: "image/svg+xml" }))),
-    button("Save as PNG", save("png", asPixels)), problem,
+    buttonOf("Save as SVG", save("svg", asVectors)),
+    buttonOf("Save as PNG", save("png", asPixels)), problem,
   );
 }
 
@@ -46,6 +45,7 @@ function download(blob, name) {
   setTimeout(() => URL.revokeObjectURL(href), 60_000);
 }
 
+const asVectors = (picture) => new Blob([asText(picture)], { type: "image/svg+xml" });
 const asText = (picture) => new XMLSerializer().serializeToString(picture);
 
 async function asPixels(picture) {
