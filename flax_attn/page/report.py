@@ -7,11 +7,10 @@ from string import Template
 
 import numpy as np
 
-from flax_attn.errors import UsageError, escaped, one_line
+from flax_attn.errors import escaped
 from flax_attn.page.data import run_data, safe
 from flax_attn.page.joining import FOLDER, digest, join
-from flax_attn.runs.reading import DAMAGED, Record, curve
-from flax_attn.runs.sums import MEND
+from flax_attn.runs.reading import Record, curve
 from flax_attn.types import JsonObject
 
 MAIN, STILL = "main.mjs", "still.mjs"  # the script of runs that can be tried, and of others
@@ -32,42 +31,30 @@ def report(
     mode: str = "report",
     notes: Mapping[str, str] | None = None,
 ) -> str:
-    """The page of one or several runs, as HTML. Equal runs give equal pages.
+    """Returns the page of one or several runs, as HTML. Equal runs give equal pages.
 
     Args:
         live: for runs by name, their model as JSON, which answers in the page.
         mode: "explore" for the page of the local server, which answers there; "follow" where it
             answers for a run that trains.
         notes: for runs by name, a line such as why its model does not answer.
-
-    Raises:
-        UsageError: a run lacks something, as one of another version may, or its kind of task has
-            no view.
     """
     live, notes = live or {}, notes or {}
     is_tried = bool(live) or mode != "report"
     runs = with_own_names(runs)
-    shown = [data_of(run, live.get(run.name), notes.get(run.name)) for run in runs]
+    shown = [run_data(run, live.get(run.name), notes.get(run.name)) for run in runs]
     script = script_of([(run["input"], run["target"]) for run in shown], is_tried)
     return filled(shown, script, mode, is_tried, title(shown), "\n".join(map(still, runs)))
 
 
 def page_of_published(shown: JsonObject) -> str:
-    """The page of a published model, which the local server answers. It tells of no training.
-
-    Args:
-        shown: what the view of such models takes, with its `name`, `kind` and `sentence`.
-    """
+    """Returns the page of a published model, which the local server answers."""
     why = "This page asks the model with JavaScript, which is off here."
     return page_without_run(shown, [PUBLISHED, MAIN], "explore", why)
 
 
 def page_without_run(shown: JsonObject, modules: list[str], mode: str, why: str) -> str:
-    """The page of what is no run, by its modules.
-
-    Args:
-        why: the line that stands there without JavaScript.
-    """
+    """Returns the page of what is no run; `why` is shown without JavaScript."""
     title = f"{shown['name']}: {shown['sentence']}"
     without = f"<h2>{written(title)}</h2>\n<p>{why}</p>"
     return filled([shown], join(modules), mode, True, title, without)
@@ -76,12 +63,7 @@ def page_without_run(shown: JsonObject, modules: list[str], mode: str, why: str)
 def filled(
     shown: list[JsonObject], script: str, mode: str, is_tried: bool, title: str, without: str
 ) -> str:
-    """The page of data.
-
-    Args:
-        said: its title.
-        without: what stands there without JavaScript, as HTML.
-    """
+    """Returns the page of data; `without` is HTML that is shown without JavaScript."""
     text = json.dumps(safe({"mode": mode, "runs": shown}), allow_nan=False, separators=(",", ":"))
     styles = STYLES if is_tried else STYLES[:1]
     style = "".join((FOLDER / name).read_text(encoding="utf-8") for name in styles)
@@ -103,30 +85,14 @@ def script_of(tasks: Iterable[tuple[str, str]], is_tried: bool) -> str:
     return join([*sorted(parts), MAIN if is_tried else STILL])
 
 
-def data_of(run: Record, live: JsonObject | None, note: str | None) -> JsonObject:
-    """The data of a run.
-
-    Raises:
-        UsageError: the run lacks something, as one of another version may.
-    """
-    try:
-        return run_data(run, live, note)
-    except UsageError:
-        raise
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"{DAMAGED.format(run.path)} ({one_line(error)} is missing or of another kind); {MEND}"
-        ) from error
-
-
 def with_own_names(runs: list[Record]) -> list[Record]:
-    """The runs; those of equal names have their path as a name."""
+    """Returns the runs; those of equal names have their path as a name."""
     names = [run.name for run in runs]
     return [run if names.count(run.name) == 1 else run._replace(name=str(run.path)) for run in runs]
 
 
 def title(shown: list[JsonObject]) -> str:
-    """What the page says, in one line."""
+    """Returns what the page says, in one line."""
     if len(shown) == 1:
         return escaped(f"{shown[0]['name']} {shown[0]['sentence']}")
     does = (f"{run['name']} {run['sentence']}" for run in shown)
@@ -134,7 +100,7 @@ def title(shown: list[JsonObject]) -> str:
 
 
 def still(run: Record) -> str:
-    """A run for a browser without JavaScript: its results and one curve."""
+    """Returns a run for a browser without JavaScript: its results and one curve."""
     rows = "".join(
         f"<tr><th>{written(name)}</th><td>{metric['mean']:.4g}</td>"
         f"<td>{metric['std']:.2g}</td></tr>"
@@ -150,7 +116,7 @@ def still(run: Record) -> str:
 
 
 def drawn_curve(run: Record) -> str:
-    """The test metric of a run against the step, as an SVG."""
+    """Draws the test metric of a run against the step, as an SVG."""
     steps, values = curve(run.sound_rows, f"test/{run.measured}")
     if len(steps) < 2:
         return ""
@@ -170,5 +136,5 @@ def drawn_curve(run: Record) -> str:
 
 
 def written(text: str) -> str:
-    """A text as HTML shows it."""
+    """Returns a text as HTML shows it."""
     return html.escape(escaped(text))
