@@ -1,6 +1,5 @@
 """A trained run as JSON that lives in a page: what it predicts, and its weights, as equations.
 
-    kind          that of the run's pictures, such as signals
     inputs        name, shape and dtype of what the user gives, one example; none for a text
     settings      the names of the further inputs: how the attention is changed
     normalizers   the names of the programs
@@ -54,13 +53,11 @@ class Programs(NamedTuple):
 
 
 def live(run: Run) -> JsonObject:
-    """A run's first seed as JSON for a page, whose interpreter answers without Python.
-
-    Errors say why a model does not answer in a page.
+    """Returns a run's first seed as JSON for a page, whose interpreter answers without Python.
 
     Raises:
-        UsageError: a kind of task that needs Python, a primitive that the interpreter does not
-            know, or more than 1 MB.
+        UsageError: a task that needs Python, a primitive that the interpreter does not know, or
+            more than 1 MB; the text says why a model does not answer in a page.
     """
     content = written(run, programs_of(run))
     size = len(json.dumps(content, separators=(",", ":"), allow_nan=False))
@@ -72,7 +69,7 @@ def live(run: Run) -> JsonObject:
 
 
 def written(run: Run, programs: Programs) -> JsonObject:
-    """The JSON of `live`, of any size."""
+    """Returns the JSON of `live`, of any size."""
     pool = Pool()
     names = [(program, name) for program, arrays in programs.outputs.items() for name in arrays]
     values = [programs.outputs[program][name] for program, name in names]
@@ -87,7 +84,6 @@ def written(run: Run, programs: Programs) -> JsonObject:
         shape = programs.graph.avals[value].shape
         outputs[program][name] = [number, shape_of(name, shape)]
     return {
-        "kind": run.task.name,
         "inputs": [
             {"name": name, "shape": list(arrays.shape[1:]), "dtype": str(arrays.dtype)}
             for name, arrays in programs.inputs.items()
@@ -105,7 +101,7 @@ def written(run: Run, programs: Programs) -> JsonObject:
 
 
 def programs_of(run: Run) -> Programs:
-    """The programs of a run's first seed. Errors are those of `live`, but for the size."""
+    """Traces the programs of a run's first seed. Errors are those of `live`, without the size."""
     inputs, compute = run.task.live_inputs(), computation(run)
     settings = [jax.ShapeDtypeStruct(np.shape(array), array.dtype) for array in UNCHANGED]
     graph = Graph([*inputs.values(), *settings])
@@ -130,7 +126,7 @@ def programs_of(run: Run) -> Programs:
 
 
 def computation(run: Run) -> Compute:
-    """What the server computes too, from parameters that are arrays of NumPy or JAX."""
+    """Returns what the server computes, too, from parameters of NumPy or JAX."""
     compute = Answers(run).looking.compute
     return lambda params, inputs: compute(jax.tree.map(jnp.asarray, params), inputs)
 
@@ -138,7 +134,7 @@ def computation(run: Run) -> Compute:
 def trace(
     compute: Compute, params: Params, inputs: dict[str, jax.ShapeDtypeStruct], normalizer: str
 ) -> tuple[ClosedJaxpr, list[str]]:
-    """The program of a normaliser, and the names of its outputs.
+    """Traces the program of a normaliser; returns it with the names of its outputs.
 
     Scores are among them where a model has its attention outside loops, which no score can leave.
     """
@@ -166,7 +162,7 @@ def trace(
 
 
 def shape_of(name: str, shape: tuple[int, ...]) -> list[int]:
-    """The shape of an output without its batch axis; of weights and scores `(heads, q, k)`."""
+    """Returns the shape of an output without its batch; of weights and scores `(heads, q, k)`."""
     _, _, attention = name.partition("/")
     if not attention:
         return list(shape[1:])
@@ -175,6 +171,6 @@ def shape_of(name: str, shape: tuple[int, ...]) -> list[int]:
 
 
 def of_seeds(run: Run) -> str | None:
-    """What to say where the page has one seed of several."""
+    """Returns a line where the page has one seed of several."""
     count, first = len(run.params), next(iter(run.params))
     return f"The page has the model of seed {first}, the first of {count}." if count > 1 else None

@@ -53,17 +53,15 @@ class PublishedAnswers:
         self.last: tuple[object, dict[str, np.ndarray]] | None = None  # what was looked at last
 
     def __call__(self, request: Json) -> JsonObject:
-        """The reply to a request. Its texts are escaped, as all that a page shows.
+        """Returns the reply to a request. Its texts are escaped, as all that a page shows.
 
         Raises:
-            UsageError: a request that is none, an input that the model does not take, or a head
-                that it does not have.
+            UsageError: a request that is none, or an input that the model does not take.
         """
         asked = read(request)
         prepared = self.task.prepared(asked)
-        for settings in (asked.settings, *asked.changes):
-            self._check(settings.cut)
-        view = self._view(asked.view, prepared)
+        token = prepared.token if asked.view.token is None else asked.view.token
+        view = asked.view._replace(token=min(token, prepared.length - 1))
         looked = self._looked(asked, prepared, view)
         check_finite(looked["outputs"])
         reply = replies.EMPTY | self._classified(looked["outputs"])
@@ -73,36 +71,20 @@ class PublishedAnswers:
             reply |= self._shown(looked, prepared, view)
         return safe(reply)
 
-    def _check(self, heads: tuple[tuple[int, int], ...]) -> None:
-        blocks, most = self.model.num_blocks, self.model.num_heads
-        for block, head in heads:
-            if block >= blocks or head >= most:
-                raise UsageError(
-                    f"expected heads from 0 to {most - 1} of the attentions 0 to {blocks - 1}, "
-                    f"got {[block, head]}"
-                )
-
-    def _view(self, view: View, prepared: Prepared) -> View:
-        """The view, with its token."""
-        self._check(((view.attention, view.head),))
-        token = prepared.token if view.token is None else view.token
-        return view._replace(token=min(token, prepared.length - 1))
-
     def _looked(self, asked: Asked, prepared: Prepared, view: View) -> dict[str, np.ndarray]:
-        """One pass. Another head of the same pass, or what each change does, needs no further."""
+        """Computes one pass, unless the last one was the same, for another head or for effects."""
         leaves = tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(prepared.inputs))
         key = leaves, asked.settings, view.token
-        last = self.last
-        if last is None or last[0] != key:
-            traced, factors = self._arguments(asked.settings, prepared)
-            token, normalizer = np.int32(view.token or 0), asked.settings.normalizer
-            with_inputs = self.params, prepared.inputs, traced, factors
-            last = key, jax.device_get(self.look(*with_inputs, token, normalizer=normalizer))
-            self.last = last
-        return last[1]
+        if self.last is None or self.last[0] != key:
+            arguments = *self._arguments(asked.settings, prepared), np.int32(view.token or 0)
+            looked = self.look(
+                self.params, prepared.inputs, *arguments, normalizer=asked.settings.normalizer
+            )
+            self.last = key, jax.device_get(looked)
+        return self.last[1]
 
     def _arguments(self, settings: Settings, prepared: Prepared) -> tuple[Traced, np.ndarray]:
-        """The settings as a program takes them, and a factor for each head."""
+        """Returns the settings as a program takes them, and a factor for each head."""
         moved = tuple(key + prepared.first for key in settings.hidden)
         hidden = tuple(key for key in moved if key < MOST_TOKENS)
         factors = np.ones((self.model.num_blocks, self.model.num_heads), np.float32)
@@ -111,10 +93,7 @@ class PublishedAnswers:
         return Traced.of(settings._replace(hidden=hidden)), factors
 
     def _effects(self, asked: Asked, prepared: Prepared, outputs: np.ndarray) -> list[float]:
-        """By how much the probability of the likeliest class changes under each of the settings.
-
-        They go through one program, some at once.
-        """
+        """Computes the change of the likeliest class under each of the settings, some at once."""
         best = int(outputs.argmax())
         pairs = [self._arguments(settings, prepared) for settings in asked.changes]
         traced, normalizer = pairs[0][0], asked.settings.normalizer
@@ -131,13 +110,13 @@ class PublishedAnswers:
         return effects
 
     def _classified(self, outputs: np.ndarray) -> JsonObject:
-        if isinstance(self.task, Continued):
-            classified = replies.classified(outputs, self.task.class_names())
-            return classified | {"outputs": None, "writes": self.task.writes(outputs)}
-        return replies.classified(outputs, self.task.classes) | {"outputs": None}
+        if not isinstance(self.task, Continued):
+            return replies.classified(outputs, self.task.classes) | {"outputs": None}
+        classified = replies.classified(outputs, self.task.class_names())
+        return classified | {"outputs": None, "writes": self.task.writes(outputs)}
 
     def _shown(self, looked: dict[str, np.ndarray], prepared: Prepared, view: View) -> JsonObject:
-        """The parts of a reply on the heads and on one token."""
+        """Returns the parts of a reply on the heads and on one token."""
         name, at = self.names[view.attention], (view.attention, view.head)
         length = prepared.length
         row = lambda part: {name: replies.array(looked[part][at][None, None, :length])}
@@ -160,11 +139,9 @@ class PublishedAnswers:
             path = {part: vector(looked[part][at]) for part in ("query", "key", "context")}
             shown["path"] = path | {"embedding": vector(looked["embedding"]), "after": None}
             if isinstance(self.task, Continued):
-                names = self.task.class_names()
-                after = zip(looked["next"].tolist(), looked["next_shares"].tolist())
-                shown["path"]["after"] = [
-                    [[names[i], share] for i, share in zip(*of_block)] for of_block in after
-                ]
+                names = np.array(self.task.class_names(), object)[looked["next"]]
+                pairs = np.stack([names, looked["next_shares"].astype(object)], axis=-1)
+                shown["path"]["after"] = pairs.tolist()  # (blocks, NEXT, 2)
         return shown
 
     def _look(
@@ -253,7 +230,7 @@ class PublishedAnswers:
 
 
 class Parts:
-    """What one token is within a pass: its states, and its vectors in each head.
+    """Collects the states of one token within a pass, and its vectors in each head.
 
     Attributes:
         states: of the token before the first block and after each, `(features,)`.
@@ -267,11 +244,11 @@ class Parts:
         self.vectors: dict[str, list[Array]] = {"query": [], "key": [], "context": []}
 
     def of_context(self, context: Array) -> None:
-        """Keeps what the heads say, `(1, t, heads, width)`."""
+        """Keeps the context of the heads, `(1, t, heads, width)`."""
         self.vectors["context"].append(context[0, self.token])
 
     def of_call(self, call: Callable[..., Tree], args: Tree, options: Options, at: Tree) -> Tree:
-        """Makes a call of a module, and keeps what it says of the token."""
+        """Calls a module, and keeps its output for the token."""
         outputs = call(*args, **options)
         if at.method_name != "__call__":
             return outputs
@@ -289,22 +266,20 @@ FIRST_GAP = "The capital of France is {}, a city on the river."
 
 
 def page_data(run: Model) -> JsonObject:
-    """What a page shows of a published model. It shows no training and no test."""
+    """Returns what a page shows of a published model: no training and no test."""
     answers = PublishedAnswers(run)
     task, model = answers.task, answers.model
     count = sum(leaf.size for leaf in jax.tree.leaves(answers.params))
     blocks = counted(model.num_blocks, "block")
     of_heads = counted(model.num_heads, "head")
-    text, takes = FIRST_TEXT, "text"
-    if isinstance(task, Continued):
-        text, takes = FIRST_PROMPT, "prompt"
-    elif isinstance(task, Read) and task.mask is not None and model.head == "words":
+    text, takes = {Continued: (FIRST_PROMPT, "prompt"), Seen: ("", "image")}.get(
+        type(task), (FIRST_TEXT, "text")
+    )
+    if isinstance(task, Read) and task.mask is not None and model.head == "words":
         text = FIRST_GAP.format(task.encoder.tokenizer.written(task.mask))
-    elif isinstance(task, Seen):
-        text, takes = "", "image"
     return {
         "name": run.path.resolve().name,
-        "kind": "published",
+        "input": "published",
         "sentence": f"{blocks} of {of_heads}, {count:,} parameters, from a folder",
         "takes": takes,
         "text": text,
@@ -320,14 +295,14 @@ def page_data(run: Model) -> JsonObject:
 
 
 def as_map(weights: Float[Array, "heads q k"]) -> Float[Array, "heads rows columns"]:
-    """Weights as a picture. Those of one query on patches lie as the patches do."""
+    """Returns weights as a picture. Those of one query on patches lie as the patches do."""
     heads, queries, keys = weights.shape
     side = math.isqrt(keys)
     return weights.reshape(heads, side, side) if queries == 1 and side**2 == keys else weights
 
 
 def pooled(maps: Tree, side: int) -> Tree:
-    """Maps of at most `side` rows and columns. A cell has the largest weight that is in it."""
+    """Pools maps to at most `side` rows and columns, by the largest weight in each cell."""
     heads, *shape = maps.shape
     factor = factor_of(max(shape), side)
     if factor == 1:
@@ -339,12 +314,12 @@ def pooled(maps: Tree, side: int) -> Tree:
 
 
 def factor_of(size: int, side: int) -> int:
-    """How many rows of a map of this size are one where it has at most `side`."""
+    """Returns how many rows of a map of this size are one where it has at most `side`."""
     return -(-size // side)
 
 
 def trimmed(maps: np.ndarray, prepared: Prepared) -> np.ndarray:
-    """Maps without the rows and columns of padding."""
+    """Cuts the rows and columns of padding."""
     if prepared.width == prepared.length:
         return maps
     cells = -(-prepared.length // factor_of(prepared.width, SIDE))

@@ -4,7 +4,7 @@ It listens on 127.0.0.1 alone. A web site that the user visits meanwhile can nei
 (its `Host` is another) nor ask (it does not know the token). Nothing is kept between two requests.
 """
 
-import errno
+import contextlib
 import hmac
 import json
 import secrets
@@ -39,11 +39,7 @@ class Explorer(ThreadingHTTPServer):
 
         Args:
             answers: of each run.
-            state: tells how far a training is; None where none is followed.
-
-        Raises:
-            OSError: the port is in use, or may not be used.
-            OverflowError: there is no such port.
+            state: returns the progress of a training; None where none is followed.
         """
         # XLA crashes if the program ends inside it, so these threads are waited for
         self.pool = ThreadPoolExecutor()
@@ -67,7 +63,7 @@ class Explorer(ThreadingHTTPServer):
         """Says nothing of a page that was closed while it was answered."""
 
     def answer(self, body: bytes) -> tuple[HTTPStatus, JsonObject]:
-        """The reply to the body of a request. An error is one line in it."""
+        """Returns the reply to the body of a request. An error is one line in it."""
         try:
             request = json.loads(body)
             number = request["run"] if isinstance(request, dict) else None
@@ -98,9 +94,9 @@ class Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        if self.is_stranger():
-            return
-        if self.path == "/state" and self.server.state is not None:
+        if self.headers.get("Host") not in self.server.hosts:
+            self.refuse(HTTPStatus.FORBIDDEN, f"expected the host {ADDRESS}")
+        elif self.path == "/state" and self.server.state is not None:
             self.send_json(HTTPStatus.OK, self.server.state())
         elif self.path != "/":
             self.refuse(HTTPStatus.NOT_FOUND, "nothing is here; open /")
@@ -110,34 +106,24 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def do_POST(self) -> None:
-        if self.is_stranger():
-            return
         token = self.headers.get(TOKEN, "").encode()
-        if not hmac.compare_digest(token, self.server.token.encode()):
-            self.refuse(HTTPStatus.FORBIDDEN, "expected the token of this page; load it again")
-            return
-        if self.path != "/ask":
-            self.refuse(HTTPStatus.NOT_FOUND, "nothing is here; ask /ask")
-            return
         length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()):
+        if self.headers.get("Host") not in self.server.hosts:
+            self.refuse(HTTPStatus.FORBIDDEN, f"expected the host {ADDRESS}")
+        elif not hmac.compare_digest(token, self.server.token.encode()):
+            self.refuse(HTTPStatus.FORBIDDEN, "expected the token of this page; load it again")
+        elif self.path != "/ask":
+            self.refuse(HTTPStatus.NOT_FOUND, "nothing is here; ask /ask")
+        elif not (length.isascii() and length.isdigit()):
             self.refuse(HTTPStatus.LENGTH_REQUIRED, "expected the length of the request")
         elif len(length) > 12 or int(length) > LARGEST_BODY:
             line = f"expected at most {LARGEST_BODY:,} bytes, got more; shorten the input"
             self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, line)
         else:
-            status, reply = self.server.answer(self.rfile.read(int(length)))
-            self.send_json(status, reply)
-
-    def is_stranger(self) -> bool:
-        """Whether the request was for another host, which is refused."""
-        if self.headers.get("Host") in self.server.hosts:
-            return False
-        self.refuse(HTTPStatus.FORBIDDEN, f"expected the host {ADDRESS}")
-        return True
+            self.send_json(*self.server.answer(self.rfile.read(int(length))))
 
     def refuse(self, status: HTTPStatus, line: str) -> None:
-        """Says in one line why not, and closes the connection, whose body is left unread."""
+        """Replies with a one-line error, and closes the connection, whose body is left unread."""
         self.close_connection = True
         self.send_json(status, {"error": line})
 
@@ -167,21 +153,14 @@ class Handler(BaseHTTPRequestHandler):
         """Writes nothing: the terminal shows the address alone."""
 
 
-def is_free(port: int) -> bool:
-    """Whether nobody listens on a port."""
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            one.bind((ADDRESS, port))
-        except OSError:
-            return False
-    return True
-
-
 def free_port(first: int = FIRST_PORT) -> int:
-    """The first free port from one on; 0, which is any, where many are in use."""
-    ports = range(first, min(first + PORTS_TRIED, 65_536))
-    return next((port for port in ports if is_free(port)), 0)
+    """Returns the first free port from one on; 0, which is any, where many are in use."""
+    for port in range(first, min(first + PORTS_TRIED, 65_536)):
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind((ADDRESS, port))
+            return port
+    return 0
 
 
 def check_free(port: int | None) -> None:
@@ -196,7 +175,7 @@ def open_explorer(
     answers: Sequence[Answer],
     state: State | None = None,
 ) -> Explorer:
-    """A server on a port; None for the first free one. `state` is that of `Explorer`.
+    """Returns a server on a port; None for the first free one. `state` is that of `Explorer`.
 
     Args:
         make_page: from the token of the server to the page.
@@ -214,18 +193,11 @@ def open_explorer(
 
 
 def bound(port: int | None, answers: Sequence[Answer], state: State | None) -> Explorer:
-    """A server without its page. Port and errors are those of `open_explorer`."""
-    for _ in range(PORTS_TRIED if port is None else 1):
-        chosen = free_port() if port is None else port
-        try:
-            return Explorer(chosen, answers, state)
-        except (OSError, OverflowError) as error:
-            why = (error.strerror or "").lower() if isinstance(error, OSError) else "no port"
-            if port is None and getattr(error, "errno", None) == errno.EADDRINUSE:
-                continue  # another program was faster
-            if port is None:
-                raise UsageError(f"cannot listen on {ADDRESS} ({why})") from error
-            raise UsageError(
-                f"expected a free --port, got {port} ({why}); --port {free_port(port + 1)} is free"
-            ) from error
-    raise UsageError("expected a free port, got none; choose one with --port")
+    """Returns a server without its page. Port and errors are those of `open_explorer`."""
+    try:
+        return Explorer(free_port() if port is None else port, answers, state)
+    except (OSError, OverflowError) as error:
+        free = free_port(FIRST_PORT if port is None else port + 1)
+        raise UsageError(
+            f"cannot listen on {ADDRESS}, port {port} ({one_line(error)}); --port {free} is free"
+        ) from error

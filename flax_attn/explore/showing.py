@@ -9,7 +9,6 @@ from flax_attn import kinds
 from flax_attn.errors import UsageError, check_no_result, one_line
 from flax_attn.experiment.loading import Model, Run, of_record
 from flax_attn.explore.live import live
-from flax_attn.fields import check_number, check_truth
 from flax_attn.files import expanded
 from flax_attn.page.report import report, with_own_names
 from flax_attn.page.saving import write
@@ -91,7 +90,7 @@ def show(
     model: bool = True,
     height: int = HEIGHT,
 ) -> Page:
-    """Runs, or attention weights of any model, as a page in a notebook.
+    """Shows runs, or attention weights of any model, as a page in a notebook.
 
     `show(run)` takes run directories, or runs that are loaded. `show(weights, rows, columns)` takes
     arrays of JAX, PyTorch, Keras or NumPy. `show(...).save("page.html")` writes the page.
@@ -113,32 +112,18 @@ def show(
         UsageError: a run that is not finished or is damaged; weights of another shape, negative or
             above 1; tokens or a mask that do not fit them.
     """
-    check_number("height", height)
-    check_truth("model", model)
     beside = {"rows": rows, "columns": columns, "mask": mask}
     if runs:
         check_no_result("weights", runs[0])
     if runs and are_weights(runs[0]):
-        if not model:
-            raise UsageError("expected model=False beside runs alone, got weights; leave it out")
         weights, *tokens = runs
-        if len(tokens) > 2:
-            raise UsageError(
-                f"expected weights, rows and columns, got {len(runs)} arguments; pass several "
-                f"layers as a list"
-            )
-        for name, labels in zip(("rows", "columns"), tokens):
-            if beside[name] is not None:
-                raise UsageError(f"expected {name} once, got it twice; leave one out")
-            beside[name] = labels
+        beside |= dict(zip(("rows", "columns"), tokens, strict=False))
         return Page(page_of_weights(weights, **beside, title=title), height, saves=True)
-    if title or any(value is not None for value in beside.values()):
+    if not runs or title or any(value is not None for value in beside.values()):
         raise UsageError(
-            "expected rows, columns, mask and title beside weights alone, got them beside a run; "
-            "leave them out"
+            "expected a run, such as show('runs/shapes_attention'), or weights with rows, columns, "
+            "mask and title"
         )
-    if not runs:
-        raise UsageError("expected a run, such as show('runs/shapes_attention'), got none")
     paths = [
         run.path if isinstance(run, Model) else shipped.place(expanded(run, "a run"))
         for run in runs
@@ -147,11 +132,7 @@ def show(
 
 
 def page_of(records: list[Record], model: bool = True) -> str:
-    """The page of some runs, with their models where they can answer in it.
-
-    Raises:
-        UsageError: a run whose model or data are damaged.
-    """
+    """Returns the page of some runs, with their models where they can answer in it."""
     records = with_own_names(records)
     if not model:
         return report(records)
@@ -160,7 +141,7 @@ def page_of(records: list[Record], model: bool = True) -> str:
 
 
 def living(records: Iterable[Record]) -> tuple[dict[str, JsonObject], dict[str, str]]:
-    """Of runs by name their models as JSON, and a line on each that cannot answer in a page."""
+    """Returns models of runs by name as JSON, and a line on each that cannot answer in a page."""
     models, notes = {}, {}
     for record in records:
         try:

@@ -68,9 +68,8 @@ function failed(error) {
  * `ask(request) -> Promise<reply>` of a run whose model is in the page, or null. The worker that
  * answers is made from the page's own script.
  */
-export function askOf(run) {
-  return run.live && answering(run.live, document.getElementById("script").textContent);
-}
+export const askOf = (run) =>
+  run.live && answering(run.live, document.getElementById("script").textContent);
 
 /** The `ask` of a run behind the local server: by its number. */
 export function serverAsk(number) {
@@ -117,9 +116,7 @@ export function whenBack(onBack) {
   }, PATIENCE);
 }
 
-export function isGone(reply) {
-  return reply.error === GONE;
-}
+export const isGone = (reply) => reply.error === GONE;
 
 /** A reply whose arrays are numbers; the server sends them as float32 in base64. */
 function unpacked(value) {

@@ -24,18 +24,29 @@ NUM_EXAMPLES = 16
 ROOM = 470_000  # bytes of all packed weights of a run
 KEPT = 64  # weights a row, where all of them are too many
 
+# the input and the target of each kind of task
+TASKS = {
+    "signals": ("signal", "signal"),
+    "series": ("signal", "signal"),
+    "images": ("image", "classes"),
+    "texts": ("text", "classes"),
+    "translation": ("text", "text"),
+    "language": ("tokens", "next"),
+}
+
 Weights = np.ndarray  # (heads, q, k)
 
 
 def run_data(run: Record, live: JsonObject | None = None, note: str | None = None) -> JsonObject:
-    """All that a page shows of a run. Equal runs give equal data."""
+    """Returns all that a page shows of a run. Equal runs give equal data."""
     summary, measured = run.summary, f"test/{run.measured}"
     shown, lines = examples(run)
     has_trained = any(row["epoch"] > 0 for row in run.sound_rows)
     changed, is_known = changes(run.config)
     return {
         "name": run.name,
-        "kind": run.kind,
+        "input": task_of(run)[0],
+        "target": task_of(run)[1],
         "data": run.config["data"]["name"],
         "files": run.files,
         "task": run.config["data"].get("task", ""),
@@ -60,7 +71,7 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
         "summary": summary["metrics"],
         "late": late_median(run.sound_rows, measured) if has_trained else None,
         "curves": curves(run.sound_rows),
-        "attention": [attention_entry(run, name) for name in run.attention],
+        "attention": attention_of(run),
         "examples": shown,
         "beside": KINDS[run.kind].beside_examples(run),
         "lines": lines,
@@ -69,8 +80,14 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
     }
 
 
+def task_of(run: Record) -> tuple[str, str]:
+    """Returns the names of a run's input and target."""
+    of_numbers = "text" if "words" in run.examples else "signal", "number"
+    return TASKS.get(run.kind, of_numbers)
+
+
 def examples(run: Record) -> tuple[list[JsonObject], list[str]]:
-    """The examples of a run, as many as there is room for, and lines on what was left out."""
+    """Returns the examples of a run that there is room for, and lines on what was left out."""
     left_out = run.summary.get("left_out", [])
     lines = [f"The weights {name} are too large to be kept." for name in left_out]
     kind = KINDS[run.kind]
@@ -90,12 +107,12 @@ def examples(run: Record) -> tuple[list[JsonObject], list[str]]:
 
 
 def weights_of(run: Record, index: int) -> dict[str, Weights]:
-    """The attention of one example by name. Hops stand where heads do, with one query each."""
+    """Returns the attention of an example by name. Hops are heads with one query each."""
     return KINDS[run.kind].weights(run, index)
 
 
 def _largest(weights: Weights) -> Weights:
-    """The weights with all but the largest of each query at zero."""
+    """Returns the weights with all but the largest of each query at zero."""
     if weights.shape[-1] <= KEPT:
         return weights
     least = np.partition(weights, -KEPT, axis=-1)[..., -KEPT, None]
@@ -103,27 +120,32 @@ def _largest(weights: Weights) -> Weights:
 
 
 def sentence(run: Record) -> str:
-    """What the model of a run does, and how well it does it on test data."""
+    """Returns what the model of a run does, and how well it does it on test data."""
     does, seeds = KINDS[run.kind].sentence(run), len(run.summary["seeds"])
     return f"{does} (mean of {seeds} seeds)" if seeds > 1 else does
 
 
 def num_test(run: Record) -> int | None:
-    """The number of test examples that an accuracy is of; None where the run does not say it."""
+    """Counts the test examples of an accuracy; None where the run does not record them."""
     classes = run.summary.get("classes", {})
     if run.measured != "accuracy" or not classes:
         return None
     return sum(round(scores["support"]) for scores in classes.values())
 
 
-def attention_entry(run: Record, name: str) -> JsonObject:
-    """The name of an attention, and how many heads or hops it has."""
-    heads = len(weights_of(run, 0)[name]) if len(run.examples["inputs"]) else 0
-    return {"name": name, "heads": heads, "of": "hop" if of_hops(name) else "head"}
+def attention_of(run: Record) -> list[JsonObject]:
+    """Returns the names of attentions, and how many heads or hops each has."""
+    weights = (
+        weights_of(run, 0) if len(run.examples["inputs"]) else dict.fromkeys(run.attention, ())
+    )
+    return [
+        {"name": name, "heads": len(heads), "of": "hop" if of_hops(name) else "head"}
+        for name, heads in weights.items()
+    ]
 
 
 def curves(rows: list[Row]) -> JsonObject:
-    """Every metric by step and seed."""
+    """Returns every metric by step and seed."""
     names = dict.fromkeys(key for row in rows for key in row if "/" in key)
     seeds = sorted({row["seed"] for row in rows})
     made = {}
@@ -138,9 +160,9 @@ def curves(rows: list[Row]) -> JsonObject:
 
 
 def changes(config: JsonObject) -> tuple[JsonObject, bool]:
-    """The keys of a config that differ from the package's: `{key: [value, in the package]}`.
+    """Returns the keys that differ from the package's config, `{key: [value, in the package]}`.
 
-    Also whether the package has a config of this name.
+    Also returns whether the package has a config of this name.
     """
     shipped = config_files.read_shipped(config["name"])
     if shipped is None:
@@ -152,19 +174,19 @@ def changes(config: JsonObject) -> tuple[JsonObject, bool]:
 
 
 def _plain(config: Json) -> JsonObject:
-    """The values of a config by dotted key, tuples as lists, as JSON has them."""
+    """Returns the values of a config by dotted key, tuples as lists, as JSON has them."""
     flat = flatten(config.to_dict())
     return {key: list(v) if isinstance(v, tuple) else v for key, v in flat.items()}
 
 
 def command(config: JsonObject, changed: JsonObject) -> str:
-    """The command that makes a run again."""
+    """Returns the command that reproduces a run."""
     flags = [f"--{key}={value}" for key, (value, _) in changed.items()]
     return shlex.join(["flax-attn", "train", config["name"], *flags])
 
 
 def versions() -> dict[str, str]:
-    """Of what wrote the report."""
+    """Returns the versions of what wrote the report."""
     held = {"Python": platform.python_version()}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):  # of a checkout
@@ -173,24 +195,17 @@ def versions() -> dict[str, str]:
 
 
 def trained_on(derived: JsonObject) -> str | None:
-    """Says on what platform a run was trained, and a precision below float32 of its products.
-
-    None for a run that does not say it.
-    """
+    """Returns the platform of a training, and the precision of its products if below float32."""
     platform, precision = derived.get("platform"), derived.get("matmul_precision")
     if platform is None or precision is None:
         return None
     products = platforms.products(platform, precision)
-    return (
-        platform if products == "float32" else f"{platform}, with float32 multiplied in {products}"
-    )
+    is_less = products != "float32"
+    return f"{platform}, with float32 multiplied in {products}" if is_less else platform
 
 
 def safe(value: Json) -> Json:
-    """A value that JSON holds: what is not finite as a word, and no character that steers.
-
-    Texts are escaped as everywhere, so that none turns the direction of a page.
-    """
+    """Returns a value that JSON holds, numbers that are not finite as words and texts escaped."""
     if isinstance(value, dict):
         return {escaped(str(key)): safe(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

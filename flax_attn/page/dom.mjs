@@ -11,14 +11,18 @@ const SPEECH_PAUSE = 1000; // milliseconds between two lines that are read aloud
  * event of its name without `on`; `style` is an object of CSS properties; true and false are
  * attributes that are there or not. Children are nodes, strings, or null for none.
  */
-export function el(tag, attributes = {}, ...children) {
-  return furnish(document.createElement(tag), attributes, children);
-}
+export const el = (tag, attributes = {}, ...children) =>
+  furnish(document.createElement(tag), attributes, children);
+
+export const div = (...children) => el("div", {}, ...children);
+
+/** A button with its text. */
+export const buttonOf = (text, onclick, attributes = {}) =>
+  el("button", { type: "button", onclick, ...attributes }, text);
 
 /** As `el`, for elements of an SVG. */
-export function svg(tag, attributes = {}, ...children) {
-  return furnish(document.createElementNS(SVG, tag), attributes, children);
-}
+export const svg = (tag, attributes = {}, ...children) =>
+  furnish(document.createElementNS(SVG, tag), attributes, children);
 
 function furnish(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
@@ -46,9 +50,7 @@ export function newId(stem) {
 }
 
 /** A text with a capital at its beginning. */
-export function capital(text) {
-  return text.charAt(0).toUpperCase() + text.slice(1);
-}
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** A number with three significant digits, as people write it. */
 export function shown(number) {
@@ -71,9 +73,7 @@ export function percent(share) {
 }
 
 /** A number of a curve or table as a float: JSON has no NaN, so it comes as a word. */
-export function asNumber(value) {
-  return value === null || value === undefined ? NaN : Number(value);
-}
+export const asNumber = (value) => value === null || value === undefined ? NaN : Number(value);
 
 /** A line that is read aloud when it changes, at most once a second. */
 export function sentence(text = "") {
@@ -120,27 +120,20 @@ export function tableBehind(caption, header, rows) {
 export function plainTable(caption, header, rows) {
   const head = header.map((name) => el("th", { scope: "col" }, String(name)));
   const body = rows.map(([first, ...cells]) =>
-    el(
-      "tr",
-      {},
+    el("tr", {},
       el("th", { scope: "row" }, String(first)),
       cells.map((cell, i) => el("td", { "data-name": header[i + 1] }, String(cell))),
     ),
   );
-  return el(
-    "table",
-    {},
-    el("caption", { class: "aside" }, caption),
-    el("thead", {}, el("tr", {}, head)),
+  return el("table", {},
+    el("caption", { class: "aside" }, caption), el("thead", {}, el("tr", {}, head)),
     el("tbody", {}, body),
   );
 }
 
 /** A choice among names: a label with a list. `onChoice` gets the index. */
 export function chooser(label, names, chosen, onChoice) {
-  const list = el(
-    "select",
-    { onchange: () => onChoice(list.selectedIndex) },
+  const list = el("select", { onchange: () => onChoice(list.selectedIndex) },
     names.map((name, i) => el("option", { value: i, selected: i === chosen }, name)),
   );
   return el("label", { class: "control" }, el("span", {}, label), list);
@@ -148,7 +141,7 @@ export function chooser(label, names, chosen, onChoice) {
 
 /** Replaces what a node holds. The button in focus keeps the focus, by its number. */
 export function replaceButtons(node, ...children) {
-  const buttons = () => [...node.querySelectorAll("button")];
+  const buttons = () => [...node.querySelectorAll("button, [role=button]")];
   const focused = buttons().indexOf(document.activeElement);
   node.replaceChildren(...children);
   if (focused >= 0) buttons()[focused]?.focus({ preventScroll: true });
@@ -162,11 +155,7 @@ export function pressOne(buttons, index) {
 /** A row of numbered buttons, one of them pressed. `onChoice` gets the index. */
 export function numbered(label, count, chosen, onChoice, describe = (i) => `${label} ${i}`) {
   const buttons = range(count).map((i) =>
-    el(
-      "button",
-      { type: "button", "aria-label": describe(i), onclick: () => press(i) },
-      String(i),
-    ),
+    el("button", { type: "button", "aria-label": describe(i), onclick: () => press(i) }, String(i)),
   );
   const press = (index) => {
     pressOne(buttons, index);
@@ -174,11 +163,8 @@ export function numbered(label, count, chosen, onChoice, describe = (i) => `${la
   };
   pressOne(buttons, chosen);
   roving(buttons, chosen);
-  const node = el(
-    "div",
-    { class: "control numbered", role: "group", "aria-label": label },
-    el("span", { "aria-hidden": "true" }, label),
-    el("span", { class: "row" }, buttons),
+  const node = el("div", { class: "control numbered", role: "group", "aria-label": label },
+    el("span", { "aria-hidden": "true" }, label), el("span", { class: "row" }, buttons),
   );
   return { node, press };
 }

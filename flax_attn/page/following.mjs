@@ -1,6 +1,6 @@
 // A run that trains while the page is open: how far it is, and when its model has changed.
 
-import { el } from "./dom.mjs";
+import { buttonOf, el } from "./dom.mjs";
 
 export const LEARNED = "learned"; // the event of a document whose model has changed
 const BETWEEN = 1000; // milliseconds between two questions
@@ -19,8 +19,7 @@ export function following(draw) {
     }
     const { epoch, of, is_finished: isFinished } = state;
     if (isFinished) {
-      const again = el("button", { type: "button" }, "Show examples and results");
-      again.addEventListener("click", () => location.reload());
+      const again = buttonOf("Show examples and results", () => location.reload());
       node.replaceChildren("The training is finished. ", again);
     } else if (epoch !== shownEpoch) {
       node.textContent = epoch

@@ -1,18 +1,12 @@
 // Lists of numbers, for the engine and for the pictures.
 
 /** The whole numbers from 0 below `end`. */
-export function range(end) {
-  return Array.from({ length: end }, (_, i) => i);
-}
+export const range = (end) => Array.from({ length: end }, (_, i) => i);
 
-export function sumOf(numbers) {
-  return numbers.reduce((sum, number) => sum + number, 0);
-}
+export const sumOf = (numbers) => numbers.reduce((sum, number) => sum + number, 0);
 
 /** The mean of numbers; NaN where there is none. */
-export function meanOf(numbers) {
-  return sumOf(numbers) / numbers.length;
-}
+export const meanOf = (numbers) => sumOf(numbers) / numbers.length;
 
 /** The index of the first of the largest numbers, among those that are not NaN. */
 export function indexOfLargest(numbers) {
@@ -23,6 +17,5 @@ export function indexOfLargest(numbers) {
 }
 
 /** The bytes that a text in base64 stands for. */
-export function bytesFrom64(base64) {
-  return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
-}
+export const bytesFrom64 = (base64) =>
+  Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));

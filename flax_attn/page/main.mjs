@@ -3,21 +3,22 @@
 import { askOf, serverAsk } from "./asking.mjs";
 import { UNCHANGED } from "./controls/settings.mjs";
 import { el } from "./dom.mjs";
-import { kindOf } from "./kinds.mjs";
 import { buildPage, comparisonOf, headingOf, part } from "./page.mjs";
-import { evidenceRow } from "./pictures/evidence.mjs";
+import { evidenceRow } from "./pictures/effects.mjs";
 import { tryIt } from "./try.mjs";
+import { inputOf } from "./views.mjs";
 
-/** What the local server answers: a part for each kind, in which all runs get one input. */
+/** What the local server answers: a part for each task, in which all runs get one input. */
 function exploreParts(runs, level) {
   const asked = runs.map((run, number) => [run, serverAsk(number)]);
-  const kinds = [...new Set(runs.map((run) => run.kind))];
-  return kinds.map((kind) => explorePart(asked.filter(([run]) => run.kind === kind), level));
+  const taskOf = ({ input, target }) => `${input} ${target}`;
+  const tasks = [...new Set(runs.map(taskOf))];
+  return tasks.map((task) => explorePart(asked.filter(([run]) => taskOf(run) === task), level));
 }
 
 function explorePart([first, ...others], level) {
   const isOne = others.length === 0;
-  const heading = isOne ? headingOf(first[0]) : "One input, all answers";
+  const heading = isOne ? headingOf(first[0]) : "One input, all predictions";
   // between the name of a lone run and the headings of what is tried
   const between = isOne ? el("h2", { class: "aside" }, "Try it") : null;
   const compared = isOne ? comparisonOf(first[0]) : null;
@@ -25,19 +26,17 @@ function explorePart([first, ...others], level) {
 }
 
 /**
- * What stands under the picture of an example: what hiding a part of it does, by the model of its
- * run. Null where the model has no attention, or takes no example of the page.
+ * What stands under the picture of an example: the effect of masking each part of it, by the model
+ * of its run. Null where the model has no attention, or takes no example of the page.
  */
 function storedEvidence(run, ask) {
-  const { stored } = kindOf(run);
+  const { stored, parts } = inputOf(run);
   if (!run.attention.length || !stored) return null;
   const evidence = evidenceRow(ask);
-  const show = (example, weights) =>
-    evidence.show({
-      ...stored.parts(run, example, weights),
-      inputs: stored.inputs(run, example),
-      settings: UNCHANGED,
-    });
+  const show = (example, weights) => {
+    const asked = { inputs: stored(run, example), settings: UNCHANGED };
+    evidence.show({ ...parts(run, example, weights), ...asked });
+  };
   return { node: evidence.node, show };
 }
 

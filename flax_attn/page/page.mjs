@@ -1,15 +1,15 @@
 // The page: for each run its name, a sentence with a number and its picture; then how all of them
 // learned, the results, and how to make them again.
 
-import { asNumber, capital, chooser, el, newId, plainTable, scrollBox, shown } from "./dom.mjs";
+import { asNumber, capital, chooser, div, el } from "./dom.mjs";
+import { newId, plainTable, scrollBox, shown } from "./dom.mjs";
 import { following } from "./following.mjs";
-import { kindOf } from "./kinds.mjs";
 import { openPage } from "./opening.mjs";
 import { chart, linesOf, metricsOf } from "./pictures/curves.mjs";
 import { aboutColumns, groupsOf, isError, resultsTable } from "./pictures/table.mjs";
+import { inputOf } from "./views.mjs";
 
-const KEPT_ANSWERS =
-  "This is what the run has kept of test examples. What you change above does not change it.";
+const KEPT_ANSWERS = "Saved test examples. Changes above do not affect them.";
 
 /** A part of the page under a heading that names it. */
 export function part(level, heading, ...children) {
@@ -18,32 +18,25 @@ export function part(level, heading, ...children) {
 }
 
 /** The name of a run and its sentence. */
-export function headingOf(run) {
-  return [namedBy(run.name), capital(run.sentence)];
-}
+export const headingOf = (run) => [namedBy(run.name), capital(run.sentence)];
 
 /** The small line above a heading. */
-function namedBy(name) {
-  return el("span", { class: "name", dir: "auto" }, name);
-}
+const namedBy = (name) => el("span", { class: "name", dir: "auto" }, name);
 
 /** What the figure of the sentence is to be compared with, in a line below it; null for nothing. */
-export function comparisonOf({ comparison }) {
-  return comparison ? el("p", { class: "hint" }, comparison) : null;
-}
+export const comparisonOf = ({ comparison }) =>
+  comparison ? el("p", { class: "hint" }, comparison) : null;
 
 /** The part of a run. `live` is its model in the page; `isTriedAbove` if it is tried already. */
 function runPart(run, isExplored, level, live, isTriedAbove) {
-  const heading = isExplored ? `${run.name} on examples of the test` : headingOf(run);
-  const lines = [...run.lines, withoutModel(run, isExplored), withoutAttention(run), diverged(run)];
-  const notes = lines.filter(Boolean);
+  const heading = isExplored ? `Test examples: ${run.name}` : headingOf(run);
   const under = level === "h1" ? "h2" : "h3";
-  const picture = kindOf(run).picture(run, live?.beside);
+  const picture = inputOf(run).picture(run, live?.beside);
   const children = [
     isExplored ? el("p", { class: "hint" }, KEPT_ANSWERS) : comparisonOf(run),
     live && !isTriedAbove ? triedPart(under, "Try it", live) : null,
-    live ? part(under, "Examples of the test", picture) : picture,
-    notes.map((line) => el("p", { class: "note" }, line)),
+    live ? part(under, "Test examples", picture) : picture,
+    notesOn(run, isExplored),
   ];
   const made = part(level, heading, ...children.filter(Boolean));
   made.classList.add("run");
@@ -60,22 +53,21 @@ function triedPart(level, heading, live) {
 /** What the page cannot show without a model in it, in one line with the reason. */
 function withoutModel({ live, note, attention }, isExplored) {
   if (live || isExplored || !attention.length) return note;
-  const why = note ?? "The model is not in this page.";
-  return `${why} So what hiding a part does to the answer is not shown.`;
+  return `${note ?? "The model is not in this page."} So the effect of masking is not shown.`;
 }
 
-function withoutAttention(run) {
-  return run.attention.length ? null : `The model ${run.model} has no attention to show.`;
-}
-
-function diverged(run) {
-  const seeds = run.diverged.join(", ");
-  return seeds ? `Seeds that diverged are left out: ${seeds}.` : null;
+/** Lines on what a page lacks. */
+function notesOn(run, isExplored) {
+  const lines = [...run.lines, withoutModel(run, isExplored)];
+  if (!run.attention.length) lines.push("This model has no attention layers.");
+  if (run.diverged.length) lines.push(`Left out: diverged seeds ${run.diverged.join(", ")}.`);
+  return lines.filter(Boolean).map((line) => el("p", { class: "note" }, line));
 }
 
 function togetherParts(runs) {
-  const views = [...new Set(runs.map(kindOf))].flatMap((kind) => kind.together(runs));
-  return views.map((view) => part("h2", "One input, all answers", view));
+  const inputs = [...new Set(runs.map(inputOf))];
+  const views = inputs.flatMap((input) => input.together?.(runs) ?? []);
+  return views.map((view) => part("h2", "One input, all predictions", view));
 }
 
 function learnedPart(runs) {
@@ -83,7 +75,7 @@ function learnedPart(runs) {
   if (!metrics.length) return part("h2", "How it learned", el("p", {}, "No metric was recorded."));
   const names = (up) => ({ across: "training step", up, at: "Step" });
   const drawn = (metric) => chart(linesOf(runs, metric), names(metric));
-  const box = el("div", {}, drawn(metrics[0]));
+  const box = div(drawn(metrics[0]));
   const show = (i) => box.replaceChildren(drawn(metrics[i]));
   const figure = el("figure", {}, chooser("Metric", metrics, 0, show), box);
   return part("h2", runs.length > 1 ? "How they learned" : "How it learned", figure);
@@ -106,8 +98,7 @@ function againPart(runs) {
   const blocks = runs.map((run) => {
     const changed = Object.entries(run.changes);
     const rows = changed.map(([key, pair]) => [key, ...pair.map((value) => JSON.stringify(value))]);
-    const others = "The config is not one of the package, so what it changes is not known.";
-    const none = run.config_known ? "No key of the config was changed." : others;
+    const none = run.config_known ? "Default configuration." : "A config of your own.";
     return [
       runs.length > 1 ? el("h3", { dir: "auto" }, run.name) : null,
       el("pre", {}, el("code", {}, run.command)),
@@ -117,13 +108,12 @@ function againPart(runs) {
   const written = Object.entries(runs[0].versions).map(([name, version]) => `${name} ${version}`);
   const trained = runs[0].trained_on ? `Trained on ${runs[0].trained_on}. ` : "";
   const footer = el("p", { class: "hint" }, `${trained}Written with ${written.join(", ")}.`);
-  const heading = runs.length > 1 ? "How to make them again" : "How to make it again";
-  return part("h2", heading, blocks, footer);
+  return part("h2", `Reproduce ${runs.length > 1 ? "these runs" : "this run"}`, blocks, footer);
 }
 
 /** Fills the page of a run that trains: its model as it stands, and what was measured. */
 function followPage(page, runs, explored) {
-  const learned = el("div", {}, learnedPart(runs));
+  const learned = div(learnedPart(runs));
   runs[0].sentence = runs[0].does; // until it is said how well
   page.replaceChildren(...explored(runs, "h1"), learned);
   const draw = (state) => {
@@ -197,9 +187,8 @@ const quickly = ({ command }) => (/:quick\b/.test(command) ? " (:quick)" : "");
  * as `{tried, beside}`, or null; `explored(runs, level)` makes the parts of the explorer, which
  * stand above all.
  */
-export function buildPage(liveOf = () => null, explored = null) {
-  return openPage((page, data) => fillPage(page, data, liveOf, explored));
-}
+export const buildPage = (liveOf = () => null, explored = null) =>
+  openPage((page, data) => fillPage(page, data, liveOf, explored));
 
 function fillPage(page, { runs, mode }, liveOf, explored) {
   const isOne = runs.length === 1;
@@ -208,7 +197,7 @@ function fillPage(page, { runs, mode }, liveOf, explored) {
     return;
   }
   const isExplored = mode === "explore";
-  if (isOne && runs[0].kind === "published") {
+  if (isOne && runs[0].input === "published") {
     page.replaceChildren(...explored(runs, "h1")); // it has no test, results or training
     return;
   }
@@ -222,8 +211,6 @@ function fillPage(page, { runs, mode }, liveOf, explored) {
     above ? triedPart("h2", `Try ${above.name}`, lives.get(above)) : "",
     ...(isOne ? [] : togetherParts(runs)),
     ...runs.map((run) => runPart(run, isExplored, level, lives.get(run), run === above)),
-    learnedPart(runs),
-    resultsPart(runs),
-    againPart(runs),
+    learnedPart(runs), resultsPart(runs), againPart(runs),
   );
 }

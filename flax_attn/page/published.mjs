@@ -1,99 +1,89 @@
-// Published models: nothing is told of a training. Heads are small pictures, and each can be cut.
+// Published models, without a training. Heads are small pictures, and each can be ablated.
 
 import { textField } from "./controls/choosers.mjs";
-import { paperToDraw } from "./controls/paper.mjs";
+import { drawnImage } from "./controls/paper.mjs";
 import { isVisible } from "./controls/settings.mjs";
-import { el, percent, replaceButtons } from "./dom.mjs";
-import { addKind } from "./kinds.mjs";
-import { indexOfLargest, range } from "./lists.mjs";
-import { effectsOf, effectsRow } from "./pictures/effects.mjs";
-import { points } from "./pictures/evidence.mjs";
+import { buttonOf, div, el, percent, replaceButtons } from "./dom.mjs";
+import { paintPixels } from "./inputs/image.mjs";
+import { indexOfLargest, range, sumOf } from "./lists.mjs";
+import { effectsOf, effectsRow, mostOf } from "./pictures/effects.mjs";
 import { headGrid, headName, mostTelling } from "./pictures/head_grid.mjs";
 import { headOf, inColours, mapOf, movingLegend, rowOf, scoresIn } from "./pictures/heat.mjs";
 import { headsOf, unpack, weightsIn } from "./pictures/heat.mjs";
 import { tokenPath } from "./pictures/path.mjs";
 import { bars, lineEnd, sign, words } from "./pictures/words.mjs";
-import { paintPixels } from "./views/images.mjs";
+import { writeButtons } from "./targets/next.mjs";
+import { addInput } from "./views.mjs";
 
-const OFFERED_NEXT = 5; // next tokens that a button writes
 const MOST_BEST = 8; // classes that are shown
-const ZOOM = 4; // of the image that the model sees
-const CUT_SAYS_0 =
-  "Press a head to cut it. A head that is cut says 0, which no input makes it say, so a small " +
-  "model may break more than the head is worth.";
+const ABLATED =
+  "Press a head to ablate it. Ablating a head sets its output to zero, which is outside what the " +
+  "model saw in training, so the drop can overstate its importance.";
 
 const written = (token) => sign(lineEnd(token));
 
-/** A text to type: `{node, value(), begin()}`. */
+/** A text to type: `{node, value(), begin(), add(codes)}`. */
 function textInput(run, onInput) {
   const { node, area } = textField("your text", 3, onInput);
-  const begin = () => {
-    area.value = run.text;
+  return {
+    node,
+    begin: () => {
+      area.value = run.text;
+    },
+    add: (codes) => {
+      area.value += String.fromCodePoint(...codes);
+    },
+    value: () => ({ text: area.value }),
   };
-  const add = (codes) => {
-    area.value += String.fromCodePoint(...codes);
-  };
-  return { node, begin, add, value: () => ({ text: area.value }) };
 }
 
 /** A ring, which is drawn for a beginning. */
 function ring(side) {
-  return Float32Array.from({ length: side * side }, (_, i) => {
+  return range(side * side).map((i) => {
     const [y, x] = [Math.floor(i / side), i % side].map((own) => (own + 0.5) / side - 0.5);
     return Math.abs(Math.hypot(x, y) - 0.28) < 0.06 ? 1 : 0;
   });
 }
 
+/** The ink of a picture in a file, whose colours become grey; null for what is no picture. */
+async function inkOf(file, side) {
+  const canvas = el("canvas", { width: side, height: side });
+  const pen = canvas.getContext("2d", { willReadFrequently: true });
+  try {
+    pen.drawImage(await createImageBitmap(file), 0, 0, side, side);
+  } catch {
+    return null;
+  }
+  const { data } = pen.getImageData(0, 0, side, side);
+  const parts = [0.3, 0.59, 0.11]; // of red, green and blue in grey
+  const light = (i) => sumOf(parts.map((part, c) => part * data[4 * i + c])) / 255;
+  return range(side * side).map((i) => 1 - light(i));
+}
+
 /** An image to draw, dark on light, or one of a file: `{node, value(), begin(), image()}`. */
-function imageInput(run, onInput) {
-  const { side } = run;
-  const state = { ink: ring(side) };
-  const paper = paperToDraw((ink, size) => {
-    const at = (i) => Math.floor(((i + 0.5) * size) / side);
-    state.ink = Float32Array.from({ length: side * side }, (_, i) =>
-      ink[at(Math.floor(i / side)) * size + at(i % side)],
-    );
+function imageInput({ side }, onInput) {
+  const image = { shape: [side, side], data: [] };
+  const take = (ink) => {
+    image.data = ink;
     onInput();
-  });
-  const begin = () => {
-    state.ink = ring(side);
-    paper.show(state.ink, side, side);
   };
-  const clear = () => {
-    paper.clear();
-    state.ink = new Float32Array(side * side);
-    onInput();
+  const drawing = drawnImage(image.shape, take);
+  const begin = () => {
+    image.data = ring(side);
+    drawing.show(image);
   };
   const open = async () => {
-    const [chosen] = file.files;
-    if (!chosen) return;
-    const canvas = el("canvas", { width: side, height: side });
-    const pen = canvas.getContext("2d", { willReadFrequently: true });
-    try {
-      pen.drawImage(await createImageBitmap(chosen), 0, 0, side, side);
-    } catch {
-      return; // no image
-    }
-    const { data } = pen.getImageData(0, 0, side, side);
-    const parts = [0.3, 0.59, 0.11]; // of red, green and blue in grey
-    const light = (i) => parts.reduce((sum, part, c) => sum + part * data[4 * i + c], 0) / 255;
-    state.ink = Float32Array.from({ length: side * side }, (_, i) => 1 - light(i));
-    paper.show(state.ink, side, side);
-    onInput();
+    const ink = file.files[0] && (await inkOf(file.files[0], side));
+    if (!ink) return;
+    drawing.show({ ...image, data: ink });
+    take(ink);
   };
   const file = el("input", { type: "file", accept: "image/*", onchange: open });
-  const wipe = el("button", { type: "button", onclick: clear }, "Clear the paper");
-  const node = el(
-    "div",
-    {},
-    el("h3", {}, "Draw here"),
-    paper.node,
-    el("div", { class: "row" }, wipe),
-    el("label", { class: "control" }, el("span", {}, "or a picture, in grey"), file),
-  );
-  const numbers = () => Array.from(state.ink, (own) => Number((1 - own).toFixed(2)));
-  const value = () => ({ inputs: { shape: [side, side], data: numbers() } });
-  return { node, begin, value, image: () => ({ shape: [side, side], data: state.ink }) };
+  const choice = el("label", { class: "control" }, el("span", {}, "or a picture, in grey"), file);
+  const node = div(el("h3", {}, "Draw here"), drawing.node, choice);
+  const numbers = () => image.data.map((ink) => Number((1 - ink).toFixed(2)));
+  const value = () => ({ inputs: { shape: image.shape, data: numbers() } });
+  return { node, begin, value, image: () => image };
 }
 
 /** The view of a published model. */
@@ -109,31 +99,35 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     changed();
   };
   const input = isImage ? imageInput(run, typed) : textInput(run, typed);
-  const line = el("div", {});
+  const line = div();
   const scale = movingLegend(isImage ? "patches" : "tokens");
-  const answer = el("div", {});
-  const offers = el("div", { class: "row", role: "group", "aria-label": "write the next token" });
+  const answer = div();
+  const offers = writeButtons((codes) => {
+    input.add(codes);
+    view.token = null;
+    changed();
+  });
   const looked = el("canvas", { class: "published-image", role: "img" });
   const grid = headGrid(run, choose);
   const chosen = el("p", { class: "hint", "aria-live": "polite" });
-  const map = el("div", {});
+  const map = div();
   const summary = el("summary", {}, "Its whole map");
   const details = el("details", { class: "behind", open: true }, summary, map);
   details.addEventListener("toggle", drawMap);
   const path = tokenPath();
-  const all = el("button", { type: "button", onclick: cutEach }, "Cut each head of all blocks");
+  const all = buttonOf("Ablate each head of all blocks", cutEach);
   const progress = el("span", { class: "hint", role: "status" });
   const ofHeads = effectsRow(ask, {
     label: "heads of the block",
     atOnce: run.at_once,
-    hint: CUT_SAYS_0,
+    hint: ABLATED,
     onPress: (head) => toggle(view.attention, head),
     onChange: (head, value) => keep(view.attention, head, value),
   });
   const ofParts = effectsRow(ask, {
     label: isImage ? "patches" : "tokens",
     atOnce: run.at_once,
-    hint: `Press a ${isImage ? "patch" : "token"} to hide it from every head.`,
+    hint: `Press a ${isImage ? "patch" : "token"} to mask it in every head.`,
     onPress: (key) => hide([key]),
   });
 
@@ -158,7 +152,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   }
 
   function keep(attention, head, value) {
-    state.effects.set(`${attention},${head}`, { value, written: points(value) });
+    state.effects.set(`${attention},${head}`, value);
     mark();
   }
 
@@ -196,48 +190,45 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   const nameIn = (reply) => run.attention[reply.view.attention].name;
   const headIn = ({ view: own }) => headName(run, own.attention, own.head);
 
-  /** What cutting each head of the block does, and then what hiding each part does. */
+  /** The effects of ablating each head of the block, and then of masking each part. */
   async function measure(reply, settings, { inputs }, isNew) {
     const [[best]] = reply.classes;
     const own = { inputs, settings };
     const block = reply.view.attention;
     const heads = range(run.attention[block].heads);
-    const parts = isImage ? weightsIn(reply, nameIn(reply), 0).columns : reply.tokens.length;
-    const keys = range(parts);
-    await ofHeads.show(
-      {
-        title: `What cutting each head of ${nameIn(reply)} does to`,
-        best: written(best),
-        names: heads.map((head) => `head ${head}`),
-        changes: heads.map((head) => ({ cut: [[block, head]] })),
-        off: heads.map((head) => isCut(block, head)),
-      },
-      own,
-    );
+    const keys = range(isImage ? weightsIn(reply, nameIn(reply), 0).columns : reply.tokens.length);
+    const common = { best: written(best) };
+    const ofBlock = {
+      ...common,
+      title: `Effect of ablating each head of ${nameIn(reply)} on`,
+      names: heads.map((head) => `head ${head}`),
+      changes: heads.map((head) => ({ cut: [[block, head]] })),
+      off: heads.map((head) => isCut(block, head)),
+    };
+    await ofHeads.show(ofBlock, own);
     if (!isNew && state.parts === state.asked) return;
     if (state.reply.view.attention !== block || state.asked !== JSON.stringify([inputs, settings]))
       return;
     state.parts = state.asked;
-    ofParts.show(
-      {
-        title: `What hiding each ${isImage ? "patch" : "token"} does to`,
-        best: written(best),
-        names: keys.map((key) => (isImage ? `patch ${key}` : written(reply.tokens[key]))),
-        changes: keys.map((key) => ({ hidden: [key] })),
-        off: keys.map((key) => settings.hidden.includes(key)),
-      },
-      own,
-    );
+    const ofKeys = {
+      ...common,
+      title: `Effect of masking each ${isImage ? "patch" : "token"} on`,
+      names: keys.map((key) => (isImage ? `patch ${key}` : written(reply.tokens[key]))),
+      changes: keys.map((key) => ({ hidden: [key] })),
+      off: keys.map((key) => settings.hidden.includes(key)),
+    };
+    ofParts.show(ofKeys, own);
   }
 
-  /** Cuts each head of the model in turn, which may take a minute. */
+  /** Ablates each head of the model in turn, which may take a minute. */
   async function cutEach() {
     const { asked, request, settings } = state;
     const isWanted = () => state.asked === asked && grid.node.isConnected;
+    if (!request) return; // before the first reply
     all.disabled = true;
     for (const [attention, { name, heads }] of run.attention.entries()) {
       if (!isWanted()) break;
-      progress.textContent = `cutting the heads of ${name} …`;
+      progress.textContent = `ablating the heads of ${name} …`;
       const left = range(heads).filter(
         (head) => !state.effects.has(`${attention},${head}`) && !isCut(attention, head),
       );
@@ -255,16 +246,12 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   const isCut = (attention, head) => cut.some(([a, h]) => a === attention && h === head);
 
   function mostOfAll() {
-    const sorted = [...state.effects].sort(([, a], [, b]) => Math.abs(b.value) - Math.abs(a.value));
-    const named = ([key, { written }]) => {
-      const [attention, head] = key.split(",");
-      return `${headName(run, attention, head)} (${written})`;
-    };
-    return `Most changes without ${sorted.slice(0, 3).map(named).join("; ")}.`;
+    const names = [...state.effects.keys()].map((key) => [key, headName(run, ...key.split(","))]);
+    return mostOf(Object.fromEntries(names), state.effects);
   }
 
   function showTokens(tokens, looks, settings) {
-    const own = words("the text; press a token to see what it looks at", tokens, {
+    const own = words("the text; press a token to see what it attends to", tokens, {
       onPick: (token) => {
         view.token = token;
         changed();
@@ -286,29 +273,17 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     const patches = { size: run.side / columns, columns };
     const count = Math.max(row.length - settings.hidden.length, 1);
     const image = input.image();
-    inColours(looked, () => paintPixels(looked, image, patches, row, count, ZOOM));
+    inColours(looked, () => paintPixels(looked, image, patches, row, count));
     const best = indexOfLargest(row);
     looked.setAttribute("aria-label", `what the model sees; most weight is on patch ${best}`);
     scale.to(count, settings.hidden.length > 0);
   }
 
-  function showAnswer({ classes, writes }) {
+  function showAnswer(reply) {
     if (!run.has_answer) return;
     const named = ([name, share]) => [isImage ? name : written(name), share];
-    answer.replaceChildren(bars(classes.slice(0, MOST_BEST).map(named)));
-    if (!writes) return;
-    const usable = classes.slice(0, OFFERED_NEXT).map(([name], i) => [name, writes[i]]);
-    const buttons = usable
-      .filter(([, codes]) => codes !== null)
-      .map(([name, codes]) => {
-        const onclick = () => {
-          input.add(codes);
-          view.token = null;
-          changed();
-        };
-        return el("button", { type: "button", onclick }, `+ ${written(name)}`);
-      });
-    offers.replaceChildren(...buttons);
+    answer.replaceChildren(bars(reply.classes.slice(0, MOST_BEST).map(named)));
+    if (reply.writes) offers.show(reply);
   }
 
   /** The whole map of the head, once it is wanted. */
@@ -328,15 +303,14 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   function say([reply]) {
     const { classes, tokens } = reply;
     const [[name, share]] = classes;
-    const does = { prompt: "the likeliest next is", text: "the likeliest is", image: "it sees" };
-    const label = isImage ? name : written(name);
-    const first = `Here ${does[run.takes]} “${label}”, ${percent(share)}. `;
+    const what = run.takes === "prompt" ? "Next token" : "Prediction";
+    const first = `${what}: “${isImage ? name : written(name)}” (${percent(share)}). `;
     const said = run.has_answer ? first : "";
     const row = rowOf(weightsIn(reply, nameIn(reply), 0), 0);
     const best = indexOfLargest(row);
     const from = isImage ? "the whole image" : `“${written(tokens[reply.view.token])}”`;
     const to = isImage ? `patch ${best}` : `“${written(tokens[best])}”`;
-    return `${said}In ${headIn(reply)}, ${from} looks most at ${to}, with ${percent(row[best])}.`;
+    return `${said}In ${headIn(reply)}, ${from} attends most to ${to}, with ${percent(row[best])}.`;
   }
 
   function query() {
@@ -361,39 +335,32 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     input.begin();
   };
   mark();
-  const heading = run.takes === "prompt" ? "What comes next" : "Its answer";
-  const answers = run.has_answer ? [el("h3", {}, heading), offers, answer] : [];
-  const boxOf = (nodes) => el("div", {}, nodes);
+  const heading = run.takes === "prompt" ? "Next token" : "Prediction";
+  const answers = run.has_answer ? [el("h3", {}, heading), offers.node, answer] : [];
   const effects = [ofHeads.node, el("div", { class: "row" }, all, progress), ofParts.node];
-  const image = [el("h3", {}, "What it sees, and where the head looks"), looked, scale.node];
+  const image = [el("h3", {}, "What it sees, and the attention of the head"), looked, scale.node];
   return {
-    node: el(
-      "div",
-      {},
+    node: div(
       isImage
-        ? el("div", { class: "try-drawing" }, input.node, [image, answers].map(boxOf))
+        ? el("div", { class: "try-drawing" }, input.node, div(image), div(answers))
         : [input.node, line, scale.node, answers],
       el("h3", {}, "The heads"),
-      el("div", { class: "beside" }, grid.node, el("div", {}, chosen, isImage ? null : details)),
+      el("div", { class: "beside" }, grid.node, div(chosen, isImage ? null : details)),
       run.has_answer ? effects : null,
     ),
     after: path.node,
     hint: isImage
-      ? "Draw, or choose a picture. Choose a head: each looks for something else. Cut it, and " +
-        "see the answer change."
-      : "Type, and press a token to see what it looks at. Choose a head: each looks for " +
-        "something else. Cut it, and see the answer change.",
+      ? "Draw, or choose a picture. Choose a head, ablate it, and see the prediction change."
+      : "Type, and press a token to see what it attends to. Choose a head" +
+        (run.has_answer ? ", ablate it, and see the prediction change." : "."),
     most: isImage ? 1 : 33,
     between: !isImage,
     ordered: run.takes === "prompt",
     hasScores: !isImage,
     input: () => input.value(),
     more: () => ({ view: { ...view }, settings: cut.length ? { cut } : {} }),
-    begin,
-    show,
-    say,
-    query,
+    begin, show, say, query,
   };
 }
 
-addKind("published", { picture: () => el("div", {}), tried: tryPublished });
+addInput("published", { view: tryPublished });

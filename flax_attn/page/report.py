@@ -7,14 +7,14 @@ from string import Template
 
 import numpy as np
 
-from flax_attn.errors import UsageError, escaped, one_line, unknown
+from flax_attn.errors import escaped
 from flax_attn.page.data import run_data, safe
 from flax_attn.page.joining import FOLDER, digest, join
-from flax_attn.runs.reading import DAMAGED, Record, curve
-from flax_attn.runs.untrusted import MEND
+from flax_attn.runs.reading import Record, curve
 from flax_attn.types import JsonObject
 
 MAIN, STILL = "main.mjs", "still.mjs"  # the script of runs that can be tried, and of others
+VIEWS = "inputs", "targets"  # the folders of what a task is made of
 PUBLISHED = "published.mjs"  # the view of models that are no runs
 STYLES = ("page.css", "try.css")
 # Nothing is loaded but the script and the style of the page. The explorer's page also asks the
@@ -31,42 +31,30 @@ def report(
     mode: str = "report",
     notes: Mapping[str, str] | None = None,
 ) -> str:
-    """The page of one or several runs, as HTML. Equal runs give equal pages.
+    """Returns the page of one or several runs, as HTML. Equal runs give equal pages.
 
     Args:
         live: for runs by name, their model as JSON, which answers in the page.
         mode: "explore" for the page of the local server, which answers there; "follow" where it
             answers for a run that trains.
         notes: for runs by name, a line such as why its model does not answer.
-
-    Raises:
-        UsageError: a run lacks something, as one of another version may, or its kind of task has
-            no view.
     """
     live, notes = live or {}, notes or {}
     is_tried = bool(live) or mode != "report"
-    script = script_of([run.kind for run in runs], is_tried)
     runs = with_own_names(runs)
-    shown = [data_of(run, live.get(run.name), notes.get(run.name)) for run in runs]
+    shown = [run_data(run, live.get(run.name), notes.get(run.name)) for run in runs]
+    script = script_of([(run["input"], run["target"]) for run in shown], is_tried)
     return filled(shown, script, mode, is_tried, title(shown), "\n".join(map(still, runs)))
 
 
 def page_of_published(shown: JsonObject) -> str:
-    """The page of a published model, which the local server answers. It tells of no training.
-
-    Args:
-        shown: what the view of such models takes, with its `name`, `kind` and `sentence`.
-    """
+    """Returns the page of a published model, which the local server answers."""
     why = "This page asks the model with JavaScript, which is off here."
     return page_without_run(shown, [PUBLISHED, MAIN], "explore", why)
 
 
 def page_without_run(shown: JsonObject, modules: list[str], mode: str, why: str) -> str:
-    """The page of what is no run, by its modules.
-
-    Args:
-        why: the line that stands there without JavaScript.
-    """
+    """Returns the page of what is no run; `why` is shown without JavaScript."""
     title = f"{shown['name']}: {shown['sentence']}"
     without = f"<h2>{written(title)}</h2>\n<p>{why}</p>"
     return filled([shown], join(modules), mode, True, title, without)
@@ -75,12 +63,7 @@ def page_without_run(shown: JsonObject, modules: list[str], mode: str, why: str)
 def filled(
     shown: list[JsonObject], script: str, mode: str, is_tried: bool, title: str, without: str
 ) -> str:
-    """The page of data.
-
-    Args:
-        said: its title.
-        without: what stands there without JavaScript, as HTML.
-    """
+    """Returns the page of data; `without` is HTML that is shown without JavaScript."""
     text = json.dumps(safe({"mode": mode, "runs": shown}), allow_nan=False, separators=(",", ":"))
     styles = STYLES if is_tried else STYLES[:1]
     style = "".join((FOLDER / name).read_text(encoding="utf-8") for name in styles)
@@ -96,43 +79,20 @@ def filled(
     )
 
 
-def script_of(kinds: Iterable[str], is_tried: bool) -> str:
-    """The script of a page that shows runs of these kinds of tasks, and where they can be tried.
-
-    Raises:
-        UsageError: a kind without a view.
-    """
-    views = {path.stem: f"views/{path.name}" for path in (FOLDER / "views").glob("*.mjs")}
-    for kind in kinds:
-        if kind not in views:
-            raise UsageError(unknown("kind of task", kind, sorted(views)))
-    return join([*(views[kind] for kind in sorted(set(kinds))), MAIN if is_tried else STILL])
-
-
-def data_of(run: Record, live: JsonObject | None, note: str | None) -> JsonObject:
-    """The data of a run.
-
-    Raises:
-        UsageError: the run lacks something, as one of another version may.
-    """
-    try:
-        return run_data(run, live, note)
-    except UsageError:
-        raise
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"{DAMAGED.format(run.path)} ({one_line(error)} is missing or of another kind); {MEND}"
-        ) from error
+def script_of(tasks: Iterable[tuple[str, str]], is_tried: bool) -> str:
+    """Joins the script of a page that shows runs of tasks, each an input and a target."""
+    parts = {f"{folder}/{name}.mjs" for task in tasks for folder, name in zip(VIEWS, task)}
+    return join([*sorted(parts), MAIN if is_tried else STILL])
 
 
 def with_own_names(runs: list[Record]) -> list[Record]:
-    """The runs; those of equal names have their path as a name."""
+    """Returns the runs; those of equal names have their path as a name."""
     names = [run.name for run in runs]
     return [run if names.count(run.name) == 1 else run._replace(name=str(run.path)) for run in runs]
 
 
 def title(shown: list[JsonObject]) -> str:
-    """What the page says, in one line."""
+    """Returns what the page says, in one line."""
     if len(shown) == 1:
         return escaped(f"{shown[0]['name']} {shown[0]['sentence']}")
     does = (f"{run['name']} {run['sentence']}" for run in shown)
@@ -140,7 +100,7 @@ def title(shown: list[JsonObject]) -> str:
 
 
 def still(run: Record) -> str:
-    """A run for a browser without JavaScript: its results and one curve."""
+    """Returns a run for a browser without JavaScript: its results and one curve."""
     rows = "".join(
         f"<tr><th>{written(name)}</th><td>{metric['mean']:.4g}</td>"
         f"<td>{metric['std']:.2g}</td></tr>"
@@ -156,7 +116,7 @@ def still(run: Record) -> str:
 
 
 def drawn_curve(run: Record) -> str:
-    """The test metric of a run against the step, as an SVG."""
+    """Draws the test metric of a run against the step, as an SVG."""
     steps, values = curve(run.sound_rows, f"test/{run.measured}")
     if len(steps) < 2:
         return ""
@@ -176,5 +136,5 @@ def drawn_curve(run: Record) -> str:
 
 
 def written(text: str) -> str:
-    """A text as HTML shows it."""
+    """Returns a text as HTML shows it."""
     return html.escape(escaped(text))

@@ -1,4 +1,4 @@
-"""Pages as files: what is checked before one is written, and how it is written."""
+"""Writes pages as files."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ SUFFIXES = (".html", ".htm")
 
 
 def check_output(path: Path, what: str) -> Path:
-    """The file that an output stands for: a link stays one.
+    """Returns the file that an output stands for: a link stays one.
 
     Args:
         path: to the file.
@@ -20,36 +20,20 @@ def check_output(path: Path, what: str) -> Path:
     Raises:
         UsageError: it is no file that can be written.
     """
-    shown, advice = escaped(str(path)), "choose another file"
-    if path.is_dir():
-        raise UsageError(f"expected a file for {what}, got the directory {shown}; add report.html")
+    shown = escaped(str(path))
     if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"expected {what} with a name that ends in .html, got {shown}; {advice}")
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise UsageError(f"no directory {escaped(str(folder))} for {what}; make it, or {advice}")
+        raise UsageError(f"expected {what} with a name that ends in .html, got {shown}")
     check_no_file_of_run(path, what)
     output = Path(os.path.realpath(path))
     try:
         check_writable(output)
     except OSError as error:
-        raise cannot_write(path, what, error) from error
+        why = (error.strerror or str(error)).lower()
+        raise UsageError(f"cannot write {what} {shown} ({why}); choose another file") from error
     return output
 
 
-def cannot_write(path: Path, what: str, error: OSError) -> UsageError:
-    return UsageError(f"cannot write {what} {path} ({error.strerror}); choose another file")
-
-
 def write(text: str, path: Path, what: str) -> None:
-    """Writes a page whole. A file that is there stays if this fails.
-
-    Raises:
-        UsageError: as `check_output`.
-    """
-    output = check_output(path, what)
-    try:
-        with replacing(output) as partial:
-            partial.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise cannot_write(path, what, error) from error
+    """Writes a page whole; a file that is there stays if this fails. Errors: `check_output`."""
+    with replacing(check_output(path, what)) as partial:
+        partial.write_text(text, encoding="utf-8")

@@ -4,22 +4,16 @@ import { isGone, newestWins, whenBack, whenLate } from "./asking.mjs";
 import { isUnchanged, lensControls, UNCHANGED } from "./controls/settings.mjs";
 import { el, sentence } from "./dom.mjs";
 import { LEARNED } from "./following.mjs";
-import { kindOf } from "./kinds.mjs";
 import { fromScores, normalizerIn } from "./pictures/formula.mjs";
+import { viewOf } from "./view.mjs";
+import { inputOf, keptReply } from "./views.mjs";
 
 /**
  * An element with which a run is asked. `others` are further runs that answer the same input, as
- * `[run, ask]`.
- *
- * The view of a kind of task has `{node, hint, begin(i), input(), show(replies, settings, request),
- * say(replies), query()}`; `begin` takes an example, of which `first` is shown at first, by default
- * 0; `request` is null for what a run has kept. A view
- * with `more()` adds that to what is asked, its settings to the others; `hasScores` is false where
- * replies have none. It calls
- * `changed()` when its input changes, `beginWith(i)` for another example, and `hide(keys)` for keys
- * that are clicked. When something
- * else of the same replies is chosen, it calls `pick()` for the sentence and the scores, or
- * `again()` to be shown anew as well.
+ * `[run, ask]`. A view, of `viewOf` or of an input of its own, has `{node, hint, begin(i), input(),
+ * show(replies, settings, request), say(replies), query()}`; `begin` takes an example, of which
+ * 0 is shown at first; `request` is null for what a run has kept. `more()` adds to what is asked;
+ * `hasScores` is false where replies have none.
  */
 export function tryIt(run, ask, others = []) {
   const runs = [run, ...others.map(([other]) => other)];
@@ -62,7 +56,7 @@ export function tryIt(run, ask, others = []) {
   let isBroken = false; // the newest answer, so that what is shown is old
 
   function pick() {
-    formula.show(view.query());
+    formula.show(view.query(), last?.[1] ?? settings);
     if (last && !isBroken) said.say(view.say(...last));
   }
 
@@ -72,8 +66,9 @@ export function tryIt(run, ask, others = []) {
     pick();
   }
 
-  const view = kindOf(run).tried({ runs, asks, changed, hide, forget, beginWith, pick, again });
-  begin(view.first ?? 0);
+  const make = inputOf(run).view ?? viewOf;
+  const view = make({ runs, asks, changed, hide, forget, beginWith, pick, again });
+  begin(0);
 
   function waiting(isWaiting) {
     figure.setAttribute("aria-busy", String(isWaiting));
@@ -98,7 +93,6 @@ export function tryIt(run, ask, others = []) {
     }
     last = [replies, request.settings, request];
     view.show(...last);
-    formula.settings(request.settings);
     pick();
   }
 
@@ -132,12 +126,9 @@ export function tryIt(run, ask, others = []) {
   const hint = el("p", { class: "try-hint" }, el("strong", {}, "Try this. "), view.hint);
   const below = [said.node, problem, hint, hasAttention ? controls.node : null].filter(Boolean);
   view.slot?.append(...below); // beside the picture: what changes and what is changed
-  const section = el(
-    "section",
-    { class: `try try-${run.kind}`, "aria-label": `Try ${run.name}` },
-    figure,
-    view.slot ? null : below,
-    view.after ?? null,
+  const section = el("section",
+    { class: `try try-${run.input} try-to-${run.target}`, "aria-label": `Try ${run.name}` }, figure,
+    view.slot ? null : below, view.after ?? null,
     hasAttention && view.hasScores !== false ? formula.node : null,
   );
   document.addEventListener(LEARNED, changed);
@@ -156,6 +147,6 @@ function keptReplies(runs, number) {
   const examples = runs.map((run) => run.examples[number]);
   const [first, ...others] = examples.map((own) => JSON.stringify(own?.inputs ?? own?.tokens));
   if (others.some((own) => own !== first)) return null;
-  const replies = runs.map((run, i) => examples[i] && kindOf(run).kept(run, examples[i]));
-  return replies.every(Boolean) ? replies : null;
+  if (!examples.every(Boolean)) return null;
+  return runs.map((run, i) => keptReply(run, examples[i]));
 }

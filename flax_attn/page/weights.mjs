@@ -1,7 +1,7 @@
 // Attention weights of any model: heads to choose from, the chosen one as a matrix or as lines, and
 // the tokens with their weights.
 
-import { capital, el, keepHeight, percent, pressOne, scrollBox } from "./dom.mjs";
+import { buttonOf, capital, div, el, keepHeight, percent, pressOne, scrollBox } from "./dom.mjs";
 import { sentence, setStyle, tableBehind } from "./dom.mjs";
 import { indexOfLargest, range } from "./lists.mjs";
 import { openPage } from "./opening.mjs";
@@ -80,8 +80,8 @@ function weightsView(run) {
     Math.max(numRows, numColumns) <= MOST_LINED
       ? linesAcross("Queries at the left, keys at the right", rows, columns, point)
       : null;
-  const scale = el("div", {});
-  const table = el("div", {});
+  const scale = div();
+  const table = div();
 
   const hasWords = Boolean(run.rows || run.columns);
   const onQuery = { onPoint: (q) => point(q, null) };
@@ -178,7 +178,7 @@ function weightsView(run) {
     showQuery();
   };
   const buttons = ["Matrix", "Lines"].slice(0, views.length).map((name, i) =>
-    el("button", { type: "button", onclick: () => chooseView(i) }, name),
+    buttonOf(name, () => chooseView(i)),
   );
   const save = saveButtons(
     () => {
@@ -196,45 +196,30 @@ function weightsView(run) {
   grid.show(places.map((own) => pooled(own.weights, SMALL_SIDE)));
   showHead();
   chooseView(0);
-  const chosen = el(
-    "figure",
-    { class: "chosen-head" },
+  const chosen = el("figure", { class: "chosen-head" },
     heading,
     buttons.length > 1
       ? el("div", { class: "row no-print", role: "group", "aria-label": "picture" }, buttons)
       : null,
-    views.map(follow),
-    scale,
-    save,
-    table,
+    views.map(follow), scale, save, table,
   );
   const strips = [queries, keys].filter(Boolean).map((own) => own.node);
   for (const strip of strips) strip.classList.toggle("many", strip.childElementCount > MOST_LINED);
-  const tokens = el(
-    "figure",
-    {},
+  const tokens = el("figure", {},
     el("h2", {}, isSame ? "The tokens" : "Queries and keys"),
-    el("p", { class: "hint no-print" }, about),
-    follow(el("div", {}, strips)),
-    keepHeight(strength.node),
+    el("p", { class: "hint no-print" }, about), follow(div(strips)), keepHeight(strength.node),
   );
   const rowsAre = run.attention.length > 1 ? " Each row is a layer." : "";
-  const heads = el(
-    "figure",
-    {},
+  const heads = el("figure", {},
     el("h2", {}, "All heads"),
-    el("p", { class: "hint no-print" }, `Press a head to look at it.${rowsAre}`),
-    grid.node,
+    el("p", { class: "hint no-print" }, `Press a head to look at it.${rowsAre}`), grid.node,
   );
   const left = [hasWords ? tokens : null, places.length > 1 ? heads : null].filter(Boolean);
   return [
     keepHeight(said.node),
     run.notes.map((note) => el("p", { class: "note" }, note)),
-    el(
-      "div",
-      { class: left.length ? "weights-beside" : "" },
-      left.length ? el("div", {}, left) : null,
-      chosen,
+    el("div", { class: left.length ? "weights-beside" : "" },
+      left.length ? div(left) : null, chosen,
     ),
   ];
 }

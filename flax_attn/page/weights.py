@@ -3,7 +3,6 @@
 Arrays come from any library: nothing is imported of it, and its arrays become NumPy's.
 """
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -20,13 +19,11 @@ VIEW = "weights.mjs"
 BESIDE = ("rows", "columns", "mask")  # arrays of a file that are no weights
 MOST_WEIGHTS = 2**22
 MOST_HEADS = 2048  # small pictures that a page draws at once
-DEEPEST = 8  # mappings and sequences within one another
 MOST_TOKENS = 1024  # queries or keys
-ROUNDING = 0.01  # by which a weight of bfloat16 may be off
-OFF = 0.02  # by which a sum of weights may be off 1
+ROUNDING = 0.01  # error of a weight of bfloat16
+OFF = 0.02  # error of a sum of weights
 NAME = "attention weights"
-ALONE = "(q, k), (heads, q, k) or (layers, heads, q, k)"
-OF_A_LAYER = "(q, k), (heads, q, k) or (1, heads, q, k)"
+EXPECTED = "(q, k), (heads, q, k) or, alone, (layers, heads, q, k)"
 NUMBERS = (int, float, list, tuple)  # in a list, and lists that are empty
 EAGER = "load a model of transformers with attn_implementation='eager'"
 
@@ -46,7 +43,7 @@ def page_of_weights(
     mask: UserInput = None,
     title: str = "",
 ) -> str:
-    """The page of attention weights, as HTML. Equal weights give equal pages.
+    """Returns the page of attention weights, as HTML. Equal weights give equal pages.
 
     Arguments are those of `flax_attn.show`.
 
@@ -59,7 +56,7 @@ def page_of_weights(
 
 
 def page_of_file(path: Path) -> str:
-    """The page of the weights in a .npz file, or in a .npy file of one array.
+    """Returns the page of the weights in a .npz file, or in a .npy file of one array.
 
     Each array is a layer, by its name; one alone may hold several layers. The arrays `rows`,
     `columns` and `mask` are what the arguments of `flax_attn.show` are.
@@ -76,7 +73,7 @@ def page_of_file(path: Path) -> str:
 
 
 def are_weights(value: UserInput) -> bool:
-    """Whether a value holds arrays or numbers, rather than a run or its path."""
+    """Returns whether a value holds arrays or numbers, rather than a run or its path."""
     first = _first(value)
     if isinstance(value, list | tuple) and (first is None or isinstance(first, NUMBERS)):
         return True
@@ -86,21 +83,18 @@ def are_weights(value: UserInput) -> bool:
 def weights_data(
     weights: UserInput, rows: UserInput, columns: UserInput, mask: UserInput, title: str
 ) -> JsonObject:
-    """All that a page shows of weights. Arguments and errors are those of `page_of_weights`."""
-    if not isinstance(title, str):
-        raise UsageError(f"expected a text as title, got {_said(title)}; pass a name")
+    """Returns all that a page shows of weights. Errors are those of `page_of_weights`."""
     whole = layers_of(weights)
     layers = with_masks(whole, mask)
     num_rows, num_columns = layers[0].weights.shape[1:]
-    own_rows = tokens_of("rows", rows, num_rows, "query")
+    own_rows = tokens_of("rows", rows, num_rows)
     if columns is None and num_rows == num_columns:
         own_columns = own_rows
     else:
-        own_columns = tokens_of("columns", columns, num_columns, "key")
+        own_columns = tokens_of("columns", columns, num_columns)
     of_mask = () if mask is None else notes_on_mask(whole, layers)
     return {
         "name": shortened(title) or NAME,
-        "kind": "weights",
         "sentence": sentence(layers),
         "rows": own_rows,
         "columns": own_columns,
@@ -114,7 +108,7 @@ def weights_data(
 
 
 def packed(layer: Layer) -> JsonObject:
-    """The arrays of a layer. `hidden` is None without a mask, and `broken` without a NaN."""
+    """Returns the arrays of a layer. `hidden` is None without a mask, `broken` without a NaN."""
     weights, hidden = layer.weights, layer.hidden
     broken = np.isnan(weights)
     return {
@@ -128,41 +122,25 @@ def packed(layer: Layer) -> JsonObject:
 
 
 def layers_of(weights: UserInput) -> list[tuple[str, np.ndarray]]:
-    """The layers by name, each `(heads, q, k)`, checked."""
+    """Returns the layers by name, each `(heads, q, k)`, checked."""
     named = list(_leaves(weights, ()))
-    if not named:
-        raise UsageError(f"expected weights {ALONE}, got no array; pass one, or {EAGER}")
     names = _short([name for name, _ in named])
-    is_alone = named[0][0] == () and len(named) == 1
-    layers, total = [], 0
-    for name, (_, value) in zip(names, named):
-        where = f" in {shortened(name)}" if name else ""
-        array = _array(value, where)
-        total += array.size
-        if total > MOST_WEIGHTS:
-            raise UsageError(
-                f"expected at most {MOST_WEIGHTS:,} weights, got more: "
-                f"{counted(len(named), 'array')} such as {array.shape}; choose fewer "
-                f"layers or heads, or queries and keys, such as weights[..., :500, :500]"
-            )
-        layers += _split(name, array, is_alone, where)
-    sizes = {heads.shape[1:]: name for name, heads in layers}
-    if len(sizes) > 1:
-        (one, first), (other, second) = list(sizes.items())[:2]
+    arrays = [_array(value, name) for name, (_, value) in zip(names, named)]
+    if not arrays or sum(array.size for array in arrays) > MOST_WEIGHTS:
         raise UsageError(
-            f"expected the same numbers of queries and keys in all layers, got {one} in {first} "
-            f"and {other} in {second}; show them one by one"
+            f"expected from 1 to {MOST_WEIGHTS:,} weights, got {counted(len(named), 'array')}; "
+            f"choose some, such as weights[..., :500, :500], or {EAGER}"
         )
-    num_heads = sum(len(heads) for _, heads in layers)
-    if num_heads > MOST_HEADS:
+    is_alone = len(named) == 1 and named[0][0] == ()
+    layers = [
+        layer for name, array in zip(names, arrays) for layer in _split(name, array, is_alone)
+    ]
+    sizes = {heads.shape[1:] for _, heads in layers}
+    number = sum(len(heads) for _, heads in layers)
+    if len(sizes) > 1 or number > MOST_HEADS or max(max(sizes)) > MOST_TOKENS:
         raise UsageError(
-            f"expected at most {MOST_HEADS:,} heads, got {num_heads:,}; choose some of them"
-        )
-    (size,) = sizes
-    if max(size) > MOST_TOKENS:
-        raise UsageError(
-            f"expected at most {MOST_TOKENS:,} queries and keys, got {size}; cut them, such as "
-            f"weights[..., :512, :512]"
+            f"expected at most {MOST_HEADS:,} heads and {MOST_TOKENS:,} queries and keys, as many "
+            f"in each layer, got {number:,} heads of {sorted(sizes)}; choose some of them"
         )
     for name, heads in layers:
         _check(heads, name)
@@ -170,12 +148,7 @@ def layers_of(weights: UserInput) -> list[tuple[str, np.ndarray]]:
 
 
 def _leaves(value: UserInput, name: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], UserInput]]:
-    """The arrays that mappings and sequences hold, each with the names that lead to it."""
-    if len(name) > DEEPEST:
-        raise UsageError(
-            f"expected arrays in at most {DEEPEST} mappings and sequences within one another, got "
-            "more; choose the inner one"
-        )
+    """Yields the arrays that mappings and sequences hold, each with the names that lead to it."""
     if hasattr(value, "get_value"):  # a variable of nnx
         value = value.get_value()
     if isinstance(value, Mapping):
@@ -190,144 +163,113 @@ def _leaves(value: UserInput, name: tuple[str, ...]) -> Iterator[tuple[tuple[str
 
 
 def _has_arrays(value: UserInput) -> bool:
-    """Whether a list holds matrices, and is no matrix of numbers itself. None is a missing one."""
+    """Returns whether a list holds matrices, and is no matrix of numbers itself."""
     first = _first(value)
     return first is None or isinstance(first, Mapping) or len(getattr(first, "shape", ())) > 1
 
 
 def _first(value: UserInput) -> UserInput:
-    for _ in range(2 * DEEPEST):
-        if not isinstance(value, list | tuple) or not value:
-            break
+    while isinstance(value, list | tuple) and value:
         value = value[0]
     return value
 
 
 def _short(names: list[tuple[str, ...]]) -> list[str]:
-    """Names without the beginning and the end that all of them share."""
+    """Returns names without the beginning and the end that all of them share."""
     if len(names) == 1:
         return ["" if names[0] in ((), ("layer 0",)) else names[0][-1]]
-    while all(len(name) > 1 for name in names) and len({name[0] for name in names}) == 1:
-        names = [name[1:] for name in names]
-    while all(len(name) > 1 for name in names) and len({name[-1] for name in names}) == 1:
-        names = [name[:-1] for name in names]
+    for cut, end in ((slice(1, None), 0), (slice(-1), -1)):
+        while all(len(name) > 1 for name in names) and len({name[end] for name in names}) == 1:
+            names = [name[cut] for name in names]
     return ["/".join(name) for name in names]
 
 
-def _array(value: UserInput, where: str) -> np.ndarray:
-    """Numbers as NumPy has them. PyTorch's may need gradients, and NumPy lacks its bfloat16."""
+def _array(value: UserInput, name: str) -> np.ndarray:
+    """Returns numbers as NumPy has them. PyTorch's may need gradients and be of bfloat16."""
+    where = f" in {shortened(name)}" if name else ""
     if value is None:
         raise UsageError(f"expected weights as numbers{where}, got None; {EAGER}")
-    if isinstance(value, np.ma.MaskedArray):
-        raise UsageError(
-            f"expected weights and a mask apart{where}, got a masked array; pass value.filled(0) "
-            "and mask=~value.mask"
-        )
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu()
-            is_small = value.numel() <= MOST_WEIGHTS
-            value = value.float() if is_small and "float" in str(value.dtype) else value
+            value = value.float() if "float" in str(value.dtype) else value
         array = np.asarray(value)
-        if array.dtype.type is np.void:  # so NumPy stores bfloat16
-            raise TypeError(f"an array of {array.dtype}, as NumPy stores bfloat16")
-        if array.dtype.kind not in "fiuV":  # V: bfloat16 of JAX
-            raise TypeError(f"an array of {array.dtype}")
-        is_small = array.size <= MOST_WEIGHTS
-        return array.astype(np.float32) if array.dtype.kind == "V" and is_small else array
-    except Exception as error:  # whatever another library makes of its arrays
+        if array.dtype.kind == "V" and array.dtype.type is not np.void:  # bfloat16 of JAX
+            array = array.astype(np.float32)
+        if array.dtype.kind not in "fiu" or not array.size:
+            raise TypeError(f"an array of {array.dtype} and shape {array.shape}")
+    except (TypeError, ValueError) as error:
         got = shortened(one_line(error)).rstrip(".")
-        advice = "pass an array of float32"
-        raise UsageError(f"expected weights as numbers{where}, got {got}; {advice}") from error
+        raise UsageError(f"expected weights as numbers{where}, got {got}") from error
+    return array
 
 
-def _split(
-    name: str, array: np.ndarray, is_alone: bool, where: str
-) -> list[tuple[str, np.ndarray]]:
-    """The layers of an array, each `(heads, q, k)`. In a mapping or sequence it is one layer."""
-    is_layer = array.ndim in (2, 3) or (array.ndim == 4 and len(array) == 1)
-    if not array.size or not (is_layer or (is_alone and array.ndim == 4)):
-        advice = "pass such an array"
-        if array.size and array.ndim > 3:
-            advice = f"choose an example of the batch: {'weights' if is_alone else 'array'}[0]"
-            advice += "" if is_alone else " of every layer"
-        expected = ALONE if is_alone else OF_A_LAYER
-        raise UsageError(f"expected weights {expected}{where}, got {array.shape}; {advice}")
-    if is_layer:
+def _split(name: str, array: np.ndarray, is_alone: bool) -> list[tuple[str, np.ndarray]]:
+    """Returns the layers of an array, each `(heads, q, k)`; it is one unless it stands alone."""
+    if array.ndim in (2, 3) or (array.ndim == 4 and len(array) == 1):
         return [(name, array.reshape(-1, *array.shape[-2:]))]
-    return [(f"layer {i}", weights) for i, weights in enumerate(array)]
+    if array.ndim == 4 and is_alone:
+        return [(f"layer {i}", weights) for i, weights in enumerate(array)]
+    where = f" in {shortened(name)}" if name else ""
+    raise UsageError(
+        f"expected weights {EXPECTED}{where}, got {array.shape}; choose an example of a batch, "
+        f"such as weights[0]"
+    )
 
 
 def _check(weights: np.ndarray, name: str) -> None:
     """Raises a UsageError for what is not from 0 to 1. NaN may be among weights."""
-    for wrong, advice in (
-        (weights < -ROUNDING, "pass weights after the softmax, not scores"),
-        (weights > 1 + ROUNDING, "pass weights after the softmax and without dropout"),
-    ):
-        if wrong.any():
-            head, q, k = np.argwhere(wrong)[0].tolist()
-            where = f"{shortened(name)}, head {head}".removeprefix(", ")
-            raise UsageError(
-                f"expected weights from 0 to 1, got {weights[head, q, k]:.3g} in {where}, query "
-                f"{q}, key {k}; {advice}"
-            )
+    wrong = (weights < -ROUNDING) | (weights > 1 + ROUNDING)
+    if wrong.any():
+        head, q, k = np.argwhere(wrong)[0].tolist()
+        where = f"{shortened(name)}, head {head}".removeprefix(", ")
+        raise UsageError(
+            f"expected weights from 0 to 1, got {weights[head, q, k]:.3g} in {where}, query {q}, "
+            f"key {k}; pass weights after the softmax and without dropout, not scores"
+        )
 
 
 # masks and notes
 
 
 def with_masks(layers: list[tuple[str, np.ndarray]], mask: UserInput) -> list[Layer]:
-    """The layers with the mask, or with what looks like one. A masked weight is 0."""
-    visible = None if mask is None else _booleans(mask)
+    """Returns the layers with the mask, or with what looks like one. A masked weight is 0."""
     made = []
     for i, (name, weights) in enumerate(layers):
-        if visible is None:
+        if mask is None:
             hidden = masked_cells(weights)
         else:
-            hidden = ~_broadcast(visible, (len(layers), *weights.shape))[i]
+            hidden = ~_visible(mask, (len(layers), *weights.shape))[i]
         shown = np.where(hidden, 0, weights)
         made.append(Layer(name, shown, hidden if hidden.any() else None))
     return made
 
 
-def _booleans(mask: UserInput) -> np.ndarray:
-    """A mask as NumPy has it."""
+def _visible(mask: UserInput, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns the mask at the shape of a stack of all layers."""
     try:
         array = np.asarray(mask.detach().cpu() if hasattr(mask, "detach") else mask)
-    except Exception as error:  # whatever another library makes of its arrays
+        if array.dtype != bool:  # -inf hides in some libraries, 1 hides in others
+            raise TypeError(f"{array.dtype}; compare it, such as mask == 0")
+        return np.broadcast_to(array, shape)
+    except (TypeError, ValueError) as error:
         raise UsageError(
-            f"expected a boolean mask, got {one_line(error)}; pass an array"
+            f"expected a boolean mask that broadcasts to {shape}, True = may be attended, got "
+            f"{one_line(error)}"
         ) from error
-    if array.dtype != bool:
-        raise UsageError(
-            f"expected a boolean mask, True = may be attended, got {array.dtype}; compare it, such "
-            f"as mask == 0 where -inf hides, or mask == 1"
-        )
-    return array
-
-
-def _broadcast(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The mask at the shape of a stack of all layers."""
-    try:
-        return np.broadcast_to(mask, shape)
-    except ValueError:
-        raise UsageError(
-            f"expected a mask that broadcasts to the weights {shape}, got shape {mask.shape}; each "
-            f"axis is as long as that of the weights, or 1"
-        ) from None
 
 
 def masked_cells(weights: np.ndarray) -> np.ndarray:
-    """What looks masked in weights `(heads, q, k)`, as `(1, q, k)`.
+    """Returns what looks masked in weights `(heads, q, k)`, as `(1, q, k)`.
 
     These are keys that no query attends to in any head, and all keys behind each query, where the
-    weight of all of them is exactly 0 or NaN. A query that has nothing but NaN says nothing.
+    weight of all of them is exactly 0 or NaN. A query of nothing but NaN is not masked.
     """
     _, rows, columns = weights.shape
-    is_none = np.asarray((~(weights > 0)).all(axis=0))
-    has_numbers = np.asarray((~np.isnan(weights)).any(axis=(0, 2)))
+    is_none = np.asarray((~(weights > 0)).all(axis=0))  # (q, k)
+    has_numbers = np.asarray((~np.isnan(weights)).any(axis=(0, 2)))  # (q,)
     masked = np.zeros((rows, columns), bool)
-    if has_numbers.sum() > 1:  # one query does not look at every key
+    if has_numbers.sum() > 1:  # one query does not attend to every key
         masked[:, is_none[has_numbers].all(axis=0)] = True
         later = np.triu(np.ones((rows, columns), bool), 1 + max(columns - rows, 0))
         known = later & has_numbers[:, None]
@@ -337,7 +279,7 @@ def masked_cells(weights: np.ndarray) -> np.ndarray:
 
 
 def notes_on_mask(whole: list[tuple[str, np.ndarray]], layers: list[Layer]) -> Iterator[str]:
-    """A line where a mask hides weights of queries that may attend to some key."""
+    """Yields a line where a mask hides weights of queries that may attend to some key."""
     number, largest = 0, 0.0
     for (_, weights), layer in zip(whole, layers):
         if layer.hidden is not None:
@@ -348,12 +290,12 @@ def notes_on_mask(whole: list[tuple[str, np.ndarray]], layers: list[Layer]) -> I
     if number:
         yield (
             f"The mask hides {counted(number, 'cell that has', 'cells that have')} weight, up to "
-            f"{largest:.2g}. True means that a key may be attended: is the mask turned round?"
+            f"{largest:.2g}. True means that a key may be attended: is the mask inverted?"
         )
 
 
 def notes(layers: list[Layer]) -> Iterator[str]:
-    """What is unusual in the weights, a line for each thing."""
+    """Yields a line for each thing that is unusual in the weights."""
     broken = sum(int(np.isnan(layer.weights).sum()) for layer in layers)
     if broken:
         yield f"{counted(broken, 'weight is', 'weights are')} not a number (NaN): orange here."
@@ -378,59 +320,28 @@ def notes(layers: list[Layer]) -> Iterator[str]:
 # words
 
 
-def tokens_of(name: str, tokens: UserInput, count: int, of_what: str) -> list[str] | None:
-    """One text for each query or key, or None."""
+def tokens_of(name: str, tokens: UserInput, count: int) -> list[str] | None:
+    """Returns one text for each query or key, or None. A text is not split, a set has no order."""
     if tokens is None:
         return None
-    try:
-        plain = [_plain(token) for token in itertools.islice(_listed(tokens), count + 1)]
-        for token in plain:
-            if isinstance(token, bool) or not isinstance(token, str | int | float):
-                got = _said(token)
-                raise UsageError(f"expected tokens as {name}, got {got}; pass texts or numbers")
-        texts = [f"{one:g}" if isinstance(one, float) else str(one) for one in plain]
-    except UsageError:
-        raise
-    except Exception as error:  # whatever a user's own tokens do
+    has_order = isinstance(tokens, Iterable) and not isinstance(tokens, str | bytes | set | Mapping)
+    plain = [_plain(token) for token in tokens] if has_order else []
+    if len(plain) != count or not all(isinstance(one, str | int | float) for one in plain):
+        got = f"{len(plain)} of them" if has_order else type(tokens).__name__
         raise UsageError(
-            f"expected a list of {count} tokens as {name}, got {one_line(error)}; pass texts"
-        ) from error
-    if len(plain) != count:
-        got = len(tokens) if hasattr(tokens, "__len__") else "more" if plain[count:] else len(plain)
-        raise UsageError(
-            f"expected {counted(count, 'token')} as {name}, one for each {of_what}, got "
-            f"{got}; cut the weights or the tokens"
+            f"expected a list of {counted(count, 'token')} as {name}, got {got}; pass texts or "
+            f"numbers, one for each of the weights, such as text.split()"
         )
-    return [shortened(text) for text in texts]
-
-
-def _listed(tokens: UserInput) -> Iterator[UserInput]:
-    """The tokens one by one. A set has no order, and a text is not split."""
-    unordered = isinstance(tokens, str | bytes | set | frozenset | Mapping)
-    if unordered or not isinstance(tokens, Iterable):
-        such = "text.split()" if isinstance(tokens, str) else "list('abc')"
-        raise TypeError(f"{_said(tokens)}, which is no list, such as {such}")
-    yield from tokens
+    return [shortened(f"{one:g}" if isinstance(one, float) else str(one)) for one in plain]
 
 
 def _plain(token: UserInput) -> UserInput:
-    """A text or number of Python instead of one of an array."""
-    try:
-        return token.item()
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        return token
-
-
-def _said(value: UserInput) -> str:
-    """What a value is, shortly."""
-    try:
-        return shortened(repr(value))
-    except Exception:  # of a `__repr__` of the user's own
-        return type(value).__name__
+    """Returns a text or number of Python instead of one of an array."""
+    return token.item() if hasattr(token, "item") else token
 
 
 def sentence(layers: list[Layer]) -> str:
-    """What the page shows: how many layers, heads, queries and keys."""
+    """Returns how many layers, heads, queries and keys the page shows."""
     heads = [len(layer.weights) for layer in layers]
     _, rows, columns = layers[0].weights.shape
     size = f"{counted(rows, 'query', 'queries')} and {counted(columns, 'key')}"

@@ -1,6 +1,6 @@
 // Which attention is looked at, which example a reader begins with, and a text that is typed.
 
-import { chooser, el, numbered } from "../dom.mjs";
+import { chooser, div, el, numbered } from "../dom.mjs";
 import { scoresIn, weightsIn } from "../pictures/heat.mjs";
 import { allHeads } from "../pictures/overview.mjs";
 
@@ -13,7 +13,7 @@ export function headChooser(run, onChoice, first = null) {
   const names = run.attention.map((own) => own.name);
   const now = { name: names.at(-1) ?? null, head: 0 };
   if (first !== null) Object.assign(now, allHeads(run)[first]);
-  const heads = el("div", {});
+  const heads = div();
   const choose = (part) => {
     Object.assign(now, part);
     onChoice(now);
@@ -44,12 +44,11 @@ export function textField(label, rows, oninput) {
   return { node: el("label", { class: "try-text" }, el("span", {}, label), area), area };
 }
 
-/** The examples of a run that a reader can begin with. */
-export const offered = (run) => run.examples.slice(0, 8);
+const MOST_OFFERED = 8; // examples to begin with
 
 /** Buttons for the examples of a run, to begin with. */
-export function exampleChooser(run, onChoice, first = 0) {
-  const count = offered(run).length;
+export function exampleChooser(run, onChoice) {
+  const count = Math.min(run.examples.length, MOST_OFFERED);
   if (count < 2) return null;
-  return numbered("begin with example", count, first, onChoice, (i) => `example ${i}`).node;
+  return numbered("begin with example", count, 0, onChoice, (i) => `example ${i}`).node;
 }

@@ -1,65 +1,36 @@
 // A drawn digit as MNIST has digits: its box scaled to 20 x 20 pixels, its centre of mass in the
 // middle of 28 x 28.
 
+import { range, sumOf } from "../lists.mjs";
+
 export const SIZE = 28;
 const BOX_SIZE = 20;
+const SAMPLES = 3; // across a pixel
 
 /** Ink `(SIZE, SIZE)` from a drawing of any square size; null where nothing is drawn. */
 export function centred(ink, size) {
-  const box = boxOf(ink, size);
-  if (box === null) return null;
-  const scale = BOX_SIZE / Math.max(box.right - box.left + 1, box.bottom - box.top + 1);
-  const width = (box.right - box.left + 1) * scale;
-  const height = (box.bottom - box.top + 1) * scale;
-  const first = [(SIZE - width) / 2, (SIZE - height) / 2];
-  const draft = sampled(ink, size, box, scale, first);
-  const [x, y] = centreOf(draft);
-  const middle = (SIZE - 1) / 2;
-  const moved = [first[0] + Math.round(middle - x), first[1] + Math.round(middle - y)];
-  return sampled(ink, size, box, scale, moved);
-}
-
-/** The box around the ink. */
-function boxOf(ink, size) {
-  let [left, right, top, bottom] = [size, -1, size, -1];
-  for (let y = 0; y < size; y++)
-    for (let x = 0; x < size; x++) {
-      if (ink[y * size + x] < 0.1) continue;
-      [left, right] = [Math.min(left, x), Math.max(right, x)];
-      [top, bottom] = [Math.min(top, y), Math.max(bottom, y)];
-    }
-  return right < 0 ? null : { left, right, top, bottom };
-}
-
-/** The mean ink of the drawing under each pixel. `first` is where its box begins. */
-function sampled(ink, size, box, scale, first) {
-  const out = new Float32Array(SIZE * SIZE);
-  const counts = new Float32Array(SIZE * SIZE);
-  const fine = Math.max(
-    1,
-    Math.ceil(3 / (BOX_SIZE / Math.max(1, (box.right - box.left + 1) * scale))),
-  );
-  const step = 1 / Math.max(2, fine);
-  for (let v = step / 2; v < SIZE; v += step)
-    for (let u = step / 2; u < SIZE; u += step) {
-      const x = Math.floor(box.left + (u - first[0]) / scale);
-      const y = Math.floor(box.top + (v - first[1]) / scale);
-      const cell = Math.floor(v) * SIZE + Math.floor(u);
-      counts[cell] += 1;
-      if (x < box.left || x > box.right || y < box.top || y > box.bottom) continue;
-      out[cell] += x >= 0 && y >= 0 && x < size && y < size ? ink[y * size + x] : 0;
-    }
-  return out.map((sum, i) => sum / counts[i]);
-}
-
-/** The centre of mass `(x, y)` in pixels. */
-function centreOf(ink) {
-  let [mass, x, y] = [0, 0, 0];
-  ink.forEach((own, i) => {
-    mass += own;
-    x += own * (i % SIZE);
-    y += own * Math.floor(i / SIZE);
+  const inked = range(size * size).filter((i) => ink[i] >= 0.1);
+  if (!inked.length) return null;
+  const masses = inked.map((i) => ink[i]);
+  const sides = [inked.map((i) => i % size), inked.map((i) => Math.floor(i / size))].map((at) => {
+    const first = at.reduce((one, other) => Math.min(one, other));
+    const extent = at.reduce((one, other) => Math.max(one, other)) - first + 1;
+    const middle = sumOf(at.map((place, i) => place * masses[i])) / sumOf(masses) + 0.5;
+    return { first, extent, middle };
   });
-  const middle = (SIZE - 1) / 2;
-  return mass > 0 ? [x / mass, y / mass] : [middle, middle];
+  const scale = BOX_SIZE / Math.max(...sides.map(({ extent }) => extent));
+  const [columns, rows] = sides.map(({ first, middle }) => {
+    const pixel = Math.round(SIZE / 2 - (middle - first) * scale); // where the box begins
+    const sampled = (i) => Math.floor(first + ((i + 0.5) / SAMPLES - pixel) / scale);
+    return range(SIZE * SAMPLES).map(sampled);
+  });
+  const out = new Float32Array(SIZE * SIZE);
+  rows.forEach((y, j) =>
+    columns.forEach((x, i) => {
+      const pixel = Math.floor(j / SAMPLES) * SIZE + Math.floor(i / SAMPLES);
+      const isInside = Math.min(x, y) >= 0 && Math.max(x, y) < size;
+      if (isInside) out[pixel] += ink[y * size + x] / SAMPLES ** 2;
+    }),
+  );
+  return out;
 }

@@ -1,6 +1,7 @@
 // Paper to draw on: with the mouse, a finger, or a cursor that the arrow keys move.
 
-import { el, onDrag, sentence, setStyle } from "../dom.mjs";
+import { buttonOf, div, el, onDrag, sentence, setStyle } from "../dom.mjs";
+import { range } from "../lists.mjs";
 import { paintEach } from "../pictures/heat.mjs";
 import { SIZE } from "./digits.mjs";
 
@@ -65,7 +66,30 @@ export function paperToDraw(onInk) {
   clear();
   const sheet = el("div", { class: "try-sheet" }, canvas, cursor.mark);
   const how = el("p", { class: "hint" }, HOW);
-  return { node: el("div", {}, sheet, cursor.said, how), clear, show };
+  return { node: div(sheet, cursor.said, how), clear, show };
+}
+
+/**
+ * An image to draw, with a button that clears it. `onInk(ink)` hears the ink of its pixels, which
+ * `fit(ink, size)` places, or which is scaled. Returns `{node, show(image)}`.
+ */
+export function drawnImage([height, width], onInk, fit = null) {
+  const pixels = range(height * width).map((i) => [i % width, Math.floor(i / width)]);
+  const scaled = (ink, size) => {
+    const place = (at, count) => Math.floor(((at + 0.5) * size) / count);
+    return pixels.map(([x, y]) => ink[place(y, height) * size + place(x, width)]);
+  };
+  const empty = () => pixels.map(() => 0);
+  const paper = paperToDraw((ink, size) =>
+    onInk(fit ? [...(fit(ink, size) ?? empty())] : scaled(ink, size)),
+  );
+  const clear = () => {
+    paper.clear();
+    onInk(empty());
+  };
+  const button = buttonOf("Clear the paper", clear);
+  const show = ({ shape, data }) => paper.show(data, shape[1], shape[0]);
+  return { node: [paper.node, el("div", { class: "row" }, button)], show };
 }
 
 function drawnByPointer(canvas, line) {

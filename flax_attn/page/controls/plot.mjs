@@ -26,22 +26,16 @@ export function plot({ length, low, high, ticks, name, lines }) {
   const grid = ticks.map((tick) =>
     svg("line", { class: "grid", x1: 0, x2: 100, y1: y(tick), y2: y(tick) }),
   );
-  const picture = svg(
-    "svg",
-    { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", "aria-label": name },
-    grid,
-    bands,
-    Object.values(drawings),
+  const picture = svg("svg",
+    { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", "aria-label": name }, grid,
+    bands, Object.values(drawings),
   );
   const labels = ticks.map((tick) =>
     el("span", { class: "try-tick", style: { top: `${y(tick)}%` } }, String(tick)),
   );
   const field = el("div", { class: "try-field" }, picture);
-  const node = el(
-    "div",
-    { class: "try-plot" },
-    el("div", { class: "try-ticks", "aria-hidden": "true" }, labels),
-    field,
+  const node = el("div", { class: "try-plot" },
+    el("div", { class: "try-ticks", "aria-hidden": "true" }, labels), field,
   );
   const line = (own, values) =>
     drawings[own].setAttribute("d", values ? pathOf(values, (t, v) => [x(t), y(v)]) : "");
@@ -68,8 +62,7 @@ export function plot({ length, low, high, ticks, name, lines }) {
  * arrow keys add. Returns `{node, place(t, height, spoken)}`.
  */
 export function handle(own, { name, mark, kind, limits, onMove, onStep, onPick }) {
-  const node = el(
-    "div",
+  const node = el("div",
     {
       class: `try-handle try-${kind}`,
       role: "slider",

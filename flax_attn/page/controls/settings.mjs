@@ -24,20 +24,16 @@ const NAMED = {
 export const NORMALIZERS = Object.keys(NAMED);
 
 /** The name of a normaliser, as the list has it before its words. */
-export function nameOfNormalizer(name) {
-  return (NAMED[name] ?? name).split(":")[0];
-}
+export const nameOfNormalizer = (name) => (NAMED[name] ?? name).split(":")[0];
 
 const HELP = {
-  temperature: "Temperature: above 1 weights are more alike, below 1 the largest takes more. ",
-  reach: "Reach: how far a query may look, in positions.",
+  temperature: "Temperature above 1 flattens the weights; below 1 sharpens them. ",
+  reach: "Reach is the largest distance of a key from its query.",
 };
 const STEPS = 40; // of the temperature, from 1/16 to 16
 
 /** The temperature at a step of its slider, which is logarithmic; 1 in the middle. */
-export function temperatureAt(step) {
-  return Number((2 ** ((8 * step) / STEPS - 4)).toPrecision(3));
-}
+export const temperatureAt = (step) => Number((2 ** ((8 * step) / STEPS - 4)).toPrecision(3));
 
 /**
  * The controls of a model. `onChange(settings)` hears every change, `onReset()` the button that
@@ -70,13 +66,8 @@ export function lensControls({ normalizers, most, between, ordered, onChange, on
   const sliders = [temperature, between && most > 2 ? reach : null].filter(Boolean);
   const causal = el("label", { class: "control tick" }, box, el("span", {}, "may not look ahead"));
   const reset = el("button", { type: "button", class: "reset", onclick: () => onReset() }, "Reset");
-  const node = el(
-    "div",
-    { class: "try-controls", role: "group", "aria-label": "The attention" },
-    choice,
-    sliders.map((slide) => slide.node),
-    between && !ordered ? causal : null,
-    reset,
+  const node = el("div", { class: "try-controls", role: "group", "aria-label": "The attention" },
+    choice, sliders.map((slide) => slide.node), between && !ordered ? causal : null, reset,
     el("p", { class: "hint" }, sliders.map((slide) => slide.help)),
   );
   /** Says by which normaliser the model was trained, where it is known. */
@@ -95,12 +86,12 @@ export function lensControls({ normalizers, most, between, ordered, onChange, on
 }
 
 /** A slider with its value, and its help. `at(step)` is the text of a step, and what it changes. */
-function slider(label, last, first, at) {
+export function slider(label, last, first, at) {
   const value = el("output", {}, at(first)[0]);
   const input = el("input", { type: "range", min: 0, max: last, value: first, step: 1 });
   input.setAttribute("aria-label", label); // the label around both is that of the output
   const help = el("span", { id: newId("help") }, HELP[label]);
-  input.setAttribute("aria-describedby", help.id);
+  if (label in HELP) input.setAttribute("aria-describedby", help.id);
   const set = (step) => {
     input.value = step;
     const [text] = at(step);
@@ -124,6 +115,5 @@ export function isBetween(run) {
 }
 
 /** Whether settings let a query attend to a key. */
-export function isVisible(q, k, { hidden, reach, causal }) {
-  return !hidden.includes(k) && (reach === null || Math.abs(q - k) <= reach) && !(causal && k > q);
-}
+export const isVisible = (q, k, { hidden, reach, causal }) =>
+  !hidden.includes(k) && (reach === null || Math.abs(q - k) <= reach) && !(causal && k > q);

@@ -7,16 +7,9 @@ import { range } from "../lists.mjs";
  * @typedef {{dtype: string, shape: number[], size: number}} Type
  */
 
-const DTYPES = {
-  float32: Float32Array,
-  int32: Int32Array,
-  uint32: Uint32Array,
-  bool: Uint8Array,
-  uint8: Uint8Array,
-  int8: Int8Array,
-  uint16: Uint16Array,
-  int16: Int16Array,
-};
+const INTEGERS = { int32: Int32Array, int16: Int16Array, int8: Int8Array, bool: Uint8Array };
+const UNSIGNED = { uint32: Uint32Array, uint16: Uint16Array, uint8: Uint8Array };
+const DTYPES = { float32: Float32Array, ...INTEGERS, ...UNSIGNED };
 
 /** @returns {Type} */
 export function typeOf([dtype, shape]) {
@@ -24,22 +17,14 @@ export function typeOf([dtype, shape]) {
 }
 
 /** A new array of a type, of zeros. */
-export function zeros(type) {
-  return new DTYPES[type.dtype](type.size);
-}
+export const zeros = (type) => new DTYPES[type.dtype](type.size);
 
 /** The array of a type that stands in bytes from an offset on. */
-export function arrayAt(bytes, offset, type) {
-  return new DTYPES[type.dtype](bytes, offset, type.size);
-}
+export const arrayAt = (bytes, offset, type) => new DTYPES[type.dtype](bytes, offset, type.size);
 
-export function isFloat(type) {
-  return type.dtype === "float32";
-}
+export const isFloat = (type) => type.dtype === "float32";
 
-export function product(numbers) {
-  return numbers.reduce((total, number) => total * number, 1);
-}
+export const product = (numbers) => numbers.reduce((total, number) => total * number, 1);
 
 /** The distance in the flat array from one index of each axis to the next. */
 export function strides(shape) {
@@ -51,9 +36,8 @@ export function strides(shape) {
 }
 
 /** The same, with 0 along axes of size 1: an array that is repeated there. */
-export function repeatedStrides(shape) {
-  return strides(shape).map((step, axis) => (shape[axis] === 1 ? 0 : step));
-}
+export const repeatedStrides = (shape) =>
+  strides(shape).map((step, axis) => (shape[axis] === 1 ? 0 : step));
 
 /**
  * The flat positions `start + sum_a i_a steps_a` of all indices `i` of a shape, row by row.
@@ -74,10 +58,7 @@ export function positions(shape, steps, start = 0) {
 /** The flat positions of all entries along some axes of a shape, in their order. */
 export function along(shape, axes) {
   const steps = strides(shape);
-  return positions(
-    axes.map((axis) => shape[axis]),
-    axes.map((axis) => steps[axis]),
-  );
+  return positions(axes.map((axis) => shape[axis]), axes.map((axis) => steps[axis]));
 }
 
 /** A function that takes the entries of an array of a size at flat positions. */

@@ -16,39 +16,17 @@ function multiplyRows(a, b, out, M, N, K, atA, atB, atOut) {
     for (let m = 0; m < wholeM; m += 2) {
       const a0 = atA + m * K;
       const a1 = a0 + K;
-      let s0 = 0;
-      let s1 = 0;
-      let s2 = 0;
-      let s3 = 0;
-      let t0 = 0;
-      let t1 = 0;
-      let t2 = 0;
-      let t3 = 0;
+      let s0 = 0, s1 = 0, s2 = 0, s3 = 0; // numbers of their own are faster than arrays
+      let t0 = 0, t1 = 0, t2 = 0, t3 = 0;
       for (let k = 0; k < K; k++) {
-        const x = a[a0 + k];
-        const y = a[a1 + k];
-        const u = b[b0 + k];
-        const v = b[b1 + k];
-        const w = b[b2 + k];
-        const z = b[b3 + k];
-        s0 += x * u;
-        s1 += x * v;
-        s2 += x * w;
-        s3 += x * z;
-        t0 += y * u;
-        t1 += y * v;
-        t2 += y * w;
-        t3 += y * z;
+        const x = a[a0 + k], y = a[a1 + k];
+        const u = b[b0 + k], v = b[b1 + k], w = b[b2 + k], z = b[b3 + k];
+        s0 += x * u, s1 += x * v, s2 += x * w, s3 += x * z;
+        t0 += y * u, t1 += y * v, t2 += y * w, t3 += y * z;
       }
       const at = atOut + m * N + n;
-      out[at] = s0;
-      out[at + 1] = s1;
-      out[at + 2] = s2;
-      out[at + 3] = s3;
-      out[at + N] = t0;
-      out[at + N + 1] = t1;
-      out[at + N + 2] = t2;
-      out[at + N + 3] = t3;
+      out[at] = s0, out[at + 1] = s1, out[at + 2] = s2, out[at + 3] = s3;
+      out[at + N] = t0, out[at + N + 1] = t1, out[at + N + 2] = t2, out[at + N + 3] = t3;
     }
   }
   for (let m = 0; m < M; m++) {
@@ -64,8 +42,7 @@ function multiplyRows(a, b, out, M, N, K, atA, atB, atOut) {
 
 /** A function that keeps what it made of the last array: parameters are the same every time. */
 function remembering(make) {
-  let last = null;
-  let made = null;
+  let [last, made] = [null, null];
   return (array) => {
     if (array !== last) [last, made] = [array, make(array)];
     return made;
@@ -73,9 +50,7 @@ function remembering(make) {
 }
 
 /** The array of a type with its axes in another order. */
-function inOrder(type, axes) {
-  return remembering(taker(along(type.shape, axes), type.size));
-}
+const inOrder = (type, axes) => remembering(taker(along(type.shape, axes), type.size));
 
 function dotGeneral({ contracted, batch }, [left, right], [out]) {
   const of = (type, side) => {
@@ -121,9 +96,8 @@ function windows({ strides: moves, padding, dilation }, input, taps, places) {
 }
 
 /** The index along each axis of an entry of a flat array. */
-function unravel(flat, shape) {
-  return strides(shape).map((step, axis) => Math.floor(flat / step) % shape[axis]);
-}
+const unravel = (flat, shape) =>
+  strides(shape).map((step, axis) => Math.floor(flat / step) % shape[axis]);
 
 /** A convolution as one product, of the windows of the input side by side. */
 function convolution(params, [left, right], [out]) {

@@ -92,24 +92,17 @@ function clamp(params, [low, , high], [out]) {
 /** From one dtype to another. Integers wrap, floats are cut off and kept within the bounds. */
 function convert(params, [from], [to]) {
   if (from.dtype === to.dtype) return (x) => [x];
-  const bounds = {
-    int32: [-2147483648, 2147483647],
-    uint32: [0, 4294967295],
-    uint8: [0, 255],
-    int8: [-128, 127],
-    uint16: [0, 65535],
-    int16: [-32768, 32767],
-  };
   if (to.dtype === "bool") return unary((x) => (x !== 0 ? 1 : 0))(params, [from], [to]);
   if (!isFloat(from) || isFloat(to)) return unary((x) => x)(params, [from], [to]);
-  const [lowest, largest] = bounds[to.dtype];
+  const bits = Number(to.dtype.match(/\d+/)[0]);
+  const [lowest, count] = [to.dtype.startsWith("u") ? 0 : -(2 ** (bits - 1)), 2 ** bits];
+  const largest = lowest + count - 1;
   const cut = (x) => Math.min(Math.max(Math.trunc(x), lowest), largest);
   return unary((x) => (x === x ? cut(x) : 0))(params, [from], [to]);
 }
 
-function not(params, [type], outputs) {
-  return unary(type.dtype === "bool" ? (x) => 1 - x : (x) => ~x)(params, [type], outputs);
-}
+const not = (params, [type], outputs) =>
+  unary(type.dtype === "bool" ? (x) => 1 - x : (x) => ~x)(params, [type], outputs);
 
 /** `x` to a whole number, which is a parameter. */
 function integerPow({ y }, inputs, outputs) {
@@ -126,9 +119,7 @@ function round({ even }, inputs, outputs) {
 }
 
 /** The error function, by its series near 0 and a continued fraction elsewhere. */
-function erf(x) {
-  return Math.abs(x) < 2 ? erfSeries(x) : Math.sign(x) * (1 - erfcFraction(Math.abs(x)));
-}
+const erf = (x) => Math.abs(x) < 2 ? erfSeries(x) : Math.sign(x) * (1 - erfcFraction(Math.abs(x)));
 
 function erfc(x) {
   if (Math.abs(x) < 2) return 1 - erfSeries(x);
@@ -136,8 +127,7 @@ function erfc(x) {
 }
 
 function erfSeries(x) {
-  let term = x;
-  let total = x;
+  let [term, total] = [x, x];
   for (let n = 1; n < 40; n++) {
     term *= (-x * x) / n;
     total += term / (2 * n + 1);
@@ -155,38 +145,28 @@ function erfcFraction(x) {
 export const greaterOf = (x, y) => (x > y || x !== x ? x : y);
 export const lesserOf = (x, y) => (x < y || x !== x ? x : y);
 
+// primitives that JavaScript knows by the same names
+const MATH =
+  "abs acos acosh asin asinh atan atanh cbrt ceil cos cosh exp expm1 floor log log1p sign sin " +
+  "sinh sqrt tan tanh";
+
 export const ELEMENTS = {
-  abs: unary(Math.abs),
-  acos: unary(Math.acos),
-  acosh: unary(Math.acosh),
+  ...Object.fromEntries(MATH.split(" ").map((name) => [name, unary(Math[name])])),
   add: hot(addAll),
   and: binary((x, y) => x & y),
-  asin: unary(Math.asin),
-  asinh: unary(Math.asinh),
-  atan: unary(Math.atan),
   atan2: binary(Math.atan2),
-  atanh: unary(Math.atanh),
-  cbrt: unary(Math.cbrt),
-  ceil: unary(Math.ceil),
   clamp,
   convert_element_type: convert,
-  cos: unary(Math.cos),
-  cosh: unary(Math.cosh),
   div: hot(divideAll),
   eq: binary((x, y) => (x === y ? 1 : 0)),
   erf: unary(erf),
   erfc: unary(erfc),
-  exp: unary(Math.exp),
   exp2: unary((x) => 2 ** x),
-  expm1: unary(Math.expm1),
-  floor: unary(Math.floor),
   ge: binary((x, y) => (x >= y ? 1 : 0)),
   gt: binary((x, y) => (x > y ? 1 : 0)),
   integer_pow: integerPow,
   is_finite: unary((x) => (Number.isFinite(x) ? 1 : 0)),
   le: binary((x, y) => (x <= y ? 1 : 0)),
-  log: unary(Math.log),
-  log1p: unary(Math.log1p),
   logistic: unary((x) => 1 / (1 + Math.exp(-x))),
   lt: binary((x, y) => (x < y ? 1 : 0)),
   max: hot(largestOfAll),
@@ -204,13 +184,7 @@ export const ELEMENTS = {
   shift_left: binary((x, y) => x << y),
   shift_right_arithmetic: binary((x, y) => x >> y),
   shift_right_logical: binary((x, y) => x >>> y),
-  sign: unary(Math.sign),
-  sin: unary(Math.sin),
-  sinh: unary(Math.sinh),
-  sqrt: unary(Math.sqrt),
   square: unary((x) => x * x),
   sub: hot(subtractAll),
-  tan: unary(Math.tan),
-  tanh: unary(Math.tanh),
   xor: binary((x, y) => x ^ y),
 };

@@ -19,9 +19,7 @@ const FARTHEST = 2 ** 30; // the reach where there is none
 const MOST_CLASSES = 12; // that a reply names
 
 /** The names of all primitives that the interpreter knows. */
-export function primitives() {
-  return Object.keys(PRIMITIVES).sort();
-}
+export const primitives = () => Object.keys(PRIMITIVES).sort();
 
 /**
  * A model that answers, from its JSON.
@@ -143,18 +141,15 @@ function inputsOf(live, types, { inputs = {}, settings = {} }) {
   const arrays = text ? [text.tokens, [text.tokens.length - 1]] : [];
   for (const { name, shape } of live.inputs) {
     const [data, size] = [inputs[name]?.data ?? [], product(shape)];
-    if (data.length !== size) {
+    if (data.length !== size)
       return { error: `expected ${size} numbers as ${name}, got ${data.length}` };
-    }
-    if (!Float32Array.from(data).every(Number.isFinite)) {
+    if (!Float32Array.from(data).every(Number.isFinite))
       return { error: `expected finite numbers as ${name}` };
-    }
     arrays.push(data);
   }
   const { temperature = 1, reach = null, causal = false, hidden = [] } = settings;
-  if (!(temperature > 0 && temperature < Infinity)) {
+  if (!(temperature > 0 && temperature < Infinity))
     return { error: `expected a temperature above 0, got ${temperature}` };
-  }
   const scalars = { temperature, reach: reach ?? FARTHEST, causal: causal ? 1 : 0 };
   const keys = new Set(hidden);
   for (const name of live.settings) {
@@ -212,18 +207,8 @@ function likeliestOf(shares) {
   return order.slice(0, MOST_CLASSES);
 }
 
-const NOTHING = {
-  outputs: null,
-  classes: null,
-  writes: null,
-  tokens: null,
-  known: null,
-  attention: {},
-  scores: null,
-  text: null,
-  note: null,
-  error: null,
-};
+const PARTS = "outputs classes writes tokens known scores text note error".split(" ");
+const NOTHING = { attention: {}, ...Object.fromEntries(PARTS.map((name) => [name, null])) };
 
 /** A reply that holds an error alone. */
 export function refused(error) {

@@ -42,9 +42,8 @@ const rev = moved(({ dimensions }, type) => {
 });
 
 /** The positions in an array of a part that begins at an index along one axis. */
-function partAlong(whole, part, axis, first) {
-  return positions(part.shape, strides(whole.shape), first * strides(whole.shape)[axis]);
-}
+const partAlong = (whole, part, axis, first) =>
+  positions(part.shape, strides(whole.shape), first * strides(whole.shape)[axis]);
 
 function split({ axis }, [type], outputs) {
   let first = 0;
@@ -197,13 +196,9 @@ export const OPS = {
   copy: same,
   dynamic_slice: dynamicSlice,
   dynamic_update_slice: dynamicUpdateSlice,
-  gather,
-  iota,
-  pad,
+  gather, iota, pad,
   reshape: same,
-  rev,
-  slice,
-  split,
+  rev, slice, split,
   squeeze: same,
   stack,
   stop_gradient: same,

@@ -26,9 +26,8 @@ export function readCharacters(rule, text) {
 }
 
 /** The code points that a token writes; null for one that stands for no character. */
-export function writtenBy({ codes, first }, token) {
-  return token >= first && codes[token] !== null ? [codes[token]] : null;
-}
+export const writtenBy = ({ codes, first }, token) =>
+  token >= first && codes[token] !== null ? [codes[token]] : null;
 
 /** Of an array (heads, q, k) the row of the last token, without the keys after it. */
 export function rowOfLast({ shape, data }, count) {

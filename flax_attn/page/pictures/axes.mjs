@@ -99,9 +99,7 @@ export function path(xs, ys, across, up) {
 }
 
 /** The scale of positions along a chart of this width. */
-export function across(length, width) {
-  return scale(0, length - 1, 44, width - 14);
-}
+export const across = (length, width) => scale(0, length - 1, 44, width - 14);
 
 /** Mouse, finger and arrow keys choose a position along a chart. */
 export function pointAlong(chart, length, width, now, tell) {

@@ -1,6 +1,7 @@
 // How runs learned: curves of all seeds, with zoom, hover and keys.
 
-import { asNumber, el, newId, onWidth, sentence, shown, svg, tableBehind } from "../dom.mjs";
+import { asNumber, buttonOf, div, el, newId, onWidth, sentence, shown, svg } from "../dom.mjs";
+import { tableBehind } from "../dom.mjs";
 import { meanOf } from "../lists.mjs";
 import { DASHES, drawAxes, keyOf, path, scale } from "./axes.mjs";
 import { isError } from "./table.mjs";
@@ -11,28 +12,25 @@ const NUM_COLOURS = 6;
 
 /** The metrics that can be drawn, those that all runs share first. */
 export function metricsOf(runs) {
-  const counts = new Map();
-  for (const run of runs)
-    for (const name of new Set(Object.keys(run.curves).map((key) => baseOf(key, runs))))
-      counts.set(name, (counts.get(name) ?? 0) + 1);
-  const measured = runs[0].measured;
+  const own = ({ curves }) => [...new Set(Object.keys(curves).map((key) => baseOf(key, runs)))];
+  const names = runs.flatMap(own);
+  const { measured } = runs[0];
   const rank = (name) => {
     const base = name.split("/").at(-1);
     const split = ["valid", "test", "train"].indexOf(name.split("/")[0]);
-    return [-counts.get(name), base !== measured, base !== "loss", split];
+    const count = names.filter((other) => other === name).length;
+    return [-count, base !== measured, base !== "loss", split];
   };
   const compare = (one, other) => {
     const [a, b] = [rank(one), rank(other)];
     const i = a.findIndex((value, j) => value !== b[j]);
     return i < 0 ? 0 : a[i] - b[i];
   };
-  return [...counts.keys()].sort(compare);
+  return [...new Set(names)].sort(compare);
 }
 
 /** Of one run all splits of a metric stand in one chart; of several runs one split. */
-function baseOf(key, runs) {
-  return runs.length > 1 ? key : key.split("/").slice(1).join("/");
-}
+const baseOf = (key, runs) => runs.length > 1 ? key : key.split("/").slice(1).join("/");
 
 /** The lines of a metric: mean, least and most over the seeds that did not diverge. */
 export function linesOf(runs, metric) {
@@ -66,14 +64,17 @@ export function wantsLog(lines, metric) {
   return least > 0 && Math.max(...values) >= 10 * least;
 }
 
+const stepsOf = (lines) =>
+  [...new Set(lines.flatMap((line) => line.steps))].sort((a, b) => a - b);
+
 /**
  * A chart of lines. `names` says what is across and up, and `at`, the word for a place across.
  * Returns its element.
  */
 export function chart(lines, names) {
   const id = newId("clip");
-  const isLog = wantsLog(lines, names.up);
-  const state = { range: null, width: 640, isLog, at: null, from: null, to: null };
+  const state = { range: null, width: 640, at: null, from: null, to: null };
+  state.isLog = wantsLog(lines, names.up);
   const canvas = svg("svg", { class: "chart", tabindex: 0, role: "img" });
   const said = sentence();
   const axesNow = () => layOut(lines, state.range ?? wholeOf(lines), state);
@@ -83,33 +84,31 @@ export function chart(lines, names) {
     const size = { x: box.left - 4, y: box.top - 4, width: box.right - box.left + 8 };
     const rim = svg("rect", { ...size, height: box.bottom - box.top + 4 });
     const parts = lines.flatMap((line) => lineParts(line, axes));
-    const inside = { "clip-path": `url(#${id})` };
     canvas.setAttribute("viewBox", `0 0 ${state.width} ${CHART_HEIGHT}`);
     canvas.replaceChildren(
-      svg("defs", {}, svg("clipPath", { id }, rim)),
-      drawAxes(axes.across, axes.up, box, names),
-      svg("g", inside, parts, pointer(state, axes)),
+      svg("defs", {}, svg("clipPath", { id }, rim)), drawAxes(axes.across, axes.up, box, names),
+      svg("g", { "clip-path": `url(#${id})` }, parts, pointer(state, axes)),
     );
     said.say(describe(lines, state, names));
     canvas.setAttribute("aria-label", `${names.up} by ${names.across}. ${said.text()}`);
   };
-  const log = el("input", { type: "checkbox", checked: state.isLog });
-  log.addEventListener("change", () => {
-    state.isLog = log.checked;
+  const change = (part) => {
+    Object.assign(state, part);
     draw();
-  });
-  listen(canvas, state, lines, axesNow, draw);
-  const reset = el("button", { type: "button", onclick: () => restore(state, draw) }, "Show all");
-  onWidth(canvas, (width) => {
-    state.width = width;
-    draw();
-  });
+  };
+  const whole = { range: null, at: null, from: null, to: null };
+  const showAll = () => change(whole);
+  const onchange = () => change({ isLog: log.checked });
+  const log = el("input", { type: "checkbox", checked: state.isLog, onchange });
+  listen(canvas, state, lines, axesNow, change, showAll);
+  onWidth(canvas, (width) => change({ width }));
   const note = "Drag over the chart, or press + and −, to zoom; Escape shows all of it.";
+  const reset = buttonOf("Show all", showAll);
   const controls = el("div", { class: "controls" }, el("label", {}, log, " log scale"), reset);
   const hint = el("p", { class: "hint no-print" }, note);
   const numbers = curvesBehind(lines, names);
   const key = keyOf(lines.map(({ label, look }) => [label, colourOf(look), dashOf(look)]));
-  return el("div", {}, key, canvas, said.node, controls, hint, numbers);
+  return div(key, canvas, said.node, controls, hint, numbers);
 }
 
 const colourOf = (look) => `colour-${look % NUM_COLOURS}`;
@@ -117,9 +116,8 @@ const dashOf = (look) => DASHES[look % DASHES.length];
 
 /** The first and the last step of all lines. */
 function wholeOf(lines) {
-  const steps = lines.flatMap((line) => line.steps);
-  const [first, last] = [Math.min(...steps), Math.max(...steps)];
-  return [first, last > first ? last : first + 1];
+  const steps = stepsOf(lines);
+  return [steps[0], Math.max(steps.at(-1), steps[0] + (steps.length > 1 ? 0 : 1))];
 }
 
 function layOut(lines, range, { width, isLog }) {
@@ -127,9 +125,8 @@ function layOut(lines, range, { width, isLog }) {
   const isInside = (step) => step >= range[0] && step <= range[1];
   const within = ({ low, high, steps }) =>
     [low, high].flatMap((values) => values.filter((_, i) => isInside(steps[i])));
-  const values = lines
-    .flatMap(within)
-    .filter((value) => Number.isFinite(value) && (!isLog || value > 0));
+  const isDrawn = (value) => Number.isFinite(value) && (!isLog || value > 0);
+  const values = lines.flatMap(within).filter(isDrawn);
   let [least, most] = values.length ? [Math.min(...values), Math.max(...values)] : [0, 1];
   if (isLog) [least, most] = [least / 1.1, most * 1.1];
   else [least, most] = [least - 0.05 * (most - least), most + 0.05 * (most - least) || least + 1];
@@ -148,8 +145,7 @@ function lineParts({ label, look, steps, mean, low, high, rows }, { across, up }
     const around = [...points(high), ...points(low).reverse()].join(" ");
     parts.push(svg("polygon", { points: around, class: `band ${colourOf(look)}` }));
   }
-  const style = { class: shade, "stroke-dasharray": dashOf(look) };
-  const line = { d: path(steps, mean, across, up), ...style };
+  const line = { d: path(steps, mean, across, up), class: shade, "stroke-dasharray": dashOf(look) };
   parts.push(svg("path", line, svg("title", {}, label)));
   const isFinite = (value, i) => Number.isFinite(up.place(value)) && steps[i] !== undefined;
   if (mean.filter(isFinite).length < 8)
@@ -197,66 +193,49 @@ function describe(lines, { at, range }, names) {
   return `${where}${ends.join("; ")}.${part}`;
 }
 
-function restore(state, draw) {
-  Object.assign(state, { range: null, at: null, from: null, to: null });
-  draw();
-}
-
-/** The next step of any line that is nearest to `value`. */
-function nearest(lines, value) {
-  const distance = (step) => Math.abs(step - value);
-  const steps = lines.flatMap((line) => line.steps);
-  return steps.reduce((best, step) => (distance(step) < distance(best) ? step : best));
-}
-
-function listen(canvas, state, lines, axes, draw) {
+/** Mouse, finger and keys point at a step, and zoom. */
+function listen(canvas, state, lines, axes, change, showAll) {
   const pixel = (event) => {
     const box = canvas.getBoundingClientRect();
     return ((event.clientX - box.left) * state.width) / box.width;
   };
-  canvas.addEventListener("pointerdown", (event) => {
-    state.from = pixel(event);
-    state.to = null;
+  const steps = stepsOf(lines);
+  const nearest = (value) =>
+    steps.reduce((a, b) => (Math.abs(b - value) < Math.abs(a - value) ? b : a));
+  const zoom = (range) => limited(range, wholeOf(lines));
+  const on = (name, act) => canvas.addEventListener(name, act);
+  on("pointerdown", (event) => {
+    Object.assign(state, { from: pixel(event), to: null });
     canvas.setPointerCapture(event.pointerId);
   });
-  canvas.addEventListener("pointermove", (event) => {
-    if (state.from !== null) state.to = pixel(event);
-    state.at = nearest(lines, axes().across.value(pixel(event)));
-    draw();
+  on("pointermove", (event) => {
+    const to = state.from === null ? null : pixel(event);
+    change({ to, at: nearest(axes().across.value(pixel(event))) });
   });
-  const end = () => {
-    const { from, to } = state;
-    const { across } = axes();
-    if (from !== null && to !== null && Math.abs(to - from) > 8)
-      state.range = limited([from, to].map(across.value).sort((a, b) => a - b), wholeOf(lines));
-    Object.assign(state, { from: null, to: null });
-    draw();
-  };
-  canvas.addEventListener("pointerup", end);
-  canvas.addEventListener("pointercancel", () => restore(state, draw));
-  canvas.addEventListener("pointerleave", () => {
-    state.at = null;
-    draw();
+  on("pointerup", () => {
+    const { from, to, range } = state;
+    const isDragged = from !== null && to !== null && Math.abs(to - from) > 8;
+    const ends = isDragged && [from, to].map(axes().across.value).sort((a, b) => a - b);
+    change({ from: null, to: null, range: ends ? zoom(ends) : range });
   });
-  canvas.addEventListener("dblclick", () => restore(state, draw));
-  canvas.addEventListener("keydown", (event) => pressed(event, state, lines, draw));
-}
-
-function pressed(event, state, lines, draw) {
-  const steps = [...new Set(lines.flatMap((line) => line.steps))].sort((a, b) => a - b);
-  const place = state.at === null ? -1 : steps.indexOf(state.at);
-  const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  const factor = { "+": 0.5, "=": 0.5, "-": 2 }[event.key];
-  if (event.key === "Escape") return restore(state, draw);
-  if (move !== undefined) state.at = steps[Math.min(Math.max(place + move, 0), steps.length - 1)];
-  else if (factor !== undefined) {
-    const [first, last] = state.range ?? wholeOf(lines);
-    const middle = state.at ?? (first + last) / 2;
-    const range = [first, last].map((step) => middle + (step - middle) * factor);
-    state.range = limited(range, wholeOf(lines));
-  } else return undefined;
-  event.preventDefault();
-  return draw();
+  on("pointercancel", showAll);
+  on("pointerleave", () => change({ at: null }));
+  on("dblclick", showAll);
+  on("keydown", (event) => {
+    const place = state.at === null ? -1 : steps.indexOf(state.at);
+    const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const factor = { "+": 0.5, "=": 0.5, "-": 2 }[event.key];
+    if (event.key === "Escape") showAll();
+    else if (move !== undefined) {
+      change({ at: steps[Math.min(Math.max(place + move, 0), steps.length - 1)] });
+      event.preventDefault();
+    } else if (factor !== undefined) {
+      const [first, last] = state.range ?? wholeOf(lines);
+      const middle = state.at ?? (first + last) / 2;
+      change({ range: zoom([first, last].map((step) => middle + (step - middle) * factor)) });
+      event.preventDefault();
+    }
+  });
 }
 
 /** A range inside the whole one; none where it is the whole one. */
@@ -266,7 +245,7 @@ function limited([first, last], [least, most]) {
 }
 
 function curvesBehind(lines, names) {
-  const steps = [...new Set(lines.flatMap((line) => line.steps))].sort((a, b) => a - b);
+  const steps = stepsOf(lines);
   const header = [names.across, ...lines.map((line) => line.label)];
   const value = (line, step) => {
     const i = line.steps.indexOf(step);

@@ -1,7 +1,7 @@
 // From scores to weights: the scores of one query, the curve of its normaliser, and the weights.
 
 import { UNCHANGED } from "../controls/settings.mjs";
-import { el, percent, svg } from "../dom.mjs";
+import { div, el, percent, svg } from "../dom.mjs";
 import { range, sumOf } from "../lists.mjs";
 import { scoresIn, weightsIn } from "./heat.mjs";
 import { normalizers } from "./normalizers.mjs";
@@ -11,35 +11,26 @@ const SHOWN = 6; // keys whose numbers are shown, those with the largest weights
 const STEPS_OF_CURVE = 60;
 const CLOSE_ENOUGH = 2e-3;
 
-/** An element for the chosen query: `show(query)` after `settings(own)`. */
+/** An element for the chosen query: `show(query, settings)`. */
 export function fromScores() {
-  const body = el("div", {});
-  const node = el(
-    "details",
-    { class: "try-formula" },
-    el("summary", {}, "From scores to weights"),
-    body,
+  const body = div();
+  const node = el("details", { class: "try-formula" },
+    el("summary", {}, "From scores to weights"), body,
   );
-  let settings = UNCHANGED;
-  let query = null;
+  let now = [null, UNCHANGED];
   const draw = () => {
-    if (!node.open) return;
-    body.replaceChildren(...(query ? parts(query, settings) : [noScores()]));
+    if (node.open) body.replaceChildren(...(now[0] ? parts(...now) : [noScores()]));
   };
   node.addEventListener("toggle", draw);
-  const show = (own) => {
-    query = own;
+  const show = (...own) => {
+    now = own;
     draw();
   };
-  const set = (own) => {
-    settings = own;
-  };
-  return { node, show, settings: set };
+  return { node, show };
 }
 
-function noScores() {
-  return el("p", { class: "hint" }, "Choose what looks at something, to see its scores.");
-}
+const noScores = () =>
+  el("p", { class: "hint" }, "Select a query to see its scores.");
 
 /** The scores and weights of the keys that the query may attend to. */
 function scoredRow({ weights, scores, q, visible, key }) {
@@ -57,9 +48,8 @@ function fitting(row, temperature) {
 }
 
 /** The normaliser that makes these weights of these scores; null for one that is not known. */
-function normalizerOf(row, { normalizer, temperature }) {
-  return normalizers[normalizer] ?? fitting(row, temperature)[0] ?? null;
-}
+const normalizerOf = (row, { normalizer, temperature }) =>
+  normalizers[normalizer] ?? fitting(row, temperature)[0] ?? null;
 
 /**
  * The name of the one normaliser that makes the weights of replies to unchanged settings, by the
@@ -79,7 +69,7 @@ export function normalizerIn(replies) {
 }
 
 function parts(query, settings) {
-  const about = `The query (what looks) is ${query.what}. The keys are what it may look at.`;
+  const about = `The query is ${query.what}.`;
   const who = el("p", {}, about);
   if (!query.scores)
     return [who, el("p", { class: "hint" }, query.without ?? "Its weights come without scores.")];
@@ -139,8 +129,7 @@ function curve(row, own, scaled) {
   );
   const ends = `from ${least.toFixed(1)} to ${most.toFixed(1)}`;
   const name = `weights from 0 to ${percent(top)} against scores ${ends}`;
-  const picture = svg(
-    "svg",
+  const picture = svg("svg",
     {
       class: "try-curve",
       viewBox: "0 0 100 100",
@@ -148,10 +137,9 @@ function curve(row, own, scaled) {
       role: "img",
       "aria-label": name,
     },
-    svg("polyline", { class: "try-curve-line", points: points.join(" ") }),
-    dots,
+    svg("polyline", { class: "try-curve-line", points: points.join(" ") }), dots,
   );
   const upwards = `Upwards: the weight, up to ${percent(top)}.`;
   const caption = `Across: the score, ${ends}. ${upwards} Each dot is a key.`;
-  return el("div", {}, picture, el("p", { class: "hint" }, caption));
+  return div(picture, el("p", { class: "hint" }, caption));
 }

@@ -2,7 +2,7 @@
 
 import { el, roving, scrollBox, setStyle } from "../dom.mjs";
 import { indexOfLargest, range, sumOf } from "../lists.mjs";
-import { strengthColour } from "./effects.mjs";
+import { points, strengthColour } from "./effects.mjs";
 import { inColours, paintPixelwise, topOf } from "./heat.mjs";
 
 /**
@@ -42,9 +42,7 @@ export function headGrid(run, onChoose, down = "blocks") {
     range(heads).map((head) => [attention, head]),
   );
   const cells = places.map(([attention, head]) =>
-    el(
-      "button",
-      { type: "button", class: "head-cell", onclick: () => onChoose(attention, head) },
+    el("button", { type: "button", class: "head-cell", onclick: () => onChoose(attention, head) },
       el("canvas", { "aria-hidden": "true" }),
     ),
   );
@@ -58,12 +56,9 @@ export function headGrid(run, onChoose, down = "blocks") {
   const numbers = range(columns).map((head) =>
     el("span", { class: "head-number", "aria-hidden": "true" }, String(head)),
   );
-  const grid = el(
-    "div",
+  const grid = el("div",
     { class: "head-grid", role: "group", "aria-label": `heads: ${down} down, heads across` },
-    el("span", {}),
-    numbers,
-    rows,
+    el("span", {}), numbers, rows,
   );
   setStyle(grid, { "--heads": columns });
   const node = scrollBox("All heads", grid);
@@ -94,13 +89,13 @@ export function headGrid(run, onChoose, down = "blocks") {
       const isChosen = view.attention === attention && view.head === head;
       const effect = effects.get(`${attention},${head}`) ?? null;
       const said = [headName(run, attention, head)];
-      if (isCut) said.push("cut");
-      if (effect) said.push(`cutting it: ${effect.written}`);
+      if (isCut) said.push("ablated");
+      if (effect !== null) said.push(`effect of ablation: ${points(effect)}`);
       cell.setAttribute("aria-label", said.join(", "));
       cell.setAttribute("aria-pressed", String(isChosen));
       cell.title = said.join(", ");
       cell.classList.toggle("cut", isCut);
-      setStyle(cell, { "border-bottom-color": effect ? strengthColour(effect.value) : "" });
+      setStyle(cell, { "border-bottom-color": effect === null ? "" : strengthColour(effect) });
       if (!isChosen) return;
       for (const other of cells) other.setAttribute("tabindex", "-1");
       cell.setAttribute("tabindex", "0");

@@ -2,7 +2,7 @@
 // queries and keys has a square-root scale: on a linear one a full weight leaves small ones pale.
 // Words and patches have the colour of their strength, which is 0 for the uniform weight.
 
-import { el, percent, scrollBox, setStyle, svg, tableBehind } from "../dom.mjs";
+import { div, el, percent, scrollBox, setStyle, svg, tableBehind } from "../dom.mjs";
 import { bytesFrom64, indexOfLargest, meanOf, range } from "../lists.mjs";
 
 // the same as those of `analysis/drawing.py`; the first is the ground, and no weight
@@ -46,9 +46,7 @@ export function inColours(node, paintIt) {
 }
 
 /** Red, green and blue of a place on the scale of colours, from 0 to 1. */
-export function rgb(place) {
-  return rgbAmong(stops, place);
-}
+export const rgb = (place) => rgbAmong(stops, place);
 
 /** The same on a scale of these colours. */
 export function rgbAmong(own, place) {
@@ -60,9 +58,7 @@ export function rgbAmong(own, place) {
 }
 
 /** The place of a weight on a square-root scale that ends at `top`. */
-export function rootOf(weight, top = 1) {
-  return Math.sqrt(Math.max(weight / top, 0));
-}
+export const rootOf = (weight, top = 1) => Math.sqrt(Math.max(weight / top, 0));
 
 /**
  * How far a weight of `count` keys is above 1/count, the uniform weight: from 0 to 1, which is all
@@ -102,9 +98,7 @@ export function headOf({ shape, data }, head) {
 }
 
 /** All heads of weights. */
-export function headsOf(weights) {
-  return range(weights.shape[0]).map((head) => headOf(weights, head));
-}
+export const headsOf = (weights) => range(weights.shape[0]).map((head) => headOf(weights, head));
 
 /** Weights of at most `most` rows and columns. A cell has the largest weight that is in it. */
 export function pooled({ rows, columns, at }, most) {
@@ -120,17 +114,11 @@ export function pooled({ rows, columns, at }, most) {
   return headOf({ shape: [1, down, across], data }, 0);
 }
 
-/** The weights of one attention and head in a reply, or null. */
-export function weightsIn({ attention }, name, head) {
-  return partOf(attention?.[name], head);
-}
-
-/** The scores of one attention and head in a reply, or null. */
-export function scoresIn({ scores }, name, head) {
-  return partOf(scores?.[name], head);
-}
-
 const partOf = (own, head) => (own ? headOf(own, Math.min(head, own.shape[0] - 1)) : null);
+
+/** The weights, and the scores, of one attention and head in a reply, or null. */
+export const weightsIn = ({ attention }, name, head) => partOf(attention?.[name], head);
+export const scoresIn = ({ scores }, name, head) => partOf(scores?.[name], head);
 
 /** The mean weight of each key over all queries, or the weights of one query. */
 export function rowOf(weights, q) {
@@ -147,9 +135,7 @@ export function topOf(weights) {
 }
 
 /** The key with the largest weight of a query. */
-export function largest(weights, q) {
-  return indexOfLargest(rowOf(weights, q));
-}
+export const largest = (weights, q) => indexOfLargest(rowOf(weights, q));
 
 /** The ticks of a scale from 0 to `top`, as pairs of place and weight. */
 export function ticksTo(top) {
@@ -159,9 +145,7 @@ export function ticksTo(top) {
 }
 
 /** A bar of the colours from 0 to `top`, with ticks. `masked` may say what is hatched. */
-export function legend(top = 1, masked = false) {
-  return barOf(SCALED, ticksTo(top), masked);
-}
+export const legend = (top = 1, masked = false) => barOf(SCALED, ticksTo(top), masked);
 
 /** A bar of the colours of `count` words or patches, from the uniform weight to all of it. */
 export function strengthLegend(count, masked = false, what = "words") {
@@ -181,9 +165,7 @@ function barOf(said, marks, masked) {
     const shades = stops.map((stop) => `rgb(${stop.join(", ")})`).join(", ");
     setStyle(bar, { background: `linear-gradient(90deg, ${shades})` });
   });
-  return el(
-    "div",
-    { class: "legend" },
+  return el("div", { class: "legend" },
     el("span", { class: "what" }, said),
     el("div", { class: "scale", "aria-hidden": "true" }, bar, el("div", { class: "ticks" }, ticks)),
     masked
@@ -194,16 +176,15 @@ function barOf(said, marks, masked) {
 
 /** A legend of strengths that follows what is shown: `{node, to(count, masked)}`. */
 export function movingLegend(what) {
-  const node = el("div", {});
+  const node = div();
   const to = (count, masked = false) =>
     node.replaceChildren(strengthLegend(count, masked, what));
   return { node, to };
 }
 
 /** Draws weights on a canvas, `cell` pixels each. Cells that are not visible are hatched. */
-export function paint(canvas, weights, options = {}) {
+export const paint = (canvas, weights, options = {}) =>
   inColours(canvas, () => paintCells(canvas, weights, options));
-}
 
 function paintCells(canvas, weights, { top = 1, visible = () => true, finest = FINEST }) {
   const { rows, columns } = weights;
@@ -225,9 +206,8 @@ function paintCells(canvas, weights, { top = 1, visible = () => true, finest = F
 }
 
 /** Makes a canvas one pixel for each weight. */
-export function paintPixelwise(canvas, { rows, columns, at }, top) {
+export const paintPixelwise = (canvas, { rows, columns, at }, top) =>
   paintEach(canvas, columns, rows, (k, q) => rgb(rootOf(at(q, k), top)));
-}
 
 /** Gives a canvas a size, and each pixel red, green and blue by `colourAt(x, y)`. */
 export function paintEach(canvas, width, height, colourAt) {
@@ -236,12 +216,8 @@ export function paintEach(canvas, width, height, colourAt) {
   const picture = new ImageData(width, height);
   for (let y = 0; y < height; y++)
     for (let x = 0; x < width; x++) {
-      const [red, green, blue] = colourAt(x, y);
-      const place = 4 * (y * width + x);
-      picture.data[place] = red;
-      picture.data[place + 1] = green;
-      picture.data[place + 2] = blue;
-      picture.data[place + 3] = 255;
+      const [colour, place] = [colourAt(x, y), 4 * (y * width + x)];
+      for (let c = 0; c < 4; c++) picture.data[place + c] = c < 3 ? colour[c] : 255;
     }
   canvas.getContext("2d").putImageData(picture, 0, 0);
 }
@@ -277,13 +253,9 @@ export function heatMap({ name, rowNames = null, columnNames = null, axes = null
   const cell = el("div", { class: "mark cell-mark" });
   const field = el("div", { class: "field" }, canvas, row, cell);
   const named = Boolean(rowNames || columnNames);
-  const node = el(
-    "div",
-    { class: named ? "heat named" : "heat" },
+  const node = el("div", { class: named ? "heat named" : "heat" },
     axes ? el("span", { class: "down-name", "aria-hidden": "true" }, `${axes[0]} ↓`) : null,
-    side(rowNames, "row-names"),
-    field,
-    side(columnNames, "column-names"),
+    side(rowNames, "row-names"), field, side(columnNames, "column-names"),
     axes ? el("span", { class: "across-name", "aria-hidden": "true" }, `${axes[1]} →`) : null,
   );
   let now = { weights: null, q: 0, k: 0 };
@@ -303,13 +275,12 @@ export function heatMap({ name, rowNames = null, columnNames = null, axes = null
   };
   const follow = (event) => {
     const box = canvas.getBoundingClientRect();
+    const at = (place, size, count) => Math.floor((count * place) / size);
     const { rows, columns } = now.weights;
-    const q = Math.floor((rows * (event.clientY - box.top)) / box.height);
-    const k = Math.floor((columns * (event.clientX - box.left)) / box.width);
-    point(q, k);
+    const q = at(event.clientY - box.top, box.height, rows);
+    point(q, at(event.clientX - box.left, box.width, columns));
   };
-  canvas.addEventListener("pointermove", follow);
-  canvas.addEventListener("pointerdown", follow);
+  for (const name of ["pointermove", "pointerdown"]) canvas.addEventListener(name, follow);
   canvas.addEventListener("keydown", (event) => {
     const far = event.shiftKey ? 10 : 1;
     const moves = { ArrowUp: [-far, 0], ArrowDown: [far, 0], ArrowLeft: [0, -far] };

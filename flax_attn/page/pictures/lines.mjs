@@ -1,7 +1,7 @@
 // Tokens on two sides, and lines between them as thick as the weight.
 
 import { scrollBox, svg } from "../dom.mjs";
-import { cutShort, sign } from "./words.mjs";
+import { cutShort, inBrackets, sign } from "./words.mjs";
 
 const LEAST_LINE = 0.02; // the least weight that has a line
 const MOST_QUIET = 500; // lines of all queries, the strongest, so that one is found among them
@@ -16,22 +16,25 @@ const LONGEST_LEFT = 16; // letters of a token that stands at a side
 
 /**
  * Lines from each word below, a query, to the words above, its keys. `onPoint(q, k)` is called
- * for what is pointed at; k is null for a word below. Returns `{node, picture, show(weights, q)}`.
+ * for what is pointed at; k is null for a word below. Keys that can be pressed have
+ * `pressed: {onPick(k), hidden, known}`. Returns `{node, picture, show(weights, q)}`.
  */
-export function linesBetween(label, above, below, onPoint) {
-  const [tops, bottoms] = [spread(above), spread(below)];
+export function linesBetween(label, above, below, onPoint, pressed = null) {
+  const written = (token, k) => (pressed?.known?.[k] === false ? inBrackets(token) : sign(token));
+  const texts = [above.map(written), below.map(sign)];
+  const [tops, bottoms] = texts.map(spread);
   const width = Math.max(tops.width, bottoms.width);
   const shift = [(width - tops.width) / 2, (width - bottoms.width) / 2];
   const anchor = "middle";
   const keys = above.map((token, k) => {
     const x = tops.middles[k] + shift[0];
-    return { token, text: sign(token), x, y: ABOVE, anchor, end: [x, ABOVE + 8] };
+    return { token, text: texts[0][k], x, y: ABOVE, anchor, end: [x, ABOVE + 8] };
   });
   const queries = below.map((token, q) => {
     const x = bottoms.middles[q] + shift[1];
-    return { token, text: sign(token), x, y: BELOW + 10, anchor, end: [x, BELOW - 8] };
+    return { token, text: texts[1][q], x, y: BELOW + 10, anchor, end: [x, BELOW - 8] };
   });
-  return lined(label, queries, keys, { width, height: LINES_HEIGHT }, onPoint);
+  return lined(label, queries, keys, { width, height: LINES_HEIGHT }, onPoint, pressed);
 }
 
 /** As `linesBetween`, from queries at the left to keys at the right: for many or long tokens. */
@@ -55,19 +58,17 @@ export function linesAcross(label, left, right, onPoint) {
 }
 
 /** Draws tokens at their places, and lines between them. */
-function lined(label, queries, keys, { width, height }, onPoint) {
+function lined(label, queries, keys, { width, height }, onPoint, pressed = null) {
   const [quiet, chosen] = [svg("g", { class: "weights" }), svg("g", {})]; // the one above the other
   const state = { q: 0, weights: null };
   const rowOfKeys = keys.map((place, k) => tokenOn(place, () => onPoint(state.q, k)));
   const rowOfQueries = queries.map((place, q) => tokenOn(place, () => onPoint(q, null), q));
-  keysAlong(rowOfQueries, (q) => onPoint(q, null));
-  const picture = svg(
-    "svg",
-    { class: "lines", width, height, viewBox: `0 0 ${width} ${height}` },
-    quiet,
-    chosen,
-    svg("g", { "aria-hidden": "true" }, rowOfKeys),
-    svg("g", { role: "group", "aria-label": label }, rowOfQueries),
+  keysAlong(rowOfQueries);
+  if (pressed) makeKeys(rowOfKeys, pressed);
+  const picture = svg("svg", { class: "lines", width, height, viewBox: `0 0 ${width} ${height}` },
+    quiet, chosen,
+    svg("g", pressed ? group("keys; press one to mask it") : { "aria-hidden": "true" }, rowOfKeys),
+    svg("g", group(label), rowOfQueries),
   );
 
   const strong = (weights, q) =>
@@ -91,13 +92,28 @@ function lined(label, queries, keys, { width, height }, onPoint) {
   return { node: scrollBox(`${label}: lines`, picture), picture, show };
 }
 
+const group = (label) => ({ role: "group", "aria-label": label });
+
+/** Makes keys buttons that are pressed where they are masked. */
+function makeKeys(nodes, { onPick, hidden }) {
+  nodes.forEach((node, k) => {
+    const attributes = { role: "button", tabindex: k ? -1 : 0, "aria-pressed": hidden.includes(k) };
+    for (const [name, value] of Object.entries({ ...attributes, "aria-label": node.textContent }))
+      node.setAttribute(name, value);
+    node.classList.toggle("masked", hidden.includes(k));
+    node.addEventListener("click", () => onPick(k));
+    node.addEventListener("keydown", ({ key }) => ["Enter", " "].includes(key) && onPick(k));
+  });
+  keysAlong(nodes);
+}
+
 const widthOf = (text) => Math.max(LETTER * [...text].length, LETTER);
 
 /** Where the middles of words are, one beside another. */
-function spread(tokens) {
+function spread(texts) {
   let x = WORD_GAP;
-  const middles = tokens.map((token) => {
-    const width = widthOf(sign(token));
+  const middles = texts.map((text) => {
+    const width = widthOf(text);
     const middle = x + width / 2;
     x += width + WORD_GAP;
     return middle;
@@ -116,8 +132,8 @@ function tokenOn({ token, text, x, y, anchor }, onPoint, q = null) {
   return svg("g", attributes, ground, written);
 }
 
-/** Arrow keys move among the queries. */
-function keysAlong(nodes, onPoint) {
+/** Arrow keys move the focus among tokens. */
+function keysAlong(nodes) {
   nodes.forEach((node, i) =>
     node.addEventListener("keydown", (event) => {
       const [before, after] = [i - 1, i + 1];
@@ -127,7 +143,6 @@ function keysAlong(nodes, onPoint) {
       event.preventDefault();
       nodes.forEach((other, j) => other.setAttribute("tabindex", j === aim ? "0" : "-1"));
       nodes[aim].focus();
-      onPoint(aim);
     }),
   );
 }

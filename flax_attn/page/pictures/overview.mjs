@@ -47,11 +47,8 @@ export function overview(choices, onChoice, { visible, first = 0 } = {}) {
     onChoice(index);
   };
   const buttons = choices.map(({ label }, i) =>
-    el(
-      "button",
-      { type: "button", "aria-pressed": String(i === first), onclick: () => press(i) },
-      el("canvas", { "aria-hidden": "true" }),
-      el("span", {}, label),
+    el("button", { type: "button", "aria-pressed": String(i === first), onclick: () => press(i) },
+      el("canvas", { "aria-hidden": "true" }), el("span", {}, label),
     ),
   );
   roving(buttons, first);

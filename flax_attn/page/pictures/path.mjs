@@ -1,7 +1,7 @@
 // The path of a token through one head: its vectors, its scores and weights, and what the model
 // would say if it ended after each block.
 
-import { el, percent, plainTable, scrollBox, shown, svg } from "../dom.mjs";
+import { div, el, percent, plainTable, scrollBox, shown, svg } from "../dom.mjs";
 import { indexOfLargest } from "../lists.mjs";
 import { sign } from "./words.mjs";
 
@@ -21,7 +21,7 @@ function barsOf(label, numbers) {
 /** The path: `show(reply, name, tokens)` draws it, and `clear()` where there is none. */
 export function tokenPath() {
   const title = el("h3", {});
-  const body = el("div", {});
+  const body = div();
   const node = el("div", { class: "token-path" }, title, body);
   const clear = () => {
     node.hidden = true;
@@ -75,5 +75,5 @@ function afterBlocks(after, token) {
   table.classList.add("after-blocks");
   const box = scrollBox(caption, table);
   box.classList.add("head-box"); // a model may have many blocks
-  return el("div", {}, el("p", { class: "try-title" }, caption), box);
+  return div(el("p", { class: "try-title" }, caption), box);
 }

@@ -1,6 +1,6 @@
 // Pictures as files, an SVG or a PNG: in light colours, with the tokens.
 
-import { el, svg } from "../dom.mjs";
+import { buttonOf, el, svg } from "../dom.mjs";
 import { LIGHT, rgbAmong, rootOf, SCALED, ticksTo } from "./heat.mjs";
 import { cutShort } from "./words.mjs";
 
@@ -30,13 +30,9 @@ export function saveButtons(picture, name) {
       problem.textContent = `It cannot be saved: ${error.message}`;
     }
   };
-  const button = (text, onclick) => el("button", { type: "button", onclick }, text);
-  return el(
-    "div",
-    { class: "row no-print save" },
-    button("Save as SVG", save("svg", (own) => new Blob([asText(own)], { type: "image/svg+xml" }))),
-    button("Save as PNG", save("png", asPixels)),
-    problem,
+  return el("div", { class: "row no-print save" },
+    buttonOf("Save as SVG", save("svg", asVectors)),
+    buttonOf("Save as PNG", save("png", asPixels)), problem,
   );
 }
 
@@ -49,6 +45,7 @@ function download(blob, name) {
   setTimeout(() => URL.revokeObjectURL(href), 60_000);
 }
 
+const asVectors = (picture) => new Blob([asText(picture)], { type: "image/svg+xml" });
 const asText = (picture) => new XMLSerializer().serializeToString(picture);
 
 async function asPixels(picture) {
@@ -106,9 +103,7 @@ export function savedMatrix(title, weights, { top, visible, masked, rows, column
     svg("rect", field),
     svg("text", { x: left, y: above - 8, ...quiet }, "query ↓"),
     svg("text", { x: right, y: above - 8, "text-anchor": "end", ...quiet }, "key →"),
-    queries,
-    keys,
-    bar,
+    queries, keys, bar,
   );
 }
 

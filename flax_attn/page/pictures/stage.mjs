@@ -1,6 +1,6 @@
 // The frame of a run's picture: which example, which attention, the picture, its sentence.
 
-import { el, numbered } from "../dom.mjs";
+import { div, el, numbered } from "../dom.mjs";
 import { legend, topOf } from "./heat.mjs";
 import { allHeads, overview, weightsOf } from "./overview.mjs";
 
@@ -17,7 +17,7 @@ export function stage(run, draw, options = {}) {
   const choices = allHeads(run);
   const state = { number: 0, head: first };
   const picture = el("div", { class: "picture" });
-  const scaleOf = el("div", {});
+  const scaleOf = div();
   const show = () => {
     const example = run.examples[state.number];
     const choice = choices[state.head] ?? null;

@@ -11,11 +11,11 @@ export function isError(metric) {
   return FALLS.some((name) => base.includes(name));
 }
 
-/** Runs that can be compared stand in one table: of the same kind, data, files and metric. */
+/** Runs that can be compared stand in one table: of the same task, data, files and metric. */
 export function groupsOf(runs) {
   const groups = new Map();
   for (const run of runs) {
-    const key = JSON.stringify([run.kind, run.data, run.files, run.measured]);
+    const key = JSON.stringify([run.input, run.target, run.data, run.files, run.measured]);
     groups.set(key, [...(groups.get(key) ?? []), run]);
   }
   return [...groups.values()];
@@ -54,12 +54,8 @@ export function resultsTable(runs) {
   };
   draw();
   const caption = `${runs[0].measured} on test data and further results of ${namesOf(runs)}`;
-  const table = el(
-    "table",
-    { class: runs.length > 1 ? "results stacked" : "results stacked lone" },
-    el("caption", { class: "aside" }, caption),
-    el("thead", {}, el("tr", {}, heads)),
-    body,
+  const table = el("table", { class: runs.length > 1 ? "results stacked" : "results stacked lone" },
+    el("caption", { class: "aside" }, caption), el("thead", {}, el("tr", {}, heads)), body,
   );
   return scrollBox(`Results of ${namesOf(runs)}`, table);
 }
@@ -87,9 +83,8 @@ function breakable(name) {
   return [first, ...others.flatMap((part) => [el("wbr"), part])];
 }
 
-function namesOf(runs) {
-  return runs.length > 3 ? `${runs.length} runs` : runs.map((run) => run.name).join(", ");
-}
+const namesOf = (runs) =>
+  runs.length > 3 ? `${runs.length} runs` : runs.map((run) => run.name).join(", ");
 
 function compareCells(one, other) {
   if (typeof one === "string" || typeof other === "string")
@@ -131,9 +126,8 @@ function measure(name, of, metric) {
 }
 
 /** Four significant digits, as `flax-attn compare` writes them. */
-function fourDigits(number) {
-  return Number.isFinite(number) ? String(Number(number.toPrecision(4))) : String(number);
-}
+const fourDigits = (number) =>
+  Number.isFinite(number) ? String(Number(number.toPrecision(4))) : String(number);
 
 function tableRow(run, columns, runs) {
   const [first, ...others] = columns;

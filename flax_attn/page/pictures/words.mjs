@@ -1,13 +1,12 @@
 // Words on the colours of their weights, and classes as bars.
 
-import { el, percent, pressOne, roving, setStyle } from "../dom.mjs";
+import { div, el, percent, pressOne, roving, setStyle } from "../dom.mjs";
 import { indexOfLargest } from "../lists.mjs";
 import { colours, inColours, strength } from "./heat.mjs";
 
 /** A token as it is shown: blanks, no-break spaces and line ends have a sign. */
-export function sign(token) {
-  return token === "" ? "∅" : token.replaceAll(" ", "␣").replace(/\p{Zs}/gu, "⍽");
-}
+export const sign = (token) =>
+  token === "" ? "∅" : token.replaceAll(" ", "␣").replace(/\p{Zs}/gu, "⍽");
 
 /** A token with a sign in place of the end of a line, as tokenizers write it. */
 export const lineEnd = (token) => (token === "\\n" ? "⏎" : token);
@@ -19,19 +18,13 @@ export function cutText(text, longest) {
 }
 
 /** A token as it is shown, or its beginning. */
-export function cutShort(token, longest) {
-  return cutText(sign(token), longest);
-}
+export const cutShort = (token, longest) => cutText(sign(token), longest);
 
 /** A word that a model does not know, without the brackets that a run has kept it in. */
-export function withoutBrackets(token) {
-  return token.replace(/^\((.+)\)$/, "$1");
-}
+export const withoutBrackets = (token) => token.replace(/^\((.+)\)$/, "$1");
 
 /** A word that a model does not know, in brackets, as figures and the terminal have it. */
-export function inBrackets(token) {
-  return `(${sign(withoutBrackets(token))})`;
-}
+export const inBrackets = (token) => `(${sign(withoutBrackets(token))})`;
 
 /**
  * Words as buttons. `onPoint(i)` is called for the word under mouse, finger or focus, `onPick(i)`
@@ -46,8 +39,7 @@ export function words(label, tokens, { known = null, onPoint = null, onPick = nu
     const isUnknown = known !== null && known[i] === false;
     const text = isUnknown ? inBrackets(token) : sign(token);
     const point = () => onPoint?.(i);
-    return el(
-      "button",
+    return el("button",
       {
         type: "button",
         class: isUnknown ? "word unknown" : "word",
@@ -96,12 +88,9 @@ export function bars(classes, right = null) {
   const best = likeliest(classes);
   const rows = classes.map(([name, share], i) => {
     const isRight = i === right;
-    return el(
-      "li",
-      { class: i === best ? "best" : "" },
+    return el("li", { class: i === best ? "best" : "" },
       el("span", { class: "class-name", dir: "auto" }, name, isRight ? " ✓" : ""),
-      isRight ? el("span", { class: "aside" }, " (the right class)") : null,
-      trackOf(share),
+      isRight ? el("span", { class: "aside" }, " (the right class)") : null, trackOf(share),
       el("span", { class: "share" }, percent(share)),
     );
   });
@@ -117,7 +106,7 @@ const likeliest = (classes) => indexOfLargest(classes.map(([, share]) => share))
 /** Each run's answer, as `draw(reply, run)` makes it, under its name where there are several. */
 export function answersOf(runs, replies, draw) {
   const name = (run) => (runs.length > 1 ? el("h3", {}, run.name) : null);
-  return replies.map((reply, i) => el("div", {}, name(runs[i]), draw(reply, runs[i])));
+  return replies.map((reply, i) => div(name(runs[i]), draw(reply, runs[i])));
 }
 
 /** What the model says of an example, with a sign for right and wrong. */

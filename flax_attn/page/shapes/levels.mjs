@@ -1,21 +1,18 @@
 // How well shapes are levelled, as a table, and under every normaliser.
 
 import { nameOfNormalizer, NORMALIZERS } from "../controls/settings.mjs";
-import { el, percent, plainTable } from "../dom.mjs";
+import { buttonOf, el, percent, plainTable } from "../dom.mjs";
 import { meanOf, range } from "../lists.mjs";
 import { rowOf, weightsIn } from "../pictures/heat.mjs";
-import { heightIn, pluralOf, rightHeights, SHAPE_KINDS, shareOn } from "./numbers.mjs";
+import { heightIn, rightHeights, SHAPE_KINDS, shareOn } from "./numbers.mjs";
 
 const CLOSE = 1; // what passes for right, where heights reach 25
-const RIGHT = `✓ is right: off by at most ${CLOSE.toFixed(1)} on average`;
+const RIGHT = `✓: off by at most ${CLOSE.toFixed(1)} on average`;
 
 const HINT = { class: "hint" };
 const COUNTED =
   "Keys per query: at how many positions one position looks, on average (1\u00a0% or more). " +
   "Attention on shapes: what positions in shapes put on shapes of both kinds, on average.";
-const LEVELLED =
-  `How well the shapes come to their mean heights. ${RIGHT}. ` +
-  "Attention on own kind: what positions in these shapes put on both, on average.";
 
 /** How far some shapes, by their indices, are from the right heights, and whether it passes. */
 export function verdict(group, output, shapes, right) {
@@ -31,32 +28,6 @@ function stacked(caption, header, rows) {
   const table = plainTable(caption, header, rows);
   table.classList.add("stacked", "lone");
   return table;
-}
-
-/** A table of the kinds of shapes: where they are set, and where they look. */
-export function levels() {
-  const node = el("div", { class: "scroll try-levels", tabindex: 0, role: "region" });
-  node.setAttribute("aria-label", "How well the shapes come to their mean heights");
-  const show = (runs, replies, shapes, right, weights) => {
-    const rows = runs.flatMap((run, i) => {
-      const output = replies[i].outputs.data;
-      const looks = weights(replies[i], i);
-      return SHAPE_KINDS.map((kind) => {
-        const fromLeft = (a, b) => a.center - b.center;
-        const own = shapes.filter((shape) => shape.kind === kind).sort(fromLeft);
-        const set = own.map((shape) => heightIn(output, shape).toFixed(1)).join(" and ");
-        const goals = shapes.map((shape, j) => [shape.kind, right[j].toFixed(1)]);
-        const goal = new Set(goals.filter(([other]) => other === kind).map(([, height]) => height));
-        const share = looks ? percent(shareOn(looks, own, own)) : "no attention";
-        const name = runs.length > 1 ? `${pluralOf(kind)}, ${run.name}` : pluralOf(kind);
-        const judged = verdict(ofKind(kind, shapes), output, shapes, right);
-        return [name, set, [...goal].join(" and "), `${judged} on average`, share];
-      });
-    });
-    const header = ["shapes", "set to", "right", "verdict", "attention on own kind"];
-    node.replaceChildren(stacked(LEVELLED, header, rows));
-  };
-  return { node, show };
 }
 
 /**
@@ -103,7 +74,7 @@ export function everyNormalizer({ run, ask, shapes, signal, settings }) {
     result.setAttribute("aria-busy", "false");
   };
   const words = "Compare all normalisers on this signal";
-  const button = el("button", { type: "button", onclick: compare }, words);
+  const button = buttonOf(words, compare);
   return { node: el("div", { class: "try-compare" }, button, result), follow };
 }
 

@@ -42,9 +42,8 @@ function heightAt({ kind, center, width }, height, t) {
 }
 
 /** The right heights: the mean of each kind, or of the two on each side. */
-export function rightHeights(shapes, task) {
-  return shapes.map((_, i) => meanOf(groupOf(shapes, i, task).map((j) => shapes[j].height)));
-}
+export const rightHeights = (shapes, task) =>
+  shapes.map((_, i) => meanOf(groupOf(shapes, i, task).map((j) => shapes[j].height)));
 
 /** The shapes that are levelled with a shape, itself among them. */
 export function groupOf(shapes, i, task) {
@@ -54,14 +53,11 @@ export function groupOf(shapes, i, task) {
 }
 
 /** Whether a point of the signal lies in a shape. */
-export function isIn({ center, width }, t) {
-  return Math.abs(t - center) <= width / 2;
-}
+export const isIn = ({ center, width }, t) => Math.abs(t - center) <= width / 2;
 
 /** The keys in a shape, of as many as there are columns. */
-export function keysIn(shape, columns) {
-  return range(columns).filter((k) => isIn(shape, (k * LENGTH) / columns));
-}
+export const keysIn = (shape, columns) =>
+  range(columns).filter((k) => isIn(shape, (k * LENGTH) / columns));
 
 /** The share of their weight that the queries in some shapes put on the keys in others. */
 export function shareOn(weights, queries, keys) {
@@ -77,25 +73,6 @@ export function shareOn(weights, queries, keys) {
       if (isKey((k + 0.5) * scaleK - 0.5)) total += weights.at(q, k);
   }
   return count ? total / count : NaN;
-}
-
-/**
- * The example whose boxes spread their attention widest, by its index: the mean of their largest
- * weights is smallest there, so the normaliser "hard" drops the largest share.
- */
-export function widest(examples, weightsOfOne) {
-  const means = examples.map((example) => {
-    const weights = weightsOfOne(example);
-    if (!weights) return 1;
-    const boxes = shapesOf(example).filter(({ kind }) => kind === "box");
-    const rows = range(weights.rows).filter((q) =>
-      boxes.some((box) => isIn(box, ((q + 0.5) * LENGTH) / weights.rows - 0.5)),
-    );
-    const keys = range(weights.columns);
-    const mean = meanOf(rows.map((q) => Math.max(...keys.map((k) => weights.at(q, k)))));
-    return Number.isFinite(mean) ? mean : 1;
-  });
-  return means.indexOf(Math.min(...means));
 }
 
 /** What is unusual about shapes, in words; empty for those that training has. */

@@ -1,0 +1,209 @@
+// Images: patches on the colours of their weights, laid on the image. To try, ink is drawn.
+
+import { centred, SIZE } from "../controls/digits.mjs";
+import { drawnImage } from "../controls/paper.mjs";
+import { el, percent, roving, sentence, setStyle } from "../dom.mjs";
+import { indexOfLargest, range } from "../lists.mjs";
+import { inColours, movingLegend, paintEach, rgb, rowOf, strength } from "../pictures/heat.mjs";
+import { strengthLegend, weightsBehind } from "../pictures/heat.mjs";
+import { stage } from "../pictures/stage.mjs";
+import { addInput, targetOf } from "../views.mjs";
+
+const PALE = 0.25; // how much the paper lightens the colour of a weight
+const DARK = 0.85; // how much ink darkens it
+
+/** The picture of one image, for `stage`. */
+function drawImage(run) {
+  const target = targetOf(run);
+  return (example, weights, options) => {
+    const { image } = example;
+    const verdict = el("p", { class: "result" }, target.verdict(run, example));
+    const field = patchesOn({
+      onPoint: (k) => tell(k),
+      onPick: (q) => choose && pick(state.q === q ? null : q),
+    });
+    const beside = [field.node, target.beside(run, example, options)];
+    const above = [verdict, el("div", { class: "beside" }, beside)];
+    const grid = weights && gridOf(image, weights.columns);
+    if (!grid) {
+      field.show(image, null, null, verdict.textContent);
+      return above;
+    }
+    const state = { q: null, k: 0 };
+    const said = sentence();
+    const choose = weights.rows > 1;
+    const tell = (k) => {
+      const mean = choose ? "The mean" : options.choice.label;
+      const who = state.q === null ? mean : `Patch ${state.q}`;
+      said.say(`${who} puts ${percent(rowOf(weights, state.q)[k])} of its weight on patch ${k}.`);
+    };
+    const pick = (q) => {
+      state.q = q;
+      const row = rowOf(weights, q);
+      tell(indexOfLargest(row));
+      const pressed = q === null ? [] : [q];
+      const label = `Image of ${row.length} patches. ${verdict.textContent} ${said.text()}`;
+      field.show(image, grid, row, label, { q, pressed, key: (k) => `patch ${k}` });
+    };
+    pick(choose ? mostInked(image, grid) : null);
+    const hint = choose
+      ? "Press a patch to see what it attends to, and again for the mean over all patches."
+      : "Point at a patch to read its weight.";
+    return [
+      ...above,
+      said.node,
+      strengthLegend(weights.columns, false, "patches"),
+      el("p", { class: "hint no-print" }, hint),
+      weightsBehind("patch", range(weights.columns), weights, state, ", row by row"),
+    ];
+  };
+}
+
+/** How patches lie on an image: their size and the columns; null where they do not fit. */
+export function gridOf({ shape: [height, width] }, count) {
+  const size = Math.sqrt((height * width) / count);
+  const isWhole = Number.isInteger(size) && height % size === 0 && width % size === 0;
+  return isWhole ? { size, columns: width / size, rows: height / size } : null;
+}
+
+/** The patch with the most ink, which is the first to be looked at. */
+export function mostInked({ shape: [, width], data }, grid) {
+  const inks = new Array(grid.rows * grid.columns).fill(0);
+  data.forEach((ink, i) => {
+    const row = Math.floor(Math.floor(i / width) / grid.size);
+    inks[row * grid.columns + Math.floor((i % width) / grid.size)] += ink;
+  });
+  return indexOfLargest(inks);
+}
+
+/** Draws an image in ink on the colours of the weights of its patches; `count` may have any. */
+export function paintPixels(canvas, { shape: [height, width], data }, grid, row, count) {
+  const cover = row && row.map((weight) => rgb(strength(weight, count)));
+  const patchAt = (i, j) => Math.floor(i / grid.size) * grid.columns + Math.floor(j / grid.size);
+  paintEach(canvas, width, height, (j, i) => {
+    const ink = data[i * width + j];
+    const ground = row ? cover[patchAt(i, j)] : [255, 255, 255];
+    const shade = 1 - (row ? DARK : 1) * ink;
+    return ground.map((value) => shade * ((1 - PALE) * value + PALE * 255));
+  });
+}
+
+/** An image under buttons, one a patch: `{node, show(image, grid, row, label, options)}`. */
+function patchesOn({ onPoint, onPick }) {
+  const canvas = el("canvas", { role: "img" });
+  const buttons = el("div", { role: "group", "aria-label": "patches" });
+
+  function make({ columns }, count) {
+    const patch = (k) => {
+      const point = () => onPoint(k);
+      const on = { onpointerenter: point, onfocus: point, onclick: () => onPick(k) };
+      return el("button", { type: "button", ...on });
+    };
+    const all = range(count).map(patch);
+    roving(all, 0, columns);
+    setStyle(buttons, { "grid-template-columns": `repeat(${columns}, 1fr)` });
+    buttons.replaceChildren(...all);
+  }
+
+  /** `row` are the weights of the query `q`, or the mean; without them it is the image alone. */
+  function show(image, grid, row, label, options = {}) {
+    const { count = row?.length, q = null, hidden = [], pressed = hidden, key } = options;
+    inColours(canvas, () => paintPixels(canvas, image, grid, row, count));
+    canvas.setAttribute("aria-label", label);
+    if (row && buttons.childElementCount !== row.length) make(grid, row.length);
+    [...buttons.children].forEach((node, k) => {
+      node.classList.toggle("hidden-key", hidden.includes(k));
+      node.classList.toggle("query", k === q);
+      node.setAttribute("aria-pressed", String(pressed.includes(k)));
+      node.setAttribute("aria-label", `${key(k)}: ${percent(row[k])}`);
+    });
+  }
+
+  return { node: el("div", { class: "patches" }, canvas, buttons), show };
+}
+
+/** Ink to what the model takes, and back: MNIST has white digits on black, files the reverse. */
+const unitsOf = (run) => (own) => (run.data === "mnist" ? own : 1 - own);
+
+/** Paper to draw on, and what the model sees of it, with buttons on its patches. */
+function triedImage({ run, state, heads, changed, hide, choose }) {
+  const [height, width] = run.examples[0].image.shape;
+  const isDigit = height === SIZE && width === SIZE;
+  const image = { shape: [height, width], data: [] }; // ink
+  const drawing = drawnImage([height, width], (ink) => {
+    image.data = ink;
+    changed();
+  }, isDigit ? centred : null);
+  const field = patchesOn({ onPoint: choose, onPick: (k) => hide([k]) });
+  const scale = movingLegend("patches");
+  const hasAttention = run.attention.length > 0;
+  const inUnits = unitsOf(run);
+  let grid = null;
+
+  function begin(example) {
+    image.data = [...example.image.data];
+    drawing.show(image);
+    const [, , count] = example.attention[heads.now.name]?.shape ?? [1, 1, 1];
+    const own = gridOf(image, count);
+    state.query = own ? mostInked(image, own) : 0;
+  }
+
+  /** Colours show what the chosen patch attends to; a click masks a patch. */
+  function show(reply, weights) {
+    grid = weights && gridOf(image, weights.columns);
+    const seen = "what the model sees";
+    if (!grid) return field.show(image, null, null, seen);
+    const { hidden } = state.settings;
+    const { q, at } = query(weights);
+    const count = Math.max(weights.columns - hidden.length, 1);
+    field.show(image, grid, rowOf(weights, q), seen, { count, q: at, hidden, key });
+    scale.to(count, hidden.length > 0);
+  }
+
+  const query = ({ rows }) =>
+    rows > 1
+      ? { q: state.query, at: state.query, name: `the ${key(state.query)}` }
+      : { q: 0, at: null, name: "the whole image" };
+  const key = (k) => {
+    const { columns } = grid;
+    return `patch in row ${Math.floor(k / columns)}, column ${k % columns}`;
+  };
+  const draw = "Clear the paper and draw, with the mouse, a finger or the keyboard.";
+  return {
+    title: "Draw here",
+    node: drawing.node,
+    pictured: hasAttention ? "What the model sees, and the attention of a patch" : "What it sees",
+    picture: [field.node, hasAttention ? scale.node : null],
+    look: "try-drawing",
+    hint: hasAttention
+      ? `${draw} Point at a patch to see what it attends to; click it to mask it.`
+      : draw,
+    most: 64,
+    begin,
+    value: () => ({ inputs: { shape: image.shape, data: image.data.map(inUnits) } }),
+    show,
+    say: () => (image.data.some((ink) => ink >= 0.05) ? "" : "The paper is empty. Draw on it."),
+    parts: (weights) => patchParts(image, weights),
+    query, key,
+  };
+}
+
+/** The patches of an image, with the mean weight of each over all queries. */
+export function patchParts(image, weights) {
+  const columns = gridOf(image, weights.columns)?.columns ?? weights.columns;
+  const means = rowOf(weights, null);
+  const names = means.map((_, k) => `patch ${k}`);
+  return { names, labels: null, weights: means, what: "patch", columns };
+}
+
+/** What a model takes for an image of its run. */
+export function storedImage(run, { image: { shape, data } }) {
+  return { inputs: { shape, data: Array.from(data, unitsOf(run)) } };
+}
+
+addInput("image", {
+  picture: (run, beside) => stage(run, drawImage(run), { hasLegend: () => false, beside }),
+  tried: triedImage,
+  stored: storedImage,
+  parts: (run, { image }, weights) => patchParts(image, weights),
+});

@@ -1,0 +1,137 @@
+// Tokens that go on: what each attends to before it, the loss along a text, and induction heads.
+
+import { asNumber, div, el, percent, sentence, shown } from "../dom.mjs";
+import { range } from "../lists.mjs";
+import { chart, lineOf } from "../pictures/curves.mjs";
+import { headOf, heatMap, legend, mapOf, rowOf } from "../pictures/heat.mjs";
+import { tellingHead } from "../pictures/overview.mjs";
+import { stage } from "../pictures/stage.mjs";
+import { sign } from "../pictures/words.mjs";
+import { addInput } from "../views.mjs";
+import { drawWords, triedText } from "./text.mjs";
+
+const BLANKS = new Map([["↵", "\n"], ["→", "\t"]]); // signs of characters without a picture
+const BEGINNING = 12; // tokens of the first prompt
+
+/** The picture of the text, for `stage`. */
+function drawPassage(example, weights, options) {
+  const { tokens } = example;
+  if (!weights) return [];
+  const say = (q, k) =>
+    k > q
+      ? `“${tokens[k]}” comes after “${tokens[q]}”, which cannot see it.`
+      : tokenLook(tokens[q], tokens[k], weights.at(q, k), q - k);
+  const { row, below } = drawWords(example, weights, options, say);
+  return [...row, ...below];
+}
+
+export function tokenLook(from, to, weight, back) {
+  const [query, key] = [sign(from), sign(to)];
+  const share = `the head puts ${percent(weight)} of its weight on “${key}”`;
+  return `To predict what follows “${query}”, ${share}, ${back ? `${back} back` : "itself"}.`;
+}
+
+/** Further pictures of a language model: the loss by position, and induction heads. */
+function furtherOf(example) {
+  const steps = example.losses[0].map((_, i) => i + 1);
+  const line = lineOf("loss", 0, steps, example.losses);
+  const names = { across: "tokens in the context", up: "next-token loss", at: "Tokens" };
+  return [
+    el("h2", {}, "Loss by position in the context"),
+    el("figure", {}, chart([line], names)),
+    example.induction ? induction(example) : null,
+  ];
+}
+
+/** The induction of each head, and the weights of the best one on a repeated random string. */
+function induction({ induction: scores, string, induction_weights: packed }) {
+  const weights = headOf(packed, 0);
+  const said = sentence();
+  const flat = scores.flatMap((row, block) => row.map((value, head) => [value, block, head]));
+  const [value, block, head] = flat.reduce((a, b) => (b[0] > a[0] ? b : a));
+  const best = `block${block + 1}, head ${head}`;
+  const map = mapOf(
+    string, weights,
+    (q, k) => said.say(tokenLook(string[q], string[k], weights.at(q, k), q - k)),
+    { visible: (q, k) => k <= q, top: 1, label: `${best} on the random string` },
+  );
+  const rows = { rows: scores.length, columns: scores[0].length };
+  const grid = { ...rows, at: (i, j) => asNumber(scores[i][j]) };
+  const small = heatMap({
+    name: "Induction of each head: blocks downwards, heads across",
+    rowNames: scores.map((_, i) => `block${i + 1}`),
+    columnNames: scores[0].map((_, i) => `head ${i}`),
+    onPoint: (i, j) => said.say(`block${i + 1}, head ${j}: ${shown(grid.at(i, j))} on average.`),
+  });
+  small.show(grid, {});
+  small.point(block, head);
+  said.say(
+    `${best} puts ${shown(value)} of its weight on the token that followed last time, on a ` +
+      "random string that comes twice.",
+  );
+  const title = el("p", { class: "try-title" }, `${best} on the random string`);
+  return [
+    el("h2", {}, "Induction heads"),
+    el("figure", {}, said.node, small.node, title, map.node, legend(1, true)),
+  ];
+}
+
+/** Where the beginning of a test text stands, which is the first prompt: `[first, end]`. */
+export function promptIn({ tokens }) {
+  const isEnd = (token) => /^(\\n|⏎|↵|\n)$/.test(token);
+  const first = Math.max(tokens.findIndex((token) => !isEnd(token)), 0);
+  const own = tokens.slice(first, first + BEGINNING);
+  const end = own.findIndex(isEnd);
+  return [first, first + (end > 0 ? Math.max(Math.ceil(end / 2), 1) : own.length)];
+}
+
+const plain = (token) => token.replaceAll("␣", " ");
+
+/** The beginning of a test text, as a prompt. */
+export const promptOf = (example) => example.tokens.slice(...promptIn(example)).map(plain).join("");
+
+/** What a run has kept of its first prompt: what the last token attends to. */
+export function keptPrompt(run, example) {
+  const [, end] = promptIn(example);
+  const lastRow = ({ shape: [heads, , columns], data }) => {
+    const rows = range(heads).map((head) => {
+      const begin = (head * columns + end - 1) * columns; // as many queries as keys
+      return [...data.slice(begin, begin + end)];
+    });
+    return { shape: [heads, 1, end], data: rows.flat() };
+  };
+  const rows = Object.entries(example.attention).map(([name, own]) => [name, lastRow(own)]);
+  return { tokens: example.tokens.slice(0, end).map(plain), attention: Object.fromEntries(rows) };
+}
+
+/** The text of tokens as it was written, without the line end that stands before each text. */
+export function textOfTokens(tokens, { always }) {
+  const own = tokens.map((token) => BLANKS.get(token) ?? token);
+  return (always ? own.slice(1) : own).join("");
+}
+
+/** The picture of the text, and of what more context gains. */
+function tokensPicture(run, beside) {
+  const first = run.attention.length ? tellingHead(run, run.examples[0].tokens.length - 1) : 0;
+  const options = { visible: (q, k) => k <= q, masked: true, top: () => 1, first, beside };
+  const parts = run.attention.length ? [stage(run, drawPassage, options)] : [];
+  return div(parts, furtherOf(run.examples[0]));
+}
+
+addInput("tokens", {
+  picture: tokensPicture,
+  tried: (own) => ({
+    ...triedText(own, () => promptOf(own.run.examples[0]), true),
+    hint:
+      "Type, or let the model write, and see what each next token is read from. Choose another " +
+      "head, or click a token to mask it.",
+  }),
+  head: (run) => tellingHead(run, promptIn(run.examples[0])[1] - 1),
+  kept: keptPrompt,
+  stored: (run, { tokens }) => ({ text: textOfTokens(tokens, run.live.text) }),
+  parts: (run, { tokens }, weights) => ({
+    names: tokens,
+    weights: rowOf(weights, weights.rows - 1),
+    what: "token",
+  }),
+});
