@@ -326,7 +326,7 @@ class MultiHeadAttention(nn.Module):
         value = key if value is None else as_input("value", value, self.dtype)
         if query.shape[:-2] != key.shape[:-2] or key.shape[:-1] != value.shape[:-1]:
             raise ValueError(
-                "expected query (..., q, d), key (..., k, d'), value (..., k, e), equal leading axes; "
+                "expected query (..., q, d), key (..., k, d'), value (..., k, e) of equal rows; "
                 f"got {query.shape}, {key.shape}, {value.shape}"
             )
         return KeysAndValues(key, value, lengths, is_projected=False)
