@@ -87,7 +87,7 @@ class CNNAttention(nn.Module):
 
 
 def append_positions(inputs: Float[Array, "b t c"]) -> Float[Array, "b t _"]:
-    """The inputs, with the binary digits of each position as more channels."""
+    """Appends the binary digits of each position as channels."""
     digits = binary_digits(inputs.shape[1]).astype(inputs.dtype)
     digits = jnp.broadcast_to(digits, (inputs.shape[0], *digits.shape))
     return jnp.concatenate([inputs, digits], axis=-1)

@@ -41,11 +41,11 @@ class InputAttentionRNN(nn.Module):
         return attended.context, {"attention": {"input": attended.weights}}
 
     def start(self, inputs: Float[Array, "b t series"]) -> Float[Array, "b h"]:
-        """The state before the first step."""
+        """Makes the state before the first step."""
         return jnp.zeros((inputs.shape[0], self.features), inputs.dtype)
 
     def step(
         self, state: Float[Array, "b h"], inputs: Float[Array, "b series"]
     ) -> tuple[Float[Array, "b h"], Attended]:
-        """One step alone: the next state, and what was attended to."""
+        """Computes one step alone: the next state, and what was attended to."""
         return self.cell(state, inputs)

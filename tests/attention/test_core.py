@@ -162,36 +162,6 @@ def test_result_has_the_dtype_of_the_query(dtype):
     )
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "said"),
-    [
-        ({"mask": np.ones((B, Q, K))}, TypeError, "bias="),
-        ({"mask": np.ones((B, K, Q), bool)}, ValueError, r"weights \(2, 3, 5\), got \(2, 5, 3\)"),
-        (
-            {"bias": np.ones((Q, K, 1))},
-            ValueError,
-            r"bias that broadcasts to the weights \(2, 3, "
-            r"5\), got \(3, 5, 1\)",
-        ),
-        ({"bias": np.ones((Q, K), int)}, TypeError, "bias of floats, got int32"),
-        ({"query": np.ones((B, Q, D), int)}, TypeError, "query of floats, got int32"),
-        ({"key": np.ones((B, K + 1, D))}, ValueError, r"\(2, 6, 7\), \(2, 5, 11\)"),
-        ({"query": np.ones(D)}, ValueError, r"got \(7,\), \(2, 5, 7\)"),
-        (
-            {"score": lambda query, key: query @ key.mT @ jnp.ones((B, K, 1))},
-            ValueError,
-            r"score of shape \(2, 3, 5\) .* got \(2, 3, 1\)",
-        ),
-        ({"dropout_rate": 0.1}, ValueError, "dropout_rng"),
-        ({"dropout_rate": 1.0, "dropout_rng": jax.random.key(0)}, ValueError, r"\[0, 1\), got 1.0"),
-    ],
-)
-def test_bad_arguments_are_told_apart(change, error, said):
-    arguments = dict(zip(("query", "key", "value"), make())) | change
-    with pytest.raises(error, match=said):
-        attend(**arguments)
-
-
 def test_numpy_arrays_are_taken():
     arrays, mask = make(), some_mask()
     attended = attend(*map(np.float64, arrays), mask=mask)
@@ -308,22 +278,6 @@ def test_a_number_means_the_same_as_every_kind_of_number(name):
             chex.assert_trees_all_close(
                 traced(kind(0.25), *arrays), jax.jit(function)(*arrays), rtol=1e-6
             )
-
-
-@pytest.mark.parametrize("bad", [[0.25] * 4, [0.25], True, 1j])
-@pytest.mark.parametrize("name", ["dense", "temperature", "self-attention", "cell"])
-def test_an_array_or_what_is_no_number_is_no_number(name, bad):
-    def use(number):
-        function, arrays = of_number(name, number)
-        return function(*arrays)
-
-    got = f"got an array of shape {np.shape(bad)}" if np.shape(bad) else "got one of (bool|complex)"
-    message = rf"^expected \S+ to be a number.*, {re.escape(got) if np.shape(bad) else got}"
-    for number in (np.asarray(bad), jnp.asarray(bad)):
-        with pytest.raises(TypeError, match=message):
-            use(number)
-        with pytest.raises(TypeError, match=message):
-            jax.eval_shape(use, number)
 
 
 def test_a_scale_has_a_gradient():

@@ -75,13 +75,7 @@ class Biased(nn.Module):
         )
 
 
-CROSSED = [
-    pytest.param(True, None, marks=pytest.mark.full),
-    pytest.param(False, 3, marks=pytest.mark.full),
-]
-
-
-@pytest.mark.parametrize(("relative", "chunk_size"), [(False, None), (True, 3), *CROSSED])
+@pytest.mark.parametrize(("relative", "chunk_size"), [(False, None), (True, 3)])
 def test_biases_of_distance_decode_as_in_the_whole(relative, chunk_size):
     attention = fa.MultiHeadAttention(2, chunk_size=chunk_size)
     layer = Biased(relative, attention)
@@ -99,13 +93,6 @@ def test_a_mask_function_counts_from_the_offset_as_causality_does():
     chex.assert_trees_all_close(
         by_function, run(fa.dot_product_attention, query, key, key, query_offset=5, causal=True)
     )
-
-
-def test_monotonic_attention_does_not_decode():
-    layer = fa.MultiHeadAttention(2, normalizer=fa.monotonic_expectation)
-    variables = init(layer, X)
-    with pytest.raises(ValueError, match="sees one query at a time to decode with"):
-        apply(layer, variables, X[:, :2], layer.init_cache(D, (B,), 8), method="decode")
 
 
 class Cell(nn.Module):
@@ -126,8 +113,8 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)])
-def test_the_result_has_the_dtype_of_the_input_with_parameters_in_single_precision(name, dtype):
+def test_the_result_has_the_dtype_of_the_input_with_parameters_in_single_precision(name):
+    dtype = jnp.bfloat16
     variables = init(LAYERS[name], X)
     expected, halved = (apply(LAYERS[name], variables, x) for x in (X, X.astype(dtype)))
     assert halved.context.dtype == halved.weights.dtype == dtype
@@ -153,12 +140,6 @@ def test_linen_is_not_given_an_additive_mask_turned_round(low):
     np.testing.assert_allclose(
         apply(layer, variables, X, mask=mask), np.broadcast_to(out, X.shape), atol=1e-6
     )
-
-
-@pytest.mark.parametrize("option", ["bias", "windw"])
-def test_an_option_that_linen_gives_or_nobody_has_is_told_at_once(option):
-    with pytest.raises(TypeError, match=f"got {option}"):
-        fa.linen_attention_fn(**{option: 3})
 
 
 def test_key_lengths_follow_query_lengths_only_without_a_key():
@@ -208,8 +189,7 @@ PADDED = {
 
 
 @pytest.mark.parametrize("name", PADDED)
-@pytest.mark.parametrize("bad", [jnp.nan, pytest.param(jnp.inf, marks=pytest.mark.full)])
-def test_what_padding_holds_reaches_no_parameter(name, bad):
+def test_what_padding_holds_reaches_no_parameter(name):
     layer, call = PADDED[name]
     variables = init(layer, X, method=call)
 
@@ -223,7 +203,8 @@ def test_what_padding_holds_reaches_no_parameter(name, bad):
 
     gradient = jax.jit(jax.grad(loss))
     clean, dirty = (
-        gradient(variables, np.where(REAL[..., None], X, np.float32(value))) for value in (0.0, bad)
+        gradient(variables, np.where(REAL[..., None], X, np.float32(value)))
+        for value in (0.0, jnp.nan)
     )
     chex.assert_tree_all_finite(dirty)
     chex.assert_trees_all_close(clean, dirty, atol=1e-5)
@@ -273,16 +254,6 @@ def test_a_memory_of_another_width_can_be_cached():
         apply(layer, variables, X, memory, cache=cache)
 
 
-def test_pooling_takes_a_mask_of_positions_alone():
-    layer = fa.AttentionPooling()
-    with pytest.raises(
-        ValueError,
-        match=r"mask that broadcasts to the weights \(2, 7\), got \(2, "
-        r"1, 7\)",
-    ):
-        init(layer, X, mask=masks.from_lengths(LENGTHS, T))
-
-
 def test_learned_positions_of_each_row_and_none_outside_of_the_table():
     layer = fa.LearnedPositions(10, 3)
     variables = init(layer, 2)
@@ -312,36 +283,3 @@ def test_a_normaliser_that_hides_what_it_is_is_refused_in_blocks():
         run(fa.attend, X, X, X, normalizer=hidden),
     )
     np.testing.assert_allclose(in_blocks.context, whole.context, atol=1e-6)
-
-
-def test_bad_sizes_are_told():
-    heads = X.reshape(B, T, 2, 2)
-    for error, said, call in (
-        (
-            ValueError,
-            "chunk_size of 1 or above, or None, got 0",
-            lambda: fa.attend(X, X, X, chunk_size=0),
-        ),
-        (
-            ValueError,
-            "softcap above 0 and finite, or None, got 0.0",
-            lambda: fa.dot_product_attention(heads, heads, heads, softcap=0.0),
-        ),
-        (
-            ValueError,
-            "reach to be an integer of 1 or above, got 0",
-            lambda: init(fa.PredictiveLocalAttention(0, 3), X, X),
-        ),
-        (
-            ValueError,
-            "num_buckets to be a multiple of 2 from 4 on",
-            lambda: init(fa.RelativeBias(2, 2)),
-        ),
-        (
-            ValueError,
-            r"key_lengths of shape \(2,\)",
-            lambda: init(fa.MultiHeadAttention(2), X, key_lengths=np.array([1, 2, 3])),
-        ),
-    ):
-        with pytest.raises(error, match=said):
-            call()

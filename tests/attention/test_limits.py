@@ -148,23 +148,6 @@ def test_lengths_and_ids_of_one_row_are_those_of_all(chunk_size):
         attend(query_segments=ids, key_segments=ids[None, :1])
 
 
-def test_a_prefix_says_where_it_does_not_fit():
-    x = jnp.asarray(X)
-    with pytest.raises(
-        ValueError, match="causal=True or a window with prefix_lengths, got neither"
-    ):
-        fa.Attention().apply({}, x, x, prefix_lengths=2)
-    with pytest.raises(ValueError, match=r"prefix_lengths of shape \(2,\), one a row"):
-        fa.Attention().apply({}, x, x, causal=True, prefix_lengths=np.array([1, 2, 3]))
-    with pytest.raises(ValueError, match="lengths of 0 or above in prefix_lengths, got -1"):
-        fa.Attention().apply({}, x, x, causal=True, prefix_lengths=-1)
-    layer = fa.MultiHeadAttention(1)
-    cache = layer.init_cache(5, (B,), window=(2, 0))
-    call = functools.partial(layer.init_with_output, jax.random.key(0), method="decode")
-    with pytest.raises(ValueError, match="no prefix_lengths beside a sliding cache"):
-        call(x, cache, window=(2, 0), prefix_lengths=2)
-
-
 def test_masks_and_biases_may_be_functions_on_both_paths():
     causal, distance = fa.masks.causal, lambda q, k: -jnp.abs(q - k).astype(jnp.float32)
     arrays = np.tri(T, dtype=bool), np.float32(-np.abs(np.arange(T)[:, None] - np.arange(T)))

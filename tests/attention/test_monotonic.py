@@ -60,7 +60,6 @@ def naive_hard(scores, mask):
         ((B,), True),
         ((2, 3), True),
         ((B,), False),
-        *[pytest.param(some, False, marks=pytest.mark.full) for some in ((), (2, 3))],
     ],
 )
 @pytest.mark.parametrize("seed", [0, 1])

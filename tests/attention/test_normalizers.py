@@ -1,5 +1,4 @@
 import functools
-import inspect
 import math
 
 import jax
@@ -10,8 +9,6 @@ import scipy.stats
 from jax.test_util import check_grads
 
 from flax_attn.attention import (
-    across_queries,
-    attend,
     entmax15,
     hard,
     masked_softmax,
@@ -22,9 +19,7 @@ from flax_attn.attention import (
     sampled_hard,
     sparsemax,
     top_k,
-    with_sink,
 )
-from flax_attn.attention.normalizers import in_blocks_of_queries
 
 B, Q, K = 2, 3, 5  # distinct primes, so that no two axes can be confused
 
@@ -232,9 +227,7 @@ def test_sampled_hard_draws_by_its_key():
 
 
 @every_normalizer
-@pytest.mark.parametrize(
-    "dtype", [jnp.float32, jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("hidden", [0.0, 6e4, jnp.nan])
 def test_an_empty_row_is_zero_with_finite_gradients(name, dtype, hidden):
     mask = some_mask()
@@ -248,9 +241,7 @@ def test_an_empty_row_is_zero_with_finite_gradients(name, dtype, hidden):
 
 
 @every_normalizer
-@pytest.mark.parametrize(
-    "dtype", [jnp.float32, jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_nothing_but_empty_rows(name, dtype):
     weights, gradient = run(name, some_scores(), np.zeros((B, Q, K), bool), dtype)
     np.testing.assert_array_equal(weights, 0)
@@ -318,10 +309,7 @@ def test_a_constant_added_changes_nothing(name):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.full) if name in RELATIVES else name
-        for name in NORMALIZERS
-    ],
+    [name for name in NORMALIZERS if name not in RELATIVES],
 )
 def test_a_mask_broadcasts(name):
     scores = np.float32(some_scores())
@@ -335,21 +323,8 @@ def test_a_mask_broadcasts(name):
         )
 
 
-@pytest.mark.parametrize(
-    "normalizer", [masked_softmax, sparsemax, entmax15, hard, monotonic_hard, with_sink(0.0)]
-)
-@pytest.mark.parametrize("mask", [np.tri(Q, K, dtype=np.float32), np.tri(Q, K, dtype=np.int32)])
-def test_a_mask_that_is_not_boolean_is_refused(normalizer, mask):
-    """An additive mask has 0 at visible keys, where one of ones and zeros has 1.
-
-    The types are checked first in tests, so the function is called without this check.
-    """
-    with pytest.raises(TypeError, match=f"expected a boolean mask, .* got {mask.dtype}; "):
-        inspect.unwrap(normalizer)(jnp.float32(some_scores()), mask=jnp.asarray(mask))
-
-
 @every_normalizer
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_half_precision_is_normalised_in_float32(name, dtype):
     scores, mask = some_scores(scale=8), some_mask()
     rounded = np.asarray(jnp.asarray(scores, dtype), np.float32)
@@ -497,12 +472,9 @@ def test_dtypes(name, dtype, masked):
 
 
 @every_normalizer
-@pytest.mark.parametrize(
-    "shape", [pytest.param((0, Q, K), marks=pytest.mark.full), (B, 0, K), (B, Q, 0), (0, 0, 0)]
-)
-@pytest.mark.parametrize("masked", [True, pytest.param(False, marks=pytest.mark.full)])
-def test_axes_of_size_zero(name, shape, masked):
-    mask = jnp.ones(shape, bool) if masked else None
+@pytest.mark.parametrize("shape", [(B, 0, K), (B, Q, 0), (0, 0, 0)])
+def test_axes_of_size_zero(name, shape):
+    mask = jnp.ones(shape, bool)
     weights, gradient = compiled(name)(jnp.zeros(shape), mask, jnp.zeros(shape))
     assert weights.shape == gradient.shape == shape
 
@@ -510,13 +482,6 @@ def test_axes_of_size_zero(name, shape, masked):
 @pytest.mark.parametrize("name", [name for name in NORMALIZERS if name not in MONOTONIC])
 def test_a_row_without_keys(name):
     assert compiled(name)(jnp.zeros(0), None, jnp.zeros(0))[0].shape == (0,)
-
-
-def test_a_function_of_another_library_fails_loudly():
-    """`jax.nn.softmax` would take a mask by position for the axis."""
-    inputs = jnp.zeros((Q, K))
-    with pytest.raises(TypeError, match="mask"):
-        attend(inputs, inputs, inputs, normalizer=jax.nn.softmax)
 
 
 def test_softmax_reduces_without_an_initial_value_which_onnx_has_not():
@@ -532,13 +497,6 @@ def test_softmax_reduces_without_an_initial_value_which_onnx_has_not():
         weights = masked_softmax(jnp.array([1.0, 2.0]), mask=jnp.array([True, False]))
     np.testing.assert_array_equal(weights, [1.0, 0.0])
     assert initials == [None]
-
-
-def test_a_marked_function_without_a_name_is_refused_in_blocks():
-    marked = across_queries(functools.partial(masked_softmax))
-    with in_blocks_of_queries(), pytest.raises(ValueError, match=r"partial\(.* must see all"):
-        marked(jnp.zeros((Q, K)))
-    assert marked(jnp.zeros((Q, K))).shape == (Q, K)
 
 
 def test_a_huge_masked_entry_has_gradient_zero():
@@ -590,35 +548,6 @@ def test_top_k_of_all_is_softmax_and_of_one_is_the_largest():
     np.testing.assert_allclose(
         largest(scores, mask, k=1), rowwise(naive_hard, some_scores(), some_mask()), atol=1e-6
     )
-
-
-@pytest.mark.parametrize(
-    ("k", "error"),
-    [
-        *[(k, TypeError) for k in (None, "2", True, 1.5, 2.0)],
-        *[(k, ValueError) for k in (0, -1, np.int32(0))],
-    ],
-)
-def test_top_k_tells_what_it_expects(k, error):
-    message = rf"^expected k to be an integer of 1 or above, got '?{k}'?$"
-    with pytest.raises(error, match=message):
-        top_k.__wrapped__(jnp.zeros((Q, K)), k=k)  # without the tests' own check of types
-
-
-@pytest.mark.parametrize(
-    ("temperature", "error", "expected"),
-    [
-        *[(bad, TypeError, "temperature to be a number above 0") for bad in (None, "2", True)],
-        *[(bad, ValueError, "a temperature above 0") for bad in (0.0, -1.0, math.nan)],
-    ],
-)
-def test_temperature_tells_what_it_expects(temperature, error, expected):
-    message = rf"^expected {expected}, got '?{temperature}'?$"
-    with pytest.raises(error, match=message):
-        hard.__wrapped__(jnp.zeros((Q, K)), temperature=temperature)
-    if error is ValueError:
-        with pytest.raises(error, match=message):
-            sampled_hard(jnp.zeros((Q, K)), rng=jax.random.key(0), temperature=temperature)
 
 
 def test_numbers_of_numpy_and_jax_serve_as_k_and_temperature():

@@ -132,7 +132,7 @@ def test_gradients_of_all_arguments_equal_numerical_ones(name):
 
 
 @every_score
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, pytest.param(jnp.float16, marks=pytest.mark.full)])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_half_precision_gives_float32(name, dtype):
     score, *arguments = make(name)
     query, key, parameters = jax.tree.map(lambda array: array.astype(dtype), arguments)
@@ -265,28 +265,3 @@ def test_no_score_is_zero_for_every_pair():
     scores = no_score(jnp.ones((B, 1, Q, D)), jnp.ones((1, 3, K, E)))
     assert scores.shape == (B, 3, Q, K)
     np.testing.assert_array_equal(scores, 0)
-
-
-def test_widths_that_differ_are_told():
-    with pytest.raises(ValueError, match=r"one width, got \(3, 7\) and \(5, 11\)"):
-        # without the check of shapes that only tests have
-        dot.__wrapped__(jnp.ones((Q, D)), jnp.ones((K, E)))
-
-
-def test_a_concat_kernel_of_another_height_is_told():
-    with pytest.raises(ValueError, match=r"kernel of 7 \+ 11 rows .* got \(17, 13\)"):
-        concat(
-            jnp.ones((Q, D)), jnp.ones((K, E)), kernel=jnp.ones((D + E - 1, H)), vector=jnp.ones(H)
-        )
-
-
-@pytest.mark.parametrize("name", ["query_vector", "key_vector", "product_vector"])
-@pytest.mark.parametrize("width", [1, D + 1])
-def test_each_vector_of_trilinear_is_as_wide_as_the_inputs(name, width):
-    vectors = dict.fromkeys(("query_vector", "key_vector", "product_vector"), jnp.ones(D))
-    message = rf"a {name} of shape \(7,\) .* got \({width},\)"
-    with pytest.raises(ValueError, match=message):
-        # without the check of shapes that only tests have
-        trilinear.__wrapped__(
-            jnp.ones((Q, D)), jnp.ones((K, D)), **vectors | {name: jnp.ones(width)}
-        )

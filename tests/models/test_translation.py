@@ -53,11 +53,7 @@ MODELS |= {
 
 
 def with_models(*quick):
-    """Every model, all but these in the full tests."""
-    return pytest.mark.parametrize(
-        "name",
-        [name if name in quick else pytest.param(name, marks=pytest.mark.full) for name in MODELS],
-    )
+    return pytest.mark.parametrize("name", quick)
 
 
 @functools.cache

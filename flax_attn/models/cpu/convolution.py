@@ -36,7 +36,7 @@ def convolve(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Fl
 def by_shifts(
     inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]
 ) -> Float[Array, "b t e"]:
-    """One matrix product, of `r` shifts of the inputs side by side.
+    """Convolves by one matrix product, of `r` shifts of the inputs side by side.
 
     Where the outputs are narrower, the product is with the inputs, to `r` outputs side by side.
     They are shifted afterwards, and added up.
@@ -66,7 +66,7 @@ def by_tiles(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Fl
 
 
 def _at_points(inputs: Array, kernel: Array) -> tuple[list[Array], list[Array]]:
-    """The two factors at each point, `B^T x` `(b, tiles, d)` and `G W` `(d, e)`."""
+    """Computes the two factors at each point, `B^T x` `(b, tiles, d)` and `G W` `(d, e)`."""
     taps, m = len(kernel), OUTPUTS_PER_TILE
     _, kernel_of, inputs_of = cook_toom(m, taps)
     tiles = -(-inputs.shape[1] // m)
@@ -76,7 +76,7 @@ def _at_points(inputs: Array, kernel: Array) -> tuple[list[Array], list[Array]]:
 
 
 def _at_outputs(products: list[Array], length: int, taps: int) -> Array:
-    """`A^T` times the products `(b, tiles, e)` of all points, the outputs `(b, length, e)`."""
+    """Multiplies `A^T` by the products `(b, tiles, e)` of all points: `(b, length, e)`."""
     outputs_of, _, _ = cook_toom(OUTPUTS_PER_TILE, taps)
     outputs = jnp.stack(_combine(outputs_of, products), axis=2)  # (b, tiles, m, e)
     batch, tiles, m, features = outputs.shape
@@ -84,7 +84,7 @@ def _at_outputs(products: list[Array], length: int, taps: int) -> Array:
 
 
 def cook_toom(m: int, taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The matrices `(A^T, G, B^T)`: `A^T [(G w) * (B^T x)]_i = sum_j w_j x_{i+j}` for `m` outputs.
+    """Makes `(A^T, G, B^T)`: `A^T [(G w) * (B^T x)]_i = sum_j w_j x_{i+j}` for `m` outputs.
 
     A polynomial product of degree n - 1 is fixed by its values at n points, the last of them
     infinity: evaluate both factors (`A`, `G`), multiply, interpolate (`C`). Filtering is the
@@ -103,14 +103,14 @@ def cook_toom(m: int, taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _pad(inputs: Array, taps: int, length: int) -> Array:
-    """Zeros before and after, for windows of `taps` points centred on `length` positions."""
+    """Pads with zeros, for windows of `taps` points centred on `length` positions."""
     before = taps // 2
     after = length - inputs.shape[1] + taps - 1 - before
     return jnp.pad(inputs, ((0, 0), (before, after), (0, 0)))
 
 
 def _combine(matrix: np.ndarray, arrays: list[Array]) -> list[Array]:
-    """The rows of `matrix @ arrays`, each a sum over its non-zero entries."""
+    """Computes the rows of `matrix @ arrays`, each a sum over its non-zero entries."""
 
     def weighted_sum(row: np.ndarray, arrays: list[Array]) -> Array:
         terms = [float(factor) * array for factor, array in zip(row, arrays) if abs(factor) > 1e-12]
