@@ -1,4 +1,4 @@
-"""A few of the faults of `tests/faults.py` and `tests/damage.py`, in real processes."""
+"""A few of the faults of `tests/faults.py`, in real processes."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flax_attn.__main__ import main
-from tests import damage, faults
+from tests import faults
 
 TASK = faults.TASKS["signals"]
 ROOT = Path(__file__).parent.parent
@@ -139,7 +139,9 @@ def test_no_damage_gives_other_numbers(unbroken, tmp_path, capsys, train_here):
     """One byte of each file, or the whole file, of a finished run: train mends every one."""
     run = tmp_path / "run"
     shutil.copytree(unbroken[0], run)
-    (run / "metrics.jsonl").write_bytes(damage.flipped((run / "metrics.jsonl").read_bytes(), 30))
+    metrics = bytearray((run / "metrics.jsonl").read_bytes())
+    metrics[30] ^= 1
+    (run / "metrics.jsonl").write_bytes(metrics)
     (run / "summary.json").unlink()
     config = (run / "config.json").read_bytes()
     (run / "config.json").write_bytes(config.replace(b'"seed": 42', b'"seed": 43'))
@@ -180,7 +182,8 @@ def test_a_checkpoint_that_cannot_be_written_is_one_line_and_the_run_goes_on(
     unbroken, tmp_path, train_here
 ):
     code, _, err = faults.train(TASK, tmp_path / "run", largest=4_000)
-    assert damage.is_one_line(code, err), err
+    assert code == 2
+    assert re.fullmatch("error: .*\n", err), err
     assert "cannot write checkpoint" in err
     code, _, err = train_here(tmp_path / "run")
     assert (code, err) == (0, "")

@@ -15,7 +15,6 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import flax_attn.attention as fa
-from benchmarks import scale_memory
 from flax_attn.attention import masks
 
 B, Q, K, HEADS, KEY_HEADS, D, E = 2, 61, 59, 4, 2, 5, 3  # no number of devices divides the lengths
@@ -372,13 +371,28 @@ def lens():
     return result
 
 
+def planned(length, devices, ring):
+    """The bytes of a device for causal attention and its gradients, with arguments and results."""
+    cut = mesh(devices)
+    across = None if ring is None else fa.Across(cut, ring=ring)
+    sharding = jax.sharding.NamedSharding(cut, P(None, "sequence"))
+    shapes = [(1, length, heads, 64) for heads in (8, 2, 2, 8)]
+    arrays = [jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding) for shape in shapes]
+    options = {"causal": True, "chunk_size": 256, "across": across}
+
+    def gradients(query, key, value, gradient):
+        attend = lambda *arrays: fa.dot_product_attention(*arrays, **options).context
+        return jax.vjp(attend, query, key, value)[1](gradient)
+
+    compiled = jax.jit(gradients, out_shardings=sharding).lower(*arrays).compile()
+    plan = compiled.memory_analysis()
+    return plan.temp_size_in_bytes + plan.argument_size_in_bytes + plan.output_size_in_bytes
+
+
 def memory(*lengths):
     """The bytes of one device, and of each of eight on a ring, by length."""
     ways = {"one": (1, None), "ring": (8, True)}
-    return {
-        name: [scale_memory.planned(int(length), *way) for length in lengths]
-        for name, way in ways.items()
-    }
+    return {name: [planned(int(length), *way) for length in lengths] for name, way in ways.items()}
 
 
 if __name__ == "__main__":
