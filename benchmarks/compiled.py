@@ -168,11 +168,7 @@ def limits(length: int) -> dict[str, dict[str, Any]]:
         "window 256 on both sides": {"window": (255, 255)},
         "key lengths": {"key_lengths": rows},
         "causal, lengths": {"causal": True, "key_lengths": rows, "query_lengths": rows},
-        "causal window 256, key lengths": {
-            "causal": True,
-            "window": (255, 0),
-            "key_lengths": rows,
-        },
+        "causal window 256, key lengths": {"causal": True, "window": (255, 0), "key_lengths": rows},
         "segments": segments,
         "causal, segments": {"causal": True, **segments},
         "causal, prefix": {"causal": True, "prefix_lengths": rows},
