@@ -111,10 +111,8 @@ def attention_time(measured: Path) -> list[Path]:
     return [write("attention_time", said, ("keys", "length", *FORMS), shown)]
 
 
-OF_RUNS: dict[str, Callable[[Path], list[Path]]] = {
-    function.__name__: function
-    for function in (loss_by_position, looks, induction, dates_alignment)
-}
+FROM_RUNS = (loss_by_position, looks, induction, dates_alignment)
+OF_RUNS: dict[str, Callable[[Path], list[Path]]] = {of.__name__: of for of in FROM_RUNS}
 
 
 def main() -> None:

@@ -87,7 +87,7 @@ _CURRENT: ContextVar[Theme] = ContextVar("theme", default=LIGHT)
 
 
 def theme() -> Theme:
-    """The theme that pictures are drawn in now."""
+    """Returns the theme that pictures are drawn in now."""
     return _CURRENT.get()
 
 
@@ -136,7 +136,7 @@ class Picture(Figure):
             super().draw(renderer)
 
     def _repr_png_(self) -> bytes:
-        """The picture as IPython and Jupyter ask for it."""
+        """Returns the picture as PNG, which IPython and Jupyter call."""
         png = io.BytesIO()
         _write(self, png, format="png")
         return png.getvalue()
@@ -177,7 +177,7 @@ def quietly() -> Iterator[None]:
 
 
 def heat_up_to(top: float) -> tuple[Options, list[float]]:
-    """Colours and ticks of a scale that ends at `top`, for attention spread over many tokens."""
+    """Returns colours and ticks of a scale that ends at `top`."""
     top = max(float(top), 0.01)
     ticks = [tick for tick in TICKS if tick < 0.8 * top]
     norm = PowerNorm(0.5, vmin=0, vmax=top)
@@ -185,12 +185,12 @@ def heat_up_to(top: float) -> tuple[Options, list[float]]:
 
 
 def top_of(weights: np.ndarray) -> float:
-    """Where the scale of a matrix `(q, k)` ends: at its largest weight, or at 8 uniform ones."""
+    """Returns the end of the scale of `(q, k)`: the largest weight, or 8 times the uniform one."""
     return float(min(max(np.nanmax(weights, initial=0), LEAST_TOP / weights.shape[-1]), 1))
 
 
 def strength(weights: np.ndarray | float, count: int) -> np.ndarray:
-    """How far weights of `count` keys are above 1/count, the uniform weight: from 0 to 1.
+    """Returns how far weights of `count` keys are above 1/count, from 0 to 1.
 
     log(weight * count) / log(count): 0 for the uniform weight and less, 1 for all of the weight,
     and as much for each doubling. Texts of any length are compared by it. NaN stays NaN.
@@ -200,7 +200,7 @@ def strength(weights: np.ndarray | float, count: int) -> np.ndarray:
 
 
 def colour_bar(figure: Figure, top: float, **where: Any) -> Colorbar:
-    """The colour bar of weights from 0 to `top`; `where` is what `Figure.colorbar` takes."""
+    """Draws the colour bar of weights from 0 to `top`; `where` goes to `Figure.colorbar`."""
     heat, ticks = heat_up_to(top)
     bar = figure.colorbar(
         ScalarMappable(heat["norm"], heat["cmap"]),
@@ -213,7 +213,7 @@ def colour_bar(figure: Figure, top: float, **where: Any) -> Colorbar:
 
 
 def of_weight(weight: float, top: float = 1.0) -> tuple[str, str]:
-    """The colour of a weight as #rrggbb, and black or white for what is written on it.
+    """Returns the colour of a weight as #rrggbb, and black or white for text on it.
 
     The scale of colours ends at `top`.
     """
@@ -223,7 +223,7 @@ def of_weight(weight: float, top: float = 1.0) -> tuple[str, str]:
 
 
 def strength_bar(figure: Figure, count: int | None, **where: Any) -> Colorbar:
-    """The colour bar of strengths among `count` keys, or among n, where their number varies."""
+    """Draws the colour bar of strengths among `count` keys, or among n if `count` is None."""
     bar = figure.colorbar(ScalarMappable(Normalize(0, 1), theme().heat), **where)
     if count is None:
         bar.set_ticks([0, 0.5, 1], labels=["1/n", "1/√n", "1"])
@@ -238,13 +238,13 @@ def strength_bar(figure: Figure, count: int | None, **where: Any) -> Colorbar:
 
 
 def of_strength(weight: float, count: int) -> tuple[str, str]:
-    """The colour of a weight among `count`, as `of_weight` gives it."""
+    """Returns the colours of a weight among `count`, as `of_weight` does."""
     colour = theme().heat(float(strength(weight, count)))
     return to_hex(colour), on_colour(colour)
 
 
 def on_colour(colour: tuple[float, ...]) -> str:
-    """Black or white, whichever is read on a colour: its contrast is 4.5 or more."""
+    """Returns black or white, whichever has a contrast of 4.5 or more on a colour."""
     red, green, blue = (value**2.2 for value in colour[:3])
     return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.179 else "black"
 

@@ -25,7 +25,7 @@ INK = 0.65  # how much the colours of weights cover the image under them
 
 
 def draw(run: Record) -> dict[str, Figure]:
-    """All pictures of a run on images, by name."""
+    """Draws all pictures of a run on images, by name."""
     images, targets = as_ink(run), run.examples["targets"]
     classes = drawn_names(run.config["derived"]["classes"])
     shares = run.examples["predictions"]
@@ -46,14 +46,14 @@ def draw(run: Record) -> dict[str, Figure]:
 
 
 def as_ink(run: Record) -> np.ndarray:
-    """The images of a run as pictures draw them, 1 in black: digits in ink, others as they are."""
+    """Returns images with 1 as black: MNIST as it is, others inverted."""
     images = run.examples["inputs"]
     return images if run.config["data"]["name"] == "mnist" else 1 - images
 
 
 @styled
 def digits(images: np.ndarray, labels: np.ndarray, classes: list[str], name: str) -> Figure:
-    """A grid of images with their classes."""
+    """Draws a grid of images with their classes."""
     figure = Picture(figsize=(8.3, 4.9), layout="constrained")
     axes = figure.subplots(4, 8)
     for ax in axes.flat:
@@ -66,7 +66,7 @@ def digits(images: np.ndarray, labels: np.ndarray, classes: list[str], name: str
 
 @styled
 def patches(image: np.ndarray, size: int) -> Figure:
-    """One image cut into its patches, numbered row by row."""
+    """Draws one image cut into its patches, numbered row by row."""
     rows, columns = image.shape[0] // size, image.shape[1] // size
     figure = Picture(
         figsize=(min(0.9 * columns + 0.6, 8.3), 1.05 * rows + 0.6), layout="constrained"
@@ -91,7 +91,7 @@ def predictions(
     classes: list[str],
     title: str,
 ) -> Figure:
-    """A grid of images with the class predicted for each; a wrong one says the right one too."""
+    """Draws a grid of images with the predicted class, and the target where it is another."""
     shown = min(len(images), SHOWN)
     columns = min(6, shown)
     rows = -(-shown // columns)
@@ -112,7 +112,7 @@ def predictions(
 
 @styled
 def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Figure:
-    """Attention laid on the image: the mean over queries, and that of four queries.
+    """Draws attention on the image: the mean over queries, and that of four queries.
 
     Weights are `(heads, q, k)` or `(q, k)`, or `(k,)` of a pooling without queries.
     """
@@ -144,7 +144,7 @@ def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Fi
 
 
 def draw_patches(ax: Axes, image: np.ndarray, weights: np.ndarray, size: int) -> None:
-    """The weights of patches `(k,)` of `size x size` pixels over the image they are cut from."""
+    """Draws weights `(k,)` of patches of `size x size` pixels over their image."""
     paint(ax, image, alpha=0.5)
     rows = strength(weights, weights.size)
     rows = rows.reshape(image.shape[0] // size, image.shape[1] // size)
@@ -162,7 +162,7 @@ def outline_patch(ax: Axes, number: int, columns: int, size: int) -> None:
 
 
 def ink(image: np.ndarray, size: int) -> list[int]:
-    """Four patches that have something on them, spread over the image."""
+    """Returns four patches that are not empty, spread over the image."""
     rows, columns = image.shape[0] // size, image.shape[1] // size
     dark = image.reshape(rows, size, columns, size).sum(axis=(1, 3)).ravel()
     used = np.flatnonzero(dark > dark.max() / 4)

@@ -16,7 +16,7 @@ SHOWN = 8
 
 
 def draw(run: Record) -> dict[str, Figure]:
-    """All pictures of a run on texts, by name."""
+    """Draws all pictures of a run on texts, by name."""
     examples, classes = run.examples, drawn_names(run.config["derived"]["classes"])
     drawn = {"confusion": confusion_matrix(run)}
     for name, weights in run.attention.items():
@@ -40,19 +40,16 @@ def draw(run: Record) -> dict[str, Figure]:
 
 
 def named(name: str) -> str:
-    """What tells the attentions of a model with several of them apart."""
+    """Returns the part of a name that distinguishes several attentions of a model."""
     _, _, part = name.partition("_")
     return f"{part}, " if part else ""
 
 
 @styled
 def attention_on_tokens(
-    words: list[list[str]],
-    weights: list[list[float]],
-    verdicts: list[tuple[str, str]],
-    title: str,
+    words: list[list[str]], weights: list[list[float]], verdicts: list[tuple[str, str]], title: str
 ) -> Figure:
-    """Texts with a verdict in its colour above each, and each token on the colour of its weight."""
+    """Draws texts under their verdicts, each token on the colour of its weight."""
     if any(re.fullmatch(r"\(.+\)", word) for text in words for word in text):
         title += "\n(in brackets: words that the model does not know)"
     return draw_texts(words, weights, verdicts, title)
@@ -60,7 +57,7 @@ def attention_on_tokens(
 
 @styled
 def attention_map(words: list[str], weights: np.ndarray, hops: bool, title: str) -> Figure:
-    """The attention matrix of one text, `(q, k)`, or of its hops, `(hops, k)`, without padding."""
+    """Draws the weights `(q, k)` of one text, or of its hops `(hops, k)`, without padding."""
     weights = weights[: None if hops else len(words), : len(words)]
     names = None if hops else words
     figure = attention(weights, names, words, title=title, top=top_of(weights))

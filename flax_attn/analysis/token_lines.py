@@ -101,10 +101,8 @@ def add_axes(
     width: float,
     height: float,
 ) -> Axes:
-    """Axes at a fixed position of a figure of this size, in points."""
-    return figure.add_axes(
-        (left / size[0], bottom / size[1], width / size[0], height / size[1]),
-    )
+    """Adds axes at a fixed position of a figure of this size, in points."""
+    return figure.add_axes((left / size[0], bottom / size[1], width / size[0], height / size[1]))
 
 
 def lay_out(
@@ -112,7 +110,7 @@ def lay_out(
     weights: Sequence[Sequence[float]],
     headings: Sequence[tuple[str, str]],
 ) -> tuple[list[Box], list[Heading], float]:
-    """Where every token and heading stands, and the height of all. Lines break at `ROOM`."""
+    """Returns tokens and headings with their positions, and the height of all."""
     boxes: list[Box] = []
     lines: list[Heading] = []
     y = 0.0
@@ -134,7 +132,7 @@ def lay_out(
 
 
 def width_of(words: Sequence[str], **font: Any) -> list[float]:
-    """The widths of words in points, measured in the font that draws them."""
+    """Returns the widths of words in points, measured in the font that draws them."""
     pixels = 10  # a point, so that no width is rounded to a whole pixel of a screen
     figure = Picture(dpi=72 * pixels)
     renderer = figure.canvas.get_renderer()  # pyright: ignore[reportAttributeAccessIssue]
@@ -145,7 +143,7 @@ def width_of(words: Sequence[str], **font: Any) -> list[float]:
 
 
 def draw_box(ax: Axes, box: Box) -> None:
-    """A token on the colour of its weight."""
+    """Draws a token on the colour of its weight."""
     if np.isnan(box.weight):
         front = ORANGE
         ground: Options = {"facecolor": "none", "edgecolor": ORANGE, "linestyle": "--"}

@@ -21,7 +21,7 @@ from flax_attn.__main__ import main
 from flax_attn.errors import LONGEST, UsageError
 from flax_attn.runs import sums
 from tests import tiny
-from tests.strangers import ending
+from tests.ending import ending
 from tests.written_runs import write_run
 
 ROOT = Path(__file__).parents[2]

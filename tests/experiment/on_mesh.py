@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import scale_bytes
+from benchmarks.compiled import exchanges
 from configs import reverse_bahdanau, shapes_attention, shapes_cnn
 from flax_attn.experiment import processes
 from flax_attn.experiment.config import Config
@@ -73,7 +73,7 @@ def collectives(programs, states, rows):
     zeros = programs.zero_sums(states, order, rows)
     places = (np.int32(1), np.int32(0), np.int32(1))
     compiled = programs.train_steps.lower(states, zeros, order, *places, rows).compile()
-    counts = collections.Counter(one.name for one in scale_bytes.collectives(compiled.as_text()))
+    counts = collections.Counter(exchanges(compiled.as_text()))
     return counts, compiled.memory_analysis().temp_size_in_bytes
 
 

@@ -54,7 +54,7 @@ def open_mpi_4(number):
     return [shared | dict.fromkeys(names, str(i)) for i in range(number)]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", [slurm, open_mpi_4])
 def test_what_launchers_tell_makes_one_run(launcher, trained_alone, tmp_path):
     workdir = tmp_path / "run"
@@ -64,7 +64,7 @@ def test_what_launchers_tell_makes_one_run(launcher, trained_alone, tmp_path):
     assert faults.contents(workdir) == trained_alone
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_here_starts_all_and_ends_all(trained_alone, tmp_path):
     workdir = tmp_path / "run"
     command = [LAUNCH / "here.sh", "2", *TASK, f"--workdir={workdir}"]

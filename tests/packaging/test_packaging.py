@@ -17,7 +17,8 @@ import pytest
 
 import flax_attn
 
-ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
 PARTS = ("flax_attn", "configs", "tests", "docs", "benchmarks", "launch")
 FILES = (
     "pyproject.toml",
@@ -50,7 +51,6 @@ def built(tmp_path_factory):
     return out
 
 
-@pytest.mark.full
 def test_the_wheel_holds_configs_and_types(built):
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -69,7 +69,6 @@ def test_the_wheel_holds_configs_and_types(built):
     assert not any(name.startswith(("configs/", "tests/", "benchmarks/")) for name in names)
 
 
-@pytest.mark.full
 def test_the_source_archive_holds_tests_configs_and_the_program(built):
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
@@ -86,7 +85,6 @@ def test_the_source_archive_holds_tests_configs_and_the_program(built):
     assert "flax_attn/page/page.css" in names
 
 
-SUBSET = ("tests/test_configs.py", "tests/test_docs.py", "tests/attention/test_core.py")
 HERE = """
 from pathlib import Path
 import flax_attn
@@ -96,17 +94,22 @@ def test_the_package_is_that_of_the_archive():
 """
 
 
-@pytest.mark.full
 def test_the_tests_of_the_source_archive_run_from_it(built, tmp_path):
-    """Some of them: of configs, pages and attention, and one on where the package is from."""
+    """The tests of `attend`, and one of where the package is from."""
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     (unpacked,) = tmp_path.iterdir()
     (unpacked / "tests" / "test_here.py").write_text(HERE)
-    command = [sys.executable, "-m", "pytest", "-n", "0", *SUBSET, "tests/test_here.py"]
+    command = [sys.executable, "-m", "pytest", "-n", "0", "tests/test_here.py"]
     done = subprocess.run(
-        [*command, "-k", "quick or note or readme or links or core or archive"],
+        [
+            *command,
+            "tests/attention/test_core.py",
+            "tests/test_docs.py",
+            "-k",
+            "core or here or links",
+        ],
         cwd=unpacked,
         env=elsewhere(),
         capture_output=True,
@@ -114,8 +117,7 @@ def test_the_tests_of_the_source_archive_run_from_it(built, tmp_path):
         timeout=500,
     )
     assert done.returncode == 0, done.stdout
-    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 100
-    assert "skipped" not in done.stdout
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 60
 
 
 def elsewhere():
@@ -123,7 +125,6 @@ def elsewhere():
     return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
 
-@pytest.mark.full
 def test_the_command_of_a_wheel_trains_predicts_and_compares_without_a_checkout(built, tmp_path):
     """The wheel is installed into an environment that has, else, the packages of this one."""
     venv.create(tmp_path / "venv", symlinks=True)
