@@ -299,9 +299,9 @@ def some_steps(name: str, steps: int, manual_dir: Path | None) -> tuple[float, f
 
     Returns the mean of its first metric, and the seconds of a step once it is compiled.
     """
-    from flax_attn.config_files import read_shipped
+    from flax_attn.config_files import read
 
-    run = ours.some_steps(read_shipped(name), steps, manual_dir)
+    run = ours.some_steps(read(name), steps, manual_dir)
     mean = run()
     return mean, timing.timed(run)[0] / steps
 

@@ -91,13 +91,14 @@ def some_steps(values: Any, steps: int, manual_dir: Path | None) -> Callable[[],
     config, task, model = load(values, manual_dir=manual_dir)
     one = make_one_seed(config, model, task, count_steps(config, task))
     state, rows = one.create(jnp.uint32(0)), jax.tree.map(jnp.asarray, task.rows.train)
-    shapes = jax.eval_shape(one.first_metrics, state, rows)
+    order = jax.jit(one.order)(state, jnp.int32(1))
+    shapes = jax.eval_shape(one.first_metrics, state, order, rows)
     sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     bounds = jnp.int32(1), jnp.int32(0), jnp.int32(steps)
     train = jax.jit(one.train_steps)
 
     def run() -> float:
-        _, total, *_ = train(state, sums, *bounds, rows)
+        _, total, *_ = train(state, sums, order, *bounds, rows)
         return float(next(iter(epoch.compute(total).values())))
 
     return run
@@ -108,11 +109,13 @@ def programs_of(values: Any, manual_dir: Path | None) -> tuple[int, list[tuple[C
     config, task, model = load(values, manual_dir=manual_dir)
     one = make_one_seed(config, model, task, count_steps(config, task))
     state = jax.eval_shape(one.create, jnp.uint32(0))
-    sums = jax.eval_shape(one.first_metrics, state, task.rows.train)
+    order = jax.eval_shape(one.order, state, jnp.int32(1))
+    sums = jax.eval_shape(one.first_metrics, state, order, task.rows.train)
     stack = lambda leaf: jax.ShapeDtypeStruct((config.num_seeds, *leaf.shape), leaf.dtype)
-    states, all_sums = jax.tree.map(stack, (state, sums))
+    states, all_sums, orders = jax.tree.map(stack, (state, sums, order))
     number = jax.ShapeDtypeStruct((), jnp.int32)
     rows = jax.tree.map(np.asarray, task.rows.train)
-    train = mesh.vectorized(one.train_steps, 2), (states, all_sums, number, number, number, rows)
+    shapes = (states, all_sums, orders, number, number, number, rows)
+    train = mesh.vectorized(one.train_steps, 3), shapes
     batches = states.params, states.carry, make_batches(config, task)
     return config.num_seeds, [train, (mesh.vectorized(one.evaluate, 2), batches)]

@@ -6,7 +6,6 @@ import os
 import platform
 import shlex
 import warnings
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -35,11 +34,13 @@ def run_command(args: argparse.Namespace) -> None:
         raise UsageError("expected --explore in one process, got --distributed, too")
     is_name = bool(args.rest) and not args.rest[0].startswith("-")
     names, rest = args.config + args.rest[:is_name], args.rest[is_name:]
-    config, changed = config_files.from_command(names, rest)
+    import_jax()
+    from flax_attn.experiment.config import from_command
+
+    config = from_command(names, rest)
     directory = args.workdir or config_files.default_workdir(config)
     options: Options = {"debug_nans": args.debug_nans, "sequence": args.sequence}
     options |= {"explore": args.open if args.explore else None, "port": args.port}
-    options |= {"changed": changed}
     folder = None if args.manual_dir is None else expanded(args.manual_dir)
     arguments = config, expanded(directory), folder, options
     try:
@@ -55,7 +56,6 @@ def train_in_processes(
     config: ConfigValues, workdir: Path, manual_dir: Path | None, options: Options, wait: int
 ) -> NoReturn:
     """Trains as one of several processes, and ends the process where all end."""
-    import_jax()
     from flax_attn.experiment import processes
 
     processes.join(wait)
@@ -76,7 +76,6 @@ def train_and_print(
     JAX starts before anything is written: with flags that it does not know, XLA aborts the process.
     """
     with listening(leave_by_stderr) as stop:
-        import_jax()
         check_devices()
         from flax_attn.analysis.tables import wide_console
 
@@ -90,14 +89,12 @@ def train(
     manual_dir: Path | None = None,
     explore: bool | None = None,
     port: int | None = None,
-    changed: Collection[str] = (),
     **options: UserInput,
 ) -> Summary:
     """Trains a config, and shows its progress and its results.
 
     Options and errors are those of `experiment.run`. With `explore`, a page follows the training,
-    until Ctrl-C; True opens a browser, too. `port` is that of the page. Keys that were `changed`
-    must decide something.
+    until Ctrl-C; True opens a browser, too. `port` is that of the page.
     """
     from flax_attn import experiment, kinds
     from flax_attn.analysis import tables
@@ -108,7 +105,6 @@ def train(
         console.print(escaped_lines(text), markup=False, highlight=False, soft_wrap=True)
 
     config = experiment.Config.of(values)
-    config.check_changed(changed)
     follower = None
     if explore is not None:
         from flax_attn.commands.following import Follower

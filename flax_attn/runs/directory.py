@@ -19,12 +19,12 @@ from pathlib import Path
 import msgspec
 
 from flax_attn.errors import UsageError
-from flax_attn.fields import flatten
 from flax_attn.files import PARTIAL, remove_partial, replacing
 from flax_attn.runs import checkpoints, lock
 from flax_attn.runs.lock import LOCK, check_no_file, is_run
 from flax_attn.runs.results import StoredConfig
 from flax_attn.runs.untrusted import LARGEST_JSON, MEND, read_json
+from flax_attn.schema import flatten
 from flax_attn.types import Json, JsonObject
 
 GROWABLE = "num_epochs"
