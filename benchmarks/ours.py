@@ -45,7 +45,7 @@ class Ours(NamedTuple):
 def load(values: Any, data: Any = None, manual_dir: Path | None = None) -> tuple[Any, Any, Any]:
     """Returns the config, the task and the model of a `ConfigDict`, with data from Python."""
     config = Config.of(values, content=None if data is None else take_data(values, data))
-    task = config.kind.load(config.data, config.recipe, manual_dir)
+    task = config.task.load(config.data, config.recipe, manual_dir)
     return config, task, build_model(config, task.kept.sizes)
 
 

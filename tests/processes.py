@@ -31,9 +31,9 @@ def environments(number):
 QUICK = """
 import os, signal, sys, types
 from flax_attn.experiment import running
-figures = types.ModuleType("flax_attn.kinds.figures")  # without matplotlib
+figures = types.ModuleType("flax_attn.tasks.figures")  # without matplotlib
 figures.draw_run = lambda path: []
-sys.modules["flax_attn.kinds.figures"] = figures
+sys.modules["flax_attn.tasks.figures"] = figures
 original = running.take_chunk
 def take_chunk(take, programs, now, *others):
     if str(now.progress.epoch + 1) == os.environ.get("STOPPED_IN"):

@@ -123,7 +123,7 @@ def test_two_steps(name, request, tmp_path):
     files = config.data.name in ("mnist", "ag_news", "sst", "multi30k", "tinyshakespeare")
     config = Config.of(config)
     manual_dir = request.getfixturevalue("manual_dir") if files else None
-    task = config.kind.load(config.data, config.recipe, manual_dir)
+    task = config.task.load(config.data, config.recipe, manual_dir)
     model = build_model(config, task.kept.sizes)
     programs = make_programs(config, model, task)
     states = programs.create(range(1))

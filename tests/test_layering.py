@@ -50,7 +50,7 @@ ALLOWED = {  # what a room may import besides itself
 TOP = {  # what the files beside the rooms may import
     "__init__": {
         "flax_attn.experiment",
-        "flax_attn.kinds",
+        "flax_attn.tasks",
         "flax_attn.analysis.plotting",
         "flax_attn.explore.showing",
         "flax_attn.heads",

@@ -13,6 +13,7 @@ import msgpack
 import numpy as np
 import pytest
 from flax import serialization
+from flax_attn.runs.sums import SUMS
 
 import flax_attn
 from flax_attn.__main__ import main
@@ -21,7 +22,6 @@ from flax_attn.experiment.programs import shapes_of_states
 from flax_attn.explore.server import Explorer
 from flax_attn.page.data import changes
 from flax_attn.runs import checkpoints, metrics_log, sums
-from flax_attn.runs.sums import SUMS
 from tests import tiny
 from tests.ending import ending
 from tests.written_runs import vouch

@@ -24,7 +24,7 @@ PAIRS |= {"decoding.beam": 1}
 @contextlib.contextmanager
 def no_pictures() -> Iterator[None]:
     """Within it, runs draw none."""
-    from flax_attn.kinds import figures
+    from flax_attn.tasks import figures
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "draw_run", lambda path: [])

@@ -5,16 +5,16 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from flax_attn import kinds
+from flax_attn import tasks
 from flax_attn.analysis import tables
 from flax_attn.analysis.drawing import Figure, save
 from flax_attn.analysis.losses import loss_curves
 from flax_attn.errors import UsageError
 from flax_attn.files import missing, remove_empty
-from flax_attn.kinds.user_files import PICTURES
 from flax_attn.page.report import with_own_names
 from flax_attn.runs.directory import check_no_file_of_run
 from flax_attn.runs.reading import Record
+from flax_attn.tasks.user_files import PICTURES
 
 DRAWN = ("loss", "predictions")  # the names of the figures
 
@@ -30,13 +30,13 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
         OSError: an output directory that cannot be written.
         UsageError: a run that is not finished or is damaged, or runs of several tasks.
     """
-    runs = kinds.read_runs(paths)
-    tasks = sorted({run.summary["task"] for run in runs})
-    if len(tasks) == 1:  # a regression may be of signals, series or numbers
-        tasks = sorted({run.kind for run in runs})
-    if len(tasks) > 1:
+    runs = tasks.read_runs(paths)
+    names = sorted({run.summary["task"] for run in runs})
+    if len(names) == 1:  # a regression may be of signals, series or numbers
+        names = sorted({run.kind for run in runs})
+    if len(names) > 1:
         raise UsageError(
-            f"expected runs of one task, got {' and '.join(tasks)}; compare them apart"
+            f"expected runs of one task, got {' and '.join(names)}; compare them apart"
         )
     runs = with_own_names(runs)
     if output.suffix in PICTURES:
@@ -61,13 +61,10 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
 def draw(runs: list[Record], console: Console) -> dict[str, Figure]:
     """Draws the figures of the runs, by name."""
     drawn = {"loss": loss_curves(runs)}
-    kind = kinds.KINDS[runs[0].kind]
-    if kind.draws_together and all(run.kind == kind.name for run in runs):
-        if all(np.array_equal(run.examples["inputs"], runs[0].examples["inputs"]) for run in runs):
-            drawn |= kind.draw_together(runs)
-        else:
-            console.print(
-                "the runs were tested on different data, so their predictions are not drawn "
-                "together"
-            )
+    if any(run.kind != runs[0].kind for run in runs):
+        return drawn
+    inputs = [run.examples["inputs"] for run in runs]
+    if all(np.array_equal(one, inputs[0]) for one in inputs):
+        return drawn | tasks.TASKS[runs[0].kind].draw_together(runs)
+    console.print("the runs were tested on different data, so their predictions are drawn apart")
     return drawn

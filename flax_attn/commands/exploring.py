@@ -8,15 +8,15 @@ import threading
 import webbrowser
 from pathlib import Path
 
-from flax_attn import kinds, published
+from flax_attn import published, tasks
 from flax_attn.errors import UsageError, escaped
 from flax_attn.experiment import loading
 from flax_attn.experiment.loading import Run
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.server import Explorer, open_explorer
-from flax_attn.kinds.requests import warn
 from flax_attn.page.report import page_of_published, report
 from flax_attn.runs.reading import Record
+from flax_attn.tasks.requests import warn
 
 
 def explore(args: argparse.Namespace) -> None:
@@ -28,7 +28,7 @@ def explore(args: argparse.Namespace) -> None:
         )
     if are_published:
         return explore_published(args.runs[0], args.port, args.open)
-    records = kinds.read_runs(args.runs)
+    records = tasks.read_runs(args.runs)
     runs = [loading.of_record(record, warn, allow=tuple(args.allow)) for record in records]
     check_inputs(runs)
     serve(records, runs, args.port, args.open)

@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 from typing import cast
 
-from flax_attn import kinds
+from flax_attn import tasks
 from flax_attn.commands.exploring import announce, serve, with_token
 from flax_attn.experiment import Config
 from flax_attn.experiment.loading import Run, load_run
@@ -52,7 +52,7 @@ class Follower:
         task, model, params, rows = trained
         record = record_of(self.config, self.workdir, trained)
         run = Run(self.workdir, task, model, params, self.config, record.summary, rows)
-        self.answers, self.does = Answers(run), task.does(record)
+        self.answers, self.does = Answers(run), task.summary(record)
 
         def make_page(token: str) -> str:
             return with_token(report([record], mode="follow"), token)
@@ -79,7 +79,7 @@ class Follower:
 
     def finish(self) -> None:
         """Serves the page of the finished run, until Ctrl-C, which is raised."""
-        record, run = kinds.read(self.workdir), load_run(self.workdir)
+        record, run = tasks.read(self.workdir), load_run(self.workdir)
         if self.server is None:  # the run was finished before
             serve([record], [run], self.port, self.opens)
         else:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from flax_attn.errors import UsageError, escaped_lines
 from flax_attn.experiment import loading
-from flax_attn.kinds.requests import check_figure, warn
+from flax_attn.tasks.requests import check_figure, warn
 
 BETWEEN = "-" * 15  # two texts
 UNFINISHED = "\ufffd"  # stands for the first bytes of a character

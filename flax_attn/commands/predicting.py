@@ -8,9 +8,9 @@ from flax_attn.analysis.tables import wide_console
 from flax_attn.errors import UsageError
 from flax_attn.experiment import loading
 from flax_attn.files import check_data_folder
-from flax_attn.kinds import ALL
-from flax_attn.kinds.requests import Load, Request, warn
-from flax_attn.kinds.task import Task
+from flax_attn.tasks import ALL
+from flax_attn.tasks.requests import Load, Request, warn
+from flax_attn.tasks.task import Task
 
 
 def predict(args: argparse.Namespace) -> list[Path]:
@@ -61,7 +61,7 @@ def opened(request: Request) -> tuple[type[Task], str, Load]:
         model = load()
         return type(model.task), request.run.name, lambda: model
     config, _ = loading.read_values(request.run, tuple(request.allow))
-    return config.kind, config.values["data"]["name"], load
+    return config.task, config.values["data"]["name"], load
 
 
 def check_words(kind: type[Task], of: str) -> None:

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from flax_attn import kinds
+from flax_attn import tasks
 from flax_attn.errors import UsageError, escaped
 from flax_attn.page.saving import check_output, write
 
@@ -31,7 +31,7 @@ def report(args: argparse.Namespace) -> list[Path]:
         if len(args.runs) > 1:
             raise UsageError(f"expected one file of weights alone, got {len(args.runs)} paths")
         return written(page_of_file(args.runs[0]), args.output)
-    records = kinds.read_runs(args.runs)  # before jax is imported, which takes seconds
+    records = tasks.read_runs(args.runs)  # before jax is imported, which takes seconds
     from flax_attn.page.report import report as page
     from flax_attn.page.report import with_own_names
 

@@ -96,7 +96,7 @@ def train(
     Options and errors are those of `experiment.run`. With `explore`, a page follows the training,
     until Ctrl-C; True opens a browser, too. `port` is that of the page.
     """
-    from flax_attn import experiment, kinds
+    from flax_attn import experiment, tasks
     from flax_attn.analysis import tables
     from flax_attn.commands import progress
     from flax_attn.experiment import processes
@@ -117,7 +117,7 @@ def train(
         return summary
     tables.print_results(summary, config.reference, console)
     say(f"run directory: {escaped(str(workdir))}")
-    remarks = config.kind.remarks(kinds.read(workdir), config.data)
+    remarks = config.task.remarks(tasks.read(workdir), config.data)
     for line in (*remarks, *next_steps(config, workdir)):
         say(escaped(line))
     if follower is not None:
@@ -131,7 +131,7 @@ def next_steps(config: "Config", workdir: Path) -> list[str]:
     best = [pictures[name] for name in BEST_PICTURES if name in pictures] or [*pictures.values()]
     lines = [f"look at {best[0]}"] if best else []
     run = shlex.quote(str(workdir))
-    if (to_try := config.kind.to_try(config.data, config.model_class)) is not None:
+    if (to_try := config.task.to_try(config.data, config.model_class)) is not None:
         command, options = to_try
         lines.append(f"then try: flax-attn {command} {run} {options}".rstrip())
     return lines

@@ -4,11 +4,16 @@
 """
 
 from collections.abc import Mapping, Sequence, Set
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flax_attn.errors import UsageError, shortened
 from flax_attn.types import UserInput
+
+if TYPE_CHECKING:
+    from flax_attn.data.raw import Columns
+    from flax_attn.data.sets import DataSet
 
 SPLITS = ("train", "valid", "test")
 LARGEST = 1e30  # of a number in training, which is computed with in float32
@@ -27,71 +32,85 @@ def place(split: str, source: str = "") -> str:
     return f"the {split} split of {source}" if source else f"the {split} split"
 
 
-def signals(where: str, inputs: UserInput, targets: UserInput) -> tuple[np.ndarray, np.ndarray]:
-    """Returns inputs `(n, t, channels)` and targets `(n, t, 1)` as float32.
-
-    Inputs may also be `(n, t)`, and so may targets.
+def checked(where: str, data: "DataSet", inputs: UserInput, targets: UserInput) -> "Columns":
+    """Returns a user's inputs and targets as a data set of this input and target holds them.
 
     Raises:
-        UsageError: other shapes, or what are no finite real numbers.
+        UsageError: contents that do not fit, or unequal numbers of both.
     """
-    inputs, targets = float32(where, inputs), float32(where, targets)
-    shapes = f"{inputs.shape} and {targets.shape}"
-    inputs, targets = (
-        array[..., None] if array.ndim == 2 else array for array in (inputs, targets)
-    )
-    if inputs.ndim != 3 or targets.shape != (*inputs.shape[:2], 1) or not inputs.size:
+    from flax_attn.data.raw import Columns
+
+    given = INPUTS[data.input](where, inputs)
+    wanted = TARGETS[data.target](where, targets)
+    if len(given) != len(wanted) or not len(given):
         raise UsageError(
-            f"expected signals (n, t) or (n, t, channels) with targets (n, t) in {where}, as many "
-            f"of both, got {shapes}"
+            f"expected as many targets as inputs in {where}, at least one, got {len(given)} and "
+            f"{len(wanted)}"
         )
-    for array in (inputs, targets):
-        check_finite(where, array)
-    return inputs, targets
+    if data.target == "signal" and given.shape[:2] != wanted.shape[:2]:
+        raise UsageError(
+            f"expected targets as long as the signals in {where}, got {wanted.shape} for "
+            f"{given.shape}"
+        )
+    return Columns(given, wanted)
 
 
-def images(where: str, images: UserInput, labels: UserInput) -> tuple[np.ndarray, list[str]]:
-    """Returns images `(n, height, width)` as float32 in [0, 1], and the class of each.
+def signals(where: str, values: UserInput) -> np.ndarray:
+    """Returns signals `(n, t, channels)` as float32, from `(n, t)` or `(n, t, channels)`."""
+    array = float32(where, values)
+    array = array[..., None] if array.ndim == 2 else array
+    if array.ndim != 3 or not array.size:
+        raise UsageError(
+            f"expected signals (n, t) or (n, t, channels) in {where}, got {array.shape}; for "
+            f"classes or numbers set data.target"
+        )
+    check_finite(where, array)
+    return array
 
-    A class is a name or a whole number, whose digits are its name.
 
-    Raises:
-        UsageError: other shapes, pixels or classes.
-    """
-    images, labels = real_numbers(where, images), np.asarray(labels)
-    if images.ndim != 3 or not images.size:
+def images(where: str, values: UserInput) -> np.ndarray:
+    """Returns images `(n, height, width)` as float32 in [0, 1]."""
+    array = real_numbers(where, values)
+    if array.ndim != 3 or not array.size:
         raise UsageError(
             f"expected images (n, height, width) in {where}, without an axis of colours, got "
-            f"{images.shape}"
+            f"{array.shape}"
         )
-    names = [name.decode() if isinstance(name, bytes) else name for name in labels.tolist()]
-    if labels.ndim != 1 or "" in names or not all(isinstance(name, str | int) for name in names):
-        raise UsageError(
-            f"expected the class of each image (n,) in {where}, a name or a whole number, got "
-            f"{labels.dtype} of shape {labels.shape}"
-        )
-    check_as_many(where, images, names)
-    return as_pixels(images, where), [str(name) for name in names]
+    return as_pixels(array, where)
 
 
-def texts(where: str, texts: UserInput, others: UserInput) -> tuple[list[str], list[str]]:
-    """Returns texts, and their classes or the texts that they become.
-
-    Raises:
-        UsageError: unequal numbers of both, or other things than texts.
-    """
-    texts, others = _list(where, texts), _list(where, others)
-    check_as_many(where, texts, others)
-    for text in texts:
+def texts(where: str, values: UserInput) -> list[str]:
+    """Returns a list of texts."""
+    rows = _list(where, values)
+    for text in rows:
         if not isinstance(text, str):
             raise UsageError(f"expected texts in {where}, got {shortened(repr(text))}")
-    for other in others:
-        if not isinstance(other, str | int) or not str(other).strip():
+    return rows
+
+
+def numbers(where: str, values: UserInput) -> np.ndarray:
+    """Returns numbers `(n,)` as float32."""
+    array = float32(where, values)
+    if array.ndim != 1:
+        raise UsageError(f"expected a number for each input (n,) in {where}, got {array.shape}")
+    check_finite(where, array)
+    return array
+
+
+def classes(where: str, values: UserInput) -> list[str]:
+    """Returns the names of classes. The digits of a whole number are its name."""
+    rows = [row.decode() if isinstance(row, bytes) else row for row in _list(where, values)]
+    for row in rows:
+        if not isinstance(row, str | int) or isinstance(row, bool) or not str(row).strip():
             raise UsageError(
-                f"expected a text, or the name or whole number of a class, for each text in "
-                f"{where}, got {shortened(repr(other))}"
+                f"expected the class of each input (n,) in {where}, a name or a whole number, got "
+                f"{shortened(repr(row))}"
             )
-    return texts, [str(other) for other in others]
+    return [str(row) for row in rows]
+
+
+INPUTS = {"signal": signals, "image": images, "text": texts}
+TARGETS = {"signal": signals, "number": numbers, "classes": classes, "text": texts}
 
 
 def _list(where: str, values: UserInput) -> list[UserInput]:
@@ -115,17 +134,6 @@ def as_pixels(images: np.ndarray, where: str) -> np.ndarray:
             f"expected bytes or numbers in [0, 1] as pixels of {where}, got {images.dtype}{beyond}"
         )
     return images.astype(np.float32)
-
-
-def check_as_many(
-    where: str, inputs: Sequence | np.ndarray, targets: Sequence | np.ndarray
-) -> None:
-    """Raises a UsageError unless there are as many targets as inputs, at least one."""
-    if len(inputs) != len(targets) or not len(inputs):
-        raise UsageError(
-            f"expected as many targets as inputs in {where}, at least one, got {len(inputs)} and "
-            f"{len(targets)}"
-        )
 
 
 def check_one_shape(arrays: Mapping[str, np.ndarray]) -> None:

@@ -1,13 +1,13 @@
 """Pictures, in grey but for models that see colours, from files and from folders by class."""
 
 import hashlib
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flax_attn.data import table
 from flax_attn.data.contents import ALL, SPLITS, as_pixels
 from flax_attn.errors import UsageError, one_line
 from flax_attn.files import sha256
@@ -21,6 +21,7 @@ OF_SYSTEMS = ("Thumbs.db", "desktop.ini")  # files that Windows adds to folders
 MOST_PIXELS = 2**26  # to which images are scaled
 DEEP = ("I", "F")  # modes of Pillow with more than 8 bits a pixel begin like this
 
+NUMBERS = "numbers.csv"  # of a folder of pictures with a number each
 Size = tuple[int, int]  # height and width
 
 
@@ -116,25 +117,48 @@ def read_folder(
                 f"expected train, test and perhaps valid in {folder}, got {', '.join(names)}"
             )
         roots = {name: folder / name for name in SPLITS if name in names}
-    total, first = hashlib.sha256(), None
+    paths = {name: _by_class(root) for name, root in roots.items()}
+    images, digest = read_all([path for of_split in paths.values() for path in of_split], size)
     splits: dict[str, tuple[np.ndarray, list[str]]] = {}
-    for name, root in roots.items():
-        images, labels = [], []
-        for path in _by_class(root):
-            image = read(path)
-            image = image if size is None else scale([as_pixels(image, str(path))], size)[0]
-            first = first or (path, image.shape)
-            if image.shape != first[1]:
-                raise UsageError(
-                    f"expected images of one size, got {first[1]} pixels in {first[0]} and "
-                    f"{image.shape} in {path}; set data.height and data.width to scale them"
-                )
-            total.update(os.fsencode(path.relative_to(folder).as_posix()) + b"\0")
-            total.update(bytes.fromhex(sha256(path)))
-            images.append(image)
-            labels.append(path.parent.name)
-        splits[name] = np.stack(images), labels
-    return splits, total.hexdigest()
+    first = 0
+    for name, of_split in paths.items():
+        last = first + len(of_split)
+        splits[name] = images[first:last], [path.parent.name for path in of_split]
+        first = last
+    return splits, digest
+
+
+def read_numbered(
+    folder: Path, size: Size | None = None
+) -> tuple[dict[str, tuple[np.ndarray, list[float]]], str]:
+    """Reads images `(n, height, width)` and the number of each, and one SHA-256 of all files.
+
+    The folder holds pictures, and a table `numbers.csv` with their names in the column `file` and
+    their numbers in the column `number`. The images have the name `all`. Arguments and errors are
+    those of `read_folder`.
+    """
+    rows = table.read_pairs(folder / NUMBERS, "file", "number", "number")
+    cells = zip(rows.column(1), rows.lines)
+    numbers = [table.number_in(cell, f"{folder / NUMBERS}, line {line}") for cell, line in cells]
+    images, digest = read_all([folder / name for name in rows.column()], size)
+    digest = hashlib.sha256(f"{digest}{numbers}".encode()).hexdigest()
+    return {ALL: (images, numbers)}, digest
+
+
+def read_all(paths: Sequence[Path], size: Size | None = None) -> tuple[np.ndarray, str]:
+    """Reads images of one size `(n, height, width)`, and one SHA-256 of all files."""
+    total, images = hashlib.sha256(), []
+    for path in paths:
+        image = read(path)
+        image = image if size is None else scale([as_pixels(image, str(path))], size)[0]
+        if images and image.shape != images[0].shape:
+            raise UsageError(
+                f"expected images of one size, got {images[0].shape} pixels in {paths[0]} and "
+                f"{image.shape} in {path}; set data.height and data.width to scale them"
+            )
+        total.update(f"{path.parent.name}/{path.name}\0{sha256(path)}".encode())
+        images.append(image)
+    return np.stack(images), total.hexdigest()
 
 
 def within(folder: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -191,3 +192,15 @@ def _index(path: Path, header: list[str], name: str, advice: str) -> int:
             f"expected one column '{name}' in {path}, got {header.count(name)}; rename the others"
         )
     return header.index(name) if name in header else int(name) - 1
+
+
+def number_in(cell: str, where: str) -> float:
+    """Returns the number in a cell. Raises a UsageError for what is none, or not finite."""
+    try:
+        number = float(cell)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        hint = " (with a point, as in 3.5)" if "," in cell else ""
+        raise UsageError(f"expected a finite number{hint} in {where}, got '{shortened(cell)}'")
+    return number

@@ -15,8 +15,6 @@ from flax_attn import config_files, schema
 from flax_attn.data.sets import DATA, DataSet, PairData, Training
 from flax_attn.data.sets.memory import Content
 from flax_attn.errors import UsageError, one_line, shortened, unknown
-from flax_attn.kinds import kind_of
-from flax_attn.kinds.task import Recipe, Task
 from flax_attn.models import MODELS
 from flax_attn.models.decoding import Decoding
 from flax_attn.runs.metrics_log import MOST_ROWS
@@ -33,6 +31,9 @@ from flax_attn.schema import (
     Split,
     require,
 )
+from flax_attn.tasks import task_of
+from flax_attn.tasks.artifacts import Recipe
+from flax_attn.tasks.task import Task
 from flax_attn.training.optimizer import Optimizer
 from flax_attn.types import ConfigValues, Hint, JsonObject
 
@@ -129,7 +130,7 @@ class Config(GeneralSettings):
         return cls(**parts | read, model_class=model_class, values={"reference": {}} | parts)
 
     def __post_init__(self) -> None:
-        kind_of(type(self.data))  # raises for a class of no kind
+        task_of(self.data)  # raises for a combination that is no task
         waits = self.keep_best or self.patience or self.optimizer.plateau_patience
         needed = {"test", "valid"} if waits else {"test"}
         require(needed <= {*self.evaluate}, f"evaluate to name {' and '.join(sorted(needed))}")
@@ -151,8 +152,8 @@ class Config(GeneralSettings):
         return self.keep_best or self.optimizer.plateau_patience > 0
 
     @property
-    def kind(self) -> type[Task]:
-        return kind_of(type(self.data))
+    def task(self) -> type[Task]:
+        return task_of(self.data)
 
     @property
     def recipe(self) -> Recipe:
@@ -199,7 +200,7 @@ def model_keys(model_class: type[nn.Module], of_data: set[str]) -> dict[str, Key
     """
     keys = {}
     for name, (hint, default, text) in schema.keys_of(model_class).items():
-        if name in ("parent", "name", DEVICES):
+        if name in ("parent", "name", "num_classes", DEVICES):
             continue
         if hint is int:
             hint = NonNegativeInt if default == 0 else PositiveInt

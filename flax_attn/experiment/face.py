@@ -104,7 +104,8 @@ def take_data(
     data sets have are kept.
     """
     data_class, _ = classes_of(config, None)
-    own_class, fields, content = from_python(data_class, data)
+    target = str(config.get("data.target", data_class.target))
+    own_class, fields, content = from_python(data_class, target, data)
     name = next(name for name, known in DATA.items() if known is own_class)
     before = {
         key: config.get(key, setting.default)

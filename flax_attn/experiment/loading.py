@@ -16,14 +16,15 @@ from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import NOT_MADE, States, build_model, shapes_of_states
 from flax_attn.experiment.running import kept_params, params_by_seed, silent
 from flax_attn.files import expanded
-from flax_attn.kinds.language import Generated, OnTexts
-from flax_attn.kinds.task import Kept, Prediction, Task
 from flax_attn.models.forward import Params, check_finite
 from flax_attn.runs import checkpoints, shipped
 from flax_attn.runs.directory import CHECKPOINTS, read_config
 from flax_attn.runs.reading import Record
 from flax_attn.runs.results import Row, Summary
 from flax_attn.runs.untrusted import MEND, read_json
+from flax_attn.tasks.artifacts import Kept, Prediction
+from flax_attn.tasks.language import Generated, OnTexts
+from flax_attn.tasks.task import Task
 from flax_attn.types import ArraysOrTexts, JsonObject, Options, UserInput
 
 
@@ -255,10 +256,10 @@ def restore_task(path: Path, config: Config, derived: JsonObject) -> Task:
         UsageError: a file is missing or damaged.
         AttributeError, LookupError, TypeError, ValueError: the facts are not those of such a task.
     """
-    names = config.kind.file_names(config.data)
+    names = config.task.file_names(config.data)
     try:
         files = {name: read_json(path, name) for name in names}
     except FileNotFoundError as error:
         raise UsageError(f"the run in {path} has lost {error.filename}; {MEND}") from error
     facts = {key: value for key, value in derived.items() if key not in TAKEN_OVER}
-    return config.kind.restore(config.data, config.recipe, Kept(facts, derived["sizes"], files))
+    return config.task.restore(config.data, config.recipe, Kept(facts, derived["sizes"], files))

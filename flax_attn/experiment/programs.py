@@ -16,8 +16,8 @@ from jaxtyping import Array, Key
 from flax_attn import platforms
 from flax_attn.errors import UsageError, one_line, shortened, unknown
 from flax_attn.experiment.config import Config
-from flax_attn.kinds.task import Task, row_lengths
 from flax_attn.models.forward import Inputs, Params, sharing_sequences
+from flax_attn.tasks.task import Task, row_lengths
 from flax_attn.training import buckets, epoch
 from flax_attn.training.epoch import TrainState
 from flax_attn.training.mesh import (
@@ -108,7 +108,7 @@ def shapes_of_params(model: nn.Module, task: Task) -> Params:
         params = variables["params"]
     except NOT_MADE as error:
         raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
-    measure = lambda outputs, aux, row: task.measure(outputs, aux, row, True)[0]
+    measure = lambda outputs, aux, row: task.loss(outputs, aux, row, True)[0]
     try:
         jax.eval_shape(measure, output[0], output[1], row)
     except NOT_MADE as error:
@@ -247,7 +247,7 @@ class OneSeed(NamedTuple):
 
 def make_one_seed(config: Config, model: nn.Module, task: Task, steps_an_epoch: int) -> OneSeed:
     """Makes the functions of one seed."""
-    loss = make_loss(model, task.measure)
+    loss = make_loss(model, task.loss)
     num_steps = config.num_epochs * steps_an_epoch
     optimizer = config.optimizer.build(config.learning_rate, num_steps)
     plan, fetch = make_plan(config, task, steps_an_epoch)

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from flax_attn import kinds, platforms
+from flax_attn import platforms, tasks
 from flax_attn.data.contents import NO_TRAINING
 from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.experiment import processes
@@ -36,7 +36,6 @@ from flax_attn.experiment.programs import (
     shapes_of_params,
 )
 from flax_attn.files import check_data_folder, expanded, replacing, sha256
-from flax_attn.kinds.task import Task, row_lengths
 from flax_attn.models.cpu import instruction_set
 from flax_attn.models.forward import Params
 from flax_attn.runs import checkpoints, directory, metrics_log
@@ -55,6 +54,7 @@ from flax_attn.runs.rows import (
 )
 from flax_attn.runs.untrusted import read_json
 from flax_attn.stopping import FINISHED, Stop
+from flax_attn.tasks.task import Task, row_lengths
 from flax_attn.training import epoch
 from flax_attn.training.mesh import EVERYWHERE, SEEDS, put
 from flax_attn.types import JsonObject, Tree
@@ -197,11 +197,11 @@ def read_finished(
     if stored is None or not (path / "summary.json").exists():
         return None
     try:
-        record = kinds.read(path)
+        record = tasks.read(path)
         summary = record.summary
         if summary["epochs"] != config.num_epochs and not summary["stopped"]:
             return None
-        for name in config.kind.file_names(config.data):
+        for name in config.task.file_names(config.data):
             read_json(path, name)
         note = checkpoints.newest(path / CHECKPOINTS)
         if note is None or note.progress != (summary["epochs"], 0):
@@ -209,7 +209,7 @@ def read_finished(
     except (FileNotFoundError, UsageError) as error:
         say(f"{str(error).partition(';')[0]}; repairing it")
         return None
-    from flax_attn.kinds import figures  # training needs no matplotlib
+    from flax_attn.tasks import figures  # training needs no matplotlib
 
     directory.clear(path)
     figures.draw_missing(record)
@@ -240,14 +240,14 @@ def load_task(config: Config, manual_dir: Path | None) -> Task:
     """
     name = config.values["data"]["name"]
     try:
-        return config.kind.load(config.data, config.recipe, manual_dir)
+        return config.task.load(config.data, config.recipe, manual_dir)
     except Exception as error:  # whatever the user's code may raise
         is_clear = isinstance(error, UsageError) or getattr(error, "filename", None)
         if is_clear or ":" not in name:
             raise
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise UsageError(
-            f"expected {shortened(name)} to load what {config.kind.data_class.__name__} says, got "
+            f"expected {shortened(name)} to load what the data set class says, got "
             f"{type(error).__name__}: {one_line(error)} ({Path(frame.filename).name}, line "
             f"{frame.lineno})"
         ) from error
@@ -523,7 +523,7 @@ def finish(
     for name, text in examples.texts.items():
         directory.write_text(path, name, text)
     directory.write_json(path, "summary.json", summary)
-    from flax_attn.kinds import figures
+    from flax_attn.tasks import figures
 
     figures.draw_run(path)
     return cast(Summary, processes.broadcast(summary, processes.ALONE))

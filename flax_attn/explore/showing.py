@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import overload
 
-from flax_attn import kinds, schema
+from flax_attn import schema
 from flax_attn.errors import UsageError, check_no_result, one_line
 from flax_attn.experiment.loading import Model, Run, of_record
 from flax_attn.explore.live import live
@@ -130,7 +130,7 @@ def show(
         run.path if isinstance(run, Model) else shipped.place(expanded(run, "a run"))
         for run in runs
     ]
-    return Page(page_of(kinds.read_runs(paths), model), height)
+    return Page(page_of(tasks.read_runs(paths), model), height)
 
 
 def page_of(records: list[Record], model: bool = True) -> str:

@@ -12,11 +12,11 @@ from flax_attn import platforms
 from flax_attn.analysis.token_weights import of_hops
 from flax_attn.errors import escaped
 from flax_attn.experiment.config import shipped_values
-from flax_attn.kinds import KINDS
-from flax_attn.kinds.replies import pack
 from flax_attn.runs.reading import Record, curve, late_median
 from flax_attn.runs.results import Row
 from flax_attn.schema import flatten
+from flax_attn.tasks import TASKS
+from flax_attn.tasks.replies import pack
 from flax_attn.types import Json, JsonObject
 
 PACKAGES = ("flax-attn", "jax", "flax", "numpy")
@@ -24,16 +24,6 @@ DIGITS = 6  # significant ones of a curve
 NUM_EXAMPLES = 16
 ROOM = 470_000  # bytes of all packed weights of a run
 KEPT = 64  # weights a row, where all of them are too many
-
-# the input and the target of each kind of task
-TASKS = {
-    "signals": ("signal", "signal"),
-    "series": ("signal", "signal"),
-    "images": ("image", "classes"),
-    "texts": ("text", "classes"),
-    "translation": ("text", "text"),
-    "language": ("tokens", "next"),
-}
 
 Weights = np.ndarray  # (heads, q, k)
 
@@ -44,18 +34,19 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
     shown, lines = examples(run)
     has_trained = any(row["epoch"] > 0 for row in run.sound_rows)
     changed, is_known = changes(run.config)
+    of_input, of_target = run.kind.split("-")
     return {
         "name": run.name,
-        "input": task_of(run)[0],
-        "target": task_of(run)[1],
+        "input": of_input,
+        "target": of_target,
         "data": run.config["data"]["name"],
         "files": run.files,
         "task": run.config["data"].get("task", ""),
         "relevant": run.config["data"].get("relevant"),
         "classes": run.config.get("derived", {}).get("classes"),
-        "does": KINDS[run.kind].does(run),
+        "does": TASKS[run.kind].summary(run),
         "sentence": sentence(run),
-        "comparison": KINDS[run.kind].comparison(run),
+        "comparison": TASKS[run.kind].baseline_note(run),
         "command": command(run.config, changed),
         "changes": changed,
         "config_known": is_known,
@@ -74,24 +65,18 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
         "curves": curves(run.sound_rows),
         "attention": attention_of(run),
         "examples": shown,
-        "beside": KINDS[run.kind].beside_examples(run),
+        "beside": TASKS[run.kind].beside_examples(run),
         "lines": lines,
         "live": live,
         "note": note,
     }
 
 
-def task_of(run: Record) -> tuple[str, str]:
-    """Returns the names of a run's input and target."""
-    of_numbers = "text" if "words" in run.examples else "signal", "number"
-    return TASKS.get(run.kind, of_numbers)
-
-
 def examples(run: Record) -> tuple[list[JsonObject], list[str]]:
     """Returns the examples of a run that there is room for, and lines on what was left out."""
     left_out = run.summary.get("left_out", [])
     lines = [f"The weights {name} are too large to be kept." for name in left_out]
-    kind = KINDS[run.kind]
+    kind = TASKS[run.kind]
     number = min(kind.num_examples(run), NUM_EXAMPLES)
     made = [kind.example(run, i) for i in range(number)]
     weights = [weights_of(run, i) for i in range(number)]
@@ -109,7 +94,7 @@ def examples(run: Record) -> tuple[list[JsonObject], list[str]]:
 
 def weights_of(run: Record, index: int) -> dict[str, Weights]:
     """Returns the attention of an example by name. Hops are heads with one query each."""
-    return KINDS[run.kind].weights(run, index)
+    return TASKS[run.kind].weights(run, index)
 
 
 def _largest(weights: Weights) -> Weights:
@@ -122,7 +107,7 @@ def _largest(weights: Weights) -> Weights:
 
 def sentence(run: Record) -> str:
     """Returns what the model of a run does, and how well it does it on test data."""
-    does, seeds = KINDS[run.kind].sentence(run), len(run.summary["seeds"])
+    does, seeds = TASKS[run.kind].sentence(run), len(run.summary["seeds"])
     return f"{does} (mean of {seeds} seeds)" if seeds > 1 else does
 
 

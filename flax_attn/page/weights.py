@@ -11,8 +11,8 @@ import numpy as np
 
 from flax_attn.errors import UsageError, counted, one_line, shortened
 from flax_attn.files import open_arrays
-from flax_attn.kinds.replies import pack
 from flax_attn.page.report import page_without_run
+from flax_attn.tasks.replies import pack
 from flax_attn.types import JsonObject, UserInput
 
 VIEW = "weights.mjs"

@@ -14,7 +14,6 @@ import numpy as np
 
 from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.files import read_bytes
-from flax_attn.schema import SMALLEST_FLOAT
 from flax_attn.types import Json, JsonObject, Options, UserInput
 
 INSTALL = 'pip install "flax-attn[pretrained]" installs it'

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import flax_attn
-from flax_attn import kinds
+from flax_attn import tasks
 from flax_attn.__main__ import main
 from flax_attn.analysis import language
 from flax_attn.commands.generating import Printed
@@ -27,7 +27,7 @@ def run(tmp_path_factory):
 
 
 def test_a_run_of_a_language_model_is_whole(run):
-    record = kinds.read(run.path)
+    record = tasks.read(run.path)
     metrics = record.summary["metrics"]
     assert metrics["test/loss"]["mean"] < 2.6  # of log 32 for nothing learned
     assert 0 < metrics["test/harmony"]["mean"] <= 1

@@ -313,10 +313,10 @@ def test_simple_classifiers_stand_beside_the_test_accuracy(films, tmp_path, caps
     simple = films.summary["baselines"]
     assert simple["the largest class alone"] == 0.5
     assert simple["TF-IDF with logistic regression"] == 1
-    from flax_attn import kinds
+    from flax_attn import tasks
 
-    record = kinds.read(films.path)
-    kind = kinds.KINDS[record.kind]
+    record = tasks.read(films.path)
+    kind = tasks.TASKS[record.kind]
     assert kind.sentence(record).endswith("for 100 % of the test texts")
     said = "Beside it: the largest class alone 50 %, TF-IDF with logistic regression 100 %."
     assert kind.comparison(record) == said

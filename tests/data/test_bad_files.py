@@ -17,7 +17,7 @@ from PIL import Image
 from flax_attn.data import ag_news, archive, files, mnist, multi30k, pairs, pictures, sst, table
 from flax_attn.errors import UsageError
 from flax_attn.files import open_arrays, read_bytes
-from flax_attn.kinds import user_files
+from flax_attn.tasks import user_files
 
 SIGNALS = np.arange(12.0).reshape(2, 6)
 TEXT = "\ufeffA man asleep, 3.5 km off\r\nein Mann schläft ('tief')\n日本語 🙂\u202e\n".encode()

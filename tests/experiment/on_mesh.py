@@ -38,7 +38,7 @@ def start(module, num_devices, **changes):
     values.update_from_flattened_dict(SIZES | changes)
     config = Config.of(values)
     with jax.enable_x64(False):
-        task = config.kind.load(config.data, config.recipe, None)
+        task = config.task.load(config.data, config.recipe, None)
     model = build_model(config, task.kept.sizes)
     programs = make_programs(config, model, task, mesh_of(config, num_devices))
     states = put(programs.mesh, widest(programs.create(config.seeds)), SEEDS)
@@ -134,7 +134,7 @@ def one_config(name, manual_dir, folder):
     config.num_seeds = 2
     config = Config.of(config)
     with jax.enable_x64(False):
-        task = config.kind.load(config.data, config.recipe, Path(manual_dir))
+        task = config.task.load(config.data, config.recipe, Path(manual_dir))
     model = build_model(config, task.kept.sizes)
     for is_double in (True, False):
         with jax.enable_x64(is_double):
@@ -155,7 +155,7 @@ def sequences(sequence):
     config.model = TRANSFORMER
     config = Config.of(config)
     with jax.enable_x64(False):
-        task = config.kind.load(config.data, config.recipe, None)
+        task = config.task.load(config.data, config.recipe, None)
     model = build_model(config, task.kept.sizes)
     return difference(*(scores_on(*on, config, model, task) for on in ((1, 1), (8, int(sequence)))))
 

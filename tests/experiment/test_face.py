@@ -15,7 +15,7 @@ import pytest
 from ml_collections import ConfigDict
 
 import flax_attn
-from flax_attn import config_files, kinds
+from flax_attn import config_files
 from flax_attn.__main__ import main
 from flax_attn.data.sets import LanguageData, SeriesData, SignalData, SignalsNPZ, from_python
 from flax_attn.errors import UsageError
@@ -553,7 +553,7 @@ def test_modules_to_allow_are_a_list_of_names(allow, signal_run, tmp_path, monke
     vouch(copy)
     monkeypatch.setattr(loading, "read_values", inspect.unwrap(loading.read_values))
     monkeypatch.setattr(loading, "parted", inspect.unwrap(loading.parted))
-    for load, run in ((loading.load, copy), (loading.of_record, kinds.read(copy))):
+    for load, run in ((loading.load, copy), (loading.of_record, tasks.read(copy))):
         with pytest.raises(UsageError, match="expected a list of names of modules as allow"):
             inspect.unwrap(load)(run, allow=allow)
     assert not (tmp_path / "TAKEN").exists()

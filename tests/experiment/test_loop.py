@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 import pytest
+from flax_attn.tasks.signals import Signals
 
 import flax_attn
 from configs import shapes_lstm
-from flax_attn import experiment, kinds
+from flax_attn import experiment, tasks
 from flax_attn.errors import UsageError
 from flax_attn.experiment import running
-from flax_attn.kinds.signals import Signals
 from flax_attn.runs import checkpoints
 from flax_attn.stopping import Stop, Stopped
 from tests import tiny
@@ -78,7 +78,7 @@ def test_a_seed_that_goes_bad_stops_alone_and_is_named(runs):
     assert all(row | {"epoch": 0} == before for row in after)
     values = np.delete(sound.summary["metrics"]["test/mse"]["values"], seed)
     assert bad.summary["metrics"]["test/mse"]["mean"] == np.mean(values)
-    assert kinds.read(bad.path).summary["epochs"] == 3
+    assert tasks.read(bad.path).summary["epochs"] == 3
     assert (bad.path / "figures" / "loss.png").exists()
 
 

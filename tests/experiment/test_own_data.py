@@ -9,6 +9,9 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+from flax_attn.tasks.images import ImageClasses
+from flax_attn.tasks.series import Series
+from flax_attn.tasks.signals import check_signals
 from PIL import Image
 
 import flax_attn
@@ -17,10 +20,7 @@ from flax_attn.data import contents
 from flax_attn.data.sets import ImageFiles, PairsTSV, SignalsNPZ
 from flax_attn.data.sets.memory import digest
 from flax_attn.errors import UsageError
-from flax_attn.kinds.images import ImageClasses
-from flax_attn.kinds.series import Series
-from flax_attn.kinds.signals import check_signals
-from flax_attn.kinds.user_files import read_csv, write_signals
+from flax_attn.tasks.user_files import read_csv, write_signals
 from tests import tiny
 
 RANDOM = np.random.default_rng(0)

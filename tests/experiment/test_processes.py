@@ -157,7 +157,7 @@ def test_a_batch_over_two_processes_goes_on_over_eight_devices_of_one(tmp_path):
 def test_process_0_may_work_longer_alone_than_others_wait_elsewhere(tmp_path):
     slow = """
 import sys, time
-from flax_attn.kinds import figures
+from flax_attn.tasks import figures
 original = figures.draw_run
 def draw_run(path):
     time.sleep(15)

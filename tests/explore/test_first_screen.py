@@ -15,7 +15,7 @@ import flax_attn.page
 from flax_attn.attention import masked_softmax, sparsemax
 from flax_attn.data import shapes
 from flax_attn.explore import under_lens
-from flax_attn.kinds import asking
+from flax_attn.tasks import asking
 from tests.explore import living
 
 pytestmark = living.needs_node

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flax_attn.errors import UsageError
-from flax_attn.kinds.asking import MOST_CHANGES, Settings, View, longer, read, rounded
+from flax_attn.tasks.asking import MOST_CHANGES, Settings, View, longer, read, rounded
 
 NUMBERS = {"inputs": {"signal": {"shape": [2, 1], "data": [1, 2.5]}}}
 

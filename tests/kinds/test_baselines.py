@@ -2,8 +2,8 @@
 
 import pytest
 
-from flax_attn.kinds import baselines
-from flax_attn.kinds.baselines import LARGEST, TF_IDF
+from flax_attn.tasks import baselines
+from flax_attn.tasks.baselines import LARGEST, TF_IDF
 
 TRAIN = ["fine film", "lovely film", "fine plot", "dull film"], ["good", "good", "good", "bad"]
 TEST = ["dull plot", "dull dull", "fine fine", "dull dull film"], ["bad", "bad", "good", "bad"]

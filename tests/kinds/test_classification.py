@@ -5,12 +5,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax_attn.tasks.images import ImageClasses
 from rich.console import Console
 
 from flax_attn.data.sets import MNIST
-from flax_attn.kinds import classification
-from flax_attn.kinds.images import ImageClasses
-from flax_attn.kinds.task import Kept, Prediction, Recipe, Rows
+from flax_attn.tasks import classification
+from flax_attn.tasks.task import Kept, Prediction, Recipe, Rows
 
 
 def task_with(weights, **recipe):

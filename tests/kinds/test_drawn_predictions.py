@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from flax_attn.kinds import images as image_kind
-from flax_attn.kinds import signals as signal_kind
-from flax_attn.kinds import texts as text_kind
-from flax_attn.kinds.requests import Request
-from flax_attn.kinds.task import Prediction
+from flax_attn.tasks import images as image_kind
+from flax_attn.tasks import signals as signal_kind
+from flax_attn.tasks import texts as text_kind
+from flax_attn.tasks.requests import Request
+from flax_attn.tasks.task import Prediction
 from tests.explore.living import run_of
 
 NAMES = ["world", "sports"]

@@ -9,9 +9,9 @@ from flax_attn.data.sets import Reverse
 from flax_attn.data.sets.texts import TextCSV
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
-from flax_attn.kinds.encoders import PairEncoder, TextEncoder
-from flax_attn.kinds.task import Kept
-from flax_attn.kinds.translation import PairsOfTexts
+from flax_attn.tasks.pairs import PairEncoder, TextEncoder
+from flax_attn.tasks.task import Kept
+from flax_attn.tasks.translation import PairsOfTexts
 
 
 def load(config):

@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from flax_attn.data.sets.texts import TextCSV
-from flax_attn.kinds import evidence
-from flax_attn.kinds.encoders import TextEncoder
-from flax_attn.kinds.evidence import Mattered
+from flax_attn.tasks import evidence
+from flax_attn.tasks.evidence import Mattered
+from flax_attn.tasks.pairs import TextEncoder
 
 TEXTS = ["a fine old film , not dull", "dull", "fine fine film"]
 

@@ -14,10 +14,10 @@ from configs import names, text_file
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import build_model
-from flax_attn.kinds import induction, language
-from flax_attn.kinds.language import LanguageModel
 from flax_attn.models.generation import check_numbers
 from flax_attn.models.language import attention_of, loss_by_position
+from flax_attn.tasks import induction, language
+from flax_attn.tasks.language import LanguageModel
 from tests.models.variables import draw
 
 SMALL = {"name": "gpt", "features": 8, "num_heads": 2, "num_blocks": 2}

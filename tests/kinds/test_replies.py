@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flax_attn.kinds import replies
+from flax_attn.tasks import replies
 
 
 @pytest.mark.parametrize(("count", "is_whole"), [(3, True), (1_000, True), (1_001, False)])

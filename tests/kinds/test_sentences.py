@@ -4,14 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flax_attn.tasks.images import ImageClasses
+from flax_attn.tasks.series import Series
+from flax_attn.tasks.signals import Signals
+from flax_attn.tasks.texts import TextClasses
 
-from flax_attn.kinds.images import ImageClasses
-from flax_attn.kinds.language import LanguageModel
-from flax_attn.kinds.series import Series
-from flax_attn.kinds.signals import Signals
-from flax_attn.kinds.texts import TextClasses
-from flax_attn.kinds.translation import PairsOfTexts
 from flax_attn.runs.reading import Record
+from flax_attn.tasks.language import LanguageModel
+from flax_attn.tasks.translation import PairsOfTexts
 
 
 def run_of(metrics, data="own", derived=(), **examples):
@@ -102,7 +102,7 @@ def test_an_image_is_shown_as_ink(data, first):
     images = np.array([[[0.0, 1.0]], [[0.5, 0.5]]], np.float32)
     held = {"inputs": images, "predictions": np.full((2, 3), 1 / 3), "targets": np.array([2, 0])}
     example = ImageClasses.example(run_of({}, data, **held), 0)
-    from flax_attn.kinds.replies import pack
+    from flax_attn.tasks.replies import pack
 
     assert example["image"] == pack(np.array([[first, 1 - first]]))
     assert (example["target"], example["predictions"]) == (2, [0.33333] * 3)

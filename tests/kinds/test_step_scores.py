@@ -4,8 +4,8 @@ import jax
 import numpy as np
 
 from flax_attn.attention import masked_softmax
-from flax_attn.kinds.step_scores import of_series
 from flax_attn.models.series import InputAttentionRNN
+from flax_attn.tasks.step_scores import of_series
 from tests.models.variables import draw
 
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from flax_attn.tasks.texts import TextClasses
 
 from configs import text_csv
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
-from flax_attn.kinds.texts import TextClasses
 
 
 def load(folder, **data):

@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from flax_attn.kinds.token_rows import style_of
+from flax_attn.tasks.token_rows import style_of
 
 
 def test_a_token_with_the_uniform_weight_has_no_colour_and_one_with_all_of_it_the_strongest():

@@ -8,9 +8,9 @@ import pytest
 from configs import dates_bahdanau, reverse_bahdanau, translate_tsv
 from flax_attn.experiment import programs
 from flax_attn.experiment.config import Config
-from flax_attn.kinds import translation
-from flax_attn.kinds.translation import PairsOfTexts
 from flax_attn.models.decoding import Translation
+from flax_attn.tasks import translation
+from flax_attn.tasks.translation import PairsOfTexts
 
 
 def load(config):

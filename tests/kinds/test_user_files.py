@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from flax_attn.kinds import user_files as files
+from flax_attn.tasks import user_files as files
 
 
 @pytest.mark.parametrize("light_ink", [True, False])

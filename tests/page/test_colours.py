@@ -59,8 +59,8 @@ def ground(word):
 
 @pytest.mark.full
 def test_words_of_near_uniform_weights_are_pale_and_a_strong_one_is_dark(visit, tmp_path):
-    from flax_attn.kinds import read
     from flax_attn.page.report import report
+    from flax_attn.tasks import read
     from tests.written_runs import write_run
 
     weights = np.full((3, 10, 10), 0.1, np.float32)

@@ -8,7 +8,7 @@ import pytest
 import flax_attn
 from flax_attn.errors import escaped
 from flax_attn.explore.answers import Answers
-from flax_attn.kinds import read
+from flax_attn.tasks import read
 from tests import tiny
 from tests.page.answering import KINDS, Answering, record_of
 from tests.page.attacks import ATTACKS

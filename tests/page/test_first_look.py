@@ -8,8 +8,8 @@ import pytest
 
 import flax_attn
 from flax_attn.explore.showing import page_of
-from flax_attn.kinds import read
 from flax_attn.page.report import report
+from flax_attn.tasks import read
 from tests import tiny
 from tests.page.answering import KINDS, Answering, record_of
 from tests.page.exploring import Visit, serving, visiting

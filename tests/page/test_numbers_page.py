@@ -7,7 +7,7 @@ import pytest
 
 import flax_attn
 from flax_attn.explore.answers import Answers
-from flax_attn.kinds import read
+from flax_attn.tasks import read
 from tests import tiny
 from tests.page.exploring import serving, visiting
 

@@ -8,8 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from flax_attn.kinds import read
 from flax_attn.page.data import run_data, safe, weights_of
+from flax_attn.tasks import read
 from tests.page.test_report_page import percent as kept_percent
 from tests.written_runs import write_run
 

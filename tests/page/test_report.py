@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from flax_attn import kinds
 from flax_attn.__main__ import main
 from flax_attn.errors import UsageError
-from flax_attn.kinds import KINDS as KINDS_OF_TASK
-from flax_attn.kinds import read
-from flax_attn.kinds.replies import pack
 from flax_attn.page import data
 from flax_attn.page.joining import FOLDER, digest, join
 from flax_attn.page.report import MAIN, STILL, drawn_curve, report, script_of
+from flax_attn.tasks import KINDS as KINDS_OF_TASK
+from flax_attn.tasks import read
+from flax_attn.tasks.replies import pack
 from tests.explore.living import NODE, needs_node
 from tests.written_runs import KINDS, write_run
 

@@ -9,8 +9,8 @@ import pytest
 
 from flax_attn.errors import escaped
 from flax_attn.explore.showing import Page
-from flax_attn.kinds import read
 from flax_attn.page.report import report
+from flax_attn.tasks import read
 from tests.page.attacks import ATTACKS
 from tests.written_runs import KINDS, WORDS, write_run
 

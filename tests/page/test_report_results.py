@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from flax_attn.kinds import read
 from flax_attn.page.report import report
+from flax_attn.tasks import read
 from tests.written_runs import write_run
 
 pytestmark = pytest.mark.full

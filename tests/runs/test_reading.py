@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from flax_attn.errors import UsageError
-from flax_attn.kinds import read
 from flax_attn.runs import examples, reading
+from flax_attn.tasks import read
 from tests.written_runs import write_run
 
 

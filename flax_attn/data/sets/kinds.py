@@ -6,7 +6,6 @@ Each kind says what `load` returns. A data set of one's own is a subclass of a k
 """
 
 import abc
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, NamedTuple
@@ -15,7 +14,7 @@ import numpy as np
 from jaxtyping import Array
 from msgspec import Meta
 
-from flax_attn.data.pairs import Pair
+from flax_attn.data.raw import Columns, Raw
 from flax_attn.schema import LARGEST, NonNegativeInt, PositiveInt, Seed, SmallCount, require
 
 Preprocessing = Literal["news", "news words", "words", "lower", "marked"]
@@ -34,15 +33,20 @@ class Training(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSet(abc.ABC):  # noqa: B024 - kinds declare `load`
-    """What every data set has.
+class DataSet(abc.ABC):
+    """A data set. Its task is that of its input and its target.
 
     Attributes:
         topic: what the data are, as errors name it.
+        input: `signal`, `image`, `text` or `tokens`.
+        target: `signal`, `number`, `classes`, `text` or `next`. A data set with several has a field
+            of this name.
         seed: decides the data and their splits, the same for all seeds of a run.
     """
 
     topic: ClassVar[str] = "other data"
+    input: ClassVar[str] = ""
+    target: ClassVar[str] = ""
 
     seed: Seed = 42
 
@@ -52,33 +56,13 @@ class DataSet(abc.ABC):  # noqa: B024 - kinds declare `load`
     def check_training(self, training: Training) -> None:  # noqa: B027
         """Raises a UsageError if the data cannot be trained on in this way."""
 
-
-class SignalRows(NamedTuple):
-    """Signals of a split: inputs and targets `(n, t, c)`, and what marks the pictures, by name."""
-
-    inputs: Array | np.ndarray
-    targets: Array | np.ndarray
-    marks: dict[str, Array | np.ndarray]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SignalData(DataSet):
-    """Signals that become other signals, in the user's units."""
-
-    topic = "signals"
-
-    @property
-    def shape(self) -> tuple[int, int] | None:
-        """The length and the number of channels of the inputs; None where only the data say."""
-        return None
-
     @abc.abstractmethod
-    def load(self, manual_dir: Path | None) -> dict[str, SignalRows]:
-        """The splits `train`, `valid` and `test`; `valid` may be empty."""
+    def load(self, manual_dir: Path | None) -> Raw:
+        """Returns the splits `train` and `test`, and `valid` where one is held out.
 
-    def files(self) -> dict[str, str]:
-        """The SHA-256 sums of the files that are read, by name."""
-        return {}
+        Raises:
+            UsageError: data that are missing, damaged, or do not make a data set.
+        """
 
     @property
     def num_used(self) -> int | None:
@@ -90,47 +74,33 @@ class SignalData(DataSet):
         """Whether every step draws new examples by `draw`."""
         return False
 
-    def draw(self, key: Array, number: int) -> SignalRows:
-        """New examples from a key."""
+    def draw(self, key: Array, number: int) -> Columns:
+        """Draws new examples from a key."""
         raise NotImplementedError
 
 
-class SeriesRows(NamedTuple):
-    """Series of a split: inputs `(n, t, series)` and targets `(n, t, 1)`."""
-
-    inputs: Array | np.ndarray
-    targets: Array | np.ndarray
-
-
 @dataclass(frozen=True, kw_only=True)
-class SeriesData(DataSet):
-    """Several input series. The series number `relevant` decides the output."""
+class SignalData(DataSet):
+    """Signals `(n, t, channels)`, and by default a signal `(n, t, 1)` for each.
 
-    topic = "series"
-
-    length: PositiveInt
-    num_series: PositiveInt
-    relevant: NonNegativeInt
-
-    @abc.abstractmethod
-    def load(self, manual_dir: Path | None) -> dict[str, SeriesRows]:
-        """The splits `train`, `valid` and `test`."""
-
-
-class Images(NamedTuple):
-    """Images and their classes: by split pixels `(n, height, width)` in [0, 1] and labels `(n,)`.
-
-    `files` are the SHA-256 sums of what was read, by name.
+    Attributes:
+        normalized: whether a run normalizes them.
     """
 
-    splits: dict[str, tuple[np.ndarray, np.ndarray]]
-    classes: Sequence[str]
-    files: dict[str, str]
+    topic = "signals"
+    input = "signal"
+    target = "signal"
+    normalized: ClassVar[bool] = True
+
+    @property
+    def shape(self) -> tuple[int, int] | None:
+        """The length and the number of channels of the inputs; None where only the data say."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageData(DataSet):
-    """Images in classes.
+    """Images `(n, height, width)` in [0, 1], and by default the class of each.
 
     Attributes:
         light_ink: whether they are light ink on a dark ground. Then a picture to predict that has a
@@ -138,11 +108,9 @@ class ImageData(DataSet):
     """
 
     topic = "images"
+    input = "image"
+    target = "classes"
     light_ink: ClassVar[bool] = False
-
-    @abc.abstractmethod
-    def load(self, manual_dir: Path | None) -> Images:
-        """The splits `train` and `test`, and `valid` where one is held out."""
 
     @property
     def image_shape(self) -> tuple[int, int] | None:
@@ -150,22 +118,8 @@ class ImageData(DataSet):
         return None
 
     def prepare(self, images: np.ndarray) -> np.ndarray:
-        """Images `(n, height, width)` in [0, 1], scaled where the data set scales its own."""
+        """Scales images `(n, height, width)` in [0, 1] where the data set scales its own."""
         return images
-
-
-LabelledTexts = tuple[Sequence[str], Sequence[str]]  # texts and the name of the class of each
-
-
-class Texts(NamedTuple):
-    """Texts and the names of their classes by split, and the names of all classes.
-
-    `files` are the SHA-256 sums of the files that were read.
-    """
-
-    splits: dict[str, LabelledTexts]
-    classes: Sequence[str]
-    files: dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,20 +170,11 @@ class ReadTexts(Tokens):
 
 @dataclass(frozen=True, kw_only=True)
 class TextData(ReadTexts):
-    """Texts in classes."""
+    """Texts, and by default the class of each."""
 
     topic = "texts"
-
-    @abc.abstractmethod
-    def load(self, manual_dir: Path | None) -> Texts:
-        """The splits `train` and `test`, and `valid` where one is held out."""
-
-
-class Pairs(NamedTuple):
-    """Pairs of texts by split, and the SHA-256 sums of the files that were read."""
-
-    splits: dict[str, list[Pair]]
-    files: dict[str, str]
+    input = "text"
+    target = "classes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,6 +187,8 @@ class PairData(Tokens):
     """
 
     topic = "pairs"
+    input = "text"
+    target = "text"
     is_natural: ClassVar[bool] = True
 
     preprocessing: Preprocessing = "lower"
@@ -252,10 +199,6 @@ class PairData(Tokens):
     def prepare(self, source: str) -> str:
         """A source of the user's as the data set writes its own."""
         return source
-
-    @abc.abstractmethod
-    def load(self, manual_dir: Path | None) -> Pairs:
-        """The splits `train`, `valid` and `test`."""
 
 
 def check_fractions(valid: float, test: float) -> None:

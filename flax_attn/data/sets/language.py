@@ -1,15 +1,15 @@
 """Data sets of running text, for language models."""
 
-import abc
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from flax_attn.data import toy
 from flax_attn.data.files import read_text
+from flax_attn.data.raw import Columns, Raw
 from flax_attn.data.sets.kinds import (
     DataSet,
     Training,
@@ -26,13 +26,6 @@ NUM_BYTES = 258  # with the two for padding and for what is unknown
 Letters = Annotated[int, Meta(ge=2, le=len(toy.LETTERS))]
 
 
-class Language(NamedTuple):
-    """The text of each split, and the SHA-256 sums of the files that were read."""
-
-    splits: dict[str, str]
-    files: dict[str, str]
-
-
 @dataclass(frozen=True, kw_only=True)
 class LanguageData(DataSet):
     """Text that a model learns to continue.
@@ -47,6 +40,8 @@ class LanguageData(DataSet):
     """
 
     topic = "a text to continue"
+    input = "tokens"
+    target = "next"
     by_line: ClassVar[bool] = False
 
     tokenizer: Literal["character", "bytes"] = "character"
@@ -72,11 +67,7 @@ class LanguageData(DataSet):
     def check_training(self, training: Training) -> None:
         check_validation(self.valid_fraction, training)
 
-    @abc.abstractmethod
-    def load(self, manual_dir: Path | None) -> Language:
-        """The splits `train` and `test`, and `valid` where one is held out."""
-
-    def split(self, text: str) -> dict[str, str]:
+    def split(self, text: str) -> dict[str, Columns]:
         """The splits of a text, none of them empty.
 
         Raises:
@@ -100,18 +91,19 @@ class LanguageData(DataSet):
                 f"expected enough text for training, validation and test, got {len(text)} "
                 f"characters"
             )
-        return {name: splits[name] for name in wanted}
+        # a text is both: each token is the target of those before it
+        return {name: Columns(splits[name], splits[name]) for name in wanted}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tinyshakespeare(LanguageData):
     """Parts of Shakespeare's plays. By default the last tenth tests, as in nanoGPT."""
 
-    def load(self, manual_dir: Path | None) -> Language:
+    def load(self, manual_dir: Path | None) -> Raw:
         from flax_attn.data import tinyshakespeare  # its reader takes as long to import as jax
 
         text, files = tinyshakespeare.load_tinyshakespeare(manual_dir)
-        return Language(self.split(text), files)
+        return Raw(self.split(text), files)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +116,7 @@ class TextFile(LanguageData):
 
     file: FilePath
 
-    def load(self, manual_dir: Path | None) -> Language:
+    def load(self, manual_dir: Path | None) -> Raw:
         path = expanded(self.file)
         try:
             text = read_text(path)
@@ -136,7 +128,7 @@ class TextFile(LanguageData):
             raise UsageError(f"expected a text in {self.file}, got an empty file")
         if "\0" in text:
             raise UsageError(f"expected a text in {self.file}, got a binary file")
-        return Language(self.split(text), {self.file: sha256(path)})
+        return Raw(self.split(text), {self.file: sha256(path)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,15 +141,15 @@ class MadeLines(LanguageData):
 
     num_lines: Count = 20_000
 
-    def _make(self, draw: Callable[[int, int], list[str]]) -> Language:
-        return Language(self.split("\n".join(draw(self.seed, self.num_lines))), {})
+    def _make(self, draw: Callable[[int, int], list[str]]) -> Raw:
+        return Raw(self.split("\n".join(draw(self.seed, self.num_lines))))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Names(MadeLines):
     """Names of an invented language. All vowels of a name are of one kind."""
 
-    def load(self, manual_dir: Path | None) -> Language:
+    def load(self, manual_dir: Path | None) -> Raw:
         return self._make(toy.names)
 
 
@@ -189,6 +181,6 @@ class Repeats(MadeLines):
     def most_repeated(self) -> int:
         return self.max_letters
 
-    def load(self, manual_dir: Path | None) -> Language:
+    def load(self, manual_dir: Path | None) -> Raw:
         sizes = {"min_length": self.min_letters, "max_length": self.max_letters}
         return self._make(lambda seed, number: toy.repeated_letters(seed, number, **sizes))

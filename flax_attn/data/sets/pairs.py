@@ -1,6 +1,6 @@
 """Data sets of pairs of texts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -10,7 +10,8 @@ from msgspec import Meta
 
 from flax_attn.data import dates, pairs, toy
 from flax_attn.data.pairs import Pair
-from flax_attn.data.sets.kinds import PairData, Pairs, check_fractions
+from flax_attn.data.raw import Columns, Raw
+from flax_attn.data.sets.kinds import PairData, check_fractions
 from flax_attn.errors import UsageError
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import Count, FilePath, NonNegativeInt, PositiveInt, SmallCount, require
@@ -30,7 +31,7 @@ class MadePairs(PairData):
     num_valid: Count = 500
     num_test: Count = 1_000
 
-    def _split(self, draw: Callable[[int, int], list[Pair]], most: int) -> Pairs:
+    def _split(self, draw: Callable[[int, int], list[Pair]], most: int) -> Raw:
         """Splits without a source in common, from `draw(seed, number)`.
 
         `most` is the number of different pairs that there are, or a larger one.
@@ -46,9 +47,8 @@ class MadePairs(PairData):
                 f"found; lower data.num_train"
             )
         ends = np.cumsum([0, *counts.values()])
-        return Pairs(
-            {name: distinct[first:last] for name, first, last in zip(counts, ends, ends[1:])}, {}
-        )
+        split = zip(counts, ends, ends[1:])
+        return Raw({name: columns_of(distinct[first:last]) for name, first, last in split})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Reverse(MadePairs):
         """Letters with spaces between, so `abc` is the same as `a b c`."""
         return " ".join(source.replace(" ", ""))
 
-    def load(self, manual_dir: Path | None) -> Pairs:
+    def load(self, manual_dir: Path | None) -> Raw:
         sizes = {"min_length": self.min_letters, "max_length": self.max_letters}
         draw = lambda seed, number: toy.reversed_letters(seed, number, **sizes)
         lengths = range(self.min_letters, min(self.max_letters, self.min_letters + MANY) + 1)
@@ -79,7 +79,7 @@ class Reverse(MadePairs):
 class Dates(MadePairs):
     """Dates in words, which become `yyyy-mm-dd`."""
 
-    def load(self, manual_dir: Path | None) -> Pairs:
+    def load(self, manual_dir: Path | None) -> Raw:
         num_days = (dates.LAST - dates.FIRST).days + 1
         return self._split(dates.generate, num_days * len(dates.FORMS))
 
@@ -103,7 +103,7 @@ class Multi30k(PairData):
         super().__post_init__()
         require(self.source != self.target, "two languages as data.source and data.target")
 
-    def load(self, manual_dir: Path | None) -> Pairs:
+    def load(self, manual_dir: Path | None) -> Raw:
         """The pairs of each split. Raises a UsageError where all of a split have more words."""
         from flax_attn.data import multi30k  # its reader takes as long to import as jax
 
@@ -115,7 +115,8 @@ class Multi30k(PairData):
                 raise UsageError(
                     f"expected captions of at most data.max_words={self.max_words} words, got none"
                 )
-        return Pairs(splits | {"train": splits["train"][: self.num_train or None]}, files)
+        splits |= {"train": splits["train"][: self.num_train or None]}
+        return Raw({name: columns_of(pairs) for name, pairs in splits.items()}, files)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +143,7 @@ class PairsTSV(PairData):
             "two columns as data.source_column and data.target_column",
         )
 
-    def load(self, manual_dir: Path | None) -> Pairs:
+    def load(self, manual_dir: Path | None) -> Raw:
         """Each pair once, split in three at random, with all pairs of a source in one part."""
         path = expanded(self.file)
         by_source: dict[str, dict[Pair, None]] = {}
@@ -161,7 +162,12 @@ class PairsTSV(PairData):
         order = np.random.default_rng(self.seed).permutation(len(groups))
         parts = np.split(order, [num_valid, num_valid + num_test])
         splits = {
-            name: [pair for i in part for pair in groups[i]]
+            name: columns_of([pair for i in part for pair in groups[i]])
             for name, part in zip(("valid", "test", "train"), parts)
         }
-        return Pairs(splits, {self.file: sha256(path)})
+        return Raw(splits, {self.file: sha256(path)})
+
+
+def columns_of(pairs: Sequence[Pair]) -> Columns:
+    """Returns the sources and the targets of pairs."""
+    return Columns([pair.source for pair in pairs], [pair.target for pair in pairs])

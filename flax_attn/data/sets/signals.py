@@ -5,18 +5,11 @@ from pathlib import Path
 from typing import Literal
 
 import jax
-import numpy as np
 from jaxtyping import Array
 
 from flax_attn.data import archive, contents, shapes
-from flax_attn.data.sets.kinds import (
-    SignalData,
-    SignalRows,
-    Training,
-    check_fractions,
-    check_validation,
-)
-from flax_attn.data.splits import at_random
+from flax_attn.data.raw import Columns, Raw, complete
+from flax_attn.data.sets.kinds import SignalData, Training, check_fractions, check_validation
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import Count, FilePath, Fraction, NonNegativeInt, require
 
@@ -77,7 +70,7 @@ class Shapes(SignalData):
     def draws_afresh(self) -> bool:
         return self.fresh
 
-    def load(self, manual_dir: Path | None) -> dict[str, SignalRows]:
+    def load(self, manual_dir: Path | None) -> Raw:
         splits = shapes.splits(
             self.seed,
             num_train=self.num_train,
@@ -86,14 +79,14 @@ class Shapes(SignalData):
             task=self.task,
             height_rule=self.height_rule,
         )
-        return {name: _rows(examples) for name, examples in jax.device_get(splits).items()}
+        return Raw({name: _rows(examples) for name, examples in jax.device_get(splits).items()})
 
-    def draw(self, key: Array, number: int) -> SignalRows:
+    def draw(self, key: Array, number: int) -> Columns:
         return _rows(shapes.generate(key, number, task=self.task, height_rule=self.height_rule))
 
 
-def _rows(examples: shapes.Examples) -> SignalRows:
-    return SignalRows(examples.inputs, examples.targets, examples.shapes._asdict())
+def _rows(examples: shapes.Examples) -> Columns:
+    return Columns(examples.inputs, examples.targets, examples.shapes._asdict())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,16 +95,19 @@ class SignalsNPZ(SignalData):
 
     The file has the arrays `train_inputs`, `train_targets`, `test_inputs` and `test_targets`, and
     perhaps `valid_inputs` and `valid_targets`. Or it has `inputs` and `targets` alone, which are
-    split in three at random. Inputs are `(n, t)` or `(n, t, channels)`, targets `(n, t)`.
+    split in three at random. Inputs are `(n, t)` or `(n, t, channels)`. Targets are signals
+    `(n, t)`, numbers `(n,)`, or the names of classes `(n,)`.
 
     Attributes:
         file: the path of the file, FILE.npz.
+        target: what each signal has: `signal`, `number` or `classes`.
         valid_fraction: the share of the training signals that validates, where the file has no
             `valid_inputs`; the share of all where they are split in three.
         test_fraction: the share of all that tests, where they are split in three.
     """
 
     file: FilePath
+    target: Literal["signal", "number", "classes"] = "signal"
     valid_fraction: Fraction = 0.1
     test_fraction: Fraction = 0.1
 
@@ -122,36 +118,12 @@ class SignalsNPZ(SignalData):
     def check_training(self, training: Training) -> None:
         check_validation(self.valid_fraction, training)
 
-    def load(self, manual_dir: Path | None) -> dict[str, SignalRows]:
-        rows = {}
-        for name, pair in archive.read(self._path, "inputs", "targets").items():
-            rows[name] = SignalRows(*contents.signals(contents.place(name, self.file), *pair), {})
-        contents.check_one_shape({name: inputs for name, (inputs, _, _) in rows.items()})
-        if contents.ALL in rows:
-            number = len(rows[contents.ALL].inputs)
-            parts = at_random(number, (self.valid_fraction, self.test_fraction), self.seed)
-            rows = _parts(rows[contents.ALL], dict(zip(("valid", "test", "train"), parts)))
-        return with_valid(rows, self.valid_fraction, self.seed)
-
-    def files(self) -> dict[str, str]:
-        return {self.file: sha256(self._path)}
-
-    @property
-    def _path(self) -> Path:
-        return expanded(self.file)
-
-
-def with_valid(
-    rows: dict[str, SignalRows], valid_fraction: float, seed: int
-) -> dict[str, SignalRows]:
-    """The splits. Where there is no `valid`, it is held out of `train` at random."""
-    if "valid" in rows:
-        return rows
-    parts = at_random(len(rows["train"].inputs), (valid_fraction,), seed)
-    return rows | _parts(rows["train"], dict(zip(("valid", "train"), parts)))
-
-
-def _parts(rows: SignalRows, parts: dict[str, np.ndarray]) -> dict[str, SignalRows]:
-    return {
-        name: SignalRows(rows.inputs[part], rows.targets[part], {}) for name, part in parts.items()
-    }
+    def load(self, manual_dir: Path | None) -> Raw:
+        path = expanded(self.file)
+        splits = {
+            name: contents.checked(contents.place(name, self.file), self, *pair)
+            for name, pair in archive.read(path, "inputs", "targets").items()
+        }
+        contents.check_one_shape({name: split.inputs for name, split in splits.items()})
+        shares = self.valid_fraction, self.test_fraction
+        return Raw(complete(splits, self.target, *shares, self.seed), {self.file: sha256(path)})

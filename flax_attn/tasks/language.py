@@ -19,31 +19,30 @@ from flax_attn.data.sets.language import LanguageData, Names
 from flax_attn.data.text import pad
 from flax_attn.data.tokenizers import Tokenizer, fit_tokenizer, tokenizer_from_json
 from flax_attn.errors import UsageError
-from flax_attn.kinds import induction, replies
-from flax_attn.kinds.asking import Asked, rounded
-from flax_attn.kinds.classification import measure_tokens, show_classes
-from flax_attn.kinds.encoders import check_sizes
-from flax_attn.kinds.requests import Load, Request, check_printed, print_json, read_texts, warn
-from flax_attn.kinds.task import (
-    Examples,
-    Kept,
-    Look,
-    Measured,
-    Prediction,
-    Recipe,
-    Rows,
-    Task,
-    as_texts,
-    check_no_classes,
-    needs_python,
-    outputs_of,
-    to_store,
-)
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.models.generation import NEVER, GeneratesText, Sampling, check_numbers, generate
 from flax_attn.models.language import AT_ONCE, attention_of, logits_of, look, loss_by_position
 from flax_attn.runs.examples import FLOATS, TEXTS, WHOLE, Form
 from flax_attn.runs.reading import Record
+from flax_attn.tasks import induction, replies
+from flax_attn.tasks.artifacts import (
+    Examples,
+    Kept,
+    Look,
+    LossAndMetrics,
+    Prediction,
+    Recipe,
+    Rows,
+    outputs_of,
+    to_store,
+)
+from flax_attn.tasks.asking import Asked, rounded
+from flax_attn.tasks.inputs.texts import as_texts
+from flax_attn.tasks.pairs import check_sizes
+from flax_attn.tasks.requests import Load, Request, check_printed, print_json, read_texts, warn
+from flax_attn.tasks.targets.classes import show_classes
+from flax_attn.tasks.targets.tokens import token_loss
+from flax_attn.tasks.task import Task, needs_python
 from flax_attn.types import Batch, Json, JsonObject, Options, Tree, UserInput
 
 if TYPE_CHECKING:
@@ -78,11 +77,10 @@ class Generated:
 class LanguageModel(Task):
     """A task on running text."""
 
-    name = "language"
+    name = "tokens-next"
     problem = "language_model"
     score = "loss"
     measured = "loss"
-    data_class = LanguageData
     form = Form(
         {
             "inputs": (WHOLE, "nt"),
@@ -98,7 +96,6 @@ class LanguageModel(Task):
         attends_in_one=True,
         may_be_nan=("losses",),  # at positions where every text is padding
     )
-    try_it = "generate", ""
 
     data: LanguageData
     recipe: Recipe
@@ -111,8 +108,8 @@ class LanguageModel(Task):
     @classmethod
     def load(cls, data: LanguageData, recipe: Recipe, manual_dir: Path | None) -> "LanguageModel":
         """Texts as rows of tokens, by a tokenizer that is fitted on the training split alone."""
-        check_no_classes(recipe, "a language model, which has", ["class_weights"])
-        splits, sums = data.load(manual_dir)
+        raw = data.load(manual_dir)
+        splits = {name: split.inputs for name, split in raw.splits.items()}
         check_vocabulary(data, splits["train"])
         tokenizer = fit_tokenizer(data.tokenizer, [splits["train"]], data.vocabulary_size)
         batches = {name: to_rows(tokenizer, text, data) for name, text in splits.items()}
@@ -121,7 +118,7 @@ class LanguageModel(Task):
             length = check_lengths(data, batches)
             draw = functools.partial(draw_passages, length=length, batch_size=recipe.batch_size)
         sizes = {"vocabulary_size": tokenizer.size, "max_length": data.max_length}
-        kept = Kept({"files": sums}, sizes, {"tokenizer.json": tokenizer.to_json()})
+        kept = Kept({"files": dict(raw.files)}, sizes, {"tokenizer.json": tokenizer.to_json()})
         rows = Rows(
             train, {name: batches[name] for name in recipe.evaluate if name in batches}, draw
         )
@@ -140,8 +137,8 @@ class LanguageModel(Task):
     def sample(self) -> Inputs:
         return np.zeros((self.recipe.batch_size, self.data.max_length), np.int32)
 
-    def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
-        return measure_tokens(self.recipe, outputs, batch, train)
+    def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
+        return token_loss(self.recipe, outputs, batch, train)
 
     def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
         """The loss at each position, the induction of each head, and texts that the seeds wrote.
@@ -322,7 +319,10 @@ class LanguageModel(Task):
 
     @classmethod
     def to_try(cls, data: DataSet, model: type[nn.Module]) -> tuple[str, str] | None:
-        return super().to_try(data, model) if hasattr(model, "decode") else None
+        return ("generate", "") if hasattr(model, "decode") else None
+
+    def keeps_scores(self, model: nn.Module) -> bool:
+        return True
 
     def look(self, model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
         """The probabilities of the next token, and what the last one attends to."""
@@ -407,7 +407,7 @@ class LanguageModel(Task):
         }
 
     @classmethod
-    def does(cls, run: Record) -> str:
+    def summary(cls, run: Record) -> str:
         return "continues a text"
 
     @classmethod

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import flax.linen as nn
+import jax
 import numpy as np
 from jaxtyping import Array
 from rich.console import Console
@@ -20,15 +21,28 @@ from rich.text import Text
 from flax_attn.analysis.token_weights import printable
 from flax_attn.data import dates
 from flax_attn.data.pairs import Pair
-from flax_attn.data.sets import Dates, PairData, Reverse
+from flax_attn.data.sets import DataSet, Dates, PairData, Reverse
 from flax_attn.data.text import pad
 from flax_attn.data.tokenizers import bracketed
 from flax_attn.errors import UsageError, escaped
-from flax_attn.kinds import replies, step_scores, user_files
-from flax_attn.kinds.asking import LEAST_LENGTH, Asked, check_length, longer, rounded
-from flax_attn.kinds.classification import measure_tokens
-from flax_attn.kinds.encoders import PairEncoder, knows_any, table_of
-from flax_attn.kinds.requests import (
+from flax_attn.models.decoding import MOST_BEAM, Decoding, Translation, decode, translate
+from flax_attn.models.forward import Inputs, Params
+from flax_attn.runs.examples import TEXTS, WHOLE, Arrays, Form
+from flax_attn.runs.reading import Record
+from flax_attn.tasks import replies, step_scores, user_files
+from flax_attn.tasks.artifacts import (
+    Examples,
+    Kept,
+    Look,
+    LossAndMetrics,
+    Prediction,
+    Recipe,
+    Rows,
+)
+from flax_attn.tasks.asking import LEAST_LENGTH, Asked, check_length, longer, rounded
+from flax_attn.tasks.inputs.texts import as_texts
+from flax_attn.tasks.pairs import PairEncoder, knows_any, table_of
+from flax_attn.tasks.requests import (
     TEXT_COLUMN,
     Load,
     Request,
@@ -38,23 +52,8 @@ from flax_attn.kinds.requests import (
     warn,
     write_all,
 )
-from flax_attn.kinds.task import (
-    Examples,
-    Kept,
-    Look,
-    Measured,
-    Prediction,
-    Recipe,
-    Rows,
-    Task,
-    as_texts,
-    check_no_classes,
-    for_buckets,
-)
-from flax_attn.models.decoding import MOST_BEAM, Decoding, Translation, decode, translate
-from flax_attn.models.forward import Inputs, Params
-from flax_attn.runs.examples import TEXTS, WHOLE, Arrays, Form
-from flax_attn.runs.reading import Record
+from flax_attn.tasks.targets.tokens import token_loss
+from flax_attn.tasks.task import Task, for_buckets, needs_python
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
@@ -79,11 +78,10 @@ WRITES = {"dates": "dates in digits", "reverse": "words in reverse"}
 class PairsOfTexts(Task):
     """A task on texts that become other texts."""
 
-    name = "translation"
+    name = "text-text"
     problem = "translation"
     score = "loss"
     measured = "accuracy"
-    data_class = PairData
     form = Form(
         {
             "inputs": (WHOLE, "ns"),
@@ -99,9 +97,7 @@ class PairsOfTexts(Task):
         lengths={"source_lengths": "s", "prediction_lengths": "t"},
         sizes=longest_source,
     )
-    try_it = "predict", '"A TEXT" --figure alignment.png'
     takes_beam = True
-    keeps_scores = False
 
     data: PairData
     recipe: Recipe
@@ -114,19 +110,23 @@ class PairsOfTexts(Task):
     @classmethod
     def load(cls, data: PairData, recipe: Recipe, manual_dir: Path | None) -> "PairsOfTexts":
         """Pairs as tokens, by tokenizers that are fitted on the training split alone."""
-        check_no_classes(recipe, "translation, which has", ["class_weights"])
         if data.is_natural and importlib.util.find_spec("sacrebleu") is None:
             raise UsageError(
                 "expected the package sacrebleu, which measures translations; pip install "
                 '"flax-attn[translate]"'
             )
-        splits, sums = data.load(manual_dir)
+        raw = data.load(manual_dir)
+        splits = {
+            name: [Pair(*pair) for pair in zip(*split[:2])] for name, split in raw.splits.items()
+        }
         encoder = PairEncoder.fit(data, splits["train"])
         batches = {name: encoder.rows(pairs) for name, pairs in splits.items()}
         ordered = {name: for_buckets(batch, data.num_buckets) for name, batch in batches.items()}
         inputs = batches["train"]["inputs"]
         longest = {side: int(inputs[f"{side}_lengths"].max()) for side in ("source", "target")}
-        kept = Kept({"files": sums, "longest": longest}, encoder.sizes(), encoder.files())
+        kept = Kept(
+            {"files": dict(raw.files), "longest": longest}, encoder.sizes(), encoder.files()
+        )
         rows = Rows(ordered["train"], {name: ordered[name] for name in recipe.evaluate})
         return cls(data, recipe, kept, encoder, rows, batches["test"], splits["test"])
 
@@ -161,8 +161,8 @@ class PairsOfTexts(Task):
             "target_lengths": lengths,
         }
 
-    def measure(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> Measured:
-        return measure_tokens(self.recipe, outputs, batch, train)
+    def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
+        return token_loss(self.recipe, outputs, batch, train)
 
     def translate(
         self,
@@ -350,6 +350,12 @@ class PairsOfTexts(Task):
                 show_translations(texts[i], prediction, i, console)
         return write_all(translations_to_write(request, prediction, usable))
 
+    def keeps_scores(self, model: nn.Module) -> bool:
+        return False  # a translation is searched for in a loop
+
+    def live_inputs(self) -> dict[str, jax.ShapeDtypeStruct]:
+        raise needs_python()
+
     def look(self, model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
         """The best translations by beam, with the scores of each step where the model has any."""
         decoding = self.recipe.decoding
@@ -401,7 +407,11 @@ class PairsOfTexts(Task):
         return reply | {"best": best} | replies.with_tokens(parts)
 
     @classmethod
-    def does(cls, run: Record) -> str:
+    def to_try(cls, data: DataSet, model: type[nn.Module]) -> tuple[str, str]:
+        return "predict", '"A TEXT" --figure alignment.png'
+
+    @classmethod
+    def summary(cls, run: Record) -> str:
         is_natural = "test/bleu" in run.summary["metrics"]
         what = WRITES.get(run.config["data"]["name"], "answers")
         return "translates" if is_natural else f"writes {what}"
@@ -411,7 +421,7 @@ class PairsOfTexts(Task):
         if "test/bleu" in run.summary["metrics"]:
             return f"translates with a BLEU of {run.mean('bleu'):.3g} on test sentences"
         exact = 100 * run.mean("exact_match")
-        return f"{cls.does(run)}, {exact:.3g} % of the test without a mistake"
+        return f"{cls.summary(run)}, {exact:.3g} % of the test without a mistake"
 
     @classmethod
     def figures(cls, run: Record) -> "dict[str, Figure]":

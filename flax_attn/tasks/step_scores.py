@@ -68,6 +68,11 @@ def of_translations(
     return jnp.moveaxis(scores, 0, 2)
 
 
+def in_loop(model: nn.Module) -> bool:
+    """Returns whether the attention of a model is in a loop, which no score can leave."""
+    return hasattr(model, "step") or hasattr(model, "decode_step")
+
+
 def has_scores(model: nn.Module) -> bool:
     """Whether weights of the model are a normaliser of scores that a step can tell.
 

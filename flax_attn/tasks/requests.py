@@ -19,13 +19,14 @@ from flax_attn.data import table
 from flax_attn.data.table import Table
 from flax_attn.errors import ESCAPES, LONGEST, UsageError, escaped, shortened
 from flax_attn.files import replacing
-from flax_attn.kinds import user_files
 from flax_attn.models.forward import Params
+from flax_attn.tasks import user_files
 from flax_attn.types import ArraysOrTexts, JsonObject
 
 if TYPE_CHECKING:
     from flax_attn.analysis.drawing import Figure
-    from flax_attn.kinds.task import Prediction, Task
+    from flax_attn.tasks.artifacts import Prediction
+    from flax_attn.tasks.task import Task
 
 TEXT_COLUMN = "text"  # the column of texts where the data of a run have no name for it
 ToWrite = dict[Path, Callable[[Path], object]]  # files, and what writes each to a path

@@ -19,10 +19,10 @@ from flax_attn.data import ngrams
 from flax_attn.data.text import pad
 from flax_attn.data.tokenizers import Tokenizer
 from flax_attn.errors import escaped
-from flax_attn.kinds.asking import check_length, longer, rounded
-from flax_attn.kinds.classification import probabilities
-from flax_attn.kinds.requests import Loaded
 from flax_attn.models.forward import AT_ONCE, check_finite, forward
+from flax_attn.tasks.asking import check_length, longer, rounded
+from flax_attn.tasks.requests import Loaded
+from flax_attn.tasks.targets.base import probabilities
 from flax_attn.types import JsonObject
 
 SHOWN = 10  # words of a text, those that mattered most

@@ -5,7 +5,7 @@ from rich.text import Text
 
 from flax_attn.analysis.token_weights import over_tokens
 from flax_attn.errors import escaped
-from flax_attn.kinds.task import Prediction, first_attention
+from flax_attn.tasks.artifacts import Prediction, first_attention
 from flax_attn.types import JsonObject
 
 STRONG = "colour is for more than 1/n, the uniform weight"
