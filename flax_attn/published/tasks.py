@@ -23,9 +23,8 @@ from flax_attn.data.sets import ImageData, LanguageData, TextData
 from flax_attn.data.text import pad
 from flax_attn.errors import UsageError, shortened
 from flax_attn.models.forward import Inputs, Params
-from flax_attn.published import read_json
 from flax_attn.published.families import MOST_READ, read
-from flax_attn.published.folder import Config, HubTokenizer, read_tokenizer
+from flax_attn.published.folder import Config, HubTokenizer, read_json, read_tokenizer
 from flax_attn.published.modules import Decoder, Encoder, VisionTransformer
 from flax_attn.tasks import ClassesOfImages, ClassesOfTexts
 from flax_attn.tasks.artifacts import Kept, Prediction, Recipe, Rows
