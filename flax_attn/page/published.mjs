@@ -233,22 +233,26 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   /** Cuts each head of the model in turn, which may take a minute. */
   async function cutEach() {
     const { asked, request, settings } = state;
+    if (request === null) return; // nothing was answered yet
     const isWanted = () => state.asked === asked && grid.node.isConnected;
     all.disabled = true;
-    for (const [attention, { name, heads }] of run.attention.entries()) {
-      if (!isWanted()) break;
-      progress.textContent = `cutting the heads of ${name} …`;
-      const left = range(heads).filter(
-        (head) => !state.effects.has(`${attention},${head}`) && !isCut(attention, head),
-      );
-      const changes = left.map((head) => ({ cut: [[attention, head]] }));
-      const tell = (first, effects) =>
-        effects.forEach((value, j) => keep(attention, left[first + j], value));
-      const own = { inputs: request.inputs, settings };
-      const error = await effectsOf(ask, own, changes, run.at_once, isWanted, tell);
-      if (error) break;
+    try {
+      for (const [attention, { name, heads }] of run.attention.entries()) {
+        if (!isWanted()) break;
+        progress.textContent = `cutting the heads of ${name} …`;
+        const left = range(heads).filter(
+          (head) => !state.effects.has(`${attention},${head}`) && !isCut(attention, head),
+        );
+        const changes = left.map((head) => ({ cut: [[attention, head]] }));
+        const tell = (first, effects) =>
+          effects.forEach((value, j) => keep(attention, left[first + j], value));
+        const own = { inputs: request.inputs, settings };
+        const error = await effectsOf(ask, own, changes, run.at_once, isWanted, tell);
+        if (error) break;
+      }
+    } finally {
+      all.disabled = false;
     }
-    all.disabled = false;
     progress.textContent = isWanted() ? mostOfAll() : "";
   }
 
