@@ -21,6 +21,7 @@ from flax_attn.attention.checks import (
     as_lengths,
     as_mask,
 )
+from flax_attn.types import UserInput
 
 
 def grid(
@@ -142,7 +143,7 @@ def both(first: Bool[Array, "..."], second: Bool[Array, "..."]) -> Bool[Array, "
     return jnp.logical_and(*aligned(first, second))
 
 
-def _present(masks: tuple[Bool[Array, "..."] | None, ...]) -> list[Bool[Array, "..."]]:
+def _present(masks: UserInput) -> list[Bool[Array, "..."]]:
     """Returns the masks that are not None. A list of masks would become one array."""
     if any(isinstance(mask, list | tuple) for mask in masks):
         raise TypeError("expected masks one by one, as combine(a, b), got a list")

@@ -235,6 +235,6 @@ def _as_period(max_period: float) -> float | Array:
     return number
 
 
-def _check_even(features: int, most: float = math.inf) -> None:
-    if features % 2 or features > most:
+def _check_even(features: int, most: int | None = None) -> None:
+    if features % 2 or (most is not None and features > most):
         raise ValueError(f"expected an even number of features up to {most}, got {features}")

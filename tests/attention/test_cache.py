@@ -159,7 +159,7 @@ def test_the_real_tokens_of_each_row_are_appended_and_nothing_else():
     np.testing.assert_array_equal(last.key[0, 0, :, 0], [1, 1, 2, 0])
     assert np.isnan(last.key[1]).all()
     assert np.isnan(last.value[1]).all()
-    with pytest.raises(ValueError, match="at most the 4 tokens that the cache has room for, got 5"):
+    with pytest.raises(ValueError, match="at most the 4 tokens"):
         append(cache, key[:, :2], value[:, :2])
 
 

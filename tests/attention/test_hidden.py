@@ -114,7 +114,7 @@ def test_linen_that_decodes_is_not_given_places_it_does_not_know():
         jax.eval_shape(free.init, jax.random.key(0), X)["cache"],
     )
     variables = {**variables, "cache": empty}
-    said = "expected query_offset with causal or window for 1 query and 5 keys"
+    said = "expected query_offset with causal or window"
     for limits in ({"causal": True}, {"window": (2, 0)}):
         with pytest.raises(ValueError, match=said):
             decoding(**limits).apply(variables, X[:, :1], mutable=["cache"])
@@ -147,7 +147,7 @@ def test_a_decoder_masks_its_memory_and_refuses_lengths_beside_a_cached_one():
     unseen = apply(block, variables, X, X, need_weights=False)
     assert unseen.weights is None
     assert unseen.cross_weights is None
-    with pytest.raises(ValueError, match="key_lengths beside a cache"):
+    with pytest.raises(ValueError, match="key_lengths"):
         block.apply(
             variables,
             X,

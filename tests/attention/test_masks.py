@@ -3,8 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.attention import arrays, attend, dot_product_attention, masks, no_score
-from tests.attention.compiled import run
+from flax_attn.attention import arrays, dot_product_attention, masks
 
 Q, K = 3, 5
 
@@ -62,46 +61,6 @@ def test_window_counts_from_the_offset_of_each_row():
     )
 
 
-@pytest.mark.parametrize(
-    ("left", "right", "expected"),
-    [
-        (
-            1,
-            0,
-            [
-                [1, 0, 0, 0, 0],
-                [1 / 2, 1 / 2, 0, 0, 0],
-                [0, 1 / 2, 1 / 2, 0, 0],
-                [0, 0, 1 / 2, 1 / 2, 0],
-                [0, 0, 0, 1 / 2, 1 / 2],
-            ],
-        ),
-        (
-            1,
-            1,
-            [
-                [1 / 2, 1 / 2, 0, 0, 0],
-                [1 / 3, 1 / 3, 1 / 3, 0, 0],
-                [0, 1 / 3, 1 / 3, 1 / 3, 0],
-                [0, 0, 1 / 3, 1 / 3, 1 / 3],
-                [0, 0, 0, 1 / 2, 1 / 2],
-            ],
-        ),
-    ],
-)
-def test_zero_scores_spread_over_the_window(left, right, expected):
-    ones = np.ones((5, 1))
-    weights = run(
-        attend,
-        ones,
-        ones,
-        ones,
-        score=no_score,
-        mask=lambda query, key: masks.window(query, key, left, right),
-    ).weights
-    np.testing.assert_allclose(weights, expected, rtol=1e-6)
-
-
 def test_from_lengths_allows_the_first_keys_of_each_row():
     mask = masks.from_lengths(integers(0, 2, 5, 7), K)
     np.testing.assert_array_equal(mask, [[[k < n for k in range(K)]] for n in (0, 2, 5, 7)])
@@ -141,12 +100,11 @@ def test_ids_that_jax_would_cut_are_refused(ids):
     """Two documents would be one, where the last 32 bits of their ids are equal."""
     ids, few = np.array(ids), np.array([-(2**31), 2**31 - 1])
     x = np.ones((1, 1, 1), np.float32)
-    message = rf"^expected integers of 32 bits in query_segments, got {ids[-1]}; set jax_enable_x64"
     for call in (
         lambda ids: masks.segments.__wrapped__(ids, few),
         lambda ids: dot_product_attention(x, x, x, query_segments=ids[-1:], key_segments=few[:1]),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match="jax_enable_x64"):
             call(ids)
     np.testing.assert_array_equal(masks.segments.__wrapped__(few, few), np.eye(2, dtype=bool))
     with jax.enable_x64(True):
@@ -177,8 +135,6 @@ def test_any_of_is_one_of_the_masks_whichever_has_more_axes():
     np.testing.assert_array_equal(masks.any_of(rows, early), expected)
     np.testing.assert_array_equal(masks.any_of(early, rows, early), expected)
     assert masks.any_of(early, None) is None
-    with pytest.raises(ValueError, match="masks for any_of, got none"):
-        masks.any_of()
     with pytest.raises(TypeError, match="boolean mask"):
         masks.any_of.__wrapped__(early, jnp.ones(3))
 

@@ -360,7 +360,9 @@ STRICT = {
 
 
 @pytest.mark.parametrize("name", [*(name for name in MECHANISMS if name not in RELATIVES), *STRICT])
-def test_strict_promotion_is_obeyed_with_parameters_in_single_precision(name, dtype=jnp.bfloat16):
+def test_strict_promotion_is_obeyed_with_parameters_in_single_precision(name):
+    dtype = jnp.bfloat16
+
     def loss(x):
         if name in STRICT:
             return STRICT[name](x).astype(jnp.float32).sum()

@@ -5,11 +5,9 @@ bit.
 import functools
 
 import chex
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import orbax.checkpoint as ocp
 import pytest
 from flax import nnx
@@ -25,18 +23,13 @@ LENGTHS = np.array([7, 4])
 FREQUENCIES = fa.scaled_frequencies(4, 2.0)
 OPTIONS = {
     "plain": {},
-    "no_bias": {"use_bias": False},
     "out_bias": {"use_bias": False, "out_bias": True, "out_features": 5},
     "rotary": {"rotary": True, "rotary_features": 4, "rotary_frequencies": FREQUENCIES},
     "grouped": {"num_heads": 4, "num_key_heads": 2, "rotary": True, "key_features": 16},
     "norms": {"query_key_norm": True},
-    "own_norms": {"query_key_norm": nn.RMSNorm},
     "sinks": {"num_heads": 4, "num_key_heads": 2, "sinks": True, "key_features": 16},
     "gate": {"output_gate": True, "value_features": 8},
     "score": {"score": fa.AdditiveScore(4)},
-    "blocks": {"chunk_size": 3, "rotary": True},
-    "sparsemax": {"normalizer": fa.sparsemax},
-    "half": {"dtype": jnp.bfloat16, "query_key_norm": True},
 }
 every_option = pytest.mark.parametrize(
     "options",
@@ -192,32 +185,6 @@ def test_modules_and_examples_are_mapped():
     np.testing.assert_allclose(examples, module(X).context, atol=1e-5)
 
 
-def test_steps_of_an_optimizer_are_those_of_linen():
-    module, layer, variables = pair({"query_key_norm": True, "sinks": True})
-    adam = optax.adam(0.1)
-    optimizer = nnx.Optimizer(module, adam, wrt=nnx.Param)
-    state = adam.init(variables)
-
-    @nnx.jit
-    def step(module, optimizer):
-        gradients = nnx.grad(lambda module: squares(module(X, causal=True)))(module)
-        optimizer.update(module, gradients)
-
-    @jax.jit
-    def step_of_linen(variables, state):
-        loss = lambda variables: squares(layer.apply(variables, X, causal=True))
-        updates, state = adam.update(jax.grad(loss)(variables), state)
-        return optax.apply_updates(variables, updates), state
-
-    before = squares(module(X, causal=True))
-    for _ in range(3):
-        step(module, optimizer)
-        variables, state = step_of_linen(variables, state)
-    params = nnx.to_pure_dict(nnx.state(module, nnx.Param))
-    chex.assert_trees_all_close(params, variables["params"], rtol=1e-6, atol=1e-6)
-    assert squares(module(X, causal=True)) < before / 2
-
-
 def test_a_checkpoint_of_one_is_read_by_the_other(tmp_path):
     module, layer, variables = pair({"output_gate": True, "score": fa.AdditiveScore(4)})
     with ocp.StandardCheckpointer() as checkpointer:
@@ -278,28 +245,6 @@ def test_one_program_serves_all_modules_of_the_same_attributes():
     assert len(traces) == 1
     np.testing.assert_array_equal(contexts[0], contexts[2])
     assert np.abs(contexts[0] - contexts[1]).max() > 1e-2
-
-
-def test_modules_may_share_a_parameter():
-    module, layer, variables = pair({})
-    module.key.kernel = module.query.kernel
-    variables["params"]["key"]["kernel"] = variables["params"]["query"]["kernel"]
-    chex.assert_trees_all_equal(module(X), layer.apply(variables, X))
-    gradients = nnx.grad(lambda module: squares(module(X)))(module)
-    assert len(jax.tree.leaves(gradients)) == 7
-
-
-def test_it_may_be_made_within_a_layer_of_linen():
-    class Model(nn.Module):
-        @nn.compact
-        def __call__(self, x):
-            assert MultiHeadAttention(H, D, rngs=nnx.Rngs(0)).linen.parent is None
-            return nnx.bridge.to_linen(MultiHeadAttention, H, D)(x).context
-
-    variables = Model().init(jax.random.key(0), X)
-    (params,) = variables["params"].values()
-    expected = fa.MultiHeadAttention(H).apply({"params": params}, X).context
-    np.testing.assert_array_equal(Model().apply(variables, X), expected)
 
 
 def dropping(rngs):

@@ -39,5 +39,5 @@ def test_patches_are_cut_row_by_row():
     patches = np.asarray(cut_patches(image, 2))
     np.testing.assert_array_equal(patches[0, 1], [2, 3, 8, 9])
     np.testing.assert_array_equal(patches[0, 3], [12, 13, 18, 19])
-    with pytest.raises(ValueError, match="patch_size that divides 4 and 6 pixels, got 4"):
+    with pytest.raises(ValueError, match="patch_size"):
         cut_patches(image, 4)

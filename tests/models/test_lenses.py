@@ -257,21 +257,3 @@ def test_a_search_that_was_compiled_before_follows(name):
     assert not any(weights[:, 0].any() for weights in within)
     assert any(weights.any() for weights in within)
     chex.assert_trees_all_equal(alignments(), before)
-
-
-def test_a_gpt_with_its_cache_follows_as_all_at_once():
-    variables = draw(GENERATOR, TOKENS)
-
-    @jax.jit
-    def step(tokens, caches):
-        return GENERATOR.apply(variables, tokens, caches, method="decode")
-
-    caches = GENERATOR.apply(variables, 3, method="start")
-    step(TOKENS[:, :4], caches)
-    with Lens(temperature=0.4, mask=NOT_0):
-        whole, _ = jax.jit(GENERATOR.apply)(variables, TOKENS)
-        logits, caches = step(TOKENS[:, :4], caches)
-        np.testing.assert_allclose(logits, whole[:, :4], atol=1e-5)
-        for t in range(4, 9):
-            logits, caches = step(TOKENS[:, t : t + 1], caches)
-            np.testing.assert_allclose(logits[:, 0], whole[:, t], atol=1e-5)

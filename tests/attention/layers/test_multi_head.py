@@ -105,9 +105,9 @@ def test_a_cached_memory_is_the_memory():
 def test_a_cache_that_would_overflow_is_an_error_or_nan_never_wrong():
     cache, new = empty_cache((B,), 4, 1, 2, 2), jnp.asarray(np.ones((B, 3, 1, 2), np.float32))
     cache = append(cache, new, new)
-    with pytest.raises(ValueError, match="at most the 4 tokens that the cache has room for, got 6"):
+    with pytest.raises(ValueError, match="at most the 4 tokens"):
         append(cache, new, new)
-    with pytest.raises(ValueError, match=r"key of shape \(2, 'n', 1, 2\) .* got \(2, 3, 1, 3\)"):
+    with pytest.raises(ValueError, match="keys or values"):
         append(cache, jnp.ones((B, 3, 1, 3)), new)
     ragged = run(append, cache, new, new, np.array([1, 2]))
     assert np.isfinite(ragged.key[0]).all()

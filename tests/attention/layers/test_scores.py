@@ -152,5 +152,5 @@ def test_keys_that_are_projected_once_give_the_same_score():
     rest = {"params": {name: params[name] for name in ("query_kernel", "vector")}}
     scores = projected.apply(rest, 4, 7)(query, key @ params["key_kernel"])
     np.testing.assert_allclose(scores, whole.apply(variables, 4, 6)(query, key), atol=1e-5)
-    with pytest.raises(ValueError, match=r"projected keys as wide as the vector \(7,\)"):
+    with pytest.raises(ValueError, match="vector"):
         projected.apply(rest, 4, 7)(query, key)
