@@ -87,7 +87,7 @@ def draw(
 
 def translations(config: Any) -> dict[str, Any]:
     """Returns pairs of 7 to 15 words, as most of Multi30k have."""
-    config.data.tokenizer, config.data.shared_vocabulary = "words", False
+    config.data.tokenizer, config.data.shared_vocabulary = "word", False
     rng = np.random.default_rng(0)
     return splits(*(draw(rng, 2_048, config.data.vocabulary_size, 7, 15) for _ in range(2)))
 

@@ -47,7 +47,7 @@ class Theme(NamedTuple):
     """The colours that depend on the ground of a picture.
 
     The ground is the colour of weight 0. `ink` is for text and lines, `quiet` for what matters
-    less. `settings` are matplotlib's.
+    less. `settings` are matplotlib's; on a light ground a user's own stay.
     """
 
     ink: str
@@ -57,32 +57,21 @@ class Theme(NamedTuple):
     settings: Options
 
 
-def _theme(ink: str, quiet: str, heat: tuple[str, ...], masked: tuple[str, str]) -> Theme:
-    face, hatch = masked
-    ground = heat[0]
+def _theme(ink: str, quiet: str, heat: str, face: str, hatch: str) -> Theme:
+    ground, *_ = colours = heat.split()
     inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
     grounded = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
+    masked: Options = {"facecolor": face, "edgecolor": hatch, "hatch": "////", "linewidth": 0}
+    settings: Options = dict.fromkeys(inked, ink) | dict.fromkeys(grounded, ground)
     return Theme(
-        ink,
-        quiet,
-        LinearSegmentedColormap.from_list("weights", heat),
-        {"facecolor": face, "edgecolor": hatch, "hatch": "////", "linewidth": 0},
-        dict.fromkeys(inked, ink) | dict.fromkeys(grounded, ground),
+        ink, quiet, LinearSegmentedColormap.from_list("weights", colours), masked, settings
     )
 
 
-LIGHT = _theme(
-    "#222222",
-    "#666666",
-    ("#ffffff", "#cfe1f2", "#93c4de", "#4a97c9", "#1764ab", "#08306b"),
-    ("#ececec", "#b4b4b4"),
-)._replace(settings={})  # a user's own settings stay
-DARK = _theme(
-    "#e9e7e2",
-    "#a3a29e",
-    ("#131416", "#16334f", "#1d5a8c", "#3f8fc4", "#8cc6ea", "#f2faff"),
-    ("#2b2d31", "#5d6067"),
-)
+LIGHT_HEAT = "#ffffff #cfe1f2 #93c4de #4a97c9 #1764ab #08306b"
+DARK_HEAT = "#131416 #16334f #1d5a8c #3f8fc4 #8cc6ea #f2faff"
+LIGHT = _theme("#222222", "#666666", LIGHT_HEAT, "#ececec", "#b4b4b4")._replace(settings={})
+DARK = _theme("#e9e7e2", "#a3a29e", DARK_HEAT, "#2b2d31", "#5d6067")
 _CURRENT: ContextVar[Theme] = ContextVar("theme", default=LIGHT)
 
 
@@ -101,14 +90,6 @@ def on(chosen: Theme) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
-# A square-root scale: on a linear one a single full weight leaves many small ones pale.
-# Queries run downwards from the top, as a matrix is printed.
-HEAT: Options = {
-    "origin": "upper",
-    "cmap": LIGHT.heat,
-    "interpolation": "nearest",
-    "norm": PowerNorm(0.5, vmin=0, vmax=1),
-}
 LEAST_TOP = 8  # times the uniform weight, so that uniform weights are pale
 TICKS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
 
@@ -180,8 +161,10 @@ def heat_up_to(top: float) -> tuple[Options, list[float]]:
     """Returns colours and ticks of a scale that ends at `top`."""
     top = max(float(top), 0.01)
     ticks = [tick for tick in TICKS if tick < 0.8 * top]
-    norm = PowerNorm(0.5, vmin=0, vmax=top)
-    return HEAT | {"cmap": theme().heat, "norm": norm}, [*ticks, top]
+    # Queries run downwards from the top, as a matrix is printed. The scale is of square roots: on a
+    # linear one a single full weight leaves many small ones pale.
+    heat: Options = {"origin": "upper", "cmap": theme().heat, "interpolation": "nearest"}
+    return heat | {"norm": PowerNorm(0.5, vmin=0, vmax=top)}, [*ticks, top]
 
 
 def top_of(weights: np.ndarray) -> float:

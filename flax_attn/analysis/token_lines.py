@@ -63,7 +63,7 @@ def draw_texts(
     bar = BAR_HEIGHT + BELOW_BAR + MARGIN
     size = width + 2 * MARGIN, height + above + bar + 3 * MARGIN
     figure = Picture(figsize=(size[0] / 72, size[1] / 72))
-    ax = add_axes(figure, size, MARGIN, 2 * MARGIN + bar, width, height)
+    ax = add_axes(figure, MARGIN, 2 * MARGIN + bar, width, height)
     ax.set(xlim=(0, width), ylim=(height, 0))
     ax.axis("off")
     for box in boxes:
@@ -72,7 +72,7 @@ def draw_texts(
         ax.text(0, line + HEADING / 2, words, color=colour, va="center", weight="bold", size=10)
     if title:
         ax.set_title("\n".join(of_title), loc="left", pad=8)
-    below = add_axes(figure, size, MARGIN + PAD, MARGIN + BELOW_BAR, BAR_WIDTH, BAR_HEIGHT)
+    below = add_axes(figure, MARGIN + PAD, MARGIN + BELOW_BAR, BAR_WIDTH, BAR_HEIGHT)
     count = counts.pop() if len(counts) == 1 else None
     scale = strength_bar(figure, count, cax=below, orientation="horizontal")
     scale.ax.tick_params(labelsize=9)
@@ -93,16 +93,10 @@ def wrapped(line: str) -> list[str]:
     return textwrap.wrap(line, int(len(line) * ROOM / max(width, ROOM)) or 1) or [""]
 
 
-def add_axes(
-    figure: Figure,
-    size: tuple[float, float],
-    left: float,
-    bottom: float,
-    width: float,
-    height: float,
-) -> Axes:
-    """Adds axes at a fixed position of a figure of this size, in points."""
-    return figure.add_axes((left / size[0], bottom / size[1], width / size[0], height / size[1]))
+def add_axes(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
+    """Adds axes at a fixed position of a figure, in points."""
+    across, down = figure.get_size_inches() * 72
+    return figure.add_axes((left / across, bottom / down, width / across, height / down))
 
 
 def lay_out(
