@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention import DecoderBlock, EncoderBlock, Lens
 from flax_attn.attention.arrays import with_rank
-from flax_attn.errors import UsageError, counted
+from flax_attn.errors import counted
 from flax_attn.experiment.loading import Model
 from flax_attn.explore.under_lens import NORMALIZERS, Traced, by_name
 from flax_attn.kinds import replies
