@@ -21,7 +21,6 @@ from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
 from flax_attn.files import can_be_made
 from tests.published.tiny import write_bert
-from tests.written_runs import vouch
 
 ROOT = Path(__file__).parent.parent
 KEEP = "import jax; from flax_attn.commands.training import keep_compiled; keep_compiled(); "
@@ -377,7 +376,6 @@ def test_compare_prints_one_table_and_draws(run, tmp_path):
     shutil.copytree(run, other)
     summary = json.loads((other / "summary.json").read_text())
     (other / "summary.json").write_text(json.dumps(summary | {"parameters": 130_660}))
-    vouch(other)
     code, out, err = flax_attn("compare", run, other, "--output", tmp_path / "figures")
     assert (code, err) == (0, "")
     for word in ("58,177", "130,660"):

@@ -22,7 +22,7 @@ from flax_attn.data import ag_news, mnist, multi30k, sst, tinyshakespeare
 from flax_attn.errors import UsageError
 from flax_attn.explore.server import TOKEN, Explorer, open_explorer
 from flax_attn.files import open_arrays
-from flax_attn.kinds import user_files
+from flax_attn.tasks import user_files
 from tests import tiny
 from tests.published.tiny import write_gpt2
 

@@ -11,16 +11,14 @@ import { headGrid, headName, mostTelling } from "./pictures/head_grid.mjs";
 import { headOf, inColours, mapOf, movingLegend, rowOf, scoresIn } from "./pictures/heat.mjs";
 import { headsOf, unpack, weightsIn } from "./pictures/heat.mjs";
 import { tokenPath } from "./pictures/path.mjs";
-import { bars, lineEnd, sign, words } from "./pictures/words.mjs";
-import { writeButtons } from "./targets/next.mjs";
+import { bars, lineEnd, words } from "./pictures/words.mjs";
+import { writeButtons, written } from "./targets/next.mjs";
 import { addInput } from "./views.mjs";
 
 const MOST_BEST = 8; // classes that are shown
 const ABLATED =
   "Press a head to ablate it. Ablating a head sets its output to zero, which is outside what the " +
   "model saw in training, so the drop can overstate its importance.";
-
-const written = (token) => sign(lineEnd(token));
 
 /** A text to type: `{node, value(), begin(), add(codes)}`. */
 function textInput(run, onInput) {

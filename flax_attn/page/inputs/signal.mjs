@@ -4,13 +4,13 @@ import { slider } from "../controls/settings.mjs";
 import { buttonOf, capital, div, el, percent, shown, svg, tableBehind } from "../dom.mjs";
 import { indexOfLargest, meanOf, range, sumOf } from "../lists.mjs";
 import { across, chartAlong, drawAxes, path, scale } from "../pictures/axes.mjs";
-import { heatMap, largest, rowOf, STRIP, topOf, weightStrip } from "../pictures/heat.mjs";
+import { heatMap, largest, rowOf, topOf, weightStrip } from "../pictures/heat.mjs";
 import { keyOfSignal, sameSignals, signalFrame, togetherView } from "../pictures/signals.mjs";
 import { stage } from "../pictures/stage.mjs";
 import { areOnChannels, channelParts, cursorIn, draggedIn } from "../shapes/channels.mjs";
 import { extentOf, frameOf, lineIn, storedChannels, thickLineIn } from "../shapes/channels.mjs";
 import { triedShapes } from "../shapes/dragged.mjs";
-import { pluralOf, SHAPE_KINDS, SHAPE_SIGNS, shapeParts, shapesOf } from "../shapes/numbers.mjs";
+import { pluralOf, SHAPE_KINDS, shapeParts, shapesOf } from "../shapes/numbers.mjs";
 import { addInput, targetOf } from "../views.mjs";
 
 const CHANNEL_ROW = 44; // pixels of one of several channels

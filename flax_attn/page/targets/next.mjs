@@ -10,7 +10,7 @@ const OFFERED = 5; // next tokens that a button writes
 const PACE = 500; // milliseconds between two tokens that the model writes
 const MOST_WRITTEN = 200; // tokens, after which it stops
 
-const written = (token) => sign(lineEnd(token));
+export const written = (token) => sign(lineEnd(token));
 
 /** The code points of a token that is drawn by its probability, for a number in (0, 1). */
 export function drawnToken({ classes, writes }, number) {

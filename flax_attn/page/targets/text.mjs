@@ -1,6 +1,7 @@
 // A text: input above and output below, with lines between them as thick as the weights.
 
-import { div, el, numbered, percent, replaceButtons, scrollBox, sentence, tableBehind } from "../dom.mjs";
+import { div, el, numbered, percent, replaceButtons, scrollBox } from "../dom.mjs";
+import { sentence, tableBehind } from "../dom.mjs";
 import { heatMap, largest } from "../pictures/heat.mjs";
 import { linesBetween } from "../pictures/lines.mjs";
 import { answersOf, sign } from "../pictures/words.mjs";
