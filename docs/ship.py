@@ -17,10 +17,9 @@ import jax
 import numpy as np
 
 import flax_attn
-from flax_attn import tasks
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import shapes_of_states
-from flax_attn.runs import checkpoints, directory
+from flax_attn.runs import checkpoints, directory, reading
 from flax_attn.runs.examples import ATTENTION
 from flax_attn.runs.shipped import FOLDER
 from flax_attn.types import JsonObject, Tree
@@ -48,7 +47,7 @@ def ship(name: str, folder: Path) -> Path:
                 entry = zipfile.ZipInfo(str(file.relative_to(path)))
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 archive.writestr(entry, file.read_bytes())
-    tasks.read(path)  # it is still a run
+    reading.read(path)  # it is still a run
     assert target.stat().st_size <= LARGEST, f"{target} has {target.stat().st_size:,} bytes"
     return target
 

@@ -25,7 +25,7 @@ INK = 0.65  # how much the colours of weights cover the image under them
 
 
 def draw(run: Record) -> dict[str, Figure]:
-    """Draws the images of a run on classes, their predictions, and how they are cut into patches."""
+    """Draws images of a run, their predictions, and how they are cut into patches."""
     images, targets = as_ink(run), run.examples["targets"]
     classes = drawn_names(run.config["derived"]["classes"])
     shares = run.examples["predictions"]

@@ -31,9 +31,7 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
         UsageError: a run that is not finished or is damaged, or runs of several tasks.
     """
     runs = tasks.read_runs(paths)
-    names = sorted({run.summary["task"] for run in runs})
-    if len(names) == 1:  # a regression may be of signals, series or numbers
-        names = sorted({run.kind for run in runs})
+    names = sorted({run.task for run in runs})
     if len(names) > 1:
         raise UsageError(
             f"expected runs of one task, got {' and '.join(names)}; compare them apart"
@@ -61,10 +59,10 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
 def draw(runs: list[Record], console: Console) -> dict[str, Figure]:
     """Draws the figures of the runs, by name."""
     drawn = {"loss": loss_curves(runs)}
-    if any(run.kind != runs[0].kind for run in runs):
+    if any(run.task != runs[0].task for run in runs):
         return drawn
     inputs = [run.examples["inputs"] for run in runs]
     if all(np.array_equal(one, inputs[0]) for one in inputs):
-        return drawn | tasks.TASKS[runs[0].kind].draw_together(runs)
+        return drawn | tasks.TASKS[runs[0].task].draw_together(runs)
     console.print("the runs were tested on different data, so their predictions are drawn apart")
     return drawn

@@ -8,7 +8,7 @@ from flax_attn.analysis.tables import wide_console
 from flax_attn.errors import UsageError
 from flax_attn.experiment import loading
 from flax_attn.files import check_data_folder
-from flax_attn.tasks import ALL
+from flax_attn.tasks import terminal
 from flax_attn.tasks.requests import Load, Request, warn
 from flax_attn.tasks.task import Task
 
@@ -21,17 +21,11 @@ def predict(args: argparse.Namespace) -> list[Path]:
             Nothing is written then.
     """
     request = Request.of(args)
-    kind, of, load = opened(request)
-    if not kind.takes_beam and (request.beam is not None or request.num_best != 1):
+    task, name, load = opened(request)
+    if not task.takes_beam and (request.beam is not None or request.num_best != 1):
         raise UsageError("expected --beam and --best beside a run on translation alone")
     if request.why:
-        check_words(kind, of)
-    if not kind.in_terminal:
-        *names, last = [shown.name for shown in ALL if shown.in_terminal]
-        raise UsageError(
-            f"expected a run on {', '.join(names)} or {last}, got one on {of}; from Python, "
-            f"flax_attn.load(run).predict takes arrays"
-        )
+        check_words(task, name)
     if len(request.texts) > 1 and all(len(text.split()) == 1 for text in request.texts):
         warn(f"note: {len(request.texts)} texts of one word; one of several words stands in quotes")
     if (products := platforms.products()) != "float32":
@@ -39,7 +33,7 @@ def predict(args: argparse.Namespace) -> list[Path]:
             f"note: float32 is multiplied in {products} on this {platforms.current()}; "
             "JAX_DEFAULT_MATMUL_PRECISION=highest multiplies in float32"
         )
-    return kind.respond(request, load, wide_console())
+    return task.respond(request, load, wide_console())
 
 
 def print_words(args: argparse.Namespace) -> list[Path]:
@@ -48,14 +42,14 @@ def print_words(args: argparse.Namespace) -> list[Path]:
     check_data_folder("--manual_dir", request.manual_dir)
     if min(request.num_texts, request.num_words) < 1:
         raise UsageError("expected --texts and --words to be whole numbers above 0")
-    kind, of, load = opened(request)
-    check_words(kind, of)
-    kind.tell_words(request, load, wide_console())
+    task, name, load = opened(request)
+    check_words(task, name)
+    terminal.words(request, load, wide_console())
     return []
 
 
 def opened(request: Request) -> tuple[type[Task], str, Load]:
-    """Returns the kind of a run or a published model, what it is on, and what loads it."""
+    """Returns the task of a run or a published model, a name for its data, and what loads it."""
     load = lambda: loading.load(request.run, warn, allow=tuple(request.allow))
     if published.is_published(request.run):
         model = load()
@@ -64,7 +58,7 @@ def opened(request: Request) -> tuple[type[Task], str, Load]:
     return config.task, config.values["data"]["name"], load
 
 
-def check_words(kind: type[Task], of: str) -> None:
-    """Raises a UsageError for a kind of task that cannot tell which words mattered."""
-    if not kind.tells_why:
-        raise UsageError(f"expected a run on texts in classes, such as text_csv, got one on {of}")
+def check_words(task: type[Task], name: str) -> None:
+    """Raises a UsageError for a task without classes of texts."""
+    if not task.tells_why:
+        raise UsageError(f"expected a run on texts in classes, such as text_csv, got one on {name}")

@@ -96,10 +96,11 @@ def train(
     Options and errors are those of `experiment.run`. With `explore`, a page follows the training,
     until Ctrl-C; True opens a browser, too. `port` is that of the page.
     """
-    from flax_attn import experiment, tasks
+    from flax_attn import experiment
     from flax_attn.analysis import tables
     from flax_attn.commands import progress
     from flax_attn.experiment import processes
+    from flax_attn.runs import reading
 
     def say(text: str) -> None:
         console.print(escaped_lines(text), markup=False, highlight=False, soft_wrap=True)
@@ -117,7 +118,7 @@ def train(
         return summary
     tables.print_results(summary, config.reference, console)
     say(f"run directory: {escaped(str(workdir))}")
-    remarks = config.task.remarks(tasks.read(workdir), config.data)
+    remarks = config.task.remarks(reading.read(workdir), config.data)
     for line in (*remarks, *next_steps(config, workdir)):
         say(escaped(line))
     if follower is not None:

@@ -245,7 +245,7 @@ def describe(run: Run, exported: dict[str, Exported], params: dict[int, str]) ->
     data = run.config.values["data"]
     return {
         "config": run.config.name,
-        "task": run.task.problem,
+        "task": run.task.name,
         "jax": jax.__version__,
         "matmul_precision": matmul_precision(),
         **programs.pop("prediction.jax"),

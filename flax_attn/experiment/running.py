@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from flax_attn import platforms, tasks
+from flax_attn import platforms
 from flax_attn.data.contents import NO_TRAINING
 from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.experiment import processes
@@ -38,7 +38,7 @@ from flax_attn.experiment.programs import (
 from flax_attn.files import check_data_folder, expanded, replacing, sha256
 from flax_attn.models.cpu import instruction_set
 from flax_attn.models.forward import Params
-from flax_attn.runs import checkpoints, directory, metrics_log
+from flax_attn.runs import checkpoints, directory, metrics_log, reading
 from flax_attn.runs.checkpoints import Note, Progress
 from flax_attn.runs.directory import CHECKPOINTS
 from flax_attn.runs.examples import fitting
@@ -197,7 +197,7 @@ def read_finished(
     if stored is None or not (path / "summary.json").exists():
         return None
     try:
-        record = tasks.read(path)
+        record = reading.read(path)
         summary = record.summary
         if summary["epochs"] != config.num_epochs and not summary["stopped"]:
             return None
@@ -498,7 +498,7 @@ def finish(
     metrics |= {name: summarize_values(values) for name, values in examples.metrics.items()}
     summary = {
         "config": config.name,
-        "task": task.problem,
+        "task": task.name,
         "model": config.model["name"],
         "parameters": count_parameters(states.params) // config.num_seeds,
         "seeds": [int(seed) for seed in states.seed],
@@ -512,7 +512,6 @@ def finish(
         "steps": int(states.step.max()),
         "train_seconds": round(now.seconds, 1),
         "measured": task.measured,
-        "pictures": task.name,
         "metrics": metrics,
     } | examples.summary
     arrays: Tree = fitting(examples.arrays)

@@ -34,7 +34,7 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
     shown, lines = examples(run)
     has_trained = any(row["epoch"] > 0 for row in run.sound_rows)
     changed, is_known = changes(run.config)
-    of_input, of_target = run.kind.split("-")
+    of_input, of_target = run.task.split("-")
     return {
         "name": run.name,
         "input": of_input,
@@ -44,9 +44,9 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
         "task": run.config["data"].get("task", ""),
         "relevant": run.config["data"].get("relevant"),
         "classes": run.config.get("derived", {}).get("classes"),
-        "does": TASKS[run.kind].summary(run),
+        "does": TASKS[run.task].summary(run),
         "sentence": sentence(run),
-        "comparison": TASKS[run.kind].baseline_note(run),
+        "comparison": TASKS[run.task].baseline_note(run),
         "command": command(run.config, changed),
         "changes": changed,
         "config_known": is_known,
@@ -65,7 +65,7 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
         "curves": curves(run.sound_rows),
         "attention": attention_of(run),
         "examples": shown,
-        "beside": TASKS[run.kind].beside_examples(run),
+        "beside": TASKS[run.task].beside_examples(run),
         "lines": lines,
         "live": live,
         "note": note,
@@ -76,7 +76,7 @@ def examples(run: Record) -> tuple[list[JsonObject], list[str]]:
     """Returns the examples of a run that there is room for, and lines on what was left out."""
     left_out = run.summary.get("left_out", [])
     lines = [f"The weights {name} are too large to be kept." for name in left_out]
-    kind = TASKS[run.kind]
+    kind = TASKS[run.task]
     number = min(kind.num_examples(run), NUM_EXAMPLES)
     made = [kind.example(run, i) for i in range(number)]
     weights = [weights_of(run, i) for i in range(number)]
@@ -94,7 +94,7 @@ def examples(run: Record) -> tuple[list[JsonObject], list[str]]:
 
 def weights_of(run: Record, index: int) -> dict[str, Weights]:
     """Returns the attention of an example by name. Hops are heads with one query each."""
-    return TASKS[run.kind].weights(run, index)
+    return TASKS[run.task].weights(run, index)
 
 
 def _largest(weights: Weights) -> Weights:
@@ -107,7 +107,7 @@ def _largest(weights: Weights) -> Weights:
 
 def sentence(run: Record) -> str:
     """Returns what the model of a run does, and how well it does it on test data."""
-    does, seeds = TASKS[run.kind].sentence(run), len(run.summary["seeds"])
+    does, seeds = TASKS[run.task].sentence(run), len(run.summary["seeds"])
     return f"{does} (mean of {seeds} seeds)" if seeds > 1 else does
 
 

@@ -1,6 +1,5 @@
 """Reads the directories of finished runs."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,9 +42,9 @@ class Record(NamedTuple):
         return self.summary["measured"]
 
     @property
-    def kind(self) -> str:
-        """Returns the name of its kind of task, such as `signals`."""
-        return self.summary["pictures"]
+    def task(self) -> str:
+        """Returns the name of its task, such as `signal-classes`."""
+        return self.summary["task"]
 
     @property
     def files(self) -> list[str]:
@@ -70,12 +69,8 @@ class Record(NamedTuple):
         }
 
 
-def read(path: Path, form_of: Callable[[str], examples.Form]) -> Record:
+def read(path: Path) -> Record:
     """Reads the directory of a finished run.
-
-    Args:
-        path: the directory.
-        form_of: returns the form of the examples of a kind of task, or raises a ValueError.
 
     Raises:
         UsageError: it is not a run directory, the run is not finished, or its files are damaged.
@@ -90,7 +85,6 @@ def read(path: Path, form_of: Callable[[str], examples.Form]) -> Record:
         rows = metrics_log.read(path)
         check_rows(summary, rows)
         arrays = read_arrays(path, "examples.npz", 2 * examples.LARGEST)
-        examples.check(form_of(summary["pictures"]), arrays)
     except UsageError:
         raise
     except FileNotFoundError as error:

@@ -28,7 +28,6 @@ class Summary(TypedDict):
         steps: the most that a seed has trained.
         train_seconds: of all tries together.
         measured: the metric that the run is known by, such as `mse`.
-        pictures: the kind under which its pictures are drawn.
         metrics: by `split/metric`.
         diverged: the epoch of each seed whose numbers became infinite or NaN.
         classes: precision, recall, F1 and number of examples of each class.
@@ -48,7 +47,6 @@ class Summary(TypedDict):
     steps: Count
     train_seconds: float
     measured: str
-    pictures: str
     metrics: dict[str, Measure]
     diverged: NotRequired[dict[str, dict[str, Count]]]
     classes: NotRequired[dict[str, dict[str, float]]]

@@ -11,7 +11,6 @@ from pathlib import Path
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError
 from flax_attn.runs import reading
-from flax_attn.runs.examples import Form
 from flax_attn.runs.reading import Record
 from flax_attn.tasks.cell import Cell
 from flax_attn.tasks.inputs.images import Images
@@ -79,21 +78,9 @@ def task_of(data: DataSet) -> type[Task]:
     return TASKS[name]
 
 
-def form_of(name: str) -> Form:
-    """Returns the form of the examples of a task. Raises a ValueError for an unknown name."""
-    if name not in TASKS:
-        raise ValueError(f"unknown task {name[:60]!r}")
-    return TASKS[name].form
-
-
-def read(path: Path) -> Record:
-    """Reads the directory of a finished run. Errors are those of `runs.reading.read`."""
-    return reading.read(path, form_of)
-
-
 def read_runs(paths: Iterable[Path]) -> list[Record]:
     """Reads the directories of finished runs. One that is named twice is read once."""
     once: dict[str, Path] = {}
     for path in paths:
         once.setdefault(os.path.realpath(path), path)
-    return [read(path) for path in once.values()]
+    return [reading.read(path) for path in once.values()]

@@ -18,7 +18,6 @@ from jaxtyping import Array
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, apply, forward
-from flax_attn.runs.examples import Form
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import step_scores
 from flax_attn.tasks.artifacts import (
@@ -68,7 +67,7 @@ class Cell(Task):
     inputs: Input
     target: Target
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    rows: Rows = Rows({}, {})
+    rows: Rows = dataclasses.field(default_factory=lambda: Rows({}, {}))
     raw: Raw | None = None
     tested: Batch = dataclasses.field(default_factory=dict)
 
@@ -78,10 +77,8 @@ class Cell(Task):
             return
         inputs, target = cls.input_class, cls.target_class
         cls.name = f"{inputs.name}-{target.name}"
-        cls.problem, cls.score, cls.measured = target.problem, target.score, target.measured
+        cls.score, cls.measured = target.score, target.measured
         cls.tells_why = cls.name == "text-classes"
-        options = {"lengths": inputs.lengths, "has_classes": target.name == "classes"}
-        cls.form = Form(inputs.arrays | target.arrays, inputs.attends, **options)
 
     # training
 

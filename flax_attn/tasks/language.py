@@ -22,7 +22,6 @@ from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.models.generation import NEVER, GeneratesText, Sampling, check_numbers, generate
 from flax_attn.models.language import AT_ONCE, attention_of, logits_of, look, loss_by_position
-from flax_attn.runs.examples import FLOATS, TEXTS, WHOLE, Form
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import induction, replies
 from flax_attn.tasks.artifacts import (
@@ -78,24 +77,8 @@ class LanguageModel(Task):
     """A task on running text."""
 
     name = "tokens-next"
-    problem = "language_model"
     score = "loss"
     measured = "loss"
-    form = Form(
-        {
-            "inputs": (WHOLE, "nt"),
-            "targets": (WHOLE, "nt"),
-            "predictions": (WHOLE, "nt"),
-            "losses": (FLOATS, "st"),
-            "tokens?": (TEXTS, "k"),
-            "string?": (TEXTS, "r"),
-            "induction?": (FLOATS, "bh"),
-            "induction_weights?": (FLOATS, "rr"),
-        },
-        attends="kk",
-        attends_in_one=True,
-        may_be_nan=("losses",),  # at positions where every text is padding
-    )
 
     data: LanguageData
     recipe: Recipe

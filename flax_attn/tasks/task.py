@@ -18,7 +18,6 @@ from jaxtyping import Int
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params
-from flax_attn.runs.examples import Form
 from flax_attn.runs.reading import Record
 from flax_attn.tasks.artifacts import (
     Examples,
@@ -48,10 +47,8 @@ class Task(abc.ABC):
 
     Attributes:
         name: of its input and its target, such as `signal-classes`.
-        problem: what it is called in results, such as `regression`.
         score: the metric that validation is judged by, lower is better.
         measured: the metric that a run is known by.
-        form: of the arrays of the stored test examples.
         tells_why: whether the effect of each word on the prediction can be computed.
         takes_beam: whether predictions are searched for, by a beam.
         rows: to train on and to evaluate on; empty in a run that is restored.
@@ -59,10 +56,8 @@ class Task(abc.ABC):
     """
 
     name: ClassVar[str]
-    problem: ClassVar[str]
     score: ClassVar[str]
     measured: ClassVar[str]
-    form: ClassVar[Form]
     tells_why: ClassVar[bool] = False
     takes_beam: ClassVar[bool] = False
 
@@ -125,7 +120,7 @@ class Task(abc.ABC):
         """Continues texts, where the task is a language model."""
         raise UsageError(
             f"expected the run of a language model, such as shakespeare_char, got one of the task "
-            f"{self.problem}"
+            f"{self.name}"
         )
 
     @abc.abstractmethod

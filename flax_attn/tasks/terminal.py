@@ -71,7 +71,7 @@ def predict(request: Request, load: Load, console: "Console") -> list[Path]:
 
 
 def output_of(request: Request, task: "Cell") -> Path | None:
-    """Returns the file for predictions, if there is to be one, and checks that it can be written."""
+    """Returns the file for predictions, if there is one, and checks that it can be written."""
     if has_table(request) and task.inputs.name == "text":
         return table_to_write(request)
     output, source = request.output, request.source

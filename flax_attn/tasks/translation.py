@@ -27,7 +27,6 @@ from flax_attn.data.tokenizers import bracketed
 from flax_attn.errors import UsageError, escaped
 from flax_attn.models.decoding import MOST_BEAM, Decoding, Translation, decode, translate
 from flax_attn.models.forward import Inputs, Params
-from flax_attn.runs.examples import TEXTS, WHOLE, Arrays, Form
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies, step_scores, user_files
 from flax_attn.tasks.artifacts import (
@@ -65,11 +64,6 @@ LONGEST_TEXT = 100_000  # tokens, which decide the memory of a search
 MOST_DRAWN = 200  # tokens of a source, at which there is still something to see
 
 
-def longest_source(arrays: Arrays, model: JsonObject) -> dict[str, int]:
-    """Finds the longest source l, which alignments are as wide as."""
-    return {"l": int(arrays["source_lengths"].max(initial=0))}
-
-
 # what is written, by the name of the data
 WRITES = {"dates": "dates in digits", "reverse": "words in reverse"}
 
@@ -79,24 +73,8 @@ class PairsOfTexts(Task):
     """A task on texts that become other texts."""
 
     name = "text-text"
-    problem = "translation"
     score = "loss"
     measured = "accuracy"
-    form = Form(
-        {
-            "inputs": (WHOLE, "ns"),
-            "targets": (WHOLE, "nr"),
-            "predictions": (WHOLE, "nt"),
-            "source_lengths": (WHOLE, "n"),
-            "prediction_lengths": (WHOLE, "n"),
-            "source_words": (TEXTS, "na"),
-            "predicted_words": (TEXTS, "nb"),
-            "references": (TEXTS, "n"),
-        },
-        attends="tl",
-        lengths={"source_lengths": "s", "prediction_lengths": "t"},
-        sizes=longest_source,
-    )
     takes_beam = True
 
     data: PairData

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import flax_attn
-from flax_attn import tasks
 from flax_attn.__main__ import main
 from flax_attn.analysis import language
 from flax_attn.commands.generating import Printed
 from flax_attn.errors import UsageError
 from flax_attn.experiment.loading import Run
+from flax_attn.runs import reading
 from tests import tiny
 
 TINY = {"model.features": 16, "model.num_heads": 2, "data.num_lines": 400, "data.max_length": 16}
@@ -27,7 +27,7 @@ def run(tmp_path_factory):
 
 
 def test_a_run_of_a_language_model_is_whole(run):
-    record = tasks.read(run.path)
+    record = reading.read(run.path)
     metrics = record.summary["metrics"]
     assert metrics["test/loss"]["mean"] < 2.6  # of log 32 for nothing learned
     assert 0 < metrics["test/harmony"]["mean"] <= 1

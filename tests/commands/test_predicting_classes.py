@@ -16,12 +16,13 @@ from configs import (
     sst_gru_attention,
     text_csv,
 )
-from flax_attn import experiment, tasks
+from flax_attn import experiment
 from flax_attn.__main__ import main
 from flax_attn.analysis import drawing
 from flax_attn.analysis import texts as text_figures
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
+from flax_attn.runs import reading
 from flax_attn.runs.directory import read_config
 from flax_attn.stopping import FINISHED, Stop
 from tests import tiny
@@ -61,7 +62,7 @@ def predict(capsys, *arguments):
 
 
 def test_a_run_on_texts_is_whole_and_learns(news):
-    run = tasks.read(news)
+    run = reading.read(news)
     metrics = run.summary["metrics"]
     assert metrics["test/f1"]["mean"] > 0.5  # of four classes
     assert len(metrics["test/f1"]["values"]) == 2
@@ -124,7 +125,7 @@ def test_a_file_of_texts_and_a_run_moved_elsewhere(news, tmp_path, capsys):
 
 @pytest.mark.full
 def test_images_get_their_classes(digits, manual_dir, tmp_path, capsys):
-    run = tasks.read(digits)
+    run = reading.read(digits)
     image = (255 * run.examples["inputs"][0]).astype(np.uint8)
     Image.fromarray(image).save(tmp_path / "seven.png")
     Image.fromarray(255 - image).save(tmp_path / "dark_on_light.png")
@@ -213,9 +214,9 @@ def test_a_damaged_tokenizer_or_list_of_classes_is_told(news, tmp_path, capsys):
         assert main(["predict", str(tmp_path / "run"), NEWS]) == 2
         assert "run the command that made it again to mend it" in capsys.readouterr().err
         with pytest.raises(UsageError, match=f"{name} has changed since training wrote it"):
-            tasks.read(tmp_path / "run")
+            reading.read(tmp_path / "run")
         (tmp_path / "run" / name).write_text(content)
-    tasks.read(tmp_path / "run")
+    reading.read(tmp_path / "run")
     labels = json.loads((news / "labels.json").read_text())[::-1]
     (tmp_path / "run" / "labels.json").write_text(json.dumps(labels))
     assert main(["predict", str(tmp_path / "run"), NEWS]) == 2
@@ -334,7 +335,7 @@ def test_a_seed_that_stops_early_waits_for_the_others_and_the_run_is_finished(tm
     assert summary["stopped"]
     assert "stopped early: validation has not got better for 2 epochs" in said
     assert summary["epochs"] < 30
-    run = tasks.read(tmp_path / "run")
+    run = reading.read(tmp_path / "run")
     steps = [row["step"] for row in run.rows[-2:]]
     assert summary["steps"] == max(steps) > steps[0]
     for i, seed in enumerate(summary["seeds"]):

@@ -10,6 +10,7 @@ import pytest
 
 import flax_attn
 from flax_attn.__main__ import main
+from flax_attn.runs import reading
 from tests import tiny
 
 WORDS = {"good": ["fine", "lovely", "great"], "bad": ["poor", "awful", "dull"]}
@@ -315,8 +316,8 @@ def test_simple_classifiers_stand_beside_the_test_accuracy(films, tmp_path, caps
     assert simple["TF-IDF with logistic regression"] == 1
     from flax_attn import tasks
 
-    record = tasks.read(films.path)
-    kind = tasks.TASKS[record.kind]
+    record = reading.read(films.path)
+    kind = tasks.TASKS[record.task]
     assert kind.sentence(record).endswith("for 100 % of the test texts")
     said = "Beside it: the largest class alone 50 %, TF-IDF with logistic regression 100 %."
     assert kind.comparison(record) == said

@@ -17,13 +17,14 @@ from configs import (
     translate_multi30k_transformer,
     translate_tsv,
 )
-from flax_attn import experiment, tasks
+from flax_attn import experiment
 from flax_attn.__main__ import main
 from flax_attn.analysis import drawing
 from flax_attn.analysis.translation import alignment_map
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
 from flax_attn.models.decoding import Translation
+from flax_attn.runs import reading
 from flax_attn.tasks import translation
 from flax_attn.tasks.requests import write_all
 from flax_attn.tasks.translation import PairsOfTexts
@@ -46,7 +47,7 @@ def predict(capsys, *arguments):
 
 
 def test_a_run_learns_to_reverse_and_says_where_it_looked(reverse):
-    run = tasks.read(reverse)
+    run = reading.read(reverse)
     metrics = run.summary["metrics"]
     assert metrics["test/exact_match"]["mean"] > 0.9
     assert metrics["greedy/test/exact_match"]["mean"] > 0.9

@@ -6,9 +6,10 @@ import shutil
 import numpy as np
 import pytest
 
-from flax_attn import experiment, tasks
+from flax_attn import experiment
 from flax_attn.__main__ import main
 from flax_attn.errors import UsageError
+from flax_attn.runs import reading
 from tests import faults, tiny
 
 TEXTS = ["a fine film", "a poor film"]
@@ -65,7 +66,7 @@ def same_or_refused(ask, expected):
 @pytest.mark.parametrize("name", NAMES)
 def test_no_damage_gives_other_numbers(run, tmp_path, name, damage):
     predict = lambda path: experiment.load(path).predict(TEXTS).outputs
-    results = lambda path: [row["test/accuracy"] for row in tasks.read(path).rows]
+    results = lambda path: [row["test/accuracy"] for row in reading.read(path).rows]
     expected = predict(run[1]), results(run[1])
     for seed in range(4):
         path = damaged(run[1], tmp_path / str(seed), name, damage, seed)

@@ -21,6 +21,7 @@ from flax_attn.data.sets import LanguageData, SeriesData, SignalData, SignalsNPZ
 from flax_attn.errors import UsageError
 from flax_attn.experiment import Config, exporting, loading
 from flax_attn.experiment.config import class_of
+from flax_attn.runs import reading
 from tests import tiny
 
 ROOT = Path(__file__).parents[2]
@@ -551,7 +552,7 @@ def test_modules_to_allow_are_a_list_of_names(allow, signal_run, tmp_path, monke
     (copy / "config.json").write_text(json.dumps(config))
     monkeypatch.setattr(loading, "read_values", inspect.unwrap(loading.read_values))
     monkeypatch.setattr(loading, "parted", inspect.unwrap(loading.parted))
-    for load, run in ((loading.load, copy), (loading.of_record, tasks.read(copy))):
+    for load, run in ((loading.load, copy), (loading.of_record, reading.read(copy))):
         with pytest.raises(UsageError, match="expected a list of names of modules as allow"):
             inspect.unwrap(load)(run, allow=allow)
     assert not (tmp_path / "TAKEN").exists()

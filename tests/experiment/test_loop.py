@@ -11,10 +11,10 @@ from flax_attn.tasks.signals import Signals
 
 import flax_attn
 from configs import shapes_lstm
-from flax_attn import experiment, tasks
+from flax_attn import experiment
 from flax_attn.errors import UsageError
 from flax_attn.experiment import running
-from flax_attn.runs import checkpoints
+from flax_attn.runs import checkpoints, reading
 from flax_attn.stopping import Stop, Stopped
 from tests import tiny
 from tests.experiment.test_running import small
@@ -78,7 +78,7 @@ def test_a_seed_that_goes_bad_stops_alone_and_is_named(runs):
     assert all(row | {"epoch": 0} == before for row in after)
     values = np.delete(sound.summary["metrics"]["test/mse"]["values"], seed)
     assert bad.summary["metrics"]["test/mse"]["mean"] == np.mean(values)
-    assert tasks.read(bad.path).summary["epochs"] == 3
+    assert reading.read(bad.path).summary["epochs"] == 3
     assert (bad.path / "figures" / "loss.png").exists()
 
 

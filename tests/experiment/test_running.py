@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from configs import dates_bahdanau, shapes_attention, shapes_cnn, shapes_lstm
-from flax_attn import experiment, platforms, tasks
+from flax_attn import experiment, platforms
 from flax_attn.commands import progress
 from flax_attn.commands.training import train
 from flax_attn.data import shapes
@@ -32,7 +32,7 @@ from flax_attn.experiment.running import check_enough
 from flax_attn.models import GPT
 from flax_attn.models.cpu import instruction_set
 from flax_attn.page.data import run_data
-from flax_attn.runs import checkpoints
+from flax_attn.runs import checkpoints, reading
 from flax_attn.tasks import signals
 from flax_attn.tasks.task import Task
 from flax_attn.training import epoch, mesh
@@ -403,7 +403,7 @@ def test_a_run_goes_on_with_the_recorded_precision(tmp_path, monkeypatch):
                 experiment.Config.of(small(shapes_lstm, num_epochs=num_epochs)), tmp_path / "run"
             )
     assert taken == ["highest", "highest"]
-    run = run_data(tasks.read(tmp_path / "run"))
+    run = run_data(reading.read(tmp_path / "run"))
     assert run["trained_on"] == "cpu"
 
 
@@ -485,7 +485,7 @@ def test_a_grown_run_is_not_finished_until_it_is(short, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         experiment.run(experiment.Config.of(small(shapes_lstm, num_epochs=4)), workdir)
     with pytest.raises(UsageError, match="not finished"):
-        tasks.read(workdir)
+        reading.read(workdir)
 
 
 def test_data_are_what_the_config_says():
@@ -539,7 +539,7 @@ def test_a_run_that_cannot_go_on_keeps_its_results(short, tmp_path):
     with pytest.raises(UsageError, match="none before it is valid; remove"):
         experiment.run(experiment.Config.of(small(shapes_lstm, num_epochs=3)), workdir)
     chex.assert_trees_all_equal(contents(workdir), contents(short[1]))
-    assert tasks.read(workdir).config["num_epochs"] == 2
+    assert reading.read(workdir).config["num_epochs"] == 2
 
 
 def test_a_figure_that_is_gone_is_drawn_again(short, tmp_path):
@@ -593,7 +593,7 @@ def train_against_validation(path, monkeypatch, **changes):
     monkeypatch.setattr(running, "load_task", load_inverted)
     experiment.run(Config.of(small(shapes_lstm, num_epochs=3, **changes)), path)
     _, arrays = checkpoints.read(path / "checkpoints" / "3.npz")
-    return arrays, tasks.read(path).rows[1:]
+    return arrays, reading.read(path).rows[1:]
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -630,7 +630,7 @@ def test_results_examples_and_predictions_are_of_the_kept_parameters_in_true_uni
     expected = np.mean(np.asarray(normalization.apply(task.test.targets)) ** 2)
     np.testing.assert_allclose(summary["metrics"]["test/mse"]["mean"], expected, rtol=1e-5)
     assert abs(summary["metrics"]["last/test/mse"]["mean"] - expected) > 1e-4
-    predictions = tasks.read(tmp_path).examples["predictions"]
+    predictions = reading.read(tmp_path).examples["predictions"]
     np.testing.assert_allclose(predictions, normalization.mean, rtol=1e-5)
     outputs, _ = predict(tmp_path, np.zeros((2, 100, 1), np.float32))
     np.testing.assert_allclose(outputs, normalization.mean, rtol=1e-5)

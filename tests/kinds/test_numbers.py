@@ -12,13 +12,13 @@ from flax_attn.tasks.numbers import LargestCount, Numbers, NumbersOfTexts, TextN
 
 import flax_attn
 from configs import numbers_csv, numbers_words
-from flax_attn import tasks
 from flax_attn.__main__ import main
 from flax_attn.data.sets import DATA
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
 from flax_attn.explore.answers import Answers
 from flax_attn.page.report import report
+from flax_attn.runs import reading
 from flax_attn.tasks import numbers
 from flax_attn.tasks.replies import numbers_of
 from tests import tiny
@@ -151,7 +151,7 @@ def test_a_run_predicts_the_mean_of_its_seeds_in_the_users_units(texts):
 
 
 def test_a_run_keeps_the_numbers_of_its_test_as_it_predicts_them(texts):
-    run = tasks.read(texts.path)
+    run = reading.read(texts.path)
     np.testing.assert_allclose(run.examples["targets"], OF_WORDS, rtol=1e-6)
     said = texts.predict(WORDS).outputs
     np.testing.assert_allclose(run.examples["predictions"], said, atol=1e-5)
@@ -173,7 +173,7 @@ def test_a_run_keeps_the_numbers_of_its_test_as_it_predicts_them(texts):
 
 
 def test_signals_train_and_predict_and_are_drawn(signals, tmp_path, capsys):
-    run = tasks.read(signals.path)
+    run = reading.read(signals.path)
     assert set(Numbers.figures(run)) == {"predictions", "attention"}
     assert Numbers.weights(run, 2)["attention"].shape == (1, 12, 12)
     np.save(tmp_path / "own.npy", SIGNALS[:3])
@@ -256,7 +256,7 @@ def test_an_export_says_what_the_run_says(name, request, tmp_path):
 
 
 def test_a_report_has_every_number_of_the_test(texts):
-    page = report([tasks.read(texts.path)])
+    page = report([reading.read(texts.path)])
     assert '"beside":{"targets":[1.5,2.5,' in page
 
 
@@ -373,7 +373,7 @@ def test_a_bad_request_is_told_in_one_line(name, arguments, said, request, capsy
 def test_a_strangers_run_is_told_in_one_line(kind, examples, said, tmp_path, capsys):
     run = write_run(tmp_path / "run", kind, examples=examples)
     with pytest.raises(UsageError, match=said):
-        tasks.read(run)
+        reading.read(run)
     assert main(["report", str(run), "--output", str(tmp_path / "own.html")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 

@@ -6,9 +6,9 @@ Some have no run yet; their data are those of another, with another target.
 import json
 
 import numpy as np
-
 from flax_attn.kinds import read
 from flax_attn.kinds.replies import array
+
 from flax_attn.page.data import run_data, safe
 from flax_attn.page.report import filled, script_of
 from tests.page.answering import Answering

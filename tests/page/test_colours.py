@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from tests.page.modules import said
 
 from flax_attn.analysis import drawing
 from tests.analysis.test_drawing import STRENGTHS, contrast
 from tests.explore import living
-from tests.page.modules import said
 
 HEAT = "const { colours, rgb, strength, topOf } = await import('./pictures/heat.mjs');"
 

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from scipy.stats import kendalltau
+from tests.page.modules import said
 
 import flax_attn
 from flax_attn.explore.answers import Answers
@@ -14,7 +15,6 @@ from flax_attn.tasks import read
 from flax_attn.tasks.replies import numbers_of
 from tests import tiny
 from tests.explore import living
-from tests.page.modules import said
 
 pytestmark = pytest.mark.full
 

@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from flax_attn.kinds import asking
 
 from flax_attn.data import shapes
 from flax_attn.explore import under_lens
-from flax_attn.kinds import asking
 from flax_attn.page.joining import FOLDER, join
 from flax_attn.page.report import MAIN, PUBLISHED, STILL, script_of
 from flax_attn.page.weights import VIEW

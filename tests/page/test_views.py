@@ -4,9 +4,9 @@ import re
 
 import numpy as np
 import pytest
+from flax_attn.kinds import read
 
 from flax_attn.errors import escaped
-from flax_attn.kinds import read
 from flax_attn.page.data import weights_of
 from flax_attn.page.report import report
 from tests.page.answering import KINDS as EXPLORED

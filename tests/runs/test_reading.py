@@ -39,7 +39,7 @@ def test_a_finished_run_is_read_with_what_its_schema_does_not_name(tmp_path):
     summary = json.loads((path / "summary.json").read_text())
     (path / "summary.json").write_text(json.dumps(summary | {"further": [1]}))
     run = read(path)
-    assert (run.name, run.measured, run.kind) == ("run", "mse", "signals")
+    assert (run.name, run.measured, run.task) == ("run", "mse", "signals")
     assert [row["seed"] for row in run.rows] == [0, 1, 0, 1]
     assert run.summary["further"] == [1]
     assert list(run.attention) == ["attention"]

@@ -45,17 +45,11 @@ class Input(abc.ABC):
     Attributes:
         name: in run directories and pages.
         noun: several of them, in a sentence.
-        arrays: the arrays of test examples that a run keeps, as `runs.examples.Form` has them.
-        attends: the letters of the axes of queries and keys.
-        lengths: arrays of lengths, each with the letter of its axis.
         num_examples: how many test examples a run keeps.
     """
 
     name: ClassVar[str]
     noun: ClassVar[str]
-    arrays: ClassVar[dict[str, tuple[str, str]]]
-    attends: ClassVar[str]
-    lengths: ClassVar[dict[str, str]] = {}
     num_examples: ClassVar[int] = 16
 
     data: DataSet

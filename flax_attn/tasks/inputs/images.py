@@ -10,7 +10,6 @@ from flax_attn.data.contents import as_pixels, real_numbers
 from flax_attn.data.sets import ImageData
 from flax_attn.errors import UsageError, counted
 from flax_attn.models.forward import Inputs
-from flax_attn.runs.examples import FLOATS
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies, user_files
 from flax_attn.tasks.artifacts import Kept, Look, Prediction, Raw, first_attention
@@ -30,8 +29,6 @@ class Images(Input):
 
     name = "image"
     noun = "images"
-    arrays = {"inputs": (FLOATS, "nhw")}
-    attends = "pp"
     num_examples = 64
 
     data: ImageData

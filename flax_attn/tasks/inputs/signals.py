@@ -10,7 +10,6 @@ from flax_attn.data.normalization import Normalization
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError, counted
 from flax_attn.models.forward import Inputs
-from flax_attn.runs.examples import FLOATS
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies, user_files
 from flax_attn.tasks.artifacts import Kept, Look, Prediction, Raw, first_attention
@@ -36,8 +35,6 @@ class Signals(Input):
 
     name = "signal"
     noun = "signals"
-    arrays = {"inputs": (FLOATS, "ntc")}
-    attends = "t?"  # input attention has channels as keys
 
     shape: tuple[int, int]
     normalization: Normalization | None

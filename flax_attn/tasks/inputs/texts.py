@@ -19,7 +19,6 @@ from flax_attn.data.tokenizers import (
 )
 from flax_attn.errors import UsageError, counted
 from flax_attn.models.forward import Inputs
-from flax_attn.runs.examples import TEXTS, WHOLE
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import baselines, replies
 from flax_attn.tasks.artifacts import Kept, Look, Prediction, Raw, first_attention
@@ -61,9 +60,6 @@ class Texts(Input):
 
     name = "text"
     noun = "texts"
-    arrays = {"inputs": (WHOLE, "nt"), "lengths": (WHOLE, "n"), "words": (TEXTS, "nt")}
-    attends = "tt"
-    lengths = {"lengths": "t"}
 
     data: ReadTexts
     tokenizer: Tokenizer

@@ -27,18 +27,14 @@ class Target(abc.ABC):
 
     Attributes:
         name: in run directories and pages.
-        problem: what it is called in results, such as `regression`.
         score: the metric that validation is judged by, lower is better.
         measured: the metric that a run is known by.
-        arrays: the arrays of test examples that a run keeps, as `runs.examples.Form` has them.
         of_first_seed: whether predictions are those of the first seed, not the mean over all.
     """
 
     name: ClassVar[str]
-    problem: ClassVar[str] = "regression"
     score: ClassVar[str]
     measured: ClassVar[str]
-    arrays: ClassVar[dict[str, tuple[str, str]]]
     of_first_seed: ClassVar[bool] = False
 
     data: DataSet

@@ -19,7 +19,6 @@ from flax_attn.data.sets import DataSet
 from flax_attn.data.sets.texts import TextCSV
 from flax_attn.data.text import encode_labels
 from flax_attn.errors import escaped
-from flax_attn.runs.examples import FLOATS, WHOLE
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import baselines, replies
 from flax_attn.tasks.artifacts import (
@@ -60,14 +59,8 @@ class Classes(Target):
     """Classes by name. `weights` are one over the number of training examples of each."""
 
     name = "classes"
-    problem = "classification"
     score = "loss"
     measured = "accuracy"
-    arrays = {
-        "targets": (WHOLE, "n"),
-        "predictions": (FLOATS, "nc"),
-        "confusion?": (WHOLE, "cc"),
-    }
 
     names: list[str]
     weights: list[float]

@@ -15,7 +15,6 @@ from rich.text import Text
 from flax_attn.data.normalization import Normalization
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError, escaped
-from flax_attn.runs.examples import FLOATS
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies
 from flax_attn.tasks.artifacts import (
@@ -48,7 +47,6 @@ class Number(Target):
     name = "number"
     score = "mse"
     measured = "mae"
-    arrays = {"targets": (FLOATS, "m"), "predictions": (FLOATS, "m")}
 
     normalization: Normalization
 
@@ -57,7 +55,7 @@ class Number(Target):
         normalization = Normalization.of(raw.splits["train"].targets)
         if normalization.std == 0:
             raise UsageError(
-                f"expected numbers that vary in the training split, got {normalization.mean:g} alone"
+                f"expected numbers that vary in the training split, got {normalization.mean:g}"
             )
         return cls(data, recipe, normalization)
 

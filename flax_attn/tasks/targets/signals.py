@@ -10,7 +10,6 @@ from jaxtyping import Array
 
 from flax_attn.data.normalization import Normalization
 from flax_attn.data.sets import DataSet
-from flax_attn.runs.examples import FLOATS
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies
 from flax_attn.tasks.artifacts import (
@@ -50,13 +49,6 @@ class Signal(Target):
     name = "signal"
     score = "mse"
     measured = "mse"
-    arrays = {
-        "targets": (FLOATS, "ntd"),
-        "predictions": (FLOATS, "ntd"),
-        "centers?": (FLOATS, "ns"),
-        "heights?": (FLOATS, "ns"),
-        "widths?": (FLOATS, "ns"),
-    }
     of_first_seed = True
 
     normalization: Normalization | None
