@@ -17,11 +17,4 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = recipes.patch_transformer("images_folder", variant)
-    # multiples of the patch_size; 0: as they are
-    config.data = {"name": "image_files", "height": 32, "width": 32}
-    config.num_epochs = 5 if variant else 50
-    config.batch_size = 32  # small folders have enough for a batch
-    config.keep_best = True
-    config.optimizer.warmup_steps = 100
-    return config
+    return recipes.own_images("images_folder", variant)

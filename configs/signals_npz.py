@@ -16,14 +16,4 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    # what a point becomes may depend on where it stands
-    model = {"name": "residual_attention", "binary_positions": True}
-    config = recipes.shapes("signals_npz", variant, model)
-    config.data = {"name": "signals_npz"}
-    config.batch_size = 32  # small files have enough for a batch
-    # as shapes_best: the clipping and the residual connections bear a high rate
-    config.learning_rate = 3e-3
-    config.optimizer.update(
-        {"schedule": "cosine", "warmup_steps": 100, "clip_norm": 1.0, "eps": 1e-8}
-    )
-    return config
+    return recipes.own_signals("signals_npz", variant, "signal")

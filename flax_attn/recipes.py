@@ -80,6 +80,36 @@ def patch_transformer(name: str, variant: str) -> ConfigValues:
     return config
 
 
+def own_images(name: str, variant: str) -> ConfigValues:
+    """Returns a recipe for the user's own images, by the Transformer of `patch_transformer`."""
+    config = patch_transformer(name, variant)
+    # multiples of the patch_size; 0: as they are
+    config.data = {"name": "image_files", "height": 32, "width": 32}
+    config.num_epochs = 5 if variant else 50
+    config.batch_size = 32  # small folders have enough for a batch
+    config.keep_best = True
+    config.optimizer.warmup_steps = 100
+    return config
+
+
+def own_signals(
+    name: str, variant: str, target: str, model: JsonObject | None = None
+) -> ConfigValues:
+    """Returns a recipe for the user's own signals, by default by `residual_attention`."""
+    # what a point means may depend on where it stands
+    config = shapes(
+        name, variant, model or {"name": "residual_attention", "binary_positions": True}
+    )
+    config.data = {"name": "signals_npz", "target": target}
+    config.batch_size = 32  # small files have enough for a batch
+    # as shapes_best: the clipping and the residual connections bear a high rate
+    config.learning_rate = 3e-3
+    config.optimizer.update(
+        {"schedule": "cosine", "warmup_steps": 100, "clip_norm": 1.0, "eps": 1e-8}
+    )
+    return config
+
+
 def texts(name: str, variant: str, data: JsonObject, model: JsonObject) -> ConfigValues:
     """Returns a recipe for texts: up to 50 epochs; the parameters best on validation are kept."""
     check_variant(name, variant)

@@ -155,10 +155,11 @@ def write_run(path, kind="signals", *, seeds=(0, 1), epochs=4, seed=0, config=No
     metrics = {f"test/{measured}": measure | {"values": values}}
     if kind == "translation":
         metrics["test/exact_match"] = metrics["test/accuracy"]
-    classes = {"images": list("0123"), **dict.fromkeys(("texts", "hops"), ["negative", "positive"])}
+    classes = {"images": list("0123"), "texts": ["negative", "positive"]}
     own = {"name": "shapes_attention:quick", "num_epochs": epochs, "model": {}, "data": DATA[kind]}
     normalization = {"mean": 6.0, "std": 2.0}
     own["derived"] = {"inputs": normalization, "targets": normalization}
+    classes["hops"] = classes["texts"]
     own["derived"] |= {"classes": classes[kind]} if kind in classes else {}
     task = "regression" if measured in ("mse", "mae") else "classification"
     summary = {"config": own["name"], "task": task, "model": "model", "parameters": 1234}
