@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import overload
 
-from flax_attn import schema
+from flax_attn import schema, tasks
 from flax_attn.errors import UsageError, check_no_result, one_line
 from flax_attn.experiment.loading import Model, Run, of_record
 from flax_attn.explore.live import live
