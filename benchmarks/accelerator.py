@@ -299,12 +299,12 @@ def some_steps(name: str, steps: int, manual_dir: Path | None) -> tuple[float, f
 
     Returns the mean of its first metric, and the seconds of a step once it is compiled.
     """
-    from flax_attn.config_files import read_shipped
+    from flax_attn.config_files import read
     from flax_attn.experiment.config import Config
     from flax_attn.experiment.programs import build_model, count_steps, make_one_seed
     from flax_attn.training import epoch
 
-    config = Config.of(read_shipped(name))
+    config = Config.of(read(name))
     task = config.kind.load(config.data, config.recipe, manual_dir)
     model = build_model(config, task.kept.sizes)
     one = make_one_seed(config, model, task, count_steps(config, task))

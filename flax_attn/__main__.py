@@ -181,7 +181,7 @@ def check_text(text: str, what: str, advice: str) -> None:
 
 
 def run_train(args: argparse.Namespace) -> int:
-    from flax_attn.commands.training import run_command  # jax comes later: typing errors first
+    from flax_attn.commands.training import run_command
 
     is_name = bool(args.rest) and not args.rest[0].startswith("-")
     names, rest = args.config + args.rest[:is_name], args.rest[is_name:]

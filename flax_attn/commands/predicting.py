@@ -4,10 +4,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from flax_attn import platforms, published
+from flax_attn import platforms, published, schema
 from flax_attn.errors import UsageError
 from flax_attn.experiment import loading
-from flax_attn.fields import check_number
 from flax_attn.files import check_data_folder
 from flax_attn.kinds import ALL
 from flax_attn.kinds.requests import Load, Request, warn
@@ -53,7 +52,7 @@ def tell_words(request: Request, console: Console) -> None:
         raise UsageError("expected --manual_dir or --input, got both; leave one out")
     check_data_folder("--manual_dir", request.manual_dir)
     for name, number in (("--texts", request.num_texts), ("--words", request.num_words)):
-        check_number(name, number)
+        schema.convert(name, number, schema.PositiveInt)
     kind.tell_words(request, load, console)
 
 

@@ -5,7 +5,6 @@ import os
 import platform
 import shlex
 import warnings
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -54,8 +53,10 @@ def run_command(
     Raises:
         UsageError: as `experiment.run`, or no name, several, or a flag that is none.
     """
-    config, changed = config_files.from_command(names, rest)
-    options = options | {"changed": changed}
+    import_jax()
+    from flax_attn.experiment.config import from_command
+
+    config = from_command(names, rest)
     directory = config_files.default_workdir(config) if workdir is None else expanded(workdir)
     arguments = (config, directory, None if manual_dir is None else expanded(manual_dir))
     try:
@@ -94,7 +95,6 @@ def train_in_processes(
     config: ConfigValues, workdir: Path, manual_dir: Path | None, options: Options, wait: int
 ) -> NoReturn:
     """Trains as one of several processes, and ends the process where all end."""
-    import_jax()
     from flax_attn.experiment import processes
 
     processes.join(wait)
@@ -115,7 +115,6 @@ def train_and_print(
     JAX starts before anything is written: with flags that it does not know, XLA aborts the process.
     """
     with listening(leave_by_stderr) as stop:
-        import_jax()
         check_devices()
         from flax_attn.analysis.tables import wide_console
 
@@ -175,14 +174,12 @@ def train(
     manual_dir: Path | None = None,
     explore: bool | None = None,
     port: int | None = None,
-    changed: Collection[str] = (),
     **options: UserInput,
 ) -> Summary:
     """Trains a config, and shows its progress and its results.
 
     Options and errors are those of `experiment.run`. With `explore`, a page follows the training,
-    until Ctrl-C; True opens a browser, too. `port` is that of the page. Keys that were `changed`
-    must decide something.
+    until Ctrl-C; True opens a browser, too. `port` is that of the page.
     """
     from flax_attn import experiment, kinds
     from flax_attn.analysis import tables
@@ -193,7 +190,6 @@ def train(
         console.print(escaped_lines(text), markup=False, highlight=False, soft_wrap=True)
 
     config = experiment.Config.of(values)
-    config.check_changed(changed)
     follower = None
     if explore is not None:
         from flax_attn.commands.following import Follower

@@ -22,8 +22,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from flax_attn.errors import UsageError, one_line
-from flax_attn.fields import flatten
 from flax_attn.runs.lock import LOCK
+from flax_attn.schema import flatten
 from flax_attn.types import Json, JsonObject, Tree
 
 VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")

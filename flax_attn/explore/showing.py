@@ -5,11 +5,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import overload
 
-from flax_attn import kinds
+from flax_attn import kinds, schema
 from flax_attn.errors import UsageError, check_no_result, one_line
 from flax_attn.experiment.loading import Model, Run, of_record
 from flax_attn.explore.live import live
-from flax_attn.fields import check_number, check_truth
 from flax_attn.files import expanded
 from flax_attn.page.report import report, with_own_names
 from flax_attn.page.saving import write
@@ -113,8 +112,8 @@ def show(
         UsageError: a run that is not finished or is damaged; weights of another shape, negative or
             above 1; tokens or a mask that do not fit them.
     """
-    check_number("height", height)
-    check_truth("model", model)
+    schema.convert("height", height, schema.PositiveInt)
+    schema.convert("model", model, bool)
     beside = {"rows": rows, "columns": columns, "mask": mask}
     if runs:
         check_no_result("weights", runs[0])

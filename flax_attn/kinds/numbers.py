@@ -29,7 +29,6 @@ from flax_attn.data.splits import at_random, taken
 from flax_attn.data.text import PREPROCESSING
 from flax_attn.data.tokenizers import bracketed
 from flax_attn.errors import UsageError, escaped
-from flax_attn.fields import above_zero, shares
 from flax_attn.files import expanded
 from flax_attn.kinds import encoders, replies, user_files
 from flax_attn.kinds.asking import Asked
@@ -70,6 +69,7 @@ from flax_attn.kinds.token_rows import STRONG, describe_tokens, print_tokens
 from flax_attn.models.forward import Inputs, Params, apply, forward
 from flax_attn.runs.examples import FLOATS, TEXTS, WHOLE, Arrays, Form
 from flax_attn.runs.reading import Record
+from flax_attn.schema import Count, Fraction, PositiveInt
 from flax_attn.training.metrics import mask_of, squared_error, weighted_mean
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
 
@@ -155,14 +155,9 @@ class Drawn(NumberData):
         num_test: examples drawn for the test.
     """
 
-    num_train: int = 10_000
-    valid_fraction: float = 0.1
-    num_test: int = 1_000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        above_zero(self, "num_train", "num_test")
-        shares(self, "valid_fraction")
+    num_train: Count = 10_000
+    valid_fraction: Fraction = 0.1
+    num_test: Count = 1_000
 
     def check_training(self, training: Training) -> None:
         check_validation(self.valid_fraction, training)
@@ -299,8 +294,8 @@ class SignalNumbers(InMemory, NumbersOfSignals):
     replaces = NumbersOfSignals
     sizes = "length", "channels"
 
-    length: int
-    channels: int
+    length: PositiveInt
+    channels: PositiveInt
 
     @staticmethod
     def checked(where: str, inputs: UserInput, targets: UserInput) -> ContentRows:

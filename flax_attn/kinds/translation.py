@@ -24,7 +24,6 @@ from flax_attn.data.sets import Dates, PairData, Reverse
 from flax_attn.data.text import pad
 from flax_attn.data.tokenizers import bracketed
 from flax_attn.errors import UsageError, escaped
-from flax_attn.fields import LARGEST_BY_NAME
 from flax_attn.kinds import replies, step_scores, user_files
 from flax_attn.kinds.asking import LEAST_LENGTH, Asked, check_length, longer, rounded
 from flax_attn.kinds.classification import measure_tokens
@@ -52,7 +51,7 @@ from flax_attn.kinds.task import (
     check_no_classes,
     for_buckets,
 )
-from flax_attn.models.decoding import Decoding, Translation, decode, translate
+from flax_attn.models.decoding import MOST_BEAM, Decoding, Translation, decode, translate
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.runs.examples import TEXTS, WHOLE, Arrays, Form
 from flax_attn.runs.reading import Record
@@ -477,18 +476,19 @@ def month_from_name(sources: Sequence[str], alignments: Sequence[np.ndarray]) ->
 
 def check_whole(name: str, number: UserInput) -> None:
     """Raises a UsageError for what is no number of translations."""
-    most = LARGEST_BY_NAME["beam"]
     is_whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
-    if not is_whole or not 1 <= number <= most:
-        raise UsageError(f"expected {name} to be a whole number from 1 to {most:,}, got {number!r}")
+    if not is_whole or not 1 <= number <= MOST_BEAM:
+        raise UsageError(
+            f"expected {name} to be a whole number from 1 to {MOST_BEAM:,}, got {number!r}"
+        )
 
 
 def check_beam(beam: int, num_best: int) -> None:
     """Raises a UsageError for a beam that is no number of translations, or too small for them."""
     if min(beam, num_best) < 1:
         raise UsageError(f"expected --beam and --best above 0, got {beam} and {num_best}")
-    if beam > LARGEST_BY_NAME["beam"]:
-        raise UsageError(f"expected --beam of at most {LARGEST_BY_NAME['beam']:,}, got {beam}")
+    if beam > MOST_BEAM:
+        raise UsageError(f"expected --beam of at most {MOST_BEAM:,}, got {beam}")
     if num_best > beam:
         raise UsageError(
             f"expected --best from 1 to the beam of {beam}, got {num_best}; raise --beam"

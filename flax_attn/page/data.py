@@ -8,14 +8,15 @@ from importlib import metadata
 
 import numpy as np
 
-from flax_attn import config_files, platforms
+from flax_attn import platforms
 from flax_attn.analysis.token_weights import of_hops
 from flax_attn.errors import escaped
-from flax_attn.fields import flatten
+from flax_attn.experiment.config import shipped_values
 from flax_attn.kinds import KINDS
 from flax_attn.kinds.replies import pack
 from flax_attn.runs.reading import Record, curve, late_median
 from flax_attn.runs.results import Row
+from flax_attn.schema import flatten
 from flax_attn.types import Json, JsonObject
 
 PACKAGES = ("flax-attn", "jax", "flax", "numpy")
@@ -142,19 +143,13 @@ def changes(config: JsonObject) -> tuple[JsonObject, bool]:
 
     Also whether the package has a config of this name.
     """
-    shipped = config_files.read_shipped(config["name"])
-    if shipped is None:
+    before, now = shipped_values(config["name"]), flatten(config)
+    if before is None:
         return {}, False
-    before, now = _plain(shipped), flatten(config)
+    before = {key: list(v) if isinstance(v, tuple) else v for key, v in before.items()}
     kept = {key: value for key, value in before.items() if not key.startswith("reference.")}
     pairs = {key: [now[key], value] for key, value in kept.items() if key in now}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}, True
-
-
-def _plain(config: Json) -> JsonObject:
-    """The values of a config by dotted key, tuples as lists, as JSON has them."""
-    flat = flatten(config.to_dict())
-    return {key: list(v) if isinstance(v, tuple) else v for key, v in flat.items()}
 
 
 def command(config: JsonObject, changed: JsonObject) -> str:

@@ -16,8 +16,8 @@ import numpy as np
 
 from flax_attn.data.tokenizers import LONGEST_TOKEN
 from flax_attn.errors import UsageError, one_line, shortened
-from flax_attn.fields import SMALLEST_FLOAT
 from flax_attn.runs import untrusted
+from flax_attn.schema import SMALLEST_FLOAT
 from flax_attn.types import Json, JsonObject, Options, UserInput
 
 INSTALL = 'pip install "flax-attn[pretrained]" installs it'

@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from flax_attn.errors import UsageError
-from flax_attn.fields import check_limits, check_no_task, flatten
 from flax_attn.files import PARTIAL, remove_partial, replacing
 from flax_attn.runs import checkpoints, lock, sums, untrusted
 from flax_attn.runs.lock import LOCK, check_no_file, is_run
 from flax_attn.runs.results import StoredConfig
 from flax_attn.runs.untrusted import LARGEST_JSON, MEND
+from flax_attn.schema import flatten
 from flax_attn.types import Json, JsonObject
 
 GROWABLE = "num_epochs"
@@ -94,7 +94,6 @@ class RunDirectory:
                 f"cannot read run directory {path} ({error.strerror}); choose another --workdir"
             ) from error
         if stored is not None:
-            _check_no_task(path, stored)
             _check_same(path, stored, config)
         return cls(path, stored)
 
@@ -220,13 +219,11 @@ def _read_or_mend(path: Path, say: Callable[[str], None]) -> JsonObject | None:
 def read_whole(path: Path) -> JsonObject:
     """The config of a run whose listed files are as they were written, but for figures.
 
-    Errors are those of `read_config`, `sums.check` and `check_no_task`.
+    Errors are those of `read_config` and `sums.check`.
     """
     check_is_directory(path)
     sums.check(path)
-    config = read_config(path)
-    _check_no_task(path, config)
-    return config
+    return read_config(path)
 
 
 def check_is_directory(path: Path) -> None:
@@ -296,18 +293,12 @@ def _checked(path: Path, config: Json) -> JsonObject:
         )
     try:
         untrusted.check(config, StoredConfig)
-        check_limits(flatten(config))
     except ValueError as error:
         raise UsageError(
             f"expected the config of a run in {path / 'config.json'} ({error}), or of a published "
             f"model with its model_type; choose another directory, or for a run, {MEND}"
         ) from None
     return config
-
-
-def _check_no_task(path: Path, config: JsonObject) -> None:
-    """Raises a UsageError for a stored config with a key `task`."""
-    check_no_task(config, f"train the run in {path} again, in another directory")
 
 
 def _as_text(content: Json) -> str:

@@ -48,7 +48,7 @@ def run_of(name, kept=None, **changes):
     """
     config = importlib.import_module(f"configs.{name}").get_config()
     config.model.update(changes)
-    if config.data.get("file") == "":
+    if name in ("signals_npz", "images_folder", "text_file"):
         config.data.file = "own"
     config = Config.of(config)
     if kept is None and config.kind is LanguageModel:

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import pytest
 
 from flax_attn.errors import UsageError, unknown
-from flax_attn.fields import flatten
 from flax_attn.files import replacing
 from flax_attn.runs import checkpoints, lock, sums, untrusted
 from flax_attn.runs.checkpoints import Progress
 from flax_attn.runs.directory import RunDirectory, read_config, read_whole
+from flax_attn.schema import flatten
 
 CONFIG = {
     "name": "some",

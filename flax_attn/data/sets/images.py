@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from msgspec import Meta
 
-from flax_attn import bounded
 from flax_attn.data import archive, contents, pictures
 from flax_attn.data.contents import ALL, as_pixels
 from flax_attn.data.sets.kinds import (
@@ -15,14 +15,13 @@ from flax_attn.data.sets.kinds import (
     Images,
     Training,
     check_fractions,
-    check_held_out,
-    check_parted,
     check_validation,
 )
 from flax_attn.data.splits import by_class, stratified, taken
-from flax_attn.errors import UsageError
-from flax_attn.fields import shares, zero_or_above
 from flax_attn.files import expanded, sha256
+from flax_attn.schema import FilePath, Fraction, NonNegativeInt, require
+
+Side = Annotated[int, Meta(ge=0, le=8_192)]  # pixels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,21 +35,16 @@ class MNIST(ImageData):
 
     light_ink: ClassVar[bool] = True
 
-    valid_fraction: float = 0.0
-    num_train: int = 0
-    num_test: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        shares(self, "valid_fraction")
-        zero_or_above(self, "num_train", "num_test")
+    valid_fraction: Fraction = 0.0
+    num_train: NonNegativeInt = 0
+    num_test: NonNegativeInt = 0
 
     @property
     def image_shape(self) -> tuple[int, int]:
         return 28, 28
 
     def check_training(self, training: Training) -> None:
-        check_held_out(self.valid_fraction, training)
+        check_validation(self.valid_fraction, training)
 
     def load(self, manual_dir: Path | None) -> Images:
         from flax_attn.data import mnist  # its reader takes as long to import as jax
@@ -91,37 +85,26 @@ class ImageFiles(ImageData):
     numbers `(n,)`.
 
     Attributes:
-        file: the folder, or the file, whose name ends in `.npz`.
+        file: a folder with a folder of pictures for each class, or a file FILE.npz.
         height, width: the size to which images are scaled; 0 for the one size that they have.
         valid_fraction: the share of the training images that validates, where there is no `valid`;
             the share of all where they are split in three.
         test_fraction: the share of all that tests, where they are split in three.
     """
 
-    file: str
-    height: int = 0
-    width: int = 0
-    valid_fraction: float = 0.1
-    test_fraction: float = 0.1
+    file: FilePath
+    height: Side = 0
+    width: Side = 0
+    valid_fraction: Fraction = 0.1
+    test_fraction: Fraction = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fractions(self.valid_fraction, self.test_fraction)
-        zero_or_above(self, "height", "width")
-        if (self.height == 0) != (self.width == 0):
-            raise UsageError(
-                f"expected data.height and data.width both above 0, or both 0, got {self.height} "
-                f"and {self.width}"
-            )
-        if self.height * self.width > bounded.MOST_PIXELS:
-            raise UsageError(
-                f"expected data.height times data.width of at most {bounded.MOST_PIXELS:,}, got "
-                f"{self.height} and {self.width}"
-            )
-        if not self.file:
-            raise UsageError(
-                "expected --data.file=FOLDER, with a folder of pictures for each class, or FILE.npz"
-            )
+        require(
+            (self.height == 0) == (self.width == 0),
+            "data.height and data.width both above 0, or both 0",
+        )
 
     def check_training(self, training: Training) -> None:
         check_validation(self.valid_fraction, training)
@@ -144,7 +127,6 @@ class ImageFiles(ImageData):
             images, labels = contents.images(contents.place(name, self.file), images, labels)
             content[name] = self.prepare(images), labels
         contents.check_one_shape({name: images for name, (images, _) in content.items()})
-        check_parted(self, content, self.file)
         if ALL in content:
             images, labels = content[ALL]
             parts = by_class(labels, (self.valid_fraction, self.test_fraction), self.seed)

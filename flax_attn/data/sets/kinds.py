@@ -6,22 +6,20 @@ Each kind says what `load` returns. A data set of one's own is a subclass of a k
 """
 
 import abc
-import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Array
+from msgspec import Meta
 
 from flax_attn.data.pairs import Pair
-from flax_attn.data.text import PREPROCESSING
-from flax_attn.data.tokenizers import KINDS
-from flax_attn.errors import UsageError
-from flax_attn.fields import Part, above_zero, one_of, zero_or_above
+from flax_attn.schema import LARGEST, NonNegativeInt, PositiveInt, Seed, SmallCount, require
 
-NUM_SEEDS = 2**32
+Preprocessing = Literal["news", "news words", "words", "lower", "marked"]
+VocabularySize = Annotated[int, Meta(ge=3, le=LARGEST)]  # two are for padding and the unknown
 
 
 class Training(NamedTuple):
@@ -36,7 +34,7 @@ class Training(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSet(Part, abc.ABC):
+class DataSet(abc.ABC):  # noqa: B024 - kinds declare `load`
     """What every data set has.
 
     Attributes:
@@ -44,22 +42,15 @@ class DataSet(Part, abc.ABC):
         seed: decides the data and their splits, the same for all seeds of a run.
     """
 
-    PART: ClassVar[str] = "data"
     topic: ClassVar[str] = "other data"
 
-    seed: int = 42
+    seed: Seed = 42
 
-    def __post_init__(self) -> None:
-        zero_or_above(self, "seed")
-        if self.seed >= NUM_SEEDS:
-            raise UsageError(f"expected seeds below 2**32, got data.seed={self.seed}")
+    def __post_init__(self) -> None:  # noqa: B027 - most data sets have no such rule
+        """Raises a UsageError if fields do not go together."""
 
-    def check_training(self, training: Training) -> None:
-        """Raises a UsageError where the data cannot be trained on in this way."""
-
-    def idle(self) -> dict[str, str]:
-        """Names of fields that decide nothing beside the others, and what they would need."""
-        return {}
+    def check_training(self, training: Training) -> None:  # noqa: B027
+        """Raises a UsageError if the data cannot be trained on in this way."""
 
 
 class SignalRows(NamedTuple):
@@ -117,9 +108,9 @@ class SeriesData(DataSet):
 
     topic = "series"
 
-    length: int
-    num_series: int
-    relevant: int
+    length: PositiveInt
+    num_series: PositiveInt
+    relevant: NonNegativeInt
 
     @abc.abstractmethod
     def load(self, manual_dir: Path | None) -> dict[str, SeriesRows]:
@@ -190,27 +181,16 @@ class Tokens(DataSet):
         shuffle: whether rows come in a new order in every epoch.
     """
 
-    preprocessing: str = "words"
-    tokenizer: str = "word"
-    vocabulary_size: int = 5_000
-    max_length: int = 200
-    num_buckets: int = 1
+    preprocessing: Preprocessing = "words"
+    tokenizer: Literal["word", "character", "bpe"] = "word"
+    vocabulary_size: VocabularySize = 5_000
+    max_length: PositiveInt = 200
+    num_buckets: SmallCount = 1
     shuffle: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of(self, "preprocessing", list(PREPROCESSING))
-        one_of(self, "tokenizer", KINDS)
-        if self.vocabulary_size < 3:
-            raise UsageError(
-                f"expected data.vocabulary_size of 3 or above, got {self.vocabulary_size}"
-            )
-        above_zero(self, "max_length", "num_buckets")
-        if not self.shuffle and self.num_buckets > 1:
-            raise UsageError(
-                "expected data.num_buckets=1 with data.shuffle=False; rows in buckets are not in "
-                "their order"
-            )
+        require(self.shuffle or self.num_buckets == 1, "data.num_buckets=1 with data.shuffle=False")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,19 +202,16 @@ class ReadTexts(Tokens):
         num_pairs: the number of the most frequent pairs of neighbouring words; 0 for none.
     """
 
-    num_ngrams: int = 0
-    num_pairs: int = 0
+    num_ngrams: NonNegativeInt = 0
+    num_pairs: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        zero_or_above(self, "num_ngrams", "num_pairs")
-        if self.num_ngrams == 1:
-            raise UsageError("expected data.num_ngrams of 0 (for none) or above 1, got 1")
-        if (self.num_ngrams or self.num_pairs) and self.tokenizer != "word":
-            raise UsageError(
-                f"expected data.tokenizer=word with data.num_ngrams or data.num_pairs, got "
-                f"{self.tokenizer}"
-            )
+        require(self.num_ngrams != 1, "data.num_ngrams of 0 (for none) or above 1")
+        require(
+            self.tokenizer == "word" or not (self.num_ngrams or self.num_pairs),
+            "data.tokenizer=word with data.num_ngrams or data.num_pairs",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,9 +244,9 @@ class PairData(Tokens):
     topic = "pairs"
     is_natural: ClassVar[bool] = True
 
-    preprocessing: str = "lower"
-    max_length: int = 100
-    num_buckets: int = 4
+    preprocessing: Preprocessing = "lower"
+    max_length: PositiveInt = 100
+    num_buckets: SmallCount = 4
     shared_vocabulary: bool = False
 
     def prepare(self, source: str) -> str:
@@ -283,40 +260,12 @@ class PairData(Tokens):
 
 def check_fractions(valid: float, test: float) -> None:
     """Raises a UsageError for shares of validation and test that leave nothing to train on."""
-    if not (0 <= valid < 1 and 0 <= test < 1 and valid + test < 1):
-        raise UsageError(
-            f"expected data.valid_fraction and data.test_fraction of 0 or above, together below "
-            f"1, got {valid} and {test}"
-        )
-
-
-def check_parted(data: DataSet, splits: Collection[str], file: str) -> None:
-    """Raises a UsageError for a share of a split that a file has already.
-
-    A share of 0 and the default are of no file.
-    """
-    defaults = {field.name: field.default for field in dataclasses.fields(data)}
-    for split in ("valid", "test"):
-        key = f"{split}_fraction"
-        if split in splits and (share := getattr(data, key)) not in (0, defaults[key]):
-            raise UsageError(
-                f"expected data.{key}={defaults[key]} for {file}, which has a {split} split of its "
-                f"own, got {share}; leave it out"
-            )
+    require(valid + test < 1, "data.valid_fraction and data.test_fraction together below 1")
 
 
 def check_validation(valid_fraction: float, training: Training) -> None:
-    """Raises a UsageError where `valid` is measured and none is held out."""
-    if "valid" in training.evaluate and not valid_fraction:
-        raise UsageError(
-            "expected data.valid_fraction above 0 with 'valid' in config key 'evaluate'"
-        )
-
-
-def check_held_out(valid_fraction: float, training: Training) -> None:
-    """Raises a UsageError unless `valid` is measured where there is one, and only there."""
-    if ("valid" in training.evaluate) != (valid_fraction > 0):
-        raise UsageError(
-            "expected 'valid' in config key 'evaluate' where data.valid_fraction is above 0, and "
-            f"only there, got {valid_fraction} with {', '.join(training.evaluate)}; change one"
-        )
+    """Raises a UsageError if `valid` is measured and none is held out."""
+    require(
+        valid_fraction or "valid" not in training.evaluate,
+        "data.valid_fraction above 0 with 'valid' in config key 'evaluate'",
+    )

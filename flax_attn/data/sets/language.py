@@ -4,17 +4,26 @@ import abc
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+from msgspec import Meta
 
 from flax_attn.data import toy
 from flax_attn.data.files import read_text
-from flax_attn.data.sets.kinds import DataSet, Training, check_fractions, check_held_out
+from flax_attn.data.sets.kinds import (
+    DataSet,
+    Training,
+    VocabularySize,
+    check_fractions,
+    check_validation,
+)
 from flax_attn.data.splits import at_random
 from flax_attn.errors import UsageError
-from flax_attn.fields import above_zero, one_of
 from flax_attn.files import expanded, sha256
+from flax_attn.schema import LARGEST, Count, FilePath, Fraction, require
 
-TOKENIZERS = {"character": 3, "bytes": 258}  # and the fewest tokens of each
+NUM_BYTES = 258  # with the two for padding and for what is unknown
+Letters = Annotated[int, Meta(ge=2, le=len(toy.LETTERS))]
 
 
 class Language(NamedTuple):
@@ -40,26 +49,19 @@ class LanguageData(DataSet):
     topic = "a text to continue"
     by_line: ClassVar[bool] = False
 
-    tokenizer: str = "character"
-    vocabulary_size: int = 512
-    max_length: int = 64
-    valid_fraction: float = 0.0
-    test_fraction: float = 0.1
+    tokenizer: Literal["character", "bytes"] = "character"
+    vocabulary_size: VocabularySize = 512
+    max_length: Annotated[int, Meta(ge=2, le=LARGEST)] = 64
+    valid_fraction: Fraction = 0.0
+    test_fraction: Annotated[float, Meta(gt=0, lt=1)] = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of(self, "tokenizer", list(TOKENIZERS))
         check_fractions(self.valid_fraction, self.test_fraction)
-        if not self.test_fraction:
-            raise UsageError("expected data.test_fraction above 0, got 0")
-        if self.max_length < 2:
-            raise UsageError(f"expected data.max_length of 2 or above, got {self.max_length}")
-        least = TOKENIZERS[self.tokenizer]
-        if self.vocabulary_size < least:
-            raise UsageError(
-                f"expected data.vocabulary_size of {least} or above for data.tokenizer="
-                f"{self.tokenizer}, got {self.vocabulary_size}"
-            )
+        require(
+            self.tokenizer == "character" or self.vocabulary_size >= NUM_BYTES,
+            f"data.vocabulary_size of {NUM_BYTES} or above for data.tokenizer=bytes",
+        )
 
     @property
     def most_repeated(self) -> int:
@@ -68,7 +70,7 @@ class LanguageData(DataSet):
         return (self.max_length - start) // 2
 
     def check_training(self, training: Training) -> None:
-        check_held_out(self.valid_fraction, training)
+        check_validation(self.valid_fraction, training)
 
     @abc.abstractmethod
     def load(self, manual_dir: Path | None) -> Language:
@@ -117,15 +119,10 @@ class TextFile(LanguageData):
     """The user's own text, in UTF-8.
 
     Attributes:
-        file: its path.
+        file: the path of a text, FILE.txt.
     """
 
-    file: str
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.file:
-            raise UsageError("expected --data.file=FILE.txt, the path of a text to learn from")
+    file: FilePath
 
     def load(self, manual_dir: Path | None) -> Language:
         path = expanded(self.file)
@@ -150,11 +147,7 @@ class MadeLines(LanguageData):
         num_lines: of all splits together.
     """
 
-    num_lines: int = 20_000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        above_zero(self, "num_lines")
+    num_lines: Count = 20_000
 
     def _make(self, draw: Callable[[int, int], list[str]]) -> Language:
         return Language(self.split("\n".join(draw(self.seed, self.num_lines))), {})
@@ -178,22 +171,19 @@ class Repeats(MadeLines):
 
     by_line: ClassVar[bool] = True
 
-    max_length: int = 50
-    min_letters: int = 5
-    max_letters: int = 24
+    max_length: Annotated[int, Meta(ge=2, le=LARGEST)] = 50
+    min_letters: Letters = 5
+    max_letters: Letters = 24
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 2 <= self.min_letters <= self.max_letters <= len(toy.LETTERS):
-            raise UsageError(
-                f"expected data.min_letters and data.max_letters from 2 to {len(toy.LETTERS)}, in "
-                f"this order, got {self.min_letters} and {self.max_letters}"
-            )
-        if self.max_length < 2 * self.max_letters + 1:
-            raise UsageError(
-                f"expected data.max_length of at least {2 * self.max_letters + 1} for "
-                f"data.max_letters={self.max_letters}, got {self.max_length}"
-            )
+        require(
+            self.min_letters <= self.max_letters, "data.min_letters of at most data.max_letters"
+        )
+        require(
+            self.max_length > 2 * self.max_letters,
+            "data.max_length above twice data.max_letters",
+        )
 
     @property
     def most_repeated(self) -> int:

@@ -36,7 +36,7 @@ from flax_attn.data.sets.signals import with_valid
 from flax_attn.data.sets.texts import split
 from flax_attn.data.splits import at_random
 from flax_attn.errors import UsageError
-from flax_attn.fields import shares
+from flax_attn.schema import Fraction, PositiveInt, Split, require
 from flax_attn.types import JsonObject, UserInput
 
 Rows = tuple[UserInput, UserInput]  # inputs and targets; arrays or lists of texts
@@ -59,16 +59,12 @@ class InMemory(DataSet):
     replaces: ClassVar[type[DataSet]]
     sizes: ClassVar[tuple[str, ...]] = ()
 
-    splits: tuple | list
+    splits: tuple[Split, ...]
     sha256: str
-    valid_fraction: float = 0.1
+    valid_fraction: Fraction = 0.1
     content: Content | None = dataclasses.field(
         default=None, repr=False, compare=False, metadata={"stored": False}
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        shares(self, "valid_fraction")
 
     @staticmethod
     @abc.abstractmethod
@@ -80,14 +76,10 @@ class InMemory(DataSet):
         """
 
     def check_training(self, training: Training) -> None:
-        if "valid" in training.evaluate and "valid" not in self.splits and not self.valid_fraction:
-            raise UsageError(
-                "expected validation examples; give data={'valid': ...} or a data.valid_fraction "
-                "above 0"
-            )
-
-    def idle(self) -> dict[str, str]:
-        return {"valid_fraction": "data without a valid split"} if "valid" in self.splits else {}
+        require(
+            {"valid"} & {*self.splits} or self.valid_fraction or "valid" not in training.evaluate,
+            "validation examples: data={'valid': ...} or a data.valid_fraction above 0",
+        )
 
     def _content(self) -> Content:
         if self.content is None:
@@ -109,8 +101,8 @@ class SignalArrays(InMemory, SignalData):
     replaces = SignalData
     sizes = "length", "channels"
 
-    length: int
-    channels: int
+    length: PositiveInt
+    channels: PositiveInt
 
     @staticmethod
     def checked(where: str, inputs: UserInput, targets: UserInput) -> Rows:
@@ -155,8 +147,8 @@ class ImageArrays(InMemory, ImageData):
     replaces = ImageData
     sizes = "height", "width"
 
-    height: int
-    width: int
+    height: PositiveInt
+    width: PositiveInt
 
     @staticmethod
     def checked(where: str, inputs: UserInput, targets: UserInput) -> Rows:

@@ -8,36 +8,29 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from flax_attn.data.sets.kinds import SeriesData, SeriesRows, Training
-from flax_attn.errors import UsageError
-from flax_attn.fields import above_zero
+from flax_attn.schema import Count, NonNegativeInt, PositiveInt, require
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputSeries(SeriesData):
     """Series made in code. One of them decides the output."""
 
-    num_series: int = 8
-    relevant: int = 3
-    length: int = 20
-    num_train: int = 4_000
-    num_valid: int = 500
-    num_test: int = 500
+    num_series: PositiveInt = 8
+    relevant: NonNegativeInt = 3
+    length: PositiveInt = 20
+    num_train: Count = 4_000
+    num_valid: Count = 500
+    num_test: Count = 500
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        above_zero(self, "num_series", "length", "num_train", "num_valid", "num_test")
-        if not 0 <= self.relevant < self.num_series:
-            raise UsageError(
-                f"expected data.relevant from 0 to below data.num_series={self.num_series}, got "
-                f"{self.relevant}"
-            )
+        require(self.relevant < self.num_series, "data.relevant below data.num_series")
 
     def check_training(self, training: Training) -> None:
-        if self.num_train < training.batch_size:
-            raise UsageError(
-                f"expected batch_size at most the {self.num_train} training examples, got "
-                f"{training.batch_size}"
-            )
+        require(
+            training.batch_size <= self.num_train,
+            f"batch_size at most the {self.num_train} training examples",
+        )
 
     def load(self, manual_dir: Path | None) -> dict[str, SeriesRows]:
         counts = {"train": self.num_train, "valid": self.num_valid, "test": self.num_test}

@@ -4,7 +4,7 @@ import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from flax_attn.data import table
 from flax_attn.data.sets.kinds import (
@@ -14,12 +14,12 @@ from flax_attn.data.sets.kinds import (
     Texts,
     Training,
     check_fractions,
-    check_held_out,
+    check_validation,
 )
 from flax_attn.data.splits import by_class, taken
 from flax_attn.errors import UsageError
-from flax_attn.fields import one_of
 from flax_attn.files import expanded
+from flax_attn.schema import FilePath, Fraction, require
 from flax_attn.types import Tree
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from flax_attn.data.sst import Phrase
 
 TextRows = tuple[Sequence[str], Tree]  # texts, and an array or a list of what stands beside each
-FIELDS = ("title", "title and description")
-FILES = ("test.csv", "train.csv", "official")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,22 +40,17 @@ class AGNews(TextData):
         valid_fraction, test_fraction: shares that validate and test.
     """
 
-    file: str = "official"
-    fields: str = "title and description"
-    valid_fraction: float = 0.1
-    test_fraction: float = 0.0
+    file: Literal["test.csv", "train.csv", "official"] = "official"
+    fields: Literal["title", "title and description"] = "title and description"
+    valid_fraction: Fraction = 0.1
+    test_fraction: Fraction = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of(self, "file", FILES)
-        one_of(self, "fields", FIELDS)
         check_fractions(self.valid_fraction, self.test_fraction)
 
     def check_training(self, training: Training) -> None:
-        check_held_out(self.valid_fraction, training)
-
-    def idle(self) -> dict[str, str]:
-        return {"test_fraction": "data.file=test.csv"} if self.file == "official" else {}
+        check_validation(self.valid_fraction, training)
 
     def load(self, manual_dir: Path | None) -> Texts:
         from flax_attn.data import ag_news  # its reader takes as long to import as jax
@@ -93,13 +86,8 @@ class SST(TextData):
         phrases: whether training takes all phrases, not the sentences alone.
     """
 
-    num_classes: int = 3
+    num_classes: Literal[3, 5] = 3
     phrases: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.num_classes not in (3, 5):
-            raise UsageError(f"expected data.num_classes of 3 or 5, got {self.num_classes}")
 
     def load(self, manual_dir: Path | None) -> Texts:
         from flax_attn.data import sst  # its reader takes as long to import as jax
@@ -131,7 +119,7 @@ class TextTable(ReadTexts):
 
     Attributes:
         beside: what stands beside each text. Its column is a field too, such as `label_column`.
-        file: split in three, or in two where there is a `test_file`.
+        file: a table FILE.csv or FILE.tsv; split in three, or in two with a `test_file`.
         test_file: a table for the test; '' for none.
         text_column: by name, with a header in the first row, or by number from 1.
         valid_fraction, test_fraction: shares that validate and test.
@@ -139,29 +127,21 @@ class TextTable(ReadTexts):
 
     beside: ClassVar[str]
 
-    file: str
+    file: FilePath
     test_file: str = ""
     text_column: str = "text"
-    valid_fraction: float = 0.1
-    test_fraction: float = 0.1
+    valid_fraction: Fraction = 0.1
+    test_fraction: Fraction = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fractions(self.valid_fraction, self.test_fraction)
-        if not self.file:
-            raise UsageError(
-                f"expected --data.file=FILE.csv, or a FILE.tsv, a table of texts and {self.beside}s"
-            )
-        if not self.test_file and not self.test_fraction:
-            raise UsageError(
-                "expected data.test_fraction above 0, or a data.test_file, got neither"
-            )
+        require(
+            self.test_file or self.test_fraction, "data.test_fraction above 0, or a data.test_file"
+        )
 
     def check_training(self, training: Training) -> None:
-        check_held_out(self.valid_fraction, training)
-
-    def idle(self) -> dict[str, str]:
-        return {"test_fraction": "data.test_file=''"} if self.test_file else {}
+        check_validation(self.valid_fraction, training)
 
     def sums(self) -> dict[str, str]:
         """The SHA-256 sums of the files. Raises a UsageError for one that cannot be read."""
