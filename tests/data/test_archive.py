@@ -1,6 +1,5 @@
 """Arrays of the user's own: read by split, or told in one line that names the file."""
 
-
 import numpy as np
 import pytest
 
