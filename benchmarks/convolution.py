@@ -54,7 +54,6 @@ def main() -> None:
         by_xla,
         convolution.by_shifts,
         convolution.by_tiles,
-        convolution.by_batched_tiles,
     ):
         table.add_row(
             form.__name__, *(f"{ms:.2f}" for ms in measure(form, args.steps, args.repeats))

@@ -20,17 +20,17 @@ PEERS = "import jax, flax.linen, optax"
 PAIRS = (
     ("import flax_attn", PEERS),  # which imports nothing by itself
     ("import flax_attn.attention, flax_attn.models", PEERS),
-    ("second start", "import jax, flax, orbax"),
+    ("second start", "import jax, flax"),
 )
 START = """
 import sys
 from flax_attn.__main__ import main
-from flax_attn.experiment import running
-begin_to_write = running.begin_to_write
+from flax_attn.runs import directory
+begin = directory.begin
 def stop(*arguments):  # where the first epoch would begin
-    begin_to_write(*arguments)
+    begin(*arguments)
     sys.exit()
-running.begin_to_write = stop
+directory.begin = stop
 main(["train", "shapes_attention", "--workdir=" + sys.argv[1]])
 """
 
@@ -56,7 +56,7 @@ def measure(repeats: int) -> dict[str, float]:
                 "import flax_attn.attention, flax_attn.models": lambda: run(
                     "import flax_attn.attention, flax_attn.models"
                 ),
-                "import jax, flax, orbax": lambda: run("import jax, flax, orbax.checkpoint"),
+                "import jax, flax": lambda: run("import jax, flax"),
                 "second start": lambda: run(START, f"{folder}/run", **cache),
             },
             repeats,
