@@ -4,10 +4,8 @@ import gc
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -21,7 +19,6 @@ from flax_attn.commands import exploring, training
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
 from flax_attn.files import can_be_made
-from flax_attn.runs import checkpoints
 
 ROOT = Path(__file__).parent.parent
 KEEP = "import jax; from flax_attn.commands.training import keep_compiled; keep_compiled(); "
@@ -147,45 +144,6 @@ def run(tmp_path_factory):
 
 def snapshot(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.mark.full
-def test_kill_9_and_resume_equal_the_unbroken_run(tmp_path):
-    workdir, straight = tmp_path / "run", tmp_path / "straight"
-    code, _, _ = train(
-        *SMALL, "--config.num_epochs=5", f"--workdir={straight}", config="shapes_lstm"
-    )
-    assert code == 0
-    arguments = [*SMALL, "--config.num_epochs=5", f"--workdir={workdir}"]
-    process = train(*arguments, config="shapes_lstm", wait=False)
-    metrics = workdir / "metrics.jsonl"
-    deadline = time.monotonic() + 200
-    whole = lambda: checkpoints.saved(workdir / "checkpoints")
-    while len(whole()) < 2:
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.005)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert not (workdir / "summary.json").exists()
-    newest = max(whole())
-    damaged = checkpoints.path_of(workdir / "checkpoints", newest)
-    content = bytearray(damaged.read_bytes())
-    content[len(content) // 2] ^= 1
-    damaged.write_bytes(content)
-
-    code, out, _ = train(*arguments, config="shapes_lstm")
-    assert code == 0
-    assert "is damaged" in out
-    assert f"resuming after epoch {newest.epoch - 1}" in out
-    assert metrics.read_bytes() == (straight / "metrics.jsonl").read_bytes()
-    ours, expected = (
-        json.loads((folder / "summary.json").read_text()) for folder in (workdir, straight)
-    )
-    assert ours["metrics"] == expected["metrics"]
-    with np.load(workdir / "examples.npz") as ours, np.load(straight / "examples.npz") as expected:
-        for name in expected:
-            np.testing.assert_array_equal(ours[name], expected[name])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from flax_attn.data.text import RULES, RULES_OF_PAIRS
 from flax_attn.data.tokenizers import described
 from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.experiment.loading import Model, Run, load
-from flax_attn.files import expanded, make_folder, replacing
+from flax_attn.files import expanded, replacing
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.platforms import NAMES, PORTABLE, compiling_for, matmul_precision
 from flax_attn.types import JsonObject, Tree, UserInput
@@ -113,7 +113,7 @@ def export(
     of_seeds = list(params.values())
     exported = {file: trace(run, of_seeds, name, rows) for file, name in programs.items()}
     try:
-        make_folder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
         for file, program in exported.items():
             write(folder / file, bytes(program.serialize()))
         for seed, name in names.items():
