@@ -213,8 +213,10 @@ def read_finished(
 
     directory.clear(path)
     figures.draw_missing(record)
-    for name in changed_files(config, stored.get("derived")):
-        say(f"{name} has changed since this run; to train on it, choose another --workdir")
+    before = (stored.get("derived") or {}).get("files") or {}
+    for name in (config.values["data"].get(key) for key in ("file", "test_file")):
+        if name in before and (file := expanded(name)).is_file() and sha256(file) != before[name]:
+            say(f"{name} has changed since this run; to train on it, choose another --workdir")
     say("this run is finished; its results:")
     return summary
 
@@ -573,14 +575,6 @@ def describe_splits(task: Task) -> str:
     """Describes how many rows each split has."""
     splits = {"train": task.rows.train} | task.rows.splits
     return ", ".join(f"{len(jax.tree.leaves(rows)[0]):,} {name}" for name, rows in splits.items())
-
-
-def changed_files(config: Config, derived: JsonObject | None) -> list[str]:
-    """Returns the files of the config whose contents have changed since the run."""
-    before = (derived or {}).get("files") or {}
-    names = [config.values["data"].get(key) for key in ("file", "test_file")]
-    paths = {name: expanded(name) for name in names if name in before}
-    return [name for name in paths if paths[name].is_file() and sha256(paths[name]) != before[name]]
 
 
 def check_same_data(workdir: Path, derived: JsonObject | None, task: Task) -> None:
