@@ -84,7 +84,7 @@ class Steps(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A model in training: the parameters to judge by seed, and the rows of the last epoch."""
+    """A model in training: the parameters to judge by seed, and the rows since the last call."""
 
     task: Task
     model: nn.Module
@@ -300,7 +300,7 @@ def train(
         metrics_log.write(path, now.rows)
     number = now.progress.epoch
     stop.check(f"epoch {number} is saved" if number else "nothing is saved yet")
-    show(config, task, model, now, on_model)
+    show(config, task, model, now, now.rows, on_model)
 
     # the loop
     stop.saves = True
@@ -332,7 +332,7 @@ def train(
         save(path, now, values)
         stop.check(f"epoch {number} is saved")
         on_epoch(rows_of_epoch)
-        show(config, task, model, now, on_model)
+        show(config, task, model, now, rows_of_epoch, on_model)
     stop.saves = False
 
     say("writing the results and the pictures")
@@ -447,13 +447,17 @@ def steps_of(now: Snapshot, steps_an_epoch: int) -> Steps:
 
 
 def show(
-    config: Config, task: Task, model: nn.Module, now: Snapshot, on_model: OnModel | None
+    config: Config,
+    task: Task,
+    model: nn.Module,
+    now: Snapshot,
+    rows: list[Row],
+    on_model: OnModel | None,
 ) -> None:
     """Passes the parameters by which the run would be judged if it ended here."""
     if on_model is not None:
         kept = kept_params(config, now.states) if now.progress.epoch else now.states.params
-        params = params_by_seed(kept, config)
-        on_model(Trained(task, model, params, now.rows[-config.num_seeds :]))
+        on_model(Trained(task, model, params_by_seed(kept, config), rows))
 
 
 def describe(progress: Progress) -> str:
