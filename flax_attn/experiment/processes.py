@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,12 +51,15 @@ def join(timeout: int = TIMEOUT) -> None:
         return
     address, count, number = [os.environ.get(name) for name in VARIABLES]
     jax.config.update("jax_enable_preemption_service", False)  # `stopping` handles signals
+    timer = threading.Timer(timeout, _give_up)  # JAX aborts without a line, a minute later
+    timer.daemon = True
+    timer.start()
     try:
         jax.distributed.initialize(
             address,
             None if count is None else int(count),
             None if number is None else int(number),
-            initialization_timeout=timeout,
+            initialization_timeout=timeout + 60,
             heartbeat_timeout_seconds=min(HEARTBEAT, timeout),
             shutdown_timeout_seconds=timeout,
         )
@@ -64,6 +68,14 @@ def join(timeout: int = TIMEOUT) -> None:
             f"cannot join the other processes ({one_line(error)[:200]}); set "
             f"{', '.join(VARIABLES)} in each, or start them under Slurm or Open MPI"
         ) from error
+    finally:
+        timer.cancel()
+
+
+def _give_up() -> NoReturn:
+    line = f"error: expected all processes to join within {_timeout} s, but some are missing; start"
+    print(f"{line} them, or raise --timeout", file=sys.stderr, flush=True)
+    os._exit(2)
 
 
 def is_first() -> bool:

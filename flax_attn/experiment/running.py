@@ -84,7 +84,7 @@ class Steps(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A model in training: the parameters to judge by seed, and the rows of the last epoch."""
+    """A model in training: the parameters to judge by seed, and the rows since the last call."""
 
     task: Task
     model: nn.Module
@@ -213,8 +213,10 @@ def read_finished(
 
     directory.clear(path)
     figures.draw_missing(record)
-    for name in changed_files(config, stored.get("derived")):
-        say(f"{name} has changed since this run; to train on it, choose another --workdir")
+    before = (stored.get("derived") or {}).get("files") or {}
+    for name in (config.values["data"].get(key) for key in ("file", "test_file")):
+        if name in before and (file := expanded(name)).is_file() and sha256(file) != before[name]:
+            say(f"{name} has changed since this run; to train on it, choose another --workdir")
     say("this run is finished; its results:")
     return summary
 
@@ -298,7 +300,7 @@ def train(
         metrics_log.write(path, now.rows)
     number = now.progress.epoch
     stop.check(f"epoch {number} is saved" if number else "nothing is saved yet")
-    show(config, task, model, now, on_model)
+    show(config, task, model, now, now.rows, on_model)
 
     # the loop
     stop.saves = True
@@ -330,7 +332,7 @@ def train(
         save(path, now, values)
         stop.check(f"epoch {number} is saved")
         on_epoch(rows_of_epoch)
-        show(config, task, model, now, on_model)
+        show(config, task, model, now, rows_of_epoch, on_model)
     stop.saves = False
 
     say("writing the results and the pictures")
@@ -445,13 +447,17 @@ def steps_of(now: Snapshot, steps_an_epoch: int) -> Steps:
 
 
 def show(
-    config: Config, task: Task, model: nn.Module, now: Snapshot, on_model: OnModel | None
+    config: Config,
+    task: Task,
+    model: nn.Module,
+    now: Snapshot,
+    rows: list[Row],
+    on_model: OnModel | None,
 ) -> None:
     """Passes the parameters by which the run would be judged if it ended here."""
     if on_model is not None:
         kept = kept_params(config, now.states) if now.progress.epoch else now.states.params
-        params = params_by_seed(kept, config)
-        on_model(Trained(task, model, params, now.rows[-config.num_seeds :]))
+        on_model(Trained(task, model, params_by_seed(kept, config), rows))
 
 
 def describe(progress: Progress) -> str:
@@ -572,14 +578,6 @@ def describe_splits(task: Task) -> str:
     """Describes how many rows each split has."""
     splits = {"train": task.rows.train} | task.rows.splits
     return ", ".join(f"{len(jax.tree.leaves(rows)[0]):,} {name}" for name, rows in splits.items())
-
-
-def changed_files(config: Config, derived: JsonObject | None) -> list[str]:
-    """Returns the files of the config whose contents have changed since the run."""
-    before = (derived or {}).get("files") or {}
-    names = [config.values["data"].get(key) for key in ("file", "test_file")]
-    paths = {name: expanded(name) for name in names if name in before}
-    return [name for name in paths if paths[name].is_file() and sha256(paths[name]) != before[name]]
 
 
 def check_same_data(workdir: Path, derived: JsonObject | None, task: Task) -> None:

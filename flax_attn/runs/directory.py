@@ -130,24 +130,16 @@ def check_no_file_of_run(path: Path, flag: str) -> None:
 
 
 def check_is_directory(path: Path) -> None:
-    """Raises a UsageError where there is no directory, or one that cannot be read."""
-    try:
-        os.listdir(path)
-    except FileNotFoundError:
-        weights = f"{path}.npz"
-        advice = (
-            f"flax-attn report {weights} shows weights"
-            if os.path.isfile(weights)
-            else "give one that train.py has made; predict, generate and explore also take the "
-            "folder of a published model"
-        )
-        raise UsageError(f"no run directory {path}; {advice}") from None
-    except OSError as error:
-        is_weights = path.suffix == ".npz"
-        advice = f"flax-attn report {path} shows weights" if is_weights else "choose another"
-        raise UsageError(
-            f"expected a run directory, but {path} cannot be read ({error.strerror}); {advice}"
-        ) from None
+    """Raises a UsageError where there is no directory."""
+    if os.path.isdir(path):
+        return
+    for file in (str(path), f"{path}.npz"):
+        if file.endswith(".npz") and os.path.isfile(file):
+            raise UsageError(f"no run directory {path}; flax-attn report {file} shows weights")
+    raise UsageError(
+        f"no run directory {path}; give one that train.py has made; predict, generate and explore "
+        f"also take the folder of a published model"
+    )
 
 
 def read_config(path: Path) -> JsonObject:
@@ -180,15 +172,13 @@ def read_config(path: Path) -> JsonObject:
 
 
 def _advice(path: Path) -> str:
-    """Suggests what to give in place of a folder: a run in it, or the model of a .gguf file."""
+    """Suggests a run in a folder, or how to convert a .gguf file in it."""
     for entry in sorted(path.iterdir()):
         if is_run(entry):
             return f"choose another directory, such as {entry}"
         if entry.suffix == ".gguf":
             read = f"AutoModelForCausalLM.from_pretrained({str(path)!r}, gguf_file={entry.name!r})"
-            return (
-                f"transformers writes {entry.name} as safetensors: {read}.save_pretrained(folder)"
-            )
+            return f"save {entry.name} as safetensors: {read}.save_pretrained(folder)"
     return "choose another directory"
 
 

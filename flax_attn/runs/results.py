@@ -4,6 +4,8 @@ from typing import Annotated, NotRequired, TypedDict
 
 from msgspec import Meta
 
+from flax_attn.types import JsonObject
+
 Row = dict[str, int | float]  # the epoch, the seed, the step, and every metric
 Count = Annotated[int, Meta(ge=0)]
 
@@ -56,46 +58,14 @@ class Summary(TypedDict):
     left_out: NotRequired[list[str]]
 
 
-class StoredModel(TypedDict):
-    """The part `model` of a config: its name and its fields."""
-
-    name: NotRequired[str]
-    patch_size: NotRequired[Count]
-
-
-class StoredData(TypedDict):
-    """The part `data` of a config: its name and its fields."""
-
-    name: NotRequired[str]
-    task: NotRequired[str]
-    relevant: NotRequired[Count]
-
-
-class Derived(TypedDict):
-    """Facts about the data, and the machine that the run began on.
-
-    A run that goes on takes over the precision of products.
-    """
-
-    instruction_set: NotRequired[str]
-    platform: NotRequired[str]
-    matmul_precision: NotRequired[str]
-    sizes: NotRequired[dict[str, Count]]
-    classes: NotRequired[list[str]]
-    class_weights: NotRequired[list[float]]
-    files: NotRequired[dict[str, str]]
-    longest: NotRequired[dict[str, Count]]
-    mean: NotRequired[float]
-    relevant: NotRequired[Count]
-    shape: NotRequired[list[Count]]
-    std: NotRequired[float]
-
-
 class StoredConfig(TypedDict):
-    """The content of `config.json`, as far as it is read without the classes that it names."""
+    """The content of `config.json`, as far as it is read without the classes that it names.
+
+    `derived` has facts about the data, and the machine that the run began on.
+    """
 
     name: str
     num_epochs: Count
-    model: StoredModel
-    data: StoredData
-    derived: NotRequired[Derived]
+    model: JsonObject
+    data: JsonObject
+    derived: NotRequired[JsonObject]

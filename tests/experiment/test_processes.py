@@ -202,8 +202,9 @@ def test_devices_that_do_not_divide_the_work_are_refused_with_those_that_do(tmp_
 @pytest.mark.full
 def test_a_process_that_is_missing_is_waited_for_in_vain(tmp_path):
     first, _ = environments(2)
-    codes, _, _ = end([start([*TASK, f"--workdir={tmp_path / 'run'}"], first, timeout=5)])
-    assert codes != [0]
+    codes, _, err = end([start([*TASK, f"--workdir={tmp_path / 'run'}"], first, timeout=5)])
+    assert codes == [2]
+    assert "join within 5 s" in lines(err[0])[0]
     assert not (tmp_path / "run").exists()
 
 

@@ -76,7 +76,7 @@ def test_here_starts_all_and_ends_all(trained_alone, tmp_path):
     shutil.rmtree(workdir)
     endless = [*command, "--num_epochs=10000", "--timeout=40"]  # the limit of a heartbeat, too
     process = subprocess.Popen(endless, start_new_session=True, **options)
-    while not (workdir / "checkpoints" / "1").exists():
+    while not (workdir / "checkpoints" / "1.npz").exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     children = subprocess.run(
