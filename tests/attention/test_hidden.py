@@ -2,7 +2,6 @@
 ways to be silently wrong.
 """
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -17,60 +16,6 @@ B, T, D = 2, 5, 8
 X = jnp.asarray(normal(0, B, T, D))
 BAD = X.at[:, 3:].set(jnp.nan)
 REAL = np.arange(T) < 3
-HIDDEN = {
-    "mask": (X, {"mask": REAL}),
-    "mask function": (X, {"mask": lambda q, k: k < 3}),
-    "bias": (X, {"bias": np.where(REAL, 0.0, -np.inf).astype(np.float32)}),
-    "bias function": (X, {"bias": lambda q, k: jnp.where(k < 3, 0.0, -jnp.inf)}),
-    "causality": (X[:, :3], {"causal": True}),
-    "window": (X[:, :3], {"window": (1, 0), "query_offset": jnp.array([0, 0])}),
-    "lengths": (X, {"key_lengths": jnp.array([3, 3])}),
-}
-
-
-@pytest.mark.parametrize("name", HIDDEN)
-@pytest.mark.parametrize("chunk_size", [None, 2])
-def test_a_nan_in_keys_that_none_sees_reaches_no_parameter(name, chunk_size):
-    layer, (query, options) = fa.MultiHeadAttention(2, chunk_size=chunk_size), HIDDEN[name]
-    function = jax.jit(
-        jax.value_and_grad(lambda v, key: layer.apply(v, query, key, **options).context.sum())
-    )
-    variables = init(layer, X)
-    chex.assert_trees_all_close(function(variables, BAD), function(variables, X), rtol=1e-5)
-
-
-def test_a_nan_that_only_queries_beyond_the_last_would_see_reaches_no_parameter():
-    """The last block of queries is filled up. Key 3 is that of a fourth, and there are three."""
-    layer = fa.MultiHeadAttention(2, chunk_size=2)
-    attend = lambda v, key: layer.apply(v, X[:, :3], key, mask=lambda q, k: q == k).context.sum()
-    function, variables = jax.jit(jax.value_and_grad(attend)), init(layer, X)
-    chex.assert_trees_all_close(function(variables, BAD), function(variables, X), rtol=1e-5)
-
-
-@pytest.mark.parametrize("options", [{"output_gate": True}, {"sinks": True}])
-def test_a_nan_in_a_query_that_sees_nothing_reaches_no_parameter(options):
-    layer = fa.MultiHeadAttention(2, **options)
-    attend = lambda v, x: layer.apply(v, x, query_lengths=jnp.array([3, 3])).context.sum()
-    function, variables = jax.jit(jax.value_and_grad(attend)), init(layer, X)
-    chex.assert_trees_all_close(function(variables, BAD), function(variables, X), rtol=1e-5)
-
-
-def test_the_padding_of_a_prompt_reaches_no_parameter_and_decodes_to_no_nan():
-    layer, lengths = fa.MultiHeadAttention(2), jnp.array([5, 3])
-    variables, cache = init(layer, X), layer.init_cache(D, (B,), 6)
-
-    def total(variables):
-        attended, _ = layer.apply(
-            variables, X.at[1, 3:].set(jnp.nan), cache, lengths=lengths, method="decode"
-        )
-        return attended.context.sum(), attended
-
-    gradients, (context, weights) = jax.jit(jax.grad(total, has_aux=True))(variables)
-    chex.assert_tree_all_finite(gradients)
-    np.testing.assert_allclose(
-        context[1, 3:], np.broadcast_to(variables["params"]["out"]["bias"], (2, D)), atol=1e-6
-    )
-    np.testing.assert_array_equal(weights[1, :, 3:], 0)
 
 
 @pytest.mark.parametrize("chunk_size", [None, 2])
@@ -154,15 +99,6 @@ def test_a_decoder_masks_its_memory_and_refuses_lengths_beside_a_cached_one():
             fa.MultiHeadAttention(2).init_cache(D, (B,), T),
             memory_lengths=jnp.array([2, 2]),
         )
-
-
-def test_a_block_does_not_hide_a_nan_that_other_positions_see():
-    """Position 3 attends to nothing, and the others attend to it."""
-    block = fa.EncoderBlock(fa.MultiHeadAttention(2), fa.FeedForward(5))
-    variables, mask = init(block, X), np.arange(T)[:, None] != 3
-    context = apply(block, variables, X.at[:, 3].set(jnp.nan), mask=mask).context
-    assert np.isnan(context).all()
-    assert np.isfinite(apply(block, variables, X, mask=mask).context).all()
 
 
 @pytest.mark.parametrize("chunk_size", [None, 2])

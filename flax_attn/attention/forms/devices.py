@@ -214,7 +214,7 @@ def _mesh(across: "Across", *arrays: Array) -> AnyMesh:
             f"expected an axis of the mesh {mesh.axis_names} in Across, or around it by "
             f"jax.set_mesh, got {across.axis!r}"
         )
-    if not around.empty and mesh.shape != around.shape:
+    if not around.empty and dict(mesh.shape) != dict(around.shape):
         raise ValueError(f"expected the mesh around, {around.shape}, in Across, got {mesh.shape}")
     if across.axis in around.manual_axes:
         raise ValueError(f"expected no shard_map over the axis {across.axis!r} around attention")
@@ -222,7 +222,7 @@ def _mesh(across: "Across", *arrays: Array) -> AnyMesh:
         if AxisType.Explicit in one.axis_types:
             raise ValueError(
                 f"expected automatic axes around attention and in its arrays, got {one}; make the "
-                "mesh with axis_types=(jax.sharding.AxisType.Auto,) * 2"
+                "mesh with axis_types=(jax.sharding.AxisType.Auto,) for each axis"
             )
     if not around.empty:
         return around
