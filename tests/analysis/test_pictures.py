@@ -21,7 +21,7 @@ from flax_attn.analysis import (
 )
 from flax_attn.analysis.drawing import GREEN, ORANGE
 from flax_attn.analysis.token_weights import over_tokens, printable
-from flax_attn.tasks import read
+from flax_attn.runs.reading import read
 from tests.written_runs import write_run
 
 

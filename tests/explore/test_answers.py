@@ -124,7 +124,7 @@ def test_weights_under_settings_are_the_normalizer_of_the_scores(name, normalize
     assert abs(weights - arrays(answers(numbers(inputs[1])))["attention"][0]).max() > 1e-6
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
 def test_every_normalizer(normalizer, signals):
     _, answers, inputs = signals
@@ -219,7 +219,7 @@ def test_a_signal_of_another_shape_is_one_line(shape, signals):
         answers(text("a"))
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_translation_is_predicts_with_its_beam_and_best(tmp_path):
     run = train("reverse_bahdanau:quick", tmp_path / "run", tiny.PAIRS | {"decoding.beam": 3})
     answers, expected = Answers(run), run.predict("a b c", num_best=3)
@@ -255,7 +255,7 @@ SCORED = {  # what is changed of a run that translates
 }
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCORED)
 def test_the_scores_of_a_translation_make_its_weights(name, tmp_path):
     longer = {"steps_per_epoch": 40, "learning_rate": 0.01}  # else it writes nothing
@@ -300,7 +300,7 @@ def test_weights_that_are_no_normaliser_of_one_score_have_none():
     assert has_scores(Seq2Seq(9, 9))
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_language_models_next_token_is_predicts(tmp_path):
     run = train("names", tmp_path / "run", NAMES)
     answers, expected = Answers(run), run.predict("Kal")
@@ -337,7 +337,7 @@ def test_a_language_model_of_several_seeds_says_the_mean():
         np.testing.assert_allclose(weights[:, 0], expected.attention[name][0][:, -1], atol=1e-6)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_series_are_predicts_and_a_hidden_one_has_no_weight(tmp_path):
     run = train("series_input_attention", tmp_path / "run", tiny.STEPS | {"data.num_train": 64})
     series = np.random.default_rng(0).uniform(-1, 1, (20, 8)).astype(np.float32)

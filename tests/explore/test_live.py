@@ -21,7 +21,7 @@ from tests.explore import living
 
 pytestmark = living.needs_node
 
-full = lambda *values: pytest.param(values, marks=pytest.mark.full)
+full = lambda *values: pytest.param(values, marks=pytest.mark.slow)
 
 # A block of a Transformer has the equations that each other block has. Configs marked `full` have
 # the model of another one.

@@ -195,7 +195,7 @@ def test_maps_are_pooled_and_lose_their_padding():
     assert trimmed(small, prepared).shape == (2, 34, 34)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_reply_of_many_heads_is_small(tmp_path):
     run = flax_attn.load(tiny.write_gpt2(tmp_path / "deep", num_blocks=40))
     reply = ask(PublishedAnswers(run), {"text": TEXT * 3})

@@ -7,7 +7,7 @@ from collections import Counter
 from flax_attn.__main__ import main
 from flax_attn.explore.showing import page_of
 from flax_attn.runs import reading
-from flax_attn.tasks import read
+from flax_attn.runs.reading import read
 from tests.written_runs import write_run
 
 

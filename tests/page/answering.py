@@ -3,7 +3,7 @@
 import numpy as np
 
 from flax_attn.page.data import safe
-from flax_attn.tasks import read
+from flax_attn.runs.reading import read
 from flax_attn.tasks.replies import EMPTY, array, classified
 from tests.written_runs import shares, write_run
 

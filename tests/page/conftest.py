@@ -6,7 +6,7 @@ import pytest
 
 from flax_attn.page.joining import FOLDER, join
 from flax_attn.page.report import report
-from flax_attn.tasks import read
+from flax_attn.runs.reading import read
 from tests.written_runs import write_run
 
 SPACE = "\N{NO-BREAK SPACE}"

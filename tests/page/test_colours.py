@@ -57,7 +57,7 @@ def ground(word):
     return [int(part) / 255 for part in colour.removeprefix("rgb(").rstrip(")").split(",")]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_words_of_near_uniform_weights_are_pale_and_a_strong_one_is_dark(visit, tmp_path):
     from flax_attn.page.report import report
     from flax_attn.tasks import read
@@ -79,7 +79,7 @@ def test_words_of_near_uniform_weights_are_pale_and_a_strong_one_is_dark(visit, 
     assert ground(words.nth(2)) == [1, 1, 1]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_page_that_turns_dark_or_goes_to_paper_is_painted_again(visit, written):
     _, path = written("texts")
     opened = visit(path)

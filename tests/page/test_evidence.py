@@ -11,12 +11,11 @@ import flax_attn
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.showing import page_of
 from flax_attn.page.data import weights_of
-from flax_attn.tasks import read
+from flax_attn.runs.reading import read
 from flax_attn.tasks.replies import numbers_of
 from tests import tiny
-from tests.explore import living
 
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.slow
 
 MINUS = "\N{MINUS SIGN}"
 LONGER = {"steps_per_epoch": 40, "learning_rate": 0.01}
@@ -79,11 +78,11 @@ def changes_of(answers, ask, parts):
 
 def shown_in(figure, page):
     """The numbers of the evidence, and the tau; once it is there."""
-    figure.locator(".try-beside-weights[aria-busy=false] .try-change").first.wait_for()
+    figure.locator(".effects-part[aria-busy=false] .try-change").first.wait_for()
     page.wait_for_timeout(200)
     texts = figure.locator(".try-change small").all_text_contents()
-    said = figure.locator(".try-beside-weights .sentence").text_content()
-    tau = re.search(r"tau is (-?[\d.]+\d)", said.replace("\N{MINUS SIGN}", "-"))
+    said = figure.locator(".effects-part .sentence").text_content()
+    tau = re.search(r"tau (-?[\d.]+\d)", said.replace("\N{MINUS SIGN}", "-"))
     numbers = [float(text.replace(MINUS, "-").replace("<", "")) for text in texts]
     return numbers, tau and float(tau[1]), said
 
@@ -107,45 +106,22 @@ def test_what_hiding_a_part_of_an_example_does_is_what_the_model_says(kind, tmp_
     for number in (0,) if kind == "language" else (0, 1):
         if number:
             figure.get_by_role("button", name=f"Test example {number}", exact=True).click()
-            figure.locator(".try-beside-weights[aria-busy=true]").wait_for()
+            figure.locator(".effects-part[aria-busy=true]").wait_for()
         shown, tau, said = shown_in(figure, opened.page)
         ask, parts, weights = parts_of(kind, record, number)
         changes, costs = changes_of(answers, ask, parts)
         np.testing.assert_allclose(shown, changes, rtol=0.06, atol=2e-3)  # two digits or more
         assert np.ptp(changes) > 0
-        about = figure.locator(".try-beside-weights .hint").text_content()
-        assert "is hidden from the attention in turn." in about
-        assert ("predict --why leaves it out of the text" in about) == (kind == "texts")
+        about = figure.locator(".effects-part .hint").text_content()
+        assert "is masked in turn." in about
         if kind in ("images", "language") and abs(changes).max() < 0.1:
             assert tau is None
             assert "changes next to nothing" in said
             continue
-        if len(parts) < 8:
-            expected = kendalltau(weights, costs).statistic
-            assert tau == pytest.approx(expected, abs=0.006)
-        assert np.isfinite(tau)
+        assert (tau is None) == (len(parts) < 8)  # few parts are not ranked
+        if len(parts) < 12 and tau is not None:
+            assert tau == pytest.approx(kendalltau(weights, costs).statistic, abs=0.006)
         if kind in ("signals", "series"):
             written = figure.locator(".try-weight").all_text_contents()
             percents = [float(own.rstrip("%\N{NO-BREAK SPACE}")) for own in written]
             np.testing.assert_allclose(percents, 100 * np.array(weights), atol=1)
-
-
-@living.needs_node
-def test_a_change_has_two_digits_that_count_and_next_to_nothing_has_no_verdict():
-    import_points = "const { points } = await import('./pictures/evidence.mjs');"
-    changes = [0.0, 3.123e-4, -0.00062, 0.0312, -0.416, 4e-9, 0.09949, 0.09951]
-    written = said(f"{changes}.map(points)", import_points)
-    expected = ["0", "+0.031", f"{MINUS}0.062", "+3.1", f"{MINUS}42", "<0.0001"]
-    assert written == [*expected, "+9.9", "+10"]
-
-
-def test_a_page_without_its_model_says_so_in_one_line(tmp_path, visit):
-    from tests.page.answering import record_of
-
-    record = record_of(tmp_path / "texts", "texts")
-    for i, records in enumerate(([record], [record_of(tmp_path / "plain", "plain")])):
-        path = tmp_path / f"{i}.html"
-        path.write_text(page_of(records, model=False), encoding="utf-8")
-        notes = visit(path).page.locator(".note").all_text_contents()
-        said = "The model is not in this page. So what hiding a part does to the answer is not "
-        assert notes.count(f"{said}shown.") == (i == 0)

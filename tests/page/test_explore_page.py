@@ -11,7 +11,7 @@ from scipy.stats import kendalltau
 import flax_attn
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.under_lens import NORMALIZERS
-from flax_attn.tasks import read
+from flax_attn.runs.reading import read
 from flax_attn.tasks.replies import numbers_of
 from tests import tiny
 from tests.page.exploring import Visit, axe_finds, command, serving, stop, visiting
@@ -133,7 +133,7 @@ def check_that_what_is_hidden_stays_so(page):
     assert all(first <= hidden for hidden in others)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_settings_change_the_answer_and_reset_brings_it_back_bit_for_bit(shapes, answers, browser):
     run, record = shapes
     with serving([record], [answers]) as url, visiting(browser, url) as opened:
@@ -169,7 +169,7 @@ def test_settings_change_the_answer_and_reset_brings_it_back_bit_for_bit(shapes,
         np.testing.assert_array_equal(curve(page, "answer-0"), drawn)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_while_an_answer_is_awaited_the_figure_says_so(shapes, answers, browser):
     with serving([shapes[1]], [answers]) as url, visiting(browser, url) as opened:
         page, said = opened.page, opened.sentence()
@@ -194,7 +194,7 @@ def test_while_an_answer_is_awaited_the_figure_says_so(shapes, answers, browser)
         answers.delays = {}
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_keys_move_a_shape_and_scores_become_weights_in_numbers(shapes, answers, browser):
     with serving([shapes[1]], [answers]) as url, visiting(browser, url) as opened:
         page = opened.page
@@ -217,7 +217,7 @@ def test_keys_move_a_shape_and_scores_become_weights_in_numbers(shapes, answers,
         assert float(best[1].replace(MINUS, "-")) == pytest.approx(row.max(), abs=0.006)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_every_normalizer_is_compared_on_one_signal(shapes, answers, browser):
     with serving([shapes[1]], [answers]) as url, visiting(browser, url) as opened:
         opened.page.get_by_role("button", name="Compare all normalisers").click()
@@ -233,7 +233,7 @@ def test_every_normalizer_is_compared_on_one_signal(shapes, answers, browser):
         table.wait_for(state="detached")  # it was of another signal
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_what_comes_out_stands_beside_the_controls_on_the_first_screen(shapes, answers, browser):
     size = {"viewport": {"width": 1280, "height": 800}}
     with serving([shapes[1]], [answers]) as url, visiting(browser, url, **size) as opened:
@@ -261,7 +261,7 @@ def test_what_comes_out_stands_beside_the_controls_on_the_first_screen(shapes, a
 LOOKS = [{}, {"color_scheme": "dark"}, PHONE]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("options", LOOKS, ids=["light", "dark", "phone"])
 def test_the_page_is_for_everyone(options, shapes, answers, browser):
     with serving([shapes[1]], [answers]) as url, visiting(browser, url, **options) as opened:
@@ -277,7 +277,7 @@ def test_the_page_is_for_everyone(options, shapes, answers, browser):
             assert min(box["width"], box["height"]) >= 44
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_server_that_is_gone_is_told_and_the_page_goes_on(shapes, browser):
     sync_api = pytest.importorskip("playwright.sync_api")
     with command(shapes[0].path) as (process, url):
@@ -302,7 +302,7 @@ WORDS = ["a good film", "a bad film", "good and long", "bad and long", "the good
 JUDGED = {name: (WORDS * 7, ["good", "bad"] * 21) for name in ("train", "test")}
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_typed_text_is_answered_and_attention_stands_beside_evidence(tmp_path, browser):
     overrides = tiny.TEXTS | {"steps_per_epoch": 60, "learning_rate": 0.01}
     run, record = train("text_csv", tmp_path / "run", overrides, data=JUDGED)
@@ -368,7 +368,7 @@ def share_of(answers, written, hidden, name):
     return dict(answers(asked(written, hidden))["classes"])[name]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_two_runs_answer_the_same_signal(shapes, answers, tmp_path, browser):
     run, record = train("shapes_cnn", tmp_path / "cnn", tiny.CNN | tiny.SHAPES)
     other = Asked(Answers(run))
@@ -391,7 +391,7 @@ def digits(tmp_path_factory):
     return train("mnist_attention", folder, tiny.STEPS, data={"train": rows, "test": rows})
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_drawn_digit_is_centred_as_mnists_are_and_every_move_is_answered(digits, browser):
     run, record = digits
     answers = Asked(Answers(run))
@@ -432,7 +432,7 @@ INK = """([row, column]) => {
 }"""
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_digit_is_drawn_by_keyboard(digits, browser):
     run, record = digits
     answers = Asked(Answers(run))
@@ -490,7 +490,7 @@ def percent(share):
     return f"{hundredths:.1f}{SPACE}%" if is_small else f"{int(hundredths + 0.5)}{SPACE}%"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_what_the_next_character_looks_at_is_shown_while_the_model_writes(tmp_path, browser):
     run, record = train("names", tmp_path / "run", NAMES)
     answers = Asked(Answers(run))
@@ -522,7 +522,7 @@ def test_what_the_next_character_looks_at_is_shown_while_the_model_writes(tmp_pa
         assert page.get_by_role("button", name="Let the model write").count() == 1
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["translation", "series"])
 def test_scores_become_weights_on_the_pages_of_loops_too(kind, tmp_path, browser):
     series = tiny.STEPS | {"model.features": 8, "data.num_train": 64, "data.num_test": 8}

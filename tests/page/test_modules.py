@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from flax_attn.kinds import asking
+from flax_attn.tasks import asking
 
 from flax_attn.data import shapes
 from flax_attn.explore import under_lens

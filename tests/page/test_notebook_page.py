@@ -9,7 +9,7 @@ import pytest
 from tests import tiny
 from tests.faults import ROOT
 
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.slow
 
 TRAIN = f"""
 import flax_attn

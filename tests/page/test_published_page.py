@@ -152,7 +152,7 @@ def follow_a_token(opened, answers, has_words_after):
     settle(opened.page)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_axe_finds_nothing_and_a_phone_has_no_bar_below(page, browser):
     for look, options in LOOKS.items():
         with visiting(browser, page[1], **options) as opened:

@@ -9,7 +9,7 @@ import pytest
 import flax_attn
 from flax_attn.explore.showing import page_of
 from flax_attn.page.data import weights_of
-from flax_attn.tasks import read
+from flax_attn.runs.reading import read
 from tests import tiny
 from tests.page.exploring import axe_finds
 
@@ -45,7 +45,7 @@ RUNS = {  # config, overrides, data of one's own
 }
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_a_trained_run_is_drawn_with_its_model_or_a_line(name, tmp_path, visit, no_pictures):
     config, overrides, make = RUNS[name]

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from flax_attn.kinds import read
+from flax_attn.runs.reading import read
 
 from flax_attn.errors import escaped
 from flax_attn.page.data import weights_of

@@ -10,7 +10,8 @@ from PIL import Image
 
 import flax_attn
 from tests.page.attacks import ATTACKS
-from tests.page.test_report_everyone import LOOKS, PHONE, axe_faults
+from tests.page.exploring import axe_finds
+from tests.page.test_views import LOOKS, PHONE
 
 SVG = "{http://www.w3.org/2000/svg}"
 WORDS = ["the", "animal", "did", "not", "cross", "the", "street", "because", "it", "was", "tired"]
@@ -263,13 +264,6 @@ def test_a_picture_is_saved_in_light_colours_with_its_tokens(opened):
     assert saved_picture(visited.page, "PNG")[1].startswith(b"\x89PNG")
 
 
-def test_only_a_box_that_scrolls_has_shadows_at_its_sides(opened):
-    visited = opened(told(), WORDS)
-    boxes = visited.page.locator(".scroll:not(.is-wide)")
-    grounds = boxes.evaluate_all("all => all.map((own) => getComputedStyle(own).backgroundImage)")
-    assert {*grounds} == {"none"}  # else a stroke stands at the corners of a dark page
-
-
 def test_a_picture_of_masked_weights_says_what_is_hatched(opened):
     visited = opened(np.tril(np.ones((3, 3))) / [[1], [2], [3]], list("abc"))
     root = ElementTree.fromstring(saved_picture(visited.page, "SVG")[1])
@@ -308,35 +302,13 @@ def test_a_phone_has_no_bar_below(opened):
     assert "“token10” looks most at" in visited.sentence()
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("look", LOOKS, ids=["light", "dark", "phone"])
+@pytest.mark.slow
+@pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("view", ["Matrix", "Lines"])
 def test_axe_finds_nothing(look, view, opened):
     weights = np.tril(told())
     weights[1, 1, 5, 2] = np.nan
-    visited = opened(weights, WORDS, look=look)
+    visited = opened(weights, WORDS, look=LOOKS[look])
     visited.page.get_by_role("button", name=view).click()
     visited.page.locator("summary").click()
-    assert axe_faults(visited.page) == []
-
-
-def test_a_number_is_the_largest_beside_one_that_is_none(opened):
-    weights = np.full((40, 40), 0.1 / 39)
-    weights[range(40), range(40)] = 0.9
-    weights[:, 1] = np.nan
-    visited = opened(weights)
-    page = visited.page
-    page.mouse.move(*cell_of(page, 0, 0, (40, 40)))
-    page.mouse.move(*cell_of(page, 0, 2, (40, 40)))
-    page.locator("summary").click()
-    page.locator("tbody tr").first.wait_for()
-    row = page.locator("tbody tr").first.locator("td, th").all_inner_texts()
-    assert row == ["query 0", "key 0", "90\N{NO-BREAK SPACE}%"]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("look", LOOKS, ids=["light", "dark", "phone"])
-def test_axe_finds_nothing_on_two_languages(look, opened):
-    visited = opened(np.eye(3, 4), list("abc"), list("wxyz"), look=look)
-    assert axe_faults(visited.page) == []
-    assert opened(np.eye(60), look=look).overflows() <= 0
+    assert not (violations := axe_finds(visited.page)), violations

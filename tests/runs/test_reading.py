@@ -7,7 +7,7 @@ import pytest
 
 from flax_attn.errors import UsageError
 from flax_attn.runs import examples, reading
-from flax_attn.tasks import read
+from flax_attn.runs.reading import read
 from tests.written_runs import write_run
 
 

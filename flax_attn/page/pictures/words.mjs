@@ -82,7 +82,7 @@ export function trackOf(share) {
 
 /**
  * Classes with their probabilities as bars: `[[name, share], ...]`. The likeliest is bold; the
- * right one has a sign.
+ * target has a sign.
  */
 export function bars(classes, right = null) {
   const best = likeliest(classes);
@@ -90,7 +90,7 @@ export function bars(classes, right = null) {
     const isRight = i === right;
     return el("li", { class: i === best ? "best" : "" },
       el("span", { class: "class-name", dir: "auto" }, name, isRight ? " ✓" : ""),
-      isRight ? el("span", { class: "aside" }, " (the right class)") : null, trackOf(share),
+      isRight ? el("span", { class: "aside" }, " (target)") : null, trackOf(share),
       el("span", { class: "share" }, percent(share)),
     );
   });
@@ -109,10 +109,10 @@ export function answersOf(runs, replies, draw) {
   return replies.map((reply, i) => div(name(runs[i]), draw(reply, runs[i])));
 }
 
-/** What the model says of an example, with a sign for right and wrong. */
+/** The prediction and the target of an example, with a sign for right and wrong. */
 export function verdictOf(classes, target) {
   const best = likeliest(classes);
-  const said = `${classes[best][0]} (${percent(classes[best][1])})`;
-  if (best === target) return `✓ The model says ${said}, which is right.`;
-  return `✗ The model says ${said}; right is ${classes[target][0]}.`;
+  const [name, share] = classes[best];
+  const sign = best === target ? "✓" : "✗";
+  return `${sign} Prediction: ${name} (${percent(share)}). Target: ${classes[target][0]}.`;
 }

@@ -15,7 +15,7 @@ const numberIn = ({ outputs }) => outputs.data[0];
 function numberBar(run, number) {
   const [low, high] = endsOf(run.beside.targets);
   const bar = el("li", { class: "best" },
-    el("span", { class: "class-name" }, "number"), trackOf((number - low) / (high - low || 1)),
+    el("span", { class: "class-name" }, "value"), trackOf((number - low) / (high - low || 1)),
     el("span", { class: "share" }, shown(number)),
   );
   const ends = `The bar runs from ${shown(low)} to ${shown(high)}, the range of the test targets.`;
