@@ -24,8 +24,7 @@ from docs.panels import DOCS
 from flax_attn.analysis.language import SHOWN
 from flax_attn.analysis.token_lines import printable
 from flax_attn.analysis.translation import words_of
-from flax_attn.runs.reading import Record
-from flax_attn.runs.reading import read
+from flax_attn.runs.reading import Record, read
 
 FORMS = "ours", "SDPA"  # which the picture of time shows
 EXAMPLE = 0  # of the test split, whose translation is shown

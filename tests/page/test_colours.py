@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
-from tests.page.modules import said
 
 from flax_attn.analysis import drawing
 from tests.analysis.test_drawing import STRENGTHS, contrast
 from tests.explore import living
+from tests.page.modules import said
 
 HEAT = "const { colours, rgb, strength, topOf } = await import('./pictures/heat.mjs');"
 
@@ -60,7 +60,7 @@ def ground(word):
 @pytest.mark.slow
 def test_words_of_near_uniform_weights_are_pale_and_a_strong_one_is_dark(visit, tmp_path):
     from flax_attn.page.report import report
-    from flax_attn.tasks import read
+    from flax_attn.runs.reading import read
     from tests.written_runs import write_run
 
     weights = np.full((3, 10, 10), 0.1, np.float32)

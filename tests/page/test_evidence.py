@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 from scipy.stats import kendalltau
-from tests.page.modules import said
 
 import flax_attn
 from flax_attn.explore.answers import Answers

@@ -39,7 +39,7 @@ def test_outputs_along_a_signal_are_averaged():
 
 @pytest.mark.parametrize("weighted", [True, False])
 def test_a_class_weighs_one_over_its_examples_where_the_config_says_so(weighted):
-    target = classes([1 / 3, 1], class_weights=weighted)
+    target = classes([1 / 3, 1.0], class_weights=weighted)
     logits, targets = np.array([[2, 0], [2, 0]], np.float32), np.array([0, 1])
     loss, _ = jax.jit(lambda x, y: target.loss(x, {}, {"targets": y}, True))(logits, targets)
     errors = np.log1p(np.exp([-2.0, 2.0]))
