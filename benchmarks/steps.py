@@ -130,7 +130,7 @@ def measure(name: str, repeats: int, compiled: bool = False) -> dict[str, float]
     values = case.config.get_config(case.variant)
     values.steps_per_epoch = case.steps
     data = case.data(values)
-    if "num_buckets" in values.data:
+    if hasattr(Config.of(values).data, "num_buckets"):
         values.data.num_buckets = 1
     own = ours.prepare(values, data)
     params, sizes, common = own.params, dict(own.sizes), (own.batch, own.config)
