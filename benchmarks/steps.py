@@ -198,7 +198,7 @@ def measure(
     rows, sizes, derived = case.rows(config)
     config.steps_per_epoch = case.steps
     config.optimizer.warmup_steps, config.optimizer.schedule = 0, "constant"
-    if "num_buckets" in config.data:
+    if hasattr(Config.of(config).data, "num_buckets"):
         config.data.num_buckets = 1
     config = Config.of(config)
     task, model = task_of(config, rows, sizes, derived), build_model(config, sizes)
