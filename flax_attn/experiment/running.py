@@ -334,6 +334,7 @@ def train(
         on_epoch(rows_of_epoch)
         show(config, task, model, now, rows_of_epoch, on_model)
     stop.saves = False
+    stop.check(f"epoch {now.progress.epoch} is saved")
 
     say("writing the results and the pictures")
     measure = lambda params: evaluate(params, now.states.carry, batches)
