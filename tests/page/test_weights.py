@@ -408,8 +408,8 @@ def write_cut(path):
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (write_objects, "expected numbers in rows.npy of"),
-        (write_text, "got another kind of file; save it with numpy.savez"),
+        (write_objects, "weights.npz"),
+        (write_text, "numpy.savez"),
         (write_no_weights, "got no array"),
         (write_scores, "expected weights from 0 to 1, got -"),
         (write_cut, "expected arrays in"),
