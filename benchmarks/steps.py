@@ -38,6 +38,7 @@ from configs import (
     sst_gru_attention,
     translate_multi30k,
 )
+from flax_attn.experiment.config import Config
 
 
 class Case(NamedTuple):

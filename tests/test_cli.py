@@ -16,7 +16,7 @@ import flax_attn.__main__ as command
 from configs import shapes_attention, shapes_cnn
 from flax_attn import config_files, experiment
 from flax_attn.__main__ import main
-from flax_attn.commands import exploring, training
+from flax_attn.commands import training
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
 from flax_attn.files import can_be_made
@@ -59,18 +59,6 @@ def test_a_program_that_cannot_be_kept_is_nothing_to_warn_of(what):
 def test_garbage_is_collected_while_a_run_trains():
     training.import_jax()
     assert gc.isenabled()
-
-
-@pytest.mark.parametrize(
-    ("name", "has"),
-    [("DISPLAY", True), ("WAYLAND_DISPLAY", True), ("BROWSER", True), ("TERM", False)],
-)
-def test_a_browser_is_opened_where_there_is_a_screen(name, has, monkeypatch):
-    monkeypatch.setattr(sys, "platform", "linux")
-    for other in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
-        monkeypatch.delenv(other, raising=False)
-    monkeypatch.setenv(name, "something")
-    assert exploring.has_screen() == has
 
 
 @pytest.mark.parametrize("user_says", [True, False])
