@@ -34,6 +34,7 @@ def prepare(batch_size: int) -> ours.Ours:
     values.model.positions = "learned"
     values.batch_size, values.steps_per_epoch = batch_size, STEPS
     values.data = text_file.get_config().data
+    values.data.valid_fraction = 0.0
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "letters.txt")
         numbers = np.random.default_rng(0).integers(65, size=25_000)

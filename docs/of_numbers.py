@@ -132,8 +132,7 @@ def induction() -> Figure:
 
 def loss_by_position() -> Figure:
     """The loss of a language model against the number of letters that it knows."""
-    _, _, losses = table_of("loss_by_position")
-    return language.loss_by_position(losses.T, "shakespeare_char")
+    return language.loss_by_position(table_of("loss_by_position")[2].T, "shakespeare_char")
 
 
 DRAWN = (benchmarks, additive, attention_time, scale)
