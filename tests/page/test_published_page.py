@@ -60,7 +60,7 @@ def test_a_page_of_a_published_model_tells_of_no_training_and_its_heads_are_cut(
 def check_what_it_says(page, name):
     text = page.locator("main").inner_text()
     assert page.locator("h1").inner_text().startswith(f"{name}\n2 blocks of 2 heads, ")
-    assert not re.search(r"nan|test|learned|Results|trained for|make it again", text)
+    assert not re.search(r"nan|test|learned|Results|trained for|Reproduce", text)
     assert page.locator("h2:not(.aside)").count() == 0
     assert page.locator(".head-cell").count() == 4
     painted = "(all) => all.every((own) => own.width > 3 && own.width === own.height)"
@@ -96,13 +96,16 @@ def cut_a_head(opened, answers):
     request = answers.last()
     assert request["settings"]["cut"] == [[1, 1]]
     assert request["view"] == view
-    cut = page.get_by_role("button", name="block2, head 1, cut")
+    cut = page.get_by_role("button", name="block2, head 1, ablated")
     assert "cut" in cut.get_attribute("class")
     settle(opened.page)
     assert small_texts(row)[1] == "off"
-    page.get_by_role("button", name="Cut each head of all blocks").click()
-    page.get_by_role("status").get_by_text("Most changes without").wait_for()
-    assert page.get_by_role("button", name=re.compile("block1, head 1, cutting it")).count() == 1
+    page.get_by_role("button", name="Ablate each head of all blocks").click()
+    page.get_by_role("status").get_by_text("Largest effect").wait_for()
+    assert (
+        page.get_by_role("button", name=re.compile("block1, head 1, effect of ablation")).count()
+        == 1
+    )
     page.get_by_role("button", name="Reset").click()
     settle(opened.page)
     assert "cut" not in answers.last()["settings"]
