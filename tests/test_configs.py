@@ -116,7 +116,7 @@ def cut_down(name, folder):
     return config
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_two_steps(name, request, tmp_path):
     config = cut_down(name, tmp_path)

@@ -48,7 +48,7 @@ def unbroken(tmp_path_factory):
     return workdir, faults.operations(out)
 
 
-@pytest.mark.parametrize("share", [0.15, pytest.param(0.5, marks=pytest.mark.full), 0.85])
+@pytest.mark.parametrize("share", [0.15, pytest.param(0.5, marks=pytest.mark.slow), 0.85])
 def test_a_run_killed_at_any_moment_goes_on_to_the_last_bit(unbroken, tmp_path, share, train_here):
     expected, last = unbroken
     workdir = tmp_path / "run"

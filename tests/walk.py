@@ -55,8 +55,8 @@ class Walk:
 
 
 def ends_at(frame: FrameType) -> bool:
-    """Whether a function that returns is the measure of a batch to train on."""
-    return frame.f_code.co_name == "measure" and frame.f_locals.get("train") is True
+    """Whether a function that returns is the loss of a batch to train on."""
+    return frame.f_code.co_name == "loss" and frame.f_locals.get("train") is True
 
 
 def file_of(frame: FrameType) -> str | None:

@@ -123,7 +123,7 @@ def test_a_file_of_texts_and_a_run_moved_elsewhere(news, tmp_path, capsys):
     )
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_images_get_their_classes(digits, manual_dir, tmp_path, capsys):
     run = reading.read(digits)
     image = (255 * run.examples["inputs"][0]).astype(np.uint8)
@@ -168,7 +168,7 @@ def test_images_get_their_classes(digits, manual_dir, tmp_path, capsys):
     np.testing.assert_allclose(sum(answer["patches"]), 1, atol=1e-5)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_bad_texts_and_images_are_one_line(news, digits, tmp_path, capsys):
     Image.fromarray(np.eye(28, 30) > 0).save(tmp_path / "wide.png")
     Image.new("L", (28, 28)).save(tmp_path / "blank.png")
@@ -229,7 +229,7 @@ def test_other_data_than_the_run_began_with_is_refused(news, manual_dir, tmp_pat
         experiment.run(experiment.Config.of(config), tmp_path / "run", manual_dir=tmp_path / "data")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_table_of_ones_own_trains_and_predicts(tmp_path, capsys):
     words = {"good": ["fine", "lovely", "great"], "bad": ["poor", "awful", "dull"]}
     rows = [
@@ -344,7 +344,7 @@ def test_a_seed_that_stops_early_waits_for_the_others_and_the_run_is_finished(tm
     assert stop.saved == FINISHED
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_sst_trains_in_buckets(manual_dir, tmp_path):
     config = sst_gru_attention.get_config("quick")
     config.num_epochs, config.steps_per_epoch = 1, 20

@@ -335,7 +335,7 @@ REAL = {  # rows, a text, and the words that its class must hang on
 }
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REAL)
 def test_real_rows_as_a_spreadsheet_has_them(name, manual_dir, tmp_path, capsys):
     """One command trains, one predicts a file, and one says which words mattered."""

@@ -306,7 +306,7 @@ def test_a_dollar_is_a_dollar_in_a_picture(tmp_path):
     )
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_pairs_of_ones_own_train_and_are_translated(tmp_path, capsys):
     words = {
         "ein": "a",
@@ -338,7 +338,7 @@ def test_pairs_of_ones_own_train_and_are_translated(tmp_path, capsys):
     assert "two dog sleeps 7." in out
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_real_sentences_train(manual_dir, tmp_path, no_pictures):
     """The first lines of each file."""
     pytest.importorskip("tokenizers")

@@ -224,7 +224,7 @@ def test_training_alone_takes_phrases_and_each_once(tmp_path):
     }
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_real_files(manual_dir):
     arrays, _ = mnist.load_mnist(manual_dir)
     assert {split: images.shape for split, (images, _) in arrays.items()} == {

@@ -80,7 +80,7 @@ def test_files_that_do_not_fit_are_named(tmp_path, files, said):
         multi30k.load_multi30k("de", "en", write(tmp_path, **files))
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_real_files(manual_dir):
     by_split, _ = multi30k.load_multi30k("de", "fr", manual_dir)
     assert {split: len(some) for split, some in by_split.items()} == {

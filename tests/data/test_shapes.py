@@ -134,7 +134,7 @@ def test_exactly_so_many_rows_whatever_the_luck(n, block_size, rule):
     assert len(np.unique(drawn.centers)) == 4 * n  # none is repeated, none is zero
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_blocks_fill_in_order():
     """Rows are the accepted proposals, one after another: small blocks give other luck and the same
     rule.
@@ -167,7 +167,7 @@ of_few = jax.jit(shapes.generate, static_argnums=1)
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(0, marks=pytest.mark.full), 7, -1, pytest.param(2**40, id="2**40")]
+    "seed", [pytest.param(0, marks=pytest.mark.slow), 7, -1, pytest.param(2**40, id="2**40")]
 )
 def test_splits_are_generated_from_keys_of_the_seed(seed):
     splits = shapes.splits(seed, num_train=40, num_test=10)

@@ -49,7 +49,7 @@ KINDS = {  # the config, its data and what is changed of it
     "pairs": ("reverse_bahdanau", PAIRS, tiny.PAIRS),
     "transformer": ("translate_multi30k_transformer", PAIRS, {"model.features": 8}),
 }
-full = lambda *values: pytest.param(*values, marks=pytest.mark.full)
+full = lambda *values: pytest.param(*values, marks=pytest.mark.slow)
 
 ELSEWHERE = """
 import sys
@@ -131,7 +131,7 @@ def test_signals_of_another_length_are_those_of_the_model(exports, name, no_pict
     np.testing.assert_allclose(outputs["outputs"], expected * std + mean, atol=1e-4, rtol=1e-5)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_images_have_the_mean_probabilities_of_the_seeds(exports, no_pictures):
     run, folder = exports("images")
     assert list(run.params) == [3, 4]
@@ -210,7 +210,7 @@ def test_the_command_writes_an_export(tmp_path, capsys, monkeypatch):
         assert named in err
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_series_of_any_length_are_predicted(exports, no_pictures):
     run, folder = exports("series")
     series = RNG.normal(size=(5, 31, 8)).astype(np.float32)
@@ -219,7 +219,7 @@ def test_series_of_any_length_are_predicted(exports, no_pictures):
     assert_same(outputs[1], run.predict(series[:2, :1]))
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pairs", "transformer"])
 def test_translations_are_the_greedy_ones(exports, name, no_pictures):
     run, folder = exports(name)
@@ -233,7 +233,7 @@ def test_translations_are_the_greedy_ones(exports, name, no_pictures):
         np.testing.assert_allclose(weights, best.alignment, atol=1e-5)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_program_for_one_platform_has_its_forms_and_linear_memory(tmp_path, no_pictures):
     length = 2560  # in blocks on a CPU
     changes = {"data.max_length": length, "model.num_blocks": 1, "model.num_heads": 1}

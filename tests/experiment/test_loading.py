@@ -52,7 +52,7 @@ def compiled():
 
 @pytest.mark.parametrize(
     "kind",
-    ["signals", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("pairs", *CLASSES))],
+    ["signals", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("pairs", *CLASSES))],
 )
 def test_a_second_prediction_compiles_nothing(kind, tmp_path, compiled):
     config, overrides, inputs, targets = KINDS[kind]

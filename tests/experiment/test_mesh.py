@@ -17,7 +17,7 @@ def on(num_devices, *arguments, **environment):
     return on_devices.on(num_devices, "tests.experiment.on_mesh", *arguments, **environment)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_seeds_on_eight_devices_are_those_of_one_to_the_last_bit():
     result = on(8, "seeds")
     assert result["mesh"] == {"seed": 8, "data": 1}
@@ -31,20 +31,20 @@ def test_a_batch_on_eight_devices_trains_as_on_one():
     assert max(result["params"], result["scores"]) <= 1e-12
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_seeds_and_rows_together():
     result = on(8, "both", JAX_ENABLE_X64="1")
     assert result["mesh"] == {"seed": 4, "data": 2}
     assert max(result["params"], result["scores"]) <= 1e-12
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("sequence", [2, 4])
 def test_devices_that_share_sequences(sequence):
     assert on(8, "sequences", sequence, JAX_ENABLE_X64="1") <= 1e-12
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_devices_a_sequence(tmp_path):
     """By the command, with the numbers of a run in which each sequence is on one device."""
     images = test_configs.write_own("images_folder", tmp_path)
@@ -68,13 +68,13 @@ def test_a_run_goes_on_with_another_number_of_devices_a_sequence(tmp_path):
     assert flax_attn.load(tmp_path / "shared").predict(np.zeros((2, 28, 20))).classes
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_single_precision_over_four_steps():
     result = on(8, "few_rows")
     assert max(result["params"], result["scores"]) <= 1e-6
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_what_devices_send_and_hold():
     """Seeds send nothing within a step. A cut batch sends two sums."""
     devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
@@ -85,7 +85,7 @@ def test_what_devices_send_and_hold():
     assert on_eight <= on_one / 6
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("name", test_configs.NAMES)
 def test_every_config_on_two_by_two(name, manual_dir, tmp_path):
     result = on(4, "one_config", name, manual_dir, tmp_path)

@@ -71,7 +71,7 @@ def check_resumed(out):
     assert [line for line in out[1].splitlines() if "Gloo" not in line] == []
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_two_processes_train_what_one_does_with_its_pictures(trained_alone, tmp_path):
     """The same where the signal comes from elsewhere, at any moment."""
     workdir = tmp_path / "run"
@@ -107,7 +107,7 @@ def test_another_version_of_jax_is_refused(monkeypatch):
         of_runs.check_same({"seed": 0})
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1])
 def test_when_one_is_killed_the_other_ends_and_the_run_goes_on(trained_alone, tmp_path, number):
     """Also where it is the first one, through which they meet."""
@@ -126,7 +126,7 @@ def test_when_one_is_killed_the_other_ends_and_the_run_goes_on(trained_alone, tm
     assert faults.contents(workdir) == trained_alone
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_run_of_two_processes_goes_on_in_one(trained_alone, tmp_path):
     workdir = tmp_path / "run"
     stop_after(3, TASK, workdir)
@@ -135,7 +135,7 @@ def test_a_run_of_two_processes_goes_on_in_one(trained_alone, tmp_path):
     assert faults.contents(workdir) == trained_alone
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_batch_over_two_processes_goes_on_over_eight_devices_of_one(tmp_path):
     """The numbers are those of one device but for rounding."""
     task, rows = [*TASK, "--num_seeds=1", "--num_epochs=6"], {}
@@ -153,7 +153,7 @@ def test_a_batch_over_two_processes_goes_on_over_eight_devices_of_one(tmp_path):
     np.testing.assert_allclose(rows["run"], rows["alone"], rtol=1e-5)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_process_0_may_work_longer_alone_than_others_wait_elsewhere(tmp_path):
     slow = """
 import sys, time
@@ -172,7 +172,7 @@ sys.exit(main())
     assert codes == [0, 0], err
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_run_directory_that_is_not_shared_is_refused_in_every_process(tmp_path):
     """Two directories of one name, each seen by one process, as on machines without a mount."""
     processes = []
@@ -187,7 +187,7 @@ def test_a_run_directory_that_is_not_shared_is_refused_in_every_process(tmp_path
     assert "process 1 does not see the files of process 0 in run;" in lines(err[0])[0]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_devices_that_do_not_divide_the_work_are_refused_with_those_that_do(tmp_path):
     codes, _, err = train_on(3, TASK, tmp_path / "run")
     assert codes == [2, 2, 2]
@@ -199,7 +199,7 @@ def test_devices_that_do_not_divide_the_work_are_refused_with_those_that_do(tmp_
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_process_that_is_missing_is_waited_for_in_vain(tmp_path):
     first, _ = environments(2)
     codes, _, err = end([start([*TASK, f"--workdir={tmp_path / 'run'}"], first, timeout=5)])
@@ -208,7 +208,7 @@ def test_a_process_that_is_missing_is_waited_for_in_vain(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_process_that_is_stuck_is_named_and_all_end(tmp_path, number):
     arguments = [*TASK, f"--workdir={tmp_path / 'run'}"]
@@ -222,7 +222,7 @@ def test_a_process_that_is_stuck_is_named_and_all_end(tmp_path, number):
     assert re.search(rf"\b{number}\b", line.partition("within 10 s")[2])
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_an_error_in_one_process_ends_all(tmp_path):
     arguments = [*TASK, f"--workdir={tmp_path / 'run'}"]
     own = environments(2)

@@ -74,7 +74,7 @@ def predict(run, inputs):
 
 
 @pytest.mark.parametrize(
-    "module", [shapes_lstm, pytest.param(shapes_attention, marks=pytest.mark.full)]
+    "module", [shapes_lstm, pytest.param(shapes_attention, marks=pytest.mark.slow)]
 )
 def test_a_seed_among_three_equals_that_seed_alone_after_20_steps(module):
     _, data, programs, together = start(small(module, num_seeds=3, seed=5))
@@ -92,7 +92,7 @@ def test_a_seed_among_three_equals_that_seed_alone_after_20_steps(module):
         )
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_seeds_at_once_equal_seeds_in_turn(monkeypatch):
     _, data, programs, states = start(small(shapes_attention, num_seeds=2, batch_size=8))
     in_turn, _ = programs.train_epoch(states, 1, data.rows.train)
@@ -327,7 +327,7 @@ def test_nor_is_one_before_training(tmp_path, monkeypatch):
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_boxes_come_to_attend_to_boxes():
     """The first thing that attention learns here: after 400 steps a box looks at both boxes, far
     more than at triangles.
