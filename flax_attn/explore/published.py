@@ -10,6 +10,7 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -61,7 +62,7 @@ class PublishedAnswers:
         asked = read(request)
         prepared = self.task.prepared(asked)
         token = prepared.token if asked.view.token is None else asked.view.token
-        view = asked.view._replace(token=min(token, prepared.length - 1))
+        view = msgspec.structs.replace(asked.view, token=min(token, prepared.length - 1))
         looked = self._looked(asked, prepared, view)
         check_finite(looked["outputs"])
         reply = replies.EMPTY | self._classified(looked["outputs"])
@@ -90,7 +91,7 @@ class PublishedAnswers:
         factors = np.ones((self.model.num_blocks, self.model.num_heads), np.float32)
         for block, head in settings.cut:
             factors[block, head] = 0
-        return Traced.of(settings._replace(hidden=hidden)), factors
+        return Traced.of(msgspec.structs.replace(settings, hidden=hidden)), factors
 
     def _effects(self, asked: Asked, prepared: Prepared, outputs: np.ndarray) -> list[float]:
         """Computes the change of the likeliest class under each of the settings, some at once."""
@@ -129,7 +130,7 @@ class PublishedAnswers:
             "scores": row("scores") if "scores" in looked else None,
             "map": replies.pack(whole),
             "maps": replies.pack(small),
-            "view": view._asdict(),
+            "view": msgspec.structs.asdict(view),
             "tokens": prepared.tokens,
             "known": [True] * len(prepared.tokens),
             "note": prepared.note,

@@ -12,7 +12,7 @@ from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError
 from flax_attn.runs import reading
 from flax_attn.runs.reading import Record
-from flax_attn.tasks.cell import Cell
+from flax_attn.tasks.cell import GridTask
 from flax_attn.tasks.inputs.images import Images
 from flax_attn.tasks.inputs.signals import Signals
 from flax_attn.tasks.inputs.texts import Texts
@@ -24,31 +24,31 @@ from flax_attn.tasks.task import Task
 from flax_attn.tasks.translation import PairsOfTexts
 
 
-class SignalsToSignals(Cell):
+class SignalsToSignals(GridTask):
     input_class, target_class = Signals, Signal
 
 
-class ClassesOfSignals(Cell):
+class ClassesOfSignals(GridTask):
     input_class, target_class = Signals, Classes
 
 
-class NumbersOfSignals(Cell):
+class NumbersOfSignals(GridTask):
     input_class, target_class = Signals, Number
 
 
-class ClassesOfImages(Cell):
+class ClassesOfImages(GridTask):
     input_class, target_class = Images, Classes
 
 
-class NumbersOfImages(Cell):
+class NumbersOfImages(GridTask):
     input_class, target_class = Images, Number
 
 
-class ClassesOfTexts(Cell):
+class ClassesOfTexts(GridTask):
     input_class, target_class = Texts, Classes
 
 
-class NumbersOfTexts(Cell):
+class NumbersOfTexts(GridTask):
     input_class, target_class = Texts, Number
 
 

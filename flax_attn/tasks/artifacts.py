@@ -62,7 +62,7 @@ class Kept(NamedTuple):
     files: dict[str, Json]
 
 
-class Examples(NamedTuple):
+class Evaluation(NamedTuple):
     """Test results beside the metrics of training.
 
     Attributes:

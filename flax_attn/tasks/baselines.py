@@ -12,7 +12,7 @@ Labelled = tuple[Sequence[str], Sequence[str]]  # texts and their classes
 
 
 def measure(train: Labelled, test: Labelled) -> dict[str, float]:
-    """The share of test texts that each baseline names rightly, by name.
+    """Measures the share of test texts that each baseline names rightly, by name.
 
     The largest class of the training split is always there. TF-IDF and logistic regression need
     scikit-learn, with whose defaults they are made, and at most `MOST_TEXTS` to train on.
@@ -40,17 +40,15 @@ def has_sklearn() -> bool:
 
 
 def lines(shares: Mapping[str, float], accuracy: float) -> list[str]:
-    """Says after training what the model and the baselines get right, and how to get the rest."""
+    """Returns what the model and the baselines get right, and how to get the rest."""
     accuracies = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
     told = [f"test accuracy {accuracy:.3f}; beside it: {accuracies}"]
     if TF_IDF not in shares:
-        needed = (
-            f'pip install "flax-attn[baseline]" before training, and at most {MOST_TEXTS:,} texts'
-        )
+        needed = f'pip install "flax-attn[baseline]", and at most {MOST_TEXTS:,} texts'
         told.append(f"({TF_IDF} needs {needed})")
     return told
 
 
 def clause(shares: Mapping[str, float]) -> str:
-    """What the baselines get right, as a part of a sentence."""
+    """Returns what the baselines get right, as a part of a sentence."""
     return ", ".join(f"{name} {100 * share:.3g} %" for name, share in shares.items())

@@ -22,7 +22,7 @@ from flax_attn.runs.reading import Record
 from flax_attn.tasks import step_scores
 from flax_attn.tasks.artifacts import (
     Columns,
-    Examples,
+    Evaluation,
     Kept,
     Look,
     LossAndMetrics,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Cell(Task):
+class GridTask(Task):
     """An input and a target with their data. A subclass names the two.
 
     Attributes:
@@ -83,7 +83,7 @@ class Cell(Task):
     # training
 
     @classmethod
-    def load(cls, data: DataSet, recipe: Recipe, manual_dir: Path | None) -> "Cell":
+    def load(cls, data: DataSet, recipe: Recipe, manual_dir: Path | None) -> "GridTask":
         """Reads a data set, fits the input and the target, and encodes all splits.
 
         Raises:
@@ -112,7 +112,7 @@ class Cell(Task):
         return cls(data, recipe, inputs, target, raw.files, rows, raw, batches.get("test", {}))
 
     @classmethod
-    def restore(cls, data: DataSet, recipe: Recipe, kept: Kept) -> "Cell":
+    def restore(cls, data: DataSet, recipe: Recipe, kept: Kept) -> "GridTask":
         """Restores the task of a run, without rows.
 
         Raises:
@@ -142,7 +142,7 @@ class Cell(Task):
         """Computes the loss of a batch, and its metrics."""
         return self.target.loss(outputs, aux, batch, train)
 
-    def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
+    def examples(self, model: nn.Module, params: Sequence[Params]) -> Evaluation:
         """Evaluates the parameters of every seed on the test split, and keeps some examples.
 
         The attention is that of the first seed.

@@ -61,12 +61,9 @@ class ReadsTexts(Protocol):
 
 
 def changes(run: Loaded, encoder: ReadsTexts, texts: Sequence[str]) -> list[np.ndarray]:
-    """What leaving out each token of each text changes, `(tokens, classes)` for each text.
+    """Computes the change of class probabilities `(tokens, classes)` without each token.
 
     It is NaN for a token that stands around every text, such as [CLS].
-
-    Raises:
-        UsageError: a text that is too long.
     """
     results: dict[int, np.ndarray] = {}
     around = list(getattr(encoder.tokenizer, "around", ()))  # of a published model
@@ -89,7 +86,7 @@ def changes(run: Loaded, encoder: ReadsTexts, texts: Sequence[str]) -> list[np.n
 
 
 def leaving_out(encoder: ReadsTexts, text: str) -> dict[str, np.ndarray]:
-    """The inputs of a preprocessed text, and below them those without its first token, and so on.
+    """Encodes a preprocessed text, and below it the text without its first token, and so on.
 
     Pairs of words are made anew where tokens are words.
     """
@@ -111,12 +108,12 @@ def leaving_out(encoder: ReadsTexts, text: str) -> dict[str, np.ndarray]:
 
 
 def without(array: np.ndarray, i: int) -> np.ndarray:
-    """An array without the entry of a token. Padding comes to its end."""
+    """Removes the entry of a token from an array. Padding comes to its end."""
     return np.concatenate([np.delete(array, i, axis=0), np.zeros_like(array[:1])])
 
 
 def shares_of(run: Loaded, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    """The probabilities `(n, classes)`, the mean over the seeds.
+    """Computes the probabilities `(n, classes)`, the mean over the seeds.
 
     Rows are filled up to whole batches, so that one program serves.
     """
@@ -135,7 +132,7 @@ def add(
     moved: list[np.ndarray],
     names: Sequence[str],
 ) -> None:
-    """Adds to what is said of each text the change of its most probable class by token.
+    """Adds the change of the most probable class by token to the description of each text.
 
     A change that is NaN is left out.
     """
@@ -147,7 +144,7 @@ def add(
 
 
 def print_why(row: JsonObject, console: Console) -> None:
-    """The words of a text whose leaving out changes its most probable class most."""
+    """Prints the words whose removal changes the most probable class of a text most."""
     best = next(iter(row["classes"]))
     tokens = [token for token in row["tokens"] if "change" in token]
     tokens.sort(key=lambda token: -abs(token["change"]))
@@ -167,14 +164,14 @@ def print_why(row: JsonObject, console: Console) -> None:
 
 
 def points(change: float) -> str:
-    """A change of a probability in points of a hundred, with three digits and its sign."""
+    """Returns a change of a probability in percentage points, with three digits and its sign."""
     return f"{100 * change:>+#8.3g}"
 
 
 def words_by_class(
     tokens: Iterable[Sequence[str]], moved: Iterable[np.ndarray], names: Sequence[str], most: int
 ) -> dict[str, list[Mattered]]:
-    """Of each class the words without which its probability falls most, on average."""
+    """Finds the words of each class without which its probability falls most, on average."""
     by_word: dict[str, list[np.ndarray]] = defaultdict(list)
     for words, change in zip(tokens, moved):
         for word, amount in zip(words, change):
@@ -193,13 +190,13 @@ def words_by_class(
 
 
 def to_json(table: Mapping[str, list[Mattered]], number: int) -> JsonObject:
-    """The words of each class, and the number of texts that they come from."""
+    """Returns the words of each class, and the number of texts that they come from."""
     classes = {name: [row._asdict() for row in rows] for name, rows in table.items()}
     return {"texts": number, "classes": classes}
 
 
 def print_words(table: Mapping[str, list[Mattered]], number: int, console: Console) -> None:
-    """The words of each class, with their changes and counts."""
+    """Prints the words of each class, with their changes and counts."""
     heading = "Each class, with the words without which its probability falls most, in percentage "
     heading += f"points (the mean over their occurrences in {number:,} texts):"
     console.print(Text(heading, style="dim"), soft_wrap=True)

@@ -18,7 +18,7 @@ NUM_STRINGS = 32
 def repeated_strings(
     tokens: Sequence[int], period: int, seed: int, start: Sequence[int] = ()
 ) -> Int[np.ndarray, "n t"]:
-    """Strings of `period` of these tokens, in random order and each once, and the same again.
+    """Makes strings of `period` of these tokens, in random order, each of which comes twice.
 
     Args:
         start: tokens that each string begins with.
@@ -29,7 +29,7 @@ def repeated_strings(
 
 
 def scores(weights: Float[np.ndarray, "n h t t"], period: int) -> Float[np.ndarray, " h"]:
-    """The mean weight of each head on the token after the last occurrence of the current one.
+    """Computes the mean weight of each head on the token after the last occurrence of the current.
 
     The mean is over the second half of strings that `repeated_strings` made. It leaves out the last
     token.

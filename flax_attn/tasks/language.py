@@ -25,7 +25,7 @@ from flax_attn.models.language import AT_ONCE, attention_of, logits_of, look, lo
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import induction, replies
 from flax_attn.tasks.artifacts import (
-    Examples,
+    Evaluation,
     Kept,
     Look,
     LossAndMetrics,
@@ -38,7 +38,16 @@ from flax_attn.tasks.artifacts import (
 from flax_attn.tasks.asking import Asked, rounded
 from flax_attn.tasks.inputs.texts import as_texts
 from flax_attn.tasks.pairs import check_sizes
-from flax_attn.tasks.requests import Load, Request, check_printed, print_json, read_texts, warn
+from flax_attn.tasks.requests import (
+    Load,
+    Request,
+    check_printed,
+    picture_to_write,
+    print_json,
+    read_texts,
+    warn,
+    write_all,
+)
 from flax_attn.tasks.targets.classes import show_classes
 from flax_attn.tasks.targets.tokens import token_loss
 from flax_attn.tasks.task import Task, needs_python
@@ -90,7 +99,7 @@ class LanguageModel(Task):
 
     @classmethod
     def load(cls, data: LanguageData, recipe: Recipe, manual_dir: Path | None) -> "LanguageModel":
-        """Texts as rows of tokens, by a tokenizer that is fitted on the training split alone."""
+        """Encodes texts as rows of tokens, by a tokenizer fitted on the training split alone."""
         raw = data.load(manual_dir)
         splits = {name: split.inputs for name, split in raw.splits.items()}
         check_vocabulary(data, splits["train"])
@@ -102,9 +111,8 @@ class LanguageModel(Task):
             draw = functools.partial(draw_passages, length=length, batch_size=recipe.batch_size)
         sizes = {"vocabulary_size": tokenizer.size, "max_length": data.max_length}
         kept = Kept({"files": dict(raw.files)}, sizes, {"tokenizer.json": tokenizer.to_json()})
-        rows = Rows(
-            train, {name: batches[name] for name in recipe.evaluate if name in batches}, draw
-        )
+        evaluated = {name: batches[name] for name in recipe.evaluate if name in batches}
+        rows = Rows(train, evaluated, draw)
         return cls(data, recipe, kept, tokenizer, rows, batches["test"])
 
     @classmethod
@@ -123,8 +131,8 @@ class LanguageModel(Task):
     def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
         return token_loss(self.recipe, outputs, batch, train)
 
-    def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
-        """The loss at each position, the induction of each head, and texts that the seeds wrote.
+    def examples(self, model: nn.Module, params: Sequence[Params]) -> Evaluation:
+        """Evaluates the loss at each position, and induction; writes a text by every seed.
 
         Arrays have the losses `(seeds, max_length)`, and of the first seed the induction `(blocks,
         heads)`, the attention of the best head on one repeated string, and that of all heads on
@@ -135,7 +143,7 @@ class LanguageModel(Task):
         arrays = first | {"losses": losses}
         if not isinstance(model, GeneratesText):
             logits = logits_of(model, params[0], first["inputs"])
-            return Examples(arrays | {"predictions": np.asarray(logits.argmax(axis=-1))})
+            return Evaluation(arrays | {"predictions": np.asarray(logits.argmax(axis=-1))})
         logits, attention = look(model, params[0], first["inputs"])
         arrays["predictions"] = logits.argmax(axis=-1)
         n = int((self.test["targets"][0] > 0).sum())
@@ -147,12 +155,12 @@ class LanguageModel(Task):
         if isinstance(self.data, Names):
             metrics["test/harmony"] = [share_in_harmony(text) for text in texts]
         arrays |= induced | to_store(weights) | {"tokens": tokens}
-        return Examples(arrays, metrics, summary, {"sample.txt": texts[0] + "\n"})
+        return Evaluation(arrays, metrics, summary, {"sample.txt": texts[0] + "\n"})
 
     def _induction(
         self, model: nn.Module, params: Sequence[Params]
     ) -> tuple[dict[str, np.ndarray], dict[str, list[float]], dict[str, Json]]:
-        """Arrays, metrics and summary of the head that does most induction.
+        """Returns arrays, metrics and summary of the head that does most induction.
 
         The strings are as long as the data can hold, and begin as its lines do. All is empty where
         they are too short to show induction.
@@ -177,10 +185,9 @@ class LanguageModel(Task):
         return arrays, metrics, {"induction_head": f"{name}, head {head}"}
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
-        """The probabilities of the token after each text, and the attention of the first seed.
+        """Predicts the token after each text, whose last `max_length` tokens are read.
 
-        The probabilities are the mean over the seeds. A text may have any length; its last
-        `max_length` tokens are read.
+        The probabilities are the mean over the seeds, and the attention is that of the first.
         """
         rows = [self.encoded(text)[-self.data.max_length :] for text in as_texts(inputs)]
         most = min(rounded(max(map(len, rows))), self.data.max_length)
@@ -217,7 +224,7 @@ class LanguageModel(Task):
         seed: int = 0,
         on_texts: OnTexts | None = None,
     ) -> Generated:
-        """Texts that begin with the prompts, by the first seed.
+        """Writes texts that begin with the prompts, by the first seed.
 
         Args:
             prompts: a text, or several. An empty one leaves the beginning to the model.
@@ -226,8 +233,6 @@ class LanguageModel(Task):
             seed: decides what is written, with the prompt and its index. Other prompts do not.
             on_texts: takes the texts each time that some more of them is written.
 
-        Raises:
-            UsageError: a prompt with characters that the run has not seen, or numbers out of range.
         """
         if not isinstance(model, GeneratesText):
             raise UsageError(
@@ -259,7 +264,7 @@ class LanguageModel(Task):
     def compute(
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
     ) -> dict[str, Tree]:
-        """The probabilities `(b, max_length, vocabulary)` of the token after each, by all seeds."""
+        """Computes probabilities `(b, max_length, vocabulary)` of the token after each."""
         logits = [logits_of(model, one_seed, inputs) for one_seed in params]
         return {"outputs": jax.nn.softmax(jnp.stack(logits), axis=-1).mean(axis=0)}
 
@@ -273,8 +278,9 @@ class LanguageModel(Task):
         most = run.task.data.max_length
         for number, text in enumerate(texts, 1):
             if (length := len(run.task.encoded(text))) > most:
-                line = f"text {number} has {length} tokens, of which the last {most} are read"
-                warn(f"warning: {line}")
+                warn(
+                    f"warning: text {number} has {length} tokens, of which the last {most} are read"
+                )
         prediction = run.predict(texts)
         if request.figure is not None and not prediction.attention:
             raise UsageError(
@@ -291,14 +297,14 @@ class LanguageModel(Task):
             for row in rows:
                 shown = {repr(token["token"]): token["probability"] for token in row["next"]}
                 show_classes({"input": row["input"], "classes": shown}, console)
-        if request.figure is None:
-            return []
-        from flax_attn.analysis import language  # and matplotlib, for a picture alone
-        from flax_attn.analysis.drawing import save
 
-        last = {name: weights[0][:, -1] for name, weights in prediction.attention.items()}
-        figure = language.looks(prediction.tokens[0], last, request.run.resolve().name)
-        return [save(figure, request.figure)]
+        def draw() -> "Figure":
+            from flax_attn.analysis import language
+
+            last = {name: weights[0][:, -1] for name, weights in prediction.attention.items()}
+            return language.looks(prediction.tokens[0], last, request.run.resolve().name)
+
+        return write_all(picture_to_write(request, draw))
 
     @classmethod
     def to_try(cls, data: DataSet, model: type[nn.Module]) -> tuple[str, str] | None:
@@ -308,7 +314,7 @@ class LanguageModel(Task):
         return True
 
     def look(self, model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
-        """The probabilities of the next token, and what the last one attends to."""
+        """Computes the probabilities of the next token, and what the last one attends to."""
         last, tokens = inputs["last"], jnp.asarray(inputs["tokens"])
         options: Options = {}
         if isinstance(model, GeneratesText):
@@ -318,16 +324,11 @@ class LanguageModel(Task):
             applied: Tree = model.apply({"params": of_seed}, tokens, **options)
             shares.append(jax.nn.softmax(applied[0][0, last]))
             attentions.append(applied[1].get("attention", {}))
-        return {
-            "outputs": jnp.mean(jnp.stack(shares), axis=0)[None],
-            "attention": attentions[0],
-            "last": last,
-        }
+        outputs = jnp.mean(jnp.stack(shares), axis=0)[None]
+        return {"outputs": outputs, "attention": attentions[0], "last": last}
 
     def answer(self, asked: Asked, look: Look) -> JsonObject:
-        if asked.text is None:
-            raise UsageError("expected a text, got numbers")
-        most, whole = self.data.max_length, self.encoded(asked.text)
+        most, whole = self.data.max_length, self.encoded(asked.text())
         row = whole[-most:]
         width = min(rounded(len(row)), most)
         tokens, _ = pad([row], width)
@@ -341,10 +342,7 @@ class LanguageModel(Task):
         return reply | {"tokens": tokens_as_text, "known": [True] * len(row), "note": cut}
 
     def writes(self, shares: np.ndarray) -> list[list[int] | None]:
-        """The code points that each of the classes of a reply writes; None for one that is no text.
-
-        Names of classes have escapes.
-        """
+        """Returns the code points of each class that a reply names; None for what is no text."""
         tokens = replies.likeliest(shares)
         texts = [self.tokenizer.decode([token]) for token in tokens]
         least = self.num_unwritten
@@ -354,18 +352,15 @@ class LanguageModel(Task):
     def live_inputs(self) -> dict[str, jax.ShapeDtypeStruct]:
         if self.tokenizer.to_json()["kind"] != "character":
             raise needs_python()
-        number = jax.ShapeDtypeStruct((), np.int32)  # of the last token
-        return {
-            "tokens": jax.ShapeDtypeStruct((1, self.data.max_length), np.int32),
-            "last": number,
-        }
+        tokens = jax.ShapeDtypeStruct((1, self.data.max_length), np.int32)
+        return {"tokens": tokens, "last": jax.ShapeDtypeStruct((), np.int32)}
 
     def class_names(self) -> list[str]:
         return self._names
 
     @functools.cached_property
     def _names(self) -> list[str]:
-        """Every token as text. A vocabulary may be large."""
+        """Returns every token as text, once, as a vocabulary may be large."""
         return self.written(np.arange(self.tokenizer.size)).tolist()
 
     @property
@@ -374,7 +369,7 @@ class LanguageModel(Task):
         return NEVER
 
     def tokenization(self) -> JsonObject:
-        """How a text becomes tokens: the character of each, and what stands before it.
+        """Returns how a text becomes tokens: the character of each, and what stands before it.
 
         A page shows `entries` with escapes, and finds a character by its code point in `codes`.
         `start` is what an empty text is read as; where each line is a text, all begin with it.
@@ -412,7 +407,7 @@ class LanguageModel(Task):
 
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:
-        """The first test text, whose tokens each attend to those before them."""
+        """Returns the first test text, and what shows induction."""
         held = run.examples
         tokens = replies.written(held["tokens"]) if "tokens" in held else []
         shown: JsonObject = {"tokens": tokens, "losses": replies.numbers(held["losses"])}
@@ -427,7 +422,7 @@ class LanguageModel(Task):
         return {name: np.asarray(weights) for name, weights in run.attention.items()}
 
     def encoded(self, text: str) -> list[int]:
-        """The tokens of a prompt, at least one. A line of its own follows the end of another.
+        """Encodes a prompt as at least one token. A line of its own follows the end of another.
 
         Raises:
             UsageError: characters that the run has not seen.
@@ -444,14 +439,14 @@ class LanguageModel(Task):
         return start + tokens if self.data.by_line else tokens or start
 
     def _decoded(self, texts: list[list[int]]) -> list[str]:
-        """Tokens as text. Where each line is a text, the text ends at the first line end."""
+        """Decodes texts. Where each line is a text, the text ends at the first line end."""
         decoded = [self.tokenizer.decode(text) for text in texts]
         if not self.data.by_line:
             return decoded
         return [text[1:].partition("\n")[0] for text in decoded]
 
     def written(self, tokens: Int[np.ndarray, " n"]) -> np.ndarray:
-        """Each token as text. A part of a character is shown by its number, as `<130>`."""
+        """Returns each token as text. A part of a character is shown by its number: `<130>`."""
         decoded = [(token, self.tokenizer.decode([token])) for token in tokens.tolist()]
         names = [f"<{token}>" if PART in text else text for token, text in decoded]
         return np.array(names, dtype=str)
@@ -459,21 +454,20 @@ class LanguageModel(Task):
 
 def check_vocabulary(data: LanguageData, text: str) -> None:
     """Raises a UsageError for a text of one character, or of more than the vocabulary holds."""
-    if len(set(text)) == 1:
+    kinds = len(set(text))
+    if kinds == 1:
         raise UsageError(
-            f"expected a text to train on with several characters, got {text[0]!r} alone; nothing "
-            f"can be learned from it"
+            f"expected a text of several characters to train on, got {text[0]!r} alone"
         )
-    kinds = len(set(text)) + NEVER
-    if data.tokenizer == "character" and kinds > data.vocabulary_size:
+    if data.tokenizer == "character" and kinds + NEVER > data.vocabulary_size:
         raise UsageError(
-            f"expected data.vocabulary_size of at least {kinds:,} for the {kinds - NEVER:,} kinds "
+            f"expected data.vocabulary_size of at least {kinds + NEVER:,} for the {kinds:,} kinds "
             f"of characters of the text, got {data.vocabulary_size:,}"
         )
 
 
 def to_rows(tokenizer: Tokenizer, text: str, data: LanguageData) -> Batch:
-    """Passages one after another, with the token after each: inputs and targets `(n, max_length)`.
+    """Cuts a text into passages, with the token after each: both are `(n, max_length)`.
 
     A line that is a text of its own has a row. The end of the line before it is its first input.
     The last row, and rows of short lines, are filled up with padding.
@@ -492,7 +486,7 @@ def to_rows(tokenizer: Tokenizer, text: str, data: LanguageData) -> Batch:
 
 
 def check_lengths(data: LanguageData, batches: dict[str, Batch]) -> int:
-    """The tokens of the text to train on.
+    """Returns the tokens of the text to train on.
 
     Raises:
         UsageError: there are too few of them to draw passages from, or a split that is measured is
@@ -500,18 +494,17 @@ def check_lengths(data: LanguageData, batches: dict[str, Batch]) -> int:
     """
     lengths = {name: int((batch["targets"] > 0).sum()) + 1 for name, batch in batches.items()}
     for name, length in lengths.items():
-        if length < data.max_length + (name == "train"):
-            least = "more than" if name == "train" else "at least"
-            share = "" if name == "train" else f", or raise data.{name}_fraction"
+        least = data.max_length + (name == "train")
+        if length < least:
             raise UsageError(
-                f"expected {least} data.max_length={data.max_length} tokens of text in the {name} "
-                f"split, got {length}; give a longer text, lower data.max_length{share}"
+                f"expected at least {least} tokens of text in the {name} split for "
+                f"data.max_length={data.max_length}, got {length}; give a longer text"
             )
     return lengths["train"]
 
 
 def draw_passages(train: Batch, key: Array, *, length: int, batch_size: int) -> Batch:
-    """Passages that begin anywhere in the `length` tokens of the rows to train on."""
+    """Draws passages that begin anywhere in the `length` tokens of the rows to train on."""
     max_length = train["inputs"].shape[1]
     text = jnp.concatenate([train["inputs"].ravel(), train["targets"][-1, -1:]])
     starts = jax.random.randint(key, (batch_size, 1), 0, length - max_length)
@@ -520,6 +513,6 @@ def draw_passages(train: Batch, key: Array, *, length: int, batch_size: int) -> 
 
 
 def share_in_harmony(text: str) -> float:
-    """The share of the whole lines of a text that are names with vowels of one kind."""
+    """Computes the share of the whole lines of a text that are names with vowels of one kind."""
     names = text.split("\n")[1:-1]
     return float(np.mean([toy.in_harmony(name) for name in names])) if names else 0.0

@@ -36,7 +36,7 @@ class PairEncoder(NamedTuple):
 
     @classmethod
     def fit(cls, data: PairData, pairs: Sequence[Pair]) -> "PairEncoder":
-        """The encoder that is fitted on pairs."""
+        """Fits tokenizers on pairs."""
         clean = PREPROCESSING[data.preprocessing]
         sources, targets = ([clean(text) for text in texts] for texts in zip(*pairs))
         fit = lambda texts: fit_tokenizer(data.tokenizer, texts, data.vocabulary_size)
@@ -47,7 +47,7 @@ class PairEncoder(NamedTuple):
 
     @classmethod
     def restore(cls, data: PairData, kept: Kept) -> "PairEncoder":
-        """The encoder of a run. Raises a ValueError for other sizes than the model's."""
+        """Restores the encoder of a run. Raises a ValueError for other sizes than the model's."""
         source = tokenizer_from_json(kept.files["tokenizer.json"])
         shared = data.shared_vocabulary
         target = source if shared else tokenizer_from_json(kept.files["target_tokenizer.json"])
@@ -57,42 +57,37 @@ class PairEncoder(NamedTuple):
 
     @staticmethod
     def file_names(data: PairData) -> tuple[str, ...]:
-        """The names of the files that hold the tokenizers."""
+        """Returns the names of the files that hold the tokenizers."""
         names = "tokenizer.json", "target_tokenizer.json"
         return names[:1] if data.shared_vocabulary else names
 
     @property
     def end(self) -> int:
-        """The token that stands for the end of a sequence."""
+        """Returns the token that stands for the end of a sequence."""
         return self.target.size
 
     def sizes(self) -> dict[str, int]:
-        """The fields of the model that the tokenizers decide."""
-        return {
-            "source_vocabulary_size": self.source.size,
-            "target_vocabulary_size": self.target.size + 1,
-        }
+        """Returns the fields of the model that the tokenizers decide."""
+        sizes = self.source.size, self.target.size + 1
+        return dict(zip(("source_vocabulary_size", "target_vocabulary_size"), sizes))
 
     def files(self) -> dict[str, Json]:
-        """The tokenizers as JSON, by the name of the file."""
-        tokenizers = self.source, self.target
-        return {
-            name: tokenizer.to_json()
-            for name, tokenizer in zip(self.file_names(self.data), tokenizers)
-        }
+        """Returns the tokenizers as JSON, by the name of the file."""
+        named = zip(self.file_names(self.data), (self.source, self.target))
+        return {name: tokenizer.to_json() for name, tokenizer in named}
 
     def clean(self, text: str) -> str:
-        """The text after preprocessing."""
+        """Returns the text after preprocessing."""
         return PREPROCESSING[self.data.preprocessing](text)
 
     def sources(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """Tokens `(n, s)` and lengths `(n,)` of sources."""
+        """Encodes sources as tokens `(n, s)` and lengths `(n,)`."""
         prepared = [self.clean(self.data.prepare(text)) for text in texts]
         tokens, lengths = pad([self.source.encode(text) for text in prepared])
         return {"source": tokens, "source_lengths": lengths}
 
     def rows(self, pairs: Sequence[Pair]) -> Batch:
-        """The rows of pairs. Raises a UsageError where some are empty or too long."""
+        """Encodes pairs as rows. Raises a UsageError where some are empty or too long."""
         most, inputs = self.data.max_length, self.sources([pair.source for pair in pairs])
         targets = [self.target.encode(self.clean(pair.target)) for pair in pairs]
         lengths = np.stack([inputs["source_lengths"], [len(target) for target in targets]])
@@ -100,32 +95,28 @@ class PairEncoder(NamedTuple):
             source, target = lengths[:, unfit[0]]
             raise UsageError(
                 f"expected from 1 to data.max_length={most} tokens in source and target, got "
-                f"{source} and {target} for "
-                f"'{pairs[unfit[0]].source[:40]}', and {len(unfit)} such pairs in all, the "
-                f"longest with {lengths.max()}; "
-                "raise it, or take them out"
+                f"{source} and {target} for '{pairs[unfit[0]].source[:40]}', and {len(unfit)} such "
+                f"pairs in all, the longest with {lengths.max()}; raise it, or take them out"
             )
         tokens, target_lengths = pad([[self.end, *target] for target in targets])
         labels, _ = pad([[*target, self.end] for target in targets])
-        return {
-            "inputs": inputs | {"target": tokens, "target_lengths": target_lengths},
-            "targets": labels,
-        }
+        inputs |= {"target": tokens, "target_lengths": target_lengths}
+        return {"inputs": inputs, "targets": labels}
 
     def source_parts(self, text: str) -> list[Part]:
-        """The parts of a source that the model sees."""
+        """Returns the parts of a source that the model sees."""
         return known_parts(self.source, self.clean(self.data.prepare(text)))
 
     def source_words(self, text: str) -> list[str]:
-        """The parts as pictures show them, in brackets those that the model does not know."""
+        """Returns the parts of a source, in brackets those that the model does not know."""
         return bracketed(self.source_parts(text))
 
     def target_words(self, tokens: Sequence[int]) -> list[str]:
-        """The text of each token of a target."""
+        """Decodes each token of a target."""
         return [self.target.decode([token]).strip() or " " for token in tokens]
 
     def write(self, tokens: Sequence[int]) -> str:
-        """The text of a target."""
+        """Decodes a target."""
         text = self.target.decode(tokens)
         return join_words(text) if self.data.preprocessing == "words" else text
 
@@ -136,12 +127,12 @@ def table_of(rows: Sequence[Sequence[str]], width: int) -> np.ndarray:
 
 
 def words_among(parts: Sequence[Part]) -> list[Part]:
-    """The parts of a text without the marks of its start and its end."""
+    """Returns the parts of a text without the marks of its start and its end."""
     return [part for part in parts if part[0] not in (START, END)]
 
 
 def knows_any(parts: Sequence[Part]) -> bool:
-    """Whether the model knows one of the parts that is more than a space."""
+    """Returns whether the model knows one of the parts that is more than a space."""
     return any(known and part.strip() for part, known in parts)
 
 

@@ -21,7 +21,7 @@ WITHOUT_WEIGHTS: JsonObject = {"attention": {}, "scores": None}
 
 
 def attended(looked: dict[str, Tree], padded: int = 0, length: int = 0) -> JsonObject:
-    """The weights and scores of one input by name, each `(heads, q, k)`, without padding."""
+    """Returns weights and scores of one input by name, each `(heads, q, k)`, without padding."""
     last = looked.get("last")
 
     def brought(name: str, matrix: np.ndarray) -> JsonObject:
@@ -39,7 +39,7 @@ def attended(looked: dict[str, Tree], padded: int = 0, length: int = 0) -> JsonO
 
 
 def by_heads(name: str, weights: np.ndarray) -> np.ndarray:
-    """Weights of one input with the axes `(heads, q, k)`. Hops are heads of one query."""
+    """Returns the weights of one input as `(heads, q, k)`. Hops are heads of one query."""
     if weights.ndim == 1:
         return weights[None, None]
     if weights.ndim == 2:
@@ -48,13 +48,13 @@ def by_heads(name: str, weights: np.ndarray) -> np.ndarray:
 
 
 def classified(shares: np.ndarray, names: list[str]) -> JsonObject:
-    """The classes with their probabilities, the most probable first."""
+    """Returns the classes with their probabilities, the most probable first."""
     named = [[names[i], float(shares[i])] for i in likeliest(shares)]
     return {"outputs": array(shares) if len(shares) <= MOST_OUTPUTS else None, "classes": named}
 
 
 def likeliest(shares: np.ndarray) -> list[int]:
-    """The classes that a reply names, the most probable first."""
+    """Returns the classes that a reply names, the most probable first."""
     return np.argsort(-shares, kind="stable")[:MOST_CLASSES].tolist()
 
 
@@ -63,7 +63,7 @@ def with_tokens(parts: list[tuple[str, bool]]) -> JsonObject:
 
 
 def array(values: np.ndarray) -> JsonObject:
-    """An array as JSON: its shape, and its float32 numbers in base64, little-endian.
+    """Returns an array as JSON: its shape, and its float32 numbers in base64, little-endian.
 
     A page gets an answer every frame, and numbers as text take longer than the model.
     """
@@ -72,13 +72,13 @@ def array(values: np.ndarray) -> JsonObject:
 
 
 def numbers_of(packed: JsonObject) -> np.ndarray:
-    """The array that `array` wrote."""
+    """Reads the array that `array` wrote."""
     data = np.frombuffer(base64.b64decode(packed["base64"]), "<f4")
     return data.reshape(packed["shape"])
 
 
 def pack(weights: np.ndarray) -> JsonObject:
-    """Numbers in [0, 1] as bytes of their square roots, deflated, in base64.
+    """Packs numbers in [0, 1] as bytes of their square roots, deflated, in base64.
 
     `broken` lists what is not a finite number.
     """
@@ -92,12 +92,12 @@ def pack(weights: np.ndarray) -> JsonObject:
 
 
 def numbers(values: np.ndarray) -> Json:
-    """Numbers with as many digits as a picture shows, nested as the array is."""
+    """Rounds numbers to as many digits as a picture shows, nested as the array is."""
     if values.ndim > 1:
         return [numbers(row) for row in values]
     return [float(f"{value:.{DIGITS}g}") for value in values.tolist()]
 
 
 def written(tokens: np.ndarray) -> list[str]:
-    """Tokens as a page shows them."""
+    """Returns tokens as a page shows them."""
     return [printable(token) for token in tokens.tolist()]

@@ -20,17 +20,17 @@ from flax_attn.types import Tree
 
 
 def as_they_are(scores: Array, mask: Array | None = None) -> Array:
-    """The scores in the place of weights."""
+    """Returns the scores in the place of weights."""
     return scores
 
 
 def _applied(model: nn.Module, params: Params) -> Callable[..., Tree]:
-    """The methods of a model with its parameters, by name."""
+    """Returns the methods of a model with its parameters, by name."""
     return functools.partial(model.apply, {"params": params})
 
 
 def of_series(model: nn.Module, params: Params, inputs: Inputs) -> Array:
-    """The scores `(b, t, series)` of each step of some series `(b, t, series)`."""
+    """Computes the scores `(b, t, series)` of each step of some series `(b, t, series)`."""
     apply = _applied(model, params)
 
     def one_step(state: Array, x: Array) -> tuple[Array, Array]:
@@ -48,7 +48,7 @@ def of_series(model: nn.Module, params: Params, inputs: Inputs) -> Array:
 def of_translations(
     model: nn.Module, params: Params, inputs: Inputs, tokens: Array, end: int
 ) -> Array:
-    """The scores `(b, n, t, s)` of each token of some translations `(b, n, t)` of each source."""
+    """Computes scores `(b, n, t, s)` of each token of translations `(b, n, t)` of each source."""
     apply = _applied(model, params)
     memory = apply(inputs, method="encode")
 
@@ -60,9 +60,8 @@ def of_translations(
 
     batch, number, _ = tokens.shape
     state = apply(memory, tokens.shape[-1], method="start")
-    state = jax.tree.map(
-        lambda leaf: jnp.broadcast_to(leaf, (batch, number, *leaf.shape[2:])), state
-    )
+    widen = lambda leaf: jnp.broadcast_to(leaf, (batch, number, *leaf.shape[2:]))
+    state = jax.tree.map(widen, state)
     before = jnp.concatenate([jnp.full_like(tokens[..., :1], end), tokens[..., :-1]], axis=-1)
     _, scores = jax.lax.scan(one_step, state, jnp.moveaxis(before, -1, 0))
     return jnp.moveaxis(scores, 0, 2)
@@ -74,7 +73,7 @@ def in_loop(model: nn.Module) -> bool:
 
 
 def has_scores(model: nn.Module) -> bool:
-    """Whether weights of the model are a normaliser of scores that a step can tell.
+    """Returns whether weights of the model are normalized scores that a step can return.
 
     A Transformer that translates has the mean weights of several heads, and around a position
     weights are multiplied by a Gaussian.

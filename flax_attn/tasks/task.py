@@ -20,7 +20,7 @@ from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.runs.reading import Record
 from flax_attn.tasks.artifacts import (
-    Examples,
+    Evaluation,
     Kept,
     Look,
     LossAndMetrics,
@@ -99,7 +99,7 @@ class Task(abc.ABC):
         """Computes the loss of a batch, and its metrics."""
 
     @abc.abstractmethod
-    def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
+    def examples(self, model: nn.Module, params: Sequence[Params]) -> Evaluation:
         """Evaluates the parameters of every seed on the test split, and keeps some examples."""
 
     # predictions

@@ -30,7 +30,7 @@ from flax_attn.types import JsonObject
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from flax_attn.tasks.cell import Cell
+    from flax_attn.tasks.cell import GridTask
 
 IN_PICTURE = "the picture shows the weights; a word with little weight may still decide"
 
@@ -70,7 +70,7 @@ def predict(request: Request, load: Load, console: "Console") -> list[Path]:
     return paths
 
 
-def output_of(request: Request, task: "Cell") -> Path | None:
+def output_of(request: Request, task: "GridTask") -> Path | None:
     """Returns the file for predictions, if there is one, and checks that it can be written."""
     if has_table(request) and task.inputs.name == "text":
         return table_to_write(request)
@@ -82,7 +82,7 @@ def output_of(request: Request, task: "Cell") -> Path | None:
     return output
 
 
-def tell(request: Request, task: "Cell", rows: list[JsonObject], console: "Console") -> None:
+def tell(request: Request, task: "GridTask", rows: list[JsonObject], console: "Console") -> None:
     """Prints predictions, and the effect of each word where that is asked for."""
     if request.as_json:
         print_json(rows, console)
@@ -95,7 +95,7 @@ def tell(request: Request, task: "Cell", rows: list[JsonObject], console: "Conso
         console.print(Text(IN_PICTURE, style="dim"), soft_wrap=True)
 
 
-def draw_prediction(task: "Cell", given: object, prediction: Prediction, request: Request):
+def draw_prediction(task: "GridTask", given: object, prediction: Prediction, request: Request):
     """Draws a user's inputs with their predictions and the first attention."""
     if task.target.name == "signal":
         from flax_attn.analysis import signals
@@ -133,7 +133,7 @@ def words(request: Request, load: Load, console: "Console") -> None:
         evidence.print_words(table, len(texts), console)
 
 
-def test_texts(task: "Cell", manual_dir: Path | None) -> list[str]:
+def test_texts(task: "GridTask", manual_dir: Path | None) -> list[str]:
     """Reads the texts of the test split again.
 
     Raises:

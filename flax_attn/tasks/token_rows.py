@@ -12,10 +12,7 @@ STRONG = "colour is for more than 1/n, the uniform weight"
 
 
 def token_weights(prediction: Prediction) -> list[list[float]]:
-    """The weight of each token of each text in the first attention.
-
-    There are none for a model that does not attend.
-    """
+    """Returns the weight of each token of each text in the first attention, if there is one."""
     name, weights = first_attention(prediction)
     if weights is None:
         return [[] for _ in prediction.tokens]
@@ -26,18 +23,14 @@ def token_weights(prediction: Prediction) -> list[list[float]]:
 
 
 def describe_tokens(prediction: Prediction) -> list[list[JsonObject]]:
-    """Of each text its tokens, whether the model knows them, and their weights."""
-    return [
-        [
-            {"token": token, "known": is_known, "weight": weight}
-            for token, is_known, weight in zip(*row)
-        ]
-        for row in zip(prediction.tokens, prediction.known, token_weights(prediction))
-    ]
+    """Returns the tokens of each text, whether the model knows them, and their weights."""
+    keys = ("token", "known", "weight")
+    texts = zip(prediction.tokens, prediction.known, token_weights(prediction))
+    return [[dict(zip(keys, token)) for token in zip(*row)] for row in texts]
 
 
 def print_tokens(tokens: list[JsonObject], console: Console) -> None:
-    """The tokens of a text on the colours of their weights."""
+    """Prints the tokens of a text on the colours of their weights."""
     line = Text("  ")
     for token in tokens:
         written = escaped(token["token"])
@@ -50,7 +43,7 @@ def print_tokens(tokens: list[JsonObject], console: Console) -> None:
 
 
 def style_of(weight: float, count: int, console: Console) -> str:
-    """The colours of a token among `count`; none where the console has none, as in a file."""
+    """Returns the colours of a token among `count`; none where the console has none."""
     if console.color_system is None:
         return ""
     from flax_attn.analysis import drawing  # and matplotlib, for its colours

@@ -9,15 +9,17 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import flax.linen as nn
 import jax
 import numpy as np
 from jaxtyping import Array
+from msgspec import Meta
 from rich.console import Console
 from rich.text import Text
 
+from flax_attn import schema
 from flax_attn.analysis.token_weights import printable
 from flax_attn.data import dates
 from flax_attn.data.pairs import Pair
@@ -30,13 +32,14 @@ from flax_attn.models.forward import Inputs, Params
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies, step_scores, user_files
 from flax_attn.tasks.artifacts import (
-    Examples,
+    Evaluation,
     Kept,
     Look,
     LossAndMetrics,
     Prediction,
     Recipe,
     Rows,
+    first_rows,
 )
 from flax_attn.tasks.asking import LEAST_LENGTH, Asked, check_length, longer, rounded
 from flax_attn.tasks.inputs.texts import as_texts
@@ -45,7 +48,9 @@ from flax_attn.tasks.requests import (
     TEXT_COLUMN,
     Load,
     Request,
+    ToWrite,
     check_figure,
+    picture_to_write,
     print_json,
     read_texts,
     warn,
@@ -53,19 +58,15 @@ from flax_attn.tasks.requests import (
 )
 from flax_attn.tasks.targets.tokens import token_loss
 from flax_attn.tasks.task import Task, for_buckets, needs_python
-from flax_attn.types import Batch, JsonObject, Tree, UserInput
+from flax_attn.types import Batch, JsonObject, Options, Tree, UserInput
 
 if TYPE_CHECKING:
     from flax_attn.analysis.drawing import Figure
 
 NUM_EXAMPLES = 16
 BEST = 3  # translations that a page shows
-LONGEST_TEXT = 100_000  # tokens, which decide the memory of a search
 MOST_DRAWN = 200  # tokens of a source, at which there is still something to see
-
-
-# what is written, by the name of the data
-WRITES = {"dates": "dates in digits", "reverse": "words in reverse"}
+WRITES = {"dates": "dates in digits", "reverse": "words in reverse"}  # by the name of the data
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class PairsOfTexts(Task):
 
     @classmethod
     def load(cls, data: PairData, recipe: Recipe, manual_dir: Path | None) -> "PairsOfTexts":
-        """Pairs as tokens, by tokenizers that are fitted on the training split alone."""
+        """Encodes pairs as tokens, by tokenizers that are fitted on the training split alone."""
         if data.is_natural and importlib.util.find_spec("sacrebleu") is None:
             raise UsageError(
                 "expected the package sacrebleu, which measures translations; pip install "
@@ -110,9 +111,6 @@ class PairsOfTexts(Task):
 
     @classmethod
     def restore(cls, data: PairData, recipe: Recipe, kept: Kept) -> "PairsOfTexts":
-        longest = [kept.derived["longest"][side] for side in ("source", "target")]
-        if not all(type(length) is int and 0 < length <= LONGEST_TEXT for length in longest):
-            raise ValueError(f"longest texts of other than 1 to {LONGEST_TEXT:,} tokens")
         return cls(data, recipe, kept, PairEncoder.restore(data, kept), Rows({}, {}), {}, [])
 
     @classmethod
@@ -130,59 +128,48 @@ class PairsOfTexts(Task):
         return 2 * self.kept.derived["longest"]["target"]
 
     def sample(self) -> Inputs:
-        tokens = np.zeros((self.recipe.batch_size, 2), np.int32)
-        lengths = np.ones(self.recipe.batch_size, np.int32)
-        return {
-            "source": tokens,
-            "source_lengths": lengths,
-            "target": tokens,
-            "target_lengths": lengths,
-        }
+        number = self.recipe.batch_size
+        tokens, lengths = np.zeros((number, 2), np.int32), np.ones(number, np.int32)
+        sources = {"source": tokens, "source_lengths": lengths}
+        return sources | {"target": tokens, "target_lengths": lengths}
 
     def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
         return token_loss(self.recipe, outputs, batch, train)
 
-    def translate(
-        self,
-        model: nn.Module,
-        params: Params,
-        sources: Inputs,
-        decoding: Decoding,
-        num_best: int = 1,
-    ) -> list[list[Translation]]:
-        """The best translations of encoded sources."""
-        options = {"end": self.encoder.end, "max_length": self.max_length, "num_best": num_best}
-        return translate(model, params, sources, decoding, **options)
+    def _search(self, decoding: Decoding, num_best: int) -> Options:
+        """Returns the options of a search for the best translations."""
+        end, most = self.encoder.end, self.max_length
+        return {"decoding": decoding, "end": end, "max_length": most, "num_best": num_best}
 
-    def examples(self, model: nn.Module, params: Sequence[Params]) -> Examples:
-        """All of the test translated by beam and greedily.
+    @property
+    def _greedy(self) -> Decoding:
+        return dataclasses.replace(self.recipe.decoding, beam=1)
 
-        Some of it has the alignments of the first seed.
-        """
+    def examples(self, model: nn.Module, params: Sequence[Params]) -> Evaluation:
+        """Translates the test split by beam and greedily, by every seed."""
         sources = {key: self.test["inputs"][key] for key in ("source", "source_lengths")}
-        search = lambda decoding: [
-            [best for (best,) in self.translate(model, seed, sources, decoding)] for seed in params
-        ]
+
+        def search(decoding: Decoding) -> list[list[Translation]]:
+            options = self._search(decoding, 1)
+            found = [translate(model, of_seed, sources, **options) for of_seed in params]
+            return [[best for (best,) in of_seed] for of_seed in found]
+
         by_beam = search(self.recipe.decoding)
-        greedy = (
-            by_beam
-            if self.recipe.decoding.beam == 1
-            else search(dataclasses.replace(self.recipe.decoding, beam=1))
-        )
+        greedy = by_beam if self.recipe.decoding.beam == 1 else search(self._greedy)
         return self.describe(by_beam, greedy)
 
     def describe(
         self, by_beam: list[list[Translation]], greedy: list[list[Translation]]
-    ) -> Examples:
-        """What is said of the translations of the test, by seed."""
-        references = [pair.target for pair in self.pairs]
-        texts = [[self.encoder.write(best.tokens) for best in row] for row in by_beam]
+    ) -> Evaluation:
+        """Measures translations of the test split, by seed; keeps some with their alignments."""
+        references, clean = [pair.target for pair in self.pairs], self.encoder.clean
+        texts, greedy_texts = (
+            [[self.encoder.write(best.tokens) for best in row] for row in found]
+            for found in (by_beam, greedy)
+        )
         metrics, summary = {}, {}
-        greedy_texts = [[self.encoder.write(best.tokens) for best in row] for row in greedy]
         for prefix, rows in (("test/", texts), ("greedy/test/", greedy_texts)):
-            measures = (
-                score(row, references, self.encoder.clean, self.data.is_natural) for row in rows
-            )
+            measures = [score(row, references, clean, self.data.is_natural) for row in rows]
             scores, signatures = zip(*measures)
             metrics |= {prefix + name: [seed[name] for seed in scores] for name in scores[0]}
             summary |= {"signatures": signatures[0]} if signatures[0] else {}
@@ -190,10 +177,10 @@ class PairsOfTexts(Task):
         header = ("source", "reference", *(f"translation {i}" for i in range(len(texts))))
         table = [header, *zip(*zip(*self.pairs), *texts)]
         lines = "".join("\t".join(cells) + "\n" for cells in table)
-        return Examples(self._arrays(by_beam[0]), metrics, summary, {"translations.tsv": lines})
+        return Evaluation(self._arrays(by_beam[0]), metrics, summary, {"translations.tsv": lines})
 
     def _alignment_metrics(self, alignments: list[list[np.ndarray]]) -> dict[str, list[float]]:
-        """Whether attention points where the answer is known to be read from."""
+        """Measures whether attention points where the answer is known to be read from."""
         data, sources = self.data, [pair.source for pair in self.pairs]
         if isinstance(data, Reverse):
             return {"test/anti_diagonal": [anti_diagonal(row) for row in alignments]}
@@ -203,21 +190,21 @@ class PairsOfTexts(Task):
         return {}
 
     def _arrays(self, translations: list[Translation]) -> dict[str, np.ndarray]:
-        """The arrays of the first examples: tokens as text, and alignments."""
+        """Returns the arrays of the first examples: tokens as text, and alignments."""
         pairs, best = self.pairs[:NUM_EXAMPLES], translations[:NUM_EXAMPLES]
         predictions, lengths = pad([row.tokens for row in best])
         sources = [self.encoder.source_words(pair.source) for pair in pairs]
         targets = [self.encoder.target_words(row.tokens) for row in best]
-        weights = np.zeros(
-            (*predictions.shape, max(row.alignment.shape[1] for row in best)), np.float32
-        )
-        for i, row in enumerate(best):
-            weights[i, : row.alignment.shape[0], : row.alignment.shape[1]] = row.alignment
+        longest = max(row.alignment.shape[1] for row in best)
+        weights = np.zeros((*predictions.shape, longest), np.float32)
+        for padded, row in zip(weights, best):
+            padded[: row.alignment.shape[0], : row.alignment.shape[1]] = row.alignment
+        first = first_rows({**self.test["inputs"], "targets": self.test["targets"]}, len(pairs))
         return {
-            "inputs": self.test["inputs"]["source"][: len(pairs)],
-            "targets": self.test["targets"][: len(pairs)],
+            "inputs": first["source"],
+            "targets": first["targets"],
             "predictions": predictions,
-            "source_lengths": self.test["inputs"]["source_lengths"][: len(pairs)],
+            "source_lengths": first["source_lengths"],
             "prediction_lengths": lengths,
             "source_words": table_of(sources, max(map(len, sources))),
             "predicted_words": table_of(targets, max(map(len, targets))),
@@ -234,46 +221,33 @@ class PairsOfTexts(Task):
         beam: int | None = None,
         num_best: int = 1,
     ) -> Prediction:
-        """Translations of a text, or of several, by the first seed.
+        """Translates a text, or several, by the first seed.
 
         Args:
             beam: of the search; None for that of the run.
             num_best: how many translations of each text are wanted, at most the beam.
-
-        Raises:
-            UsageError: more translations wanted than the beam holds.
         """
-        texts, decoding = as_texts(inputs), self.recipe.decoding
-        check_whole("beam", decoding.beam if beam is None else beam)
-        check_whole("num_best", num_best)
-        decoding = decoding if beam is None else dataclasses.replace(decoding, beam=beam)
-        if not 1 <= num_best <= decoding.beam:
-            raise UsageError(
-                f"expected from 1 to the beam of {decoding.beam} translations of each text, got "
-                f"{num_best}"
-            )
-        parts = [self.encoder.source_parts(text) for text in texts]
+        texts, beam = as_texts(inputs), self.recipe.decoding.beam if beam is None else beam
+        check_beam("beam", beam, "num_best", num_best)
+        encoder = self.encoder
+        options = self._search(dataclasses.replace(self.recipe.decoding, beam=beam), num_best)
+        parts = [encoder.source_parts(text) for text in texts]
         usable = [i for i, row in enumerate(parts) if knows_any(row)]
-        translations: list[list[Translation]] = [[] for _ in texts]
+        found: list[list[Translation]] = [[] for _ in texts]
         if usable:
-            sources = self.encoder.sources([texts[i] for i in usable])
-            for i, best in zip(
-                usable, self.translate(model, params[0], sources, decoding, num_best)
-            ):
-                translations[i] = best
-        written = [[self.encoder.write(best.tokens) for best in row] for row in translations]
+            sources = encoder.sources([texts[i] for i in usable])
+            for i, best in zip(usable, translate(model, params[0], sources, **options)):
+                found[i] = best
+        written = [[encoder.write(best.tokens) for best in row] for row in found]
+        alignments = [row[0].alignment if row else np.zeros((0, 0)) for row in found]
         return Prediction(
             [row[0] if row else "" for row in written],
             tokens=[[part for part, _ in row] for row in parts],
             known=[[known for _, known in row] for row in parts],
-            attention={
-                "alignment": [row[0].alignment if row else np.zeros((0, 0)) for row in translations]
-            },
-            translations=translations,
+            attention={"alignment": alignments},
+            translations=found,
             written=written,
-            target_tokens=[
-                [self.encoder.target_words(best.tokens) for best in row] for row in translations
-            ],
+            target_tokens=[[encoder.target_words(best.tokens) for best in row] for row in found],
         )
 
     def input_shapes(self) -> Tree:
@@ -282,10 +256,8 @@ class PairsOfTexts(Task):
     def compute(
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
     ) -> dict[str, Tree]:
-        """Greedy translations by the first seed: `tokens` `(b, n)`, zeros after their `lengths`."""
-        decoding = dataclasses.replace(self.recipe.decoding, beam=1)
-        options = {"end": self.encoder.end, "max_length": self.max_length, "num_best": 1}
-        decoded = decode(model, params[0], inputs, decoding=decoding, **options)
+        """Translates greedily by the first seed: `tokens` `(b, n)`, zeros after `lengths`."""
+        decoded = decode(model, params[0], inputs, **self._search(self._greedy, 1))
         tokens, lengths, scores, _, alignment = (leaf[:, 0] for leaf in decoded)
         arrays = {"tokens": tokens, "lengths": lengths, "scores": scores}
         return arrays | {"attention": {"alignment": alignment}}
@@ -297,22 +269,17 @@ class PairsOfTexts(Task):
             user_files.check_text_file(request.output, "--output", request.source)
             if request.num_best > 1 or request.as_json:
                 raise UsageError(
-                    "expected --output alone, for it holds the best translation of each line; "
-                    "leave out --best and --json"
+                    "expected --output, for the best translations, or --best or --json"
                 )
         check_figure(request.figure, request.source)
         run = load()
         task = run.task
         assert isinstance(task, PairsOfTexts)
+        beam = task.recipe.decoding.beam if request.beam is None else request.beam
+        check_beam("--beam", beam, "--best", request.num_best)
         column = str(getattr(task.data, "source_column", TEXT_COLUMN))
         texts = read_texts(request, '"ein mann schläft ."', column)
-        beam = task.recipe.decoding.beam if request.beam is None else request.beam
-        check_beam(beam, request.num_best)
-        usable, warnings = check_sources(task, texts, in_file=request.source is not None)
-        if request.figure is not None and usable:
-            check_drawn(task, texts[usable[0]])
-        for warning in warnings:
-            warn(warning)
+        usable = task.usable(texts, request)
         prediction = run.predict(texts, beam=beam, num_best=request.num_best)
         for i in usable:
             if not prediction.translations[i][0].ended:
@@ -328,6 +295,40 @@ class PairsOfTexts(Task):
                 show_translations(texts[i], prediction, i, console)
         return write_all(translations_to_write(request, prediction, usable))
 
+    def usable(self, texts: list[str], request: Request) -> list[int]:
+        """Returns the indices of the texts that can be translated.
+
+        Warns of unknown words, of texts longer than in training, and of lines that are left empty.
+
+        Raises:
+            UsageError: a text given by hand in which the model knows nothing.
+        """
+        usable: list[int] = []
+        for i, text in enumerate(texts):
+            parts, which = self.encoder.source_parts(text), f"text {i + 1}"
+            if request.source is not None:
+                which = f"line {i + 1}"
+            elif not knows_any(parts):
+                raise UsageError(f"expected a text with a word that the run has seen, got {text!r}")
+            unknown = [part for part, known in parts if not known]
+            if not knows_any(parts) and parts:
+                warn(
+                    f"warning: {which} has no word that the run has seen; its translation is left "
+                    "empty"
+                )
+            elif unknown:
+                warn(f"warning: {which} has what the run does not know: {' '.join(unknown)}")
+            usable += [i] if knows_any(parts) else []
+            if knows_any(parts) and len(parts) > self.longest_source:
+                warn(
+                    f"warning: {which} has {len(parts)} tokens, where the longest in training had "
+                    f"{self.longest_source}; expect less, or split it"
+                )
+            if request.figure is not None and usable == [i] and len(parts) > MOST_DRAWN:
+                most = f"at most {MOST_DRAWN} tokens to draw"
+                raise UsageError(f"expected {most}, got {len(parts)}; leave out --figure")
+        return usable
+
     def keeps_scores(self, model: nn.Module) -> bool:
         return False  # a translation is searched for in a loop
 
@@ -335,17 +336,9 @@ class PairsOfTexts(Task):
         raise needs_python()
 
     def look(self, model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
-        """The best translations by beam, with the scores of each step where the model has any."""
-        decoding = self.recipe.decoding
-        searched = inspect.unwrap(decode)(
-            model,
-            params[0],
-            inputs,
-            decoding=decoding,
-            end=self.encoder.end,
-            max_length=self.max_length,
-            num_best=min(BEST, decoding.beam),
-        )
+        """Computes the best translations by beam, with the scores of each step if it has any."""
+        options = self._search(self.recipe.decoding, min(BEST, self.recipe.decoding.beam))
+        searched = inspect.unwrap(decode)(model, params[0], inputs, **options)
         looked = {"tokens": searched.tokens, "lengths": searched.lengths, "merits": searched.scores}
         looked["attention"] = {"alignment": searched.alignment}
         if not step_scores.has_scores(model):
@@ -409,7 +402,7 @@ class PairsOfTexts(Task):
 
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:
-        """The tokens of a source and of its translation, and the reference."""
+        """Returns the tokens of a source and of its translation, and the reference."""
         example = run.examples
         sources = example["source_words"][index, : example["source_lengths"][index]]
         targets = example["predicted_words"][index, : example["prediction_lengths"][index]]
@@ -427,7 +420,7 @@ class PairsOfTexts(Task):
 def score(
     texts: Sequence[str], references: Sequence[str], clean: Callable[[str], str], natural: bool
 ) -> tuple[dict[str, float], list[str]]:
-    """Exact match; of languages BLEU and chrF by sacrebleu, lower-cased, and their signatures."""
+    """Computes exact match, and of languages BLEU and chrF by sacrebleu, with their signatures."""
     exact = [clean(text) == clean(reference) for text, reference in zip(texts, references)]
     scores = {"exact_match": float(np.mean(exact))}
     if not natural:
@@ -441,19 +434,13 @@ def score(
 
 
 def anti_diagonal(alignments: Sequence[np.ndarray]) -> float:
-    """The mean weight of the source token that mirrors the target token.
-
-    It is as far from the end as the other is from the start.
-    """
+    """Computes the mean weight of the source token that mirrors the target token."""
     weights = [weights[i, -1 - i] for weights in alignments for i in range(min(weights.shape))]
     return float(np.mean(weights)) if weights else 0.0
 
 
 def month_from_name(sources: Sequence[str], alignments: Sequence[np.ndarray]) -> float:
-    """The mean weight of the two digits of a month on the letters of its name.
-
-    The digits are `mm` of `yyyy-mm-dd`.
-    """
+    """Computes the mean weight of the digits `mm` of `yyyy-mm-dd` on the name of the month."""
     weights = [
         weights[5:7, dates.place_of_month(text)].sum(axis=1)
         for text, weights in zip(sources, alignments)
@@ -462,82 +449,14 @@ def month_from_name(sources: Sequence[str], alignments: Sequence[np.ndarray]) ->
     return float(np.mean(weights)) if weights else 0.0
 
 
-def check_whole(name: str, number: UserInput) -> None:
-    """Raises a UsageError for what is no number of translations."""
-    is_whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
-    if not is_whole or not 1 <= number <= MOST_BEAM:
-        raise UsageError(
-            f"expected {name} to be a whole number from 1 to {MOST_BEAM:,}, got {number!r}"
-        )
-
-
-def check_beam(beam: int, num_best: int) -> None:
-    """Raises a UsageError for a beam that is no number of translations, or too small for them."""
-    if min(beam, num_best) < 1:
-        raise UsageError(f"expected --beam and --best above 0, got {beam} and {num_best}")
-    if beam > MOST_BEAM:
-        raise UsageError(f"expected --beam of at most {MOST_BEAM:,}, got {beam}")
-    if num_best > beam:
-        raise UsageError(
-            f"expected --best from 1 to the beam of {beam}, got {num_best}; raise --beam"
-        )
-
-
-def check_drawn(task: PairsOfTexts, text: str) -> None:
-    """Raises a UsageError for a text that is too long to draw."""
-    length = len(task.encoder.source_parts(text))
-    if length > MOST_DRAWN:
-        raise UsageError(
-            f"expected a text of at most {MOST_DRAWN} tokens to draw, got {length}; leave "
-            f"out --figure"
-        )
-
-
-def check_sources(
-    task: PairsOfTexts, texts: list[str], in_file: bool
-) -> tuple[list[int], list[str]]:
-    """The texts that can be translated, and warnings.
-
-    In a file the others are left empty, with a warning unless they are empty.
-
-    The warnings also say what the run does not know, and what is longer than all that it was
-    trained on.
-
-    Raises:
-        UsageError: a text given by hand with nothing in it that the run knows.
-    """
-    usable, warnings = [], []
-    for i, text in enumerate(texts):
-        which = f"line {i + 1}" if in_file else f"text {i + 1}"
-        parts = task.encoder.source_parts(text)
-        if not knows_any(parts):
-            if not in_file:
-                expected = (
-                    "at least one word that the run has seen, got none in"
-                    if parts
-                    else "words in it, got"
-                )
-                raise UsageError(f"expected a text with {expected} {text[:60]!r}")
-            if parts:
-                warnings.append(
-                    f"warning: {which} has no word that the run has seen; its translation is left "
-                    f"empty"
-                )
-            continue
-        usable.append(i)
-        if unknown := [part for part, known in parts if not known]:
-            warnings.append(f"warning: {which} has what the run does not know: {' '.join(unknown)}")
-        if len(parts) > task.longest_source:
-            warnings.append(
-                f"warning: {which} has {len(parts)} tokens, where the longest in training had "
-                f"{task.longest_source}; "
-                "expect less, or split it"
-            )
-    return usable, warnings
+def check_beam(name: str, beam: UserInput, name_best: str, num_best: UserInput) -> None:
+    """Raises a UsageError for a beam out of range, or one too small for the translations wanted."""
+    schema.convert(name, beam, Annotated[int, Meta(ge=1, le=MOST_BEAM)])
+    schema.convert(name_best, num_best, Annotated[int, Meta(ge=1, le=int(beam))])
 
 
 def show_translations(text: str, prediction: Prediction, i: int, console: Console) -> None:
-    """The text and its translations, the best first, with their scores where there are several."""
+    """Prints a text and its translations, the best first, with the scores of several."""
     console.print(Text(escaped(text), style="bold"), soft_wrap=True)
     several = len(prediction.translations[i]) > 1
     for translation, written in zip(prediction.translations[i], prediction.written[i]):
@@ -546,6 +465,8 @@ def show_translations(text: str, prediction: Prediction, i: int, console: Consol
 
 
 def translations_to_json(text: str, prediction: Prediction, i: int) -> JsonObject:
+    """Returns the translations of source `i` as JSON."""
+    columns = prediction.translations, prediction.written, prediction.target_tokens
     translations = [
         {
             "text": written,
@@ -554,33 +475,25 @@ def translations_to_json(text: str, prediction: Prediction, i: int) -> JsonObjec
             "tokens": tokens,
             "alignment": np.round(translation.alignment, 4).tolist(),
         }
-        for translation, written, tokens in zip(
-            prediction.translations[i], prediction.written[i], prediction.target_tokens[i]
-        )
+        for translation, written, tokens in zip(*(column[i] for column in columns))
     ]
     tokens = zip(prediction.tokens[i], prediction.known[i])
     source = [{"token": token, "known": known} for token, known in tokens]
     return {"input": text, "source_tokens": source, "translations": translations}
 
 
-def translations_to_write(
-    request: Request, prediction: Prediction, usable: list[int]
-) -> dict[Path, Callable[[Path], object]]:
-    """The files that a request for translations wants."""
-    to_write: dict[Path, Callable[[Path], object]] = {}
+def translations_to_write(request: Request, prediction: Prediction, usable: list[int]) -> ToWrite:
+    """Returns the files that a request for translations wants."""
+    to_write: ToWrite = {}
     if request.output is not None:
         lines = "".join(f"{text}\n" for text in prediction.outputs)
         to_write[request.output] = lambda path: path.write_text(lines, encoding="utf-8")
-    if request.figure is not None:
-        drawn = next((i for i in usable if prediction.translations[i][0].tokens), None)
-        if drawn is None:
-            warn(f"warning: every translation is empty; {request.figure} is not drawn")
-        else:
-            from flax_attn.analysis.drawing import save  # and matplotlib, for a picture alone
-
-            figure = draw(prediction, drawn, request.run.resolve().name)
-            to_write[request.figure] = lambda path: save(figure, path)
-    return to_write
+    drawn = next((i for i in usable if prediction.translations[i][0].tokens), None)
+    if request.figure is not None and drawn is None:
+        warn(f"warning: every translation is empty; {request.figure} is not drawn")
+        return to_write
+    title = request.run.resolve().name
+    return to_write | picture_to_write(request, lambda: draw(prediction, drawn or 0, title))
 
 
 def draw(prediction: Prediction, i: int, title: str) -> "Figure":

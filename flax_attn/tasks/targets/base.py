@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from flax_attn.data.sets import DataSet
 from flax_attn.runs.reading import Record
-from flax_attn.tasks.artifacts import Examples, Kept, LossAndMetrics, Prediction, Raw, Recipe
+from flax_attn.tasks.artifacts import Evaluation, Kept, LossAndMetrics, Prediction, Raw, Recipe
 from flax_attn.tasks.inputs.base import Input
 from flax_attn.types import Batch, Json, JsonObject, Tree, UserInput
 
@@ -86,7 +86,7 @@ class Target(abc.ABC):
     @abc.abstractmethod
     def results(
         self, outputs: Sequence[np.ndarray], targets: np.ndarray, shown: int, raw: UserInput
-    ) -> Examples:
+    ) -> Evaluation:
         """Evaluates the outputs of every seed on the test split.
 
         Args:

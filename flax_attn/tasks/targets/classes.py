@@ -22,7 +22,7 @@ from flax_attn.errors import escaped
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import baselines, replies
 from flax_attn.tasks.artifacts import (
-    Examples,
+    Evaluation,
     Kept,
     LossAndMetrics,
     Prediction,
@@ -123,7 +123,7 @@ class Classes(Target):
 
     def results(
         self, outputs: Sequence[np.ndarray], targets: np.ndarray, shown: int, raw: UserInput
-    ) -> Examples:
+    ) -> Evaluation:
         """Computes the confusion matrix over all seeds, and figures of each class."""
         logits = np.stack([logits_of(one) for one in outputs])  # (seeds, n, classes)
         every = jnp.ones(len(targets), bool)
@@ -144,7 +144,7 @@ class Classes(Target):
             "predictions": probabilities(logits[0, :shown]),
             "confusion": matrices.sum(axis=0).astype(np.int64),
         }
-        return Examples(arrays, metrics, {"classes": by_class})
+        return Evaluation(arrays, metrics, {"classes": by_class})
 
     def reply(self, output: np.ndarray) -> JsonObject:
         return replies.classified(output, self.names)

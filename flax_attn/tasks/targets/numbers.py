@@ -18,7 +18,7 @@ from flax_attn.errors import UsageError, escaped
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies
 from flax_attn.tasks.artifacts import (
-    Examples,
+    Evaluation,
     Kept,
     LossAndMetrics,
     Prediction,
@@ -92,13 +92,13 @@ class Number(Target):
 
     def results(
         self, outputs: Sequence[np.ndarray], targets: np.ndarray, shown: int, raw: UserInput
-    ) -> Examples:
+    ) -> Evaluation:
         predicted, right = np.asarray(self.decode(outputs)), self.normalization.undo(targets)
         arrays = {"targets": right[:NUM_POINTS], "predictions": predicted[:NUM_POINTS]}
         metrics = {}
         if len(outputs) > 1:
             metrics["ensemble/test/mae"] = [float(np.abs(predicted - right).mean())]
-        return Examples(arrays, metrics)
+        return Evaluation(arrays, metrics)
 
     def reply(self, output: np.ndarray) -> JsonObject:
         return {"outputs": replies.array(np.asarray(output)[None])}

@@ -13,7 +13,7 @@ from flax_attn.data.sets import DataSet
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies
 from flax_attn.tasks.artifacts import (
-    Examples,
+    Evaluation,
     Kept,
     LossAndMetrics,
     Prediction,
@@ -91,9 +91,9 @@ class Signal(Target):
 
     def results(
         self, outputs: Sequence[np.ndarray], targets: np.ndarray, shown: int, raw: UserInput
-    ) -> Examples:
+    ) -> Evaluation:
         predictions = np.asarray(self.decode(outputs))[:shown]
-        return Examples({"targets": np.asarray(raw[:shown]), "predictions": predictions})
+        return Evaluation({"targets": np.asarray(raw[:shown]), "predictions": predictions})
 
     def reply(self, output: np.ndarray) -> JsonObject:
         return {"outputs": replies.array(output)}
