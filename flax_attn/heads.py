@@ -28,7 +28,7 @@ from flax_attn.models.forward import Inputs, Params, compiled, in_order
 from flax_attn.types import Tree
 
 PerHead = Mapping[str, Float[Array, " heads"]]  # a number for each head, by the path of its layer
-Measure = Callable[[Tree], Float[Array, ""]]  # from the outputs of a model to one number
+Objective = Callable[[Tree], Float[Array, ""]]  # from the outputs of a model to one number
 
 
 def _times(context: Array, name: str, numbers: PerHead) -> Array:
@@ -127,7 +127,11 @@ def heads_of(model: nn.Module, params: Params, inputs: Inputs) -> dict[str, Arra
 
 @compiled
 def effects(
-    model: nn.Module, params: Params, inputs: Inputs, measure: Measure, source: Inputs | None = None
+    model: nn.Module,
+    params: Params,
+    inputs: Inputs,
+    measure: Objective,
+    source: Inputs | None = None,
 ) -> dict[str, Array]:
     """Returns what each head does to a number, `(heads,)`, by the path of its layer.
 
@@ -148,7 +152,9 @@ def effects(
 
 
 @compiled
-def direct(model: nn.Module, params: Params, inputs: Inputs, measure: Measure) -> dict[str, Array]:
+def direct(
+    model: nn.Module, params: Params, inputs: Inputs, measure: Objective
+) -> dict[str, Array]:
     """Returns what each head adds to a logit by itself, from each position, `(..., q, heads)`.
 
         context_h · d measure / d context_h, along the residual connections alone
@@ -168,7 +174,7 @@ def direct(model: nn.Module, params: Params, inputs: Inputs, measure: Measure) -
     return {name: jnp.sum(contexts[name] * slopes[name], axis=-1) for name in contexts}
 
 
-def _measured(measure: Measure, outputs: Tree) -> Array:
+def _measured(measure: Objective, outputs: Tree) -> Array:
     """Calls a measure. Raises a ValueError unless it makes one number of the outputs."""
     number = as_array(measure(outputs))
     if number.shape:

@@ -11,10 +11,10 @@ from flax_attn.files import open_arrays
 
 LONGEST_LIST = 200  # characters of names in an error
 
-Arrays = tuple[np.ndarray, np.ndarray]  # inputs and targets
+InputsAndTargets = tuple[np.ndarray, np.ndarray]  # inputs and targets
 
 
-def read(path: Path, inputs: str, targets: str) -> dict[str, Arrays]:
+def read(path: Path, inputs: str, targets: str) -> dict[str, InputsAndTargets]:
     """Reads inputs and targets by split, or under the name `all` where they are yet to be split.
 
     With the names `x` and `y` they are the arrays `train_x`, `train_y`, `test_x`, `test_y`, and

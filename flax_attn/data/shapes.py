@@ -42,7 +42,7 @@ ACCEPTANCE = {
 }
 
 
-class Shapes(NamedTuple):
+class ShapeBatch(NamedTuple):
     """Parameters of the four shapes of `n` signals, in grid points and signal units.
 
     Triangles are at 0 and 1, boxes at 2 and 3.
@@ -58,20 +58,20 @@ class Examples(NamedTuple):
 
     inputs: Float[Array, "n 100 1"]
     targets: Float[Array, "n 100 1"]
-    shapes: Shapes
+    shapes: ShapeBatch
 
 
-def propose(key: Key[Array, ""], num_proposals: int) -> Shapes:
+def propose(key: Key[Array, ""], num_proposals: int) -> ShapeBatch:
     """Draws shapes without any rule.
 
     Centres, heights and widths are independent and uniform over their ranges.
     """
     ranges = (CENTER_RANGE, HEIGHT_RANGE, WIDTH_RANGE)
     uniform = (_words(key, (3, num_proposals, 4)) >> 8).astype(jnp.float32) / 2**24
-    return Shapes(*(low + (high - low) * u for (low, high), u in zip(ranges, uniform)))
+    return ShapeBatch(*(low + (high - low) * u for (low, high), u in zip(ranges, uniform)))
 
 
-def collide(shapes: Shapes) -> Bool[Array, " n"]:
+def collide(shapes: ShapeBatch) -> Bool[Array, " n"]:
     """True where two shapes share a grid point, each also covering the point before its first.
 
     A triangle is positive where `|t - c| < w/2 + 1/2` and a box where `|t - c| < w/2`, so a support
@@ -86,7 +86,7 @@ def collide(shapes: Shapes) -> Bool[Array, " n"]:
     return functools.reduce(jnp.logical_or, meet)
 
 
-def is_left(shapes: Shapes) -> Bool[Array, "n 4"]:
+def is_left(shapes: ShapeBatch) -> Bool[Array, "n 4"]:
     """True for the two shapes of each signal whose centres come first.
 
     Every pair is compared once. XLA may compute a centre twice, and round it differently, so a
@@ -100,7 +100,7 @@ def is_left(shapes: Shapes) -> Bool[Array, "n 4"]:
     return jnp.stack(number_before, axis=-1) < 2
 
 
-def target_heights(shapes: Shapes, task: str) -> Float[Array, "n 4"]:
+def target_heights(shapes: ShapeBatch, task: str) -> Float[Array, "n 4"]:
     """The mean height of each shape's group.
 
     The group is its kind (`by_shape`) or its side (`by_location`).
@@ -114,7 +114,7 @@ def target_heights(shapes: Shapes, task: str) -> Float[Array, "n 4"]:
 
 
 def is_valid(
-    shapes: Shapes, *, task: str = "by_shape", height_rule: str = "triangles"
+    shapes: ShapeBatch, *, task: str = "by_shape", height_rule: str = "triangles"
 ) -> Bool[Array, " n"]:
     """True where a proposal is an example: no collision, and heights that differ by more than 4.
 
@@ -141,7 +141,7 @@ def sample(
     task: str = "by_shape",
     height_rule: str = "triangles",
     block_size: int | None = None,
-) -> Shapes:
+) -> ShapeBatch:
     """Draws exactly `num_examples` valid sets of shapes by rejection.
 
     Proposals come in blocks of `block_size`, by default so many that the first block nearly always
@@ -157,7 +157,7 @@ def sample(
         )
     rows = jnp.arange(num_examples)
 
-    def fill(carry: tuple[Array, Array, Shapes]) -> tuple[Array, Array, Shapes]:
+    def fill(carry: tuple[Array, Array, ShapeBatch]) -> tuple[Array, Array, ShapeBatch]:
         key, count, filled = carry
         key, block_key = jax.random.split(key)
         proposals = propose(block_key, block_size)
@@ -170,7 +170,7 @@ def sample(
         )
         return key, count + valid.sum(dtype=count.dtype), jax.tree.map(merge, proposals, filled)
 
-    empty = Shapes(*(jnp.zeros((num_examples, 4)) for _ in Shapes._fields))
+    empty = ShapeBatch(*(jnp.zeros((num_examples, 4)) for _ in ShapeBatch._fields))
     _, _, shapes = jax.lax.while_loop(
         lambda carry: carry[1] < num_examples, fill, (key, jnp.int32(0), empty)
     )
@@ -178,7 +178,7 @@ def sample(
 
 
 @jax.jit  # traced once for inputs and targets
-def draw(shapes: Shapes, heights: Float[Array, "n 4"]) -> Float[Array, "n 100"]:
+def draw(shapes: ShapeBatch, heights: Float[Array, "n 4"]) -> Float[Array, "n 100"]:
     """Rasterises the shapes at the given heights, without noise: the maximum over the four.
 
     A triangle is `relu(h - relu(|t - c| - 1/2) * 2h/w)`; a box is `h` where `|t - c| < w/2`.

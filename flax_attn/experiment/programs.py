@@ -35,7 +35,7 @@ from flax_attn.training.mesh import (
 from flax_attn.types import Json, Options, Tree
 
 States = TrainState  # of all seeds, stacked along the leading axis
-Scores = dict[str, Array]  # (seeds,) by metric
+MetricValues = dict[str, Array]  # (seeds,) by metric
 # the errors of Flax and JAX for fields that make no model
 NOT_MADE = (ArithmeticError, AssertionError, AttributeError, FlaxError, LookupError)
 NOT_MADE += (NotImplementedError, TypeError, ValueError)
@@ -241,7 +241,7 @@ class OneSeed(NamedTuple):
     order: Callable[[TrainState, Array], Tree]
     first_metrics: Callable[[TrainState, Tree, epoch.Batch], epoch.Metrics]
     train_steps: Callable
-    evaluate: Callable[[Params, Params, dict[str, list[epoch.Batch]]], dict[str, Scores]]
+    evaluate: Callable[[Params, Params, dict[str, list[epoch.Batch]]], dict[str, MetricValues]]
     after_epoch: Callable[[TrainState, Array, Array], TrainState]
 
 
@@ -260,7 +260,7 @@ def make_one_seed(config: Config, model: nn.Module, task: Task, steps_an_epoch: 
 
     def evaluate(
         params: Params, carry: Params, batches: dict[str, list[epoch.Batch]]
-    ) -> dict[str, Scores]:
+    ) -> dict[str, MetricValues]:
         return {
             name: epoch.evaluate(params, carry, stacks, loss=loss)
             for name, stacks in batches.items()
@@ -299,7 +299,7 @@ class Programs(NamedTuple):
 
     def train_epoch(
         self, states: States, number: int | Array, rows: epoch.Batch
-    ) -> tuple[States, Scores]:
+    ) -> tuple[States, MetricValues]:
         """Takes a whole epoch in one call. Returns the states and the metrics."""
         order = self.order(states, np.int32(number))
         bounds = (np.int32(number), np.int32(0), np.int32(self.steps_an_epoch))

@@ -24,8 +24,8 @@ from flax_attn.experiment import processes
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.debugging import find_nan
 from flax_attn.experiment.programs import (
+    MetricValues,
     Programs,
-    Scores,
     States,
     build_model,
     count_parameters,
@@ -392,7 +392,7 @@ def end_epoch(
     task: Task,
     programs: Programs,
     now: Snapshot,
-    scores: dict[str, Scores],
+    scores: dict[str, MetricValues],
     stopped: np.ndarray,
     say: Say,
 ) -> tuple[States, list[Row]]:
@@ -483,7 +483,7 @@ def finish(
     task: Task,
     model: nn.Module,
     now: Snapshot,
-    evaluate: Callable[[Params], dict[str, Scores]],
+    evaluate: Callable[[Params], dict[str, MetricValues]],
 ) -> Summary:
     """Writes the examples, the summary and the figures.
 

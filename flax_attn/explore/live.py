@@ -38,7 +38,7 @@ MOST_BYTES = 1_000_000  # of the JSON
 UNCHANGED = Traced.of(Settings())
 
 
-class Programs(NamedTuple):
+class PagePrograms(NamedTuple):
     """The programs of a run, one for each normaliser, in one graph.
 
     Attributes:
@@ -68,7 +68,7 @@ def live(run: Run) -> JsonObject:
     return content
 
 
-def written(run: Run, programs: Programs) -> JsonObject:
+def written(run: Run, programs: PagePrograms) -> JsonObject:
     """Returns the JSON of `live`, of any size."""
     pool = Pool()
     names = [(program, name) for program, arrays in programs.outputs.items() for name in arrays]
@@ -100,7 +100,7 @@ def written(run: Run, programs: Programs) -> JsonObject:
     }
 
 
-def programs_of(run: Run) -> Programs:
+def programs_of(run: Run) -> PagePrograms:
     """Traces the programs of a run's first seed. Errors are those of `live`, without the size."""
     inputs, compute = run.task.live_inputs(), computation(run)
     settings = [jax.ShapeDtypeStruct(np.shape(array), array.dtype) for array in UNCHANGED]
@@ -122,7 +122,7 @@ def programs_of(run: Run) -> Programs:
             f"the attention of '{run.config.model['name']}' cannot be changed "
             f"({one_line(refused)[:200]}); {SERVED}"
         ) from refused
-    return Programs(graph, inputs, outputs)
+    return PagePrograms(graph, inputs, outputs)
 
 
 def computation(run: Run) -> Compute:

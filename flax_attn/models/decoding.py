@@ -45,7 +45,7 @@ class Decoding:
 
 
 @runtime_checkable
-class Decoder(Protocol):
+class StepDecoder(Protocol):
     """A model that turns sources into sequences, one token after another.
 
     It has three methods, which its `apply` calls.
@@ -58,7 +58,7 @@ class Decoder(Protocol):
 
 
 def translate(
-    model: Decoder,
+    model: StepDecoder,
     params: Tree,
     inputs: dict[str, Tree],
     decoding: Decoding,
@@ -94,7 +94,7 @@ def translate(
 
 @functools.partial(jax.jit, static_argnames=("model", "decoding", "end", "max_length", "num_best"))
 def decode(
-    model: Decoder,
+    model: StepDecoder,
     params: Tree,
     inputs: dict[str, Array],
     *,

@@ -18,7 +18,7 @@ import numpy as np
 from flax_attn.attention import scaled_frequencies
 from flax_attn.errors import UsageError, one_line
 from flax_attn.models.forward import Params
-from flax_attn.published.folder import Arrays, Config, open_arrays, read_json
+from flax_attn.published.folder import ModelConfig, StoredWeights, open_arrays, read_json
 from flax_attn.published.modules import ACTIVATIONS, AnyModel, Decoder, Encoder, VisionTransformer
 from flax_attn.types import Options, Tree
 
@@ -61,13 +61,13 @@ class Family(NamedTuple):
         classes: ends of names of classes of `transformers` that have no other head than ours.
     """
 
-    build: Callable[[Config, Arrays], tuple[AnyModel, Layout]]
+    build: Callable[[ModelConfig, StoredWeights], tuple[AnyModel, Layout]]
     prefixes: tuple[str, ...]
     ignored: tuple[str, ...]
     classes: tuple[str, ...]
 
 
-def gpt2(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
+def gpt2(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
     config.only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False)
     config.only(add_cross_attention=False, reorder_and_upcast_attn=False)
     config.unused("summary_activation summary_type summary_use_proj summary_proj_to_labels n_ctx")
@@ -90,7 +90,7 @@ def gpt2(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     return model, Layout(names, is_transposed=False, fused=third)
 
 
-def llama(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
+def llama(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
     """Llama, Mistral, Qwen 2 and 3, Gemma 1 to 3, and OLMo 2, whose options have the same names."""
     kind = config.get("model_type")
     sizes = rotary_sizes_of(config)
@@ -142,7 +142,7 @@ def llama(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     return model, Layout(names, turned=width, shift=float(is_gemma))
 
 
-def gpt_neox(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
+def gpt_neox(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
     """Pythia, and other GPT-NeoX."""
     config.only(attention_bias=True, is_decoder=False)
     config.unused("tie_word_embeddings")
@@ -166,7 +166,7 @@ def gpt_neox(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     return model, Layout(names, turned=model.rotary_features, fused=of_heads)
 
 
-def phi(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
+def phi(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
     """Phi 1 to 2. One norm serves both parts of a block."""
     config.only(qk_layernorm=False)
     config.unused("tie_word_embeddings")
@@ -182,7 +182,7 @@ def phi(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
 
 
 def decoder_with_layer_norms(
-    config: Config, arrays: Arrays, unembedding: str, share: float, activation: str
+    config: ModelConfig, arrays: StoredWeights, unembedding: str, share: float, activation: str
 ) -> Decoder:
     """Makes a decoder with layer norms and rotary positions on a part of each head.
 
@@ -203,7 +203,7 @@ def decoder_with_layer_norms(
     )
 
 
-def sizes_of(config: Config, names: str = SIZES) -> Options:
+def sizes_of(config: ModelConfig, names: str = SIZES) -> Options:
     """Returns the sizes of a model of texts, by the names of its options."""
     vocabulary, length, features, heads, blocks = names.split()
     return {
@@ -215,7 +215,7 @@ def sizes_of(config: Config, names: str = SIZES) -> Options:
     }
 
 
-def rotary_sizes_of(config: Config) -> Options:
+def rotary_sizes_of(config: ModelConfig) -> Options:
     """Returns the sizes of a decoder with rotary positions."""
     sizes = sizes_of(config)
     sizes["num_key_heads"] = config.get("num_key_value_heads", sizes["num_heads"])
@@ -223,7 +223,7 @@ def rotary_sizes_of(config: Config) -> Options:
     return sizes | {"positions": "rotary"}
 
 
-def block_types(config: Config, num_blocks: int) -> list[str]:
+def block_types(config: ModelConfig, num_blocks: int) -> list[str]:
     """Returns for each block `full_attention` or `sliding_attention`."""
     known = ("full_attention", "sliding_attention")
     uses_window = config.get("use_sliding_window", True)
@@ -234,7 +234,9 @@ def block_types(config: Config, num_blocks: int) -> list[str]:
     return types
 
 
-def frequencies_of(config: Config, types: list[str], width: int) -> tuple[tuple[float, ...], ...]:
+def frequencies_of(
+    config: ModelConfig, types: list[str], width: int
+) -> tuple[tuple[float, ...], ...]:
     """Returns the frequencies of each block from either spelling of the rotary options."""
     rope = config.part("rope_parameters")
     if not rope.content:
@@ -246,7 +248,7 @@ def frequencies_of(config: Config, types: list[str], width: int) -> tuple[tuple[
         if kind in rope.content:
             part = rope.part(kind)
         elif kind == "sliding_attention" and (local := config.get("rope_local_base_freq", None)):
-            part, default = Config({}, config.path), local
+            part, default = ModelConfig({}, config.path), local
         period = part.number("rope_theta", default)
         name = part.choice("type", ("default", "linear", "llama3"), "default")
         name = part.choice("rope_type", ("default", "linear", "llama3"), name)
@@ -263,7 +265,7 @@ def frequencies_of(config: Config, types: list[str], width: int) -> tuple[tuple[
     return tuple(frequencies[kind] for kind in types)
 
 
-def bert(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
+def bert(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
     """BERT, and RoBERTa, which counts positions from the id of padding on and has other heads."""
     is_roberta = config.get("model_type") == "roberta"
     config.only(is_decoder=False, add_cross_attention=False, position_embedding_type="absolute")
@@ -296,7 +298,7 @@ def bert(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     return model, Layout(names, first_position=first)
 
 
-def distilbert(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
+def distilbert(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
     config.only(sinusoidal_pos_embds=False)
     model = Encoder(
         **sizes_of(config, "vocab_size max_position_embeddings dim n_heads n_layers"),
@@ -317,7 +319,7 @@ def distilbert(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
     return model, Layout(names)
 
 
-def head_of(config: Config, arrays: Arrays, words: str, classes: str) -> Options:
+def head_of(config: ModelConfig, arrays: StoredWeights, words: str, classes: str) -> Options:
     """Returns the options of the head of an encoder, by the arrays that there are."""
     config.only(tie_word_embeddings=True)
     if f"{classes}.weight" in arrays:
@@ -326,7 +328,7 @@ def head_of(config: Config, arrays: Arrays, words: str, classes: str) -> Options
     return {"head": "words" if words in arrays else "states"}
 
 
-def vit(config: Config, arrays: Arrays) -> tuple[AnyModel, Layout]:
+def vit(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
     """ViT and DeiT."""
     config.unused("encoder_stride pooler_act pooler_output_size")
     config.only(problem_type="single_label_classification")
@@ -388,7 +390,7 @@ FAMILIES = {
 }
 
 
-def read(folder: Path, max_length: int = MOST_READ) -> tuple[Config, AnyModel, Params]:
+def read(folder: Path, max_length: int = MOST_READ) -> tuple[ModelConfig, AnyModel, Params]:
     """Reads the options, the model and its parameters, in float32, from a folder.
 
     Args:
@@ -400,7 +402,7 @@ def read(folder: Path, max_length: int = MOST_READ) -> tuple[Config, AnyModel, P
             damaged, left over, or of another shape.
     """
     path = folder / "config.json"
-    config = Config(read_json(path), path)
+    config = ModelConfig(read_json(path), path)
     family = FAMILIES[config.choice("model_type", FAMILIES, "")]
     made_of = config.get("architectures", [])  # other heads may have arrays of the same names
     if len(made_of) > 1 or not all(str(name).endswith(family.classes) for name in made_of):
@@ -433,7 +435,7 @@ def sample(model: AnyModel) -> Tree:
     return tokens
 
 
-def fill(shapes: Tree, arrays: Arrays, layout: Layout, path: tuple[str, ...] = ()) -> Tree:
+def fill(shapes: Tree, arrays: StoredWeights, layout: Layout, path: tuple[str, ...] = ()) -> Tree:
     """Returns the parameters of a model from the arrays of a folder, each of our shape.
 
     Raises:

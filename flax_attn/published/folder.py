@@ -33,7 +33,7 @@ num_labels tokenizer_class _model_name_or_path
 DROPPED = ("drop", "pdrop")  # rates of training
 
 
-class Config:
+class ModelConfig:
     """The options in `config.json`, all of which must be read.
 
     So an option that this library does not know is an error, and not a wrong result.
@@ -66,9 +66,9 @@ class Config:
             if self.get(name, value) != value:
                 raise self.wrong(name, repr(value), self.content[name])
 
-    def part(self, name: str) -> "Config":
+    def part(self, name: str) -> "ModelConfig":
         """Returns the options of an object in the options; none where it is missing."""
-        return Config(self.get(name, {}), self.path)
+        return ModelConfig(self.get(name, {}), self.path)
 
     def unused(self, names: str) -> None:
         """Names options that no result depends on, or that the arrays determine as well."""
@@ -86,7 +86,7 @@ class Config:
         return UsageError(f"expected {expected} for {name[:60]} in {self.path}, got {got}")
 
 
-class Arrays:
+class StoredWeights:
     """The arrays of a folder by name, each read when it is asked for.
 
     Prefixes that checkpoints of a family may have are left out: `transformer.wte.weight` is
@@ -152,7 +152,7 @@ def read_json(path: Path) -> JsonObject:
     return content
 
 
-def open_arrays(folder: Path, prefixes: tuple[str, ...]) -> Arrays:
+def open_arrays(folder: Path, prefixes: tuple[str, ...]) -> StoredWeights:
     """Opens the arrays of `model.safetensors`, or of the files that its index names.
 
     Raises:
@@ -175,7 +175,7 @@ def open_arrays(folder: Path, prefixes: tuple[str, ...]) -> Arrays:
         with one_line_of(path):
             file = safetensors.safe_open(str(path), framework="flax", device="cpu")
             files |= dict.fromkeys(file.keys(), file)
-    return Arrays(files, prefixes)
+    return StoredWeights(files, prefixes)
 
 
 class HubTokenizer:

@@ -24,7 +24,7 @@ from flax_attn.data.text import pad
 from flax_attn.errors import UsageError, shortened
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.published.families import MOST_READ, read
-from flax_attn.published.folder import Config, HubTokenizer, read_json, read_tokenizer
+from flax_attn.published.folder import HubTokenizer, ModelConfig, read_json, read_tokenizer
 from flax_attn.published.modules import Decoder, Encoder, VisionTransformer
 from flax_attn.tasks import ClassesOfImages, ClassesOfTexts
 from flax_attn.tasks.artifacts import Kept, Prediction, Recipe, Rows
@@ -376,7 +376,7 @@ def load(
     return task, model, params
 
 
-def images_of(folder: Path, config: Config, model: VisionTransformer) -> Task:
+def images_of(folder: Path, config: ModelConfig, model: VisionTransformer) -> Task:
     """Makes the task of an encoder of images, whose pixels `preprocessor_config.json` scales."""
     if not model.num_classes:
         raise UsageError(f"expected classes in {folder}, got an encoder of images without any")
@@ -384,7 +384,7 @@ def images_of(folder: Path, config: Config, model: VisionTransformer) -> Task:
     scaling: JsonObject = {"image_mean": [0.5] * channels, "image_std": [0.5] * channels}
     if (folder / name).exists():
         scaling |= read_json(folder / name)
-    preprocessing = Config(scaling, folder / name)
+    preprocessing = ModelConfig(scaling, folder / name)
     preprocessing.only(do_rescale=True)
     if not preprocessing.get("do_normalize", True):
         scaling |= {"image_mean": [0] * channels, "image_std": [1] * channels}
@@ -397,7 +397,7 @@ def images_of(folder: Path, config: Config, model: VisionTransformer) -> Task:
     return Seen(data, Recipe(), inputs, classes, patches=patches, first=first)
 
 
-def class_names(config: Config, number: int) -> list[str]:
+def class_names(config: ModelConfig, number: int) -> list[str]:
     """Returns the names of the classes, or their numbers where a config has none."""
     names = config.get("id2label", {})
     return [shortened(str(names.get(str(i), f"class {i}"))) for i in range(number)]

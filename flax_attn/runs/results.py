@@ -7,7 +7,7 @@ from msgspec import Meta
 from flax_attn.types import JsonObject
 
 Row = dict[str, int | float]  # the epoch, the seed, the step, and every metric
-Count = Annotated[int, Meta(ge=0)]
+Natural = Annotated[int, Meta(ge=0)]
 
 
 class Measure(TypedDict):
@@ -42,15 +42,15 @@ class Summary(TypedDict):
     config: str
     task: str
     model: str
-    parameters: Count
-    seeds: list[Count]
-    epochs: Count
+    parameters: Natural
+    seeds: list[Natural]
+    epochs: Natural
     stopped: bool
-    steps: Count
+    steps: Natural
     train_seconds: float
     measured: str
     metrics: dict[str, Measure]
-    diverged: NotRequired[dict[str, dict[str, Count]]]
+    diverged: NotRequired[dict[str, dict[str, Natural]]]
     classes: NotRequired[dict[str, dict[str, float]]]
     baselines: NotRequired[dict[str, float]]
     signatures: NotRequired[list[str]]
@@ -65,7 +65,7 @@ class StoredConfig(TypedDict):
     """
 
     name: str
-    num_epochs: Count
+    num_epochs: Natural
     model: JsonObject
     data: JsonObject
     derived: NotRequired[JsonObject]

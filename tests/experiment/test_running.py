@@ -336,7 +336,7 @@ def test_boxes_come_to_attend_to_boxes():
     model, data, programs, states = start(config)
     states, _ = programs.train_epoch(states, 1, data.rows.train)
     inputs, _, marks = jax.tree.map(np.asarray, data.test)
-    drawn = shapes.Shapes(**marks)
+    drawn = shapes.ShapeBatch(**marks)
     _, aux = jax.jit(model.apply)(
         {"params": first_seed(states.params)}, data.normalization.apply(inputs)
     )

@@ -13,7 +13,7 @@ from flax_attn.errors import UsageError
 from flax_attn.models.images import cut_patches
 from flax_attn.published import families, tasks
 from flax_attn.published.families import FAMILIES
-from flax_attn.published.folder import Arrays, Config
+from flax_attn.published.folder import ModelConfig, StoredWeights
 from flax_attn.published.modules import ACTIVATIONS
 from tests.published import tiny
 
@@ -44,8 +44,8 @@ def build(kind, *names, **options):
     """The model and the layout of a family, of the sizes above and arrays of these names."""
     sizes = {"gpt2": GPT2, "distilbert": DISTILBERT | {"max_position_embeddings": 64}}
     content = sizes.get(kind, SIZES) | (IMAGES if kind in ("vit", "deit") else {})
-    config = Config(content | {"model_type": kind} | options, Path("config.json"))
-    return FAMILIES[kind].build(config, Arrays(dict.fromkeys(names, File()), ()))
+    config = ModelConfig(content | {"model_type": kind} | options, Path("config.json"))
+    return FAMILIES[kind].build(config, StoredWeights(dict.fromkeys(names, File()), ()))
 
 
 # of transformers' own classes of options
@@ -278,6 +278,6 @@ def test_three_axes_are_one_image_in_colour_where_the_last_is_of_channels(folder
 
 
 def test_classes_without_names_have_numbers():
-    config = Config({"id2label": {"0": "a", "2": "c"}}, Path("config.json"))
+    config = ModelConfig({"id2label": {"0": "a", "2": "c"}}, Path("config.json"))
     assert tasks.class_names(config, 3) == ["a", "class 1", "c"]
-    assert tasks.class_names(Config({}, Path("x")), 1) == ["class 0"]
+    assert tasks.class_names(ModelConfig({}, Path("x")), 1) == ["class 0"]
