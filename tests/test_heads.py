@@ -397,10 +397,7 @@ def test_a_block_of_ones_own_is_as_one_of_the_library(returns):
     chex.assert_trees_all_close(*parts, rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["GPT", "post-norm"],
-)
+@pytest.mark.parametrize("name", ["GPT", "post-norm"])
 def test_the_logit_lens_is_the_model_with_fewer_blocks(name):
     model, params, inputs = model_of(name)
     by_block = heads.logits_by_block(model, params, inputs)
@@ -524,12 +521,7 @@ REFUSED = {
         "fields, got block/network .Dense",
     ),
     "attention that is made": (heads.direct, Made(False), TOKENS, "attention a field of the block"),
-    "attention that is made, logits": (
-        heads.logits_by_block,
-        Made(False),
-        TOKENS,
-        "one stack",
-    ),
+    "attention that is made, logits": (heads.logits_by_block, Made(False), TOKENS, "one stack"),
     "no names": (heads.effects, Linen(), TOKENS, "one call"),
     "another norm": (heads.direct, Grouped(), TOKENS, "norms of flax.linen, got GroupNorm"),
 }

@@ -5,15 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 from matplotlib.figure import Figure
 
-from flax_attn.analysis.drawing import (
-    GREEN,
-    ORANGE,
-    Picture,
-    frame,
-    on_colour,
-    styled,
-    theme,
-)
+from flax_attn.analysis.drawing import GREEN, ORANGE, Picture, frame, on_colour, styled, theme
 from flax_attn.errors import escaped, shortened
 from flax_attn.runs.reading import Record
 

@@ -8,15 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from flax_attn.analysis.classes import drawn_names, verdict
-from flax_attn.analysis.drawing import (
-    ORANGE,
-    Picture,
-    frame,
-    strength,
-    strength_bar,
-    styled,
-    theme,
-)
+from flax_attn.analysis.drawing import ORANGE, Picture, frame, strength, strength_bar, styled, theme
 from flax_attn.runs.reading import Record
 
 SHOWN = 32

@@ -13,10 +13,7 @@ SHOWN = 4  # signals in a picture
 
 @styled
 def draw_signals(
-    signals: np.ndarray,
-    verdicts: list[tuple[str, str]],
-    weights: np.ndarray | None,
-    title: str,
+    signals: np.ndarray, verdicts: list[tuple[str, str]], weights: np.ndarray | None, title: str
 ) -> Figure:
     """Draws signals `(n, t, channels)`, each with a verdict, beside what each position attends to.
 

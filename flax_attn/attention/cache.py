@@ -9,13 +9,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float, Int
 
 from flax_attn.attention.arrays import aligned, with_rank
-from flax_attn.attention.checks import (
-    PerPair,
-    Window,
-    as_lengths,
-    as_mask,
-    known_bound,
-)
+from flax_attn.attention.checks import PerPair, Window, as_lengths, as_mask, known_bound
 
 
 class KeyValueCache(NamedTuple):

@@ -35,14 +35,7 @@ from flax_attn.attention.checks import (
     weights_shape,
     weights_shape_in_heads,
 )
-from flax_attn.attention.forms import (
-    blockwise,
-    cudnn,
-    devices,
-    few_queries,
-    query_blocks,
-    splash,
-)
+from flax_attn.attention.forms import blockwise, cudnn, devices, few_queries, query_blocks, splash
 from flax_attn.attention.normalizers import drop, masked_softmax
 from flax_attn.attention.scores import dot_product, scaled_dot
 from flax_attn.attention.visibility import Indices, Limits, Visibility, make_visibility

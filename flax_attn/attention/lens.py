@@ -21,13 +21,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from flax_attn.attention.arrays import wide
-from flax_attn.attention.checks import (
-    Normalizer,
-    PerPair,
-    Score,
-    as_mask,
-    as_number,
-)
+from flax_attn.attention.checks import Normalizer, PerPair, Score, as_mask, as_number
 from flax_attn.attention.normalizers import is_softmax, masked_softmax, needs_all_queries
 from flax_attn.attention.visibility import Visibility
 from flax_attn.types import UserInput

@@ -14,13 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Int
 
 from flax_attn.attention.arrays import aligned
-from flax_attn.attention.checks import (
-    FARTHEST,
-    as_bound,
-    as_integers,
-    as_lengths,
-    as_mask,
-)
+from flax_attn.attention.checks import FARTHEST, as_bound, as_integers, as_lengths, as_mask
 from flax_attn.types import UserInput
 
 

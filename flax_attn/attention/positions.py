@@ -15,12 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from flax_attn.attention.arrays import aligned, as_dtype_of, multiply, with_rank
-from flax_attn.attention.checks import (
-    as_array,
-    as_floats,
-    as_integers,
-    as_number,
-)
+from flax_attn.attention.checks import as_array, as_floats, as_integers, as_number
 
 MAX_PERIOD = 10_000.0
 

@@ -44,11 +44,7 @@ def dot(query: Queries, key: Keys) -> PairScores:
 
 
 def scaled_dot(
-    query: Queries,
-    key: Keys,
-    *,
-    scale: ArrayLike | None = None,
-    softcap: ArrayLike | None = None,
+    query: Queries, key: Keys, *, scale: ArrayLike | None = None, softcap: ArrayLike | None = None
 ) -> PairScores:
     """Computes the scaled dot product, `e_qk = q · k / sqrt(d)`.
 

@@ -76,11 +76,7 @@ class CNNAttention(nn.Module):
         for i in (1, 2):
             x = nn.relu(Conv1D(self.features, self.kernel_size, name=f"conv{i}")(x))  # (b, t, d)
         attention = SelfAttention(
-            self.key_features,
-            self.features,
-            self.scale,
-            kernel_init=torch_kernel,
-            name="attention",
+            self.key_features, self.features, self.scale, kernel_init=torch_kernel, name="attention"
         )
         context, weights = attention(x)
         x = nn.relu(context)

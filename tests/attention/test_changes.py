@@ -50,10 +50,7 @@ LAYERS = {
     "EncoderBlock": (fa.EncoderBlock(*BLOCK), (X,)),
     "DecoderBlock": (fa.DecoderBlock(BLOCK[0], fa.MultiHeadAttention(2), BLOCK[1]), (X, KEY)),
 }
-INNER = {
-    "EncoderBlock": [("attention",)],
-    "DecoderBlock": [("attention",), ("cross_attention",)],
-}
+INNER = {"EncoderBlock": [("attention",)], "DecoderBlock": [("attention",), ("cross_attention",)]}
 
 
 def weights_of(result):

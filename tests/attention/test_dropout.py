@@ -17,14 +17,7 @@ def test_dropout_of_a_block_is_that_of_the_whole():
     whole = run(drop, weights, 0.25, rng, rows, columns)
     block = run(drop, weights[:, :, 2:5, 4:], 0.25, rng, rows[2:5], columns[4:])
     np.testing.assert_array_equal(block, whole[:, :, 2:5, 4:])
-    many = run(
-        drop,
-        np.ones((4, 100, 100), np.float32),
-        0.25,
-        rng,
-        np.arange(100),
-        np.arange(100),
-    )
+    many = run(drop, np.ones((4, 100, 100), np.float32), 0.25, rng, np.arange(100), np.arange(100))
     assert abs((many > 0).mean() - 0.75) < 0.01
     kept = many > 0
     for other in (np.roll(kept, 1, axis=0), np.roll(kept, 1, axis=1), np.roll(kept, 1, axis=2)):

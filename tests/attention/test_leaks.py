@@ -188,10 +188,7 @@ MEMORIES = {
 
 
 @pytest.mark.parametrize(("cached", "way"), pairs_of([False, True], MEMORIES))
-@pytest.mark.parametrize(
-    "own",
-    ["mask", "lengths"],
-)
+@pytest.mark.parametrize("own", ["mask", "lengths"])
 def test_in_a_decoder(way, cached, own):
     memory_options, visible = MEMORIES[way]
     options, real, own_visible = OWN[own]

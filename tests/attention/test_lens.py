@@ -114,10 +114,7 @@ def test_blocks_are_the_whole(way, setting):
         chex.assert_trees_all_close((in_blocks, their), (context, gradients), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "setting",
-    ["mask", "all"],
-)
+@pytest.mark.parametrize("setting", ["mask", "all"])
 @pytest.mark.parametrize("num_queries", [1, 5])
 def test_heads_that_share_keys_and_few_queries(setting, num_queries):
     """With 300 keys and one query, the form for few queries is the fastest."""
@@ -245,10 +242,7 @@ def test_a_temperature_that_turns_out_wrong_gives_nan():
 LAYERS = {
     "Attention": (fa.Attention(fa.AdditiveScore(3)), (QUERY, KEY, KEY)),
     "Attention in blocks": (fa.Attention(fa.AdditiveScore(3), chunk_size=2), (QUERY, KEY, KEY)),
-    "Attention, monotonic": (
-        fa.Attention(normalizer=fa.monotonic_expectation),
-        (QUERY, KEY, KEY),
-    ),
+    "Attention, monotonic": (fa.Attention(normalizer=fa.monotonic_expectation), (QUERY, KEY, KEY)),
     "HardAttention": (fa.HardAttention(), (QUERY, KEY, KEY)),
     "LocalAttention": (fa.LocalAttention(2), (X, X)),
     "PredictiveLocalAttention": (fa.PredictiveLocalAttention(2, 3), (QUERY, KEY)),
@@ -266,10 +260,7 @@ LAYERS = {
         fa.DecoderBlock(fa.MultiHeadAttention(2), fa.MultiHeadAttention(2), fa.FeedForward(5)),
         (X, KEY),
     ),
-    "linen": (
-        nn.MultiHeadDotProductAttention(2, attention_fn=fa.linen_attention_fn()),
-        (X,),
-    ),
+    "linen": (nn.MultiHeadDotProductAttention(2, attention_fn=fa.linen_attention_fn()), (X,)),
 }
 OWN_MASK = {
     "LocalAttention": jnp.abs(jnp.arange(K)[None] - jnp.arange(K)[:, None]) <= 2,

@@ -24,10 +24,7 @@ OPTIONS = {
         lambda q, k: q - 2 <= k <= q,
     ),
     "window, offset": ({"window": (1, 0), "query_offset": -1}, lambda q, k: q - 2 <= k <= q - 1),
-    "prefix": (
-        {"causal": True, "prefix_lengths": np.array([3, 3])},
-        lambda q, k: k <= q or k < 3,
-    ),
+    "prefix": ({"causal": True, "prefix_lengths": np.array([3, 3])}, lambda q, k: k <= q or k < 3),
     "prefix, window, lengths": (
         {"window": (1, 0), "prefix_lengths": 3, "key_lengths": np.array([2, 2])},
         lambda q, k: (q - 1 <= k <= q or k < 3) and k < 2,

@@ -153,10 +153,7 @@ RELATIVES = {
     "MultiHeadAttention, grouped",
     "AttentionPooling, hidden",
 }
-every = pytest.mark.parametrize(
-    "name",
-    [name for name in MECHANISMS if name not in RELATIVES],
-)
+every = pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in RELATIVES])
 
 
 def real_rows(context, lengths):

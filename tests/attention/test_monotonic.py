@@ -54,13 +54,7 @@ def naive_hard(scores, mask):
 
 
 @pytest.mark.parametrize(
-    ("leading", "masked"),
-    [
-        ((), True),
-        ((B,), True),
-        ((2, 3), True),
-        ((B,), False),
-    ],
+    ("leading", "masked"), [((), True), ((B,), True), ((2, 3), True), ((B,), False)]
 )
 @pytest.mark.parametrize("seed", [0, 1])
 def test_equals_a_loop_over_queries_and_keys(leading, masked, seed):

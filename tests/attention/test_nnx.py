@@ -32,8 +32,7 @@ OPTIONS = {
     "score": {"score": fa.AdditiveScore(4)},
 }
 every_option = pytest.mark.parametrize(
-    "options",
-    [pytest.param(options, id=name) for name, options in OPTIONS.items()],
+    "options", [pytest.param(options, id=name) for name, options in OPTIONS.items()]
 )
 
 

@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 from jaxtyping import config
 
-from flax_attn.attention import (
-    alibi,
-    binary_digits,
-    masks,
-    rotary,
-    sinusoidal,
-)
+from flax_attn.attention import alibi, binary_digits, masks, rotary, sinusoidal
 from tests.attention.compiled import normal, run
 
 B, T, D = 2, 5, 14

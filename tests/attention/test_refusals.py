@@ -284,11 +284,7 @@ REFUSED = {
         ValueError,
         "Lens(keep_scores=True)",
     ),
-    "a head that there is not": (
-        lambda: within_cut([0, 3]),
-        ValueError,
-        "from 0 to 2",
-    ),
+    "a head that there is not": (lambda: within_cut([0, 3]), ValueError, "from 0 to 2"),
     "half a head": (lambda: within_cut([0.5]), ValueError, "from 0 to 2"),
     # other libraries
     "an additive mask in linen": (

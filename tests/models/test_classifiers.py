@@ -10,13 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.models import (
-    MLP,
-    GRUAttention,
-    PatchAttention,
-    RNNAttention,
-    StructuredAttention,
-)
+from flax_attn.models import MLP, GRUAttention, PatchAttention, RNNAttention, StructuredAttention
 from tests.models import variables
 
 IMAGES = np.random.default_rng(0).uniform(size=(3, 28, 28)).astype(np.float32)

@@ -180,10 +180,7 @@ def test_the_first_weights_are_those_computed_by_hand(name, setting):
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name for name in ALL if name in QUICK],
-)
+@pytest.mark.parametrize("name", [name for name in ALL if name in QUICK])
 def test_gradients_are_finite_where_the_lens_leaves_nothing(name):
     """A text of one word, a first token and a source of one word have no key but the first."""
     model, inputs = ALL[name]
@@ -241,13 +238,7 @@ def test_a_search_that_was_compiled_before_follows(name):
     model, _ = ALL[name]
     params = draw(model, PAIRS)["params"]
     search = functools.partial(
-        decoding.translate,
-        model,
-        params,
-        PAIRS,
-        decoding.Decoding(beam=2),
-        end=5,
-        max_length=4,
+        decoding.translate, model, params, PAIRS, decoding.Decoding(beam=2), end=5, max_length=4
     )
     alignments = lambda: [best.alignment for (best, *_) in search()]
     before = alignments()

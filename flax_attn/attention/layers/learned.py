@@ -19,11 +19,7 @@ from jaxtyping import Array, Float, Int
 
 from flax_attn.attention import scores
 from flax_attn.attention.arrays import aligned
-from flax_attn.attention.checks import (
-    Score,
-    as_integers,
-    known_bound,
-)
+from flax_attn.attention.checks import Score, as_integers, known_bound
 from flax_attn.attention.positions import positions_from
 
 glorot = nn.initializers.glorot_uniform()

@@ -16,12 +16,7 @@ from jaxtyping import Array, Float
 from flax_attn.attention import cache as caches
 from flax_attn.attention import lens
 from flax_attn.attention.cache import AnyCache, Cache, KeyValueCache, SlidingCache
-from flax_attn.attention.checks import (
-    Normalizer,
-    PerPair,
-    Score,
-    Window,
-)
+from flax_attn.attention.checks import Normalizer, PerPair, Score, Window
 from flax_attn.attention.core import Across, Attended, Call, compute, heads_first, heads_last
 from flax_attn.attention.layers.attention import (
     as_input,

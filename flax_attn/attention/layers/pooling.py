@@ -14,11 +14,7 @@ from jaxtyping import Array, Float, Key
 
 from flax_attn.attention import lens
 from flax_attn.attention.arrays import as_dtype_of, with_rank
-from flax_attn.attention.checks import (
-    as_mask,
-    as_number,
-    broadcastable,
-)
+from flax_attn.attention.checks import as_mask, as_number, broadcastable
 from flax_attn.attention.core import Attended, Call, compute
 from flax_attn.attention.layers.attention import as_input, path_of
 from flax_attn.attention.normalizers import masked_softmax

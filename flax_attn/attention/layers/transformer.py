@@ -24,18 +24,10 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention.cache import KeyValueCache, SlidingCache
-from flax_attn.attention.checks import (
-    PerPair,
-    Window,
-)
+from flax_attn.attention.checks import PerPair, Window
 from flax_attn.attention.core import Across, Attended
 from flax_attn.attention.layers.attention import as_input, without_padding
-from flax_attn.attention.layers.multi_head import (
-    MultiHeadAttention,
-    Norm,
-    apply_norm,
-    on_one_axis,
-)
+from flax_attn.attention.layers.multi_head import MultiHeadAttention, Norm, apply_norm, on_one_axis
 from flax_attn.attention.visibility import Limits, hide, make_visibility
 from flax_attn.types import Options, Tree
 

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 from jaxtyping import config
 
-from flax_attn.attention import (
-    LearnedPositions,
-    RelativeBias,
-    dot_product_attention,
-    masks,
-)
+from flax_attn.attention import LearnedPositions, RelativeBias, dot_product_attention, masks
 from tests.attention.compiled import apply, init, normal, run
 
 B, T, D = 2, 5, 14

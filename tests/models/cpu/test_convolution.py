@@ -6,12 +6,7 @@ import pytest
 from flax_attn.models.convolution import by_xla
 from flax_attn.models.cpu import convolution
 
-FORMS = [
-    by_xla,
-    convolution.by_shifts,
-    convolution.by_tiles,
-    convolution.convolve,
-]
+FORMS = [by_xla, convolution.by_shifts, convolution.by_tiles, convolution.convolve]
 
 
 def draw(length, taps, features=19, batch=2):
@@ -52,11 +47,7 @@ def test_shifts_of_narrow_outputs_equal_the_sum(length, taps):
 
 @pytest.mark.parametrize(
     ("form", "features"),
-    [
-        (convolution.by_shifts, 19),
-        (convolution.by_shifts, 3),
-        (convolution.by_tiles, 19),
-    ],
+    [(convolution.by_shifts, 19), (convolution.by_shifts, 3), (convolution.by_tiles, 19)],
 )
 @pytest.mark.parametrize("batch", [2, 3])
 def test_gradients_equal_those_of_xla(form, features, batch):
