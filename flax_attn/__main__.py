@@ -57,12 +57,12 @@ def run(arguments: Sequence[str]) -> int:
         finally:
             sys.stdout.flush()
         return 0
-    except BrokenPipeError:  # the reader of a pipe has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except UsageError as error:
         return complain(str(error))
     except OSError as error:
+        drop_output()
+        if isinstance(error, BrokenPipeError):  # the reader has seen enough, as `head` does
+            return 0
         what = error.filename or "the output"
         return complain(f"cannot read or write {what} ({error.strerror or one_line(error)})")
     except (FloatingPointError, MemoryError, RuntimeError) as error:
@@ -74,6 +74,14 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
+
+
+def drop_output() -> None:
+    """Drops what waits to be printed, where it cannot be: at its end, Python would try again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def complain(message: str) -> int:

@@ -14,6 +14,6 @@ def is_published(folder: Path) -> bool:
     """Returns whether a folder has the options of a published model, not of a run."""
     try:
         content = json.loads(read_bytes(folder / "config.json"))
-    except (OSError, ValueError):
+    except (OSError, RecursionError, ValueError):
         return False
     return isinstance(content, dict) and "model_type" in content and "seed" not in content
